@@ -1,7 +1,9 @@
 #include "engine/compiler/box_steps.h"
 
 #include <cstddef>
+#include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -11,6 +13,10 @@
 namespace voxserve {
 namespace {
 
+// The level whose sites a decoder reads; kSampleLevel: it reads images.
+int LevelOf(int decoder, const StepEmitter& emitter) { return emitter.Node(emitter.Node(decoder).inputs[0]).level; }
+
+// decoders: all of images, or all of the sites of one level.
 void EmitCenterHeads(const std::vector<int>& decoders, StepEmitter& emitter) {
   static_assert(kernels::kMaxNmsInputs <= kernels::kMaxCenterHeads);
   std::vector<DecodeCenterHeadsStep::Head> heads;
@@ -26,7 +32,12 @@ void EmitCenterHeads(const std::vector<int>& decoders, StepEmitter& emitter) {
                                 .vel = op.has_velocity ? image(5) : BufferSlice()},
                      .out = emitter.TouchNode(node)});
   }
-  emitter.Push(emitter.layers().LayerOf(decoders[0]), std::make_unique<DecodeCenterHeadsStep>(std::move(heads)));
+  std::optional<DecodeCenterHeadsStep::Sites> sites;
+  if (const int level = LevelOf(decoders[0], emitter); level != kSampleLevel) {
+    emitter.AddKeyLevel(level);
+    sites = {.level = level, .grid = kernels::SiteGrid::FromAbove(emitter.ShapeOf(level))};
+  }
+  emitter.Push(emitter.layers().LayerOf(decoders[0]), std::make_unique<DecodeCenterHeadsStep>(std::move(heads), sites));
 }
 
 void EmitAnchorHead(const AnchorHeadDecodeOp& op, int node, StepEmitter& emitter) {
@@ -43,15 +54,15 @@ void EmitAnchorHead(const AnchorHeadDecodeOp& op, int node, StepEmitter& emitter
 
 void EmitNms(const NmsOp& op, int index, StepEmitter& emitter) {
   const std::vector<int>& inputs = emitter.FirstNode(emitter.At(index)).inputs;
-  std::vector<int> center_heads;
+  std::map<int, std::vector<int>> center_heads;  // by LevelOf
   for (const int node : inputs) {
     if (!emitter.buffers().IsTouched(emitter.layers().LayerOf(node)) &&
         std::holds_alternative<CenterHeadDecodeOp>(emitter.Node(node).op)) {
-      center_heads.push_back(node);
+      center_heads[LevelOf(node, emitter)].push_back(node);
       emitter.TouchNode(node);  // so that it is found once
     }
   }
-  if (!center_heads.empty()) EmitCenterHeads(center_heads, emitter);
+  for (const auto& [level, decoders] : center_heads) EmitCenterHeads(decoders, emitter);
   for (const int node : inputs) {
     if (emitter.buffers().IsTouched(emitter.layers().LayerOf(node))) continue;
     const auto* const anchors = std::get_if<AnchorHeadDecodeOp>(&emitter.Node(node).op);

@@ -7,7 +7,8 @@
 
 namespace voxserve {
 
-// Decoders run before the first nms that reads them; CenterPoint's heads are decoded together.
+// Decoders run before the first nms that reads them; CenterPoint's heads are decoded together, those of images in one
+// step and those of a level's sites in another.
 void EmitNms(const NmsOp& op, int index, StepEmitter& emitter);
 
 }  // namespace voxserve

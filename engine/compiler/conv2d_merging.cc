@@ -51,7 +51,8 @@ class Merger {
     const Layer& other = layers_.At(b);
     return OpOf(a).geometry == OpOf(b).geometry && OpOf(a).in_channels == OpOf(b).in_channels &&
            one.activation == other.activation && one.is_for_all == other.is_for_all &&
-           one.is_for_scores == other.is_for_scores && layers_.StaysFloat32(one) == layers_.StaysFloat32(other);
+           one.is_for_scores == other.is_for_scores && one.for_tensors == other.for_tensors &&
+           layers_.StaysFloat32(one) == layers_.StaysFloat32(other);
   }
 
   // Calls merge(alike) for what of these layers are alike, two or more, in their order.

@@ -50,9 +50,7 @@ bool Layers::DecodersReadAlone() const {
 
 void Layers::FindRead() {
   is_read_.assign(graph_.nodes.size(), false);
-  for (const int output : {graph_.labels_output, graph_.scores_output, graph_.boxes_output}) {
-    if (output >= 0) is_read_[static_cast<size_t>(output)] = true;
-  }
+  for (const int output : graph_.OutputNodes()) is_read_[static_cast<size_t>(output)] = true;
   for (const CoordinateLevel& level : graph_.levels.levels()) {
     if (level.filter && level.filter->score_node >= 0) is_read_[static_cast<size_t>(level.filter->score_node)] = true;
   }
@@ -102,6 +100,11 @@ void Layers::Absorb(Layer& layer) {
   }
 }
 
+bool Layers::IsOutput(int node) const {
+  const std::vector<int> outputs = graph_.OutputNodes();
+  return std::find(outputs.begin(), outputs.end(), node) != outputs.end();
+}
+
 std::vector<int> Layers::InputsOf(const Layer& layer) const {
   std::vector<int> inputs;
   const GraphNode& node = FirstNode(layer);
@@ -115,6 +118,9 @@ void Layers::MarkOutputs() {
     if (output >= 0) At(LayerOf(output)).is_for_all = true;
   }
   if (graph_.scores_output >= 0) At(LayerOf(graph_.scores_output)).is_for_scores = true;
+  for (size_t i = 0; i < graph_.tensors.size(); ++i) {
+    At(LayerOf(graph_.tensors[i].node)).for_tensors |= TensorBit(static_cast<int>(i));
+  }
   for (const CoordinateLevel& level : graph_.levels.levels()) {
     if (const int score = ScoreOf(level); score >= 0) At(score).is_for_all = true;
   }
@@ -122,6 +128,7 @@ void Layers::MarkOutputs() {
     for (const int input : InputsOf(*layer)) {
       At(input).is_for_all |= layer->is_for_all;
       At(input).is_for_scores |= layer->is_for_scores;
+      At(input).for_tensors |= layer->for_tensors;
     }
   }
 }

@@ -39,6 +39,7 @@ struct Layer {
   int segment = 0;
   bool is_for_all = false;
   bool is_for_scores = false;
+  TensorSet for_tensors = 0;  // tensors of the graph that need it
 };
 
 class Layers {
@@ -86,9 +87,7 @@ class Layers {
   void Make();
   void Absorb(Layer& layer);
   void MarkOutputs();
-  bool IsOutput(int node) const {
-    return node == graph_.labels_output || node == graph_.scores_output || node == graph_.boxes_output;
-  }
+  bool IsOutput(int node) const;
 
   const Graph& graph_;
   std::vector<bool> is_read_;                // by node

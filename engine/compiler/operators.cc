@@ -13,6 +13,7 @@
 #include "engine/compiler/site_steps.h"
 #include "engine/compiler/step_emitter.h"
 #include "engine/ops/image/from_dense.h"
+#include "engine/ops/image/max_pool2d.h"
 #include "engine/ops/image/to_dense.h"
 #include "engine/ops/points/point_features.h"
 #include "engine/ops/points/voxelize.h"
@@ -34,11 +35,14 @@ concept OneOf = (std::is_same_v<Op, Ops> || ...);
 struct InputsRead {
   const GraphNode& node;
 
-  size_t operator()(const OneOf<FarthestPointSampleOp, VoxelizeOp, PointFeaturesOp> auto&) const { return 0; }
-  size_t operator()(const OneOf<VoxelToPointOp, PointToVoxelOp, DevoxelizeOp> auto&) const { return 1; }
+  size_t operator()(const OneOf<FarthestPointSampleOp, VoxelizeOp, PointFeaturesOp, PointOffsetsOp> auto&) const {
+    return 0;
+  }
+  size_t operator()(const OneOf<VoxelToPointOp, DevoxelizeOp> auto&) const { return 1; }
+  size_t operator()(const PointToVoxelOp& op) const { return op.has_empty_slots ? 2 : 1; }
   size_t operator()(const OneOf<SparseConvOp, BatchNormOp, LinearOp, ActivationOp, AddOp, ConcatOp, ArgmaxOp, PoolOp,
-                                GlobalPoolOp, BroadcastOp, SampleNormOp, ToDenseOp, FromDenseOp, Conv2dOp, CropOp,
-                                PruneOp, CenterHeadDecodeOp, AnchorHeadDecodeOp, NmsOp> auto&) const {
+                                GlobalPoolOp, BroadcastOp, SampleNormOp, ToDenseOp, FromDenseOp, Conv2dOp, MaxPool2dOp,
+                                CropOp, PruneOp, CenterHeadDecodeOp, AnchorHeadDecodeOp, NmsOp> auto&) const {
     return node.inputs.size();
   }
 };
@@ -82,9 +86,9 @@ struct Beginning {
     layer.has_epilogue = op.function != BroadcastOp::Function::kConcat;
   }
   void operator()(const OneOf<DevoxelizeOp, VoxelToPointOp> auto&) const { layer.has_scale = false; }
-  void operator()(const OneOf<FarthestPointSampleOp, VoxelizeOp, PointFeaturesOp, PointToVoxelOp, ConcatOp, ArgmaxOp,
-                              PoolOp, GlobalPoolOp, ToDenseOp, FromDenseOp, CropOp, PruneOp, CenterHeadDecodeOp,
-                              AnchorHeadDecodeOp, NmsOp> auto&) const {
+  void operator()(const OneOf<FarthestPointSampleOp, VoxelizeOp, PointFeaturesOp, PointOffsetsOp, PointToVoxelOp,
+                              ConcatOp, ArgmaxOp, PoolOp, GlobalPoolOp, ToDenseOp, FromDenseOp, MaxPool2dOp, CropOp,
+                              PruneOp, CenterHeadDecodeOp, AnchorHeadDecodeOp, NmsOp> auto&) const {
     layer.has_epilogue = false;
   }
 };
@@ -112,10 +116,10 @@ struct Absorption {
     layer.activation = op.activation;
     return true;
   }
-  bool operator()(const OneOf<FarthestPointSampleOp, VoxelizeOp, PointFeaturesOp, PointToVoxelOp, VoxelToPointOp,
-                              DevoxelizeOp, SparseConvOp, LinearOp, ConcatOp, ArgmaxOp, PoolOp, GlobalPoolOp,
-                              BroadcastOp, SampleNormOp, ToDenseOp, FromDenseOp, Conv2dOp, CropOp, PruneOp,
-                              CenterHeadDecodeOp, AnchorHeadDecodeOp, NmsOp> auto&) const {
+  bool operator()(const OneOf<FarthestPointSampleOp, VoxelizeOp, PointFeaturesOp, PointOffsetsOp, PointToVoxelOp,
+                              VoxelToPointOp, DevoxelizeOp, SparseConvOp, LinearOp, ConcatOp, ArgmaxOp, PoolOp,
+                              GlobalPoolOp, BroadcastOp, SampleNormOp, ToDenseOp, FromDenseOp, Conv2dOp, MaxPool2dOp,
+                              CropOp, PruneOp, CenterHeadDecodeOp, AnchorHeadDecodeOp, NmsOp> auto&) const {
     return false;
   }
 
@@ -209,6 +213,7 @@ struct Emission {
   void operator()(const PointFeaturesOp&) const {
     Push(std::make_unique<PointFeaturesStep>(emitter.Touch(index), emitter.graph().dimension));
   }
+  void operator()(const PointOffsetsOp& op) const { EmitPointOffsets(op, index, emitter); }
   void operator()(const PointToVoxelOp& op) const { EmitPointToVoxel(op, index, emitter); }
   void operator()(const DevoxelizeOp&) const { EmitDevoxelize(index, emitter); }
   void operator()(const VoxelToPointOp&) const { EmitVoxelToPoint(index, emitter); }
@@ -233,6 +238,15 @@ struct Emission {
         .in = emitter.TouchInput(index),
         .out = emitter.Touch(index),
         .grid = kernels::SiteGrid::RowMajor(emitter.graph().dimension, emitter.ShapeOf(level))}));
+  }
+
+  void operator()(const MaxPool2dOp& op) const {
+    const kernels::Axes& size = emitter.Node(node().inputs[0]).grid->size;
+    Push(std::make_unique<MaxPool2dStep>(MaxPool2dStep::Options{.in = emitter.TouchInput(index),
+                                                                .out = emitter.Touch(index),
+                                                                .in_rows = size[0],
+                                                                .in_columns = size[1],
+                                                                .geometry = op.geometry}));
   }
 
   void operator()(const NmsOp& op) const { EmitNms(op, index, emitter); }

@@ -1,9 +1,11 @@
 #include "engine/compiler/point_steps.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <memory>
 
 #include "engine/ops/points/devoxelize.h"
+#include "engine/ops/points/point_offsets.h"
 #include "engine/ops/points/point_to_voxel.h"
 
 namespace voxserve {
@@ -32,10 +34,29 @@ void EmitPointToVoxel(const PointToVoxelOp& op, int index, StepEmitter& emitter)
                           .in = emitter.TouchInput(index),
                           .out = emitter.Touch(index),
                           .reduce = op.reduce,
+                          .max_points = op.max_points,
+                          .empty_slots = op.has_empty_slots ? emitter.TouchInput(index, 1) : BufferSlice(),
                           .dimension = emitter.graph().dimension,
                           .position_level = position_level,
                           .level = node.level,
                           .ratio = *emitter.graph().levels.RatioBetween(key_level, node.level)}));
+}
+
+void EmitPointOffsets(const PointOffsetsOp& op, int index, StepEmitter& emitter) {
+  const VoxelizeOp& voxelize = emitter.graph().voxelize_op();
+  PointOffsetsStep::Options options{.out = emitter.Touch(index),
+                                    .dimension = emitter.graph().dimension,
+                                    .is_from_mean = op.is_from_mean,
+                                    .max_points = op.max_points,
+                                    .voxel_size = voxelize.voxel_size};
+  if (!op.is_from_mean) emitter.AddKeyLevel(0);
+  for (size_t axis = 0; axis < options.first_center.size(); ++axis) {
+    const bool is_floor = voxelize.rounding == kernels::VoxelRounding::kFloor;
+    const bool is_of_range = voxelize.origin == kernels::VoxelOrigin::kRange;
+    options.first_center[axis] = static_cast<float>((is_floor ? double{voxelize.voxel_size[axis]} / 2 : 0.0) +
+                                                    (is_of_range ? double{voxelize.range_min[axis]} : 0.0));
+  }
+  emitter.Push(index, std::make_unique<PointOffsetsStep>(options));
 }
 
 void EmitDevoxelize(int index, StepEmitter& emitter) {

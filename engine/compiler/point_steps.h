@@ -7,6 +7,7 @@
 
 namespace voxserve {
 
+void EmitPointOffsets(const PointOffsetsOp& op, int index, StepEmitter& emitter);
 void EmitPointToVoxel(const PointToVoxelOp& op, int index, StepEmitter& emitter);
 void EmitDevoxelize(int index, StepEmitter& emitter);
 // Nothing where the answer copies the rows.

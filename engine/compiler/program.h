@@ -93,6 +93,7 @@ struct Program {
   bool has_scores = false;
   bool has_boxes = false;
   bool has_velocities = false;        // of boxes
+  std::vector<TensorInfo> tensors;    // that requests may ask for, by their TensorBit
   DType label_dtype = DType::kUint8;  // or kUint16
   int64_t weight_bytes = 0;           // that the steps hold
   std::string overflowing_step;       // the first whose weights, batch norms folded in, are not finite; "": none

@@ -6,6 +6,7 @@
 #include "engine/ops/points/devoxelize.h"
 #include "engine/ops/points/point_output.h"
 #include "engine/ops/rows/scale_shift.h"
+#include "engine/ops/rows/tensor_output.h"
 #include "engine/tensor/infer_result.h"
 #include "kernels/core/finite.h"
 
@@ -14,18 +15,54 @@ namespace voxserve {
 void StepEmitter::EmitOutputs() {
   EmitPointOutput(NamedOutput::kLabels, graph_.labels_output, {.is_for_all = true});
   EmitPointOutput(NamedOutput::kScores, graph_.scores_output, {.is_for_scores = true});
-  if (graph_.boxes_output < 0) return;
-  const int boxes = layers_.LayerOf(graph_.boxes_output);
-  Push(boxes, std::make_unique<BoxOutputStep>(Touch(boxes)));
+  if (graph_.boxes_output >= 0) {
+    const int boxes = layers_.LayerOf(graph_.boxes_output);
+    Push(boxes, std::make_unique<BoxOutputStep>(Touch(boxes)));
+  }
+  for (size_t i = 0; i < graph_.tensors.size(); ++i) EmitTensor(static_cast<int>(i));
+}
+
+void StepEmitter::EmitTensor(int tensor) {
+  const auto& [name, index] = graph_.tensors[static_cast<size_t>(tensor)];
+  const GraphNode& node = Node(index);
+  program_.tensors.push_back(Describe(name, node));
+  const Layer flags{.first_node = index, .for_tensors = TensorBit(tensor)};
+  if (node.level == kPointLevel) {
+    EmitPointOutput(/*name=*/{}, index, flags, tensor);
+    return;
+  }
+  if (node.level >= 0) {
+    AddSampleLevel(node.level);
+    AddKeyLevel(node.level);
+  }
+  PushFor(flags, std::make_unique<TensorOutputStep>(TensorOutputStep::Options{
+                     .in = TouchOutput(flags, index), .level = node.level, .tensor = tensor}));
+}
+
+TensorInfo StepEmitter::Describe(const std::string& name, const GraphNode& node) const {
+  TensorInfo info{.name = name, .channels = node.channels};
+  const auto dimension = static_cast<size_t>(graph_.dimension);
+  if (node.level >= 0) {
+    info.rows = TensorRows::kSites;
+    const SiteUnit& unit = graph_.levels.levels()[static_cast<size_t>(node.level)].unit;
+    for (size_t axis = 0; axis < dimension; ++axis) {
+      const auto voxels = static_cast<double>(unit.voxels[axis]), parts = static_cast<double>(unit.parts[axis]);
+      info.unit.push_back(parts > 0 ? voxels / parts : 0);
+    }
+  } else if (node.level == kSampleLevel) {
+    info.rows = node.grid ? TensorRows::kCells : TensorRows::kSamples;
+    if (node.grid) info.cells.assign(node.grid->size.begin(), node.grid->size.begin() + node.grid->dimension);
+  }
+  return info;
 }
 
 // What a voxel_to_point copies is taken from where it copies it.
-void StepEmitter::EmitPointOutput(std::string_view name, int node, Layer flags) {
+void StepEmitter::EmitPointOutput(std::string_view name, int node, Layer flags, int tensor) {
   if (node < 0) return;
   flags.first_node = node;
   const bool is_of_voxels = std::holds_alternative<VoxelToPointOp>(Node(node).op);
   const BufferSlice in = TouchOutput(flags, is_of_voxels ? Node(node).inputs[0] : node);
-  PushFor(flags, std::make_unique<PointOutputStep>(in, name));
+  PushFor(flags, std::make_unique<PointOutputStep>(in, name, tensor));
 }
 
 BufferSlice StepEmitter::TouchOutput(const Layer& reader, int node) {
@@ -43,6 +80,7 @@ void StepEmitter::PushFor(const Layer& layer, std::unique_ptr<Step> step) {
   step->name = FirstNode(layer).name;
   step->is_for_all = layer.is_for_all;
   step->is_for_scores = layer.is_for_scores;
+  step->for_tensors = layer.for_tensors;
   program_.steps.push_back(std::move(step));
 }
 
@@ -84,6 +122,7 @@ BufferSlice StepEmitter::WeightsOf(int position_level, int level, const Layer& r
   }
   made.step->is_for_all |= reader.is_for_all;
   made.step->is_for_scores |= reader.is_for_scores;
+  made.step->for_tensors |= reader.for_tensors;
   return made.slice;
 }
 

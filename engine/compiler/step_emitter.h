@@ -6,6 +6,7 @@
 
 #include <map>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -74,7 +75,10 @@ class StepEmitter {
 
  private:
   void PushFor(const Layer& layer, std::unique_ptr<Step> step);
-  void EmitPointOutput(std::string_view name, int node, Layer flags);  // flags: of the step
+  // flags: of the step. tensor: -1 of labels and scores.
+  void EmitPointOutput(std::string_view name, int node, Layer flags, int tensor = -1);
+  void EmitTensor(int tensor);
+  TensorInfo Describe(const std::string& name, const GraphNode& node) const;
   // As TouchNode, for a value that the reader takes out of the network: converted to float32 first where it is not.
   BufferSlice TouchOutput(const Layer& reader, int node);
   static void AddLevel(int level, std::vector<int>& levels);

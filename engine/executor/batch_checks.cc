@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/error_reason.h"
 #include "engine/executor/point_reader.h"
@@ -88,8 +89,29 @@ bool HasGoodSample(const BatchOutput& output) {
   return std::any_of(output.samples.begin(), output.samples.end(), [](const InferResult& s) { return s.status.ok(); });
 }
 
-bool WantsScores(BatchTasks tasks) {
-  return std::any_of(tasks.begin(), tasks.end(), [](const InferTask* task) { return task->return_scores; });
+TensorSet WantedTensors(const Program& program, const InferTask& task) {
+  const bool wants_all = task.tensors.empty() && !program.has_labels && !program.has_boxes;
+  TensorSet wanted = 0;
+  for (size_t i = 0; i < program.tensors.size(); ++i) {
+    const bool is_named = absl::c_linear_search(task.tensors, program.tensors[i].name);
+    if (wants_all || is_named) wanted |= TensorBit(static_cast<int>(i));
+  }
+  return wanted;
+}
+
+std::vector<TensorSet> TensorsByTask(const Program& program, BatchTasks tasks) {
+  std::vector<TensorSet> wanted;
+  for (const InferTask* task : tasks) wanted.push_back(WantedTensors(program, *task));
+  return wanted;
+}
+
+WantedOutputs WantedBy(const Program& program, BatchTasks tasks) {
+  WantedOutputs wanted;
+  for (const InferTask* task : tasks) {
+    wanted.scores |= task->return_scores;
+    wanted.tensors |= WantedTensors(program, *task);
+  }
+  return wanted;
 }
 
 }  // namespace voxserve

@@ -40,11 +40,21 @@ inline const PlanTable& PlansOf(const Program& program, const RunOptions& option
 std::vector<int64_t> SizesOf(const int64_t* offset_begin, int32_t num_offsets);
 
 bool HasGoodSample(const BatchOutput& output);
-bool WantsScores(BatchTasks tasks);
 
-// True for a step that the batch needs.
-inline bool IsWanted(const Step& step, bool wants_scores) {
-  return step.is_for_all || (wants_scores && step.is_for_scores);
-}
+// The tensors that a task is answered with.
+TensorSet WantedTensors(const Program& program, const InferTask& task);
+std::vector<TensorSet> TensorsByTask(const Program& program, BatchTasks tasks);
+
+// The outputs that some task of a batch asks for.
+struct WantedOutputs {
+  bool scores = false;
+  TensorSet tensors = 0;
+
+  // True for a step that the batch needs.
+  bool Need(const Step& step) const {
+    return step.is_for_all || (scores && step.is_for_scores) || (tensors & step.for_tensors) != 0;
+  }
+};
+WantedOutputs WantedBy(const Program& program, BatchTasks tasks);
 
 }  // namespace voxserve

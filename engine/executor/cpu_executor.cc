@@ -124,6 +124,7 @@ absl::Status CpuExecutor::RunSteps(const Program& program, BatchTasks tasks, con
   std::vector<char*> buffer_data(program.buffers.size());
   while (later_features_.size() + 1 < program.segments.size()) later_features_.emplace_back(context_->memory.get());
   BatchOutputs outputs(tasks, point_begin_, absl::MakeSpan(output.samples), context_->memory.get());
+  outputs.SetTensors(program.tensors, TensorsByTask(program, tasks), program.dimension);
   StepContext context{.execution = context_,
                       .geometry = &*geometry_,
                       .plans = &PlansOf(program, options).ForVoxels(geometry_->num_sites(0)),
@@ -135,12 +136,12 @@ absl::Status CpuExecutor::RunSteps(const Program& program, BatchTasks tasks, con
                       .device_point_begin = point_begin_.data(),
                       .ignore_label = limits.ignore_label,
                       .outputs = &outputs};
-  const bool wants_scores = WantsScores(tasks);
+  const WantedOutputs wanted = WantedBy(program, tasks);
   const auto first_head_step = static_cast<size_t>(program.first_head_step);
   std::vector<absl::Duration> step_times(program.steps.size());
   const auto run = [&](size_t begin, size_t end) -> absl::Status {
     for (size_t i = begin; i < end; ++i) {
-      if (!IsWanted(*program.steps[i], wants_scores)) continue;
+      if (!wanted.Need(*program.steps[i])) continue;
       const auto started = std::chrono::steady_clock::now();
       RETURN_IF_ERROR(program.steps[i]->Run(context));
       step_times[i] = absl::FromChrono(std::chrono::steady_clock::now() - started);
@@ -175,7 +176,7 @@ absl::Status CpuExecutor::RunSteps(const Program& program, BatchTasks tasks, con
   const StageTimer timer(Stage::kHead, output.stages);
   RETURN_IF_ERROR(run(first_head_step, program.steps.size()));
   outputs.TakeNotFinite();
-  return absl::OkStatus();
+  return outputs.ConvertTensors();
 }
 
 }  // namespace voxserve

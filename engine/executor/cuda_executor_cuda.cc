@@ -275,6 +275,7 @@ absl::Status CudaExecutor::RunSteps(const Program& program, BatchTasks tasks, co
   GroupingCache groupings;
   std::vector<char*> buffer_data(program.buffers.size());
   BatchOutputs outputs(tasks, point_begin_, absl::MakeSpan(output.samples), context_->memory.get());
+  outputs.SetTensors(program.tensors, TensorsByTask(program, tasks), program.dimension);
   RETURN_IF_ERROR(cuda.not_finite.Reserve(outputs.NotFiniteBytes()));
   outputs.SetNotFinite(cuda.not_finite.data());
   StepContext context{.execution = context_,
@@ -289,7 +290,7 @@ absl::Status CudaExecutor::RunSteps(const Program& program, BatchTasks tasks, co
                       .device_point_begin = points_.point_begin(),
                       .ignore_label = limits.ignore_label,
                       .outputs = &outputs};
-  const bool wants_scores = WantsScores(tasks);
+  const WantedOutputs wanted = WantedBy(program, tasks);
   cuda.gemm->set_allow_tf32(program.allow_tf32);
   cuda.gemm->set_deterministic(program.is_deterministic);
   for (const ProgramSegment& segment : program.segments) {
@@ -303,7 +304,7 @@ absl::Status CudaExecutor::RunSteps(const Program& program, BatchTasks tasks, co
     size_t scratch_bytes = 0;
     int64_t output_bytes = 0;  // the network answers in the last segment alone
     for (size_t i = first_step; i < end_step; ++i) {
-      if (!IsWanted(*program.steps[i], wants_scores)) continue;
+      if (!wanted.Need(*program.steps[i])) continue;
       scratch_bytes = std::max(scratch_bytes, program.steps[i]->ScratchBytes(context));
       output_bytes += program.steps[i]->OutputBytes(context);
     }
@@ -318,7 +319,7 @@ absl::Status CudaExecutor::RunSteps(const Program& program, BatchTasks tasks, co
     places.SetData(block, buffer_data);
     for (size_t i = first_step; i < end_step; ++i) {
       if (i == static_cast<size_t>(program.first_head_step)) RETURN_IF_ERROR(EndStage(Stage::kFeatures));
-      if (!IsWanted(*program.steps[i], wants_scores)) continue;
+      if (!wanted.Need(*program.steps[i])) continue;
       if (options.times_convs) RETURN_IF_ERROR(RecordStep(i));
       RETURN_IF_ERROR(program.steps[i]->Run(context));
       if (options.times_convs) RETURN_IF_ERROR(RecordStep(i + 1));
@@ -336,7 +337,7 @@ absl::Status CudaExecutor::RunSteps(const Program& program, BatchTasks tasks, co
     }
     for (const ProgramConv& conv : program.convs) {
       const auto step = static_cast<size_t>(conv.step);
-      if (!IsWanted(*program.steps[step], wants_scores)) continue;
+      if (!wanted.Need(*program.steps[step])) continue;
       ASSIGN_OR_RETURN(const absl::Duration time, step_ends_[step + 1].Since(step_ends_[step]));
       output.conv_times[static_cast<size_t>(&conv - program.convs.data())] = time;
     }
@@ -352,7 +353,8 @@ absl::Status CudaExecutor::RunSteps(const Program& program, BatchTasks tasks, co
 
   const StageTimer timer(Stage::kCopyOut, output.stages);
   outputs.TakeNotFinite();
-  return outputs.Distribute();
+  RETURN_IF_ERROR(outputs.Distribute());
+  return outputs.ConvertTensors();
 }
 
 absl::Status CudaExecutor::RecordStep(size_t index) {

@@ -21,6 +21,7 @@
 #include "engine/geometry/row_level.h"
 #include "engine/model/levels.h"
 #include "engine/tensor/farthest_points.h"
+#include "engine/tensor/output_tensor.h"
 #include "kernels/boxes/anchor_head.h"
 #include "kernels/boxes/center_head.h"
 #include "kernels/coordinates/conv_geometry.h"
@@ -149,10 +150,19 @@ struct VoxelToPointOp {};
 // Input: the voxelize node. Channels: its features'.
 struct PointFeaturesOp {};
 
-// Inputs: a tensor on points, then the voxelize node; or one on sites of units that are not coarser.
+// Input: the voxelize node. Channels: the axes.
+struct PointOffsetsOp {
+  bool is_from_mean = false;  // else from the cell's centre; then the voxelize has no VoxelOrigin::kMinimum
+  int64_t max_points = 0;     // of a mean; 0: all
+};
+
+// Inputs: a tensor on points, with has_empty_slots the row of an empty slot on level 0, and then the voxelize node; or
+// one tensor on sites of units that are not coarser.
 struct PointToVoxelOp {
   kernels::PoolReduce reduce = kernels::PoolReduce::kMax;
-  int sites_of = -1;  // index of the node whose sites are the output's; -1: the voxels
+  int sites_of = -1;             // index of the node whose sites are the output's; -1: the voxels
+  int64_t max_points = 0;        // the first so many of a site's; 0: all
+  bool has_empty_slots = false;  // with kMax, max_points and the voxels alone
 };
 
 // Inputs: a tensor on sites, then the voxelize node, or a tensor on sites of units that are not coarser.
@@ -171,7 +181,7 @@ struct PoolOp {
   int paired_with = -1;  // kInverse: index of the strided pool or convolution
   int rulebook = 0;
 
-  bool is_swapped() const { return kind == SparseConvOp::Kind::kInverse; }
+  bool is_swapped() const { return kind == SparseConvOp::Kind::kInverse || kind == SparseConvOp::Kind::kTransposed; }
 };
 
 // All sites of a sample to one row, on kSampleLevel.
@@ -203,6 +213,11 @@ struct FromDenseOp {
   int sites_of = -1;  // index of the node whose sites the output's are
 };
 
+// Maximum over windows of an image. Its input and output sizes are the nodes' grids.
+struct MaxPool2dOp {
+  kernels::Conv2dGeometry geometry;  // its kernel, stride and padding
+};
+
 // Convolution of an image, or its transpose. Its input and output sizes are the nodes' grids.
 struct Conv2dOp {
   kernels::Conv2dGeometry geometry;
@@ -213,7 +228,7 @@ struct Conv2dOp {
 };
 
 // CenterPoint's boxes of one task. Inputs: heatmap, center, height, dim, rot and, with has_velocity, vel: images of one
-// size.
+// size, or rows on one level whose spatial shape has a single cell on z.
 struct CenterHeadDecodeOp {
   kernels::CenterHead head;  // but for the images' and the boxes' pointers and pitches
   bool has_velocity = false;
@@ -231,12 +246,13 @@ struct NmsOp {
   int max_boxes_out = 1;
 };
 
-using GraphOp = std::variant<VoxelizeOp, SparseConvOp, BatchNormOp, LinearOp, ActivationOp, AddOp, ConcatOp,
-                             VoxelToPointOp, ArgmaxOp, PoolOp, GlobalPoolOp, BroadcastOp, SampleNormOp,
-                             FarthestPointSampleOp, PointFeaturesOp, PointToVoxelOp, DevoxelizeOp, ToDenseOp,
-                             FromDenseOp, Conv2dOp, CropOp, PruneOp, CenterHeadDecodeOp, AnchorHeadDecodeOp, NmsOp>;
+using GraphOp =
+    std::variant<VoxelizeOp, SparseConvOp, BatchNormOp, LinearOp, ActivationOp, AddOp, ConcatOp, VoxelToPointOp,
+                 ArgmaxOp, PoolOp, GlobalPoolOp, BroadcastOp, SampleNormOp, FarthestPointSampleOp, PointFeaturesOp,
+                 PointOffsetsOp, PointToVoxelOp, DevoxelizeOp, ToDenseOp, FromDenseOp, Conv2dOp, MaxPool2dOp, CropOp,
+                 PruneOp, CenterHeadDecodeOp, AnchorHeadDecodeOp, NmsOp>;
 
-// True for an operator that makes boxes of images.
+// True for an operator that makes boxes of images or sites.
 inline bool IsDecoder(const GraphOp& op) {
   return std::holds_alternative<CenterHeadDecodeOp>(op) || std::holds_alternative<AnchorHeadDecodeOp>(op);
 }
@@ -298,6 +314,12 @@ struct GraphNode {
   }
 };
 
+// A tensor that requests may ask for. node: an index, of features.
+struct GraphTensor {
+  std::string name;
+  int node = 0;
+};
+
 struct Graph {
   std::string name;         // for people; the folder's name is what requests use
   std::string description;  // for people
@@ -305,19 +327,31 @@ struct Graph {
   std::vector<GraphNode> nodes;
   int voxelize = 0;  // index of the one VoxelizeOp
 
-  // A network has labels, boxes or both; -1: none.
-  int labels_output = -1;       // index of a node on points: an argmax, or a voxel_to_point of one
-  int scores_output = -1;       // beside labels: index of a node on points, of features with num_classes channels
-  int boxes_output = -1;        // index of a node of boxes
-  bool has_velocities = false;  // of boxes
-  int num_classes = 0;          // ids of labels and boxes are below it
+  // A network has labels, boxes or tensors; -1: none.
+  int labels_output = -1;            // index of a node on points: an argmax, or a voxel_to_point of one
+  int scores_output = -1;            // beside labels: index of a node on points, of features with num_classes channels
+  int boxes_output = -1;             // index of a node of boxes
+  bool has_velocities = false;       // of boxes
+  std::vector<GraphTensor> tensors;  // at most kMaxTensors, with unique names
+  int num_classes = 0;               // ids of labels and boxes are below it; 0 of a network that has neither
 
   LevelTable levels;
   int64_t num_parameters = 0;  // values in weights.safetensors
   std::string digest;          // SHA-256 of graph and weights as stored, in lower-case hexadecimal digits
   std::string network_digest;  // likewise of the graph alone: networks that differ in their weights share it
 
+  // Returns the nodes that answers are made of, each output's own.
+  std::vector<int> OutputNodes() const;
   const VoxelizeOp& voxelize_op() const { return std::get<VoxelizeOp>(nodes[voxelize].op); }
 };
+
+inline std::vector<int> Graph::OutputNodes() const {
+  std::vector<int> outputs;
+  for (const int output : {labels_output, scores_output, boxes_output}) {
+    if (output >= 0) outputs.push_back(output);
+  }
+  for (const GraphTensor& tensor : tensors) outputs.push_back(tensor.node);
+  return outputs;
+}
 
 }  // namespace voxserve

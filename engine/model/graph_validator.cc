@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "engine/base/quoted.h"
@@ -137,12 +138,8 @@ class Validator {
     const size_t num_problems = problems_->size();
     for (const Output& output : model_.outputs()) CheckOutput(output);
     if (problems_->size() > num_problems || model_.outputs().empty()) return;
-    if (graph_.labels_output == kNone && graph_.boxes_output == kNone) {
-      AtModel().Add("has no output of KIND_LABELS or KIND_BOXES");
-      return;
-    }
     if (graph_.scores_output != kNone && graph_.labels_output == kNone) {
-      AtModel().Add("has an output of KIND_SCORES and none of KIND_LABELS");
+      AtModel().Add("has an output of KIND_SCORES and none of KIND_LABELS; KIND_TENSOR answers with features alone");
       return;
     }
     CheckClasses();
@@ -166,11 +163,16 @@ class Validator {
   void CheckOutput(const Output& output) {
     const bool is_labels = output.kind() == Output::KIND_LABELS;
     const ProblemsAt at(absl::StrCat("output ", Quoted(output.node())), problems_);
-    int* const slot = SlotOf(output.kind());
-    if (slot == nullptr) {
-      at.Add("kind must be KIND_LABELS, KIND_SCORES or KIND_BOXES");
+    if (output.kind() == Output::KIND_TENSOR) {
+      CheckTensor(output, at);
       return;
     }
+    int* const slot = SlotOf(output.kind());
+    if (slot == nullptr) {
+      at.Add("kind must be KIND_LABELS, KIND_SCORES, KIND_BOXES or KIND_TENSOR");
+      return;
+    }
+    if (!output.name().empty()) at.Add("has the name ", Quoted(output.name()), ", which KIND_TENSOR alone may have");
     if (*slot != kNone) at.Add("is the second one of ", Output::Kind_Name(output.kind()));
     const int node = IndexOf(output.node());
     if (node == kNone) {
@@ -191,6 +193,45 @@ class Validator {
       at.Add(is_labels ? "KIND_LABELS needs an argmax; node " : "KIND_SCORES needs features; node ",
              Quoted(source->name), is_labels ? " computes features" : " computes labels");
     }
+  }
+
+  void CheckTensor(const Output& output, const ProblemsAt& at) {
+    const std::string& name = output.name();
+    if (!IsTensorName(name)) {
+      at.Add("its name is ", Quoted(name),
+             "; that of a tensor has 1 to 64 letters, digits, \".\", \"_\" or \"-\", begins with a letter or digit and "
+             "is not labels, scores or boxes");
+    }
+    const auto& tensors = graph_.tensors;
+    if (std::any_of(tensors.begin(), tensors.end(), [&](const GraphTensor& other) { return other.name == name; })) {
+      at.Add("is the second tensor with the name ", Quoted(name));
+    }
+    if (tensors.size() == kMaxTensors) at.Add("is one tensor more than the ", kMaxTensors, " that a model may have");
+    const int node = IndexOf(output.node());
+    if (node == kNone) {
+      at.Add("this node does not exist");
+      return;
+    }
+    const GraphNode& made = graph_.nodes[graph_index_[node]];
+    if (std::holds_alternative<FarthestPointSampleOp>(made.op)) {
+      at.Add("this node is a farthest_point_sample, which has no features");
+    } else if (made.is_labels) {
+      at.Add("this node computes labels; KIND_LABELS answers with labels of points");
+    } else if (made.max_boxes > 0 || IsHeadOp(made.op)) {
+      at.Add("this node computes boxes; KIND_BOXES answers with those of an nms");
+    }
+    graph_.tensors.push_back({.name = name, .node = graph_index_[node]});
+  }
+
+  static bool IsTensorName(const std::string& name) {
+    constexpr size_t kMaxBytes = 64;
+    if (name.empty() || name.size() > kMaxBytes || !absl::ascii_isalnum(static_cast<unsigned char>(name[0]))) {
+      return false;
+    }
+    if (name == "labels" || name == "scores" || name == "boxes") return false;
+    return std::all_of(name.begin(), name.end(), [](char c) {
+      return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == '-';
+    });
   }
 
   // The node that computes an output's values: a voxel_to_point copies its input's. Null where it is not known.
@@ -247,9 +288,7 @@ class Validator {
   // The graph has no other problem.
   void ReportIdleNodes() {
     std::vector<bool> is_needed(graph_.nodes.size(), false);
-    for (const int output : {graph_.labels_output, graph_.scores_output, graph_.boxes_output}) {
-      if (output != kNone) is_needed[output] = true;
-    }
+    for (const int output : graph_.OutputNodes()) is_needed[output] = true;
     for (size_t index = graph_.nodes.size(); index-- > 0;) {
       const GraphNode& node = graph_.nodes[index];
       if (!is_needed[index]) continue;

@@ -19,6 +19,7 @@ constexpr char kFile[] = "config.textproto";
 constexpr int kMaxLabel = 65535;
 constexpr uint32_t kMaxBatchRequests = 64;
 constexpr uint32_t kMaxPriorityLevels = 16;
+constexpr uint32_t kMaxDeviceWeight = 1000;
 
 // Neighbouring ids lie a golden angle of hue apart, and three brightnesses take turns.
 uint32_t GeneratedColor(int id) {
@@ -102,6 +103,7 @@ ModelConfig::Batching ReadBatching(const model::v1::BatchingConfig& proto, const
       read_count("max_batch_requests", proto.max_batch_requests(), batching.max_batch_requests, kMaxBatchRequests);
   batching.priority_levels =
       read_count("priority_levels", proto.priority_levels(), batching.priority_levels, kMaxPriorityLevels);
+  batching.device_weight = read_count("device_weight", proto.device_weight(), batching.device_weight, kMaxDeviceWeight);
   batching.max_queue_requests = proto.max_queue_requests();
   if (proto.max_queue_delay_ms() > 0) batching.max_queue_delay = absl::Milliseconds(proto.max_queue_delay_ms());
   if (proto.default_timeout_ms() > 0) batching.default_timeout = absl::Milliseconds(proto.default_timeout_ms());

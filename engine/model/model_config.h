@@ -41,6 +41,7 @@ struct ModelConfig {
     absl::Duration max_queue_delay = absl::Minutes(1);  // a request that has waited so long expires
     int64_t max_queue_requests = 0;                     // waiting; 0: as many as the engine allows
     int priority_levels = 1;
+    int device_weight = 1;  // of the model's share of a device, beside other models' that wait
     absl::Duration default_timeout = absl::Minutes(1);  // of requests without a deadline
   };
 
@@ -64,7 +65,7 @@ struct ModelConfig {
 // Of a network that is broken: what depends on the number of its classes is not checked then.
 inline constexpr int kUnknownNumClasses = 0;
 
-// Reads config.textproto for a network of num_classes classes (1 to 65,535); "" gives the defaults. Classes without an
+// Reads config.textproto for a network of num_classes classes (0 to 65,535); "" gives the defaults. Classes without an
 // entry are "class N" with a colour that differs from its neighbours'. Adds what is wrong to `problems`.
 ModelConfig ParseModelConfig(std::string_view textproto, int num_classes, Problems* problems);
 

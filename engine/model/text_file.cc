@@ -16,14 +16,21 @@ class ProblemCollector : public google::protobuf::io::ErrorCollector {
  public:
   ProblemCollector(const std::string& file_name, Problems* problems) : file_name_(file_name), problems_(problems) {}
 
-  // The parser counts from 0, and says -1 where an error belongs to the whole text.
   void AddError(int line, google::protobuf::io::ColumnNumber column, const std::string& message) override {
+    Add(line, column, message);
+  }
+  // A parser that allows unknown fields warns of each and goes on, where it otherwise ends at the first.
+  void AddWarning(int line, google::protobuf::io::ColumnNumber column, const std::string& message) override {
+    Add(line, column, message);
+  }
+
+ private:
+  // The parser counts from 0, and says -1 where an error belongs to the whole text.
+  void Add(int line, google::protobuf::io::ColumnNumber column, const std::string& message) {
     const std::string place = line < 0 ? std::string() : absl::StrCat(":", line + 1, ":", column + 1);
     problems_->push_back(absl::StrCat(file_name_, place, ": ", message));
   }
-  void AddWarning(int, google::protobuf::io::ColumnNumber, const std::string&) override {}
 
- private:
   const std::string& file_name_;
   Problems* const problems_;
 };
@@ -54,8 +61,10 @@ bool ParseTextProto(std::string_view text, const std::string& file_name, google:
   ProblemCollector collector(file_name, problems);
   google::protobuf::TextFormat::Parser parser;
   parser.RecordErrorsTo(&collector);
+  parser.AllowUnknownField(true);  // the collector refuses them, all at once
   const size_t before = problems->size();
-  if (parser.ParseFromString(std::string(text), message)) return true;
+  const bool is_parsed = parser.ParseFromString(std::string(text), message);
+  if (is_parsed && problems->size() == before) return true;
   if (problems->size() == before) problems->push_back(absl::StrCat(file_name, ": is not a valid text format message"));
   return false;
 }

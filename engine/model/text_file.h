@@ -16,7 +16,7 @@ namespace voxserve {
 std::optional<std::string> ReadFile(const std::filesystem::path& path, Problems* problems);
 
 // Parses into `message`. Adds "<file name>:<line>:<column>: ..." for every error, lines and columns from 1, and returns
-// false where there was one.
+// false where there was one. Unknown fields are errors, each reported; the first error of another kind ends the parse.
 bool ParseTextProto(std::string_view text, const std::string& file_name, google::protobuf::Message* message,
                     Problems* problems);
 

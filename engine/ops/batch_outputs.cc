@@ -1,6 +1,7 @@
 #include "engine/ops/batch_outputs.h"
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -8,6 +9,8 @@
 
 #include "engine/base/status_macros.h"
 #include "kernels/boxes/box_rows.h"
+#include "kernels/coordinates/coordinate_key.h"
+#include "kernels/coordinates/morton_key.h"
 
 namespace voxserve {
 
@@ -40,7 +43,16 @@ void BatchOutputs::TakeNotFinite() {
   }
 }
 
+void BatchOutputs::SetTensors(absl::Span<const TensorInfo> tensors, std::vector<TensorSet> wanted, int dimension) {
+  tensors_ = tensors;
+  wanted_tensors_ = std::move(wanted);
+  dimension_ = dimension;
+}
+
 bool BatchOutputs::IsWanted(size_t sample, const Spec& spec) const {
+  if (spec.tensor >= 0) {
+    return results_[sample].status.ok() && (wanted_tensors_[sample] & TensorBit(spec.tensor)) != 0;
+  }
   return results_[sample].status.ok() && (spec.is_for_all || tasks_[sample]->return_scores);
 }
 
@@ -73,7 +85,7 @@ absl::Status BatchOutputs::Reserve(size_t sample, int64_t bytes) {
 absl::StatusOr<char*> BatchOutputs::AddRows(size_t sample, const Spec& spec) {
   const int64_t num_bytes = num_answers_[sample] * spec.row_bytes();
   RETURN_IF_ERROR(Reserve(sample, num_bytes));
-  std::string& bytes = Add(sample, spec).bytes;
+  std::string& bytes = spec.tensor >= 0 ? NewTensor(sample, spec).bytes : Add(sample, spec).bytes;
   bytes.resize(static_cast<size_t>(num_bytes));
   return bytes.data();
 }
@@ -89,16 +101,90 @@ void BatchOutputs::AddBoxes(size_t sample, const Spec& spec, const float* rows, 
   }
 }
 
+OutputTensor& BatchOutputs::NewTensor(size_t sample, const Spec& spec) {
+  return results_[sample].tensors.emplace_back(OutputTensor{.info = tensors_[static_cast<size_t>(spec.tensor)]});
+}
+
+absl::Status BatchOutputs::AddTensorRows(OutputTensor& tensor, size_t sample, const kernels::ConstRows& rows) {
+  RETURN_IF_ERROR(Reserve(sample, rows.capacity * tensor.row_bytes()));
+  const auto row_bytes = static_cast<size_t>(tensor.row_bytes());
+  if (rows.pitch == rows.channels) {
+    tensor.bytes.assign(static_cast<const char*>(rows.data), static_cast<size_t>(rows.capacity) * row_bytes);
+    return absl::OkStatus();
+  }
+  tensor.bytes.reserve(static_cast<size_t>(rows.capacity) * row_bytes);
+  for (int64_t row = 0; row < rows.capacity; ++row) {
+    tensor.bytes.append(reinterpret_cast<const char*>(rows.floats(row)), row_bytes);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status BatchOutputs::AddTensor(size_t sample, const Spec& spec, const kernels::ConstRows& rows) {
+  return AddTensorRows(NewTensor(sample, spec), sample, rows);
+}
+
+absl::Status BatchOutputs::AddCoordinates(OutputTensor& tensor, size_t sample, absl::Span<const uint64_t> keys,
+                                          KeyOrder order) {
+  const size_t num_bytes = keys.size() * static_cast<size_t>(dimension_) * sizeof(int32_t);
+  RETURN_IF_ERROR(Reserve(sample, static_cast<int64_t>(num_bytes)));
+  tensor.coordinates.resize(num_bytes);
+  char* out = tensor.coordinates.data();
+  const kernels::CoordinateKey canonical(dimension_);
+  for (const uint64_t key : keys) {
+    const kernels::Axes coordinate =
+        order == KeyOrder::kMorton ? kernels::UnpackMorton(dimension_, key) : canonical.Unpack(key);
+    const size_t coordinate_bytes = static_cast<size_t>(dimension_) * sizeof(int32_t);
+    std::memcpy(out, coordinate.data(), coordinate_bytes);
+    out += coordinate_bytes;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status BatchOutputs::AddSites(size_t sample, const Spec& spec, const kernels::ConstRows& rows,
+                                    const uint64_t* keys, const int64_t* sample_begin, KeyOrder order) {
+  const int64_t begin = sample_begin[sample], end = sample_begin[sample + 1];
+  OutputTensor& tensor = NewTensor(sample, spec);
+  RETURN_IF_ERROR(AddTensorRows(tensor, sample, rows.RowRange(begin, end)));
+  return AddCoordinates(tensor, sample, {keys + begin, static_cast<size_t>(end - begin)}, order);
+}
+
+absl::Status BatchOutputs::ConvertTensors() {
+  for (size_t i = 0; i < num_samples(); ++i) {
+    if (tasks_[i]->tensor_dtype != DType::kFloat16) continue;
+    for (OutputTensor& tensor : results_[i].tensors) {
+      const auto held_bytes = static_cast<int64_t>(tensor.bytes.size());
+      RETURN_IF_ERROR(Reserve(i, held_bytes / 2));
+      tensor.bytes = Float16Bytes(tensor.bytes);
+      tensor.dtype = DType::kFloat16;
+      RETURN_IF_ERROR(Reserve(i, -held_bytes));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status BatchOutputs::Distribute() {
   for (const Queued& queued : queued_) {
     const Spec& spec = queued.spec;
+    const auto packed =
+        kernels::ConstRows::Packed(queued.rows, spec.dtype, queued.num_rows, static_cast<int32_t>(spec.columns));
+    if (queued.keys != nullptr) {
+      for (size_t i = 0; i < num_samples(); ++i) {
+        if (!IsWanted(i, spec)) continue;
+        RETURN_IF_ERROR(AddSites(i, spec, packed, queued.keys, queued.sample_begin, KeyOrder::kMorton));
+      }
+      continue;
+    }
     const char* rows = queued.rows;
     for (size_t i = 0; i < num_samples(); ++i) {
-      const bool is_boxes = spec.rows_per_sample > 0;
-      const int64_t bytes = (is_boxes ? spec.rows_per_sample : num_answers_[i]) * spec.row_bytes();
+      const bool is_tensor = spec.tensor >= 0;
+      const int64_t num_rows = spec.rows_per_sample > 0 ? spec.rows_per_sample : num_answers_[i];
+      const int64_t bytes = num_rows * spec.row_bytes();
       const char* const own_rows = std::exchange(rows, rows + bytes);
       if (!IsWanted(i, spec)) continue;
-      if (is_boxes) {
+      if (is_tensor) {
+        const int64_t begin = (own_rows - queued.rows) / spec.row_bytes();
+        RETURN_IF_ERROR(AddTensor(i, spec, packed.RowRange(begin, begin + num_rows)));
+      } else if (spec.rows_per_sample > 0) {
         AddBoxes(i, spec, reinterpret_cast<const float*>(own_rows), spec.columns);
       } else {
         RETURN_IF_ERROR(Reserve(i, bytes));

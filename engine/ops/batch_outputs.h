@@ -10,9 +10,12 @@
 // Steps count per sample what is not finite. The counts lie in host memory, where a GPU's kernels add to them: that is
 // so seldom that it costs less than a copy of zeros.
 //
-// The rows of points are reserved in the process's budget before they are allocated (InferResult::memory).
+// Rows of points and tensors, with their coordinates, are reserved in the process's budget before they are allocated
+// (InferResult::memory).
 
+#include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -23,6 +26,8 @@
 #include "engine/tensor/dtype.h"
 #include "engine/tensor/infer_result.h"
 #include "engine/tensor/infer_task.h"
+#include "engine/tensor/output_tensor.h"
+#include "kernels/core/rows.h"
 
 namespace voxserve {
 
@@ -35,8 +40,11 @@ class BatchOutputs {
     std::string_view name;  // NamedOutput::kLabels, ...
     DType dtype = DType::kFloat32;
     int64_t columns = 0;
-    bool is_for_all = true;       // false: for tasks with return_scores
-    int64_t rows_per_sample = 0;  // of boxes, at most; else a sample has a row for each point that is answered
+    bool is_for_all = true;  // false: for tasks with return_scores
+    // Of boxes (at most), of a tensor's samples and cells; else a sample has a row for each point that is answered, or
+    // for each of its sites.
+    int64_t rows_per_sample = 0;
+    int tensor = -1;  // of SetTensors; -1: labels, scores or boxes
 
     int64_t row_bytes() const { return columns * SizeOf(dtype); }
   };
@@ -45,6 +53,9 @@ class BatchOutputs {
   // reserved in its budget. All outlive the outputs.
   BatchOutputs(BatchTasks tasks, const std::vector<int64_t>& point_begin, absl::Span<InferResult> results,
                HostMemory* memory);
+
+  // Before the first step runs. tensors: the program's, which outlive the outputs. wanted: [samples].
+  void SetTensors(absl::Span<const TensorInfo> tensors, std::vector<TensorSet> wanted, int dimension);
 
   size_t num_samples() const { return tasks_.size(); }
   // Returns how many points of a sample are answered: its first ones.
@@ -58,6 +69,8 @@ class BatchOutputs {
   uint32_t* not_finite_boxes() const { return not_finite_ + num_samples(); }
   // Writes the counts into the results. All steps have ended.
   void TakeNotFinite();
+  // Converts tensors to the types that their tasks ask for, once all have been written. RESOURCE_EXHAUSTED.
+  absl::Status ConvertTensors();
 
   // ---- on the CPU
 
@@ -67,6 +80,12 @@ class BatchOutputs {
   // Adds an output with the rows that are boxes; with none where the sample has no voxels. pitch: values from row to
   // row.
   void AddBoxes(size_t sample, const Spec& spec, const float* rows, int64_t pitch);
+  // Adds a tensor's rows of the sample, of samples or cells. RESOURCE_EXHAUSTED.
+  absl::Status AddTensor(size_t sample, const Spec& spec, const kernels::ConstRows& rows);
+  // The same of sites. rows, keys: the whole batch's; sample_begin: [samples + 1] where each sample's begin.
+  enum class KeyOrder { kCanonical, kMorton };
+  absl::Status AddSites(size_t sample, const Spec& spec, const kernels::ConstRows& rows, const uint64_t* keys,
+                        const int64_t* sample_begin, KeyOrder order);
 
   // ---- on a GPU
 
@@ -79,21 +98,35 @@ class BatchOutputs {
   char* next_rows() const { return device_rows_ + queued_bytes_; }
   // Starts the copy of the num_rows rows that were made there.
   absl::Status Queue(const StepContext& context, const Spec& spec, int64_t num_rows);
+  // The same of rows of sites, with the MortonKeys and [samples + 1] places where samples begin, which are on the
+  // device.
+  absl::Status QueueSites(const StepContext& context, const Spec& spec, int64_t num_rows, const uint64_t* keys,
+                          const int64_t* sample_begin);
   // Writes all that was queued into the results. RESOURCE_EXHAUSTED.
   absl::Status Distribute();
 
  private:
   struct Queued {
     Spec spec;
-    const char* rows = nullptr;  // pinned
+    // Pinned.
+    const char* rows = nullptr;
+    int64_t num_rows = 0;
+    const uint64_t* keys = nullptr;         // of sites; else null
+    const int64_t* sample_begin = nullptr;  // likewise
   };
 
   NamedOutput& Add(size_t sample, const Spec& spec);
+  OutputTensor& NewTensor(size_t sample, const Spec& spec);
+  absl::Status AddTensorRows(OutputTensor& tensor, size_t sample, const kernels::ConstRows& rows);
+  absl::Status AddCoordinates(OutputTensor& tensor, size_t sample, absl::Span<const uint64_t> keys, KeyOrder order);
   absl::Status Reserve(size_t sample, int64_t bytes);
 
   const BatchTasks tasks_;
   const absl::Span<InferResult> results_;
   HostMemory* const memory_;
+  absl::Span<const TensorInfo> tensors_;
+  std::vector<TensorSet> wanted_tensors_;  // by sample
+  int dimension_ = 3;
   std::vector<int64_t> num_answers_;         // by sample
   std::vector<uint32_t> not_finite_on_cpu_;  // memory of the next, on the CPU
   uint32_t* not_finite_;                     // [2, samples] points, candidates of boxes

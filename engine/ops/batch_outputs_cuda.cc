@@ -15,9 +15,27 @@ absl::Status BatchOutputs::Queue(const StepContext& context, const Spec& spec, i
     RETURN_IF_CUDA_ERROR(
         cudaMemcpyAsync(rows, next_rows(), static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, context.stream()));
   }
-  queued_.push_back({.spec = spec, .rows = rows});
+  queued_.push_back({.spec = spec, .rows = rows, .num_rows = num_rows});
   queued_bytes_ += AlignedBytes(bytes);
   return absl::OkStatus();
+}
+
+absl::Status BatchOutputs::QueueSites(const StepContext& context, const Spec& spec, int64_t num_rows,
+                                      const uint64_t* keys, const int64_t* sample_begin) {
+  RETURN_IF_ERROR(Queue(context, spec, num_rows));
+  const auto copy = [&](const auto* values, int64_t count, const auto** copied) -> absl::Status {
+    char* const to = host_rows_ + queued_bytes_;
+    const int64_t bytes = count * static_cast<int64_t>(sizeof(*values));
+    if (bytes > 0) {
+      RETURN_IF_CUDA_ERROR(
+          cudaMemcpyAsync(to, values, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, context.stream()));
+    }
+    *copied = reinterpret_cast<decltype(values)>(to);
+    queued_bytes_ += AlignedBytes(bytes);
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(copy(keys, num_rows, &queued_.back().keys));
+  return copy(sample_begin, static_cast<int64_t>(num_samples()) + 1, &queued_.back().sample_begin);
 }
 
 }  // namespace voxserve

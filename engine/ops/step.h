@@ -20,6 +20,7 @@
 #include "engine/ops/weights.h"
 #include "engine/runtime/execution_context.h"
 #include "engine/tensor/dtype.h"
+#include "engine/tensor/output_tensor.h"
 #include "kernels/core/epilogue.h"
 #include "kernels/core/rows.h"
 
@@ -126,10 +127,11 @@ class Step {
   virtual int64_t OutputBytes(const StepContext&) const { return 0; }
 
   std::string name;  // of the graph's node that it began as
-  // Labels, boxes or sites that scores decide about need it; what only scores that are returned need is skipped where
-  // nobody asked for them.
+  // Labels, boxes or sites that scores decide about need it; what only scores or tensors need is skipped where nobody
+  // asked for them.
   bool is_for_all = false;
   bool is_for_scores = false;
+  TensorSet for_tensors = 0;
 };
 
 }  // namespace voxserve

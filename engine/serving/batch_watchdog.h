@@ -4,7 +4,7 @@
 // would notice.
 //
 // - Limit: a batch is stuck once it has run for longer than `least_time`, and than `factor` times its prediction. One
-//   that has no prediction, the first of its size or one with a sample of farthest points, may take 10 times
+//   that has no prediction, the first of its size, may take 10 times
 //   `least_time`.
 // - Report: for each stuck batch, once: an error in the log, EngineObserver::OnStuckBatch, then `on_stuck`.
 // - Clock: it is monotonic. One look adds two periods to a batch's time at most. So the time does not count in which

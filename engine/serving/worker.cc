@@ -31,9 +31,14 @@ int64_t NumVoxels(const BatchOutput& output) {
   return voxels;
 }
 
-// True where samples of farthest points are part of the batch's time.
-bool HasSample(BatchTasks tasks) {
-  return std::any_of(tasks.begin(), tasks.end(), [](const InferTask* task) { return task->sample.has_value(); });
+// Returns the part of the batch's time that samples of farthest points took.
+double SampleShare(const std::vector<StageTime>& stages) {
+  absl::Duration sampling, all;
+  for (const StageTime& time : stages) {
+    all += time.duration;
+    if (time.stage == Stage::kSample) sampling += time.duration;
+  }
+  return all > absl::ZeroDuration() ? absl::FDivDuration(sampling, all) : 0;
 }
 
 // Adds to an answer what the executor does not know.
@@ -139,19 +144,19 @@ void Worker::SettleMemory() {
   }
 }
 
-BatchOutput Worker::RunWithinMemory(const ServedModel& model, BatchTasks tasks, int64_t num_points) {
+BatchOutput Worker::RunWithinMemory(const ServedModel& model, BatchTasks tasks, const Load& load) {
   absl::MutexLock lock(&running_);
   const std::shared_ptr<const PlanTable> plans = model.plans->Get(options_.device);
-  const auto num_requests = static_cast<int64_t>(tasks.size());
   const LatencyFit& latency = *model.latency[options_.device];
-  const BatchSize size = latency.EstimateSize(num_points, num_requests);
-  const bool is_known = latency.Knows(size) && !HasSample(tasks);
-  const absl::Duration predicted = is_known ? latency.Expected(size) : absl::ZeroDuration();
+  const bool is_known = latency.Knows(latency.EstimateSize(load.network_points(), load.requests)) &&
+                        model.sampling[options_.device]->Knows(load);
+  const absl::Duration predicted =
+      is_known ? LatencyModel::Expected(model, options_.device, load) : absl::ZeroDuration();
   const auto run = [&](const RunOptions& options) ABSL_EXCLUSIVE_LOCKS_REQUIRED(running_) {
     const BatchWatchdog::Watch watch(options_.watchdog, {.model = &model.info,
                                                          .device = context_.device,
-                                                         .requests = num_requests,
-                                                         .points = num_points,
+                                                         .requests = load.requests,
+                                                         .points = load.points,
                                                          .predicted = predicted});
     BatchOutput output = executor_->Run(model.programs[options_.device], tasks, model.limits, options);
     last_run_ = absl::Now();
@@ -161,14 +166,15 @@ BatchOutput Worker::RunWithinMemory(const ServedModel& model, BatchTasks tasks, 
   };
   DeviceArbiter& arbiter = *options_.arbiter;
   if (tasks.size() == 1) return arbiter.RunWithRetry({.plans = plans.get()}, run);
-  const BatchBytes expected = model.memory[options_.device]->Expected(num_points, size.voxels, num_requests);
+  const BatchBytes expected =
+      model.memory[options_.device]->Expected(load.points, latency.EstimateVoxels(load.points), load.requests);
   return arbiter.TryOnce({.plans = plans.get(), .expected = expected}, run);
 }
 
-BatchOutput Worker::RunOrRefuse(const ServedModel& model, BatchTasks tasks, int64_t num_points) {
+BatchOutput Worker::RunOrRefuse(const ServedModel& model, BatchTasks tasks, const Load& load) {
   BatchOutput output;
   if (failed_.ok()) {
-    output = RunWithinMemory(model, tasks, num_points);
+    output = RunWithinMemory(model, tasks, load);
     if (ReasonOf(output.status) == error_reason::kDeviceFailed) failed_ = output.status;
   } else {
     output.status = failed_;
@@ -179,12 +185,12 @@ BatchOutput Worker::RunOrRefuse(const ServedModel& model, BatchTasks tasks, int6
 Batcher::Outcome Worker::Run(absl::Span<QueuedTask> tasks, absl::Time started) {
   const ServedModel& model = *tasks.front().model;
   std::vector<const InferTask*> batch;
-  int64_t num_points = 0;
+  Load load;
   for (const QueuedTask& task : tasks) {
-    num_points += task.task.num_points();
+    load += Load::Of(task.task);
     batch.push_back(&task.task);
   }
-  BatchOutput output = RunOrRefuse(model, batch, num_points);
+  BatchOutput output = RunOrRefuse(model, batch, load);
   if (!output.status.ok() && failed_.ok() && tasks.size() > 1) {
     const size_t half = tasks.size() / 2;
     const Batcher::Outcome first = Run(tasks.first(half), started);
@@ -208,14 +214,13 @@ Batcher::Outcome Worker::Run(absl::Span<QueuedTask> tasks, absl::Time started) {
     }
   }
   if (voxels == 0) return {};
-  // The time of a sample, and the points that it leaves, tell nothing of the network's time and memory.
-  if (HasSample(batch)) return {};
-  // Maps that were made on the CPU have their exact sizes, and take less.
-  if (!output.geometry_on_cpu) {
-    model.memory[options_.device]->Observe(num_points, std::max(voxels, output.room_voxels), output.bytes,
-                                           static_cast<int64_t>(tasks.size()));
+  // Maps that were made on the CPU have their exact sizes, and take less. What a network sees of samples says nothing
+  // of the memory of clouds.
+  if (!output.geometry_on_cpu && load.samples == 0) {
+    model.memory[options_.device]->Observe(load.points, std::max(voxels, output.room_voxels), output.bytes,
+                                           load.requests);
   }
-  return {.num_voxels = voxels};
+  return {.num_voxels = voxels, .sample_share = SampleShare(output.stages)};
 }
 
 void Worker::Report(absl::Span<const QueuedTask> tasks, const BatchOutput& output, absl::Time started) {

@@ -70,8 +70,8 @@ class Worker {
   // Answers the tasks of a batch. A batch that fails as a whole, for lack of memory or beyond a limit, runs again in
   // halves, so that no task fails because of others.
   Batcher::Outcome Run(absl::Span<QueuedTask> tasks, absl::Time started);
-  BatchOutput RunWithinMemory(const ServedModel& model, BatchTasks tasks, int64_t num_points);
-  BatchOutput RunOrRefuse(const ServedModel& model, BatchTasks tasks, int64_t num_points);
+  BatchOutput RunWithinMemory(const ServedModel& model, BatchTasks tasks, const Load& load);
+  BatchOutput RunOrRefuse(const ServedModel& model, BatchTasks tasks, const Load& load);
   // Counts what the context keeps. A GPU's gives its arenas back where they are more than its part of the device: the
   // arbiter must run this, since it releases the memory of contexts too.
   void SettleMemory() ABSL_EXCLUSIVE_LOCKS_REQUIRED(running_);

@@ -15,6 +15,7 @@
 #include "engine/runtime/memory_budget.h"
 #include "engine/tensor/box.h"
 #include "engine/tensor/dtype.h"
+#include "engine/tensor/output_tensor.h"
 #include "engine/tensor/point_counts.h"
 #include "engine/tensor/stage.h"
 
@@ -50,6 +51,7 @@ struct InferResult {
   // The outputs that the model has and the request asked for, including outputs without rows. Rows of points belong to
   // the points of the cloud, or of the newest sweep.
   std::vector<NamedOutput> outputs;
+  std::vector<OutputTensor> tensors;    // requested tensors, in the model's order
   PointCounts counts;                   // counts all points that ran, of every sweep
   int64_t num_not_finite_boxes = 0;     // candidates that are left out since one of their numbers is NaN or infinite
   std::vector<int32_t> sampled_points;  // for InferTask::sample: indices into the cloud, in the order of selection
@@ -63,6 +65,8 @@ struct InferResult {
   std::vector<std::string> class_names;  // for boxes, by class_id; a class_id beyond the list has no name
   std::vector<StageTime> stages;         // in the order in which they ran
 
+  // Returns null if there is no such tensor.
+  const OutputTensor* FindTensor(std::string_view name) const;
   // Returns null if there is no such output.
   const NamedOutput* Find(std::string_view name) const;
   NamedOutput* Find(std::string_view name) {

@@ -1,8 +1,8 @@
 #pragma once
 
 // One request to the engine. The codec makes it, the queue keeps its own data beside it (QueuedTask), and the executor
-// reads the inputs from the same object: cloud, sweeps, age feature, sample and return_scores. Nothing is copied on the
-// way. The type is in engine/tensor because all layers from the executor up use it.
+// reads the inputs from the same object: cloud, sweeps, age feature, sample and the requested outputs. Nothing is
+// copied on the way. The type is in engine/tensor because all layers from the executor up use it.
 
 #include <cstdint>
 #include <functional>
@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "engine/tensor/dtype.h"
 #include "engine/tensor/farthest_points.h"
 #include "engine/tensor/infer_result.h"
 #include "engine/tensor/point_cloud.h"
@@ -26,6 +27,9 @@ struct InferTask {
   int64_t version = 0;  // 0: the newest that is ready
   PointCloud cloud;
   bool return_scores = false;
+  // Names of the model's tensors to return. Empty: none of a model that has labels or boxes, all of any other model.
+  std::vector<std::string> tensors;
+  DType tensor_dtype = DType::kFloat32;  // type of their values, or kFloat16
   // Several sweeps that run together, newest first; `cloud` is the first sweep's cloud. Empty: only `cloud` runs. The
   // points of all sweeps go through the network as one cloud. Labels and scores are returned for the first sweep's
   // points; the model's limits and the result's counts apply to all points.

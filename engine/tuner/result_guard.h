@@ -15,6 +15,7 @@ namespace voxserve {
 // - without scores: more than 0.5% of the points have different labels;
 // - with boxes: more than 10% of both results' boxes have no match in the other, which is a box of the same class
 //   within 0.2 m and 0.05 of the score. Two boxes may always differ.
+// - with tensors: values differ by the rule for scores, or rows belong to other sites.
 std::string WhyDeviates(const Program& program, const InferResult& expected, const InferResult& result);
 
 bool HaveSameBytes(const InferResult& a, const InferResult& b);

@@ -32,6 +32,7 @@ struct CenterHeads {
   std::array<CenterHead, kMaxCenterHeads> heads;
   CandidateLists lists[kMaxCenterHeads];
   uint32_t* num_not_finite;
+  const int32_t* site_of;
 
   __device__ const CandidateLists& Lists(int head) const { return lists[head]; }
   __device__ int32_t NumItems(int head) const { return heads[head].num_rows * heads[head].num_columns; }
@@ -39,10 +40,10 @@ struct CenterHeads {
   __device__ float* Boxes(int head) const { return heads[head].boxes; }
   template <typename Emit, typename Drop>
   __device__ void Find(int head, int32_t sample, int32_t item, const Emit& emit, const Drop& drop) const {
-    FindCenterCandidates(heads[head], lists[head].lowest_logit, sample, item, LoadAs<T>(), emit, drop);
+    FindCenterCandidates(heads[head], site_of, lists[head].lowest_logit, sample, item, LoadAs<T>(), emit, drop);
   }
   __device__ CandidateFate Decode(int head, int32_t sample, uint64_t key, float (&box)[kBoxColumns]) const {
-    const CenterHeadCell cell = CellOfCandidate(heads[head], sample, IndexOfKey(key));
+    const CenterHeadCell cell = CellOfCandidate(heads[head], site_of, sample, IndexOfKey(key));
     return DecodeCenterBox(heads[head], cell, LogitOfKey(key), LoadAs<T>(), box);
   }
 };
@@ -63,6 +64,7 @@ cudaError_t DecodeCenterHeads(const CenterHeadParams& params, cudaStream_t strea
     CenterHeads<decltype(value)> heads{
         .num_heads = params.num_heads, .num_samples = params.num_samples, .heads = params.heads};
     heads.num_not_finite = params.num_not_finite;
+    heads.site_of = params.site_of;
     std::copy_n(workspace.lists, params.num_heads, heads.lists);
     return DecodeBoxes(heads, workspace.most_lists, stream);
   });

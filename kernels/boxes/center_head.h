@@ -2,7 +2,7 @@
 
 // Boxes from the images of CenterPoint's heads (T. Yin et al., "Center-based 3D Object Detection and Tracking", CVPR
 // 2021), in the ways of OpenPCDet's centernet_utils.py and of det3d's center_head.py. A network has a head a task; all
-// of them are decoded in one go.
+// of them are decoded in one go. Where an image has sites in some of its cells alone, rows of those stand for it.
 //
 // A cell (row, column) of class k has score sigmoid(heatmap[k]), centre
 //   x = (column + center[0]) * stride * voxel_size[0] + range_min[0], y likewise of the row and center[1],
@@ -66,6 +66,9 @@ struct CenterHeadParams {
   DType dtype = DType::kFloat32;  // of all images; the CPU has float32 alone
   int32_t num_heads = 0;
   std::array<CenterHead, kMaxCenterHeads> heads = {};
+  // [num_samples * cells of an image] the row of each cell's site in what stands for images (VoxelNeXt: Y. Chen et al.,
+  // CVPR 2023); a cell of -1 has no site and no box. Heads then have one size. Null: images have a row a cell.
+  const int32_t* site_of = nullptr;
   // [num_samples], to which the candidates are added that are no boxes since their logit or a number of theirs is not
   // finite; may lie in page-locked host memory, since it is seldom touched. Null: nobody wants to know.
   uint32_t* num_not_finite = nullptr;

@@ -18,11 +18,19 @@ struct CenterHeadCell {
   int64_t row = 0;
 };
 
-constexpr CenterHeadCell CellOfCandidate(const CenterHead& head, int32_t sample, uint32_t index) {
+// site_of: of CenterHeadParams. -1: the cell has no site.
+constexpr int64_t RowOfCell(const CenterHead& head, const int32_t* site_of, int32_t sample, int32_t cell) {
+  const int64_t row = int64_t{sample} * head.num_rows * head.num_columns + cell;
+  return site_of == nullptr ? row : site_of[row];
+}
+
+constexpr CenterHeadCell CellOfCandidate(const CenterHead& head, const int32_t* site_of, int32_t sample,
+                                         uint32_t index) {
   const auto num_cells = static_cast<uint32_t>(head.num_rows * head.num_columns);
   const auto cell = static_cast<int32_t>(index % num_cells);
-  return {
-      .class_index = static_cast<int32_t>(index / num_cells), .cell = cell, .row = int64_t{sample} * num_cells + cell};
+  return {.class_index = static_cast<int32_t>(index / num_cells),
+          .cell = cell,
+          .row = RowOfCell(head, site_of, sample, cell)};
 }
 
 // Fills a row of box_rows.h.
@@ -55,10 +63,11 @@ constexpr CandidateFate DecodeCenterBox(const CenterHead& head, const CenterHead
 // Calls emit(logit, index) for each candidate of a cell of a sample. Those of kDet3d are boxes and in range. Calls
 // drop() for each that is none since some number is not finite.
 template <typename Load, typename Emit, typename Drop>
-constexpr void FindCenterCandidates(const CenterHead& head, float lowest_logit, int32_t sample, int32_t cell,
-                                    const Load& load, const Emit& emit, const Drop& drop) {
+constexpr void FindCenterCandidates(const CenterHead& head, const int32_t* site_of, float lowest_logit, int32_t sample,
+                                    int32_t cell, const Load& load, const Emit& emit, const Drop& drop) {
   const int32_t num_cells = head.num_rows * head.num_columns;
-  const int64_t row = int64_t{sample} * num_cells + cell;
+  const int64_t row = RowOfCell(head, site_of, sample, cell);
+  if (row < 0) return;
   const auto index_of = [&](int32_t k) {
     return static_cast<uint32_t>(k) * static_cast<uint32_t>(num_cells) + static_cast<uint32_t>(cell);
   };

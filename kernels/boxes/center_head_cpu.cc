@@ -21,14 +21,15 @@ void DecodeCenterHeads(const CenterHeadParams& params, ThreadPool& pool, std::pm
       keys.clear();
       for (int32_t cell = 0; cell < head.num_rows * head.num_columns; ++cell) {
         FindCenterCandidates(
-            head, lowest_logit, sample, cell, load,
+            head, params.site_of, lowest_logit, sample, cell, load,
             [&](float logit, uint32_t index) { keys.push_back(CandidateKey(logit, index)); },
             [&] { ++num_not_finite; });
       }
       WriteBestBoxes(
           keys, head.max_boxes,
           [&](uint64_t key, float(&box)[kBoxColumns]) {
-            return DecodeCenterBox(head, CellOfCandidate(head, sample, IndexOfKey(key)), LogitOfKey(key), load, box);
+            return DecodeCenterBox(head, CellOfCandidate(head, params.site_of, sample, IndexOfKey(key)),
+                                   LogitOfKey(key), load, box);
           },
           head.boxes + int64_t{sample} * head.max_boxes * kBoxPitch, &num_not_finite);
       if (params.num_not_finite != nullptr) std::atomic_ref(params.num_not_finite[sample]).fetch_add(num_not_finite);

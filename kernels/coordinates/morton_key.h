@@ -145,4 +145,18 @@ constexpr uint64_t ToMortonKey(const CoordinateKey& layout, uint64_t key) {
   }
 }
 
+// The coordinate of a MortonKey of 1 to kMaxDimension axes.
+constexpr Axes UnpackMorton(int32_t dimension, uint64_t key) {
+  switch (dimension) {
+    case 1:
+      return MortonKey<1>::Unpack(key);
+    case 2:
+      return MortonKey<2>::Unpack(key);
+    case 3:
+      return MortonKey<3>::Unpack(key);
+    default:
+      return MortonKey<4>::Unpack(key);
+  }
+}
+
 }  // namespace voxserve::kernels

@@ -22,15 +22,13 @@ __device__ int64_t CellOf(const SiteGrid& grid, uint64_t key) {
   return cell;
 }
 
-// Notes one site per thread. site_of: [cells], must be -1 before.
+// Notes one site per thread. site_of must be -1 before.
 template <int kDimension>
-__global__ void __launch_bounds__(kBlockThreads)
-    NumberCellsKernel(const SiteGrid grid, const uint64_t* keys, int64_t capacity, const int64_t* num_sites,
-                      int32_t* site_of) {
+__global__ void __launch_bounds__(kBlockThreads) NumberCellsKernel(const NumberCellsParams params) {
   const int64_t site = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
-  if (site >= NumRows(capacity, num_sites)) return;
-  const int64_t cell = CellOf<kDimension>(grid, keys[site]);
-  if (cell != kNoCell) site_of[cell] = static_cast<int32_t>(site);
+  if (site >= NumRows(params.num_sites, params.device_num_sites)) return;
+  const int64_t cell = CellOf<kDimension>(params.grid, params.keys[site]);
+  if (cell != kNoCell) params.site_of[cell] = static_cast<int32_t>(site);
 }
 
 // kIsFolded: one row holds several cells.
@@ -73,6 +71,18 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 }  // namespace
 
+cudaError_t NumberCells(const NumberCellsParams& params, cudaStream_t stream) {
+  if (params.num_cells() == 0) return cudaSuccess;
+  const NvtxRange range("NumberCells");
+  const size_t bytes = static_cast<size_t>(params.num_cells()) * sizeof(int32_t);
+  VOXSERVE_RETURN_IF_CUDA(cudaMemsetAsync(params.site_of, 0xFF, bytes, stream));
+  if (params.num_sites == 0) return cudaSuccess;
+  return VisitDimension(params.grid.dimension, [&](auto dimension) {
+    NumberCellsKernel<dimension()><<<NumBlocks(params.num_sites), kBlockThreads, 0, stream>>>(params);
+    return LaunchStatus(stream);
+  });
+}
+
 size_t SitesToCellsWorkspaceBytes(const SiteGrid& grid, int64_t num_samples) {
   return static_cast<size_t>(grid.num_cells() * num_samples) * sizeof(int32_t);
 }
@@ -81,16 +91,13 @@ cudaError_t SitesToCells(const SitesToCellsParams& params, cudaStream_t stream) 
   if (params.out.capacity == 0 || params.out.channels == 0) return cudaSuccess;
   const NvtxRange range("SitesToCells");
   auto* const site_of = static_cast<int32_t*>(params.workspace);
-  VOXSERVE_RETURN_IF_CUDA(
-      cudaMemsetAsync(site_of, 0xFF, SitesToCellsWorkspaceBytes(params.grid, params.num_samples), stream));
-  const int64_t capacity = params.in.capacity;
-  if (capacity > 0) {
-    VOXSERVE_RETURN_IF_CUDA(VisitDimension(params.grid.dimension, [&](auto dimension) {
-      NumberCellsKernel<dimension()><<<NumBlocks(capacity), kBlockThreads, 0, stream>>>(
-          params.grid, params.keys, capacity, params.in.num_rows, site_of);
-      return LaunchStatus(stream);
-    }));
-  }
+  VOXSERVE_RETURN_IF_CUDA(NumberCells({.grid = params.grid,
+                                       .num_samples = params.num_samples,
+                                       .keys = params.keys,
+                                       .num_sites = params.in.capacity,
+                                       .device_num_sites = params.in.num_rows,
+                                       .site_of = site_of},
+                                      stream));
   // A thread that fills several cells loads one value at a time, whatever it stores.
   const bool is_folded = params.depth > 1;
   const ConstRows in = is_folded ? ConstRows{.dtype = params.in.dtype} : params.in;

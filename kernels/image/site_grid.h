@@ -43,13 +43,26 @@ struct SiteGrid {
   }
 };
 
-struct SitesToCellsParams {
+// Finds the site of each cell.
+struct NumberCellsParams {
   SiteGrid grid;
   int64_t num_samples = 0;
   // [sites] CoordinateKeys on the CPU, MortonKeys on a GPU; each key once, in any order.
   const uint64_t* keys = nullptr;
-  int32_t depth = 1;  // neighbouring cells in one row of `out`; divides the number of cells
-  ConstRows in;       // one row per site; float32 only on the CPU
+  int64_t num_sites = 0;                      // below 2^31
+  const int64_t* device_num_sites = nullptr;  // [1] on a GPU: the number of sites; null: num_sites
+  int32_t* site_of = nullptr;                 // output: [num_samples * cells] the row of the cell's site; -1: none
+
+  constexpr int64_t num_cells() const { return grid.num_cells() * num_samples; }
+};
+static_assert(std::is_trivially_copyable_v<NumberCellsParams>);
+
+struct SitesToCellsParams {
+  SiteGrid grid;
+  int64_t num_samples = 0;
+  const uint64_t* keys = nullptr;  // as above
+  int32_t depth = 1;               // neighbouring cells in one row of `out`; divides the number of cells
+  ConstRows in;                    // one row per site; float32 only on the CPU
   // [num_samples * cells / depth, in.channels * depth] in in's type or float32. Column c * depth + i is channel c of
   // the row's cell i. Must not overlap `in`.
   Rows out;
@@ -68,6 +81,7 @@ static_assert(std::is_trivially_copyable_v<CellsToSitesParams>);
 
 namespace cpu {
 
+void NumberCells(const NumberCellsParams& params, ThreadPool& pool);
 void SitesToCells(const SitesToCellsParams& params, ThreadPool& pool);
 void CellsToSites(const CellsToSitesParams& params, ThreadPool& pool);
 
@@ -75,6 +89,7 @@ void CellsToSites(const CellsToSitesParams& params, ThreadPool& pool);
 
 namespace cuda {
 
+cudaError_t NumberCells(const NumberCellsParams& params, cudaStream_t stream);
 size_t SitesToCellsWorkspaceBytes(const SiteGrid& grid, int64_t num_samples);
 // There may be at most 2^31 - 1 samples and cells, since rows have that limit.
 cudaError_t SitesToCells(const SitesToCellsParams& params, cudaStream_t stream);

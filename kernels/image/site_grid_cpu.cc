@@ -24,6 +24,17 @@ int64_t CellOf(const SiteGrid& grid, const CoordinateKey& layout, uint64_t key) 
 
 }  // namespace
 
+void NumberCells(const NumberCellsParams& params, ThreadPool& pool) {
+  std::fill_n(params.site_of, params.num_cells(), -1);
+  const CoordinateKey layout(params.grid.dimension);
+  pool.ParallelFor(params.num_sites, kBlockRows, [&](int64_t begin, int64_t end) {
+    for (int64_t site = begin; site < end; ++site) {
+      const int64_t cell = CellOf(params.grid, layout, params.keys[site]);
+      if (cell != kNoCell) params.site_of[cell] = static_cast<int32_t>(site);
+    }
+  });
+}
+
 void SitesToCells(const SitesToCellsParams& params, ThreadPool& pool) {
   assert(params.in.dtype == DType::kFloat32 && params.out.dtype == DType::kFloat32);
   pool.ParallelFor(params.out.capacity, kBlockRows, [&](int64_t begin, int64_t end) {

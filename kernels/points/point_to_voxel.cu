@@ -8,7 +8,10 @@ template <typename T, typename Out, int kCount>
 __global__ void __launch_bounds__(kBlockThreads)
     PointToVoxelKernel(const RowsOf<T, Out, kCount> rows, const __grid_constant__ PointToVoxelParams params) {
   rows.ForEach([&](int64_t site, int32_t channel) {
-    const int64_t begin = params.site_begin[site], end = params.site_begin[site + 1];
+    const int64_t begin = params.site_begin[site];
+    int64_t end = params.site_begin[site + 1];
+    const bool is_full = end - begin >= params.max_points;
+    if (params.max_points > 0 && is_full) end = begin + params.max_points;
     float values[kCount] = {};
     for (int64_t i = begin; i < end; ++i) {
       float read[kCount];
@@ -22,6 +25,12 @@ __global__ void __launch_bounds__(kBlockThreads)
         }
       }
     }
+    if (params.empty_slots.data != nullptr && !is_full) {
+      float slot[kCount];
+      rows.Load(params.empty_slots, site, channel, slot);
+#pragma unroll
+      for (int c = 0; c < kCount; ++c) values[c] = begin == end ? slot[c] : LargerOrNan(values[c], slot[c]);
+    }
 #pragma unroll
     for (int c = 0; c < kCount; ++c) {
       if (params.reduce == PoolReduce::kAverage && end - begin > 1) values[c] /= static_cast<float>(end - begin);
@@ -33,10 +42,11 @@ __global__ void __launch_bounds__(kBlockThreads)
 }  // namespace
 
 cudaError_t PointToVoxel(const PointToVoxelParams& params, cudaStream_t stream) {
-  return LaunchRows("PointToVoxel", params.in, params.out, CommonAlignment(), [&](const auto& rows) {
-    PointToVoxelKernel<<<rows.NumBlocks(), kBlockThreads, 0, stream>>>(rows, params);
-    return LaunchStatus(stream);
-  });
+  return LaunchRows("PointToVoxel", params.in, params.out, CommonAlignment().Add(params.empty_slots),
+                    [&](const auto& rows) {
+                      PointToVoxelKernel<<<rows.NumBlocks(), kBlockThreads, 0, stream>>>(rows, params);
+                      return LaunchStatus(stream);
+                    });
 }
 
 }  // namespace voxserve::kernels::cuda

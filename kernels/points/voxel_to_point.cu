@@ -40,6 +40,7 @@ struct ScoresArguments {
   RowChunks rows;
   const int32_t* point_to_voxel;
   bool rows_are_points;
+  bool keeps_not_finite;
   int32_t channels;
   const float* in;
   int64_t in_pitch;
@@ -53,10 +54,12 @@ __global__ void __launch_bounds__(kBlockThreads) ScoresToPointsKernel(const Scor
   arguments.rows.ForEach([&](int64_t point, int32_t chunk) {
     const int32_t voxel = arguments.point_to_voxel[point];
     const float* const row = arguments.in + (arguments.rows_are_points ? point : voxel) * arguments.in_pitch;
-    bool is_finite = voxel >= 0;
-    for (int32_t c = 0; is_finite && c < arguments.channels; ++c) is_finite = IsFinite(row[c]);
+    bool is_copied = voxel >= 0;
+    if (!arguments.keeps_not_finite) {
+      for (int32_t c = 0; is_copied && c < arguments.channels; ++c) is_copied = IsFinite(row[c]);
+    }
     Pack<float, kValues> scores{};
-    if (is_finite) scores = LoadPack<kValues>(row + chunk * kValues);
+    if (is_copied) scores = LoadPack<kValues>(row + chunk * kValues);
     *reinterpret_cast<Pack<float, kValues>*>(arguments.points + point * arguments.channels + chunk * kValues) = scores;
   });
 }
@@ -75,6 +78,7 @@ cudaError_t ScoresToPoints(const VoxelToPointParams& params, cudaStream_t stream
   const ScoresArguments arguments{.rows = RowChunks(params.points.capacity, params.points.channels / kValues),
                                   .point_to_voxel = params.point_to_voxel,
                                   .rows_are_points = params.rows_are_points,
+                                  .keeps_not_finite = params.keeps_not_finite,
                                   .channels = params.points.channels,
                                   .in = static_cast<const float*>(params.rows.data),
                                   .in_pitch = params.rows.pitch,

@@ -5,7 +5,7 @@
 // - Points without a voxel get the fill label, or scores of 0.
 // - Labels: the fill label may stand in the rows too, where the scores were not finite (argmax.h). Points that get it
 //   from there are counted, sample by sample.
-// - Scores: points whose row has a value that is NaN or infinite get scores of 0.
+// - Scores: points whose row has a value that is NaN or infinite get scores of 0, unless those are kept.
 
 #include <cstdint>
 #include <type_traits>
@@ -21,6 +21,7 @@ struct VoxelToPointParams {
   bool rows_are_points = false;             // else voxels
   ConstRows rows;                           // labels, one channel of uint8 or uint16; scores, float32
   int32_t fill_label = 0;                   // in a label's type
+  bool keeps_not_finite = false;            // scores are copied as they are
   Rows points;                              // a row a point, of rows' type and channels, packed
 
   // Where labels are counted. The counts may lie in page-locked host memory: they are seldom touched.

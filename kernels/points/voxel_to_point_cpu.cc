@@ -38,7 +38,7 @@ void CopyScores(const VoxelToPointParams& params, int64_t begin, int64_t end) {
     const int32_t voxel = params.point_to_voxel[i];
     float* const to = params.points.floats(i);
     const float* const from = voxel < 0 ? nullptr : params.rows.floats(params.rows_are_points ? i : voxel);
-    if (from != nullptr && std::all_of(from, from + channels, IsFinite)) {
+    if (from != nullptr && (params.keeps_not_finite || std::all_of(from, from + channels, IsFinite))) {
       std::copy(from, from + channels, to);
     } else {
       std::fill(to, to + channels, 0.0f);

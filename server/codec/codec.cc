@@ -25,7 +25,7 @@ static_assert(static_cast<int>(PointFieldType::kFloat32) == v1::POINT_FIELD_TYPE
 static_assert(static_cast<int>(PointFieldType::kFloat64) == v1::POINT_FIELD_TYPE_FLOAT64);
 static_assert(static_cast<int>(PointFieldType::kFloat16) == v1::POINT_FIELD_TYPE_FLOAT16);
 
-// Labels and scores are sent as they lie in memory.
+// Labels, scores and tensors are sent as they lie in memory.
 static_assert(std::endian::native == std::endian::little);
 
 constexpr uint32_t kMaxSweeps = 64;
@@ -49,6 +49,58 @@ absl::StatusOr<absl::Duration> DecodeDuration(const char* name, const google::pr
                                   " ns, must be more than 0 and a valid google.protobuf.Duration"));
   }
   return duration;
+}
+
+// What the client asks for beside labels and boxes: names, and the type of values.
+template <typename Message, typename Asked>
+absl::Status DecodeTensors(const Message& message, Asked& asked) {
+  asked.tensors.assign(message.outputs().begin(), message.outputs().end());
+  switch (message.tensor_type()) {
+    case v1::ELEMENT_TYPE_UNSPECIFIED:
+    case v1::ELEMENT_TYPE_FLOAT32:
+      return absl::OkStatus();
+    case v1::ELEMENT_TYPE_FLOAT16:
+      asked.tensor_dtype = DType::kFloat16;
+      return absl::OkStatus();
+    default:
+      return WithReason(
+          absl::InvalidArgumentError(absl::StrCat("tensor_type is ", static_cast<int>(message.tensor_type()),
+                                                  ", must be FLOAT32 (", static_cast<int>(v1::ELEMENT_TYPE_FLOAT32),
+                                                  ") or FLOAT16 (", static_cast<int>(v1::ELEMENT_TYPE_FLOAT16), ")")),
+          error_reason::kUnsupportedOutput);
+  }
+}
+
+v1::TensorRows EncodeRows(TensorRows rows) {
+  switch (rows) {
+    case TensorRows::kPoints:
+      return v1::TENSOR_ROWS_POINTS;
+    case TensorRows::kSites:
+      return v1::TENSOR_ROWS_SITES;
+    case TensorRows::kSamples:
+      return v1::TENSOR_ROWS_SAMPLES;
+    case TensorRows::kCells:
+      break;
+  }
+  return v1::TENSOR_ROWS_CELLS;
+}
+
+void EncodeTensor(OutputTensor& tensor, v1::Tensor* out) {
+  out->set_name(tensor.info.name);
+  for (const int64_t size : tensor.Shape()) out->add_shape(static_cast<uint64_t>(size));
+  out->set_type(tensor.dtype == DType::kFloat16 ? v1::ELEMENT_TYPE_FLOAT16 : v1::ELEMENT_TYPE_FLOAT32);
+  out->set_data(std::move(tensor.bytes));
+  out->set_rows(EncodeRows(tensor.info.rows));
+  out->set_coordinates(std::move(tensor.coordinates));
+  out->mutable_unit()->Add(tensor.info.unit.begin(), tensor.info.unit.end());
+}
+
+void EncodeTensorInfo(const TensorInfo& info, v1::TensorInfo* out) {
+  out->set_name(info.name);
+  out->set_rows(EncodeRows(info.rows));
+  out->set_channels(static_cast<uint32_t>(info.channels));
+  out->mutable_unit()->Add(info.unit.begin(), info.unit.end());
+  for (const int64_t size : info.cells) out->add_cells(static_cast<uint64_t>(size));
 }
 
 v1::ModelState EncodeState(ModelState state) {
@@ -163,6 +215,7 @@ absl::StatusOr<InferTask> DecodeRequest(const v1::InferRequest& message, PointCl
                  .cloud = std::move(cloud),
                  .return_scores = message.return_scores(),
                  .priority = PriorityOf(message.priority())};
+  RETURN_IF_ERROR(DecodeTensors(message, task));
   if (message.has_sample()) {
     ASSIGN_OR_RETURN(task.sample, DecodeSample(message.sample()));
   }
@@ -174,6 +227,7 @@ absl::StatusOr<StreamSession::Config> DecodeStreamConfig(const v1::StreamConfig&
   config.model = message.model();
   config.version = message.version();
   config.return_scores = message.return_scores();
+  RETURN_IF_ERROR(DecodeTensors(message, config));
   config.priority = PriorityOf(message.priority());
   switch (message.policy()) {
     case v1::STREAM_POLICY_UNSPECIFIED:
@@ -240,6 +294,7 @@ void EncodeResult(InferResult& result, v1::InferResponse* response) {
   if (const NamedOutput* boxes = result.Find(NamedOutput::kBoxes)) {
     EncodeDetections(result, *boxes, response->mutable_detections());
   }
+  for (OutputTensor& tensor : result.tensors) EncodeTensor(tensor, response->add_tensors());
 
   v1::PointCounts& counts = *response->mutable_counts();
   counts.set_used(result.counts.used);
@@ -289,6 +344,7 @@ void EncodeModel(const ModelVersionInfo& info, v1::ModelVersion* message) {
   message->set_has_labels(info.has_labels);
   message->set_has_boxes(info.has_boxes);
   message->set_has_velocities(info.has_velocities);
+  for (const TensorInfo& tensor : info.tensors) EncodeTensorInfo(tensor, message->add_tensors());
 }
 
 }  // namespace voxserve

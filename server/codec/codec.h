@@ -35,7 +35,7 @@ int PriorityOf(uint32_t priority);
 absl::StatusOr<FarthestPoints> DecodeSample(const v1::FarthestPointSample& message);
 
 // All that the request asks of its cloud, as DecodeCloud has made it; the deadline and `done` are the caller's to set.
-// INVALID_ARGUMENT (BAD_SAMPLE) as above.
+// INVALID_ARGUMENT (BAD_SAMPLE) as above, and (UNSUPPORTED_OUTPUT) for a type of tensors that there is not.
 absl::StatusOr<InferTask> DecodeRequest(const v1::InferRequest& message, PointCloud cloud);
 
 // INVALID_ARGUMENT, reason BAD_STREAM (BAD_SAMPLE as above), naming the field, its value and what is allowed. Models

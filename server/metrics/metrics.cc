@@ -122,6 +122,10 @@ Metrics::Metrics(std::function<absl::Time()> now)
                                      .Name("voxserve_device_busy_seconds_total")
                                      .Help("Seconds that a device's stream was busy")
                                      .Register(registry_)),
+      device_seconds_total_(BuildCounter()
+                                .Name("voxserve_device_seconds_total")
+                                .Help("Device time of a model's batches; batches side by side share their device's")
+                                .Register(registry_)),
       request_duration_seconds_(BuildHistogram()
                                     .Name("voxserve_request_duration_seconds")
                                     .Help("Time from a parsed request to its answer, for requests answered with OK")
@@ -262,6 +266,12 @@ void Metrics::OnPrediction(std::string_view model, absl::Duration predicted, abs
   absl::MutexLock lock(&mutex_);
   ModelMetrics& metrics = Of(model);
   Observe(ratio, now_(), &metrics.prediction_error, &metrics.recent_prediction_error);
+}
+
+void Metrics::OnDeviceTime(std::string_view model, absl::Duration duration) {
+  if (!(duration > absl::ZeroDuration()) || duration == absl::InfiniteDuration()) return;
+  absl::MutexLock lock(&mutex_);
+  Of(model).device_seconds.Increment(absl::ToDoubleSeconds(duration));
 }
 
 void Metrics::OnPoints(std::string_view model, const PointCounts& counts) {
@@ -459,6 +469,7 @@ ModelMetrics& Metrics::Of(std::string_view model) {
                    .not_finite = points_not_finite_total_.Add({{"model", label}}),
                    .negative_ages = negative_frame_ages_total_.Add({{"model", label}}),
                    .stale_ages = stale_frame_ages_total_.Add({{"model", label}}),
+                   .device_seconds = device_seconds_total_.Add({{"model", label}}),
                    .request_duration = request_duration_seconds_.Add({{"model", label}}, DurationBuckets()),
                    .refusal_duration = refusal_duration_seconds_.Add({{"model", label}}, DurationBuckets()),
                    .frame_age = frame_age_seconds_.Add({{"model", label}}, DurationBuckets()),

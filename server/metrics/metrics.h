@@ -82,6 +82,7 @@ class Metrics : public EngineObserver {
   void OnPoints(std::string_view model, const PointCounts& counts) override;
   void OnNotFiniteBoxes(std::string_view model, int64_t candidates) override;
   void OnPrediction(std::string_view model, absl::Duration predicted, absl::Duration actual) override;
+  void OnDeviceTime(std::string_view model, absl::Duration duration) override;
   void OnStuckBatch(std::string_view model, std::string_view device) override;
   void OnDropped(std::string_view model, DropReason reason) override;
   void OnQueueDepth(std::string_view model, int64_t tasks) override;
@@ -139,6 +140,7 @@ class Metrics : public EngineObserver {
   prometheus::Family<prometheus::Counter>& plan_cache_hits_total_;
   prometheus::Family<prometheus::Counter>& plan_cache_misses_total_;
   prometheus::Family<prometheus::Counter>& device_busy_seconds_total_;
+  prometheus::Family<prometheus::Counter>& device_seconds_total_;
   prometheus::Family<prometheus::Histogram>& request_duration_seconds_;
   prometheus::Family<prometheus::Histogram>& refusal_duration_seconds_;
   prometheus::Family<prometheus::Histogram>& stage_duration_seconds_;

@@ -80,6 +80,7 @@ struct ModelMetrics {
   prometheus::Counter& not_finite;
   prometheus::Counter& negative_ages;
   prometheus::Counter& stale_ages;
+  prometheus::Counter& device_seconds;
   prometheus::Histogram& request_duration;
   prometheus::Histogram& refusal_duration;
   prometheus::Histogram& frame_age;

@@ -19,9 +19,9 @@ Timers::~Timers() {
 Timers::Id Timers::Set(absl::Time when, std::function<void()> on_due) {
   absl::MutexLock lock(&mutex_);
   const Id id = next_id_++;
-  const auto [it, is_new] = waiting_.emplace(std::make_pair(when, id), std::move(on_due));
+  waiting_.emplace(std::make_pair(when, id), std::move(on_due));
   times_[id] = when;
-  if (it == waiting_.begin()) changed_.Signal();
+  if (when < wakes_) changed_.Signal();
   return id;
 }
 
@@ -42,7 +42,9 @@ void Timers::Run() {
     {
       absl::MutexLock lock(&mutex_);
       while (!stopping_ && (waiting_.empty() || waiting_.begin()->first.first > absl::Now())) {
-        changed_.WaitWithDeadline(&mutex_, waiting_.empty() ? absl::InfiniteFuture() : waiting_.begin()->first.first);
+        wakes_ = waiting_.empty() ? absl::InfiniteFuture() : waiting_.begin()->first.first;
+        changed_.WaitWithDeadline(&mutex_, wakes_);
+        wakes_ = absl::InfinitePast();
       }
       if (stopping_) return;
       const auto first = waiting_.begin();

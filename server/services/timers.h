@@ -38,6 +38,9 @@ class Timers {
 
   absl::Mutex mutex_;
   absl::CondVar changed_;
+  // When the thread wakes by itself; InfinitePast while it does not sleep. It sleeps on where that timer was cleared:
+  // so calls that set and clear timers one after the other need not wake it.
+  absl::Time wakes_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   Id next_id_ ABSL_GUARDED_BY(mutex_) = 1;
   std::map<std::pair<absl::Time, Id>, std::function<void()>> waiting_ ABSL_GUARDED_BY(mutex_);

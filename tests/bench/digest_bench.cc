@@ -251,9 +251,10 @@ class CaseList {
 
   // Every kind of network that the exporter writes, boxes among their answers, alone and in a batch.
   void AddSmallNetworks(Precision precision) {
-    for (const char* network : {"small-centerpoint-det3d", "small-centerpoint-openpcdet", "small-second",
-                                "small-spvcnn", "small-resnet21d", "small-minkowski-cube", "small-minkowski-cube-cross",
-                                "small-minkowski-hypercross", "small-minkowski-hypercube"}) {
+    for (const char* network :
+         {"small-centerpoint-det3d", "small-centerpoint-openpcdet", "small-centerpoint-pillar", "small-voxelnext",
+          "small-pointpillars", "small-second", "small-spvcnn", "small-resnet21d", "small-minkowski-cube",
+          "small-minkowski-cube-cross", "small-minkowski-hypercross", "small-minkowski-hypercube"}) {
       const std::string folder = absl::StrCat(support::SourceDir(), "/tests/golden/networks/", network);
       Scan whole = GoldenScan063();
       whole.is_timed = true;

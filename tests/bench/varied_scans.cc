@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/tensor/float16.h"
 #include "tests/bench/or_die.h"
 #include "tests/support/paths.h"
 
@@ -23,16 +24,6 @@ namespace {
 
 constexpr std::array<const char*, 3> kAxes = {"x", "y", "z"};
 using Position = std::array<float, 3>;
-
-// To the nearest binary16, ties to even. |value| < 65504: coordinates are metres.
-uint16_t FloatToFloat16(float value) {
-  const uint32_t bits = std::bit_cast<uint32_t>(value);
-  const auto sign = static_cast<uint16_t>((bits >> 16) & 0x8000);
-  const float magnitude = std::abs(value);
-  if (magnitude < 0x1p-14f) return sign | static_cast<uint16_t>(std::nearbyint(magnitude * 0x1p24f));  // subnormal
-  const uint32_t rounded = (bits & 0x7fffffff) + 0xfff + ((bits >> 13) & 1);
-  return sign | static_cast<uint16_t>((rounded >> 13) - (112u << 10));
-}
 
 // Uniform in [0, 1). Distributions of the standard library differ between implementations; its engines do not.
 double Uniform(std::mt19937& engine) { return engine() * 0x1p-32; }

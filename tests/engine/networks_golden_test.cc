@@ -149,6 +149,14 @@ TEST_P(NetworksGoldenTest, CenterPointOfDet3d) { ExpectBoxes("small-centerpoint-
 
 TEST_P(NetworksGoldenTest, Second) { ExpectBoxes("small-second", "second_boxes"); }
 
+TEST_P(NetworksGoldenTest, VoxelNext) { ExpectBoxes("small-voxelnext", "voxelnext_boxes"); }
+
+TEST_P(NetworksGoldenTest, CenterPointOfPillars) {
+  ExpectBoxes("small-centerpoint-pillar", "centerpoint_pillar_boxes");
+}
+
+TEST_P(NetworksGoldenTest, PointPillars) { ExpectBoxes("small-pointpillars", "pointpillars_boxes"); }
+
 TEST_P(NetworksGoldenTest, Spvcnn) { ExpectScores("small-spvcnn", "spvcnn_scores", kSpvcnnPoints); }
 
 TEST_P(NetworksGoldenTest, MinkowskiUnet) {

@@ -120,7 +120,11 @@ run_networks() {
 centerpoint-waymo waymo/frame_100 centerpoint --dataset waymo
 centerpoint-nuscenes-0.075 nuscenes/10sweeps centerpoint --dataset nuscenes-0.075
 centerpoint-nuscenes-0.1 nuscenes/10sweeps centerpoint --dataset nuscenes-0.1
+centerpoint-pillar-waymo waymo/frame_100 centerpoint-pillar --dataset waymo
+centerpoint-pillar-nuscenes nuscenes/10sweeps centerpoint-pillar --dataset nuscenes
+voxelnext nuscenes/10sweeps voxelnext
 second semantickitti-00/000000 second
+pointpillars semantickitti-00/000000 pointpillars
 spvcnn semantickitti-00/000000 spvcnn
 minkowski-unet semantickitti-00/000000 minkowski-unet
 minkowski-hypercross semantickitti-00/000000+t minkowski-unet --kernel hypercross --voxel-size 0.05,0.05,0.05,0.1

@@ -120,6 +120,10 @@ TEST_P(GoldenDetectorsTest, PointsOutOfItsRangeHaveNoBoxes) {
 INSTANTIATE_TEST_SUITE_P(Detectors, GoldenDetectorsTest,
                          ::testing::Values(Detector{"small-centerpoint-openpcdet", "centerpoint_openpcdet_boxes"},
                                            Detector{"small-centerpoint-det3d", "centerpoint_det3d_boxes"},
+                                           Detector{"small-voxelnext", "voxelnext_boxes"},
+                                           Detector{"small-centerpoint-pillar", "centerpoint_pillar_boxes"},
+                                           Detector{"small-pointpillars", "pointpillars_boxes",
+                                                    /*has_velocities=*/false},
                                            Detector{"small-second", "second_boxes", /*has_velocities=*/false}),
                          [](const auto& param_info) {
                            return absl::StrReplaceAll(param_info.param.name, {{"-", "_"}});

@@ -26,6 +26,8 @@ FLAGS = {
     "kernels/conv/fetch_on_demand_avx2.cc": ["-mavx2", "-mfma"],
     "kernels/conv/fetch_on_demand_avx512.cc": ["-mavx512f", "-mfma", "-mprefer-vector-width=512"],
     "kernels/points/farthest/farthest_point_sample_cpu.cc": UNFUSED_CPU,
+    "kernels/points/point_offsets.cu": UNFUSED_CUDA,
+    "kernels/points/point_offsets_cpu.cc": UNFUSED_CPU,
     "tests/bench/farthest_point_sample_bench.cc": UNFUSED_CPU,
     "tests/engine/executor/point_sample_test.cc": UNFUSED_CPU,
     "tests/engine/ops/points/farthest_point_sample_test.cc": UNFUSED_CPU,

@@ -1,8 +1,9 @@
 """A plain dense forward pass of a detector's model folder, up to what its heads decode.
 
 Written from the contracts in proto/voxserve/model/v1/model.proto alone: tensors on sites are dense [C, x, y, z] with a
-mask, images are [C, rows, columns], all in float64. Serves voxelize (FLOOR, RANGE, MEAN), submanifold convolutions and
-strided ones of RULE_PADDED, batch norm, ReLU, add, concat, to_bev, conv2d and conv_transpose2d. Needs torch.
+mask, images are [C, rows, columns], tensors on points [C, points], all in float64. Serves voxelize (FLOOR, RANGE, MEAN),
+submanifold convolutions and strided ones of RULE_PADDED, batch norm, linear, ReLU, add, concat, to_bev, conv2d and
+conv_transpose2d, and what pillars have of points. Points out of the range are left out. Needs torch.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from minkunet_numpy import load_tensors
 
 from voxserve import wire
 
+_POOL = wire.message_class("voxserve.model.v1.Pool")
 _CONV = wire.message_class("voxserve.model.v1.SparseConv")
 
 
@@ -38,6 +40,10 @@ class DenseFolder:
                 continue
             inputs = [values[name] for name in node.inputs]
             mask = masks.get(node.inputs[0]) if node.inputs else None
+            if op in ("point_features", "point_offsets", "voxel_to_point"):
+                mask = None
+            elif op == "point_to_voxel":
+                mask = masks[node.inputs[-1]]
             if op == "voxelize":
                 values[node.name], mask = self._voxelize(node.voxelize, points)
             elif op == "sparse_conv":
@@ -55,15 +61,19 @@ class DenseFolder:
         assert (op.rounding, op.origin, op.reduce) == (op.ROUNDING_FLOOR, op.ORIGIN_RANGE, op.REDUCE_MEAN)
         low, high, size = (np.float32(v) for v in (op.range_min, op.range_max, op.voxel_size))
         points = points[((points[:, :3] >= low) & (points[:, :3] < high)).all(axis=1)]
-        dense = torch.zeros((len(op.features), *op.spatial_shape), dtype=torch.float64)
-        counts = torch.zeros(tuple(op.spatial_shape), dtype=torch.float64)
+        shape = tuple(op.spatial_shape) or tuple(np.round((high - low) / size).astype(int).tolist())
+        dense = torch.zeros((len(op.features), *shape), dtype=torch.float64)
+        counts = torch.zeros(shape, dtype=torch.float64)
         columns = np.zeros((len(points), len(op.features)))
         for i, feature in enumerate(op.features):
             value = points[:, i].astype(np.float64) if i < points.shape[1] else feature.default_value
             columns[:, i] = value * (feature.scale if feature.HasField("scale") else 1) + feature.shift
         cells = np.floor((points[:, :3] - low) / size).astype(int)
+        self._columns, self._points = torch.from_numpy(columns).T, torch.from_numpy(points[:, :3].astype(np.float64)).T
+        self._cells, self._centers = cells, torch.from_numpy((cells + 0.5) * size.astype(np.float64) + low).T
+        self._shape = tuple(dense.shape[1:])
         for cell, row in zip(map(tuple, cells.tolist()), torch.from_numpy(columns), strict=True):
-            if counts[cell] < op.max_points_per_voxel:
+            if op.max_points_per_voxel == 0 or counts[cell] < op.max_points_per_voxel:
                 dense[(slice(None), *cell)] += row
                 counts[cell] += 1
         return dense / counts.clamp(min=1), (counts > 0).double()
@@ -81,6 +91,55 @@ class DenseFolder:
         steps = {"stride": tuple(op.stride), "padding": tuple(op.padding)}
         reached = torch.nn.functional.conv3d(mask[None, None], torch.ones(1, 1, *kernel, dtype=torch.float64), **steps)
         return torch.nn.functional.conv3d(x[None], weight, bias, **steps)[0], (reached[0, 0] > 0).double()
+
+    def _point_features(self, _node, _voxels):
+        return self._columns
+
+    def _point_offsets(self, node, _voxels):
+        op = node.point_offsets
+        if op.reference == op.REFERENCE_CENTER:
+            return self._points - self._centers
+        return self._points - self._of_points(self._reduced(self._points, "mean", op.max_points)[0])
+
+    def _point_to_voxel(self, node, x, *others):
+        op = node.point_to_voxel
+        assert op.reduce == _POOL.REDUCE_MAX
+        most, counts = self._reduced(x, "largest", op.max_points)
+        if op.has_empty_slots:
+            most = torch.where(counts < op.max_points, torch.maximum(most, others[0]), most)
+        return most
+
+    def _voxel_to_point(self, _node, x, _voxels):
+        return self._of_points(x)
+
+    def _of_points(self, dense):
+        """Every point's voxel."""
+        return dense[(slice(None), *self._cells.T)]
+
+    def _reduced(self, x, reduce, max_points):
+        """Every voxel's first points, and how many points it has."""
+        flat = np.ravel_multi_index(self._cells.T, self._shape)
+        order = np.argsort(flat, kind="stable")
+        begins = np.searchsorted(flat[order], flat[order])
+        rank = np.empty_like(flat)
+        rank[order] = np.arange(len(flat)) - begins
+        first = np.flatnonzero(rank < (max_points or len(flat)))
+        cells, rows = flat[first], x.numpy().T[first]
+        size = int(np.prod(self._shape))
+        if reduce == "mean":
+            result = np.zeros((size, len(x)))
+            np.add.at(result, cells, rows)
+            result /= np.maximum(np.bincount(cells, minlength=size), 1)[:, None]
+        else:
+            result = np.full((size, len(x)), -np.inf)
+            np.maximum.at(result, cells, rows)
+            result[np.isinf(result)] = 0
+        counts = torch.from_numpy(np.bincount(flat, minlength=size))
+        return torch.from_numpy(result.T).reshape(-1, *self._shape), counts.reshape(self._shape)
+
+    def _linear(self, node, x):
+        assert not node.linear.bias
+        return torch.einsum("oi,i...->o...", self._tensors[f"{node.name}.weight"], x)
 
     def _batch_norm(self, node, x):
         parts = ("running_mean", "running_var", "weight", "bias")

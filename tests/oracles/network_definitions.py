@@ -20,7 +20,7 @@ from segmentation_definitions import MinkowskiUnet, SparseResnet
 from spvcnn_definition import VOXEL_SIZE, Spvcnn
 
 from voxserve.export import model_folder
-from voxserve.export.networks import center_point, minkowski_unet, minkunet, second, sparse_resnet
+from voxserve.export.networks import center_point, minkowski_unet, minkunet, minkunet_keys, second, sparse_resnet
 from voxserve.export.networks.spconv_backbone import Bev, Voxels
 from voxserve.export.networks.tensors import RandomTensors
 
@@ -101,7 +101,7 @@ def spvcnn_state(seed: int = 7) -> dict[str, np.ndarray]:
     recorder = Recorder(seed)
     widths = [int(0.0625 * w) for w in minkunet._BASE_WIDTHS]
     network = model_folder.Network("")
-    builder = minkunet._Builder(network, recorder, minkunet._SPVNAS, "voxels")
+    builder = minkunet._Builder(network, recorder, minkunet_keys.SPVNAS, "voxels")
     builder.build(VOXEL_SIZE, minkunet.LIDAR_FEATURES, widths, NUM_CLASSES)
     return recorder.state
 
@@ -289,33 +289,36 @@ def center_point_images(state, library, points):
     x = bev_backbone(state, x, library, config.bev)
     prefix = "bbox_head" if library == "det3d" else "dense_head"
     x = batch_norm(state, f"{prefix}.shared_conv.1", conv2d(state, f"{prefix}.shared_conv.0", x, padding=1), 1e-5).relu()
-    tasks = []
-    for task in range(len(config.tasks)):
-        images = {}
-        for name, theirs in (("heatmap", "hm"), ("center", "reg"), ("height", "height"), ("dim",) * 2, ("rot",) * 2, ("vel",) * 2):
-            if library == "det3d":
-                key = f"bbox_head.tasks.{task}.{theirs}"
-                first, norm, last = f"{key}.0", f"{key}.1", f"{key}.3"
-            else:
-                theirs = {"reg": "center", "height": "center_z"}.get(theirs, theirs)
-                key = f"dense_head.heads_list.{task}.{theirs}"
-                first, norm, last = f"{key}.0.0", f"{key}.0.1", f"{key}.1"
-            y = batch_norm(state, norm, conv2d(state, first, x, padding=1), 1e-5).relu()
-            images[name] = rows_first(conv2d(state, last, y, padding=1))
-        tasks.append(images)
-    return tasks
+    branches = det3d_branches if library == "det3d" else open_pcdet_branches
+    return [branches(state, task, x) for task in range(len(config.tasks))]
 
 
-def center_point_boxes(library, tasks):
+def open_pcdet_branches(state, task, x):
+    names = {"heatmap": "hm", "center": "center", "height": "center_z", "dim": "dim", "rot": "rot", "vel": "vel"}
+    keys = {name: f"dense_head.heads_list.{task}.{theirs}" for name, theirs in names.items()}
+    return {name: branch(state, f"{key}.0.0", f"{key}.0.1", f"{key}.1", x) for name, key in keys.items()}
+
+
+def det3d_branches(state, task, x):
+    names = {"heatmap": "hm", "center": "reg", "height": "height", "dim": "dim", "rot": "rot", "vel": "vel"}
+    keys = {name: f"bbox_head.tasks.{task}.{theirs}" for name, theirs in names.items()}
+    return {name: branch(state, f"{key}.0", f"{key}.1", f"{key}.3", x) for name, key in keys.items()}
+
+
+def branch(state, first, norm, last, x):
+    y = batch_norm(state, norm, conv2d(state, first, x, padding=1), 1e-5).relu()
+    return rows_first(conv2d(state, last, y, padding=1))
+
+
+def center_point_boxes(library, tasks, config=CENTER_POINT, stride=8):
     """The answer to these images. det3d's boxes are turned into voxserve's after the decoding, as its NMS does."""
     import detection_heads
 
-    config = CENTER_POINT
     decoded = []
     for class_ids, images in zip(config.tasks, tasks, strict=True):
         case = {
             "convention": detection_heads.DET3D if library == "det3d" else detection_heads.OPENPCDET,
-            "stride": 8,
+            "stride": stride,
             "voxel_size": np.float32(config.voxels.size),
             "range_min": np.float32(config.voxels.range_min),
             "score_threshold": np.float32(config.score_threshold),
@@ -338,15 +341,17 @@ def second_images(state, points):
     config = SECOND
     cells = mean_voxels(points, config.voxels, 4)
     x = SparseImage.of_voxels(state, cells, grid_zyx(config.voxels), 4)
-    x = bev_backbone(state, height_compression(voxel_backbone(x)), "openpcdet", config.bev)
+    return anchor_head_images(state, bev_backbone(state, height_compression(voxel_backbone(x)), "openpcdet", config.bev))
+
+
+def anchor_head_images(state, x):
     keys = {"scores": "conv_cls", "residuals": "conv_box", "directions": "conv_dir_cls"}
     return {name: rows_first(conv2d(state, f"dense_head.{key}", x)) for name, key in keys.items()}
 
 
-def second_boxes(images):
+def second_boxes(images, config=SECOND):
     import detection_heads
 
-    config = SECOND
     anchors = [(*a.size, a.bottom, rotation) for a in config.anchors for rotation in a.rotations]
     case = {
         "range_min": np.float32(config.voxels.range_min),
@@ -379,6 +384,8 @@ def timed(points: np.ndarray) -> np.ndarray:
 
 def folders() -> dict[str, model_folder.Network]:
     """The small networks as the exporter makes them."""
+    import sites_and_pillars  # which reads this module
+
     networks = {
         f"small-centerpoint-{library}": center_point.build(
             center_point_state(library), CENTER_POINT, name="small CenterPoint", library=library
@@ -386,6 +393,7 @@ def folders() -> dict[str, model_folder.Network]:
         for library in ("openpcdet", "det3d")
     }
     networks["small-second"] = second.build(second_state(), SECOND, name="small SECOND")
+    networks |= sites_and_pillars.folders()
     networks["small-spvcnn"] = minkunet.build(spvcnn_state(), name="small SPVCNN", voxel_size=VOXEL_SIZE)
     for kernel, voxel_size in MINKOWSKI_VOXEL_SIZES.items():
         network, state = minkowski_network(kernel)
@@ -428,6 +436,8 @@ def resnet_scores(points: np.ndarray) -> np.ndarray:
 
 
 def outputs() -> dict[str, np.ndarray]:
+    import sites_and_pillars
+
     points = scan()
     arrays = {}
     for library in ("openpcdet", "det3d"):
@@ -438,6 +448,7 @@ def outputs() -> dict[str, np.ndarray]:
     images = second_images(second_state(), points)
     arrays["second_boxes"] = second_boxes(images)
     assert is_stable(lambda shaken: second_boxes(shaken[0]), arrays["second_boxes"], [images])
+    arrays |= sites_and_pillars.boxes(points)
     arrays["spvcnn_scores"] = Spvcnn(spvcnn_state()).run(points[SPVCNN_POINTS])
     for kernel in MINKOWSKI_VOXEL_SIZES:
         arrays[f"minkowski_{kernel}_scores"] = minkowski_scores(kernel, points)

@@ -7,6 +7,7 @@ from pathlib import Path
 import network_definitions as definitions
 import numpy as np
 import pytest
+import sites_and_pillars
 from minkunet_numpy import MinkUNet
 from spvcnn_definition import Spvcnn
 
@@ -69,6 +70,75 @@ def test_second_is_its_definition(golden, points) -> None:
         np.testing.assert_allclose(values[name], image[0].transpose(2, 0, 1), rtol=0, atol=1e-5)
     pytest.importorskip("detection_heads")
     np.testing.assert_allclose(definitions.second_boxes(images), golden["second_boxes"], rtol=1e-5, atol=1e-5)
+
+
+def test_voxelnext_is_its_definition(golden, points) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+
+    from voxserve.verify.compare import Model
+    from voxserve.verify.interpreter import Interpreter
+
+    config, state, some = sites_and_pillars.VOXELNEXT, sites_and_pillars.voxelnext_state(), points[::8]  # the interpreter is slow
+    tasks = sites_and_pillars.voxelnext_images(state, config, some)
+    cells = definitions.mean_voxels(some, config.voxels, len(config.voxels.features))
+    sites = np.array([[0, x, y, z] for z, y, x in cells])
+    features = np.array(list(cells.values()))
+    features[:, 3] *= 255
+    model = Model.read(GOLDEN / "networks" / "small-voxelnext")
+    results = Interpreter(model.network, model.tensors, sites, features).run()
+    there = np.isfinite(tasks[0]["heatmap"][0, :, :, 0])
+    assert 0.2 < there.mean() < 0.8
+    for task, images in enumerate(tasks):
+        for name, image in images.items():
+            result = results[f"task{task}.{name}"]
+            _, x, y, z = result.sites.T
+            assert len(x) == there.sum()
+            assert there[y, x].all()
+            assert not z.any()
+            largest = np.abs(image[0][there]).max()
+            assert largest > 0.05
+            np.testing.assert_allclose(result.values, image[0, y, x], rtol=0, atol=1e-6 * largest)
+    boxes = definitions.center_point_boxes("openpcdet", sites_and_pillars.voxelnext_images(state, config, points), config)
+    np.testing.assert_allclose(boxes, golden["voxelnext_boxes"], rtol=1e-5, atol=1e-5)
+
+
+def test_center_point_of_pillars_is_its_definition(golden, points) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    from dense_folder import DenseFolder
+
+    config = sites_and_pillars.CENTER_POINT_PILLAR
+    tasks = sites_and_pillars.center_point_pillar_images(sites_and_pillars.center_point_pillar_state(), config, points)
+    values = DenseFolder(GOLDEN / "networks" / "small-centerpoint-pillar" / "1").run(points)
+    for task, images in enumerate(tasks):
+        for name, image in images.items():
+            assert np.abs(image).max() > 0.05
+            np.testing.assert_allclose(values[f"task{task}.{name}"], image[0].transpose(2, 0, 1), rtol=0, atol=1e-5)
+    boxes = definitions.center_point_boxes("openpcdet", tasks, config, stride=4)
+    np.testing.assert_allclose(boxes, golden["centerpoint_pillar_boxes"], rtol=1e-5, atol=1e-5)
+
+
+def test_point_pillars_is_its_definition(golden, points) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    from dense_folder import DenseFolder
+
+    config = sites_and_pillars.POINT_PILLARS
+    images = sites_and_pillars.point_pillars_images(sites_and_pillars.point_pillars_state(), config, points)
+    values = DenseFolder(GOLDEN / "networks" / "small-pointpillars" / "1").run(points)
+    for name, image in images.items():
+        np.testing.assert_allclose(values[name], image[0].transpose(2, 0, 1), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(definitions.second_boxes(images, config), golden["pointpillars_boxes"], rtol=1e-5, atol=1e-5)
+
+
+# The maximum sees slots without a point: without them the network is another.
+def test_empty_slots_change_what_pillars_have(points) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+
+    voxels, columns = sites_and_pillars.POINT_PILLARS.voxels, points.astype(np.float64)
+    state = sites_and_pillars.point_pillars_state()
+    image = sites_and_pillars.pillar_image(state, voxels, columns)
+    of_points = sites_and_pillars.pillar_image(state, voxels, columns, has_empty_slots=False)
+    assert (image >= of_points).all()
+    assert 0.01 < (image > of_points + 1e-3).double().mean() < 0.9
 
 
 def test_spvcnn_is_its_definition(golden, points) -> None:

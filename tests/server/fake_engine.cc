@@ -133,7 +133,7 @@ absl::Status FakeEngine::Check(const InferTask& task) const {
   ModelVersionInfo outputs;
   outputs.name = task.model;
   DescribeOutputs(&outputs);
-  if (absl::Status status = CheckOutputs(outputs, task.return_scores); !status.ok()) return status;
+  if (absl::Status status = CheckOutputs(outputs, task.return_scores, task.tensors); !status.ok()) return status;
   if (absl::Now() >= task.deadline) {
     return WithReason(absl::DeadlineExceededError("too late"), error_reason::kDeadlineExpired);
   }

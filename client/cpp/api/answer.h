@@ -6,7 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "client/cpp/api/tensor.h"
 #include "voxserve/v1/inference.pb.h"
 
 namespace voxserve::client {
@@ -23,8 +25,17 @@ struct Answer {
   std::string request_id;
   std::vector<uint32_t> sampled_points;  // of InferOptions::sample: indices into the cloud, in the order of selection
   v1::PointCounts counts;
-  std::vector<Stage> stages;  // on the server
-  absl::Duration round_trip;  // from the call to the decoded answer, as seen here
+  std::vector<Stage> stages;    // on the server
+  absl::Duration round_trip;    // from the call to the decoded answer, as seen here
+  std::vector<Tensor> tensors;  // that the request asked for, in the model's order
+
+  // Null where there is no tensor of that name.
+  const Tensor* FindTensor(absl::string_view name) const {
+    for (const Tensor& tensor : tensors) {
+      if (tensor.name == name) return &tensor;
+    }
+    return nullptr;
+  }
 };
 
 }  // namespace voxserve::client

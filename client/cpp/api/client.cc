@@ -26,6 +26,8 @@ v1::InferRequest MakeRequest(const InferOptions& options, PointCloud cloud) {
   request.set_request_id(options.request_id);
   request.set_priority(options.priority);
   if (options.sample) *request.mutable_sample() = options.sample->ToProto();
+  for (const std::string& name : options.tensors.names) request.add_outputs(name);
+  if (options.tensors.type != v1::ELEMENT_TYPE_FLOAT32) request.set_tensor_type(options.tensors.type);
   *request.mutable_cloud() = std::move(cloud);
   return request;
 }
@@ -33,7 +35,8 @@ v1::InferRequest MakeRequest(const InferOptions& options, PointCloud cloud) {
 Asked AskedOf(const InferOptions& options, const PointCloud& cloud) {
   return {.num_points = cloud.num_points(),
           .wants_scores = options.return_scores,
-          .num_sampled = options.sample ? options.sample->num_points : 0};
+          .num_sampled = options.sample ? options.sample->num_points : 0,
+          .tensors = options.tensors};
 }
 
 // Boxes have scores of their own.
@@ -78,7 +81,7 @@ class Client::Impl {
   const Options& options() const { return channels_->options(); }
   absl::Duration default_timeout() const { return channels_->options().default_timeout; }
 
-  // Result: Segmentation or Detections.
+  // Result: Segmentation, Detections or Answer.
   template <typename Result>
   absl::StatusOr<Result> Infer(const InferOptions& options, PointCloud cloud) {
     const absl::Time start = absl::Now();
@@ -262,6 +265,11 @@ absl::StatusOr<Detections> Client::Detect(const InferOptions& options, PointClou
   return impl_->Infer<Detections>(options, std::move(cloud));
 }
 
+absl::StatusOr<Answer> Client::InferTensors(const InferOptions& options, PointCloud cloud) {
+  if (absl::Status status = RefuseScores(options.return_scores); !status.ok()) return status;
+  return impl_->Infer<Answer>(options, std::move(cloud));
+}
+
 void Client::InferAsync(const InferOptions& options, PointCloud cloud,
                         std::function<void(absl::StatusOr<Segmentation>)> done) {
   impl_->InferAsync<Segmentation>(options, std::move(cloud), std::move(done));
@@ -279,6 +287,12 @@ absl::StatusOr<std::unique_ptr<Stream>> Client::OpenStream(const StreamOptions& 
 
 absl::StatusOr<std::unique_ptr<Stream>> Client::OpenDetectionStream(const StreamOptions& options,
                                                                     DetectionStreamCallbacks callbacks) {
+  if (absl::Status status = RefuseScores(options.return_scores); !status.ok()) return status;
+  return impl_->OpenStream(options, std::move(callbacks));
+}
+
+absl::StatusOr<std::unique_ptr<Stream>> Client::OpenTensorStream(const StreamOptions& options,
+                                                                 StreamCallbacksOf<Answer> callbacks) {
   if (absl::Status status = RefuseScores(options.return_scores); !status.ok()) return status;
   return impl_->OpenStream(options, std::move(callbacks));
 }

@@ -46,6 +46,7 @@ struct InferOptions {
   std::string request_id = {};                           // optional; stands in the server's log
   uint32_t priority = 0;                                 // 0 is the most urgent; the model says how many levels it has
   std::optional<FarthestPoints> sample = std::nullopt;   // of the cloud's points
+  WantedTensors tensors = {};                            // beside labels or boxes; for Answer::tensors
 };
 
 struct TuneOptions {
@@ -76,6 +77,10 @@ class Client {
   // Likewise boxes.
   absl::StatusOr<Detections> Detect(const InferOptions& options, PointCloud cloud);
 
+  // Likewise tensors alone, of any model that has them. INVALID_ARGUMENT (UNSUPPORTED_OUTPUT) for a name that the model
+  // does not have.
+  absl::StatusOr<Answer> InferTensors(const InferOptions& options, PointCloud cloud);
+
   // Returns at once; `done` is called exactly once, on a thread of gRPC's or (refusals) on this one. It must not block.
   void InferAsync(const InferOptions& options, PointCloud cloud,
                   std::function<void(absl::StatusOr<Segmentation>)> done);
@@ -87,6 +92,9 @@ class Client {
   // Of a model with boxes.
   absl::StatusOr<std::unique_ptr<Stream>> OpenDetectionStream(const StreamOptions& options,
                                                               DetectionStreamCallbacks callbacks);
+  // Of a model with tensors.
+  absl::StatusOr<std::unique_ptr<Stream>> OpenTensorStream(const StreamOptions& options,
+                                                           StreamCallbacksOf<Answer> callbacks);
 
   // Every version of every model, broken ones with their problems; documented in proto/voxserve/v1/inference.proto.
   absl::StatusOr<std::vector<v1::ModelVersion>> ListModels();

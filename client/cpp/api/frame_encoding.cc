@@ -96,6 +96,8 @@ grpc::Slice EncodeConfig(const StreamOptions& options) {
     if (options.sweeps->max_age) SetDuration(*options.sweeps->max_age, sweeps.mutable_max_age());
   }
   if (options.sample) *config.mutable_sample() = options.sample->ToProto();
+  for (const std::string& name : options.tensors.names) config.add_outputs(name);
+  if (options.tensors.type != v1::ELEMENT_TYPE_FLOAT32) config.set_tensor_type(options.tensors.type);
   return Encode(request);
 }
 

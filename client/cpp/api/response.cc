@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/cpp/api/error.h"
@@ -38,6 +39,55 @@ absl::Status CheckDetections(const v1::Detections& answer) {
   return absl::OkStatus();
 }
 
+absl::Status CheckTensor(const v1::Tensor& tensor, const Asked& asked) {
+  const auto bad = [&](const std::string& what) {
+    return Malformed(absl::StrCat("tensor \"", tensor.name(), "\" has ", what));
+  };
+  const v1::ElementType wanted =
+      asked.tensors.type == v1::ELEMENT_TYPE_FLOAT16 ? v1::ELEMENT_TYPE_FLOAT16 : v1::ELEMENT_TYPE_FLOAT32;
+  if (tensor.type() != wanted) return bad(absl::StrCat("element type ", static_cast<int>(tensor.type())));
+  if (tensor.shape_size() < 2) return bad(absl::StrCat(tensor.shape_size(), " axes"));
+  const uint64_t most_values = tensor.data().size();
+  uint64_t num_values = 1;
+  for (const uint64_t size : tensor.shape()) {
+    if (size > 0 && num_values > most_values / size) return bad("a shape beyond its bytes");
+    num_values *= size;
+  }
+  const uint64_t value_bytes = wanted == v1::ELEMENT_TYPE_FLOAT16 ? sizeof(uint16_t) : sizeof(float);
+  if (num_values * value_bytes != tensor.data().size()) {
+    return bad(absl::StrCat(tensor.data().size(), " bytes for ", num_values, " values"));
+  }
+  const uint64_t num_rows = tensor.shape(0);
+  switch (tensor.rows()) {
+    case v1::TENSOR_ROWS_POINTS:
+      if (num_rows == asked.num_points) return absl::OkStatus();
+      return bad(absl::StrCat(num_rows, " rows for ", asked.num_points, " points"));
+    case v1::TENSOR_ROWS_SITES: {
+      const uint64_t row_bytes = static_cast<uint64_t>(tensor.unit_size()) * sizeof(int32_t);
+      const uint64_t bytes = tensor.coordinates().size();
+      if (row_bytes > 0 && bytes % row_bytes == 0 && bytes / row_bytes == num_rows) return absl::OkStatus();
+      return bad(absl::StrCat(bytes, " bytes of coordinates for ", num_rows, " sites"));
+    }
+    case v1::TENSOR_ROWS_SAMPLES:
+    case v1::TENSOR_ROWS_CELLS:
+      return absl::OkStatus();
+    default:
+      return bad(absl::StrCat("rows of kind ", static_cast<int>(tensor.rows())));
+  }
+}
+
+absl::Status CheckTensors(const v1::InferResponse& response, const Asked& asked) {
+  absl::flat_hash_set<absl::string_view> names;
+  for (const v1::Tensor& tensor : response.tensors()) {
+    if (!names.insert(tensor.name()).second) return Malformed(absl::StrCat("two tensors \"", tensor.name(), "\""));
+    if (absl::Status status = CheckTensor(tensor, asked); !status.ok()) return status;
+  }
+  for (const std::string& name : asked.tensors.names) {
+    if (!names.contains(name)) return Malformed(absl::StrCat("no tensor \"", name, "\""));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status WrongCall(const v1::InferResponse& response, absl::string_view has, absl::string_view lacks,
                        absl::string_view calls) {
   return WithReason(absl::InvalidArgumentError(absl::StrCat("model \"", response.model(), "\" answers ", has,
@@ -54,6 +104,15 @@ void TakeAnswer(v1::InferResponse* response, absl::Time start, Answer* answer) {
   answer->counts = response->counts();
   answer->stages = StagesOf(*response);
   answer->round_trip = absl::Now() - start;
+  for (v1::Tensor& tensor : *response->mutable_tensors()) {
+    answer->tensors.push_back({.name = std::move(*tensor.mutable_name()),
+                               .kind = tensor.rows(),
+                               .type = tensor.type(),
+                               .shape = {tensor.shape().begin(), tensor.shape().end()},
+                               .data = std::move(*tensor.mutable_data()),
+                               .coordinate_bytes = std::move(*tensor.mutable_coordinates()),
+                               .unit = {tensor.unit().begin(), tensor.unit().end()}});
+  }
 }
 
 }  // namespace
@@ -63,7 +122,10 @@ absl::Status Malformed(absl::string_view what) {
 }
 
 absl::Status CheckResponse(const v1::InferResponse& response, const Asked& asked) {
-  if (!response.has_segmentation() && !response.has_detections()) return Malformed("neither labels nor boxes");
+  if (!response.has_segmentation() && !response.has_detections() && response.tensors().empty()) {
+    return Malformed("neither labels nor boxes nor tensors");
+  }
+  if (absl::Status status = CheckTensors(response, asked); !status.ok()) return status;
   if (response.has_segmentation()) {
     if (absl::Status status = CheckSegmentation(response.segmentation(), asked); !status.ok()) return status;
   }
@@ -90,7 +152,10 @@ template <>
 absl::StatusOr<Segmentation> FromResponse<Segmentation>(v1::InferResponse response, const Asked& asked,
                                                         absl::Time start) {
   if (absl::Status status = CheckResponse(response, asked); !status.ok()) return status;
-  if (!response.has_segmentation()) return WrongCall(response, "boxes", "labels", "Detect or OpenDetectionStream");
+  if (!response.has_segmentation()) {
+    return response.has_detections() ? WrongCall(response, "boxes", "labels", "Detect or OpenDetectionStream")
+                                     : WrongCall(response, "tensors", "labels", "InferTensors or OpenTensorStream");
+  }
   const uint64_t num_points = asked.num_points;
   const v1::Segmentation& answer = response.segmentation();
   Segmentation result;
@@ -112,7 +177,10 @@ absl::StatusOr<Segmentation> FromResponse<Segmentation>(v1::InferResponse respon
 template <>
 absl::StatusOr<Detections> FromResponse<Detections>(v1::InferResponse response, const Asked& asked, absl::Time start) {
   if (absl::Status status = CheckResponse(response, asked); !status.ok()) return status;
-  if (!response.has_detections()) return WrongCall(response, "labels", "boxes", "Infer or OpenStream");
+  if (!response.has_detections()) {
+    return response.has_segmentation() ? WrongCall(response, "labels", "boxes", "Infer or OpenStream")
+                                       : WrongCall(response, "tensors", "boxes", "InferTensors or OpenTensorStream");
+  }
   Detections result;
   for (v1::Box& box : *response.mutable_detections()->mutable_boxes()) {
     result.boxes.push_back({.class_id = box.class_id(),
@@ -128,6 +196,14 @@ absl::StatusOr<Detections> FromResponse<Detections>(v1::InferResponse response, 
                             .velocity_x = box.velocity_x(),
                             .velocity_y = box.velocity_y()});
   }
+  TakeAnswer(&response, start, &result);
+  return result;
+}
+
+template <>
+absl::StatusOr<Answer> FromResponse<Answer>(v1::InferResponse response, const Asked& asked, absl::Time start) {
+  if (absl::Status status = CheckResponse(response, asked); !status.ok()) return status;
+  Answer result;
   TakeAnswer(&response, start, &result);
   return result;
 }

@@ -50,6 +50,7 @@ struct StreamOptions {
   int max_unsent_frames = 8;                          // of QUEUE, here; LATEST holds one
   std::optional<SweepOptions> sweeps = {};            // absent: each frame is a whole scan
   std::optional<FarthestPoints> sample = {};          // of every frame's points; not beside sweeps
+  WantedTensors tensors = {};                         // of every frame; for Answer::tensors
   absl::Duration timeout = absl::InfiniteDuration();  // of the whole stream
 
   // INVALID_ARGUMENT naming the option.

@@ -169,7 +169,8 @@ void StreamCall::TakeResult(v1::FrameResult* result) {
     outcome.response = std::move(*result->mutable_response());
     outcome.asked = {.num_points = awaited.num_points,
                      .wants_scores = options_.return_scores,
-                     .num_sampled = options_.sample ? options_.sample->num_points : 0};
+                     .num_sampled = options_.sample ? options_.sample->num_points : 0,
+                     .tensors = options_.tensors};
     outcome.sent = awaited.sent;
   }
   Deliver(std::move(outcome));

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "client/cpp/cli/box_report.h"
 #include "client/cpp/cli/progress_bar.h"
 #include "client/cpp/cli/report.h"
@@ -17,6 +18,7 @@
 #include "client/cpp/io/box_file.h"
 #include "client/cpp/io/label_file.h"
 #include "client/cpp/io/point_cloud_reader.h"
+#include "client/cpp/io/tensor_file.h"
 #include "client/cpp/view/count_text.h"
 #include "client/cpp/view/picture.h"
 #include "client/cpp/view/preview.h"
@@ -39,6 +41,8 @@ struct InferArguments {
   int64_t sample = 0;
   int64_t sample_start = 0;
   std::string sample_use = "return";
+  std::string outputs;
+  std::string tensor_type = "float32";
 
   std::optional<FarthestPoints> Sample() const {
     if (sample == 0) return std::nullopt;
@@ -46,6 +50,11 @@ struct InferArguments {
         .num_points = static_cast<uint32_t>(sample),
         .start_index = static_cast<uint32_t>(sample_start),
         .use = sample_use == "network" ? FarthestPoints::Use::kNetwork : FarthestPoints::Use::kReturn};
+  }
+
+  WantedTensors Tensors() const {
+    return {.names = absl::StrSplit(outputs, ',', absl::SkipEmpty()),
+            .type = tensor_type == "float16" ? v1::ELEMENT_TYPE_FLOAT16 : v1::ELEMENT_TYPE_FLOAT32};
   }
 
   std::vector<Flag> Flags() {
@@ -62,6 +71,15 @@ struct InferArguments {
                    ".json, .csv or .npy (structured: class_id, score, x, y, z, length, width, height, yaw, velocity_x, "
                    "velocity_y). A folder gets one .npy per scan.",
                    &paths.save),
+
+        StringFlag(
+            "outputs", "NAME,...",
+            "Asks for these tensors of the model instead. Default: all of one that has neither labels nor boxes. "
+            "With --save OUT.npy or a folder each is written to OUT.NAME.npy, of sites OUT.NAME.coordinates.npy "
+            "and OUT.NAME.unit.npy too.",
+            &outputs),
+        ChoiceFlag("tensor_type", {"float32", "float16"}, "Type of the tensors' values. Default float32.",
+                   &tensor_type),
         StringFlag("picture", "FILE|FOLDER",
                    "Draws the scan with its labels or boxes from above, to a .png file, or to a folder with one file "
                    "per scan.",
@@ -91,8 +109,15 @@ struct InferArguments {
   }
 };
 
-// Runs the scans of one command line: asks the model for boxes if it has them, else for labels, and writes the outputs
-// that the command line names. Thread-safe.
+bool AsksTensors(const v1::ModelVersion& model, const InferArguments& arguments) {
+  const bool is_ready = model.state() == v1::MODEL_STATE_READY;
+  return !arguments.outputs.empty() ||
+         (is_ready && model.tensors_size() > 0 && !model.has_labels() && !model.has_boxes());
+}
+
+// Runs the scans of one command line and writes the outputs that the command line names. It asks the model for tensors
+// if they are named or the model has nothing else, otherwise for boxes if the model has them, else for labels.
+// Thread-safe.
 class ScanRunner {
  public:
   ScanRunner(const InferArguments& arguments, const Terminal& terminal, Client* client, v1::ModelVersion model)
@@ -118,7 +143,12 @@ class ScanRunner {
     const InferOptions options = {.model = model_.name(),
                                   .version = arguments_.version,
                                   .timeout = arguments_.connection.timeout,
-                                  .sample = arguments_.Sample()};
+                                  .sample = arguments_.Sample(),
+                                  .tensors = arguments_.Tensors()};
+    if (AsksTensors(model_, arguments_)) {
+      if (absl::Status status = Tensors(options, *std::move(cloud), job, &report); !status.ok()) return status;
+      return report;
+    }
     const PointCloud drawn = is_drawn ? *cloud : PointCloud();
     std::vector<uint16_t> labels;
     const absl::Status status = model_.has_boxes() ? Detect(options, *std::move(cloud), job, &report)
@@ -164,6 +194,18 @@ class ScanRunner {
     }
     report->boxes = std::move(result->boxes);
     report->result = *std::move(result);
+    return absl::OkStatus();
+  }
+
+  absl::Status Tensors(const InferOptions& options, PointCloud cloud, const ScanJob& job, ScanReport* report) const {
+    absl::StatusOr<Answer> result = client_->InferTensors(options, std::move(cloud));
+    if (!result.ok()) return result.status();
+    report->result = *std::move(result);
+    report->has_tensors = true;
+    if (job.save.empty()) return absl::OkStatus();
+    absl::StatusOr<std::vector<std::string>> written = WriteTensors(job.save, report->result.tensors);
+    if (!written.ok()) return written.status();
+    report->written = *std::move(written);
     return absl::OkStatus();
   }
 
@@ -342,6 +384,16 @@ absl::Status Check(const InferArguments& arguments, Terminal* terminal) {
 absl::Status CheckFor(const v1::ModelVersion& model, const InferArguments& arguments,
                       const std::vector<ScanJob>& jobs) {
   if (model.state() != v1::MODEL_STATE_READY) return absl::OkStatus();
+  if (AsksTensors(model, arguments)) {
+    if (!arguments.paths.truth.empty() || !arguments.paths.picture.empty() || arguments.preview) {
+      return absl::InvalidArgumentError(absl::StrCat("--truth, --picture and --preview show labels or boxes, but ",
+                                                     model.name(), " answers with tensors here"));
+    }
+    const std::string& prefix = jobs.front().save;
+    if (prefix.empty() || IsTensorFile(prefix)) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("--save ", prefix, ": ", model.name(), " answers with tensors, written as .npy"));
+  }
   if (model.has_boxes() && !arguments.paths.truth.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("--truth compares labels, but ", model.name(), " answers with boxes"));

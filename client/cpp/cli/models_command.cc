@@ -44,7 +44,8 @@ std::string VoxelSize(const v1::ModelVersion& model) {
 
 // For a ready model, servers from before boxes report neither labels nor boxes.
 bool HasLabels(const v1::ModelVersion& model) {
-  return model.has_labels() || (model.state() == v1::MODEL_STATE_READY && !model.has_boxes());
+  return model.has_labels() ||
+         (model.state() == v1::MODEL_STATE_READY && !model.has_boxes() && model.tensors().empty());
 }
 
 // Returns "" for a version that is not ready, since its outputs are unknown.
@@ -52,6 +53,12 @@ std::string AnswersOf(const v1::ModelVersion& model) {
   std::vector<std::string> answers;
   if (HasLabels(model)) answers.push_back(model.has_scores() ? "labels, with scores on request" : "labels");
   if (model.has_boxes()) answers.push_back(model.has_velocities() ? "boxes with velocities" : "boxes");
+  if (!model.tensors().empty()) {
+    answers.push_back(absl::StrCat(
+        "tensors ", absl::StrJoin(model.tensors(), ", ", [](std::string* out, const v1::TensorInfo& tensor) {
+          absl::StrAppend(out, tensor.name());
+        })));
+  }
   return absl::StrJoin(answers, "; ");
 }
 

@@ -78,6 +78,17 @@ std::string Dump(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";  // file names need not be UTF-8
 }
 
+std::string FormatTensors(const std::vector<Tensor>& tensors) {
+  std::string text;
+  for (const Tensor& tensor : tensors) {
+    absl::StrAppendFormat(&text, "  %-20s %16s  %s", tensor.name, absl::StrJoin(tensor.shape, " x "),
+                          tensor.type == v1::ELEMENT_TYPE_FLOAT16 ? "float16" : "float32");
+    if (!tensor.unit.empty()) absl::StrAppend(&text, " of sites, unit ", absl::StrJoin(tensor.unit, " x "));
+    text += "\n";
+  }
+  return text;
+}
+
 }  // namespace
 
 void Agreement::Add(const Agreement& other) {
@@ -170,14 +181,17 @@ std::string FormatClasses(const std::vector<ClassCount>& counts, const std::opti
 std::string FormatReport(const ScanReport& report, const std::vector<v1::ClassInfo>& classes,
                          const Terminal& terminal) {
   const Answer& result = report.result;
-  const std::string what =
-      report.boxes ? absl::StrCat(WithSeparators(report.boxes->size()), " boxes found") : "labelled";
+  const std::string what = report.boxes         ? absl::StrCat(WithSeparators(report.boxes->size()), " boxes found")
+                           : report.has_tensors ? "run"
+                                                : "labelled";
   std::string text = absl::StrCat(report.file, ": ", WithSeparators(report.num_points), " points in ",
                                   WithSeparators(result.counts.voxels()), " voxels, ", what, " by ", result.model,
                                   " version ", result.version, " on ", result.device, "\n");
   if (report.boxes) {
     absl::StrAppend(&text, FormatBoxCounts(CountBoxes(*report.boxes, classes), terminal),
                     FormatBoxes(*report.boxes, classes, terminal));
+  } else if (report.has_tensors) {
+    absl::StrAppend(&text, FormatTensors(result.tensors));
   } else {
     absl::StrAppend(&text, FormatClasses(report.classes, report.agreement, report.num_points, classes, terminal));
   }
@@ -190,7 +204,9 @@ std::string FormatReport(const ScanReport& report, const std::vector<v1::ClassIn
   if (counts.not_finite() > 0)
     lost.push_back(absl::StrCat(WithSeparators(counts.not_finite()), " without finite logits"));
   if (!lost.empty())
-    absl::StrAppend(&text, report.boxes ? "\nnot used: " : "\nnot labelled: ", absl::StrJoin(lost, ", "), "\n");
+    absl::StrAppend(&text,
+                    report.boxes || report.has_tensors ? "\nnot used: " : "\nnot labelled: ", absl::StrJoin(lost, ", "),
+                    "\n");
   if (!result.sampled_points.empty()) {
     absl::StrAppend(&text, "\nsampled: ", WithSeparators(result.sampled_points.size()), " farthest points\n");
   }
@@ -212,7 +228,9 @@ std::string FormatJson(const ScanReport& report) {
     json["unsampled"] = counts.unsampled();
     json["sampled_points"] = result.sampled_points;
   }
-  if (report.boxes) {
+  if (report.has_tensors) {
+    for (const Tensor& tensor : result.tensors) json["tensors"][tensor.name] = tensor.shape;
+  } else if (report.boxes) {
     json["boxes"] = JsonOf(*report.boxes);
   } else {
     json["classes"] = JsonOf(report.classes);

@@ -40,6 +40,7 @@ struct ScanReport {
   std::vector<ClassCount> classes;  // classes of the labels, most points first
   std::optional<Agreement> agreement;
   std::optional<std::vector<Box>> boxes;  // set for a model with boxes, instead of labels
+  bool has_tensors = false;               // the result has tensors, instead of labels
   std::vector<std::string> written;       // names of files
 };
 

@@ -56,7 +56,7 @@ std::string ToCsv(const std::vector<Box>& boxes) {
 std::string ToNpy(const std::vector<Box>& boxes) {
   std::string dtype = "[('class_id', '<u4')";
   for (const Number& number : kNumbers) absl::StrAppend(&dtype, ", ('", number.name, "', '<f4')");
-  std::string contents = MakeNpyHeader(absl::StrCat(dtype, "]"), boxes.size());
+  std::string contents = MakeNpyHeader(absl::StrCat(dtype, "]"), {boxes.size()});
   for (const Box& box : boxes) {
     contents.append(reinterpret_cast<const char*>(&box.class_id), sizeof(box.class_id));
     for (const Number& number : kNumbers) {

@@ -59,10 +59,10 @@ absl::Status WriteLabels(const std::string& path, const std::vector<uint16_t>& l
   } else if (!absl::EndsWithIgnoreCase(path, ".npy")) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": labels are written as .npy or .label"));
   } else if (bytes_per_label == 1) {
-    contents = MakeNpyHeader("'|u1'", labels.size());
+    contents = MakeNpyHeader("'|u1'", {labels.size()});
     AppendAs<uint8_t>(labels, &contents);
   } else {
-    contents = MakeNpyHeader("'<u2'", labels.size());
+    contents = MakeNpyHeader("'<u2'", {labels.size()});
     AppendAs<uint16_t>(labels, &contents);
   }
   return WriteFile(path, contents);

@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace voxserve::client {
 namespace {
@@ -217,8 +218,9 @@ absl::StatusOr<NpyHeader> ReadNpyHeader(absl::string_view contents) {
   return header;
 }
 
-std::string MakeNpyHeader(absl::string_view dtype, uint64_t num_items) {
-  std::string dict = absl::StrCat("{'descr': ", dtype, ", 'fortran_order': False, 'shape': (", num_items, ",), }");
+std::string MakeNpyHeader(absl::string_view dtype, const std::vector<uint64_t>& shape) {
+  std::string dict =
+      absl::StrCat("{'descr': ", dtype, ", 'fortran_order': False, 'shape': (", absl::StrJoin(shape, ", "), ",), }");
   constexpr size_t kPreambleBytes = 10, kAlignment = 64;  // the data is aligned to 64 bytes
   dict.append((kAlignment - (kPreambleBytes + dict.size() + 1) % kAlignment) % kAlignment, ' ');
   dict += '\n';

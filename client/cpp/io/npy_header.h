@@ -34,8 +34,8 @@ struct NpyHeader {
 // INVALID_ARGUMENT if the header is not valid, mixes byte orders, or announces a number of bytes that does not follow.
 absl::StatusOr<NpyHeader> ReadNpyHeader(absl::string_view contents);
 
-// Returns a header of version 1.0 for a one-dimensional array; num_items * item_bytes bytes of data must follow it.
-// dtype: a Python literal, "'<u2'" or a list of fields.
-std::string MakeNpyHeader(absl::string_view dtype, uint64_t num_items);
+// Returns a header of version 1.0; the array's data must follow it, row after row. dtype: a Python literal, "'<u2'" or
+// a list of fields.
+std::string MakeNpyHeader(absl::string_view dtype, const std::vector<uint64_t>& shape);
 
 }  // namespace voxserve::client

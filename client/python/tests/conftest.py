@@ -24,6 +24,7 @@ from stream_clients import AioClient
 import voxserve
 from voxserve import wire
 from voxserve.export import stand_ins
+from voxserve.export.networks.tensors import RandomTensors
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 # Scans that may not be part of the repository; tests that need them skip where they are missing.
@@ -339,3 +340,23 @@ def stand_in_libraries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     stand_ins.remove()
     sys.modules.update(loaded)
+
+
+@pytest.fixture
+def no_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random tensors without the time that drawing millions of values takes."""
+    monkeypatch.setattr(RandomTensors, "take", lambda self, name, shape, **options: np.zeros(tuple(shape), np.float16))
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The tensors that random networks ask for from now on, as a state dict of their library."""
+    state: dict[str, Any] = {}
+    take = RandomTensors.take
+
+    def record(self: RandomTensors, name: str, shape: Any, **options: Any) -> Any:
+        state[name] = take(self, name, shape, **options)
+        return state[name]
+
+    monkeypatch.setattr(RandomTensors, "take", record)
+    return state

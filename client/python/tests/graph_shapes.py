@@ -14,6 +14,7 @@ from google.protobuf import text_format
 from voxserve import wire
 from voxserve.export import Network
 
+CONV = wire.message_class("voxserve.model.v1.SparseConv")
 POINTS, BOXES, LABELS = "points", "boxes", "labels"
 
 
@@ -46,6 +47,8 @@ class Shapes:
             used |= set(node.inputs)
             kind = node.WhichOneof("op")
             inputs = [self.results[name] for name in node.inputs]
+            if kind == "voxelize":
+                self._voxels = node.name
             self.results[node.name] = getattr(self, f"_{kind}")(node.name, getattr(node, kind), *inputs)
         for output in self.model.outputs:
             used.add(output.node)
@@ -80,7 +83,7 @@ class Shapes:
         elif op.kind == op.KIND_STRIDED:
             assert len(kernel) == len(op.stride) == self.dimension, name
             self._inputs[name] = x
-            out = self._strided(x, op, kernel)
+            out = self._strided(x, op, kernel, op.out_channels)
         else:
             assert op.kind == op.KIND_SUBMANIFOLD, name
             assert op.offsets or len(kernel) == self.dimension, name
@@ -90,18 +93,18 @@ class Shapes:
         return out
 
     @staticmethod
-    def _strided(x, op, kernel):
+    def _strided(x, op, kernel, channels):
         padding, stride = tuple(op.padding), tuple(op.stride)
-        if op.rule == op.RULE_PADDED:
+        if op.rule == CONV.RULE_PADDED:
             sizes = zip(x.shape, kernel, stride, padding, strict=True)
             shape = tuple((n + 2 * p - k) // s + 1 for n, k, s, p in sizes)
             assert min(shape) >= 1, shape
-            return Result((*x.level, "padded", kernel, stride, padding), op.out_channels, shape)
+            return Result((*x.level, "padded", kernel, stride, padding), channels, shape)
         assert not padding
-        floor = op.rule == op.RULE_FLOOR
+        floor = op.rule == CONV.RULE_FLOOR
         shape = tuple((n - 1) // s + 1 for n, s in zip(x.shape, stride, strict=False)) if floor else ()
         rule = ("floor", stride) if floor else ("expand", kernel, stride)
-        return Result((*x.level, *rule), op.out_channels, shape)
+        return Result((*x.level, *rule), channels, shape)
 
     def _batch_norm(self, name, op, x):
         for part in ("weight", "bias", "running_mean", "running_var"):
@@ -117,9 +120,29 @@ class Shapes:
             self._take(name, "bias", (op.out_channels,))
         return Result(x.level, op.out_channels, x.shape)
 
-    def _add(self, name, _op, a, b):
+    def _pool(self, name, op, x):
+        kernel, stride = tuple(op.kernel_size), tuple(op.stride)
+        if op.kind == CONV.KIND_TRANSPOSED:
+            shape = tuple((n - 1) * s + k for n, s, k in zip(x.shape, stride, kernel, strict=True))
+            return Result((*x.level, "transposed", kernel, stride), x.channels, shape)
+        assert (op.kind, op.rule) == (CONV.KIND_STRIDED, CONV.RULE_FLOOR), name
+        return self._strided(x, op, kernel, x.channels)
+
+    def _add(self, name, op, a, b):
+        if op.sites == wire.SITES_UNION:
+            assert a.channels == b.channels, (name, a, b)
+            shape = tuple(max(n, m) for n, m in zip(a.shape, b.shape, strict=True))
+            return Result(("union", a.level, b.level), a.channels, shape)
         assert a == b, (name, a, b)
         return a
+
+    def _point_features(self, name, _op, voxels):
+        assert voxels.level == ("voxels",), name
+        return Result(POINTS, voxels.channels)
+
+    def _point_offsets(self, name, _op, voxels):
+        assert voxels.level == ("voxels",), name
+        return Result(POINTS, self.dimension)
 
     def _concat(self, name, _op, *parts):
         assert len({(p.level, p.shape) for p in parts}) == 1, (name, parts)
@@ -139,8 +162,11 @@ class Shapes:
         is_of_points = self.nodes[self.nodes[name].inputs[1]].WhichOneof("op") == "voxelize"
         return Result(POINTS, x.channels) if is_of_points else Result(onto.level, x.channels, onto.shape)
 
-    def _point_to_voxel(self, name, op, x, voxels=None):
-        sites = self.results[op.sites_of] if op.sites_of else Result(("voxels",), 0)
+    def _point_to_voxel(self, name, op, x, *others):
+        voxels = others[-1] if others else None
+        if op.has_empty_slots:
+            assert (others[0].level, others[0].channels, len(others)) == (("voxels",), x.channels, 2), name
+        sites = self.results[op.sites_of or self._voxels]
         if voxels is None:
             assert sites.level[: len(x.level)] == x.level, name
         else:

@@ -6,7 +6,15 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from voxserve.export import Network
-from voxserve.export.networks import center_point, minkowski_unet, minkunet, second, sparse_resnet
+from voxserve.export.networks import (
+    center_point,
+    minkowski_unet,
+    minkunet,
+    second,
+    sp_unet,
+    sparse_resnet,
+    voxelnext,
+)
 from voxserve.export.networks.spconv_backbone import Bev, Voxels
 
 _BEV = Bev((1, 1), (1, 2), (6, 8), (1, 2), (5, 7))
@@ -26,6 +34,22 @@ SMALL_SECOND = replace(
     sparse_out_width=8,
     bev=_BEV,
 )
+SMALL_VOXELNEXT = replace(
+    voxelnext.NUSCENES, voxels=_VOXELS, widths=(4, 5, 6, 8, 8), kernel_sizes=(5, 3, 3, 3), out_width=8
+)
+_PILLARS = Voxels((0, -8, -2), (32, 8, 2), (0.5, 0.5, 4), 5, 100, center_point._NUSCENES_FEATURES)
+SMALL_CENTER_POINT_PILLAR = replace(
+    SMALL_CENTER_POINT,
+    voxels=_PILLARS,
+    pillar_widths=(6, 8),
+    bev=Bev((1, 1), (2, 2), (6, 8), (0.5, 1), (5, 7)),
+    stride=4,
+)
+# DynamicPillarVFE's: no slots.
+SMALL_DYNAMIC_PILLARS = replace(SMALL_CENTER_POINT_PILLAR, voxels=replace(_PILLARS, max_points_per_voxel=0))
+SMALL_POINT_PILLARS = replace(
+    SMALL_SECOND, voxels=replace(_PILLARS, features=second.KITTI_VOXELS.features), pillar_widths=(8,)
+)
 # Networks by name: from a state dict, and with random weights.
 Build = Callable[..., Network]
 FAMILIES: dict[str, tuple[Build, Build]] = {
@@ -41,6 +65,11 @@ FAMILIES: dict[str, tuple[Build, Build]] = {
             width=0.125, num_classes=5, kernel="hypercube", voxel_size=(0.1, 0.1, 0.1, 0.5), **o
         ),
     ),
+    "minkowski-bottleneck": (
+        minkowski_unet.build,
+        lambda **o: minkowski_unet.random_network(variant="MinkUNet50", width=0.125, num_classes=5, **o),
+    ),
+    "spunet": (sp_unet.build, lambda **o: sp_unet.random_network(width=0.125, num_classes=5, **o)),
     "resnet21d": (sparse_resnet.build, lambda **o: sparse_resnet.random_network(width=0.125, num_classes=5, **o)),
     "centerpoint": (
         lambda state, **o: center_point.build(state, SMALL_CENTER_POINT, **o),
@@ -50,8 +79,29 @@ FAMILIES: dict[str, tuple[Build, Build]] = {
         lambda state, **o: center_point.build(state, SMALL_CENTER_POINT, library="det3d", **o),
         lambda **o: center_point.random_network(SMALL_CENTER_POINT, library="det3d", **o),
     ),
+    "centerpoint-pillar": (
+        lambda state, **o: center_point.build(state, SMALL_CENTER_POINT_PILLAR, **o),
+        lambda **o: center_point.random_network(SMALL_CENTER_POINT_PILLAR, **o),
+    ),
+    "centerpoint-dynamic-pillar": (
+        lambda state, **o: center_point.build(state, SMALL_DYNAMIC_PILLARS, **o),
+        lambda **o: center_point.random_network(SMALL_DYNAMIC_PILLARS, **o),
+    ),
+    "voxelnext": (
+        lambda state, **o: voxelnext.build(state, SMALL_VOXELNEXT, **o),
+        lambda **o: voxelnext.random_network(SMALL_VOXELNEXT, **o),
+    ),
+    "pointpillars": (
+        lambda state, **o: second.build(state, SMALL_POINT_PILLARS, **o),
+        lambda **o: second.random_network(SMALL_POINT_PILLARS, **o),
+    ),
     "second": (
         lambda state, **o: second.build(state, SMALL_SECOND, **o),
         lambda **o: second.random_network(SMALL_SECOND, **o),
     ),
 }
+
+
+def num_parameters(network: Network) -> int:
+    """That are learnt."""
+    return sum(t.size for name, t in network.tensors.items() if ".running_" not in name)

@@ -299,7 +299,7 @@ def test_wrong_combinations(run: Run, tmp_path: Path) -> None:
     cases = [
         (["--save", "x.npy"], "is one file, but there are several"),
         (["--truth", tmp_path / "a.bin"], "is one file, but there are several"),
-        (["--save", "x.txt"], "write a .npy file or a folder"),
+        (["--save", "x.txt"], "write a .npy or .npz file or a folder"),
         ([tmp_path / "a.bin", "--save", tmp_path / "out"], "would both write"),
         ([tmp_path / "empty"], "the folder has no scans"),
     ]

@@ -342,7 +342,7 @@ def test_torch_files_that_are_none(tmp_path: Path, capsys: pytest.CaptureFixture
         "empty": "is not a torch file of tensors alone",
         "pickle": "is not a torch file of tensors alone",
         "tensor": "holds a Tensor, not a state dict",
-        "nothing": "is missing",
+        "nothing": "holds no tensors by name",
     }
     for name, message in messages.items():
         assert main(["torchsparse-minkunet", str(tmp_path / f"{name}.pt"), "--output", str(tmp_path / "m")]) == 1

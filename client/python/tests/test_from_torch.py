@@ -25,7 +25,8 @@ from traced_networks import TOLERANCE, load, made, round_trip  # noqa: E402
 pytestmark = pytest.mark.usefixtures("stand_in_libraries")
 
 SCORED = ("spconv-zyx", "spconv-xyz", "torchsparse", "minkowski")
-ALL = (*SCORED, "spconv-detector", "minkowski-generator")
+SERVED = (*SCORED, "minkowski-generator")  # the last one with a tensor of other sites
+ALL = (*SERVED, "spconv-detector")
 
 
 @pytest.mark.parametrize("kind", ALL)
@@ -39,17 +40,17 @@ def test_round_trip(tmp_path: Path, kind: str) -> None:
         assert deviation.magnitude > 0.1, name
     assert len(modules) > 4
     assert {name for name, _ in modules} <= set(exported.modules)
-    assert exported.network.has_outputs == (kind in SCORED)
+    assert exported.network.has_outputs == (kind in SERVED)
 
 
 @pytest.mark.integration
 def test_the_server_computes_the_same(tmp_path: Path) -> None:
-    for kind in SCORED:
+    for kind in SERVED:
         module, example, options = made(kind)
         from_torch(module, example, **options).write(tmp_path / "models" / kind)
         voxserve.record(module, example, tmp_path / f"{kind}.npz")
     with serving(tmp_path / "models", tmp_path / "log") as address:
-        for kind in SCORED:
+        for kind in SERVED:
             folder, reference = str(tmp_path / "models" / kind), str(tmp_path / f"{kind}.npz")
             assert verify([folder, reference, "--address", address]) == 0, kind
 
@@ -159,6 +160,20 @@ def test_what_the_format_does_not_have_is_refused_with_its_line(function: Any, m
     assert exported.outputs == {"output": "inner.head.3"}
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"ceil_mode": True}, "dilation or ceil_mode"), ({"dilation": 2}, "dilation or ceil_mode")],
+)
+def test_maxima_that_the_format_does_not_have_are_refused(options: dict[str, Any], message: str) -> None:
+    module, example, axes = made("spconv-detector")
+    module.most = torch.nn.MaxPool2d(2, **options).eval()
+    with pytest.raises(ExportError, match=message):
+        from_torch(module, example, **axes)
+    module.most = torch.nn.Sequential(torch.nn.ZeroPad2d(1), torch.nn.MaxPool2d(2)).eval()
+    with pytest.raises(ExportError, match="of a padded image"):
+        from_torch(module, example, **axes)
+
+
 @pytest.mark.parametrize("cut", ["", "late"])
 def test_a_trace_leaves_torch_and_the_libraries_as_they_were(cut: str) -> None:
     engine = load("MinkowskiEngine")
@@ -175,7 +190,8 @@ def test_a_cut_keeps_what_it_needs() -> None:
     exported = from_torch(module, example, cut="stem", **options)
     assert "down.0" not in exported.network.names
     assert exported.network.has_outputs
-    assert not from_torch(module, example, cut="down", **options).network.has_outputs
+    coarse = from_torch(module, example, cut="down", **options).network
+    assert 'outputs { kind: KIND_TENSOR node: "down.2" name: "output" }' in coarse.to_textproto()
     with pytest.raises(ValueError, match="cut is 'nowhere', which is no module"):
         from_torch(module, example, cut="nowhere", **options)
 

@@ -122,6 +122,16 @@ def test_checkpoints_that_do_not_fit_leave_no_folder(
     assert not (tmp_path / "model").exists()
 
 
+def test_several_results_are_tensors_of_their_names(tmp_path: Path, factory: str) -> None:
+    safetensors_file.write(tmp_path / "w.safetensors", state())
+    arguments = ["from-torch", factory, str(tmp_path / "w.safetensors"), "--axes", "zyx"]
+    assert main([*arguments, "--output", str(tmp_path / "model")]) == 0
+    text = (tmp_path / "model" / "1" / "model.textproto").read_text()
+    assert text.count("KIND_TENSOR") == text.count("outputs {") == 2
+    assert 'name: "logits" }' in text
+    assert 'name: "deep" }' in text
+
+
 class Malicious:
     """Runs code where it is unpickled."""
 
@@ -183,7 +193,6 @@ def test_bad_command_lines(tmp_path: Path, factory: str, capsys: pytest.CaptureF
         ([f"{tmp_path}/absent.py:make"], "is no Python file"),
         (["no_such_package.networks:make"], "cannot be imported"),
         ([factory], "does not say which axis is which"),
-        ([factory, "--axes", "zyx"], "the results logits, deep are not rows of voxels"),
         ([factory, "--axes", "zyx", "--result", "boxes"], "output is 'boxes'"),
         ([factory, "--axes", "zyx", "--cut", "nowhere"], "cut is 'nowhere'"),
         ([factory, "--axes", "zyx", "--voxel-size", "1"], "--voxel-size and --features belong together"),

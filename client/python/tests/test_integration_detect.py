@@ -18,6 +18,9 @@ TIMEOUT = 120.0  # a busy machine without a GPU
 DETECTORS = [
     ("small-centerpoint-openpcdet", "centerpoint_openpcdet_boxes", True),
     ("small-centerpoint-det3d", "centerpoint_det3d_boxes", True),
+    ("small-voxelnext", "voxelnext_boxes", True),
+    ("small-centerpoint-pillar", "centerpoint_pillar_boxes", True),
+    ("small-pointpillars", "pointpillars_boxes", False),
     ("small-second", "second_boxes", False),
 ]
 YAW, SCORE, CLASS = 6, 9, 10

@@ -141,6 +141,29 @@ def test_images_with_sizes_of_each_axis() -> None:
     assert list(nodes["c"].conv_transpose2d.output_padding) == [0, 1]
 
 
+def test_maxima_of_images_and_what_pillars_are_made_of() -> None:
+    network = model_folder.Network("net")
+    network.max_pool2d("a", "x", 3)
+    network.max_pool2d("b", "a", (3, 2), stride=(2, 1), padding=(1, 0))
+    network.point_offsets("mean", "voxels", "MEAN", max_points=5)
+    network.point_offsets("center", "voxels", "CENTER")
+    network.point_to_voxel("pillars", "points", "voxels", "MAX", max_points=5, empty_slots="empty")
+    network.pool_transposed("moved", "x", "SUM", (1, 1, 1), (2, 2, 2))
+    nodes = {node.name: node for node in parse(network).nodes}
+    offsets = wire.message_class("voxserve.model.v1.PointOffsets")
+    conv = wire.message_class("voxserve.model.v1.SparseConv")
+    a, b = nodes["a"].max_pool2d, nodes["b"].max_pool2d
+    assert (list(a.kernel_size), list(a.stride), list(a.padding)) == ([3], [], [])
+    assert (list(b.kernel_size), list(b.stride), list(b.padding)) == ([3, 2], [2, 1], [1, 0])
+    mean, center = nodes["mean"].point_offsets, nodes["center"].point_offsets
+    assert (mean.reference, mean.max_points) == (offsets.REFERENCE_MEAN, 5)
+    assert (center.reference, center.max_points) == (offsets.REFERENCE_CENTER, 0)
+    pillars = nodes["pillars"].point_to_voxel
+    assert (pillars.max_points, pillars.has_empty_slots) == (5, True)
+    assert list(nodes["pillars"].inputs) == ["points", "empty", "voxels"]
+    assert (nodes["moved"].pool.kind, list(nodes["moved"].pool.stride)) == (conv.KIND_TRANSPOSED, [2, 2, 2])
+
+
 def test_a_folder_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     network = model_folder.Network("net")
     network.linear("x", "y", np.zeros((2, 2), np.complex64))

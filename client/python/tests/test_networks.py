@@ -11,42 +11,16 @@ import numpy as np
 import pytest
 from google.protobuf import text_format
 from graph_shapes import Shapes
-from small_networks import FAMILIES, SMALL_CENTER_POINT, SMALL_SECOND
+from small_networks import FAMILIES, SMALL_CENTER_POINT, SMALL_SECOND, num_parameters
 
 from voxserve import wire
 from voxserve.export import ExportError, Network, safetensors_file
 from voxserve.export.__main__ import main
-from voxserve.export.networks import center_point, minkowski_unet, minkunet, second, sparse_resnet
+from voxserve.export.networks import center_point, minkowski_unet, minkunet, second, sp_unet, sparse_resnet
 from voxserve.export.networks.spconv_backbone import depth_after
-from voxserve.export.networks.tensors import RandomTensors
 
 State = dict[str, np.ndarray[Any, Any]]
 CONV = wire.message_class("voxserve.model.v1.SparseConv")
-
-
-@pytest.fixture
-def no_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Random tensors without the time that drawing millions of values takes."""
-    monkeypatch.setattr(RandomTensors, "take", lambda self, name, shape, **options: np.zeros(tuple(shape), np.float16))
-
-
-@pytest.fixture
-def recorded(monkeypatch: pytest.MonkeyPatch) -> State:
-    """What random networks ask for from now on, as a state dict of their library."""
-    state: State = {}
-    take = RandomTensors.take
-
-    def record(self: RandomTensors, name: str, shape: Any, **options: Any) -> Any:
-        state[name] = take(self, name, shape, **options)
-        return state[name]
-
-    monkeypatch.setattr(RandomTensors, "take", record)
-    return state
-
-
-def num_parameters(network: Network) -> int:
-    """That are learnt."""
-    return sum(t.size for name, t in network.tensors.items() if ".running_" not in name)
 
 
 # Shapes and sizes
@@ -218,6 +192,23 @@ def test_names_are_those_of_the_libraries(recorded: State) -> None:
     assert recorded["final.bias"].shape == (1, 5)
 
 
+def test_center_point_without_residual_blocks(recorded: State) -> None:
+    """OpenPCDet's centerpoint_without_resnet.yaml: SECOND's backbone under CenterPoint's head."""
+    second.random_network(replace(SMALL_SECOND, sparse_widths=(4, 5, 6, 6)), name="n")
+    backbone = {n: t for n, t in recorded.items() if n.startswith("backbone_3d.") and "conv_input" not in n}
+    recorded.clear()
+    FAMILIES["centerpoint"][1](name="n")
+    residual = {n for n in recorded if n.startswith("backbone_3d.") and "conv_input" not in n}
+    state = {n: t for n, t in recorded.items() if n not in residual} | backbone
+    shapes = Shapes(FAMILIES["centerpoint"][0](state, name="n"))
+    assert len([n for n in shapes.model.nodes if n.HasField("sparse_conv")]) == 12
+    assert shapes.results["conv4.1.relu"].channels == 6
+    assert len([n for n in shapes.model.nodes if n.HasField("center_head_decode")]) == 6
+    del state["backbone_3d.conv3.1.0.weight"]
+    with pytest.raises(ExportError, match=r"'backbone_3d\.conv3\.1\.0\.weight' .* is missing"):
+        FAMILIES["centerpoint"][0](state, name="n")
+
+
 def test_spconv_1_weights_make_the_same_network(recorded: State) -> None:
     random = FAMILIES["second"][1](name="n")
     older = {n: np.moveaxis(t, 0, -1) if t.ndim == 5 else t for n, t in recorded.items()}
@@ -327,7 +318,8 @@ def test_an_empty_state_dict(family: str) -> None:
         (lambda: minkunet.random_minkunet(name="n", seed=-1), "seed is -1"),
         (lambda: minkunet.random_spvcnn(name="n", points="all"), "points is 'all', not one of voxels, cloud"),
         (lambda: sparse_resnet.random_network(name="n", width=0), "leave a layer without channels"),
-        (lambda: minkowski_unet.random_network(name="n", variant="MinkUNet50"), "variant is 'MinkUNet50'"),
+        (lambda: minkowski_unet.random_network(name="n", variant="MinkUNet51"), "variant is 'MinkUNet51'"),
+        (lambda: sp_unet.random_network(name="n", width=0.01), "leave a layer without channels"),
         (lambda: minkowski_unet.random_network(name="n", kernel="sphere"), "kernel is 'sphere'"),
         (lambda: minkowski_unet.random_network(name="n", kernel="cube_cross"), "cube_cross needs 4 axes"),
         (lambda: minkowski_unet.random_network(name="n", voxel_size=(1, 1)), "voxel_size has 2 values"),
@@ -370,6 +362,8 @@ def test_bad_arguments(make: Callable[[], Network], message: str) -> None:
         (["torchsparse-minkunet", "--width", "0.125"], 19),
         (["spvcnn", "--width", "0.125", "--num-classes", "4", "--points", "cloud", "--voxel-size", "0.2"], 4),
         (["torchsparse-resnet21d", "--width", "0.125", "--axes", "x,z,y", "--seed", "3"], 19),
+        (["pointcept-spunet", "--width", "0.125", "--voxel-size", "0.2"], 19),
+        (["minkowski-unet", "--width", "0.125", "--variant", "MinkUNet50"], 19),
         (["minkowski-unet", "--width", "0.125", "--kernel", "cube_cross", "--voxel-size", "0.1,0.1,0.1,0.5"], 19),
     ],
 )
@@ -385,6 +379,20 @@ def test_random_segmentation_networks_are_written(
     assert safetensors_file.read(folder / "1" / "weights.safetensors")
 
 
+@pytest.mark.parametrize(("data_set", "count", "some"), [("semantic-kitti", 19, "road"), ("nuscenes", 16, "car")])
+def test_classes_of_data_sets_have_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], data_set: str, count: int, some: str
+) -> None:
+    arguments = ["pointcept-spunet", "--width", "0.125", "--classes", data_set, "--output", str(tmp_path / "model")]
+    assert main([*arguments, "--num-classes", str(count)]) == 0
+    config = text_format.Parse((tmp_path / "model" / "config.textproto").read_text(), wire.ModelConfig())
+    names = [entry.name for entry in config.classes]
+    assert len(set(names)) == count
+    assert some in names
+    assert main([*arguments, "--num-classes", str(count + 1)]) == 1
+    assert f"the classifier has {count + 1} outputs" in capsys.readouterr().err
+
+
 @pytest.mark.usefixtures("no_values")
 @pytest.mark.parametrize(
     ("arguments", "classes", "max_voxels"),
@@ -393,6 +401,10 @@ def test_random_segmentation_networks_are_written(
         (["centerpoint", "--dataset", "nuscenes-0.1", "--library", "det3d"], 10, 120_000),
         (["centerpoint", "--dataset", "nuscenes-0.075", "--library", "det3d"], 10, 160_000),
         (["second", "--max-voxels", "7"], 3, 7),
+        (["voxelnext"], 10, 160_000),
+        (["pointpillars"], 3, 40_000),
+        (["centerpoint-pillar", "--dataset", "waymo"], 3, 150_000),
+        (["centerpoint-pillar", "--dataset", "nuscenes", "--max-voxels", "30000"], 10, 30_000),
     ],
 )
 def test_detectors_are_written_with_their_limits(
@@ -431,24 +443,15 @@ def test_weights_of_another_network_are_refused(tmp_path: Path, capsys: pytest.C
     assert not output.exists()
 
 
-@pytest.mark.parametrize(
-    ("family", "network", "message"),
-    [
-        ("minkunet", "spvcnn", "has no point_transforms, which SPVCNN has: torchsparse-minkunet exports MinkUNet"),
-        ("spvcnn", "torchsparse-minkunet", "has point_transforms, which MinkUNet has not: spvcnn exports it"),
-    ],
-)
-def test_minkunet_and_spvcnn_are_not_taken_for_each_other(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], recorded: State, family: str, network: str, message: str
-) -> None:
-    FAMILIES[family][1](name="n")
+def test_minkunet_is_not_taken_for_spvcnn(tmp_path: Path, capsys: pytest.CaptureFixture[str], recorded: State) -> None:
+    FAMILIES["minkunet"][1](name="n")
     weights, output = tmp_path / "w.safetensors", tmp_path / "model"
     safetensors_file.write(weights, recorded)
-    assert main([network, str(weights), "--output", str(output)]) == 1
+    assert main(["spvcnn", str(weights), "--output", str(output)]) == 1
+    message = "has no point_transforms, which SPVCNN has: torchsparse-minkunet exports MinkUNet"
     assert f"{weights} {message}" in capsys.readouterr().err
     assert not output.exists()
-    right = "torchsparse-minkunet" if network == "spvcnn" else "spvcnn"
-    assert main([right, str(weights), "--output", str(output)]) == 0
+    assert main(["torchsparse-minkunet", str(weights), "--output", str(output)]) == 0
 
 
 @pytest.mark.parametrize("network", ["torchsparse-minkunet", "spvcnn", "torchsparse-resnet21d"])

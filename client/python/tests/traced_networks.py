@@ -106,6 +106,7 @@ def spconv_detector(spconv: Any) -> Any:
             self.blocks = nn.Sequential(
                 nn.ZeroPad2d(1), nn.Conv2d(30, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU(inplace=True)
             )
+            self.most = nn.MaxPool2d((3, 2), stride=1, padding=1)
             self.up = nn.ConvTranspose2d(8, 4, 2, stride=2)
 
         def forward(self, x: Any) -> Any:
@@ -113,7 +114,7 @@ def spconv_detector(spconv: Any) -> Any:
             dense = y.dense()
             batch, channels, depth, rows, columns = dense.shape
             image = self.blocks(dense.view(batch, channels * depth, rows, columns))
-            return {"image": image, "up": self.up(image)}
+            return {"image": image, "up": self.up(self.most(image))}
 
     return randomize(Detector())
 

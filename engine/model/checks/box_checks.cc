@@ -191,10 +191,26 @@ struct HeadImage {
   int channels;      // 0: not known
 };
 
+// Its cells, where a node has those of an image.
+std::optional<GridShape> ImageOf(const GraphNode& node) {
+  return node.grid && node.grid->dimension == 2 ? node.grid : std::nullopt;
+}
+
+// The same, or the image in which its sites lie, seen from above, where each has a cell of its own.
+std::optional<GridShape> ImageOfSites(const GraphNode& node, const Graph& graph) {
+  if (node.level < 0) return ImageOf(node);
+  const std::optional<kernels::Axes>& shape = graph.levels.levels()[static_cast<size_t>(node.level)].spatial_shape;
+  if (graph.dimension != 3 || !shape || (*shape)[2] != 1) return std::nullopt;
+  return GridShape{.dimension = 2, .size = {(*shape)[1], (*shape)[0], 1, 1}};
+}
+
 // The size of a head's images, which its inputs are in their order; empty, and a problem unless there was one before,
-// where they do not fit.
-std::optional<GridShape> HeadImages(const NodeContext& context, const std::vector<HeadImage>& images) {
+// where they do not fit. may_be_sites: they may have rows of one level's sites instead, which lie in an image of that
+// size.
+std::optional<GridShape> HeadImages(const NodeContext& context, const std::vector<HeadImage>& images,
+                                    bool may_be_sites) {
   const GraphNode* first = nullptr;
+  std::optional<GridShape> first_size;
   bool is_ok = true;
   for (size_t i = 0; i < images.size(); ++i) {
     const GraphNode* const input = context.FeaturesInput(i);
@@ -205,10 +221,13 @@ std::optional<GridShape> HeadImages(const NodeContext& context, const std::vecto
     const auto name = [&](size_t of, const GraphNode& read) {
       return absl::StrCat("its ", images[of].name, " ", Quoted(read.name));
     };
-    if (!input->grid || input->grid->dimension != 2) {
+    const std::optional<GridShape> size = may_be_sites ? ImageOfSites(*input, context.graph) : ImageOf(*input);
+    if (!size) {
       context.at.Add(name(i, *input), " has ",
                      input->grid ? absl::StrCat("cells of ", input->grid->dimension, " axes") : RowsText(*input),
-                     "; it must be an image");
+                     may_be_sites
+                         ? "; it must be an image, or have sites of 3 axes with a spatial shape of one cell on z"
+                         : "; it must be an image");
       is_ok = false;
       continue;
     }
@@ -218,13 +237,17 @@ std::optional<GridShape> HeadImages(const NodeContext& context, const std::vecto
     }
     if (first == nullptr) {
       first = input;
-    } else if (*input->grid != *first->grid) {
-      context.at.Add(name(0, *first), " has ", SizeText(*first->grid), " cells, ", name(i, *input), " ",
-                     SizeText(*input->grid));
+      first_size = size;
+    } else if (*size != *first_size) {
+      context.at.Add(name(0, *first), " has ", SizeText(*first_size), " cells, ", name(i, *input), " ",
+                     SizeText(*size));
+      is_ok = false;
+    } else if (input->level != first->level) {
+      context.at.Add(name(0, *first), " and ", name(i, *input), " have different rows");
       is_ok = false;
     }
   }
-  return is_ok && first != nullptr ? first->grid : std::nullopt;
+  return is_ok && first != nullptr ? first_size : std::nullopt;
 }
 
 // The voxelize, in whose range boxes lie; null, and a problem unless there was one before, where it has none.
@@ -260,7 +283,7 @@ void CheckCenterHeadDecode(NodeContext& context) {
     }
     return;
   }
-  const std::optional<GridShape> image = HeadImages(context, images);
+  const std::optional<GridShape> image = HeadImages(context, images, /*may_be_sites=*/true);
   const VoxelizeOp* const voxelize = RangeOfBoxes(context);
   if (!read || !image || voxelize == nullptr) return;
   const kernels::Axes& voxels = *voxelize->grid_shape;
@@ -287,9 +310,11 @@ void CheckAnchorHeadDecode(NodeContext& context) {
   AnchorHeadDecodeOp op{.head = read.value_or(kernels::AnchorHeadParams())};
   context.node.op = op;
   const int anchors = read ? read->num_anchors : 0;
-  const std::optional<GridShape> image = HeadImages(context, {{"scores", anchors * op.head.num_classes},
-                                                              {"boxes", anchors * kernels::kAnchorResiduals},
-                                                              {"directions", anchors * op.head.num_direction_bins}});
+  const std::optional<GridShape> image = HeadImages(context,
+                                                    {{"scores", anchors * op.head.num_classes},
+                                                     {"boxes", anchors * kernels::kAnchorResiduals},
+                                                     {"directions", anchors * op.head.num_direction_bins}},
+                                                    /*may_be_sites=*/false);
   const VoxelizeOp* const voxelize = RangeOfBoxes(context);
   if (!read || !image || voxelize == nullptr) return;
   if (!FitsNumbers(*image, int64_t{anchors} * op.head.num_classes, context.at)) return;

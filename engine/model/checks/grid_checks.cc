@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "engine/base/quoted.h"
 #include "engine/model/checks/channel_parameters.h"
+#include "kernels/image/max_pool2d.h"
 
 namespace voxserve {
 namespace {
@@ -34,16 +35,30 @@ class Conv2dReader {
   explicit Conv2dReader(const ProblemsAt& at) : at_(at) {}
 
   std::optional<kernels::Conv2dGeometry> Read(const model::v1::Conv2d& proto) {
-    ReadKernelSize(proto.kernel_size());
+    ReadKernelSize(proto.kernel_size(), kernels::kMaxConv2dKernelSize);
     ReadPair("stride", proto.stride(), 1, kMost, &geometry_.stride);
     ReadPair("padding", proto.padding(), 0, kMost, &geometry_.padding);
     ReadPair("dilation", proto.dilation(), 1, kMost, &geometry_.dilation);
     return Result();
   }
 
+  std::optional<kernels::Conv2dGeometry> Read(const model::v1::MaxPool2d& proto) {
+    ReadKernelSize(proto.kernel_size(), kernels::kMaxPool2dKernelSize);
+    geometry_.stride = geometry_.kernel_size;
+    ReadPair("stride", proto.stride(), 1, kMost, &geometry_.stride);
+    ReadPair("padding", proto.padding(), 0, kMost, &geometry_.padding);
+    for (size_t axis = 0; axis < 2 && is_ok_; ++axis) {
+      if (2 * geometry_.padding[axis] <= geometry_.kernel_size[axis]) continue;
+      at_.Add("padding is ", geometry_.padding[axis], " and kernel_size ", geometry_.kernel_size[axis],
+              "; it must be at most half of the kernel");
+      is_ok_ = false;
+    }
+    return Result();
+  }
+
   std::optional<kernels::Conv2dGeometry> Read(const model::v1::ConvTranspose2d& proto) {
     geometry_.is_transposed = true;
-    ReadKernelSize(proto.kernel_size());
+    ReadKernelSize(proto.kernel_size(), kernels::kMaxConv2dKernelSize);
     ReadPair("stride", proto.stride(), 1, kMost, &geometry_.stride);
     ReadPair("padding", proto.padding(), 0, kMost, &geometry_.padding);
     ReadPair("output_padding", proto.output_padding(), 0, kMost, &geometry_.output_padding);
@@ -61,13 +76,13 @@ class Conv2dReader {
   static constexpr uint32_t kMost = 128;
 
   template <typename Values>
-  void ReadKernelSize(const Values& values) {
+  void ReadKernelSize(const Values& values, uint32_t most) {
     if (values.empty()) {
       at_.Add("has no kernel_size");
       is_ok_ = false;
       return;
     }
-    ReadPair("kernel_size", values, 1, kernels::kMaxConv2dKernelSize, &geometry_.kernel_size);
+    ReadPair("kernel_size", values, 1, most, &geometry_.kernel_size);
   }
 
   // Rows and columns, or one value for both; none: they stay.
@@ -107,9 +122,8 @@ const GraphNode* ImageInput(const NodeContext& context) {
   return nullptr;
 }
 
-// Sets the size of the image that a convolution makes, and its channels; a problem where it has none.
-void PlaceConv2d(const GraphNode& input, const Conv2dOp& op, NodeContext& context) {
-  const kernels::Conv2dGeometry& geometry = op.geometry;
+// Sets the size of the image that a convolution or pool makes, and its channels; a problem where it has none.
+void PlaceImage(const GraphNode& input, const kernels::Conv2dGeometry& geometry, int channels, NodeContext& context) {
   const kernels::Axes& size = input.grid->size;
   const int64_t rows = geometry.OutSize(0, size[0]), columns = geometry.OutSize(1, size[1]);
   if (rows <= 0 || columns <= 0) {
@@ -117,11 +131,11 @@ void PlaceConv2d(const GraphNode& input, const Conv2dOp& op, NodeContext& contex
                    " leaves nothing of its input's ", size[0], " x ", size[1], " cells");
     return;
   }
-  if (!FitsMemory({rows, columns, 1, 1}, 2, op.out_channels, context.at)) return;
+  if (!FitsMemory({rows, columns, 1, 1}, 2, channels, context.at)) return;
   context.node.level = kSampleLevel;
   context.node.grid =
       GridShape{.dimension = 2, .size = {static_cast<int32_t>(rows), static_cast<int32_t>(columns), 1, 1}};
-  context.node.channels = op.out_channels;
+  context.node.channels = channels;
 }
 
 // Checks what a convolution and a transposed one have in common. geometry: empty where it has a problem.
@@ -140,7 +154,7 @@ void CheckImageConv(const std::optional<kernels::Conv2dGeometry>& geometry, bool
   if (geometry && num_groups > 0) {
     op.geometry = *geometry;
     op.geometry.groups = num_groups;
-    if (input != nullptr && op.out_channels > 0) PlaceConv2d(*input, op, context);
+    if (input != nullptr && op.out_channels > 0) PlaceImage(*input, op.geometry, op.out_channels, context);
   }
   context.node.op = std::move(op);
 }
@@ -223,6 +237,13 @@ void CheckConvTranspose2d(NodeContext& context) {
   const model::v1::ConvTranspose2d& proto = context.proto.conv_transpose2d();
   CheckImageConv(Conv2dReader(context.at).Read(proto), /*is_transposed=*/true, proto.out_channels(), /*groups=*/1,
                  proto.bias(), context);
+}
+
+void CheckMaxPool2d(NodeContext& context) {
+  const std::optional<kernels::Conv2dGeometry> geometry = Conv2dReader(context.at).Read(context.proto.max_pool2d());
+  context.node.op = MaxPool2dOp{.geometry = geometry.value_or(kernels::Conv2dGeometry())};
+  const GraphNode* const input = ImageInput(context);
+  if (geometry && input != nullptr) PlaceImage(*input, *geometry, input->channels, context);
 }
 
 }  // namespace voxserve

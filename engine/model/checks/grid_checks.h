@@ -1,6 +1,6 @@
 #pragma once
 
-// Checks of dense grids: sites to cells and back, and convolutions of images.
+// Checks of dense grids: sites to cells and back, convolutions and pools of images.
 
 #include "engine/model/checks/node_context.h"
 
@@ -11,5 +11,6 @@ void CheckToBev(NodeContext& context);
 void CheckFromDense(NodeContext& context);
 void CheckConv2d(NodeContext& context);
 void CheckConvTranspose2d(NodeContext& context);
+void CheckMaxPool2d(NodeContext& context);
 
 }  // namespace voxserve

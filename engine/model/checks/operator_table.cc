@@ -152,8 +152,10 @@ constexpr OperatorRow kOperators[] = {
     {Node::kCrop, {1, 1}, kSites, CheckCrop},
     {Node::kPrune, {2, 2}, kSites, CheckPrune},
     {Node::kPointFeatures, {1, 1}, kAny, CheckPointFeatures},
-    {Node::kPointToVoxel, {1, 2}, kAny, CheckPointToVoxel},
+    {Node::kPointToVoxel, {1, 3}, kAny, CheckPointToVoxel},
     {Node::kDevoxelize, {2, 2}, kSites, CheckDevoxelize},
+    {Node::kMaxPool2D, {1, 1}, kAny, CheckMaxPool2d},
+    {Node::kPointOffsets, {1, 1}, kAny, CheckPointOffsets},
 };
 
 }  // namespace

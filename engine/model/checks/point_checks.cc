@@ -1,5 +1,6 @@
 #include "engine/model/checks/point_checks.h"
 
+#include <cstddef>
 #include <optional>
 
 #include "engine/base/quoted.h"
@@ -31,6 +32,37 @@ bool IsCoarsening(const NodeContext& context, const GraphNode& input, int level)
   return true;
 }
 
+// Checks the empty slots of a point_to_voxel. input: its first; null: not known. False, and a problem unless there was
+// one before, where they are not as they must be.
+bool HasSlotsThatFit(const NodeContext& context, const GraphNode* input) {
+  const model::v1::PointToVoxel& proto = context.proto.point_to_voxel();
+  const size_t num_inputs = context.node.inputs.size();
+  if (!proto.has_empty_slots()) {
+    if (num_inputs <= 2) return true;
+    context.at.Add("has ", num_inputs, " inputs; without has_empty_slots it needs 1 to 2");
+    return false;
+  }
+  if (num_inputs != 3) {
+    context.at.Add("has ", num_inputs, " inputs; with has_empty_slots it needs 3");
+    return false;
+  }
+  const bool is_as_pillars =
+      proto.reduce() == model::v1::Pool::REDUCE_MAX && proto.max_points() > 0 && proto.sites_of().empty();
+  if (!is_as_pillars) context.at.Add("has_empty_slots needs REDUCE_MAX, max_points and no sites_of");
+  const GraphNode* const slots = context.FeaturesInput(1);
+  if (slots == nullptr || input == nullptr) return false;
+  if (slots->level != 0) {
+    context.at.Add("its second input ", Quoted(slots->name), " is not on the voxelize's sites");
+    return false;
+  }
+  if (slots->channels != input->channels) {
+    context.at.Add("reduces ", input->channels, " channels of ", Quoted(input->name), " and ", slots->channels, " of ",
+                   Quoted(slots->name));
+    return false;
+  }
+  return is_as_pillars;
+}
+
 }  // namespace
 
 void CheckVoxelToPoint(NodeContext& context) {
@@ -59,13 +91,44 @@ void CheckPointFeatures(NodeContext& context) {
   context.node.channels = voxelize->channels;
 }
 
+void CheckPointOffsets(NodeContext& context) {
+  using model::v1::PointOffsets;
+  const PointOffsets& proto = context.proto.point_offsets();
+  const bool is_from_mean = proto.reference() == PointOffsets::REFERENCE_MEAN;
+  context.node.op = PointOffsetsOp{.is_from_mean = is_from_mean, .max_points = proto.max_points()};
+  context.node.level = kPointLevel;
+  bool is_ok = true;
+  if (!is_from_mean && proto.reference() != PointOffsets::REFERENCE_CENTER) {
+    context.at.Add("reference must be REFERENCE_MEAN or REFERENCE_CENTER");
+    is_ok = false;
+  } else if (!is_from_mean && proto.max_points() > 0) {
+    context.at.Add("max_points belongs to REFERENCE_MEAN alone");
+    is_ok = false;
+  }
+  const GraphNode* const voxelize = context.Known(0);
+  if (!IsVoxelize(context, 0, "") || voxelize == nullptr) return;
+  const bool has_cells = std::get<VoxelizeOp>(voxelize->op).origin != kernels::VoxelOrigin::kMinimum;
+  if (proto.reference() == PointOffsets::REFERENCE_CENTER && !has_cells) {
+    context.at.Add(
+        "REFERENCE_CENTER needs ORIGIN_RANGE or ORIGIN_ZERO: with ORIGIN_MINIMUM cells are counted anew for every "
+        "sample");
+    is_ok = false;
+  }
+  if (is_ok) context.node.channels = context.graph.dimension;
+}
+
 void CheckPointToVoxel(NodeContext& context) {
   const model::v1::PointToVoxel& proto = context.proto.point_to_voxel();
   const std::optional<kernels::PoolReduce> reduce = ReadReduce(proto.reduce(), context.at);
-  context.node.op = PointToVoxelOp{.reduce = reduce.value_or(kernels::PoolReduce::kMax), .sites_of = context.partner};
-  const bool is_of_points = context.node.inputs.size() > 1;
-  if (is_of_points) IsVoxelize(context, 1, "second ");
+  context.node.op = PointToVoxelOp{.reduce = reduce.value_or(kernels::PoolReduce::kMax),
+                                   .sites_of = context.partner,
+                                   .max_points = proto.max_points(),
+                                   .has_empty_slots = proto.has_empty_slots()};
+  const size_t num_inputs = context.node.inputs.size();
+  const bool is_of_points = num_inputs > 1;
+  if (is_of_points) IsVoxelize(context, num_inputs - 1, num_inputs > 2 ? "third " : "second ");
   const GraphNode* const input = context.FeaturesInput(0);
+  if (!HasSlotsThatFit(context, input)) return;
   if (input == nullptr) return;
   if (is_of_points && input->level != kPointLevel) {
     context.at.Add("its first input ", Quoted(input->name), " has ", RowsText(*input), "; it needs a row a point");

@@ -7,6 +7,7 @@
 namespace voxserve {
 
 void CheckPointFeatures(NodeContext& context);
+void CheckPointOffsets(NodeContext& context);
 void CheckPointToVoxel(NodeContext& context);
 void CheckVoxelToPoint(NodeContext& context);
 void CheckDevoxelize(NodeContext& context);

@@ -45,8 +45,8 @@ std::optional<PoolOp> ReadPool(const Pool& proto, int dimension, const ProblemsA
   const std::optional<kernels::PoolReduce> reduce = ReadReduce(proto.reduce(), at);
   using model::v1::SparseConv;
   if (proto.kind() != SparseConv::KIND_SUBMANIFOLD && proto.kind() != SparseConv::KIND_STRIDED &&
-      proto.kind() != SparseConv::KIND_INVERSE) {
-    at.Add("kind must be KIND_SUBMANIFOLD, KIND_STRIDED or KIND_INVERSE");
+      proto.kind() != SparseConv::KIND_INVERSE && proto.kind() != SparseConv::KIND_TRANSPOSED) {
+    at.Add("kind must be KIND_SUBMANIFOLD, KIND_STRIDED, KIND_INVERSE or KIND_TRANSPOSED");
     return std::nullopt;
   }
   const std::optional<SparseConvOp> conv = ReadSparseConv(ConvolutionOf(proto), dimension, at);
@@ -73,8 +73,8 @@ void CheckPool(NodeContext& context) {
     op->rulebook = context.graph.levels.Rulebook(input->level, input->level, op->sites.geometry);
   } else {
     SparseConvOp conv{.kind = op->kind, .sites = op->sites};
-    is_placed = op->kind == SparseConvOp::Kind::kStrided ? PlaceOnNewSites(*input, &conv, context)
-                                                         : PlaceInverse(*input, &conv, context);
+    is_placed = op->kind == SparseConvOp::Kind::kInverse ? PlaceInverse(*input, &conv, context)
+                                                         : PlaceOnNewSites(*input, &conv, context);
     op->sites = conv.sites;
     op->paired_with = conv.paired_with;
     op->rulebook = conv.rulebook;

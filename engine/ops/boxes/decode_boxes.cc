@@ -2,7 +2,9 @@
 
 #include "engine/base/status_macros.h"
 #include "engine/ops/batch_outputs.h"
+#include "engine/runtime/aligned_bytes.h"
 #include "engine/runtime/cuda_status.h"
+#include "kernels/core/scratch.h"
 
 namespace voxserve {
 namespace {
@@ -40,23 +42,52 @@ kernels::CenterHeadParams DecodeCenterHeadsStep::ParamsIn(const StepContext& con
   return params;
 }
 
+kernels::NumberCellsParams DecodeCenterHeadsStep::TableIn(const StepContext& context, int32_t* site_of) const {
+  const kernels::Rows rows = context.At(heads_[0].images.heatmap);
+  return {.grid = sites_->grid,
+          .num_samples = context.num_samples(),
+          .keys = context.Keys(sites_->level),
+          .num_sites = rows.capacity,
+          .device_num_sites = rows.num_rows,
+          .site_of = site_of};
+}
+
 absl::Status DecodeCenterHeadsStep::Run(const StepContext& context) const {
-  const kernels::CenterHeadParams params = ParamsIn(context);
+  kernels::CenterHeadParams params = ParamsIn(context);
   if constexpr (kernels::kHasCuda) {
     if (context.cuda() != nullptr) {
+      if (sites_) {
+        // The table is the scratch's beginning.
+        auto* const site_of = static_cast<int32_t*>(context.scratch);
+        RETURN_IF_CUDA_ERROR(kernels::cuda::NumberCells(TableIn(context, site_of), context.stream()));
+        params.site_of = site_of;
+        params.workspace = static_cast<char*>(context.scratch) + TableBytes(context);
+      }
       RETURN_IF_CUDA_ERROR(kernels::cuda::DecodeCenterHeads(params, context.stream()));
       return absl::OkStatus();
     }
   }
-  kernels::cpu::DecodeCenterHeads(params, *context.execution->pool, context.execution->memory.get());
+  std::pmr::memory_resource* const memory = context.execution->memory.get();
+  kernels::ScratchVector<int32_t> site_of(memory);
+  if (sites_) {
+    site_of.resize(static_cast<size_t>(sites_->grid.num_cells() * context.num_samples()));
+    kernels::cpu::NumberCells(TableIn(context, site_of.data()), *context.execution->pool);
+    params.site_of = site_of.data();
+  }
+  kernels::cpu::DecodeCenterHeads(params, *context.execution->pool, memory);
   return absl::OkStatus();
 }
 
 size_t DecodeCenterHeadsStep::ScratchBytes(const StepContext& context) const {
   if constexpr (kernels::kHasCuda) {
-    return kernels::cuda::CenterHeadWorkspaceBytes(ParamsIn(context));
+    return static_cast<size_t>(TableBytes(context)) + kernels::cuda::CenterHeadWorkspaceBytes(ParamsIn(context));
   }
   return 0;
+}
+
+int64_t DecodeCenterHeadsStep::TableBytes(const StepContext& context) const {
+  if (!sites_) return 0;
+  return AlignedBytes(sites_->grid.num_cells() * context.num_samples() * static_cast<int64_t>(sizeof(int32_t)));
 }
 
 kernels::AnchorHeadParams DecodeAnchorHeadStep::ParamsIn(const StepContext& context) const {

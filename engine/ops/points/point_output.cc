@@ -28,7 +28,7 @@ int64_t PointOutputStep::OutputBytes(const StepContext& context) const {
 }
 
 BatchOutputs::Spec PointOutputStep::SpecOf(const kernels::Rows& in) const {
-  return {.name = output_, .dtype = in.dtype, .columns = in.channels, .is_for_all = is_for_all};
+  return {.name = output_, .dtype = in.dtype, .columns = in.channels, .is_for_all = is_for_all, .tensor = tensor_};
 }
 
 kernels::VoxelToPointParams PointOutputStep::ParamsOf(const StepContext& context, const int32_t* point_to_voxel,
@@ -38,6 +38,7 @@ kernels::VoxelToPointParams PointOutputStep::ParamsOf(const StepContext& context
   kernels::VoxelToPointParams params{.point_to_voxel = point_to_voxel + begin,
                                      .rows_are_points = is_on_points,
                                      .rows = is_on_points ? in.RowRange(begin, begin + num_points) : in,
+                                     .keeps_not_finite = tensor_ >= 0,
                                      .points = kernels::Rows::Packed(points, in.dtype, num_points, in.channels)};
   if (output_ == NamedOutput::kLabels) {
     params.fill_label = context.ignore_label;

@@ -35,8 +35,11 @@ kernels::PointGroupsParams PointToVoxelStep::GroupsOf(const StepContext& context
 }
 
 absl::Status PointToVoxelStep::Run(const StepContext& context) const {
-  kernels::PointToVoxelParams params{
-      .reduce = options_.reduce, .in = context.At(options_.in), .out = context.At(options_.out)};
+  kernels::PointToVoxelParams params{.reduce = options_.reduce,
+                                     .max_points = options_.max_points,
+                                     .in = context.At(options_.in),
+                                     .empty_slots = context.At(options_.empty_slots),
+                                     .out = context.At(options_.out)};
   if constexpr (kernels::kHasCuda) {
     if (context.cuda() != nullptr) {
       params.sorted_points = context.device_geometry->sorted_points();

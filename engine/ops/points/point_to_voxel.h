@@ -14,6 +14,8 @@ class PointToVoxelStep final : public Step {
     BufferSlice in;   // on points or finer sites
     BufferSlice out;  // on sites
     kernels::PoolReduce reduce = kernels::PoolReduce::kMax;
+    int64_t max_points = 0;   // of a site; 0: all
+    BufferSlice empty_slots;  // of kMax with max_points: on the sites, of in's type; none: there are none
     int32_t dimension = 3;
     int position_level = kPointLevel;  // of `in`
     int level = 0;                     // of the sites

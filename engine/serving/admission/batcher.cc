@@ -55,7 +55,7 @@ absl::Status Batcher::Push(QueuedTask& task) {
       (*waiting)->queued = std::move(task);
       const WaitingTask* added = queue_.Add(*std::move(waiting));
       ++num_unanswered_;
-      if (queue_.FirstToExpire() == added) first_expiry_changed_.Signal();
+      if (added->expiry < timer_wakes_) first_expiry_changed_.Signal();
       ObserveDepth(added->queued.model->info.name);
     }
   }
@@ -79,7 +79,7 @@ absl::StatusOr<std::unique_ptr<WaitingTask>> Batcher::Admit(const QueuedTask& ta
   if (waiting->found_idle_worker) return waiting;
   const absl::Duration max_delay = model.batching.max_queue_delay;
   const LatencyModel::Run predicted = latency_.PredictRun(
-      model, waiting->points, queue_.WorkAhead(waiting->level, task.task.client), options_.max_batch_bytes, now);
+      model, waiting->load, queue_.WorkAhead(waiting->level, model, task.task.client), options_.max_batch_bytes, now);
   if (now + predicted.end > waiting->deadline) {
     return Unmeetable(absl::StrCat("the answer is expected ", Format(predicted.end),
                                    " from now, after the deadline in ", Format(waiting->deadline - now)));
@@ -102,7 +102,7 @@ absl::Status Batcher::MakeRoom(const QueuedTask& task, const WaitingTask& waitin
       return QueueFullError(absl::StrCat("the queue of model \"", name, "\" is full: ", load.requests,
                                          " requests waiting, limit ", max_requests));
     }
-    if (load.requests > 0 && load.bytes + waiting.bytes > options_.max_queue_bytes) {
+    if (load.requests > 0 && load.bytes + waiting.load.bytes > options_.max_queue_bytes) {
       return QueueFullError(absl::StrCat("the queue of model \"", name, "\" is full: ", load.bytes,
                                          " bytes waiting, limit ", options_.max_queue_bytes));
     }
@@ -137,7 +137,7 @@ bool Batcher::IsWithinShare(const QueuedTask& task, const WaitingTask& waiting, 
   more_urgent -= queue_.LessUrgentThan(model, waiting.level - 1);
   const TaskQueue::Holds holds = queue_.HoldsOf(model, waiting.level, task.task.client);
   return (holds.own.requests + 1) * holds.num_clients <= max_requests - more_urgent.requests &&
-         (holds.own.bytes + waiting.bytes) * holds.num_clients <= options_.max_queue_bytes - more_urgent.bytes;
+         (holds.own.bytes + waiting.load.bytes) * holds.num_clients <= options_.max_queue_bytes - more_urgent.bytes;
 }
 
 std::unique_ptr<WaitingTask> Batcher::Remove(WaitingTask* task) {
@@ -200,7 +200,7 @@ bool Batcher::HasWorkFor(size_t device) const {
   const WaitingTask& task = *queue_.First();
   for (size_t i = 0; i < num_waiting_workers_.size(); ++i) {
     const bool waits = i != device && num_waiting_workers_[i] > 0;
-    if (waits && latency_.EndsSooner(*task.queued.model, task.points, i, device)) return false;
+    if (waits && latency_.EndsSooner(*task.queued.model, task.load, i, device)) return false;
   }
   return true;
 }
@@ -248,7 +248,7 @@ Batch Batcher::Form(size_t device, std::vector<Ended>& ended) {
   Batch batch;
   batch.device = device;
   while (WaitingTask* lead = queue_.First()) {
-    const absl::Time end = now + LatencyModel::Expected(*lead->queued.model, device, lead->points, 1);
+    const absl::Time end = now + LatencyModel::Expected(*lead->queued.model, device, lead->load);
     if (lead->expiry <= now) {
       ended.push_back(Expire(lead, now));
     } else if (end > lead->deadline && !lead->found_idle_worker) {
@@ -258,16 +258,22 @@ Batch Batcher::Form(size_t device, std::vector<Ended>& ended) {
                                                          " in the queue the answer was expected ",
                                                          Format(end - lead->deadline), " after the deadline"))});
     } else {
-      int64_t points = 0;
-      for (WaitingTask* task : Fill(lead, device, now)) {
-        points += task->points;
-        batch.tasks.push_back(std::move(queue_.Run(task)->queued));
+      const std::vector<WaitingTask*> tasks = Fill(lead, device, now);
+      double costs = 0;  // of all alone
+      for (const WaitingTask* task : tasks) {
+        batch.load += task->load;
+        costs += task->cost;
+      }
+      batch.id = next_batch_++;
+      batch.level = lead->level;
+      batch.predicted = LatencyModel::Expected(*lead->queued.model, device, batch.load);
+      const bool is_known = batch.predicted > absl::ZeroDuration();
+      batch.charged_seconds = is_known ? absl::ToDoubleSeconds(batch.predicted) : costs;
+      for (WaitingTask* task : tasks) {
+        const double seconds = batch.charged_seconds * task->cost / costs;
+        batch.tasks.push_back(std::move(queue_.Run(task, seconds)->queued));
       }
       ObserveDepth(batch.tasks.front().model->info.name);
-      batch.id = next_batch_++;
-      batch.points = points;
-      batch.predicted =
-          LatencyModel::Expected(*batch.tasks.front().model, device, points, static_cast<int64_t>(batch.tasks.size()));
       latency_.Start(device, batch.id, batch.predicted, now);
       break;
     }
@@ -277,8 +283,8 @@ Batch Batcher::Form(size_t device, std::vector<Ended>& ended) {
 
 std::vector<WaitingTask*> Batcher::Fill(WaitingTask* lead, size_t device, absl::Time now) const {
   const ServedModel& model = *lead->queued.model;
-  const auto end_of = [&](int64_t points, size_t requests) ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
-    return now + latency_.BoundBesideOthers(model, device, points, static_cast<int64_t>(requests));
+  const auto end_of = [&](const Load& load) ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return now + latency_.BoundBesideOthers(model, device, load);
   };
   int max_level = std::numeric_limits<int>::max();  // the most urgent of another version has it
   for (const auto& [other, version] : queue_.versions()) {
@@ -293,8 +299,8 @@ std::vector<WaitingTask*> Batcher::Fill(WaitingTask* lead, size_t device, absl::
   const int64_t max_requests = std::min(limits.max_requests, share);
 
   std::vector<WaitingTask*> tasks = {lead};
-  int64_t points = lead->points;
-  absl::Time end = end_of(points, 1);
+  Load load = lead->load;
+  absl::Time end = end_of(load);
   // A larger batch must end by then: by the deadlines that it makes, and the latest starts of tasks that it passed
   // over.
   absl::Time must_end = absl::InfiniteFuture();
@@ -310,15 +316,17 @@ std::vector<WaitingTask*> Batcher::Fill(WaitingTask* lead, size_t device, absl::
       }
       if (static_cast<int64_t>(tasks.size()) >= max_requests || ++num_candidates > kMaxCandidates) return tasks;
       if (task->expiry <= now) continue;
-      if (points + task->points > limits.max_points) {
+      if (load.points + task->load.points > limits.max_points) {
         if (task->latest_start < end) return tasks;
         must_end = std::min(must_end, task->latest_start);
         continue;
       }
-      const absl::Time grown_end = end_of(points + task->points, tasks.size() + 1);
+      Load grown = load;
+      grown += task->load;
+      const absl::Time grown_end = end_of(grown);
       if (task->deadline < grown_end && turns.is_shared()) continue;  // it would take others' places in vain
       if (grown_end > must_end) return tasks;
-      points += task->points;
+      load = grown;
       end = grown_end;
       tasks.push_back(task);
       turns.Take();
@@ -334,15 +342,22 @@ void Batcher::Finished(const Batch& batch, const Outcome& outcome) {
   {
     absl::MutexLock lock(&mutex_);
     device_time = latency_.Finish(batch.device, batch.id, options_.now());
+    queue_.Correct(model.info.name, batch.level, absl::ToDoubleSeconds(device_time) - batch.charged_seconds);
   }
-  if (!outcome.had_room) model.memory[batch.device]->DidNotFit(batch.points);
+  if (options_.observer != nullptr) options_.observer->OnDeviceTime(model.info.name, device_time);
+  const Load& load = batch.load;
+  LatencyFit& latency = *model.latency[batch.device];
+  if (!outcome.had_room) model.memory[batch.device]->DidNotFit(load.points);
   if (outcome.num_voxels && outcome.in_parts) {
-    model.latency[batch.device]->ObserveVoxels(batch.points, *outcome.num_voxels);
+    if (load.unseen_points == 0) latency.ObserveVoxels(load.points, *outcome.num_voxels);
   } else if (outcome.num_voxels) {
-    model.memory[batch.device]->Fit(batch.points, static_cast<int64_t>(batch.tasks.size()));
-    model.latency[batch.device]->Observe(
-        {.points = batch.points, .voxels = *outcome.num_voxels, .requests = static_cast<int64_t>(batch.tasks.size())},
-        device_time);
+    // What a network sees of samples says nothing of the memory of clouds.
+    if (load.samples == 0) model.memory[batch.device]->Fit(load.points, load.requests);
+    const double sample_share = load.samples == 0 ? 0 : outcome.sample_share;
+    model.sampling[batch.device]->Observe(load, sample_share * device_time);
+    latency.Observe({.points = load.network_points(), .voxels = *outcome.num_voxels, .requests = load.requests},
+                    (1 - sample_share) * device_time,
+                    load.unseen_points == 0 ? LineFit::Voxels::kEstimated : LineFit::Voxels::kNotTypical);
     if (options_.observer != nullptr && batch.predicted > absl::ZeroDuration()) {
       options_.observer->OnPrediction(model.info.name, batch.predicted, device_time);
     }
@@ -385,7 +400,9 @@ void Batcher::RunTimer() {
         const WaitingTask* first = queue_.FirstToExpire();
         const absl::Time expiry = first == nullptr ? absl::InfiniteFuture() : first->expiry;
         if (expiry <= options_.now() || !ended_.empty()) break;
+        timer_wakes_ = expiry;
         first_expiry_changed_.WaitWithDeadline(&mutex_, expiry);
+        timer_wakes_ = absl::InfinitePast();
       }
     }
     ExpireDue();

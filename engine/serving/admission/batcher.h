@@ -8,14 +8,15 @@
 // - Admission: a task is refused at once if it is predicted to end after its deadline, or to start after the model's
 //   max_queue_delay. Where more workers are idle than tasks wait, every task that has not expired is admitted and runs:
 //   so predictions that are too high correct themselves.
-// - Order: by level. Within a level clients (InferTask::client) take turns, each with an equal share of the device
-//   (ClientTurns); the most urgent task of those whose turn it is comes first. Urgency is the latest start that meets
-//   the deadline. A task that has waited for half of its time, or of max_queue_delay, goes to level 0.
+// - Order: by level. Within a level models take turns, each with a share of the device by its weight (ModelTurns).
+//   Within a model clients (InferTask::client) take turns, each with an equal share of the model's (ClientTurns); the
+//   most urgent task of those whose turn it is comes first. Urgency is the latest start that meets the deadline. A task
+//   that has waited for half of its time, or of max_queue_delay, goes to level 0.
 // - Promises: the prediction counts what waits at the level as far as its turn comes first, and expects other clients
-//   to go on as they did lately. So a client with few requests is admitted however many another has. A promise holds
-//   while no further client comes to the level and none sends more than before. A client that does takes its turns,
-//   and no more: each of n clients that wait keeps 1/n of the device. A task that cannot meet its deadline any more is
-//   given up (DEADLINE_UNMEETABLE) when it is first in turn.
+//   to go on as they did lately. So a client or a model with few requests is admitted however many another has. A
+//   promise holds while no further client or model comes to the level and none sends more than before. One that does
+//   takes its turns, and no more: each of n clients that wait keeps 1/n of its model's share of the device. A task that
+//   cannot meet its deadline any more is given up (DEADLINE_UNMEETABLE) when it is first in turn.
 // - Levels above 0: a client that comes there may find tasks of another that were promoted, and waits for all of them,
 //   until it has waited for half of its own time.
 // - Room: a full queue refuses. A task whose client holds, with it, no more than its share of the room (what more
@@ -48,6 +49,7 @@
 #include "engine/serving/admission/drop_reason.h"
 #include "engine/serving/admission/engine_observer.h"
 #include "engine/serving/admission/latency_model.h"
+#include "engine/serving/admission/load.h"
 #include "engine/serving/admission/memory_model.h"
 #include "engine/serving/admission/served_model.h"
 #include "engine/serving/admission/task_queue.h"
@@ -59,8 +61,10 @@ struct Batch {
   std::vector<QueuedTask> tasks;  // of one model version, in turn
   size_t device = 0;              // that it was formed for
   uint64_t id = 0;
-  int64_t points = 0;
-  absl::Duration predicted;  // device time; zero where nothing is known yet
+  Load load;
+  absl::Duration predicted;    // device time; zero where nothing is known yet
+  int level = 0;               // of the task whose turn it was
+  double charged_seconds = 0;  // device time that its model's turns were charged as it began
 };
 
 class Batcher {
@@ -106,6 +110,7 @@ class Batcher {
     std::optional<int64_t> num_voxels;  // of all samples; none where some failed
     bool in_parts = false;              // its time says nothing of a batch of its size
     bool had_room = true;               // false: it ran in parts for want of memory
+    double sample_share = 0;            // of its time that Stage::kSample took, 0 to 1
   };
   // The batch that Pop handed out has been answered.
   void Finished(const Batch& batch, const Outcome& outcome);
@@ -163,6 +168,9 @@ class Batcher {
   const Options options_;
   mutable absl::Mutex mutex_;
   absl::CondVar first_expiry_changed_;
+  // When the timer's thread wakes by itself; InfinitePast while it does not sleep. It sleeps on where the task has left
+  // by then that it sleeps for: so a request that comes to an empty queue need not wake it.
+  absl::Time timer_wakes_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   std::vector<Ended> ended_ ABSL_GUARDED_BY(mutex_);  // for the timer's thread to answer
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   bool timer_ends_ ABSL_GUARDED_BY(mutex_) = false;

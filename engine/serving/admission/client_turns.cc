@@ -28,7 +28,7 @@ void ClientTurns::Add(WaitingTask* task) {
   Version& version = client->versions[task->model()];
   version.tasks.insert(task);
   if (task->level == task->priority()) {
-    version.not_promoted.Add(*task);
+    version.not_promoted += task->load;
     client->waiting_cost += task->cost;
     ++client->num_waiting;
   }
@@ -60,7 +60,7 @@ void ClientTurns::Erase(Client* client, WaitingTask* task) {
   const auto version = client->versions.find(task->model());
   version->second.tasks.erase(task);
   if (task->level == task->priority()) {
-    version->second.not_promoted.Subtract(*task);
+    version->second.not_promoted -= task->load;
     --client->num_waiting;
     client->waiting_cost = client->num_waiting == 0 ? 0 : client->waiting_cost - task->cost;
   }
@@ -129,8 +129,7 @@ absl::flat_hash_map<const ServedModel*, Load> ClientTurns::AheadBeyondWaiting(co
   absl::flat_hash_map<const ServedModel*, Load> beyond;
   const auto add_part = [&beyond](const ServedModel* model, const Load& load, int64_t requests) {
     const double part = static_cast<double>(requests) / static_cast<double>(load.requests);
-    beyond[model].requests += requests;
-    beyond[model].points += static_cast<int64_t>(static_cast<double>(load.points) * part);
+    beyond[model] += load.Scaled(part);
   };
   const auto found = clients_.find(client);
   const Client* const own = found == clients_.end() ? nullptr : found->second.get();

@@ -1,7 +1,7 @@
 #pragma once
 
-// ClientTurns holds the tasks of one level and lets their clients take turns, so that one client's many or large
-// requests do not delay another's few small ones.
+// ClientTurns holds the tasks of one model and level and lets their clients take turns, so that one client's many or
+// large requests do not delay another's few small ones.
 //
 // - Rule: fair queueing as in earliest eligible virtual deadline first (Stoica and Abdel-Wahab 1995), but that of the
 //   clients whose turn is due the most urgent comes first, unless one is overdue (TurnOrder).
@@ -18,7 +18,7 @@
 // - One client: its tasks run by urgency.
 // - Cost: logarithmic in the number of tasks. AheadBeyondWaiting and Cursor's constructor are linear in the number of
 //   clients that wait, which the queue's limit bounds.
-// - Threads: not thread-safe. TaskQueue owns it.
+// - Threads: not thread-safe. ModelTurns owns it.
 
 #include <cstdint>
 #include <map>

@@ -29,6 +29,8 @@ class EngineObserver {
   virtual void OnNotFiniteBoxes(std::string_view model, int64_t candidates) = 0;
   // A batch ended whose time had been predicted when it began. Not called where nothing is known to predict from.
   virtual void OnPrediction(std::string_view model, absl::Duration predicted, absl::Duration actual) = 0;
+  // Device time that a batch took, whether it was predicted or not; batches side by side share their device's.
+  virtual void OnDeviceTime(std::string_view model, absl::Duration duration) = 0;
   // A batch has run on the device for far longer than predicted (BatchWatchdog). Told once a batch.
   virtual void OnStuckBatch(std::string_view model, std::string_view device) = 0;
   // A task will not run: it left the queue or never entered it. Told once a task.

@@ -1,200 +1,61 @@
 #include "engine/serving/admission/latency_fit.h"
 
 #include <algorithm>
-#include <cmath>
-#include <functional>
-#include <utility>
-#include <vector>
+#include <bit>
 
 namespace voxserve {
 namespace {
 
-constexpr double kForgetting = 0.9;      // weight of a batch beside that of the next
-constexpr size_t kMaxObservations = 32;  // the oldest counts 0.04
-constexpr double kFarOff = 2;            // ratio of actual to expected time, or its inverse
-constexpr double kKnownRange = 4;        // larger requests than so many times the largest count as that
-constexpr double kStiffness = 0.3;       // of coefficients: as so many batches would hold them where they are
-constexpr int kMaxSweeps = 200;          // of the fit, which ends when nothing moves
-constexpr double kDefaultRatio = 1.25;   // of the bound, at least, until there are enough ratios
-constexpr size_t kEnoughRatios = 16;
-constexpr size_t kMaxRatios = 128;
-constexpr double kLargestRatio = 2.5;  // of the bound: hiccups must not keep all requests out
-constexpr size_t kMaxDensities = 64;
-
-// How a first batch's time is taken to divide: a launch's fixed part, points, voxels, requests.
-constexpr std::array<double, 4> kFirstShares = {0.25, 0.45, 0.15, 0.15};
-
-void PushBounded(std::deque<double>& values, double value, size_t most) {
-  values.push_back(value);
-  if (values.size() > most) values.pop_front();
-}
-
-// index 0: the largest.
-double NthLargest(const std::deque<double>& values, size_t index) {
-  std::vector<double> sorted(values.begin(), values.end());
-  const auto nth = sorted.begin() + static_cast<std::ptrdiff_t>(std::min(index, sorted.size() - 1));
-  std::nth_element(sorted.begin(), nth, sorted.end(), std::greater<>());
-  return *nth;
-}
-
-double Dot(const std::array<double, 4>& a, const std::array<double, 4>& b) {
-  double sum = 0;
-  for (size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
-  return sum;
-}
+// A bucket whose last batch was so many batches ago begins again.
+constexpr int64_t kLong = 256;
 
 }  // namespace
 
-void LatencyFit::Observe(const BatchSize& size, absl::Duration device_time) {
-  const double seconds = absl::ToDoubleSeconds(device_time);
-  if (size.requests < 1 || size.points < 0 || size.voxels < 0 || !(seconds > 0) || !std::isfinite(seconds)) return;
-  const Observation observation{.size = {1, static_cast<double>(size.points), static_cast<double>(size.voxels),
-                                         static_cast<double>(size.requests)},
-                                .seconds = seconds,
-                                .counted = seconds};
+size_t LatencyFit::IndexOf(const BatchSize& size) {
+  const int64_t points = std::max<int64_t>(size.points, 0) / std::max<int64_t>(size.batches, 1);
+  return static_cast<size_t>(std::bit_width(static_cast<uint64_t>(points)));
+}
+
+bool LatencyFit::IsFresh(const Bucket& bucket) const {
+  return bucket.line != nullptr && num_batches_ - bucket.last_batch <= kLong;
+}
+
+const LineFit& LatencyFit::LineOf(const BatchSize& size) const {
+  const Bucket& bucket = buckets_[IndexOf(size)];
+  return IsFresh(bucket) ? *bucket.line : all_;
+}
+
+void LatencyFit::Observe(const BatchSize& size, absl::Duration device_time, LineFit::Voxels voxels) {
   absl::MutexLock lock(&mutex_);
-  if (!is_seeded_) {
-    is_seeded_ = true;
-    double shares = 0;
-    for (size_t i = 0; i < kNumCoefficients; ++i) shares += observation.size[i] > 0 ? kFirstShares[i] : 0;
-    for (size_t i = 0; i < kNumCoefficients; ++i) {
-      if (observation.size[i] > 0) coefficients_[i] = kFirstShares[i] / shares * seconds / observation.size[i];
-    }
-    observations_.push_back(observation);
-    bound_ratio_ = kDefaultRatio;
+  if (all_.Observe(size, device_time, voxels)) {
+    for (Bucket& bucket : buckets_) bucket.line.reset();
+  }
+  ++num_batches_;
+  Bucket& bucket = buckets_[IndexOf(size)];
+  if (IsFresh(bucket)) {
+    bucket.line->Observe(size, device_time, voxels);
   } else {
-    // The ratio is to the time that was expected before the batch ran, when its voxels were not known.
-    BatchSize estimated = size;
-    estimated.voxels = static_cast<int64_t>(static_cast<double>(size.points) * voxels_per_point_);
-    const double expected = Predict(estimated);
-    Believe(observation, expected > 0 ? seconds / expected : 1);
+    bucket.line = std::make_unique<LineFit>();
+    bucket.line->StartAs(all_);
   }
-  if (size.points > 0) UpdateVoxels(static_cast<double>(size.voxels) / static_cast<double>(size.points));
-  UpdateLargest();
-}
-
-void LatencyFit::ObserveVoxels(int64_t points, int64_t voxels) {
-  if (points < 1 || voxels < 0) return;
-  absl::MutexLock lock(&mutex_);
-  UpdateVoxels(static_cast<double>(voxels) / static_cast<double>(points));
-}
-
-void LatencyFit::Believe(Observation observation, double ratio) {
-  const int surprise = ratio > kFarOff ? 1 : ratio < 1 / kFarOff ? -1 : 0;
-  if (surprise != 0 && surprise == surprise_) {
-    observations_.erase(observations_.begin(), observations_.end() - 1);
-    observations_.back().counted = observations_.back().seconds;
-    ratios_.clear();
-    bound_ratio_ = kDefaultRatio;
-  } else {
-    if (surprise != 0) observation.counted *= (surprise > 0 ? kFarOff : 1 / kFarOff) / ratio;
-    UpdateRatio(ratio);
-  }
-  surprise_ = surprise;
-  observations_.push_back(observation);
-  if (observations_.size() > kMaxObservations) observations_.pop_front();
-  Fit();
-}
-
-// Minimises sum w (t - x.theta)^2 + kStiffness * sum_i (mean(x_i^2) (theta_i - old_i)^2), theta >= 0, by coordinate
-// descent: the old coefficients first scaled to the times of now, since what changes is most often the device's speed.
-void LatencyFit::Fit() {
-  std::array<Vector, kNumCoefficients> xx{};  // sums of products
-  Vector xt{};
-  double sum_weights = 0, sum_seconds = 0, sum_expected = 0, weight = 1;
-  for (auto it = observations_.rbegin(); it != observations_.rend(); ++it, weight *= kForgetting) {
-    for (size_t i = 0; i < kNumCoefficients; ++i) {
-      for (size_t j = 0; j < kNumCoefficients; ++j) xx[i][j] += weight * it->size[i] * it->size[j];
-      xt[i] += weight * it->size[i] * it->counted;
-    }
-    sum_weights += weight;
-    sum_seconds += weight * it->counted;
-    sum_expected += weight * Dot(coefficients_, it->size);
-  }
-  Vector old = coefficients_;
-  for (double& coefficient : old) coefficient *= sum_seconds / sum_expected;
-  coefficients_ = old;
-  for (int sweep = 0; sweep < kMaxSweeps; ++sweep) {
-    double largest_change = 0;  // in seconds of a batch
-    for (size_t i = 0; i < kNumCoefficients; ++i) {
-      if (xx[i][i] <= 0) continue;
-      const double stiffness = kStiffness * xx[i][i] / sum_weights;
-      const double rest = xt[i] - Dot(xx[i], coefficients_) + xx[i][i] * coefficients_[i] + stiffness * old[i];
-      const double value = std::max(0.0, rest / (xx[i][i] + stiffness));
-      largest_change = std::max(largest_change, std::abs(value - coefficients_[i]) * std::sqrt(xx[i][i] / sum_weights));
-      coefficients_[i] = value;
-    }
-    if (largest_change < 1e-4 * sum_seconds / sum_weights) break;
-  }
-}
-
-void LatencyFit::UpdateRatio(double ratio) {
-  PushBounded(ratios_, std::min(ratio, kLargestRatio), kMaxRatios);
-  const double least = ratios_.size() < kEnoughRatios ? kDefaultRatio : 1;
-  bound_ratio_ = std::max(least, NthLargest(ratios_, 1));
-}
-
-void LatencyFit::UpdateVoxels(double voxels_per_point) {
-  PushBounded(densities_, voxels_per_point, kMaxDensities);
-  voxels_per_point_ = NthLargest(densities_, densities_.size() / 20);
-}
-
-void LatencyFit::UpdateLargest() {
-  largest_ = {};
-  for (const Observation& observation : observations_) {
-    for (const size_t i : {1, 2}) largest_[i] = std::max(largest_[i], observation.size[i] / observation.size[3]);
-  }
-}
-
-double LatencyFit::Predict(const BatchSize& size) const {
-  const auto requests = static_cast<double>(size.requests);
-  const auto within = [&](size_t i, int64_t value) {
-    return std::min(static_cast<double>(value), kKnownRange * largest_[i] * requests);
-  };
-  return Dot(coefficients_,
-             {static_cast<double>(size.batches), within(1, size.points), within(2, size.voxels), requests});
-}
-
-void LatencyFit::StartAs(const LatencyFit& other) {
-  if (&other == this) return;
-  absl::MutexLock other_lock(&other.mutex_);
-  absl::MutexLock lock(&mutex_);
-  is_seeded_ = other.is_seeded_;
-  coefficients_ = other.coefficients_;
-  observations_ = other.observations_;
-  largest_ = other.largest_;
-  surprise_ = other.surprise_;
-  ratios_ = other.ratios_;
-  densities_ = other.densities_;
-  bound_ratio_ = other.bound_ratio_;
-  voxels_per_point_ = other.voxels_per_point_;
+  bucket.last_batch = num_batches_;
 }
 
 absl::Duration LatencyFit::Expected(const BatchSize& size) const {
   absl::ReaderMutexLock lock(&mutex_);
-  return absl::Seconds(Predict(size));
-}
-
-bool LatencyFit::Knows(const BatchSize& size) const {
-  const auto requests = static_cast<double>(size.requests);
-  absl::ReaderMutexLock lock(&mutex_);
-  return is_seeded_ && static_cast<double>(size.points) <= kKnownRange * largest_[1] * requests &&
-         static_cast<double>(size.voxels) <= kKnownRange * largest_[2] * requests;
+  return LineOf(size).Expected(size);
 }
 
 absl::Duration LatencyFit::Bound(const BatchSize& size) const {
   absl::ReaderMutexLock lock(&mutex_);
-  return absl::Seconds(Predict(size) * bound_ratio_);
+  return LineOf(size).Bound(size);
 }
 
-int64_t LatencyFit::EstimateVoxels(int64_t points) const {
-  absl::ReaderMutexLock lock(&mutex_);
-  return static_cast<int64_t>(std::ceil(static_cast<double>(points) * voxels_per_point_));
-}
-
-double LatencyFit::voxels_per_point() const {
-  absl::ReaderMutexLock lock(&mutex_);
-  return voxels_per_point_;
+void LatencyFit::StartAs(const LatencyFit& other) {
+  if (&other == this) return;
+  absl::MutexLock lock(&mutex_);
+  all_.StartAs(other.all_);
+  for (Bucket& bucket : buckets_) bucket.line.reset();
 }
 
 }  // namespace voxserve

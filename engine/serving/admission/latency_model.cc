@@ -10,9 +10,12 @@ namespace {
 
 int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-absl::Duration Bound(const ServedModel& model, size_t device, int64_t points, int64_t requests, int64_t batches = 1) {
+double Ratio(int64_t a, int64_t b) { return static_cast<double>(a) / static_cast<double>(b); }
+
+absl::Duration Bound(const ServedModel& model, size_t device, const Load& load, int64_t batches = 1) {
   const LatencyFit& fit = *model.latency[device];
-  return fit.Bound(fit.EstimateSize(points, requests, batches));
+  return fit.Bound(fit.EstimateSize(load.network_points(), load.requests, batches)) +
+         model.sampling[device]->Bound(load, batches);
 }
 
 // Device time on one device.
@@ -21,55 +24,67 @@ struct Work {
   absl::Duration own;    // of the request's batch, which is the last of its version's
 };
 
+// own_ahead: what the request's own version runs before it.
+absl::Duration OthersWorkOn(size_t device, int64_t max_bytes, const WaitingWork& waiting, absl::Duration own_ahead) {
+  const ServedModel& model = *waiting.model;
+  const BatchLimits limits = MemoryModel::LimitsOf(model, device, max_bytes);
+  const Load& load = waiting.load;
+  const int64_t full = limits.RequestsPerBatch(load.points, load.requests);
+  const absl::Duration all = Bound(model, device, load, DivideUp(load.requests, full));
+  if (!waiting.turn) return all;
+  const absl::Duration turns = absl::Seconds(waiting.turn->lead_seconds) + waiting.turn->weight_ratio * own_ahead;
+  const absl::Duration batch = Bound(model, device, load.Scaled(Ratio(full, load.requests)));
+  return std::min(all, std::max(absl::ZeroDuration(), turns) + batch);
+}
+
 Work WorkOn(size_t device, int64_t max_bytes, absl::Span<const WaitingWork> ahead, const ServedModel& model,
-            int64_t points) {
+            const Load& own) {
   Work work;
-  int64_t own_points = points, own_requests = 1;
+  Load own_batch = own;
+  absl::Duration own_ahead;
   for (const WaitingWork& waiting : ahead) {
-    const BatchLimits limits = MemoryModel::LimitsOf(*waiting.model, device, max_bytes);
-    if (waiting.model != &model) {
-      const int64_t full = limits.RequestsPerBatch(waiting.points, waiting.requests);
-      work.ahead += Bound(*waiting.model, device, waiting.points, waiting.requests, DivideUp(waiting.requests, full));
-      continue;
-    }
-    const int64_t full = limits.RequestsPerBatch(waiting.points + points, waiting.requests + 1);
-    const int64_t batches = DivideUp(waiting.requests + 1, full) - 1;
-    const int64_t mean = waiting.points / waiting.requests;
-    if (batches > 0) work.ahead += Bound(model, device, mean * batches * full, batches * full, batches);
-    own_requests = std::min(waiting.requests + 1, full);
-    own_points += mean * (own_requests - 1);
+    if (waiting.model != &model) continue;
+    const Load& load = waiting.load;
+    const BatchLimits limits = MemoryModel::LimitsOf(model, device, max_bytes);
+    const int64_t full = limits.RequestsPerBatch(load.points + own.points, load.requests + 1);
+    const int64_t batches = DivideUp(load.requests + 1, full) - 1;
+    if (batches > 0) own_ahead += Bound(model, device, load.Scaled(Ratio(batches * full, load.requests)), batches);
+    own_batch += load.Scaled(Ratio(std::min(load.requests, full - 1), load.requests));
   }
-  work.own = Bound(model, device, own_points, own_requests);
+  work.own = Bound(model, device, own_batch);
+  work.ahead = own_ahead;
+  for (const WaitingWork& waiting : ahead) {
+    if (waiting.model != &model) work.ahead += OthersWorkOn(device, max_bytes, waiting, own_ahead);
+  }
   return work;
 }
 
 }  // namespace
 
-absl::Duration LatencyModel::Expected(const ServedModel& model, size_t device, int64_t points, int64_t requests) {
+absl::Duration LatencyModel::Expected(const ServedModel& model, size_t device, const Load& load) {
   const LatencyFit& fit = *model.latency[device];
-  return fit.Expected(fit.EstimateSize(points, requests));
+  return fit.Expected(fit.EstimateSize(load.network_points(), load.requests)) + model.sampling[device]->Expected(load);
 }
 
-absl::Duration LatencyModel::LongestAlone(const ServedModel& model, int64_t points) const {
+absl::Duration LatencyModel::LongestAlone(const ServedModel& model, const Load& load) const {
   absl::Duration longest;
-  for (size_t i = 0; i < devices_.size(); ++i) longest = std::max(longest, Expected(model, i, points, 1));
+  for (size_t i = 0; i < devices_.size(); ++i) longest = std::max(longest, Expected(model, i, load));
   return longest;
 }
 
-absl::Duration LatencyModel::BoundBesideOthers(const ServedModel& model, size_t device, int64_t points,
-                                               int64_t requests) const {
-  return (devices_[device].num_running() + 1) * Bound(model, device, points, requests);
+absl::Duration LatencyModel::BoundBesideOthers(const ServedModel& model, size_t device, const Load& load) const {
+  return (devices_[device].num_running() + 1) * Bound(model, device, load);
 }
 
-bool LatencyModel::EndsSooner(const ServedModel& model, int64_t points, size_t device, size_t other) const {
+bool LatencyModel::EndsSooner(const ServedModel& model, const Load& load, size_t device, size_t other) const {
   const auto rank = [&](size_t i) {
     const int side_by_side = devices_[i].num_running() + 1;
-    return std::make_pair(side_by_side * Expected(model, i, points, 1), side_by_side);
+    return std::make_pair(side_by_side * Expected(model, i, load), side_by_side);
   };
   return rank(device) < rank(other);
 }
 
-LatencyModel::Run LatencyModel::PredictRun(const ServedModel& model, int64_t points,
+LatencyModel::Run LatencyModel::PredictRun(const ServedModel& model, const Load& load,
                                            absl::Span<const WaitingWork> ahead, const MaxBatchBytes& max_batch_bytes,
                                            absl::Time now) const {
   std::vector<absl::Duration> remaining, work_ahead;
@@ -77,7 +92,7 @@ LatencyModel::Run LatencyModel::PredictRun(const ServedModel& model, int64_t poi
   for (size_t i = 0; i < devices_.size(); ++i) {
     const DeviceLoad& device = devices_[i];
     if (device.num_workers() == 0) continue;
-    const Work work = WorkOn(i, max_batch_bytes(i), ahead, model, points);
+    const Work work = WorkOn(i, max_batch_bytes(i), ahead, model, load);
     remaining.push_back(device.Remaining(now));
     work_ahead.push_back(work.ahead);
     start = std::min(start, device.UntilFree(now) + device.num_workers() * work.ahead);

@@ -1,5 +1,7 @@
 #include "engine/serving/admission/model_version_info.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "engine/base/error_reason.h"
@@ -26,12 +28,22 @@ absl::Status CheckPriority(const ModelVersionInfo& info, int priority) {
                     error_reason::kBadPriority);
 }
 
-absl::Status CheckOutputs(const ModelVersionInfo& info, bool return_scores) {
-  if (!return_scores || info.has_scores) return absl::OkStatus();
-  return WithReason(
-      absl::InvalidArgumentError(absl::StrCat("model \"", info.name, "\" has no scores per point to return",
-                                              info.has_boxes ? "; its boxes have their own" : "")),
-      error_reason::kUnsupportedOutput);
+absl::Status CheckOutputs(const ModelVersionInfo& info, bool return_scores, const std::vector<std::string>& tensors) {
+  const auto refuse = [&](const std::string& why) {
+    return WithReason(absl::InvalidArgumentError(absl::StrCat("model ", Quoted(info.name), " has ", why)),
+                      error_reason::kUnsupportedOutput);
+  };
+  if (return_scores && !info.has_scores) {
+    return refuse(absl::StrCat("no scores per point to return", info.has_boxes ? "; its boxes have their own" : ""));
+  }
+  for (const std::string& name : tensors) {
+    const auto is_it = [&](const TensorInfo& tensor) { return tensor.name == name; };
+    if (std::any_of(info.tensors.begin(), info.tensors.end(), is_it)) continue;
+    const auto append_name = [](std::string* out, const TensorInfo& tensor) { out->append(tensor.name); };
+    return refuse(absl::StrCat("no tensor ", Quoted(name), info.tensors.empty() ? "; it has none" : "; it has ",
+                               absl::StrJoin(info.tensors, ", ", append_name)));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace voxserve

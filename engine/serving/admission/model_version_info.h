@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "engine/tensor/output_tensor.h"
 
 namespace voxserve {
 
@@ -43,6 +44,7 @@ struct ModelVersionInfo {
   bool has_labels = false;
   bool has_boxes = false;
   bool has_velocities = false;  // of the boxes
+  std::vector<TensorInfo> tensors;
   std::string device;
   std::string digest;
   std::string plan_source;  // where the plan comes from by which it runs: "default", "model", "plan_dir", "tuned"
@@ -52,9 +54,9 @@ struct ModelVersionInfo {
 // problems).
 absl::Status WhyNotReady(const ModelVersionInfo& info);
 
-// Return INVALID_ARGUMENT where a ready model has no such priority level (BAD_PRIORITY), or no scores
-// (UNSUPPORTED_OUTPUT). Submit asks both.
+// Return INVALID_ARGUMENT where a ready model has no such priority level (BAD_PRIORITY), or no scores or no tensor of a
+// name (UNSUPPORTED_OUTPUT). Submit asks both.
 absl::Status CheckPriority(const ModelVersionInfo& info, int priority);
-absl::Status CheckOutputs(const ModelVersionInfo& info, bool return_scores);
+absl::Status CheckOutputs(const ModelVersionInfo& info, bool return_scores, const std::vector<std::string>& tensors);
 
 }  // namespace voxserve

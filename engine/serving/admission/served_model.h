@@ -2,7 +2,7 @@
 
 // ServedModel holds a model version that is ready to run, with all that the batcher and the workers know of it.
 //
-// - Threads: constant once it is served, but for `plans`, `latency` and `memory`, which are thread-safe.
+// - Threads: constant once it is served, but for `plans`, `latency`, `sampling` and `memory`, which are thread-safe.
 // - Owners: handles share it; the last one to go frees its weights (ModelManager).
 
 #include <memory>
@@ -16,6 +16,7 @@
 #include "engine/serving/admission/latency_fit.h"
 #include "engine/serving/admission/memory_model.h"
 #include "engine/serving/admission/model_version_info.h"
+#include "engine/serving/admission/sample_fit.h"
 #include "engine/tuner/model_plans.h"
 #include "engine/tuner/tuned_plan.h"
 
@@ -31,8 +32,9 @@ struct ServedModel {
   std::vector<PlanKey> plan_keys;  // by device
   std::unique_ptr<ModelPlans> plans;
   ModelConfig::Batching batching;
-  std::vector<std::unique_ptr<LatencyFit>> latency;  // by device
-  std::vector<std::unique_ptr<MemoryModel>> memory;  // by device
+  std::vector<std::unique_ptr<LatencyFit>> latency;  // by device, as are the next two
+  std::vector<std::unique_ptr<SampleFit>> sampling;
+  std::vector<std::unique_ptr<MemoryModel>> memory;
 
   // For what is the same on every device.
   const Program& program() const { return programs.front(); }

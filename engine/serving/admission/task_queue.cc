@@ -20,13 +20,17 @@ WaitingTask* TaskQueue::Add(std::unique_ptr<WaitingTask> task) {
 }
 
 std::unique_ptr<WaitingTask> TaskQueue::Remove(WaitingTask* task) {
-  LeaveLevel(task, /*runs=*/false);
+  LeaveLevel(task, std::nullopt);
   return Release(task);
 }
 
-std::unique_ptr<WaitingTask> TaskQueue::Run(WaitingTask* task) {
-  LeaveLevel(task, /*runs=*/true);
+std::unique_ptr<WaitingTask> TaskQueue::Run(WaitingTask* task, double seconds) {
+  LeaveLevel(task, seconds);
   return Release(task);
+}
+
+void TaskQueue::Correct(const std::string& model, int level, double seconds) {
+  if (const auto turns = levels_.find(level); turns != levels_.end()) turns->second.Correct(model, seconds);
 }
 
 std::unique_ptr<WaitingTask> TaskQueue::Release(WaitingTask* task) {
@@ -41,25 +45,25 @@ void TaskQueue::Count(WaitingTask* task) {
   Version& version = versions_[task->model()];
   ++version.num_tasks;
   if (version.by_priority.size() <= static_cast<size_t>(priority)) version.by_priority.resize(priority + 1);
-  version.by_priority[priority].Add(*task);
+  version.by_priority[priority] += task->load;
   Priority& counts = models_[task->model()->info.name][priority];
   Hold& hold = counts.by_client[task->client()];
-  counts.all.Add(*task);
-  hold.load.Add(*task);
+  counts.all += task->load;
+  hold.load += task->load;
   hold.tasks.insert(task);
 }
 
 void TaskQueue::Discount(WaitingTask* task) {
   const int priority = task->priority();
   const auto version = versions_.find(task->model());
-  version->second.by_priority[priority].Subtract(*task);
+  version->second.by_priority[priority] -= task->load;
   if (--version->second.num_tasks == 0) versions_.erase(version);
   const auto model = models_.find(task->model()->info.name);
   const auto counts = model->second.find(priority);
   const auto client = counts->second.by_client.find(task->client());
   Hold& hold = client->second;
-  counts->second.all.Subtract(*task);
-  hold.load.Subtract(*task);
+  counts->second.all -= task->load;
+  hold.load -= task->load;
   hold.tasks.erase(task);
   if (hold.tasks.empty()) counts->second.by_client.erase(client);
   if (counts->second.by_client.empty()) model->second.erase(counts);
@@ -72,10 +76,10 @@ void TaskQueue::EnterLevel(WaitingTask* task) {
   if (task->level > 0) by_promotion_.insert(task);
 }
 
-void TaskQueue::LeaveLevel(WaitingTask* task, bool runs) {
+void TaskQueue::LeaveLevel(WaitingTask* task, std::optional<double> seconds) {
   const auto level = levels_.find(task->level);
-  if (runs) {
-    level->second.Run(task);
+  if (seconds) {
+    level->second.Run(task, *seconds);
   } else {
     level->second.Remove(task);
   }
@@ -90,17 +94,23 @@ WaitingTask* TaskQueue::Find(uint64_t ticket) const {
   return it == owned_.end() ? nullptr : it->second.get();
 }
 
-std::vector<WaitingWork> TaskQueue::WorkAhead(int level, const std::string& client) const {
-  absl::flat_hash_map<const ServedModel*, Load> beyond;
-  if (const auto turns = levels_.find(level); turns != levels_.end()) beyond = turns->second.AheadBeyondWaiting(client);
+std::vector<WaitingWork> TaskQueue::WorkAhead(int level, const ServedModel& model, const std::string& client) const {
   std::vector<WaitingWork> work;
-  for (const auto& [model, version] : versions_) {
-    Load sum;
-    for (size_t i = 0; i < version.by_priority.size() && static_cast<int>(i) <= level; ++i) {
-      sum += version.by_priority[i];
+  absl::flat_hash_map<const ServedModel*, Load> beyond;
+  if (const auto turns = levels_.find(level); turns != levels_.end()) {
+    beyond = turns->second.AheadBeyondWaiting(model.info.name, client);
+    work = turns->second.WorkOfOthers(model);
+    for (const WaitingWork& others : work) {
+      beyond[others.model] -= others.load;
     }
-    if (const auto found = beyond.find(model); found != beyond.end()) sum += found->second;
-    if (sum.requests > 0) work.push_back({.model = model, .points = sum.points, .requests = sum.requests});
+  }
+  for (const auto& [version, waiting] : versions_) {
+    Load sum;
+    for (size_t i = 0; i < waiting.by_priority.size() && static_cast<int>(i) <= level; ++i) {
+      sum += waiting.by_priority[i];
+    }
+    if (const auto found = beyond.find(version); found != beyond.end()) sum += found->second;
+    if (sum.requests > 0) work.push_back({.model = version, .load = sum});
   }
   return work;
 }
@@ -153,7 +163,7 @@ WaitingTask* TaskQueue::NewestOfLargestHold(const std::string& name, int priorit
 void TaskQueue::Promote(absl::Time now) {
   while (!by_promotion_.empty() && (*by_promotion_.begin())->promotion <= now) {
     WaitingTask* task = *by_promotion_.begin();
-    LeaveLevel(task, /*runs=*/false);
+    LeaveLevel(task, std::nullopt);
     task->level = 0;
     EnterLevel(task);
   }

@@ -3,7 +3,8 @@
 // TaskQueue holds the tasks that wait, in every order that the Batcher asks for: by level, turn and urgency, by expiry,
 // by arrival.
 //
-// - Levels rule: a task of a lower level comes first. Within a level clients take turns (ClientTurns).
+// - Levels rule: a task of a lower level comes first. Within a level models take turns (ModelTurns), and within a model
+//   clients do (ClientTurns).
 // - Promotion: a task that was promoted to level 0 takes turns there. It is still counted at its own priority:
 //   otherwise it would keep out the urgent tasks that it was promoted to run among.
 // - Cost: every operation is logarithmic in the number of tasks, but for WorkAhead, TasksOf, LeastUrgent and
@@ -13,6 +14,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -21,6 +23,7 @@
 #include "absl/time/time.h"
 #include "engine/serving/admission/client_turns.h"
 #include "engine/serving/admission/latency_model.h"
+#include "engine/serving/admission/model_turns.h"
 #include "engine/serving/admission/waiting_task.h"
 
 namespace voxserve {
@@ -37,23 +40,25 @@ class TaskQueue {
   WaitingTask* Add(std::unique_ptr<WaitingTask> task);
   // The task leaves without having run.
   std::unique_ptr<WaitingTask> Remove(WaitingTask* task);
-  // The task leaves to run, which is a turn of its client.
-  std::unique_ptr<WaitingTask> Run(WaitingTask* task);
+  // The task leaves to run, which is a turn of its client, and of its model for the predicted seconds of the device.
+  std::unique_ptr<WaitingTask> Run(WaitingTask* task, double seconds);
+  // Tasks of this level took so many seconds of the device more than Run was told, or less.
+  void Correct(const std::string& model, int level, double seconds);
 
   bool empty() const { return owned_.empty(); }
   int64_t size() const { return static_cast<int64_t>(owned_.size()); }
   // Returns nullptr where the task does not wait.
   WaitingTask* Find(uint64_t ticket) const;
   const std::map<const ServedModel*, Version>& versions() const { return versions_; }
-  // Returns the work, by version, that is expected to run before a task of this level and client that comes now: all of
-  // more urgent priorities, the client's own, and the other clients' as far as their turns come first
-  // (ClientTurns::AheadBeyondWaiting).
-  std::vector<WaitingWork> WorkAhead(int level, const std::string& client) const;
+  // Returns the work, by version, that is expected to run before a task of this level, model and client that comes now:
+  // all of more urgent priorities; of the same model, the client's own, and the other clients' as far as their turns
+  // come first (ClientTurns::AheadBeyondWaiting); and the other models' with their turns (ModelTurns::WorkOfOthers).
+  std::vector<WaitingWork> WorkAhead(int level, const ServedModel& model, const std::string& client) const;
   // Returns the task whose turn it is, of all; nullptr: none waits.
   WaitingTask* First() const { return levels_.empty() ? nullptr : levels_.begin()->second.First(); }
   // Returns the tasks of one version and level, in turn; the level has tasks. Valid until a task comes or goes.
   ClientTurns::Cursor TasksOf(const ServedModel* version, int level) const {
-    return ClientTurns::Cursor(levels_.at(level), version);
+    return ClientTurns::Cursor(levels_.at(level).ClientsOf(version->info.name), version);
   }
 
   // Returns the load of all versions of a model.
@@ -101,11 +106,12 @@ class TaskQueue {
   void Count(WaitingTask* task);
   void Discount(WaitingTask* task);
   void EnterLevel(WaitingTask* task);
-  void LeaveLevel(WaitingTask* task, bool runs);
+  // seconds: of the device, where the task runs.
+  void LeaveLevel(WaitingTask* task, std::optional<double> seconds);
   std::unique_ptr<WaitingTask> Release(WaitingTask* task);
 
   absl::flat_hash_map<uint64_t, std::unique_ptr<WaitingTask>> owned_;  // by ticket
-  std::map<int, ClientTurns> levels_;                                  // with tasks
+  std::map<int, ModelTurns> levels_;                                   // with tasks
   std::map<const ServedModel*, Version> versions_;                     // with tasks
   absl::flat_hash_map<std::string, Model> models_;                     // with tasks
   std::set<WaitingTask*, Earlier> by_expiry_{Earlier{&WaitingTask::expiry}};

@@ -12,13 +12,10 @@ constexpr double kLeastCost = 1e-4;
 }  // namespace
 
 WaitingTask::WaitingTask(const QueuedTask& task, const LatencyModel& latency, absl::Time now)
-    : level(task.task.priority),
-      points(task.task.num_points()),
-      bytes(task.task.num_bytes()),
-      deadline(task.task.deadline) {
+    : level(task.task.priority), load(Load::Of(task.task)), deadline(task.task.deadline) {
   const ModelConfig::Batching& batching = task.model->batching;
   if (deadline == absl::InfiniteFuture()) deadline = now + batching.default_timeout;
-  const absl::Duration alone = latency.LongestAlone(*task.model, points);
+  const absl::Duration alone = latency.LongestAlone(*task.model, load);
   cost = std::max(kLeastCost, absl::ToDoubleSeconds(alone));
   const absl::Time longest_wait = now + batching.max_queue_delay;
   expiry = std::min(deadline, longest_wait);
@@ -31,26 +28,6 @@ WaitingTask::WaitingTask(const QueuedTask& task, const LatencyModel& latency, ab
 
 bool MoreUrgent::operator()(const WaitingTask* a, const WaitingTask* b) const {
   return std::tie(a->level, a->urgency, a->arrival) < std::tie(b->level, b->urgency, b->arrival);
-}
-
-Load& Load::operator+=(const Load& other) {
-  requests += other.requests;
-  points += other.points;
-  bytes += other.bytes;
-  return *this;
-}
-
-Load& Load::operator-=(const Load& other) {
-  requests -= other.requests;
-  points -= other.points;
-  bytes -= other.bytes;
-  return *this;
-}
-
-void Load::Count(const WaitingTask& task, int64_t sign) {
-  requests += sign;
-  points += sign * task.points;
-  bytes += sign * task.bytes;
 }
 
 }  // namespace voxserve

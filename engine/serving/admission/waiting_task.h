@@ -7,6 +7,7 @@
 
 #include "absl/time/time.h"
 #include "engine/serving/admission/latency_model.h"
+#include "engine/serving/admission/load.h"
 #include "engine/serving/admission/served_model.h"
 #include "engine/tensor/infer_task.h"
 
@@ -29,9 +30,8 @@ struct WaitingTask {
   const ServedModel* model() const { return queued.model.get(); }
 
   QueuedTask queued;
-  int level = 0;       // its priority, until it is promoted to 0, the most urgent
-  int64_t points = 0;  // of its clouds, as are the bytes
-  int64_t bytes = 0;
+  int level = 0;  // its priority, until it is promoted to 0, the most urgent
+  Load load;
   double cost = 0;                 // seconds that running it alone takes; positive
   absl::Time deadline;             // of the answer; never infinite
   absl::Time expiry;               // when waiting on is of no use
@@ -47,20 +47,5 @@ struct MoreUrgent {
   bool operator()(const WaitingTask* a, const WaitingTask* b) const;
 };
 using TasksByUrgency = std::set<WaitingTask*, MoreUrgent>;
-
-// The size of several tasks.
-struct Load {
-  void Add(const WaitingTask& task) { Count(task, 1); }
-  void Subtract(const WaitingTask& task) { Count(task, -1); }
-  Load& operator+=(const Load& other);
-  Load& operator-=(const Load& other);
-
-  int64_t requests = 0;
-  int64_t points = 0;
-  int64_t bytes = 0;
-
- private:
-  void Count(const WaitingTask& task, int64_t sign);
-};
 
 }  // namespace voxserve

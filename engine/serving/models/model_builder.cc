@@ -34,6 +34,7 @@ absl::StatusOr<std::unique_ptr<ServedModel>> ModelBuilder::Make(const std::strin
   }
   for (const Program& program : model->programs) {
     model->latency.push_back(std::make_unique<LatencyFit>());
+    model->sampling.push_back(std::make_unique<SampleFit>());
     model->memory.push_back(std::make_unique<MemoryModel>(program.sample_bytes));
   }
   model->limits = {.ignore_label = config.ignore_label,
@@ -67,6 +68,7 @@ absl::StatusOr<std::unique_ptr<ServedModel>> ModelBuilder::Make(const std::strin
   info.has_labels = model->program().has_labels;
   info.has_boxes = model->program().has_boxes;
   info.has_velocities = model->program().has_velocities;
+  info.tensors = model->program().tensors;
   info.device = JoinIds(*options_.devices);
   info.digest = graph.digest;
   return model;

@@ -337,6 +337,7 @@ absl::Status ModelManager::ReplaceWithinMemory(const std::string& name, int64_t 
   if (predecessor.ok()) {
     for (size_t i = 0; i < model->latency.size(); ++i) {
       model->latency[i]->StartAs(*(*predecessor)->latency[i]);
+      model->sampling[i]->StartAs(*(*predecessor)->sampling[i]);
       model->memory[i]->StartAs(*(*predecessor)->memory[i]);
     }
   }

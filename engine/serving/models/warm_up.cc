@@ -69,6 +69,12 @@ absl::StatusOr<PointCloud> MakeStreet(const VoxelizeOp& voxelize, int64_t num_po
   return PointCloud::FromFloats(fields, values.data(), static_cast<uint64_t>(num_points));
 }
 
+InferTask WithAllOutputs(const Program& program, const PointCloud& cloud) {
+  InferTask task{.cloud = cloud, .return_scores = program.has_scores};
+  for (const TensorInfo& tensor : program.tensors) task.tensors.push_back(tensor.name);
+  return task;
+}
+
 }  // namespace
 
 absl::Status LoadKernels([[maybe_unused]] const Program& program, [[maybe_unused]] ExecutionContext& context) {
@@ -106,8 +112,8 @@ absl::Status WarmUp(const Program& program, const PlanTable* plans, const RunLim
     ASSIGN_OR_RETURN(const PointCloud cloud, MakeStreet(program.voxelize, std::min(num_points, max_points)));
     BatchOutput output;
     absl::Duration time;
-    for (const bool return_scores : {program.has_scores, false}) {
-      const InferTask task{.cloud = cloud, .return_scores = return_scores};
+    // With all outputs, then with those that every request gets.
+    for (const InferTask& task : {WithAllOutputs(program, cloud), InferTask{.cloud = cloud}}) {
       output = arbiter.TryOnce({.plans = plans}, [&](const RunOptions& options) {
         const absl::Time start = absl::Now();
         BatchOutput ran = executor.Run(program, task, limits, options);

@@ -275,6 +275,8 @@ void StreamSession::SubmitFrame(const FramePtr& frame) {
     task.client = config_.client;
     task.version = config_.version;
     task.return_scores = config_.return_scores;
+    task.tensors = config_.tensors;
+    task.tensor_dtype = config_.tensor_dtype;
     task.priority = config_.priority;
     task.sample = config_.sample;
     task.deadline = frame->deadline;

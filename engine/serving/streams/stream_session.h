@@ -70,6 +70,8 @@ class StreamSession : public std::enable_shared_from_this<StreamSession> {
     std::string client;  // as in InferTask, as are the next three
     int64_t version = 0;
     bool return_scores = false;
+    std::vector<std::string> tensors;  // as in InferTask, as is the next
+    DType tensor_dtype = DType::kFloat32;
     int priority = 0;
     StreamPolicy policy = StreamPolicy::kLatest;
     absl::Duration frame_timeout = absl::InfiniteDuration();  // from Push to the answer; infinite: the model's own

@@ -156,7 +156,7 @@ TEST(NpyReaderTest, MakesTheHeaderThatNumpyMakes) {
   // numpy.save of three uint8: 128 bytes of header, 10 of them before the dict.
   std::string dict = "{'descr': '|u1', 'fortran_order': False, 'shape': (3,), }";
   dict.resize(117, ' ');
-  EXPECT_EQ(MakeNpyHeader("'|u1'", 3), std::string("\x93NUMPY\x01\x00\x76\x00", 10) + dict + "\n");
+  EXPECT_EQ(MakeNpyHeader("'|u1'", {3}), std::string("\x93NUMPY\x01\x00\x76\x00", 10) + dict + "\n");
 }
 
 }  // namespace

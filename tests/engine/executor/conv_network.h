@@ -91,8 +91,9 @@ class ConvNetwork {
   }
   std::string Transposed(const std::string& input, const KernelShape& shape, int out_channels, const Place& more) {
     const Place out = TransposedShape(shapes_.count(input) > 0 ? shapes_.at(input) : *shape_, shape, more);
-    const std::string name = Add("KIND_TRANSPOSED", absl::StrCat("output_padding: ", List(more)), input, "", shape,
-                                 out_channels, [out](const auto& conv, const Rows& in, const auto&) {
+    const std::string padding = shape.reduce ? "" : absl::StrCat("output_padding: ", List(more));  // pools have none
+    const std::string name = Add("KIND_TRANSPOSED", padding, input, "", shape, out_channels,
+                                 [out](const auto& conv, const Rows& in, const auto&) {
                                    return ConvolveTransposed(conv, in, TransposedSites(conv, in, out));
                                  });
     shapes_[name] = out;

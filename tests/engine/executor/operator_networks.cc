@@ -1,18 +1,15 @@
 #include "tests/engine/executor/operator_networks.h"
 
-#include <cstdint>
-#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "tests/engine/executor/detector_networks.h"
+#include "tests/engine/executor/operator_weights.h"
 
 namespace voxserve {
 namespace {
 
 using testing::TestModel;
-
-constexpr char kFeatures[] =
-    R"(features { name: "x" } features { name: "y" } features { name: "z" } features { name: "f" })";
 
 constexpr char kLabelsAndScores[] = R"(
 nodes { name: "best" inputs: "head" argmax {} }
@@ -20,44 +17,6 @@ nodes { name: "labels" inputs: ["best", "voxels"] voxel_to_point {} }
 nodes { name: "scores" inputs: ["head", "voxels"] voxel_to_point {} }
 outputs { kind: KIND_LABELS node: "labels" } outputs { kind: KIND_SCORES node: "scores" }
 )";
-
-class Weights {
- public:
-  explicit Weights(TestModel* model) : model_(*model), random_(1) {}
-
-  // "<node>.weight", about as large as what keeps values where they are.
-  Weights& Weight(const std::string& node, std::vector<int64_t> shape, int64_t inputs) {
-    return Fill(node + ".weight", std::move(shape), -1.0f, 1.0f, 2.0f / static_cast<float>(inputs));
-  }
-  // [K, in, out]
-  Weights& Conv(const std::string& node, int64_t cells, int64_t in, int64_t out) {
-    return Weight(node, {cells, in, out}, cells * in / 4 + 1);
-  }
-  Weights& Linear(const std::string& node, int64_t out, int64_t in) { return Weight(node, {out, in}, in); }
-  Weights& Bias(const std::string& node, int64_t channels) { return Fill(node + ".bias", {channels}, -1, 1, 0.5f); }
-  Weights& Affine(const std::string& node, int64_t channels) {
-    return Fill(node + ".weight", {channels}, 0.5f, 1.5f, 1).Bias(node, channels);
-  }
-  Weights& BatchNorm(const std::string& node, int64_t channels) {
-    return Affine(node, channels)
-        .Fill(node + ".running_mean", {channels}, -0.5f, 0.5f, 1)
-        .Fill(node + ".running_var", {channels}, 0.5f, 2, 1);
-  }
-
- private:
-  Weights& Fill(const std::string& name, std::vector<int64_t> shape, float low, float high, float factor) {
-    int64_t count = 1;
-    for (const int64_t size : shape) count *= size;
-    std::uniform_real_distribution<float> value(low * factor, high * factor);
-    std::vector<float> values(static_cast<size_t>(count));
-    for (float& v : values) v = value(random_);
-    model_.weights[name] = testing::FloatTensor(std::move(shape), values);
-    return *this;
-  }
-
-  TestModel& model_;
-  std::mt19937 random_;
-};
 
 // Every kind of convolution and pool, and what rows go through.
 TestModel OfSites() {
@@ -398,11 +357,17 @@ nodes { name: "head" inputs: "better" sparse_conv { kind: KIND_STRIDED sites_of:
 }  // namespace
 
 std::vector<OperatorNetwork> OperatorNetworks() {
-  return {{"sites", OfSites()},       {"sampled points", OfSampledPoints()},
-          {"no range", OfNoRange()},  {"points", OfPoints()},
-          {"unions", OfUnions()},     {"pruned sites", OfPrunedSites()},
-          {"images", OfImages()},     {"anchors", OfAnchors()},
-          {"four axes", OfFourAxes()}};
+  return {{"sites", OfSites()},
+          {"sampled points", OfSampledPoints()},
+          {"no range", OfNoRange()},
+          {"points", OfPoints()},
+          {"unions", OfUnions()},
+          {"pruned sites", OfPrunedSites()},
+          {"images", OfImages()},
+          {"anchors", OfAnchors()},
+          {"four axes", OfFourAxes()},
+          {"detector of sites", SiteDetector()},
+          {"detector of pillars", PillarDetector()}};
 }
 
 }  // namespace voxserve

@@ -14,6 +14,7 @@ namespace voxserve {
 namespace {
 
 constexpr Place kOnes = {1, 1, 1, 1};
+constexpr Place kZeros = {0, 0, 0, 0};
 constexpr int kInputs = -1;  // a pool's channels are its input's
 
 KernelShape PoolOf(KernelShape shape, Draw& draw) {
@@ -79,6 +80,27 @@ TEST_P(PoolKindsTest, ConvolutionsAndPoolsInvertEachOther) {
       return network.Inverse(down, down, "voxels", PoolOf(shape, draw), kInputs, 1);
     });
   }
+}
+
+TEST_P(PoolKindsTest, TransposedMakesSitesWithinItsShape) {
+  Run(true, [](ConvNetwork& network, Draw& draw) {
+    const Place stride = draw.Axes(1, 3);
+    KernelShape shape = PoolOf(draw.Box(stride), draw);
+    shape.padding = kZeros;
+    const std::string fine = network.Transposed("voxels", shape, kInputs, kZeros);
+    return network.Onto(fine, "voxels", draw.Any(stride), 4);
+  });
+}
+
+// A kernel of one cell moves site c to stride * c.
+TEST_P(PoolKindsTest, TransposedMovesSites) {
+  Run(true, [](ConvNetwork& network, Draw& draw) {
+    const Place stride = draw.Axes(2, 3);
+    const KernelShape shape = PoolOf({.kernel_size = kOnes, .stride = stride, .padding = kZeros}, draw);
+    const std::string moved = network.Transposed("voxels", shape, kInputs, kZeros);
+    const std::string mixed = network.Submanifold(moved, draw.Box(kOnes), 5);
+    return network.Onto(mixed, "voxels", {.kernel_size = kOnes, .stride = stride}, 4);
+  });
 }
 
 }  // namespace

@@ -180,9 +180,11 @@ INSTANTIATE_TEST_SUITE_P(
         BrokenModel{"OtherSize",
                     Inputs(R"(["two", "two", "one", "small", "two", "two"])"),
                     {"node \"boxes\": its heatmap \"two\" has 32 x 32 cells, its dim \"small\" 16 x 16"}},
-        BrokenModel{"Sites",
-                    Inputs(R"(["two", "two", "one", "three", "two", "relu"])"),
-                    {"node \"boxes\": its vel \"relu\" has a row a site; it must be an image"}},
+        BrokenModel{
+            "Sites",
+            Inputs(R"(["two", "two", "one", "three", "two", "relu"])"),
+            {"node \"boxes\": its vel \"relu\" has a row a site; it must be an image, or have sites of 3 axes with a "
+             "spatial shape of one cell on z"}},
         BrokenModel{"Labels",
                     Inputs(R"(["best", "two", "one", "three", "two", "two"])"),
                     {"node \"boxes\": its input \"best\" computes labels; only voxel_to_point reads those"}},
@@ -192,6 +194,64 @@ INSTANTIATE_TEST_SUITE_P(
                       model.graph += "nodes { name: \"next\" inputs: \"kept\" activation { function: FUNCTION_RELU } }";
                     },
                     {"node \"next\": its input \"kept\" computes boxes; only nms and outputs read those"}}),
+    CaseName);
+
+// A head on rows of sites, in place of `from` of the images' names.
+std::function<void(TestModel&)> OnSites(const std::string& inputs, const std::string& stride = "1") {
+  return [=](TestModel& model) {
+    model.graph += R"(
+nodes { name: "flat" inputs: "relu" pool { reduce: REDUCE_SUM kind: KIND_STRIDED rule: RULE_FLOOR kernel_size: [1, 1, 8]
+                                           stride: [1, 1, 8] } }
+nodes { name: "coarse" inputs: "flat" pool { reduce: REDUCE_SUM kind: KIND_STRIDED rule: RULE_FLOOR
+                                             kernel_size: [2, 2, 1] stride: [2, 2, 1] } }
+nodes { name: "part" inputs: "flat" crop { upper_bound: [16, 16, 1] } }
+nodes { name: "far" inputs: "flat" sparse_conv { kind: KIND_GENERATIVE kernel_size: [2, 1, 1] stride: [1, 1, 1]
+                                                 out_channels: 2 } }
+nodes { name: "bev" inputs: "flat" to_bev {} }
+nodes { name: "image" inputs: "bev" linear { out_channels: 2 } }
+nodes { name: "one" inputs: "flat" linear { out_channels: 1 } }
+nodes { name: "two" inputs: "flat" linear { out_channels: 2 } }
+nodes { name: "three" inputs: "flat" linear { out_channels: 3 } }
+nodes { name: "two_of_coarse" inputs: "coarse" linear { out_channels: 2 } }
+nodes { name: "two_of_part" inputs: "part" linear { out_channels: 2 } }
+nodes { name: "two_of_tall" inputs: "relu" linear { out_channels: 2 } }
+)";
+    model.graph += absl::StrCat(kCenterHead, kNms);
+    model.Replace(R"(["two", "two", "one", "three", "two", "two"])", inputs);
+    model.Replace("stride: 1\n", absl::StrCat("stride: ", stride, "\n"));
+    model.weights["far.weight"] = FilledTensor({2, 4, 2});
+    for (const auto& [name, channels] :
+         {std::pair("image", 2), std::pair("one", 1), std::pair("two", 2), std::pair("three", 3),
+          std::pair("two_of_coarse", 2), std::pair("two_of_part", 2), std::pair("two_of_tall", 2)}) {
+      model.weights[absl::StrCat(name, ".weight")] = FilledTensor({channels, 4});
+    }
+  };
+}
+
+constexpr char kNeedsSites[] = "; it must be an image, or have sites of 3 axes with a spatial shape of one cell on z";
+
+INSTANTIATE_TEST_SUITE_P(
+    CenterSites, BrokenDetectionTest,
+    ::testing::Values(
+        BrokenModel{"OtherSites",
+                    OnSites(R"(["two", "two", "one", "three", "two", "two_of_part"])"),
+                    {"node \"boxes\": its heatmap \"two\" and its vel \"two_of_part\" have different rows"}},
+        BrokenModel{"CoarserSites",
+                    OnSites(R"(["two", "two", "one", "three", "two", "two_of_coarse"])"),
+                    {"node \"boxes\": its heatmap \"two\" has 32 x 32 cells, its vel \"two_of_coarse\" 16 x 16"}},
+        BrokenModel{"AnImageAmongSites",
+                    OnSites(R"(["two", "image", "one", "three", "two", "two"])"),
+                    {"node \"boxes\": its heatmap \"two\" and its center \"image\" have different rows"}},
+        BrokenModel{"SitesWithHeights",
+                    OnSites(R"(["two_of_tall", "two", "one", "three", "two", "two"])"),
+                    {absl::StrCat("node \"boxes\": its heatmap \"two_of_tall\" has a row a site", kNeedsSites)}},
+        BrokenModel{"SitesWithoutShape",
+                    OnSites(R"(["far", "two", "one", "three", "two", "two"])"),
+                    {absl::StrCat("node \"boxes\": its heatmap \"far\" has a row a site", kNeedsSites)}},
+        BrokenModel{"SitesOfAnotherStride",
+                    OnSites(R"(["two", "two", "one", "three", "two", "two"])", "2"),
+                    {"node \"boxes\": its images have 32 x 32 cells; 32 x 32 voxels (y, x) at a stride of 2 are 16 x "
+                     "16"}}),
     CaseName);
 
 INSTANTIATE_TEST_SUITE_P(

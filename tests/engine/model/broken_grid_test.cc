@@ -50,6 +50,40 @@ constexpr char kNoShape[] =
     "node \"next\": needs a spatial shape: a voxelize with ORIGIN_RANGE, and no RULE_EXPAND or KIND_GENERATIVE in "
     "between";
 
+std::function<void(TestModel&)> MaxPool(const std::string& parameters, const std::string& input = "bev") {
+  return Next(absl::StrCat("\"", input, "\""), absl::StrCat("max_pool2d { ", parameters, " }"));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    MaxPools, BrokenGridTest,
+    ::testing::Values(
+        BrokenModel{"NoWindow", MaxPool(""), {"node \"next\": has no kernel_size"}},
+        BrokenModel{"WindowBeyondLimit",
+                    MaxPool("kernel_size: 16"),
+                    {"node \"next\": kernel_size[0] is 16; it must be 1 to 15"}},
+        BrokenModel{"WindowOfThreeAxes",
+                    MaxPool("kernel_size: [2, 2, 2]"),
+                    {"node \"next\": kernel_size has 3 values; an image has rows and columns"}},
+        BrokenModel{"StrideOfNone",
+                    MaxPool("kernel_size: 2 stride: 0"),
+                    {"node \"next\": stride[0] is 0; it must be 1 to 128"}},
+        BrokenModel{"PaddingAboveHalf",
+                    MaxPool("kernel_size: [4, 3] padding: [2, 2]"),
+                    {"node \"next\": padding is 2 and kernel_size 3; it must be at most half of the kernel"}},
+        BrokenModel{"PoolOfCells",
+                    MaxPool("kernel_size: 2", "cells"),
+                    {"node \"next\": its input \"cells\" has cells of 3 axes; it needs an image, as to_bev makes"}},
+        BrokenModel{"PoolOfSites",
+                    MaxPool("kernel_size: 2", "relu"),
+                    {"node \"next\": its input \"relu\" has a row a site; it needs an image, as to_bev makes"}},
+        BrokenModel{"NothingLeftOfThePool",
+                    [](TestModel& model) {
+                      MaxPool("kernel_size: 9", "small")(model);
+                      model.graph += "nodes { name: \"small\" inputs: \"bev\" max_pool2d { kernel_size: 8 } }";
+                    },
+                    {"node \"next\": its kernel of 9 x 9 leaves nothing of its input's 4 x 4 cells"}}),
+    CaseName);
+
 INSTANTIATE_TEST_SUITE_P(
     Cells, BrokenGridTest,
     ::testing::Values(

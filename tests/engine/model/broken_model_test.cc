@@ -38,6 +38,26 @@ INSTANTIATE_TEST_SUITE_P(
         BrokenModel{"UnknownField",
                     Text("description", "remark"),
                     {"model.textproto:2:7: Message type \"voxserve.model.v1.Model\" has no field named \"remark\"."}},
+        // Values of every form are passed over: a message, a list, a message of unknown fields.
+        BrokenModel{
+            "UnknownFieldsAtOnce",
+            [](TestModel& model) {
+              Text("description", "remark")(model);
+              Text("reduce: REDUCE_MEAN", "reduce: REDUCE_MEAN cells: [1, 2] limits { low: -1 }")(model);
+              model.graph += "nodes { name: \"gate\" inputs: [\"relu\"] gate { by: \"relu\" } }\nversion: 2\n";
+            },
+            {"model.textproto:2:7: Message type \"voxserve.model.v1.Model\" has no field named \"remark\".",
+             "model.textproto:11:30: Message type \"voxserve.model.v1.Voxelize\" has no field named \"cells\".",
+             "model.textproto:11:46: Message type \"voxserve.model.v1.Voxelize\" has no field named \"limits\".",
+             "model.textproto:30:44: Message type \"voxserve.model.v1.Node\" has no field named \"gate\".",
+             "model.textproto:31:8: Message type \"voxserve.model.v1.Model\" has no field named \"version\"."}},
+        BrokenModel{"UnknownFieldBeforeAnError",
+                    [](TestModel& model) {
+                      Text("description", "remark")(model);
+                      Text("reduce: REDUCE_MEAN", "reduce: REDUCE_MEDIAN")(model);
+                    },
+                    {"model.textproto:2:7: Message type \"voxserve.model.v1.Model\" has no field named \"remark\".",
+                     "model.textproto:12:5: Unknown enumeration value of \"REDUCE_MEDIAN\" for field \"reduce\"."}},
         BrokenModel{"Empty",
                     [](TestModel& model) { model = TestModel(); },
                     {"model.textproto: has no nodes", "model.textproto: has no outputs"}},
@@ -139,7 +159,8 @@ INSTANTIATE_TEST_SUITE_P(
                     {"model.textproto: has no outputs"}},
         BrokenModel{"NoLabels",
                     Text("outputs { kind: KIND_LABELS node: \"labels\" }", ""),
-                    {"model.textproto: has no output of KIND_LABELS or KIND_BOXES"}},
+                    {"model.textproto: has an output of KIND_SCORES and none of KIND_LABELS; KIND_TENSOR answers with "
+                     "features alone"}},
         BrokenModel{"TwoLabels",
                     Append("outputs { kind: KIND_LABELS node: \"labels\" }"),
                     {"output \"labels\": is the second one of KIND_LABELS"}},
@@ -148,7 +169,7 @@ INSTANTIATE_TEST_SUITE_P(
                     {"output \"scores\": is the second one of KIND_SCORES"}},
         BrokenModel{"NoKind",
                     Text("kind: KIND_SCORES", ""),
-                    {"output \"scores\": kind must be KIND_LABELS, KIND_SCORES or KIND_BOXES"}},
+                    {"output \"scores\": kind must be KIND_LABELS, KIND_SCORES, KIND_BOXES or KIND_TENSOR"}},
         BrokenModel{
             "UnknownNode", Text("node: \"scores\"", "node: \"score\""), {"output \"score\": this node does not exist"}},
         BrokenModel{"NotPerPoint",

@@ -74,6 +74,33 @@ INSTANTIATE_TEST_SUITE_P(
                     {"tensor \"next.weight\": has shape [3, 8]; node \"next\" needs [3, 2]"}}),
     CaseName);
 
+// A node "offsets", and what else is changed of the network.
+std::function<void(TestModel&)> Offsets(const std::string& input, const std::string& parameters) {
+  return Append(absl::StrCat("nodes { name: \"offsets\" inputs: \"", input, "\" point_offsets { ", parameters, " } }"));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    PointOffsets, BrokenPointsTest,
+    ::testing::Values(
+        BrokenModel{"OffsetsFromNothing",
+                    Offsets("voxels", ""),
+                    {"node \"offsets\": reference must be REFERENCE_MEAN or REFERENCE_CENTER"}},
+        BrokenModel{"PointsOfACentre",
+                    Offsets("voxels", "reference: REFERENCE_CENTER max_points: 3"),
+                    {"node \"offsets\": max_points belongs to REFERENCE_MEAN alone"}},
+        BrokenModel{"OfATensor",
+                    Offsets("relu", "reference: REFERENCE_MEAN"),
+                    {"node \"offsets\": its input \"relu\" is not the voxelize"}},
+        BrokenModel{
+            "CentresOfCellsThatAreCountedAnew",
+            [](TestModel& model) {
+              Offsets("voxels", "reference: REFERENCE_CENTER")(model);
+              model.Replace("origin: ORIGIN_RANGE", "origin: ORIGIN_MINIMUM");
+            },
+            {"node \"offsets\": REFERENCE_CENTER needs ORIGIN_RANGE or ORIGIN_ZERO: with ORIGIN_MINIMUM cells are "
+             "counted anew for every sample"}}),
+    CaseName);
+
 INSTANTIATE_TEST_SUITE_P(
     PointToVoxel, BrokenPointsTest,
     ::testing::Values(
@@ -87,7 +114,39 @@ INSTANTIATE_TEST_SUITE_P(
              "second input"}},
         BrokenModel{"ThreeInputsToVoxels",
                     Next("\"points\", \"voxels\", \"voxels\"", "point_to_voxel { reduce: REDUCE_SUM }"),
-                    {"node \"next\": has 3 inputs; it needs 1 to 2"}},
+                    {"node \"next\": has 3 inputs; without has_empty_slots it needs 1 to 2"}},
+        BrokenModel{"FourInputsToVoxels",
+                    Next("\"points\", \"voxels\", \"voxels\", \"voxels\"", "point_to_voxel { reduce: REDUCE_MAX }"),
+                    {"node \"next\": has 4 inputs; it needs 1 to 3"}},
+        BrokenModel{
+            "SlotsWithoutTheirRows",
+            Next("\"points\", \"voxels\"", "point_to_voxel { reduce: REDUCE_MAX max_points: 3 has_empty_slots: true }"),
+            {"node \"next\": has 2 inputs; with has_empty_slots it needs 3"}},
+        BrokenModel{"SlotsOfASum",
+                    Next("\"points\", \"voxels\", \"voxels\"",
+                         "point_to_voxel { reduce: REDUCE_SUM max_points: 3 has_empty_slots: true }"),
+                    {"node \"next\": has_empty_slots needs REDUCE_MAX, max_points and no sites_of"}},
+        BrokenModel{
+            "SlotsWithoutANumber",
+            Next("\"points\", \"voxels\", \"voxels\"", "point_to_voxel { reduce: REDUCE_MAX has_empty_slots: true }"),
+            {"node \"next\": has_empty_slots needs REDUCE_MAX, max_points and no sites_of"}},
+        BrokenModel{
+            "SlotsOfCoarseSites",
+            Next("\"points\", \"voxels\", \"voxels\"",
+                 "point_to_voxel { reduce: REDUCE_MAX max_points: 3 has_empty_slots: true sites_of: \"down\" }"),
+            {"node \"next\": has_empty_slots needs REDUCE_MAX, max_points and no sites_of"}},
+        BrokenModel{"SlotsOfPoints",
+                    Next("\"points\", \"points\", \"voxels\"",
+                         "point_to_voxel { reduce: REDUCE_MAX max_points: 3 has_empty_slots: true }"),
+                    {"node \"next\": its second input \"points\" is not on the voxelize's sites"}},
+        BrokenModel{"SlotsOfOtherChannels",
+                    Next("\"points\", \"relu\", \"voxels\"",
+                         "point_to_voxel { reduce: REDUCE_MAX max_points: 3 has_empty_slots: true }"),
+                    {"node \"next\": reduces 2 channels of \"points\" and 4 of \"relu\""}},
+        BrokenModel{"ThirdNotTheVoxelize",
+                    Next("\"points\", \"voxels\", \"relu\"",
+                         "point_to_voxel { reduce: REDUCE_MAX max_points: 3 has_empty_slots: true }"),
+                    {"node \"next\": its third input \"relu\" is not the voxelize"}},
         BrokenModel{"FromCoarserSites",
                     Next("\"down\"", "point_to_voxel { reduce: REDUCE_SUM }"),
                     {"node \"next\": its input \"down\" has a coarser unit than the sites, on axis 0"}},

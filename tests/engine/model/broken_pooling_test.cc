@@ -28,7 +28,7 @@ INSTANTIATE_TEST_SUITE_P(
                     {"node \"pool\": reduce must be REDUCE_MAX, REDUCE_AVERAGE or REDUCE_SUM"}},
         BrokenModel{"NoKind",
                     Pool("relu", "reduce: REDUCE_MAX kernel_size: [3, 3, 3]"),
-                    {"node \"pool\": kind must be KIND_SUBMANIFOLD, KIND_STRIDED or KIND_INVERSE"}},
+                    {"node \"pool\": kind must be KIND_SUBMANIFOLD, KIND_STRIDED, KIND_INVERSE or KIND_TRANSPOSED"}},
         BrokenModel{"TooManyInputs",
                     Append("nodes { name: \"pool\" inputs: [\"relu\", \"conv\"] pool { reduce: REDUCE_MAX kind: "
                            "KIND_SUBMANIFOLD kernel_size: [3, 3, 3] } }"),
@@ -60,6 +60,16 @@ INSTANTIATE_TEST_SUITE_P(
         BrokenModel{"DoesNotFit",
                     Pool("relu", "reduce: REDUCE_MAX kind: KIND_STRIDED rule: RULE_PADDED kernel_size: [2, 2, 9]"),
                     {"node \"pool\": its kernel of 2 x 2 x 9 does not fit into its input's 32 x 32 x 8 sites"}},
+        BrokenModel{"TransposedWithARule",
+                    Pool("relu", "reduce: REDUCE_MAX kind: KIND_TRANSPOSED rule: RULE_FLOOR kernel_size: [1, 1, 1]"),
+                    {"node \"pool\": rule belongs to KIND_STRIDED, not to KIND_TRANSPOSED"}},
+        BrokenModel{"TransposedWithoutShape",
+                    [](TestModel& model) {
+                      Pool("relu", "reduce: REDUCE_MAX kind: KIND_TRANSPOSED kernel_size: [2, 2, 2]")(model);
+                      model.Replace("origin: ORIGIN_RANGE", "origin: ORIGIN_ZERO");
+                    },
+                    {"node \"pool\": KIND_TRANSPOSED needs a spatial shape: a voxelize with ORIGIN_RANGE, and no "
+                     "RULE_EXPAND or KIND_GENERATIVE in between"}},
         BrokenModel{"NoPartner",
                     Pool("down", "reduce: REDUCE_MAX kind: KIND_INVERSE"),
                     {"node \"pool\": KIND_INVERSE needs paired_with"}},

@@ -7,6 +7,8 @@
 #include <set>
 #include <string>
 
+#include "absl/strings/str_cat.h"
+
 namespace voxserve {
 namespace {
 
@@ -42,7 +44,15 @@ TEST(ModelConfigTest, Defaults) {
   EXPECT_EQ(config.batching.max_queue_delay, absl::Minutes(1));
   EXPECT_EQ(config.batching.max_queue_requests, 0);
   EXPECT_EQ(config.batching.priority_levels, 1);
+  EXPECT_EQ(config.batching.device_weight, 1);
   EXPECT_EQ(config.batching.default_timeout, absl::Minutes(1));
+}
+
+TEST(ModelConfigTest, UnknownFieldsAreToldAtOnce) {
+  EXPECT_THAT(
+      ProblemsIn("max_boxes: 3\nignore_label: 1\nbatching { size: 4 delay { seconds: 1 } }"),
+      ElementsAre(HasSubstr("config.textproto:1:10: Message type \"voxserve.model.v1.ModelConfig\" has no field"),
+                  HasSubstr("has no field named \"size\""), HasSubstr("has no field named \"delay\"")));
 }
 
 TEST(ModelConfigTest, ReadsBatching) {
@@ -51,6 +61,7 @@ TEST(ModelConfigTest, ReadsBatching) {
                                                          max_batch_requests: 64
                                                          max_queue_delay_ms: 250 max_queue_requests: 17
                                                          priority_levels: 16 default_timeout_ms: 4294967295
+                                                         device_weight: 1000
                                                        })",
                                                     3)
                                              .batching;
@@ -60,6 +71,7 @@ TEST(ModelConfigTest, ReadsBatching) {
   EXPECT_EQ(batching.max_queue_delay, absl::Milliseconds(250));
   EXPECT_EQ(batching.max_queue_requests, 17);
   EXPECT_EQ(batching.priority_levels, 16);
+  EXPECT_EQ(batching.device_weight, 1000);
   EXPECT_EQ(batching.default_timeout, absl::Milliseconds(4294967295));
 }
 
@@ -70,6 +82,13 @@ TEST(ModelConfigTest, TellsEveryProblemOfBatching) {
                           "config.textproto: batching: max_batch_voxels is 2147483648; at most 2147483647 is possible",
                           "config.textproto: batching: max_batch_requests is 65; at most 64 is possible",
                           "config.textproto: batching: priority_levels is 17; at most 16 is possible"));
+  EXPECT_THAT(ProblemsIn("batching { device_weight: 1001 }"),
+              ElementsAre("config.textproto: batching: device_weight is 1001; at most 1000 is possible"));
+  for (const char* weight : {"-1", "0.5", "nan", "inf", "4294967296"}) {
+    EXPECT_THAT(ProblemsIn(absl::StrCat("batching { device_weight: ", weight, " }")),
+                ElementsAre(HasSubstr("config.textproto:1:")));
+  }
+  EXPECT_EQ(ParseValid("batching { device_weight: 0 }", 3).batching.device_weight, 1);
   EXPECT_THAT(ProblemsIn("batching { max_batch_requests: -1 }"), ElementsAre(HasSubstr("config.textproto:1:")));
   EXPECT_THAT(ProblemsIn("batching { max_batch_voxels: -1 }"), ElementsAre(HasSubstr("config.textproto:1:")));
 }

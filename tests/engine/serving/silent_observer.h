@@ -14,6 +14,7 @@ class SilentObserver : public EngineObserver {
   void OnBatch(std::string_view, int64_t, int64_t, int64_t) override {}
   void OnPoints(std::string_view, const PointCounts&) override {}
   void OnNotFiniteBoxes(std::string_view, int64_t) override {}
+  void OnDeviceTime(std::string_view, absl::Duration) override {}
   void OnPrediction(std::string_view, absl::Duration, absl::Duration) override {}
   void OnStuckBatch(std::string_view, std::string_view) override {}
   void OnDropped(std::string_view, DropReason) override {}

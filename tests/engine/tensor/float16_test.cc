@@ -37,6 +37,28 @@ TEST(Float16Test, EveryValue) {
   }
 }
 
+TEST(Float16Test, EveryValueThereAndBack) {
+  for (uint32_t bits = 0; bits < 65536; ++bits) {
+    const float value = Float16ToFloat(static_cast<uint16_t>(bits));
+    if (std::isnan(value)) continue;
+    EXPECT_EQ(FloatToFloat16(value), bits);
+  }
+  EXPECT_TRUE(std::isnan(Float16ToFloat(FloatToFloat16(std::numeric_limits<float>::quiet_NaN()))));
+}
+
+// Between each two neighbours: the middle goes to the even one, what is nearer to one goes there.
+TEST(Float16Test, RoundsToNearestTiesToEven) {
+  for (uint16_t bits = 0; bits < 0x7c00; ++bits) {
+    const float low = Float16ToFloat(bits);
+    const float high = bits == 0x7bff ? 65536.0f : Float16ToFloat(bits + 1);
+    const float middle = (low + high) / 2;
+    EXPECT_EQ(FloatToFloat16(middle), bits % 2 == 0 ? bits : bits + 1) << bits;
+    EXPECT_EQ(FloatToFloat16(std::nextafter(middle, low)), bits) << bits;
+    EXPECT_EQ(FloatToFloat16(-std::nextafter(middle, high)), 0x8000 | (bits + 1)) << bits;
+  }
+  EXPECT_EQ(FloatToFloat16(std::numeric_limits<float>::max()), 0x7c00);
+}
+
 TEST(Bfloat16Test, EveryValue) {
   for (uint32_t bits = 0; bits < 65536; ++bits) {
     ExpectSame(Bfloat16ToFloat(static_cast<uint16_t>(bits)), DefinitionOf(bits, 8, 7), bits);

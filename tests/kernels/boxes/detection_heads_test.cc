@@ -59,28 +59,6 @@ TEST(BoxCandidatesTest, LowestLogitIsTheFirstWhoseScoreIsEnough) {
   }
 }
 
-// The images of one head on a device, as columns of wider matrices.
-class DeviceImages {
- public:
-  DeviceImages(Device device, DType dtype) : device_(device), dtype_(dtype) {}
-
-  // values: [cells of all samples, channels].
-  ImageChannels Add(const std::vector<float>& values, int64_t channels) {
-    Matrix matrix(static_cast<int64_t>(values.size()) / channels, channels, {.before = 2, .after = 3}, nullptr);
-    for (int64_t i = 0; i < static_cast<int64_t>(values.size()); ++i) {
-      matrix.at(i / channels, i % channels) = values[static_cast<size_t>(i)];
-    }
-    matrices_.push_back(std::make_unique<DeviceMatrix>(device_, dtype_, matrix));
-    return {.data = matrices_.back()->data(), .pitch = matrices_.back()->pitch()};
-  }
-  ImageChannels Add(const support::NpyArray& array) { return Add(array.values<float>(), array.shape.back()); }
-
- private:
-  Device device_;
-  DType dtype_;
-  std::vector<std::unique_ptr<DeviceMatrix>> matrices_;
-};
-
 class DetectionHeadTest : public testing::TestWithParam<Ground> {
  protected:
   void SetUp() override { SKIP_WITHOUT(device()); }

@@ -7,10 +7,12 @@
 #include <cmath>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <numbers>
 #include <string>
 #include <vector>
 
+#include "kernels/boxes/box_candidates.h"
 #include "kernels/boxes/box_rows.h"
 #include "tests/kernels/core/feature_testing.h"
 #include "tests/support/npz.h"
@@ -80,5 +82,27 @@ inline const std::map<std::string, support::NpyArray>& GoldenHeads() {
   }();
   return *golden;
 }
+
+// Images of one head on a device, with columns of others around them.
+class DeviceImages {
+ public:
+  DeviceImages(Device device, DType dtype) : device_(device), dtype_(dtype) {}
+
+  // values: [cells of all samples, channels].
+  ImageChannels Add(const std::vector<float>& values, int64_t channels) {
+    Matrix matrix(static_cast<int64_t>(values.size()) / channels, channels, {.before = 2, .after = 3}, nullptr);
+    for (int64_t i = 0; i < static_cast<int64_t>(values.size()); ++i) {
+      matrix.at(i / channels, i % channels) = values[static_cast<size_t>(i)];
+    }
+    matrices_.push_back(std::make_unique<DeviceMatrix>(device_, dtype_, matrix));
+    return {.data = matrices_.back()->data(), .pitch = matrices_.back()->pitch()};
+  }
+  ImageChannels Add(const support::NpyArray& array) { return Add(array.values<float>(), array.shape.back()); }
+
+ private:
+  Device device_;
+  DType dtype_;
+  std::vector<std::unique_ptr<DeviceMatrix>> matrices_;
+};
 
 }  // namespace voxserve::kernels

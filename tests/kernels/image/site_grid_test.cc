@@ -98,6 +98,40 @@ class SiteGridTest : public testing::TestWithParam<Ground> {
 };
 INSTANTIATE_TEST_SUITE_P(Grounds, SiteGridTest, AllGrounds(), GroundName);
 
+TEST_P(SiteGridTest, CellsAreNumberedByTheirSites) {
+  Random random(2);
+  const SiteGrid grid = SiteGrid::FromAbove({9, 6, 1, 1});
+  for (const double occupancy : {0.0, 0.4, 1.0}) {
+    constexpr int64_t kSamples = 3;
+    std::vector<uint64_t> sites = RandomSites(grid, kSamples, occupancy, random);
+    const CoordinateKey layout(3);
+    const auto num_inside = static_cast<int64_t>(sites.size());
+    sites.push_back(layout.Pack(1, {9, 0, 0, 0}));  // which have no cell
+    sites.push_back(layout.Pack(2, {0, 0, 1, 0}));
+    const DeviceArray<uint64_t> keys(device(), KeysOf(grid, sites));
+    const DeviceArray<int32_t> site_of(device(), std::vector<int32_t>(kSamples * 54, 12345));
+    const NumberCellsParams params{.grid = grid,
+                                   .num_samples = kSamples,
+                                   .keys = keys.data(),
+                                   .num_sites = static_cast<int64_t>(sites.size()),
+                                   .site_of = site_of.data()};
+    if (device() == Device::kCpu) {
+      ThreadPool pool(3);
+      cpu::NumberCells(params, pool);
+    } else if constexpr (kHasCuda) {
+      ExpectCudaSuccess(cuda::NumberCells(params, TestStream()));
+      support::Synchronize();
+    }
+    std::vector<int32_t> expected(kSamples * 54, -1);
+    for (int64_t i = 0; i < num_inside; ++i) {
+      const Axes at = layout.Unpack(sites[static_cast<size_t>(i)]);
+      expected[static_cast<size_t>(layout.Sample(sites[static_cast<size_t>(i)]) * 54 + at[1] * 9 + at[0])] =
+          static_cast<int32_t>(i);
+    }
+    EXPECT_EQ(site_of.ToHost(), expected);
+  }
+}
+
 TEST_P(SiteGridTest, EveryCellHasItsSiteAndSitesGetTheirCellsBack) {
   Random random(1);
   const std::vector<std::pair<int32_t, Axes>> shapes = {

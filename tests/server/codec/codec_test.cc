@@ -311,6 +311,43 @@ TEST(EncodeResultTest, NoBoxesAreThere) {
   EXPECT_FALSE(of_labels.has_detections());
 }
 
+TEST(EncodeResultTest, MovesTensors) {
+  InferResult result;
+  result.tensors = {
+      {.info = {.name = "sites", .rows = TensorRows::kSites, .channels = 2, .unit = {2, 0.5}},
+       .dtype = DType::kFloat16,
+       .bytes = "abcdefgh",
+       .coordinates = std::string(16, 'c')},
+      {.info = {.name = "image", .rows = TensorRows::kCells, .channels = 1, .cells = {1, 2}}, .bytes = "01234567"}};
+  v1::InferResponse response;
+  EncodeResult(result, &response);
+  ASSERT_EQ(response.tensors_size(), 2);
+  const v1::Tensor& sites = response.tensors(0);
+  EXPECT_EQ(sites.name(), "sites");
+  EXPECT_EQ(sites.rows(), v1::TENSOR_ROWS_SITES);
+  EXPECT_EQ(sites.type(), v1::ELEMENT_TYPE_FLOAT16);
+  EXPECT_THAT(sites.shape(), ElementsAre(2, 2));
+  EXPECT_EQ(sites.data(), "abcdefgh");
+  EXPECT_EQ(sites.coordinates(), std::string(16, 'c'));
+  EXPECT_THAT(sites.unit(), ElementsAre(2, 0.5));
+  EXPECT_THAT(response.tensors(1).shape(), ElementsAre(1, 2, 1));
+  EXPECT_EQ(response.tensors(1).type(), v1::ELEMENT_TYPE_FLOAT32);
+  EXPECT_FALSE(response.has_segmentation());
+}
+
+TEST(DecodeRequestTest, TensorsAreNamedAndTyped) {
+  v1::InferRequest request;
+  request.add_outputs("a");
+  request.set_tensor_type(v1::ELEMENT_TYPE_FLOAT16);
+  const PointCloud cloud = *PointCloud::FromFloats({"x", "y", "z"}, nullptr, 0);
+  absl::StatusOr<InferTask> task = DecodeRequest(request, cloud);
+  ASSERT_TRUE(task.ok()) << task.status();
+  EXPECT_THAT(task->tensors, ElementsAre("a"));
+  EXPECT_EQ(task->tensor_dtype, DType::kFloat16);
+  request.set_tensor_type(static_cast<v1::ElementType>(9));
+  EXPECT_EQ(ReasonOf(DecodeRequest(request, cloud).status()), error_reason::kUnsupportedOutput);
+}
+
 TEST(EncodeModelTest, RepeatsTheModel) {
   ModelVersionInfo info;
   info.name = "m";

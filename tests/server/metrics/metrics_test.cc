@@ -44,6 +44,9 @@ TEST_F(MetricsTest, NamesAndLabelsAreThePublishedOnes) {
   metrics_.OnDropped("net", DropReason::kQueueFull);
   metrics_.OnStuckBatch("net", "cuda:1");
   metrics_.OnPrediction("net", absl::Milliseconds(11), absl::Milliseconds(10));
+  metrics_.OnDeviceTime("net", absl::Milliseconds(250));
+  metrics_.OnDeviceTime("net", -absl::Milliseconds(1));
+  metrics_.OnDeviceTime("net", absl::InfiniteDuration());
   metrics_.OnQueueDepth("net", 4);
   metrics_.OnStreamOpened("net");
   metrics_.OnGridFallback();
@@ -80,6 +83,7 @@ TEST_F(MetricsTest, NamesAndLabelsAreThePublishedOnes) {
            R"(voxserve_latency_prediction_error_ratio_count{model="net"} 1)",
            R"(voxserve_latency_prediction_error_ratio_bucket{model="net",le="0.075"} 0)",
            R"(voxserve_latency_prediction_error_ratio_bucket{model="net",le="0.15"} 1)",
+           R"(voxserve_device_seconds_total{model="net"} 0.25)",
            R"(voxserve_queue_depth{model="net"} 4)",
            R"(voxserve_streams{model="net"} 1)",
            R"(voxserve_grid_fallbacks_total 1)",
@@ -101,6 +105,7 @@ TEST_F(MetricsTest, NamesAndLabelsAreThePublishedOnes) {
 TEST_F(MetricsTest, ClientsCannotMakeUpTimeSeries) {
   for (int i = 0; i < 100; ++i) {
     metrics_.OnPrediction("made up " + std::to_string(i), absl::Seconds(1), absl::Seconds(2));
+    metrics_.OnDeviceTime("made up " + std::to_string(i), absl::Seconds(1));
     metrics_.OnQueueDepth("made up " + std::to_string(i), i);
     metrics_.OnRequest("made up " + std::to_string(i), i, absl::StatusCode::kNotFound, absl::Milliseconds(1));
     metrics_.OnDropped("made up " + std::to_string(i), DropReason::kDraining);

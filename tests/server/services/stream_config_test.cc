@@ -154,6 +154,8 @@ TEST(StreamConfigTest, WhatNoFrameWouldGetIsRefused) {
        "BAD_PRIORITY", "priority is 2; model \"m\" has 2 levels, from 0"},
       {[](ModelVersionInfo&, StreamSession::Config& c) { c.return_scores = true; }, absl::StatusCode::kInvalidArgument,
        "UNSUPPORTED_OUTPUT", "no scores per point"},
+      {[](ModelVersionInfo&, StreamSession::Config& c) { c.tensors = {"a"}; }, absl::StatusCode::kInvalidArgument,
+       "UNSUPPORTED_OUTPUT", "no tensor \"a\"; it has none"},
       {[](ModelVersionInfo&, StreamSession::Config& c) { c.age_feature = std::string("lag"); },
        absl::StatusCode::kInvalidArgument, "BAD_STREAM",
        "is \"lag\"; model \"m\" version 3 has the features intensity, age"},

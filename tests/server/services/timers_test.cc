@@ -52,6 +52,24 @@ TEST(TimersTest, AClearedTimerIsNotCalledAndLetsGoOfWhatItHeld) {
   EXPECT_FALSE(was_called);
 }
 
+// The thread sleeps on for a timer that was cleared, and must wake for others all the same.
+TEST(TimersTest, AfterAClearedTimerEarlierAndLaterOnesAreCalled) {
+  Timers timers;
+  const absl::Time now = absl::Now();
+  absl::Notification earlier, later, latest;
+  const Timers::Id cleared = timers.Set(now + absl::Milliseconds(80), [] { ADD_FAILURE() << "it was cleared"; });
+  absl::SleepFor(absl::Milliseconds(20));  // the thread sleeps for it
+  timers.Clear(cleared);
+  timers.Set(now + absl::Milliseconds(160), [&] { later.Notify(); });
+  timers.Set(now + absl::Milliseconds(40), [&] { earlier.Notify(); });
+  ASSERT_TRUE(earlier.WaitForNotificationWithTimeout(kLong));
+  timers.Clear(timers.Set(now + absl::Hours(1), [] {}));
+  ASSERT_TRUE(later.WaitForNotificationWithTimeout(kLong));
+  absl::SleepFor(absl::Milliseconds(20));  // the thread sleeps without an end
+  timers.Set(absl::Now() + absl::Milliseconds(10), [&] { latest.Notify(); });
+  ASSERT_TRUE(latest.WaitForNotificationWithTimeout(kLong));
+}
+
 TEST(TimersTest, AFunctionMaySetAndClearTimers) {
   Timers timers;
   absl::Notification done;

@@ -36,13 +36,16 @@ from voxserve.results import (
     PointCounts,
     Segmentation,
     Stage,
+    Tensors,
     TunedBucket,
     TunedPlan,
     TuneProgress,
 )
 from voxserve.stream import Stream
 from voxserve.stream_state import Sweeps
+from voxserve.tensors import Tensor, TensorInfo, TensorRows
 from voxserve.verify.record import record
+from voxserve.voxels import Voxels
 
 __version__ = "0.1.0"
 
@@ -72,10 +75,15 @@ __all__ = [
     "Stream",
     "SupersededError",
     "Sweeps",
+    "Tensor",
+    "TensorInfo",
+    "TensorRows",
+    "Tensors",
     "TuneProgress",
     "TunedBucket",
     "TunedPlan",
     "UnavailableError",
+    "Voxels",
     "aio",
     "read",
     "record",

@@ -9,7 +9,7 @@ Belongs to the event loop in which its first call was made.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -21,8 +21,9 @@ from voxserve.aio_stream import Stream
 from voxserve.farthest_points import FarthestPoints
 from voxserve.point_cloud import Fields, PointsLike
 from voxserve.protocol import Call, ClientBase, Result
-from voxserve.results import Detections, Labels, ModelVersion, Segmentation, TunedPlan, TuneProgress
+from voxserve.results import Detections, Labels, ModelVersion, Segmentation, Tensors, TunedPlan, TuneProgress
 from voxserve.stream_state import Policy, StreamConfig, Sweeps
+from voxserve.tensors import TensorType, Wanted
 
 
 class Client(ClientBase[grpc.aio.Channel]):
@@ -64,6 +65,8 @@ class Client(ClientBase[grpc.aio.Channel]):
         scores: bool = False,
         priority: int = 0,
         sample: FarthestPoints | None = None,
+        outputs: Sequence[str] = (),
+        tensor_type: TensorType = "float32",
         timeout: float | None = None,
         request_id: str = "",
     ) -> Segmentation:
@@ -79,6 +82,7 @@ class Client(ClientBase[grpc.aio.Channel]):
             request_id=request_id,
             priority=priority,
             sample=sample,
+            tensors=Wanted(outputs, tensor_type),
             read=answers.read_segmentation,
         )
         return await self._run(call, timeout)
@@ -93,6 +97,8 @@ class Client(ClientBase[grpc.aio.Channel]):
         version: int = 0,
         priority: int = 0,
         sample: FarthestPoints | None = None,
+        outputs: Sequence[str] = (),
+        tensor_type: TensorType = "float32",
         timeout: float | None = None,
         request_id: str = "",
     ) -> Detections:
@@ -108,7 +114,40 @@ class Client(ClientBase[grpc.aio.Channel]):
             request_id=request_id,
             priority=priority,
             sample=sample,
+            tensors=Wanted(outputs, tensor_type),
             read=answers.read_detections,
+        )
+        return await self._run(call, timeout)
+
+    async def tensors(
+        self,
+        model: str,
+        points: PointsLike,
+        *,
+        outputs: Sequence[str] = (),
+        tensor_type: TensorType = "float32",
+        fields: Fields = None,
+        scales: Mapping[str, float] | None = None,
+        version: int = 0,
+        priority: int = 0,
+        sample: FarthestPoints | None = None,
+        timeout: float | None = None,
+        request_id: str = "",
+    ) -> Tensors:
+        """Tensors of a model, by name; see voxserve.Client.tensors."""
+        call = protocol.infer(
+            self._options,
+            model,
+            points,
+            fields=fields,
+            scales=scales,
+            version=version,
+            scores=False,
+            request_id=request_id,
+            priority=priority,
+            sample=sample,
+            tensors=Wanted(outputs, tensor_type),
+            read=answers.read_tensors,
         )
         return await self._run(call, timeout)
 
@@ -126,6 +165,8 @@ class Client(ClientBase[grpc.aio.Channel]):
         max_queued_frames: int = 0,
         sweeps: Sweeps | None = None,
         sample: FarthestPoints | None = None,
+        outputs: Sequence[str] = (),
+        tensor_type: TensorType = "float32",
         timeout: float | None = None,
     ) -> Stream:
         """Opens a stream of frames, in a running event loop; see voxserve.Client.stream. Use it in `async with`."""
@@ -141,6 +182,7 @@ class Client(ClientBase[grpc.aio.Channel]):
             max_queued_frames=max_queued_frames,
             sweeps=sweeps,
             sample=sample,
+            tensors=Wanted(outputs, tensor_type),
         )
         limit = self._options.timeout_of(math.inf if timeout is None else timeout)
         return Stream(self._next_channel(), config, self._options, limit)

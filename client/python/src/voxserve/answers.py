@@ -20,10 +20,12 @@ from voxserve.results import (
     PointCounts,
     Segmentation,
     Stage,
+    Tensors,
     TunedBucket,
     TunedPlan,
     TuneProgress,
 )
+from voxserve.tensors import UNNAMED, Tensor, Wanted, read_info, read_tensor
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,7 @@ class Asked:
     start: float  # time.perf_counter() when the call began
     wants_scores: bool = False
     sample: FarthestPoints | None = None
+    tensors: Wanted = UNNAMED
 
 
 def read_segmentation(response: wire.InferResponse, asked: Asked) -> Segmentation:
@@ -80,12 +83,23 @@ def read_detections(response: wire.InferResponse, asked: Asked) -> Detections:
     )
 
 
-def read_outputs(response: wire.InferResponse, asked: Asked) -> tuple[Segmentation | None, Detections | None]:
-    """What the model has of both; MALFORMED_RESPONSE where it has neither."""
+def read_tensors(response: wire.InferResponse, asked: Asked) -> Tensors:
+    """The answer's tensors, whatever else it has."""
+    return Tensors(**_read_common(response, asked))
+
+
+def read_outputs(
+    response: wire.InferResponse, asked: Asked
+) -> tuple[Segmentation | None, Detections | None, Tensors | None]:
+    """What the model has; Tensors where it has neither of the others. MALFORMED_RESPONSE where it has nothing."""
     detections = read_detections(response, asked) if response.HasField("detections") else None
-    if detections is not None and not response.HasField("segmentation"):
-        return None, detections
-    return read_segmentation(response, asked), detections
+    if response.HasField("segmentation"):
+        return read_segmentation(response, asked), detections, None
+    if detections is not None:
+        return None, detections, None
+    if not response.tensors:
+        raise malformed("neither labels nor boxes nor tensors")
+    return None, None, read_tensors(response, asked)
 
 
 def _read_common(response: wire.InferResponse, asked: Asked) -> dict[str, Any]:
@@ -113,12 +127,26 @@ def _read_common(response: wire.InferResponse, asked: Asked) -> dict[str, Any]:
         "request_id": response.request_id,
         "round_trip": time.perf_counter() - asked.start,
         "sampled_points": None if asked.sample is None else sampled,
+        "tensors": _read_tensors(response, asked),
     }
+
+
+def _read_tensors(response: wire.InferResponse, asked: Asked) -> dict[str, Tensor]:
+    try:
+        tensors = {tensor.name: read_tensor(tensor, asked.num_points) for tensor in response.tensors}
+    except ValueError as error:
+        raise malformed(str(error)) from None
+    missing = [name for name in asked.tensors.names if name not in tensors]
+    if missing or len(tensors) != len(response.tensors):
+        raise malformed(f"no tensor '{missing[0]}'" if missing else "a tensor stands twice")
+    return tensors
 
 
 def _other_output(response: wire.InferResponse, field: str, has: str, lacks: str, calls: str) -> errors.InferenceError:
     if not response.HasField(field):
-        return malformed("neither labels nor boxes")
+        if not response.tensors:
+            return malformed("neither labels nor boxes")
+        has, calls = "tensors", "tensors"
     message = f"model '{response.model}' answers {has} and no {lacks}; ask it with {calls}"
     return errors.make(grpc.StatusCode.INVALID_ARGUMENT, message, "UNSUPPORTED_OUTPUT")
 
@@ -143,10 +171,12 @@ def read_model(model: wire.ModelVersion) -> ModelVersion:
         device=model.device,
         digest=model.digest,
         # Servers from before boxes say neither of a model that is ready.
-        has_labels=model.has_labels or (model.state == wire.MODEL_STATE_READY and not model.has_boxes),
+        has_labels=model.has_labels
+        or (model.state == wire.MODEL_STATE_READY and not model.has_boxes and not model.tensors),
         has_scores=model.has_scores,
         has_boxes=model.has_boxes,
         has_velocities=model.has_velocities,
+        tensors=tuple(read_info(info) for info in model.tensors),
     )
 
 

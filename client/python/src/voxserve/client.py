@@ -10,7 +10,7 @@ Thread-safe: one client serves a whole process. Connects with the first call.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -20,9 +20,10 @@ from voxserve import answers, errors, protocol
 from voxserve.farthest_points import FarthestPoints
 from voxserve.point_cloud import Fields, PointsLike
 from voxserve.protocol import Call, ClientBase, Result
-from voxserve.results import Detections, Labels, ModelVersion, Segmentation, TunedPlan, TuneProgress
+from voxserve.results import Detections, Labels, ModelVersion, Segmentation, Tensors, TunedPlan, TuneProgress
 from voxserve.stream import Stream
 from voxserve.stream_state import Policy, StreamConfig, Sweeps
+from voxserve.tensors import TensorType, Wanted
 
 
 class Client(ClientBase[grpc.Channel]):
@@ -69,19 +70,21 @@ class Client(ClientBase[grpc.Channel]):
         scores: bool = False,
         priority: int = 0,
         sample: FarthestPoints | None = None,
+        outputs: Sequence[str] = (),
+        tensor_type: TensorType = "float32",
         timeout: float | None = None,
         request_id: str = "",
     ) -> Segmentation:
         """Labels, and what the server tells about them. Of a model that has boxes alone: InvalidArgumentError, reason
         UNSUPPORTED_OUTPUT, as from detect of one that has none.
 
-        points: [N, C] array (x, y, z, intensity first), structured array, mapping of columns, PointCloud (see
+        points: [N, C] array (x, y, z, intensity first), structured array, mapping of columns, Voxels, PointCloud (see
         voxserve.read for files) or ROS PointCloud2. fields: the names of other columns (["x", "y", "z", "-", "ring"])
         or a field spec. scales: of fields that are not in metres or 0..1: {"intensity": 1 / 255}. version: 0 for the
         newest. scores: logits per class as well. priority: 0 is the most urgent; how many levels there are is the
         model's configuration (1 by default). sample: farthest points of the cloud, for Segmentation.sampled_points or
-        for the network alone. timeout: seconds, sent to the server as its deadline; math.inf for no
-        limit.
+        for the network alone. outputs, tensor_type: as in tensors, for Segmentation.tensors. timeout: seconds, sent to
+        the server as its deadline; math.inf for no limit.
         """
         call = protocol.infer(
             self._options,
@@ -94,6 +97,7 @@ class Client(ClientBase[grpc.Channel]):
             request_id=request_id,
             priority=priority,
             sample=sample,
+            tensors=Wanted(outputs, tensor_type),
             read=answers.read_segmentation,
         )
         return self._run(call, timeout)
@@ -108,6 +112,8 @@ class Client(ClientBase[grpc.Channel]):
         version: int = 0,
         priority: int = 0,
         sample: FarthestPoints | None = None,
+        outputs: Sequence[str] = (),
+        tensor_type: TensorType = "float32",
         timeout: float | None = None,
         request_id: str = "",
     ) -> Detections:
@@ -123,7 +129,45 @@ class Client(ClientBase[grpc.Channel]):
             request_id=request_id,
             priority=priority,
             sample=sample,
+            tensors=Wanted(outputs, tensor_type),
             read=answers.read_detections,
+        )
+        return self._run(call, timeout)
+
+    def tensors(
+        self,
+        model: str,
+        points: PointsLike,
+        *,
+        outputs: Sequence[str] = (),
+        tensor_type: TensorType = "float32",
+        fields: Fields = None,
+        scales: Mapping[str, float] | None = None,
+        version: int = 0,
+        priority: int = 0,
+        sample: FarthestPoints | None = None,
+        timeout: float | None = None,
+        request_id: str = "",
+    ) -> Tensors:
+        """Tensors of a model, by name (Tensors.tensors): of any model that has some; arguments as in infer.
+
+        outputs: their names, of ModelVersion.tensors; none: all of a model that has neither labels nor boxes. An
+        unknown one: InvalidArgumentError, reason UNSUPPORTED_OUTPUT. tensor_type: float32 or float16, where magnitudes
+        of 65520 and more become infinite.
+        """
+        call = protocol.infer(
+            self._options,
+            model,
+            points,
+            fields=fields,
+            scales=scales,
+            version=version,
+            scores=False,
+            request_id=request_id,
+            priority=priority,
+            sample=sample,
+            tensors=Wanted(outputs, tensor_type),
+            read=answers.read_tensors,
         )
         return self._run(call, timeout)
 
@@ -141,6 +185,8 @@ class Client(ClientBase[grpc.Channel]):
         max_queued_frames: int = 0,
         sweeps: Sweeps | None = None,
         sample: FarthestPoints | None = None,
+        outputs: Sequence[str] = (),
+        tensor_type: TensorType = "float32",
         timeout: float | None = None,
     ) -> Stream:
         """Opens a stream of frames, one vehicle's scans one after the other; use it in a `with` block.
@@ -149,7 +195,8 @@ class Client(ClientBase[grpc.Channel]):
         takes its place, and it gets the result SupersededError. "queue": all are run, and answered in order; sending
         waits while max_queued_frames (1 to 64, default 4) wait at the server. frame_timeout: seconds from a frame's
         arrival at the server to its answer; default: the model's own. sweeps: let the server merge each frame with
-        those before it. fields, scales, version, scores, priority, sample: as in infer, for every frame. timeout: of
+        those before it. fields, scales, version, scores, priority, sample, outputs, tensor_type: as in
+        infer, for every frame. timeout: of
         the whole stream in seconds; default: no limit, whatever the client's is.
 
         A stream that cannot be opened says so when it is read: its first answer is the error.
@@ -166,6 +213,7 @@ class Client(ClientBase[grpc.Channel]):
             max_queued_frames=max_queued_frames,
             sweeps=sweeps,
             sample=sample,
+            tensors=Wanted(outputs, tensor_type),
         )
         limit = self._options.timeout_of(math.inf if timeout is None else timeout)
         return Stream(self._next_channel(), config, self._options, limit)

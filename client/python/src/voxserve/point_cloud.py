@@ -164,7 +164,9 @@ class PointCloud:
 
 
 def as_cloud(points: PointsLike, fields: Fields = None) -> PointCloud:
-    """What a user has as a PointCloud: one already, an array, a mapping of columns, or a PointCloud2 message."""
+    """What a user has as a PointCloud: one already, an array, a mapping of columns, Voxels or a PointCloud2 message."""
+    if hasattr(points, "cloud"):  # voxserve.Voxels
+        points = points.cloud()
     if isinstance(points, PointCloud):
         return _with_spec(points, fields)
     if isinstance(points, Mapping):

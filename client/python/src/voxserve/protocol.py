@@ -19,6 +19,7 @@ from voxserve.encoding import encode_request
 from voxserve.farthest_points import FarthestPoints
 from voxserve.point_cloud import Fields, PointsLike, as_cloud
 from voxserve.results import ModelVersion, TunedPlan, TuneProgress
+from voxserve.tensors import Wanted
 
 Result = TypeVar("Result")
 Channel = TypeVar("Channel")
@@ -135,10 +136,11 @@ def infer(
     request_id: str,
     priority: int,
     sample: FarthestPoints | None,
+    tensors: Wanted,
     read: Callable[[wire.InferResponse, Asked], Result],
 ) -> Call[Result]:
-    """read: answers.read_segmentation or read_detections. ValueError where the points cannot be described;
-    MESSAGE_TOO_LARGE where they do not fit a message.
+    """read: answers.read_segmentation, read_detections or read_tensors. ValueError where the points cannot be
+    described; MESSAGE_TOO_LARGE where they do not fit a message.
     """
     start = time.perf_counter()
     check_model(model)
@@ -152,9 +154,11 @@ def infer(
         request_id=request_id,
         priority=priority_of(priority),
         sample=None if sample is None else sample.message(),
+        outputs=tensors.names,
+        tensor_type=tensors.number,
     )
     request = encode_request(head, cloud, options.max_message_bytes)
-    asked = Asked(cloud.num_points, start, scores, sample)
+    asked = Asked(cloud.num_points, start, scores, sample, tensors)
     return Call(
         "/voxserve.v1.InferenceService/Infer", request, wire.InferResponse, lambda response: read(response, asked)
     )

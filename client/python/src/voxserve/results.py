@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from voxserve.errors import InferenceError
+from voxserve.tensors import Tensor, TensorInfo
 
 Labels = npt.NDArray[np.uint8] | npt.NDArray[np.uint16]
 
@@ -48,6 +50,12 @@ class Answer:
     round_trip: float  # seconds from the call to the decoded answer, as seen here
     # Indices into the points, in the order of selection, where a sample was asked for.
     sampled_points: npt.NDArray[np.uint32] | None = None
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)  # those that were asked for, by name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tensors(Answer):
+    """What a model answers beside labels and boxes: its tensors."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,13 +101,14 @@ BOX_DTYPE: Any = np.dtype([("class_id", "<u4"), *((name, "<f4") for name in _BOX
 
 @dataclass(frozen=True)
 class FrameResult:
-    """What became of a frame of a stream: an error, or what the model has of a segmentation and detections."""
+    """What became of a frame of a stream: an error, or what the model has of a segmentation, detections and tensors."""
 
     frame_id: int
     segmentation: Segmentation | None  # its round_trip counts from Stream.send
     error: InferenceError | None  # SupersededError where a newer frame took its place
     num_sweeps: int = 0  # that were run together, the newest included; 0 where none accumulate
     detections: Detections | None = None  # likewise
+    tensors: Tensors | None = None  # of a model that has neither; else theirs has what was asked for
 
 
 class ModelState(Enum):
@@ -151,6 +160,7 @@ class ModelVersion:
     has_scores: bool = False  # with scores=True
     has_boxes: bool = False  # Client.detect may be asked
     has_velocities: bool = False  # of the boxes
+    tensors: tuple[TensorInfo, ...] = ()  # that outputs=[...] may name
 
 
 @dataclass(frozen=True)

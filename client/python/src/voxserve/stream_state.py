@@ -22,6 +22,7 @@ from voxserve.farthest_points import FarthestPoints
 from voxserve.point_cloud import Fields, PointsLike, as_cloud
 from voxserve.pose import PoseLike, as_pose
 from voxserve.results import FrameResult
+from voxserve.tensors import UNNAMED, Wanted
 
 METHOD = "/voxserve.v1.InferenceService/InferStream"
 Policy = Literal["latest", "queue"]
@@ -73,6 +74,7 @@ class StreamConfig:
     max_queued_frames: int = 0
     sweeps: Sweeps | None = None
     sample: FarthestPoints | None = None
+    tensors: Wanted = UNNAMED
 
     def __post_init__(self) -> None:
         protocol.check_model(self.model)
@@ -96,6 +98,8 @@ class StreamConfig:
             max_queued_frames=self.max_queued_frames,
             sweeps=None if self.sweeps is None else self.sweeps.message(),
             sample=None if self.sample is None else self.sample.message(),
+            outputs=self.tensors.names,
+            tensor_type=self.tensors.number,
         )
         if self.frame_timeout is not None:
             _set_duration(config.frame_timeout, "frame_timeout", self.frame_timeout)
@@ -226,16 +230,17 @@ class StreamState:
         if frame is None:
             raise answers.malformed(f"a result of frame {answer.frame_id}, which is not under way")
         error = errors.from_status(answer.status)
-        segmentation = detections = None
+        segmentation = detections = tensors = None
         if error is None:
             try:
                 if not answer.HasField("response"):
                     raise answers.malformed(f"neither status nor response of frame {frame.frame_id}")
-                asked = answers.Asked(frame.num_points, frame.start, self.config.scores, self.config.sample)
-                segmentation, detections = answers.read_outputs(answer.response, asked)
+                config = self.config
+                asked = answers.Asked(frame.num_points, frame.start, config.scores, config.sample, config.tensors)
+                segmentation, detections, tensors = answers.read_outputs(answer.response, asked)
             except errors.InferenceError as malformed:
                 error = malformed
-        return FrameResult(frame.frame_id, segmentation, error, answer.num_sweeps, detections)
+        return FrameResult(frame.frame_id, segmentation, error, answer.num_sweeps, detections, tensors)
 
     def end(self, error: errors.InferenceError | None) -> None:
         """The call has ended: None, with OK."""

@@ -45,6 +45,14 @@ class PointCloud(Message):
     frame_id: str
     def __init__(self, *, data: bytes | None = ..., num_points: int | None = ..., point_step: int | None = ..., fields: Iterable[PointField] | None = ..., height: int | None = ..., row_step: int | None = ..., is_bigendian: bool | None = ..., stamp: timestamp_pb2.Timestamp | None = ..., frame_id: str | None = ...) -> None: ...
 
+ELEMENT_TYPE_UNSPECIFIED: int
+ELEMENT_TYPE_FLOAT32: int
+ELEMENT_TYPE_FLOAT16: int
+TENSOR_ROWS_UNSPECIFIED: int
+TENSOR_ROWS_POINTS: int
+TENSOR_ROWS_SITES: int
+TENSOR_ROWS_SAMPLES: int
+TENSOR_ROWS_CELLS: int
 STREAM_POLICY_UNSPECIFIED: int
 STREAM_POLICY_LATEST: int
 STREAM_POLICY_QUEUE: int
@@ -60,7 +68,9 @@ class InferRequest(Message):
     request_id: str
     priority: int
     sample: FarthestPointSample
-    def __init__(self, *, model: str | None = ..., version: int | None = ..., cloud: PointCloud | None = ..., return_scores: bool | None = ..., request_id: str | None = ..., priority: int | None = ..., sample: FarthestPointSample | None = ...) -> None: ...
+    outputs: RepeatedScalarFieldContainer[str]
+    tensor_type: int
+    def __init__(self, *, model: str | None = ..., version: int | None = ..., cloud: PointCloud | None = ..., return_scores: bool | None = ..., request_id: str | None = ..., priority: int | None = ..., sample: FarthestPointSample | None = ..., outputs: Iterable[str] | None = ..., tensor_type: int | None = ...) -> None: ...
 
 class FarthestPointSample(Message):
     USE_UNSPECIFIED: ClassVar[int]
@@ -82,7 +92,26 @@ class InferResponse(Message):
     stages: RepeatedCompositeFieldContainer[StageDuration]
     device: str
     sampled_points: RepeatedScalarFieldContainer[int]
-    def __init__(self, *, model: str | None = ..., version: int | None = ..., request_id: str | None = ..., segmentation: Segmentation | None = ..., detections: Detections | None = ..., counts: PointCounts | None = ..., stages: Iterable[StageDuration] | None = ..., device: str | None = ..., sampled_points: Iterable[int] | None = ...) -> None: ...
+    tensors: RepeatedCompositeFieldContainer[Tensor]
+    def __init__(self, *, model: str | None = ..., version: int | None = ..., request_id: str | None = ..., segmentation: Segmentation | None = ..., detections: Detections | None = ..., counts: PointCounts | None = ..., stages: Iterable[StageDuration] | None = ..., device: str | None = ..., sampled_points: Iterable[int] | None = ..., tensors: Iterable[Tensor] | None = ...) -> None: ...
+
+class Tensor(Message):
+    name: str
+    shape: RepeatedScalarFieldContainer[int]
+    type: int
+    data: bytes
+    rows: int
+    coordinates: bytes
+    unit: RepeatedScalarFieldContainer[float]
+    def __init__(self, *, name: str | None = ..., shape: Iterable[int] | None = ..., type: int | None = ..., data: bytes | None = ..., rows: int | None = ..., coordinates: bytes | None = ..., unit: Iterable[float] | None = ...) -> None: ...
+
+class TensorInfo(Message):
+    name: str
+    rows: int
+    channels: int
+    unit: RepeatedScalarFieldContainer[float]
+    cells: RepeatedScalarFieldContainer[int]
+    def __init__(self, *, name: str | None = ..., rows: int | None = ..., channels: int | None = ..., unit: Iterable[float] | None = ..., cells: Iterable[int] | None = ...) -> None: ...
 
 class Segmentation(Message):
     labels: bytes
@@ -141,7 +170,9 @@ class StreamConfig(Message):
     max_queued_frames: int
     sweeps: SweepAccumulation
     sample: FarthestPointSample
-    def __init__(self, *, model: str | None = ..., version: int | None = ..., return_scores: bool | None = ..., priority: int | None = ..., policy: int | None = ..., frame_timeout: duration_pb2.Duration | None = ..., max_queued_frames: int | None = ..., sweeps: SweepAccumulation | None = ..., sample: FarthestPointSample | None = ...) -> None: ...
+    outputs: RepeatedScalarFieldContainer[str]
+    tensor_type: int
+    def __init__(self, *, model: str | None = ..., version: int | None = ..., return_scores: bool | None = ..., priority: int | None = ..., policy: int | None = ..., frame_timeout: duration_pb2.Duration | None = ..., max_queued_frames: int | None = ..., sweeps: SweepAccumulation | None = ..., sample: FarthestPointSample | None = ..., outputs: Iterable[str] | None = ..., tensor_type: int | None = ...) -> None: ...
 
 class SweepAccumulation(Message):
     num_sweeps: int
@@ -216,7 +247,8 @@ class ModelVersion(Message):
     has_labels: bool
     has_boxes: bool
     has_velocities: bool
-    def __init__(self, *, name: str | None = ..., version: int | None = ..., state: int | None = ..., problems: Iterable[str] | None = ..., description: str | None = ..., classes: Iterable[ClassInfo] | None = ..., ignore_label: int | None = ..., features: Iterable[FeatureInfo] | None = ..., max_points: int | None = ..., voxel_size: Iterable[float] | None = ..., num_parameters: int | None = ..., device: str | None = ..., digest: str | None = ..., priority_levels: int | None = ..., has_scores: bool | None = ..., has_labels: bool | None = ..., has_boxes: bool | None = ..., has_velocities: bool | None = ...) -> None: ...
+    tensors: RepeatedCompositeFieldContainer[TensorInfo]
+    def __init__(self, *, name: str | None = ..., version: int | None = ..., state: int | None = ..., problems: Iterable[str] | None = ..., description: str | None = ..., classes: Iterable[ClassInfo] | None = ..., ignore_label: int | None = ..., features: Iterable[FeatureInfo] | None = ..., max_points: int | None = ..., voxel_size: Iterable[float] | None = ..., num_parameters: int | None = ..., device: str | None = ..., digest: str | None = ..., priority_levels: int | None = ..., has_scores: bool | None = ..., has_labels: bool | None = ..., has_boxes: bool | None = ..., has_velocities: bool | None = ..., tensors: Iterable[TensorInfo] | None = ...) -> None: ...
 
 class ClassInfo(Message):
     id: int
@@ -323,16 +355,20 @@ class Node(Message):
     point_features: PointFeatures
     point_to_voxel: PointToVoxel
     devoxelize: Devoxelize
-    def __init__(self, *, name: str | None = ..., inputs: Iterable[str] | None = ..., voxelize: Voxelize | None = ..., sparse_conv: SparseConv | None = ..., batch_norm: BatchNorm | None = ..., linear: Linear | None = ..., activation: Activation | None = ..., add: Add | None = ..., concat: Concat | None = ..., voxel_to_point: VoxelToPoint | None = ..., argmax: Argmax | None = ..., pool: Pool | None = ..., global_pool: GlobalPool | None = ..., broadcast: Broadcast | None = ..., instance_norm: InstanceNorm | None = ..., group_norm: GroupNorm | None = ..., farthest_point_sample: FarthestPointSampling | None = ..., to_dense: ToDense | None = ..., to_bev: ToBev | None = ..., from_dense: FromDense | None = ..., conv2d: Conv2d | None = ..., conv_transpose2d: ConvTranspose2d | None = ..., center_head_decode: CenterHeadDecode | None = ..., anchor_head_decode: AnchorHeadDecode | None = ..., nms: Nms | None = ..., crop: Crop | None = ..., prune: Prune | None = ..., point_features: PointFeatures | None = ..., point_to_voxel: PointToVoxel | None = ..., devoxelize: Devoxelize | None = ...) -> None: ...
+    max_pool2d: MaxPool2d
+    point_offsets: PointOffsets
+    def __init__(self, *, name: str | None = ..., inputs: Iterable[str] | None = ..., voxelize: Voxelize | None = ..., sparse_conv: SparseConv | None = ..., batch_norm: BatchNorm | None = ..., linear: Linear | None = ..., activation: Activation | None = ..., add: Add | None = ..., concat: Concat | None = ..., voxel_to_point: VoxelToPoint | None = ..., argmax: Argmax | None = ..., pool: Pool | None = ..., global_pool: GlobalPool | None = ..., broadcast: Broadcast | None = ..., instance_norm: InstanceNorm | None = ..., group_norm: GroupNorm | None = ..., farthest_point_sample: FarthestPointSampling | None = ..., to_dense: ToDense | None = ..., to_bev: ToBev | None = ..., from_dense: FromDense | None = ..., conv2d: Conv2d | None = ..., conv_transpose2d: ConvTranspose2d | None = ..., center_head_decode: CenterHeadDecode | None = ..., anchor_head_decode: AnchorHeadDecode | None = ..., nms: Nms | None = ..., crop: Crop | None = ..., prune: Prune | None = ..., point_features: PointFeatures | None = ..., point_to_voxel: PointToVoxel | None = ..., devoxelize: Devoxelize | None = ..., max_pool2d: MaxPool2d | None = ..., point_offsets: PointOffsets | None = ...) -> None: ...
 
 class Output(Message):
     KIND_UNSPECIFIED: ClassVar[int]
     KIND_LABELS: ClassVar[int]
     KIND_SCORES: ClassVar[int]
     KIND_BOXES: ClassVar[int]
+    KIND_TENSOR: ClassVar[int]
     kind: int
     node: str
-    def __init__(self, *, kind: int | None = ..., node: str | None = ...) -> None: ...
+    name: str
+    def __init__(self, *, kind: int | None = ..., node: str | None = ..., name: str | None = ...) -> None: ...
 
 class FarthestPointSampling(Message):
     num_points: int
@@ -489,10 +525,20 @@ class Prune(Message):
 class PointFeatures(Message):
     def __init__(self) -> None: ...
 
+class PointOffsets(Message):
+    REFERENCE_UNSPECIFIED: ClassVar[int]
+    REFERENCE_MEAN: ClassVar[int]
+    REFERENCE_CENTER: ClassVar[int]
+    reference: int
+    max_points: int
+    def __init__(self, *, reference: int | None = ..., max_points: int | None = ...) -> None: ...
+
 class PointToVoxel(Message):
     reduce: int
     sites_of: str
-    def __init__(self, *, reduce: int | None = ..., sites_of: str | None = ...) -> None: ...
+    max_points: int
+    has_empty_slots: bool
+    def __init__(self, *, reduce: int | None = ..., sites_of: str | None = ..., max_points: int | None = ..., has_empty_slots: bool | None = ...) -> None: ...
 
 class Devoxelize(Message):
     def __init__(self) -> None: ...
@@ -525,6 +571,12 @@ class ConvTranspose2d(Message):
     output_padding: RepeatedScalarFieldContainer[int]
     bias: bool
     def __init__(self, *, out_channels: int | None = ..., kernel_size: Iterable[int] | None = ..., stride: Iterable[int] | None = ..., padding: Iterable[int] | None = ..., output_padding: Iterable[int] | None = ..., bias: bool | None = ...) -> None: ...
+
+class MaxPool2d(Message):
+    kernel_size: RepeatedScalarFieldContainer[int]
+    stride: RepeatedScalarFieldContainer[int]
+    padding: RepeatedScalarFieldContainer[int]
+    def __init__(self, *, kernel_size: Iterable[int] | None = ..., stride: Iterable[int] | None = ..., padding: Iterable[int] | None = ...) -> None: ...
 
 class CenterHeadDecode(Message):
     CONVENTION_UNSPECIFIED: ClassVar[int]
@@ -589,7 +641,8 @@ class BatchingConfig(Message):
     priority_levels: int
     default_timeout_ms: int
     max_batch_voxels: int
-    def __init__(self, *, max_batch_points: int | None = ..., max_batch_requests: int | None = ..., max_queue_delay_ms: int | None = ..., max_queue_requests: int | None = ..., priority_levels: int | None = ..., default_timeout_ms: int | None = ..., max_batch_voxels: int | None = ...) -> None: ...
+    device_weight: int
+    def __init__(self, *, max_batch_points: int | None = ..., max_batch_requests: int | None = ..., max_queue_delay_ms: int | None = ..., max_queue_requests: int | None = ..., priority_levels: int | None = ..., default_timeout_ms: int | None = ..., max_batch_voxels: int | None = ..., device_weight: int | None = ...) -> None: ...
 
 class VersionPolicy(Message):
     latest: int

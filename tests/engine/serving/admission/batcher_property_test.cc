@@ -35,7 +35,8 @@ TEST_P(BatcherPropertyTest, EveryTaskEndsOnceAndNoBatchBreaksItsLimits) {
   uint64_t next_ticket = 1;
   const auto finish = [&](size_t index) {
     for (const QueuedTask& task : running[index].tasks) task.task.done(InferResult());
-    fake->Finished(running[index], {below(10) == 0 ? std::nullopt : std::optional<int64_t>(running[index].points / 2)});
+    fake->Finished(running[index],
+                   {below(10) == 0 ? std::nullopt : std::optional<int64_t>(running[index].load.points / 2)});
     running.erase(running.begin() + static_cast<std::ptrdiff_t>(index));
   };
   const auto start = [&](size_t device) {
@@ -50,7 +51,7 @@ TEST_P(BatcherPropertyTest, EveryTaskEndsOnceAndNoBatchBreaksItsLimits) {
       EXPECT_LT(fake.clock.now() - task.enqueued, model.batching.max_queue_delay);
       points += static_cast<int64_t>(task.task.num_points());
     }
-    EXPECT_EQ(points, batch.points);
+    EXPECT_EQ(points, batch.load.points);
     EXPECT_TRUE(points <= model.batching.max_batch_points || batch.tasks.size() == 1);
     EXPECT_LE(static_cast<int>(batch.tasks.size()), model.batching.max_batch_requests);
     if (model.batching.max_batch_voxels > 0 && batch.tasks.size() > 1) {
@@ -149,6 +150,31 @@ TEST_F(BatcherThreadsTest, TheTimerAnswersWhenNobodyAsks) {
   batcher.WaitUntilIdle();
 }
 
+// The timer's thread sleeps on for a task that has left, and must wake for others all the same.
+TEST_F(BatcherThreadsTest, TheTimerAnswersOthersThanItSleepsFor) {
+  Batcher batcher(Options({1}));
+  const ModelHandle model = FakeModel();
+  Answer unused;
+  QueuedTask task = FakeTask(1, model, &unused);
+  task.task.deadline = absl::Now() + absl::Milliseconds(300);
+  ASSERT_TRUE(batcher.Push(task).ok());
+  absl::SleepFor(absl::Milliseconds(20));
+  batcher.Finished(batcher.Pop(0), {});
+  uint64_t ticket = 2;
+  for (const int after_ms : {20, 400, 10}) {
+    absl::Notification answered;
+    task = FakeTask(ticket++, model, &unused);
+    task.task.deadline = absl::Now() + absl::Milliseconds(after_ms);
+    task.task.done = [&](const absl::StatusOr<InferResult>& result) {
+      EXPECT_EQ(ReasonOf(result.status()), error_reason::kDeadlineExpired);
+      answered.Notify();
+    };
+    ASSERT_TRUE(batcher.Push(task).ok());
+    ASSERT_TRUE(answered.WaitForNotificationWithTimeout(absl::Seconds(30))) << after_ms;
+  }
+  batcher.WaitUntilIdle();
+}
+
 TEST_F(BatcherThreadsTest, WorkGoesToTheDeviceThatEndsItFirst) {
   Batcher batcher(Options({2, 1}));
   const auto model = FakeModel("m", {.max_queue_delay = absl::Minutes(5)}, 2);
@@ -192,7 +218,7 @@ TEST_F(BatcherThreadsTest, ManyThreadsPushCancelAndRun) {
         if (batch.tasks.empty()) return;
         num_ran += static_cast<int>(batch.tasks.size());
         for (const QueuedTask& task : batch.tasks) task.task.done(InferResult());
-        batcher.Finished(batch, {batch.points});
+        batcher.Finished(batch, {batch.load.points});
       }
     });
   }

@@ -73,7 +73,7 @@ TEST_F(ClientSharesTest, WhatWouldEndLateLeavesItsPlaceToOthers) {
   }
 }
 
-TEST_F(ClientSharesTest, ModelsShareTheirClientsTurns) {
+TEST_F(ClientSharesTest, ClientsTakeTurnsWithinEachModelsTurns) {
   FakeBatcher fake({}, {.max_batch_requests = 1});
   const auto other = FakeModel("n", {.max_batch_requests = 1});
   PushAll(fake, 1, 2, {.client = "a"});
@@ -81,7 +81,7 @@ TEST_F(ClientSharesTest, ModelsShareTheirClientsTurns) {
   PushAll(fake, 11, 2, {.model = other, .client = "b"});
   std::vector<uint64_t> ran;
   for (int i = 0; i < 6; ++i) ran.push_back(fake.Pop().at(0));
-  EXPECT_THAT(ran, ElementsAre(1, 11, 2, 12, 3, 4));
+  EXPECT_THAT(ran, ElementsAre(1, 3, 2, 11, 4, 12));
 }
 
 TEST_F(ClientSharesTest, LevelsComeBeforeTurns) {
@@ -291,7 +291,7 @@ TEST_P(ClientSharesPropertyTest, EveryTaskEndsOnceAndTheQueueKeepsItsLimit) {
   uint64_t next_ticket = 1;
   const auto finish = [&](size_t index) {
     for (const QueuedTask& task : running[index].tasks) task.task.done(InferResult());
-    fake->Finished(running[index], {running[index].points / 2});
+    fake->Finished(running[index], {running[index].load.points / 2});
     running.erase(running.begin() + static_cast<std::ptrdiff_t>(index));
   };
   const auto start = [&](size_t device) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <random>
 #include <thread>
@@ -86,8 +87,8 @@ TEST(LatencyFitTest, OneSizeForLongDoesNotUnlearnTheOthers) {
   EXPECT_NEAR(Ms(model.Expected(Size(6))), Ms(TimeOf(Size(6))), 0.06 * Ms(TimeOf(Size(6))));
 }
 
-TEST(LatencyFitTest, NoCoefficientIsNegative) {
-  LatencyFit model;
+TEST(LineFitTest, NoCoefficientIsNegative) {
+  LineFit model;
   // Larger batches that are quicker: nothing can explain that.
   for (int i = 0; i < 40; ++i) {
     model.Observe(Size(1), absl::Milliseconds(9));
@@ -100,11 +101,12 @@ TEST(LatencyFitTest, NoCoefficientIsNegative) {
   EXPECT_GE(model.Expected(Size(64)), model.Expected(Size(1)));
 }
 
-TEST(LatencyFitTest, FollowsASmallChangeWithinTwentyBatches) {
+// Batches of two and three requests are of one bucket.
+TEST(LatencyFitTest, FollowsASmallChangeWithinTwentyBatchesOfTheBucket) {
   for (const double slowdown : {1.5, 0.7}) {
     LatencyFit model;
     ObserveMixed(model, 100);
-    for (int i = 0; i < 20; ++i) model.Observe(Size(1 + i % 4), TimeOf(Size(1 + i % 4), slowdown));
+    for (int i = 0; i < 40; ++i) model.Observe(Size(1 + i % 4), TimeOf(Size(1 + i % 4), slowdown));
     EXPECT_NEAR(Ms(model.Expected(Size(2))), Ms(TimeOf(Size(2), slowdown)), 0.1 * Ms(TimeOf(Size(2), slowdown)));
   }
 }
@@ -214,6 +216,86 @@ TEST(LatencyFitTest, ATinyRequestSaysNothingOfALargeOne) {
   model.Observe({.points = 100'000, .voxels = 90'000, .requests = 1}, absl::Milliseconds(500));
   model.Observe({.points = 100'000, .voxels = 90'000, .requests = 1}, absl::Milliseconds(500));
   EXPECT_GT(model.Expected({.points = 100'000, .voxels = 90'000, .requests = 1}), absl::Milliseconds(300));
+}
+
+// 0.5 ms and 10 ns a point, times a factor that differs from bucket to bucket, as tuned plans do.
+absl::Duration TimeByPlan(const BatchSize& size) {
+  constexpr double kFactors[] = {1, 1.3, 0.9, 1.4, 1.1, 1.6, 0.8, 1.2};
+  const double factor = kFactors[std::bit_width(static_cast<uint64_t>(size.points)) % 8];
+  return absl::Milliseconds(factor * (0.5 + static_cast<double>(size.points) * 1e-5));
+}
+
+BatchSize RandomSize(std::mt19937& random) {
+  const double points = std::exp(std::uniform_real_distribution<>(std::log(8e3), std::log(5e5))(random));
+  return Size(1, static_cast<int64_t>(points));
+}
+
+TEST(LatencyFitTest, EveryBucketOfSizesHasItsOwnLine) {
+  LatencyFit model;
+  LineFit line;
+  std::mt19937 random(5);
+  double error = 0, line_error = 0;
+  for (int i = 0; i < 1000; ++i) {
+    const BatchSize size = RandomSize(random);
+    const double actual = Ms(TimeByPlan(size));
+    if (i >= 200) {
+      error += std::abs(Ms(model.Expected(size)) - actual) / actual / 800;
+      line_error += std::abs(Ms(line.Expected(size)) - actual) / actual / 800;
+    }
+    model.Observe(size, TimeByPlan(size));
+    line.Observe(size, TimeByPlan(size));
+  }
+  EXPECT_LT(error, 0.03);
+  EXPECT_GT(line_error, 0.1) << "one line cannot tell them apart";
+  // Several batches are of the bucket of each.
+  BatchSize several = Size(4, 20'000);
+  several.batches = 4;
+  EXPECT_NEAR(Ms(model.Expected(several)), 4 * Ms(TimeByPlan(Size(1, 20'000))), 0.1 * Ms(model.Expected(several)));
+}
+
+TEST(LatencyFitTest, ABucketThatIsNewGoesByTheOthers) {
+  LatencyFit model;
+  ObserveMixed(model, 100);
+  const BatchSize small = Size(1, 3'000);
+  EXPECT_NEAR(Ms(model.Expected(small)), Ms(TimeOf(small)), 0.1 * Ms(TimeOf(small)));
+  model.Observe(small, TimeOf(small));
+  EXPECT_NEAR(Ms(model.Expected(small)), Ms(TimeOf(small)), 0.1 * Ms(TimeOf(small)));
+}
+
+TEST(LatencyFitTest, WhereTimesChangeEveryBucketFollows) {
+  LatencyFit model;
+  std::mt19937 random(5);
+  for (int i = 0; i < 300; ++i) {
+    const BatchSize size = RandomSize(random);
+    model.Observe(size, TimeByPlan(size));
+  }
+  // Batches of one size show that everything takes five times as long.
+  for (int i = 0; i < 3; ++i) model.Observe(Size(1, 100'000), 5 * TimeByPlan(Size(1, 100'000)));
+  for (const int64_t points : {20'000, 60'000, 300'000}) {
+    const BatchSize size = Size(1, points);
+    EXPECT_GT(model.Expected(size), 2.5 * TimeByPlan(size)) << points;
+  }
+}
+
+TEST(LatencyFitTest, ABucketThatWasNotSeenForLongGoesByTheOthers) {
+  LatencyFit model;
+  const BatchSize rare = Size(1, 10'000), frequent = Size(1, 100'000);
+  for (int i = 0; i < 20; ++i) model.Observe(rare, absl::Milliseconds(50));
+  for (int i = 0; i < 20; ++i) model.Observe(frequent, absl::Milliseconds(55));
+  EXPECT_NEAR(Ms(model.Expected(rare)), 50, 2);
+  // Slowly, so that no batch is a surprise.
+  for (int i = 0; i < 300; ++i) model.Observe(frequent, absl::Milliseconds(55) * std::pow(0.99, i));
+  EXPECT_LT(Ms(model.Expected(rare)), 10);
+}
+
+TEST(LatencyFitTest, ASuccessorStartsAsAllBatchesOfItsPredecessor) {
+  LatencyFit model, successor;
+  ObserveMixed(model, 100);
+  successor.Observe(Size(1), absl::Seconds(9));
+  successor.StartAs(model);
+  EXPECT_NEAR(Ms(successor.Expected(Size(1))), Ms(TimeOf(Size(1))), 0.1 * Ms(TimeOf(Size(1))));
+  successor.StartAs(successor);
+  EXPECT_NEAR(Ms(successor.Expected(Size(1))), Ms(TimeOf(Size(1))), 0.1 * Ms(TimeOf(Size(1))));
 }
 
 }  // namespace

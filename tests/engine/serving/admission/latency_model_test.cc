@@ -12,6 +12,7 @@
 namespace voxserve {
 namespace {
 
+constexpr Load kOne = {.requests = 1, .points = 1};
 const absl::Time kNow = absl::FromUnixSeconds(1'700'000'000);
 
 double Ms(absl::Duration duration) { return absl::ToDoubleMilliseconds(duration); }
@@ -29,14 +30,15 @@ std::shared_ptr<ServedModel> TaughtModel(const std::vector<double>& slowdowns) {
 
 LatencyModel::Run Predict(const LatencyModel& latency, const ServedModel& model,
                           const std::vector<WaitingWork>& ahead) {
-  return latency.PredictRun(model, 1, ahead, NoLimitOfBytes, kNow);
+  return latency.PredictRun(model, kOne, ahead, NoLimitOfBytes, kNow);
 }
 
 TEST(LatencyModelTest, NothingTakesTimeBeforeSomethingIsKnown) {
   const auto model = FakeModel();
   const LatencyModel latency({1});
-  EXPECT_EQ(latency.LongestAlone(*model, 1000), absl::ZeroDuration());
-  EXPECT_EQ(latency.PredictRun(*model, 1000, {}, NoLimitOfBytes, kNow).end, absl::ZeroDuration());
+  EXPECT_EQ(latency.LongestAlone(*model, {.requests = 1, .points = 1000}), absl::ZeroDuration());
+  EXPECT_EQ(latency.PredictRun(*model, {.requests = 1, .points = 1000}, {}, NoLimitOfBytes, kNow).end,
+            absl::ZeroDuration());
 }
 
 TEST(LatencyModelTest, WhatRunsComesFirst) {
@@ -56,11 +58,13 @@ TEST(LatencyModelTest, WhatWaitsRunsInFullBatchesBefore) {
   const auto model = TaughtModel({1}), other = TaughtModel({1});
   const LatencyModel latency({1});
   // Two full batches, and the third with the newcomer in it.
-  const LatencyModel::Run own = Predict(latency, *model, {{.model = model.get(), .points = 18, .requests = 18}});
+  const LatencyModel::Run own =
+      Predict(latency, *model, {{.model = model.get(), .load = {.requests = 18, .points = 18}}});
   EXPECT_NEAR(Ms(own.start), 2 * (2 + 8 * 4), 1);
   EXPECT_NEAR(Ms(own.end - own.start), 2 + 8 * 4, 1) << "as full as it can become";
   // Another version has two batches too, and none of them holds the newcomer.
-  const LatencyModel::Run alone = Predict(latency, *model, {{.model = other.get(), .points = 9, .requests = 9}});
+  const LatencyModel::Run alone =
+      Predict(latency, *model, {{.model = other.get(), .load = {.requests = 9, .points = 9}}});
   EXPECT_NEAR(Ms(alone.start), 2 * 2 + 9 * 4, 1);
   EXPECT_NEAR(Ms(alone.end - alone.start), 2 + 4, 0.1);
 }
@@ -69,9 +73,9 @@ TEST(LatencyModelTest, ABatchSharesItsDevice) {
   const auto model = TaughtModel({1});
   LatencyModel latency({2});
   EXPECT_NEAR(Ms(Predict(latency, *model, {}).end), 2 * 6, 0.1) << "another may start on the second worker";
-  EXPECT_NEAR(Ms(latency.BoundBesideOthers(*model, 0, 1, 1)), 6, 0.1);
+  EXPECT_NEAR(Ms(latency.BoundBesideOthers(*model, 0, kOne)), 6, 0.1);
   latency.Start(0, 1, absl::Milliseconds(10), kNow);
-  EXPECT_NEAR(Ms(latency.BoundBesideOthers(*model, 0, 1, 1)), 2 * 6, 0.1);
+  EXPECT_NEAR(Ms(latency.BoundBesideOthers(*model, 0, kOne)), 2 * 6, 0.1);
   latency.RemoveWorker(0);
   EXPECT_EQ(latency.num_idle_workers(), 0);
   EXPECT_NEAR(Ms(Predict(latency, *model, {}).end), 10 + 6, 0.1);
@@ -80,21 +84,21 @@ TEST(LatencyModelTest, ABatchSharesItsDevice) {
 TEST(LatencyModelTest, DevicesDifferInSpeed) {
   const auto model = TaughtModel({1, 3});
   LatencyModel latency({2, 1});
-  EXPECT_NEAR(Ms(LatencyModel::Expected(*model, 0, 1, 1)), 6, 0.1);
-  EXPECT_NEAR(Ms(latency.LongestAlone(*model, 1)), 18, 0.3);
-  EXPECT_TRUE(latency.EndsSooner(*model, 1, 0, 1));
+  EXPECT_NEAR(Ms(LatencyModel::Expected(*model, 0, kOne)), 6, 0.1);
+  EXPECT_NEAR(Ms(latency.LongestAlone(*model, kOne)), 18, 0.3);
+  EXPECT_TRUE(latency.EndsSooner(*model, kOne, 0, 1));
   latency.Start(0, 1, absl::Milliseconds(10), kNow);
-  EXPECT_TRUE(latency.EndsSooner(*model, 1, 0, 1)) << "12 ms beside another";
-  EXPECT_FALSE(latency.EndsSooner(*model, 1, 1, 0));
+  EXPECT_TRUE(latency.EndsSooner(*model, kOne, 0, 1)) << "12 ms beside another";
+  EXPECT_FALSE(latency.EndsSooner(*model, kOne, 1, 0));
 }
 
 TEST(LatencyModelTest, WhereTimesAreEqualTheEmptierDeviceIsBetter) {
   const auto unknown = FakeModel("m", {}, 2);
   LatencyModel latency({2, 2});
-  EXPECT_FALSE(latency.EndsSooner(*unknown, 1, 0, 1));
-  EXPECT_FALSE(latency.EndsSooner(*unknown, 1, 1, 0));
+  EXPECT_FALSE(latency.EndsSooner(*unknown, kOne, 0, 1));
+  EXPECT_FALSE(latency.EndsSooner(*unknown, kOne, 1, 0));
   latency.Start(0, 1, absl::Milliseconds(10), kNow);
-  EXPECT_TRUE(latency.EndsSooner(*unknown, 1, 1, 0));
+  EXPECT_TRUE(latency.EndsSooner(*unknown, kOne, 1, 0));
 }
 
 }  // namespace

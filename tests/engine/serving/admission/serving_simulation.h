@@ -275,7 +275,7 @@ class ServingSimulation {
         const Batch batch = std::move(running[k].batch);
         running.erase(running.begin() + static_cast<std::ptrdiff_t>(k));
         for (const QueuedTask& task : batch.tasks) task.task.done(InferResult());
-        batcher_.Finished(batch, {batch.points * 3 / 4});
+        batcher_.Finished(batch, {batch.load.points * 3 / 4});
         if (closed_load_) {
           for (size_t task = 0; task < batch.tasks.size(); ++task) Send(*closed_load_);
         }
@@ -294,7 +294,7 @@ class ServingSimulation {
         for (const QueuedTask& task : batch.tasks) {
           counts_.longest_wait = std::max(counts_.longest_wait, clock_.now() - task.enqueued);
         }
-        const double points = static_cast<double>(batch.points) / kPoints;
+        const double points = static_cast<double>(batch.load.points) / kPoints;
         double seconds = absl::ToDoubleSeconds(options_.per_batch + points * options_.per_cloud) * slowdown_;
         seconds *= std::exp(std::normal_distribution<>(0, options_.noise)(random_));
         if (std::uniform_real_distribution<>()(random_) < options_.hiccup_probability) seconds *= 3;

@@ -9,10 +9,11 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
 
 import numpy as np
 
-from voxserve import box_file, errors, label_file, readers
+from voxserve import box_file, errors, label_file, readers, tensor_file
 from voxserve.cli import report as reports
 from voxserve.cli import scan_jobs
 from voxserve.cli.box_counts import BoxCount, count_boxes
@@ -57,6 +58,8 @@ def run(options: argparse.Namespace) -> int:
     limit = options.max_message_bytes
     with Client(options.address, timeout=options.timeout, max_message_bytes=limit, channels=channels) as client:
         model = client.model(options.model, options.version)
+        if _asks_tensors(model, options) and options.save and not scan_jobs.is_file(options.save):
+            jobs = [dataclasses.replace(job, save=str(Path(job.save).with_suffix(".npz"))) for job in jobs]
         _check_for(model, options, jobs)
         runner = _ScanRunner(options, client, model)
         return _run_one(jobs[0], runner) if len(jobs) == 1 else _run_many(jobs, runner)
@@ -68,6 +71,12 @@ def _check_for(model: ModelVersion, options: argparse.Namespace, jobs: Sequence[
     """
     if model.state is not ModelState.READY:
         return
+    if _asks_tensors(model, options):
+        if options.truth:
+            raise UsageError(f"--truth compares labels, but {model.name} answers with tensors here")
+        if jobs[0].save and not tensor_file.is_tensor_file(jobs[0].save):
+            raise UsageError(f"--save {jobs[0].save}: {model.name} answers with tensors, written as .npz")
+        return
     if model.has_boxes and options.truth:
         raise UsageError(f"--truth compares labels, but {model.name} answers with boxes")
     save = jobs[0].save  # all of one extension
@@ -77,9 +86,14 @@ def _check_for(model: ModelVersion, options: argparse.Namespace, jobs: Sequence[
         raise UsageError(f"--save {save}: {model.name} answers with labels, written as .npy or .label")
 
 
+def _asks_tensors(model: ModelVersion, options: argparse.Namespace) -> bool:
+    is_ready = model.state is ModelState.READY
+    return bool(options.outputs) or (is_ready and not model.has_labels and not model.has_boxes)
+
+
 class _ScanRunner:
-    """Asks the model for scans of one command line, for boxes where it has them, else for labels, and writes what the
-    command line asks for. Thread-safe.
+    """Asks the model for scans of one command line, for tensors where they are named or it has nothing else, else for
+    boxes where it has them, else for labels, and writes what the command line asks for. Thread-safe.
     """
 
     def __init__(self, options: argparse.Namespace, client: Client, model: ModelVersion) -> None:
@@ -92,6 +106,8 @@ class _ScanRunner:
         """Asks for one scan, and saves the answer where the command line wants it."""
         cloud = readers.read(job.input, self.options.fields or "")
         self._warn_of_intensity(job.input, cloud)
+        if _asks_tensors(self.model, self.options):
+            return self._tensors(job, cloud)
         return self._detect(job, cloud) if self.model.has_boxes else self._segment(job, cloud)
 
     def _segment(self, job: ScanJob, cloud: PointCloud) -> ScanReport:
@@ -119,6 +135,21 @@ class _ScanRunner:
         report = ScanReport(job.input, found, cloud.num_points, [])
         if job.save:
             box_file.write(job.save, found)
+            report.written.append(job.save)
+        return report
+
+    def _tensors(self, job: ScanJob, cloud: PointCloud) -> ScanReport:
+        answer = self._client.tensors(
+            self.model.name,
+            cloud,
+            outputs=self.options.outputs,
+            tensor_type=self.options.tensor_type,
+            version=self.options.version,
+            sample=_sample_of(self.options),
+        )
+        report = ScanReport(job.input, answer, cloud.num_points, [])
+        if job.save:
+            tensor_file.write(job.save, answer.tensors)
             report.written.append(job.save)
         return report
 
@@ -229,7 +260,9 @@ def _print_totals(totals: _Totals, elapsed: float, runner: _ScanRunner) -> None:
         f"scans/s), round trip p50 {format_time(trips[len(trips) // 2])}, longest {format_time(trips[-1])}"
     )
     counts, classes = totals.counts(), runner.model.classes
-    if runner.model.has_boxes:
+    if _asks_tensors(runner.model, runner.options):
+        pass  # their shapes differ from scan to scan
+    elif runner.model.has_boxes:
         print(reports.format_box_counts(totals.boxes), end="")
     else:
         print(reports.format_classes(counts, totals.agreement, totals.num_points, classes), end="")

@@ -158,6 +158,15 @@ def _add_infer(parser: argparse.ArgumentParser) -> None:
         "folder gets one .npy per scan",
     )
     add(
+        "--outputs",
+        type=lambda text: tuple(filter(None, text.split(","))),
+        default=(),
+        metavar="NAME,...",
+        help="asks for these tensors of the model instead (default: all of one that has neither labels nor boxes); "
+        "--save writes them as .npz: an array for each by its name, of sites NAME.coordinates and NAME.unit too",
+    )
+    add("--tensor_type", choices=("float32", "float16"), default="float32", help="of their values (default float32)")
+    add(
         "--truth",
         default="",
         metavar="FILE|FOLDER",

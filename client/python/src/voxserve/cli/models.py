@@ -62,6 +62,8 @@ def _answers(model: ModelVersion) -> str:
     answers = ["labels, with scores on request" if model.has_scores else "labels"] if model.has_labels else []
     if model.has_boxes:
         answers.append("boxes with velocities" if model.has_velocities else "boxes")
+    if model.tensors:
+        answers.append(f"tensors {', '.join(tensor.name for tensor in model.tensors)}")
     return "; ".join(answers)
 
 

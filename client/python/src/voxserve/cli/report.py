@@ -11,7 +11,7 @@ from typing import Any
 from voxserve import box_file
 from voxserve.cli.box_counts import BoxCount, count_boxes, name_of, surest_first
 from voxserve.cli.label_counts import Agreement, ClassCount
-from voxserve.results import Answer, ClassInfo, Detections, Segmentation
+from voxserve.results import Answer, ClassInfo, Detections, Segmentation, Tensors
 
 _MAX_BOX_ROWS = 20
 
@@ -21,7 +21,7 @@ class ScanReport:
     """One scan that was labelled, or in which boxes were found."""
 
     file: str
-    result: Segmentation | Detections
+    result: Segmentation | Detections | Tensors
     num_points: int
     classes: list[ClassCount]  # of labels, most points first
     agreement: Agreement | None = None
@@ -33,12 +33,15 @@ def format_report(report: ScanReport, classes: Sequence[ClassInfo]) -> str:
     """The table of classes, agreement or boxes, times and files."""
     result, counts = report.result, report.result.counts
     boxes = result if isinstance(result, Detections) else None
-    done = "labelled" if boxes is None else f"{len(boxes):,} boxes found"
+    is_labelled = isinstance(result, Segmentation)
+    done = "labelled" if is_labelled else "run" if boxes is None else f"{len(boxes):,} boxes found"
     text = (
         f"{report.file}: {report.num_points:,} points in {counts.voxels:,} voxels, {done} by {result.model} "
         f"version {result.version} on {result.device}\n"
     )
-    if boxes is None:
+    if isinstance(result, Tensors):
+        text += format_tensors(result)
+    elif boxes is None:
         text += format_classes(report.classes, report.agreement, report.num_points, classes)
     else:
         text += format_box_counts(count_boxes(boxes, classes)) + format_boxes(boxes, classes)
@@ -54,7 +57,7 @@ def format_report(report: ScanReport, classes: Sequence[ClassInfo]) -> str:
         if number
     ]
     if lost:
-        text += f"\nnot {'labelled' if boxes is None else 'used'}: {', '.join(lost)}\n"
+        text += f"\nnot {'labelled' if is_labelled else 'used'}: {', '.join(lost)}\n"
     if result.sampled_points is not None:
         text += f"\nsampled: {len(result.sampled_points):,} farthest points\n"
     text += _format_stages(result)
@@ -115,6 +118,16 @@ def format_boxes(found: Detections, classes: Sequence[ClassInfo]) -> str:
     return text
 
 
+def format_tensors(answer: Tensors) -> str:
+    """A line for each tensor."""
+    text = ""
+    for name, tensor in answer.tensors.items():
+        shape = " x ".join(f"{size:,}" for size in tensor.rows.shape)
+        unit = f", unit {' x '.join(f'{size:g}' for size in tensor.unit)}" if tensor.unit else ""
+        text += f"  {name:<20} {shape:>16}  {tensor.rows.dtype} of {tensor.kind.name.lower()}{unit}\n"
+    return text
+
+
 def format_json(report: ScanReport, classes: Sequence[ClassInfo]) -> str:
     """One line."""
     result, counts = report.result, report.result.counts
@@ -134,6 +147,8 @@ def format_json(report: ScanReport, classes: Sequence[ClassInfo]) -> str:
     }
     if isinstance(result, Detections):
         line["boxes"] = box_file.records(result)
+    elif isinstance(result, Tensors):
+        line["tensors"] = {name: list(tensor.rows.shape) for name, tensor in result.tensors.items()}
     else:
         line["classes"] = [
             {"id": c.id, "name": c.name, "points": c.num_points, "share": c.share} for c in report.classes

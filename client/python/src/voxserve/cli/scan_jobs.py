@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from voxserve import box_file, label_file, readers
+from voxserve import box_file, label_file, readers, tensor_file
 
 _TRUTH_EXTENSIONS = (".truth.u8", ".u8", ".label", ".npy")
 
@@ -74,16 +74,21 @@ def _stem(scan: str) -> str:
     return Path(path.stem).stem if path.name.lower().endswith(".pcd.bin") else path.stem
 
 
+def is_file(output: str) -> bool:
+    """Whether --save names a file and no folder."""
+    return label_file.is_label_file(output) or box_file.is_box_file(output) or tensor_file.is_tensor_file(output)
+
+
 def _output_for(output: str, scan: str, is_only: bool) -> str:
     if not output:
         return ""
-    if label_file.is_label_file(output) or box_file.is_box_file(output):
+    if is_file(output):
         if not is_only:
             raise UsageError(f"--save {output} is one file, but there are several scans; name a folder")
         return output
     folder = Path(output)
     if folder.suffix and not folder.is_dir():
-        raise UsageError(f"--save {output}: write a .npy file or a folder")
+        raise UsageError(f"--save {output}: write a .npy or .npz file or a folder")
     folder.mkdir(parents=True, exist_ok=True)
     return str(folder / (_stem(scan) + ".npy"))
 

@@ -11,15 +11,18 @@ from typing import Any
 
 from voxserve.export import from_torch_command, model_folder
 from voxserve.export.arguments import add_folder, names, point_features, voxel_size
-from voxserve.export.input_files import read_classes, read_state_dict
+from voxserve.export.input_files import narrowed, read_classes, read_state_dict
 from voxserve.export.model_folder import ClassEntry, Network, PointFeature
 from voxserve.export.networks import (
     center_point,
     minkowski_unet,
     minkunet,
+    minkunet_keys,
     second,
+    sp_unet,
     sparse_resnet,
     spconv_backbone,
+    voxelnext,
 )
 from voxserve.export.networks.tensors import ExportError, Tensor
 
@@ -35,6 +38,7 @@ class _Made:
     classes: tuple[ClassEntry, ...] = ()
     max_voxels: int = 0
     voxel_overflow: str = "REJECT"
+    warnings: tuple[str, ...] = ()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -48,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.error(f"--{name.replace('_', '-')} is of random weights, which {options.weights} are not")
     options.name = options.name or Path(options.output).name
     try:
-        state = read_state_dict(options.weights) if options.weights else None
+        state, texts = narrowed(read_state_dict(options.weights)) if options.weights else (None, [])
         made: _Made = options.make(options, state)
         classes, ignore_label = read_classes(options.classes) if options.classes else (made.classes, None)
         if classes and sorted(c.id for c in classes) != list(range(made.num_classes)):
@@ -67,14 +71,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ExportError, OSError, ValueError) as error:
         print(f"export: {error}", file=sys.stderr)
         return 1
+    for text in (*texts, *made.warnings):
+        print(f"warning: {text}", file=sys.stderr)
     tensors = made.network.tensors
     values = sum(t.size for t in tensors.values())
     print(f"wrote {folder}: {len(tensors)} tensors, {values:,} values, {made.num_classes} classes")
     return 0
 
 
-def _labelled(network: Network, classifier: str = "classifier") -> _Made:
-    return _Made(network, network.tensors[f"{classifier}.bias"].shape[0])
+def _labelled(network: Network, classifier: str = "classifier", warnings: tuple[str, ...] = ()) -> _Made:
+    return _Made(network, network.tensors[f"{classifier}.bias"].shape[0], warnings=warnings)
 
 
 def _of_random(options: argparse.Namespace, *names: str) -> dict[str, Any]:
@@ -89,11 +95,26 @@ def _of_points(options: argparse.Namespace, *names: str) -> dict[str, Any]:
 
 
 def _make_minkunet(options: argparse.Namespace, state: _State) -> _Made:
-    if state is not None:
-        if minkunet.is_spvcnn(state):
-            raise ExportError([f"{options.weights} has point_transforms, which MinkUNet has not: spvcnn exports it"])
-        return _labelled(minkunet.build(state, **_of_points(options)))
-    return _labelled(minkunet.random_minkunet(**_of_points(options), **_of_random(options, "width", "num_classes")))
+    if state is None:
+        return _labelled(minkunet.random_minkunet(**_of_points(options), **_of_random(options, "width", "num_classes")))
+    if minkunet.is_spvcnn(state) and minkunet_keys.keys_of(state) is not minkunet_keys.SPVNAS:
+        raise ExportError([f"{options.weights} has point_transforms, which MinkUNet has not: spvcnn exports it"])
+    return _labelled(minkunet.build(state, points="", **_of_points(options)), warnings=_unet_warnings(state))
+
+
+def _unet_warnings(state: dict[str, Tensor]) -> tuple[str, ...]:
+    keys = minkunet_keys.keys_of(state)
+    if keys is minkunet_keys.SPVNAS and minkunet.is_spvcnn(state):
+        return (
+            "the point_transforms are left out: spvnas' MinkUNet has them and does not use them. Its SPVCNN has the "
+            "same names and uses them: if the checkpoint is an SPVCNN's, export it with the command spvcnn",
+        )
+    if keys is minkunet_keys.MMDET3D_SPCONV:
+        return (
+            "mmdetection3d takes the batch's extent as spconv's spatial shape, and so leaves out the last plane of "
+            "coarser sites where the extent is odd: here they stay, and points next to it can differ",
+        )
+    return ()
 
 
 def _make_spvcnn(options: argparse.Namespace, state: _State) -> _Made:
@@ -106,6 +127,13 @@ def _make_spvcnn(options: argparse.Namespace, state: _State) -> _Made:
             raise ExportError([problem])
         return _labelled(minkunet.build(state, **common))
     return _labelled(minkunet.random_spvcnn(**common, **_of_random(options, "width", "num_classes")))
+
+
+def _make_sp_unet(options: argparse.Namespace, state: _State) -> _Made:
+    common = _of_points(options)
+    if state is not None:
+        return _labelled(sp_unet.build(state, **common), "final")
+    return _labelled(sp_unet.random_network(**common, **_of_random(options, "width", "num_classes")), "final")
 
 
 def _make_resnet(options: argparse.Namespace, state: _State) -> _Made:
@@ -122,24 +150,34 @@ def _make_minkowski(options: argparse.Namespace, state: _State) -> _Made:
     return _labelled(minkowski_unet.random_network(**_of_points(options), **values), "final")
 
 
+def _make_detector(module: Any, config: Any, options: argparse.Namespace, state: _State, **library: str) -> _Made:
+    common = {"name": options.name, "description": options.description, **library}
+    if state is not None:
+        network = module.build(state, config, **common)
+    else:
+        network = module.random_network(config, **common, **_of_random(options))
+    return _Made(network, len(config.classes), config.classes, config.voxels.max_voxels, "FIRST_SEEN")
+
+
 def _make_center_point(options: argparse.Namespace, state: _State) -> _Made:
     config = center_point.config_of(options.dataset, options.library)
-    common = {"name": options.name, "description": options.description, "library": options.library}
-    if state is not None:
-        network = center_point.build(state, config, **common)
-    else:
-        network = center_point.random_network(config, **common, **_of_random(options))
-    return _Made(network, len(config.classes), config.classes, config.voxels.max_voxels, "FIRST_SEEN")
+    return _make_detector(center_point, config, options, state, library=options.library)
+
+
+def _make_center_point_pillar(options: argparse.Namespace, state: _State) -> _Made:
+    return _make_detector(center_point, center_point.PILLAR_CONFIGS[options.dataset], options, state)
+
+
+def _make_voxelnext(options: argparse.Namespace, state: _State) -> _Made:
+    return _make_detector(voxelnext, voxelnext.NUSCENES, options, state)
 
 
 def _make_second(options: argparse.Namespace, state: _State) -> _Made:
-    config = second.Config()
-    common = {"name": options.name, "description": options.description}
-    if state is not None:
-        network = second.build(state, config, **common)
-    else:
-        network = second.random_network(config, **common, **_of_random(options))
-    return _Made(network, len(config.classes), config.classes, config.voxels.max_voxels, "FIRST_SEEN")
+    return _make_detector(second, second.Config(), options, state)
+
+
+def _make_point_pillars(options: argparse.Namespace, state: _State) -> _Made:
+    return _make_detector(second, second.POINT_PILLARS, options, state)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -149,9 +187,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     networks = parser.add_subparsers(dest="network", required=True)
 
-    unet = _add(networks, "torchsparse-minkunet", _make_minkunet, "MinkUNet of TorchSparse (SparseResUNet42) or spvnas")
+    text = "MinkUNet of TorchSparse (SparseResUNet42), spvnas or mmdetection3d (V1 and V2, any backend)"
+    unet = _add(networks, "torchsparse-minkunet", _make_minkunet, text)
     _add_points(unet, (0.05,) * 3, minkunet.LIDAR_FEATURES)
-    spvcnn = _add(networks, "spvcnn", _make_spvcnn, "SPVCNN of spvnas: MinkUNet and a branch of points")
+    spvcnn = _add(
+        networks, "spvcnn", _make_spvcnn, "SPVCNN of spvnas or mmdetection3d: MinkUNet and a branch of points"
+    )
     _add_points(spvcnn, (0.05,) * 3, minkunet.LIDAR_FEATURES)
     spvcnn.add_argument(
         "--points",
@@ -159,6 +200,8 @@ def _parser() -> argparse.ArgumentParser:
         default="voxels",
         help="the branch's: one a voxel, as spvnas has it (default), or all of the cloud's",
     )
+    sp_net = _add(networks, "pointcept-spunet", _make_sp_unet, "Pointcept's SpUNet (SpUNet-v1m1), labelling points")
+    _add_points(sp_net, (0.05,) * 3, minkunet.LIDAR_FEATURES)
     resnet = _add(networks, "torchsparse-resnet21d", _make_resnet, "SparseResNet21D of TorchSparse, labelling points")
     _add_points(resnet, (0.1,) * 3, minkunet.LIDAR_FEATURES)
     resnet.add_argument("--axes", type=names, default=(), metavar="NAME,NAME,NAME", help="fields (default x,y,z)")
@@ -177,7 +220,11 @@ def _parser() -> argparse.ArgumentParser:
         default="openpcdet",
         help="whose names, limits and boxes (default openpcdet)",
     )
+    pillars = _add(networks, "centerpoint-pillar", _make_center_point_pillar, "CenterPoint on pillars, of OpenPCDet")
+    pillars.add_argument("--dataset", choices=center_point.PILLAR_CONFIGS, required=True, help="says range and tasks")
+    _add(networks, "voxelnext", _make_voxelnext, "VoxelNeXt of OpenPCDet on nuScenes")
     _add(networks, "second", _make_second, "SECOND of OpenPCDet on KITTI")
+    _add(networks, "pointpillars", _make_point_pillars, "PointPillars of OpenPCDet on KITTI")
     from_torch_command.add_parser(networks)
     return parser
 

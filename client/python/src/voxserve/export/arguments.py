@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from voxserve.export.class_lists import CLASS_LISTS
 from voxserve.export.model_folder import PointFeature
 
 
@@ -11,7 +12,11 @@ def add_folder(command: argparse.ArgumentParser) -> None:
     """The arguments that say which folder is written, and what its files tell."""
     command.add_argument("--output", required=True, metavar="FOLDER", help="the model's; its name is the model's")
     command.add_argument("--version", type=int, default=1, help="version to write (default 1)")
-    command.add_argument("--classes", metavar="JSON", help="{classes: [{id, name, color: [r, g, b]}], ignore_label}")
+    command.add_argument(
+        "--classes",
+        metavar="JSON",
+        help=f"{{classes: [{{id, name, color: [r, g, b]}}], ignore_label}}, or one of {', '.join(CLASS_LISTS)}",
+    )
     command.add_argument("--name", default="", help="the network's name, for people (default: the folder's)")
     command.add_argument("--description", default="", help="what it was trained on, what it is good for")
     command.add_argument("--notice", default="", help="comment at the head of the files: source, attribution")

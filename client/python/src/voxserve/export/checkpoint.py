@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from voxserve.export.input_files import told
 from voxserve.export.networks.tensors import ExportError
 
 # Training code puts one of these in front of every name: DataParallel, Lightning, mmengine, Pointcept's segmentors.
@@ -43,13 +44,14 @@ def load(module: Any, state: Mapping[str, npt.NDArray[Any]]) -> list[str]:
             problems.append(f"tensor '{prefix}{name}' {list(tensor.shape)} is missing")
         elif tuple(stored.shape) != tuple(tensor.shape):
             problems.append(f"tensor '{prefix}{name}' is {list(stored.shape)}, not {list(tensor.shape)}")
-        elif stored.dtype.kind == "f" and not np.isfinite(stored).all():
-            count = int((~np.isfinite(stored)).sum())
-            problems.append(f"tensor '{prefix}{name}' has {count} values that are not finite")
         else:
+            values = torch.from_numpy(np.array(stored)).to(tensor.dtype)
+            count = int((~torch.isfinite(values)).sum())
+            if count:
+                problems.append(f"tensor '{prefix}{name}' has {count} values that are not finite")
             if stored.dtype == np.float64 and tensor.dtype == torch.float32:
                 doubles.append(name)
-            loaded[name] = torch.from_numpy(np.array(stored)).to(tensor.dtype)
+            loaded[name] = values
     if problems:
         raise ExportError(problems)
     module.load_state_dict(loaded, strict=False)
@@ -63,5 +65,5 @@ def load(module: Any, state: Mapping[str, npt.NDArray[Any]]) -> list[str]:
         ("used by no part of the module, left out", rest),
     ):
         if names:
-            warnings.append(f"{len(names)} tensors are {what}: {', '.join(names)}")
+            warnings.append(told(what, names))
     return warnings

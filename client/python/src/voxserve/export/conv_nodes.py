@@ -242,6 +242,24 @@ class ConvNodes(NodeList):
         """Every site reduces the rows that it went into: AVERAGE is MinkowskiPoolingTranspose."""
         return self._pool(name, source, reduce, f"KIND_INVERSE paired_with: {quote(paired_with)}")
 
+    def pool_transposed(
+        self,
+        name: str,
+        source: str,
+        reduce: str,
+        kernel_size: Sequence[int],
+        stride: Sequence[int],
+        padding: Sequence[int] = (),
+        *,
+        dilation: Sequence[int] = (),
+    ) -> str:
+        """New sites, as `transposed` makes them: each reduces the rows that reach it. reduce: MAX, AVERAGE or SUM.
+
+        A kernel of one cell moves site c to stride * c.
+        """
+        sites = f"KIND_TRANSPOSED{_window(kernel_size, stride)}{_list('padding', padding)}"
+        return self._pool(name, source, reduce, sites, dilation)
+
     def _conv(self, name: str, source: str, weight: _Values, rest: str, bias: _Values | None) -> str:
         self.tensors[f"{name}.weight"] = weight
         flag = self._bias(name, bias)

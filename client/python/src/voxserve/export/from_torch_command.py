@@ -83,7 +83,7 @@ def _export(options: argparse.Namespace) -> tuple[Path, list[str], int]:
     if not exported.network.has_outputs:
         raise ExportError(
             [
-                f"the results {', '.join(exported.outputs)} are not rows of voxels, which a model's scores are: "
+                f"some of the results {', '.join(exported.outputs)} are not rows of points, sites or samples: "
                 "--result chooses one, --cut ends the network earlier, and voxserve.export.from_torch returns the "
                 "network to add heads to"
             ]

@@ -70,6 +70,21 @@ class ImageNodes(NodeList):
             "conv_transpose2d", name, source, weight, weight.shape[1], bias, stride, padding, options
         )
 
+    def max_pool2d(
+        self,
+        name: str,
+        source: str,
+        kernel_size: int | Sequence[int],
+        *,
+        stride: int | Sequence[int] | None = None,
+        padding: int | Sequence[int] = 0,
+    ) -> str:
+        """torch's MaxPool2d without dilation. stride: kernel_size by default. Rows and columns, or one for both."""
+        kernel = (kernel_size,) if isinstance(kernel_size, int) else kernel_size
+        step = f" stride: {sizes((stride,) if isinstance(stride, int) else stride)}" if stride is not None else ""
+        parameters = f"kernel_size: {sizes(kernel)}{step}{_size('padding', padding, 0)}"
+        return self._node(name, [source], f"max_pool2d {{ {parameters} }}")
+
     def center_head_decode(
         self,
         name: str,
@@ -85,6 +100,7 @@ class ImageNodes(NodeList):
     ) -> str:
         """branches: heatmap, center, height, dim, rot and, where boxes have a velocity, vel.
 
+        All are images, or all have rows on the sites of one level, which has one cell on z (VoxelNeXt).
         convention: OPENPCDET or DET3D.
         """
         limits = f" center_min: {numbers(center_min)}" if center_min else ""

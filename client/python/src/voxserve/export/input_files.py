@@ -3,28 +3,46 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from voxserve.export import safetensors_file
+from voxserve.export.class_lists import CLASS_LISTS
 from voxserve.export.model_folder import ClassEntry
 
 _DATA_PARALLEL = "module."
+_TORCH_BEGINNINGS = (b"PK\x03\x04", b"\x80\x02")  # a zip file; before torch 1.6, a pickle of protocol 2
 
 
 def read_state_dict(path: str) -> dict[str, npt.NDArray[Any]]:
-    """Tensors by name from .safetensors, or from a torch file where torch is installed.
+    """Tensors by name from .safetensors, or from a torch file of any name where torch is installed.
 
-    Names that all begin with "module." are those of torch's DataParallel, and go on without it.
+    Names that all begin with "module." are those of torch's DataParallel, and go on without it. Raises OSError where
+    there is no such file, ValueError where it holds something else.
     """
-    is_torch_file = path.endswith((".pt", ".pth", ".ckpt"))
+    with Path(path).open("rb") as file:
+        is_torch_file = path.endswith((".pt", ".pth", ".ckpt")) or file.read(4).startswith(_TORCH_BEGINNINGS)
     tensors = _read_torch_file(path) if is_torch_file else safetensors_file.read(path)
     if all(name.startswith(_DATA_PARALLEL) for name in tensors):
         return {name.removeprefix(_DATA_PARALLEL): tensor for name, tensor in tensors.items()}
     return tensors
+
+
+def narrowed(tensors: Mapping[str, npt.NDArray[Any]]) -> tuple[dict[str, npt.NDArray[Any]], list[str]]:
+    """float64 as float32, and a warning that names such tensors."""
+    doubles = [name for name, tensor in tensors.items() if tensor.dtype == np.float64]
+    with np.errstate(over="ignore"):  # an infinity is told with its name later
+        made = {name: tensor.astype(np.float32) if name in doubles else tensor for name, tensor in tensors.items()}
+    return made, [told("float64, stored as float32", doubles)] if doubles else []
+
+
+def told(what: str, names: Sequence[str]) -> str:
+    return f"{len(names)} tensors are {what}: {', '.join(names)}"
 
 
 def _read_torch_file(path: str) -> dict[str, npt.NDArray[Any]]:
@@ -39,21 +57,48 @@ def _read_torch_file(path: str) -> dict[str, npt.NDArray[Any]]:
         raise ValueError(f"{path} is a torch file, which needs torch 2.6 or newer; here is {torch.__version__}")
     try:
         loaded: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except OSError:
-        raise
     except Exception as error:  # of the zip file, of pickle, of what weights_only forbids
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise ValueError(f"{path} is not a torch file of tensors alone: {reason}") from None
+        raise ValueError(f"{path} is not a torch file of tensors alone: {_why_not(error)}") from None
     if not isinstance(loaded, dict):
         raise ValueError(f"{path} holds a {type(loaded).__name__}, not a state dict")
     for key in ("state_dict", "model_state_dict", "model_state", "model", "net"):
         loaded = loaded[key] if isinstance(loaded.get(key), dict) else loaded
     tensors = {str(name): value.detach() for name, value in loaded.items() if isinstance(value, torch.Tensor)}
-    return {name: (t.float() if t.dtype == torch.bfloat16 else t).numpy() for name, t in tensors.items()}
+    if not tensors:
+        raise ValueError(f"{path} holds no tensors by name")
+    return {name: _to_numpy(path, name, tensor) for name, tensor in tensors.items()}
+
+
+def _why_not(error: Exception) -> str:
+    """What is wrong with a file, in a line. torch's own texts advise to load it in the way that runs its code."""
+    forbidden = re.search(r"(?:GLOBAL|[Gg]lobal) ([\w.]+)", str(error))
+    if forbidden:
+        return (
+            f"it wants {forbidden[1]}, which could run code. Only where you trust it, save its tensors alone: "
+            "torch.save(torch.load(path, weights_only=False)['state_dict'], other_path)"
+        )
+    if "TorchScript" in str(error):
+        return "it is a TorchScript program; save its state_dict()"
+    return "it is damaged, cut off, or of another format"
+
+
+def _to_numpy(path: str, name: str, tensor: Any) -> npt.NDArray[Any]:
+    import torch
+
+    try:
+        values: npt.NDArray[Any] = (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    except (TypeError, RuntimeError) as error:  # sparse, quantized, of 8 bits, without values
+        raise ValueError(f"{path}: tensor '{name}' is no array of numbers: {str(error).splitlines()[0]}") from None
+    return values
 
 
 def read_classes(path: str) -> tuple[tuple[ClassEntry, ...], int | None]:
-    """Classes and ignore label of a JSON file {"classes": [{"id", "name", "color": [r, g, b]}], "ignore_label"}."""
+    """Classes and ignore label of a JSON file {"classes": [{"id", "name", "color": [r, g, b]}], "ignore_label"}.
+
+    path can be the name of a data set, whose classes are known.
+    """
+    if path in CLASS_LISTS:
+        return CLASS_LISTS[path], None
     card = json.loads(Path(path).read_text(encoding="utf-8"))
     try:
         classes = tuple(ClassEntry(int(c["id"]), str(c["name"]), _rgb(c["color"])) for c in card["classes"])

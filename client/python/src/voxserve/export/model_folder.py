@@ -168,14 +168,37 @@ class Network(ConvNodes, ImageNodes):
         """The cloud's features, a row a point."""
         return self._node(name, [voxelize], "point_features {}")
 
-    def point_to_voxel(self, name: str, source: str, voxelize: str, reduce: str, sites_of: str = "") -> str:
+    def point_offsets(self, name: str, voxelize: str, reference: str, *, max_points: int = 0) -> str:
+        """Where each point lies in its voxel, metres on each axis.
+
+        reference: MEAN of the voxel's points, of the first max_points where it is set; or CENTER of its cell.
+        """
+        limit = f" max_points: {max_points}" if max_points else ""
+        return self._node(name, [voxelize], f"point_offsets {{ reference: REFERENCE_{reference}{limit} }}")
+
+    def point_to_voxel(
+        self,
+        name: str,
+        source: str,
+        voxelize: str,
+        reduce: str,
+        sites_of: str = "",
+        *,
+        max_points: int = 0,
+        empty_slots: str = "",
+    ) -> str:
         """Rows of points to the sites of a node, or to the voxels. reduce: MAX, AVERAGE or SUM.
 
         voxelize: empty where the source is on finer sites, which are the points then.
+        max_points: only the first so many points of a site count; 0: all.
+        empty_slots: rows on the voxels, which MAX sees as well where a voxel has fewer than max_points points.
         """
-        sites = f" sites_of: {quote(sites_of)}" if sites_of else ""
-        sources = [source, voxelize] if voxelize else [source]
-        return self._node(name, sources, f"point_to_voxel {{ reduce: REDUCE_{reduce}{sites} }}")
+        parameters = f"reduce: REDUCE_{reduce}" + (f" sites_of: {quote(sites_of)}" if sites_of else "")
+        parameters += (f" max_points: {max_points}" if max_points else "") + (
+            " has_empty_slots: true" if empty_slots else ""
+        )
+        sources = [node for node in (source, empty_slots, voxelize) if node]
+        return self._node(name, sources, f"point_to_voxel {{ {parameters} }}")
 
     def devoxelize(self, name: str, source: str, positions: str) -> str:
         """Trilinear, to the points where positions is the voxelize, or to the sites of a tensor of finer units."""

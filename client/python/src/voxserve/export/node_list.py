@@ -27,9 +27,12 @@ class NodeList:
         """A comment before the nodes that follow."""
         self._lines.append(f"\n# {title}")
 
-    def output(self, kind: str, node: str) -> None:
-        """kind: LABELS, SCORES or BOXES."""
-        self._outputs.append(f"outputs {{ kind: KIND_{kind} node: {quote(node)} }}")
+    def output(self, kind: str, node: str, name: str = "") -> None:
+        """kind: LABELS, SCORES, BOXES, or TENSOR, which alone has a name: features of any node."""
+        if (kind == "TENSOR") != bool(name):
+            raise ValueError(f"an output of kind {kind} {'has no' if name else 'needs a'} name")
+        named = f" name: {quote(name)}" if name else ""
+        self._outputs.append(f"outputs {{ kind: KIND_{kind} node: {quote(node)}{named} }}")
 
     def to_textproto(self, notice: str = "") -> str:
         head = f"name: {quote(self.name)}\n"

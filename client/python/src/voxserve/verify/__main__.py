@@ -19,9 +19,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         is_equal = _compare(model, recorded, options.tolerance)
         if options.address:
             name = options.name or options.model.rstrip("/").rpartition("/")[2]
-            deviation = served.deviation(model, recorded, options.address, name)
-            print(f"served: {deviation}")
-            is_equal = is_equal and deviation.is_within(options.tolerance)
+            for key, deviation in served.deviations(model, recorded, options.address, name).items():
+                print(f"served {key}: {deviation}")
+                is_equal = is_equal and deviation.is_within(options.tolerance)
     except (OSError, ValueError, InferenceError) as error:
         print(f"verify: {error}", file=sys.stderr)
         return 1
@@ -50,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m voxserve.verify",
         description="Compare an exported model with a reference that voxserve.record wrote. The nodes are "
-        "computed here, in float64; with --address the server's scores are compared too.",
+        "computed here, in float64; with --address the server's tensors or scores are compared too.",
     )
     parser.add_argument("model", help="the model's folder")
     parser.add_argument("reference", help="the .npz file")

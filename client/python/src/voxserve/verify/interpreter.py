@@ -138,7 +138,7 @@ class Interpreter:
         return coarse, kernel_map
 
     def _transposed_shape(self, op: Any, shape: tuple[int, ...], stride: tuple[int, ...]) -> tuple[int, ...]:
-        padding, extra = self._axes(op.padding, 0), self._axes(op.output_padding, 0)
+        padding, extra = self._axes(op.padding, 0), self._axes(getattr(op, "output_padding", ()), 0)
         sizes = zip(shape, stride, padding, self._axes(op.dilation), op.kernel_size, extra, strict=True)
         return tuple((n - 1) * s - 2 * p + d * (k - 1) + 1 + e for n, s, p, d, k, e in sizes)
 
@@ -282,6 +282,11 @@ class Interpreter:
             x.values, weight, _two(op.stride, 1), _two(op.padding, 0), _two(op.dilation, 1), op.groups or 1
         )
         return Result(y + self._tensors[f"{name}.bias"][:, None, None] if op.bias else y)
+
+    def _max_pool2d(self, _name: str, op: Any, x: Result) -> Result:
+        kernel = _two(op.kernel_size, 1)
+        stride = _two(op.stride, 1) if op.stride else kernel
+        return Result(row_maths.max_pool2d(x.values, kernel, stride, _two(op.padding, 0)))
 
     def _conv_transpose2d(self, name: str, op: Any, x: Result) -> Result:
         weight = self._tensors[f"{name}.weight"].astype(np.float64)

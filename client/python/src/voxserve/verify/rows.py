@@ -88,6 +88,18 @@ def conv2d(
     return y
 
 
+def max_pool2d(x: Values, kernel: tuple[int, int], stride: tuple[int, int], padding: tuple[int, int]) -> Values:
+    """x [B, C, H, W]. Cells outside of the image are none."""
+    height, width = ((n + 2 * p - k) // s + 1 for n, p, k, s in zip(x.shape[2:], padding, kernel, stride, strict=True))
+    x = np.pad(x, ((0, 0), (0, 0), (padding[0],) * 2, (padding[1],) * 2), constant_values=-np.inf)
+    y = np.full((*x.shape[:2], height, width), -np.inf)
+    for row in range(kernel[0]):
+        for column in range(kernel[1]):
+            part = x[:, :, row : row + stride[0] * height : stride[0], column : column + stride[1] * width : stride[1]]
+            y = np.maximum(y, part[:, :, :height, :width])
+    return y
+
+
 def conv_transpose2d(
     x: Values, weight: Values, stride: tuple[int, int], padding: tuple[int, int], output_padding: tuple[int, int]
 ) -> Values:

@@ -1,19 +1,22 @@
-"""Holds a running server's scores against a reference."""
+"""Holds a running server's tensors or scores against a reference."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from voxserve.client import Client
+from voxserve.tensors import TensorRows
 from voxserve.verify import sites as site_maths
 from voxserve.verify.compare import Deviation, Model, compared
 from voxserve.verify.interpreter import enum_name
-from voxserve.verify.reference import Reference
+from voxserve.verify.reference import Reference, Rows
 
 Values = npt.NDArray[Any]
+Columns = Callable[[Values], dict[str, Values]]  # the cloud of some of the voxels
 
 
 def points_of(model: Model, coordinates: Values, features: Values) -> dict[str, Values]:
@@ -41,10 +44,55 @@ def points_of(model: Model, coordinates: Values, features: Values) -> dict[str, 
     return columns
 
 
-def deviation(model: Model, reference: Reference, address: str, name: str) -> Deviation:
-    """The deviation of the served model's scores from the reference's one output of voxels."""
+def deviations(model: Model, reference: Reference, address: str, name: str) -> dict[str, Deviation]:
+    """The deviation of the served model's tensors from the reference's outputs of the same nodes, or of its scores from
+    the one output of voxels.
+    """
     assert reference.input.coordinates is not None
     sites = model.sites(reference.input.coordinates)
+    tensors = {output.node: output.name for output in model.network.outputs if output.name}
+    with Client(address) as client:
+
+        def columns_of(at: Values) -> dict[str, Values]:
+            return points_of(model, sites[at], reference.input.values[at])
+
+        if not tensors:
+            return {f"{name} at {address}": _of_scores(model, reference, sites, columns_of, client, name)}
+        wanted = {key: tensors[node] for key in reference.outputs if (node := model.outputs.get(key, key)) in tensors}
+        if not wanted:
+            raise ValueError(f"none of the reference's outputs is one of the tensors {', '.join(tensors.values())}")
+        parts: dict[str, list[tuple[Values, Values]]] = {key: [] for key in wanted}
+        for sample in np.unique(sites[:, 0]):
+            at = sites[:, 0] == sample
+            answer = client.tensors(name, columns_of(at), outputs=list(wanted.values()))
+            for key, tensor_name in wanted.items():
+                tensor = answer.tensors[tensor_name]
+                where = sites[at] if tensor.kind is TensorRows.POINTS else np.full((len(tensor.rows), 1), sample)
+                if tensor.coordinates is not None:
+                    where = np.concatenate([where, tensor.coordinates], axis=1)
+                parts[key].append((where.astype(np.int64), tensor.rows))
+    return {key: _of_tensor(model, reference.outputs[key], sites, key, parts[key]) for key in wanted}
+
+
+def _of_tensor(
+    model: Model, expected: Rows, sites: site_maths.Sites, key: str, parts: list[tuple[Values, Values]]
+) -> Deviation:
+    """parts: of each sample, where its rows are (the sample, then coordinates) and the rows."""
+    where, rows = np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts])
+    values = expected.values.astype(np.float64).reshape(len(expected.values), -1)
+    if where.shape[1] == 1:  # rows of samples
+        return compared(key, rows, values)
+    theirs = sites if expected.coordinates is None else model.sites(expected.coordinates)
+    order = site_maths.rows_of(where, theirs)
+    if len(theirs) != len(values) or len(theirs) != len(where) or (order < 0).any():
+        problem = f"tensor '{key}' has {len(where)} rows, the reference {len(values)} of {len(theirs)} known sites"
+        return Deviation(key, problem=problem)
+    return compared(key, rows[order], values)
+
+
+def _of_scores(
+    model: Model, reference: Reference, sites: site_maths.Sites, columns_of: Columns, client: Client, name: str
+) -> Deviation:
     outputs = [rows for rows in reference.outputs.values() if rows.values.shape[:1] == (len(sites),)]
     if len(outputs) != 1:
         raise ValueError(f"the reference has {len(outputs)} outputs with a row a voxel; the server has scores of one")
@@ -55,12 +103,10 @@ def deviation(model: Model, reference: Reference, address: str, name: str) -> De
             raise ValueError(f"the reference's output lacks {int((order < 0).sum())} of the input's {len(sites)} sites")
         expected = expected[order]
     scores = np.zeros_like(expected)
-    with Client(address) as client:
-        for sample in np.unique(sites[:, 0]):
-            at = sites[:, 0] == sample
-            columns = points_of(model, sites[at], reference.input.values[at])
-            answer = client.infer(name, columns, scores=True)
-            if answer.scores is None:
-                raise ValueError(f"the model '{name}' gives no scores")
-            scores[at] = answer.scores
-    return compared(f"{name} at {address}", scores, expected)
+    for sample in np.unique(sites[:, 0]):
+        at = sites[:, 0] == sample
+        answer = client.infer(name, columns_of(at), scores=True)
+        if answer.scores is None:
+            raise ValueError(f"the model '{name}' gives no scores")
+        scores[at] = answer.scores
+    return compared(name, scores, expected)

@@ -25,9 +25,9 @@ INPUT_GAIN = 0.05
 class ResidualKeys:
     """Where a residual block's tensors are."""
 
-    convs: tuple[str, str]
-    norms: tuple[str, str]
-    shortcut: tuple[str, str] | None = None  # a linear layer and its norm, where a block may have them
+    convs: tuple[str, ...]
+    norms: tuple[str, ...]
+    shortcut: tuple[str, str] | None = None  # a kernel of one cell and its norm, where a block may have them
 
 
 # (node, key, input) -> the node: a convolution of a residual block.
@@ -43,24 +43,42 @@ def usual_fan_in(volume: int, c_in: int) -> int:
 
 
 def torchsparse_weight(tensors: Tensors, key: str, kernel: Sequence[int], c_in: int, c_out: int, gain: float) -> Tensor:
-    shape = (math.prod(kernel), c_in, c_out)
-    weight = tensors.take(f"{key}.kernel", shape, fan_in=usual_fan_in(shape[0], c_in), gain=gain)
-    return kernel_order.from_torchsparse(weight, kernel)
+    return kernel_order.from_torchsparse(_kernel(tensors, key, kernel, c_in, c_out, gain), kernel)
 
 
 def minkowski_weight(tensors: Tensors, key: str, kernel: Sequence[int], c_in: int, c_out: int, gain: float) -> Tensor:
-    shape = (math.prod(kernel), c_in, c_out)
-    weight = tensors.take(f"{key}.kernel", shape, fan_in=usual_fan_in(shape[0], c_in), gain=gain)
-    return kernel_order.from_minkowski(weight, kernel)
+    return kernel_order.from_minkowski(_kernel(tensors, key, kernel, c_in, c_out, gain), kernel)
+
+
+def _kernel(tensors: Tensors, key: str, kernel: Sequence[int], c_in: int, c_out: int, gain: float) -> Tensor:
+    """TorchSparse's or MinkowskiEngine's [K, in, out]. A kernel of one cell is stored as [in, out]."""
+    volume = math.prod(kernel)
+    shape = (c_in, c_out) if volume == 1 else (volume, c_in, c_out)
+    weight = tensors.take(f"{key}.kernel", shape, fan_in=usual_fan_in(volume, c_in), gain=gain)
+    return weight[np.newaxis] if volume == 1 else weight
 
 
 def spconv_weight(tensors: Tensors, key: str, kernel: Sequence[int], c_in: int, c_out: int, gain: float) -> Tensor:
-    """kernel: of x, y, z; spconv's tensors are of z, y, x."""
-    zyx = tuple(reversed(kernel))
+    """kernel: of x, y, z, or of x, y; spconv's tensors are of z, y, x, or of y, x."""
+    return _spconv_weight(tensors, key, kernel, c_in, c_out, gain, tuple(reversed(range(len(kernel)))))
+
+
+def spconv_xyz_weight(tensors: Tensors, key: str, kernel: Sequence[int], c_in: int, c_out: int, gain: float) -> Tensor:
+    """spconv's, of networks whose coordinates are x, y, z."""
+    return _spconv_weight(tensors, key, kernel, c_in, c_out, gain, tuple(range(len(kernel))))
+
+
+def _spconv_weight(
+    tensors: Tensors, key: str, kernel: Sequence[int], c_in: int, c_out: int, gain: float, axes: Sequence[int]
+) -> Tensor:
+    stored = tuple(kernel[axis] for axis in axes)
     fan_in = usual_fan_in(math.prod(kernel), c_in)
     name = f"{key}.weight"
-    weight = tensors.take(name, (c_out, *zyx, c_in), or_shape=(*zyx, c_in, c_out), fan_in=fan_in, gain=gain)
-    return kernel_order.from_spconv(weight, kernel, c_out)
+    weight = tensors.take(name, (c_out, *stored, c_in), or_shape=(*stored, c_in, c_out), fan_in=fan_in, gain=gain)
+    if 0 in weight.shape:  # a tensor is missing, which says how many channels there are
+        return np.zeros((math.prod(kernel), c_in, c_out), np.float32)
+    stored_out = weight.shape[0] if weight.shape[1:-1] == stored else weight.shape[-1]
+    return kernel_order.from_spconv(weight, kernel, c_out or stored_out, axes=axes)
 
 
 class Layers:
@@ -80,10 +98,21 @@ class Layers:
         return name
 
     def submanifold(
-        self, name: str, key: str, x: str, kernel: Sequence[int], out: int, *, bias: bool = False, gain: float = 1.0
+        self,
+        name: str,
+        key: str,
+        x: str,
+        kernel: Sequence[int],
+        out: int,
+        *,
+        bias: bool = False,
+        gain: float = 1.0,
+        fill_bias: float | None = None,
+        is_flat: bool = False,
     ) -> str:
-        weight = self._read_weight(self.tensors, key, kernel, self.channels[x], out, gain)
-        self.network.submanifold(name, x, weight, kernel, self._bias(key, out, bias))
+        """fill_bias: the value of a random network's bias. is_flat: as for strided."""
+        weight = self._read_weight(self.tensors, key, _of_axes(kernel, is_flat), self.channels[x], out, gain)
+        self.network.submanifold(name, x, weight, kernel, self._bias(key, out, bias, fill_bias))
         return self._made(name, out)
 
     def strided(
@@ -97,9 +126,14 @@ class Layers:
         *,
         rule: str = "FLOOR",
         padding: Sequence[int] = (),
+        gain: float = 1.0,
+        is_flat: bool = False,
     ) -> str:
-        """rule: FLOOR, EXPAND or PADDED, which alone has a padding."""
-        weight = self._read_weight(self.tensors, key, kernel, self.channels[x], out, 1.0)
+        """rule: FLOOR, EXPAND or PADDED, which alone has a padding.
+
+        is_flat: the library's layer has no z, on which the kernel is 1 here.
+        """
+        weight = self._read_weight(self.tensors, key, _of_axes(kernel, is_flat), self.channels[x], out, gain)
         if rule == "PADDED":
             self.network.strided_padded(name, x, weight, kernel, stride, padding)
         elif rule == "EXPAND":
@@ -128,38 +162,44 @@ class Layers:
         """Batch norm and ReLU of the layer x, named after it."""
         return self.relu(f"{x}.relu", self.norm(f"{x}.norm", key, x, epsilon=epsilon))
 
-    def residual_block(self, name: str, keys: ResidualKeys, x: str, convolve: Convolve) -> str:
-        """Two convolutions beside a shortcut, which is a linear layer where the channels change."""
-        y = self.norm_relu(convolve(f"{name}.conv1", keys.convs[0], x), keys.norms[0])
-        y = convolve(f"{name}.conv2", keys.convs[1], y)
-        y = self.norm(f"{name}.conv2.norm", keys.norms[1], y, gain=_RESIDUAL_GAIN)
+    def residual_block(self, name: str, keys: ResidualKeys, x: str, convolves: Sequence[Convolve]) -> str:
+        """Convolutions beside a shortcut, which is a kernel of one cell where the channels change."""
+        y, last = x, len(convolves)
+        for index, (convolve, conv, norm) in enumerate(zip(convolves, keys.convs, keys.norms, strict=True), start=1):
+            y = convolve(f"{name}.conv{index}", conv, y)
+            y = self.norm_relu(y, norm) if index < last else self.norm(f"{y}.norm", norm, y, gain=_RESIDUAL_GAIN)
         if keys.shortcut is not None:
             key, norm = keys.shortcut
             c_in, out = self.channels[x], self.channels[y]
-            if f"{key}.kernel" in self.tensors or (0 not in (c_in, out) and c_in != out):
+            is_stored = f"{key}.kernel" in self.tensors or f"{key}.weight" in self.tensors
+            if is_stored or (0 not in (c_in, out) and c_in != out):
                 x = self.pointwise(f"{name}.shortcut", key, x, out)
                 x = self.norm(f"{name}.shortcut.norm", norm, x)
         return self.relu(f"{name}.relu", self.add(f"{name}.add", [y, x]))
 
-    def linear(self, name: str, key: str, x: str, out: int, *, gain: float = 1.0) -> str:
-        """A torch Linear with a bias."""
+    def linear(self, name: str, key: str, x: str, out: int, *, gain: float = 1.0, bias: bool = True) -> str:
+        """A torch Linear."""
         shape = (out, self.channels[x])
         weight = self.tensors.take(f"{key}.weight", shape, fan_in=self.channels[x], gain=gain)
-        self.network.linear(name, x, weight, self._bias(key, out, True))
+        self.network.linear(name, x, weight, self._bias(key, out, bias))
         return self._made(name, out)
 
-    def pointwise(self, name: str, key: str, x: str, out: int) -> str:
-        """A 1x1x1 convolution of TorchSparse or MinkowskiEngine, whose kernel is [in, out], without a bias."""
-        weight = self.tensors.take(f"{key}.kernel", (self.channels[x], out), fan_in=self.channels[x])
-        self.network.linear(name, x, np.ascontiguousarray(weight.T))
+    def pointwise(self, name: str, key: str, x: str, out: int, *, bias: bool = False) -> str:
+        """A library's convolution of one cell, without a stride."""
+        kernel = (1,) * self.network.dimension
+        weight = self._read_weight(self.tensors, key, kernel, self.channels[x], out, 1.0)
+        self.network.linear(name, x, np.ascontiguousarray(weight[0].T), self._bias(key, out, bias))
         return self._made(name, out)
 
-    def add(self, name: str, sources: Sequence[str]) -> str:
-        return self._made(self.network.add(name, sources), self.channels[sources[0]])
+    def add(self, name: str, sources: Sequence[str], *, union: bool = False) -> str:
+        return self._made(self.network.add(name, sources, union), self.channels[sources[0]])
 
     def concat(self, name: str, sources: Sequence[str]) -> str:
         widths = [self.channels[s] for s in sources]
         return self._made(self.network.concat(name, sources), 0 if 0 in widths else sum(widths))
+
+    def devoxelize(self, name: str, x: str, positions: str) -> str:
+        return self._made(self.network.devoxelize(name, x, positions), self.channels[x])
 
     def conv2d(
         self,
@@ -196,3 +236,7 @@ class Layers:
     def _made(self, name: str, channels: int) -> str:
         self.channels[name] = channels
         return name
+
+
+def _of_axes(kernel: Sequence[int], is_flat: bool) -> Sequence[int]:
+    return kernel[:2] if is_flat else kernel

@@ -9,9 +9,9 @@ convolution and the strided ones are of one step in time, and the others have th
   hypercross   the centre and two neighbours on every axis: 9 cells
   cube_cross   the cube and two neighbours in time, the paper's hybrid: 29 cells; random weights only
 
-State dicts: MinkUNet14 to MinkUNet34 with basic blocks, "conv0p1s1.kernel" to "final.bias", any width and number of
-blocks. What the kernels are is read from their volumes; cube_cross is none of them, as its cells are in an order of
-this module's own.
+State dicts: MinkUNet14 to MinkUNet101, "conv0p1s1.kernel" to "final.bias", any width and number of blocks, basic or
+bottlenecks. What the kernels are is read from their volumes; cube_cross is none of them, as its cells are in an order
+of this module's own.
 """
 
 from __future__ import annotations
@@ -25,18 +25,20 @@ import numpy as np
 
 from voxserve.export import kernel_order
 from voxserve.export.model_folder import Network, PointFeature
-from voxserve.export.networks.layers import INPUT_GAIN, Layers, ResidualKeys, minkowski_weight, usual_fan_in
-from voxserve.export.networks.tensors import RandomTensors, StateDict, Tensor, Tensors
+from voxserve.export.networks.layers import INPUT_GAIN, Convolve, Layers, ResidualKeys, minkowski_weight, usual_fan_in
+from voxserve.export.networks.tensors import RandomTensors, StateDict, Tensor, Tensors, num_numbered
 
 _EPSILON = 1e-5
 _INIT_WIDTH = 32
 _PLANES = {
+    "": (32, 64, 128, 256, 256, 128, 96, 96),
     "A": (32, 64, 128, 256, 128, 128, 96, 96),
     "B": (32, 64, 128, 256, 128, 128, 128, 128),
     "C": (32, 64, 128, 256, 192, 192, 128, 128),
     "D": (32, 64, 128, 256, 384, 384, 384, 384),
 }
 _PLANES_34 = {
+    "": _PLANES[""],
     "A": (32, 64, 128, 256, 256, 128, 64, 64),
     "B": (32, 64, 128, 256, 256, 128, 64, 32),
     "C": (32, 64, 128, 256, 256, 128, 96, 96),
@@ -46,7 +48,11 @@ VARIANTS = {
     **{f"MinkUNet14{letter}": ((1,) * 8, planes) for letter, planes in _PLANES.items()},
     **{f"MinkUNet18{letter}": ((2,) * 8, planes) for letter, planes in _PLANES.items() if letter != "C"},
     **{f"MinkUNet34{letter}": ((2, 3, 4, 6, 2, 2, 2, 2), planes) for letter, planes in _PLANES_34.items()},
+    "MinkUNet50": ((2, 3, 4, 6, 2, 2, 2, 2), _PLANES[""]),
+    "MinkUNet101": ((2, 3, 4, 23, 2, 2, 2, 2), _PLANES[""]),
 }
+_BOTTLENECKS = ("MinkUNet50", "MinkUNet101")
+_EXPANSION = 4  # of a bottleneck: its last convolution's channels by its width
 KERNELS = ("cube", "hypercube", "hypercross", "cube_cross")
 # Strided and inverse convolutions, by the level that they lead to.
 _DOWN = ("conv1p1s2", "conv2p2s2", "conv3p4s2", "conv4p8s2")
@@ -69,20 +75,18 @@ def build(
     """
     tensors = StateDict(state, "MinkUNet")
     dimension = _dimension(voxel_size)
-    layers = []
-    for block in range(1, 9):
-        count = next(n for n in itertools.count() if f"block{block}.{n}.conv1.kernel" not in tensors)
-        layers.append(max(count, 1))
-    planes = [tensors.size(f"block{block}.0.conv1.kernel", 2) for block in range(1, 9)]
+    layers = [max(num_numbered(state, f"block{block}."), 1) for block in range(1, 9)]
+    planes = [tensors.size(f"block{block}.0.norm1.bn.weight", 0) for block in range(1, 9)]
+    is_bottleneck = "block1.0.conv3.kernel" in tensors or "block1.0.norm3.bn.weight" in tensors
     # A volume that is no kernel's is reported against the most usual one.
     kernels = {"cube": 27, "hypercube": 3**dimension, "hypercross": 2 * dimension + 1}
-    volume = tensors.size("block1.0.conv1.kernel", 0)
+    volume = tensors.size("block1.0.conv2.kernel", 0)
     kernel = next((k for k, cells in kernels.items() if cells == volume), "cube")
     first = _box_of(tensors.size("conv0p1s1.kernel", 0), (5, 3), dimension)
     down = _box_of(tensors.size("conv1p1s2.kernel", 0), (2,), dimension)
     init_width = tensors.size("conv0p1s1.kernel", 2)
     network = Network(name, description, dimension)
-    builder = _Builder(network, tensors, kernel, first, down)
+    builder = _Builder(network, tensors, kernel, first, down, is_bottleneck)
     builder.build(voxel_size, features, init_width, layers, planes, tensors.size("final.kernel", 1))
     tensors.raise_problems()
     return network
@@ -114,7 +118,7 @@ def random_network(
         raise ValueError(f"width {width} and {num_classes} classes leave a layer without channels")
     network = Network(name, description, dimension)
     first, down = ((5, 5, 5, 1), (2, 2, 2, 1)) if dimension == 4 else ((5, 5, 5), (2, 2, 2))
-    builder = _Builder(network, RandomTensors(seed), kernel, first, down)
+    builder = _Builder(network, RandomTensors(seed), kernel, first, down, variant in _BOTTLENECKS)
     builder.build(voxel_size, features, widths[0], layers, widths[1:], num_classes)
     return network
 
@@ -133,7 +137,13 @@ def _box_of(volume: int, sizes: Sequence[int], dimension: int) -> tuple[int, ...
 
 class _Builder:
     def __init__(
-        self, network: Network, tensors: Tensors, kernel: str, first: tuple[int, ...], down: tuple[int, ...]
+        self,
+        network: Network,
+        tensors: Tensors,
+        kernel: str,
+        first: tuple[int, ...],
+        down: tuple[int, ...],
+        is_bottleneck: bool = False,
     ) -> None:
         self._network = network
         self._tensors = tensors
@@ -141,6 +151,7 @@ class _Builder:
         self._kernel = kernel
         self._first = first
         self._down = down
+        self._is_bottleneck = is_bottleneck
 
     def build(
         self,
@@ -186,14 +197,20 @@ class _Builder:
         network.output("SCORES", "scores")
 
     def _blocks(self, name: str, number: int, x: str, count: int, out: int) -> str:
+        convolve: Convolve = partial(self._conv, out=out)
+        convolves = [convolve] * 2
+        if self._is_bottleneck:
+            narrow, wide = (partial(self._layers.pointwise, out=width) for width in (out, _EXPANSION * out))
+            convolves = [narrow, convolve, wide]
+        numbers = range(1, len(convolves) + 1)
         for block in range(count):
             key = f"block{number}.{block}"
             keys = ResidualKeys(
-                convs=(f"{key}.conv1", f"{key}.conv2"),
-                norms=(f"{key}.norm1.bn", f"{key}.norm2.bn"),
+                convs=tuple(f"{key}.conv{n}" for n in numbers),
+                norms=tuple(f"{key}.norm{n}.bn" for n in numbers),
                 shortcut=(f"{key}.downsample.0", f"{key}.downsample.1.bn"),
             )
-            x = self._layers.residual_block(f"{name}.{block}", keys, x, partial(self._conv, out=out))
+            x = self._layers.residual_block(f"{name}.{block}", keys, x, convolves)
         return x
 
     def _conv(self, name: str, key: str, x: str, out: int) -> str:

@@ -5,8 +5,12 @@ and up by 2x2x2 convolutions, two residual blocks a level, `widths` channels; To
 strided convolutions make sites floor(c / 2), and its kernels are reordered by kernel_order.
 
 State dicts: TorchSparse's torch.nn.ModuleDict({"backbone": SparseResUNet42(...), "classifier": Linear(...)}), that is
-"backbone.stem.0.kernel" to "classifier.bias", or spvnas' own MinkUNet and SPVCNN, "stem.0.kernel" to
-"classifier.0.bias". Widths are read from the tensors' shapes, so that any serves.
+"backbone.stem.0.kernel" to "classifier.bias"; spvnas' own MinkUNet and SPVCNN, "stem.0.kernel" to "classifier.0.bias";
+mmdetection3d's MinkUNet, MinkUNet V2 and SPVCNN, "backbone.conv_input.0.net.0.kernel" to "decode_head.conv_seg.bias",
+of TorchSparse, MinkowskiEngine and spconv. Widths and mmdetection3d's depths are read from the tensors.
+
+spvnas' MinkUNet has the tensors of its SPVCNN, point_transforms too, and does not use them: a state dict does not say
+which of both it is. V2 of mmdetection3d classifies rows of three levels, interpolated at the voxels of level 0.
 
 SPVCNN's points. spvnas feeds the network one point a voxel, at whole coordinates, and gives every point of the scan its
 voxel's class. So its points are the sites of level 0, and the branch is made of rows of those sites (points="voxels"):
@@ -18,15 +22,16 @@ branch has all points of the cloud at their own positions, which is the paper's 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from voxserve.export.model_folder import Network, PointFeature
-from voxserve.export.networks.layers import INPUT_GAIN, Layers, ResidualKeys, torchsparse_weight
+from voxserve.export.networks.layers import INPUT_GAIN, Layers, ResidualKeys
+from voxserve.export.networks.minkunet_keys import SPVNAS, UnetKeys, keys_of
 from voxserve.export.networks.tensors import RandomTensors, StateDict, Tensor, Tensors
 
 _NUM_STAGES = 4
 _EPSILON = 1e-5  # torch's default, which both keep
+_JOINED = (4, 6, 8)  # the widths that MinkUNet V2's head joins: of stage 4, of up 2 and of up 4
 _BASE_WIDTHS = (32, 32, 64, 128, 256, 256, 128, 96, 96)
 LIDAR_FEATURES = (
     PointFeature("x", "m"),
@@ -37,48 +42,13 @@ LIDAR_FEATURES = (
 POINTS = ("voxels", "cloud")
 
 
-@dataclass(frozen=True)
-class _Keys:
-    """Where a library's state dict has the parts of the network. Stages and ups count from 1."""
-
-    network: str
-    stem: str
-    down: str  # of a stage: index 0 convolution, 1 norm
-    block: str  # of a stage and the number of its block
-    up: str
-    fuse: str
-    main: str  # of a residual block: 0, 1, 3 and 4
-    shortcut: str
-    classifier: str
-
-
-_TORCHSPARSE = _Keys(
-    network="SparseResUNet42 + classifier",
-    stem="backbone.stem",
-    down="backbone.encoders.{index}.0",
-    block="backbone.encoders.{index}.{block}",
-    up="backbone.decoders.{index}.upsample",
-    fuse="backbone.decoders.{index}.fuse.{block}",
-    main="main",
-    shortcut="shortcut",
-    classifier="classifier",
-)
-_SPVNAS = _Keys(
-    network="spvnas' MinkUNet",
-    stem="stem",
-    down="stage{number}.0.net",
-    block="stage{number}.{block}",
-    up="up{number}.0.net",
-    fuse="up{number}.1.{block}",
-    main="net",
-    shortcut="downsample",
-    classifier="classifier.0",
-)
-
-
 def is_spvcnn(state: Mapping[str, Tensor]) -> bool:
     """Whether a state dict has SPVCNN's branch of points."""
-    return any(key.startswith("point_transforms.") for key in state)
+    return has_transforms(state, keys_of(state))
+
+
+def has_transforms(state: Mapping[str, Tensor], keys: UnetKeys) -> bool:
+    return any(name.startswith(f"{keys.transforms}.") for name in state)
 
 
 def build(
@@ -90,17 +60,26 @@ def build(
     features: Sequence[PointFeature] = LIDAR_FEATURES,
     points: str = "voxels",
 ) -> Network:
-    """The MinkUNet or, where it has point transforms, SPVCNN of a state dict.
+    """The MinkUNet or, where it has point transforms, SPVCNN of a state dict. points: "" leaves the transforms out.
 
     Raises ExportError with every tensor that is missing, unknown or misshaped.
     """
-    has_points = is_spvcnn(state)
-    keys = _SPVNAS if has_points or any(key.startswith("stem.") for key in state) else _TORCHSPARSE
-    tensors = StateDict(state, "spvnas' SPVCNN" if has_points else keys.network)
+    keys = keys_of(state)
+    is_branched = has_transforms(state, keys) and points != ""
+    tensors = StateDict(
+        state,
+        keys.network.replace("MinkUNet", "SPVCNN") if is_branched else keys.network,
+        lambda n: n.endswith(".num_batches_tracked") or (points == "" and n.startswith(f"{keys.transforms}.")),
+    )
     widths = _widths_of(tensors, keys)
+    levels = range(_NUM_STAGES)
+    depths = [keys.num_blocks(state, i) for i in levels] + [keys.num_blocks(state, i, is_up=True) for i in levels]
     num_classes = tensors.size(f"{keys.classifier}.weight", 0)
     network = Network(name, description)
-    _Builder(network, tensors, keys, points if has_points else "").build(voxel_size, features, widths, num_classes)
+    builder = _Builder(network, tensors, keys, points if is_branched else "")
+    is_v2 = keys.has_any_depth and tensors.size(f"{keys.classifier}.weight", 1) == sum(widths[i] for i in _JOINED)
+    joins_levels = is_v2 and not is_branched
+    builder.build(voxel_size, features, widths, num_classes, depths, joins_levels=joins_levels)
     tensors.raise_problems()
     return network
 
@@ -150,60 +129,75 @@ def _random(
     if num_classes < 1:
         raise ValueError(f"num_classes is {num_classes}; it must be 1 or more")
     network = Network(name, description)
-    builder = _Builder(network, RandomTensors(seed), _SPVNAS, points)
+    builder = _Builder(network, RandomTensors(seed), SPVNAS, points)
     builder.build(voxel_size, features, widths, num_classes)
     return network
 
 
-def _widths_of(tensors: StateDict, keys: _Keys) -> list[int]:
-    widths = [tensors.size(f"{keys.stem}.0.kernel", 2)]
-    for stage in range(1, _NUM_STAGES + 1):
-        block = keys.block.format(index=stage - 1, number=stage, block=1)
-        widths.append(tensors.size(f"{block}.{keys.main}.0.kernel", 2))
-    for up in range(1, _NUM_STAGES + 1):
-        widths.append(tensors.size(f"{keys.up.format(index=up - 1, number=up)}.0.kernel", 2))
+def _widths_of(tensors: StateDict, keys: UnetKeys) -> list[int]:
+    """Read from the batch norms, which every library stores alike."""
+
+    def width(norm: str, **fields: int) -> int:
+        return tensors.size(f"{norm.format(**fields)}.weight", 0)
+
+    widths = [width(keys.stem[0][1])]
+    for stage in range(_NUM_STAGES):
+        widths.append(width(f"{keys.block}.{keys.norms[0]}", index=stage, number=stage + 1, block=1))
+    for up in range(_NUM_STAGES):
+        widths.append(width(keys.up[1], index=up, number=up + 1))
     return widths
 
 
 class _Builder:
     """points: "" of MinkUNet; of SPVCNN what its points are."""
 
-    def __init__(self, network: Network, tensors: Tensors, keys: _Keys, points: str) -> None:
+    def __init__(self, network: Network, tensors: Tensors, keys: UnetKeys, points: str) -> None:
         if points and points not in POINTS:
             raise ValueError(f"points is '{points}', not one of {', '.join(POINTS)}")
         self._network = network
         self._tensors = tensors
         self._keys = keys
-        self._layers = Layers(network, tensors, torchsparse_weight, _EPSILON)
+        self._layers = Layers(network, tensors, keys.read_weight, _EPSILON)
         self._points = points
 
     def build(
-        self, voxel_size: Sequence[float], features: Sequence[PointFeature], widths: Sequence[int], num_classes: int
+        self,
+        voxel_size: Sequence[float],
+        features: Sequence[PointFeature],
+        widths: Sequence[int],
+        num_classes: int,
+        depths: Sequence[int] = (2,) * (2 * _NUM_STAGES),
+        *,
+        joins_levels: bool = False,
     ) -> None:
+        """depths: residual blocks of the stages and of the ups. joins_levels: the head of MinkUNet V2."""
         network, layers, keys = self._network, self._layers, self._keys
         size = " x ".join(f"{v:g}" for v in voxel_size)
         network.section(f"Points to voxels of {size} m, as TorchSparse's datasets make them.")
         voxels = layers.points(network.voxelize("voxels", voxel_size, features), len(features))
 
         network.section("Stem.")
-        x = layers.submanifold("stem.0", f"{keys.stem}.0", voxels, (3, 3, 3), widths[0], gain=INPUT_GAIN)
-        x = layers.norm_relu(x, f"{keys.stem}.1")
-        x = layers.submanifold("stem.1", f"{keys.stem}.3", x, (3, 3, 3), widths[0])
-        x = layers.norm_relu(x, f"{keys.stem}.4")
+        (conv0, norm0), (conv1, norm1) = keys.stem
+        x = layers.submanifold("stem.0", conv0, voxels, (3, 3, 3), widths[0], gain=INPUT_GAIN)
+        x = layers.norm_relu(x, norm0)
+        x = layers.submanifold("stem.1", conv1, x, (3, 3, 3), widths[0])
+        x = layers.norm_relu(x, norm1)
         skips = [x]
-        branch = _PointBranch(layers, self._points, voxels, x) if self._points else None
+        branch = _PointBranch(layers, self._points, keys.transforms, voxels, x) if self._points else None
         if branch:
             x = branch.voxels_of_stem()
         for stage in range(1, _NUM_STAGES + 1):
             network.section(f"Stage {stage}: stride {2**stage}.")
-            key = keys.down.format(index=stage - 1, number=stage)
+            fields = {"index": stage - 1, "number": stage}
+            conv, norm = (key.format(**fields) for key in keys.down)
             down = f"stage{stage}.down"
-            layers.strided(down, f"{key}.0", x, (2, 2, 2), (2, 2, 2), layers.channels[x])
-            x = layers.norm_relu(down, f"{key}.1")
-            for block in (1, 2):
-                key = keys.block.format(index=stage - 1, number=stage, block=block)
+            layers.strided(down, conv, x, (2, 2, 2), (2, 2, 2), layers.channels[x])
+            x = layers.norm_relu(down, norm)
+            for block in range(1, depths[stage - 1] + 1):
+                key = keys.block.format(**fields, block=block)
                 x = self._residual(f"stage{stage}.{block - 1}", key, x, widths[stage])
             skips.append(x)
+        joined = [x]
         if branch:
             network.section("Points: what stage 4 tells them, and back.")
             x = branch.exchange(0, x, widths[4])
@@ -211,19 +205,29 @@ class _Builder:
             stage = _NUM_STAGES + 1 - up
             width = widths[_NUM_STAGES + up]
             network.section(f"Up {up}: back to stride {2 ** (stage - 1)}, joined by the skip connection.")
-            key = keys.up.format(index=up - 1, number=up)
-            layers.inverse(f"up{up}.up", f"{key}.0", x, width, f"stage{stage}.down")
-            x = layers.norm_relu(f"up{up}.up", f"{key}.1")
+            fields = {"index": up - 1, "number": up}
+            conv, norm = (key.format(**fields) for key in keys.up)
+            layers.inverse(f"up{up}.up", conv, x, width, f"stage{stage}.down")
+            x = layers.norm_relu(f"up{up}.up", norm)
             x = layers.concat(f"up{up}.concat", [x, skips[stage - 1]])
-            for block in (0, 1):
-                key = keys.fuse.format(index=up - 1, number=up, block=block)
+            for block in range(depths[_NUM_STAGES + up - 1]):
+                key = keys.fuse.format(**fields, block=block)
                 x = self._residual(f"up{up}.{block}", key, x, width)
+            if up == 2:
+                joined.append(x)
             if branch and up == 2:
                 network.section("Points: what up 2 tells them, and back.")
                 x = branch.exchange(1, x, width)
         if branch:
             network.section("Points: what up 4 tells them.")
             x = branch.join(2, x, widths[8])
+        if joins_levels:
+            network.section("Three levels at the voxels of level 0.")
+            fine = [
+                layers.devoxelize(f"level{level}.fine", row, skips[0])
+                for level, row in zip((4, 2), joined, strict=True)
+            ]
+            x = layers.concat("levels", [*fine, x])
 
         network.section("Head.")
         layers.linear("classifier", keys.classifier, x, num_classes)
@@ -239,22 +243,23 @@ class _Builder:
         network.output("SCORES", "scores")
 
     def _residual(self, name: str, key: str, x: str, out: int) -> str:
-        main, shortcut = f"{key}.{self._keys.main}", f"{key}.{self._keys.shortcut}"
+        parts = self._keys
         keys = ResidualKeys(
-            convs=(f"{main}.0", f"{main}.3"),
-            norms=(f"{main}.1", f"{main}.4"),
-            shortcut=(f"{shortcut}.0", f"{shortcut}.1"),
+            convs=tuple(f"{key}.{part}" for part in parts.convs),
+            norms=tuple(f"{key}.{part}" for part in parts.norms),
+            shortcut=(f"{key}.{parts.shortcut[0]}", f"{key}.{parts.shortcut[1]}"),
         )
         convolve = partial(self._layers.submanifold, kernel=(3, 3, 3), out=out)
-        return self._layers.residual_block(name, keys, x, convolve)
+        return self._layers.residual_block(name, keys, x, [convolve] * 2)
 
 
 class _PointBranch:
     """SPVCNN's points: what they know so far, and what they exchange with the voxels."""
 
-    def __init__(self, layers: Layers, points: str, voxels: str, stem: str) -> None:
-        """voxels: the voxelize node; stem: level 0's first features."""
+    def __init__(self, layers: Layers, points: str, transforms: str, voxels: str, stem: str) -> None:
+        """transforms: where they are in the state dict; voxels: the voxelize node; stem: level 0's first features."""
         self._layers = layers
+        self._transforms = transforms
         self._is_cloud = points == "cloud"
         self._onto = voxels if self._is_cloud else stem
         self._stem = stem
@@ -271,7 +276,7 @@ class _PointBranch:
 
     def join(self, index: int, x: str, out: int) -> str:
         """Rows of points: x there, and what they knew, transformed."""
-        layers, name, key = self._layers, f"points.{index + 1}", f"point_transforms.{index}"
+        layers, name, key = self._layers, f"points.{index + 1}", f"{self._transforms}.{index}"
         transformed = layers.linear(f"{name}.transform", f"{key}.0", self._known, out)
         transformed = layers.norm_relu(transformed, f"{key}.1")
         is_level_0 = index == 2 and not self._is_cloud
@@ -280,8 +285,7 @@ class _PointBranch:
         return self._known
 
     def _to_points(self, name: str, x: str) -> str:
-        self._layers.channels[name] = self._layers.channels[x]
-        return self._layers.network.devoxelize(name, x, self._onto)
+        return self._layers.devoxelize(name, x, self._onto)
 
     def _to_voxels(self, name: str, x: str) -> str:
         voxelize = self._voxels if self._is_cloud else ""

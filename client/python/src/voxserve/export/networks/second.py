@@ -1,10 +1,11 @@
-"""SECOND as OpenPCDet trains it on KITTI (tools/cfgs/kitti_models/second.yaml).
+"""SECOND and PointPillars as OpenPCDet trains them on KITTI (second.yaml, pointpillar.yaml of tools/cfgs/kitti_models).
 
 Y. Yan et al., "SECOND: Sparsely Embedded Convolutional Detection", Sensors 2018. VoxelBackBone8x, BaseBEVBackbone and
-AnchorHeadSingle: two anchors a class at every cell. Boxes are suppressed whatever their classes.
+AnchorHeadSingle: two anchors a class at every cell. Boxes are suppressed whatever their classes. PointPillars (A. H.
+Lang et al., CVPR 2019) has pillars (pillars.py) in the place of the sparse backbone.
 
-State dict: OpenPCDet's SECONDNet ("backbone_3d.conv_input.0.weight" to "dense_head.conv_dir_cls.bias"), of spconv 1 or
-2.
+State dicts: OpenPCDet's SECONDNet ("backbone_3d.conv_input.0.weight" to "dense_head.conv_dir_cls.bias"), of spconv 1 or
+2, and its PointPillar, which begins with "vfe.pfn_layers.0.linear.weight".
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from voxserve.export.model_folder import Anchor, ClassEntry, Network, PointFeature
-from voxserve.export.networks import spconv_backbone
+from voxserve.export.networks import pillars, spconv_backbone
 from voxserve.export.networks.layers import Layers, spconv_weight
 from voxserve.export.networks.spconv_backbone import SPARSE_EPSILON, Bev, Voxels
 from voxserve.export.networks.tensors import RandomTensors, StateDict, Tensor, Tensors
@@ -40,7 +41,7 @@ KITTI_VOXELS = Voxels((0, -40, -3), (70.4, 40, 1), (0.05, 0.05, 0.1), 5, 40_000,
 
 @dataclass(frozen=True)
 class Config:
-    """What a SECOND is made of. The defaults are the published network's on KITTI."""
+    """The parts of a SECOND or a PointPillars. The defaults are the published SECOND's on KITTI."""
 
     voxels: Voxels = KITTI_VOXELS
     classes: tuple[ClassEntry, ...] = KITTI_CLASSES
@@ -58,12 +59,21 @@ class Config:
     nms_boxes_out: int = 500
     sparse_widths: tuple[int, ...] = (16, 32, 64, 64)
     sparse_out_width: int = 128
+    pillar_widths: tuple[int, ...] = ()  # of pillars, which then are in the place of the sparse backbone
     bev: Bev = field(default_factory=Bev)
+
+
+POINT_PILLARS = Config(
+    voxels=Voxels((0, -39.68, -3), (69.12, 39.68, 1), (0.16, 0.16, 4), 32, 40_000, _KITTI_FEATURES),
+    pillar_widths=(64,),
+    bev=Bev((3, 5, 5), (2, 2, 2), (64, 128, 256), (1, 2, 4), (128, 128, 128)),
+)
 
 
 def build(state: Mapping[str, Tensor], config: Config, *, name: str, description: str = "") -> Network:
     """The network of a state dict. Raises ExportError with every tensor that is missing, unknown or misshaped."""
-    tensors = StateDict(state, "SECOND", lambda key: key.endswith(".num_batches_tracked") or key == "global_step")
+    network_name = "PointPillars" if config.pillar_widths else "SECOND"
+    tensors = StateDict(state, network_name, lambda key: key.endswith(".num_batches_tracked") or key == "global_step")
     network = _build(tensors, config, name, description)
     tensors.raise_problems()
     return network
@@ -77,12 +87,15 @@ def random_network(config: Config, *, name: str, description: str = "", seed: in
 def _build(tensors: Tensors, config: Config, name: str, description: str) -> Network:
     if sorted(a.class_id for a in config.anchors) != sorted(entry.id for entry in config.classes):
         raise ValueError("there must be one anchor a class")
-    spconv_backbone.depth_after(config.voxels.grid()[2])
     network = Network(name, description)
     layers = Layers(network, tensors, spconv_weight, SPARSE_EPSILON)
-    x = spconv_backbone.voxelize(network, layers, config.voxels)
-    x = spconv_backbone.plain_backbone(layers, x, config.sparse_widths, config.sparse_out_width)
-    x = spconv_backbone.to_bev(layers, x, config.voxels)
+    if config.pillar_widths:
+        x = pillars.image(network, layers, config.voxels, config.pillar_widths)
+    else:
+        spconv_backbone.depth_after(config.voxels.grid()[2])
+        x = spconv_backbone.voxelize(network, layers, config.voxels)
+        x = spconv_backbone.plain_backbone(layers, x, config.sparse_widths, config.sparse_out_width)
+        x = spconv_backbone.to_bev(layers, x, config.voxels)
     x = spconv_backbone.bev_backbone(layers, x, "openpcdet", config.bev)
 
     network.section("Head: scores, residuals and directions of every anchor.")

@@ -92,7 +92,7 @@ def _build(
             key = f"backbone.{block}.{residual}.main"
             keys = ResidualKeys(convs=(f"{key}.0", f"{key}.3"), norms=(f"{key}.1", f"{key}.4"))
             convolve = partial(layers.submanifold, kernel=kernel, out=width)
-            x = layers.residual_block(f"block{block}.{residual}", keys, x, convolve)
+            x = layers.residual_block(f"block{block}.{residual}", keys, x, [convolve] * 2)
     network.section("Head.")
     layers.linear("classifier", "classifier", x, num_classes)
     network.devoxelize("scores", "classifier", voxels)

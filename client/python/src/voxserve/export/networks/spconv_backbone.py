@@ -16,6 +16,7 @@ from functools import partial
 
 from voxserve.export.model_folder import Network, PointFeature
 from voxserve.export.networks.layers import INPUT_GAIN, Layers, ResidualKeys
+from voxserve.export.networks.tensors import Tensors
 
 SPARSE_EPSILON = 1e-3  # of every batch norm but the heads'
 LIBRARIES = ("openpcdet", "det3d")
@@ -49,7 +50,7 @@ class Bev:
     num_layers: tuple[int, ...] = (5, 5)
     strides: tuple[int, ...] = (1, 2)
     widths: tuple[int, ...] = (128, 256)
-    up_strides: tuple[int, ...] = (1, 2)
+    up_strides: tuple[float, ...] = (1, 2)  # below 1: a convolution that strides by 1 / up_stride
     up_widths: tuple[int, ...] = (256, 256)
 
     def check(self) -> None:
@@ -87,7 +88,7 @@ def voxelize(network: Network, layers: Layers, voxels: Voxels) -> str:
 def residual_backbone(layers: Layers, x: str, library: str, widths: Sequence[int], out: int) -> str:
     """VoxelResBackBone8x. widths: of its four stages, 16, 32, 64, 128; out: of conv_out, 128."""
     prefix = "backbone" if library == "det3d" else "backbone_3d"
-    x = _conv_input(layers, f"{prefix}.conv_input", x, widths[0])
+    x = conv_input(layers, f"{prefix}.conv_input", x, widths[0])
     for stage, width in enumerate(widths, start=1):
         key, name = f"{prefix}.conv{stage}", f"conv{stage}"
         first = 0
@@ -97,14 +98,19 @@ def residual_backbone(layers: Layers, x: str, library: str, widths: Sequence[int
             down, norm, first = (".0", ".1", 3) if library == "det3d" else (".0.0", ".0.1", 1)
             x = _down(layers, f"{name}.down", f"{key}{down}", f"{key}{norm}", x, width, stage)
         for block in range(2):
-            x = _residual_block(layers, f"{name}.{block}", f"{key}.{first + block}", x, width)
+            x = residual_block(layers, f"{name}.{block}", f"{key}.{first + block}", x, width)
     conv_out = "extra_conv" if library == "det3d" else "conv_out"
     return _conv_out(layers, f"{prefix}.{conv_out}", x, out)
 
 
+def is_plain(tensors: Tensors) -> bool:
+    """Whether a state dict of OpenPCDet has VoxelBackBone8x, whose first stage is a convolution and its norm."""
+    return "backbone_3d.conv1.0.0.weight" in tensors or "backbone_3d.conv1.0.1.weight" in tensors
+
+
 def plain_backbone(layers: Layers, x: str, widths: Sequence[int], out: int) -> str:
     """VoxelBackBone8x. widths: of its four stages, 16, 32, 64, 64; out: of conv_out, 128."""
-    x = _conv_input(layers, "backbone_3d.conv_input", x, widths[0])
+    x = conv_input(layers, "backbone_3d.conv_input", x, widths[0])
     for stage, width in enumerate(widths, start=1):
         key, name = f"backbone_3d.conv{stage}", f"conv{stage}"
         if stage > 1:
@@ -149,15 +155,18 @@ def bev_backbone(layers: Layers, x: str, library: str, bev: Bev) -> str:
             x = layers.norm_relu(name, f"{key}.{entry + 1}")
         key, up, width = f"{prefix}.deblocks.{block}", bev.up_strides[block], bev.up_widths[block]
         name = f"bev{block}.up"
-        if up == 1 and library == "det3d":
+        if up < 1:
+            step = round(1 / up)
+            layers.conv2d(name, f"{key}.0", x, step, width, stride=step)
+        elif up == 1 and library == "det3d":
             layers.conv2d(name, f"{key}.0", x, 1, width)
         else:
-            layers.conv_transpose2d(name, f"{key}.0", x, up, width, stride=up)
+            layers.conv_transpose2d(name, f"{key}.0", x, round(up), width, stride=round(up))
         ups.append(layers.norm_relu(name, f"{key}.1"))
     return layers.concat("bev", ups) if len(ups) > 1 else ups[0]
 
 
-def _conv_input(layers: Layers, key: str, x: str, width: int) -> str:
+def conv_input(layers: Layers, key: str, x: str, width: int) -> str:
     layers.network.section("Stage 1: stride 1.")
     x = layers.submanifold("conv_input", f"{key}.0", x, _CUBE, width, gain=INPUT_GAIN)
     return layers.norm_relu(x, f"{key}.1")
@@ -175,7 +184,8 @@ def _conv_out(layers: Layers, key: str, x: str, width: int) -> str:
     return layers.norm_relu(x, f"{key}.1")
 
 
-def _residual_block(layers: Layers, name: str, key: str, x: str, width: int) -> str:
+def residual_block(layers: Layers, name: str, key: str, x: str, width: int) -> str:
     """SparseBasicBlock: its convolutions have a bias beside the batch norm's."""
     keys = ResidualKeys(convs=(f"{key}.conv1", f"{key}.conv2"), norms=(f"{key}.bn1", f"{key}.bn2"))
-    return layers.residual_block(name, keys, x, partial(layers.submanifold, kernel=_CUBE, out=width, bias=True))
+    convolve = partial(layers.submanifold, kernel=_CUBE, out=width, bias=True)
+    return layers.residual_block(name, keys, x, [convolve] * 2)

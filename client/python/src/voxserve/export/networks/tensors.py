@@ -7,7 +7,7 @@ network serves both.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -52,6 +52,15 @@ class Tensors(Protocol):
 
     def raise_problems(self) -> None:
         """Raises ExportError with all that was wrong."""
+
+
+def num_numbered(names: Iterable[str], prefix: str, first: int = 0) -> int:
+    """How many of the parts <prefix><first>, <prefix><first + 1>, ... have tensors, up to the first that has none."""
+    there = {name.removeprefix(prefix).partition(".")[0] for name in names if name.startswith(prefix)}
+    count = 0
+    while str(first + count) in there:
+        count += 1
+    return count
 
 
 class StateDict:
@@ -109,9 +118,8 @@ class StateDict:
 
     def raise_problems(self) -> None:
         unknown = [n for n in self._state if n not in self._taken and not self._ignore(n)]
-        problems = self._problems + [
-            f"tensor '{n}' {list(self._state[n].shape)} is not part of {self._network}" for n in unknown
-        ]
+        problems = [*dict.fromkeys(self._problems)]  # a tensor that two layers share is asked for twice
+        problems += [f"tensor '{n}' {list(self._state[n].shape)} is not part of {self._network}" for n in unknown]
         if problems:
             raise ExportError(problems)
 

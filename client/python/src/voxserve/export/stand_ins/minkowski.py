@@ -331,36 +331,51 @@ class MinkowskiPoolingTranspose(MinkowskiPoolingBase):
     is_transpose = True
 
 
-class _GlobalPooling(nn.Module):
-    reduce = "mean"
+PoolingMode = enum.Enum(
+    "PoolingMode",
+    [
+        f"GLOBAL_{kind}_POOLING_{how}"
+        for how in ("DEFAULT", "KERNEL", "PYTORCH_INDEX")
+        for kind in ("SUM", "AVG", "MAX")
+    ],
+)
+
+
+class MinkowskiGlobalPooling(nn.Module):
+    """A row a sample: the average, or what the mode says."""
+
+    kind = "AVG"
+
+    def __init__(self, mode: Any = None) -> None:
+        super().__init__()
+        self.pooling_mode = mode or PoolingMode[f"GLOBAL_{self.kind}_POOLING_PYTORCH_INDEX"]
 
     def forward(self, x: SparseTensor, coordinates: Any = None) -> SparseTensor:
+        if coordinates is not None:
+            raise NotImplementedError("voxserve's stand-in pools samples alone")
         size = int(x.C[:, 0].max()) + 1
-        y = products.samples_of(x.F, x.C[:, 0], self.reduce, size)
+        reduce = {"SUM": "sum", "AVG": "mean", "MAX": "amax"}[self.pooling_mode.name.split("_")[1]]
+        y = products.samples_of(x.F, x.C[:, 0], reduce, size)
         origins = torch.zeros((size, 1 + x.D), dtype=torch.int32)
         origins[:, 0] = torch.arange(size)
         key = x.coordinate_manager.new_key((0,) * x.D, origins, "origin")
         return x.on(key, y)
 
 
-class MinkowskiGlobalAvgPooling(_GlobalPooling):
+class MinkowskiGlobalAvgPooling(MinkowskiGlobalPooling):
     """A row a sample: the average."""
 
 
-class MinkowskiGlobalPooling(_GlobalPooling):
-    """A row a sample: the average."""
-
-
-class MinkowskiGlobalSumPooling(_GlobalPooling):
+class MinkowskiGlobalSumPooling(MinkowskiGlobalPooling):
     """A row a sample: the sum."""
 
-    reduce = "sum"
+    kind = "SUM"
 
 
-class MinkowskiGlobalMaxPooling(_GlobalPooling):
+class MinkowskiGlobalMaxPooling(MinkowskiGlobalPooling):
     """A row a sample: the maximum."""
 
-    reduce = "amax"
+    kind = "MAX"
 
 
 class MinkowskiBroadcastAddition(nn.Module):
@@ -417,6 +432,8 @@ class MinkowskiSyncBatchNorm(MinkowskiBatchNorm):
 class MinkowskiInstanceNorm(nn.Module):
     """Each sample's own mean and variance of each channel, with an epsilon of 1e-8."""
 
+    epsilon = 1e-8
+
     def __init__(self, num_features: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(1, num_features))
@@ -427,8 +444,14 @@ class MinkowskiInstanceNorm(nn.Module):
         for sample in x.C[:, 0].unique():
             at = x.C[:, 0] == sample
             centred = x.F[at] - x.F[at].mean(0)
-            y[at] = centred / ((centred**2).mean(0) + 1e-8).sqrt()
+            y[at] = centred / ((centred**2).mean(0) + self.epsilon).sqrt()
         return x.like(y * self.weight + self.bias)
+
+
+class MinkowskiStableInstanceNorm(MinkowskiInstanceNorm):
+    """The same with an epsilon of 1e-6."""
+
+    epsilon = 1e-6
 
 
 class MinkowskiLinear(nn.Module):
@@ -461,6 +484,11 @@ class _Nonlinearity(nn.Module):
         return x.like(self.module(x.F))
 
 
-for _name in ("ReLU", "LeakyReLU", "PReLU", "ELU", "SELU", "GELU", "SiLU", "Sigmoid", "Tanh", "Softmax", "Dropout"):
+_NONLINEARITIES = (
+    *("ReLU", "LeakyReLU", "PReLU", "RReLU", "ReLU6", "ELU", "SELU", "CELU", "GELU", "SiLU", "Sigmoid", "LogSigmoid"),
+    *("Tanh", "Tanhshrink", "Softmax", "Softmin", "LogSoftmax", "Softplus", "Softshrink", "Softsign", "Hardshrink"),
+    *("Hardsigmoid", "Hardtanh", "Hardswish", "Threshold", "Dropout", "AlphaDropout"),
+)
+for _name in _NONLINEARITIES:
     _fixed = {"kind": getattr(nn, _name), "__module__": __name__, "__doc__": f"torch's {_name}, of the features."}
     globals()[f"Minkowski{_name}"] = type(f"Minkowski{_name}", (_Nonlinearity,), _fixed)

@@ -13,7 +13,13 @@ def _of_features(name: str) -> Callable[..., Any]:
     return lambda x, *args, **kwargs: x.like(function(x.F, *args, **kwargs))
 
 
-for _name in ("relu", "leaky_relu", "prelu", "elu", "selu", "gelu", "silu", "softmax", "log_softmax", "dropout"):
+_FUNCTIONS = (
+    *("relu", "leaky_relu", "prelu", "rrelu", "relu6", "elu", "selu", "celu", "gelu", "glu", "silu", "logsigmoid"),
+    *("tanhshrink", "softmax", "softmin", "log_softmax", "gumbel_softmax", "softplus", "softshrink", "softsign"),
+    *("hardshrink", "hardsigmoid", "hardtanh", "hardswish", "threshold", "dropout", "alpha_dropout", "normalize"),
+    *("batch_norm", "linear"),
+)
+for _name in _FUNCTIONS:
     globals()[_name] = _of_features(_name)
 
 

@@ -226,6 +226,21 @@ class ToDense(SparseModule):
         return x.dense()
 
 
+class RemoveGrid(SparseModule):
+    """Forgets a buffer that only saves time."""
+
+    def forward(self, x: SparseConvTensor) -> SparseConvTensor:
+        x.grid = None
+        return x
+
+
+class Identity(nn.Module):
+    """Its input."""
+
+    def forward(self, x: Any) -> Any:
+        return x
+
+
 class _OfFeatures:
     def forward(self, x: Any) -> Any:
         if isinstance(x, SparseConvTensor):

@@ -146,3 +146,18 @@ class GlobalMaxPool(nn.Module):
 
     def forward(self, x: SparseTensor) -> Any:
         return products.samples_of(x.feats, x.coords[:, 0], "amax", int(x.coords[:, 0].max()) + 1)
+
+
+def relu(x: SparseTensor, inplace: bool = True) -> SparseTensor:
+    """torch's, of the features."""
+    return fapply(x, nn.functional.relu, inplace=inplace)
+
+
+def silu(x: SparseTensor, inplace: bool = True) -> SparseTensor:
+    """torch's, of the features."""
+    return fapply(x, nn.functional.silu, inplace=inplace)
+
+
+def leaky_relu(x: SparseTensor, negative_slope: float = 0.1, inplace: bool = True) -> SparseTensor:
+    """torch's, of the features, with torchsparse's slope."""
+    return fapply(x, nn.functional.leaky_relu, negative_slope=negative_slope, inplace=inplace)

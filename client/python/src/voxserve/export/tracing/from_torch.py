@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from voxserve.export.tracing.input_points import Points, add_voxelize
 from voxserve.export.tracing.refusal import RefusalError
 from voxserve.verify.sparse_tensors import features_of, kind_of, named
 
+_TENSOR_KINDS = ("sites", "points", "samples")  # of places, whose rows a tensor can have
+_MAX_NAME = 64  # of a tensor
 TRACE_FILE = "trace.json"  # beside model.textproto: what voxserve.verify needs to compare by name
 
 
@@ -174,13 +177,17 @@ def _network(
 
 
 def add_outputs(network: Network, places: dict[str, Place]) -> None:
-    """The outputs that the model format has: scores of points, with their labels.
+    """Scores of points with their labels, where the results are those; else tensors, by the results' names.
 
-    A network without them can be traced, and added to with its builder: heads, boxes.
+    Images and what no node has rows for are left out, and all results with them: such a network can be added to with
+    its builder, with heads and boxes.
     """
     scores = [p for p in places.values() if _is_of_points(p) and p.kind != "labels"]
     labels = [p for p in places.values() if _is_of_points(p) and p.kind == "labels"]
     if len(scores) + len(labels) != len(places) or len(scores) > 1 or len(labels) > 1:
+        if all(place.kind in _TENSOR_KINDS for place in places.values()):
+            for key, place in zip(_tensor_names(places), places.values(), strict=True):
+                network.output("TENSOR", place.node, key)
         return
     for place in scores:
         network.voxel_to_point("point_scores", place.node, INPUT)
@@ -189,6 +196,21 @@ def add_outputs(network: Network, places: dict[str, Place]) -> None:
     network.output("LABELS", "point_labels")
     if scores:
         network.output("SCORES", "point_scores")
+
+
+def _tensor_names(keys: Iterable[str]) -> list[str]:
+    """The results' names as those of tensors: letters, digits, ".", "_" and "-", each once."""
+    names: list[str] = []
+    for key in keys:
+        base = re.sub(r"[^A-Za-z0-9._-]", "_", key)[:_MAX_NAME]
+        if not base or not base[0].isalnum() or base in ("labels", "scores", "boxes"):
+            base = f"output.{base}"[:_MAX_NAME]
+        name, number = base, 1
+        while name in names:
+            number += 1
+            name = f"{base[: _MAX_NAME - 4]}.{number}"
+        names.append(name)
+    return names
 
 
 def _is_of_points(place: Place) -> bool:

@@ -66,6 +66,20 @@ def _conv_transpose2d(call: Call) -> Place:
     return Place("image", name)
 
 
+def _max_pool2d(call: Call) -> Place:
+    x, kernel = _image(call), _two(call.get(1, "kernel_size"))
+    if _two(call.get(4, "dilation", 1)) != (1, 1) or call.get(5, "ceil_mode", False):
+        raise RefusalError("max_pool2d with dilation or ceil_mode is not in the model format")
+    stride = call.get(2, "stride") or kernel
+    stride, padding = _two(stride), _two(call.get(3, "padding", 0))
+    name = call.graph.node(
+        "max_pool2d",
+        [x.node],
+        lambda network, n: network.max_pool2d(n, x.node, kernel, stride=stride, padding=padding),
+    )
+    return Place("image", name)
+
+
 def _pad(call: Call) -> Place:
     x, pad = _image(call), tuple(call.get(1, "pad"))
     if call.get(2, "mode", "constant") != "constant" or call.get(3, "value") not in (None, 0):
@@ -117,6 +131,7 @@ def from_above(call: Call, x: Place) -> Place:
 HANDLERS: dict[str, Any] = {
     "conv2d": _conv2d,
     "conv_transpose2d": _conv_transpose2d,
+    "max_pool2d": _max_pool2d,
     "pad": _pad,
     "view": _reshape,
     "reshape": _reshape,

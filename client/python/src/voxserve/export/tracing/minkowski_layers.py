@@ -230,9 +230,16 @@ def _pool(reduce: str) -> Any:
 
 
 def _global_pool(reduce: str) -> Any:
+    """reduce: of a module that has no mode, which every one of the library's has."""
+
     def layer(graph: Graph, module: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        if len(args) > 1 or kwargs:
+            raise RefusalError(f"{type(module).__name__} onto given coordinates is not in the model format")
+        mode = str(getattr(module, "pooling_mode", ""))  # such as PoolingMode.GLOBAL_MAX_POOLING_KERNEL
+        names = {"_SUM_": "SUM", "_AVG_": "AVERAGE", "_MAX_": "MAX"}
+        kind = next((value for part, value in names.items() if part in mode), reduce)
         here, result = sparse_place(args[0]), call(_plain(args[0]))
-        name = graph.node("global_pool", [here.node], lambda network, n: network.global_pool(n, here.node, reduce))
+        name = graph.node("global_pool", [here.node], lambda network, n: network.global_pool(n, here.node, kind))
         return _finished(graph, result, Place("samples", name))
 
     return layer

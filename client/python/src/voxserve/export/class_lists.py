@@ -1,0 +1,54 @@
+"""Classes of public data sets, in the order of the networks that are trained on them, with the data sets' colours."""
+
+from __future__ import annotations
+
+from voxserve.export.model_folder import ClassEntry
+
+
+def _listed(*entries: tuple[str, tuple[int, int, int]]) -> tuple[ClassEntry, ...]:
+    return tuple(ClassEntry(index, name, color) for index, (name, color) in enumerate(entries))
+
+
+CLASS_LISTS = {
+    # spvnas, mmdetection3d and Pointcept have one order of SemanticKITTI's 19 classes.
+    "semantic-kitti": _listed(
+        ("car", (100, 150, 245)),
+        ("bicycle", (100, 230, 245)),
+        ("motorcycle", (30, 60, 150)),
+        ("truck", (80, 30, 180)),
+        ("other-vehicle", (100, 80, 250)),
+        ("person", (155, 30, 30)),
+        ("bicyclist", (255, 40, 200)),
+        ("motorcyclist", (150, 30, 90)),
+        ("road", (255, 0, 255)),
+        ("parking", (255, 150, 255)),
+        ("sidewalk", (75, 0, 75)),
+        ("other-ground", (175, 0, 75)),
+        ("building", (255, 200, 0)),
+        ("fence", (255, 120, 50)),
+        ("vegetation", (0, 175, 0)),
+        ("trunk", (135, 60, 0)),
+        ("terrain", (150, 240, 80)),
+        ("pole", (255, 240, 150)),
+        ("traffic-sign", (255, 0, 0)),
+    ),
+    # nuScenes' 16 classes of points, as Pointcept counts them from 0.
+    "nuscenes": _listed(
+        ("barrier", (112, 128, 144)),
+        ("bicycle", (220, 20, 60)),
+        ("bus", (255, 127, 80)),
+        ("car", (255, 158, 0)),
+        ("construction_vehicle", (233, 150, 70)),
+        ("motorcycle", (255, 61, 99)),
+        ("pedestrian", (0, 0, 230)),
+        ("traffic_cone", (47, 79, 79)),
+        ("trailer", (255, 140, 0)),
+        ("truck", (255, 99, 71)),
+        ("driveable_surface", (0, 207, 191)),
+        ("other_flat", (175, 0, 75)),
+        ("sidewalk", (75, 0, 75)),
+        ("terrain", (112, 180, 60)),
+        ("manmade", (222, 184, 135)),
+        ("vegetation", (0, 175, 0)),
+    ),
+}

@@ -1,0 +1,137 @@
+"""CenterPoint's head, a task after the other, as OpenPCDet and det3d have it and as VoxelNeXt has it on sites.
+
+Branches of convolutions for the heat map, centre, height, size, rotation and, of nuScenes, velocity; then boxes, and
+their suppression.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from voxserve.export.model_folder import ClassEntry, Network
+from voxserve.export.networks.layers import Layers
+from voxserve.export.networks.spconv_backbone import Voxels
+from voxserve.export.networks.tensors import RandomTensors
+
+HEAD_EPSILON = 1e-5  # of the head's batch norms: torch's default
+_HEATMAP_BIAS = -2.19  # of a random heat map: sigmoid(-2.19) = 0.1, as both libraries begin
+# The gains of a random branch's last convolution: scores differ, and sizes, exp(dim), are some metres.
+_HEATMAP_GAIN = 0.3
+_BRANCH_GAIN = 0.1
+
+# (node, key, input, out, bias, gain, value of a random bias) -> the node: a convolution of a branch.
+Convolve = Callable[[str, str, str, int, bool, float, "float | None"], str]
+
+
+@dataclass(frozen=True)
+class HeadConfig:
+    """The voxels of points, and the boxes that a head makes of them."""
+
+    voxels: Voxels
+    classes: tuple[ClassEntry, ...]
+    tasks: tuple[tuple[int, ...], ...]  # ids of the classes of each
+    has_velocity: bool
+    center_min: tuple[float, float, float]  # metres: a box's centre lies within, bounds included
+    center_max: tuple[float, float, float]
+    nms_iou: float
+    nms_boxes_in: int
+    nms_boxes_out: int  # of each task
+    max_boxes: int = 500  # of each task, before the suppression
+    score_threshold: float = 0.1
+
+    def check(self) -> None:
+        ids = sorted(i for task in self.tasks for i in task)
+        if ids != sorted(entry.id for entry in self.classes) or not all(self.tasks):
+            raise ValueError(f"the tasks {self.tasks} must have every class once")
+
+
+class CenterHead:
+    """Separate branches a task."""
+
+    def __init__(
+        self,
+        layers: Layers,
+        config: HeadConfig,
+        convolve: Convolve,
+        *,
+        stride: int,
+        width: int,
+        bias_key: str,
+        is_det3d: bool = False,
+    ) -> None:
+        """convolve: makes a branch's convolutions. stride: of a cell, in voxels. width: of a branch's hidden layer.
+
+        bias_key: a convolution before a batch norm, which all have a bias where it has one (USE_BIAS_BEFORE_NORM).
+        """
+        self._layers = layers
+        self._config = config
+        self._convolve = convolve
+        self._stride = stride
+        self._width = width
+        self.has_bias = isinstance(layers.tensors, RandomTensors) or f"{bias_key}.bias" in layers.tensors
+        self._is_det3d = is_det3d
+
+    def boxes(self, x: str) -> None:
+        """The network's output: every task's boxes of the shared layer x, suppressed."""
+        config, network = self._config, self._layers.network
+        decoded = [self._task(task, classes, x) for task, classes in enumerate(config.tasks)]
+        network.section("Suppression, task by task.")
+        network.nms("boxes", decoded, config.nms_iou, config.nms_boxes_in, config.nms_boxes_out)
+        network.output("BOXES", "boxes")
+
+    def _task(self, task: int, class_ids: Sequence[int], x: str) -> str:
+        """The decoded boxes of one."""
+        config = self._config
+        self._layers.network.section(f"Task {task}: {', '.join(config.classes[i].name for i in class_ids)}.")
+        # A branch's name here, in OpenPCDet's state dict and in det3d's, and its channels.
+        branches = [
+            ("heatmap", "hm", "hm", len(class_ids)),
+            ("center", "center", "reg", 2),
+            ("height", "center_z", "height", 1),
+            ("dim", "dim", "dim", 3),
+            ("rot", "rot", "rot", 2),
+        ]
+        if config.has_velocity:
+            branches.append(("vel", "vel", "vel", 2))
+        images = [
+            self._branch(task, name, det3d if self._is_det3d else pcdet, x, channels)
+            for name, pcdet, det3d, channels in branches
+        ]
+        return self._layers.network.center_head_decode(
+            f"task{task}.boxes",
+            images,
+            convention="DET3D" if self._is_det3d else "OPENPCDET",
+            class_ids=class_ids,
+            stride=self._stride,
+            score_threshold=config.score_threshold,
+            max_boxes=config.max_boxes,
+            center_min=config.center_min,
+            center_max=config.center_max,
+        )
+
+    def _branch(self, task: int, name: str, part: str, x: str, channels: int) -> str:
+        layers = self._layers
+        if self._is_det3d:
+            key = f"bbox_head.tasks.{task}.{part}"
+            first, norm, last = f"{key}.0", f"{key}.1", f"{key}.3"
+        else:
+            key = f"dense_head.heads_list.{task}.{part}"
+            first, norm, last = f"{key}.0.0", f"{key}.0.1", f"{key}.1"
+        node = f"task{task}.{name}"
+        self._convolve(f"{node}.0", first, x, self._width, self.has_bias, 1.0, None)
+        y = layers.norm_relu(f"{node}.0", norm, epsilon=HEAD_EPSILON)
+        fill, gain = (_HEATMAP_BIAS, _HEATMAP_GAIN) if name == "heatmap" else (None, _BRANCH_GAIN)
+        self._convolve(node, last, y, channels, True, gain, fill)
+        if self._is_det3d and name == "dim":
+            _take_rows(layers.network, node, (1, 0, 2), 1)  # width, length, height -> length, width, height
+        if self._is_det3d and name == "rot":
+            # sin(-r - pi/2) = -cos(r), cos(-r - pi/2) = -sin(r)
+            _take_rows(layers.network, node, (1, 0), -1)
+        return node
+
+
+def _take_rows(network: Network, node: str, rows: Sequence[int], sign: int) -> None:
+    """A convolution whose output channels are those of another, in another order and sign."""
+    for part in ("weight", "bias"):
+        network.tensors[f"{node}.{part}"] = sign * network.tensors[f"{node}.{part}"][list(rows)]

@@ -1,0 +1,86 @@
+"""Pillars: points to a flat grid by small networks of points, and an image of them.
+
+A. H. Lang et al., "PointPillars: Fast Encoders for Object Detection from Point Clouds", CVPR 2019. OpenPCDet's
+PillarVFE and DynamicPillarVFE (DynPillarVFE), with absolute positions, batch norms and without distances, and
+PointPillarScatter.
+
+PillarVFE computes on max_points_per_voxel slots a pillar. A slot without a point has features of 0, but is not 0
+behind a layer's batch norm and ReLU, and the maximum over the slots sees it. So an empty slot is computed here as well,
+a row a pillar, and point_to_voxel compares with it where a pillar has an empty slot. DynamicPillarVFE has no slots: all
+points count, and nothing else; those above and below the range, too, which OpenPCDet cuts off along x and y alone. The
+range of z is made wider for it, about the same middle, since offsets are from there.
+
+State dict: "vfe.pfn_layers.0.linear.weight", "vfe.pfn_layers.0.norm.weight" and so on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from voxserve.export.model_folder import Network
+from voxserve.export.networks.layers import INPUT_GAIN, Layers
+from voxserve.export.networks.spconv_backbone import Voxels
+
+_BEYOND = 512.0  # metres above and below the middle of a range that all points lie in
+
+
+def image(network: Network, layers: Layers, voxels: Voxels, widths: Sequence[int]) -> str:
+    """The image of the pillars. widths: of the layers.
+
+    voxels: with one cell on z, and max_points_per_voxel 0 for DynamicPillarVFE.
+    """
+    grid = voxels.grid()
+    if min(grid) < 1 or grid[2] != 1:
+        pillars = " x ".join(map(str, grid))
+        raise ValueError(f"the range has {pillars} pillars; it must have 1 on z, and 1 or more elsewhere")
+    network.section("Points to pillars.")
+    slots = voxels.max_points_per_voxel
+    low, high, size = (list(values) for values in (voxels.range_min, voxels.range_max, voxels.size))
+    if not slots:
+        middle = (low[2] + high[2]) / 2
+        low[2], high[2], size[2] = middle - _BEYOND, middle + _BEYOND, 2 * _BEYOND
+    network.voxelize(
+        "voxels",
+        size,
+        voxels.features,
+        rounding="FLOOR",
+        origin="RANGE",
+        reduce="MEAN",
+        range_min=low,
+        range_max=high,
+    )
+    layers.points("voxels", len(voxels.features))
+    layers.points(network.point_features("features", "voxels"), len(voxels.features))
+    layers.points(network.point_offsets("from_mean", "voxels", "MEAN", max_points=slots), 3)
+    layers.points(network.point_offsets("from_center", "voxels", "CENTER"), 3)
+    x, empty = layers.concat("points", ["features", "from_mean", "from_center"]), ""
+    if slots:
+        width = layers.channels[x]
+        empty = network.linear("empty", "voxels", np.zeros((width, len(voxels.features)), np.float32))
+        layers.points(empty, width)
+    for i, width in enumerate(widths):
+        network.section(f"Layer {i} of points, and what the pillars have of it.")
+        is_last = i == len(widths) - 1
+        out = width if is_last else width // 2
+        x = _layer(layers, f"pfn{i}", i, x, out)
+        if slots:
+            empty = _layer(layers, f"pfn{i}.empty", i, empty, out)
+        pillars = network.point_to_voxel(f"pfn{i}.most", x, "voxels", "MAX", max_points=slots, empty_slots=empty)
+        layers.points(pillars, out)
+        if is_last:
+            break
+        layers.points(network.voxel_to_point(f"pfn{i}.of_pillar", pillars, "voxels"), out)
+        x = layers.concat(f"pfn{i}.points", [x, f"pfn{i}.of_pillar"])
+        if slots:
+            empty = layers.concat(f"pfn{i}.slots", [empty, pillars])
+    network.to_bev("from_above", pillars)
+    return layers.points("from_above", widths[-1])
+
+
+def _layer(layers: Layers, name: str, number: int, x: str, out: int) -> str:
+    """PFNLayer, without its maximum."""
+    key = f"vfe.pfn_layers.{number}"
+    layers.linear(name, f"{key}.linear", x, out, gain=INPUT_GAIN if number == 0 else 1.0, bias=False)
+    return layers.norm_relu(name, f"{key}.norm")

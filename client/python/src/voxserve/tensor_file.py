@@ -1,0 +1,36 @@
+"""Tensors as a file: NumPy's .npz with an array for each tensor by its name.
+
+Of sites there are NAME.coordinates (int32 [N, axes]) and NAME.unit (float64 [axes]) too.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from voxserve.new_file import new_file
+from voxserve.tensors import Tensor
+
+
+def is_tensor_file(path: str | os.PathLike[str]) -> bool:
+    """Whether write knows the extension."""
+    return os.fspath(path).lower().endswith(".npz")
+
+
+def write(path: str | os.PathLike[str], tensors: Mapping[str, Tensor]) -> None:
+    """ValueError where two arrays would have one name."""
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    for name, tensor in tensors.items():
+        parts: dict[str, npt.NDArray[Any]] = {name: tensor.rows}
+        if tensor.coordinates is not None:
+            parts |= {f"{name}.coordinates": tensor.coordinates, f"{name}.unit": np.array(tensor.unit)}
+        for key, values in parts.items():
+            if key in arrays:
+                raise ValueError(f"{os.fspath(path)}: two arrays would be named {key}")
+            arrays[key] = values
+    with new_file(path) as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]

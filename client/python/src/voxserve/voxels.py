@@ -1,0 +1,65 @@
+"""Voxels as training code made them: integer coordinates and their features."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from voxserve.point_cloud import PointCloud
+
+AXES = ("x", "y", "z", "t")
+_KEY_BITS = 54  # of a server's key, in equal parts for the axes, at most 32 bits each
+_MARGIN = 128  # cells that it keeps free at both ends
+_EXACT = 1 << 24  # integers below it are exact in the float32 that the server computes voxels with
+
+
+@dataclass(frozen=True, eq=False)
+class Voxels:
+    """One sample's voxels, usable wherever points are: a model serves them whose voxelize has voxel size 1, begins at 0
+    and reads f0, f1, ... Such is a model that voxserve.export.from_torch made without `points`.
+
+    coordinates: [N, 1 to 4 axes] integers of any sign, in the model's order of axes (x, y, z, t), no site twice.
+    features: [N, C] numbers, sent as float32.
+
+    ValueError where a coordinate is no integer, stands twice or is beyond what a server can hold (131,072 - 128 cells
+    each way in 3 axes, 3,968 in 4), or where a feature is not finite in float32.
+    """
+
+    coordinates: npt.ArrayLike
+    features: npt.ArrayLike
+
+    def cloud(self) -> PointCloud:
+        """A point for each voxel: int32 fields x, y, z, t, then float32 fields f0, f1, ..."""
+        coordinates, features = _integers(self.coordinates), np.asarray(self.features)
+        if features.ndim != 2 or len(features) != len(coordinates):
+            raise ValueError(f"features have shape {features.shape}; ({len(coordinates)}, channels) is needed")
+        if not np.issubdtype(features.dtype, np.number) or np.iscomplexobj(features):
+            raise ValueError(f"features are {features.dtype}; real numbers are needed")
+        with np.errstate(over="ignore"):
+            values = features.astype(np.float32)
+        if not np.isfinite(values).all():
+            raise ValueError("features are not all finite in float32")
+        columns: dict[str, npt.ArrayLike] = dict(zip(AXES, coordinates.T, strict=False))
+        columns |= {f"f{i}": column for i, column in enumerate(values.T)}
+        return PointCloud.from_columns(columns)
+
+
+def _integers(values: npt.ArrayLike) -> npt.NDArray[np.int32]:
+    given = np.asarray(values)
+    if given.ndim != 2 or not 1 <= given.shape[1] <= len(AXES):
+        raise ValueError(f"coordinates have shape {given.shape}; (N, 1 to {len(AXES)} axes) is needed")
+    if given.dtype.kind not in "iuf":
+        raise ValueError(f"coordinates are {given.dtype}; integers are needed")
+    half = 1 << (min(32, _KEY_BITS // given.shape[1]) - 1)
+    lowest, highest = max(-half + _MARGIN, -_EXACT), min(half - 1 - _MARGIN, _EXACT)
+    for value in given.min(initial=0), given.max(initial=0):
+        if not lowest <= value <= highest:  # false for NaN
+            raise ValueError(f"coordinate {value} is not within {lowest} to {highest}")
+    coordinates = given.astype(np.int32)
+    if (coordinates != given).any():
+        raise ValueError("coordinates are not all integers")
+    if len(np.unique(coordinates, axis=0)) != len(coordinates):
+        raise ValueError("a site stands twice in the coordinates")
+    return coordinates

@@ -1,0 +1,24 @@
+#include <cuda_runtime_api.h>
+
+#include "engine/base/status_macros.h"
+#include "engine/ops/rows/tensor_output.h"
+#include "engine/runtime/cuda_status.h"
+
+namespace voxserve {
+
+absl::Status TensorOutputStep::RunOnCuda(const StepContext& context) const {
+  const kernels::ConstRows rows = context.At(options_.in);
+  const BatchOutputs::Spec spec = SpecOf(context);
+  const auto row_bytes = static_cast<size_t>(spec.row_bytes());
+  if (rows.capacity > 0) {
+    RETURN_IF_CUDA_ERROR(
+        cudaMemcpy2DAsync(context.outputs->next_rows(), row_bytes, rows.data, static_cast<size_t>(rows.pitch_bytes()),
+                          row_bytes, static_cast<size_t>(rows.capacity), cudaMemcpyDeviceToDevice, context.stream()));
+  }
+  if (options_.level < 0) return context.outputs->Queue(context, spec, rows.capacity);
+  // Where the device alone knows how many rows there are, those behind them are copied too, and nobody reads them.
+  return context.outputs->QueueSites(context, spec, rows.capacity, context.Keys(options_.level),
+                                     context.SampleBegin(options_.in));
+}
+
+}  // namespace voxserve

@@ -1,0 +1,54 @@
+#pragma once
+
+// Maximum over windows of images, channel by channel, as PyTorch's max_pool2d:
+//   out[y, x] = max over cells (i, j) of in[stride y - padding + i, stride x - padding + j],
+// of those that lie in the image. NaN wins every comparison. Images are NHWC, as conv2d.h has them. A position's result
+// depends on its own image alone, bit for bit.
+
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/core/cuda_stream.h"
+#include "kernels/core/pool_reduce.h"
+#include "kernels/core/rows.h"
+#include "kernels/core/thread_pool.h"
+#include "kernels/image/conv2d.h"
+
+namespace voxserve::kernels {
+
+inline constexpr int32_t kMaxPool2dKernelSize = 15;  // on an axis
+
+struct MaxPool2dParams {
+  // Its kernel, stride and padding, which is at most half of the kernel: every window has a cell of the image.
+  Conv2dGeometry geometry;
+  int64_t num_images = 0;
+  int32_t in_rows = 0;  // of an image; those of the output are OutSize(0, in_rows), OutSize(1, in_columns)
+  int32_t in_columns = 0;
+  ConstRows in;  // the inputs' positions; the CPU has float32 alone
+  Rows out;      // the outputs' positions; in's channels, its type or float32; must not overlap `in`
+};
+static_assert(std::is_trivially_copyable_v<MaxPool2dParams>);
+
+// The cells of the image that the window of an output position covers on an axis.
+struct WindowRange {
+  int32_t begin = 0;
+  int32_t end = 0;
+};
+constexpr WindowRange WindowOf(const Conv2dGeometry& geometry, size_t axis, int32_t position, int32_t in_size) {
+  const int32_t first = position * geometry.stride[axis] - geometry.padding[axis];
+  const int32_t last = first + geometry.kernel_size[axis];
+  return {.begin = first < 0 ? 0 : first, .end = last > in_size ? in_size : last};
+}
+
+namespace cpu {
+
+void MaxPool2d(const MaxPool2dParams& params, ThreadPool& pool);
+
+}  // namespace cpu
+
+namespace cuda {
+
+cudaError_t MaxPool2d(const MaxPool2dParams& params, cudaStream_t stream);
+
+}  // namespace cuda
+}  // namespace voxserve::kernels

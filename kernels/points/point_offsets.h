@@ -1,0 +1,44 @@
+#pragma once
+
+// Where each point lies in its voxel: from the mean of the voxel's points, or from the centre of its cell. A row a
+// point, a column an axis, in the axes' unit; of points without a voxel 0. Differences are float32 and rounded after
+// every operation, the same on both devices; then they are rounded to the output's type.
+//
+// Source: A. H. Lang et al., "PointPillars: Fast Encoders for Object Detection from Point Clouds", CVPR 2019.
+
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/coordinates/conv_geometry.h"
+#include "kernels/core/cuda_stream.h"
+#include "kernels/core/rows.h"
+#include "kernels/core/thread_pool.h"
+
+namespace voxserve::kernels {
+
+struct PointOffsetsParams {
+  int32_t dimension = 3;
+  const int32_t* point_to_voxel = nullptr;  // [points]; negative: no voxel
+  ConstRows axes;                           // a row a point, below 2^31; float32, the first columns are the axes
+  ConstRows means;  // [voxels, dimension] float32: offsets are from these; no data: from centres
+  // From centres: [voxels] CoordinateKeys on the CPU, MortonKeys on a GPU; a cell's centre on an axis is
+  // coordinate * voxel_size + first_center.
+  const uint64_t* voxel_keys = nullptr;
+  float voxel_size[kMaxDimension] = {1, 1, 1, 1};
+  float first_center[kMaxDimension] = {0, 0, 0, 0};
+  Rows out;  // [points, dimension]; the CPU has float32 alone
+};
+static_assert(std::is_trivially_copyable_v<PointOffsetsParams>);
+
+namespace cpu {
+
+void PointOffsets(const PointOffsetsParams& params, ThreadPool& pool);
+
+}  // namespace cpu
+
+namespace cuda {
+
+cudaError_t PointOffsets(const PointOffsetsParams& params, cudaStream_t stream);
+
+}  // namespace cuda
+}  // namespace voxserve::kernels

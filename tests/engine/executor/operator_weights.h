@@ -1,0 +1,56 @@
+#pragma once
+
+// Random weights of the networks that have every operator, and the features that their voxels have.
+
+#include <cstdint>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/support/model_folder.h"
+
+namespace voxserve {
+
+inline constexpr char kFeatures[] =
+    R"(features { name: "x" } features { name: "y" } features { name: "z" } features { name: "f" })";
+
+class Weights {
+ public:
+  explicit Weights(testing::TestModel* model) : model_(*model), random_(1) {}
+
+  // "<node>.weight", about as large as what keeps values where they are.
+  Weights& Weight(const std::string& node, std::vector<int64_t> shape, int64_t inputs) {
+    return Fill(node + ".weight", std::move(shape), -1.0f, 1.0f, 2.0f / static_cast<float>(inputs));
+  }
+  // [K, in, out]
+  Weights& Conv(const std::string& node, int64_t cells, int64_t in, int64_t out) {
+    return Weight(node, {cells, in, out}, cells * in / 4 + 1);
+  }
+  Weights& Linear(const std::string& node, int64_t out, int64_t in) { return Weight(node, {out, in}, in); }
+  Weights& Bias(const std::string& node, int64_t channels) { return Fill(node + ".bias", {channels}, -1, 1, 0.5f); }
+  Weights& Affine(const std::string& node, int64_t channels) {
+    return Fill(node + ".weight", {channels}, 0.5f, 1.5f, 1).Bias(node, channels);
+  }
+  Weights& BatchNorm(const std::string& node, int64_t channels) {
+    return Affine(node, channels)
+        .Fill(node + ".running_mean", {channels}, -0.5f, 0.5f, 1)
+        .Fill(node + ".running_var", {channels}, 0.5f, 2, 1);
+  }
+
+ private:
+  Weights& Fill(const std::string& name, std::vector<int64_t> shape, float low, float high, float factor) {
+    int64_t count = 1;
+    for (const int64_t size : shape) count *= size;
+    std::uniform_real_distribution<float> value(low * factor, high * factor);
+    std::vector<float> values(static_cast<size_t>(count));
+    for (float& v : values) v = value(random_);
+    model_.weights[name] = testing::FloatTensor(std::move(shape), values);
+    return *this;
+  }
+
+  testing::TestModel& model_;
+  std::mt19937 random_;
+};
+
+}  // namespace voxserve
