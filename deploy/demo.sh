@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# From a fresh machine to a labelled LiDAR scan. Run it with --help.
+# The way from a fresh machine to a labelled LiDAR scan. Run it with --help.
 set -euo pipefail
 # shellcheck source=deploy/steps.sh
 source "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
@@ -9,13 +9,13 @@ usage() {
 deploy/demo.sh [--keep]
 
 Installs what is missing, builds the server and its client, starts the server with the trained MinkUNet of
-deploy/models, sends it a real LiDAR scan over gRPC and shows what came back: classes, agreement with the human labels,
+deploy/models, sends it a real LiDAR scan over gRPC and shows the answer: classes, agreement with labels made by people,
 the time of each stage, a preview in the terminal, and a picture in build/demo.
 
-  --keep    leave the server running, and say how to stop it
+  --keep    leave the server running, and tell how to stop it
 
-The first run takes about 10 minutes on 2 cores, most of it compiling; the next ones take seconds. Root is asked for
-only to install missing packages. Everything else stays in build/ and the compiler's cache.
+The first run takes about 10 minutes on 2 cores, mostly for compiling; later runs take seconds. It asks for root only
+to install missing packages. Everything else stays in build/ and the compiler's cache.
 HELP
 }
 
@@ -50,7 +50,7 @@ server_failed() {
   die "$1"
 }
 
-# http_get PORT PATH: the body of this machine's answer.
+# http_get PORT PATH: prints the body that this machine's server answers.
 http_get() {
   exec 3<>"/dev/tcp/127.0.0.1/$1" || return 1
   printf 'GET %s HTTP/1.0\r\nHost: localhost\r\n\r\n' "$2" >&3
@@ -58,7 +58,7 @@ http_get() {
   exec 3<&- 3>&-
 }
 
-# A path as it is shortest to type here.
+# near PATH: prints the path, without the working folder if it begins with that.
 near() { printf '%s' "${1#"$PWD"/}"; }
 
 step "1/4 What is missing"
@@ -88,7 +88,7 @@ step "4/4 Label a real scan: PandaSet (Hesai, Scale AI), sequence 002, frame 070
   --truth "$ROOT/deploy/scans/pandaset_070.truth.u8" --preview --picture "$demo/pandaset_070.png" ||
   server_failed "the scan was not labelled"
 
-step "What there is now"
+step "Results"
 say "the picture       $(near "$demo/pandaset_070.png")"
 say "the status page   http://localhost:$http_port/$($keep || echo '   (while the server runs: --keep)')"
 say "metrics           http://localhost:$http_port/metrics, for example:"
@@ -96,12 +96,12 @@ http_get "$http_port" /metrics |
   grep -E '^voxserve_(requests_total|points_total|model_ready|(request|stage)_duration_seconds_sum|build_info)' |
   sed 's/^/      /' || warn "no metrics came from http://localhost:$http_port/metrics"
 
-step "To try next"
+step "Next steps"
 if $keep; then
-  say "The server goes on. Stop it with:  kill $server_pid"
+  say "The server keeps running. Stop it with:  kill $server_pid"
   trap - EXIT
 else
-  say "$(near "$ROOT/deploy/demo.sh") --keep     # the same, and the server stays"
+  say "$(near "$ROOT/deploy/demo.sh") --keep     # the same, and the server keeps running"
   port=8500
 fi
 models=$(near "$ROOT/deploy/models") scan=$(near "$ROOT/deploy/scans/pandaset_070.bin")

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what voxserve needs, and only what is missing. Run it with --help.
+# Installs the packages that voxserve needs and this machine lacks. Run it with --help.
 set -euo pipefail
 # shellcheck source=deploy/steps.sh
 source "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
@@ -12,38 +12,39 @@ deploy/install.sh --runtime-packages BINARY...
                                       print the packages that these binaries need to run, and install nothing
 
 Sets (deploy/packages.txt): build, python, test, tidy, tsan. Default: build python.
-The set "python" also makes the virtual environment build/venv with the package of client/python, again only
-when its sources changed. The set "build" also fetches NVIDIA's package of cuBLAS (from PyPI, 0.4 GB) into the user's
-cache, where there is a CUDA toolkit that came without it. The set "tsan" also builds the system's Abseil with
-ThreadSanitizer into the user's cache, from the source package that apt has of it (2 MB, 4 minutes on 2 cores).
+The set "python" also makes the virtual environment build/venv with the package of client/python, and renews it only
+when the package's sources changed. The set "build" also fetches NVIDIA's package of cuBLAS (from PyPI, 0.4 GB) into the
+user's cache, if the CUDA toolkit came without it. The set "tsan" also builds the system's Abseil with ThreadSanitizer
+into the user's cache, from apt's source package (2 MB, 4 minutes on 2 cores).
 
-Packages come from apt, on Debian 12 and Ubuntu 24.04. Root is asked for (through sudo) only to install packages,
-and not at all when none is missing.
+Packages come from apt, on Debian 12 and Ubuntu 24.04. The script asks for root (through sudo) only to install
+packages, and not at all if none is missing.
 HELP
 }
 
-packages() {  # of the sets named
+packages() {  # of these sets
   awk -v sets=" $* " '!/^#/ && NF && index(sets, " " $1 " ") { print $2 }' "$ROOT/deploy/packages.txt"
 }
 
-missing() {  # of the packages named
+missing() {  # those of the given packages that are not installed
   local package
   for package in "$@"; do
     [[ $(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null) == installed ]] || echo "$package"
   done
 }
 
-# The packages that own the shared libraries which the binaries name; apt knows what those need in turn. Not those of the
-# CUDA toolkit: they come with the image of NVIDIA's that a GPU needs, or from the cache.
+# The packages that own the shared libraries of the binaries; apt adds their own dependencies. CUDA toolkit libraries
+# are left out: they come with NVIDIA's image, which a GPU needs, or from the cache.
 runtime_packages() {
   local names libraries name path
   names=$(objdump -p "$@" | sed -n 's/^ *NEEDED *//p' | sort -u)
   libraries=$(ldd "$@")
   for name in $names; do
     path=$(awk -v name="$name" '$1 == name && $3 ~ /^\// && !found++ { print $3 }' <<<"$libraries")
-    [[ -n $path ]] || continue  # the loader itself
+    [[ -n $path ]] || continue  # the loader itself has no path
     [[ $(realpath "$path") != @(/usr/local/cuda*|"$CUBLAS"|"${VOXSERVE_CUBLAS_ROOT:-$CUBLAS}")/* ]] || continue
-    # dpkg knows a library under the path where its package put it, which a merged /usr shows under another.
+    # dpkg knows a library under the path in its package; on a system with a merged /usr the linker may use another
+    # path.
     { dpkg-query -S "$path" || dpkg-query -S "/usr$path" || dpkg-query -S "${path#/usr}"; } 2>/dev/null |
       sed -n '1s/:.*//p' | grep . || die "no package owns $path, which is needed to run"
   done | sort -u
@@ -53,7 +54,7 @@ check_sets() {
   local set
   for set in "$@"; do
     [[ " build python test tidy tsan " == *" $set "* ]] ||
-      die "unknown set '$set'; there are: build, python, test, tidy, tsan"
+      die "unknown set '$set'; the sets are: build, python, test, tidy, tsan"
   done
 }
 
@@ -71,7 +72,7 @@ install_packages() {
   local wanted absent size
   mapfile -t wanted < <(packages "$@")
   if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
-    warn "This machine has no apt. voxserve is built on Debian 12 and Ubuntu 24.04; elsewhere, install the like of:"
+    warn "This machine has no apt. voxserve is built on Debian 12 and Ubuntu 24.04; elsewhere, install equivalents of:"
     warn "${wanted[*]}"
     return
   fi
@@ -90,14 +91,14 @@ install_packages() {
   esac
   local by_hand="apt-get update && apt-get install -y --no-install-recommends ${absent[*]}"
   if ((EUID != 0)); then
-    command -v sudo >/dev/null || die "${#absent[@]} packages are missing, and there is no sudo. As root, run:" "$by_hand"
+    command -v sudo >/dev/null || die "${#absent[@]} packages and sudo are missing. As root, run:" "$by_hand"
     say "Root is needed to install ${#absent[@]} packages: sudo may ask for your password."
-    as_root true || die "sudo did not let us in. As root, run:" "$by_hand"
+    as_root true || die "sudo refused. As root, run:" "$by_hand"
   fi
   say "missing: ${absent[*]}"
   quiet "apt-get update (10 s)"
   logged "$BUILD/logs/apt-update.log" as_root env DEBIAN_FRONTEND=noninteractive apt-get update ||
-    warn "apt-get update failed; going on with the lists that are there"
+    warn "apt-get update failed; continuing with the existing lists"
   size=$(apt-get install -y --no-install-recommends --print-uris "${absent[@]}" 2>/dev/null |
     awk -v quote="'" 'index($0, quote) == 1 { count++; bytes += $3 }
                       END { printf "%d packages, %d MB to download", count, bytes / 1e6 }') || size=''
@@ -107,12 +108,13 @@ install_packages() {
     die "apt could not install the packages." "By hand: $by_hand"
 }
 
-# The system's own Python has the venv module that was just installed; another one in PATH may not.
+# The system's own Python has the venv module that was just installed; another Python in PATH may lack it.
 system_python() {
   if [[ -x /usr/bin/python3 ]]; then echo /usr/bin/python3; else command -v python3 || die "no python3"; fi
 }
 
-# With a pip of its own: the system's Python may have none. Whole or not at all: moved into place at the end.
+# The virtual environment has its own pip, since the system's Python may have none. It is moved into place at the end,
+# so it exists completely or not at all.
 install_cublas() {
   local venv=$BUILD/venv-cublas python
   python=$(system_python)
@@ -126,9 +128,10 @@ install_cublas() {
   mv "$CUBLAS.partial" "$CUBLAS"
 }
 
-# The source package of the Abseil that is installed: the distribution's options are in it, so that our code compiles
-# alike. apt reads where source packages are from a folder of our own, made of its sources of packages: the system's
-# settings stay as they are, and root is not needed. Whole or not at all: moved into place at the end.
+# Builds the source package of the installed Abseil, which contains the distribution's options, so our code compiles in
+# the same way. apt reads the source packages' locations from a folder made of its own package sources: the system's
+# settings do not change, and root is not needed. The result is moved into place at the end, so it exists completely or
+# not at all.
 install_tsan_abseil() {
   local out version work=$BUILD/abseil-tsan file apt
   out=$(tsan_abseil)
@@ -149,7 +152,7 @@ install_tsan_abseil() {
   apt=(apt-get -o Dir::Etc::SourceList=/dev/null -o "Dir::Etc::SourceParts=$work/sources"
     -o "Dir::State::Lists=$work/lists" -o "Dir::Cache=$work/cache")
   logged "$BUILD/logs/abseil-sources.log" "${apt[@]}" update ||
-    warn "not every package source could be read; going on with those that could"
+    warn "not every package source could be read; continuing with the others"
   (cd "$work" && logged "$BUILD/logs/abseil-source.log" "${apt[@]}" source "$version") ||
     die "apt could not fetch the source package $version"
   logged "$BUILD/logs/abseil-configure.log" cmake -S "$(echo "$work"/abseil-*/)" -B "$work/build" -G Ninja \
@@ -174,10 +177,11 @@ install_python_client() {
   if [[ ! -x $venv/bin/python ]] || [[ $("$venv/bin/python" --version 2>&1) != $("$python" --version) ]]; then
     logged "$BUILD/logs/venv.log" "$python" -m venv --clear "$venv" || die "no virtual environment could be made"
   fi
-  # From a copy, since setuptools writes into the folder that it builds; without links, which would lead elsewhere.
+  # Installs from a copy, since setuptools writes into the folder that it builds. The copy has no links, which would
+  # lead elsewhere.
   rm -rf "$BUILD/python"
   cp -RL "$source" "$BUILD/python"
-  # Twice: its requirements where they are missing, then the package anew though its version is the same.
+  # Two steps: first missing requirements, then the package again even if its version is unchanged.
   local install=("$venv/bin/python" -m pip install --disable-pip-version-check --no-input)
   logged "$BUILD/logs/pip.log" "${install[@]}" "$BUILD/python[test]" ||
     die "pip could not install the Python client's requirements"
@@ -206,7 +210,7 @@ case ${1:-} in
     (($# > 0)) || set -- build python
     check_sets "$@"
     install_packages "$@"
-    # (nvcc tells, and needs the compiler that the set has just brought.)
+    # (nvcc answers this, and it needs the compiler that the set has just installed.)
     if [[ " $* " == *" build "* && -z ${VOXSERVE_CUBLAS_ROOT:-} && ! -d $CUBLAS ]] && toolkit_lacks_cublas; then
       install_packages python
       install_cublas

@@ -1,21 +1,21 @@
-# Sourced by deploy/install.sh, deploy/demo.sh and tests/run.sh: how they speak, where caches lie, how they build.
-# Needs bash. Sets ROOT (the repository), BUILD (where everything that is made lies) and CACHE (what outlives it).
+# Sourced by deploy/install.sh, deploy/demo.sh and tests/run.sh: common messages, cache folders and build steps. Needs
+# bash. Sets ROOT (the repository), BUILD (all build results) and CACHE (files that outlive the build).
 # shellcheck shell=bash
 set -euo pipefail
 
-# Of the file itself: reached through a link, it must not give the build another path.
+# The path is that of the file itself: if it is reached through a link, the build must not get another path.
 ROOT=$(cd "$(dirname "$(realpath "${BASH_SOURCE[0]}")")/.." && pwd -P)
 BUILD=$ROOT/build
 export ROOT BUILD
 
-# A cache in the user's home where that can be written, else beside the build.
+# The cache is in the user's home if that can be written, else beside the build.
 CACHE=${XDG_CACHE_HOME:-${HOME:+$HOME/.cache}}
 if [[ $CACHE != /* ]] || ! mkdir -p "$CACHE/voxserve" 2>/dev/null || [[ ! -w $CACHE/voxserve ]]; then
   CACHE=$BUILD/cache
 fi
 CACHE=${CACHE%/}
 export CCACHE_DIR=${CCACHE_DIR:-$CACHE/ccache} PIP_CACHE_DIR=${PIP_CACHE_DIR:-$CACHE/pip}
-# Compiled files are found again from another checkout too.
+# ccache also finds compiled files again from another checkout.
 export CCACHE_BASEDIR=$ROOT CCACHE_NOHASHDIR=1
 
 if [[ -t 1 && -z ${NO_COLOR:-} ]]; then
@@ -35,7 +35,7 @@ die() {
   exit 1
 }
 
-# logged LOG COMMAND...: the command's output goes to the file LOG; where it fails, the end of it is shown.
+# logged LOG COMMAND...: writes the command's output to the file LOG; shows its end if the command fails.
 logged() {
   local log=$1
   shift
@@ -49,25 +49,25 @@ logged() {
 
 cores() { nproc 2>/dev/null || echo 2; }
 
-# convert_spconv_outputs PYTHON BUILD: makes the NPZ files of what spconv published that the C++ tests read, where the
-# shared data have them.
+# convert_spconv_outputs PYTHON BUILD: converts spconv's published outputs to the NPZ files that the C++ tests read, if
+# the shared data contain them.
 convert_spconv_outputs() {
   [[ ! -d $VOXSERVE_SHARED_DATA/spconv ]] ||
     "$1" "$ROOT/tests/oracles/torch_to_npz.py" "$VOXSERVE_SHARED_DATA/spconv" "$2/spconv"
 }
 
-# Every GPU's name, a line each; nothing where there is none.
+# Prints every GPU's name, one per line; nothing if there is none.
 gpus() {
   if command -v nvidia-smi >/dev/null && nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null; then return; fi
   sed -n 's/^Model:[[:space:]]*//p' /proc/driver/nvidia/gpus/*/information 2>/dev/null || true
 }
 
-# The CUDA compiler, where kernels/cuda.cmake looks for it; nothing where there is none.
+# Prints the CUDA compiler's path, searched as kernels/cuda.cmake does; nothing if there is none.
 cuda_compiler() {
   command -v nvcc || { [[ -x /usr/local/cuda/bin/nvcc ]] && echo /usr/local/cuda/bin/nvcc; } || true
 }
 
-# A CUDA toolkit can come without cuBLAS: deploy/install.sh then fetches NVIDIA's package of it into CUBLAS.
+# A CUDA toolkit can come without cuBLAS. deploy/install.sh then installs NVIDIA's package into the folder CUBLAS.
 CUBLAS_VERSION=13.0.2.14
 CUBLAS=$CACHE/voxserve/cublas-$CUBLAS_VERSION
 
@@ -77,44 +77,44 @@ toolkit_lacks_cublas() {
   [[ -n $nvcc ]] && ! "$nvcc" -E -x cu -include cublas_v2.h /dev/null >/dev/null 2>&1
 }
 
-# Tells CMake's presets of the package that was fetched.
+# Tells CMake's presets where the fetched package is.
 use_fetched_cublas() {
   if [[ -z ${VOXSERVE_CUBLAS_ROOT:-} && -d $CUBLAS/nvidia/cu13 ]] && toolkit_lacks_cublas; then
     export VOXSERVE_CUBLAS_ROOT=$CUBLAS/nvidia/cu13
   fi
 }
 
-# ThreadSanitizer sees no locks but those of an Abseil that it is compiled into: deploy/install.sh tsan builds that here,
-# of the version that is installed.
+# ThreadSanitizer only sees the locks of an Abseil that was compiled with it. deploy/install.sh tsan builds the
+# installed version here.
 tsan_abseil() {
   local version
   version=$(dpkg-query -W -f='${source:Version}' libabsl-dev 2>/dev/null) || version=none
   echo "$CACHE/voxserve/abseil-tsan-${version//:/-}"
 }
 
-# Says loudly where a GPU will not be used.
+# Warns loudly if a GPU will not be used.
 note_gpu() {
   local found
   found=$(gpus | sort | uniq -c | sed 's/^ *\([0-9]*\) /\1 x /' | paste -sd, -)
   [[ -n $found ]] || return 0
   if [[ -n $(cuda_compiler) ]]; then
-    say "GPU found ($found): voxserve serves on it"
+    say "GPU found ($found): voxserve uses it"
     return
   fi
   warn "************************************************************************"
   warn "GPU found ($found), but no nvcc: voxserve is built for the CPU and"
-  warn "serves on the CPU. Building for a GPU needs the CUDA toolkit 13.0 or"
+  warn "runs on the CPU. Building for a GPU needs the CUDA toolkit 13.0 or"
   warn "newer (package cuda-toolkit-13-0 of NVIDIA's repository)."
   warn "************************************************************************"
 }
 
-# build_preset PRESET [TARGETS...]: configures where that was not done for this machine, builds what changed, shows the
+# build_preset PRESET [TARGETS...]: configures if that was not done for this machine, builds what changed, shows
 # progress.
 build_preset() {
   local preset=$1 dir=$BUILD/$1 log=$BUILD/logs/build-$1.log cmake=cmake
   shift
   mkdir -p "$BUILD/logs"
-  # An older CMake of the user's own may come first in PATH; presets need 3.25.
+  # An older CMake may come first in the user's PATH; presets need 3.25.
   cmake_reads_presets "$cmake" || cmake=/usr/bin/cmake
   cmake_reads_presets "$cmake" || die "CMake 3.25 or newer is needed, found: $(cmake --version 2>&1 | head -n 1)"
   use_fetched_cublas
@@ -132,7 +132,7 @@ build_preset() {
   if [[ -t 1 ]]; then
     (cd "$ROOT" && NINJA_STATUS='    [%f/%t, %es] ' ninja -C "$dir" "$@") || die "the build failed"
   else
-    # Without a terminal: one line a quarter, and all that the compiler says when it fails.
+    # Without a terminal it prints a line for each quarter, and the compiler's whole output on failure.
     (cd "$ROOT" && NINJA_STATUS='[%f/%t, %es] ' ninja -C "$dir" "$@" 2>&1) | tee "$log" |
       awk -F'[][/,]' '/^\[[0-9]+\/[0-9]+/ { quarter = int(4 * $2 / $3)
                                             if (quarter > last) { print "    " $0; fflush(); last = quarter } }' || {

@@ -1,4 +1,4 @@
-// The voxserve-tune process. The terminal and the signals are looked at here alone.
+// The voxserve-tune process. Only this file reads the terminal and the signals.
 
 #include <unistd.h>
 
@@ -15,7 +15,7 @@ namespace {
 
 volatile std::sig_atomic_t g_is_interrupted = 0;
 
-// The second signal ends the process at once.
+// A second signal ends the process at once.
 void CatchInterrupts() {
   struct sigaction action = {};
   action.sa_handler = [](int) { g_is_interrupted = 1; };

@@ -20,30 +20,31 @@ std::vector<client::Flag> Flags(Options* options, std::string* model) {
                          "Where the plan is written, as voxserve --plan_dir reads it. Default: plans/ of the version's "
                          "own folder.",
                          &options->plan_dir),
-      client::StringFlag("devices", "DEVICE",
-                         "Where to search: cpu, or a GPU as cuda:0. A plan serves every device of the same name. "
-                         "Default: the first GPU, or the CPU where there is none.",
-                         &options->devices),
-      client::IntFlag("threads", "N", "CPU threads that compute. Default: as many as this process may use.", 1, 4096,
+      client::StringFlag(
+          "devices", "DEVICE",
+          "The device to search on: cpu, or a GPU as cuda:0. A plan is used on every device of the same name. "
+          "Default: the first GPU, or the CPU if there is none.",
+          &options->devices),
+      client::IntFlag("threads", "N", "CPU threads for computation. Default: as many as this process may use.", 1, 4096,
                       &options->threads),
-      client::IntFlag("max_scans", "N", "Of more scans so many are taken, evenly. Default 100.", 1, 100000,
+      client::IntFlag("max_scans", "N", "The most scans to use; of more, N are chosen evenly. Default 100.", 1, 100000,
                       &options->max_scans),
       client::StringFlag("fields", "SPEC",
-                         "Layout of the points where the extension does not say it, as voxserve-client infer --fields.",
+                         "Layout of the points if the extension does not tell; see voxserve-client infer --fields.",
                          &options->fields),
-      client::IntFlag("repeats", "N", "Of each measurement. Default 5.", 1, 1000, &options->repeats),
-      client::DurationFlag("time_limit", "Beyond it the search concludes from what it has measured. Default 10m.",
+      client::IntFlag("repeats", "N", "Repeats of each measurement. Default 5.", 1, 1000, &options->repeats),
+      client::DurationFlag("time_limit", "After this time the search decides with what it has measured. Default 10m.",
                            &options->time_limit),
       client::SwitchFlag("allow_nondeterministic",
                          "Keeps candidates whose results differ from run to run in their last bits.",
                          &options->may_be_nondeterministic),
-      client::SwitchFlag("dry_run", "Searches and prints, and writes nothing.", &options->is_dry_run),
+      client::SwitchFlag("dry_run", "Searches and prints, but writes nothing.", &options->is_dry_run),
       client::SwitchFlag("help", "Prints this page.", &options->wants_help),
       client::SwitchFlag("version", "Prints the version.", &options->wants_version),
   };
 }
 
-// "models/minkunet:2" -> folder and version. A folder may have colons of its own.
+// Splits "models/minkunet:2" into folder and version. The folder may contain colons.
 absl::Status SetModel(const std::string& model, Options& options) {
   options.model_folder = model;
   const size_t colon = model.rfind(':');
@@ -69,7 +70,7 @@ absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& words) {
     return absl::InvalidArgumentError("--model is missing: a model's folder, for example deploy/models/minkunet");
   }
   RETURN_IF_ERROR(SetModel(model, options));
-  if (options.scans.empty()) return absl::InvalidArgumentError("no scan named: files, or folders of scans");
+  if (options.scans.empty()) return absl::InvalidArgumentError("no scan given: files, or folders of scans");
   if (!options.fields.empty()) {
     if (const auto spec = client::ParseFieldSpec(options.fields); !spec.ok()) {
       return absl::InvalidArgumentError(absl::StrCat("--fields: ", spec.status().message()));
@@ -84,13 +85,14 @@ std::string HelpText() {
   return client::FormatHelp(
              {.name = "",
               .synopsis = "--model FOLDER[:VERSION] SCAN|FOLDER... [FLAGS]",
-              .summary = "searches the fastest plan for a model on this machine's GPU (or CPU)",
+              .summary = "searches for the fastest plan of a model on this machine's GPU (or CPU)",
               .description =
-                  "Runs the model on your scans by many plans (how maps are searched, how matrix products are grouped, "
-                  "by which dataflow each convolution runs), keeps what is fastest for each size of scan, and writes "
-                  "it to where voxserve finds it when it loads the model. Results stay those of the default plan to "
-                  "rounding: what deviates is left out. Scans should be like those that will be served; a dozen of "
-                  "each kind is enough. The device should do nothing else meanwhile.",
+                  "Runs the model on your scans with many plans (how maps are searched, how matrix products are "
+                  "grouped, which dataflow each convolution uses), and keeps the fastest for each size of scan. It "
+                  "writes the plan to the place where voxserve finds it when it loads the model. Results equal those "
+                  "of the default plan up to rounding: plans that deviate more are left out. The scans should be like "
+                  "those of later requests; a dozen of each kind is enough. The device should do nothing else "
+                  "meanwhile.",
               .examples =
                   "  voxserve-tune --model deploy/models/minkunet scans/\n"
                   "  voxserve-tune --model models/minkunet:2 --devices cuda:1 --plan_dir /var/lib/voxserve/plans "
@@ -98,7 +100,7 @@ std::string HelpText() {
                   "  voxserve-tune --model deploy/models/minkunet --dry_run --time_limit 1m scan.pcd\n",
               .program = "voxserve-tune"},
              Flags(&defaults, &model)) +
-         "\nExit codes: 0 done (also where the default plan turned out to be the fastest), 1 something failed, 2 wrong "
+         "\nExit codes: 0 done (also if the default plan is the fastest), 1 something failed, 2 wrong "
          "usage,\n130 ended by Ctrl-C; nothing is written then.\n";
 }
 

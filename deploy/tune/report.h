@@ -1,6 +1,6 @@
 #pragma once
 
-// What a person is told about a search.
+// Formats the progress and the result of a search for people.
 
 #include <string>
 
@@ -9,10 +9,10 @@
 
 namespace voxserve::tune {
 
-// Of every size of scans what each convolution won, then the whole network, and what was left out.
+// Returns each convolution's gain for every size of scans, then the whole network's, and the notes.
 std::string FormatResult(const SearchResult& result, const std::string& device);
 
-// [#####.....]  50%  0:12  size 1 of 2: candidates
+// Returns a line such as "[#####.....]  50%  0:12  size 1 of 2: candidates".
 std::string FormatProgress(const SearchProgress& progress, absl::Duration elapsed);
 
 }  // namespace voxserve::tune

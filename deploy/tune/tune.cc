@@ -34,14 +34,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr absl::Duration kRedraw = absl::Milliseconds(100);  // of the bar in a terminal
+constexpr absl::Duration kRedraw = absl::Milliseconds(100);  // interval of redrawing the bar in a terminal
 
 struct Scans {
   std::vector<std::string> files;
-  std::vector<InferTask> tasks;  // a cloud each
+  std::vector<InferTask> tasks;  // one per cloud
 };
 
-// A bar that redraws itself in a terminal, a line for each stage elsewhere.
+// Shows progress: a bar that redraws itself in a terminal, otherwise a line for each stage.
 class ProgressReport {
  public:
   explicit ProgressReport(const Surroundings& surroundings) : surroundings_(surroundings) {}
@@ -69,7 +69,7 @@ class ProgressReport {
   bool is_drawn_ = false;
 };
 
-// A model with what it runs on. What comes first goes last.
+// A model with everything it runs on. Members are destroyed in reverse order, so dependencies come first.
 struct Loaded {
   std::unique_ptr<kernels::ThreadPool> pool;
   Device device;
@@ -80,14 +80,15 @@ struct Loaded {
   PlanKey key;
 };
 
-// The newest version that the folder has, unless one is named.
+// Returns the wanted version, or the newest in the folder if it is 0.
 absl::StatusOr<int64_t> FindVersion(const fs::path& folder, int64_t wanted) {
   ASSIGN_OR_RETURN(const RepositoryListing listing, ScanRepository(folder.parent_path()));
   const auto model = std::find_if(listing.models.begin(), listing.models.end(),
                                   [&](const ModelFolder& m) { return m.name == folder.filename().string(); });
   if (model == listing.models.end()) {
     const std::string warnings = absl::StrJoin(listing.warnings, "; ");
-    return absl::NotFoundError(absl::StrCat(folder.string(), " is no model's folder: it has no version folder such as ",
+    return absl::NotFoundError(absl::StrCat(folder.string(),
+                                            " is not a model's folder: it has no version folder such as ",
                                             (folder / "1").string(), warnings.empty() ? "" : "; ", warnings));
   }
   const std::vector<int64_t>& versions = model->versions;

@@ -1,8 +1,8 @@
 #pragma once
 
-// voxserve-tune: reads scans, loads a model, searches its plan and writes it.
+// voxserve-tune: reads scans, loads a model, searches for its plan and writes it.
 //
-// The one place where the engine meets the client's readers of scan files.
+// It is the only program that uses both the engine and the client's readers of scan files.
 
 #include <functional>
 #include <ostream>
@@ -20,8 +20,8 @@ struct Surroundings {
   std::ostream* out = nullptr;
   std::ostream* err = nullptr;
   bool err_is_tty = false;               // a progress bar may redraw itself there
-  std::function<bool()> is_interrupted;  // asked between any two batches; may be empty
-  std::string version;                   // the engine's, which a plan is written for
+  std::function<bool()> is_interrupted;  // called between two batches; may be empty
+  std::string version;                   // the engine's version, for which a plan is written
 };
 
 // words: the command line without the program's name. Returns the exit code.

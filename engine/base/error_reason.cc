@@ -40,7 +40,8 @@ absl::Status WithRetryDelay(absl::Status status, absl::Duration delay) {
 absl::Status QueueFullError(std::string_view message) { return ExhaustedForNow(message, error_reason::kQueueFull); }
 
 absl::Status DrainingError() {
-  return WithReason(absl::UnavailableError("the server is shutting down; send to another"), error_reason::kDraining);
+  return WithReason(absl::UnavailableError("the server is shutting down; send the request to another server"),
+                    error_reason::kDraining);
 }
 
 absl::Status OutOfMemoryError(std::string_view message) { return Exhausted(message, error_reason::kOutOfMemory); }

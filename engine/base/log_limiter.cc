@@ -8,7 +8,7 @@ std::optional<int64_t> LogLimiter::Admit(std::string_view key) {
   auto found = lines_.find(key);
   if (found == lines_.end()) found = lines_.emplace(key, Lines()).first;
   Lines& lines = found->second;
-  // Clocks may be set back.
+  // The clock may have been set back.
   if (now < lines.since || now - lines.since >= absl::Seconds(1)) {
     lines.since = now;
     lines.written = 0;

@@ -1,12 +1,12 @@
 #pragma once
 
-// Keeps what happens thousands of times a second from filling the log: of each key, a second has a few lines, and the
-// next line that is written can say how many were left out before it.
+// Keeps frequent events from filling the log. It admits a few lines per key and second. The next admitted line can say
+// how many lines before it were left out.
 //
 //   const std::optional<int64_t> num_left_out = limiter.Admit("QUEUE_FULL");
 //   if (num_left_out.has_value()) Log(...);
 //
-// Keys are kept: they come from a small set, not from clients. Thread-safe, and quick where nothing is to be written.
+// Keys are never removed, so they must come from a small set, not from clients. Thread-safe. Refusing a line is quick.
 
 #include <cstdint>
 #include <functional>
@@ -29,13 +29,13 @@ class LogLimiter {
 
   explicit LogLimiter(std::function<absl::Time()> now = absl::Now) : now_(std::move(now)) {}
 
-  // Nothing where the key's line is to be left out; else how many were since its last line.
+  // Returns nothing if the key's line is to be left out; else the number of lines left out since the key's last line.
   std::optional<int64_t> Admit(std::string_view key);
 
  private:
   struct Lines {
     absl::Time since = absl::InfinitePast();
-    int written = 0;  // in the second that began then
+    int written = 0;  // in the second that began at `since`
     int64_t left_out = 0;
   };
 

@@ -19,7 +19,8 @@ namespace {
 ABSL_CONST_INIT absl::Mutex current_mutex(absl::kConstInit);
 ABSL_CONST_INIT LogWriter* current ABSL_GUARDED_BY(current_mutex) = nullptr;
 
-// Flush waits for lines that are queued or being written, and for a number of dropped ones that is still to be told.
+// The lines that are queued or being written, plus one for a number of dropped lines not yet reported. Flush waits for
+// 0.
 std::atomic<int64_t> num_pending{0};
 
 }  // namespace
@@ -50,7 +51,7 @@ LogWriter::~LogWriter() {
 void LogWriter::Write(std::string line) {
   absl::ReaderMutexLock lock(&current_mutex);
   if (current != nullptr) return current->Push(std::move(line));
-  // One write keeps lines of several threads whole.
+  // A single write keeps lines of several threads whole.
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
 }
 
@@ -116,7 +117,7 @@ bool LogWriter::WriteAll(std::string_view text) {
     if (poll(ends, 2, -1) < 0) continue;  // interrupted
     if (ends[1].revents != 0) return false;
     const ssize_t size = write(options_.descriptor, text.data(), std::min<size_t>(text.size(), PIPE_BUF));
-    if (size < 0 && errno != EINTR && errno != EAGAIN) return true;  // Nobody can read it: the line is lost.
+    if (size < 0 && errno != EINTR && errno != EAGAIN) return true;  // The pipe has no reader: the line is lost.
     if (size > 0) text.remove_prefix(static_cast<size_t>(size));
   }
   return true;

@@ -1,18 +1,18 @@
 #pragma once
 
-// Writes the lines of Log (logging.h) from a queue, so that whoever logs never waits for the reader of stderr: a pipe
-// that nobody reads, a terminal that is stopped. While one lives, Log goes through it; before and after, Log writes to
-// stderr itself and may wait there.
+// Writes the lines of Log (logging.h) from a queue on a thread of its own, so that a logging thread never waits for the
+// reader of stderr (a pipe without a reader, a stopped terminal). Log uses a LogWriter while one exists. Without one,
+// Log writes to stderr itself and may wait there.
 //
 // - Lines are written whole and in order, by one thread that the writer owns.
-// - A line that does not fit into the queue is dropped. The next line that is written says before itself how many were:
+// - A line that does not fit into the queue is dropped. The next line is then preceded by one with their number:
 //   "WARNING log lines were dropped: stderr is not read quickly enough num_lines=17".
-// - The descriptor keeps its flags. O_NONBLOCK would belong to its open file, which other processes share, and opening
-//   it again (/proc/self/fd/2) fails where another user made the pipe. The writer's thread asks poll first instead: a
-//   pipe that says POLLOUT takes PIPE_BUF bytes without waiting. Where another process fills the pipe in between, the
-//   write waits after all, and this thread alone with it.
+// - The file descriptor keeps its flags. O_NONBLOCK would apply to the open file, which other processes share, and
+//   opening it again (/proc/self/fd/2) fails if another user made the pipe. Instead the writer's thread calls poll
+//   first: a pipe that reports POLLOUT takes PIPE_BUF bytes without waiting. If another process fills the pipe in
+//   between, the write waits, but only on this thread.
 //
-// Thread-safe. One at a time in a process.
+// Thread-safe. A process may have one at a time.
 
 #include <unistd.h>
 
@@ -33,22 +33,22 @@ class LogWriter {
   struct Options {
     int descriptor = STDERR_FILENO;
     int64_t max_queued_bytes = int64_t{1} << 20;
-    absl::Duration flush_limit = absl::Seconds(1);  // for the destructor
+    absl::Duration flush_limit = absl::Seconds(1);  // limit of the destructor's wait
   };
 
   explicit LogWriter(const Options& options);
 
-  // Writes what is queued for flush_limit at most. It joins the thread, which may wait in a write (see above): a
-  // process that has to end in time keeps its writer to the end and calls Flush.
+  // Writes queued lines for at most flush_limit, then joins the thread, which may wait in a write (see above). A
+  // process that must end in time never destroys its writer, and calls Flush instead.
   ~LogWriter();
   LogWriter(const LogWriter&) = delete;
   LogWriter& operator=(const LogWriter&) = delete;
 
-  // Queues the line, with its end, where a writer lives; else writes it to stderr.
+  // Queues the line, which includes its line end, if a writer exists; else writes it to stderr.
   static void Write(std::string line);
 
-  // Returns when every line that was queued before has been written or the limit has passed; false in that case. Takes
-  // no lock: a signal handler may call it.
+  // Waits until every line queued before is written. Returns false if the limit passes first. Takes no lock, so a
+  // signal handler may call it.
   static bool Flush(absl::Duration limit);
 
  private:
@@ -59,20 +59,20 @@ class LogWriter {
 
   void Push(std::string text);
   void Run();
-  // Blocks until there is something to write; false where nothing will come any more.
+  // Waits for something to write. Returns false when nothing will come any more.
   bool Take(Line* line);
-  // False where the writer was told to stop before the end.
+  // Returns false if the writer was told to stop before the end.
   bool WriteAll(std::string_view text);
   void CountPending() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;
-  const int stop_;  // an eventfd: readable once nothing shall be written any more
+  const int stop_;  // an eventfd: readable when writing must stop
   absl::Mutex mutex_;
   std::deque<Line> lines_ ABSL_GUARDED_BY(mutex_);
   int64_t queued_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t num_dropped_ ABSL_GUARDED_BY(mutex_) = 0;  // since the last line that was queued
+  int64_t num_dropped_ ABSL_GUARDED_BY(mutex_) = 0;  // since the last queued line
   bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
-  bool closed_ ABSL_GUARDED_BY(mutex_) = false;  // no line comes any more
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;  // no more lines are accepted
   std::thread thread_;
 };
 

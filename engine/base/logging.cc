@@ -34,7 +34,7 @@ bool NeedsQuotes(std::string_view value) {
   return false;
 }
 
-// Cuts no character of several bytes (UTF-8) in two.
+// Shortens the line without cutting a multi-byte character (UTF-8) in two.
 void Shorten(std::string* line) {
   constexpr std::string_view kMark = " ...[shortened]";
   if (line->size() < kMaxLogLineBytes) return;

@@ -1,15 +1,14 @@
 #pragma once
 
-// One line an event on stderr: time, level, message, then key=value pairs, so that people read it and machines split
-// it:
+// Writes one line per event to stderr: time, level, message, then key=value pairs, readable for people and programs:
 //
 //   2026-11-21T08:15:02.123456Z INFO model ready model=minkunet version=1 parameters=5441036 load_ms=84
 //
 //   Log(LogLevel::kInfo, "model ready", {{"model", name}, {"version", version}});
 //
-// Thread-safe; a line is written whole, those beyond kMaxLogLineBytes shortened. Values with spaces, quotes or '=' are
-// quoted. The line is written before Log returns, which may wait for the reader of stderr; a process with a LogWriter
-// (log_writer.h) never waits.
+// Thread-safe. A line is written whole; one beyond kMaxLogLineBytes is shortened. Values with spaces, quotes or '=' are
+// quoted. Log returns after the line is written, so it may wait for the reader of stderr; with a LogWriter
+// (log_writer.h) it never waits.
 
 #include <cstddef>
 #include <initializer_list>
@@ -43,12 +42,12 @@ struct LogField {
 
 constexpr size_t kMaxLogLineBytes = 32 << 10;
 
-// The line that Log writes, with its end.
+// Returns the line that Log writes, including its line end.
 std::string LogLine(LogLevel level, std::string_view message, std::initializer_list<LogField> fields);
 
 void Log(LogLevel level, std::string_view message, std::initializer_list<LogField> fields = {});
 
-// Lines below this level are not written. Default kInfo.
+// Sets the lowest level that is written. The default is kInfo.
 void SetMinLogLevel(LogLevel level);
 
 }  // namespace voxserve

@@ -7,7 +7,8 @@
 
 namespace voxserve {
 
-// A name from outside, fit for an error message or the log: in quotes, control characters and quotes escaped.
+// Returns a name from outside in a form fit for an error message or the log: in quotes, with control characters and
+// quotes escaped.
 inline std::string Quoted(const std::string& name) { return absl::StrCat("\"", absl::Utf8SafeCEscape(name), "\""); }
 
 }  // namespace voxserve

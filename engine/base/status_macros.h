@@ -1,6 +1,6 @@
 #pragma once
 
-// RETURN_IF_ERROR(status), ASSIGN_OR_RETURN(lhs, status_or): Abseil 20220623 has none of its own.
+// RETURN_IF_ERROR(status) and ASSIGN_OR_RETURN(lhs, status_or), which Abseil 20220623 lacks.
 
 #include <utility>
 

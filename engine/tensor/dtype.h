@@ -1,8 +1,8 @@
 #pragma once
 
-// The engine's short names for the types of values in a matrix. The matrices themselves are kernels::Rows
-// (kernels/core/rows.h). Which coordinates their rows belong to is no part of them: the compiler settles that once for
-// a model (a buffer's level in compiler/program.h).
+// The engine's short names for the data types of matrices. The matrices are kernels::Rows (kernels/core/rows.h). A
+// matrix does not say which coordinates its rows belong to: the compiler decides that once per model (a buffer's level
+// in compiler/program.h).
 
 #include "kernels/core/dtype.h"
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// N farthest points of a cloud, as a request, a network or a caller asks for them. What they are:
-// kernels/points/farthest/farthest_point_sample.h.
+// N farthest points of a cloud, as a request or a network asks for them.
+// kernels/points/farthest/farthest_point_sample.h defines them.
 
 #include <cstdint>
 #include <optional>
@@ -13,16 +13,16 @@ namespace voxserve {
 
 struct FarthestPoints {
   uint64_t num_points = 0;   // N
-  uint64_t start_index = 0;  // selected first, an index into the cloud; where it is invalid: the next valid one
-  std::optional<uint64_t> seed = {};  // that draws the start instead
-  bool restricts_network = false;     // the network sees these points alone
+  uint64_t start_index = 0;  // index of the first selected point; if it is invalid, the next valid point is taken
+  std::optional<uint64_t> seed = {};  // if set, it draws the start at random
+  bool restricts_network = false;     // the network sees only these points
 };
 
-// INVALID_ARGUMENT (BAD_SAMPLE) where a cloud of so many points does not have what is asked for. `name` is what the
-// message calls `asked`.
+// INVALID_ARGUMENT (BAD_SAMPLE) if a cloud of num_points points cannot fulfil `asked`. The message calls `asked` by
+// `name`.
 absl::Status CheckFarthestPoints(const std::string& name, const FarthestPoints& asked, int64_t num_points);
 
-// The same once it is known how many of the points are valid.
+// Checks the same when the number of valid points is known.
 absl::Status CheckNumValid(const std::string& name, const FarthestPoints& asked, int64_t num_valid, int64_t num_points);
 
 }  // namespace voxserve

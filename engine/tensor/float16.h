@@ -1,7 +1,7 @@
 #pragma once
 
-// 16-bit floats to float32, exactly: IEEE 754 binary16 (subnormals, infinities and NaN included) and bfloat16. And
-// float32 to binary16.
+// Exact conversion of 16-bit floats to float32: IEEE 754 binary16 (with subnormals, infinities and NaN) and bfloat16.
+// Also converts float32 to binary16.
 
 #include <bit>
 #include <cstdint>

@@ -1,8 +1,8 @@
 #pragma once
 
-// One answer of the engine: named outputs, and what belongs to them. The executor makes it, the worker adds the model's
-// facts, and the codec moves the outputs' bytes into the response. So rows are written once, into the buffer that is
-// sent. Boxes are messages on the wire: the codec converts their rows, once.
+// The engine's answer to one request: named outputs, and facts about them. The executor makes it, the worker adds facts
+// about the model, and the codec moves the outputs' bytes into the response. Rows are therefore written once, into the
+// buffer that is sent. Only boxes are converted by the codec, since they are messages on the wire.
 
 #include <cstdint>
 #include <memory>
@@ -21,7 +21,7 @@
 
 namespace voxserve {
 
-// Rows of one type, little endian, row after row.
+// The rows of one output in one type, little endian, row after row.
 struct NamedOutput {
   static constexpr std::string_view kLabels = "labels";  // [num_points, 1] class ids, uint8 or uint16
   static constexpr std::string_view kScores = "scores";  // [num_points, num_classes] logits, float32
@@ -34,7 +34,7 @@ struct NamedOutput {
 
   int64_t row_bytes() const { return columns * SizeOf(dtype); }
   int64_t num_rows() const { return static_cast<int64_t>(bytes.size()) / row_bytes(); }
-  // The values as T, which is the dtype's.
+  // Returns the values as T, which must be the dtype's type.
   template <typename T>
   absl::Span<const T> values() const {
     return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
@@ -42,39 +42,39 @@ struct NamedOutput {
 };
 
 struct InferResult {
-  // INVALID_ARGUMENT where the sample alone, of its batch, is at fault (missing field, too many voxels): then there are
-  // counts at most. InferTask::done gets this error, or a result that is OK.
+  // INVALID_ARGUMENT if only this sample of its batch is at fault (missing field, too many voxels); the result then
+  // holds at most counts. InferTask::done gets either this error or a result whose status is OK.
   absl::Status status;
-  // Holds the memory of the outputs' rows, for as long as a copy of the result is there. Whoever takes the bytes out of
-  // the result answers for them. Null: none. It ends after the rows.
+  // Reserves the memory of the outputs' rows as long as a copy of the result exists. Code that moves bytes out of the
+  // result must account for them itself. Null: no reservation. Declared before the rows, so it is released after them.
   std::shared_ptr<MemoryBudget::Reservation> memory;
-  // The outputs that the model has and the request asked for; one without rows is there too. Rows of points are those
-  // of the cloud, or of the newest sweep.
+  // The outputs that the model has and the request asked for, including outputs without rows. Rows of points belong to
+  // the points of the cloud, or of the newest sweep.
   std::vector<NamedOutput> outputs;
-  std::vector<OutputTensor> tensors;    // that the request asked for, in the model's order
-  PointCounts counts;                   // of all points that ran: those of every sweep
-  int64_t num_not_finite_boxes = 0;     // candidates that are no boxes since some number of theirs is NaN or infinite
-  std::vector<int32_t> sampled_points;  // of InferTask::sample: indices into the cloud, in the order of selection
+  std::vector<OutputTensor> tensors;    // requested tensors, in the model's order
+  PointCounts counts;                   // counts all points that ran, of every sweep
+  int64_t num_not_finite_boxes = 0;     // candidates that are left out since one of their numbers is NaN or infinite
+  std::vector<int32_t> sampled_points;  // for InferTask::sample: indices into the cloud, in the order of selection
 
-  // The worker sets the fields below.
+  // The worker sets the following fields.
   std::string model;
   int64_t version = 0;
   std::string device;  // "cpu", "cuda:0"
   int ignore_label = 255;
   int num_classes = 0;
-  std::vector<std::string> class_names;  // of boxes, by class_id; ids beyond it have no name
+  std::vector<std::string> class_names;  // for boxes, by class_id; a class_id beyond the list has no name
   std::vector<StageTime> stages;         // in the order in which they ran
 
-  // Null where there is no such tensor.
+  // Returns null if there is no such tensor.
   const OutputTensor* FindTensor(std::string_view name) const;
-  // Null where there is no such output.
+  // Returns null if there is no such output.
   const NamedOutput* Find(std::string_view name) const;
   NamedOutput* Find(std::string_view name) {
     return const_cast<NamedOutput*>(static_cast<const InferResult*>(this)->Find(name));
   }
 
-  // The outputs' values; empty where there is no such output.
-  absl::Span<const uint8_t> labels() const;  // bytes: two a label of uint16
+  // Return the outputs' values; empty if there is no such output.
+  absl::Span<const uint8_t> labels() const;  // in bytes: two per uint16 label
   absl::Span<const float> scores() const;
   std::vector<Box> boxes() const;  // in the network's order
 };

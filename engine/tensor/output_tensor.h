@@ -16,7 +16,7 @@ inline constexpr int kMaxTensors = 64;  // of a model: a TensorSet has a bit for
 using TensorSet = uint64_t;
 constexpr TensorSet TensorBit(int tensor) { return TensorSet{1} << tensor; }
 
-// What a tensor's rows belong to.
+// The kinds of things that a tensor's rows belong to.
 enum class TensorRows { kPoints, kSites, kSamples, kCells };
 
 // A tensor that a model can answer with.

@@ -21,7 +21,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "ReadField's loads assume a little-endian machine");
 
-using Wide = unsigned __int128;  // products of a 64-bit and a 32-bit size do not overflow
+using Wide = unsigned __int128;  // holds products of a 64-bit and a 32-bit size without overflow
 
 template <typename... Args>
 absl::Status BadLayout(const Args&... args) {
@@ -118,25 +118,25 @@ T NumberOf(T value) {
 }
 float NumberOf(kernels::Float16Bits value) { return Float16ToFloat(value.bits); }
 
-// Finite values beyond float32 become its largest, so that they count as out of range and not as invalid.
+// Finite values beyond float32's range become its largest value, so that they count as out of range, not as invalid.
 float ToFloat(double value) {
   constexpr double kLargest = std::numeric_limits<float>::max();
   return static_cast<float>(std::isfinite(value) ? std::clamp(value, -kLargest, kLargest) : value);
 }
 
-// Where a field's values of points [begin, end) lie and go.
+// The source of a field's values for points [begin, end), and their destination.
 struct FieldRange {
-  const char* data;  // the field's value of the cloud's first point
+  const char* data;  // the field's value for the cloud's first point
   uint64_t point_step;
   uint64_t row_step;
-  uint64_t width;  // points a row
+  uint64_t width;  // points per row
   uint64_t begin;
   uint64_t end;
   float* out;
   int64_t out_step;
 };
 
-// convert(T) -> float for every point, row after row.
+// Calls convert(T) -> float for every point, row after row.
 template <typename T, bool kSwap, typename Convert>
 void ConvertRange(const FieldRange& range, Convert convert) {
   using Bits = kernels::BitsOf<T>;

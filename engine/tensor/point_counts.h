@@ -1,7 +1,7 @@
 #pragma once
 
-// The fates of a request's points, those of every sweep where several were run. All but `not_finite` and `voxels` add
-// up to the points.
+// Counts what became of a request's points, in all sweeps that ran. All counts except `not_finite` and `voxels` add up
+// to the number of points.
 
 #include <cstdint>
 
@@ -11,9 +11,9 @@ struct PointCounts {
   int64_t used = 0;
   int64_t invalid = 0;       // NaN or infinite
   int64_t out_of_range = 0;  // finite, outside the model's range or the key's limits
-  int64_t dropped = 0;       // lost to the voxel limit
-  int64_t unsampled = 0;     // valid, not in the sample that the network was to see
-  int64_t not_finite = 0;    // of those used, and answered: the network's logits are NaN or infinite
+  int64_t dropped = 0;       // left out because of the voxel limit
+  int64_t unsampled = 0;     // valid, but not in the sample that the network sees
+  int64_t not_finite = 0;    // used and answered points whose logits are NaN or infinite
   int64_t voxels = 0;        // occupied voxels
 };
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// The stages of a request, in the order in which it meets them. Responses, metrics, the status page and the logs of
-// benchmarks name them by the one table below. `decode` and `encode` are the server's; the others are the engine's.
+// The stages of a request, in their order. Responses, metrics, the status page and the logs of benchmarks take their
+// names from the one table below. The server runs `decode` and `encode`, the engine all others.
 
 #include <array>
 #include <cstddef>
@@ -16,7 +16,7 @@ enum class Stage : uint8_t {
   kDecode,
   kQueue,
   kCopyIn,
-  kSample,  // only where farthest points are selected
+  kSample,  // only if farthest points are selected
   kVoxelize,
   kGeometry,
   kFeatures,
@@ -25,7 +25,7 @@ enum class Stage : uint8_t {
   kEncode,
 };
 
-// By stage. Part of the API: never renamed.
+// Names by stage. They are part of the API and never renamed.
 inline constexpr auto kStageNames = std::to_array<std::string_view>(
     {"decode", "queue", "copy_in", "sample", "voxelize", "geometry", "features", "head", "copy_out", "encode"});
 static_assert(kStageNames.size() == static_cast<size_t>(Stage::kEncode) + 1);

@@ -10,13 +10,13 @@
 namespace voxserve {
 namespace {
 
-// Farther than any frame on Earth reaches; a double still tells 0.1 um there.
+// Larger than any frame on Earth; a double still resolves 0.1 um there.
 constexpr double kMaxPosition = 1e9;
 
 using Matrix = std::array<std::array<double, 3>, 3>;
 
 Matrix RotationOf(const Pose& pose) {
-  // Divides by the largest first: squares of very large or small values would leave a double's range.
+  // The largest value is divided out first, since squares of very large or small values would leave a double's range.
   const double largest = std::max({std::abs(pose.qw), std::abs(pose.qx), std::abs(pose.qy), std::abs(pose.qz)});
   double w = pose.qw / largest, x = pose.qx / largest, y = pose.qy / largest, z = pose.qz / largest;
   const double length = std::sqrt(w * w + x * x + y * y + z * z);

@@ -1,7 +1,7 @@
 #pragma once
 
-// Single sweeps of a sensor that moves, and where they stand in another sweep's coordinates: what a network gets that
-// wants several of them at once.
+// The sweeps of a moving sensor, and their positions in another sweep's coordinates: the input of networks that combine
+// several sweeps.
 
 #include <algorithm>
 #include <array>
@@ -18,8 +18,8 @@
 
 namespace voxserve {
 
-// Where a cloud's coordinates lie in a frame that stands still: p_world = rotation * p_cloud + (x, y, z), in metres.
-// The quaternion counts normalised.
+// The pose of a cloud in a frame that does not move: p_world = rotation * p_cloud + (x, y, z), in metres. The
+// quaternion is normalised before use.
 struct Pose {
   double x = 0;
   double y = 0;
@@ -30,49 +30,50 @@ struct Pose {
   double qz = 0;
 };
 
-// INVALID_ARGUMENT (BAD_POSE) where a value is not finite, the quaternion is all 0, or a position is beyond 1e9 m.
+// INVALID_ARGUMENT (BAD_POSE) if a value is not finite, the quaternion is 0, or a position is beyond 1e9 m.
 absl::Status CheckPose(const Pose& pose);
 
 // Row-major [3, 4]: p' = (m[0] x + m[1] y + m[2] z + m[3], ...).
 using Transform = std::array<float, 12>;
 inline constexpr Transform kIdentity = {1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0};
 
-// From `from`'s coordinates into `to`'s: inverse(to) * from, in double, rounded once. Both have passed CheckPose.
+// Returns the transform from `from`'s coordinates to `to`'s: inverse(to) * from, computed in double and rounded once.
+// Both poses must have passed CheckPose.
 Transform RelativeTransform(const Pose& from, const Pose& to);
 
-// Immutable, shared by the frames that it is part of.
+// One sweep. It is immutable and shared by the frames that contain it.
 struct Sweep {
   PointCloud cloud;
   Pose pose;
   absl::Time stamp;
-  std::shared_ptr<const void> reservation;  // of the cloud's memory, where somebody counts it; goes with the sweep
+  std::shared_ptr<const void> reservation;  // accounts for the cloud's memory; null: nothing does
 };
 
-// A sweep as a frame runs it. Points are moved as follows, in float32, every product and sum rounded by itself:
-//   x' = ((m[0] * x + m[1] * y) + m[2] * z) + m[3], and so on for y' and z'.
-// A frame's points are those of its sweeps, newest first, each sweep's in its own order. The newest, at index 0, is
-// taken as it is.
+// A sweep as part of a frame that runs. Its points are moved in float32, with every product and sum rounded separately:
+//  x' = ((m[0] * x + m[1] * y) + m[2] * z) + m[3], and so on for y' and z'.
+// A frame's points are those of its sweeps, the newest sweep first, in each sweep's own order. The newest sweep, at
+// index 0, is not moved.
 struct PlacedSweep {
   std::shared_ptr<const Sweep> sweep;
-  Transform transform = kIdentity;  // from the cloud's coordinates into the newest sweep's
-  float age_seconds = 0;            // before the newest
+  Transform transform = kIdentity;  // from the cloud's coordinates to the newest sweep's
+  float age_seconds = 0;            // age relative to the newest sweep
 };
 
-// The points of all sweeps.
+// Returns the number of points in all sweeps.
 uint64_t NumPoints(absl::Span<const PlacedSweep> sweeps);
 
-// Why a network cannot run several sweeps as one cloud.
+// The reasons why a network cannot run several sweeps as one cloud.
 enum class SweepObstacle {
   kNone,
-  kAxes,        // its axes are not x, y and z, in whatever order
-  kAgeFeature,  // it has no feature of the age feature's name, or an axis has that name
+  kAxes,        // its axes are not x, y and z, in any order
+  kAgeFeature,  // it has no such age feature, or an axis has that name
 };
 
-// age_features: AgeFeatures of the same network. age_feature: "" where the network is not told a point's age.
+// age_features: AgeFeatures of the same network. age_feature: "" if the network does not need a point's age.
 SweepObstacle ObstacleToSweeps(absl::Span<const std::string> axes, absl::Span<const std::string> age_features,
                                std::string_view age_feature);
 
-// The names of the features that are no axes: each can tell the network a point's age.
+// Returns the names of the features that are not axes: each of them can hold a point's age.
 template <typename Feature>
 std::vector<std::string> AgeFeatures(const std::vector<std::string>& axes, const std::vector<Feature>& features) {
   std::vector<std::string> names;

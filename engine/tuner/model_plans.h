@@ -1,7 +1,7 @@
 #pragma once
 
-// By which plans a model's version runs, device by device. Replaced while batches run: a batch keeps the table that it
-// began with.
+// The plans of one version of a model, by device. Plans may be replaced while batches run: a batch keeps the table with
+// which it began.
 //
 // Thread-safe.
 
@@ -20,12 +20,12 @@ class ModelPlans {
  public:
   explicit ModelPlans(size_t num_devices) : tables_(num_devices), sources_(num_devices, "default") {}
 
-  // Null: the program's default.
+  // Null: the program's default plans are used.
   std::shared_ptr<const PlanTable> Get(size_t device) const {
     absl::MutexLock lock(&mutex_);
     return tables_[device];
   }
-  // "default", or what Set said.
+  // Returns "default", or the source given to Set.
   std::string source(size_t device) const {
     absl::MutexLock lock(&mutex_);
     return sources_[device];

@@ -11,7 +11,7 @@ namespace {
 using kernels::Grouping;
 using kernels::GroupingOptions;
 
-// [K + 1] of a rulebook; empty where its sizes are not known.
+// Returns a rulebook's offset_begin, [K + 1]; empty if its sizes are not known.
 std::vector<int64_t> OffsetBegin(const RulebookSizes& sizes, size_t rulebook) {
   if (rulebook >= sizes.size() || sizes[rulebook].empty()) return {};
   std::vector<int64_t> offset_begin = {0};
@@ -30,8 +30,8 @@ kernels::MatmulGroupingParams MapsOf(const ProgramRulebook& rulebook, const std:
           .identity_offset = is_symmetric && spec.in_level == spec.out_level ? num_offsets / 2 : -1};
 }
 
-// A dataflow's candidates besides the defaults. Those of one position run together: what a kernel finds in the caches
-// then is what it will find.
+// Appends runs for a dataflow's candidates other than the defaults. All convolutions' candidates with one number run
+// together, so a kernel sees the caches as it will find them later.
 void AppendRuns(const Program& program, const ConvDataflow& dataflow, const NetworkPlan& defaults,
                 const RulebookSizes& sizes, std::vector<NetworkPlan>& runs) {
   const size_t first_run = runs.size();

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a search may choose from for each convolution: the candidates of every dataflow that its device serves
+// The choices of a search for each convolution: the candidates of every dataflow that its device supports
 // (engine/ops/conv/dataflow.h).
 
 #include <cstdint>
@@ -13,24 +13,24 @@
 
 namespace voxserve {
 
-// A plan of every convolution, by its index.
+// A plan for every convolution, by its index.
 using NetworkPlan = std::vector<ConvPlan>;
 
-// The pairs of each offset, by rulebook: BatchOutput::rulebook_sizes.
+// The number of pairs of each offset, by rulebook: BatchOutput::rulebook_sizes.
 using RulebookSizes = std::vector<std::vector<int64_t>>;
 
-// Whole networks to run, so that all convolutions are measured at once: the first is `defaults`; each other one gives
-// every convolution its next candidate of one dataflow, and its default where it has none left. sizes may be empty:
-// then there are no candidates that follow from them.
+// Returns plans of the whole network to run, so that all convolutions are measured at once. The first is `defaults`.
+// Each other one gives every convolution its next candidate of one dataflow, or its default if no candidate is left. If
+// `sizes` is empty, candidates that depend on sizes are left out.
 std::vector<NetworkPlan> CandidateRuns(const Program& program, const NetworkPlan& defaults, const RulebookSizes& sizes);
 
-// The strategies by which the program's device searches maps.
+// Returns the map searches that the program's device supports.
 std::vector<kernels::MapSearch> MapSearches(const Program& program);
 
-// The same by name, for a table: every convolution has its entry, whatever the fallback is later.
+// Returns the same plans by node name, for a table. Every convolution has its own entry, so no fallback is used.
 Plan ByNode(const Program& program, const NetworkPlan& plans);
 
-// "gather_gemm_scatter ADAPTIVE(0.80, 4096) HASH", "implicit_gemm 128 x 96 HASH".
+// Returns a text like "gather_gemm_scatter ADAPTIVE(0.80, 4096) HASH" or "implicit_gemm 128 x 96 HASH".
 std::string Describe(const ConvPlan& plan);
 
 }  // namespace voxserve

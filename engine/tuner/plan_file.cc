@@ -41,7 +41,7 @@ model::v1::Dataflow ProtoOf(const ConvDataflow& dataflow) {
   return proto;
 }
 
-// Takes the fields of a plan out of its message.
+// Reads the fields of a plan from its message, and collects problems.
 class PlanReader {
  public:
   PlanReader(const std::string& file_name, Problems* problems) : file_name_(file_name), problems_(problems) {}
@@ -74,7 +74,7 @@ class PlanReader {
     bucket.min_voxels = ReadCount<int64_t>("min_voxels", proto.min_voxels(), at);
     if (proto.max_voxels() != 0) bucket.max_voxels = ReadCount<int64_t>("max_voxels", proto.max_voxels(), at);
     if (bucket.max_voxels <= bucket.min_voxels) {
-      at.Add("holds nothing, min_voxels is ", proto.min_voxels(), " and max_voxels is ", proto.max_voxels());
+      at.Add("is empty: min_voxels is ", proto.min_voxels(), " and max_voxels is ", proto.max_voxels());
     }
     tuned.num_scans = ReadCount<int>("num_scans", proto.num_scans(), at);
     tuned.default_time = ReadTime("default_ms", proto.default_ms(), at);
@@ -119,7 +119,7 @@ class PlanReader {
     if (plan.block.rows == 0 && plan.block != kernels::ConvBlock{}) {
       at.Add("block_columns, split_k and by_warps need block_rows");
     }
-    // 0 and 1 parts are the same; blocks without columns are not split at all.
+    // 0 and 1 parts mean the same; blocks without columns cannot be split.
     if (plan.block.split_k <= 1) plan.block.split_k = plan.block.columns == 0 ? 0 : 1;
     ReadGrouping(proto.grouping(), &plan.grouping.grouping, at);
     if (proto.has_epsilon()) {
@@ -202,7 +202,7 @@ class PlanReader {
   ConvPlan default_;
 };
 
-// The parser has a problem for every one of them.
+// The parser would report a problem for each of them.
 std::optional<size_t> FindControlCharacter(std::string_view text) {
   const auto found = std::find_if(text.begin(), text.end(), [](char c) {
     return absl::ascii_iscntrl(static_cast<unsigned char>(c)) && !absl::ascii_isspace(static_cast<unsigned char>(c));
@@ -215,7 +215,7 @@ absl::Status StatusOf(const std::string& path, const Problems& problems) {
   return StatusOfProblems(absl::StrCat("plan ", Quoted(path)), problems);
 }
 
-// Of the file as it is when it is opened: another may take its place at any time.
+// Reads the file in the version that exists when it is opened: another process may replace it at any time.
 std::optional<std::string> ReadWhole(const fs::path& path, const std::string& file_name, Problems* problems) {
   std::error_code error;
   if (!fs::is_regular_file(path, error)) {
@@ -271,7 +271,7 @@ model::v1::Grouping ProtoOf(Grouping grouping) {
   return model::v1::GROUPING_UNSPECIFIED;
 }
 
-// The grouping is left out where nothing reads it and reading the file brings it back.
+// Leaves the grouping out if nothing reads it and reading the file restores it.
 model::v1::ConvPlan ProtoOf(const std::string& node, const ConvPlan& plan, const ConvPlan& default_plan) {
   model::v1::ConvPlan proto;
   proto.set_node(node);
@@ -303,7 +303,7 @@ model::v1::PlanKey ProtoOf(const PlanKey& key) {
   return proto;
 }
 
-// Its fields on lines of their own.
+// Returns the message's fields, one per line.
 std::string Lines(const google::protobuf::Message& message) {
   google::protobuf::TextFormat::Printer printer;
   printer.SetInitialIndentLevel(1);
@@ -328,7 +328,7 @@ std::string Header(const PlanKey& key) {
                       absl::Utf8SafeCEscape(key.model_digest.substr(0, 16)), " in ", absl::Utf8SafeCEscape(key.dtype),
                       " on ", absl::Utf8SafeCEscape(key.device), " (", absl::Utf8SafeCEscape(key.compute_capability),
                       absl::Utf8SafeCEscape(cuda),
-                      ").\n# Elsewhere it is passed over. Without it the default plan serves.\n\n");
+                      ").\n# It is used only where the key below is true; elsewhere the default plan is used.\n\n");
 }
 
 std::vector<std::string> SortedNodes(const Plan& plan) {
@@ -341,12 +341,12 @@ std::vector<std::string> SortedNodes(const Plan& plan) {
 void CheckServed(const ConvPlan& plan, const ProgramConv& conv, const ProblemsAt& at) {
   const ServedDataflow* const served = conv.Find(plan.dataflow);
   if (served == nullptr) {
-    at.Add("dataflow ", DataflowOf(plan.dataflow).name(), " is not served ", conv.is_on_cuda ? "here" : "on a CPU");
+    at.Add("dataflow ", DataflowOf(plan.dataflow).name(), " is not supported ", conv.is_on_cuda ? "here" : "on a CPU");
   } else if (!served->Serves(plan)) {
     const auto append = [](std::string* to, const kernels::ConvBlock& block) { *to += Describe(block); };
-    at.Add("a block of ", Describe(plan.block), " is not served here; ",
-           served->blocks ? absl::StrCat("the default, ", absl::StrJoin(*served->blocks, ", ", append), " are")
-                          : "blocks of any number of rows alone are");
+    at.Add("a block of ", Describe(plan.block), " is not supported here; ",
+           served->blocks ? absl::StrCat("possible are the default, ", absl::StrJoin(*served->blocks, ", ", append))
+                          : "only the rows of a block can be chosen");
   }
 }
 
@@ -407,7 +407,7 @@ Problems PlanProblems(const TunedPlan& plan, const Program& program) {
   for (size_t i = 0; i < plan.buckets.size(); ++i) {
     const std::string place = absl::StrCat("buckets[", i, "]");
     const Plan& bucket = plan.buckets[i].bucket.plan;
-    // A GPU serves whatever a fallback asks for, by another dataflow where it must (PlanTable).
+    // A GPU accepts any dataflow in a fallback; if it does not support that one, it uses another (PlanTable).
     const auto on_cpu =
         std::find_if(program.convs.begin(), program.convs.end(), [](const auto& conv) { return !conv.is_on_cuda; });
     if (on_cpu != program.convs.end()) {
@@ -417,7 +417,7 @@ Problems PlanProblems(const TunedPlan& plan, const Program& program) {
       const ProblemsAt at(absl::StrCat(place, ", node ", Quoted(node)), &problems);
       const auto conv = convs.find(node);
       if (conv == convs.end()) {
-        at.Add("is no convolution of the model");
+        at.Add("is not a convolution of the model");
       } else {
         CheckServed(bucket.by_node.at(node), *conv->second, at);
       }

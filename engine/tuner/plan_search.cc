@@ -15,25 +15,25 @@
 namespace voxserve {
 namespace {
 
-constexpr size_t kMaxScansOfBucket = 16;  // that are measured
-constexpr size_t kShortlist = 4;          // candidates of a convolution that are measured on all of them
-constexpr int kCandidateRepeats = 3;      // of the first, coarse measurement, at most
-constexpr int kFinalRuns = 20;            // of the last one, at least
-constexpr double kWorthwhile = 0.99;      // of the default's time
+constexpr size_t kMaxScansOfBucket = 16;  // more scans are not measured
+constexpr size_t kShortlist = 4;          // candidates of a convolution that are measured on all scans
+constexpr int kCandidateRepeats = 3;      // most repeats of the first, coarse measurement
+constexpr int kFinalRuns = 20;            // least number of runs in the last measurement
+constexpr double kWorthwhile = 0.99;      // a better plan takes less than this part of the default's time
 
-// Where the stages end, as shares of the search and of a bucket.
+// The ends of the stages, as shares of the whole search and of a bucket.
 constexpr double kSizesEnd = 0.1, kBucketsEnd = 0.95;
 constexpr double kCandidatesEnd = 0.3, kNumbersEnd = 0.45, kShortlistEnd = 0.65, kDataflowsEnd = 0.8, kMapsEnd = 0.9;
 
-// What the stages of one bucket know.
+// The results of one bucket's stages so far.
 struct BucketState {
   NetworkPlan defaults;
-  std::vector<const InferTask*> scans;  // that are measured
+  std::vector<const InferTask*> scans;  // the scans that are measured
   const SizedScan* middle = nullptr;
   InferResult expected;                            // the default's result on the middle scan
   std::vector<NetworkPlan> shortlist;              // by convolution
-  std::vector<NetworkPlan> measured;               // by convolution: the default and what is left of the shortlist
-  std::vector<std::vector<absl::Duration>> times;  // of those, sums over the scans
+  std::vector<NetworkPlan> measured;               // by convolution: the default and the remaining shortlist
+  std::vector<std::vector<absl::Duration>> times;  // times of `measured`, summed over the scans
 };
 
 class PlanSearch {
@@ -64,13 +64,13 @@ class PlanSearch {
     timer_.BeginStage(absl::StrCat(bucket_name_, name), bucket_begin_ + bucket_share_ * end,
                       static_cast<int64_t>(num_runs));
   }
-  // Once, where the same is said again and again.
+  // Adds a note, but only once if it repeats.
   void Note(absl::string_view note) {
     std::string text = absl::StrCat(bucket_name_, note);
     if (result_.notes.empty() || result_.notes.back() != text) result_.notes.push_back(std::move(text));
   }
   size_t repeats() const { return static_cast<size_t>(std::max(options_.repeats, 1)); }
-  // Whose pairs or neighbours the convolution reads, either way round.
+  // Returns the rulebook that the convolution reads, or that is reversed for it.
   size_t SearchedRulebook(size_t conv) const {
     const auto index = static_cast<size_t>(program_.convs[conv].rulebook);
     const int swap_of = program_.rulebooks[index].swap_of;
@@ -98,7 +98,7 @@ class PlanSearch {
   const NetworkPlan& DefaultsOf(size_t bucket) const {
     return program_.default_plans.ForVoxels(result_.buckets[bucket].bucket.min_voxels);
   }
-  // In place of what was found for the bucket.
+  // Replaces the bucket's result by the default.
   void KeepDefault(size_t bucket);
 
   const Program& program_;
@@ -119,7 +119,8 @@ absl::StatusOr<std::vector<SizedScan>> PlanSearch::MeasureSizes(absl::Span<const
       result_.notes.push_back(absl::StrCat("there was no time for ", scans.size() - i, " of ", scans.size(), " scans"));
       break;
     }
-    // On a GPU map sizes come with pairs, which the dataflow reads that it has for every convolution.
+    // On a GPU, map sizes are only known for rulebooks in pairs form, so this uses the dataflow that every convolution
+    // supports and that reads pairs.
     const NetworkPlan plan = UniversalPlans(program_, program_.default_plans.ForVoxels(scans[i].num_points()));
     ASSIGN_OR_RETURN(BatchOutput output, timer_.Run(timer_.TableOf(plan), scans[i], {.times_convs = true}));
     std::string why = WhyFailed(output);
@@ -168,8 +169,8 @@ absl::Status PlanSearch::MakeShortlist(BucketState& state) {
   return absl::OkStatus();
 }
 
-// Without the default; with the best of each other dataflow that was measured, so that whole networks of one can be
-// made.
+// Returns a convolution's best candidates without the default. They include the best of each other dataflow, so that
+// whole networks of one dataflow can be made.
 std::vector<ConvPlan> PlanSearch::BestOf(const BucketState& state, size_t conv, const std::vector<NetworkPlan>& runs,
                                          const std::vector<PlanTimes>& times) const {
   std::vector<size_t> order;
@@ -189,7 +190,7 @@ std::vector<ConvPlan> PlanSearch::BestOf(const BucketState& state, size_t conv, 
   return best;
 }
 
-// Why the plan's results may not stand in for the default's; "" where they may.
+// Returns why the plan's results cannot replace the default's; "" if they can.
 absl::StatusOr<std::string> PlanSearch::WhyUnfit(const BucketState& state, const NetworkPlan& plan) {
   const PlanTable table = timer_.TableOf(plan);
   const ScanRunOptions options = {.return_scores = program_.has_scores};
@@ -229,7 +230,7 @@ absl::Status PlanSearch::DropDeviating(BucketState& state) {
   return absl::OkStatus();
 }
 
-// All at once; where that deviates, by halves.
+// Checks all convolutions' candidates at once; if the result deviates, checks each half.
 absl::Status PlanSearch::DropDeviating(BucketState& state, size_t rank, const std::vector<size_t>& convs,
                                        std::set<std::pair<size_t, size_t>>& dropped) {
   if (convs.empty()) return absl::OkStatus();
@@ -278,8 +279,8 @@ absl::Status PlanSearch::MeasureShortlist(BucketState& state) {
   return absl::OkStatus();
 }
 
-// The fastest, as an index into `measured`; the default (0) unless it is worth a change. Of a dataflow that the default
-// is not: the fastest, or none.
+// Returns the index of the fastest plan in `measured`: the default (0) unless another is fast enough to be worth it.
+// For a dataflow other than the default's: the fastest, or none.
 std::optional<size_t> PlanSearch::Best(const BucketState& state, size_t conv, std::optional<Dataflow> dataflow) const {
   const NetworkPlan& plans = state.measured[conv];
   const std::vector<absl::Duration>& times = state.times[conv];
@@ -292,8 +293,8 @@ std::optional<size_t> PlanSearch::Best(const BucketState& state, size_t conv, st
   return best;
 }
 
-// Networks to compare as wholes, the default first: each convolution's best; each rulebook's better dataflow, for all
-// of its convolutions; one dataflow for all, as far as they have it.
+// Returns the networks to compare as wholes, the default first: each convolution's best; each rulebook's better
+// dataflow for all of its convolutions; one dataflow for all convolutions that support it.
 std::vector<NetworkPlan> PlanSearch::MixesOf(const BucketState& state) const {
   const size_t num_convs = program_.convs.size();
   const auto plan_of = [&](size_t conv, std::optional<Dataflow> dataflow) {
@@ -339,7 +340,7 @@ absl::StatusOr<NetworkPlan> PlanSearch::ChooseDataflows(const BucketState& state
     if (why.empty()) {
       fit.push_back(std::move(mixes[i]));
     } else {
-      Note(absl::StrCat("a mix of candidates is left out: ", why));
+      Note(absl::StrCat("a combination of candidates is left out: ", why));
     }
   }
   if (fit.size() == 1) return state.defaults;
@@ -353,7 +354,7 @@ absl::StatusOr<NetworkPlan> PlanSearch::ChooseDataflows(const BucketState& state
 }
 
 absl::StatusOr<NetworkPlan> PlanSearch::ChooseMapSearches(const BucketState& state, NetworkPlan plan) {
-  // The convolutions whose maps are found among one level's sites, in one table. Kernels of one cell need no search.
+  // Convolutions whose maps are searched in the table of one level. Kernels with one cell need no search.
   std::vector<std::vector<size_t>> by_level(program_.levels.size());
   for (size_t c = 0; c < program_.convs.size(); ++c) {
     const RulebookSpec& spec = program_.rulebooks[SearchedRulebook(c)].spec;
@@ -364,7 +365,7 @@ absl::StatusOr<NetworkPlan> PlanSearch::ChooseMapSearches(const BucketState& sta
     size_t level = 0;
     kernels::MapSearch search = kernels::MapSearch::kHash;
   };
-  std::vector<Variant> variants = {{}};  // the first is the plan as it is
+  std::vector<Variant> variants = {{}};  // the first is the plan itself
   std::vector<NetworkPlan> plans = {plan};
   const auto change = [&](const Variant& variant, NetworkPlan& changed) {
     for (const size_t conv : by_level[variant.level]) changed[conv].map_search = variant.search;
@@ -411,7 +412,7 @@ absl::Status PlanSearch::Conclude(const ScanBucket& bucket, const BucketState& s
     if (times[0].is_whole && times[i].is_whole && times[i].network_total() < to_beat) best = i;
   }
   if (!times[0].is_whole) {
-    Note("there was no time to compare with the default, which stays");
+    Note("there was no time to compare with the default, so the default stays");
   }
   result_.buckets.push_back({.bucket = {.min_voxels = bucket.min_voxels,
                                         .max_voxels = bucket.max_voxels,
@@ -470,7 +471,7 @@ absl::Status PlanSearch::ConfirmTogether(const std::vector<ScanBucket>& buckets)
     if (is_default || (is_whole && times[1].network[i] < times[0].network[i] * kWorthwhile)) continue;
     KeepDefault(i);
     result_.notes.push_back(absl::StrCat("size ", i + 1, " of ", buckets.size(), " keeps the default: ",
-                                         is_whole ? "beside the other sizes' plans its own wins nothing"
+                                         is_whole ? "its own plan is no faster when all sizes' plans run together"
                                                   : "there was no time to measure all sizes' plans together"));
   }
   return absl::OkStatus();

@@ -30,10 +30,10 @@ constexpr char kModel[] = "model";
 constexpr char kTuned[] = "tuned";
 
 constexpr size_t kDigestDigits = 16;
-constexpr size_t kMaxNameBytes = 100;    // of a device; file systems take 255 for the whole name
-constexpr size_t kMaxProblemsShown = 5;  // of one file
+constexpr size_t kMaxNameBytes = 100;    // limit for a device's name; file systems allow 255 for the whole file name
+constexpr size_t kMaxProblemsShown = 5;  // per file
 
-// Lower-case letters, digits and single dashes.
+// Converts a name to lower-case letters, digits and single dashes.
 std::string FileName(std::string_view name) {
   std::string file_name;
   for (const char c : name.substr(0, kMaxNameBytes)) {
@@ -47,7 +47,7 @@ std::string FileName(std::string_view name) {
   return file_name.empty() ? "unnamed" : file_name;
 }
 
-// "" where they are equal.
+// Returns the fields in which two keys differ; "" if they are equal.
 std::string Difference(const std::string& file_name, const PlanKey& theirs, const PlanKey& ours) {
   std::vector<std::string> differences;
   const auto compare = [&](const char* field, const std::string& their, const std::string& our) {
@@ -70,7 +70,7 @@ std::string Summary(const absl::Status& status) {
   return absl::StrCat(absl::StrJoin(problems, "; "), "; and ", num_more, " more");
 }
 
-// A file that is written and then takes another's place, or goes again.
+// A temporary file that replaces another file when it is complete, and is removed otherwise.
 class NewFile {
  public:
   explicit NewFile(fs::path path) : path_(std::move(path)) {
@@ -109,7 +109,7 @@ class NewFile {
     return absl::ErrnoToStatus(error, absl::StrCat("plan ", Quoted(path_.string()), " cannot be written: ", what));
   }
 
-  // So that the new name outlives a power failure. Some file systems have no such call, and lose the name at worst.
+  // Makes the new name survive a power failure. Some file systems have no such call; there the name may be lost.
   void SyncFolder() const {
     const int folder = open(path_.parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (folder < 0) return;
@@ -120,7 +120,7 @@ class NewFile {
   const fs::path path_;
   fs::path temporary_path_;
   int descriptor_ = -1;
-  bool is_there_ = false;  // under its temporary name
+  bool is_there_ = false;  // it exists under its temporary name
 };
 
 absl::Status WriteWhole(const fs::path& path, std::string_view content) {
@@ -153,7 +153,7 @@ std::optional<PlanStore::Found> PlanStore::Find(const PlanKey& key, const fs::pa
       continue;
     }
     absl::MutexLock lock(&mutex_);
-    if (const Found* newer = InMemory(key)) return *newer;  // saved or found meanwhile
+    if (const Found* newer = InMemory(key)) return *newer;  // another thread saved or found it meanwhile
     found_.push_back({.plan = std::make_shared<const TunedPlan>(*std::move(plan)),
                       .source = std::move(place.source),
                       .path = std::move(place.path)});
@@ -169,7 +169,7 @@ absl::StatusOr<fs::path> PlanStore::Save(std::shared_ptr<const TunedPlan> plan, 
   RETURN_IF_ERROR(ParsePlan(text, name).status());
 
   absl::MutexLock saving(&saving_);
-  const absl::Status written = places.empty() ? absl::FailedPreconditionError("there is no folder for plans")
+  const absl::Status written = places.empty() ? absl::FailedPreconditionError("the server has no folder for plans")
                                               : WriteWhole(places.front().path, text);
   Found found = {.plan = plan, .source = kTuned, .path = {}};
   if (written.ok()) {

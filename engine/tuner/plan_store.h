@@ -1,14 +1,14 @@
 #pragma once
 
-// Tuned plans in memory and on disk. Two places, the first that has a plan wins:
+// Stores tuned plans in memory and on disk. There are two places on disk; the first one that has a plan wins:
 //
 //   <plan_dir>/<first 16 digits of the model's digest>/<device>-<dtype>.textproto     "plan_dir"
 //   <version folder>/plans/<device>-<dtype>.textproto                                 "model"
 //
-// with the device's name in lower case, all but letters and digits as dashes: "NVIDIA H200" is "nvidia-h200". What
-// two devices of one file name are is in the key that the file holds.
+// The file name has the device's name in lower case, with dashes for everything but letters and digits: "NVIDIA H200"
+// is "nvidia-h200". The key in the file tells apart devices with the same file name.
 //
-// A plan that was found or saved stays in memory while the store lives, whatever becomes of its file.
+// A plan that was found or saved stays in memory while the store lives, even if its file disappears.
 //
 // Thread-safe.
 
@@ -29,23 +29,24 @@ class PlanStore {
  public:
   struct Found {
     std::shared_ptr<const TunedPlan> plan;
-    std::string source;          // "plan_dir" or "model", from memory too; "tuned": saved, but its file was not written
-    std::filesystem::path path;  // of its file; empty where there is none
+    std::string
+        source;  // "plan_dir" or "model", also if found in memory; "tuned": saved, but its file could not be written
+    std::filesystem::path path;  // the plan's file; empty if there is none
   };
 
-  // "": no plan_dir. It is created by the first Save.
+  // plan_dir: "" for none. The first Save creates the folder.
   explicit PlanStore(std::filesystem::path plan_dir);
   PlanStore(const PlanStore&) = delete;
   PlanStore& operator=(const PlanStore&) = delete;
 
-  // The plan of this key, or nothing. Files that are damaged, or hold another key, are passed over: `problems` gets a
-  // line for each, with its path and what is wrong or differs.
+  // Returns the plan of this key, or nothing. Damaged files and files with another key are ignored: `problems` gets a
+  // line for each, with its path and the problem or difference.
   std::optional<Found> Find(const PlanKey& key, const std::filesystem::path& version_folder,
                             std::vector<std::string>& problems);
 
-  // Keeps the plan in memory and writes it to the first place there is, replacing what was there; the file is whole at
-  // any moment, and on disk when this returns. Returns its path. Where it cannot be written the error says why, and
-  // the plan is in memory all the same; one that could not be read back (INVALID_ARGUMENT) is not.
+  // Keeps the plan in memory and writes it to the first place available, replacing an older plan; returns the file's
+  // path. The file is whole at any moment, and is on disk when this returns. If it cannot be written, the error says
+  // why, and the plan is still kept in memory. A plan that could not be read back (INVALID_ARGUMENT) is not kept.
   absl::StatusOr<std::filesystem::path> Save(std::shared_ptr<const TunedPlan> plan,
                                              const std::filesystem::path& version_folder);
 
@@ -59,9 +60,10 @@ class PlanStore {
   Found* InMemory(const PlanKey& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // null: none
 
   const std::filesystem::path plan_dir_;
-  absl::Mutex saving_ ABSL_ACQUIRED_BEFORE(mutex_);  // one Save at a time, so that memory and disk end alike
+  absl::Mutex saving_
+      ABSL_ACQUIRED_BEFORE(mutex_);  // one Save at a time, so that memory and disk end up with the same plan
   absl::Mutex mutex_;
-  std::vector<Found> found_ ABSL_GUARDED_BY(mutex_);  // one a key
+  std::vector<Found> found_ ABSL_GUARDED_BY(mutex_);  // one per key
 };
 
 }  // namespace voxserve

@@ -1,8 +1,8 @@
 #pragma once
 
-// Runs whole networks by one plan and another, in turns, and says how long each took: A B C A B C, so that whatever
-// drifts (clocks, temperature, other work of the machine) hits all alike. Times are the executor's own, on a GPU of its
-// events, and medians over the repeats.
+// Measures plans by running whole networks in turns: A B C A B C. Drift (clocks, temperature, other work on the
+// machine) then affects all plans alike. The executor measures the times, on a GPU with its events; results are medians
+// over the repeats.
 //
 // Not thread-safe.
 
@@ -26,21 +26,21 @@ struct ScanRunOptions {
   bool return_scores = false;
 };
 
-// Runs one scan as a batch of its own. Whether its scores are wanted the options say.
+// Runs one scan as a batch of its own. The options say whether scores are needed.
 using RunScan = std::function<BatchOutput(const PlanTable&, const InferTask&, const ScanRunOptions&)>;
 
 struct SearchProgress {
   std::string stage;
-  double fraction = 0;  // of the whole search, 0 to 1; never falls
+  double fraction = 0;  // part of the whole search, 0 to 1; never decreases
 };
 
-// Times of one plan. A plan that failed, or that was not measured on every scan before the stage's time was over, is
-// not whole and has none.
+// The times of one plan. is_whole is false, and there are no times, if the plan failed or was not measured on every
+// scan within the stage's time.
 struct PlanTimes {
   bool is_whole = false;
   std::vector<absl::Duration> network;   // by scan: voxelize, geometry, features and head
   std::vector<absl::Duration> geometry;  // by scan
-  std::vector<absl::Duration> convs;     // by convolution, sums over the scans; where they were asked for
+  std::vector<absl::Duration> convs;     // by convolution, summed over the scans; only if asked for
 
   absl::Duration network_total() const;
   absl::Duration geometry_total() const;
@@ -55,23 +55,23 @@ class PlanTimer {
     std::function<absl::Time()> now;
   };
 
-  // All outlive the timer.
+  // All arguments must outlive the timer.
   PlanTimer(const Program& program, const RunScan& run, Options options);
 
-  // The work that follows may use time up to this share of the limit, and is expected to take so many runs.
+  // Begins a stage that may use time up to this share of the limit and is expected to take num_runs runs.
   void BeginStage(std::string name, double end_fraction, int64_t num_runs);
   bool is_out_of_time() const;
 
-  // CANCELLED, or the error of a device that failed. Any other failure is the output's (WhyFailed).
+  // Errors are CANCELLED and the error of a failed device. WhyFailed of the output tells any other failure.
   absl::StatusOr<BatchOutput> Run(const PlanTable& plans, const InferTask& scan, const ScanRunOptions& options);
-  // One bucket for all sizes.
+  // Makes a table with one bucket for all sizes.
   PlanTable TableOf(const NetworkPlan& plan) const;
 
-  // By table.
+  // Measures several tables.
   absl::StatusOr<std::vector<PlanTimes>> Time(const std::vector<PlanTable>& tables,
                                               const std::vector<const InferTask*>& scans, int repeats,
                                               bool times_convs);
-  // By plan, each for all sizes.
+  // Measures several plans, each used for all sizes.
   absl::StatusOr<std::vector<PlanTimes>> Time(const std::vector<NetworkPlan>& plans,
                                               const std::vector<const InferTask*>& scans, int repeats,
                                               bool times_convs);
@@ -85,15 +85,15 @@ class PlanTimer {
   const Options options_;
   const absl::Time start_;
   std::string stage_;
-  double stage_begin_ = 0, stage_end_ = 0;  // fractions
+  double stage_begin_ = 0, stage_end_ = 0;  // as fractions
   int64_t stage_runs_ = 0, stage_done_ = 0;
   int64_t num_runs_ = 0;
 };
 
-// Why a batch's result or times are of no use; "" where they are.
+// Returns why a batch's result or times cannot be used; "" if they can.
 std::string WhyFailed(const BatchOutput& output);
 
-// The middle one; of an even number the mean of the two. Zero of none.
+// Returns the middle value, for an even number the mean of the middle two, for none 0.
 absl::Duration Median(std::vector<absl::Duration> times);
 
 }  // namespace voxserve

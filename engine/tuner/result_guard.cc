@@ -10,11 +10,11 @@
 namespace voxserve {
 namespace {
 
-constexpr double kMaxScoreError = 0.02;      // of the largest score
-constexpr double kMaxChangedLabels = 0.005;  // of the points
+constexpr double kMaxScoreError = 0.02;      // as a share of the largest score
+constexpr double kMaxChangedLabels = 0.005;  // as a share of the points
 constexpr float kMaxBoxScoreError = 0.05f;
-constexpr float kMaxBoxDistance = 0.2f;   // m
-constexpr double kMaxChangedBoxes = 0.1;  // of the boxes
+constexpr float kMaxBoxDistance = 0.2f;   // in m
+constexpr double kMaxChangedBoxes = 0.1;  // as a share of the boxes
 
 // what: "a score", say.
 std::string WhyValuesDeviate(const std::string& what, absl::Span<const float> expected,
@@ -42,7 +42,7 @@ std::string WhyLabelsDeviate(absl::Span<const uint8_t> expected, absl::Span<cons
   return absl::StrFormat("%d of %d labels differ", num_changed, num_points);
 }
 
-// Rounding moves a box a little, and one at the threshold in or out.
+// Rounding moves a box a little, and may move one across the score threshold.
 std::string WhyBoxesDeviate(const std::vector<Box>& expected, const std::vector<Box>& result) {
   const auto is_like = [](const Box& a, const Box& b) {
     return a.class_id == b.class_id && std::abs(a.score - b.score) <= kMaxBoxScoreError &&
@@ -56,7 +56,7 @@ std::string WhyBoxesDeviate(const std::vector<Box>& expected, const std::vector<
   const int64_t num_changed = count_lost(expected, result) + count_lost(result, expected);
   const size_t num_boxes = expected.size() + result.size();
   if (static_cast<double>(num_changed) <= std::max(kMaxChangedBoxes * static_cast<double>(num_boxes), 2.0)) return "";
-  return absl::StrFormat("%d of %d boxes have no like", num_changed, num_boxes);
+  return absl::StrFormat("%d of %d boxes have no matching box", num_changed, num_boxes);
 }
 
 absl::Span<const float> ValuesOf(const OutputTensor& tensor) {
@@ -81,7 +81,7 @@ std::string WhyTensorsDeviate(const std::vector<OutputTensor>& expected, const s
 
 std::string WhyDeviates(const Program& program, const InferResult& expected, const InferResult& result) {
   if (expected.scores().size() != result.scores().size() || expected.labels().size() != result.labels().size()) {
-    return "its result has another size";
+    return "its result has a different size";
   }
   if (std::string why = WhyTensorsDeviate(expected.tensors, result.tensors); !why.empty()) return why;
   if (program.has_boxes) {

@@ -6,7 +6,7 @@
 namespace voxserve {
 namespace {
 
-constexpr int64_t kLowestBoundary = int64_t{16} << 10;  // voxels; the next ones are doubles
+constexpr int64_t kLowestBoundary = int64_t{16} << 10;  // in voxels; each further boundary is twice the one before
 constexpr int64_t kHighestBoundary = int64_t{1} << 20;
 
 }  // namespace

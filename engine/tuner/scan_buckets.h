@@ -1,6 +1,6 @@
 #pragma once
 
-// ScanBucket holds the scans of one range of sizes, for which a search finds a plan of its own (plan_search.h).
+// A bucket holds the scans of one range of sizes. The search finds one plan for it (plan_search.h).
 
 #include <cstdint>
 #include <vector>
@@ -11,7 +11,7 @@
 
 namespace voxserve {
 
-// A scan and its sizes on the device. The scan outlives it.
+// A scan and its sizes on the device. The scan itself must outlive this.
 struct SizedScan {
   const InferTask* input = nullptr;
   int64_t num_voxels = 0;
@@ -21,12 +21,12 @@ struct SizedScan {
 struct ScanBucket {
   int64_t min_voxels = 0;
   int64_t max_voxels = PlanTable::kNoLimit;
-  std::vector<SizedScan> scans;  // by voxels
+  std::vector<SizedScan> scans;  // by ascending voxels
 };
 
-// Cuts scans into buckets by their voxels, at powers of two from 16,384 to 1,048,576. A part without scans goes to the
-// nearest that has some; where two are equally near, to the larger one. Buckets are ascending and hold every size
-// together; there are none without scans.
+// Cuts scans into buckets by their voxels, at powers of two from 16,384 to 1,048,576. A range without scans is joined
+// to the nearest bucket with scans, or to the larger one of two equally near. Buckets are ascending and together cover
+// every size; none is empty.
 std::vector<ScanBucket> CutIntoBuckets(std::vector<SizedScan> scans);
 
 }  // namespace voxserve

@@ -1,6 +1,6 @@
 #pragma once
 
-// The part of a convolution that one block computes: a choice that a tuner makes for every convolution.
+// The part of a convolution that one thread block computes. The tuner chooses it for every convolution.
 
 #include <cstdint>
 #include <type_traits>
@@ -8,10 +8,10 @@
 namespace voxserve::kernels {
 
 struct ConvBlock {
-  int32_t rows = 0;       // output rows of a block; 0: the dataflow's default, of everything here
-  int32_t columns = 0;    // output channels of a block
-  int32_t split_k = 0;    // parts of an offset's channels: blocks make a sum of each, which are then added up
-  bool by_warps = false;  // tensor cores by the instructions of sm_80, where the GPU has newer ones too
+  int32_t rows = 0;       // output rows per block; 0: the dataflow's default for all fields here
+  int32_t columns = 0;    // output channels per block
+  int32_t split_k = 0;    // parts of the summed channels: different blocks sum the parts, which are then added
+  bool by_warps = false;  // use the tensor core instructions of sm_80 even if the GPU has newer ones
 
   constexpr bool operator==(const ConvBlock&) const = default;
 };

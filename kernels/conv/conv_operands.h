@@ -1,7 +1,7 @@
 #pragma once
 
-// What every dataflow of a sparse convolution multiplies: out[o] = epilogue(sum over pairs (k, i, o) of in[i] W_k).
-// Which pairs there are is said by the view of the map that stands beside it in the dataflow's params.
+// The matrices of a sparse convolution, common to all dataflows: out[o] = epilogue(sum over pairs (k, i, o) of in[i]
+// W_k). The pairs are given by a view of the kernel map, which each dataflow's params hold beside these operands.
 
 #include <type_traits>
 
@@ -13,7 +13,7 @@ namespace voxserve::kernels {
 struct ConvOperands {
   ConstRows in;                   // [num_in_rows, in channels]
   Rows out;                       // [num_out_rows, out channels]; must not overlap `in`, may be the residual itself
-  const void* weights = nullptr;  // of [K, in channels, out channels] in in.dtype, as the dataflow packs them
+  const void* weights = nullptr;  // [K, in channels, out channels] in in.dtype, packed as the dataflow needs them
   Epilogue epilogue;              // residual in in.dtype
 };
 static_assert(std::is_trivially_copyable_v<ConvOperands>);

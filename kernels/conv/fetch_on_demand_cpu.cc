@@ -6,7 +6,7 @@
 namespace voxserve::kernels::cpu {
 namespace {
 
-// Of a core's second-level cache, what outputs and weights may take together.
+// The part of a core's L2 cache that outputs and weights may fill together.
 constexpr int64_t kBlockBytes = 256 << 10;
 constexpr int32_t kMinBlockRows = 128;
 constexpr int32_t kMaxBlockRows = 1024;
@@ -60,7 +60,7 @@ std::vector<float> PackWeights(const Isa& isa, const float* weights, int32_t num
   float* to = packed.data();
   for (int32_t k = 0; k < num_offsets; ++k) {
     for (int64_t column = 0; column < padded;) {
-      // A panel of two whole vectors where the channels fill them, else of one.
+      // A panel has two whole vectors if the channels fill them, else one.
       const int64_t panel = out_channels - column >= 2 * width ? 2 * width : width;
       const int64_t filled = std::min(panel, out_channels - column);
       for (int32_t i = 0; i < in_channels; ++i, to += panel) {

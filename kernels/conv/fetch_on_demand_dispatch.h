@@ -1,7 +1,7 @@
 #pragma once
 
-// Fetch-on-demand by a chosen vector instruction set. fetch_on_demand.h takes the widest; this header is for the tests,
-// which hold every set that the machine has to the same answers.
+// Fetch-on-demand with a chosen vector instruction set. fetch_on_demand.h takes the widest set; tests use this header
+// to check that all sets give the same results.
 
 #include <vector>
 
@@ -10,10 +10,10 @@
 
 namespace voxserve::kernels::cpu {
 
-// What this machine and this build share, the widest first; never empty.
+// Returns the sets that both this machine and this build have, the widest first; never empty.
 const std::vector<const Isa*>& SupportedIsas();
 
-// As in fetch_on_demand.h. Weights are read by the set that they were packed for.
+// These are the functions of fetch_on_demand.h. Weights must be packed by the set that reads them.
 std::vector<float> PackWeights(const Isa& isa, const float* weights, int32_t num_offsets, int32_t in_channels,
                                int32_t out_channels);
 void FetchOnDemand(const Isa& isa, const FetchOnDemandParams& params, ThreadPool& pool);

@@ -1,6 +1,7 @@
 #pragma once
 
-// What the builds of fetch_on_demand_tile.h for the several vector instruction sets offer to fetch_on_demand_cpu.cc.
+// The interface between fetch_on_demand_cpu.cc and the builds of fetch_on_demand_tile.h, one per vector instruction
+// set.
 
 #include <cstdint>
 

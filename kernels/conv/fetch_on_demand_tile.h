@@ -1,6 +1,6 @@
-// The register-tiled core of cpu::FetchOnDemand. Compiled once per vector instruction set by
-// fetch_on_demand_{baseline,avx2,avx512}.cc, each in its own namespace VOXSERVE_ISA; so it has no include guard, and
-// includes nothing whose inline functions could be shared with code compiled for another set.
+// The register-tiled core of cpu::FetchOnDemand. fetch_on_demand_{baseline,avx2,avx512}.cc compile it once per vector
+// instruction set, each in its own namespace VOXSERVE_ISA. So it has no include guard, and it includes nothing whose
+// inline functions the linker could merge with code for another set.
 
 #include "kernels/conv/fetch_on_demand_isa.h"
 
@@ -52,7 +52,7 @@ inline void AccumulateTile(const float* __restrict in, int64_t in_pitch, int32_t
   }
 }
 
-// The last `num_pairs` < kTileRows pairs.
+// Adds the last `num_pairs` < kTileRows pairs.
 template <int kRows, int kVectors>
 inline void AccumulateRest(int64_t num_pairs, const float* in, int64_t in_pitch, int32_t in_channels,
                            const float* panel, float* out, int64_t out_pitch, const int32_t* in_rows,
@@ -78,7 +78,7 @@ void AccumulatePanel(int64_t num_pairs, const float* in, int64_t in_pitch, int32
                                           out_rows + p);
 }
 
-// The last panel where out_channels is no multiple of a vector: its columns go through a row of their own.
+// Adds the last panel if out_channels is no multiple of a vector. Its columns go through a temporary row.
 void AccumulatePartialVector(int64_t num_pairs, const float* in, int64_t in_pitch, int32_t in_channels,
                              const float* panel, float* out, int64_t out_pitch, const int32_t* in_rows,
                              const int32_t* out_rows, int32_t num_columns) {

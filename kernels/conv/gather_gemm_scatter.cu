@@ -7,7 +7,7 @@
 namespace voxserve::kernels::cuda {
 namespace {
 
-// The buffers between the passes.
+// The buffers between gather, products and scatter.
 struct Workspace {
   char* gathered;  // [num_gathered_rows, in_channels]
   char* products;  // [num_product_rows, out_channels]
@@ -42,7 +42,7 @@ cudaError_t MultiplyGroups(const GatherGemmScatterParams& params, const void* ga
   const ConstRows gathered_rows = ConstRows::Packed(gathered, in.dtype, grouping.num_gathered_rows, in_channels);
   const Rows product_rows = Rows::Packed(products, in.dtype, grouping.num_product_rows, out_channels);
   for (const MatmulGroup& group : grouping.groups) {
-    const int64_t end = group.begin + group.rows;  // of the first product
+    const int64_t end = group.begin + group.rows;  // the last row of the first product
     VOXSERVE_RETURN_IF_CUDA(gemm.Multiply({.a = gathered_rows.RowRange(group.begin, end),
                                            .b = weights_at(group.first),
                                            .c = product_rows.RowRange(group.begin, end),
@@ -52,7 +52,7 @@ cudaError_t MultiplyGroups(const GatherGemmScatterParams& params, const void* ga
                                            .c_stride = group.rows * out_channels}));
   }
   if (grouping.num_product_rows == grouping.num_gathered_rows) return cudaSuccess;
-  // The identity stands last in a symmetric walk, and at its own number in any other.
+  // The identity is last in a symmetric walk; in any other walk it has its own number.
   const int32_t identity = params.is_symmetric ? tables.num_offsets - 1 : tables.identity_offset;
   ConstRows rows = in;
   rows.capacity = grouping.num_product_rows - grouping.num_gathered_rows;
@@ -66,7 +66,7 @@ cudaError_t GatherGemmScatter(const GatherGemmScatterParams& params, Gemm& gemm,
   const ConvOperands& operands = params.operands;
   if (tables.num_out_rows == 0) return cudaSuccess;
   if (tables.num_offsets > kMaxKernelVolume || stream != gemm.stream()) return cudaErrorInvalidValue;
-  // A symmetric walk puts the weights of its centre last; no other offset can be the identity there.
+  // A symmetric walk packs the weights of the centre last, so only the centre can be the identity.
   if (params.is_symmetric && tables.identity_offset >= 0 && tables.identity_offset != tables.num_offsets / 2) {
     return cudaErrorInvalidValue;
   }

@@ -7,25 +7,26 @@
 namespace voxserve::kernels::cuda {
 namespace {
 
-// Pairs of a row whose table entries and rows a thread has under way together.
+// The pairs of a row that a thread loads at the same time, table entries and rows.
 constexpr int kPairsInFlight = 4;
-// Loads depend on loads (mask, table, row), so that many threads must be under way: registers are held down for them.
+// Loads depend on earlier loads (mask, table, row), so many threads must run at once to hide their latency. The limit
+// on registers makes room for them.
 constexpr int kGatherBlocksAnSm = 6;
 template <typename T>
 constexpr int kScatterBlocksAnSm = 5;
 template <>
-constexpr int kScatterBlocksAnSm<__nv_bfloat16> = 4;  // its conversions need more of them
+constexpr int kScatterBlocksAnSm<__nv_bfloat16> = 4;  // type conversions need more registers
 
 constexpr int32_t kMaxMaskWords = MaskWords(kMaxKernelVolume);
 
-// One side of the pair tables, and where its pairs' rows lie in the dense buffer.
+// One side of the pair tables, and the places of its pairs' rows in the dense buffer.
 struct PairRows {
   const int32_t* pairs;  // [num_offsets, capacity]
   int64_t capacity;
   const uint32_t* masks;  // [rows, mask_words]
   int32_t num_offsets;
   int32_t mask_words;
-  uint32_t moved[kMaxMaskWords];  // the offsets that are not passed over
+  uint32_t moved[kMaxMaskWords];  // the offsets that are copied, as bits
   OffsetShifts shifts;
 
   PairRows(const int32_t* p, int64_t c, const uint32_t* m, int32_t k, const OffsetShifts& s)
@@ -35,13 +36,14 @@ struct PairRows {
     }
   }
 
-  // Copies the shifts to where threads of a warp can read different ones at once. All threads of the block call it.
+  // Copies the shifts to shared memory, where the threads of a warp can read different ones at once. All threads of the
+  // block call it.
   __device__ void LoadShifts(int32_t (&shared)[kMaxKernelVolume]) const {
     for (auto k = static_cast<int32_t>(threadIdx.x); k < num_offsets; k += kBlockThreads) shared[k] = shifts.shift[k];
     __syncthreads();
   }
 
-  // Calls visit(buffer_rows, count) for the row's pairs in ascending order of offsets, kPairsInFlight at a time.
+  // Calls visit(buffer_rows, count) for the row's pairs, kPairsInFlight at a time, in ascending order of offsets.
   template <typename Visitor>
   __device__ void ForEachPair(int64_t row, const int32_t (&shared)[kMaxKernelVolume], const Visitor& visit) const {
     for (int32_t word = 0; word < mask_words; ++word) {
@@ -73,7 +75,7 @@ template <typename Word>
 struct GatherArguments {
   RowChunks rows;
   const Word* from;
-  int64_t from_pitch;  // words
+  int64_t from_pitch;  // in words
   Word* to;
   PairRows pair_rows;
 };
@@ -89,7 +91,7 @@ struct ScatterArguments {
   PairRows pair_rows;
 };
 
-// A thread reads one word of an input row and writes it to the row's pairs.
+// Copies input rows: a thread reads one word of a row and writes it to all of the row's pairs.
 template <typename Word>
 __global__ void __launch_bounds__(kBlockThreads, BlocksAnSm(kGatherBlocksAnSm))
     GatherKernel(const __grid_constant__ GatherArguments<Word> arguments) {
@@ -106,7 +108,7 @@ __global__ void __launch_bounds__(kBlockThreads, BlocksAnSm(kGatherBlocksAnSm))
   });
 }
 
-// A thread sums kCount channels of an output row over its pairs.
+// Sums products: a thread sums kCount channels of an output row over its pairs.
 template <typename T, typename Out, int kCount>
 __global__ void __launch_bounds__(kBlockThreads, BlocksAnSm(kScatterBlocksAnSm<T>))
     ScatterKernel(const __grid_constant__ ScatterArguments<T, Out> arguments) {

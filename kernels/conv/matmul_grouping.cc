@@ -6,7 +6,7 @@
 namespace voxserve::kernels {
 namespace {
 
-// Builds a grouping along the walk. Groups are made of units: a mirrored pair of a symmetric walk, else one offset.
+// Builds a grouping along the walk. A group consists of units: a mirrored pair in a symmetric walk, else one offset.
 class GroupBuilder {
  public:
   GroupBuilder(const MatmulGroupingParams& params, const GroupingOptions& options)
@@ -29,7 +29,7 @@ class GroupBuilder {
   }
 
  private:
-  // num_offsets where there is none.
+  // Returns num_offsets if there is no identity.
   int32_t IdentityPosition() const {
     int32_t position = 0;
     while (position < params_.num_offsets &&
@@ -44,7 +44,7 @@ class GroupBuilder {
     return params_.offset_begin[k + 1] - params_.offset_begin[k];
   }
 
-  // Positions of a run's units: [unit, UnitEnd(unit, end)).
+  // Returns the end of the unit that begins at a position of a run: [unit, UnitEnd(unit, end)).
   int32_t UnitEnd(int32_t unit, int32_t end) const { return std::min(unit + (params_.is_symmetric ? 2 : 1), end); }
 
   // Cuts positions [begin, end) into groups.
@@ -68,10 +68,11 @@ class GroupBuilder {
     }
   }
 
-  // Algorithm 4. (Its pseudo-code lets n_min begin at 0, which would end every group at its first map.)
+  // The paper's Algorithm 4. Its pseudo-code starts n_min at 0, which would end every group at its first map; we start
+  // with the map's size.
   void AddAdaptively(int32_t begin, int32_t end) {
     int32_t first = begin;
-    int64_t smallest = 0, largest = 0;  // of the group so far, which is [first, unit)
+    int64_t smallest = 0, largest = 0;  // sizes within the current group [first, unit)
     for (int32_t unit = begin, unit_end = begin; unit < end; unit = unit_end) {
       unit_end = UnitEnd(unit, end);
       int64_t unit_smallest = SizeAt(unit), unit_largest = unit_smallest;
@@ -94,7 +95,7 @@ class GroupBuilder {
     AddBatchedIfSmall(first, end, largest);
   }
 
-  // 1 - smallest / largest <= epsilon, without the division.
+  // Tests 1 - smallest / largest <= epsilon without a division.
   bool IsWithinEpsilon(int64_t smallest, int64_t largest) const {
     return static_cast<double>(largest - smallest) <= options_.epsilon * static_cast<double>(largest);
   }
@@ -135,7 +136,7 @@ class GroupBuilder {
 
 int32_t OffsetAt(int32_t position, int32_t num_offsets, bool is_symmetric) {
   if (!is_symmetric) return position;
-  // The centre, last and alone, follows from the even case: (K - 1) / 2.
+  // The centre is the last position, and the formula for even positions gives it: (K - 1) / 2.
   return position % 2 == 0 ? position / 2 : num_offsets - 1 - position / 2;
 }
 

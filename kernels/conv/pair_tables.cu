@@ -8,36 +8,36 @@
 namespace voxserve::kernels::cuda {
 namespace {
 
-// A tile is some rows of a rulebook and the offsets of one word of their masks. Blocks stride over the tiles of all
-// rulebooks of a launch; each sums the counts of the tiles before its own, which saves a scan of its own.
+// A tile is a range of a rulebook's rows together with the offsets of one mask word. Blocks stride over the tiles of
+// all rulebooks of a launch. Each block sums the counts of the tiles before its own, so no separate scan is needed.
 constexpr int kWordBits = 32;
 constexpr int kRowsAThread = 2;
 constexpr int kWarpRows = kRowsAThread * kWarpThreads;
-constexpr int kPairRows = kRowsAThread * kBlockThreads;  // of a tile
-constexpr int kOffsetsInFlight = 4;                      // whose neighbours a thread loads before it writes
-constexpr int kRankBlocksAnSm = 5;                       // so that a scan's tiles are resident at once
+constexpr int kPairRows = kRowsAThread * kBlockThreads;  // rows per tile
+constexpr int kOffsetsInFlight = 4;                      // offsets whose neighbours a thread loads before it writes
+constexpr int kRankBlocksAnSm = 5;                       // enough for all tiles of a scan to be resident at once
 constexpr int kMaxRulebooksALaunch = 24;
-constexpr int64_t kMaxBlocks = 1024;  // about what is resident at once
+constexpr int64_t kMaxBlocks = 1024;  // about the number of resident blocks
 
 __host__ __device__ inline int64_t NumTiles(int64_t num_rows) { return (num_rows + kPairRows - 1) / kPairRows; }
 
 struct PairBatch {
   int32_t num_rulebooks;
-  PairTablesParams rulebooks[kMaxRulebooksALaunch];  // their workspaces: counts, [K, NumTiles(out_capacity)]
+  PairTablesParams rulebooks[kMaxRulebooksALaunch];  // a workspace holds counts [K, NumTiles(out_capacity)]
 };
 static_assert(sizeof(PairBatch) <= kMaxParamBytes);
 
-// Then a row's mask of inputs is its mask of outputs, turned round.
+// Returns true if a row's mask of inputs is its mask of outputs in reversed bit order.
 __device__ bool HasTurnedMasks(const PairTablesParams& params) {
   return params.is_symmetric && params.num_offsets <= kWordBits;
 }
 
-// Marks that a row has a pair in an offset. Order does not matter to bits.
+// Marks that a row has a pair in an offset. The order of the marks does not change the result.
 __device__ void SetBit(uint32_t* masks, int64_t row, int64_t offset, int32_t mask_words) {
   atomicOr(masks + row * mask_words + offset / kWordBits, 1u << (offset % kWordBits));
 }
 
-// The place of a thread in a tile of a rulebook. Rows of a warp lie together: thread and item number them.
+// A thread's place in a tile of a rulebook. A warp's rows are adjacent: the row is first_row + item * kWarpThreads.
 struct TilePlace {
   __device__ TilePlace(const PairTablesParams& params, int64_t within) {
     mask_words = MaskWords(params.num_offsets);
@@ -53,11 +53,12 @@ struct TilePlace {
   int32_t word;
   int64_t tile;
   int32_t first_offset;
-  int32_t num_offsets;  // of the word
+  int32_t num_offsets;  // offsets of this word
   int64_t first_row;
 };
 
-// Without symmetry: empties the tile's part of in_pairs and in_masks, of which RankPairsKernel fills what has a pair.
+// Without symmetry, empties the tile's part of in_pairs and in_masks. RankPairsKernel later fills the entries that have
+// a pair.
 __device__ void EmptyInputs(const PairTablesParams& params, const TilePlace& place, int64_t num_in) {
 #pragma unroll
   for (int item = 0; item < kRowsAThread; ++item) {
@@ -122,9 +123,9 @@ __global__ void __launch_bounds__(kBlockThreads) CountPairsKernel(const __grid_c
   }
 }
 
-// begin[k] = the number of pairs before those of the tile in the word's offset k; all threads call it. The rulebook's
-// first tile writes where its offsets begin. An offset has fewer than 2^31 pairs, all offsets together may have more:
-// offset_begin says so, and begin wraps.
+// Computes begin[k], the number of pairs before this tile's pairs in the word's offset k. All threads call it. The
+// first tile of a rulebook also writes offset_begin. An offset has fewer than 2^31 pairs. All offsets together may have
+// more: offset_begin then holds the right sum, while begin wraps around.
 __device__ void PairsBefore(const PairTablesParams& params, const TilePlace& place, int64_t num_out,
                             uint32_t (&begin)[kWordBits]) {
   __shared__ int64_t totals[kWordBits];
@@ -179,17 +180,18 @@ __device__ void PairsBefore(const PairTablesParams& params, const TilePlace& pla
   __syncthreads();
 }
 
-// Numbers a tile's pairs. out_pairs may be neighbours: a thread reads what it overwrites before it does. Under symmetry
-// every value of in_pairs is written here once: a row without an output in K - 1 - k has no input in k.
+// Numbers a tile's pairs. out_pairs may be the same memory as neighbours: a thread reads an entry before it overwrites
+// it. With symmetry this writes every value of in_pairs once: a row without an output in K - 1 - k has no input in k.
 __global__ void __launch_bounds__(kBlockThreads, BlocksAnSm(kRankBlocksAnSm))
     RankPairsKernel(const __grid_constant__ PairBatch batch) {
   __shared__ uint32_t begin[kWordBits];
-  __shared__ uint32_t warp_begin[kWordBits][kBlockWarps];  // first a warp's pairs in an offset, then those before
+  __shared__ uint32_t
+      warp_begin[kWordBits][kBlockWarps];  // first each warp's pairs in an offset, later the pairs before
   const int lane = threadIdx.x % kWarpThreads;
   const int warp = threadIdx.x / kWarpThreads;
   const BatchTiles<kMaxRulebooksALaunch> tiles(batch.num_rulebooks, [&](int i) {
     const PairTablesParams& params = batch.rulebooks[i];
-    // One even without rows: it says where offsets begin.
+    // A rulebook without rows has one tile too, which writes offset_begin.
     return max(int64_t{1}, NumTiles(NumRows(params.out_capacity, params.num_out))) * MaskWords(params.num_offsets);
   });
   for (int64_t i = blockIdx.x; i < tiles.size(); i += gridDim.x) {
@@ -276,7 +278,7 @@ __global__ void __launch_bounds__(kBlockThreads) ScatterPairsKernel(const PairLi
   SetBit(params.out_masks, out_row, offset, MaskWords(params.num_offsets));
 }
 
-// Every byte of num_words words of 32 bits.
+// Sets every byte of num_words words of 32 bits.
 cudaError_t Fill(void* words, int byte, int64_t num_words, cudaStream_t stream) {
   if (num_words == 0) return cudaSuccess;
   return cudaMemsetAsync(words, byte, static_cast<size_t>(num_words) * sizeof(int32_t), stream);

@@ -1,11 +1,12 @@
 #pragma once
 
-// A rulebook on the GPU: pairs (input row, output row) of every kernel offset as two tables of buffer rows, for
+// A rulebook on the GPU as pair tables: the pairs (input row, output row) of every kernel offset, numbered, for
 // TorchSparse's input-stationary gather and output-stationary scatter (Tang et al., MLSys 2022, section 4.3).
 //
-// Pairs are numbered offset by offset, within an offset by ascending output row. A row stands at most once in an
-// offset, so [offset, row] finds its pair: in_pairs for input rows, out_pairs for output rows. Most rows have a pair in
-// few offsets; a mask of bits a row says in which, so that nobody has to look through them all.
+// Pairs are numbered offset by offset, within an offset by ascending output row. A row occurs at most once in an
+// offset, so entry [offset, row] holds the number of its pair: in_pairs for input rows, out_pairs for output rows. Most
+// rows have pairs in few offsets. A bit mask per row lists these offsets, so that kernels need not look through all of
+// them.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,26 +17,26 @@
 
 namespace voxserve::kernels {
 
-// 32-bit words of a row's mask: bit k % 32 of word k / 32 is offset k's.
+// Returns the 32-bit words of a row's mask. Offset k is bit k % 32 of word k / 32.
 constexpr int32_t MaskWords(int32_t num_offsets) { return (num_offsets + 31) / 32; }
 
 struct PairTablesParams {
   int32_t num_offsets = 0;              // K
   const int32_t* neighbours = nullptr;  // [K, out_capacity] input row or -1, as SearchNeighbours makes it
-  int64_t out_capacity = 0;             // below 2^31, as in_capacity
+  int64_t out_capacity = 0;             // below 2^31; in_capacity too
   const int64_t* num_out = nullptr;     // [1]
   int64_t in_capacity = 0;
   const int64_t* num_in = nullptr;  // [1]
-  // Input rows are the output rows, and offset K - 1 - k has offset k's pairs the other way round, as in a submanifold
-  // convolution of a symmetric kernel.
+  // The input rows are the output rows, and offset K - 1 - k has the pairs of offset k reversed, as in a submanifold
+  // convolution with a symmetric kernel.
   bool is_symmetric = false;
 
-  // Output. Of rows past num_in and num_out nothing is promised. offset_begin is right however many pairs there are;
-  // with 2^31 or more the numbers in in_pairs and out_pairs are rubbish, and the caller, who sees offset_begin[K],
-  // refuses the rulebook.
+  // Output. Values of rows behind num_in and num_out are undefined. offset_begin is right however many pairs there are.
+  // From 2^31 pairs on, the numbers in in_pairs and out_pairs are invalid; the caller must check offset_begin[K] and
+  // refuse the rulebook.
   int32_t* in_pairs = nullptr;      // [K, in_capacity] number of the pair, or -1
-  int32_t* out_pairs = nullptr;     // [K, out_capacity] likewise; may be `neighbours` itself
-  uint32_t* in_masks = nullptr;     // [in_capacity, MaskWords(K)] the offsets in which a row has a pair
+  int32_t* out_pairs = nullptr;     // [K, out_capacity] number of the pair, or -1; may be the memory of `neighbours`
+  uint32_t* in_masks = nullptr;     // [in_capacity, MaskWords(K)] bit k: the row has a pair in offset k
   uint32_t* out_masks = nullptr;    // [out_capacity, MaskWords(K)]
   int64_t* offset_begin = nullptr;  // [K + 1] first pair of each offset; [K] is the number of pairs
 
@@ -43,7 +44,7 @@ struct PairTablesParams {
 };
 static_assert(std::is_trivially_copyable_v<PairTablesParams>);
 
-// From lists of pairs, numbered as above: a rulebook that the host made.
+// Makes pair tables from a rulebook of the host, as lists of pairs that are numbered as above.
 struct PairListsParams {
   int32_t num_offsets = 0;                // K
   int64_t num_pairs = 0;                  // below 2^31
@@ -53,7 +54,7 @@ struct PairListsParams {
   int64_t in_capacity = 0;
   int64_t out_capacity = 0;
 
-  // Output, all rows up to the capacities.
+  // Output, for all rows up to the capacities.
   int32_t* in_pairs = nullptr;    // [K, in_capacity]
   int32_t* out_pairs = nullptr;   // [K, out_capacity]
   uint32_t* in_masks = nullptr;   // [in_capacity, MaskWords(K)]
@@ -63,9 +64,9 @@ static_assert(std::is_trivially_copyable_v<PairListsParams>);
 
 namespace cuda {
 
-// Of num_offsets and the capacities alone; a multiple of 256.
+// Depends only on num_offsets and the capacities; a multiple of 256.
 size_t PairTablesWorkspaceBytes(const PairTablesParams& params);
-// Of all rulebooks of a network together: small ones do not fill a GPU.
+// Makes the tables of all rulebooks of a network together, since a small rulebook does not fill a GPU.
 cudaError_t PairTables(std::span<const PairTablesParams> params, cudaStream_t stream);
 inline cudaError_t PairTables(const PairTablesParams& params, cudaStream_t stream) {
   return PairTables({&params, 1}, stream);

@@ -1,12 +1,13 @@
 #pragma once
 
-// A rulebook in its pairs form: for every kernel offset k the pairs (input row, output row) that it connects.
+// A rulebook in its pairs form: for every kernel offset k, the pairs (input row, output row) that it connects.
 //
-// Within an offset pairs ascend by output row, and, because rows are in canonical order and an offset is a
-// translation, by input row too; each output row and each input row stands at most once in an offset.
+// Pairs of an offset are in ascending order of output rows. They are then also in ascending order of input rows,
+// because rows are in canonical order and an offset is a translation. Each output row and each input row occurs at most
+// once in an offset.
 //
-// Output rows are cut into tiles of kRulebookTileRows; tile_begin finds an offset's pairs of a range of tiles without a
-// search, which is how the output-stationary CPU kernels walk it.
+// Output rows are cut into tiles of kRulebookTileRows. tile_begin gives an offset's pairs within a range of tiles
+// without a search; the output-stationary CPU kernels walk the rulebook this way.
 
 #include <cstdint>
 #include <type_traits>
@@ -15,7 +16,7 @@ namespace voxserve::kernels {
 
 inline constexpr int64_t kRulebookTileRows = 64;
 
-// A view; whoever made the rulebook owns the arrays.
+// A view. The code that made the rulebook owns the arrays.
 struct RulebookView {
   int32_t num_offsets = 0;  // K
   int64_t num_out_rows = 0;

@@ -1,17 +1,18 @@
 #pragma once
 
-// Makes rulebooks: which input rows each output row reads, cell by cell (rulebook.h has the form).
+// Makes rulebooks on the CPU: for each kernel cell (offset), the input row that each output row reads. rulebook.h
+// describes the form.
 //
-// A pair (i, o) belongs to cell k where in[i] = stride * out[o] + Delta(k). The search goes from inputs to outputs:
-// input rows are split once by their residue modulo the stride; a cell reads one residue only, and within it the output
-// is a constant translation of floor(in / stride). So no query is made whose division would not come out even, and the
-// queries of a cell ascend as the rows do. They are answered by walking the sorted output keys beside them (kMerge), or
-// by a table over the output keys. The three give the same rulebook.
+// A pair (i, o) belongs to cell k if in[i] = stride * out[o] + Delta(k). The search goes from inputs to outputs. Input
+// rows are first split by their residue modulo the stride. A cell reads only one residue, and within it the output is a
+// constant translation of floor(in / stride). So every query divides evenly, and a cell's queries ascend like the rows.
+// A query is answered by walking along the sorted output keys (kMerge) or by a table of the output keys. All methods
+// give the same rulebook.
 //
-// Where inputs and outputs are the same sites and the geometry is symmetric, only the first half of the cells is
-// searched: the centre is the identity and the other half is mirrored.
+// If inputs and outputs are the same sites and the geometry is symmetric, only the first half of the cells is searched.
+// The centre is the identity, and the other half is mirrored.
 //
-// Deterministic whatever the number of threads.
+// The result does not depend on the number of threads.
 
 #include <cstdint>
 #include <type_traits>
@@ -25,9 +26,9 @@
 
 namespace voxserve::kernels {
 
-// Owns what a RulebookView shows; may be refilled, keeping its memory.
+// Owns the arrays of a RulebookView. It can be refilled, and keeps its memory then.
 struct Rulebook {
-  // An empty one that takes what it holds, and what a search needs meanwhile, of this memory, which outlives it.
+  // Returns an empty rulebook. It and its searches allocate from `memory`, which must outlive it.
   static Rulebook In(std::pmr::memory_resource* memory) {
     return {.in_rows = ScratchVector<int32_t>(memory),
             .out_rows = ScratchVector<int32_t>(memory),
@@ -41,7 +42,7 @@ struct Rulebook {
   ScratchVector<int32_t> out_rows;    // [num_pairs]
   ScratchVector<int64_t> tile_begin;  // [num_tiles + 1, K]
 
-  // Empties it. Its memory stays.
+  // Empties the rulebook and keeps its memory.
   void Clear() {
     num_out_rows = 0;
     num_in_rows = 0;
@@ -68,13 +69,13 @@ struct Rulebook {
 struct RulebookSearchParams {
   ConvGeometry geometry;  // |Delta| <= kCoordinateMargin
 
-  // Ascending, unique keys. A submanifold convolution passes the same pointer twice.
+  // Keys are ascending and unique. A submanifold convolution passes the same pointer twice.
   const uint64_t* in_keys = nullptr;
-  int64_t num_in = 0;  // below 2^31, as num_out
+  int64_t num_in = 0;  // below 2^31; num_out too
   const uint64_t* out_keys = nullptr;
   int64_t num_out = 0;
 
-  // Over out_keys; null: kMerge, which on a CPU is the quicker by far and needs no table built.
+  // A table of out_keys. Null selects kMerge, which is much quicker on a CPU and needs no table.
   const cpu::CoordinateTable* table = nullptr;
 };
 static_assert(std::is_trivially_copyable_v<RulebookSearchParams>);
@@ -83,7 +84,7 @@ namespace cpu {
 
 void SearchRulebook(const RulebookSearchParams& params, ThreadPool& pool, Rulebook& rulebook);
 
-// The rulebook of the inverse convolution: inputs and outputs change places, cells keep their numbers.
+// Makes the rulebook of the inverse convolution: inputs and outputs swap places, and cells keep their numbers.
 void SwapRulebook(const RulebookView& rulebook, ThreadPool& pool, Rulebook& swapped);
 
 }  // namespace cpu

@@ -16,8 +16,8 @@ constexpr int64_t kRowsAChunk = 8192;
 constexpr int64_t kTilesAChunk = 64;
 constexpr int kBlock = 4;  // keys that a walk compares at once
 
-// The first position from `at` on whose key is not below the wanted one; keys ascend. Blocks are counted rather than
-// searched: how far a walk goes is hard to predict, and a count needs no branch.
+// Returns the first position from `at` on whose key is not below `wanted`; keys ascend. Keys of a block are counted,
+// not searched: branch prediction cannot guess how far a walk goes, and a count needs no branch.
 int64_t Advance(const uint64_t* keys, int64_t num_keys, int64_t at, uint64_t wanted) {
   int64_t stride = kBlock;
   for (int blocks = 0; blocks < 4 && at + kBlock <= num_keys; ++blocks) {
@@ -33,14 +33,15 @@ int64_t Advance(const uint64_t* keys, int64_t num_keys, int64_t at, uint64_t wan
   return std::lower_bound(keys + at, keys + std::min(num_keys, at + stride), wanted) - keys;
 }
 
-// One cell of the kernel, as its queries see it: the output's key is floor(in / stride) + translation.
+// One cell of the kernel. A query's output key is floor(in / stride) + translation.
 struct Cell {
   int32_t offset;  // k
   uint64_t translation;
 };
 
-// Input rows of one residue modulo the stride, and the cells that read them. Cells that differ on the last axis alone
-// stand together, by ascending translation: one walk finds the first, a few steps more find the others.
+// The input rows of one residue modulo the stride, and the cells that read them. Cells that differ only on the last
+// axis form a column, in order of their translations: one walk finds the first cell's key, and a few more steps the
+// others'.
 struct Bucket {
   std::vector<std::vector<Cell>> columns;
   const uint64_t* quotients = nullptr;  // [num_rows] key of floor(in / stride), ascending
@@ -48,10 +49,10 @@ struct Bucket {
   int64_t num_rows = 0;
 };
 
-// Which residues an axis' cells read, and what follows for each cell.
+// The residues that an axis' cells read, and each cell's quotient.
 struct AxisCells {
-  std::vector<int32_t> residues;  // different ones, ascending
-  bool reads_all;                 // every residue there is
+  std::vector<int32_t> residues;  // without repetition, ascending
+  bool reads_all;                 // the cells read every residue that exists
   std::vector<int32_t> which;     // [kernel_size] index into residues
   std::vector<int32_t> quotient;  // [kernel_size] (Delta - residue) / stride
 
@@ -69,7 +70,7 @@ struct AxisCells {
     for (const int32_t residue : residue_of_cell) which.push_back(Find(residue));
   }
 
-  // -1 where no cell reads the residue.
+  // Returns -1 if no cell reads the residue.
   int32_t Find(int32_t residue) const {
     if (reads_all) return residue;
     const auto found = std::find(residues.begin(), residues.end(), residue);
@@ -79,7 +80,7 @@ struct AxisCells {
 
 class BucketedInputs {
  public:
-  // Only cells [0, num_offsets) are asked for.
+  // Serves only cells [0, num_offsets).
   BucketedInputs(const RulebookSearchParams& params, int32_t num_offsets, ThreadPool& pool,
                  std::pmr::memory_resource* memory)
       : geometry_(params.geometry),
@@ -130,7 +131,7 @@ class BucketedInputs {
     columns.back().push_back({.offset = k, .translation = layout_.Translation(translation)});
   }
 
-  // The bucket of a key, -1 where no cell reads it; its quotient.
+  // Returns the bucket of a key, or -1 if no cell reads it. Sets its quotient.
   int32_t BucketOf(uint64_t key, uint64_t& quotient) const {
     Axes floor = {0, 0, 0, 0};
     int32_t bucket = 0;
@@ -146,7 +147,7 @@ class BucketedInputs {
     return bucket;
   }
 
-  // A stable partition of the rows, chunk by chunk.
+  // Partitions the rows stably, chunk by chunk.
   void Split(const RulebookSearchParams& params, ThreadPool& pool) {
     for (int axis = 0; axis < geometry_.dimension; ++axis) divisions_.emplace_back(geometry_.stride[axis]);
     const auto num_in = static_cast<size_t>(params.num_in);
@@ -197,7 +198,7 @@ class BucketedInputs {
   ScratchVector<int32_t> rows_;
 };
 
-// Pairs of one cell.
+// The pairs of one cell.
 struct Pairs {
   Pairs(const int32_t* in, const int32_t* out, int64_t count, std::pmr::memory_resource* memory)
       : in_rows(memory), out_rows(memory) {
@@ -219,7 +220,7 @@ struct Task {
   const Bucket* bucket;
   int64_t begin;
   int64_t end;
-  std::vector<Pairs> pairs;  // of each cell, in the order of the bucket's columns
+  std::vector<Pairs> pairs;  // one entry per cell, in the order of the bucket's columns
 };
 
 class TaskRunner {
@@ -252,7 +253,7 @@ class TaskRunner {
     return task_.bucket->rows == nullptr ? static_cast<int32_t>(query) : task_.bucket->rows[query];
   }
 
-  // Written always, kept (by moving on) only where the row exists.
+  // Always writes the pair, but moves on to the next place only if the row exists. This avoids a branch.
   void Add(size_t cell, int64_t query, int64_t out_row, bool exists) {
     const size_t at = cell * static_cast<size_t>(task_.end - task_.begin) + static_cast<size_t>(found_[cell]);
     in_[at] = InRow(query);
@@ -277,8 +278,8 @@ class TaskRunner {
     }
   }
 
-  // Cells side by side, as nearly all kernels have them: the keys that they want follow each other, so each cell is one
-  // comparison, and the next one looks one key further where there was a key.
+  // Handles cells side by side, the case of nearly all kernels. They want consecutive keys, so each cell takes one
+  // comparison, and the next cell looks one key further if there was a match.
   template <int kCells>
   void WalkRun(const std::vector<Cell>& column) {
     const uint64_t* quotients = task_.bucket->quotients;
@@ -294,7 +295,7 @@ class TaskRunner {
       const int32_t in_row = InRow(query);
       int64_t near = at;
       for (int c = 0; c < kCells; ++c) {
-        // Past the end all keys are below what is wanted, and the last one stands for none.
+        // Behind the end all keys are below the wanted one, so reading the last key gives "no match".
         const bool exists = keys[std::min(near, num_keys - 1)] == wanted + static_cast<uint64_t>(c);
         in_[static_cast<size_t>(c * num_queries + found[c])] = in_row;
         out_[static_cast<size_t>(c * num_queries + found[c])] = static_cast<int32_t>(near);
@@ -336,10 +337,10 @@ class TaskRunner {
   std::pmr::memory_resource* const memory_;
   ScratchVector<int32_t> in_;  // [cells of the column, queries]
   ScratchVector<int32_t> out_;
-  std::vector<int64_t> found_;  // pairs of each cell of the column
+  std::vector<int64_t> found_;  // the pairs of each cell of the column
 };
 
-// Fills tile_begin of a rulebook that is otherwise complete.
+// Fills tile_begin of a rulebook that is complete otherwise.
 void IndexTiles(ThreadPool& pool, Rulebook& rulebook) {
   const RulebookView view = rulebook.View();
   const auto num_offsets = static_cast<size_t>(view.num_offsets);
@@ -384,9 +385,9 @@ void SearchRulebook(const RulebookSearchParams& params, ThreadPool& pool, Rulebo
     for (int64_t t = begin; t < end; ++t) TaskRunner(params, tasks[static_cast<size_t>(t)], memory).Run();
   });
 
-  // Sizes, then where each task's pairs of each cell go.
+  // Computes the sizes, then the position of each task's pairs in each cell.
   std::vector<int64_t> sizes(static_cast<size_t>(num_offsets), 0);
-  std::vector<std::vector<int64_t>> first_pair(tasks.size());  // within the offset, cell after cell
+  std::vector<std::vector<int64_t>> first_pair(tasks.size());  // position within the offset, cell after cell
   for (size_t t = 0; t < tasks.size(); ++t) {
     size_t cell = 0;
     for (const std::vector<Cell>& column : tasks[t].bucket->columns) {

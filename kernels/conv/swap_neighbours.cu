@@ -9,7 +9,7 @@ namespace voxserve::kernels::cuda {
 namespace {
 
 constexpr int kMaxRulebooksALaunch = 32;
-constexpr int64_t kMaxBlocks = 1024;  // about what is resident at once
+constexpr int64_t kMaxBlocks = 1024;  // about the number of resident blocks
 static_assert(kMaxRulebooksALaunch <= kWarpThreads);
 
 struct SwapBatch {
@@ -20,7 +20,7 @@ static_assert(sizeof(SwapBatch) <= kMaxParamBytes);
 
 __host__ __device__ inline int64_t NumTiles(int64_t count) { return (count + kTileRows - 1) / kTileRows; }
 
-// Blocks stride over tiles of all tables' values: every input row of every offset becomes -1.
+// Sets every input row of every offset to -1. Blocks stride over the tiles of all tables' values.
 __global__ void __launch_bounds__(kBlockThreads) EmptySwappedKernel(const __grid_constant__ SwapBatch batch) {
   const BatchTiles<kMaxRulebooksALaunch> tiles(batch.num_rulebooks, [&](int i) {
     return NumTiles(batch.rulebooks[i].num_offsets * batch.rulebooks[i].in_capacity);
@@ -38,8 +38,8 @@ __global__ void __launch_bounds__(kBlockThreads) EmptySwappedKernel(const __grid
   }
 }
 
-// A tile is some output rows of one offset. An input row stands at most once in an offset: nobody writes what another
-// does.
+// A tile is a range of output rows of one offset. An input row occurs at most once in an offset, so no two threads
+// write the same entry.
 __global__ void __launch_bounds__(kBlockThreads) SwapNeighboursKernel(const __grid_constant__ SwapBatch batch) {
   const BatchTiles<kMaxRulebooksALaunch> tiles(batch.num_rulebooks, [&](int i) {
     const SwapNeighboursParams& params = batch.rulebooks[i];
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(kBlockThreads) SwapNeighboursKernel(const __gr
 cudaError_t SwapNeighbours(std::span<const SwapNeighboursParams> params, cudaStream_t stream) {
   const NvtxRange range("SwapNeighbours");
   SwapBatch batch{};
-  int64_t num_values_tiles = 0, num_row_tiles = 0;  // at most
+  int64_t num_values_tiles = 0, num_row_tiles = 0;  // upper limits
   const auto launch = [&] {
     if (num_values_tiles == 0) {
       batch.num_rulebooks = 0;

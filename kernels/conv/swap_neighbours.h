@@ -1,7 +1,7 @@
 #pragma once
 
-// The neighbours of a rulebook the other way round: what an inverse convolution reads, which walks the pairs of the
-// convolution that it names from output to input, and a transposed one those of the convolution that it transposes.
+// Reverses the neighbours of a rulebook. An inverse convolution walks the pairs of the convolution that it names from
+// output to input; a transposed convolution does so with the convolution that it transposes.
 
 #include <cstdint>
 #include <span>
@@ -14,21 +14,21 @@ namespace voxserve::kernels {
 struct SwapNeighboursParams {
   int32_t num_offsets = 0;              // K
   const int32_t* neighbours = nullptr;  // [K, out_capacity] input row or -1, as SearchNeighbours makes it
-  int64_t out_capacity = 0;             // below 2^31, as in_capacity
+  int64_t out_capacity = 0;             // below 2^31; in_capacity too
   const int64_t* num_out = nullptr;     // [1] on the device
   int64_t in_capacity = 0;
 
   // Output.
   int32_t* swapped = nullptr;  // [K, in_capacity] output row or -1, for all rows up to the capacity
-  // Null, or for K <= kMostRowOffsets (neighbour_search.h): [in_capacity] zeros, to which bit k of each row that has
-  // output row k is added.
+  // Null, or for K <= kMostRowOffsets (neighbour_search.h): [in_capacity] zeros. Bit k is set for each row that has an
+  // output row in offset k.
   uint32_t* row_offsets = nullptr;
 };
 static_assert(std::is_trivially_copyable_v<SwapNeighboursParams>);
 
 namespace cuda {
 
-// cudaErrorInvalidValue where row_offsets are there and K is above kMostRowOffsets.
+// cudaErrorInvalidValue if row_offsets is set and K is above kMostRowOffsets.
 cudaError_t SwapNeighbours(std::span<const SwapNeighboursParams> params, cudaStream_t stream);
 
 }  // namespace cuda

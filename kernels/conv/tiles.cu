@@ -11,39 +11,39 @@ namespace voxserve::kernels::cuda {
 namespace {
 
 constexpr int kWordBits = 32;
-constexpr int kMaxRulebooksASort = 31;  // their numbers are the keys' 5 high bits; the last is that of no row
-constexpr int64_t kMaxBlocks = 2048;    // about what is resident at once
+constexpr int kMaxRulebooksASort = 31;  // a key's 5 high bits are the rulebook's number; 31: no row
+constexpr int64_t kMaxBlocks = 2048;    // about the number of resident blocks
 constexpr int kFillThreads = static_cast<int>(kMaxBlockTileRows);
 constexpr int kTilesABlock = kFillThreads / static_cast<int>(kMaskTileRows);
 constexpr int kMaskWarps = static_cast<int>(kMaskTileRows) / kWarpThreads;
 constexpr int kTileSizes = 2;   // 64 and 128 rows
-constexpr int kWeights = 1024;  // that are told apart: offsets of a tile
+constexpr int kWeights = 1024;  // weights that are told apart; a tile's weight is its number of offsets
 constexpr uint32_t kNoKey = ~0u;
 constexpr uint32_t kSortMask = (1u << kSortBits) - 1;
 
 struct TilesBatch {
   int32_t num_rulebooks;
-  int64_t key_begin[kMaxRulebooksASort + 1];  // where the keys of a rulebook's capacity lie before they are sorted
+  int64_t key_begin[kMaxRulebooksASort + 1];  // each rulebook's first key before sorting: one key per row of capacity
   TilesParams rulebooks[kMaxRulebooksASort];
 };
 static_assert(sizeof(TilesBatch) <= kMaxParamBytes);
 
-// The orders of a rulebook's bits: for each class of rows those below the class's bit, from the commonest on.
+// The bit order of each class of a rulebook: the bits below the class's own bit, the commonest first.
 struct ClassOrders {
-  uint8_t place_of[kSortBits][kWarpThreads];  // of a bit
-  uint8_t bit_at[kSortBits][kWarpThreads];    // a place
+  uint8_t place_of[kSortBits][kWarpThreads];  // place of a bit
+  uint8_t bit_at[kSortBits][kWarpThreads];    // bit at a place
 };
 
-// The highest bit that is set.
+// Returns the highest bit that is set.
 __device__ int HighestBit(uint32_t bits) { return kWordBits - 1 - __clz(static_cast<int>(bits)); }
 
-// The value whose Gray code is `code`.
+// Returns the value whose Gray code is `code`.
 __device__ uint32_t GrayRank(uint32_t code) {
   for (int shift = 1; shift < kWordBits; shift *= 2) code ^= code >> shift;
   return code;
 }
 
-// The bits of a row by which it is sorted.
+// Returns the bits by which a row is sorted.
 __device__ uint32_t SortBitsOf(const TilesParams& params, int64_t row) {
   const int32_t* const neighbours = params.neighbours + row;
   uint32_t bits = 0;
@@ -65,7 +65,7 @@ __device__ uint32_t SortBitsOf(const TilesParams& params, int64_t row) {
   return bits;
 }
 
-// The bits of all threads of a warp together.
+// Returns the OR of the bits of all threads of a warp.
 __device__ uint32_t WarpOr(uint32_t bits) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   return __reduce_or_sync(~0u, bits);
@@ -75,13 +75,14 @@ __device__ uint32_t WarpOr(uint32_t bits) {
 #endif
 }
 
-// Calls visit(bit) for each bit that is set, from the lowest on.
+// Calls visit(bit) for each set bit, the lowest first.
 template <typename Visit>
 __device__ void ForEachBit(uint32_t bits, const Visit& visit) {
   for (; bits != 0; bits &= bits - 1) visit(__ffs(static_cast<int>(bits)) - 1);
 }
 
-// The class's bit, and below it the Gray rank of the others in the class's order: higher classes have higher ranks.
+// Returns the class's bit and, below it, the Gray rank of the other bits in the class's order. A higher class has a
+// higher rank.
 __device__ uint32_t RankOfBits(const ClassOrders& orders, uint32_t bits) {
   if (bits == 0) return 0;
   const int row_class = HighestBit(bits);
@@ -99,7 +100,7 @@ __device__ uint32_t BitsOfRank(const ClassOrders& orders, uint32_t rank) {
   return bits;
 }
 
-// The offsets that a row of a small kernel has, by its key.
+// Returns the offsets of a row from its key, for a small kernel.
 __device__ uint32_t OffsetsOfKey(const TilesParams& params, const ClassOrders& orders, uint32_t key) {
   uint32_t offsets = 0;
   ForEachBit(BitsOfRank(orders, ~key & kSortMask), [&](int bit) { offsets |= 1u << params.order[bit]; });
@@ -108,7 +109,8 @@ __device__ uint32_t OffsetsOfKey(const TilesParams& params, const ClassOrders& o
 
 constexpr int kOrderWarps = 32;
 
-// Counts the bits of each class in a sample of a rulebook's rows, and orders them by that. A block has a rulebook.
+// Counts the bits of each class in a sample of a rulebook's rows, and orders the bits by these counts. One block serves
+// one rulebook.
 __global__ void __launch_bounds__(kOrderWarps* kWarpThreads)
     OrderClassesKernel(const __grid_constant__ TilesBatch batch, ClassOrders* orders) {
   static_assert(kRunRows == kWarpThreads && kSortBits <= kOrderWarps && kSortBits <= kWarpThreads);
@@ -139,7 +141,7 @@ __global__ void __launch_bounds__(kOrderWarps* kWarpThreads)
   }
   __syncthreads();
   if (warp >= kSortBits) return;
-  // Of bits that are equally common the lower ones stand first.
+  // Equally common bits are ordered by number, the lower first.
   const int32_t count = counts[warp][lane];
   int place = 0;
   for (int bit = 0; bit < warp; ++bit) {
@@ -151,7 +153,7 @@ __global__ void __launch_bounds__(kOrderWarps* kWarpThreads)
   orders[blockIdx.x].bit_at[warp][place] = static_cast<uint8_t>(lane);
 }
 
-// Keys ascend as ranks descend.
+// Makes the sort keys. Keys ascend as ranks descend.
 __global__ void __launch_bounds__(kBlockThreads)
     SortKeysKernel(const __grid_constant__ TilesBatch batch, const ClassOrders* orders, uint32_t* keys, int32_t* rows) {
   const int64_t num_keys = batch.key_begin[batch.num_rulebooks];
@@ -169,7 +171,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
-// By the thread that has the place.
+// The thread that has the place calls it.
 __device__ void ClearCounters(const TilesParams& params, int64_t place) {
   if (place < kTileCounters) params.counters[place] = 0;
   constexpr int64_t kCounters = kTileWarps * kMaxSplitColumnTiles;
@@ -179,7 +181,7 @@ __device__ void ClearCounters(const TilesParams& params, int64_t place) {
   }
 }
 
-// A thread has a place, a block kTilesABlock tiles of one rulebook.
+// Fills the places. A thread has one place, a block kTilesABlock tiles of one rulebook.
 __global__ void __launch_bounds__(kFillThreads)
     FillTilesKernel(const __grid_constant__ TilesBatch batch, const ClassOrders* orders, const uint32_t* sorted_keys,
                     const int32_t* sorted_rows) {
@@ -249,7 +251,8 @@ __global__ void __launch_bounds__(kFillThreads)
   }
 }
 
-// Lists the tiles of one rulebook and size by weight, with a counting sort. Those of one weight stand in any order.
+// Lists the tiles of one rulebook and one tile size by weight, with a counting sort. Tiles of equal weight have no
+// defined order.
 __global__ void __launch_bounds__(kWeights) SortTilesByWeightKernel(const __grid_constant__ TilesBatch batch) {
   using Scan = cub::BlockScan<int32_t, kWeights>;
   __shared__ typename Scan::TempStorage scan;
@@ -260,7 +263,7 @@ __global__ void __launch_bounds__(kWeights) SortTilesByWeightKernel(const __grid
   const auto num_tiles =
       static_cast<int32_t>((NumRows(params.out_capacity, params.num_out) + tile_rows - 1) / tile_rows);
   const int32_t mask_words = MaskWords(params.num_offsets);
-  // Lighter ones have higher numbers.
+  // Lighter tiles have higher numbers.
   const auto weight_of = [&](int32_t tile) {
     int32_t weight = 0;
     for (int32_t word = 0; word < mask_words; ++word) {
@@ -300,7 +303,7 @@ struct Workspace {
   }
 
   int64_t num_keys = 0;
-  ClassOrders* orders;  // of each rulebook
+  ClassOrders* orders;  // one per rulebook
   uint32_t* keys[2];
   int32_t* rows[2];
   size_t sort_bytes = 0;
@@ -330,7 +333,7 @@ cudaError_t MakeTilesOf(std::span<const TilesParams> params, void* memory, cudaS
       batch, workspace.orders, workspace.keys[0], workspace.rows[0]);
   VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
   int key_bits = kSortBits;
-  while ((batch.num_rulebooks >> (key_bits - kSortBits)) != 0) ++key_bits;  // kNoKey stays the last
+  while ((batch.num_rulebooks >> (key_bits - kSortBits)) != 0) ++key_bits;  // leaves kNoKey as the largest key
   cub::DoubleBuffer<uint32_t> keys(workspace.keys[0], workspace.keys[1]);
   cub::DoubleBuffer<int32_t> rows(workspace.rows[0], workspace.rows[1]);
   size_t sort_bytes = workspace.sort_bytes;
@@ -342,7 +345,8 @@ cudaError_t MakeTilesOf(std::span<const TilesParams> params, void* memory, cudaS
   VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
   SortTilesByWeightKernel<<<static_cast<unsigned>(batch.num_rulebooks * kTileSizes), kWeights, 0, stream>>>(batch);
   VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
-  // An implicit GEMM begins before the kernel in front of it has ended. With this in between it comes behind all of it.
+  // An implicit GEMM starts before its predecessor kernel has ended. This memset lies between them, so that the GEMM
+  // starts after everything here.
   return cudaMemsetAsync(batch.rulebooks[0].counters, 0, kTileCounters * sizeof(int32_t), stream);
 }
 

@@ -9,7 +9,7 @@
 namespace voxserve::kernels::cuda {
 namespace {
 
-constexpr int kMaxTablesALaunch = 32;  // they travel as kernel parameters
+constexpr int kMaxTablesALaunch = 32;  // they are passed as kernel parameters
 constexpr int64_t kMaxBlocksATable = 512;
 
 // One table of a launch; blockIdx.y is its number.
@@ -40,7 +40,7 @@ __device__ HashSlots SlotsOf(const TableBuild& table) {
   return HashSlots(kBrickSlotsAKey * NumRows(table.capacity, table.num_keys));
 }
 
-// Empties as many slots as the keys will take.
+// Empties as many slots as the table's keys will use.
 __global__ void __launch_bounds__(kBlockThreads) EmptyBricksKernel(const __grid_constant__ TableBatch batch) {
   const TableBuild& table = batch.tables[blockIdx.y];
   static_assert(kMinHashSlots % 2 == 0);
@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(kBlockThreads) EmptyBricksKernel(const __grid_
   }
 }
 
-// The thread of a brick's first row makes its mask.
+// Inserts the bricks. The thread of a brick's first row makes the brick's mask.
 template <int kDimension>
 __global__ void __launch_bounds__(kBlockThreads) InsertBricksKernel(const __grid_constant__ TableBatch batch) {
   using Places = BrickPlaces<kDimension>;
@@ -93,7 +93,7 @@ cudaError_t BuildBatch(std::span<const BrickTableParams> params, std::span<Brick
     return dim3(static_cast<unsigned>(std::min<int64_t>(kMaxBlocksATable, NumBlocks(work))),
                 static_cast<unsigned>(params.size()));
   };
-  // Without keys a table is still made: an empty one.
+  // A table without keys still needs its slots emptied.
   EmptyBricksKernel<<<blocks(NumHashSlots(kBrickSlotsAKey * max_capacity) / 2), kBlockThreads, 0, stream>>>(batch);
   VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
   if (max_capacity == 0) return cudaSuccess;

@@ -1,6 +1,6 @@
 #pragma once
 
-// Look-ups in a brick table, for kernels. Included by .cu files alone.
+// Look-ups in a brick table, for kernels. Only .cu files include this header.
 
 #include <cstdint>
 
@@ -11,22 +11,22 @@
 
 namespace voxserve::kernels::cuda {
 
-// Slots a key, at least: most bricks have several sites, so that few slots are taken.
+// The least number of slots per key. Most bricks have several sites, so few slots are taken.
 inline constexpr int64_t kBrickSlotsAKey = 2;
 
-// How a MortonKey is cut: the brick's key above, and below it the cell's place in the brick.
+// Cuts a MortonKey in two: the upper bits are the brick's key, the lower bits the cell's place in the brick.
 template <int kDimension>
 struct BrickPlaces {
   static constexpr int kLog2Side = 6 / kDimension;
-  static constexpr int32_t kSide = 1 << kLog2Side;  // cells on each axis
+  static constexpr int32_t kSide = 1 << kLog2Side;  // cells per axis
   static constexpr int kBits = kLog2Side * kDimension;
   static constexpr uint32_t kMask = (1u << kBits) - 1;
 
   __device__ static uint64_t BrickOf(uint64_t key) { return key >> kBits; }
   __device__ static uint32_t PlaceOf(uint64_t key) { return static_cast<uint32_t>(key) & kMask; }
 
-  // A place's coordinate on an axis, and the part of a place that a coordinate makes. The first axis is the most
-  // significant, as in a MortonKey.
+  // Coordinate returns a place's coordinate on an axis; OnAxis returns the bits of a place that a coordinate sets. The
+  // first axis is the most significant, as in a MortonKey.
   __device__ static int32_t Coordinate(uint32_t place, int axis) {
     int32_t coordinate = 0;
 #pragma unroll
@@ -45,7 +45,7 @@ struct BrickPlaces {
   }
 };
 
-// The row of a place in a brick, -1 where it is no site.
+// Returns the row of a place in a brick, or -1 if the place is no site.
 __device__ inline int32_t RowInBrick(uint64_t mask, int32_t first_row, uint32_t place) {
   if ((mask >> place & 1) == 0) return -1;
   return first_row + __popcll(mask & ((uint64_t{1} << place) - 1));
@@ -58,8 +58,8 @@ class BrickSlots {
         keys_(table.brick_keys),
         bricks_(table.bricks) {}
 
-  // found[i] = the brick of keys[i] for each bit i of `wanted`, and one without sites for the others, or where there is
-  // none. All of a thread's keys are looked up side by side, so that their accesses are in flight together.
+  // Sets found[i] to the brick of keys[i] for each bit i of `wanted`. Other entries, and keys without a brick, get a
+  // brick without sites. All keys of a thread are looked up together, so that their memory accesses overlap.
   template <int kKeys>
   __device__ void Find(const uint64_t (&keys)[kKeys], uint32_t wanted, Brick (&found)[kKeys]) const {
     static_assert(kKeys <= 32);

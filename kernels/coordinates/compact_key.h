@@ -1,7 +1,7 @@
 #pragma once
 
-// A key squeezed into as few bits as one batch needs, so that a radix sort makes few passes: coordinate - min in just
-// enough bits an axis, the sample above, in the order of CoordinateKey.
+// A key in as few bits as one batch needs, so that a radix sort makes few passes. Each axis holds coordinate - min in
+// just enough bits, with the sample above them. The order is that of CoordinateKey.
 
 #include <algorithm>
 #include <bit>
@@ -13,7 +13,7 @@ namespace voxserve::kernels {
 
 class CompactKey {
  public:
-  // Coordinates lie in [min, max] per axis, where max may be min - 1 or less for none at all; samples in [0,
+  // Coordinates are in [min, max] on each axis; max below min means that there are none. Samples are in [0,
   // num_samples).
   CompactKey(const CoordinateKey& layout, const Axes& min, const Axes& max, int32_t num_samples)
       : layout_(layout), min_(min) {

@@ -1,12 +1,12 @@
 #pragma once
 
-// The one description of a convolution's index space. Everything that walks a kernel's cells uses it.
+// The index space of a convolution. All code that walks a kernel's cells uses this description.
 //
-// input = stride * output + Delta(k), Delta(k) = dilation * d(k) - padding, d in [0, kernel_size) per axis, with k
-// running over the cells and the LAST axis fastest. For odd kernels under FLOOR and EXPAND padding is
-// dilation * (kernel_size - 1) / 2 (centred), for even ones 0; under PADDED (spconv) it is the network's own.
+// input = stride * output + Delta(k), with Delta(k) = dilation * d(k) - padding and d in [0, kernel_size) per axis. k
+// numbers the cells, with the LAST axis fastest. Under FLOOR and EXPAND, padding is dilation * (kernel_size - 1) / 2
+// (centred) for odd kernels and 0 for even ones; under PADDED (spconv) the network defines it.
 //
-// A kernel that is no box (a cross, a list of offsets) is some cells of its bounding box, in the box's order.
+// A kernel that is no box (a cross, a list of offsets) is a subset of its bounding box's cells, in the box's order.
 
 #include <array>
 #include <cstddef>
@@ -16,22 +16,22 @@
 namespace voxserve::kernels {
 
 inline constexpr int kMaxDimension = 4;
-inline constexpr int kMaxListedCells = 343;  // of a kernel that is no box
+inline constexpr int kMaxListedCells = 343;  // for a kernel that is no box
 
-// One coordinate, offset or size per axis; axes past the dimension are 0 (sizes: 1) and ignored.
+// One coordinate, offset or size per axis. Axes beyond the dimension are 0 (sizes: 1) and ignored.
 using Axes = std::array<int32_t, kMaxDimension>;
 
-// How the output sites of a convolution follow from its input sites (kernels/coordinates/output_coordinates.h states
-// the rules, engine/ops/conv/sparse_conv.h has the sources).
+// How the output sites of a convolution follow from its input sites. kernels/coordinates/output_coordinates.h states
+// the rules, engine/ops/conv/sparse_conv.h names their sources.
 enum class CoordinateRule : int32_t { kFloor, kPadded, kExpand, kTransposed, kGenerative };
 
-// True for the rules of transposed convolutions, whose inputs are the geometry's outputs: fine = stride * coarse +
-// Delta.
+// Returns true for the rules of transposed convolutions, whose inputs are the geometry's outputs: fine = stride *
+// coarse + Delta.
 constexpr bool MakesFinerSites(CoordinateRule rule) {
   return rule == CoordinateRule::kTransposed || rule == CoordinateRule::kGenerative;
 }
 
-// True where sites lie in [0, spatial shape) by definition.
+// Returns true if sites are in [0, spatial shape) by definition.
 constexpr bool HasShape(CoordinateRule rule) {
   return rule == CoordinateRule::kPadded || rule == CoordinateRule::kTransposed;
 }
@@ -41,27 +41,27 @@ struct ConvGeometry {
   Axes kernel_size = {1, 1, 1, 1};
   Axes stride = {1, 1, 1, 1};
   Axes dilation = {1, 1, 1, 1};
-  Axes padding = {0, 0, 0, 0};  // of a listed kernel any sign
-  // The kernel's cells by their numbers in the box, ascending; 0 of them: all of the box.
+  Axes padding = {0, 0, 0, 0};  // any sign for a listed kernel
+  // The numbers of the kernel's cells within the box, ascending. With num_listed_cells = 0 the kernel is the whole box.
   int32_t num_listed_cells = 0;
   std::array<int32_t, kMaxListedCells> listed_cells = {};
 
-  // Cells of the box.
+  // Returns the number of the box's cells.
   constexpr int32_t Volume() const {
     int32_t volume = 1;
     for (int axis = 0; axis < dimension; ++axis) volume *= kernel_size[axis];
     return volume;
   }
 
-  // Cells of the kernel, K.
+  // Returns the number of the kernel's cells, K.
   constexpr int32_t NumOffsets() const { return num_listed_cells > 0 ? num_listed_cells : Volume(); }
 
-  // The number of cell k in the box.
+  // Returns the number of cell k within the box.
   constexpr int32_t CellInBox(int32_t k) const {
     return num_listed_cells > 0 ? listed_cells[static_cast<std::size_t>(k)] : k;
   }
 
-  // d(k), the place of cell k in the kernel.
+  // Returns d(k), the place of cell k in the kernel.
   constexpr Axes Cell(int32_t k) const {
     Axes cell = {0, 0, 0, 0};
     k = CellInBox(k);
@@ -72,7 +72,8 @@ struct ConvGeometry {
     return cell;
   }
 
-  // Where a cell that stands at `cell` on this axis reads, relative to stride * output. From -padding (cell 0) up.
+  // Returns the position that a cell at place `cell` of this axis reads, relative to stride * output. Cell 0 reads
+  // -padding.
   constexpr int32_t DeltaOnAxis(int axis, int32_t cell) const { return dilation[axis] * cell - padding[axis]; }
 
   constexpr Axes Delta(int32_t k) const {
@@ -81,7 +82,7 @@ struct ConvGeometry {
     return delta;
   }
 
-  // True for stride 1, odd sizes and centred cells, of a listed kernel with every cell's opposite: then
+  // Returns true for stride 1, odd sizes and centred cells; a listed kernel also needs the opposite of every cell. Then
   // Delta(K - 1 - k) = -Delta(k), and K is odd.
   constexpr bool IsSymmetric() const {
     for (int axis = 0; axis < dimension; ++axis) {
@@ -97,7 +98,7 @@ struct ConvGeometry {
     return true;
   }
 
-  // True where EXPAND makes the sites that FLOOR makes (TorchSparse, MLSys 2022).
+  // Returns true if EXPAND makes the same sites as FLOOR (TorchSparse, MLSys 2022).
   constexpr bool StrideIsOneOrKernel() const {
     for (int axis = 0; axis < dimension; ++axis) {
       if (stride[axis] != 1 && stride[axis] != kernel_size[axis]) return false;

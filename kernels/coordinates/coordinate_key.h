@@ -1,15 +1,15 @@
 #pragma once
 
-// A sample and a coordinate as one 64-bit word.
+// A sample and a coordinate in one 64-bit word.
 //
-// From the top: kBatchBits of the sample's number, then one field an axis, first axis most significant, each holding
-// coordinate + 2^(axis_bits - 1), so that any sign sorts right: ascending keys are ascending (sample, axis 0, axis 1,
-// ...), the canonical row order. Fields are (64 - kBatchBits) / dimension bits wide, at most 32: 32, 27, 18, 13 for 1
-// to 4 axes.
+// The top kBatchBits hold the sample's number. Below them is one field per axis, the first axis most significant. A
+// field holds coordinate + 2^(axis_bits - 1), so that negative coordinates sort correctly. Ascending keys are ascending
+// (sample, axis 0, axis 1, ...), the canonical row order. Fields have (64 - kBatchBits) / dimension bits, at most 32:
+// 32, 27, 18, 13 for 1 to 4 axes.
 //
-// Because fields stand side by side, moving a coordinate by an offset is one 64-bit addition (Translation). It is right
-// as long as no field over- or underflows; coordinates therefore stay kCoordinateMargin cells inside their field, and
-// nobody translates by more than that (the model's loader checks a kernel's reach against it).
+// Fields are adjacent, so moving a coordinate by an offset is one 64-bit addition (Translation). It is correct as long
+// as no field over- or underflows. Coordinates therefore stay kCoordinateMargin cells inside their field, and no
+// translation is larger than that (the model's loader checks a kernel's reach against it).
 //
 // Pure functions, any thread.
 
@@ -22,12 +22,12 @@ namespace voxserve::kernels {
 
 inline constexpr int kBatchBits = 10;
 inline constexpr int32_t kMaxSamples = 1 << kBatchBits;  // samples of one batch
-inline constexpr int32_t kCoordinateMargin = 128;        // cells; the largest |offset| of a translation
+inline constexpr int32_t kCoordinateMargin = 128;        // in cells; the largest |offset| of a translation
 
-// Above every key, and no coordinate's key: the margin keeps the fields from being all ones.
+// Larger than every key. No coordinate has this key, since the margin keeps the fields from being all ones.
 inline constexpr uint64_t kNoKey = ~uint64_t{0};
 
-// Where the fields lie for a dimension of 1 to kMaxDimension.
+// The positions of the fields for a dimension of 1 to kMaxDimension.
 class CoordinateKey {
  public:
   explicit constexpr CoordinateKey(int32_t dimension)
@@ -41,8 +41,8 @@ class CoordinateKey {
   constexpr int Shift(int axis) const { return axis_bits_ * (dimension_ - 1 - axis); }
   constexpr int batch_shift() const { return axis_bits_ * dimension_; }
 
-  // A coordinate is packable where min_coordinate() <= c <= max_coordinate() on every axis: 131,072 - 128 cells each
-  // way in 3 dimensions, 3,968 in 4.
+  // A coordinate is valid if min_coordinate() <= c <= max_coordinate() on every axis: 131,072 - 128 cells each way in 3
+  // dimensions, 3,968 in 4.
   constexpr int32_t max_coordinate() const { return static_cast<int32_t>(bias_ - 1) - kCoordinateMargin; }
   constexpr int32_t min_coordinate() const {
     return static_cast<int32_t>(-static_cast<int64_t>(bias_)) + kCoordinateMargin;
@@ -57,7 +57,7 @@ class CoordinateKey {
     return key;
   }
 
-  // The field of one axis as it is stored: coordinate + bias().
+  // Returns the stored field of one axis: coordinate + bias().
   constexpr uint64_t Field(uint64_t key, int axis) const { return key >> Shift(axis) & mask_; }
   constexpr uint64_t bias() const { return bias_; }
 
@@ -71,7 +71,7 @@ class CoordinateKey {
     return coordinate;
   }
 
-  // Pack(s, c + offset) == Pack(s, c) + Translation(offset), modulo 2^64, where no field leaves its range.
+  // Pack(s, c + offset) == Pack(s, c) + Translation(offset), modulo 2^64, as long as no field leaves its range.
   constexpr uint64_t Translation(const Axes& offset) const {
     uint64_t translation = 0;
     for (int axis = 0; axis < dimension_; ++axis) {
@@ -80,7 +80,7 @@ class CoordinateKey {
     return translation;
   }
 
-  // Below every key of this sample, above every key of the samples before it.
+  // Returns a value below every key of this sample and above every key of the samples before it.
   constexpr uint64_t SampleFloor(int32_t sample) const { return static_cast<uint64_t>(sample) << batch_shift(); }
 
  private:

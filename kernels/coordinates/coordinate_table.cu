@@ -8,7 +8,7 @@
 namespace voxserve::kernels::cuda {
 namespace {
 
-constexpr int64_t kMaxBlocks = 2048;  // they stride over the rest
+constexpr int64_t kMaxBlocks = 2048;  // blocks stride over the remaining work
 
 struct TableBuild {
   const uint64_t* keys;
@@ -19,7 +19,7 @@ struct TableBuild {
   __device__ int64_t num_rows() const { return NumRows(capacity, num_keys); }
 };
 
-// Empties as many slots as the keys will take.
+// Empties as many slots as the table's keys will use.
 __global__ void __launch_bounds__(kBlockThreads) EmptySlotsKernel(const TableBuild table) {
   static_assert(sizeof(HashSlot) == sizeof(uint4));
   const int64_t num_slots = HashSlots(kSlotsAKey * table.num_rows()).size();
@@ -60,7 +60,7 @@ cudaError_t BuildCoordinateTable(const CoordinateTableBuildParams& params, Coord
   const auto blocks = [](int64_t work) {
     return static_cast<unsigned>(std::min<int64_t>(kMaxBlocks, NumBlocks(work)));
   };
-  // Without keys a table is still made: an empty one.
+  // A table without keys still needs its slots emptied.
   EmptySlotsKernel<<<blocks(num_slots), kBlockThreads, 0, stream>>>(build);
   VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
   if (params.capacity == 0) return cudaSuccess;

@@ -1,6 +1,6 @@
 #pragma once
 
-// Look-ups in a coordinate table, for kernels. Included by .cu files alone.
+// Look-ups in a coordinate table, for kernels. Only .cu files include this header.
 
 #include <cstdint>
 
@@ -9,16 +9,17 @@
 
 namespace voxserve::kernels::cuda {
 
-// Slots a key, at least. A warp's look-up takes as long as its longest chain: 57 accesses one after the other for 32
-// rows x 7 cells of a scan at two slots a key, looked up cell by cell; 8 at four, side by side.
+// The least number of slots per key. A warp's look-up takes as long as its longest probe sequence. Measured for 32 rows
+// x 7 cells of a scan: 57 accesses in turn with two slots per key, looked up cell by cell; 8 with four slots, looked up
+// together.
 inline constexpr int64_t kSlotsAKey = 4;
 
 class HashTable {
  public:
   __device__ HashTable(const HashSlot* slots, int64_t num_keys) : numbers_(kSlotsAKey * num_keys), slots_(slots) {}
 
-  // found[0, count) = the rows of keys, -1 where there is none. All of a thread's keys are looked up side by side, so
-  // that their accesses are in flight together.
+  // Sets found[0, count) to the rows of keys, -1 for keys that are missing. All keys of a thread are looked up
+  // together, so that their memory accesses overlap.
   template <int kKeys>
   __device__ void Find(const uint64_t (&keys)[kKeys], int32_t count, int32_t (&found)[kKeys]) const {
     static_assert(kKeys < 32);
@@ -35,7 +36,7 @@ class HashTable {
       for (int i = 0; i < kKeys; ++i) {
         if ((open >> i & 1) == 0) continue;
         if (seen[i].key == keys[i] || seen[i].key == kNoKey) {
-          found[i] = seen[i].row;  // an empty slot's is -1
+          found[i] = seen[i].row;  // -1 in an empty slot
           open &= ~(1u << i);
         } else {
           slot[i] = numbers_.Next(slot[i]);

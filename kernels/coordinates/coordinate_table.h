@@ -1,17 +1,18 @@
 #pragma once
 
-// From a coordinate's key to its row, whatever the order of rows.
+// Finds the row of a coordinate's key, whatever the order of rows.
 //
-// Two strategies with the same answers. GRID, on the CPU alone, holds one int32 a cell of every sample's bounding box:
-// no collision, one access. HASH is open addressing with linear probing over a power of two of slots, at most half full
-// (on the GPU a quarter), hashed by Fibonacci multiplication. GRID's memory is kept from build to build and only the
-// touched cells are reset.
+// There are two strategies with the same answers:
+// - GRID, only on the CPU, holds one int32 per cell of every sample's bounding box: one access, no collisions. Its
+//   memory is kept from build to build, and only the cells that were set are reset.
+// - HASH is open addressing with linear probing over a power of two of slots, at most half full (on the GPU a quarter),
+//   with Fibonacci hashing.
 //
-// cpu::CoordinateTable belongs to one execution context. Build is not thread-safe; Find is const and may be called from
-// many threads after it. The table keeps no pointer to the caller's keys.
+// cpu::CoordinateTable belongs to one execution context. Build is not thread-safe. Find is const, and many threads may
+// call it after Build. The table keeps no pointer to the caller's keys.
 //
-// cuda::CoordinateTable is a view for kernels of what BuildCoordinateTable made in the caller's memory. Where rows are
-// in Morton order brick_table.h takes fewer look-ups.
+// cuda::CoordinateTable is a kernel's view of the table that BuildCoordinateTable makes in the caller's memory. For
+// rows in Morton order, brick_table.h needs fewer look-ups.
 
 #include <array>
 #include <cstddef>
@@ -27,7 +28,7 @@
 namespace voxserve::kernels {
 
 enum class MapSearch : int32_t {
-  kMerge,  // walks both sorted lists side by side; needs no table (rulebook_search.h)
+  kMerge,  // walks both sorted key lists together; needs no table (rulebook_search.h)
   kGrid,
   kHash,
 };
@@ -45,25 +46,25 @@ namespace cpu {
 
 class CoordinateTable {
  public:
-  // memory: outlives the table.
+  // memory must outlive the table.
   explicit CoordinateTable(std::pmr::memory_resource* memory = std::pmr::get_default_resource())
       : cells_(memory), touched_cells_(memory), slots_(memory) {}
   CoordinateTable(const CoordinateTable&) = delete;
   CoordinateTable& operator=(const CoordinateTable&) = delete;
 
-  // Replaces what the table held. Returns the strategy taken: kHash instead of kGrid where the grid would need more
-  // than max_grid_bytes (the caller counts that). std::bad_alloc where memory ran out: it must be built anew.
+  // Replaces the table's contents. Returns the strategy used: kHash instead of kGrid if the grid would need more than
+  // max_grid_bytes. The caller accounts for these bytes. After std::bad_alloc the table must be built again.
   MapSearch Build(const CoordinateTableParams& params, ThreadPool& pool);
 
-  // The row of the key, -1 where there is none. Any key whose fields did not overflow may be asked for.
+  // Returns the row of the key, or -1. Any key is valid whose fields did not overflow.
   int32_t Find(uint64_t key) const { return search_ == MapSearch::kGrid ? FindInGrid(key) : FindInHash(key); }
 
   MapSearch search() const { return search_; }
-  // Bytes that the last Build needed, whatever larger one ran before.
+  // Returns the bytes that the last Build needed, even if an earlier one needed more.
   int64_t needed_bytes() const;
 
  private:
-  // The bounding box of one sample's coordinates and where its cells begin.
+  // The bounding box of one sample's coordinates, and the number of its first cell.
   struct Box {
     Axes min = {0, 0, 0, 0};
     std::array<int64_t, kMaxDimension> extent = {0, 0, 0, 0};  // all 0 for a sample without coordinates
@@ -74,7 +75,7 @@ class CoordinateTable {
     int32_t row;
   };
 
-  int64_t CellOf(uint64_t key) const;  // -1 outside of its sample's box
+  int64_t CellOf(uint64_t key) const;  // -1 outside the box of the key's sample
   int32_t FindInGrid(uint64_t key) const;
   int32_t FindInHash(uint64_t key) const;
   bool BuildGrid(const CoordinateTableParams& params, ThreadPool& pool);
@@ -83,9 +84,9 @@ class CoordinateTable {
 
   MapSearch search_ = MapSearch::kHash;
   CoordinateKey layout_{3};
-  std::vector<Box> boxes_;                // by sample
-  ScratchVector<int32_t> cells_;          // row, or -1; the largest grid's
-  int64_t num_cells_ = 0;                 // of them, in use
+  std::vector<Box> boxes_;                // one per sample
+  ScratchVector<int32_t> cells_;          // row, or -1; has the size of the largest grid so far
+  int64_t num_cells_ = 0;                 // number of cells in use
   ScratchVector<int64_t> touched_cells_;  // the cells that are not -1
   ScratchVector<Slot> slots_;             // kNoKey: empty
   int hash_shift_ = 64;                   // 64 - log2(slots)
@@ -123,21 +124,21 @@ inline int32_t CoordinateTable::FindInHash(uint64_t key) const {
 namespace cuda {
 
 struct CoordinateTableBuildParams {
-  const uint64_t* keys = nullptr;  // [capacity] unique; rubbish past their number
+  const uint64_t* keys = nullptr;  // [capacity] unique; undefined behind their number
   int64_t capacity = 0;            // at most 2^30
   const int64_t* num_keys = nullptr;
-  void* memory = nullptr;  // CoordinateTableBytes(*this), 256-byte aligned, contents free; lives as long as the table
+  void* memory = nullptr;  // CoordinateTableBytes(*this), 256-byte aligned, any contents; lives as long as the table
 };
 static_assert(std::is_trivially_copyable_v<CoordinateTableBuildParams>);
 
-// What a look-up reads in one access of 16 bytes.
+// The part of a slot that a look-up reads in one access of 16 bytes.
 struct alignas(16) HashSlot {
-  uint64_t key;  // kNoKey: empty, and the row is -1
+  uint64_t key;  // kNoKey: empty; the row is -1 then
   int32_t row;
   int32_t unused;
 };
 
-// Device memory of the build's params. Find is in coordinate_table.cuh.
+// A view of the device memory that the build's params name. coordinate_table.cuh has Find.
 struct CoordinateTable {
   int64_t capacity = 0;
   const int64_t* num_keys = nullptr;
@@ -147,7 +148,8 @@ static_assert(std::is_trivially_copyable_v<CoordinateTable>);
 
 size_t CoordinateTableBytes(const CoordinateTableBuildParams& params);
 
-// Sets the table, on the host, at once; it may be used on the stream. cudaErrorInvalidValue above 2^30 keys.
+// Builds the table. The view is set at once, on the host; it may be used on the stream. cudaErrorInvalidValue above
+// 2^30 keys.
 cudaError_t BuildCoordinateTable(const CoordinateTableBuildParams& params, CoordinateTable* table, cudaStream_t stream);
 
 }  // namespace cuda

@@ -9,7 +9,7 @@ namespace {
 constexpr unsigned kMostBlocks = 264;
 constexpr int32_t kNoVoxel = -1;
 
-// Every block finds out by itself whether there is room; the first one writes the numbers.
+// Every block checks by itself that there is room. The first block writes the numbers.
 __global__ void __launch_bounds__(kBlockThreads) HoldSitesKernel(const __grid_constant__ HoldSitesParams params) {
   static_assert(kMostHeldLevels <= kBlockThreads);
   const auto level = static_cast<int32_t>(threadIdx.x);

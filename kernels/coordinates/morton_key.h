@@ -1,13 +1,14 @@
 #pragma once
 
-// A sample and a coordinate as one 64-bit word, in Morton (Z) order: the GPU's row order.
+// A sample and a coordinate in one 64-bit word, in Morton (Z) order: the row order on the GPU.
 //
-// From the top: kBatchBits of the sample's number, then the axes' fields interleaved bit by bit, first axis most
-// significant within a group. Fields are as wide and as biased as in CoordinateKey, so that both hold the same
-// coordinates, with the same limits and the same margin. Ascending keys are ascending samples, and neighbours in space
-// are near each other in memory. Halving every coordinate keeps the order, so the levels of a U-Net fall out of one
-// sort (G. M. Morton, "A computer oriented geodetic data base", IBM, 1966; fields are moved without unpacking by
-// "dilated integer" addition, R. Raman and D. S. Wise, IEEE Trans. Computers 57(4), 2008).
+// The top kBatchBits hold the sample's number. Below them the axes' fields are interleaved bit by bit, the first axis
+// most significant in each group. Fields have the width and bias of CoordinateKey, so both hold the same coordinates
+// with the same limits and margin. Ascending keys are ascending samples, and neighbours in space are close in memory.
+// Halving every coordinate keeps the order, so one sort gives all levels of a U-Net.
+//
+// Sources: G. M. Morton, "A computer oriented geodetic data base", IBM, 1966; fields are moved without unpacking by
+// "dilated integer" addition, R. Raman and D. S. Wise, IEEE Trans. Computers 57(4), 2008.
 //
 // Pure functions, any thread, host and device.
 
@@ -27,7 +28,7 @@ class MortonKey {
   static constexpr uint64_t kBias = uint64_t{1} << (kAxisBits - 1);
   static constexpr uint64_t kFieldMask = (uint64_t{1} << kAxisBits) - 1;
 
-  // Every kDimension-th bit of a word is a bit of the value.
+  // Spreads a value's bits over every kDimension-th bit of a word.
   static constexpr uint64_t Spread(uint64_t value) {
     if constexpr (kDimension == 1) return value;
     if constexpr (kDimension == 2) {
@@ -97,7 +98,7 @@ class MortonKey {
     return coordinate;
   }
 
-  // An offset as Translate takes it. Any sign.
+  // Converts an offset of any sign to the form that Translate takes.
   static constexpr uint64_t Translation(const Axes& offset) {
     uint64_t translation = 0;
     for (int axis = 0; axis < kDimension; ++axis) {
@@ -107,18 +108,18 @@ class MortonKey {
     return translation;
   }
 
-  // Translate(Pack(s, c), Translation(offset)) == Pack(s, c + offset) where no field leaves its range.
+  // Translate(Pack(s, c), Translation(offset)) == Pack(s, c + offset), as long as no field leaves its range.
   static constexpr uint64_t Translate(uint64_t key, uint64_t translation) {
     uint64_t moved = key & ~kFieldsMask;
     for (int axis = 0; axis < kDimension; ++axis) {
-      // With ones between an axis's bits, a carry runs through to the next bit of the axis.
+      // Ones between the bits of an axis carry an overflow on to the axis's next bit.
       const uint64_t bits = AxisMask(axis);
       moved |= ((key | ~bits) + (translation & bits)) & bits;
     }
     return moved;
   }
 
-  // Below every key of this sample, above every key of the samples before it.
+  // Returns a value below every key of this sample and above every key of the samples before it.
   static constexpr uint64_t SampleFloor(int32_t sample) { return static_cast<uint64_t>(sample) << kBatchShift; }
 
  private:
@@ -128,7 +129,7 @@ class MortonKey {
   static constexpr uint64_t AxisMask(int axis) { return Spread(kFieldMask) << Place(axis); }
 };
 
-// The MortonKey of what a CoordinateKey holds.
+// Converts a CoordinateKey to the MortonKey of the same sample and coordinate.
 constexpr uint64_t ToMortonKey(const CoordinateKey& layout, uint64_t key) {
   const int32_t sample = layout.Sample(key);
   const Axes coordinate = layout.Unpack(key);

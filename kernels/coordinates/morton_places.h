@@ -1,13 +1,13 @@
 #pragma once
 
-// The cells of boxes [0, shape), one a sample, numbered in the order of their MortonKeys.
+// Numbers the cells of boxes [0, shape), one box per sample, in the order of their MortonKeys.
 //
-// A cell's place is its coordinate's bits interleaved as in a MortonKey, but for those above an axis's size, which are
-// 0 in all of them: dropping them keeps Morton order, and a flat box takes no cube's numbers. Samples lie one behind
-// the other, each 2^sample_bits() places wide.
+// A cell's place is its coordinate's bits, interleaved as in a MortonKey, without the bits above an axis's size. Those
+// are 0 in all cells, so dropping them keeps Morton order, and a flat box needs no more numbers than it has cells (up
+// to powers of two). Samples follow each other, each 2^sample_bits() places long.
 //
-// What an axis adds to a place is that axis's bits alone, so that places are put together axis by axis, and the next
-// site of one axis is a "dilated integer" addition away (kernels/coordinates/morton_key.h).
+// Each axis sets bits of its own in a place. So a place is the OR of one part per axis, and the next site of an axis is
+// a "dilated integer" addition away (kernels/coordinates/morton_key.h).
 //
 // Pure functions, any thread, host and device.
 
@@ -25,7 +25,7 @@ class MortonPlaces {
   static constexpr int kMaxSampleBits = 40;
 
   constexpr MortonPlaces() = default;
-  // A shape that no place can hold, or no key, has none: is_valid() is false.
+  // is_valid() is false if no place or no key can hold the shape.
   constexpr MortonPlaces(int dimension, const Axes& shape) {
     const CoordinateKey layout(dimension);
     int axis_bits[kMaxDimension] = {0, 0, 0, 0};
@@ -46,32 +46,32 @@ class MortonPlaces {
       }
     }
     batch_shift_ = layout.batch_shift();
-    // A coordinate that is not negative has the bias's bit, the topmost of a field, and its own.
+    // In a field, a coordinate >= 0 has the bias's bit, the topmost, and its own bits.
     bias_ = ((uint64_t{1} << dimension) - 1) << (batch_shift_ - dimension);
   }
 
   constexpr bool is_valid() const { return sample_bits_ > 0; }
   constexpr int sample_bits() const { return sample_bits_; }
 
-  // The place of a cell is OfSample of its sample and OnAxis of its coordinates, all of them or-ed.
+  // The place of a cell is the OR of OfSample of its sample and OnAxis of its coordinates.
   constexpr uint64_t OfSample(int32_t sample) const { return static_cast<uint64_t>(sample) << sample_bits_; }
-  // Of any integer, modulo the power of two that the axis's bits hold.
+  // Accepts any integer and uses it modulo the power of two that the axis's bits hold.
   constexpr uint64_t OnAxis(int axis, int64_t coordinate) const {
     uint64_t place = 0;
     auto rest = static_cast<uint64_t>(coordinate);
     for (uint64_t mask = axis_mask_[axis]; mask != 0; mask &= mask - 1, rest >>= 1) {
-      if ((rest & 1) != 0) place |= mask & (~mask + 1);  // its lowest bit
+      if ((rest & 1) != 0) place |= mask & (~mask + 1);  // the mask's lowest bit
     }
     return place;
   }
-  // OnAxis(axis, a + b) of OnAxis(axis, a) and OnAxis(axis, b).
+  // Returns OnAxis(axis, a + b) from OnAxis(axis, a) and OnAxis(axis, b).
   constexpr uint64_t AddOnAxis(int axis, uint64_t a, uint64_t b) const {
-    // With ones between an axis's bits, a carry runs through to the next bit of the axis.
+    // Ones between the bits of an axis carry an overflow on to the axis's next bit.
     const uint64_t mask = axis_mask_[axis];
     return ((a | ~mask) + b) & mask;
   }
 
-  // The MortonKey of what lies there. Key(a | b) is Key(a) | Key(b).
+  // Returns the MortonKey of the cell at a place. Key(a | b) is Key(a) | Key(b).
   constexpr uint64_t Key(uint64_t place) const {
     uint64_t key = place >> sample_bits_ << batch_shift_ | bias_;
     for (int bit = 0; bit < sample_bits_; ++bit) key |= (place >> bit & 1) << key_bit_[bit];
@@ -82,8 +82,8 @@ class MortonPlaces {
   int sample_bits_ = 0;
   int batch_shift_ = 0;
   uint64_t bias_ = 0;
-  uint64_t axis_mask_[kMaxDimension] = {0, 0, 0, 0};  // an axis's bits of a place
-  int8_t key_bit_[kMaxSampleBits] = {};               // where a MortonKey has each bit of a place
+  uint64_t axis_mask_[kMaxDimension] = {0, 0, 0, 0};  // the bits of a place that belong to each axis
+  int8_t key_bit_[kMaxSampleBits] = {};               // the position of each bit of a place in a MortonKey
 };
 
 }  // namespace voxserve::kernels

@@ -8,8 +8,8 @@
 #include "kernels/core/row_tiles.cuh"
 #include "kernels/core/visit_dimension.cuh"
 
-// A search is cut into pieces of at most kCellsAPiece cells, a piece into tiles of kSearchThreads output rows, one a
-// thread. The tiles of all pieces of a launch are shared out among its blocks.
+// A search is cut into pieces of at most kCellsAPiece cells, and a piece into tiles of kSearchThreads output rows, one
+// row per thread. The blocks of a launch share the tiles of all its pieces.
 
 namespace voxserve::kernels::cuda {
 namespace {
@@ -17,13 +17,13 @@ namespace {
 constexpr int kSearchThreads = 128;
 constexpr int kCellsAPiece = 32;
 constexpr int kMaxPiecesALaunch = 24;
-constexpr int64_t kMaxSearchBlocks = 1056;  // what is resident at once: 8 on each of 132 SMs
+constexpr int64_t kMaxSearchBlocks = 1056;  // the number of resident blocks: 8 on each of 132 SMs
 
 enum class PieceKind : int32_t {
-  kCube,       // as the next, of all cells of a box of three on each axis
-  kNearCells,  // all within two bricks on each axis: those are looked up, and the cells read from them
-  kCells,      // fewer than those bricks, or farther apart: each looks up its own
-  kBlocks,     // the inputs' consecutive rows
+  kCube,       // a special case of kNearCells: all cells of a box with 3 cells per axis
+  kNearCells,  // all cells are within two bricks per axis: these bricks are looked up, and the cells read from them
+  kCells,      // fewer cells than those bricks, or cells farther apart: each cell looks up its brick
+  kBlocks,     // a cell's inputs are consecutive rows
 };
 
 struct Piece {
@@ -32,7 +32,7 @@ struct Piece {
   int64_t out_capacity;
   const int64_t* num_out;
   int32_t* neighbours;
-  uint32_t* row_offsets;  // or null, as the next
+  uint32_t* row_offsets;  // may be null; row_inputs too
   int32_t* row_inputs;
   int32_t num_offsets;  // K
 
@@ -42,11 +42,11 @@ struct Piece {
   int32_t stride[kMaxDimension];
   int32_t first_cell;
   int32_t num_cells;
-  uint64_t lowest;                             // as a translation: the least Delta of the piece on each axis
-  int32_t reach[kMaxDimension];                // the largest Delta less the least
-  int32_t cube_step;                           // of kCube: from a cell to the next one on an axis
-  uint64_t translation[kCellsAPiece];          // of a cell's Delta less the least
-  int16_t delta[kCellsAPiece][kMaxDimension];  // less the least
+  uint64_t lowest;                             // translation by the piece's smallest Delta on each axis
+  int32_t reach[kMaxDimension];                // the largest Delta minus the smallest
+  int32_t cube_step;                           // for kCube: the distance from one cell to the next on an axis
+  uint64_t translation[kCellsAPiece];          // each cell's Delta minus the smallest
+  int16_t delta[kCellsAPiece][kMaxDimension];  // Delta minus the smallest
 
   // kBlocks
   const int32_t* first_in_rows;
@@ -64,9 +64,9 @@ static_assert(sizeof(PieceBatch) <= kMaxParamBytes);
 
 // ---- Kernels -----------------------------------------------------------------------------------------------------
 
-// The key of stride * the output's coordinate; kNoKey where a field cannot hold it. Inputs lie kCoordinateMargin inside
-// their fields and no cell reaches further, so that such an output has no neighbours. Nor has a cell that leaves its
-// field from inside: Translate brings it to the margin of the other side, where no input lies.
+// Returns the key of stride * the output's coordinate, or kNoKey if a field cannot hold it. Such an output has no
+// neighbours: inputs are kCoordinateMargin inside their fields, and no cell reaches farther. A cell that leaves a field
+// from inside has no neighbour either: Translate wraps it to the margin on the other side, where no input is.
 template <int kDimension>
 __device__ uint64_t ScaledKey(const Piece& piece, uint64_t key) {
   using Key = MortonKey<kDimension>;
@@ -82,7 +82,7 @@ __device__ uint64_t ScaledKey(const Piece& piece, uint64_t key) {
   return Key::Pack(Key::Sample(key), scaled);
 }
 
-// The bricks near the output rows of a block's threads, and the input rows that they have found.
+// The bricks near the output rows of a block's threads, and the input rows found in them.
 template <int kDimension>
 struct NearBricks {
   static constexpr int kCount = 1 << kDimension;
@@ -92,14 +92,15 @@ struct NearBricks {
   int32_t inputs[kCellsAPiece][kSearchThreads];
 };
 
-// Looks up the bricks that cells from `lowest` on lie in, for the calling thread. place: of `lowest` in its brick.
+// Looks up the bricks of the calling thread's cells, which begin at `lowest`. place: the place of `lowest` in its
+// brick.
 template <int kDimension>
 __device__ void FindNearBricks(const Piece& piece, uint64_t lowest, const int32_t (&place)[kDimension],
                                NearBricks<kDimension>& near) {
   using Key = MortonKey<kDimension>;
   using Places = BrickPlaces<kDimension>;
   constexpr int kCount = NearBricks<kDimension>::kCount;
-  uint32_t crosses = 0;  // the axes on which cells reach the next brick
+  uint32_t crosses = 0;  // the axes on which cells reach into the next brick
 #pragma unroll
   for (int axis = 0; axis < kDimension; ++axis) {
     crosses |= static_cast<uint32_t>(place[axis] + piece.reach[axis] >= Places::kSide) << axis;
@@ -123,7 +124,7 @@ __device__ void FindNearBricks(const Piece& piece, uint64_t lowest, const int32_
   }
 }
 
-// What a thread finds for an output row, cell by cell in the order of their numbers.
+// Writes the input rows that a thread finds for an output row, cell by cell in the order of their numbers.
 template <int kDimension>
 class RowWriter {
  public:
@@ -142,10 +143,10 @@ class RowWriter {
     offsets_ |= static_cast<uint32_t>(found >= 0) << cell;
   }
 
-  // After the last cell.
+  // Must be called after the last cell.
   __device__ void Finish() const {
     if (piece_.row_offsets != nullptr) piece_.row_offsets[row_] = offsets_;
-    // The last of four may be what an earlier row has left there.
+    // The last group of four may contain old values of an earlier row behind the row's inputs.
     auto* const inputs = reinterpret_cast<int4*>(piece_.row_inputs + row_ * RowInputsPitch(piece_.num_offsets));
     for (int32_t i = 0; i < num_inputs_; i += 4) {
       inputs[i / 4] = {near_.inputs[i][threadIdx.x], near_.inputs[i + 1][threadIdx.x], near_.inputs[i + 2][threadIdx.x],
@@ -163,8 +164,8 @@ class RowWriter {
   uint32_t offsets_ = 0;
 };
 
-// Where a coordinate that is `at` cells from the near bricks' lowest lies: the brick's number on this axis, and below
-// it the place's bits. Those of all axes or-ed are a cell's.
+// Encodes the position `at`, in cells from the lowest corner of the near bricks: the brick's number on this axis, and
+// below it the bits of the place. The OR over all axes is a cell's position.
 constexpr int kPlaceBits = 6;
 template <int kDimension>
 __device__ uint32_t NearPlace(int32_t at, int axis) {
@@ -181,7 +182,7 @@ __device__ int32_t RowAt(uint32_t near_place, const NearBricks<kDimension>& near
   return RowInBrick(mask, near.first_rows[brick][threadIdx.x], place);
 }
 
-// An output row and the cells of a piece whose least corner `lowest` is.
+// Finds the inputs of an output row for cells within the near bricks, of which `lowest` is the lowest corner.
 template <int kDimension>
 __device__ void ReadNearCells(const Piece& piece, uint64_t lowest, NearBricks<kDimension>& near,
                               RowWriter<kDimension>& writer) {
@@ -191,7 +192,7 @@ __device__ void ReadNearCells(const Piece& piece, uint64_t lowest, NearBricks<kD
   for (int axis = 0; axis < kDimension; ++axis) place[axis] = Places::Coordinate(Places::PlaceOf(lowest), axis);
   FindNearBricks(piece, lowest, place, near);
   if (piece.kind == PieceKind::kCube) {
-    // Three axes have 27 cells, more would have more than a piece.
+    // A box in up to three axes has 27 cells; in four axes it would have more cells than a piece.
     if constexpr (kDimension <= 3) {
       uint32_t on_axis[kDimension][3];
 #pragma unroll
@@ -224,7 +225,7 @@ __device__ void ReadNearCells(const Piece& piece, uint64_t lowest, NearBricks<kD
   }
 }
 
-// An output row and cells that lie anywhere: each looks up its own brick, a few of them side by side.
+// Finds the inputs of an output row for cells anywhere. Each cell looks up its brick, several cells at a time.
 template <int kDimension>
 __device__ void LookUpCells(const Piece& piece, uint64_t lowest, RowWriter<kDimension>& writer) {
   using Key = MortonKey<kDimension>;
@@ -250,7 +251,7 @@ __device__ void LookUpCells(const Piece& piece, uint64_t lowest, RowWriter<kDime
   }
 }
 
-// An output row and the piece's cells.
+// Finds the inputs of an output row for all cells of the piece.
 template <int kDimension>
 __device__ void LookUpRow(const Piece& piece, int64_t row, NearBricks<kDimension>& near) {
   using Key = MortonKey<kDimension>;
@@ -268,20 +269,20 @@ __device__ void LookUpRow(const Piece& piece, int64_t row, NearBricks<kDimension
   writer.Finish();
 }
 
-// The kernel's cell at the place `block_place` of its block in Morton order.
+// Returns the kernel cell at place `block_place` of its block, in Morton order.
 template <int kDimension>
 __device__ int32_t CellAt(int32_t block_place, int32_t log2_stride) {
   int32_t cell = 0;
   for (int bit = 0; bit < log2_stride; ++bit) {
 #pragma unroll
-    for (int place = 0; place < kDimension; ++place) {  // of the axis, from the last
+    for (int place = 0; place < kDimension; ++place) {  // the axis, counted from the last
       cell |= (block_place >> (bit * kDimension + place) & 1) << (place * log2_stride + bit);
     }
   }
   return cell;
 }
 
-// The inputs of an output row lie from its first one to the next output's, in Morton order.
+// Reads an output row's inputs: the rows from its first input to the next output's first input, in Morton order.
 template <int kDimension>
 __device__ void ReadBlock(const Piece& piece, int64_t row, int64_t num_out) {
   const uint64_t in_block = (uint64_t{1} << (kDimension * piece.log2_stride)) - 1;
@@ -331,7 +332,7 @@ bool IsOfDimension(const NeighbourSearchParams& params, int32_t dimension) {
          (!reads_table || params.table.dimension == dimension);
 }
 
-// Pieces of one launch, which are launched when there are as many as it takes.
+// Collects the pieces of a launch, and launches when they fill it.
 template <int kDimension>
 class PieceQueue {
  public:
@@ -379,7 +380,7 @@ class PieceQueue {
   }
 
  private:
-  // All cells of a box of three on each axis, one piece, equally far apart on all.
+  // Returns true for all cells of a box with 3 cells and the same dilation on every axis, if one piece holds them.
   static bool IsCube(const ConvGeometry& geometry) {
     if (geometry.num_listed_cells > 0 || geometry.NumOffsets() > kCellsAPiece) return false;
     for (int axis = 0; axis < kDimension; ++axis) {
@@ -400,7 +401,7 @@ class PieceQueue {
     piece.kind = piece.num_cells < NearBricks<kDimension>::kCount ? PieceKind::kCells : PieceKind::kNearCells;
     for (int axis = 0; axis < kDimension; ++axis) {
       piece.reach[axis] = most[axis] - least[axis];
-      // From the last cell of a brick on, so many lie in it and the next one.
+      // This is the largest reach that stays within two bricks even from the last cell of a brick.
       if (piece.reach[axis] > BrickPlaces<kDimension>::kSide) piece.kind = PieceKind::kCells;
     }
     if (piece.kind == PieceKind::kNearCells && IsCube(geometry)) {

@@ -1,13 +1,13 @@
 #pragma once
 
-// Map search on the GPU: for every output row and every cell of the kernel, the input row that it reads.
+// Map search on the GPU: for every output row and kernel cell, finds the input row that the output reads.
 //
-// Output o reads input i through cell k where in[i] = stride * out[o] + Delta(k). A thread takes one output row and up
-// to 32 cells: rows are in Morton order, so a warp's look-ups are near each other, and cells that lie near each other
-// are read from the same few bricks (brick_table.h). Where the cells of an output are the block of sites that it was
-// divided from, its inputs are consecutive rows, and nothing is looked up.
+// Output o reads input i through cell k if in[i] = stride * out[o] + Delta(k). A thread takes one output row and up to
+// 32 cells. Rows are in Morton order, so the look-ups of a warp are near each other, and cells near each other read the
+// same few bricks (brick_table.h). If an output's cells are exactly the block of sites from which the division by the
+// stride made it, its inputs are consecutive rows, and nothing is looked up.
 //
-// All rulebooks of a network are searched together: small levels do not fill a GPU.
+// All rulebooks of a network are searched together, since small levels do not fill a GPU.
 
 #include <bit>
 #include <cstdint>
@@ -20,38 +20,39 @@
 
 namespace voxserve::kernels {
 
-inline constexpr int32_t kMostRowOffsets = 32;  // bits of a row's offsets
+inline constexpr int32_t kMostRowOffsets = 32;  // bits of a row's word in row_offsets
 
-// Values from a row of row_inputs to the next: 16 bytes are written at once.
+// Returns the values from one row of row_inputs to the next: a multiple of 4, since 16 bytes are written at once.
 constexpr int64_t RowInputsPitch(int32_t num_offsets) { return (int64_t{num_offsets} + 3) / 4 * 4; }
 
 struct NeighbourSearchParams {
   ConvGeometry geometry;   // |Delta| <= kCoordinateMargin
-  cuda::BrickTable table;  // over the input keys; not read where first_in_rows is there
+  cuda::BrickTable table;  // table of the input keys; not read if first_in_rows is set
   int32_t dimension = 3;
   const uint64_t* out_keys = nullptr;  // [out_capacity] MortonKeys
   int64_t out_capacity = 0;            // below 2^31
   const int64_t* num_out = nullptr;
 
-  // Null, or for CellsAreBlocks(geometry) as OutputCoordinates made it together with out_keys, by this stride; then the
-  // inputs too.
+  // Null, or if CellsAreBlocks(geometry): the rows that OutputCoordinates made with out_keys for this stride. in_keys
+  // and num_in are then needed too.
   const int32_t* first_in_rows = nullptr;  // [out_capacity]
   const uint64_t* in_keys = nullptr;       // [in_capacity]
   int64_t in_capacity = 0;
   const int64_t* num_in = nullptr;
 
-  // [K, out_capacity] input row, or -1. Of rows past num_out nothing is promised. Null where row_inputs are there.
+  // [K, out_capacity] input row, or -1. Values of rows behind num_out are undefined. Null if row_inputs is set.
   int32_t* neighbours = nullptr;
-  // Null, or for K <= kMostRowOffsets: [out_capacity] bit k of a row says that it has input row k.
+  // Null, or for K <= kMostRowOffsets: [out_capacity] bit k is set if the row has an input row in offset k.
   uint32_t* row_offsets = nullptr;
-  // Null, or for K <= kMostRowOffsets where row_offsets are there and first_in_rows are not: [out_capacity,
-  // RowInputsPitch(K)] a row's input rows one behind the other, ascending by their offsets; 16-byte aligned. Few rows
-  // have many of them, so that who reads rows in any order reads less than of neighbours.
+  // Null, or for K <= kMostRowOffsets with row_offsets and without first_in_rows: [out_capacity, RowInputsPitch(K)]
+  // lists a row's input rows in ascending order of their offsets; 16-byte aligned. Most rows have few inputs, so a
+  // kernel that reads rows in random order reads less from these lists than from `neighbours`.
   int32_t* row_inputs = nullptr;
 };
 static_assert(std::is_trivially_copyable_v<NeighbourSearchParams>);
 
-// True where output o's cells are the block of sites i with floor(i / stride) = o, and stride is one power of two.
+// Returns true if output o's cells are the block of sites i with floor(i / stride) = o, and the stride is the same
+// power of two on all axes.
 constexpr bool CellsAreBlocks(const ConvGeometry& geometry) {
   if (geometry.num_listed_cells > 0) return false;
   for (int axis = 0; axis < geometry.dimension; ++axis) {
@@ -65,8 +66,10 @@ constexpr bool CellsAreBlocks(const ConvGeometry& geometry) {
 
 namespace cuda {
 
-// cudaErrorInvalidValue unless all params, their geometries, and their tables where those are read, are of one
-// dimension, and row_offsets are null where K > kMostRowOffsets; and where row_inputs are there without what they need.
+// cudaErrorInvalidValue if
+// - the params, geometries or tables (if read) do not all have the same dimension;
+// - row_offsets is set and K > kMostRowOffsets;
+// - row_inputs is set without the members that it needs.
 cudaError_t SearchNeighbours(std::span<const NeighbourSearchParams> params, cudaStream_t stream);
 inline cudaError_t SearchNeighbours(const NeighbourSearchParams& params, cudaStream_t stream) {
   return SearchNeighbours({&params, 1}, stream);

@@ -1,7 +1,7 @@
 #pragma once
 
-// Outputs within a spatial shape without a sort: every candidate sets its cell's bit, and the bits are read in order.
-// The cells' order is MortonPlaces's.
+// Finds outputs within a spatial shape without a sort: every candidate sets its cell's bit, and the set bits are read
+// in order. MortonPlaces defines the order of cells.
 
 #include <cuda_runtime_api.h>
 
@@ -28,7 +28,7 @@ class OutputBitmap {
     places_ = MortonPlaces(params.geometry.dimension, params.out_shape);
     if (!places_.is_valid()) return;
     num_words_ = (int64_t{params.num_samples} << places_.sample_bits()) / kWordPlaces;
-    constexpr int64_t kBytesACandidate = 16;  // that a sort takes
+    constexpr int64_t kBytesACandidate = 16;  // the bytes that a sort needs
     constexpr int64_t kSmallBytes = 1 << 20;
     is_worth_it_ = 4 * num_words_ <= std::max(kBytesACandidate * NumOutputCandidates(params), kSmallBytes);
   }
@@ -43,7 +43,8 @@ class OutputBitmap {
   bool is_worth_it_ = false;
 };
 
-// Collects bits of a word before it sets them: an input's outputs are near each other and often share one.
+// Collects the bits of one word before it writes them: the outputs of an input are close together and often share a
+// word.
 class WordMarker {
  public:
   __device__ explicit WordMarker(uint32_t* words) : words_(words) {}
@@ -54,7 +55,7 @@ class WordMarker {
     word_ = word;
     bits_ |= 1u << (place % kWordPlaces);
   }
-  // After the last one.
+  // Must be called after the last Mark.
   __device__ void Flush() {
     if (bits_ != 0) atomicOr(&words_[word_], bits_);
     bits_ = 0;
@@ -66,14 +67,15 @@ class WordMarker {
   uint32_t bits_ = 0;
 };
 
-// How marking goes through an input's candidates on an axis.
+// An input's candidates on one axis, as marking steps through them.
 struct AxisMarks {
   AxisSites sites;
-  uint64_t first;  // MortonPlaces::OnAxis of the first one's site
-  uint64_t step;   // and of what is added to it for the next one's
+  uint64_t first;  // MortonPlaces::OnAxis of the first candidate's site
+  uint64_t step;   // MortonPlaces::OnAxis of the distance to the next candidate's site
 };
 
-// Marks an input's outputs: those of all candidates of all axes from kAxis on, where those before lie at `place`.
+// Marks an input's outputs: all combinations of candidates on the axes from kAxis on. `place` holds the earlier axes'
+// bits.
 template <int kDimension, int kAxis = 0>
 __device__ void MarkProduct(const MortonPlaces& places, const AxisMarks (&axes)[kDimension], uint64_t place,
                             WordMarker& marker) {
@@ -92,12 +94,12 @@ __device__ void MarkProduct(const MortonPlaces& places, const AxisMarks (&axes)[
 struct MarkOutputsParams {
   CandidateParams candidates;
   MortonPlaces places;
-  uint64_t steps[kMaxDimension];  // MortonPlaces::OnAxis of the axes' site_steps
+  uint64_t steps[kMaxDimension];  // MortonPlaces::OnAxis of each axis's site_step
   uint32_t* words;
 };
 
-// A thread an input: what its candidates have in common is computed once. None is beyond a key's limits, as the shape
-// is within them.
+// Marks the outputs of one input per thread, so the values common to its candidates are computed once. No candidate is
+// outside a key's limits, since the shape is within them.
 template <int kDimension>
 __global__ void __launch_bounds__(kBlockThreads) MarkOutputsKernel(const __grid_constant__ MarkOutputsParams params) {
   using Key = MortonKey<kDimension>;
@@ -132,7 +134,7 @@ __global__ void __launch_bounds__(kBlockThreads) MarkOutputsKernel(const __grid_
   }
 }
 
-// A block counts the bits of block_words words. The first one sets num_beyond_limits, [num_samples], to 0.
+// Counts the bits of block_words words per block. The first block also sets num_beyond_limits, [num_samples], to 0.
 __global__ inline void __launch_bounds__(kBlockThreads)
     CountOutputsKernel(const uint32_t* words, int64_t num_words, int64_t block_words, int32_t* block_counts,
                        int64_t* num_beyond_limits, int32_t num_samples) {
@@ -153,12 +155,13 @@ __global__ inline void __launch_bounds__(kBlockThreads)
   __shared__ typename Scan::TempStorage storage;
   const bool is_last = blockIdx.x == gridDim.x - 1;
   if (block_counts[blockIdx.x] == 0 && !is_last) return;
-  // A key is that of its word's first place and that of its bit: put together once a word, and once a block.
+  // A key is the OR of the key of its word's first place and the key of its bit. The former is computed once per word,
+  // the latter once per block.
   __shared__ uint64_t bit_keys[kWordPlaces];
   if (threadIdx.x < kWordPlaces) bit_keys[threadIdx.x] = places.Key(threadIdx.x);
   int64_t before = 0;
   for (unsigned block = threadIdx.x; block < blockIdx.x; block += kBlockThreads) before += block_counts[block];
-  before = BlockSum(before);  // and the barrier after bit_keys
+  before = BlockSum(before);  // its barrier also makes bit_keys visible
   const int64_t begin = blockIdx.x * block_words;
   const int64_t end = min(begin + block_words, num_words);
   for (int64_t tile = begin; tile < end; tile += kBlockThreads) {
@@ -171,7 +174,7 @@ __global__ inline void __launch_bounds__(kBlockThreads)
       out_keys[row] = word_key | bit_keys[__ffs(static_cast<int>(word)) - 1];
     }
     before += total;
-    __syncthreads();  // the storage is filled anew
+    __syncthreads();  // the storage is used again
   }
   if (is_last && threadIdx.x == 0) *num_out = before;
 }
@@ -179,8 +182,8 @@ __global__ inline void __launch_bounds__(kBlockThreads)
 // words: [OutputBitmap::num_words]; block_counts: [max_blocks].
 inline cudaError_t BitmapOutputs(const OutputCoordinatesParams& params, uint32_t* words, int32_t* block_counts,
                                  int64_t max_blocks, cudaStream_t stream) {
-  // How many inputs there are only the device knows: blocks stride over them, and those of a large capacity without
-  // work are not worth their launch.
+  // Only the device knows the number of inputs. Blocks stride over them, since with a large capacity most blocks would
+  // have no work.
   constexpr int64_t kMaxMarkBlocks = 1024;
   const OutputBitmap bitmap(params);
   const int64_t num_words = bitmap.num_words();

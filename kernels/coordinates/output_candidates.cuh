@@ -1,7 +1,7 @@
 #pragma once
 
-// The sites that inputs ask for, on a GPU: what OutputCoordinates makes its outputs of. One for every input and cell
-// that reaches it, as far as the rule allows them.
+// The candidate sites on a GPU from which OutputCoordinates makes its outputs: one for every input and every cell that
+// reaches it, if the rule allows the site.
 
 #include <cuda_runtime_api.h>
 
@@ -25,10 +25,10 @@ struct CandidateAxis {
   int32_t dilation;
   int32_t padding;
   int32_t kernel_size;
-  int32_t step;            // every step-th cell reaches the residues that one does
-  int32_t num_candidates;  // of an input, at most
-  int32_t site_step;       // from the site of one candidate to the next one's
-  int64_t first;           // sites that the rule allows; without lower bound from the sample's minimum
+  int32_t step;            // cells that reach the same residue are this many cells apart
+  int32_t num_candidates;  // most candidates of an input
+  int32_t site_step;       // distance from the site of one candidate to the next one's
+  int64_t first;           // first site that the rule allows; without lower bound the sample's minimum
   int64_t last;
 };
 
@@ -36,20 +36,20 @@ struct CandidateParams {
   const uint64_t* in_keys;
   int64_t in_capacity;
   const int64_t* num_in;
-  const FieldBounds* bounds;  // [num_samples]; null where lower bounds are given
+  const FieldBounds* bounds;  // [num_samples]; null if lower bounds are given
   bool are_quotients;
   bool are_transposed;  // stride * input + Delta; a candidate's number is its cell
   int32_t candidates_an_input;
   CandidateAxis axes[kMaxDimension];
-  int32_t num_listed_cells;  // ConvGeometry's
+  int32_t num_listed_cells;  // see ConvGeometry
   int32_t listed_cells[kMaxListedCells];
-  int32_t min_coordinate;  // what a key can hold
+  int32_t min_coordinate;  // the limits of a key
   int32_t max_coordinate;
   int64_t* num_beyond_limits;
 };
 
-// Where an input's candidates lie on an axis: those with a number below `count`, at first + number * step, where the
-// rule allows the site.
+// The candidates of an input on one axis: candidate `number` below `count` has site first + number * step, if the rule
+// allows that site.
 struct AxisSites {
   int64_t first;
   int32_t step;
@@ -77,7 +77,7 @@ __device__ AxisSites AxisSitesOf(const CandidateParams& params, int axis, int32_
     sites.first = int64_t{coordinate} * rule.stride - rule.padding;
     return sites;
   }
-  int32_t cell = 0;  // the first one that reaches the input; the others are every rule.step-th from there
+  int32_t cell = 0;  // the first cell that reaches the input; further ones follow every rule.step cells
   const int32_t num_tries = min(rule.step, rule.kernel_size);
   Integer at = static_cast<Integer>(coordinate) + rule.padding;  // stride * the site that reads it through the cell
   while (cell < num_tries && at % rule.stride != 0) {
@@ -88,7 +88,7 @@ __device__ AxisSites AxisSitesOf(const CandidateParams& params, int axis, int32_
     sites.count = 0;
     return sites;
   }
-  sites.first = at / rule.stride;  // even
+  sites.first = at / rule.stride;  // divides without remainder
   if (cell + (rule.num_candidates - 1) * rule.step >= rule.kernel_size) --sites.count;
   if (params.bounds != nullptr) {
     const int64_t lowest =
@@ -98,7 +98,7 @@ __device__ AxisSites AxisSitesOf(const CandidateParams& params, int axis, int32_
   return sites;
 }
 
-// Candidate `number` of an input. False where there is none; one beyond a key's limits is counted.
+// Finds candidate `number` of an input. Returns false if there is none. Counts a candidate beyond a key's limits.
 template <int kDimension>
 __device__ bool FindCandidate(const CandidateParams& params, uint64_t key, int32_t number, int32_t& sample,
                               Axes& sites) {
@@ -126,7 +126,7 @@ __device__ bool FindCandidate(const CandidateParams& params, uint64_t key, int32
   return exists && is_in_limits;
 }
 
-// bounds: of each sample's inputs, where the rule has no lower bound; else null.
+// bounds: of each sample's inputs, if the rule has no lower bound; else null.
 inline CandidateParams CandidatesOf(const OutputCoordinatesParams& params, const FieldBounds* bounds) {
   const ConvGeometry& geometry = params.geometry;
   const CoordinateKey layout(geometry.dimension);

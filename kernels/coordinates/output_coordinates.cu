@@ -14,21 +14,21 @@
 namespace voxserve::kernels::cuda {
 namespace {
 
-// At most so many blocks look for the first ones of equal keys: few enough that each can sum the counts of those
-// before.
+// The most blocks that look for heads (a head is the first of several equal keys). They are few enough for each block
+// to add up the counts of the blocks before it.
 constexpr int64_t kMaxHeadBlocks = 1024;
 
-// Levels that are made of the same sorted keys at once.
+// The most levels that are made from the same sorted keys at once.
 constexpr int kMaxChain = 8;
 
 // --- Candidates ------------------------------------------------------------------------------------------------------
 
-// Which bits of a key a sort has to look at. Within a shape no output is negative or above out_shape, so that the upper
-// bits of its fields are the same in all keys: they are left out, and the sample moves down.
+// The bits of a key that a sort looks at. Within a shape outputs are >= 0 and below out_shape, so the upper bits of the
+// fields are the same in all keys. They are left out, and the sample moves down.
 struct CandidateBits {
   int batch_shift;
-  int kept;        // bits of the fields, from below
-  uint64_t upper;  // what is left out
+  int kept;        // low bits of the key that are kept
+  uint64_t upper;  // the bits that are left out
 
   __device__ uint64_t Compact(uint64_t key) const {
     return (key >> batch_shift) << kept | (key & ((uint64_t{1} << kept) - 1));
@@ -38,7 +38,7 @@ struct CandidateBits {
   }
 };
 
-// A thread a candidate: its compact key. Where there is no candidate, and past the inputs, kNoKey.
+// Writes one compact key per thread. It is kNoKey if there is no candidate, and behind the inputs.
 template <int kDimension>
 __global__ void __launch_bounds__(kBlockThreads)
     CandidatesKernel(const __grid_constant__ CandidateParams params, CandidateBits bits, uint64_t* candidates) {
@@ -60,8 +60,8 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 // --- Unique keys -----------------------------------------------------------------------------------------------------
 
-// floor(coordinate / 2^log2_stride) on all axes of a MortonKey at once: groups of one bit an axis move down, and the
-// sign's group is repeated above them. Keys that differ past the groups that fall out stay in order.
+// Computes floor(coordinate / 2^log2_stride) on all axes of a MortonKey at once. Groups of one bit per axis move down,
+// and the group of the signs is repeated above them. Keys that differ in the remaining groups keep their order.
 struct MortonFloor {
   int dimension;
   int axis_bits;
@@ -79,10 +79,10 @@ struct MortonFloor {
   }
 };
 
-// Outputs that are made of runs of equal sorted keys.
+// A level of outputs, made from runs of equal sorted keys.
 template <typename Restore>
 struct HeadLevel {
-  int ignored_bits;  // from below: keys that differ in them alone are equal; no fewer than in the level before
+  int ignored_bits;  // low bits that do not count in comparisons; at least as many as in the level before
   Restore restore;
   uint64_t* out_keys;
   int32_t* first_in_rows;  // null: not wanted
@@ -102,8 +102,8 @@ struct HeadParams {
   HeadLevel<Restore> levels[kMaxChain];
 };
 
-// The bits in which a key differs from the one before it: what a level does not ignore of them makes a head. All ones
-// for the first key, none where there is no key.
+// Returns the bits in which a key differs from the one before it. The key is a head in each level that does not ignore
+// all of these bits. Returns all ones for the first key, 0 if there is no key.
 __device__ uint64_t Difference(const uint64_t* sorted, int64_t row) {
   const uint64_t key = sorted[row];
   if (key == kNoKey) return 0;
@@ -137,8 +137,8 @@ __global__ void __launch_bounds__(kBlockThreads) CountHeadsKernel(const __grid_c
   }
 }
 
-// Writes restore(key) of every first one of equal keys, level by level. A level's heads are heads of the level before,
-// and their rows there are the first inputs of its outputs.
+// Writes restore(key) of every head, level by level. The heads of a level are also heads of the level before, and their
+// rows there are the first inputs of this level's outputs.
 template <typename Restore>
 __global__ void __launch_bounds__(kBlockThreads) WriteHeadsKernel(const __grid_constant__ HeadParams<Restore> params) {
   const int64_t begin = blockIdx.x * params.block_rows;
@@ -196,7 +196,7 @@ __global__ void __launch_bounds__(kBlockThreads) WriteHeadsKernel(const __grid_c
 
 // --- Launchers -------------------------------------------------------------------------------------------------------
 
-// log2 of the stride where Morton order survives the division by it, else -1.
+// Returns log2 of the stride if a division by it keeps Morton order, else -1.
 int Log2OfMortonStride(const OutputCoordinatesParams& params) {
   if (!OutputsAreQuotients(params)) return -1;
   const ConvGeometry& geometry = params.geometry;
@@ -223,12 +223,13 @@ CandidateBits BitsOf(const OutputCoordinatesParams& params) {
     axis_bits = std::max<int>(axis_bits, std::bit_width(static_cast<uint64_t>(largest)));
   }
   bits.kept = axis_bits * layout.dimension();
-  // A coordinate that is not negative has the bias's bit, the topmost, and nothing else above its own bits.
+  // A coordinate >= 0 has the bias's bit, the topmost, and apart from its own bits no others.
   bits.upper = ((uint64_t{1} << layout.dimension()) - 1) << (layout.batch_shift() - layout.dimension());
   return bits;
 }
 
-// Bits by which candidates are sorted: with one sample's number above all samples' among them, so that kNoKey is last.
+// Returns the number of bits that the sort compares. It leaves room for one sample number above all others, so that
+// kNoKey is sorted last.
 int NumSortedBits(const OutputCoordinatesParams& params) {
   const int sample_bits = std::bit_width(static_cast<uint32_t>(params.num_samples));
   return std::min(64, BitsOf(params).kept + sample_bits);
@@ -246,7 +247,7 @@ int32_t* TakeBlockHeads(WorkspaceCutter& cutter, size_t num_levels) {
 
 struct Workspace {
   int32_t* block_heads;
-  uint32_t* bitmap = nullptr;  // in the place of all below
+  uint32_t* bitmap = nullptr;  // used instead of all members below
   uint64_t* candidates[2] = {nullptr, nullptr};
   FieldBounds* bounds = nullptr;
   char* sort_temp = nullptr;
@@ -280,7 +281,7 @@ cudaError_t WriteUnique(HeadParams<Restore> heads, cudaStream_t stream) {
   return LaunchStatus(stream);
 }
 
-// Whether the levels of a chain take what its launches write to all of them.
+// Returns true if every level has room for what the chain's launches write to it.
 bool LevelsFit(std::span<const OutputCoordinatesParams> chain) {
   const OutputCoordinatesParams& first = chain[0];
   for (size_t i = 0; i < chain.size(); ++i) {
@@ -300,7 +301,7 @@ cudaError_t SetNoOutputs(const OutputCoordinatesParams& params, cudaStream_t str
   return cudaMemsetAsync(params.num_out, 0, sizeof(int64_t), stream);
 }
 
-// The outputs of what does not keep Morton order.
+// Makes the outputs for rules that do not keep Morton order.
 cudaError_t MakeOutputs(const OutputCoordinatesParams& params, cudaStream_t stream) {
   const Workspace workspace(params);
   if (workspace.bitmap != nullptr) {

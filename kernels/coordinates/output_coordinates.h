@@ -1,18 +1,20 @@
 #pragma once
 
-// The output sites of a strided or transposed convolution, from its input sites: sorted, unique, each sample's own.
+// Computes the output sites of a strided or transposed convolution from its input sites: sorted, unique, separately for
+// each sample.
 //
-//   kFloor       floor(c / stride) per axis (MinkowskiEngine; TorchSparse where kernel == stride).
-//   kPadded      every o with c = stride * o + Delta(k) for an input c and a cell k, and 0 <= o < out_shape (spconv).
-//   kExpand      where stride is 1 or kernel_size on every axis: as kFloor. Else every o with stride * o = c - Delta(k)
-//                for an input c and a cell k, and lower <= stride * o <= upper (TorchSparse, MLSys 2022, Algorithm 3).
-//   kTransposed  every stride * c + Delta(k) of an input c and a cell k within 0 and out_shape (spconv's
-//                SparseConvTranspose).
-//   kGenerative  every stride * c + Delta(k), wherever it lies (MinkowskiEngine's generative transposed convolution).
+//  kFloor       floor(c / stride) per axis (MinkowskiEngine; TorchSparse if kernel == stride).
+//  kPadded      every o with c = stride * o + Delta(k) for an input c and a cell k, and 0 <= o < out_shape (spconv).
+//  kExpand      as kFloor if stride is 1 or kernel_size on every axis. Otherwise every o with stride * o =
+//               c - Delta(k) for an input c and a cell k, and lower <= stride * o <= upper (TorchSparse, MLSys 2022,
+//               Algorithm 3).
+//  kTransposed  every stride * c + Delta(k) for an input c and a cell k, within 0 and out_shape (spconv's
+//               SparseConvTranspose).
+//  kGenerative  every stride * c + Delta(k), without bounds (MinkowskiEngine's generative transposed convolution).
 //
-// Levels count in their own units: outputs are o, not stride * o.
+// Each level counts in its own units: outputs are o, not stride * o.
 //
-// Keys are CoordinateKeys on the CPU and MortonKeys on the GPU: the same sites in another order.
+// Keys are CoordinateKeys on the CPU and MortonKeys on the GPU: the same sites in different orders.
 
 #include <array>
 #include <cstddef>
@@ -31,74 +33,77 @@ struct OutputCoordinatesParams {
   CoordinateRule rule = CoordinateRule::kFloor;
   ConvGeometry geometry;          // |Delta| <= kCoordinateMargin; a box under kPadded and kExpand
   Axes out_shape = {0, 0, 0, 0};  // kPadded: OutputShape(geometry, shape); kTransposed: TransposedShape
-  bool has_lower = false;         // kExpand: else the smallest input coordinate of the sample, per axis
-  bool has_upper = false;         // kExpand: else no upper bound
+  bool has_lower = false;         // kExpand: if false, the sample's smallest input coordinate per axis is the bound
+  bool has_upper = false;         // kExpand: if false, there is no upper bound
   Axes lower = {0, 0, 0, 0};      // in units of the input's sites
   Axes upper = {0, 0, 0, 0};
 
   int32_t num_samples = 0;            // B
   const uint64_t* in_keys = nullptr;  // [num_in] ascending, unique
   int64_t num_in = 0;
-  // cuda: the number of in_keys, on the device; num_in is then their capacity. Null: num_in.
+  // cuda: the number of in_keys, on the device; num_in is then the capacity. Null: num_in is the number.
   const int64_t* device_num_in = nullptr;
 
-  // The most outputs, where the caller knows of fewer than the rule alone can tell (OutputReach). A true bound: memory
-  // is taken for no more.
+  // An upper limit for the number of outputs, if the caller knows a lower one than the rule gives (OutputReach). It
+  // must be true: no more memory is reserved.
   int64_t most_outputs = std::numeric_limits<int64_t>::max();
 
   // Output.
   int64_t out_capacity = 0;      // OutputCoordinatesCapacity(*this) or more
   uint64_t* out_keys = nullptr;  // [num_out of out_capacity]
   int64_t* num_out = nullptr;    // [1]
-  // [B] above 0 where outputs of the sample would lie outside CoordinateKey's limits, each counted once for every pair
-  // of input and cell that asks for it. Such outputs are not made, and the caller refuses the cloud. Always 0 under
-  // kFloor, and under kPadded and kTransposed where out_shape is within the limits.
+  // [B] above 0 if outputs of the sample would be outside CoordinateKey's limits. Each counts once for every pair of
+  // input and cell that produces it. Such outputs are not made, and the caller refuses the cloud. Always 0 under
+  // kFloor, and under kPadded and kTransposed if out_shape is within the limits.
   int64_t* num_beyond_limits = nullptr;
-  // cuda, CanBeChained({this, 1}) alone: null, or the row of each output's first input. Its inputs are the rows from
-  // there to the next output's.
+  // cuda, only if CanBeChained({this, 1}): null, or the row of each output's first input. An output's inputs are the
+  // rows from there to the next output's first input.
   int32_t* first_in_rows = nullptr;  // [out_capacity]
 
-  void* workspace = nullptr;  // OutputCoordinatesWorkspaceBytes(*this) of the device, 16-byte aligned, contents free
+  void* workspace = nullptr;  // OutputCoordinatesWorkspaceBytes(*this) in device memory, 16-byte aligned, any contents
 };
 static_assert(std::is_trivially_copyable_v<OutputCoordinatesParams>);
 
-// (shape + 2 * padding - dilation * (kernel_size - 1) - 1) / stride + 1 per axis, 0 where nothing fits.
+// Returns (shape + 2 * padding - dilation * (kernel_size - 1) - 1) / stride + 1 per axis, 0 if nothing fits.
 Axes OutputShape(const ConvGeometry& geometry, const Axes& shape);
 
-// (shape - 1) * stride - 2 * padding + dilation * (kernel_size - 1) + 1 + output_padding per axis, as PyTorch has it,
-// in 64 bits: the caller refuses what is not 1 to the key's limit.
+// Returns (shape - 1) * stride - 2 * padding + dilation * (kernel_size - 1) + 1 + output_padding per axis, as PyTorch
+// does, in 64 bits. The caller refuses results outside 1 to the key's limit.
 std::array<int64_t, kMaxDimension> TransposedShape(const ConvGeometry& geometry, const Axes& shape,
                                                    const Axes& output_padding);
 
-// True where an output is the quotient of its input and the stride, and every input has one: FLOOR, and EXPAND like it.
+// Returns true if every input has one output, the quotient of input and stride: for FLOOR, and for EXPAND if it equals
+// FLOOR.
 bool OutputsAreQuotients(const OutputCoordinatesParams& params);
 
-// The most cells of an axis through which an output reaches one input: every stride / gcd(stride, dilation)-th.
+// Returns the most cells of an axis through which outputs reach one input: every stride / gcd(stride, dilation)-th
+// cell.
 int64_t CandidatesAnAxis(const ConvGeometry& geometry, int axis);
 
-// The outputs that num_in inputs ask for at most, each counted once for every pair that asks for it: num_in times the
-// cells that reach one residue, per axis, or under kTransposed and kGenerative times all cells. Of rule, geometry and
-// num_in alone. Must stay below 2^31, which the caller checks before it allocates.
+// Returns the largest number of outputs that num_in inputs ask for, each counted once for every pair that asks for it.
+// It is num_in times, per axis, the cells that reach one residue; under kTransposed and kGenerative num_in times all
+// cells. Depends only on rule, geometry and num_in. The caller must check that it is below 2^31 before it allocates.
 int64_t NumOutputCandidates(const OutputCoordinatesParams& params);
 
-// The most outputs that num_in inputs can have: the candidates, clipped by the volume under kPadded and kTransposed,
-// and by most_outputs. Of rule, geometry, out_shape, num_samples, num_in and most_outputs alone.
+// Returns the largest number of outputs that num_in inputs can have: the candidates, limited by the volume under
+// kPadded and kTransposed, and by most_outputs. Depends only on rule, geometry, out_shape, num_samples, num_in and
+// most_outputs.
 int64_t OutputCoordinatesCapacity(const OutputCoordinatesParams& params);
 
-// How many sites of a level one site of another can have asked for, through all strided levels between them: from level
-// to level the kernels' extents overlap, so that it is far less than the product of what each level can make. Those of
-// one axis that reach an input are stride * site + Delta with the Deltas of all levels in [0, extent): at most
-// ceil(extent / stride).
+// Bounds how many sites of a level one site of another level can ask for, through all strided levels between them. The
+// kernels' extents overlap from level to level, so this is far less than the product of each level's maximum. On one
+// axis the sites that reach an input are stride * site + Delta, with the combined Deltas of all levels in [0, extent):
+// at most ceil(extent / stride) sites.
 class OutputReach {
  public:
-  // With one more level, of a rule that makes coarser sites or as many.
+  // Adds one more level, by a rule that makes coarser sites or equally many.
   OutputReach Then(const OutputCoordinatesParams& rule) const;
   int64_t OutputsAnInput() const;
 
  private:
   std::array<int64_t, kMaxDimension> extent_ = {1, 1, 1, 1};
   std::array<int64_t, kMaxDimension> stride_ = {1, 1, 1, 1};
-  bool is_far_ = false;  // beyond all coordinates: no bound
+  bool is_far_ = false;  // beyond all coordinates: there is no bound
 };
 
 size_t OutputCoordinatesWorkspaceBytes(const OutputCoordinatesParams& params);
@@ -111,27 +116,28 @@ void OutputCoordinates(const OutputCoordinatesParams& params, ThreadPool& pool);
 
 namespace cuda {
 
-// Asks CUB where candidates are sorted, and so needs a device. Else of rule, geometry, out_shape, bounds, num_samples
-// and num_in alone.
+// Asks CUB if candidates are sorted, and needs a device then. Otherwise depends only on rule, geometry, out_shape,
+// bounds, num_samples and num_in.
 size_t OutputCoordinatesWorkspaceBytes(const OutputCoordinatesParams& params);
 
-// cudaErrorInvalidValue where out_capacity is below OutputCoordinatesCapacity.
+// Makes the output sites. cudaErrorInvalidValue if out_capacity is below OutputCoordinatesCapacity.
 //
-// Only what must be sorted is. Where Morton order survives the rule (CanBeChained of one), outputs are the first ones
-// of equal keys. Where they lie within a shape whose cells are few enough for a bit each (kPadded, kTransposed), every
-// candidate sets its cell's bit, and the bits are read in Morton order (kernels/coordinates/output_bitmap.cuh). Else
-// candidates are sorted. kExpand's are: by default it has no upper bound, so that how far the sites of a level reach is
-// known on the device alone, once the levels before it are made, while the host takes a bitmap's memory when it adds
-// the level.
+// It sorts only if it must:
+// - If the rule keeps Morton order (CanBeChained of one level), outputs are the first of each run of equal keys.
+// - If outputs are within a shape with few enough cells for one bit each (kPadded, kTransposed), every candidate sets
+//   its cell's bit, and the set bits are read in Morton order (kernels/coordinates/output_bitmap.cuh).
+// - Otherwise candidates are sorted. This includes kExpand: without an upper bound, only the device knows how far the
+//   sites of a level reach, once the levels before it are made. A bitmap would need its memory earlier, when the host
+//   adds the level.
 cudaError_t OutputCoordinates(const OutputCoordinatesParams& params, cudaStream_t stream);
 
-// The levels of a U-Net in two launches: each one's in_keys are the out_keys of the one before, all keep Morton order,
-// they are not many, and all strides together stay within a coordinate. Of the workspaces only the first one's is used:
-// OutputCoordinatesChainWorkspaceBytes.
+// Returns true if these levels of a U-Net can be made in two launches: each level's in_keys are the out_keys of the
+// level before, all keep Morton order, there are few of them, and their combined stride fits a coordinate. Only the
+// first level's workspace is used: OutputCoordinatesChainWorkspaceBytes.
 bool CanBeChained(std::span<const OutputCoordinatesParams> chain);
 size_t OutputCoordinatesChainWorkspaceBytes(std::span<const OutputCoordinatesParams> chain);
-// cudaErrorInvalidValue unless it CanBeChained, all are of one dimension and of as many samples, a num_in is the
-// out_capacity before it, and every out_capacity takes the first one's num_in.
+// cudaErrorInvalidValue unless CanBeChained is true, all levels have the same dimension and number of samples, each
+// num_in is the out_capacity of the level before, and every out_capacity is at least the first num_in.
 cudaError_t OutputCoordinatesChain(std::span<const OutputCoordinatesParams> chain, cudaStream_t stream);
 
 }  // namespace cuda

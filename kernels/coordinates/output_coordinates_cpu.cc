@@ -101,13 +101,13 @@ size_t OutputCoordinatesWorkspaceBytes(const OutputCoordinatesParams& params) {
 namespace cpu {
 namespace {
 
-// Smallest and largest coordinates.
+// The smallest and largest coordinates.
 struct Bounds {
   Axes min;
   Axes max;
 };
 
-// Of every sample's inputs; min > max for a sample without any.
+// Returns the bounds of every sample's inputs; min > max for a sample without inputs.
 std::vector<Bounds> SampleBounds(const OutputCoordinatesParams& params, const CoordinateKey& layout, ThreadPool& pool) {
   Bounds none;
   none.min.fill(std::numeric_limits<int32_t>::max());
@@ -133,7 +133,7 @@ std::vector<Bounds> SampleBounds(const OutputCoordinatesParams& params, const Co
   return bounds;
 }
 
-// What one sample's outputs may be on one axis: by the rule, and by the rule and the key's limits.
+// The allowed range of one sample's outputs on one axis: by the rule alone, and by the rule and the key's limits.
 struct Window {
   int64_t first;
   int64_t last;
@@ -141,7 +141,7 @@ struct Window {
   int64_t last_in_limits;
 };
 
-// Turns inputs into candidate outputs, axis by axis.
+// Makes candidate outputs from inputs, axis by axis.
 class CandidateMaker {
  public:
   CandidateMaker(const OutputCoordinatesParams& params, const CoordinateKey& layout,
@@ -185,8 +185,8 @@ class CandidateMaker {
 
   const CompactKey& compact() const { return compact_; }
 
-  // Appends the candidates of input rows [begin, end) at out, as compact keys, leaving out repetitions of the last one;
-  // returns the end. Adds to the samples' num_beyond_limits.
+  // Appends the candidates of input rows [begin, end) to `out`, as compact keys, without repeating the previous one.
+  // Returns the end. Adds to the samples' num_beyond_limits.
   uint64_t* Make(int64_t begin, int64_t end, uint64_t* out, int64_t* num_beyond_limits) const {
     const uint64_t* const first = out;
     for (int64_t row = begin; row < end; ++row) {
@@ -235,13 +235,13 @@ class CandidateMaker {
     }
   }
 
-  // How many candidates one axis of one input has, and how many of them a key can hold.
+  // The number of candidates of an input on one axis, and how many of them a key can hold.
   struct AxisCandidates {
     int64_t num_all = 0;
     int64_t num_packed = 0;
   };
 
-  // Packs those that a key can hold, ascending.
+  // Packs the candidates that a key can hold, ascending.
   AxisCandidates PackCandidates(const Window& window, int axis, int32_t coordinate, uint64_t* packed) const {
     const ConvGeometry& geometry = params_.geometry;
     const int64_t stride = geometry.stride[axis];
@@ -257,7 +257,7 @@ class CandidateMaker {
     return candidates;
   }
 
-  // Appends the product of the axes' candidates at out, in order; returns the end.
+  // Appends the product of the axes' candidates to `out`, in order; returns the end.
   uint64_t* Expand(uint64_t key, uint64_t* out, int64_t* num_beyond_limits) const {
     const int32_t sample = layout_.Sample(key);
     std::array<uint64_t, 2 * kCoordinateMargin + 1> packed;
@@ -268,7 +268,7 @@ class CandidateMaker {
       const Window& window = windows_[static_cast<size_t>(sample)][static_cast<size_t>(axis)];
       const AxisCandidates candidates = PackCandidates(window, axis, layout_.Coordinate(key, axis), packed.data());
       const int64_t factor = candidates.num_packed;
-      // In place, from the back: what is read is not yet overwritten.
+      // Works in place from the back, so that a value is read before it is overwritten.
       for (int64_t i = count - 1; i >= 0; --i) {
         const uint64_t prefix = out[i];
         for (int64_t j = factor - 1; j >= 0; --j) out[i * factor + j] = prefix | packed[static_cast<size_t>(j)];
@@ -280,7 +280,7 @@ class CandidateMaker {
     return out + count;
   }
 
-  // Appends a candidate for every cell at out; returns the end.
+  // Appends a candidate for every cell to `out`; returns the end.
   uint64_t* Transpose(uint64_t key, uint64_t* out, int64_t* num_beyond_limits) const {
     const int32_t sample = layout_.Sample(key);
     const std::array<Window, kMaxDimension>& windows = windows_[static_cast<size_t>(sample)];
@@ -310,13 +310,13 @@ class CandidateMaker {
   CoordinateKey layout_;
   bool divides_only_;
   bool is_transposed_;
-  std::vector<Axes> deltas_;  // of the cells, where it is transposed
+  std::vector<Axes> deltas_;  // Delta of each cell, if the rule is transposed
   FloorDivision division_[kMaxDimension];
   CompactKey compact_;
-  std::vector<std::array<Window, kMaxDimension>> windows_;  // by sample; unused where outputs are plain quotients
+  std::vector<std::array<Window, kMaxDimension>> windows_;  // one per sample; unused if outputs are plain quotients
 };
 
-// Writes the different ones of sorted compact keys as keys; returns their number.
+// Writes the distinct sorted compact keys as keys; returns their number.
 int64_t WriteUnique(const CompactKey& compact, const uint64_t* sorted, int64_t count, uint64_t* keys,
                     ThreadPool& pool) {
   const auto is_new = [&](int64_t i) { return i == 0 || sorted[i] != sorted[i - 1]; };
@@ -346,7 +346,7 @@ void OutputCoordinates(const OutputCoordinatesParams& params, ThreadPool& pool) 
   const CoordinateKey layout(params.geometry.dimension);
   const CandidateMaker maker(params, layout, SampleBounds(params, layout, pool));
 
-  // Every chunk writes where its inputs' most candidates would begin; then the gaps are closed.
+  // Every chunk writes at the position that it has if all chunks before it are full. Then the gaps are closed.
   const int64_t total = NumOutputCandidates(params);
   const int64_t candidates_an_input = total / params.num_in;
   auto* const apart = static_cast<uint64_t*>(params.workspace);

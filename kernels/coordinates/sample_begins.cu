@@ -7,12 +7,12 @@
 namespace voxserve::kernels::cuda {
 namespace {
 
-// A thread has one sample.
+// Serves one sample per thread.
 template <int kDimension>
 __global__ void __launch_bounds__(kBlockThreads) SampleBeginsKernel(const SampleBeginsParams params) {
   const auto sample = static_cast<int32_t>(blockIdx.x * kBlockThreads + threadIdx.x);
   if (sample > params.num_samples) return;
-  // The first key of this sample or a later one.
+  // Finds the first key of this sample or of a later one.
   params.sample_begin[sample] = PartitionPoint(
       *params.num_keys, [&](int64_t row) { return MortonKey<kDimension>::Sample(params.keys[row]) < sample; });
 }

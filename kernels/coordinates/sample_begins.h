@@ -1,6 +1,6 @@
 #pragma once
 
-// Where each sample's rows begin among a level's ascending keys, on the GPU.
+// Finds each sample's first row among a level's ascending keys, on the GPU.
 
 #include <cstdint>
 #include <type_traits>
@@ -14,7 +14,7 @@ struct SampleBeginsParams {
   int32_t num_samples = 0;
   const uint64_t* keys = nullptr;     // MortonKeys, ascending
   const int64_t* num_keys = nullptr;  // [1] on the device
-  int64_t* sample_begin = nullptr;    // output: [num_samples + 1]; the last is num_keys
+  int64_t* sample_begin = nullptr;    // output: [num_samples + 1]; the last entry is num_keys
 };
 static_assert(std::is_trivially_copyable_v<SampleBeginsParams>);
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Coordinates as a key's fields hold them, and their bounds in every sample. Included by .cu files alone.
+// Coordinates in the form of a key's fields, and their bounds in every sample. Only .cu files include this header.
 
 #include <cstdint>
 #include <type_traits>
@@ -10,8 +10,8 @@
 
 namespace voxserve::kernels::cuda {
 
-// Coordinates as the key's fields hold them, coordinate + bias, of one sample. The largest is kept as its complement,
-// so that both are minima and all ones says that there is none.
+// The bounds of one sample's coordinates, in the form of the key's fields: coordinate + bias. The largest is stored as
+// its complement, so that both are minima. All ones means that there are none.
 struct FieldBounds {
   uint32_t lowest[kMaxDimension];
   uint32_t highest_complement[kMaxDimension];
@@ -20,7 +20,7 @@ struct FieldBounds {
 inline constexpr int64_t kBoundsBlockRows = 2048;
 inline unsigned NumBoundsBlocks(int64_t capacity) { return NumBlocks(capacity, static_cast<int>(kBoundsBlockRows)); }
 
-// Holds sums and differences of a few coordinates.
+// An integer type that holds sums and differences of a few coordinates.
 template <int kDimension>
 using FieldInteger = std::conditional_t<(MortonKey<kDimension>::kAxisBits < 31), int32_t, int64_t>;
 
@@ -30,7 +30,8 @@ __device__ uint32_t FieldOf(uint64_t key, int axis) {
   return static_cast<uint32_t>(static_cast<int64_t>(Key::Coordinate(key, axis)) + static_cast<int64_t>(Key::kBias));
 }
 
-// keys: MortonKeys, ascending. bounds: [num_samples], all ones before. NumBoundsBlocks blocks of kBlockThreads.
+// keys: MortonKeys, ascending. bounds: [num_samples], must be all ones before. Launch NumBoundsBlocks blocks of
+// kBlockThreads.
 template <int kDimension>
 __global__ void SampleBoundsKernel(const uint64_t* keys, int64_t capacity, const int64_t* num_keys,
                                    FieldBounds* bounds) {
@@ -42,7 +43,7 @@ __global__ void SampleBoundsKernel(const uint64_t* keys, int64_t capacity, const
 
   const int32_t sample = Key::Sample(keys[begin]);
   if (sample != Key::Sample(keys[end - 1])) {
-    // A border between samples: few blocks have one.
+    // The block has rows of several samples, which is rare.
     for (int64_t row = begin + threadIdx.x; row < end; row += kBlockThreads) {
       FieldBounds& of_row = bounds[Key::Sample(keys[row])];
       for (int axis = 0; axis < kDimension; ++axis) {

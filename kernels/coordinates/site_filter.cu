@@ -18,12 +18,13 @@ struct Workspace {
   explicit Workspace(const SiteFilterParams& params) {
     WorkspaceCutter cutter(params.workspace);
     stays = cutter.Take<uint8_t>(params.num_in);
-    if (Select(params, nullptr) != cudaSuccess) select_temp_bytes = 0;  // the error comes up again when it runs
+    if (Select(params, nullptr) != cudaSuccess)
+      select_temp_bytes = 0;  // the same error is reported again when the launcher runs
     select_temp = cutter.Take<char>(static_cast<int64_t>(select_temp_bytes));
     bytes = cutter.bytes();
   }
 
-  // With null select_temp it says how many bytes it needs.
+  // With a null select_temp, only computes the bytes that it needs.
   cudaError_t Select(const SiteFilterParams& params, cudaStream_t stream) {
     return cub::DeviceSelect::Flagged(select_temp, select_temp_bytes, params.in_keys, stays, params.out_keys,
                                       params.num_out, params.num_in, stream);
@@ -35,7 +36,7 @@ __device__ bool IsAbove(const SiteFilterParams& params, int64_t row) {
   return ToFloat(static_cast<const T*>(params.scores.data)[row * params.scores.pitch]) > params.threshold;
 }
 
-// A thread a site.
+// Tests one site per thread.
 template <int kDimension, typename T>
 __global__ void __launch_bounds__(kBlockThreads) FilterKernel(const SiteFilterParams params, uint8_t* stays) {
   using Key = MortonKey<kDimension>;

@@ -9,9 +9,9 @@ namespace voxserve::kernels::cuda {
 namespace {
 
 struct Workspace {
-  int32_t* keys_below;  // [num_b] keys of A below a key of B
-  int32_t* is_new;      // [num_b + 1] 1 for a key of B that is not in A
-  int32_t* new_before;  // [num_b + 1] keys of B before it that are not in A
+  int32_t* keys_below;  // [num_b] number of keys of A below a key of B
+  int32_t* is_new;      // [num_b + 1] 1 if a key of B is not in A
+  int32_t* new_before;  // [num_b + 1] number of keys of B before it that are not in A
   char* scan_temp = nullptr;
   size_t scan_temp_bytes = 0;
   size_t bytes;
@@ -21,23 +21,24 @@ struct Workspace {
     keys_below = cutter.Take<int32_t>(params.num_b);
     is_new = cutter.Take<int32_t>(params.num_b + 1);
     new_before = cutter.Take<int32_t>(params.num_b + 1);
-    if (Scan(params, nullptr) != cudaSuccess) scan_temp_bytes = 0;  // the error comes up again when it runs
+    if (Scan(params, nullptr) != cudaSuccess)
+      scan_temp_bytes = 0;  // the same error is reported again when the launcher runs
     scan_temp = cutter.Take<char>(static_cast<int64_t>(scan_temp_bytes));
     bytes = cutter.bytes();
   }
 
-  // With null scan_temp it says how many bytes it needs.
+  // With a null scan_temp, only computes the bytes that it needs.
   cudaError_t Scan(const SiteUnionParams& params, cudaStream_t stream) {
     return cub::DeviceScan::ExclusiveSum(scan_temp, scan_temp_bytes, is_new, new_before, params.num_b + 1, stream);
   }
 };
 
-// How many of the keys are below this one.
+// Returns how many of the keys are below this one.
 __device__ int64_t NumBelow(const uint64_t* keys, int64_t num_keys, uint64_t key) {
   return PartitionPoint(num_keys, [&](int64_t row) { return keys[row] < key; });
 }
 
-// A thread a key of B, and one behind them.
+// Handles one key of B per thread, and one entry behind them.
 __global__ void __launch_bounds__(kBlockThreads)
     FindNewKeysKernel(const SiteUnionParams params, int32_t* keys_below, int32_t* is_new) {
   const int64_t row = blockIdx.x * int64_t{kBlockThreads} + threadIdx.x;
@@ -53,7 +54,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   is_new[row] = is_new_key ? 1 : 0;
 }
 
-// A thread a key of A, then one a key of B.
+// Handles one key of A per thread, then one key of B per thread.
 __global__ void __launch_bounds__(kBlockThreads)
     PlaceKeysKernel(const SiteUnionParams params, const int32_t* keys_below, const int32_t* new_before) {
   const int64_t index = blockIdx.x * int64_t{kBlockThreads} + threadIdx.x;

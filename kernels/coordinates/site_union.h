@@ -1,10 +1,10 @@
 #pragma once
 
-// The sites of two levels together: sorted, unique, each sample's own. Keys are CoordinateKeys on the CPU and
-// MortonKeys on the GPU, whose orders both are those of whole words.
+// The union of the sites of two levels: sorted, unique, separately for each sample. Keys are CoordinateKeys on the CPU
+// and MortonKeys on the GPU; both are ordered as whole words.
 //
-// On the GPU without a sort, by rank: a key of A goes behind the keys of A before it and those keys of B that are below
-// it and not in A; one of B that is not in A likewise.
+// The GPU needs no sort, since it computes ranks. A key of A comes behind the keys of A before it and the keys of B
+// that are below it and not in A. A key of B that is not in A is placed in the same way.
 
 #include <cstddef>
 #include <cstdint>
@@ -17,16 +17,16 @@ namespace voxserve::kernels {
 struct SiteUnionParams {
   const uint64_t* a_keys = nullptr;  // [num_a] ascending, unique
   int64_t num_a = 0;
-  const int64_t* device_num_a = nullptr;  // cuda: their number, on the device; num_a is then their capacity
-  const uint64_t* b_keys = nullptr;       // likewise
+  const int64_t* device_num_a = nullptr;  // cuda: the number of a_keys, on the device; num_a is then the capacity
+  const uint64_t* b_keys = nullptr;       // [num_b] ascending, unique
   int64_t num_b = 0;
   const int64_t* device_num_b = nullptr;
 
-  // Output. num_a + num_b is below 2^31, which the caller checks.
+  // Output. The caller checks that num_a + num_b is below 2^31.
   uint64_t* out_keys = nullptr;  // [num_out of num_a + num_b]
   int64_t* num_out = nullptr;    // [1]
 
-  void* workspace = nullptr;  // cuda: SiteUnionWorkspaceBytes(*this), 256-byte aligned, contents free
+  void* workspace = nullptr;  // cuda: SiteUnionWorkspaceBytes(*this), 256-byte aligned, any contents
 };
 static_assert(std::is_trivially_copyable_v<SiteUnionParams>);
 
@@ -38,7 +38,7 @@ void SiteUnion(const SiteUnionParams& params);
 
 namespace cuda {
 
-// Asks CUB, and so needs a device. Of num_b alone.
+// Asks CUB, so it needs a device. Depends only on num_b.
 size_t SiteUnionWorkspaceBytes(const SiteUnionParams& params);
 
 cudaError_t SiteUnion(const SiteUnionParams& params, cudaStream_t stream);

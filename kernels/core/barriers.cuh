@@ -1,16 +1,16 @@
 #pragma once
 
-// Barriers in shared memory that count arrivals and bytes (mbarrier), and the bulk copies that they wait for. They
-// exist from sm_90 on; whoever calls them guards the code. Included by .cu files alone.
+// Barriers in shared memory that count arrivals and bytes (mbarrier), and the bulk copies whose bytes they count. They
+// exist from sm_90 on: the caller guards the code. Only .cu files include this header.
 //
-// A barrier is in phase 0 at first and moves on to the next when all have arrived and all bytes have landed. Waiting
-// for the parity of a phase returns when that phase is over.
+// A barrier begins in phase 0. It enters the next phase when all threads have arrived and all expected bytes have
+// landed. A wait for the parity of a phase returns when that phase is over.
 
 #include <cstdint>
 
 namespace voxserve::kernels::cuda {
 
-// By one thread a barrier; its PublishBarriers and __syncthreads follow before any other use.
+// One thread calls this for a barrier. PublishBarriers and __syncthreads must follow before any other use.
 __device__ inline void InitBarrier(uint32_t barrier, uint32_t arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;\n" ::"r"(barrier), "r"(arrivals) : "memory");
 }
@@ -20,12 +20,12 @@ __device__ inline void ArriveAtBarrier(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];\n" ::"r"(barrier) : "memory");
 }
 
-// Arrives when the thread's asynchronous copies so far have landed; it is counted as any other arrival.
+// Arrives once the thread's earlier asynchronous copies have landed. It counts as one ordinary arrival.
 __device__ inline void ArriveWithCopies(uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];\n" ::"r"(barrier) : "memory");
 }
 
-// Arrives, and lets the phase wait for so many bytes more.
+// Arrives, and makes the phase wait for this many bytes more.
 __device__ inline void ArriveExpecting(uint32_t barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\n" ::"r"(barrier), "r"(bytes) : "memory");
 }
@@ -42,7 +42,7 @@ __device__ inline void WaitForBarrier(uint32_t barrier, uint32_t parity) {
       : "memory");
 }
 
-// True where that phase is over.
+// Returns true if that phase is over.
 __device__ inline bool TestBarrier(uint32_t barrier, uint32_t parity) {
   uint32_t is_over;
   asm volatile(
@@ -57,7 +57,7 @@ __device__ inline bool TestBarrier(uint32_t barrier, uint32_t parity) {
   return is_over != 0;
 }
 
-// Copies bytes, a multiple of 16, between addresses aligned to 16; the barrier counts them.
+// Copies `bytes`, a multiple of 16, between 16-byte aligned addresses. The barrier counts them.
 __device__ inline void CopyBulk(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];\n" ::"r"(to),
                "l"(from), "r"(bytes), "r"(barrier)
@@ -70,10 +70,11 @@ __device__ inline int32_t LoadShared(uint32_t from) {
   return value;
 }
 
-// Waits until the earlier kernels of the stream have ended and what they wrote is there, where the kernel was launched
-// before, and lets the next kernel be launched so. What a kernel reads before it calls this must not be written by the
-// kernel in front of it: all those before that one have ended, since a kernel lets the next one begin only here, after
-// its own wait.
+// Waits until the earlier kernels of the stream have ended and their writes are visible, and lets the next kernel start
+// early. Needed in a kernel that is launched before its predecessor has ended (programmatic dependent launch).
+//
+// Before this call a kernel must not read anything that its direct predecessor writes. It may read results of the
+// kernels before that one: they have ended, because a kernel releases its successor only here, after its own wait.
 __device__ inline void WaitForEarlierKernels() {
   asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;\n" ::: "memory");
 }

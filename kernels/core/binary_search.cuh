@@ -1,12 +1,13 @@
 #pragma once
 
-// Searches in ascending arrays, by a thread of its own each. Included by .cu files alone.
+// Binary search in ascending arrays; every thread searches by itself. Only .cu files include this header.
 
 #include <cstdint>
 
 namespace voxserve::kernels::cuda {
 
-// The first index of [0, count) that is_before is false for, which it is from there on; count where there is none.
+// Returns the first index of [0, count) for which is_before is false, or count if there is none. is_before must be true
+// for all smaller indices and false from there on.
 template <typename Index, typename Predicate>
 __device__ Index PartitionPoint(Index count, const Predicate& is_before) {
   Index low = 0;
@@ -21,8 +22,8 @@ __device__ Index PartitionPoint(Index count, const Predicate& is_before) {
   return low;
 }
 
-// Which of num_runs runs, at least one, a row is in: run r has rows [begin[r], begin[r + 1]) and may have none. What
-// lies outside all of them is in the nearest. begin: [num_runs + 1].
+// Returns the run that a row is in. Run r has rows [begin[r], begin[r + 1]) and may be empty; num_runs is at least 1. A
+// row before the first run or behind the last counts as part of that run. begin: [num_runs + 1].
 __device__ inline int32_t RunOf(const int64_t* begin, int32_t num_runs, int64_t row) {
   return PartitionPoint(num_runs - 1, [&](int32_t run) { return begin[run + 1] <= row; });
 }

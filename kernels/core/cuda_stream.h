@@ -1,12 +1,16 @@
 #pragma once
 
-// The CUDA types that declarations of cuda:: launchers name, and whether this build has the launchers.
+// The CUDA types in the declarations of cuda:: launchers, and whether this build contains the launchers.
 //
-// A build without the CUDA toolkit declares them all the same and defines none: callers ask `if constexpr (kHasCuda)`.
+// A build without the CUDA toolkit declares the launchers but does not define them: callers test `if constexpr
+// (kHasCuda)`.
 //
-// What all launchers in kernels::cuda promise: every pointer of their params is device memory unless it says otherwise;
-// they return at once where there is nothing to do; they launch on the given stream, never synchronise and never
-// allocate; they return the launch's error, cudaSuccess otherwise. Results are the same bytes in every run.
+// All launchers in kernels::cuda keep these promises:
+// - Pointers in their params point to device memory, unless their comment says otherwise.
+// - They return at once if there is nothing to do.
+// - They launch on the given stream, never synchronise and never allocate.
+// - They return the launch's error, else cudaSuccess.
+// - Results are the same bytes in every run.
 
 #if VOXSERVE_CUDA
 #include <driver_types.h>

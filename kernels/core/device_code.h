@@ -1,22 +1,24 @@
 #pragma once
 
-// Whether this build's kernels run on a device, and which code of theirs.
+// Says whether this build's kernels run on a device, and for which architecture they were compiled.
 
 namespace voxserve::kernels::cuda {
 
-inline constexpr int kMaxDevices = 64;  // of which answers are remembered
+inline constexpr int kMaxDevices = 64;  // answers are remembered for devices below this number
 
-// False where the build holds neither machine code nor PTX for the device, or the device does not let itself be used.
-// Starts CUDA's context on the device, which takes some of its memory.
+// Returns false if the build has neither machine code nor PTX for the device, or if the device cannot be used. The call
+// starts CUDA's context on the device, which takes some of its memory.
 bool HasCodeFor(int device);
 
-// The architecture that the code was made for by which kernels run on the current device: __CUDA_ARCH__ / 10, so 80 is
-// compute capability 8.0; 0 where there is no code. It is below the device's own where the build knows older GPUs
-// alone: newer ones run their PTX, and kernels have nothing there that they guard by a newer architecture.
+// Returns the architecture for which the kernels that run on the current device were compiled: __CUDA_ARCH__ / 10, so
+// 80 means compute capability 8.0; 0 if there is no code. It is below the device's own architecture if the build only
+// knows older GPUs. The device then runs PTX of that older architecture, in which code guarded by a newer architecture
+// is missing.
 int CodeVersion();
 
-inline constexpr int kTensorCoreCode = 80;  // from here on there are the instructions of tensor_cores.cuh
-// Here there are those of warp_group_products.cuh: it is 90a, since kernels/cuda.cmake refuses 90.
+inline constexpr int kTensorCoreCode = 80;  // from this version on, the instructions of tensor_cores.cuh exist
+// With this version, the instructions of warp_group_products.cuh exist: it means 90a, since kernels/cuda.cmake refuses
+// 90.
 inline constexpr int kWarpGroupCode = 90;
 
 }  // namespace voxserve::kernels::cuda

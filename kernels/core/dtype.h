@@ -1,6 +1,6 @@
 #pragma once
 
-// The types of values in a tensor.
+// The data types of tensor values.
 
 #include <cstdint>
 
@@ -8,7 +8,7 @@ namespace voxserve::kernels {
 
 enum class DType : int8_t { kFloat32, kFloat16, kBfloat16, kUint8, kUint16 };
 
-// Bytes of one value.
+// Returns the bytes of one value.
 constexpr int64_t SizeOf(DType dtype) {
   switch (dtype) {
     case DType::kFloat32:

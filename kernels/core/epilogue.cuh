@@ -1,6 +1,6 @@
 #pragma once
 
-// The epilogue of our own CUDA kernels: what happens to a thread's float32 sums on their way to the output.
+// The epilogue of our own CUDA kernels: the last operations on a thread's float32 sums before they are stored.
 
 #include <cstdint>
 
@@ -10,7 +10,8 @@
 
 namespace voxserve::kernels::cuda {
 
-// An Epilogue with its types. Residual and output may be the same memory: a thread reads what it alone then writes.
+// An Epilogue with typed pointers. Residual and output may be the same memory: a thread reads a value before it alone
+// overwrites it.
 template <typename Residual, typename Bias>
 struct TypedEpilogue {
   const Bias* bias;          // null: none
@@ -24,7 +25,7 @@ struct TypedEpilogue {
         residual_pitch(epilogue.residual.pitch),
         activation(epilogue.activation) {}
 
-  // Stores kCount channels from `channel` on; `out` is where the first of them goes.
+  // Finishes and stores the sums of kCount channels, beginning with `channel`. `out` is the address of the first one.
   template <int kCount, typename Out>
   __device__ void Store(float (&sums)[kCount], int64_t row, int32_t channel, Out* out) const {
     Pack<Bias, kCount> of_bias;
@@ -34,7 +35,7 @@ struct TypedEpilogue {
     Finish(sums, of_bias, of_residual, out);
   }
 
-  // Only where there is one.
+  // The loads may be called only if the bias or the residual exists.
   template <int kCount>
   __device__ Pack<Bias, kCount> LoadBias(int32_t channel) const {
     return LoadConstantPack<kCount>(bias + channel);
@@ -44,7 +45,7 @@ struct TypedEpilogue {
     return LoadPack<kCount>(residual + row * residual_pitch + channel);
   }
 
-  // As Store, with what LoadBias and LoadResidual gave; anything where there is none.
+  // Does the same as Store, with values that LoadBias and LoadResidual returned. A missing one's value is ignored.
   template <int kCount, typename Out>
   __device__ void Finish(float (&sums)[kCount], const Pack<Bias, kCount>& of_bias,
                          const Pack<Residual, kCount>& of_residual, Out* out) const {
@@ -70,13 +71,13 @@ struct TypedEpilogue {
   }
 
  private:
-  // Inlined, exponentials would cost every kernel registers and instructions; most networks have ReLU alone.
+  // Not inlined: exponentials would cost every kernel registers and instructions, and most networks only use ReLU.
   __device__ __noinline__ static float ActivateOutOfLine(const Activation activation, float value) {
     return Activate(activation, value);
   }
 };
 
-// Bytes that an epilogue's accesses start at.
+// Adds the addresses and pitches that an epilogue accesses to a launch's common alignment.
 inline void AddEpilogue(const Epilogue& epilogue, CommonAlignment& alignment) {
   alignment.Add(epilogue.bias).Add(epilogue.residual);
 }

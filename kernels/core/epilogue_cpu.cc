@@ -32,7 +32,7 @@ void FinishRows(const Epilogue& epilogue, const Rows& out, int64_t begin, int64_
 
 void ActivateRow(const Activation& activation, float* row, int32_t channels) {
   if (activation.function == ActivationFunction::kNone) return;
-  if (activation.function == ActivationFunction::kRelu) {  // a loop that compilers turn into vector instructions
+  if (activation.function == ActivationFunction::kRelu) {  // compilers vectorise this loop
     for (int32_t c = 0; c < channels; ++c) row[c] = Activate(ActivationFunction::kRelu, row[c]);
     return;
   }

@@ -1,12 +1,12 @@
 #pragma once
 
-// Which floats are numbers, on every device.
+// Tests whether floats are finite, with the same code on every device.
 
 #include <limits>
 
 namespace voxserve::kernels {
 
-// False for NaN too.
+// Returns false for infinities and for NaN.
 constexpr bool IsFinite(float value) {
   return value >= std::numeric_limits<float>::lowest() && value <= std::numeric_limits<float>::max();
 }

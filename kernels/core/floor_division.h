@@ -1,34 +1,34 @@
 #pragma once
 
-// Division that rounds towards minus infinity: by the way, and by one divisor for many values. Pure functions, host and
-// device.
+// Integer division that rounds towards minus infinity: one function for any divisor, and one class for many divisions
+// by the same divisor.
 
 #include <cstdint>
 
 namespace voxserve::kernels {
 
-// floor(value / divisor), divisor above 0.
+// Returns floor(value / divisor) for a divisor above 0. Runs on host and device.
 template <typename Integer>
 constexpr Integer FloorDivide(Integer value, Integer divisor) {
   const Integer quotient = value / divisor;
   return quotient - (quotient * divisor > value ? 1 : 0);
 }
 
-// The same by a number that is known only at run time, as one multiplication: CPUs' loops over keys divide every field,
-// and a division takes tens of cycles there. Host alone.
+// Divides by a number that is only known at run time, with one multiplication: CPU loops over keys divide every field,
+// and a division instruction takes tens of cycles. Host only.
 class FloorDivision {
  public:
   // divisor in [1, 2^31).
   explicit FloorDivision(int32_t divisor = 1)
       : divisor_(divisor),
-        // ceil(2^64 / divisor); exact for numerators below 2^64 / divisor. 2^64 itself is not representable, so 1 is
-        // asked about apart.
+        // ceil(2^64 / divisor), which gives exact quotients of numerators below 2^64 / divisor. Divisor 1 is a separate
+        // case, since 2^64 itself does not fit.
         reciprocal_(divisor == 1 ? 0 : ~uint64_t{0} / static_cast<uint64_t>(divisor) + 1),
-        // A multiple of the divisor that lifts every int32 above 0.
+        // A multiple of the divisor that is large enough to make every int32 positive.
         lifted_quotient_((int64_t{1} << 31) / divisor + 1),
         lift_(lifted_quotient_ * divisor) {}
 
-  // FloorDivide(value, divisor).
+  // Returns FloorDivide(value, divisor).
   int32_t Quotient(int32_t value) const {
     if (divisor_ == 1) return value;
     const auto lifted = static_cast<uint64_t>(value + lift_);

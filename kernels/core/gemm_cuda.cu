@@ -19,10 +19,10 @@
 namespace voxserve::kernels::cuda {
 namespace {
 
-// No kernel of cuBLASLt gains from more.
+// No cuBLASLt kernel gains from a larger alignment.
 constexpr uint32_t kMaxAlignmentBytes = 16;
 
-// For which an algorithm is chosen that has to serve every number of rows.
+// A deterministic product gets the algorithm that is chosen for this number of rows, whatever its own is.
 constexpr int64_t kDeterministicRows = 16384;
 
 cudaError_t CudaErrorOf(cublasStatus_t status) {
@@ -41,22 +41,22 @@ cudaError_t CudaErrorOf(cublasStatus_t status) {
     case CUBLAS_STATUS_ARCH_MISMATCH:
       return cudaErrorNotSupported;
     default:
-      // The library failed, not the device, as cudaErrorUnknown would say: a fault of the device's own is sticky, and
-      // comes up at the next launch.
+      // The library failed, not the device. cudaErrorUnknown would blame the device, whose own faults are sticky and
+      // show up at the next launch anyway.
       return cudaErrorInvalidResourceHandle;
   }
 }
 
 #define VOXSERVE_RETURN_IF_CUBLAS(expression) VOXSERVE_RETURN_IF_CUDA(CudaErrorOf(expression))
 
-// Valid for dtypes that IsFeatureType.
+// Valid for dtypes for which IsFeatureType is true.
 cudaDataType_t DataTypeOf(DType dtype) {
   if (dtype == DType::kFloat16) return CUDA_R_16F;
   if (dtype == DType::kBfloat16) return CUDA_R_16BF;
   return CUDA_R_32F;
 }
 
-// Whether A and D are matrices that have a product.
+// Returns true if a product of A into D exists: feature types, and at least one row and channel.
 bool AreValid(const ConstRows& a, const ConstRows& d) {
   const bool is_feature = a.dtype == DType::kFloat32 || a.dtype == DType::kFloat16 || a.dtype == DType::kBfloat16;
   return is_feature && (d.dtype == a.dtype || d.dtype == DType::kFloat32) && a.channels > 0 && d.channels > 0 &&
@@ -67,7 +67,7 @@ uint32_t AlignmentOf(uint64_t bits) {
   return static_cast<uint32_t>(std::min<uint64_t>(bits & (~bits + 1), kMaxAlignmentBytes));
 }
 uint32_t AlignmentOf(const void* pointer) { return AlignmentOf(reinterpret_cast<uintptr_t>(pointer)); }
-// Of every row of every matrix.
+// Returns the alignment that every row of every matrix has.
 uint32_t AlignmentOf(const ConstRows& rows, int64_t stride) {
   return AlignmentOf(reinterpret_cast<uintptr_t>(rows.data) |
                      static_cast<uint64_t>(rows.pitch_bytes() | stride * SizeOf(rows.dtype)));
@@ -77,16 +77,16 @@ uint32_t AlignmentOf(const ConstRows& rows, int64_t stride) {
 struct Product {
   FusedMultiplyParams of_one;
   int64_t count = 1;
-  int64_t a_stride = 0, b_stride = 0, d_stride = 0;  // values; the residual's is D's
-  int64_t rounded_m = 0;                             // the rows that an algorithm is chosen for
+  int64_t a_stride = 0, b_stride = 0, d_stride = 0;  // values from one matrix to the next; the residual uses D's
+  int64_t rounded_m = 0;                             // the algorithm is chosen for this number of rows
 };
 
-// What the choice of an algorithm depends on.
+// The properties of a product that determine its algorithm.
 struct ProductKey {
   int device;
   DType dtype, out_dtype;
   bool tf32, bias, relu, residual, deterministic;
-  int64_t m, n, k, count;  // m rounded up
+  int64_t m, n, k, count;  // m is rounded up
   uint32_t a_alignment, b_alignment, residual_alignment, d_alignment;
 
   auto operator<=>(const ProductKey&) const = default;
@@ -97,8 +97,8 @@ struct Algorithm {
   cublasLtMatmulAlgo_t algorithm = {};
 };
 
-// The choices that were made in this process. cuBLAS makes its own anew for every number of rows that it has not met,
-// which every scan brings some hundred of, and takes some 50 us for each.
+// The algorithms that this process has chosen so far. cuBLAS itself would choose again for every new number of rows:
+// each scan brings about a hundred new ones, and a choice takes some 50 us.
 class AlgorithmTable {
  public:
   std::optional<Algorithm> Find(const ProductKey& key) {
@@ -111,7 +111,7 @@ class AlgorithmTable {
     const std::unique_lock lock(mutex_);
     algorithms_.emplace(key, algorithm);
   }
-  // True the first time on a device.
+  // Returns true if the algorithm has not run on this device before.
   bool IsFirstRun(int device, const Algorithm& algorithm) {
     std::string bytes(sizeof(algorithm.algorithm), '\0');
     std::memcpy(bytes.data(), &algorithm.algorithm, bytes.size());
@@ -130,8 +130,8 @@ class AlgorithmTable {
   std::set<std::pair<int, std::string>> have_run_;
 };
 
-// A product as cuBLASLt describes it. Row-major matrices are column-major transposed ones, so it computes
-// D^T [n, m] = B^T [n, k] A^T [k, m] on the same memory, and its "A" is our B.
+// A product as cuBLASLt describes it. cuBLASLt's matrices are column-major, and a row-major matrix is its own transpose
+// there. So it computes D^T [n, m] = B^T [n, k] A^T [k, m] on the same memory, and its "A" is our B.
 struct Description {
   cublasLtMatmulDescOpaque_t product;
   cublasLtMatrixLayoutOpaque_t a, b, residual, d;
@@ -173,8 +173,8 @@ struct Description {
   }
 };
 
-// The product of the key's rows with nothing between rows and between matrices, so that the choice does not depend on
-// who asks first.
+// Returns a product of the key's size without gaps between rows or matrices. The choice must not depend on the pitches
+// of the call that happens to come first.
 Product PackedProduct(const Product& wanted, const ProductKey& key) {
   Product packed = wanted;
   FusedMultiplyParams& params = packed.of_one;
@@ -194,7 +194,7 @@ Product PackedProduct(const Product& wanted, const ProductKey& key) {
   return packed;
 }
 
-// The library's first choice. Reductions in the output's type are ruled out.
+// Chooses the library's first suggestion. Algorithms that reduce in the output's type are excluded.
 cudaError_t ChooseAlgorithm(cublasLtHandle_t cublaslt, const Product& wanted, const ProductKey& key,
                             cublasComputeType_t compute_type, Algorithm* chosen) {
   Description description;
@@ -253,14 +253,14 @@ struct Gemm::Impl {
     return dtype == DType::kFloat32 && allow_tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
   }
   cudaError_t Choose(const Product& wanted, Algorithm* chosen) const;
-  // cudaErrorNotSupported, with nothing launched, where cuBLASLt has no algorithm.
+  // cudaErrorNotSupported, with nothing launched, if cuBLASLt has no algorithm.
   cudaError_t Run(const Product& wanted, const Algorithm& algorithm) const;
-  // By cuBLAS, which chooses by itself.
+  // Runs the product with cuBLAS, which chooses its algorithm itself.
   cudaError_t RunByCublas(const MultiplyParams& params) const;
 
   int device = 0;
   cudaStream_t stream = nullptr;
-  void* workspace = nullptr;  // of both libraries: their kernels run one after the other
+  void* workspace = nullptr;  // shared by both libraries: their kernels run one after the other
   bool allow_tf32 = false;
   bool is_deterministic = false;
   cublasHandle_t cublas = nullptr;
@@ -283,8 +283,8 @@ cudaError_t Gemm::Impl::Choose(const Product& wanted, Algorithm* chosen) const {
                  .n = params.d.channels,
                  .k = params.a.channels,
                  .count = wanted.count};
-  // Where a group begins depends on those before it. Whole rows are aligned all the same. The strides of a single
-  // product are of no matter.
+  // The first row of a group depends on the groups before it, so only the alignment of whole rows counts. The strides
+  // matter only if there are several products.
   const auto alignment = [&](ConstRows rows, int64_t stride) {
     if (is_deterministic) rows.data = nullptr;
     return AlignmentOf(rows, is_deterministic || wanted.count == 1 ? 0 : stride);
@@ -318,7 +318,7 @@ cudaError_t Gemm::Impl::Run(const Product& wanted, const Algorithm& algorithm) c
       cublasLtMatmul(cublaslt, &description.product, &alpha, params.b.data, &description.b, params.a.data,
                      &description.a, &beta, has_residual ? params.residual.data : params.d.data, &description.residual,
                      params.d.data, &description.d, &algorithm.algorithm, workspace, kWorkspaceBytes, stream);
-  // The algorithm was chosen for other rows and pitches than these; it refuses before it launches.
+  // The algorithm was chosen for other numbers of rows and other pitches. If it refuses these, nothing was launched.
   if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) return cudaErrorNotSupported;
   VOXSERVE_RETURN_IF_CUBLAS(status);
   return LaunchStatus(stream);
@@ -346,7 +346,7 @@ cudaError_t Gemm::Create(cudaStream_t stream, void* workspace, std::unique_ptr<G
   VOXSERVE_RETURN_IF_CUDA(cudaGetDevice(&impl.device));
   VOXSERVE_RETURN_IF_CUBLAS(cublasCreate(&impl.cublas));
   VOXSERVE_RETURN_IF_CUBLAS(cublasLtCreate(&impl.cublaslt));
-  // In this order: setting the stream takes a workspace away.
+  // The workspace must come last: setting the stream removes it.
   VOXSERVE_RETURN_IF_CUBLAS(cublasSetStream(impl.cublas, stream));
   if (workspace != nullptr) VOXSERVE_RETURN_IF_CUDA(created->SetWorkspace(workspace));
   VOXSERVE_RETURN_IF_CUBLAS(cublasSetMathMode(
@@ -394,7 +394,7 @@ cudaError_t Gemm::Prepare(const MultiplyParams& params) {
 cudaError_t Gemm::MultiplyFused(const FusedMultiplyParams& params) {
   if (params.d.capacity == 0 || params.d.channels == 0) return cudaSuccess;
   if (!AreValid(params.a, params.d)) return cudaErrorInvalidValue;
-  // Epilogues read the bias in whole words.
+  // Epilogue kernels read the bias in vectors of 16 bytes.
   if (params.bias != nullptr && AlignmentOf(params.bias) < kMaxAlignmentBytes) return cudaErrorNotSupported;
   const NvtxRange range("MultiplyFused");
   const Product wanted{.of_one = params,

@@ -5,7 +5,7 @@ namespace voxserve::kernels::cuda {
 namespace {
 
 constexpr int64_t kFewestRows = 16;
-// Of all products of a group; larger ones are rare.
+// Limits the rows of all products of a group together. Larger groups are rare.
 constexpr int64_t kMostProductRows = int64_t{1} << 20;
 
 }  // namespace
@@ -19,7 +19,7 @@ cudaError_t WarmUpGemm(const GemmWarmUpParams& params, Gemm& gemm) {
   const int64_t weight_values = params.in_channels * params.out_channels;
   char* const memory = static_cast<char*>(params.memory);
   const auto aligned = [](int64_t bytes) { return (bytes + 255) / 256 * 256; };
-  // Large groups are of mirrored offsets, two by two.
+  // Larger groups contain whole pairs of mirrored offsets, so their counts are even.
   for (int64_t count = 1; count <= params.max_count; count += count < 8 ? 1 : 2) {
     const int64_t products_begin = aligned(count * weight_values * value_bytes);
     for (int64_t rows = kFewestRows; rows <= params.max_rows; rows = Gemm::RoundedRows(rows + 1)) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// How launchers launch. Included by .cu files alone.
+// Helpers of all launchers. Only .cu files include this header.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -15,7 +15,7 @@
 #include "kernels/core/dtype.h"
 #include "kernels/core/rows.h"
 
-// Returns from the launcher with the error.
+// Returns from the launcher if the expression fails.
 #define VOXSERVE_RETURN_IF_CUDA(expression)                                                           \
   do {                                                                                                \
     if (const cudaError_t cuda_error_ = (expression); cuda_error_ != cudaSuccess) return cuda_error_; \
@@ -25,14 +25,15 @@ namespace voxserve::kernels::cuda {
 
 inline constexpr int kBlockThreads = 256;
 
-// Blocks for `count` threads of work, at least one. The clip, at 2^38 threads of kBlockThreads, is above the number of
-// values that a device's memory holds: kernels need not stride over the grid for it.
+// Returns the number of blocks for `count` threads, at least one. The limit of 2^38 threads of kBlockThreads is above
+// the number of values in a device's memory, so it never leaves work out.
 inline unsigned NumBlocks(int64_t count, int block_threads = kBlockThreads) {
   constexpr int64_t kMaxBlocks = int64_t{1} << 30;
   return static_cast<unsigned>(std::clamp<int64_t>((count + block_threads - 1) / block_threads, 1, kMaxBlocks));
 }
 
-// For __launch_bounds__: as many blocks of kBlockThreads an SM as wanted, or as Turing's SMs can hold.
+// Returns the blocks per SM for __launch_bounds__: `wanted` blocks of kBlockThreads, or as many as an SM of Turing
+// holds.
 constexpr int BlocksAnSm(int wanted) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
   return wanted < 4 ? wanted : 4;
@@ -41,7 +42,7 @@ constexpr int BlocksAnSm(int wanted) {
 #endif
 }
 
-// A range in the profiler for the launcher's duration. Name: the launcher's, a string literal.
+// Marks the launcher's duration in the profiler. The name is the launcher's, a string literal.
 class NvtxRange {
  public:
   explicit NvtxRange(const char* name) { nvtxRangePushA(name); }
@@ -50,7 +51,8 @@ class NvtxRange {
   NvtxRange& operator=(const NvtxRange&) = delete;
 };
 
-// The error of the launch before it. A debug build waits for the kernel too, so that its own errors come up here.
+// Returns the error of the last launch. A debug build also waits for the kernel, so that the kernel's own errors are
+// reported here.
 inline cudaError_t LaunchStatus([[maybe_unused]] cudaStream_t stream) {
   VOXSERVE_RETURN_IF_CUDA(cudaPeekAtLastError());
 #ifndef NDEBUG
@@ -60,8 +62,8 @@ inline cudaError_t LaunchStatus([[maybe_unused]] cudaStream_t stream) {
 #endif
 }
 
-// Cuts a caller's workspace into arrays of 256-byte alignment. With a null base it only counts: a launcher's
-// ...WorkspaceBytes and the launcher itself walk the same list of Take calls.
+// Cuts a caller's workspace into 256-byte aligned arrays. With a null base it only counts, so a ...WorkspaceBytes
+// function and its launcher run the same list of Take calls.
 class WorkspaceCutter {
  public:
   explicit WorkspaceCutter(void* base) : base_(static_cast<char*>(base)) {}
@@ -80,8 +82,8 @@ class WorkspaceCutter {
   size_t bytes_ = 0;
 };
 
-// Calls visit(T{}) with the C++ type of a feature's dtype: the one place where dtypes become types. Returns visit's
-// cudaError_t; cudaErrorInvalidValue for a dtype that holds no features.
+// Calls visit(T{}) with the C++ type of a feature's dtype, and returns its cudaError_t; cudaErrorInvalidValue for a
+// dtype that holds no features. This is the only place where dtypes become types.
 template <typename Visitor>
 cudaError_t VisitFeatureType(DType dtype, const Visitor& visit) {
   switch (dtype) {
@@ -98,8 +100,8 @@ cudaError_t VisitFeatureType(DType dtype, const Visitor& visit) {
   return cudaErrorInvalidValue;
 }
 
-// Calls visit(T{}, Out{}) with the types of features that are computed from `dtype` and stored as `out_dtype`, which is
-// dtype itself or float32.
+// Calls visit(T{}, Out{}) for features that are computed from `dtype` and stored as `out_dtype`. out_dtype must be
+// dtype or float32.
 template <typename Visitor>
 cudaError_t VisitInAndOutType(DType dtype, DType out_dtype, const Visitor& visit) {
   return VisitFeatureType(dtype, [&](auto in) {
@@ -109,12 +111,12 @@ cudaError_t VisitInAndOutType(DType dtype, DType out_dtype, const Visitor& visit
   });
 }
 
-// A row of float32 values.
+// Returns the address of a row of float32 values.
 __device__ inline const float* FloatsOf(const ConstRows& rows, int64_t row) {
   return static_cast<const float*>(rows.data) + row * rows.pitch;
 }
 
-// Features are computed in float32 whatever they are stored as.
+// Converts a feature to float32. Kernels compute in float32 whatever the storage type.
 __device__ inline float ToFloat(float value) { return value; }
 __device__ inline float ToFloat(__half value) { return __half2float(value); }
 __device__ inline float ToFloat(__nv_bfloat16 value) { return __bfloat162float(value); }

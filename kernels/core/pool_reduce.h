@@ -1,6 +1,6 @@
 #pragma once
 
-// How several rows become one, channel by channel.
+// The operations with which pooling combines several rows into one, channel by channel.
 
 #include <cstdint>
 
@@ -8,7 +8,7 @@ namespace voxserve::kernels {
 
 enum class PoolReduce : int32_t { kMax, kAverage, kSum };
 
-// The larger of two values, or the one that is NaN.
+// Returns the larger of two values, or NaN if one of them is NaN.
 constexpr float LargerOrNan(float a, float b) { return b > a || b != b ? b : a; }
 
 }  // namespace voxserve::kernels

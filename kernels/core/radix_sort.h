@@ -1,6 +1,6 @@
 #pragma once
 
-// Stable least-significant-digit radix sort on the CPU, one histogram a thread and digit.
+// Stable least-significant-digit radix sort on the CPU, with one histogram per thread and digit.
 
 #include <algorithm>
 #include <cstdint>
@@ -11,12 +11,12 @@
 
 namespace voxserve::kernels::cpu {
 
-inline constexpr int kRadixDigitBits = 11;  // a histogram of 8 KiB stays in L1
+inline constexpr int kRadixDigitBits = 11;  // a histogram of 8 KiB fits the L1 cache
 inline constexpr int64_t kRadixMinItemsAThread = 16384;
-inline constexpr int64_t kRadixMinItems = 1024;  // below, a comparison sort is quicker
+inline constexpr int64_t kRadixMinItems = 1024;  // a comparison sort is quicker for fewer items
 
-// Sorts items[0, count) by key_of(item), which is below 2^key_bits, ascending; the order of equal keys stays. The
-// result stands in the returned one of items and scratch, both of [count].
+// Sorts items[0, count) by key_of(item), ascending; the order of equal keys stays. Keys are below 2^key_bits. `items`
+// and `scratch` both have `count` items. Returns the one of the two that holds the result.
 template <typename Item, typename KeyOf>
 Item* RadixSort(Item* items, Item* scratch, int64_t count, int key_bits, ThreadPool& pool, const KeyOf& key_of) {
   if (key_bits == 0) return items;

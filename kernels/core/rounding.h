@@ -1,14 +1,14 @@
 #pragma once
 
-// Rounding of float32 to integers, the same on the CPU and in kernels. Written out because the library's functions are
-// calls on a baseline x86-64.
+// Rounding of float32 values to integers, with equal results on the CPU and in kernels. Written out by hand because the
+// library's functions are real calls on a baseline x86-64.
 
 #include <cmath>
 #include <cstdint>
 
 namespace voxserve::kernels {
 
-// Floats from 2^23 on are integers. Below, adding 2^23 leaves no room for a fraction.
+// From 2^23 on every float is an integer. A smaller value loses its fraction when 2^23 is added.
 inline constexpr float kFirstAllInteger = 8388608.0F;
 
 constexpr float RoundHalfEven(float value) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// How kernels that work on rows of features deal them to threads: a row is cut into chunks of what one thread moves at
-// a time, neighbouring threads take neighbouring chunks, and a block takes as many whole rows as it has threads for.
+// How row kernels distribute feature rows over threads. A row is cut into chunks, each as large as one access of a
+// thread. Neighbouring threads take neighbouring chunks. A block takes as many whole rows as it has threads for.
 
 #include <algorithm>
 #include <cstdint>
@@ -12,10 +12,10 @@
 
 namespace voxserve::kernels::cuda {
 
-// What a thread moves at most in one access.
+// The largest access of one thread.
 inline constexpr int64_t kVectorBytes = 16;
 
-// Neighbouring values that one thread loads and stores together, in accesses of 16 bytes where they are that many.
+// Neighbouring values that one thread loads and stores together, 16 bytes per access if they fill that many.
 template <typename T, int kCount>
 struct alignas(sizeof(T) * kCount < kVectorBytes ? sizeof(T) * kCount : kVectorBytes) Pack {
   T values[kCount];
@@ -26,7 +26,7 @@ __device__ Pack<T, kCount> LoadPack(const T* from) {
   return *reinterpret_cast<const Pack<T, kCount>*>(from);
 }
 
-// As LoadPack, of what nobody writes while the kernel runs.
+// Does the same as LoadPack, for memory that no thread writes while the kernel runs.
 template <int kCount, typename T>
 __device__ Pack<T, kCount> LoadConstantPack(const T* from) {
   Pack<T, kCount> pack;
@@ -42,11 +42,11 @@ __device__ Pack<T, kCount> LoadConstantPack(const T* from) {
 }
 
 struct RowChunks {
-  int64_t capacity;         // rows at most
-  const int64_t* num_rows;  // as Rows has it
-  int32_t chunks;           // of a row
-  int32_t lanes;            // threads of a row; each takes every lanes-th chunk
-  int32_t rows_a_block;     // rows_a_block * lanes <= kBlockThreads; threads beyond have no row
+  int64_t capacity;         // most rows
+  const int64_t* num_rows;  // see Rows
+  int32_t chunks;           // per row
+  int32_t lanes;            // threads per row; each takes every lanes-th chunk
+  int32_t rows_a_block;     // rows_a_block * lanes <= kBlockThreads; the threads beyond are idle
 
   RowChunks(int64_t rows, int64_t chunks_a_row, const int64_t* rows_there = nullptr)
       : capacity(rows),
@@ -55,7 +55,7 @@ struct RowChunks {
         lanes(std::min(chunks, int32_t{kBlockThreads})),
         rows_a_block(kBlockThreads / lanes) {}
 
-  // Of kBlockThreads. Rows are at most 2^31, so that these are too.
+  // Returns the number of blocks of kBlockThreads threads. It fits 32 bits, since there are at most 2^31 rows.
   unsigned NumBlocks() const { return static_cast<unsigned>((capacity + rows_a_block - 1) / rows_a_block); }
 
   // Calls visit(row, chunk) for the calling thread's chunks.
@@ -69,7 +69,8 @@ struct RowChunks {
   }
 };
 
-// The addresses, pitches and sizes (in bytes) that accesses start at, or-ed together, say how wide the accesses may be.
+// Collects the addresses, pitches and sizes (in bytes) at which accesses begin, by OR-ing them. The lowest set bit
+// gives the widest access that is aligned everywhere.
 class CommonAlignment {
  public:
   CommonAlignment& Add(const void* pointer) {
@@ -80,11 +81,11 @@ class CommonAlignment {
     bits_ |= static_cast<uint64_t>(bytes);
     return *this;
   }
-  // Where rows begin.
+  // Adds the alignment of every row's beginning.
   CommonAlignment& Add(const ConstRows& rows) {
     return rows.data == nullptr ? *this : Add(rows.data).Add(rows.pitch_bytes());
   }
-  // A power of two, kVectorBytes at most.
+  // Returns a power of two, at most kVectorBytes.
   int64_t bytes() const { return static_cast<int64_t>(bits_ & (~bits_ + 1)); }
 
  private:

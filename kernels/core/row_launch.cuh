@@ -1,7 +1,7 @@
 #pragma once
 
-// The launcher of kernels that make rows of features from rows of features: from the matrices it decides the types, how
-// many values a thread moves at a time, and the blocks. Included by .cu files alone.
+// Launches kernels that compute feature rows from feature rows. The matrices determine the types, the number of values
+// that a thread moves at a time, and the blocks. Only .cu files include this header.
 //
 //   cudaError_t Double(const DoubleParams& params, cudaStream_t stream) {
 //     return LaunchRows("Double", params.in, params.out, CommonAlignment(), [&](const auto& rows) {
@@ -10,7 +10,7 @@
 //     });
 //   }
 //
-// where the kernel is a template of what RowsOf says:
+// The kernel is a template over the parameters of RowsOf:
 //
 //   template <typename T, typename Out, int kCount>
 //   __global__ void __launch_bounds__(kBlockThreads)
@@ -31,7 +31,7 @@
 
 namespace voxserve::kernels::cuda {
 
-// The output's rows, of which a thread makes kCount values of Out at a time from values of T.
+// The output's rows. A thread computes kCount values of type Out at a time, from values of type T.
 template <typename T, typename Out, int kCount>
 struct RowsOf {
   RowChunks chunks;
@@ -40,13 +40,13 @@ struct RowsOf {
 
   unsigned NumBlocks() const { return chunks.NumBlocks(); }
 
-  // Calls visit(row, channel) for the calling thread's values; channel: of the first.
+  // Calls visit(row, channel) for the calling thread's values; channel is the first one's.
   template <typename Visitor>
   __device__ void ForEach(const Visitor& visit) const {
     chunks.ForEach([&](int64_t row, int32_t chunk) { visit(row, chunk * kCount); });
   }
 
-  // Reads values of a row that holds T, or another type.
+  // Reads values of a row whose type is T, or another type if given.
   template <typename Value = T>
   __device__ void Load(const ConstRows& in, int64_t row, int32_t channel, float (&values)[kCount]) const {
     const Pack<Value, kCount> read = LoadPack<kCount>(static_cast<const Value*>(in.data) + row * in.pitch + channel);
@@ -64,10 +64,12 @@ struct RowsOf {
   }
 };
 
-// Returns launch(RowsOf<T, Out, kCount>) for the types of `in` and `out`, which is of in's or float32; nothing where
-// there are no values. kCount is what 16 bytes of `in` hold where in, out and `others`, all that a thread reads or
-// writes beside them, are aligned to that, else 1. An `in` without data restricts nothing: its type alone counts.
-// name: the profiler's, a string literal.
+// Returns launch(RowsOf<T, Out, kCount>) for the types of `in` and `out`; does nothing if there are no values. out's
+// type is in's or float32.
+//
+// kCount is the number of in's values in 16 bytes, if `in`, `out` and `others` are aligned to 16 bytes; else 1.
+// `others` is the alignment of everything else that a thread reads or writes. An `in` without data does not count: only
+// its type matters. name: the launcher's name for the profiler, a string literal.
 template <typename Launch>
 cudaError_t LaunchRows(const char* name, const ConstRows& in, const Rows& out, CommonAlignment others,
                        const Launch& launch) {

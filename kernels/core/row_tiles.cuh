@@ -1,7 +1,8 @@
 #pragma once
 
-// Rows whose number only the device knows, and their ranks within a block: what kernels that keep some rows and number
-// them share. Blocks have kBlockThreads threads, all of which call these functions. Included by .cu files alone.
+// Tools for kernels that keep some of their rows and number them: row counts that only the device knows, and ranks
+// within a block. Blocks have kBlockThreads threads, and all of them call these functions. Only .cu files include this
+// header.
 
 #include <cstdint>
 
@@ -11,20 +12,20 @@ namespace voxserve::kernels::cuda {
 
 inline constexpr int kWarpThreads = 32;
 inline constexpr int kBlockWarps = kBlockThreads / kWarpThreads;
-inline constexpr int kTileItems = 4;  // rows of a thread
+inline constexpr int kTileItems = 4;  // rows per thread
 inline constexpr int kTileRows = kTileItems * kBlockThreads;
 static_assert(kTileItems * kBlockWarps == kWarpThreads, "one warp scans the counts of all warps' rows");
 
-// What a launch can take along as parameters: sm_70 and later, CUDA 12.1 and later.
+// The most bytes of parameters that a launch can have, from sm_70 and CUDA 12.1 on.
 inline constexpr size_t kMaxParamBytes = 32764;
 
-// The rows there are: *count, which no caller's mistake lifts above the capacity; all of them where count is null.
+// Returns the number of rows: *count, limited to the capacity in case a caller is wrong; the capacity if count is null.
 __device__ inline int64_t NumRows(int64_t capacity, const int64_t* count) {
   if (count == nullptr) return capacity;
   return *count < capacity ? *count : capacity;
 }
 
-// The sum of all threads' values, for every thread.
+// Returns the sum of all threads' values to every thread.
 __device__ inline int64_t BlockSum(int64_t value) {
   __shared__ int64_t sums[kBlockWarps];
   for (int distance = kWarpThreads / 2; distance > 0; distance /= 2) {
@@ -39,9 +40,9 @@ __device__ inline int64_t BlockSum(int64_t value) {
   return sum;
 }
 
-// Thread t holds rows t, t + kBlockThreads, ... of a tile. Ranks the kept ones in row order and returns their number.
+// Ranks the kept rows of a tile in row order, and returns their number. Thread t holds rows t, t + kBlockThreads, ...
 __device__ inline int32_t RankInTile(const bool (&is_kept)[kTileItems], int32_t (&rank)[kTileItems]) {
-  __shared__ int32_t before[kWarpThreads + 1];  // kept rows before each warp's of each item; the last: of the tile
+  __shared__ int32_t before[kWarpThreads + 1];  // kept rows before each warp's rows of an item; last: the tile's total
   const int lane = threadIdx.x % kWarpThreads;
   const int warp = threadIdx.x / kWarpThreads;
 #pragma unroll
@@ -69,14 +70,15 @@ __device__ inline int32_t RankInTile(const bool (&is_kept)[kTileItems], int32_t 
   return num_kept;
 }
 
-// The work of a batch of entries as one row of tiles, which blocks stride over: entries whose sizes only the device
-// knows share a launch, and no block is without work while another entry's waits. Built by all threads of a block.
+// Numbers the tiles of a batch of entries as one sequence, over which blocks stride. Entries whose sizes only the
+// device knows can so share a launch, and no block idles while another entry has work. All threads of a block construct
+// it.
 template <int kMaxEntries>
 class BatchTiles {
  public:
   static_assert(kMaxEntries <= kWarpThreads, "one warp adds up the entries' tiles");
 
-  // num_tiles(entry): of each entry.
+  // num_tiles(entry) returns an entry's number of tiles.
   template <typename NumTiles>
   __device__ BatchTiles(int num_entries, const NumTiles& num_tiles) : begin_(Begins()) {
     const auto entry = static_cast<int>(threadIdx.x);
@@ -98,12 +100,12 @@ class BatchTiles {
     while (begin_[entry + 1] <= tile) ++entry;
     return entry;
   }
-  // The tile's place in its entry.
+  // Returns the tile's number within its entry.
   __device__ int64_t Within(int entry, int64_t tile) const { return tile - begin_[entry]; }
 
  private:
   __device__ static int64_t* Begins() {
-    __shared__ int64_t begins[kWarpThreads + 1];  // the first tile of each entry; of none past the last
+    __shared__ int64_t begins[kWarpThreads + 1];  // each entry's first tile; behind the last entry: the total
     return begins;
   }
 

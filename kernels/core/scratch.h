@@ -1,10 +1,10 @@
 #pragma once
 
-// Vectors of what a batch computes with, in memory that the caller names. The engine counts that memory against the
-// process's budget; a kernel knows no more of it than the standard library's interface.
+// Vectors for a batch's intermediate results, in memory that the caller provides. The engine charges that memory to the
+// process's budget; kernels only see the standard library's memory_resource.
 //
-// - Values are not initialised: whoever grows such a vector writes all of it.
-// - Errors: std::bad_alloc where the memory has no more. Vectors keep what they held, or are empty.
+// - Values are not initialised: code that grows a vector must write all of it.
+// - Errors: std::bad_alloc if the memory is used up. A vector then keeps its old contents or is empty.
 
 #include <cstddef>
 #include <memory_resource>
@@ -18,11 +18,11 @@ template <typename T>
 class ScratchAllocator {
  public:
   using value_type = T;
-  // Vectors move with their memory, and never copy where they could move.
+  // A moved vector takes its memory along. It never copies where it could move.
   using propagate_on_container_move_assignment = std::true_type;
   using propagate_on_container_swap = std::true_type;
 
-  // memory: outlives all that is allocated. By default the heap's.
+  // memory must outlive everything that is allocated from it. The default is the heap.
   ScratchAllocator(std::pmr::memory_resource* memory = std::pmr::get_default_resource()) noexcept  // NOLINT
       : memory_(memory) {}
   template <typename U>
@@ -31,7 +31,7 @@ class ScratchAllocator {
   T* allocate(size_t count) { return static_cast<T*>(memory_->allocate(count * sizeof(T), alignof(T))); }
   void deallocate(T* values, size_t count) { memory_->deallocate(values, count * sizeof(T), alignof(T)); }
 
-  // For a value that nothing is said of: leaves it as it is.
+  // Leaves a default-constructed value uninitialised.
   template <typename U>
   void construct(U* value) noexcept {
     ::new (static_cast<void*>(value)) U;
@@ -50,14 +50,14 @@ class ScratchAllocator {
 template <typename T>
 using ScratchVector = std::vector<T, ScratchAllocator<T>>;
 
-// Gives the vector's memory back.
+// Frees the vector's memory.
 template <typename T>
 void Free(ScratchVector<T>& values) {
   ScratchVector<T>(values.get_allocator()).swap(values);
 }
 
-// Makes the vector hold `count` values, none of which is defined. Where it must grow, its old memory goes first, so
-// that the two never stand side by side.
+// Makes the vector hold `count` undefined values. If it must grow, the old memory is freed first, so that old and new
+// memory never exist together.
 template <typename T>
 void Renew(ScratchVector<T>& values, size_t count) {
   if (values.capacity() < count) {

@@ -1,11 +1,11 @@
 #pragma once
 
-// Tensor cores by warp-wide instructions, and what feeds them: asynchronous copies to shared memory and matrix loads
-// from there. All exist from sm_80 on; whoever calls them guards his code by __CUDA_ARCH__. Included by .cu files
-// alone.
+// Tensor core products by warp-wide instructions, and the copies and loads that feed them: asynchronous copies to
+// shared memory, and matrix loads from there. All exist from sm_80 on: the caller guards the code by __CUDA_ARCH__.
+// Only .cu files include this header.
 //
-// A product is D [16, 8] += A [16, 16] B [16, 8] with float32 sums; of float32 factors, rounded to TensorFloat-32,
-// A [16, 8] B [8, 8], each of whose values stands for two of what follows. Of lane = 4 * g + t, the warp's registers
+// A product is D [16, 8] += A [16, 16] B [16, 8] with float32 sums. With float32 factors, which are rounded to
+// TensorFloat-32, it is A [16, 8] B [8, 8], and one value takes the place of two below. The registers of lane 4 * g + t
 // hold
 //   A: a[0] = (row g, columns 2t, 2t+1), a[1] = (g + 8, same), a[2] = (g, 2t+8, 2t+9), a[3] = (g + 8, 2t+8, 2t+9)
 //   B: b[0] = (rows 2t, 2t+1, column g), b[1] = (rows 2t+8, 2t+9, column g)
@@ -19,27 +19,27 @@
 
 namespace voxserve::kernels::cuda {
 
-// Addresses in shared memory, in bytes.
+// Returns an address in shared memory, in bytes.
 __device__ inline uint32_t SharedAddress(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-// 16 bytes of which the first `bytes` are read and the others become 0. Both addresses are 16-byte aligned.
+// Copies `bytes` bytes and fills up to 16 bytes with zeros. Both addresses are 16-byte aligned.
 __device__ inline void CopyAsync16(uint32_t to, const void* from, int32_t bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
 
-// Makes the thread's copies since the last call one group.
+// Groups the thread's copies since the last call.
 __device__ inline void CommitCopies() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
 
-// Waits until all but the thread's last kPending groups have arrived, for the thread itself.
+// Waits until all but the thread's last kPending groups have landed. It waits for the calling thread's copies only.
 template <int kPending>
 __device__ void WaitForCopies() {
   asm volatile("cp.async.wait_group %0;\n" ::"n"(kPending) : "memory");
 }
 
-// Four 8 x 8 matrices of 16-bit values; lane 8 * i + r has the address of matrix i's row r. Lane 4 * g + t gets
-// (row g, columns 2t, 2t+1) of each.
+// Loads four 8 x 8 matrices of 16-bit values. Lane 8 * i + r passes the address of row r of matrix i. Lane 4 * g + t
+// gets (row g, columns 2t, 2t+1) of each matrix.
 __device__ inline void LoadMatrices(uint32_t (&to)[4], uint32_t row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
@@ -47,7 +47,7 @@ __device__ inline void LoadMatrices(uint32_t (&to)[4], uint32_t row) {
                : "memory");
 }
 
-// Two of them, whose rows the first 16 lanes name.
+// Loads two matrices; the first 16 lanes pass the rows' addresses.
 __device__ inline void LoadMatrices(uint32_t (&to)[2], uint32_t row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];\n"
                : "=r"(to[0]), "=r"(to[1])
@@ -55,7 +55,7 @@ __device__ inline void LoadMatrices(uint32_t (&to)[2], uint32_t row) {
                : "memory");
 }
 
-// Four, transposed: lane 4 * g + t gets (rows 2t, 2t+1, column g) of each.
+// Loads four matrices, transposed: lane 4 * g + t gets (rows 2t, 2t+1, column g) of each.
 __device__ inline void LoadMatricesTransposed(uint32_t (&to)[4], uint32_t row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\n"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
@@ -63,7 +63,7 @@ __device__ inline void LoadMatricesTransposed(uint32_t (&to)[4], uint32_t row) {
                : "memory");
 }
 
-// The nearest TensorFloat-32 of a float's bits.
+// Rounds a float's bits to the nearest TensorFloat-32.
 __device__ inline uint32_t RoundedToTf32(uint32_t bits) {
   uint32_t rounded;
   asm("cvt.rna.tf32.f32 %0, %1;\n" : "=r"(rounded) : "f"(__uint_as_float(bits)));
@@ -73,7 +73,7 @@ __device__ inline uint32_t RoundedToTf32(uint32_t bits) {
 template <typename T>
 __device__ void MultiplyAdd(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   static_assert(std::is_same_v<T, float> || std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16>);
-  if constexpr (std::is_same_v<T, float>) {  // the factors' bits are TensorFloat-32's
+  if constexpr (std::is_same_v<T, float>) {  // the factors' bits are TensorFloat-32 values
     asm volatile(
         "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
         "{%0, %1, %2, %3};\n"

@@ -17,19 +17,19 @@
 namespace voxserve::kernels {
 namespace {
 
-// One ParallelFor. Lives on its caller's stack; a worker may touch it only between joining and leaving it.
+// One ParallelFor call. It lives on the caller's stack; a worker may only touch it between joining and leaving.
 struct Job {
   const std::function<void(int64_t, int64_t)>* body;
   int64_t count;
   int64_t grain;
   std::atomic<int64_t> next{0};
   std::atomic<bool> has_failed{false};
-  std::exception_ptr error;  // of whoever set has_failed
+  std::exception_ptr error;  // written by the thread that set has_failed
   int num_joined = 0;        // guarded by State::mutex
 
   bool HasWork() const { return next.load(std::memory_order_relaxed) < count; }
 
-  // What the body throws is kept for the caller, who alone may let it go on.
+  // Keeps an exception of the body for the caller, the only thread that may rethrow it.
   void Run() {
     try {
       for (;;) {
@@ -44,7 +44,7 @@ struct Job {
   }
 };
 
-// oneDNN takes its thread count from OpenMP's setting of the calling thread.
+// oneDNN takes its thread count from the calling thread's OpenMP setting.
 void KeepLibrariesSingleThreaded() { omp_set_num_threads(1); }
 
 }  // namespace
@@ -53,7 +53,7 @@ struct ThreadPool::State {
   std::mutex mutex;
   std::condition_variable work_ready;
   std::condition_variable job_left;
-  std::vector<Job*> jobs;  // guarded by mutex, as is stopping
+  std::vector<Job*> jobs;  // guarded by mutex, like stopping
   bool stopping = false;
   std::vector<std::thread> threads;
 

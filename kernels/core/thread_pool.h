@@ -1,9 +1,9 @@
 #pragma once
 
-// The CPU threads of the process. One pool, the engine's, shared by everything that computes.
+// The process's CPU threads. There is one pool, owned by the engine and shared by all computations.
 //
-// ParallelFor may be called from several threads at once; the caller works too, so a pool of n threads owns n - 1.
-// oneDNN is told to run single-threaded on every one of them, so that the two never oversubscribe.
+// Several threads may call ParallelFor at once. The caller works too, so a pool of n threads owns n - 1. oneDNN is told
+// to use a single thread on each of them, so that the two together never use more threads than there are CPUs.
 
 #include <cstdint>
 #include <functional>
@@ -13,7 +13,7 @@ namespace voxserve::kernels {
 
 class ThreadPool {
  public:
-  // num_threads >= 1, the caller of ParallelFor included.
+  // num_threads >= 1 includes the caller of ParallelFor.
   explicit ThreadPool(int num_threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -21,12 +21,14 @@ class ThreadPool {
 
   int num_threads() const { return num_threads_; }
 
-  // Calls body(begin, end) over disjoint ranges of at most `grain` that cover [0, count), and returns when all are
-  // done. Ranges are handed out as threads become free. body must not call ParallelFor. If it throws (std::bad_alloc),
-  // no further ranges begin, and the first exception reaches the caller once every thread has left body.
+  // Calls body(begin, end) over disjoint ranges of at most `grain` indices that cover [0, count), and returns when all
+  // are done. A thread takes the next range when it is free. body must not call ParallelFor. If body throws
+  // (std::bad_alloc), no further ranges begin, and the first exception reaches the caller after every thread has left
+  // body.
   void ParallelFor(int64_t count, int64_t grain, const std::function<void(int64_t begin, int64_t end)>& body);
 
-  // CPUs that this process may use: the cgroup's quota where there is one, else its affinity mask. At least 1.
+  // Returns the number of CPUs that this process may use, at least 1: the cgroup's quota if it has one, else its
+  // affinity mask.
   static int AvailableCpus();
 
  private:

@@ -1,8 +1,9 @@
 #pragma once
 
-// Numbering the rows that are kept, in two kernels of the same blocks: each block has a run of whole tiles
-// (row_tiles.cuh); the first kernel counts its kept rows, the second adds up the counts of the blocks before it and
-// ranks its own. The number of blocks is bounded, so that adding up stays short. Included by .cu files alone.
+// Numbers the rows that are kept, in two kernels with the same blocks. Each block has a run of whole tiles
+// (row_tiles.cuh). The first kernel counts the kept rows of each run. The second adds up the counts of the runs before
+// its own and ranks its rows. The number of blocks is limited, so that this sum stays short. Only .cu files include
+// this header.
 
 #include <algorithm>
 #include <cstdint>
@@ -25,7 +26,7 @@ struct TileRuns {
   unsigned num_runs;  // the number of blocks; at most kMaxRuns
 };
 
-// Of [num_runs] counts, the sum of those of the runs before the block's. All threads call it.
+// Returns the sum of counts [num_runs] over the runs before the block's own. All threads call it.
 __device__ inline int64_t CountBeforeRun(const int32_t* counts) {
   int64_t sum = 0;
   for (unsigned run = threadIdx.x; run < blockIdx.x; run += kBlockThreads) sum += counts[run];

@@ -1,6 +1,6 @@
 #pragma once
 
-// The one place where a number of axes becomes a template argument. Included by .cu files alone.
+// Turns a number of axes into a template argument, here and nowhere else. Only .cu files include this header.
 
 #include <cuda_runtime_api.h>
 
@@ -9,8 +9,8 @@
 
 namespace voxserve::kernels::cuda {
 
-// Calls visit(std::integral_constant<int, dimension>{}) and returns its cudaError_t; cudaErrorInvalidValue for a
-// dimension that is not 1 to kMaxDimension.
+// Returns visit(std::integral_constant<int, dimension>{}), a cudaError_t; cudaErrorInvalidValue for a dimension outside
+// 1 to kMaxDimension.
 template <typename Visitor>
 cudaError_t VisitDimension(int32_t dimension, const Visitor& visit) {
   switch (dimension) {

@@ -1,15 +1,16 @@
 #pragma once
 
-// Hopper's tensor cores: products of a warp group (4 consecutive warps, the first of which is a multiple of 4) whose
-// factors lie in shared memory. They exist for sm_90a alone; whoever calls them guards his code by
-// VOXSERVE_HAS_WARP_GROUP_PRODUCTS. Included by .cu files alone.
+// Hopper's tensor core products by warp groups (wgmma), with factors in shared memory. A warp group is 4 consecutive
+// warps whose first has a number that is a multiple of 4. The instructions exist for sm_90a only: the caller guards the
+// code by VOXSERVE_HAS_WARP_GROUP_PRODUCTS. Only .cu files include this header.
 //
-// A product is D [64, n] += A [64, 16] B [16, n], or D = A B, with float32 sums. A and B^T lie as rows of 64 values
-// (128 bytes) or of 32 (64 bytes) each, tiles of 8 rows one after the other, the row's 16-byte vector v at place
-// v ^ (row % 8): the 128-byte swizzle; or at v ^ (row / 2 % 4): the 64-byte swizzle.
+// A product is D [64, n] += A [64, 16] B [16, n], or D = A B, with float32 sums. A and B^T are stored as rows of 64
+// values (128 bytes) or 32 values (64 bytes), in tiles of 8 rows one after the other. A row's 16-byte vector v is
+// stored at place v ^ (row % 8) in rows of 128 bytes (the 128-byte swizzle), and at v ^ (row / 2 % 4) in rows of 64
+// bytes (the 64-byte swizzle).
 //
-// Lane 4 g + t of warp w holds in d[4 j .. 4 j + 3] the values of D at (16 w + g, 8 j + 2 t), (.., 8 j + 2 t + 1),
-// (16 w + g + 8, 8 j + 2 t) and (.., 8 j + 2 t + 1).
+// Lane 4 g + t of warp w holds in d[4 j .. 4 j + 3] the values of D at (16 w + g, 8 j + 2 t), (.., 8 j + 2 t + 1), (16
+// w + g + 8, 8 j + 2 t) and (.., 8 j + 2 t + 1).
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -25,8 +26,9 @@
 
 namespace voxserve::kernels::cuda {
 
-// Builds the shared-memory matrix descriptor of the operand at `address`, whose tiles of 8 rows are aligned to their
-// size, but for 32 bytes a step of 16 values. kRowBytes: 128 or 64, as the swizzle.
+// Builds the shared-memory matrix descriptor of the operand at `address`. Its tiles of 8 rows are aligned to their
+// size, except that every step of 16 values moves the address by 32 bytes. kRowBytes: 128 or 64, which also is the
+// swizzle.
 template <int kRowBytes = 128>
 __device__ uint64_t SwizzledMatrix(uint32_t address) {
   static_assert(kRowBytes == 128 || kRowBytes == 64);
@@ -38,29 +40,29 @@ __device__ uint64_t SwizzledMatrix(uint32_t address) {
 
 #if VOXSERVE_HAS_WARP_GROUP_PRODUCTS
 
-// Makes copies to shared memory, ordinary and asynchronous ones, visible to products: to those of threads that meet
-// this one at a barrier, where it wrote; to its own, where it has met the writers at one.
+// Makes writes to shared memory, ordinary and asynchronous, visible to products. A thread that wrote calls it before it
+// meets the multiplying threads at a barrier. A multiplying thread calls it after it met the writers at one.
 __device__ inline void PublishToProducts() { asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory"); }
 
-// Before the first product of a series: registers are as the thread left them.
+// Call it before the first product of a series. It does not change the registers.
 __device__ inline void BeginProducts() { asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory"); }
-// After the last.
+// Call it after the last product of a series.
 __device__ inline void CommitProducts() { asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory"); }
-// Until all but the last kPending series are done.
+// Waits until all but the last kPending series are done.
 template <int kPending>
 __device__ void WaitForProducts() {
   asm volatile("wgmma.wait_group.sync.aligned %0;\n" ::"n"(kPending) : "memory");
 }
 
-// Behind WaitForProducts<0>: keeps the compiler from reading the sums before. For all it knows the wait has nothing to
-// do with them.
+// Call it after WaitForProducts<0>. It keeps the compiler from reading the sums earlier, since the compiler sees no
+// connection between the wait and the sums.
 template <int kCount>
 __device__ void HoldBackReads(float (&sums)[kCount]) {
 #pragma unroll
   for (float& sum : sums) asm volatile("" : "+f"(sum)::"memory");
 }
 
-// Lets each of the warp group's threads have so many registers, more or fewer than the kernel began with.
+// Changes the registers of each of the warp group's threads to kRegisters, more or fewer than at the kernel's start.
 template <int kRegisters, bool kAreMore>
 __device__ void SetRegisters() {
   if constexpr (kAreMore) {
@@ -71,7 +73,7 @@ __device__ void SetRegisters() {
 }
 
 // clang-format off
-// The sums of 16 columns more, 8 registers each, as operands and as the instruction names them.
+// The sums of 16 more columns, 8 registers each: as operands, and under their names in the instruction.
 #define VOXSERVE_SUMS_8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), \
                            "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
 #define VOXSERVE_SUMS_16(i) VOXSERVE_SUMS_8(i), VOXSERVE_SUMS_8(i + 8)
@@ -87,8 +89,8 @@ __device__ void SetRegisters() {
 #define VOXSERVE_NAMES_112 "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 // clang-format on
 
-// Defines the product of so many columns: the names of its sums, those of a, b and adds, and the sums as operands. D is
-// the product alone, and what the registers held does not count, where `adds` is 0.
+// Defines the product of so many columns. Parameters: the names of the sums, of a, b and adds, and the sums as
+// operands. If `adds` is 0, D is the product alone and the registers' old values are ignored.
 #define VOXSERVE_PRODUCT(columns, type, names, a_name, b_name, adds_name)                                   \
   "{\n"                                                                                                     \
   ".reg .pred adds;\n"                                                                                      \

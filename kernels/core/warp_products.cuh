@@ -1,11 +1,11 @@
 #pragma once
 
-// Products of a tile that lies in shared memory by a block's warps, with float32 sums in their registers. They exist
-// from sm_80 on; whoever calls them guards his code by __CUDA_ARCH__. Included by .cu files alone.
+// Products of a tile in shared memory by a block's warps, with float32 sums in their registers. They exist from sm_80
+// on: the caller guards the code by __CUDA_ARCH__. Only .cu files include this header.
 //
-// A row of either factor holds kRowBytes of the axis that is summed over: the inputs' rows are the tile's, the weights'
-// its columns. A row's 16-byte vector v lies at place v ^ (row % 8) of 128 bytes, at v ^ (row / 2 % 4) of 64, so that
-// loads of 8 rows do not meet in a bank.
+// A row of either factor holds kRowBytes of the axis that is summed over. The inputs' rows are the tile's rows, the
+// weights' rows are its columns. A row's 16-byte vector v is stored at place v ^ (row % 8) in rows of 128 bytes, at v ^
+// (row / 2 % 4) in rows of 64 bytes, so that loads of 8 rows use different banks.
 
 #include <cstdint>
 #include <type_traits>
@@ -14,24 +14,24 @@
 
 namespace voxserve::kernels::cuda {
 
-// Warps side by side over the rows and, where the tile is wide, over the columns.
+// Arranges warps side by side over the rows and, if the tile is wide, over the columns.
 template <typename T, int kTileRows, int kTileColumns, int kTileThreads, int kRowBytes>
 class WarpTile {
  public:
   static constexpr int kColumnWarps = kTileColumns < 64 ? 1 : kTileThreads / 64;
   static constexpr int kRowWarps = kTileThreads / 32 / kColumnWarps;
-  static constexpr int kRowTiles = kTileRows / kRowWarps / 16;          // of 16 rows, a warp's
-  static constexpr int kColumnTiles = kTileColumns / kColumnWarps / 8;  // of 8 columns, a warp's
+  static constexpr int kRowTiles = kTileRows / kRowWarps / 16;          // 16 rows each, per warp
+  static constexpr int kColumnTiles = kTileColumns / kColumnWarps / 8;  // 8 columns each, per warp
   static_assert(kColumnTiles % 2 == 0 && kRowTiles > 0);
   static_assert(kRowBytes == 128 || kRowBytes == 64);
 
-  // The warp's first row and column.
+  // The first row and column of the warp.
   __device__ static int32_t WarpRow() { return static_cast<int32_t>(threadIdx.x) / 32 % kRowWarps * kRowTiles * 16; }
   __device__ static int32_t WarpColumn() {
     return static_cast<int32_t>(threadIdx.x) / 32 / kRowWarps * kColumnTiles * 8;
   }
 
-  // Adds the products of one row's bytes. By whole warps; `inputs` and `weights` are addresses in shared memory.
+  // Adds the products of one row's bytes. Whole warps call it; `inputs` and `weights` are addresses in shared memory.
   __device__ void Multiply(uint32_t inputs, uint32_t weights) {
     const auto lane = static_cast<int32_t>(threadIdx.x % 32);
     const uint32_t row_swizzle = kRowBytes == 128 ? lane % 8 : lane / 2 % 4;
@@ -46,7 +46,7 @@ class WarpTile {
       for (int i = 0; i < kRowTiles; ++i) Load(a[i], a_row + i * 16 * kRowBytes + a_vector);
 #pragma unroll
       for (int j = 0; j < kColumnTiles; j += 2) {
-        uint32_t b[4];  // of two tiles
+        uint32_t b[4];  // two tiles
         Load(b, b_row + j * 8 * kRowBytes + b_vector);
 #pragma unroll
         for (int i = 0; i < kRowTiles; ++i) {
@@ -57,12 +57,13 @@ class WarpTile {
     }
   }
 
-  // Of lane 4 * g + t, sums[i][j] are those of the warp's row 16 * i + g, columns 8 * j + 2 * t and the next, and of
-  // row 16 * i + g + 8, the same.
+  // Lane 4 * g + t holds in sums[i][j] the warp's row 16 * i + g at columns 8 * j + 2 * t and the next, then row 16 * i
+  // + g + 8 at the same columns.
   float sums[kRowTiles][kColumnTiles][4] = {};
 
  private:
-  // A vector of float32 is 4 values wide, as a matrix row of 8 values of 16 bits is: the same loads serve both.
+  // A vector holds 4 float32 values, and a matrix row holds 8 values of 16 bits: both are 16 bytes, so the same loads
+  // serve.
   __device__ static void Load(uint32_t (&to)[4], uint32_t row) {
     LoadMatrices(to, row);
     if constexpr (std::is_same_v<T, float>) {

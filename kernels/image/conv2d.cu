@@ -16,9 +16,9 @@
 namespace voxserve::kernels::cuda {
 namespace {
 
-// Weights of a group are padded to whole ones of the narrowest tile.
+// The weights of a group are padded to a multiple of the narrowest tile.
 constexpr int32_t kNarrowestTile = 16;
-// Stages of a block: as many as let two blocks, of narrow tiles four, share an SM of Hopper.
+// Stages of a block: as many as let two blocks (four with narrow tiles) share an SM of Hopper.
 constexpr int kStagesOfWarps = 3;
 constexpr int kStagesOfScalar = 2;
 
@@ -40,11 +40,12 @@ bool IsServed(const Conv2dGeometry& geometry, int32_t in_channels, int32_t out_c
          int64_t{NumPhases(geometry, 0)} * NumPhases(geometry, 1) <= kMaxGridAxis;
 }
 
-// How weights are packed: for each phase and group chunks of padded_out_channels rows, one an output channel, of
-// kStageRowBytes: (cell, channel) of the phase's cells in order, the swizzle of a stage applied.
+// The layout of packed weights: for each phase and group, chunks of padded_out_channels rows. A row belongs to one
+// output channel and has kStageRowBytes: the (cell, channel) pairs of the phase's cells in order, swizzled like a
+// stage.
 struct PackedWeights {
   int32_t vector_values;
-  int32_t padded_in_channels;  // of a cell
+  int32_t padded_in_channels;  // per cell
   int32_t padded_out_channels;
   int32_t num_chunks;
 
@@ -87,10 +88,10 @@ cudaError_t LaunchWarps(const Conv2dArguments<T>& arguments, const DeviceTraits&
   return LaunchTiles<T, WarpProducts<T, 64>, kStagesOfWarps>(arguments, traits, stream);
 }
 
-// Whether scalars multiply, warps, warp groups or the squares of few outputs follows from the GPU, the types, the
-// channels and the geometry alone. Which of their tilings warp groups have depends on the number of positions, and so
-// on num_images: but each of them adds up a position's products chunk after chunk, 16 at a time, in the same order
-// (Conv2dCudaTest.TilingsOfWarpGroupsAddUpInOneOrder). A sample's result is the same bits whatever it is batched with.
+// Chooses how to multiply: by scalars, warps, warp groups, or squares of few outputs. The choice depends only on the
+// GPU, the types, the channels and the geometry. Among warp groups, the tiling also depends on the number of positions,
+// and so on num_images. But all their tilings add up a position's products in the same order, chunk after chunk, 16 at
+// a time (Conv2dCudaTest.TilingsOfWarpGroupsAddUpInOneOrder). So a sample's result has the same bits in every batch.
 template <typename T>
 cudaError_t Launch(const Conv2dArguments<T>& arguments, const Conv2dParams& params, const DeviceTraits& traits,
                    cudaStream_t stream) {
@@ -151,7 +152,7 @@ Conv2dArguments<T> ArgumentsOf(const Conv2dParams& params, int32_t out_rows, int
           .num_chunks = packed.num_chunks,
           .group_out_channels = group_out_channels,
           .padded_out_channels = packed.padded_out_channels,
-          .num_column_tiles = 0,  // LaunchTiles knows
+          .num_column_tiles = 0,  // LaunchTiles sets it
           .out = params.out.data,
           .out_pitch = params.out.pitch,
           .is_out_float = params.out.dtype == DType::kFloat32,
@@ -177,7 +178,7 @@ std::vector<float> PackConv2dWeights(const Conv2dGeometry& geometry, int32_t in_
     for (int32_t group = 0; group < geometry.groups; ++group, slot += packed.SlotValues()) {
       for (int32_t o = 0; o < group_out; ++o) {
         for (int32_t i = 0; i < group_in; ++i) {
-          // Where the matrix of kernel cells of these channels begins.
+          // The first value of the matrix of kernel cells for these channels.
           const int64_t matrix =
               geometry.is_transposed ? int64_t{i} * out_channels + o : (int64_t{group} * group_out + o) * group_in + i;
           const float* const from = weights + matrix * row_cells * column_cells;

@@ -1,12 +1,12 @@
 #pragma once
 
-// The kernel of kernels/image/conv2d.h. Included by .cu files alone.
+// The main kernel of kernels/image/conv2d.h. Only .cu files include this header.
 //
-// A block owns a tile of output positions (of one phase, across rows and images) and of output channels (of one group).
-// The axis that is summed over is (cell, channel), the channels of a cell padded to whole vectors of 16 bytes, and
-// walked in chunks. A chunk's inputs are gathered and its weights copied to one of a ring of stages ahead of time. A
-// thread copies the same vector of a few positions in every stage: what it needs of them, where their first cell lies
-// and which of their cells lie inside the image, it finds out once.
+// A block owns a tile of output positions (of one phase, across rows and images) and output channels (of one group).
+// The summed axis is (cell, channel), with the channels of a cell padded to whole vectors of 16 bytes, and is walked in
+// chunks. A chunk's inputs are gathered, and its weights copied, ahead of time to one of a ring of stages. A thread
+// copies the same vector of the same few positions in every stage. So it looks up only once where a position's first
+// cell is and which of its cells are inside the image.
 
 #include <cstdint>
 
@@ -19,21 +19,21 @@
 namespace voxserve::kernels::cuda {
 
 inline constexpr int kMaxCells = kMaxConv2dKernelSize * kMaxConv2dKernelSize;
-// Vectors of a chunk may lie past the last cell.
+// The table is larger than the kernel because vectors of the last chunk may lie behind the last cell.
 inline constexpr int kCellTableSize = 64;
 static_assert(kMaxCells + kVectorsARow <= kCellTableSize);
 
-// Of a position of the tile.
+// Describes a position of the tile.
 struct TilePosition {
-  int64_t in;       // values from `in` to its first cell, which may lie outside
-  int64_t out;      // row of the output; -1: past the last position
-  uint32_t inside;  // bits of the kernel's rows that lie inside and, from kColumnBits on, of its columns
+  int64_t in;       // offset of its first cell from `in`, in values; the cell may be outside the image
+  int64_t out;      // row of the output; -1: behind the last position
+  uint32_t inside;  // bit i: kernel row i is inside the image; bit kColumnBits + j: kernel column j is
 };
 
-// Of a cell of the phase.
+// Describes a cell of the phase.
 struct TileCell {
-  int64_t in;       // values from the first cell
-  uint32_t inside;  // the bits of its row and column: it lies inside where a position has both
+  int64_t in;       // offset from the first cell, in values
+  uint32_t inside;  // the bits of its row and column; the cell is inside if the position has both
 };
 inline constexpr int kColumnBits = 16;
 inline constexpr uint32_t kNoCell = uint32_t{1} << 31;
@@ -47,10 +47,10 @@ struct Conv2dBlock {
   static constexpr int kInputBytes = Product::kRows * kStageRowBytes;
   static constexpr int kStageBytes = kInputBytes + Product::kColumns * kStageRowBytes;
   static constexpr int kAlignment = 1024;
-  static constexpr int kSumBytes = Product::kRows * kSumPitch<Product::kColumns> * int{sizeof(float)};  // when done
+  static constexpr int kSumBytes = Product::kRows * kSumPitch<Product::kColumns> * int{sizeof(float)};
   static constexpr int kSharedBytes =
       (kSumBytes > kStages * kStageBytes ? kSumBytes : kStages * kStageBytes) + kAlignment;
-  // What every block has besides.
+  // The bytes that every block needs in addition.
   static constexpr int kTableBytes =
       Product::kRows * int{sizeof(TilePosition)} + kCellTableSize * int{sizeof(TileCell)};
 };
@@ -98,9 +98,9 @@ class Conv2dTile {
  private:
   static constexpr int kThreads = Block::kThreads;
   static constexpr int kRowsAtOnce = kThreads / kVectorsARow;
-  static constexpr int kCopies = Product::kRows / kRowsAtOnce;  // of inputs, by a thread in a stage
+  static constexpr int kCopies = Product::kRows / kRowsAtOnce;  // inputs that a thread copies per stage
   static constexpr int kWeightCopies = (Product::kColumns + kRowsAtOnce - 1) / kRowsAtOnce;
-  static_assert(kRowsAtOnce % 8 == 0, "a thread's rows are swizzled alike");
+  static_assert(kRowsAtOnce % 8 == 0, "all rows of a thread have the same swizzle");
 
   __device__ int32_t NumCells() const { return rows_.num_cells * columns_.num_cells; }
 
@@ -149,7 +149,7 @@ class Conv2dTile {
     }
   }
 
-  // Those that the thread copies.
+  // Reads the positions whose inputs this thread copies.
   __device__ void TakePositions() {
     const auto thread = static_cast<int32_t>(threadIdx.x);
 #pragma unroll
@@ -158,7 +158,7 @@ class Conv2dTile {
       in_begins_[i] = position.in;
       inside_[i] = position.inside;
     }
-    // The vector of the first chunk.
+    // The thread's vector in the first chunk.
     channel_ = thread % kVectorsARow * kVectorValues<T>;
     cell_ = channel_ / arguments_.padded_in_channels;
     channel_ -= cell_ * arguments_.padded_in_channels;
@@ -169,7 +169,8 @@ class Conv2dTile {
                int64_t{first_column_} * kStageRowBytes + thread * 16;
   }
 
-  // Stages are free again when their products are done, of which kPending may go on in the next round.
+  // Multiplies all chunks. A stage is free when its products are done; the last kPending products may still run in the
+  // next round.
   __device__ void Multiply(Product& product) {
     const int32_t num_chunks = (NumCells() * arguments_.padded_in_channels + kChunkValues<T> - 1) / kChunkValues<T>;
     constexpr int kAhead = Block::kStages - 1 - Product::kPending;
@@ -179,7 +180,7 @@ class Conv2dTile {
     int32_t stage = 0, stage_ahead = kAhead;
     for (int32_t chunk = 0; chunk < num_chunks; ++chunk) {
       WaitForStage<kAhead - 1>();
-      __syncthreads();  // the stage is there for all, and all have left the one that is loaded
+      __syncthreads();  // the stage has arrived, and the stage that is loaded next is no longer read
       const unsigned char* const inputs = stages_ + stage * Block::kStageBytes;
       if constexpr (Product::kIsAsynchronous) {
         product.Multiply(inputs, inputs + Block::kInputBytes);
@@ -203,7 +204,8 @@ class Conv2dTile {
 #endif
   }
 
-  // Of chunks in their order. A group of copies each, past the last an empty one: they are counted.
+  // Loads chunks in order. Each makes one group of copies, behind the last chunk an empty one, since groups are
+  // counted.
   __device__ void LoadAhead(int32_t chunk, int32_t num_chunks, int32_t stage) {
     if (chunk < num_chunks) {
       unsigned char* const inputs = stages_ + stage * Block::kStageBytes;
@@ -230,11 +232,11 @@ class Conv2dTile {
       channel_ -= arguments_.padded_in_channels;
       ++cell_;
     }
-    cell_ = min(cell_, kCellTableSize - 1);  // past all cells
+    cell_ = min(cell_, kCellTableSize - 1);  // behind all cells
   }
 
-  // They are packed as stages hold them. What lies behind the last channel's is multiplied too, into sums that nobody
-  // reads.
+  // Copies weights, which are packed in the layout of a stage. Rows behind the last channel are multiplied too; their
+  // sums are never read.
   __device__ void LoadWeights(unsigned char* weights) {
     const auto thread = static_cast<int32_t>(threadIdx.x);
 #pragma unroll
@@ -276,7 +278,7 @@ class Conv2dTile {
   const Conv2dArguments<T>& arguments_;
   unsigned char* const stages_;
   TilePosition* const positions_;  // [Product::kRows]
-  TileCell* const cells_;          // [kCellTableSize] in their order; behind them, those that lie nowhere
+  TileCell* const cells_;          // [kCellTableSize] in order; behind the phase's cells: cells that are never inside
   const int64_t first_position_;
   const int32_t first_column_;
   const int32_t group_;
@@ -291,7 +293,7 @@ class Conv2dTile {
   uint32_t inside_[kCopies];
 };
 
-// Blocks: (tiles of positions and, faster, of channels; groups; phases).
+// Blocks: x: tiles of positions and (fastest) of channels; y: groups; z: phases.
 template <typename T, typename Product, int kNumStages>
 __global__ void __launch_bounds__(Product::kThreads, BlocksAnSm(Product::kBlocksAnSm))
     Conv2dKernel([[maybe_unused]] const __grid_constant__ Conv2dArguments<T> arguments) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// What the kernels of kernels/image/conv2d.h are told, and how they copy inputs and weights to shared memory: vectors
-// of 16 bytes, asynchronously where the GPU can, of which a part may be zeros. Included by .cu files alone.
+// The arguments of the kernels of kernels/image/conv2d.h, and their copies of inputs and weights to shared memory:
+// vectors of 16 bytes, partly zeros if needed, asynchronous if the GPU supports it. Only .cu files include this header.
 
 #include <cstdint>
 
@@ -24,21 +24,21 @@ struct Conv2dArguments {
   const T* in;
   int64_t in_pitch;
   int32_t group_in_channels;
-  int32_t padded_in_channels;  // of a cell: whole vectors
-  bool in_vectors;             // a cell's channels begin at multiples of 16 bytes
+  int32_t padded_in_channels;  // per cell: a multiple of whole vectors
+  bool in_vectors;             // every cell's channels begin at a multiple of 16 bytes
   const unsigned char* weights;
-  int32_t num_chunks;  // for which each phase and group has room
+  int32_t num_chunks;  // the weights have room for so many chunks per phase and group
   int32_t group_out_channels;
-  int32_t padded_out_channels;  // of a group: the weights' rows in a chunk
+  int32_t padded_out_channels;  // per group: the weights' rows in a chunk
   int32_t num_column_tiles;
   void* out;
   int64_t out_pitch;
   bool is_out_float;
-  bool out_vectors;  // outputs, residuals and biases by kVectorValues
+  bool out_vectors;  // outputs, residuals and biases are accessed kVectorValues at a time
   TypedEpilogue<T, float> epilogue;
 };
 
-// Like CopyAsync16, where there are asynchronous copies.
+// Does what CopyAsync16 does; on a GPU without asynchronous copies it copies at once.
 __device__ inline void CopyVector16(unsigned char* to, const void* from, int32_t bytes) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
   CopyAsync16(SharedAddress(to), from, bytes);
@@ -50,14 +50,14 @@ __device__ inline void CopyVector16(unsigned char* to, const void* from, int32_t
 #endif
 }
 
-// Makes the thread's copies since the last call one group.
+// Groups the thread's copies since the last call.
 __device__ inline void CommitVectors() {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
   CommitCopies();
 #endif
 }
 
-// Waits until all but the thread's last kPending groups have arrived, for the thread itself.
+// Waits until all but the thread's last kPending groups have landed. It waits for the calling thread's copies only.
 template <int kPending>
 __device__ void WaitForVectors() {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
@@ -65,7 +65,7 @@ __device__ void WaitForVectors() {
 #endif
 }
 
-// A vector of the inputs, of which the first `count` values are read and the others become 0.
+// Copies a vector of the inputs: the first `count` values, then zeros.
 template <typename T>
 __device__ void CopyInputs(unsigned char* to, const T* from, int32_t count, const Conv2dArguments<T>& arguments) {
   if (arguments.in_vectors) {

@@ -19,15 +19,15 @@ namespace {
 
 using dnnl::memory;
 
-// Inputs and outputs of a band, which stay in a core's second-level cache.
+// The bytes of inputs and outputs of a band, which should stay in a core's L2 cache.
 constexpr int64_t kBandBytes = 512 << 10;
-// Bands of an image for each thread, so that no thread waits long for the last ones.
+// Bands of an image per thread. There are several, so that no thread waits long for the last ones.
 constexpr int64_t kBandsAThread = 3;
-// The size of image for which oneDNN chooses the order of weights.
+// oneDNN chooses the order of weights for an image of this size.
 constexpr int64_t kUsualRows = 4, kUsualColumns = 64;
-constexpr size_t kWeightAlignment = 16;  // floats
+constexpr size_t kWeightAlignment = 16;  // in floats
 
-// Makes `call`, which calls oneDNN, perhaps on other threads. Empty, or why the library refused it.
+// Runs `call`, which calls oneDNN, perhaps on other threads. Returns "", or why oneDNN refused it.
 template <typename Call>
 std::string RefusalOf(const Call& call) {
   try {
@@ -44,7 +44,7 @@ const dnnl::engine& Cpu() {
   return engine;
 }
 
-// A phase of an image's outputs.
+// One phase of an image's outputs.
 struct ImagePhase {
   Conv2dPhase rows, columns;
 
@@ -59,12 +59,12 @@ int32_t NumPhases(const Conv2dGeometry& geometry) {
   return kernels::NumPhases(geometry, 0) * kernels::NumPhases(geometry, 1);
 }
 
-// Inputs that so many neighbouring outputs read, from the first one's first cell on.
+// Returns the number of inputs that so many neighbouring outputs read, from the first output's first cell on.
 int64_t Reach(const Conv2dPhase& phase, int64_t num_outputs) {
   return (num_outputs - 1) * phase.in_step + int64_t{phase.num_cells - 1} * phase.cell_reach + 1;
 }
 
-// A convolution without padding of a band of outputs, added to what they hold.
+// Describes a convolution without padding for a band of outputs, which adds to the outputs' values.
 dnnl::convolution_forward::primitive_desc BandConvolution(const ImagePhase& phase, int32_t groups, int32_t in_channels,
                                                           int32_t out_channels, int64_t num_rows, int64_t num_columns,
                                                           const memory::desc* weights) {
@@ -88,7 +88,7 @@ dnnl::convolution_forward::primitive_desc BandConvolution(const ImagePhase& phas
   return dnnl::convolution_forward::primitive_desc(desc, attributes, Cpu());
 }
 
-// Which order the weights of a phase have. That of the usual size serves all sizes.
+// Returns the order of a phase's weights. The order for the usual size serves all sizes.
 memory::desc WeightsOf(const ImagePhase& phase, const Conv2dGeometry& geometry, int32_t in_channels,
                        int32_t out_channels) {
   return BandConvolution(phase, geometry.groups, in_channels, out_channels, kUsualRows, kUsualColumns, nullptr)
@@ -99,20 +99,20 @@ size_t FloatsOf(const memory::desc& weights) {
   return (weights.get_size() / sizeof(float) + kWeightAlignment - 1) / kWeightAlignment * kWeightAlignment;
 }
 
-// What a thread needs while it computes bands.
+// A thread's memory while it computes bands.
 struct Scratch {
   std::vector<float> in, out;
   std::vector<uint8_t> library;
 };
 
-// A phase of one call, with its primitives by the number of rows in a band.
+// A phase of one call, with its primitives for each number of rows in a band.
 class PhaseConvolution {
  public:
   PhaseConvolution(const Conv2dParams& params, const ImagePhase& phase, const float* weights,
                    const memory::desc& weights_desc)
       : params_(params), phase_(phase), weights_(weights), weights_desc_(weights_desc) {}
 
-  // Before any band of so many rows.
+  // Must be called before any band of so many rows.
   void Prepare(int64_t num_rows) {
     if (!phase_.HasCells() || primitives_.contains(num_rows)) return;
     primitives_.emplace(
@@ -151,7 +151,7 @@ class PhaseConvolution {
   }
 
  private:
-  // Of the first output of a row.
+  // Returns the position of a row's first output.
   int64_t Position(int64_t image, int64_t row) const {
     const Conv2dGeometry& geometry = params_.geometry;
     const int64_t out_row = phase_.rows.out_begin + row * phase_.rows.out_step;
@@ -159,7 +159,7 @@ class PhaseConvolution {
            phase_.columns.out_begin;
   }
 
-  // Of the outputs of a row that begins at a position.
+  // Returns the epilogue for the outputs of a row that begins at a position.
   Epilogue EpilogueOf(int64_t position) const {
     Epilogue epilogue = params_.epilogue;
     if (epilogue.residual.data != nullptr) {
@@ -169,7 +169,7 @@ class PhaseConvolution {
     return epilogue;
   }
 
-  // The inputs that a band reads, one position after the other, with zeros where they are outside.
+  // Returns the inputs that a band reads, one position after the other, with zeros outside the image.
   const float* InputsOf(int64_t image, int64_t first_row, int64_t num_rows, Scratch& scratch) const {
     const int64_t row_begin = phase_.rows.in_begin + first_row * phase_.rows.in_step;
     const int64_t column_begin = phase_.columns.in_begin;
@@ -212,7 +212,7 @@ class PhaseConvolution {
     const auto md = [&](dnnl_query_t what, int index) {
       return memory::desc(*dnnl_primitive_desc_query_md(primitive.get_primitive_desc(), what, index));
     };
-    // The library takes all pointers as writable.
+    // oneDNN's interface takes all pointers as writable.
     dnnl::stream stream(Cpu());
     primitive.execute(stream, {{DNNL_ARG_SRC, memory(md(dnnl_query_src_md, 0), Cpu(), const_cast<float*>(in))},
                                {DNNL_ARG_WEIGHTS, memory(weights_desc_, Cpu(), const_cast<float*>(weights_))},
@@ -228,7 +228,8 @@ class PhaseConvolution {
   std::unordered_map<int64_t, dnnl::convolution_forward> primitives_;
 };
 
-// Rows of a band. They do not follow from the number of images: a library may add up another size in another order.
+// Returns the rows of a band. They must not depend on the number of images, since oneDNN may add up another size in
+// another order.
 int64_t BandRows(const Conv2dParams& params, const ImagePhase& phase, int num_threads) {
   const int64_t row_floats =
       int64_t{phase.columns.num_outputs} *
@@ -243,10 +244,10 @@ bool HasOutputs(const Conv2dParams& params) {
          params.geometry.OutSize(1, params.in_columns) > 0;
 }
 
-// An image's outputs, cut into bands.
+// The bands of an image's outputs.
 class Bands {
  public:
-  // Keeps the parameters.
+  // The parameters must outlive this object.
   Bands(const Conv2dParams& params, int num_threads) {
     const Conv2dGeometry& geometry = params.geometry;
     phases_.reserve(static_cast<size_t>(NumPhases(geometry)));
@@ -292,7 +293,7 @@ std::vector<float> PackByLibrary(const Conv2dGeometry& geometry, int32_t in_chan
   for (int32_t i = 0; i < NumPhases(geometry); ++i) {
     const ImagePhase phase(geometry, 1, 1, i);
     if (!phase.HasCells()) continue;
-    // The phase's cells, [out_channels, in_channels / groups, rows, columns].
+    // The weights of the phase's cells, [out_channels, in_channels / groups, rows, columns].
     const int32_t group_in = in_channels / geometry.groups;
     std::vector<float> cells;
     for (int32_t o = 0; o < out_channels; ++o) {
@@ -347,7 +348,7 @@ std::string Conv2d(const Conv2dParams& params, ThreadPool& pool) {
   }
   return RefusalOf([&] {
     std::optional<Bands> bands;
-    // On the pool, so that the library prepares for one thread.
+    // Runs on the pool, so that oneDNN prepares for one thread.
     pool.ParallelFor(1, 1, [&](int64_t, int64_t) { bands.emplace(params, pool.num_threads()); });
     const int64_t num_bands = bands->size() * params.num_images;
     std::atomic<int64_t> next = 0;

@@ -1,7 +1,7 @@
-// A block owns a square of input positions of one image, with the margin that its outputs' cells reach: each input is
-// read once, not once a cell. It multiplies all of them with the weights of all cells of a few outputs, [positions,
-// channels] by [channels, (cell, output)], and then adds up, for each output, its cells' products, each taken from the
-// input position where the cell stands.
+// A block owns a square of input positions of one image, with the margin that its outputs' cells reach. So each input
+// is read once instead of once per cell. The block multiplies all of them by the weights of all cells of a few outputs,
+// [positions, channels] by [channels, (cell, output)]. Then it adds up each output's products, taking each cell's
+// product from the input position under that cell.
 
 #include <algorithm>
 #include <atomic>
@@ -26,18 +26,18 @@ using SquareProducts = WarpProducts<T, kCellOutputs, kThreads, kSquareRows>;
 constexpr int32_t kInputBytes = kSquareRows * kStageRowBytes;
 constexpr int32_t kStageBytes = kInputBytes + kCellOutputs * kStageRowBytes;
 constexpr int32_t kSumPitch = kTransposedSumPitch<kSquareRows>;
-constexpr int32_t kSumBytes = kCellOutputs * kSumPitch * int32_t{sizeof(float)};  // when the stages are done
+constexpr int32_t kSumBytes = kCellOutputs * kSumPitch * int32_t{sizeof(float)};  // after the last stage
 constexpr int32_t kMaxStages = 2;
 static_assert(kSumBytes <= kStageBytes);
 
 struct FewOutputsTiling {
   bool is_possible = false;
-  int32_t rows = 0;  // outputs of a square
+  int32_t rows = 0;  // output rows of a square
   int32_t columns = 0;
-  int32_t row_tiles = 0;  // of an image
+  int32_t row_tiles = 0;  // per image
   int32_t column_tiles = 0;
-  int32_t outputs = 0;  // of a slice of a group's outputs
-  int32_t slices = 0;   // of a group
+  int32_t outputs = 0;  // outputs of a slice of a group
+  int32_t slices = 0;   // per group
   int32_t num_chunks = 0;
 };
 
@@ -47,7 +47,7 @@ FewOutputsTiling TilingOf(const Conv2dArguments<T>& arguments) {
   FewOutputsTiling tiling;
   const int32_t cells = geometry.kernel_size[0] * geometry.kernel_size[1];
   if (geometry.is_transposed || arguments.group_out_channels > kMaxGroupOutputs || cells > kCellOutputs) return tiling;
-  const auto outputs_of = [&](size_t axis) {  // 0: a cell may lie outside the square
+  const auto outputs_of = [&](size_t axis) {  // 0: a cell may be outside the square
     const int64_t reach = int64_t{geometry.dilation[axis]} * (geometry.kernel_size[axis] - 1) + 1;
     return reach > kSquareSide ? 0 : static_cast<int32_t>((kSquareSide - reach) / geometry.stride[axis]) + 1;
   };
@@ -68,7 +68,7 @@ class SquareTile {
  public:
   __device__ SquareTile(const Conv2dArguments<T>& arguments, const FewOutputsTiling& tiling, unsigned char* shared)
       : arguments_(arguments), tiling_(tiling), shared_(shared) {
-    // Slices and groups are fastest: they read neighbouring channels.
+    // Slices and groups vary fastest, since they read neighbouring channels.
     const Conv2dGeometry& geometry = arguments.geometry;
     const unsigned slices = geometry.groups * tiling.slices;
     const unsigned slice = blockIdx.x % slices;
@@ -91,7 +91,7 @@ class SquareTile {
       __syncthreads();
       const unsigned char* const stage = Stage(chunk);
       products.Multiply(stage, stage + kInputBytes);
-      __syncthreads();  // all have left the stage
+      __syncthreads();  // no thread reads the stage any more
     }
     WaitForVectors<0>();
     products.SpillTransposed(reinterpret_cast<float*>(shared_));
@@ -109,7 +109,7 @@ class SquareTile {
 
   __device__ unsigned char* Stage(int32_t chunk) const { return shared_ + chunk % kMaxStages * kStageBytes; }
 
-  // A group of copies, past the last chunk an empty one.
+  // Makes one group of copies, behind the last chunk an empty one.
   __device__ void Load(int32_t chunk) const {
     if (chunk < tiling_.num_chunks) {
       LoadInputs(chunk, Stage(chunk));
@@ -121,7 +121,7 @@ class SquareTile {
   __device__ void LoadInputs(int32_t chunk, unsigned char* to) const {
     const auto thread = static_cast<int32_t>(threadIdx.x);
     const int32_t vector = thread % kVectorsARow;
-    const int32_t position = thread / kVectorsARow;  // the first
+    const int32_t position = thread / kVectorsARow;  // the first position
     const int32_t channel = chunk * kChunkValues<T> + vector * kVectorValues<T>;
     const int64_t column = in_column_ + position % kSquareSide;
     const bool is_column = column >= 0 && column < arguments_.in_columns;
@@ -142,14 +142,14 @@ class SquareTile {
     }
   }
 
-  // They are packed for the other kernel, cells along the axis that it sums over.
+  // The weights are packed for the other kernel, with the cells along its summed axis.
   __device__ void LoadWeights(int32_t chunk, unsigned char* to) const {
     const auto thread = static_cast<int32_t>(threadIdx.x);
     const int32_t column = thread / kVectorsARow;
     const int32_t vector = thread % kVectorsARow;
     const int32_t cell = column / tiling_.outputs;
     const int32_t output = first_output_ + column % tiling_.outputs;
-    const int32_t num_vectors = arguments_.padded_in_channels / kVectorValues<T>;  // of a cell
+    const int32_t num_vectors = arguments_.padded_in_channels / kVectorValues<T>;  // per cell
     const int32_t of_cell = chunk * kVectorsARow + vector;
     const bool is_there = cell < arguments_.geometry.kernel_size[0] * arguments_.geometry.kernel_size[1] &&
                           output < arguments_.group_out_channels && of_cell < num_vectors;
@@ -193,15 +193,15 @@ class SquareTile {
   const FewOutputsTiling& tiling_;
   unsigned char* const shared_;
   int32_t group_;
-  int32_t first_output_;  // of the group
+  int32_t first_output_;  // within the group
   int32_t image_;
-  int32_t first_row_;  // of the outputs
+  int32_t first_row_;  // first output row
   int32_t first_column_;
-  int64_t in_row_;  // the square's first; may lie outside
+  int64_t in_row_;  // the square's first input row; may be outside the image
   int64_t in_column_;
 };
 
-// Blocks: tiles of images and, faster, slices of outputs.
+// Blocks: tiles of images and (fastest) slices of outputs.
 template <typename T>
 __global__ void __launch_bounds__(kThreads, 3)
     FewOutputsKernel([[maybe_unused]] const __grid_constant__ Conv2dArguments<T> arguments,

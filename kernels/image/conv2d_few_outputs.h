@@ -1,7 +1,7 @@
 #pragma once
 
-// What kernels/image/conv2d.h does on a CPU where groups have few outputs each, as detection heads end in: fewer than
-// oneDNN's vectors hold.
+// 2D convolutions on a CPU whose groups have few outputs each, like the last layers of detection heads: fewer outputs
+// than one of oneDNN's vectors holds. kernels/image/conv2d.h describes the operation.
 
 #include <cstdint>
 #include <vector>
@@ -11,10 +11,10 @@
 
 namespace voxserve::kernels::cpu {
 
-// Whether the following compute it.
+// Returns true if the functions below support the convolution.
 bool HasFewOutputs(const Conv2dGeometry& geometry, int32_t in_channels, int32_t out_channels);
 
-// As PackConv2dWeights and Conv2d.
+// These functions correspond to PackConv2dWeights and Conv2d.
 std::vector<float> PackFewOutputsWeights(const Conv2dGeometry& geometry, int32_t in_channels, int32_t out_channels,
                                          const float* weights);
 void FewOutputsConv2d(const Conv2dParams& params, ThreadPool& pool);

@@ -1,6 +1,6 @@
-// A band of an image's rows is multiplied with the weights of all cells of a group at once, [(output, cell), channels]
-// by [channels, positions]: the inputs are read once, where they lie. The products of an output's cells, each a row of
-// positions, are then added up, shifted by where the cell stands.
+// Multiplies a band of an image's rows by the weights of all cells of a group at once: [(output, cell), channels] by
+// [channels, positions]. The inputs are read once, in place. Each product is a row of positions. The products of an
+// output's cells are then added up, each shifted by its cell's offset.
 
 #include <algorithm>
 #include <atomic>
@@ -15,12 +15,13 @@ namespace voxserve::kernels::cpu {
 namespace {
 
 constexpr int32_t kMaxGroupOutputs = 16;
-// Products are computed with all inputs, of which strides leave most out.
+// The largest product of the strides for this method. Products are computed for all inputs, and a stride leaves most of
+// them out.
 constexpr int32_t kMaxStrides = 4;
-// Products of a band, which stay in a core's second-level cache.
+// The bytes of a band's products, which should stay in a core's L2 cache.
 constexpr int64_t kBandBytes = 256 << 10;
 
-// What a thread needs while it computes bands.
+// A thread's memory while it computes bands.
 struct Scratch {
   std::vector<float> products;
   std::vector<float> sums;
@@ -42,7 +43,7 @@ class GroupedConvolution {
     num_bands_ = (out_rows_ - 1) / band_rows_ + 1;
   }
 
-  // Of all images and groups; those of the same rows are neighbours.
+  // Returns the parts of all images and groups. Parts with the same rows are neighbours.
   int64_t num_parts() const { return params_.num_images * num_bands_ * geometry_.groups; }
 
   void ComputePart(int64_t part, Scratch& scratch) const {
@@ -52,7 +53,7 @@ class GroupedConvolution {
     const int64_t row_begin = band * band_rows_;
     const int64_t row_end = std::min(out_rows_, row_begin + band_rows_);
 
-    // The inputs that they read, of those inside.
+    // The input rows that the band reads, without those outside the image.
     const int64_t first = row_begin * geometry_.stride[0] - geometry_.padding[0];
     const int64_t last = (row_end - 1) * geometry_.stride[0] - geometry_.padding[0] + reach_;
     const int64_t in_begin = std::clamp<int64_t>(first, 0, params_.in_rows);
@@ -60,7 +61,7 @@ class GroupedConvolution {
     const int64_t num_positions = (in_end - in_begin) * params_.in_columns;
     scratch.products.resize(static_cast<size_t>(num_positions * num_cells_ * group_out_));
     scratch.sums.resize(static_cast<size_t>(out_columns_));
-    const int32_t num_products = group_out_ * num_cells_;  // of a position
+    const int32_t num_products = group_out_ * num_cells_;  // per position
     const auto* weights = static_cast<const float*>(params_.weights) + int64_t{group} * num_products * group_in_;
     const int64_t first_position = (image * params_.in_rows + in_begin) * params_.in_columns;
     Gemm(
@@ -95,7 +96,7 @@ class GroupedConvolution {
   }
 
  private:
-  // An output's row, of the products of its cells with the inputs of rows [in_begin, in_end).
+  // Computes an output row from the products of its cells with the input rows [in_begin, in_end).
   void AddUp(const float* products, int64_t num_positions, int64_t row, int64_t in_begin, int64_t in_end,
              float* sums) const {
     std::fill_n(sums, out_columns_, 0.0f);
@@ -104,7 +105,7 @@ class GroupedConvolution {
       const int64_t in_row = row * geometry_.stride[0] - geometry_.padding[0] +
                              int64_t{cell / geometry_.kernel_size[1]} * geometry_.dilation[0];
       if (in_row < in_begin || in_row >= in_end) continue;
-      // Output c reads input stride c + shift, where that is inside.
+      // Output c reads input stride c + shift, if that is inside.
       const int64_t shift = int64_t{cell % geometry_.kernel_size[1]} * geometry_.dilation[1] - geometry_.padding[1];
       const int64_t begin = shift < 0 ? (stride - 1 - shift) / stride : 0;
       const int64_t end =
@@ -123,23 +124,23 @@ class GroupedConvolution {
   int64_t out_rows_, out_columns_;
   int32_t group_in_, group_out_;
   int32_t num_cells_;
-  int64_t reach_;      // rows of the input that an output reads
-  int64_t band_rows_;  // of outputs; follows from an image's size alone, as the order in which products add up may
-  int64_t num_bands_;  // of an image
+  int64_t reach_;      // input rows that one output reads
+  int64_t band_rows_;  // output rows; depends only on an image's size, like the order in which products add up
+  int64_t num_bands_;  // per image
 };
 
 }  // namespace
 
 bool HasFewOutputs(const Conv2dGeometry& geometry, int32_t in_channels, int32_t out_channels) {
   const int32_t group_in = in_channels / geometry.groups, group_out = out_channels / geometry.groups;
-  // oneDNN vectorises over a group's outputs, or over groups.
+  // oneDNN vectorises over the outputs of a group, or over groups.
   constexpr int32_t kVectorOutputs = 8;
   const bool is_for_library = group_out % kVectorOutputs == 0 || (group_in == 1 && group_out == 1);
   return !geometry.is_transposed && geometry.groups > 1 && !is_for_library && group_out <= kMaxGroupOutputs &&
          int64_t{geometry.stride[0]} * geometry.stride[1] <= kMaxStrides;
 }
 
-// [groups, outputs of a group, cells, channels of a group]
+// Packs to [groups, outputs of a group, cells, channels of a group].
 std::vector<float> PackFewOutputsWeights(const Conv2dGeometry& geometry, int32_t in_channels, int32_t out_channels,
                                          const float* weights) {
   const int64_t num_cells = int64_t{geometry.kernel_size[0]} * geometry.kernel_size[1];

@@ -1,6 +1,6 @@
 #pragma once
 
-// How the kernel of kernels/image/conv2d.cuh is launched. Included by .cu files alone.
+// Launches the kernel of kernels/image/conv2d.cuh. Only .cu files include this header.
 
 #include <atomic>
 #include <cstddef>
@@ -13,24 +13,24 @@
 
 namespace voxserve::kernels::cuda {
 
-inline constexpr int64_t kMaxGridAxis = 65535;  // of y and z
+inline constexpr int64_t kMaxGridAxis = 65535;  // limit of the grid's y and z
 
 constexpr int32_t RoundUp(int32_t value, int32_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
-// Whether the channels fill tiles of `columns` as well as tiles half as wide.
+// Returns true if the channels fill tiles of `columns` as well as tiles of half the width.
 constexpr bool Fill(int32_t channels, int32_t columns) {
   return RoundUp(channels, columns) == RoundUp(channels, columns / 2);
 }
 
 struct DeviceTraits {
   int device = 0;
-  int code_version = 0;  // CodeVersion's
+  int code_version = 0;  // see CodeVersion
   int num_sms = 0;
-  int block_bytes = 0;  // shared memory that a block may have
+  int block_bytes = 0;  // shared memory that a block may use
 };
 
-// Lets a kernel have its shared memory, once a device: `done` is the kernel's own, bits of devices. Setting it again
-// does no harm.
+// Allows a kernel its shared memory, once per device. `done` belongs to the kernel and has one bit per device. Setting
+// the limit twice does no harm.
 template <typename Kernel>
 cudaError_t AllowSharedMemory(Kernel* kernel, int bytes, int device, std::atomic<uint64_t>& done) {
   const uint64_t bit = uint64_t{1} << (device % 64);
@@ -42,7 +42,7 @@ cudaError_t AllowSharedMemory(Kernel* kernel, int bytes, int device, std::atomic
   return cudaSuccess;
 }
 
-// Positions of the largest phase.
+// Returns the positions of the largest phase.
 template <typename T>
 int64_t NumPositions(const Conv2dArguments<T>& arguments) {
   int64_t num_positions = arguments.num_images;

@@ -1,7 +1,7 @@
 #pragma once
 
-// What kernels/image/conv2d.h calls a phase: outputs of a convolution that read the same cells, as a convolution of its
-// own. An ordinary convolution has one phase, a transposed one stride x stride.
+// A phase of a 2D convolution (kernels/image/conv2d.h): the outputs that read the same cells, as a convolution of their
+// own. An ordinary convolution has one phase, a transpose has stride x stride phases.
 
 #include <algorithm>
 #include <cstddef>
@@ -11,14 +11,13 @@
 
 namespace voxserve::kernels {
 
-// On one axis. Output q of num_outputs is position out_begin + q out_step; it reads num_cells cells, of which cell j
-// has the number first_cell + j cell_step in the kernel and stands at input in_begin + q in_step + j cell_reach, where
-// that is inside.
+// A phase on one axis. Output q of num_outputs is position out_begin + q out_step. It reads num_cells cells. Cell j has
+// number first_cell + j cell_step in the kernel and reads input in_begin + q in_step + j cell_reach, if that is inside.
 struct Conv2dPhase {
   int32_t num_outputs;
   int32_t out_begin;
   int32_t out_step;
-  int32_t num_cells;  // 0 where no input reaches the outputs
+  int32_t num_cells;  // 0 if no input reaches the outputs
   int32_t first_cell;
   int32_t cell_step;
   int32_t in_begin;
@@ -30,7 +29,7 @@ constexpr int32_t NumPhases(const Conv2dGeometry& geometry, size_t axis) {
   return geometry.is_transposed ? geometry.stride[axis] : 1;
 }
 
-// Of the phase that has most.
+// Returns the cells of the phase that has the most.
 constexpr int32_t MaxPhaseCells(const Conv2dGeometry& geometry, size_t axis) {
   return (geometry.kernel_size[axis] - 1) / NumPhases(geometry, axis) + 1;
 }
@@ -51,7 +50,7 @@ constexpr Conv2dPhase PhaseOf(const Conv2dGeometry& geometry, size_t axis, int32
             .in_step = stride,
             .cell_reach = geometry.dilation[axis]};
   }
-  // Outputs y with y + padding = stride m + phase read cells phase + stride i, at inputs m - i. Cells are counted from
+  // Outputs y with y + padding = stride m + phase read cells phase + stride i at inputs m - i. Cells are counted from
   // the last one, so that inputs ascend with them.
   const int32_t out_begin = ((phase - padding) % stride + stride) % stride;
   const int32_t num_cells = phase < kernel_size ? (kernel_size - 1 - phase) / stride + 1 : 0;

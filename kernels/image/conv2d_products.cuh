@@ -1,14 +1,15 @@
 #pragma once
 
-// How a block of kernels/image/conv2d.cuh multiplies what lies in its shared memory, and which thread holds which sum:
-// by Hopper's warp groups, by a warp's tensor cores, or in float32 without them. Included by .cu files alone.
+// The ways in which a block of kernels/image/conv2d.cuh multiplies the data in its shared memory, and which thread
+// holds which sum: by Hopper's warp groups, by single warps' tensor cores, or in float32 without tensor cores. Only .cu
+// files include this header.
 //
-// A stage holds kRows rows of inputs and, behind them, kColumns rows of weights (one an output channel), each
-// of kStageRowBytes; 16-byte vector v of row r lies at place v ^ (r % 8), so that neither copies nor loads of 8 rows
-// meet in a bank, and as warp groups read it.
+// A stage holds kRows rows of inputs and, behind them, kColumns rows of weights (one per output channel). A row has
+// kStageRowBytes. The 16-byte vector v of row r is stored at place v ^ (r % 8): copies and loads of 8 rows then use
+// different banks, and warp groups expect this layout.
 //
-// Of each, Multiply adds a stage's products to the sums (asynchronous ones are done when Wait says so), and Spill
-// writes the thread's sums to shared memory.
+// Each class has these functions: Multiply adds a stage's products to the sums (asynchronous products are done when
+// Wait returns), and Spill writes the thread's sums to shared memory.
 
 #include <cstdint>
 #include <type_traits>
@@ -21,7 +22,7 @@
 
 namespace voxserve::kernels::cuda {
 
-inline constexpr int kStageRowBytes = 128;  // of the axis that is summed over
+inline constexpr int kStageRowBytes = 128;  // part of the summed axis
 inline constexpr int kVectorsARow = kStageRowBytes / 16;
 
 template <typename T>
@@ -33,19 +34,19 @@ __host__ __device__ constexpr int32_t SwizzledBytes(int32_t row, int32_t vector)
   return row * kStageRowBytes + ((vector ^ (row % 8)) * 16);
 }
 
-// A row of sums in shared memory: rows begin 32 bytes further on among the banks.
+// The pitch of a row of sums in shared memory. Each row begins 32 bytes further on among the banks.
 template <int kColumns>
 inline constexpr int kSumPitch = kColumns + 8;
-// A column of them, where they lie transposed: every other column begins 32 bytes further on.
+// The pitch of a column of transposed sums. Every other column begins 32 bytes further on among the banks.
 template <int kRows>
 inline constexpr int kTransposedSumPitch = kRows + 4;
 
-// The tensor cores of a block's warps.
+// Products by the tensor cores of a block's warps.
 template <typename T, int kTileColumns, int kTileThreads = 128, int kTileRows = 128>
 class WarpProducts {
  public:
   static constexpr int kThreads = kTileThreads;
-  static constexpr int kRows = kTileRows;  // output positions of a block
+  static constexpr int kRows = kTileRows;  // output positions per block
   static constexpr int kColumns = kTileColumns;
   static constexpr int kBlocksAnSm = kTileColumns > 32 ? 2 : 4;
   static constexpr bool kIsAsynchronous = false;
@@ -78,10 +79,10 @@ class WarpProducts {
     }
   }
 
-  // As columns one after the other.
+  // Spills the sums as columns, one after the other.
   __device__ void SpillTransposed(float* to) const {
     constexpr int kPitch = kTransposedSumPitch<kRows>;
-    static_assert(kRows % 32 == 0, "neither rows nor columns of a lane's neighbours meet in a bank");
+    static_assert(kRows % 32 == 0, "neighbouring lanes use different banks");
     const auto lane = static_cast<int32_t>(threadIdx.x % 32);
     float* const first = to + (Tile::WarpColumn() + lane % 4 * 2) * kPitch + Tile::WarpRow() + lane / 4;
 #pragma unroll
@@ -104,8 +105,8 @@ class WarpProducts {
   Tile tile_;
 };
 
-// Warp groups one above the other. Of the series of products, one a stage, the last kPendingSeries go on while the next
-// begins.
+// Products by warp groups, stacked over the rows. There is one series of products per stage; the last kPendingSeries
+// may still run when the next begins.
 template <typename T, int kWarpGroups, int kTileColumns, int kBlocks, int kPendingSeries>
 class WarpGroupProducts {
  public:
@@ -156,7 +157,7 @@ class WarpGroupProducts {
   float sums_[kColumns / 2] = {};
 };
 
-// 16 x 16 threads; each has every 16th row and column.
+// Products without tensor cores: 16 x 16 threads, each with every 16th row and column.
 template <typename T, int kTileColumns>
 class ScalarProducts {
  public:
@@ -167,7 +168,7 @@ class ScalarProducts {
   static constexpr bool kIsAsynchronous = false;
   static constexpr int kPending = 0;
 
-  // Of 16-bit values where warps have no products of them.
+  // Serves 16-bit values on GPUs whose warps cannot multiply them.
   __host__ __device__ static constexpr bool RunsHere() {
 #if defined(__CUDA_ARCH__)
     return std::is_same_v<T, float> || __CUDA_ARCH__ < 800;

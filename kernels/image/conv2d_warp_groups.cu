@@ -7,11 +7,12 @@
 namespace voxserve::kernels::cuda {
 namespace {
 
-// Of Hopper, less what a block needs besides stages: the table of positions, and what the GPU takes itself.
+// Shared memory of a Hopper SM without the part that a block needs besides stages: the positions' table and the
+// system's share.
 constexpr int kStageBytesOfSm = 222000;
 
-// Blocks that have an SM for themselves have as many stages as it holds. Where there are but three, a product must be
-// done before the next begins, or only one stage could be on its way.
+// A block that has an SM for itself has as many stages as fit. With only three stages, a product must be done before
+// the next begins; otherwise only one stage could be loading.
 template <typename T, int kWarpGroups, int kColumns>
 struct WholeSm {
   static constexpr int kStages = std::min(
@@ -38,7 +39,7 @@ cudaError_t LaunchColumns(const Conv2dArguments<T>& arguments, Conv2dTiling tili
       return LaunchWholeSm<4, kColumns>(arguments, traits, stream);
     case Conv2dTiling::kFiveWarpGroups:
       return LaunchWholeSm<5, kColumns>(arguments, traits, stream);
-    default:  // two blocks an SM
+    default:  // two blocks per SM
       break;
   }
   constexpr int kStages = kColumns == 64 ? 4 : 3;
@@ -57,12 +58,12 @@ constexpr TileShape kTileShapes[] = {
     {Conv2dTiling::kWideWarpGroups, 128, 256, 1},
 };
 
-// How long a chunk takes an SM, in the time that a row of a stage takes on its way there: a constant, and all rows of
-// its blocks. And how long it takes to begin and to end a tile; blocks that share an SM hide each other's. Fitted to
-// measurements on an H200; another GPU's Hopper differs in their unit.
+// A cost model of warp groups, in units of the time to load one row of a stage. Per chunk, an SM takes kRowsOfAChunk
+// plus all rows of its blocks. Per tile, it takes kRowsOfATile for the beginning and the end; blocks that share an SM
+// hide each other's. The constants were fitted to measurements on an H200. Other Hopper GPUs mainly differ in the unit.
 constexpr int64_t kRowsOfAChunk = 256;
 constexpr int64_t kRowsOfATile = 3200;
-// Where sums are short, beginnings and ends decide, which the fit does not know well.
+// With few chunks the beginning and end of a tile dominate, where the fit is poor.
 constexpr int32_t kMinChunksOfWholeSm = 8;
 
 }  // namespace

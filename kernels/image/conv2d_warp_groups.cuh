@@ -1,6 +1,6 @@
 #pragma once
 
-// Convolutions of images by Hopper's warp groups: tiles of 128 to 320 positions. Included by .cu files alone.
+// 2D convolutions by Hopper's warp groups, on tiles of 128 to 320 positions. Only .cu files include this header.
 
 #include "kernels/image/conv2d.h"
 #include "kernels/image/conv2d_arguments.cuh"
@@ -8,7 +8,7 @@
 
 namespace voxserve::kernels::cuda {
 
-// The tiling that is expected to be done first. Each adds up the same products in the same order.
+// Returns the tiling with the lowest expected time. All tilings add up the same products in the same order.
 template <typename T>
 Conv2dTiling ChooseWarpGroups(const Conv2dArguments<T>& arguments, const DeviceTraits& traits);
 

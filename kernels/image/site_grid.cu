@@ -8,7 +8,7 @@ namespace {
 
 constexpr int64_t kNoCell = -1;
 
-// Among all samples' cells.
+// Returns the cell's number among the cells of all samples.
 template <int kDimension>
 __device__ int64_t CellOf(const SiteGrid& grid, uint64_t key) {
   using Key = MortonKey<kDimension>;
@@ -22,7 +22,7 @@ __device__ int64_t CellOf(const SiteGrid& grid, uint64_t key) {
   return cell;
 }
 
-// A thread has one site. site_of is -1 before.
+// Notes one site per thread. site_of must be -1 before.
 template <int kDimension>
 __global__ void __launch_bounds__(kBlockThreads) NumberCellsKernel(const NumberCellsParams params) {
   const int64_t site = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(kBlockThreads) NumberCellsKernel(const NumberC
   if (cell != kNoCell) params.site_of[cell] = static_cast<int32_t>(site);
 }
 
-// kIsFolded: a row is several cells.
+// kIsFolded: one row holds several cells.
 template <bool kIsFolded, typename T, typename Out, int kCount>
 __global__ void __launch_bounds__(kBlockThreads)
     FillCellsKernel(const RowsOf<T, Out, kCount> rows, const SitesToCellsParams params, const int32_t* site_of) {

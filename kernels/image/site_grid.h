@@ -1,10 +1,11 @@
 #pragma once
 
-// Sites to a dense grid, a cell for every position of their level's spatial shape, and back. Cells without a site are
-// 0. Grids stand one sample behind the other; a sample's result depends on its own sites alone, bit for bit.
+// Copies sites to a dense grid with a cell for every position of their level's spatial shape, and back. Cells without a
+// site are 0. The samples' grids follow each other. A sample's result depends only on its own sites, bit for bit.
 //
-// On a GPU cells first learn their site's row, then every value of the grid is written once, zeros and all, neighbours
-// by neighbouring threads; on a CPU zeros come first and the sites' rows go over them.
+// - GPU: each cell first learns its site's row. Then every value of the grid is written once, including zeros,
+//   neighbouring values by neighbouring threads.
+// - CPU: the grid is cleared first, then the sites' rows are written to it.
 
 #include <array>
 #include <cstddef>
@@ -18,15 +19,15 @@
 
 namespace voxserve::kernels {
 
-// Where a site's cell stands among its sample's: the sum over the axes of coordinate * stride.
+// Says where a site's cell is within its sample's grid: at the sum over the axes of coordinate * stride.
 struct SiteGrid {
   int32_t dimension = 3;                                     // 1 to kMaxDimension
-  Axes size = {1, 1, 1, 1};                                  // a site outside of [0, size) has no cell
-  std::array<int64_t, kMaxDimension> stride = {0, 0, 0, 0};  // cells
+  Axes size = {1, 1, 1, 1};                                  // a site outside [0, size) has no cell
+  std::array<int64_t, kMaxDimension> stride = {0, 0, 0, 0};  // in cells
 
   constexpr int64_t num_cells() const { return int64_t{1} * size[0] * size[1] * size[2] * size[3]; }
 
-  // The last axis fastest. Axes of size beyond the dimension are 1.
+  // The last axis varies fastest. Sizes of axes beyond the dimension must be 1.
   static constexpr SiteGrid RowMajor(int32_t dimension, const Axes& size) {
     SiteGrid grid{.dimension = dimension, .size = size};
     int64_t stride = 1;
@@ -36,20 +37,20 @@ struct SiteGrid {
     }
     return grid;
   }
-  // Of 3 axes: rows of an image are axis 1, its columns axis 0, and what stands above each other are neighbours.
+  // For 3 axes: axis 1 gives the rows of an image, axis 0 its columns, and cells above each other are neighbours.
   static constexpr SiteGrid FromAbove(const Axes& size) {
     return {.dimension = 3, .size = size, .stride = {size[2], int64_t{size[0]} * size[2], 1, 0}};
   }
 };
 
-// Where each cell's site stands.
+// Finds the site of each cell.
 struct NumberCellsParams {
   SiteGrid grid;
   int64_t num_samples = 0;
-  // [sites] CoordinateKeys on the CPU, MortonKeys on a GPU; each once, in any order.
+  // [sites] CoordinateKeys on the CPU, MortonKeys on a GPU; each key once, in any order.
   const uint64_t* keys = nullptr;
   int64_t num_sites = 0;                      // below 2^31
-  const int64_t* device_num_sites = nullptr;  // [1] on a GPU: how many of them there are; null: num_sites
+  const int64_t* device_num_sites = nullptr;  // [1] on a GPU: the number of sites; null: num_sites
   int32_t* site_of = nullptr;                 // output: [num_samples * cells] the row of the cell's site; -1: none
 
   constexpr int64_t num_cells() const { return grid.num_cells() * num_samples; }
@@ -60,21 +61,21 @@ struct SitesToCellsParams {
   SiteGrid grid;
   int64_t num_samples = 0;
   const uint64_t* keys = nullptr;  // as above
-  int32_t depth = 1;               // so many neighbouring cells are one row of `out`; divides the number of cells
-  ConstRows in;                    // a row a site; the CPU has float32 alone
-  // [num_samples * cells / depth, in.channels * depth] of in's type or float32, where column c * depth + i is channel c
-  // of the row's cell i; must not overlap `in`.
+  int32_t depth = 1;               // neighbouring cells in one row of `out`; divides the number of cells
+  ConstRows in;                    // one row per site; float32 only on the CPU
+  // [num_samples * cells / depth, in.channels * depth] in in's type or float32. Column c * depth + i is channel c of
+  // the row's cell i. Must not overlap `in`.
   Rows out;
   void* workspace = nullptr;  // on a GPU: SitesToCellsWorkspaceBytes, 256-byte aligned; overwritten
 };
 static_assert(std::is_trivially_copyable_v<SitesToCellsParams>);
 
-// Every site gets its cell's row, or 0 where it has no cell.
+// Copies to every site the row of its cell, or 0 if it has no cell.
 struct CellsToSitesParams {
   SiteGrid grid;
   const uint64_t* keys = nullptr;  // as above
-  ConstRows in;                    // a row a cell of every sample; the CPU has float32 alone
-  Rows out;                        // a row a site; in's channels, its type or float32; must not overlap `in`
+  ConstRows in;                    // one row per cell of every sample; float32 only on the CPU
+  Rows out;                        // one row per site; in's channels, in's type or float32; must not overlap `in`
 };
 static_assert(std::is_trivially_copyable_v<CellsToSitesParams>);
 
@@ -90,7 +91,7 @@ namespace cuda {
 
 cudaError_t NumberCells(const NumberCellsParams& params, cudaStream_t stream);
 size_t SitesToCellsWorkspaceBytes(const SiteGrid& grid, int64_t num_samples);
-// Samples and cells at most 2^31 - 1 each, as rows are.
+// There may be at most 2^31 - 1 samples and cells, since rows have that limit.
 cudaError_t SitesToCells(const SitesToCellsParams& params, cudaStream_t stream);
 cudaError_t CellsToSites(const CellsToSitesParams& params, cudaStream_t stream);
 

@@ -11,7 +11,7 @@ namespace {
 constexpr int64_t kBlockRows = 2048;
 constexpr int64_t kNoCell = -1;
 
-// Among all samples' cells.
+// Returns the cell's number among the cells of all samples.
 int64_t CellOf(const SiteGrid& grid, const CoordinateKey& layout, uint64_t key) {
   int64_t cell = layout.Sample(key) * grid.num_cells();
   for (int axis = 0; axis < grid.dimension; ++axis) {

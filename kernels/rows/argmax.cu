@@ -9,12 +9,12 @@
 namespace voxserve::kernels::cuda {
 namespace {
 
-// Neighbouring threads that share a row: 8 of them read a whole sector of float32.
+// Neighbouring threads that share a row: 8 of them read a whole memory sector of float32 values.
 constexpr int kLanes = 8;
 constexpr int kRowsPerBlock = kBlockThreads / kLanes;
 static_assert(kWarpThreads % kLanes == 0 && kBlockThreads % kWarpThreads == 0);
 
-// All threads of a warp stay to the end, for its shuffles.
+// No thread leaves before the end, since the warp's shuffles need all of them.
 template <typename T, typename Label>
 __global__ void __launch_bounds__(kBlockThreads)
     ArgmaxKernel(const __grid_constant__ ArgmaxParams params, Label not_finite_label, Label* labels) {

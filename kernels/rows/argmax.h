@@ -1,7 +1,7 @@
 #pragma once
 
-// The channel of the largest value of each row; ties go to the lowest channel. A row of which some value is NaN or
-// infinite gets a label that says so.
+// Finds the channel of the largest value of each row; of equal values the lowest channel wins. A row with a NaN or
+// infinite value gets a special label.
 
 #include <cstdint>
 #include <type_traits>
@@ -13,9 +13,9 @@
 namespace voxserve::kernels {
 
 struct ArgmaxParams {
-  ConstRows in;                  // 1 to 65,536 channels; the CPU has float32 alone
-  Rows labels;                   // as many rows, one channel of uint8 or uint16, packed
-  int32_t not_finite_label = 0;  // in a label's type
+  ConstRows in;                  // 1 to 65,536 channels; float32 only on the CPU
+  Rows labels;                   // same rows, one channel of uint8 or uint16, packed
+  int32_t not_finite_label = 0;  // must fit the label's type
 };
 static_assert(std::is_trivially_copyable_v<ArgmaxParams>);
 

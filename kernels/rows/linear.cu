@@ -19,8 +19,8 @@ cudaError_t FinishInPlace(const LinearParams& params, const void* bias, cudaStre
                     stream);
 }
 
-// The same by steps: out = residual (+ bias); out += in W; out = activation(out (+ bias)). A residual goes first, so
-// that it may be `out` itself.
+// Computes the same in steps: out = residual (+ bias); out += in W; out = activation(out (+ bias)). The residual comes
+// first, so that it may be `out` itself.
 cudaError_t LinearBySteps(const LinearParams& params, Gemm& gemm, cudaStream_t stream) {
   const bool has_residual = params.epilogue.residual.data != nullptr;
   const bool is_out_residual = params.epilogue.residual.data == params.out.data;
@@ -54,7 +54,7 @@ cudaError_t Linear(const LinearParams& params, Gemm& gemm, cudaStream_t stream) 
                                                   .residual = epilogue.residual,
                                                   .relu = function == ActivationFunction::kRelu,
                                                   .d = params.out});
-    // The library knows ReLU alone.
+    // cuBLASLt knows ReLU as its only activation.
     const bool is_finished = function == ActivationFunction::kNone || function == ActivationFunction::kRelu;
     if (error == cudaSuccess && !is_finished) return FinishInPlace(params, /*bias=*/nullptr, stream);
     if (error != cudaErrorNotSupported) return error;

@@ -1,10 +1,10 @@
 #pragma once
 
-// A linear layer on the rows of a tensor: out = epilogue(in W). Also a 1x1 convolution, which is the same thing.
+// A linear layer on the rows of a tensor: out = epilogue(in W). A 1x1 convolution is the same operation.
 //
-// On CUDA it is one cuBLASLt product with the epilogue inside: the residual is the C of D = act(A B + C + bias). Where
-// cuBLASLt has nothing for a layout, or a residual's type is not the output's, the product and the epilogue run one
-// after the other (two or three launches).
+// On CUDA it is one cuBLASLt product that includes the epilogue: the residual is the C of D = act(A B + C + bias). If
+// cuBLASLt has no algorithm for a layout, or the residual's type is not the output's, the product and the epilogue run
+// one after the other (two or three launches).
 
 #include <cstdint>
 #include <type_traits>
@@ -17,10 +17,10 @@
 namespace voxserve::kernels {
 
 struct LinearParams {
-  ConstRows in;                   // the CPU has float32 alone
-  const void* weights = nullptr;  // [in.channels, out.channels] of in's type
-  Rows out;                       // as many rows, of in's type or float32; not over `in`, may be the residual itself
-  Epilogue epilogue;              // its bias is of out's type, which is what cuBLASLt asks for
+  ConstRows in;                   // float32 only on the CPU
+  const void* weights = nullptr;  // [in.channels, out.channels] in in's type
+  Rows out;                       // same rows, in's type or float32; must not overlap `in`, may be the residual itself
+  Epilogue epilogue;              // its bias has out's type, as cuBLASLt requires
 };
 static_assert(std::is_trivially_copyable_v<LinearParams>);
 
@@ -34,7 +34,7 @@ namespace cuda {
 
 class Gemm;
 
-// On the stream that `gemm` is bound to; cudaErrorInvalidValue for another.
+// Runs on `stream`; cudaErrorInvalidValue if `gemm` is bound to another stream.
 cudaError_t Linear(const LinearParams& params, Gemm& gemm, cudaStream_t stream);
 
 }  // namespace cuda

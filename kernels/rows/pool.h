@@ -1,11 +1,12 @@
 #pragma once
 
-// Local pooling: out[o] = the largest, the average or the sum, channel by channel, of in[i] over the rulebook's pairs
-// (k, i, o). The average is over the pairs that there are, not over the kernel's cells: MinkowskiEngine's and spconv's
-// average pooling. An inverse rulebook makes it MinkowskiEngine's pooling transpose, and unpooling where every output
-// has one pair. An output without a pair is 0; NaN wins every comparison.
+// Local pooling: out[o] = the maximum, average or sum of in[i] over the rulebook's pairs (k, i, o), channel by channel.
+// - The average counts the existing pairs, not the kernel's cells, as average pooling of MinkowskiEngine and spconv
+//   does.
+// - With an inverse rulebook it is MinkowskiEngine's pooling transpose, and unpooling if every output has one pair.
+// - An output without a pair is 0. NaN wins every comparison.
 //
-// Output-stationary: one thread makes a value, in ascending order of offsets. Deterministic.
+// Output-stationary: one thread computes a value, in ascending order of offsets. Results are deterministic.
 
 #include <cstdint>
 #include <type_traits>
@@ -22,7 +23,7 @@ namespace voxserve::kernels {
 struct PoolParams {
   RulebookView rulebook;
   PoolReduce reduce = PoolReduce::kMax;
-  ConstRows in;  // float32, as out
+  ConstRows in;  // float32; out too
   Rows out;      // [num_out_rows, in.channels]; must not overlap `in`
 };
 static_assert(std::is_trivially_copyable_v<PoolParams>);
@@ -39,7 +40,7 @@ struct PoolParams {
   NeighboursView neighbours;
   PoolReduce reduce = PoolReduce::kMax;  // sums are float32
   ConstRows in;
-  Rows out;  // with in's channels, of its type or float32; must not overlap `in`
+  Rows out;  // in's channels, in's type or float32; must not overlap `in`
 };
 static_assert(std::is_trivially_copyable_v<PoolParams>);
 

@@ -6,7 +6,7 @@
 namespace voxserve::kernels::cuda {
 namespace {
 
-// Blocks a sample: enough for one large scan to fill a GPU.
+// Blocks per sample: enough for one large scan to fill a GPU.
 constexpr int32_t kParts = 256;
 
 __device__ float StartOf(PoolReduce reduce) {
@@ -16,8 +16,8 @@ __device__ float Combine(PoolReduce reduce, float a, float b) {
   return reduce == PoolReduce::kMax ? LargerOrNan(a, b) : a + b;
 }
 
-// A block reduces one part of one sample's rows to partials [num_samples, kParts, channels]: neighbouring threads have
-// neighbouring channels, and those left over have the next rows.
+// Reduces one part of one sample's rows per block to partials [num_samples, kParts, channels]. Neighbouring threads
+// have neighbouring channels; threads left over take further rows.
 template <typename T>
 __global__ void __launch_bounds__(kBlockThreads) PartialsKernel(const SampleReduceParams params, float* partials) {
   __shared__ float shared[kBlockThreads];
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(kBlockThreads) PartialsKernel(const SampleRedu
   }
 }
 
-// A thread has one channel of one sample.
+// Combines the parts of one channel of one sample per thread.
 template <typename Out>
 __global__ void __launch_bounds__(kBlockThreads)
     CombinePartsKernel(const SampleReduceParams params, const float* partials) {
@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   static_cast<Out*>(params.out.data)[sample * params.out.pitch + c] = FromFloat<Out>(result);
 }
 
-// A thread has one group of one sample.
+// Averages one group of one sample per thread.
 __global__ void __launch_bounds__(kBlockThreads) GroupAverageKernel(const GroupAverageParams params) {
   const int64_t index = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
   if (index >= int64_t{params.num_samples} * params.num_groups) return;

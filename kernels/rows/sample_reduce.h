@@ -1,10 +1,10 @@
 #pragma once
 
-// Reductions over all rows of each sample of a batch, channel by channel: global pooling, and the moments of instance
+// Reductions over all rows of each sample of a batch, channel by channel: global pooling, and the moments for instance
 // and group norms.
 //
-// A sample's rows are cut into parts that depend on their number alone, a part's rows are reduced in a fixed order, and
-// then the parts in theirs: deterministic, and the same whatever other samples the batch has.
+// A sample's rows are cut into parts that depend only on their number. Each part's rows, and then the parts, are
+// reduced in a fixed order. Results are deterministic and do not depend on the batch's other samples.
 
 #include <cstddef>
 #include <cstdint>
@@ -20,15 +20,15 @@ namespace voxserve::kernels {
 struct SampleReduceParams {
   const int64_t* sample_begin = nullptr;  // [samples + 1] first row of each sample
   PoolReduce reduce = PoolReduce::kMax;   // a sample without rows gives 0
-  ConstRows in;                           // the CPU has float32 alone
-  const float* centre = nullptr;          // [samples, channels], packed; values are (in - centre)^2 then. Null: in
-  Rows out;                               // a row a sample; in's channels, its type or float32
+  ConstRows in;                           // float32 only on the CPU
+  const float* centre = nullptr;          // [samples, channels], packed; reduces (in - centre)^2; null: reduces in
+  Rows out;                               // one row per sample, in's channels, in's type or float32
   void* workspace = nullptr;              // on a GPU: SampleReduceWorkspaceBytes, 256-byte aligned
 };
 static_assert(std::is_trivially_copyable_v<SampleReduceParams>);
 
-// The mean of each group of neighbouring channels for every one of its channels; with is_scale what a norm multiplies
-// by, weight / sqrt(mean + epsilon).
+// Writes the mean of each group of neighbouring channels to every channel of the group. With is_scale it writes the
+// factor of a norm instead: weight / sqrt(mean + epsilon).
 struct GroupAverageParams {
   int32_t num_samples = 0;
   int32_t channels = 0;
@@ -36,7 +36,7 @@ struct GroupAverageParams {
   bool is_scale = false;
   const float* weight = nullptr;  // [channels]; null: 1
   float epsilon = 0;
-  float* values = nullptr;  // [num_samples, channels], in place
+  float* values = nullptr;  // [num_samples, channels], changed in place
 };
 static_assert(std::is_trivially_copyable_v<GroupAverageParams>);
 
@@ -49,7 +49,7 @@ void GroupAverage(const GroupAverageParams& params);
 
 namespace cuda {
 
-// Of num_samples and channels alone; a multiple of 256.
+// Depends only on num_samples and channels; a multiple of 256.
 size_t SampleReduceWorkspaceBytes(int32_t num_samples, int32_t channels);
 cudaError_t SampleReduce(const SampleReduceParams& params, cudaStream_t stream);
 cudaError_t GroupAverage(const GroupAverageParams& params, cudaStream_t stream);

@@ -29,7 +29,7 @@ void Combine(PoolReduce reduce, double value, double& result) {
 void SampleReduce(const SampleReduceParams& params, ThreadPool& pool) {
   assert(params.in.dtype == DType::kFloat32 && params.out.dtype == DType::kFloat32);
   std::vector<Part> parts;
-  std::vector<size_t> first_part = {0};  // by sample
+  std::vector<size_t> first_part = {0};  // per sample
   for (int32_t sample = 0; sample < params.out.capacity; ++sample) {
     const int64_t end = params.sample_begin[sample + 1];
     for (int64_t begin = params.sample_begin[sample]; begin < end; begin += kPartRows) {

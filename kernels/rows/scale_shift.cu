@@ -6,7 +6,7 @@
 namespace voxserve::kernels::cuda {
 namespace {
 
-// Every row has the same scale.
+// The scale that all rows share.
 struct ChannelScale {
   static constexpr bool kIsInputOptional = false;
 
@@ -21,7 +21,7 @@ struct ChannelScale {
   }
 };
 
-// A row has the factors of its sample.
+// The factors of each row's sample.
 template <typename Factor>
 struct SampleFactors {
   static constexpr bool kIsInputOptional = true;
@@ -33,7 +33,7 @@ struct SampleFactors {
   template <typename T, typename Out, int kCount>
   __device__ void Apply(const RowsOf<T, Out, kCount>& rows, int64_t row, int32_t channel,
                         float (&values)[kCount]) const {
-    const int64_t sample = RunOf(sample_begin, num_samples, row);  // neighbouring rows ask the same few begins
+    const int64_t sample = RunOf(sample_begin, num_samples, row);  // neighbouring rows read the same few begins
     float factors[kCount];
     if (centre.data != nullptr) {
       rows.template Load<Factor>(centre, sample, channel, factors);

@@ -8,10 +8,10 @@ namespace {
 
 constexpr int64_t kBlockRows = 2048;
 
-// Null where there are no rows.
+// Returns null if there are no rows.
 const float* RowOf(const ConstRows& rows, int64_t row) { return rows.data == nullptr ? nullptr : rows.floats(row); }
 
-// out = epilogue(value_of(channel)) for one row.
+// Computes out = epilogue(value_of(channel)) for one row.
 template <typename ValueOf>
 void WriteRow(const Epilogue& epilogue, const Rows& out_rows, int64_t row, const ValueOf& value_of) {
   const auto* const bias = static_cast<const float*>(epilogue.bias);

@@ -25,21 +25,21 @@
 namespace voxserve {
 namespace {
 
-// RFC 9113, section 3.4: a client's first bytes without TLS.
+// RFC 9113, section 3.4: the first bytes of a client without TLS.
 constexpr std::string_view kFirstBytes = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 constexpr int64_t kMaxDefaultConnections = 10'000;
 constexpr int64_t kDescriptorsPerConnection = 2;
-constexpr int64_t kReservedDescriptors = 256;  // for models, plans, HTTP and calls that outlive their connection
-constexpr int64_t kClientShare = 4;            // a client has the fourth part by default
+constexpr int64_t kReservedDescriptors = 256;  // for models, plans, HTTP, and calls that outlive their connection
+constexpr int64_t kClientShare = 4;            // by default, a client may have a quarter of all connections
 
-constexpr int kMaxAcceptsPerTurn = 64;  // others get their turn in between
-constexpr int kMaxAsked = 64;           // connections that are asked for their work, for one new one
+constexpr int kMaxAcceptsPerTurn = 64;  // then other work gets its turn
+constexpr int kMaxAsked = 64;           // connections checked for work when one new connection needs room
 constexpr int kMaxEvents = 64;
-constexpr std::chrono::milliseconds kPause(100);  // where nothing can be accepted
+constexpr std::chrono::milliseconds kPause(100);  // pause after which accepting is tried again
 
-// The number that epoll reports with an event. Connections have ids from kFirstConnection on; below are listeners, by
-// index.
+// The number that epoll reports with an event: the index of a listener, kWakeUp, or the id of a connection, from
+// kFirstConnection on.
 constexpr uint64_t kWakeUp = 1'000;
 constexpr uint64_t kFirstConnection = 1'001;
 
@@ -64,14 +64,14 @@ bool Watch(int epoll, int operation, int descriptor, uint64_t id, uint32_t event
   return epoll_ctl(epoll, operation, descriptor, &event) == 0;
 }
 
-// accept(2): errors of the one connection that was to be accepted; the next may be sound.
+// Returns true for errors of accept(2) that concern a single connection; the next one may be fine.
 bool IsErrorOfConnection(int error) {
   constexpr std::array kErrors = {ECONNABORTED, EINTR,        EPROTO,     EPERM,  ENETDOWN,   ENOPROTOOPT,
                                   EHOSTDOWN,    EHOSTUNREACH, EOPNOTSUPP, ENONET, ENETUNREACH};
   return std::find(kErrors.begin(), kErrors.end(), error) != kErrors.end();
 }
 
-// Empty where there is none to accept, or with another error in errno.
+// Returns an empty descriptor and sets errno if there is nothing to accept or accept fails.
 Descriptor AcceptOne(int listener, sockaddr_storage* address) {
   socklen_t size = sizeof(*address);
   return Descriptor(accept4(listener, reinterpret_cast<sockaddr*>(address), &size, SOCK_NONBLOCK | SOCK_CLOEXEC));
@@ -79,7 +79,7 @@ Descriptor AcceptOne(int listener, sockaddr_storage* address) {
 
 Descriptor OpenSpare() { return Descriptor(open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
-// Closing the socket then drops what has not been sent, and leaves no state in the system.
+// Makes close drop unsent data and leave no state in the system.
 void DropUnsent(const Descriptor& socket) {
   const linger now = {.l_onoff = 1, .l_linger = 0};
   setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &now, sizeof(now));
@@ -158,11 +158,11 @@ std::map<std::string, int64_t> Acceptor::ReceivedBytesByPeer() const {
   return received;
 }
 
-// The thread sees EPOLLHUP then and removes it. False where it was closed before.
+// The thread then sees EPOLLHUP and removes the connection. Returns false if it was closed before.
 bool Acceptor::End(Connection& connection) {
   if (std::exchange(connection.is_closing, true)) return false;
   DropUnsent(connection.socket);
-  // Resets the connection and forgets what it has brought, which shutdown alone would leave to gRPC to read.
+  // Resets the connection and drops its received bytes. After a mere shutdown gRPC would still read those.
   const sockaddr nobody = {.sa_family = AF_UNSPEC, .sa_data = {}};
   connect(connection.socket.get(), &nobody, sizeof(nobody));
   shutdown(connection.socket.get(), SHUT_RDWR);
@@ -245,7 +245,7 @@ void Acceptor::AcceptFrom(int listener) {
   }
 }
 
-// 0, or why it could not even be refused.
+// Returns 0, or the error that kept the connection from being refused.
 int Acceptor::RefuseWithSpare(int listener) {
   spare_.Reset();
   sockaddr_storage address = {};
@@ -275,7 +275,7 @@ void Acceptor::ResumeAccepting() {
   is_paused_ = false;
 }
 
-// False where nothing gives way to a new connection of the client. It is reported then.
+// Returns false, and reports it, if no connection gives way to a new one of the client.
 bool Acceptor::MakeRoom(const std::string& client, std::string_view peer) {
   if (options_.is_welcome && !options_.is_welcome(client)) {
     Report(peer, connection_reason::kUnfinishedCalls);
@@ -300,8 +300,9 @@ bool Acceptor::MakeRoom(const std::string& client, std::string_view peer) {
   return false;
 }
 
-// Closes a connection of the client that has the most, for one of a client that has num_own: the oldest without work.
-// Nobody keeps a client out that has none: then it is the oldest, if all have work.
+// Closes a connection of the client that has the most, to admit one of a client that has num_own. It chooses the oldest
+// connection without work. If all have work, it chooses the oldest, but only for a client without any connection, so
+// that no other client can keep it out.
 bool Acceptor::CloseOneOfLargest(int64_t num_own) {
   const auto largest = std::max_element(clients_.begin(), clients_.end(), [](const auto& a, const auto& b) {
     return a.second.num_connections < b.second.num_connections;
@@ -337,7 +338,7 @@ bool Acceptor::CloseOneOfLargest(int64_t num_own) {
 
 void Acceptor::Add(Descriptor socket, std::string peer, std::string client) {
   const Id id = next_id_++;
-  // Edge-triggered: first bytes that have come in part do not wake the thread again before more come.
+  // Edge-triggered: incomplete first bytes do not wake the thread again until more arrive.
   if (!Watch(epoll_.get(), EPOLL_CTL_ADD, socket.get(), id, EPOLLIN | EPOLLRDHUP | EPOLLET)) {
     return Report(peer, connection_reason::kNoDescriptors);
   }
@@ -364,7 +365,7 @@ void Acceptor::OnEvent(Id id, uint32_t events) {
   {
     absl::MutexLock lock(&mutex_);
     const auto found = connections_.find(id);
-    if (found == connections_.end()) return;  // closed by an event of the same turn
+    if (found == connections_.end()) return;  // an earlier event of the same round closed it
     connection = &found->second;
   }
   if ((events & EPOLLHUP) != 0) {
@@ -374,12 +375,12 @@ void Acceptor::OnEvent(Id id, uint32_t events) {
   }
 }
 
-// They stay in the socket, for gRPC.
+// Peeks at the first bytes; they stay in the socket for gRPC.
 void Acceptor::ReadFirstBytes(Id id, Connection& connection) {
   std::array<char, kFirstBytes.size()> bytes;
   const ssize_t size = recv(connection.socket.get(), bytes.data(), bytes.size(), MSG_PEEK);
   if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (size <= 0) return Remove(id);  // the client has gone
+  if (size <= 0) return Remove(id);  // the client has closed the connection
   const std::string_view received(bytes.data(), static_cast<size_t>(size));
   if (!kFirstBytes.starts_with(received)) return CloseWaiting(id, connection_reason::kNotHttp2);
   if (received.size() == kFirstBytes.size()) HandOver(id, connection);
@@ -387,12 +388,12 @@ void Acceptor::ReadFirstBytes(Id id, Connection& connection) {
 
 void Acceptor::HandOver(Id id, Connection& connection) {
   Descriptor duplicate(fcntl(connection.socket.get(), F_DUPFD_CLOEXEC, 0));
-  // From here on only EPOLLHUP matters, which is always reported.
+  // From now on only EPOLLHUP matters, which epoll always reports.
   if (!duplicate || !Watch(epoll_.get(), EPOLL_CTL_MOD, connection.socket.get(), id, EPOLLET)) {
     return CloseWaiting(id, connection_reason::kNoDescriptors);
   }
   {
-    absl::MutexLock lock(&mutex_);  // ReceivedBytesByPeer reads it
+    absl::MutexLock lock(&mutex_);  // ReceivedBytesByPeer reads the connection
     connection.is_waiting = false;
   }
   waiting_.erase(id);
@@ -444,7 +445,7 @@ void Acceptor::Remove(Id id) {
   client->second.waiting.erase(id);
   client->second.greeted.erase(id);
   if (--client->second.num_connections == 0) clients_.erase(client);
-  removed.socket.Reset();  // before it is reported
+  removed.socket.Reset();  // closed before the hooks are told
   if (options_.on_open_connections) options_.on_open_connections(open);
 }
 

@@ -1,36 +1,37 @@
 #pragma once
 
-// The acceptor takes connections from the network and hands them to gRPC, one by one and within limits. gRPC 1.51.1's
-// own listener does neither: it stops for good when descriptors run out (CVE-2023-4785), and holds as many silent
-// connections as there are descriptors.
+// The acceptor takes connections from the network and hands them to gRPC, within limits. gRPC 1.51.1's own listener has
+// no limits: it stops for good when descriptors run out (CVE-2023-4785), and it keeps as many silent connections as
+// there are descriptors.
 //
-// - A connection goes to gRPC when the first bytes of HTTP/2 have come from the client. Until then it costs one
-//   descriptor and no memory of gRPC. Other bytes, or none in time, close it.
-// - Connections are bounded, in all and for one client (an address). Beyond a bound, a connection that still waits for
-//   its first bytes gives way to a new one. Beyond that in all, so does the oldest connection without work (requests
-//   and streams) of the client that has the most, if the new one's client stays below it; for a client that has no
-//   connection yet, the oldest with work does, too. Where nothing gives way, the new one is closed.
-// - When descriptors run out, a new connection is closed with the help of a spare descriptor; listening goes on.
+// - First bytes: gRPC gets a connection when the client has sent the first bytes of HTTP/2. Until then it costs one
+//   descriptor and no gRPC memory. A connection with other first bytes, or with none in time, is closed.
+// - Limits: there are limits for all connections, and for those of one client (an address). At a limit, a new
+//   connection replaces one that still waits for its first bytes. At the limit for all, it can also replace a
+//   connection of the client with the most connections, if its own client stays below that number: the oldest
+//   connection without work (requests and streams), or, for a client without any connection, the oldest one. Otherwise
+//   the new connection is closed.
+// - Descriptors: when they run out, a spare descriptor is used to accept and close a new connection. Listening goes on.
 //
 // Use: Listen; grpc::ServerBuilder::experimental().AddExternalConnectionAcceptor(FROM_FD, credentials); BuildAndStart;
 // Start; ...; Stop; grpc::Server::Shutdown; destroy in any order.
 //
-// Threads: one thread of its own accepts and watches; it never waits for a client. Start, Stop and the destructor are
-// the owner's; the rest is thread-safe. Hooks are called without a lock, from that thread or from Close's caller.
+// Threads: one thread of its own accepts and watches; it never waits for a client. Only the owner calls Start, Stop and
+// the destructor; everything else is thread-safe. Hooks are called without a lock, on that thread or on Close's caller.
 //
-// Facts about gRPC 1.51.1 that it builds on (from its sources; acceptor_grpc_test shows those that can be seen):
-// - gRPC calls shutdown(SHUT_RDWR) when it lets go of a connection: the acceptor's own duplicate of the descriptor sees
-//   EPOLLHUP. gRPC closes its descriptor when the last call of the connection has ended, which may be later.
-// - The duplicate keeps the socket in gRPC's epoll set a little longer than gRPC expects. Events that come then are
-//   harmless: gRPC never frees a grpc_fd while it runs, and bears events without a cause.
+// It relies on these facts about gRPC 1.51.1 (from its sources; acceptor_grpc_test checks the observable ones):
+// - gRPC calls shutdown(SHUT_RDWR) when it drops a connection; the acceptor's duplicate of the descriptor then sees
+//   EPOLLHUP. gRPC closes its own descriptor when the connection's last call has ended, which may be later.
+// - The duplicate keeps the socket in gRPC's epoll set a little longer than gRPC expects. Events in that time are
+//   harmless: gRPC never frees a grpc_fd while it runs, and it tolerates events without a cause.
 // - HandleNewConnection neither closes nor serves a descriptor before the server has started or after its shutdown has
-//   begun: so Start comes after BuildAndStart, Stop before Shutdown.
-// - gRPC's own listener has TCP_NODELAY, and TCP_USER_TIMEOUT where keepalive is set; accepted sockets inherit them. On
-//   descriptors from outside gRPC sets neither. The acceptor's listener has both.
-// - A connection that sends the first bytes and no SETTINGS frame is closed after GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS
+//   begun. So Start comes after BuildAndStart, and Stop before Shutdown.
+// - gRPC's own listener sets TCP_NODELAY, and TCP_USER_TIMEOUT with keepalive; accepted sockets inherit both. gRPC sets
+//   neither on external descriptors, so the acceptor's listener sets both.
+// - A connection that sends the first bytes but no SETTINGS frame is closed after GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS
 //   (120 s by default).
-// - grpc::ServerContext::peer() is what PeerOf (server/sockets/peer.h) gives.
-// - gRPC ends a connection when its client has shut down the sending side; the acceptor does not.
+// - grpc::ServerContext::peer() is the result of PeerOf (server/sockets/peer.h).
+// - gRPC ends a connection whose client has shut down its sending side; the acceptor does not.
 
 #include <grpcpp/server_builder.h>
 
@@ -58,13 +59,13 @@
 
 namespace voxserve {
 
-// Why the acceptor closed a connection: a small set, for metrics and logs.
+// The reasons for which the acceptor closes a connection: a small set, for metrics and logs.
 namespace connection_reason {
-inline constexpr std::string_view kConnectionLimit = "CONNECTION_LIMIT";  // too many in all
-inline constexpr std::string_view kClientLimit = "CLIENT_LIMIT";          // too many of one client
+inline constexpr std::string_view kConnectionLimit = "CONNECTION_LIMIT";  // too many in total
+inline constexpr std::string_view kClientLimit = "CLIENT_LIMIT";          // too many from one client
 inline constexpr std::string_view kNoDescriptors = "NO_DESCRIPTORS";
-inline constexpr std::string_view kNoFirstBytes = "NO_FIRST_BYTES";       // they did not come in time
-inline constexpr std::string_view kNotHttp2 = "NOT_HTTP2";                // the first bytes are others
+inline constexpr std::string_view kNoFirstBytes = "NO_FIRST_BYTES";       // none arrived in time
+inline constexpr std::string_view kNotHttp2 = "NOT_HTTP2";                // the first bytes are not those of HTTP/2
 inline constexpr std::string_view kUnfinishedCalls = "UNFINISHED_CALLS";  // for Close: CallRate and both guards
 }  // namespace connection_reason
 
@@ -73,28 +74,31 @@ class Acceptor {
   struct Options {
     std::string host = "0.0.0.0";  // "0.0.0.0" and "::" mean every address, see ListenOn
     int port = 0;                  // 0: any
-    // Connections at a time. 0: as many as DescriptorLimit has room for, two descriptors each, with a reserve for files
-    // and HTTP; at most 10,000.
+    // The most connections at a time. 0: as many as fit DescriptorLimit with two descriptors each and a reserve for
+    // files and HTTP, but at most 10,000.
     int64_t max_connections = 0;
-    // The same of one client. 0: a quarter of max_connections, for many vehicles may stand behind one address.
+    // The same for one client. 0: a quarter of max_connections, since many vehicles may share an address.
     int64_t max_client_connections = 0;
     absl::Duration first_bytes_timeout = absl::Seconds(10);
-    // TCP_USER_TIMEOUT: sent bytes that are not acknowledged for so long end the connection. 0: the system's (minutes).
+    // TCP_USER_TIMEOUT: a connection ends if sent bytes are not acknowledged for this time. 0: the system's value
+    // (minutes).
     absl::Duration unacknowledged_timeout = absl::Seconds(20);
-    // Whether the client may connect now; others are refused. Called for every arrival. Empty: all may.
+    // Returns whether the client may connect now; otherwise the connection is refused. Called at every arrival. Empty:
+    // all may.
     std::function<bool(const std::string& client)> is_welcome;
-    // Whether the peer has work here, so that its connection is the last to give way to another. Empty: it has none.
+    // Returns whether the peer has work on this server, so that its connection is replaced last. Empty: no peer has.
     std::function<bool(const std::string& peer)> has_work;
-    // Called when the acceptor closes a connection, at its arrival or later; reason: of connection_reason, or Close's.
+    // Called when the acceptor closes a connection, at its arrival or later. reason: one of connection_reason, or
+    // Close's.
     std::function<void(std::string_view reason)> on_closed;
     // Called with the number of open connections whenever it changes.
     std::function<void(int64_t open)> on_open_connections;
   };
 
-  // Binds and listens; connections wait in the system's queue until Start. UNAVAILABLE as ListenError says.
+  // Binds and listens. Connections wait in the system's queue until Start. UNAVAILABLE with the text of ListenError.
   static absl::StatusOr<std::unique_ptr<Acceptor>> Listen(const Options& options);
 
-  // Stops, then gives up its duplicates: connections that gRPC holds stay with gRPC.
+  // Stops, then closes the acceptor's duplicates. gRPC keeps its connections.
   ~Acceptor();
 
   Acceptor(const Acceptor&) = delete;
@@ -104,44 +108,46 @@ class Acceptor {
   int64_t max_connections() const { return options_.max_connections; }
   int64_t max_client_connections() const { return options_.max_client_connections; }
 
-  // Accepts from now on, for a grpc::Server that has started. Once.
+  // Begins to accept, for a grpc::Server that has started. Called once.
   void Start(std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> grpc);
 
-  // Closes the listening sockets and the connections that gRPC does not have yet. The others stay, and can be closed.
-  // When it returns, gRPC gets no further connection.
+  // Closes the listening sockets and the connections that gRPC does not have yet. The others stay open and can still be
+  // closed. gRPC gets no connection after this returns.
   void Stop();
 
-  // Ends the peer's connection at once: its calls are cancelled, and what the client has not read is dropped.
-  // peer: from grpc::ServerContext::peer(). False where it has no open connection, or Close has ended it before.
+  // Ends the peer's connection at once: its calls are cancelled, and data that the client has not read is dropped.
+  // peer: from grpc::ServerContext::peer(). Returns false if it has no open connection, or an earlier Close has ended
+  // it.
   bool Close(const std::string& peer, std::string_view reason);
 
-  // By peer: bytes that came over each connection that gRPC has, since it began.
+  // Returns, by peer, the bytes received over each connection of gRPC since the connection began.
   std::map<std::string, int64_t> ReceivedBytesByPeer() const;
 
-  // Connections that neither gRPC nor the client has ended, those that wait for first bytes included.
+  // Returns the number of connections that neither gRPC nor the client has ended, including those that wait for first
+  // bytes.
   int64_t open_connections() const;
 
  private:
   using Clock = std::chrono::steady_clock;
-  using Id = uint64_t;  // of a connection; grows with every arrival, never used twice
+  using Id = uint64_t;  // id of a connection; grows with every arrival, never used twice
 
   struct Connection {
-    Descriptor socket;  // what the acceptor watches; gRPC has a duplicate
+    Descriptor socket;  // the descriptor that the acceptor watches; gRPC has a duplicate
     std::string peer;
     std::string client;
     Clock::time_point first_bytes_by;
-    bool is_waiting = true;   // for its first bytes
-    bool is_closing = false;  // Close has ended it, and the thread has not seen that yet
+    bool is_waiting = true;   // it waits for its first bytes
+    bool is_closing = false;  // Close has ended it, but the thread has not seen that yet
   };
   struct Client {
     int64_t num_connections = 0;
     std::set<Id> waiting;
-    std::set<Id> greeted;  // handed to gRPC
+    std::set<Id> greeted;  // connections that gRPC has
   };
 
   Acceptor(const Options& options, std::vector<Descriptor> listeners, Descriptor epoll, Descriptor wake_up);
 
-  // All of these run on the thread.
+  // The thread runs all of these.
   void Run();
   void StopListening();
   int TimeoutMs() const;
@@ -163,14 +169,14 @@ class Acceptor {
   void Report(std::string_view peer, std::string_view reason);
   void WakeUp();
 
-  const Options options_;  // with all limits resolved
+  const Options options_;  // with all limits set
   const int port_;
   const Descriptor epoll_;
   const Descriptor wake_up_;  // an eventfd
   LogLimiter log_limiter_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> grpc_;
 
-  // The thread alone uses these once it runs.
+  // Once the thread runs, only the thread uses these.
   std::vector<Descriptor> listeners_;
   Descriptor spare_;
   bool is_paused_ = false;
@@ -179,7 +185,7 @@ class Acceptor {
   std::unordered_map<std::string, Client> clients_;
   std::set<Id> waiting_;  // in the order of their arrival, and so of their timeouts
 
-  // The thread alone adds and removes connections.
+  // Only the thread adds and removes connections.
   mutable absl::Mutex mutex_;
   std::unordered_map<Id, Connection> connections_ ABSL_GUARDED_BY(mutex_);
   std::multimap<std::string, Id> ids_by_peer_ ABSL_GUARDED_BY(mutex_);

@@ -7,14 +7,14 @@ namespace voxserve {
 bool CallRate::Spend(const std::string& client, double tokens) {
   const absl::Time now = options_.now();
   const absl::Duration token = absl::Seconds(1) / options_.per_second;
-  const absl::Time empty = now + token * options_.burst;  // when a bucket without tokens is full again
+  const absl::Time empty = now + token * options_.burst;  // the time when a bucket without tokens is full again
   absl::MutexLock lock(&mutex_);
   while (!clients_by_full_at_.empty() && clients_by_full_at_.begin()->first <= now) {
     Forget(std::string(clients_by_full_at_.begin()->second));
   }
   absl::Time full_at = now;
   if (const auto found = full_at_.find(client); found != full_at_.end()) {
-    full_at = std::min(found->second, empty);  // a clock that was set back adds no debt
+    full_at = std::min(found->second, empty);  // if the clock was set back, this adds no debt
   }
   const bool has_tokens = full_at + tokens * token <= empty;
   if (has_tokens) full_at += tokens * token;
@@ -45,7 +45,7 @@ bool CallRate::HasTokens(const std::string& client) const {
   const absl::Time empty = now + token * options_.burst;
   absl::MutexLock lock(&mutex_);
   const auto found = full_at_.find(client);
-  // Later than that only where the clock was set back: how many are missing is not known then.
+  // A time later than that means that the clock was set back. The number of missing tokens is then unknown.
   return found == full_at_.end() || found->second <= latest || found->second > empty;
 }
 

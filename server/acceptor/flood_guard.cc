@@ -21,14 +21,14 @@ namespace {
 
 using nlohmann::json;
 
-// A second in which the memory grows by less is calm: what it has then is the measure of further growth.
+// A second is calm if memory grows by less than this in it. Further growth is measured from there.
 constexpr int64_t kCalmGrowthBytes = int64_t{16} << 20;
-// Looks take at most the tenth part of the thread's time.
+// Looks take at most a tenth of the thread's time.
 constexpr int kLookShare = 10;
 constexpr intptr_t kMostSockets = 1 << 20;
 
-// Takes the text that gRPC allocated. An empty object where there is none, or it is no object: a socket may go away
-// between two questions.
+// Takes ownership of text that gRPC allocated. Returns an empty object if there is none or it is not an object: a
+// socket may disappear between two queries.
 json Parsed(char* text) {
   if (text == nullptr) return json::object();
   const std::unique_ptr<char, void (*)(void*)> owner(text, gpr_free);
@@ -36,13 +36,13 @@ json Parsed(char* text) {
   return parsed.is_object() ? parsed : json::object();
 }
 
-// The object or array of that name; an empty one of the same kind as `otherwise` where there is none.
+// Returns the object or array of that name, or an empty one of the type of `otherwise`.
 json At(const json& object, const char* key, json otherwise) {
   const auto found = object.find(key);
   return found != object.end() && found->type() == otherwise.type() ? *found : otherwise;
 }
 
-// channelz writes numbers of 64 bits as text; 0 where there is none.
+// channelz writes 64-bit numbers as text. Returns 0 if there is none.
 int64_t NumberAt(const json& object, const char* key) {
   const auto found = object.find(key);
   if (found == object.end()) return 0;
@@ -52,7 +52,7 @@ int64_t NumberAt(const json& object, const char* key) {
   return 0;
 }
 
-// "" for what is no address of the Internet.
+// Returns "" if the address is not an Internet address.
 std::string PeerOfSocket(const json& socket) {
   const json address = At(At(socket, "remote", json::object()), "tcpip_address", json::object());
   std::string bytes;
@@ -134,7 +134,7 @@ void FloodGuard::Look() {
   std::map<std::string, Connection> connections;
   for (const auto& [peer, count] : started) {
     const auto before = connections_.find(peer);
-    // A connection that the first look finds is without blame until then; one that comes later has begun from nothing.
+    // For connections that exist at the first look, counting starts there. Later ones are counted from their beginning.
     Connection connection = before != connections_.end() ? before->second : Connection{.started = is_first ? count : 0};
     connection.unseen += count - connection.started - seen[peer];
     connection.started = count;

@@ -11,8 +11,9 @@ namespace {
 
 constexpr int kLookShare = 10;
 
-// The most that comes beside a message: for the first one the headers of its call, and 9 bytes for each frame of 16 KiB
-// or less. A stream of small messages must not have more to its credit than it sends, or it would hide a large one.
+// Returns the most bytes that arrive with a message: 9 bytes for each frame of at most 16 KiB and, for the first
+// message, the headers of its call. A stream of small messages must not be credited with more than it sends, or it
+// would hide a large one.
 int64_t WithFrames(int64_t message_bytes, bool is_first) {
   return message_bytes + message_bytes / 512 + (is_first ? 512 : 16);
 }
@@ -53,7 +54,7 @@ void UploadGuard::Look(absl::Duration since_last) {
     absl::MutexLock lock(&mutex_);
     std::swap(news, news_);
   }
-  // After the messages: what they brought has been received by then.
+  // Read after the messages, so that the bytes of all of them are included.
   std::map<std::string, Connection> connections;
   for (const auto& [peer, received] : options_.received_bytes()) {
     const auto before = connections_.find(peer);
@@ -77,7 +78,7 @@ void UploadGuard::Look(absl::Duration since_last) {
 void UploadGuard::Judge(absl::Duration since_last) {
   struct Client {
     double unfinished = 0;
-    std::pair<double, std::string> largest;  // connection
+    std::pair<double, std::string> largest;  // unfinished bytes and peer of its largest connection
   };
   std::map<std::string, Client> clients;
   for (const auto& [peer, connection] : connections_) {

@@ -1,18 +1,18 @@
 #pragma once
 
-// UploadGuard watches how much has come of messages that are not whole. When that is too much in all, it finds the
-// client that holds the most of it, and has a connection of it closed.
+// UploadGuard limits the memory of incomplete messages. If all clients together have too many bytes of them, it closes
+// a connection of the client that has the most.
 //
-// gRPC 1.51.1 keeps what has come of a message until it is whole, up to its quota of memory; then it closes
-// connections, those of others as well. Nobody but gRPC knows what it keeps. The guard compares what the system has
-// received over each connection with the messages that came of it: the rest is unfinished. It is no more than a message
-// for each call that still reads.
+// gRPC 1.51.1 keeps the received part of a message until the message is complete, up to its memory quota. At the quota
+// it closes connections, also those of other clients. Only gRPC knows which bytes it keeps. So the guard compares the
+// bytes that the system has received over each connection with the messages that have arrived; the difference is
+// unfinished. It is at most one message for each call that still reads.
 //
-// What came of a call that ended without its message stays in the account, since nobody knows how much it was, as far
-// as other calls of the connection read. So the account forgets: a client's whole share within `forget_time`.
+// If a call ends without its message, the number of its bytes is unknown. They stay in the account while other calls of
+// the connection read. The account therefore forgets over time: a client's whole share within `forget_time`.
 //
-// Threads: one thread of its own; OnMessage and OnIdle come from any. The hooks are called on the thread and must not
-// block for long.
+// Threads: one thread of its own; any thread may call OnMessage and OnIdle. Hooks are called on the guard's thread and
+// must return soon.
 
 #include <cstdint>
 #include <functional>
@@ -32,16 +32,17 @@ namespace voxserve {
 class UploadGuard {
  public:
   struct Options {
-    int64_t max_bytes = int64_t{1536} << 20;           // unfinished, of all clients; up to it nobody has too many
-    int64_t max_client_bytes = int64_t{512} << 20;     // beyond it: of all connections of a client
-    int64_t max_message_bytes = int64_t{64} << 20;     // of which one call holds no more
-    absl::Duration forget_time = absl::Seconds(60);    // of as many bytes
-    absl::Duration interval = absl::Milliseconds(50);  // between looks, which take at most the tenth part of the time
-    // By peer, as grpc::ServerContext::peer() says it: bytes that came over the connection since it began.
+    int64_t max_bytes = int64_t{1536} << 20;           // unfinished bytes of all clients; no client is closed below it
+    int64_t max_client_bytes = int64_t{512} << 20;     // a client with fewer bytes is never closed
+    int64_t max_message_bytes = int64_t{64} << 20;     // most bytes of one call's message
+    absl::Duration forget_time = absl::Seconds(60);    // the time in which max_client_bytes are forgotten
+    absl::Duration interval = absl::Milliseconds(50);  // between looks, which take at most a tenth of the time
+    // Returns, by peer (as in grpc::ServerContext::peer()), the bytes received over each connection since it began.
     std::function<std::map<std::string, int64_t>()> received_bytes;
-    // Calls of the peer that still read.
+    // Returns the number of the peer's calls that still read.
     std::function<int64_t(const std::string& peer)> num_reading;
-    // The peer has the most unfinished bytes of the client that has the most. It may come again until the peer is gone.
+    // The peer has the most unfinished bytes of the client that has the most. May be called again until the peer is
+    // gone.
     std::function<void(const std::string& peer)> on_flood;
   };
 
@@ -50,7 +51,7 @@ class UploadGuard {
   UploadGuard(const UploadGuard&) = delete;
   UploadGuard& operator=(const UploadGuard&) = delete;
 
-  // A message of so many bytes has come whole. is_first: of its call.
+  // A whole message of so many bytes has arrived. is_first: it is the first of its call.
   void OnMessage(const std::string& peer, int64_t bytes, bool is_first);
   // No call of the peer reads any more.
   void OnIdle(const std::string& peer);
@@ -67,11 +68,11 @@ class UploadGuard {
 
   void Run();
   void Look(absl::Duration since_last) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Forgets, and reports who has the most where it is too much.
+  // Forgets a part, and reports the largest client if there is too much.
   void Judge(absl::Duration since_last);
 
   const Options options_;
-  std::map<std::string, Connection> connections_;  // by peer, of the last look; the thread's
+  std::map<std::string, Connection> connections_;  // by peer, at the last look; used by the thread only
   absl::Mutex mutex_;
   News news_ ABSL_GUARDED_BY(mutex_);  // since the last look
   absl::Notification stopping_;

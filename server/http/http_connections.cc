@@ -11,7 +11,7 @@ bool IsOpen(const HttpConnections::Connection& connection) {
   return connection.descriptor >= 0 && !connection.is_closing;
 }
 
-// A multicast network: no IPv6 client has an address in it.
+// The prefix of a multicast network, in which no IPv6 client has an address.
 constexpr uint64_t kIpv4Prefix = uint64_t{0xFFFF} << 48;
 
 uint64_t BigEndian(const uint8_t* bytes, int num_bytes) {

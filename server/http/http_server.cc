@@ -31,15 +31,15 @@ namespace {
 constexpr char kPlainText[] = "text/plain; charset=utf-8";
 constexpr char kMetricsText[] = "text/plain; version=0.0.4; charset=utf-8";
 constexpr char kHtml[] = "text/html; charset=utf-8";
-// The page carries all it needs and asks this server alone for its own refresh.
+// The page contains everything it needs, and only asks this server, to refresh itself.
 constexpr char kPagePolicy[] =
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:";
 
-constexpr size_t kConnectionBytes = 16 << 10;  // for a request's line and headers, and those of its answer
+constexpr size_t kConnectionBytes = 16 << 10;  // for the request line and headers, and those of the answer
 constexpr int kMaxAcceptsATurn = 64;
-// Descriptors that are kept for the time when the process has none left.
+// Descriptors kept open for the time when the process runs out of them.
 constexpr int kNumSpares = 8;
-// At that time: what is freed for a new connection at most, and the time until the next try.
+// Limits at such a time: descriptors freed for one new connection, and the pause before the next attempt.
 constexpr int kMaxFreedForOne = 4;
 constexpr std::chrono::milliseconds kAcceptPause{20};
 constexpr std::chrono::seconds kLogInterval{10};
@@ -51,7 +51,7 @@ struct Answer {
 };
 
 Answer Refusal(unsigned int code) {
-  return {.code = code, .body = absl::StrCat("HTTP ", code, ": here are /, /metrics, /healthz and /readyz\n")};
+  return {.code = code, .body = absl::StrCat("HTTP ", code, ": try /, /metrics, /healthz and /readyz\n")};
 }
 
 Answer AnswerTo(std::string_view method, std::string_view path, const HttpServer::Content& content) {
@@ -66,7 +66,7 @@ Answer AnswerTo(std::string_view method, std::string_view path, const HttpServer
 }
 
 MHD_Result Send(const Answer& answer, MHD_Connection* connection) {
-  // The library copies the bytes, and does not write to them.
+  // The library copies the bytes and does not write to them.
   MHD_Response* response =
       MHD_create_response_from_buffer(answer.body.size(), const_cast<char*>(answer.body.data()), MHD_RESPMEM_MUST_COPY);
   if (response == nullptr) return MHD_NO;
@@ -87,9 +87,9 @@ MHD_Result Send(const Answer& answer, MHD_Connection* connection) {
 
 }  // namespace
 
-// One thread accepts, lets the library (libmicrohttpd, without threads of its own) serve what is ready, and closes what
-// has to go. The library alone closes a connection's descriptor, on the same thread: this class shuts the socket down,
-// and the library finds it at its end.
+// A single thread accepts connections, runs the library (libmicrohttpd, without threads of its own) and closes
+// connections. Only the library closes a connection's descriptor, on the same thread: this class shuts the socket down,
+// and the library then sees its end.
 class HttpServer::Loop {
  public:
   Loop(const Options& options, Content content, std::vector<Descriptor> listeners)
@@ -101,9 +101,9 @@ class HttpServer::Loop {
     KeepSpares();
   }
 
-  // False where the library cannot start: no memory, no descriptor.
+  // Returns false if the library cannot start: no memory or no descriptor.
   bool Start() {
-    // MHD_USE_ERROR_LOG is left out: the library would write to stderr, which may not be read.
+    // MHD_USE_ERROR_LOG is not set: the library would write to stderr and might wait for its reader.
     daemon_ = MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET, 0, nullptr, nullptr, &Loop::OnRequest, this,
                                MHD_OPTION_NOTIFY_CONNECTION, &Loop::OnConnection, this,  //
                                MHD_OPTION_CONNECTION_MEMORY_LIMIT, kConnectionBytes,     //
@@ -129,14 +129,14 @@ class HttpServer::Loop {
 
   static Time Now() { return std::chrono::steady_clock::now(); }
 
-  // Answers as soon as the headers are there: the library reads no body of a request that is answered.
+  // Answers as soon as the headers have arrived: the library does not read the body of an answered request.
   static MHD_Result OnRequest(void* self, MHD_Connection* connection, const char* url, const char* method,
                               const char* /*version*/, const char* /*upload*/, size_t* /*upload_size*/,
                               void** /*request*/) {
     try {
       return Send(AnswerTo(method, url, static_cast<Loop*>(self)->content_), connection);
     } catch (...) {
-      return MHD_NO;  // No memory for the answer. The library is C: it gets no exception, and closes the connection.
+      return MHD_NO;  // No memory for the answer. C code cannot take an exception; the library closes the connection.
     }
   }
 
@@ -172,7 +172,7 @@ class HttpServer::Loop {
     }
   }
 
-  // Until the next thing that happens by itself; -1 where nothing does.
+  // Returns the time until the next timer, or -1 if there is none.
   int WaitMs() {
     MHD_UNSIGNED_LONG_LONG library_ms = 0;
     if (MHD_get_timeout(daemon_, &library_ms) == MHD_YES && library_ms == 0) return 0;
@@ -203,12 +203,12 @@ class HttpServer::Loop {
     connection->is_closing = true;
   }
 
-  // False where there is no connection that could go.
+  // Returns false if no connection can be closed.
   bool Evict() {
     HttpConnections::Connection* const evicted = connections_.OldestOfTheLargestClient();
     if (evicted == nullptr) return false;
     ShutDown(evicted);
-    MHD_run(daemon_);  // It closes the descriptor.
+    MHD_run(daemon_);  // closes the descriptor
     ++num_evicted_;
     if (Now() >= logs_again_) {
       Log(LogLevel::kWarning, "too many HTTP connections: the oldest are closed",
@@ -235,17 +235,17 @@ class HttpServer::Loop {
     }
   }
 
-  // The descriptor, or -errno.
+  // Returns the descriptor, or -errno.
   int Accept(int listener, sockaddr* address, socklen_t* size) {
     for (int num_freed = 0;; ++num_freed) {
       const int descriptor = accept4(listener, address, size, SOCK_NONBLOCK | SOCK_CLOEXEC);
       if (descriptor >= 0) return descriptor;
       const int error = errno;
       if (!IsShortage(error)) return -error;
-      // The system looks for a descriptor first, and then for a connection.
+      // The system looks for a free descriptor before it looks for a connection, so there may be none to accept.
       pollfd waiting = {.fd = listener, .events = POLLIN, .revents = 0};
       if (poll(&waiting, 1, 0) == 0) return -EAGAIN;
-      // Other threads may take what is freed here: several tries.
+      // Other threads may take the freed descriptor, so this tries several times.
       if (num_freed == kMaxFreedForOne || !FreeADescriptor()) return -error;
     }
   }
@@ -263,15 +263,15 @@ class HttpServer::Loop {
     return Evict();
   }
 
-  // For the time when the process has none left: probes then get these.
+  // Opens spare descriptors; probes use them when the process has no others left.
   void KeepSpares() {
     for (Descriptor& spare : spares_) {
       if (!spare) spare.Reset(fcntl(wake_.get(), F_DUPFD_CLOEXEC, 0));
     }
   }
 
-  // A request that has come with its connection is answered before the next connection is accepted: those that follow
-  // cannot take its place.
+  // If the request arrived with its connection, it is answered before the next connection is accepted, which so cannot
+  // replace it.
   void Admit(int descriptor, const sockaddr* address, socklen_t size) {
     if (connections_.full()) Evict();
     arriving_ = connections_.Add(descriptor, address, Now());
@@ -279,7 +279,7 @@ class HttpServer::Loop {
       close(descriptor);
       return;
     }
-    // Where it fails, it has closed the descriptor.
+    // On failure the library has closed the descriptor.
     if (MHD_add_connection(daemon_, descriptor, address, size) != MHD_YES) connections_.Remove(arriving_);
     MHD_run(daemon_);
   }
@@ -287,17 +287,17 @@ class HttpServer::Loop {
   const Options options_;
   const Content content_;
   const std::vector<Descriptor> listeners_;
-  const Descriptor wake_;  // an eventfd: readable once the loop shall stop
+  const Descriptor wake_;  // an eventfd: readable when the loop must stop
   std::atomic<bool> stop_{false};
   MHD_Daemon* daemon_ = nullptr;
   std::thread thread_;
 
-  // The thread's.
+  // Used by the thread only.
   HttpConnections connections_;
-  HttpConnections::Connection* arriving_ = nullptr;  // while the library takes it
+  HttpConnections::Connection* arriving_ = nullptr;  // set while the library takes the connection
   std::array<Descriptor, kNumSpares> spares_;
   Time accepts_again_ = Time::min();
-  int64_t num_evicted_ = 0;  // since the last line that said so
+  int64_t num_evicted_ = 0;  // since the last log line about it
   Time logs_again_ = Time::min();
 };
 

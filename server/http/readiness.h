@@ -1,10 +1,11 @@
 #pragma once
 
-// Whether this server should get requests, and why not: loaded, a model ready, not draining. /readyz, gRPC's health
-// service and the status page all ask here. And whether each model should: a version of it ready, not draining.
+// Says whether this server should get requests, and why not: it must have loaded, have a ready model, and not be
+// draining. /readyz, gRPC's health service and the status page use it. It also says whether each model should get
+// requests: a version of it must be ready, and the server not draining.
 //
-// Thread-safe. The listener is told of every change of an answer, in order, on the thread that caused it, and once with
-// each first answer; it must not call back.
+// Thread-safe. The listener is told each first answer and every change, in order, on the thread that caused it. It must
+// not call back.
 
 #include <cstdint>
 #include <functional>
@@ -21,14 +22,14 @@ namespace voxserve {
 
 class Readiness {
  public:
-  // OK, or UNAVAILABLE with the reason as its message: "loading models", "no model is ready", "draining".
+  // Returns OK, or UNAVAILABLE with the reason as message: "loading models", "no model is ready", "draining".
   absl::Status Get() const;
 
   void OnModelState(std::string_view model, int64_t version, bool ready);
   void SetLoaded();
   void SetDraining();
 
-  // model "": the server.
+  // model "" means the server.
   using Listener = std::function<void(const std::string& model, bool ready)>;
   void SetListener(Listener listener);
 
@@ -38,7 +39,7 @@ class Readiness {
   void TellOf(const std::string& model, bool ready) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   mutable absl::Mutex mutex_;
-  // By model; none where it is known and not ready.
+  // By model; empty for a known model that is not ready.
   std::map<std::string, std::set<int64_t>> ready_versions_ ABSL_GUARDED_BY(mutex_);
   bool loaded_ ABSL_GUARDED_BY(mutex_) = false;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;

@@ -15,7 +15,7 @@
 namespace voxserve {
 namespace {
 
-// 3 significant digits and a unit that keeps them readable.
+// Formats with 3 significant digits and a suitable unit.
 std::string Milliseconds(double seconds) {
   const double value = seconds * 1e3;
   if (value <= 0) return "&ndash;";
@@ -52,7 +52,7 @@ std::string Tile(const std::string& value, const char* what) {
   return absl::StrCat("<div class=\"tile num\"><b>", value, "</b><span>", what, "</span></div>");
 }
 
-// Frames a second of the last minute, newest at the right.
+// Draws the frames per second of the last minute, the newest at the right.
 std::string Sparkline(const std::vector<int64_t>& history) {
   constexpr int kHeight = 56;
   const int64_t peak = std::max<int64_t>(1, *std::max_element(history.begin(), history.end()));
@@ -93,7 +93,7 @@ std::string Chip(std::string_view what, const std::string& value) {
   return absl::StrCat("<span class=\"chip num\"><b>", HtmlEscaped(what), "</b>", value, "</span>");
 }
 
-// Clouds that did not run, by reason, and requests that got no answer, by code.
+// Lists clouds that did not run, by reason, and requests without an answer, by code.
 std::string Refusals(const ModelStatistics& statistics) {
   std::string html;
   if (!statistics.dropped.empty()) {
@@ -138,14 +138,14 @@ std::string Problems(const std::vector<std::string>& problems) {
   return html + "</ul>";
 }
 
-// What the model answers, where that is more than labels.
+// Returns the model's outputs if there are more than labels.
 std::string Outputs(const ModelVersionInfo& info) {
   if (!info.has_boxes) return "";
   return absl::StrCat(" &middot; ", info.has_labels ? "labels and " : "", "boxes",
                       info.has_velocities ? " with velocities" : "");
 }
 
-// Batches, refusals and ages have tiles where there were any.
+// Makes tiles for batches, refusals and ages if there were any.
 std::string LoadTiles(const ModelStatistics& statistics) {
   std::string html = absl::StrCat(Tile(Count(statistics.queue_depth), "waiting"));
   if (statistics.batch_requests.count > 0) {

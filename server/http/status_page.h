@@ -1,7 +1,7 @@
 #pragma once
 
-// The page that a person sees at /: one self-contained HTML document (no other files, no other hosts) that refreshes
-// itself. Pure: the server gathers, this renders. All text is escaped.
+// Renders the status page at /: one self-contained HTML document (no other files, no other hosts) that refreshes
+// itself. It is a pure function: the server gathers the data. All text is escaped.
 
 #include <string>
 #include <string_view>
@@ -17,7 +17,7 @@ namespace voxserve {
 struct ServerStatus {
   struct Model {
     ModelVersionInfo info;
-    ModelStatistics statistics;  // of the model: all its versions share them
+    ModelStatistics statistics;  // summed over the model's versions
   };
 
   std::string version;
@@ -26,12 +26,12 @@ struct ServerStatus {
   absl::Duration uptime;
   absl::Status readiness;
   std::vector<DeviceStatistics> device_statistics;
-  std::vector<Model> models;  // by name, then by version
+  std::vector<Model> models;  // ordered by name, then by version
 };
 
 std::string RenderHtml(const ServerStatus& status);
 
-// &, <, >, " and ' as entities.
+// Writes &, <, >, " and ' as entities.
 std::string HtmlEscaped(std::string_view text);
 
 }  // namespace voxserve

@@ -34,7 +34,7 @@ ul{margin:8px 0 0;padding-left:20px;overflow-wrap:anywhere}a{color:var(--accent)
 .tiles{grid-template-columns:repeat(3,1fr)}.tile b{font-size:18px}}
 )css";
 
-// One request at a time, and none from a page that nobody sees.
+// The page makes one request at a time, and none while it is hidden.
 const char kStatusPageScript[] = R"js(
 async function refresh(){const gone=document.getElementById('gone');try{if(!document.hidden){
 const answer=await fetch('/');if(!answer.ok)throw answer.status;

@@ -1,6 +1,6 @@
 #pragma once
 
-// The status page's style and script, which stand in the page itself.
+// The status page's style and script, which are embedded in the page.
 
 namespace voxserve {
 

@@ -20,7 +20,7 @@ using prometheus::BuildGauge;
 using prometheus::BuildHistogram;
 
 constexpr std::string_view kUnknown = "_unknown";
-// A stamp may name any time since the year 1. One such age would hide all others in the histogram's sum.
+// A stamp may name any time since the year 1. One such age would dominate the histogram's sum.
 constexpr absl::Duration kMaxFrameAge = absl::Hours(1);
 
 std::string LabelOf(const prometheus::ClientMetric& metric, std::string_view name) {
@@ -36,8 +36,8 @@ std::string Listed(absl::Span<const std::string_view> names) {
 
 std::string CodeName(absl::StatusCode code) { return absl::StatusCodeToString(code); }
 
-// Leaves out a value that is not finite: it would stay in the sum for good. No value is below 0; a clock that was set
-// back would give one.
+// Adds a value to both histograms. A value that is not finite is left out, since it would stay in the sum for good.
+// Values below 0 become 0; a clock that was set back would give one.
 void Observe(double value, absl::Time now, prometheus::Histogram* total, RecentHistogram* recent) {
   if (!std::isfinite(value)) return;
   value = std::max(value, 0.0);
@@ -51,7 +51,7 @@ Metrics::Metrics(std::function<absl::Time()> now)
     : now_(std::move(now)),
       requests_total_(BuildCounter()
                           .Name("voxserve_requests_total")
-                          .Help("Requests by status code; models that are not there are _unknown")
+                          .Help("Requests by status code; unknown models have the label _unknown")
                           .Register(registry_)),
       frames_total_(BuildCounter()
                         .Name("voxserve_frames_total")
@@ -59,12 +59,12 @@ Metrics::Metrics(std::function<absl::Time()> now)
                         .Register(registry_)),
       points_total_(BuildCounter()
                         .Name("voxserve_points_total")
-                        .Help("Points by what became of them: used, invalid (not finite), out_of_range, dropped (voxel "
-                              "limit), unsampled (left out by a sample that the network was to see)")
+                        .Help("Points by result: used, invalid (not finite), out_of_range, dropped (voxel limit), "
+                              "unsampled (not in the sample that the network sees)")
                         .Register(registry_)),
       points_not_finite_total_(BuildCounter()
                                    .Name("voxserve_points_not_finite_total")
-                                   .Help("Points that were used and got the ignore label, since the network's logits "
+                                   .Help("Points that were used but got the ignore label because the network's logits "
                                          "are NaN or infinite")
                                    .Register(registry_)),
       boxes_total_(BuildCounter()
@@ -73,7 +73,7 @@ Metrics::Metrics(std::function<absl::Time()> now)
                        .Register(registry_)),
       boxes_not_finite_total_(BuildCounter()
                                   .Name("voxserve_boxes_not_finite_total")
-                                  .Help("Candidates that are no boxes, since their logit or a number of theirs is NaN "
+                                  .Help("Box candidates that were left out because their logit or another value is NaN "
                                         "or infinite")
                                   .Register(registry_)),
       frames_dropped_total_(BuildCounter()
@@ -84,28 +84,27 @@ Metrics::Metrics(std::function<absl::Time()> now)
                                .Name("voxserve_stuck_batches_total")
                                .Help("Batches that ran far longer than predicted; the process ends after the first")
                                .Register(registry_)),
-      calls_ended_early_total_(
-          BuildCounter()
-              .Name("voxserve_calls_ended_early_total")
-              .Help("Calls and connections that were refused or ended since their client took more "
-                    "than its share or too long, by reason")
-              .Register(registry_)),
+      calls_ended_early_total_(BuildCounter()
+                                   .Name("voxserve_calls_ended_early_total")
+                                   .Help("Calls and connections refused or ended because their client used more "
+                                         "than its share or took too long, by reason")
+                                   .Register(registry_)),
       negative_frame_ages_total_(BuildCounter()
                                      .Name("voxserve_frame_age_negative_total")
-                                     .Help("Point clouds whose stamp lies in the future: clocks disagree")
+                                     .Help("Point clouds with a stamp in the future: clocks disagree")
                                      .Register(registry_)),
       stale_frame_ages_total_(BuildCounter()
                                   .Name("voxserve_frame_age_stale_total")
-                                  .Help("Point clouds whose stamp is older than an hour: recordings, or clocks "
+                                  .Help("Point clouds with a stamp older than an hour: recordings, or clocks "
                                         "disagree; the histogram of ages leaves them out")
                                   .Register(registry_)),
       grid_fallbacks_total_(BuildCounter()
                                 .Name("voxserve_grid_fallbacks_total")
-                                .Help("Coordinate grids beyond max_grid_bytes that a hash table replaced")
+                                .Help("Coordinate grids that a hash table replaced because they exceed max_grid_bytes")
                                 .Register(registry_)),
       batch_reruns_total_(BuildCounter()
                               .Name("voxserve_batch_reruns_total")
-                              .Help("Batches of a GPU that ran twice: sizes, plan or memory were not as foreseen")
+                              .Help("GPU batches that ran twice because sizes, plan or memory were not as predicted")
                               .Register(registry_)),
       geometry_fallbacks_total_(BuildCounter()
                                     .Name("voxserve_geometry_fallbacks_total")
@@ -113,15 +112,15 @@ Metrics::Metrics(std::function<absl::Time()> now)
                                     .Register(registry_)),
       plan_cache_hits_total_(BuildCounter()
                                  .Name("voxserve_plan_cache_hits_total")
-                                 .Help("Models that found a tuned plan when they were loaded")
+                                 .Help("Models for which loading found a tuned plan")
                                  .Register(registry_)),
       plan_cache_misses_total_(BuildCounter()
                                    .Name("voxserve_plan_cache_misses_total")
-                                   .Help("Models that found no tuned plan that fits when they were loaded")
+                                   .Help("Models for which loading found no matching tuned plan")
                                    .Register(registry_)),
       device_busy_seconds_total_(BuildCounter()
                                      .Name("voxserve_device_busy_seconds_total")
-                                     .Help("Time that a device's stream spent working")
+                                     .Help("Seconds that a device's stream was busy")
                                      .Register(registry_)),
       device_seconds_total_(BuildCounter()
                                 .Name("voxserve_device_seconds_total")
@@ -129,11 +128,11 @@ Metrics::Metrics(std::function<absl::Time()> now)
                                 .Register(registry_)),
       request_duration_seconds_(BuildHistogram()
                                     .Name("voxserve_request_duration_seconds")
-                                    .Help("From a parsed request to its answer, of requests answered with OK")
+                                    .Help("Time from a parsed request to its answer, for requests answered with OK")
                                     .Register(registry_)),
       refusal_duration_seconds_(BuildHistogram()
                                     .Name("voxserve_refusal_duration_seconds")
-                                    .Help("From a parsed Infer request to its status, of requests that were not let in")
+                                    .Help("Time from a parsed Infer request to its status, for refused requests")
                                     .Register(registry_)),
       stage_duration_seconds_(BuildHistogram()
                                   .Name("voxserve_stage_duration_seconds")
@@ -141,44 +140,42 @@ Metrics::Metrics(std::function<absl::Time()> now)
                                   .Register(registry_)),
       frame_age_seconds_(BuildHistogram()
                              .Name("voxserve_frame_age_seconds")
-                             .Help("From the sensor's stamp to the answer; clocks are assumed synchronised")
+                             .Help("Time from the sensor's stamp to the answer; clocks are assumed synchronised")
                              .Register(registry_)),
       batch_requests_(BuildHistogram().Name("voxserve_batch_requests").Help("Requests in a batch").Register(registry_)),
       batch_points_(BuildHistogram().Name("voxserve_batch_points").Help("Points in a batch").Register(registry_)),
       batch_voxels_(
           BuildHistogram().Name("voxserve_batch_voxels").Help("Occupied voxels in a batch").Register(registry_)),
-      latency_prediction_error_ratio_(BuildHistogram()
-                                          .Name("voxserve_latency_prediction_error_ratio")
-                                          .Help("|predicted - actual| / actual of a batch's time")
-                                          .Register(registry_)),
+      latency_prediction_error_ratio_(
+          BuildHistogram()
+              .Name("voxserve_latency_prediction_error_ratio")
+              .Help("Relative error of a batch's predicted time: |predicted - actual| / actual")
+              .Register(registry_)),
       queue_depth_(BuildGauge().Name("voxserve_queue_depth").Help("Requests waiting").Register(registry_)),
-      streams_(BuildGauge().Name("voxserve_streams").Help("Streams that are open").Register(registry_)),
-      connections_(
-          BuildGauge().Name("voxserve_connections").Help("gRPC connections that are open").Register(registry_)),
+      streams_(BuildGauge().Name("voxserve_streams").Help("Open streams").Register(registry_)),
+      connections_(BuildGauge().Name("voxserve_connections").Help("Open gRPC connections").Register(registry_)),
       device_memory_bytes_(BuildGauge()
                                .Name("voxserve_device_memory_bytes")
-                               .Help("Bytes that a device's context holds, by kind")
+                               .Help("Device memory that the server's contexts hold, in bytes, by kind")
                                .Register(registry_)),
-      memory_bytes_(BuildGauge()
-                        .Name("voxserve_memory_bytes")
-                        .Help("Bytes of the host's memory that are reserved, by use")
-                        .Register(registry_)),
+      memory_bytes_(
+          BuildGauge().Name("voxserve_memory_bytes").Help("Reserved host memory in bytes, by use").Register(registry_)),
       memory_limit_bytes_(BuildGauge()
                               .Name("voxserve_memory_limit_bytes")
-                              .Help("The limit of all uses of voxserve_memory_bytes together; 0: none")
+                              .Help("Limit for the sum of voxserve_memory_bytes; 0: none")
                               .Register(registry_)),
       model_ready_(BuildGauge()
                        .Name("voxserve_model_ready")
-                       .Help("1 where the version answers requests, 0 where it is loading or failed")
+                       .Help("1 if the version answers requests, 0 if it is loading or failed")
                        .Register(registry_)),
       plan_info_(BuildGauge()
                      .Name("voxserve_plan_info")
-                     .Help("Always 1; where the plan comes from by which the model runs on the device: default, "
+                     .Help("Always 1; the source of the model's plan on the device: default,  "
                            "model (its plans folder), plan_dir, tuned (a search in this process)")
                      .Register(registry_)),
       build_info_(BuildGauge()
                       .Name("voxserve_build_info")
-                      .Help("Always 1; the version and what it computes on (cpu, cuda)")
+                      .Help("Always 1; the server's version and backend (cpu, cuda)")
                       .Register(registry_)),
       grid_fallbacks_(grid_fallbacks_total_.Add({})),
       batch_reruns_(batch_reruns_total_.Add({})),
@@ -195,7 +192,7 @@ void Metrics::SetBuildInfo(std::string_view version, std::string_view backend) {
 void Metrics::OnRequest(std::string_view model, int64_t version, absl::StatusCode code, absl::Duration duration) {
   absl::MutexLock lock(&mutex_);
   ModelMetrics& metrics = Of(model, code);
-  // An answer names its version, which may have been unloaded meanwhile; a refusal repeats what the client asked for.
+  // An answer names its version, which may be unloaded by now. A refusal repeats the version that the client asked for.
   const bool is_version_known =
       IsListed(model, version) || (code == absl::StatusCode::kOk && metrics.label != kUnknown);
   requests_total_
@@ -264,7 +261,7 @@ void Metrics::OnBatch(std::string_view model, int64_t requests, int64_t points, 
 }
 
 void Metrics::OnPrediction(std::string_view model, absl::Duration predicted, absl::Duration actual) {
-  if (actual <= absl::ZeroDuration()) return;  // has no ratio
+  if (actual <= absl::ZeroDuration()) return;  // the ratio is undefined
   const double ratio = std::abs(absl::FDivDuration(predicted - actual, actual));
   absl::MutexLock lock(&mutex_);
   ModelMetrics& metrics = Of(model);
@@ -323,7 +320,7 @@ void Metrics::OnModelState(std::string_view model, int64_t version, bool ready) 
   const std::string name(model);
   absl::MutexLock lock(&mutex_);
   listed_versions_[name].insert(version);
-  ModelMetrics& metrics = Of(model);  // from now on its series stand at 0, so that rates see the first event
+  ModelMetrics& metrics = Of(model);  // creates its series at 0, so that rates see the first event
   metrics.queue_depth = &queue_depth_.Add({{"model", name}});
   metrics.queue_depth->Set(static_cast<double>(metrics.queue_tasks));
   metrics.streams = &streams_.Add({{"model", name}});
@@ -446,7 +443,7 @@ std::vector<DeviceStatistics> Metrics::DeviceStatisticsByName() const {
 }
 
 ModelMetrics& Metrics::Of(std::string_view model, absl::StatusCode code) {
-  // What is asked of a model that was unloaded is no longer that model's.
+  // NOT_FOUND for a model that was unloaded is not counted as that model's.
   const bool is_gone = code == absl::StatusCode::kNotFound && !listed_versions_.contains(model);
   return Of(is_gone ? kUnknown : model);
 }

@@ -1,11 +1,11 @@
 #pragma once
 
-// The process's Prometheus metrics: names, labels and buckets in one place. The engine tells it through EngineObserver,
-// the server's request path through the methods below.
+// The process's Prometheus metrics, with all names, labels and buckets. The engine reports to it through
+// EngineObserver, the server's request path through the methods below.
 //
-// Thread-safe. Every call is a few additions behind one short lock, and never calls back. Names of models that the
-// engine has not announced (OnModelState) are labelled `_unknown`, so that clients cannot make up time series. Of a
-// model that was removed the gauges go, and the counters stand: what it had accepted still counts.
+// Thread-safe. A call makes a few additions under one short lock, and never calls back. Models that the engine has not
+// announced (OnModelState) get the label `_unknown`, so that clients cannot create time series. When a model is
+// removed, its gauges are removed and its counters stay, since its accepted requests still count.
 
 #include <prometheus/counter.h>
 #include <prometheus/family.h>
@@ -38,45 +38,45 @@ namespace voxserve {
 
 struct DeviceStatistics {
   std::string device;
-  double busy_seconds = 0;                                    // of all its streams together
-  std::vector<std::pair<std::string, int64_t>> memory_bytes;  // by kind, by name
+  double busy_seconds = 0;                                    // sum over its streams
+  std::vector<std::pair<std::string, int64_t>> memory_bytes;  // by name of the kind
 };
 
 class Metrics : public EngineObserver {
  public:
-  // now: what "the last minute" is counted by.
+  // now: the clock that defines "the last minute".
   explicit Metrics(std::function<absl::Time()> now = absl::Now);
   ~Metrics() override;
 
-  // Label `backend`: "cpu" or "cuda".
+  // Sets build_info. The label `backend` is "cpu" or "cuda".
   void SetBuildInfo(std::string_view version, std::string_view backend);
 
-  // A request got its status. version: the one that answered, else the one asked for (0: none). Only answers of OK
-  // enter the latency histogram and the frame count: a fast refusal is no fast frame.
+  // A request got its status. version: the version that answered, else the requested one (0: none). Only OK answers
+  // enter the latency histogram and the frame count, since a quick refusal is not a quick frame.
   void OnRequest(std::string_view model, int64_t version, absl::StatusCode code, absl::Duration duration);
 
-  // An Infer request was not let in, and its status is handed to gRPC: so long after the request was there.
+  // An Infer request was refused; its status went to gRPC `duration` after the request was parsed.
   void OnRefusal(std::string_view model, absl::StatusCode code, absl::Duration duration);
 
-  // A call, stream or connection was refused or ended before its time, since its client took more than its share or too
-  // long. reason: one of error_reason's, or of the acceptor's.
+  // A call, stream or connection was refused or ended early, because its client used more than its share or took too
+  // long. reason: one of error_reason or of the acceptor's reasons.
   void OnCallEndedEarly(std::string_view reason);
 
-  // gRPC connections that are open now.
+  // The number of open gRPC connections changed.
   void OnConnections(int64_t open);
 
-  // Age of a cloud when its answer left: now - the sensor's stamp. Negative ages (clocks that disagree) are counted
-  // apart, and so are ages above an hour (recordings).
+  // The age of a cloud when its answer was sent: now - the sensor's stamp. Negative ages (clocks disagree) and ages
+  // above an hour (recordings) are only counted.
   void OnFrameAge(std::string_view model, absl::Duration age);
 
-  // An answer has so many boxes.
+  // An answer with so many boxes was made.
   void OnBoxes(std::string_view model, int64_t boxes);
 
-  // A stream to a listed model opened; it closed.
+  // A stream to a listed model was opened, or closed.
   void OnStreamOpened(std::string_view model);
   void OnStreamClosed(std::string_view model);
 
-  // Also for the server's own stages: decode, encode.
+  // Also called for the server's own stages, decode and encode.
   void OnStage(std::string_view model, Stage stage, absl::Duration duration) override;
   void OnBatch(std::string_view model, int64_t requests, int64_t points, int64_t voxels) override;
   void OnPoints(std::string_view model, const PointCounts& counts) override;
@@ -96,29 +96,29 @@ class Metrics : public EngineObserver {
   void OnDeviceBusy(std::string_view device, std::string_view stream, absl::Duration duration) override;
   void OnDeviceMemory(std::string_view device, std::string_view kind, int64_t bytes) override;
 
-  // Bytes of the host's memory that are reserved, by use, and their limit.
+  // Sets the bytes of reserved host memory, by use, and their limit.
   void SetHostMemory(const MemoryBudget& budget);
 
-  // The exposition format (text/plain; version=0.0.4).
+  // Returns the metrics in the exposition format (text/plain; version=0.0.4).
   std::string Text() const;
 
   ModelStatistics StatisticsOf(std::string_view model) const;
   std::vector<DeviceStatistics> DeviceStatisticsByName() const;
 
  private:
-  // The sources of a model's plans on a device, and of which of them voxserve_plan_info has a series.
+  // The plan sources of a model's versions on a device, and the sources that voxserve_plan_info has a series for.
   struct DevicePlans {
     std::map<int64_t, std::string> source_of_version;
     std::set<std::string> published;
   };
 
   ModelMetrics& Of(std::string_view model) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Of a request with that status.
+  // Returns the metrics for a request with that status.
   ModelMetrics& Of(std::string_view model, absl::StatusCode code) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   StageMetrics& StageOf(ModelMetrics& metrics, Stage stage) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsListed(std::string_view model, int64_t version) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AddStreams(std::string_view model, int64_t change);
-  // Plans may be told before their version is listed, or after it is gone.
+  // Plans may be reported before their version is listed, or after it is removed.
   void PublishPlans(const std::string& model) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::function<absl::Time()> now_;

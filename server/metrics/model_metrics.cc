@@ -4,7 +4,7 @@
 #include <numeric>
 
 namespace voxserve {
-// Seconds, from 0.1 ms, six to seven a decade: percentiles read off them are within about a tenth.
+// In seconds, from 0.1 ms on, six to seven per decade: percentiles computed from them are within about a tenth.
 const prometheus::Histogram::BucketBoundaries& DurationBuckets() {
   static const auto* buckets = new prometheus::Histogram::BucketBoundaries{
       0.0001, 0.00015, 0.0002, 0.0003, 0.0005, 0.00075, 0.001, 0.0015, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02,

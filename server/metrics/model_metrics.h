@@ -1,6 +1,6 @@
 #pragma once
 
-// What is counted of one model: its Prometheus series, looked up once, and what the status page says of the last
+// The numbers counted for one model: its Prometheus series, looked up once, and the status page's values for the last
 // minute. Not thread-safe: Metrics locks.
 
 #include <prometheus/counter.h>
@@ -22,13 +22,12 @@
 namespace voxserve {
 
 // Upper ends of the histograms' buckets.
-const prometheus::Histogram::BucketBoundaries& DurationBuckets();    // seconds
-const prometheus::Histogram::BucketBoundaries& RequestBuckets();     // of a batch
-const prometheus::Histogram::BucketBoundaries& SizeBuckets();        // points, voxels
+const prometheus::Histogram::BucketBoundaries& DurationBuckets();    // in seconds
+const prometheus::Histogram::BucketBoundaries& RequestBuckets();     // requests of a batch
+const prometheus::Histogram::BucketBoundaries& SizeBuckets();        // points or voxels of a batch
 const prometheus::Histogram::BucketBoundaries& ErrorRatioBuckets();  // |predicted - actual| / actual
 
-// What the status page says of a model. Distributions are those of the last minute, counts those since the process
-// started.
+// The status page's values for a model. Distributions cover the last minute, counts the time since the process started.
 struct ModelStatistics {
   struct Dropped {
     DropReason reason = DropReason::kCancelled;
@@ -46,18 +45,18 @@ struct ModelStatistics {
   int64_t queue_depth = 0;
   int64_t streams = 0;                                        // open now
   std::vector<int64_t> frames_history;                        // per second of the last minute, oldest first
-  Distribution latency_seconds;                               // from request to answer, of those answered with OK
-  Distribution refusal_seconds;                               // from request to status, of those not let in
-  std::vector<std::pair<Stage, Distribution>> stage_seconds;  // in the order in which a request meets them
-  Distribution frame_age_seconds;                             // of clouds with a stamp
+  Distribution latency_seconds;                               // from request to answer, for OK answers
+  Distribution refusal_seconds;                               // from request to status, for refused requests
+  std::vector<std::pair<Stage, Distribution>> stage_seconds;  // in the order of the stages
+  Distribution frame_age_seconds;                             // only clouds with a stamp
   int64_t negative_ages = 0;
   Distribution batch_requests;
   Distribution batch_points;
   Distribution batch_voxels;
   Distribution prediction_error;                          // |predicted - actual| / actual
-  std::vector<std::pair<std::string, int64_t>> failures;  // requests by code, those without an answer of OK
-  std::vector<Dropped> dropped;                           // that did not run, by reason
-  std::vector<Plan> plans;                                // of the versions that are listed
+  std::vector<std::pair<std::string, int64_t>> failures;  // requests by code, without those answered with OK
+  std::vector<Dropped> dropped;                           // clouds that did not run, by reason
+  std::vector<Plan> plans;                                // plans of the listed versions
 };
 
 struct StageMetrics {
@@ -89,11 +88,11 @@ struct ModelMetrics {
   prometheus::Histogram& batch_points;
   prometheus::Histogram& batch_voxels;
   prometheus::Histogram& prediction_error;
-  std::vector<Dropped> dropped = {};  // by reason; each has a series from the start, so that rates see the first event
+  std::vector<Dropped> dropped = {};  // by reason; each series exists from the start, so that rates see the first event
   std::map<Stage, StageMetrics> stages = {};
-  prometheus::Counter* boxes = nullptr;  // of a model that has answered with boxes, or with none where it could
+  prometheus::Counter* boxes = nullptr;  // only for a model that has answered with boxes, even with 0 boxes
 
-  // Without a series while the model is not listed.
+  // No series exists while the model is not listed.
   int64_t queue_tasks = 0;
   int64_t open_streams = 0;
   prometheus::Gauge* queue_depth = nullptr;
@@ -110,7 +109,7 @@ struct ModelMetrics {
   RecentHistogram recent_batch_voxels{&SizeBuckets()};
   RecentHistogram recent_prediction_error{&ErrorRatioBuckets()};
 
-  // All but the plans.
+  // Returns everything but the plans.
   ModelStatistics Statistics(absl::Time now) const;
 };
 

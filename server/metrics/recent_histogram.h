@@ -1,7 +1,7 @@
 #pragma once
 
-// How observations of the last minute are distributed: a histogram that forgets. A page shows what is, not what has
-// been since the process started. Not thread-safe: its owner locks.
+// A histogram of the last minute's observations, for the status page, which shows the present state. Not thread-safe:
+// its owner locks.
 
 #include <array>
 #include <cstdint>
@@ -11,12 +11,12 @@
 
 namespace voxserve {
 
-// The value below which the share q of the observations lies, as Prometheus' histogram_quantile computes it: linear
-// within a bucket; the last boundary where it lies beyond it; 0 without observations. counts has one more entry (+Inf)
-// than boundaries and is not cumulative.
+// Returns the quantile q of the observations, as Prometheus' histogram_quantile computes it: linear within a bucket,
+// the last boundary if it is beyond that, 0 without observations. counts has one entry more (+Inf) than boundaries and
+// is not cumulative.
 double HistogramQuantile(const std::vector<double>& boundaries, const std::vector<uint64_t>& counts, double q);
 
-// In the unit of what was observed; all 0 where there was nothing.
+// In the unit of the observations; all 0 without observations.
 struct Distribution {
   int64_t count = 0;
   double mean = 0;
@@ -27,11 +27,11 @@ struct Distribution {
 
 class RecentHistogram {
  public:
-  // Forgotten in steps: a summary covers the last 60 to 70 seconds.
+  // Observations are forgotten in steps: a summary covers the last 60 to 70 seconds.
   static constexpr int64_t kSlotSeconds = 10;
-  static constexpr int64_t kNumSlots = 7;  // one is under way
+  static constexpr int64_t kNumSlots = 7;  // including the current one
 
-  // boundaries: the buckets' upper ends, ascending; outlives this.
+  // boundaries: the buckets' upper ends, ascending; they must outlive this.
   explicit RecentHistogram(const std::vector<double>* boundaries) : boundaries_(boundaries) {}
 
   void Observe(double value, absl::Time now);
@@ -39,9 +39,9 @@ class RecentHistogram {
 
  private:
   struct Slot {
-    int64_t index = -1;  // of its time since the epoch, in slots
+    int64_t index = -1;  // its start since the epoch, in slots
     double sum = 0;
-    std::vector<uint64_t> counts;  // by bucket, the last one beyond the boundaries
+    std::vector<uint64_t> counts;  // by bucket; the last one counts values above all boundaries
   };
 
   const std::vector<double>* boundaries_;

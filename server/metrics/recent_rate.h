@@ -1,6 +1,6 @@
 #pragma once
 
-// Events per second over the last minute, one counter a second. Not thread-safe: its owner locks.
+// Events per second over the last minute, with one counter per second. Not thread-safe: its owner locks.
 
 #include <array>
 #include <cstdint>
@@ -16,12 +16,12 @@ class RecentRate {
 
   void Add(absl::Time now);
 
-  // Events of each of the last kSeconds whole seconds before `now`, oldest first. Now's own second is not whole yet and
-  // is left out.
+  // Returns the events in each of the last kSeconds whole seconds before `now`, oldest first. The current second is not
+  // complete and is left out.
   std::vector<int64_t> History(absl::Time now) const;
 
  private:
-  // One more than the history: the second that is under way.
+  // One more than the history, for the current second.
   struct Second {
     int64_t unix_seconds = -1;
     int64_t events = 0;

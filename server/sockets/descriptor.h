@@ -1,6 +1,6 @@
 #pragma once
 
-// Descriptor owns a file descriptor and closes it when it ends. Moves, does not copy. A default one is empty.
+// Descriptor owns a file descriptor and closes it on destruction. It can be moved, not copied. By default it is empty.
 
 #include <unistd.h>
 
@@ -22,9 +22,9 @@ class Descriptor {
   int get() const { return descriptor_; }
   explicit operator bool() const { return descriptor_ >= 0; }
 
-  // The caller owns it from now on.
+  // Gives the descriptor to the caller, who owns it then.
   int Release() { return std::exchange(descriptor_, -1); }
-  // Closes what it has, and owns another.
+  // Closes its descriptor and owns the new one.
   void Reset(int descriptor = -1) {
     if (descriptor_ >= 0) close(descriptor_);
     descriptor_ = descriptor;

@@ -18,7 +18,7 @@ int64_t RaiseDescriptorLimit() {
   rlimit limit = {};
   if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur != limit.rlim_max) {
     limit.rlim_cur = limit.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &limit);  // where it fails, the old limit stays, and is returned
+    setrlimit(RLIMIT_NOFILE, &limit);  // if this fails, the old limit stays and is returned
   }
   return DescriptorLimit();
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// Says in words why a port cannot be listened on: libraries that listen do not.
+// Explains why a server cannot listen on a port, since the libraries that listen do not.
 
 #include <string>
 #include <string_view>
@@ -9,14 +9,14 @@
 
 namespace voxserve {
 
-// Tries the address itself for the system's reason. UNAVAILABLE: "cannot listen for gRPC on 127.0.0.1:8500: Address
-// already in use (--port chooses another)".
+// Tries the address itself to get the system's reason. UNAVAILABLE: "cannot listen for gRPC on 127.0.0.1:8500: Address
+// already in use (--port chooses another port, --host another address)".
 absl::Status ListenError(const std::string& what, const std::string& host, int port, const std::string& flag);
-// The same for a caller who knows the system's reason.
+// Does the same if the caller knows the system's reason.
 absl::Status ListenError(const std::string& what, const std::string& host, int port, const std::string& flag,
                          std::string_view reason);
 
-// "::1", "[::1]" -> "[::1]"; anything else as it is. And back.
+// Adds brackets: "::1", "[::1]" -> "[::1]"; other texts stay the same. The other function removes them.
 std::string WithBrackets(const std::string& host);
 std::string WithoutBrackets(const std::string& host);
 

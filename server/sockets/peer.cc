@@ -32,7 +32,7 @@ std::string Ipv6Peer(const sockaddr_in6& address) {
   return absl::StrCat("ipv6:%5B", text, zone, "%5D:", ntohs(address.sin6_port));
 }
 
-// A host has a whole /64 of addresses to itself. address: without brackets, with its zone perhaps.
+// A host may use all addresses of its /64 network. address: without brackets, possibly with a zone.
 std::string NetworkOf(const std::string& address) {
   const std::string without_zone = address.substr(0, address.find('%'));
   in6_addr network = {};

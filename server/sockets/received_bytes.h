@@ -1,13 +1,13 @@
 #pragma once
 
-// How much has come over a TCP connection.
+// Counts the bytes received over a TCP connection.
 
 #include <cstdint>
 
 namespace voxserve {
 
-// Bytes that the other end has sent and the system has received, read or not, since the connection began. 0 where the
-// system does not say (Linux does from 4.1 on).
+// Returns the bytes that the other end sent and the system has received, read or not, since the connection began. 0 if
+// the system does not tell (Linux tells since 4.1).
 int64_t ReceivedBytes(int socket);
 
 }  // namespace voxserve

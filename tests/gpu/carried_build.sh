@@ -1,8 +1,9 @@
-# Sourced by the scripts of this folder, after deploy/steps.sh: a build that was carried to a machine with a GPU.
+# Sourced by the scripts of this folder after deploy/steps.sh. Helps to run a build that was copied to a machine with a
+# GPU.
 # shellcheck shell=bash
 
-# use_carried_build BUILD: tells its programs where scans and models lie here, which may be in other folders than those
-# that they were built with, and where to find the libraries that this machine lacks.
+# use_carried_build BUILD: tells the programs where scans, models and missing libraries are on this machine; they may be
+# in other folders than at build time.
 use_carried_build() {
   local build=$1 libraries=${LD_LIBRARY_PATH:-} folder
   export VOXSERVE_SOURCE_DIR=$ROOT VOXSERVE_BINARY_DIR=$build
@@ -17,7 +18,7 @@ use_carried_build() {
   export LD_LIBRARY_PATH=$libraries
 }
 
-# built_commit: the commit of this checkout, and whether it has changes.
+# built_commit: prints the commit of this checkout, and whether it has changes.
 built_commit() {
   local commit
   commit=$(git -C "$ROOT" rev-parse --short HEAD 2>/dev/null || echo unknown)
@@ -25,7 +26,7 @@ built_commit() {
   echo "$commit"
 }
 
-# require_gpu: sets `gpu` to the name of the first one; ends the script with 77 where there is none.
+# require_gpu: sets `gpu` to the name of the first GPU; ends the script with 77 if there is none.
 require_gpu() {
   gpu=$(gpus | head -n 1)
   if [[ -z $gpu ]]; then

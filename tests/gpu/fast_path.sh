@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures what convolutions cost on a GPU, and peers beside them, in one run. Run it with --help.
+# Measures the cost of convolutions on a GPU, and of other libraries beside them, in one run. Run it with --help.
 set -euo pipefail
 # shellcheck source=deploy/steps.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../../deploy/steps.sh"
@@ -10,28 +10,28 @@ usage() {
   cat <<'HELP'
 tests/gpu/fast_path.sh [BUILD] [--out FOLDER] [--only STEP]... [--peers "NAME..."] [--filter TEXT] [--commit ID]
 
-Runs, on a machine with an NVIDIA GPU, the tables of networks and layers. Each step ends within its limit and writes a
-file of its own, STEP.md, beside STEP.log:
+Makes the tables of networks and layers on a machine with an NVIDIA GPU. Each step ends within its limit and writes its
+own file, STEP.md, beside STEP.log:
 
   accuracy  accuracy_bench: errors, labels and mIoU of the demo's network by precision             (60 s)
   networks  varied_inputs_cuda_bench networks: MinkUNet, and the models that voxserve.export writes with random
             weights: CenterPoint, SECOND, SPVCNN, MinkowskiEngine's MinkUNet; with and without determinism
-            (30 s beyond --seconds)
+            (30 s more than --seconds)
   voxels    varied_inputs_cuda_bench voxels: time over 1,000 to 1,000,000 voxels, and voxels.svg   (90 s)
   layers    layer_profile.py: every convolution of MinkUNet 1.0x, with ncu                          (150 s)
   peers     peer_bench.py: spconv's and TorchSparse's MinkUNet 1.0x on the inputs of `networks`     (180 s each)
 
-Nothing is built: BUILD (default build/dev) may have been carried here. Libraries that this machine lacks are found in
-BUILD/lib. Models need Python with NumPy, grpcio and protobuf, peers need torch; without them the report says so.
+It builds nothing: BUILD (default build/dev) may come from another machine. Libraries that this machine lacks are taken
+from BUILD/lib. Models need Python with NumPy, grpcio and protobuf; peers need torch. The report tells what is missing.
 
-  --out FOLDER        where files go (default: BUILD/gpu/fast_path); report.md there has all of them
-  --only STEP         this step alone; may be given several times
-  --peers "NAME..."   these alone (default: those of spconv and torchsparse that Python finds)
-  --filter TEXT       of `networks`: only cases whose name has this text
-  --seconds N         of `networks`: cases that would begin later are left out (default: 150)
-  --commit ID         what was built, where git cannot tell
+  --out FOLDER        folder for all files (default: BUILD/gpu/fast_path); report.md in it contains all of them
+  --only STEP         run only this step; may be given several times
+  --peers "NAME..."   only these peers (default: those of spconv and torchsparse that Python finds)
+  --filter TEXT       for `networks`: only cases whose name contains this text
+  --seconds N         for `networks`: cases that would begin later are left out (default: 150)
+  --commit ID         the built commit, if git cannot tell
 
-Exits with 0 where everything ran, with 1 where a step failed or ran out of time, and with 77 where there is no GPU.
+Exit codes: 0 everything ran, 1 a step failed or ran out of time, 77 there is no GPU.
 HELP
 }
 
@@ -79,7 +79,7 @@ use_carried_build "$build"
 num_failures=0
 fail() { num_failures=$((num_failures + 1)); }
 
-# measure NAME SECONDS COMMAND...: the command prints out/NAME.md; what it says besides goes to out/NAME.log.
+# measure NAME SECONDS COMMAND...: the command's output goes to out/NAME.md, its errors to out/NAME.log.
 measure() {
   local name=$1 limit=$2 begin=$SECONDS status=0
   shift 2
@@ -96,7 +96,7 @@ measure() {
   fi
 }
 
-# export_model NAME EXPORTER OPTIONS...: a model with random weights in $work/models/NAME.
+# export_model NAME EXPORTER OPTIONS...: writes a model with random weights to $work/models/NAME.
 export_model() {
   local name=$1
   shift

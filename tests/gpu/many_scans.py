@@ -79,7 +79,7 @@ def what_is_wrong(answer: voxserve.Segmentation, points: Points) -> str:
 
 
 def digest(answer: voxserve.Segmentation) -> bytes:
-    """Of every byte of labels and scores."""
+    """Returns a digest of every byte of labels and scores."""
     sum_of_bytes = hashlib.sha256(answer.labels.tobytes())
     if answer.scores is not None:
         sum_of_bytes.update(answer.scores.tobytes())
@@ -88,7 +88,7 @@ def digest(answer: voxserve.Segmentation) -> bytes:
 
 @dataclass
 class Findings:
-    """What runs of the scans found; `digests` by the scan's seed."""
+    """The results of runs on the scans; `digests` are by the scan's seed."""
 
     digests: dict[int, bytes] = field(default_factory=dict)
     problems: Counter[str] = field(default_factory=Counter)
@@ -167,7 +167,7 @@ def serving(binary: str, repository: Path, log: Path, flags: Sequence[str]) -> I
 
 @dataclass
 class Report:
-    """Of all runs."""
+    """The results of all runs."""
 
     findings: Findings
     before: Memory

@@ -1,4 +1,4 @@
-// Reloads a model while it serves, and compares every answer with that of the version which it names.
+// Reloads a model while it serves requests, and compares every answer with that of the version that it names.
 
 #include <algorithm>
 #include <atomic>
@@ -33,7 +33,7 @@ namespace voxserve::client {
 namespace {
 
 constexpr absl::Duration kLoadTimeout = absl::Minutes(5);
-constexpr double kMinDistinct = 0.01;  // of the points, whose labels tell two versions apart
+constexpr double kMinDistinct = 0.01;  // the least share of points whose labels must differ between two versions
 
 struct CheckOptions {
   Connection connection;
@@ -43,22 +43,22 @@ struct CheckOptions {
   int64_t concurrency = 8;
   absl::Duration duration = absl::Seconds(60);
   absl::Duration interval = absl::Seconds(1);
-  double tolerance = 0.1;  // percent
+  double tolerance = 0.1;  // in percent
   std::vector<std::string> paths;
 
   std::vector<Flag> Flags() {
     std::vector<Flag> flags = {
         StringFlag("model", "NAME", "The model to reload. Required.", &model),
-        StringFlag("repository", "DIR", "The repository that the server serves, to be written to. Required.",
+        StringFlag("repository", "DIR", "The server's model repository; this program writes to it. Required.",
                    &repository),
-        IntFlag("concurrency", "N", "Callers. Default 8.", 1, 1024, &concurrency),
-        DurationFlag("duration", "How long. Default 60s.", &duration),
-        DurationFlag("interval", "From one reload to the next. Default 1s.", &interval),
+        IntFlag("concurrency", "N", "Number of callers. Default 8.", 1, 1024, &concurrency),
+        DurationFlag("duration", "How long to run. Default 60s.", &duration),
+        DurationFlag("interval", "Time from one reload to the next. Default 1s.", &interval),
         NumberFlag("tolerance", "PERCENT",
                    "Points of an answer whose labels may differ from the reference: rounding depends on the batch. "
                    "Default 0.1.",
                    0, 50, &tolerance),
-        StringFlag("fields", "SPEC", "Layout of the points, as for infer.", &fields),
+        StringFlag("fields", "SPEC", "Layout of the points; see voxserve-client infer.", &fields),
     };
     for (Flag& flag : connection.Flags()) flags.push_back(std::move(flag));
     return flags;
@@ -68,7 +68,7 @@ struct CheckOptions {
 using Labels = std::vector<uint16_t>;
 using References = std::map<int64_t, std::vector<Labels>>;  // by version, then by scan
 
-// The share of labels that differ; 1 where there are more of one than of the other.
+// Returns the share of labels that differ; 1 if their numbers differ.
 double Difference(const Labels& left, const Labels& right) {
   if (left.size() != right.size()) return 1;
   if (left.empty()) return 0;
@@ -79,9 +79,9 @@ double Difference(const Labels& left, const Labels& right) {
 
 struct Tally {
   std::map<int64_t, uint64_t> answers;  // by version
-  uint64_t num_wrong = 0;               // not the answer of the version that they name
+  uint64_t num_wrong = 0;               // answers that are not those of the version that they name
   uint64_t num_failed = 0;
-  double largest_difference = 0;  // of those that are not wrong
+  double largest_difference = 0;  // among the right answers
   std::string first_problem;
   std::vector<absl::Duration> latencies;
 };
@@ -115,14 +115,14 @@ class ReloadCheck {
         for (size_t i = 0; i < clouds_.size(); ++i) {
           if (Difference(one->second[i], other->second[i]) >= kMinDistinct) continue;
           return absl::FailedPreconditionError(absl::StrCat("versions ", one->first, " and ", other->first,
-                                                            " answer alike: nothing would tell them apart"));
+                                                            " give the same labels, so answers cannot be told apart"));
         }
       }
     }
     return absl::OkStatus();
   }
 
-  // Calls and reloads for as long as the options say; then the configuration is what it was.
+  // Calls and reloads for as long as the options say, then restores the configuration.
   absl::Status Run() {
     std::string before;
     std::error_code error;
@@ -167,7 +167,7 @@ class ReloadCheck {
                                  absl::ToDoubleMilliseconds(latency.p99), absl::ToDoubleMilliseconds(latency.max));
   }
 
-  // Every request was answered rightly, and answers came of every version.
+  // Returns OK if every request got a right answer, and answers came from every version.
   absl::Status Verdict() {
     absl::MutexLock lock(&mutex_);
     if (!tally_.first_problem.empty()) return absl::InternalError(tally_.first_problem);
@@ -180,7 +180,7 @@ class ReloadCheck {
   }
 
  private:
-  // One version after the other is the only one in service.
+  // Puts the versions into service one after the other, each alone.
   absl::Status Reload(const std::string& before) {
     const absl::Time end = absl::Now() + options_.duration;
     auto next = references_.begin();
@@ -201,7 +201,7 @@ class ReloadCheck {
 
   absl::Status Load() { return client_->LoadModel(options_.model, 0, kLoadTimeout).status(); }
 
-  // Renamed into place, so that no half of it is read.
+  // Renames the file into place, so that no reader sees half of it.
   absl::Status Write(const std::string& text) {
     const std::string coming = absl::StrCat(config_.string(), ".coming");
     if (absl::Status status = WriteFile(coming, text); !status.ok()) return status;
@@ -292,7 +292,7 @@ int Main(const std::vector<std::string>& words) {
   const CommandHelp help = {
       "",
       "--model NAME --repository DIR SCAN|FOLDER... [FLAGS]",
-      "reloads a model while it serves, and checks every answer",
+      "reloads a model while it serves requests, and checks every answer",
       "Takes the labels of the scans from each version of the model that is in service, then lets callers ask for the "
       "newest one while, again and again, another version takes over: config.textproto gets a version_policy, and "
       "LoadModel is called. Every answer is compared with the labels of the version that it names.\n"
@@ -307,7 +307,7 @@ int Main(const std::vector<std::string>& words) {
   absl::Status usage = ParseArguments(words, options.Flags(), &options.paths);
   if (usage.ok() && options.model.empty()) usage = absl::InvalidArgumentError("--model is missing");
   if (usage.ok() && options.repository.empty()) usage = absl::InvalidArgumentError("--repository is missing");
-  if (usage.ok() && options.paths.empty()) usage = absl::InvalidArgumentError("no scan named");
+  if (usage.ok() && options.paths.empty()) usage = absl::InvalidArgumentError("no scan given");
   if (!usage.ok()) {
     std::cerr << "reload_check: " << usage.message() << "; see --help\n";
     return kExitUsage;

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Everything that needs a GPU, in one run. Run it with --help.
+# Runs everything that needs a GPU, in one go. Run it with --help.
 set -euo pipefail
 # shellcheck source=deploy/steps.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../../deploy/steps.sh"
@@ -10,35 +10,34 @@ usage() {
   cat <<'HELP'
 tests/gpu/run.sh [BUILD] [--out FILE] [--only tests|sanitizer|bench] [--programs REGEX] [--all] [--commit ID]
 
-Runs, on a machine with an NVIDIA GPU, what a build holds for it, and prints one report in Markdown:
+Runs a build's GPU programs on a machine with an NVIDIA GPU, and prints one report in Markdown:
 
-  tests      the GoogleTest programs under BUILD/tests that are labelled gpu (BUILD/tests/gpu_programs.txt), and of the
-             others the tests that name CUDA
+  tests      the GoogleTest programs under BUILD/tests that are labelled gpu (BUILD/tests/gpu_programs.txt), and the
+             tests of the other programs whose names contain CUDA
   sanitizer  compute-sanitizer's memcheck, racecheck and synccheck over the tests of the kernels
-  bench      the benchmarks whose names have "cuda" in them, bench/accuracy_bench, and the digests of what networks
-             answer on a GPU, which two processes have to agree on (bench/digest_bench)
+  bench      the benchmarks whose names contain "cuda", bench/accuracy_bench, and digests of networks' answers on a
+             GPU, which must be equal in two processes (bench/digest_bench)
 
-Nothing is built: BUILD (default build/dev) may have been carried here. Neither CMake nor a compiler is needed, and the
-tests read the scans and models of this checkout. Libraries that this machine lacks are found in BUILD/lib.
+It builds nothing: BUILD (default build/dev) may come from another machine. It needs neither CMake nor a compiler, and
+the tests read the scans and models of this checkout. Libraries that this machine lacks are taken from BUILD/lib.
 
-  --out FILE        where the report goes too (default: BUILD/gpu/report.md); the logs lie beside it
-  --only STEP       this step alone; may be given several times
+  --out FILE        file for the report (default: BUILD/gpu/report.md); the logs are in the same folder
+  --only STEP       run only this step; may be given several times
   --programs REGEX  only programs whose path below BUILD/tests matches
-  --all             every test of those programs, not those of CUDA alone
-  --commit ID       what was built, where git cannot tell
+  --all             every test of those programs, not only those of CUDA
+  --commit ID       the built commit, if git cannot tell
 
-Exits with 0 where everything ran and passed, with 1 where something failed, timed out or could not run, and with 77
-where there is no GPU.
+Exit codes: 0 everything ran and passed, 1 something failed, timed out or could not run, 77 there is no GPU.
 HELP
 }
 
-# Seconds for one program.
+# Time limits of one program, in seconds.
 test_limit=300 sanitizer_limit=300 bench_limit=300
 cuda_tests='*Cuda*:*CUDA*:*Gpu*'
-# Tests of whole scans take minutes under the sanitizer, and show it nothing that the small ones do not. racecheck is
-# slower by far, and goes through a launch at a time.
+# Tests of whole scans take minutes under the sanitizer and show nothing that small tests do not. racecheck is slower by
+# far, since it runs one launch at a time.
 left_out_of_memcheck='*RealScan*:*Large*:*Million*:*WholeScan*:*2To31*'
-# Nor do those that run an implicit GEMM's blocks hundreds of times.
+# The same holds for tests that run an implicit GEMM's blocks hundreds of times.
 left_out_of_memcheck+=':*ImplicitGemmTest.EveryKind*:*ImplicitGemmTest.EveryWidth*:*ImplicitGemmTest.EveryAlignment*'
 left_out_of_memcheck+=':*ImplicitGemmFuzzTest*:*ImplicitGemmChainTest*'
 # shellcheck disable=SC2034  # read by name
@@ -107,7 +106,7 @@ limited() {
   { printf '\n===== %s (status %d, %d s)\n' "$*" "$status" "$seconds" && cat "$work/last"; } >>"$log"
 }
 
-# Why a program ended, where it did not end well.
+# Prints why a program ended, if it did not end well.
 reason() {
   case $status in
     124) echo "TIMED OUT after $seconds s" ;;
@@ -117,7 +116,7 @@ reason() {
   esac
 }
 
-# gtest_count WORD: of the summary that the last program printed ("[  PASSED  ] 12 tests.").
+# gtest_count WORD: prints a number of the last program's summary ("[  PASSED  ] 12 tests.").
 gtest_count() { sed -nE "s/^\[ +$1 +\] ([0-9]+) tests?[.,].*/\1/p" "$work/last" | tail -n 1 | grep . || echo 0; }
 
 run_tests() {
@@ -168,7 +167,7 @@ run_sanitizer() {
   while read -r program; do
     for tool in memcheck racecheck synccheck; do
       left_out=left_out_of_$tool options=()
-      # A warp-specialized kernel's blocks have more barriers together than it watches unless it is told.
+      # A warp-specialized kernel's blocks have more barriers in total than synccheck watches by default.
       [[ $tool != synccheck ]] || options=(--num-cuda-barriers 100000)
       filter="$(selection "$program")-${!left_out}"
       limited 60 "$log" "$build/tests/$program" --gtest_list_tests "--gtest_filter=$filter"
@@ -219,7 +218,7 @@ run_bench() {
       fail
       report "**FAILED: $(reason)**" ""
     fi
-    # Programs that print Markdown stand as they are; the # in front of digests is none.
+    # The output of programs that print Markdown is used unchanged; the # before digests is not Markdown.
     if ((${#options[@]} == 0)) && grep -m 1 . "$work/last" | grep -q '^[#|]'; then
       cat "$work/last" >>"$work/report"
     else

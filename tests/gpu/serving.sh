@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# How voxserve serves under load, on the machine where it runs. Run it with --help.
+# Measures how voxserve serves under load, on the machine where it runs. Run it with --help.
 set -euo pipefail
 # shellcheck source=deploy/steps.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../../deploy/steps.sh"
@@ -12,35 +12,36 @@ usage() {
   cat <<'HELP'
 tests/gpu/serving.sh [BUILD] --repository DIR --model NAME --scans PATH... [OPTIONS] [-- SERVER_FLAGS...]
 
-Measures a server over gRPC on this machine's loopback, beside a server that only echoes messages of the same sizes, in
-one run of less than 150 seconds (and --versions_seconds), and prints one report in Markdown:
+Measures a server over gRPC on this machine's loopback, and a server that only echoes messages of the same sizes for
+comparison. One run takes less than 150 seconds (and --versions_seconds) and prints one report in Markdown:
 
   closed loop  1, 2, 4, 8 and 16 clients, echo and voxserve
-  overload     Poisson arrivals at twice the rate that was measured, deadlines of 50 ms; memory; then one client again
+  overload     Poisson arrivals at twice the measured rate, deadlines of 50 ms; memory; then one client again
   mixed        8 clients, scans of several sizes
   streams      vehicles at 10 Hz, the newest frame first, until the p99 frame age passes 100 ms
   reload       8 clients while the model's files change and are loaded anew every second
-  versions     8 clients while one of two versions, whose labels all differ, takes over from the other every second;
-               every answer is compared with that of the version which it names
+  versions     8 clients while two versions, whose labels all differ, replace each other every second; every answer is
+               compared with that of the version that it names
 
-Nothing is built: BUILD (default build/release) may have been carried here. Needs bash, coreutils, sed, grep, python3.
+It builds nothing: BUILD (default build/release) may come from another machine. It needs bash, coreutils, sed, grep and
+python3.
 
-  --repository DIR    the model repository; it is copied, and the copy is served
+  --repository DIR    the model repository; the server uses a copy of it
   --model NAME        one of its models
   --scans PATH...     scans of one size, or folders of them
   --mixed PATH...     scans of several sizes; without them that part is left out
   --drive PATH...     a vehicle's scans, one after the other (default: --scans)
-  --fields SPEC       how the scans' points are laid out, as in voxserve-client infer; --mixed_fields SPEC and
-                      --drive_fields SPEC likewise
-  --devices LIST      of the server (default: every GPU)
-  --seconds N         that a measurement lasts (default: 3; overload twice, reload five times that)
-  --versions_seconds N  that versions lasts (default: 10)
-  --deadline_ms N     of the overload's requests (default: 50)
-  --clients "N..."    the closed loop's numbers of clients (default: "1 2 4 8 16")
-  --vehicles "N..."   the streams' numbers of vehicles (default: "4 8 16 24 32")
-  --out FILE          where the report goes too (default: BUILD/gpu/serving.md); the logs lie beside it
+  --fields SPEC       layout of the scans' points (see voxserve-client infer); --mixed_fields SPEC and
+                      --drive_fields SPEC do the same for the other scans
+  --devices LIST      the server's devices (default: every GPU)
+  --seconds N         length of a measurement (default: 3; overload takes twice, reload five times that)
+  --versions_seconds N  length of versions (default: 10)
+  --deadline_ms N     deadline of the overload's requests (default: 50)
+  --clients "N..."    numbers of clients in the closed loop (default: "1 2 4 8 16")
+  --vehicles "N..."   numbers of vehicles in the streams (default: "4 8 16 24 32")
+  --out FILE          file for the report (default: BUILD/gpu/serving.md); the logs are in the same folder
 
-Exits with 0 where everything was measured, with 1 where something failed or timed out.
+Exit codes: 0 everything was measured, 1 something failed or timed out.
 HELP
 }
 
@@ -53,7 +54,7 @@ while (($# > 0)); do
     --scans | --mixed | --drive)
       declare -n paths=${1#--}
       while (($# > 1)) && [[ $2 != -* ]]; do
-        [[ -e $2 ]] || die "there is no '$2'"
+        [[ -e $2 ]] || die "'$2' does not exist"
         paths+=("$(realpath "$2")")
         shift
       done
@@ -84,7 +85,7 @@ done
 for number in "$seconds" "$versions_seconds" "$deadline_ms" $clients $vehicles; do
   [[ $number =~ ^[1-9][0-9]{0,4}$ ]] || die "'$number' is no whole number from 1 to 99999"
 done
-[[ -d $build ]] || die "there is no build '$build'"
+[[ -d $build ]] || die "the build '$build' does not exist"
 build=$(realpath "$build")
 server=$build/server/voxserve client=$build/client/cpp/voxserve-client echo=$build/tests/bench/echo_server_bench
 reload_check=$build/tests/gpu/reload_check
@@ -105,7 +106,7 @@ mkdir -p "$logs"
 work=$(mktemp -d)
 use_carried_build "$build"
 
-# The processes that run beside the script, by id.
+# Ids of the processes that run beside the script.
 running=()
 
 stop() {
@@ -134,7 +135,7 @@ fail() { num_failures=$((num_failures + 1)); }
 report() { printf '%s\n' "$@" >>"$work/report"; }
 
 time_limit=$((150 + versions_seconds))
-# has_time SECONDS WHAT: whether that much is left of the whole run's time; says what is left out where not.
+# has_time SECONDS WHAT: succeeds if so much of the run's time is left; otherwise reports what is left out.
 has_time() {
   ((SECONDS + $1 <= time_limit)) && return
   fail
@@ -142,7 +143,7 @@ has_time() {
   return 1
 }
 
-# The server's memory, and the GPUs' memory in use, in MB.
+# These print the server's memory and the GPUs' used memory, in MB.
 resident_mb() { echo $(($(sed -nE 's/^VmRSS:[[:space:]]*([0-9]+) kB/\1/p' "/proc/$server_pid/status") / 1000)); }
 
 device_mb() {
@@ -151,7 +152,7 @@ device_mb() {
   echo $((${used:-0}))
 }
 
-# measure NAME ADDRESS SECONDS FLAGS...: one run of the load generator; its numbers go to $logs/NAME.json.
+# measure NAME ADDRESS SECONDS FLAGS...: runs the load generator once; its numbers go to $logs/NAME.json.
 measure() {
   local name=$1 address=$2 duration=$3 status=0
   shift 3
@@ -165,7 +166,7 @@ measure() {
   fi
 }
 
-# await SECONDS PID COMMAND...: until the command succeeds; fails where the process ends or the time is over.
+# await SECONDS PID COMMAND...: waits until the command succeeds; fails if the process ends or the time is over.
 await() {
   local end=$((SECONDS + $1)) pid=$2
   shift 2
@@ -227,7 +228,7 @@ beyond echo's, ms |" "|---|---|---|---|---|---|---|---|---|---|"
     total "$work/after_closed" voxserve_batch_requests_count)") requests." ""
 }
 
-# Memory while something runs, a line each half second: of the process, of the device.
+# Prints the memory of the process and of the device while something runs, one line per half second.
 sample_memory() {
   while [[ -e $work/goes_on ]]; do
     echo "$(resident_mb) $(device_mb)" >>"$1"
@@ -235,12 +236,12 @@ sample_memory() {
   done
 }
 
-# highest FILE COLUMN
+# highest FILE COLUMN: prints the largest value of a column.
 highest() { cut -d' ' -f"$2" "$1" | sort -n | tail -n 1; }
 
-# outcomes FILE GIVEN_UP: rows on the requests that were not answered OK, and on those that were let in. What the server
-# refuses for want of time or room it does not let in, but for GIVEN_UP of them, by its own account; every other request
-# without an answer was let in and missed its deadline.
+# outcomes FILE GIVEN_UP: prints rows on the requests that were not answered with OK, and on the accepted ones. The
+# server does not accept requests that it refuses for lack of time or room, except for GIVEN_UP of them, by its own
+# count. Every other request without an answer was accepted and missed its deadline.
 outcomes() {
   python3 - "$1" "$2" <<'PY'
 import json, sys
@@ -331,13 +332,13 @@ run_streams() {
     read -r sent answered superseded p50 p99 < <(numbers "$logs/streams_$n.json" streams.frames streams.answered \
       streams.superseded latency_ms.p50 latency_ms.p99)
     report "| $n | $sent | $answered | $superseded | $p50 | $p99 |"
-    # Beyond this they are all late.
+    # With more vehicles all frames are late.
     [[ $(calculate "$p99>100") != 1 ]] || break
   done
   report ""
 }
 
-# Changes the model's files and has it loaded, once a second.
+# Changes the model's files and loads it again, once a second.
 reload() {
   local config=$work/models/$model/config.textproto begin i
   for ((i = 1; ; ++i)); do
@@ -397,7 +398,7 @@ run_versions() {
   fi
 }
 
-# Clients of the mixed sizes, the reload and the versions: 8, or as many as the closed loop's last row had.
+# The number of clients for the mixed sizes, the reload and the versions: 8, or that of the closed loop's last row.
 many=${clients##* }
 [[ " $clients " != *" 8 "* ]] || many=8
 capacity=0

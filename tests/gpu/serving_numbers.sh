@@ -1,8 +1,8 @@
-# Sourced by serving.sh: numbers of JSON files, and of the metrics of the server at $http_port.
+# Sourced by serving.sh. Reads numbers from JSON files and from the metrics of the server at $http_port.
 # shellcheck shell=bash
 
-# numbers FILE KEY...: values of a JSON file, by paths like latency_ms.p50, in one line; sums over lists, and "-" for
-# what is not there.
+# numbers FILE KEY...: prints values of a JSON file in one line, by paths like latency_ms.p50; sums over lists; "-" for
+# a missing value.
 numbers() {
   python3 - "$@" <<'PY'
 import json, sys
@@ -26,7 +26,7 @@ print(*(find(document, path) for path in sys.argv[2:]))
 PY
 }
 
-# calculate EXPRESSION: of numbers; "-" where one of them is missing.
+# calculate EXPRESSION: computes with numbers; prints "-" if one is missing.
 calculate() {
   python3 - "$1" <<'PY'
 import sys
@@ -39,7 +39,7 @@ except (ArithmeticError, SyntaxError, TypeError):
 PY
 }
 
-# scrape FILE: the server's metrics.
+# scrape FILE: writes the server's metrics to a file.
 scrape() {
   # shellcheck disable=SC2154  # set by serving.sh
   python3 - "http://127.0.0.1:$http_port/metrics" >"$1" <<'PY' || true
@@ -49,7 +49,7 @@ print(urllib.request.urlopen(sys.argv[1], timeout=5).read().decode())
 PY
 }
 
-# total FILE NAME [LABELS]: the sum of a metric's series in what was scraped, of those with LABELS (REGEX) alone.
+# total FILE NAME [LABELS]: prints the sum of a metric's series in a scraped file; LABELS (REGEX) selects series.
 total() {
   python3 - "$1" "$2" "${3:-}" <<'PY'
 import re, sys
@@ -64,8 +64,8 @@ print(f"{total:.6g}")
 PY
 }
 
-# percentile PERCENT NAME BEFORE AFTER: of what a histogram took in between two scrapes, in ms: the upper end of the
-# bucket that holds it, so that the true one is no higher; behind it of how many.
+# percentile PERCENT NAME BEFORE AFTER: prints a percentile, in ms, of a histogram's observations between two scrapes,
+# and their number. The value is the upper end of a bucket, so the true percentile is not higher.
 percentile() {
   python3 - "$@" <<'PY'
 import re, sys

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes a version of a model whose labels are all other ones: what was class c is class c - 1, and class 0 the last.
+"""Writes a version of a model in which all labels differ: class c becomes class c - 1, and class 0 the last class.
 
     tests/gpu/turn_labels.py models/minkunet/1 models/minkunet/2
 
-The rows of the layer before argmax, which must be linear, take the place of those before them. Needs Python alone. The
-new version appears whole.
+It moves each row of the layer before argmax, which must be linear, to the place of the row before it. It only needs
+Python. The new version is complete when it appears.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 
 def turned(data: bytes, layer: str) -> bytes:
-    """A safetensors file in which the layer's tensors begin with their second row."""
+    """Returns a safetensors file in which the layer's tensors begin with their second row."""
     (head_bytes,) = struct.unpack_from("<Q", data)
     head = json.loads(data[8 : 8 + head_bytes])
     out = bytearray(data)
@@ -32,7 +32,7 @@ def turned(data: bytes, layer: str) -> bytes:
 
 
 def main() -> int:
-    """Exit status."""
+    """Returns the exit status."""
     if len(sys.argv) != 3:
         print(__doc__, file=sys.stderr)
         return 2

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes a model of twice as many channels that computes the same: every channel stands twice, and counts half.
+"""Writes a model with twice as many channels that computes the same: every channel occurs twice, with half its weight.
 
     tests/gpu/widen_model.py deploy/models/minkunet OUT/minkunet-wide
 
-So the demo's MinkUNet 0.5x becomes one of width 1.0x whose labels are still right, which no repository has to carry. Needs
-NumPy. The last layer keeps its classes, the points their features.
+It makes a MinkUNet of width 1.0x with correct labels from the demo's 0.5x, so that no repository must contain one. It
+needs NumPy. The numbers of classes and of point features stay the same.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TYPES = {"F32": np.float32, "F16": np.float16}
 
 
 def read_tensors(path: Path) -> dict[str, np.ndarray]:
-    """All tensors of a safetensors file, by name."""
+    """Returns all tensors of a safetensors file, by name."""
     data = path.read_bytes()
     (head_bytes,) = struct.unpack_from("<Q", data)
     head = json.loads(data[8 : 8 + head_bytes])
@@ -36,7 +36,7 @@ def read_tensors(path: Path) -> dict[str, np.ndarray]:
 
 
 def write_tensors(path: Path, tensors: dict[str, np.ndarray]) -> None:
-    """A safetensors file."""
+    """Returns the bytes of a safetensors file."""
     names = {np.dtype(dtype): name for name, dtype in _TYPES.items()}
     head, offset = {}, 0
     for name, tensor in tensors.items():
@@ -63,7 +63,7 @@ def widen(name: str, tensor: np.ndarray, first: str, last: str) -> np.ndarray:
 
 
 def main() -> int:
-    """Exit status."""
+    """Returns the exit status."""
     if len(sys.argv) != 3:
         print(__doc__, file=sys.stderr)
         return 2

@@ -1,4 +1,4 @@
-"""An attack of attacks.py in a process of its own."""
+"""An attack of attacks.py, run in its own process."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Any
 from server import Server
 
 _PROGRAM = Path(__file__).parent / "attacks.py"
-START_SECONDS = 60  # the attack on calls that stay unread begins when they do
+START_SECONDS = 60  # attacks on unread calls take some time before they stand
 
 
 class Attack:
-    """Blocks until the attack stands, or `start_seconds`. Ends by its own time, its server's end, stop(), or with the
-    `with` block.
+    """Waits until the attack stands, at most `start_seconds`. It ends when its time is over, when its server ends, at
+    stop(), or at the end of the `with` block.
     """
 
     def __init__(
@@ -43,11 +43,11 @@ class Attack:
         self._end = time.monotonic() + seconds
         self._output = ""
         self._process = subprocess.Popen(
-            # The server's processors are not the attacker's, which is elsewhere: it gets what the server leaves.
+            # The attacker stands for another machine, so it may only use the processor time that the server leaves.
             ["nice", "-n", str(nice), sys.executable, str(_PROGRAM), name, text],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            bufsize=0,  # else what comes behind the first line would be lost to communicate()
+            bufsize=0,  # otherwise communicate() would lose the output behind the first line
         )
         stands = time.monotonic() + start_seconds
         while time.monotonic() < stands and self._process.poll() is None:
@@ -69,13 +69,13 @@ class Attack:
         self._process.communicate()
 
     def stop(self) -> dict[str, float]:
-        """Ends the attack; what it counted."""
+        """Ends the attack and returns its counts."""
         if self._process.poll() is None:
             self._process.terminate()
         return self.counts()
 
     def counts(self) -> dict[str, float]:
-        """Blocks to the attack's end; what it counted."""
+        """Waits for the attack's end and returns its counts."""
         left = max(0.0, self._end - time.monotonic())
         output, errors = self._process.communicate(timeout=left + 60)
         lines = output.decode().splitlines()

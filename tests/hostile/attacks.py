@@ -1,11 +1,10 @@
-"""The attacks of tests/hostile, each a function that runs for some seconds. As a program it runs one of them, so that
-it takes no time from the client that is measured beside it:
+"""The attacks of tests/hostile, each a function that runs for some seconds. As a program this file runs one of them, so
+that it takes no time from the client that is measured beside it:
 
     python attacks.py NAME '{"grpc_port": ..., "http_port": ..., "pid": ..., "seconds": 10, ...}'
 
-It prints "started" when the attack stands, and what it counted, as JSON, when it ends. It ends at
-SIGTERM, and early, counting "stopped_early", where the server has grown by more than `most_growth`: that proves the
-point.
+It prints "started" when the attack stands and, when it ends, its counts as JSON. It ends at SIGTERM. It also ends, and
+counts "stopped_early", when the server has grown by more than `most_growth`, which proves the point.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ class Target:
         self._end = 0.0
 
     def hold(self) -> None:
-        """Blocks to the end."""
+        """Waits for the end."""
         while not self.is_over():
             time.sleep(0.1)
 
@@ -80,8 +79,8 @@ def started() -> None:
 def silent_connections(
     target: Target, number: int = 1300, addresses: int = 26, http: bool = False, greeting: bool = False
 ) -> Counts:
-    """Opens connections from as many addresses, which send nothing (`greeting`: nothing behind HTTP/2's first frame),
-    and again those that the server closes.
+    """Opens connections from several addresses that send nothing (`greeting`: nothing after HTTP/2's first frame).
+    Opens a connection again if the server closes it.
     """
     address = ("127.0.0.1", target.http_port if http else target.grpc_port)
     held: dict[int, socket.socket] = {}
@@ -98,7 +97,7 @@ def silent_connections(
                 held[i].connect_ex(address)
                 tried += 1
                 if i % 4 == 0:
-                    time.sleep(0.002)  # a burst would not fit into the listener's backlog
+                    time.sleep(0.002)  # a burst would overflow the listener's backlog
                 continue
             try:
                 if i not in connected:
@@ -113,7 +112,7 @@ def silent_connections(
                 continue
             except OSError as error:
                 if error.errno == errno.ENOTCONN and held[i].getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0:
-                    continue  # on its way
+                    continue  # still on its way
             closed += i in connected
             connected.discard(i)
             held.pop(i).close()
@@ -128,7 +127,7 @@ def silent_connections(
 
 
 def dripping_http(target: Target, number: int = 40) -> Counts:
-    """Connections that send a header's byte each half second, and again where the server closes them."""
+    """Connections that send a byte of a header every half second, opened again if the server closes them."""
     held: list[socket.socket | None] = [None] * number
     opened = dripped = closed = 0
     request = b"GET /metrics HTTP/1.1\r\nHost: voxserve\r\nX-Drip: "
@@ -158,7 +157,7 @@ def dripping_http(target: Target, number: int = 40) -> Counts:
 
 
 def endless_http(target: Target, kind: str = "chunks", number: int = 4) -> Counts:
-    """Requests without an end: chunks of a body, a request line or a header."""
+    """Endless requests: chunks of a body, a request line or a header."""
     begin = {
         "chunks": b"POST /metrics HTTP/1.1\r\nHost: v\r\nTransfer-Encoding: chunked\r\n\r\n",
         "line": b"GET /",
@@ -189,8 +188,9 @@ def endless_http(target: Target, kind: str = "chunks", number: int = 4) -> Count
 
 
 def headers_without_body(target: Target, number: int = 700_000, path: str = http2.INFER) -> Counts:
-    """Calls whose body never comes, over one connection at a time, which never acknowledges the server's SETTINGS and
-    so its limit on streams. Where the server closes it, another goes on; with all calls begun it stays open.
+    """Calls without a body, over one connection at a time. It never acknowledges the server's SETTINGS, and so ignores
+    the limit on streams. If the server closes the connection, another replaces it. When all calls have begun, it stays
+    open.
     """
     block = http2.header_block(path)
     chunk = 500
@@ -220,9 +220,9 @@ def headers_without_body(target: Target, number: int = 700_000, path: str = http
 
 
 def rapid_reset(target: Target, number: int = 2, kind: str = "headers") -> Counts:
-    """Calls that are reset as soon as they are begun, over `number` connections at a time. kind: "headers": without
-    their request. Else the request comes whole and the reset 10 ms later: of an "infer", of a "stream" with its config,
-    or of a health "check", which is answered meanwhile.
+    """Calls that are reset at once, over `number` connections at a time. kind: "headers" resets before the request. The
+    others send the whole request and reset 10 ms later: "infer", "stream" (with its config), and "check" (health),
+    which is answered in that time.
     """
     from calls import infer_request, scan, stream_config
 
@@ -232,7 +232,7 @@ def rapid_reset(target: Target, number: int = 2, kind: str = "headers") -> Count
         "stream": (http2.INFER_STREAM, stream_config(policy=2)),
         "check": ("/grpc.health.v1.Health/Check", b""),
     }[kind]
-    batch = {"headers": 200, "check": 25}.get(kind, 50)  # below the client's share, but for those without a request
+    batch = {"headers": 200, "check": 25}.get(kind, 50)  # below the client's share, except for calls without a request
     block = http2.header_block(path)
     reset = b"\x00\x00\x00\x08"
     begun = [0] * number
@@ -273,8 +273,8 @@ def half_sent_bodies(
     sent: int = 62 << 20,
     stream: bool = False,
 ) -> Counts:
-    """Calls (or frames, of streams) that announce a message of so many bytes each, and send fewer, in step with each
-    other and as far as the server's windows open. Where the server closes a connection, another goes on.
+    """Calls (or frames of streams) that announce a message of a given size and send less, all in step, as far as the
+    server's windows allow. If the server closes a connection, another replaces it.
     """
     from calls import stream_config
 
@@ -318,8 +318,8 @@ def half_sent_bodies(
 
 
 def unread_answers(target: Target, number: int = 4200, in_flight: int = 48) -> Counts:
-    """Calls over one connection whose windows never open, so that no answer can leave. At most `in_flight` have no
-    headers of an answer yet, so that no queue is full. Where the server closes the connection, another goes on.
+    """Calls over one connection whose windows never open, so that no answer can leave. At most `in_flight` of them wait
+    for the headers of an answer, so that no queue is full. If the server closes the connection, another replaces it.
     """
     from calls import infer_request, scan
 
@@ -364,7 +364,7 @@ def unread_answers(target: Target, number: int = 4200, in_flight: int = 48) -> C
 
 
 def silent_streams(target: Target, number: int = 1024, connections: int = 8, again: bool = False) -> Counts:
-    """InferStreams that send no config. again: those that the server ends are opened anew."""
+    """InferStreams that send no config. again: opens those again that the server ends."""
     block = http2.header_block(http2.INFER_STREAM)
     share = number // connections
     held: list[Connection | None] = [None] * connections
@@ -419,7 +419,7 @@ def silent_streams(target: Target, number: int = 1024, connections: int = 8, aga
 
 
 def empty_fields(target: Target, megabytes: int = 60) -> Counts:
-    """Requests of nothing but empty fields, one after the other."""
+    """Requests that consist of empty fields, one after the other."""
     from calls import call
     from forwarder import Forwarder
 
@@ -434,7 +434,7 @@ def empty_fields(target: Target, megabytes: int = 60) -> Counts:
 
 
 def empty_fields_request(num_bytes: int) -> bytes:
-    """An InferRequest whose cloud has nothing but `fields {}`, two bytes each."""
+    """Returns an InferRequest whose cloud only has `fields {}`, two bytes each."""
     fields = b"\x22\x00" * (num_bytes // 2)
     return b"\x0a\x08minkunet\x1a" + varint(len(fields)) + fields
 
@@ -449,7 +449,7 @@ def varint(value: int) -> bytes:
 
 
 def calls_in_flight(target: Target, number: int = 64, num_points: int = 30_000) -> Counts:
-    """One client that has `number` calls of a large cloud in flight at any time."""
+    """One client that always has `number` calls with a large cloud in flight."""
     from calls import answer_of, channel, infer_request, scan, start_call
     from forwarder import Forwarder
 

@@ -1,4 +1,4 @@
-"""Calls of the service as bytes, and the ordinary client that must be served whatever others do."""
+"""Makes calls of the service as bytes, and has the ordinary client that must be served whatever others do."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _SCAN = np.fromfile(REPOSITORY / "deploy" / "scans" / "pandaset_070.bin", "<f4")
 
 
 def scan(num_points: int) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Points of a real scan, evenly chosen; all 107,000 where more are asked for."""
+    """Returns evenly chosen points of a real scan; all 107,000 if more are wanted."""
     return np.ascontiguousarray(_SCAN[:: max(1, len(_SCAN) // num_points)][:num_points])
 
 
 def scattered(num_points: int, seed: int = 1) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Points of which hardly two share a voxel."""
+    """Returns points of which hardly two share a voxel."""
     random = np.random.default_rng(seed)
     points = random.uniform(-100, 100, (num_points, 4)).astype(np.float32)
     points[:, 2] *= 0.1
@@ -49,7 +49,7 @@ def infer_request(points: np.ndarray[Any, Any], scores: bool = False) -> bytes:
 
 
 def padded_cloud(num_points: int, point_step: int) -> PointCloud:
-    """All points in one voxel, in many bytes: quick to run, large to keep."""
+    """Returns points in a single voxel, in many bytes: quick to run, large to keep."""
     data = np.zeros((num_points, point_step // 4), "<f4")
     data[:, :4] = scan(1)[0]
     packed = as_cloud(scan(1))
@@ -66,7 +66,7 @@ def stream_frame(frame_id: int, points: np.ndarray[Any, Any]) -> bytes:
 
 @dataclass(frozen=True)
 class Answer:
-    """How a call ended: gRPC's code, the ErrorInfo's reason ("" where there is none), the message's bytes."""
+    """The end of a call: gRPC's code, the ErrorInfo's reason ("" if there is none), the message's bytes."""
 
     code: grpc.StatusCode
     reason: str = ""
@@ -95,36 +95,36 @@ def answer_of(call: Callable[[], bytes]) -> Answer:
 
 
 def start_call(to: grpc.Channel, request: bytes, timeout: float, method: str = http2.INFER) -> Any:
-    """A future; answer_of(future.result) is its answer."""
+    """Returns a future; answer_of(future.result) gives its answer."""
     return to.unary_unary(method).future(request, timeout=timeout)
 
 
 def call(address: str, request: bytes, timeout: float = 30, method: str = http2.INFER) -> Answer:
-    """One call over a connection of its own."""
+    """Makes one call over its own connection."""
     with channel(address) as to:
         return answer_of(lambda: to.unary_unary(method)(request, timeout=timeout))
 
 
 def stream(to: grpc.Channel, requests: Iterator[bytes], timeout: float) -> Any:
-    """The InferStream's answers as they come: bytes of InferStreamResponse."""
+    """Returns the InferStream's answers as they arrive: bytes of InferStreamResponse."""
     return to.stream_stream(http2.INFER_STREAM)(requests, timeout=timeout)
 
 
 def reason_of(status: wire.Status) -> str:
-    """Of a stream's FrameResult; "" of an OK one."""
+    """Returns the reason of a stream's FrameResult; "" if it is OK."""
     error = errors.from_status(status)
     return error.reason if error else ""
 
 
 @dataclass
 class OrdinaryClient(threading.Thread):
-    """Sends small requests at an even rate, each tenth over a new connection, and never tries one again."""
+    """Sends small requests at an even rate, every tenth over a new connection, and never retries."""
 
     address: str
     per_minute: float = 100
     timeout: float = 15
     num_points: int = 1000
-    seconds: list[float] = field(default_factory=list)  # of those that were answered
+    seconds: list[float] = field(default_factory=list)  # of the answered requests
     failures: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -137,7 +137,7 @@ class OrdinaryClient(threading.Thread):
     def run(self) -> None:
         clients = [voxserve.Client(self.address, timeout=self.timeout)]
         start = time.monotonic()
-        # A request that takes long does not hold the next ones back.
+        # A slow request does not delay the next ones.
         with ThreadPoolExecutor(64) as pool:
             for i in range(1, 1 << 31):
                 if i % 10 == 0:
@@ -169,14 +169,14 @@ class OrdinaryClient(threading.Thread):
         self.join(self.timeout + 5)
 
     def ask(self, count: int) -> OrdinaryClient:
-        """Sends so many requests one after the other, from the caller's thread."""
+        """Sends requests one after the other, on the caller's thread."""
         with voxserve.Client(self.address, timeout=self.timeout) as client:
             for _ in range(count):
                 self._ask(client)
         return self
 
     def percentile(self, percent: float) -> float:
-        """Of the seconds that answers took; infinite where there is none."""
+        """Returns a percentile of the answers' seconds; infinite without answers."""
         return float(np.percentile(self.seconds, percent)) if self.seconds else float("inf")
 
     def figures(self) -> str:

@@ -1,9 +1,9 @@
-"""What the tests share: servers to attack, attacks, and the figures that they print.
+"""Fixtures of these tests: servers to attack, attacks, and the figures that they print.
 
     PYTHONPATH=tests VOXSERVE_BINARY=build/dev/server/voxserve build/venv/bin/python -m pytest -q tests/hostile
 
-Every test takes the numbers of an attack that once succeeded, smaller where the same effect shows sooner. The figures
-are listed at the end. VOXSERVE_HOSTILE_SECONDS is how long all attacks together last (20 without it).
+Every test uses the numbers of an attack that once succeeded, or smaller ones if the same effect shows sooner. The
+figures are listed at the end. VOXSERVE_HOSTILE_SECONDS is the duration of all attacks together (default 20).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FIGURES: list[str] = []
 
 
 def pytest_configure() -> None:
-    # An attack from one machine needs more descriptors than a server may have.
+    # The attack comes from one machine, so it needs more descriptors than a server may have.
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 16384) if hard > 0 else 16384, hard))
 
@@ -39,7 +39,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 @pytest.fixture
 def figure(request: pytest.FixtureRequest) -> Callable[..., None]:
-    """figure(name=value, ...): says what was measured, also where the test then fails."""
+    """figure(name=value, ...): reports a measured value, even if the test then fails."""
 
     def say(**values: object) -> None:
         line = f"{request.node.name}: " + ", ".join(f"{k.replace('_', ' ')} {v}" for k, v in values.items())
@@ -52,14 +52,14 @@ def figure(request: pytest.FixtureRequest) -> Callable[..., None]:
 
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
-    """serve(*flags, num_files=..., stderr=...): a server of deploy/models that is ready and warm."""
+    """serve(*flags, num_files=..., stderr=...): returns a server with deploy/models that is ready and warm."""
     with ExitStack() as stack:
         yield lambda *flags, **options: _start(stack, tmp_path, *flags, **options)
 
 
 @pytest.fixture(scope="module")
 def serve_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One server for tests that leave nothing behind."""
+    """One server for all tests that leave no traces."""
     with ExitStack() as stack:
         yield _start(stack, tmp_path_factory.mktemp("server"))
 
@@ -78,6 +78,6 @@ def _start(stack: ExitStack, folder: Path, *flags: str, read_log: object = None,
 
 @pytest.fixture
 def attack() -> Iterator[Callable[..., Attack]]:
-    """attack(name, server, seconds, **options): an attack of attacks.py that stands; it ends with the test."""
+    """attack(name, server, seconds, **options): returns a standing attack of attacks.py, which ends with the test."""
     with ExitStack() as stack:
         yield lambda *arguments, **options: stack.enter_context(Attack(*arguments, **options))

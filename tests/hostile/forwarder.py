@@ -1,4 +1,4 @@
-"""Makes a gRPC client another client: gRPC cannot choose the address that it connects from, this can."""
+"""Makes a gRPC client look like another client: gRPC cannot choose its own address, this forwarder can."""
 
 from __future__ import annotations
 

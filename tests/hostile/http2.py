@@ -1,7 +1,7 @@
-"""HTTP/2 by hand, for what no client library sends: streams without an end, windows that never open, SETTINGS that are
-never acknowledged, resets by the thousand. RFC 9113 has the frames, RFC 7541 the header blocks.
+"""HTTP/2 by hand, for things that no client library sends: endless streams, windows that never open, SETTINGS that are
+never acknowledged, resets by the thousand. RFC 9113 defines the frames, RFC 7541 the header blocks.
 
-One thread per connection reads what the server sends and counts it; whoever made the connection sends.
+One thread per connection reads and counts what the server sends; the connection's owner sends.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
 
 
 def header_block(path: str) -> bytes:
-    """The headers of a gRPC call. They are literals that no table keeps, so that a block serves for every stream."""
+    """Returns the headers of a gRPC call. They are literals outside any table, so one block serves every stream."""
     return (
         b"\x83\x86"  # :method POST, :scheme http
         + b"\x04"
@@ -50,7 +50,7 @@ def _text(text: str) -> bytes:
 
 
 def message_frames(stream: int, message: bytes, flags: int = END_STREAM) -> bytes:
-    """The DATA frames of one gRPC message; the last has the flags."""
+    """Returns the DATA frames of one gRPC message; the last frame has the flags."""
     rest = b"\x00" + struct.pack(">I", len(message)) + message
     frames = []
     while len(rest) > MAX_FRAME_BYTES:
@@ -60,14 +60,16 @@ def message_frames(stream: int, message: bytes, flags: int = END_STREAM) -> byte
 
 
 def call_frames(stream: int, block: bytes, message: bytes | None = None, end: bool = True) -> bytes:
-    """A call: its headers and, unless that is None, its message. `end` half-closes behind the message."""
+    """Returns the frames of a call: its headers and, unless it is None, its message. `end` half-closes after the
+    message.
+    """
     frames = frame(HEADERS, END_HEADERS, stream, block)
     return frames if message is None else frames + message_frames(stream, message, END_STREAM if end else 0)
 
 
 class Connection:
-    """window: of each stream, which is how much of an answer the server may send. acknowledge: whether the server's
-    SETTINGS are. source: the address that the server sees. OSError from the constructor and from send.
+    """window: of each stream; the server may send so much of an answer. acknowledge: whether the server's SETTINGS are
+    acknowledged. source: the address that the server sees. The constructor and send raise OSError.
     """
 
     def __init__(
@@ -84,15 +86,15 @@ class Connection:
         self._acknowledge = acknowledge
         self._send_lock = threading.Lock()
         self._changed = threading.Condition()
-        self.begun: set[int] = set()  # streams that the server has sent headers of
+        self.begun: set[int] = set()  # streams whose headers the server has sent
         self.ended: set[int] = set()  # streams that the server has ended or reset
         self.data_bytes = 0
         self.settings: dict[int, int] = {}  # the server's
-        self.goaway: int | None = None  # its error code
-        self.is_closed = False  # by the server, or GOAWAY came
+        self.goaway: int | None = None  # the error code of a GOAWAY
+        self.is_closed = False  # the server has closed the connection, or GOAWAY has arrived
         self._next_stream = 1
-        self._first_window = 65535  # of a stream, to send
-        self._windows: dict[int, int] = {0: 65535}  # how much may be sent, by stream; 0: over the connection
+        self._first_window = 65535  # of a stream, for sending
+        self._windows: dict[int, int] = {0: 65535}  # bytes that may be sent, by stream; 0: the whole connection
         self._reader = threading.Thread(target=self._read, daemon=True)
         self.send(PREFACE + frame(SETTINGS, 0, 0, struct.pack(">HI", _INITIAL_WINDOW_SIZE, window)))
         self._reader.start()
@@ -115,13 +117,13 @@ class Connection:
             self._socket.sendall(data)
 
     def streams(self, count: int) -> range:
-        """The ids of so many new streams."""
+        """Returns the ids of new streams."""
         first = self._next_stream
         self._next_stream += 2 * count
         return range(first, self._next_stream, 2)
 
     def send_data(self, stream: int, data: bytes, seconds: float = 10) -> int:
-        """Sends DATA frames as far as the server's windows open in the time. How many bytes it has sent."""
+        """Sends DATA frames as far as the server's windows open in the time. Returns the number of bytes sent."""
         end = time.monotonic() + seconds
         sent = 0
         while sent < len(data):
@@ -142,7 +144,7 @@ class Connection:
         return min(self._windows[0], self._windows[stream])
 
     def wait(self, condition: object, seconds: float) -> bool:
-        """Whether the condition, a function of no arguments, became true."""
+        """Returns whether the condition, a function without arguments, became true."""
         with self._changed:
             return self._changed.wait_for(condition, seconds)  # type: ignore[arg-type]
 
@@ -198,7 +200,7 @@ class Connection:
 
 
 def await_true(condition: object, seconds: float, pause: float = 0.05) -> bool:
-    """Whether the condition, a function of no arguments, became true in time."""
+    """Returns whether the condition, a function without arguments, became true in time."""
     end = time.monotonic() + seconds
     while not condition():  # type: ignore[operator]
         if time.monotonic() > end:

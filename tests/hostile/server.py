@@ -1,4 +1,4 @@
-"""A server process under attack: how it is started, watched and ended."""
+"""Starts, watches and ends a server process under attack."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ MEBIBYTE = 1 << 20
 
 
 class Server:
-    """Runs the binary on free ports until close(). Flags that the binary does not list in --help are left out, so that
-    a binary from before a flag fails by what it does and not by its command line.
+    """Runs the binary on free ports until close(). It leaves out flags that the binary's --help does not list, so an
+    older binary fails by its behaviour and not by its command line.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Server:
         self.grpc_port = self.http_port = 0
 
     def await_ready(self, read_log: object = None) -> None:
-        """Blocks until the server has its ports and its model. read_log: a function that returns the log so far."""
+        """Waits until the server has its ports and its model. read_log: a function that returns the log so far."""
         text = read_log if read_log is not None else self.log
         pattern = re.compile(r"\bserving\b.* grpc_port=(\d+) http_port=(\d+)")
         assert await_true(lambda: pattern.search(text()) or self.process.poll() is not None, START_SECONDS)
@@ -69,7 +69,7 @@ class Server:
         return f"127.0.0.1:{self.grpc_port}"
 
     def get(self, path: str, timeout: float = 10) -> tuple[int, str]:
-        """(0, what went wrong) where no answer came in the time."""
+        """Returns (0, the problem) if no answer came in time."""
         connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=timeout)
         try:
             connection.request("GET", path)
@@ -81,7 +81,7 @@ class Server:
             connection.close()
 
     def metrics(self) -> dict[str, float]:
-        """Every sample by its name and labels, as the page writes them."""
+        """Returns every sample by its name and labels, as written on the page."""
         status, text = self.get("/metrics")
         assert status == 200, text
         lines = (line.rpartition(" ") for line in text.splitlines() if line and not line.startswith("#"))
@@ -90,11 +90,11 @@ class Server:
     # ---- memory
 
     def rss(self) -> int:
-        """Bytes that the process has in memory; 0 where it has ended."""
+        """Returns the process's bytes in memory; 0 if it has ended."""
         return self._status("VmRSS")
 
     def peak_rss(self) -> int:
-        """The most since reset_peak."""
+        """Returns the largest value since reset_peak."""
         return self._status("VmHWM")
 
     def reset_peak(self) -> None:
@@ -113,15 +113,16 @@ class Server:
         return 0
 
     def cpu_seconds(self) -> float:
-        """Of all threads, in user and kernel mode, since the start."""
+        """Returns the CPU seconds of all threads since the start, in user and kernel mode."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-    # ---- the end
+    # ---- end of the server
 
     def terminate(self, limit: float = 60) -> tuple[float, int | None]:
-        """SIGTERM: seconds to the end and the exit status, which is None where the process is still there after
-        `limit`."""
+        """Sends SIGTERM. Returns the seconds to the end and the exit status, which is None if the process still runs
+        after `limit`.
+        """
         start = time.monotonic()
         self.process.send_signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -1,4 +1,4 @@
-"""Calls without an end, without a reader, without a pause (rows 2, 5, 6, 10 and 17)."""
+"""Calls that never end, are never read, or come without a pause (rows 2, 5, 6, 10 and 17)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from server import MEBIBYTE, mebibytes
 
 HEALTH = "/grpc.health.v1.Health"
 REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
-# How long a stream without a config, or an answer that nobody reads, may stay.
+# The time that a stream without a config, or an unread answer, may last.
 SILENCE_SECONDS = 30
 
 
@@ -33,7 +33,7 @@ SILENCE_SECONDS = 30
     ids=["infer", "stream", "check", "watch", "reflection", "unknown"],
 )
 def test_02_headers_without_body(serve, attack, figure, path, number):
-    """HEADERS without a body over a connection that acknowledges no limit; 12 kB each were kept."""
+    """HEADERS without a body, over a connection that acknowledges no limit. The server once kept 12 kB of each."""
     server = serve()
     samples = server.metrics()
     before = server.rss()
@@ -60,17 +60,17 @@ def test_02_headers_without_body(serve, attack, figure, path, number):
 
 
 def moved(before: dict[str, float], after: dict[str, float]) -> list[str]:
-    """Metrics that count a hundred more than they did, which an ordinary client's few requests cannot."""
+    """Returns metrics that rose by at least a hundred, which an ordinary client's few requests cannot cause."""
     grown = {name.partition("{")[0] for name, value in after.items() if value >= before.get(name, 0) + 100}
     return sorted(name for name in grown if "_bytes" not in name and "_points" not in name and "_voxels" not in name)
 
 
 def test_05_unread_answers(serve, attack, figure):
-    """4,200 calls over one connection whose windows never open: others are served, and the drain ends."""
+    """4,200 calls over one connection whose windows never open: other clients are served, and the drain ends."""
     server = serve()
     unread = attack("unread_answers", server, 60)
     client = OrdinaryClient(server.address, timeout=10).ask(20)
-    # The calls that came meanwhile wait for their turn.
+    # The calls that arrived during the attack wait for their turn.
     time.sleep(1)
     client.ask(5)
     seconds, status = server.terminate(60)
@@ -82,7 +82,9 @@ def test_05_unread_answers(serve, attack, figure):
 
 
 def test_06_silent_streams(serve, attack, figure):
-    """1,024 streams of one address that send nothing: a vehicle gets its stream, and they are closed with a reason."""
+    """1,024 streams of one address that send nothing: a vehicle still gets its stream, and they are closed with a
+    reason.
+    """
     server = serve()
     silent = attack("silent_streams", server, SILENCE_SECONDS + 5)
     with channel(server.address) as to:
@@ -93,7 +95,7 @@ def test_06_silent_streams(serve, attack, figure):
         closed = answer_of(lambda: next(quiet))
         closed_after = time.monotonic() - start
         stop.set()
-    time.sleep(2)  # for those of the attack
+    time.sleep(2)  # wait for the calls of the attack
     counts = silent.stop()
     figure(
         vehicle=vehicle,
@@ -108,7 +110,7 @@ def test_06_silent_streams(serve, attack, figure):
 
 
 def vehicle_answers(address: str) -> str:
-    """How many of three frames are answered, or why the stream ends."""
+    """Returns how many of three frames are answered, or why the stream ends."""
     try:
         with voxserve.Client(address, timeout=10) as client, client.stream("minkunet", policy="queue") as frames:
             for i in range(3):
@@ -120,7 +122,7 @@ def vehicle_answers(address: str) -> str:
 
 
 def test_10_calls_in_flight(serve, attack, figure):
-    """One client that always has 64 large clouds in flight; 20 small requests of another are answered."""
+    """One client always has 64 large clouds in flight; 20 small requests of another client are answered."""
     server = serve()
     greedy = attack("calls_in_flight", server, 40, num_points=110_000)
     client = OrdinaryClient(server.address, timeout=15, num_points=500).ask(20)
@@ -132,14 +134,13 @@ def test_10_calls_in_flight(serve, attack, figure):
 
 @pytest.mark.parametrize("kind", ["headers", "infer", "stream", "check"])
 def test_17_rapid_reset(serve, attack, figure, kind):
-    """Two connections that begin and reset calls as fast as they can, for 10 s: without their requests, or as soon as
-    these have come.
+    """Two connections begin and reset calls as fast as they can for 10 s: before their requests, or right after them.
     """
     server = serve()
     before = server.rss()
     server.reset_peak()
     lines = len(server.log().splitlines())
-    # Its speed is the attack: on a busy machine nothing would be left of it beside everybody else.
+    # This attack works by its speed. On a busy machine, beside other processes, nothing would be left of it.
     reset = attack("rapid_reset", server, 10, nice=0, most_growth=1 << 30, kind=kind)
     with OrdinaryClient(server.address, per_minute=120, timeout=5) as client:
         counts = reset.counts()

@@ -1,4 +1,4 @@
-"""Connections that say nothing, or never end (rows 1, 4 and 15 of the issue on hostile networks)."""
+"""Connections that send nothing, or never end (rows 1, 4 and 15 of the issue on hostile networks)."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from calls import OrdinaryClient, stream_config
 from http2 import Connection, await_true
 from server import MEBIBYTE, mebibytes
 
-# Silent connections may hold all descriptors until they are closed, so a new client may have to try for as long. A
-# probe may not.
+# Silent connections may hold all descriptors until they are closed, so a new client may have to retry for that time. A
+# probe must not have to.
 SECONDS_TO_SERVE = {"grpc": 20, "greeting": 20, "many_greetings": 20, "http": 4}
 
-# So many the attack must hold, or it was none: a client's share, all connections, and all of HTTP.
+# The attack must hold this many connections at once, or it proves nothing: a client's share, all connections, all of
+# HTTP.
 MOST_AT_ONCE = {"grpc": 300, "greeting": 90, "many_greetings": 380, "http": 100}
 
 
 @pytest.mark.parametrize("kind", SECONDS_TO_SERVE)
 def test_01_silent_connections(serve, attack, figure, kind):
-    """1,300 connections at 1,024 descriptors, from 26 addresses or, with HTTP/2's greeting and nothing behind it, from
-    one or from 26; others are served during and after.
+    """1,300 connections at 1,024 descriptors, from 26 addresses or, with HTTP/2's greeting and nothing after it, from
+    one or from 26. Others are served during the attack and after it.
     """
     options = {
         "grpc": {},
@@ -70,7 +71,7 @@ def test_01_silent_connections(serve, attack, figure, kind):
 
 @pytest.mark.parametrize("kind", ["watch", "stream"])
 def test_01_connections_with_calls(serve, figure, kind):
-    """Four addresses hold all connections, each with a call that does not end: a fifth is served."""
+    """Four addresses hold all connections, each with a call that does not end: a fifth address is served."""
     server = serve("--max_connections=40")
     path, message = {
         "watch": ("/grpc.health.v1.Health/Watch", b""),
@@ -96,7 +97,7 @@ def test_01_connections_with_calls(serve, figure, kind):
 
 @pytest.mark.parametrize("kind", ["chunks", "line", "header"])
 def test_04_endless_http(serve, attack, figure, kind):
-    """Four requests without an end, for 4 s."""
+    """Four endless requests for 4 s."""
     server = serve()
     before = server.rss()
     server.reset_peak()
@@ -109,7 +110,7 @@ def test_04_endless_http(serve, attack, figure, kind):
 
 
 def test_04_many_ranges(serve, figure):
-    """A request of 7 kB that asks for the page a thousand times."""
+    """A request of 7 kB asks for the page a thousand times."""
     server = serve()
     page = len(server.get("/metrics")[1])
     ranges = "bytes=" + ",".join(["0-"] * 2300)
@@ -121,13 +122,13 @@ def test_04_many_ranges(serve, figure):
             while data := one.recv(1 << 16):
                 received += len(data)
         except ConnectionResetError:
-            pass  # a refusal that did not read the request to its end
+            pass  # a refusal that did not read the whole request
     figure(sent=len(request), received=received, page=page)
     assert received < 2 * page + 4096
 
 
 def test_15_dripping_http(serve, attack, figure):
-    """40 connections that send a byte now and then; a probe from another address is answered within 2 s each time."""
+    """40 connections send a byte now and then; a probe from another address is answered within 2 s each time."""
     server = serve()
     dripping = attack("dripping_http", server, 12)
     time.sleep(1)

@@ -1,4 +1,5 @@
-"""Limits that gRPC keeps for us: streams, pings, and how long a connection takes, idles and lives."""
+"""Limits that gRPC enforces for the server: streams, pings, and how long a connection takes to open, idles and lives.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from calls import scan, stream_config, stream_frame
 from http2 import Connection
 
 HANDSHAKE_SECONDS = 10
-# More often than that a client must not ping.
+# A client must not ping more often than that.
 PING_SECONDS = 5
 
 
@@ -24,7 +25,7 @@ def ping(connection: Connection) -> None:
 
 @pytest.mark.parametrize("number", [100, 1024])
 def test_stream_limit_is_announced(serve, figure, number):
-    """The SETTINGS frame says how many calls a client may have open."""
+    """The SETTINGS frame tells how many calls a client may have open."""
     server = serve() if number == 1024 else serve(f"--max_client_calls={number}")
     with Connection(server.grpc_port) as connection:
         connection.wait(lambda: bool(connection.settings), 5)
@@ -33,8 +34,8 @@ def test_stream_limit_is_announced(serve, figure, number):
 
 
 def test_ping_flood(serve_once, figure):
-    """A client that pings a hundred times a second is told to be calm and loses its connection; one that pings as often
-    as it may, without calls, keeps it.
+    """A client that pings a hundred times a second is told to be calm and loses its connection. A client without calls
+    that pings as often as allowed keeps it.
     """
     port = serve_once.grpc_port
     with Connection(port, "127.0.0.2") as flood, Connection(port, "127.0.0.3") as patient:
@@ -85,7 +86,7 @@ def test_unfinished_preface(serve_once, figure, kind):
 
 
 def test_idle_connection(serve, figure):
-    """A connection without calls is asked to close; one that has a call stays."""
+    """A connection without calls is asked to close; a connection with a call stays."""
     server = serve("--max_connection_idle=2s")
     start = time.monotonic()
     with Connection(server.grpc_port) as idle, Connection(server.grpc_port) as busy:
@@ -96,14 +97,14 @@ def test_idle_connection(serve, figure):
         time.sleep(2)
         keeps = not busy.is_closed
     figure(goaway=idle.goaway, after=f"{seconds:.1f} s", busy_keeps_its_connection=keeps)
-    assert idle.goaway is not None  # with a code that gRPC chooses
+    assert idle.goaway is not None  # gRPC chooses the code
     assert 1.5 < seconds < 5
     assert busy.data_bytes > 0
     assert keeps
 
 
 def test_old_connection(serve, figure):
-    """A connection with a stream is asked to end when it is old; the stream's later frames are answered."""
+    """An old connection with a stream is asked to end; the stream's later frames are still answered."""
     server = serve("--max_connection_age=3s")
     start = time.monotonic()
     with Connection(server.grpc_port) as connection:

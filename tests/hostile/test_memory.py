@@ -1,4 +1,4 @@
-"""Memory: what a call needs, what is never whole, what a search keeps, and what cannot be had (rows 8, 9 and 14)."""
+"""Memory: of calls, of incomplete messages, of a search, and when none is left (rows 8, 9 and 14)."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from server import MEBIBYTE, mebibytes
 from voxserve import wire
 from voxserve.encoding import encode_request
 
-IDLE_SECONDS = 30  # until what is not needed goes back to the system
+IDLE_SECONDS = 30  # by then unneeded memory is given back to the system
 LIMIT = 2 << 30
 
 
 def test_08_scattered_points(serve, figure):
-    """2,000,000 points that share hardly a voxel, under --memory_limit=2GiB, twice at once."""
+    """Two calls at once with 2,000,000 points that hardly share a voxel, under --memory_limit=2GiB."""
     server = serve("--memory_limit=2GiB")
     before = server.rss()
     server.reset_peak()
@@ -63,8 +63,8 @@ def test_08_scattered_points(serve, figure):
 
 @pytest.mark.parametrize("kind", ["infer", "stream"])
 def test_half_sent_bodies(serve, attack, figure, kind):
-    """96 messages of a client, each of which announces 64 MiB and stops at 62: memory stays within the limit, a client
-    of large clouds is served, and keeps its connections.
+    """A client announces 96 messages of 64 MiB and stops each at 62 MiB: memory stays within the limit, and a client
+    with large clouds is served and keeps its connections.
     """
     server = serve("--memory_limit=2GiB")
     server.reset_peak()
@@ -85,16 +85,16 @@ SMALL_LIMITS = ("--max_message_bytes=1MiB", "--grpc_memory_bytes=8MiB")
 
 
 def test_a_fleets_uploads_fit(serve, figure):
-    """64 calls of one connection that are nearly whole at the same time hold more than a client's share of what gRPC
-    may hold, a quarter, and far less than there is: all are answered. (From three fifths on gRPC, which counts its
-    buffers too, has been seen to reset some.)
+    """64 calls of one connection are almost complete at the same time. Together they hold more than a client's share of
+    gRPC's memory (a quarter), but far less than all of it: all are answered. (From three fifths on, gRPC, which also
+    counts its buffers, has been seen to reset some.)
     """
     server = serve(*SMALL_LIMITS)
     num_points = 2800
     message = infer_request(scan(num_points))
     body = b"\0" + len(message).to_bytes(4, "big") + message
     with Connection(server.grpc_port) as connection:
-        connection.send(http2.frame(http2.WINDOW_UPDATE, 0, 0, MEBIBYTE.to_bytes(4, "big")))  # for the answers
+        connection.send(http2.frame(http2.WINDOW_UPDATE, 0, 0, MEBIBYTE.to_bytes(4, "big")))  # room for the answers
         streams = connection.streams(64)
         sent = 0
         for one in streams:
@@ -127,7 +127,7 @@ def test_cancelled_uploads_are_not_held(serve, figure):
                 break
             connection.send(http2.call_frames(one, http2.header_block(http2.INFER)))
             sent += connection.send_data(one, b"\0" + (1_000_000).to_bytes(4, "big") + b"x" * 900_000)
-            time.sleep(0.06)  # later than "at once", and long enough to be seen
+            time.sleep(0.06)  # later than "at once", and long enough to be visible
             if not connection.is_closed:
                 connection.send(http2.frame(http2.RST_STREAM, 0, one, http2.CANCEL.to_bytes(4, "big")))
             time.sleep(0.06)
@@ -138,14 +138,14 @@ def test_cancelled_uploads_are_not_held(serve, figure):
 
 
 def test_09_tuning_keeps_scans(serve, figure):
-    """TunePlan for a hundred scans within a day, beside clients that send 40 scans of 32 MiB."""
+    """TunePlan for a hundred scans within a day, while clients send 40 scans of 32 MiB."""
     server = serve()
     before = server.rss()
     with channel(server.address) as to:
         search = to.unary_stream(TUNE_PLAN)(search_request(86400), timeout=120)
         told = answer_of(lambda: next(search))
         longest = 86400
-        if not told.is_ok:  # the longest wait is shorter; as long as may be, then
+        if not told.is_ok:  # beyond the longest wait; the longest allowed one follows
             longest = longest_wait(to)
             search = to.unary_stream(TUNE_PLAN)(search_request(longest), timeout=120)
             assert answer_of(lambda: next(search)).is_ok
@@ -157,7 +157,7 @@ def test_09_tuning_keeps_scans(serve, figure):
             sent += 1
             if not answer.is_ok:
                 failures.append(str(answer))
-        # Nothing of the calls themselves is left after a while.
+        # After a while no memory of the calls themselves is left.
         await_true(lambda: server.rss() < before + 256 * MEBIBYTE, 10, 0.5)
         grown = server.rss() - before
         search.cancel()
@@ -179,18 +179,18 @@ def test_09_tuning_keeps_scans(serve, figure):
 
 
 def search_request(seconds: float) -> bytes:
-    """For a hundred scans, which it waits for so long."""
+    """Starts a search for a hundred scans, with a long wait for them."""
     return bytes(wire.TunePlanRequest(model=MODEL, num_scans=100, max_wait_seconds=seconds).SerializeToString())
 
 
 def longest_wait(to: grpc.Channel) -> int:
-    """Seconds, of those that are not refused."""
+    """Returns the seconds of the requests that were not refused."""
     for seconds in (43200, 3600, 1800, 900, 600, 300, 120, 60, 30, 10):
         search = to.unary_stream(TUNE_PLAN)(search_request(seconds), timeout=60)
         is_ok = answer_of(lambda search=search: next(search)).is_ok
         search.cancel()
         if is_ok:
-            time.sleep(0.5)  # until the search has ended
+            time.sleep(0.5)  # wait for the search's end
             return seconds
     raise AssertionError("no wait is accepted")
 
@@ -202,19 +202,19 @@ MALFORMED = (grpc.StatusCode.INVALID_ARGUMENT, "MALFORMED_MESSAGE")
 @pytest.mark.parametrize(
     ("kind", "size", "headroom", "expected", "expected_with_room"),
     [
-        # It is refused before anything is allocated for it.
+        # The server refuses it before it allocates anything for it.
         ("name", 32 * MEBIBYTE, 28, MALFORMED, MALFORMED),
-        # The cloud has no room beside the message; nor has it in any arena that malloc keeps.
+        # There is room for the message, but not for the cloud beside it, nor in any arena that malloc keeps.
         ("cloud", 100 * MEBIBYTE, 80, REFUSED, (grpc.StatusCode.OK, "")),
-        # The cloud has; what the network needs for its voxels has none.
+        # There is room for the cloud, but not for the network's voxels.
         ("points", 1_000_000, 200, REFUSED, (grpc.StatusCode.OK, "")),
     ],
     ids=["name", "cloud", "points"],
 )
 def test_14_failed_allocations(serve, figure, kind, size, headroom, expected, expected_with_room):
-    """Infer where an allocation fails, by a limit on the address space (headroom, MiB): the answer says so, the same
-    request is served once there is room, nothing leaks, and the drain is clean. gRPC needs room for what it reads: it
-    ends the process where it has none.
+    """Infer when an allocation fails because of a limit on the address space (headroom, MiB): the answer tells so, the
+    same request is served when there is room again, nothing leaks, and the drain is clean. gRPC needs room for the
+    bytes that it reads: without room it ends the process.
     """
     server = serve("--max_message_bytes=128MiB")
     if kind == "name":

@@ -1,4 +1,4 @@
-"""Messages that are none, or more than they look like (rows 3, 7, 13 and 18)."""
+"""Invalid messages, and messages that need more memory than their size suggests (rows 3, 7, 13 and 18)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ MALFORMED = {
 
 
 def test_03_empty_fields(serve, figure):
-    """60 MiB of `fields {}`, each of which became an object of a hundred bytes."""
+    """60 MiB of `fields {}`, each of which once became an object of a hundred bytes."""
     server = serve()
     before = server.rss()
     server.reset_peak()
@@ -58,7 +58,7 @@ def test_03_empty_fields(serve, figure):
 
 @pytest.mark.parametrize("kind", MALFORMED)
 def test_07_malformed_infer(serve_once, figure, kind):
-    """Bytes that are no InferRequest."""
+    """Bytes that are not an InferRequest."""
     answer = call(serve_once.address, MALFORMED[kind], 10)
     figure(answer=answer)
     assert answer.code is grpc.StatusCode.INVALID_ARGUMENT
@@ -67,7 +67,7 @@ def test_07_malformed_infer(serve_once, figure, kind):
 
 @pytest.mark.parametrize("kind", MALFORMED)
 def test_07_malformed_frame(serve_once, figure, kind):
-    """A stream's second frame is no message: that one is answered so, and those behind it are served."""
+    """A stream's second frame is not a message: it gets an error, and the frames after it are served."""
     server = serve_once
     requests: queue.Queue[bytes | None] = queue.Queue()
     for one in (stream_config(policy=2), stream_frame(1, scan(100)), MALFORMED[kind], stream_frame(3, scan(100))):
@@ -86,7 +86,7 @@ def test_07_malformed_frame(serve_once, figure, kind):
 
 
 def test_13_large_headers_as_sweeps(serve, figure):
-    """Frames without points, whose names and unknown fields have 4 MiB, as sweeps of six streams."""
+    """Frames without points, with names and unknown fields of 4 MiB, as sweeps of six streams."""
     server = serve()
     before = server.rss()
     endings: dict[str, int] = {}
@@ -96,7 +96,7 @@ def test_13_large_headers_as_sweeps(serve, figure):
         for _ in range(6):
             requests: queue.Queue[bytes | None] = queue.Queue()
             answers = stream(to, iter(requests.get, None), 120)
-            stack.callback(answers.cancel)  # and keeps it: a call that nobody holds is cancelled
+            stack.callback(answers.cancel)  # keeps the call: gRPC cancels a call without a reference
             stack.callback(requests.put, None)
             requests.put(stream_config(policy=2, sweeps=config))
             for i in range(64):
@@ -116,8 +116,8 @@ def test_13_large_headers_as_sweeps(serve, figure):
 
 
 def test_13_sweeps_of_many_clients(serve, figure):
-    """Ten clients, each of which streams clouds of 4 MiB as sweeps to be kept for a minute: all sweeps together stay
-    within a quarter of what the process hands out, so that requests have room.
+    """Ten clients stream clouds of 4 MiB as sweeps that are kept for a minute: all sweeps together stay within a
+    quarter of the memory limit, so that requests have room.
     """
     server = serve("--memory_limit=1GiB")
     limit = server.metrics()["voxserve_memory_limit_bytes"]
@@ -152,7 +152,7 @@ def test_13_sweeps_of_many_clients(serve, figure):
 
 
 def headers_alone(index: int) -> bytes:
-    """A frame of no points: 4 MiB of a name and of a field that nobody knows."""
+    """Returns a frame without points: 4 MiB in a name and in an unknown field."""
     cloud = as_cloud(np.zeros((0, 4), np.float32))
     frame = wire.StreamFrame(frame_id=index, pose=wire.Pose(qw=1))
     message = frame.cloud
@@ -167,7 +167,7 @@ def headers_alone(index: int) -> bytes:
 
 
 def test_18_infinite_stamps(serve, figure):
-    """Stamps beyond every clock's time: refused or passed over, and the sum of ages stays a number."""
+    """Stamps outside every clock's time are refused or ignored, and the sum of ages stays a number."""
     server = serve()
     request = encode_request(wire.InferRequest(model=MODEL), as_cloud(scan(100)), 1 << 31)
     answers = []
@@ -175,7 +175,7 @@ def test_18_infinite_stamps(serve, figure):
         stamp = wire.PointCloud()
         stamp.stamp.seconds = seconds
         cloud = stamp.SerializeToString()
-        # The field `cloud` comes twice: protobuf merges them.
+        # The field `cloud` occurs twice: protobuf merges the two.
         answers.append(call(server.address, request + b"\x1a" + bytes([len(cloud)]) + cloud, 10))
     ages = [value for name, value in server.metrics().items() if "frame_age_seconds_sum" in name]
     figure(answers=[str(answer) for answer in answers], sum=ages)

@@ -10,7 +10,7 @@ from server import mebibytes
 
 SECONDS = float(os.environ.get("VOXSERVE_HOSTILE_SECONDS", "20"))
 LIMIT = 4 << 30
-# By the rows of the issue. Each comes from an address of its own.
+# Numbered like the rows of the issue. Each attack comes from its own address.
 ATTACKS = {
     "1 silent connections": ("silent_connections", {"number": 1300}),
     "1 silent connections, HTTP": ("silent_connections", {"number": 600, "http": True}),
@@ -22,7 +22,7 @@ ATTACKS = {
     "10 calls in flight": ("calls_in_flight", {"number": 64, "num_points": 8000}),
     "17 rapid reset": ("rapid_reset", {}),
 }
-# An attack did something where the sum of these is above zero.
+# An attack was effective if the sum of these counts is above zero.
 MAIN_COUNTS = {
     "silent_connections": ["opened"],
     "headers_without_body": ["begun"],
@@ -36,8 +36,8 @@ MAIN_COUNTS = {
 
 
 def test_attacks_together(serve, attack, figure):
-    """Attacks 1 to 6, 10 and 17 for VOXSERVE_HOSTILE_SECONDS. A client's 100 requests a minute are all answered, memory
-    stays below the limit, and SIGTERM ends the server within 10 s while the attacks go on.
+    """Attacks 1 to 6, 10 and 17 run for VOXSERVE_HOSTILE_SECONDS. An ordinary client's 100 requests per minute are all
+    answered, memory stays below the limit, and SIGTERM ends the server within 10 s while the attacks continue.
     """
     server = serve("--memory_limit=4GiB", num_files=1024)
     server.reset_peak()
@@ -45,7 +45,7 @@ def test_attacks_together(serve, attack, figure):
         attack(name, server, SECONDS + 60, start_seconds=0, source=f"127.0.0.{2 + i}", most_growth=LIMIT, **options)
         for i, (name, options) in enumerate(ATTACKS.values())
     ]
-    time.sleep(3)  # until they stand
+    time.sleep(3)  # wait until the attacks stand
     with OrdinaryClient(server.address, per_minute=100, timeout=15) as client:
         time.sleep(SECONDS)
     peak = server.peak_rss()

@@ -63,7 +63,7 @@ std::vector<double> ArrayTree::AsFloats() const {
 }
 
 std::string ArrayTree::AsString() const {
-  tensor().data<uint8_t>();  // ends the process where these are no bytes
+  tensor().data<uint8_t>();  // ends the process if these are not bytes
   return tensor().bytes;
 }
 

@@ -1,14 +1,14 @@
 #pragma once
 
-// A view of an NPZ file whose array names are paths: "cases/0/expect/voxels" is case 0's expected voxels. Such files
-// are written by tests/oracles/torch_to_npz.py from what other projects published.
+// A view of an NPZ file whose array names are paths: "cases/0/expect/voxels" holds the expected voxels of case 0.
+// tests/oracles/torch_to_npz.py writes such files from the published outputs of other projects.
 //
 //   const ArrayTree file = ArrayTree::Read(path).value();
 //   for (const ArrayTree& one : file.at("cases").items()) {
 //     const NpyArray& points = one.at("points").tensor();
 //
-// Copies are cheap and share the arrays, so a reference to an array is valid as long as any view of its file lives. The
-// accessors are for tests: to ask a node for what it is not ends the process with a line that names the node.
+// Copies are cheap and share the arrays, so a reference to an array is valid as long as any view of its file exists.
+// The accessors are for tests: a wrong access ends the process with a line that names the node.
 
 #include <cstdint>
 #include <map>
@@ -29,14 +29,14 @@ class ArrayTree {
 
   bool Has(absl::string_view key) const;
   ArrayTree at(absl::string_view key) const;
-  std::vector<ArrayTree> items() const;  // those named 0, 1, 2, ...
+  std::vector<ArrayTree> items() const;  // the nodes named 0, 1, 2, ...
 
   const NpyArray& tensor() const;
   bool AsBool() const;
   int64_t AsInt() const;
   std::vector<int64_t> AsInts() const;
-  std::vector<double> AsFloats() const;  // of integers too
-  std::string AsString() const;          // of UTF-8 bytes
+  std::vector<double> AsFloats() const;  // also converts integers
+  std::string AsString() const;          // reads UTF-8 bytes
 
  private:
   using Arrays = std::map<std::string, NpyArray>;

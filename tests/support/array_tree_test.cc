@@ -1,4 +1,4 @@
-// Written against files that NumPy wrote (testdata/, see make_npz.py).
+// Tests against files written by NumPy (testdata/, see make_npz.py).
 #include "tests/support/array_tree.h"
 
 #include <gmock/gmock.h>

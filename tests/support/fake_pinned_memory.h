@@ -1,6 +1,6 @@
 #pragma once
 
-// Memory of the heap that counts as page-locked: a PinnedPool's source where there is no GPU. Its users link the
+// Heap memory that counts as page-locked: the source of a PinnedPool on a machine without a GPU. Its users link the
 // engine's runtime.
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 
 namespace voxserve::support {
 
-// Thread-safe. Its pools may outlive it.
+// Thread-safe. Its pools may live longer than it.
 class FakePinnedMemory {
  public:
   PinnedPool::Source Source() {
@@ -25,7 +25,7 @@ class FakePinnedMemory {
             .free = [state = state_](char* data) { state->Free(data); }};
   }
 
-  // From now on allocations fail, or succeed again.
+  // Makes further allocations fail, or succeed again.
   void set_is_full(bool is_full) {
     absl::MutexLock lock(&state_->mutex);
     state_->is_full = is_full;
@@ -39,7 +39,7 @@ class FakePinnedMemory {
     absl::MutexLock lock(&state_->mutex);
     return state_->num_allocations;
   }
-  // Returns true where the bytes lie within one block.
+  // Returns true if all bytes are within one block.
   bool Holds(const char* data, int64_t bytes) const {
     absl::MutexLock lock(&state_->mutex);
     return std::any_of(state_->blocks.begin(), state_->blocks.end(), [&](const auto& block) {
@@ -72,7 +72,7 @@ class FakePinnedMemory {
   const std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
-// Makes so many buffers of the pool ready for clouds of so many bytes.
+// Prepares `count` buffers of the pool for clouds of this size.
 inline void MakeReady(PinnedPool& pool, int64_t bytes, int count) {
   std::vector<HostBuffer> buffers;
   for (int i = 0; i < count; ++i) buffers.push_back(*pool.Take(bytes, BufferLife::kRequest));

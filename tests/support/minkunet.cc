@@ -20,23 +20,23 @@ constexpr KernelSize kCube1 = {1, 1, 1};
 constexpr KernelSize kCube2 = {2, 2, 2};
 constexpr KernelSize kCube3 = {3, 3, 3};
 
-// Mean square of raw x, y, z and intensity in a scan, m^2: what the first norm divides out.
+// The mean square of raw x, y, z and intensity in a scan, in m^2. The first norm divides by it.
 constexpr double kInputMeanSquare = 75;
-// Norms of the branches of a residual block: their sum is about as large as the block's input.
+// The gain of the norms in a residual block's branches: the sum of both is then about as large as the block's input.
 constexpr double kResidualGain = 0.5;
 constexpr double kShortcutGain = 0.8;
 
 std::string Axes(const KernelSize& sizes) { return absl::StrCat("[", absl::StrJoin(sizes, ", "), "]"); }
 
-// Cells of a kernel that hold a site, where it matters for the size of what comes out: semantickitti-00/000000
-// fills 3.8 of 27 on average at 5 cm and 9.3 at 80 cm, 1.5 to 2.4 of 8, but the largest values come from the densest
-// places.
+// Returns how many of a kernel's cells hold a site, for the initial weights. In semantickitti-00/000000 it is 3.8 of 27
+// on average at 5 cm, 9.3 at 80 cm, and 1.5 to 2.4 of 8. The densest places count more, since the largest values come
+// from them.
 double OccupiedCells(const KernelSize& kernel) {
   const int cells = kernel[0] * kernel[1] * kernel[2];
   return cells == 27 ? 10 : cells == 8 ? 2.5 : cells;
 }
 
-// Writes a model folder node by node. Methods append a node with its tensors and return its name.
+// Writes a model folder node by node. Each method appends a node with its tensors and returns the node's name.
 class NetworkWriter {
  public:
   NetworkWriter(const std::string& name, const NetworkOptions& options) : random_(options.seed), options_(options) {
@@ -84,7 +84,8 @@ class NetworkWriter {
                   channels);
   }
 
-  // Named "<input>.norm". Brings an input of the mean square `power` to a root mean square of about `gain`.
+  // Adds a norm named "<input>.norm". It brings an input with mean square `power` to a root mean square of about
+  // `gain`.
   std::string Norm(const std::string& input, double gain = 1, double power = 1) {
     const std::string name = input + ".norm";
     const int channels = channels_.at(input);
@@ -107,7 +108,7 @@ class NetworkWriter {
     return Append(name, {left, right}, "concat {}", channels_.at(left) + channels_.at(right));
   }
 
-  // conv-BN-ReLU-conv-BN + (identity, or linear-BN where the channels change), ReLU.
+  // Adds conv-BN-ReLU-conv-BN + (identity, or linear-BN if the channels change), ReLU.
   std::string Residual(const std::string& name, const std::string& input, const KernelSize& kernel, int channels) {
     const std::string first = NormRelu(Submanifold(name + ".conv1", input, kernel, channels));
     const std::string second = Norm(Submanifold(name + ".conv2", first, kernel, channels), kResidualGain);
@@ -118,7 +119,7 @@ class NetworkWriter {
     return Relu(name + ".relu", Append(name + ".add", {second, shortcut}, "add {}", channels));
   }
 
-  // Classifier and outputs; the network is complete.
+  // Adds the classifier and the outputs, which complete the network.
   testing::TestModel Finish(const std::string& input) {
     const std::string scores = Linear("classifier", input, options_.num_classes, /*bias=*/true);
     Append("argmax", {scores}, "argmax {}", 1);
@@ -143,7 +144,7 @@ class NetworkWriter {
     return name;
   }
 
-  // He: products of `occupied` cells keep the mean square of what a ReLU lets through.
+  // He initialisation: products of `occupied` cells keep the mean square of a ReLU's output.
   void AddConvWeight(const std::string& name, const std::string& input, const KernelSize& kernel, double occupied,
                      int channels) {
     const int in_channels = channels_.at(input);
@@ -164,7 +165,7 @@ class NetworkWriter {
   const NetworkOptions options_;
   testing::TestModel model_;
   std::map<std::string, int> channels_;        // by node
-  std::map<std::string, KernelSize> kernels_;  // of strided convolutions
+  std::map<std::string, KernelSize> kernels_;  // strided convolutions only
 };
 
 }  // namespace

@@ -1,11 +1,12 @@
 #pragma once
 
-// Networks that others publish numbers for, with random weights: the ground for benchmarks, where only shapes matter.
-// They go through the loader like a user's model folder.
+// Networks for which others publish numbers, with random weights, for benchmarks in which only shapes matter. They go
+// through the loader like a user's model folder.
 //
-// Weights are He-initialised for the neighbours that LiDAR scans have and norms have random statistics, so that
-// activations keep their size from the first layer to the last (of MinkUNet at width 1 on semantickitti-00/000000: root
-// mean square 0.2 to 0.5, at most 20): nothing overflows in float16. The same options give the same bytes.
+// Weights are He-initialised for the neighbours in LiDAR scans, and norms have random statistics, so activations keep
+// their size from the first layer to the last, and nothing overflows in float16. (MinkUNet at width 1 on
+// semantickitti-00/000000 has a root mean square of 0.2 to 0.5, and values of at most 20.) Equal options give equal
+// bytes.
 
 #include <cstdint>
 #include <string>
@@ -26,16 +27,16 @@ struct NetworkOptions {
   uint32_t seed = 1;
 };
 
-// MinkUNet (spvnas; TorchSparse's SparseResUNet42 and a linear classifier): 42 spatial convolutions, and 1 x 1 x 1
-// shortcuts where a residual block changes the channels (7 at width 1). Nodes are named as in deploy/models/minkunet.
+// MinkUNet (spvnas; TorchSparse's SparseResUNet42 with a linear classifier): 42 spatial convolutions, and 1 x 1 x 1
+// shortcuts where a residual block changes the channels (7 at width 1). Nodes have the names of deploy/models/minkunet.
 testing::TestModel MinkUNet(const NetworkOptions& options);
 
 // TorchSparse's SparseResNet21D with EXPAND's strides (kernel 3, stride 2), as in the MLSys paper. A backbone has no
-// labels and a graph needs some: inverse convolutions of 8 channels carry its result back to the voxels. They walk the
-// strided rulebooks, so that maps are the backbone's alone.
+// labels, but a graph needs some. So inverse convolutions with 8 channels take its result back to the voxels. They use
+// the strided rulebooks, so that all maps are the backbone's.
 testing::TestModel SparseResNet21D(const NetworkOptions& options);
 
-// Through a folder that is gone afterwards.
+// Loads the model through a temporary folder.
 absl::StatusOr<Graph> LoadNetwork(const testing::TestModel& model);
 
 }  // namespace voxserve::support

@@ -20,7 +20,7 @@ int CountNodes(const Graph& graph) {
   return count;
 }
 
-// Sites and pairs of the 3 x 3 x 3 kernel by level, for semantickitti-00/000000
+// The sites by level, and the pairs of the 3 x 3 x 3 kernel, for semantickitti-00/000000
 // (tests/kernels/real_scans_test.cc).
 constexpr std::array<int64_t, 5> kSites = {91852, 60236, 31883, 14454, 5908};
 constexpr std::array<int64_t, 5> kPairs = {345532, 365218, 238211, 122064, 54656};
@@ -29,7 +29,7 @@ double GigaMacs(const Graph& graph) {
   double macs = 0;
   for (const GraphNode& node : graph.nodes) {
     if (const auto* conv = std::get_if<SparseConvOp>(&node.op)) {
-      // A stride of 2 pairs every fine site once.
+      // A stride of 2 pairs every fine site exactly once.
       const int finer = graph.nodes[static_cast<size_t>(node.inputs[0])].level;
       const int64_t pairs = conv->kind == SparseConvOp::Kind::kSubmanifold
                                 ? kPairs.at(static_cast<size_t>(node.level))
@@ -59,7 +59,7 @@ TEST(MinkUNetTest, HasTheOptionsWidthClassesAndFeatures) {
   const absl::StatusOr<Graph> graph = LoadNetwork(
       MinkUNet({.width = 0.5, .num_classes = 12, .features = {"x", "y", "z", "intensity"}, .voxel_size_m = 0.05f}));
   ASSERT_TRUE(graph.ok()) << graph.status();
-  // As in deploy/models/minkunet.
+  // deploy/models/minkunet has the same number.
   EXPECT_EQ(graph->num_parameters, 5441036);
   EXPECT_NEAR(GigaMacs(*graph), 28.9, 0.1);
 

@@ -1,8 +1,8 @@
 #pragma once
 
-// Small model folders, written for a test: a graph, weights and a config that are right, for tests to break.
+// Small valid model folders (graph, weights, config), which tests change to make errors.
 //
-// The safetensors writer is independent of the reader that it tests.
+// The safetensors writer is independent of the reader under test.
 
 #include <cstdint>
 #include <filesystem>
@@ -12,7 +12,7 @@
 
 namespace voxserve::testing {
 
-// A new folder under the test's temporary folder; gone with the object.
+// A new folder in the test's temporary folder, deleted with the object.
 class TemporaryFolder {
  public:
   TemporaryFolder();
@@ -26,7 +26,7 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
-// Creates the folders above it.
+// Writes a file and creates the folders above it.
 void WriteFile(const std::filesystem::path& path, const std::string& content);
 
 struct TestTensor {
@@ -35,14 +35,14 @@ struct TestTensor {
   std::string bytes;
 };
 
-// F32 little endian.
+// Returns a tensor of float32, little endian.
 TestTensor FloatTensor(std::vector<int64_t> shape, const std::vector<float>& values);
-// Values that differ from each other and stay within 0.1 to 1.
+// Returns a tensor whose values differ and are within 0.1 to 1.
 TestTensor FilledTensor(std::vector<int64_t> shape);
 
-// header, preceded by its size, then data.
+// Returns a file: the header's size, the header, the data.
 std::string SafetensorsFile(const std::string& header, const std::string& data);
-// In the order of the names, without a gap.
+// Writes the tensors in the order of their names, without gaps.
 std::string Safetensors(const std::map<std::string, TestTensor>& tensors);
 
 struct TestModel {
@@ -50,13 +50,14 @@ struct TestModel {
   std::map<std::string, TestTensor> weights;
   std::string config;  // config.textproto; "" writes none
 
-  // Replaces the one occurrence of `from`; stops the test's program where there is none, or another.
+  // Replaces the only occurrence of `from`; ends the test's program if there is none or more than one.
   TestModel& Replace(const std::string& from, const std::string& to);
   void WriteTo(const std::filesystem::path& model_folder, int64_t version = 1) const;
 };
 
-// A valid network with a U-Net's operators, none too many: nodes voxels, conv, norm, relu, down, up, sum, both, head,
-// best, labels, scores. Two features (x, intensity with default 0), a range of 32 x 32 x 8 voxels, three classes.
+// A minimal valid network with a U-Net's operators: nodes voxels, conv, norm, relu, down, up, sum, both, head, best,
+// labels, scores. It has two features (x, and intensity with default 0), a range of 32 x 32 x 8 voxels, and three
+// classes.
 TestModel SmallModel();
 
 }  // namespace voxserve::testing

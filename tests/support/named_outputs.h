@@ -1,6 +1,6 @@
 #pragma once
 
-// Outputs of answers, for tests that make answers by hand.
+// Makes the outputs of an answer, for tests that build answers themselves.
 
 #include <cstdint>
 #include <string_view>

@@ -16,7 +16,7 @@ namespace {
 
 constexpr absl::string_view kMagic = "\x93NUMPY";
 
-// The text after "'key': " in the header's Python dict, up to the end of the value.
+// Returns the text behind "'key': " in the header's Python dict, up to the end of the value.
 absl::StatusOr<absl::string_view> HeaderValue(absl::string_view header, absl::string_view key) {
   const std::string quoted = absl::StrCat("'", key, "':");
   const size_t at = header.find(quoted);

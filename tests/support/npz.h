@@ -1,8 +1,8 @@
 #pragma once
 
-// Reads NumPy's .npy arrays and .npz archives (numpy.lib.format, versions 1 to 3): the golden inputs and outputs of
-// tests. Arrays of a fixed-size scalar dtype, little-endian, C order; Fortran order of more than one dimension,
-// structured and object dtypes are refused by name. Damaged files give an error that names the file and array.
+// Reads NumPy's .npy arrays and .npz archives (numpy.lib.format, versions 1 to 3), which hold the golden inputs and
+// outputs of tests. Arrays must have a fixed-size scalar dtype, little-endian, in C order. Others are refused by name:
+// Fortran order of more than one dimension, structured and object dtypes. Errors for damaged files name file and array.
 //
 //   ASSERT_OK_AND_ASSIGN(auto golden, ReadNpz(path));
 //   const float* logits = golden.at("logits").data<float>();  // [M, 12]
@@ -21,7 +21,7 @@
 
 namespace voxserve::support {
 
-// NumPy's name of a C++ type: "<f4" for float, "|u1" for uint8_t, "|b1" for bool.
+// Returns NumPy's name of a C++ type: "<f4" for float, "|u1" for uint8_t, "|b1" for bool.
 template <typename T>
 std::string NpyDtype() {
   static_assert(std::is_arithmetic_v<T>);
@@ -32,7 +32,7 @@ std::string NpyDtype() {
   return absl::StrCat(sizeof(T) == 1 ? "|" : "<", kind, sizeof(T));
 }
 
-// Owns its values, C order.
+// Owns its values, which are in C order.
 struct NpyArray {
   std::string dtype;           // "<f4", "<f2", "<i4", "<i8", "|u1", "|b1", ...
   std::vector<int64_t> shape;  // empty for a scalar
@@ -44,7 +44,7 @@ struct NpyArray {
     return count;
   }
 
-  // num_elements() values. Asking for another type than dtype is a mistake of the test and ends the process.
+  // Returns num_elements() values. A type other than dtype's is an error of the test and ends the process.
   template <typename T>
   const T* data() const {
     if (dtype != NpyDtype<T>()) {
@@ -54,18 +54,18 @@ struct NpyArray {
     return reinterpret_cast<const T*>(bytes.data());
   }
 
-  // A copy of the values.
+  // Returns a copy of the values.
   template <typename T>
   std::vector<T> values() const {
     return std::vector<T>(data<T>(), data<T>() + num_elements());
   }
 };
 
-// The bytes of one .npy file.
+// Parses the bytes of one .npy file.
 absl::StatusOr<NpyArray> ParseNpy(absl::string_view file);
 absl::StatusOr<NpyArray> ReadNpy(const std::string& path);
 
-// Arrays by name, without ".npy".
+// Returns the arrays by name, without ".npy".
 absl::StatusOr<std::map<std::string, NpyArray>> ReadNpz(const std::string& path);
 
 }  // namespace voxserve::support

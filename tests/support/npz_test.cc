@@ -1,4 +1,4 @@
-// Written against files that NumPy wrote (testdata/, see make_npz.py) and against damaged copies of them.
+// Tests against files written by NumPy (testdata/, see make_npz.py), and against damaged copies of them.
 #include "tests/support/npz.h"
 
 #include <gtest/gtest.h>
@@ -85,8 +85,8 @@ TEST(NpzTest, OverflowingShape) {
   EXPECT_EQ(ParseNpy(file).status().code(), absl::StatusCode::kDataLoss);
 }
 
-// Whatever single byte is damaged or wherever the file ends, reading gives arrays or an error and touches nothing else
-// (the sanitizer presets watch).
+// Whichever byte is damaged and wherever the file ends, reading returns arrays or an error, and reads nothing outside
+// the file (the sanitizer presets check that).
 TEST(NpzTest, DamageNeverCrashes) {
   for (const char* name : {"deflated.npz", "stored.npz", "zip64.zip"}) {
     const std::string file = ReadFile(absl::StrCat(Dir(), name)).value();
@@ -108,7 +108,7 @@ TEST(NpzTest, DamageNeverCrashes) {
       read_all(std::move(damaged));
       read_all(file.substr(0, i));
     }
-    EXPECT_GT(refused, static_cast<int>(file.size())) << name;  // every truncation, at least
+    EXPECT_GT(refused, static_cast<int>(file.size())) << name;  // at least every truncated file
   }
 }
 

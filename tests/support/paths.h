@@ -1,7 +1,7 @@
 #pragma once
 
-// Where a test finds its files. A build remembers its own folders; a program that was carried to another machine is
-// told by environment variables of the macros' names. Targets link voxserve_test_paths.
+// The folders of a test's files. A build knows its own folders. For a program that was copied to another machine,
+// environment variables with the macros' names replace them. Targets link voxserve_test_paths.
 
 #include <cstdlib>
 #include <string>
@@ -13,13 +13,13 @@ inline std::string FolderFromEnvironment(const char* variable, const char* of_th
   return value != nullptr && *value != '\0' ? value : of_the_build;
 }
 
-// The repository: tests/golden, deploy/models, deploy/scans.
+// The repository, with tests/golden, deploy/models and deploy/scans.
 inline std::string SourceDir() { return FolderFromEnvironment("VOXSERVE_SOURCE_DIR", VOXSERVE_SOURCE_DIR); }
 
-// The build: server/voxserve.
+// The build folder, with server/voxserve.
 inline std::string BinaryDir() { return FolderFromEnvironment("VOXSERVE_BINARY_DIR", VOXSERVE_BINARY_DIR); }
 
-// Real scans that may not be part of the repository; tests that need them skip where they are missing.
+// Real scans that may not be part of the repository. Tests that need them skip if they are missing.
 inline std::string SharedData() { return FolderFromEnvironment("VOXSERVE_SHARED_DATA", VOXSERVE_SHARED_DATA); }
 
 }  // namespace voxserve::support

@@ -1,6 +1,6 @@
 #pragma once
 
-// A TCP connection of a test to a local port, below any library.
+// A TCP connection to a local port without any library, for tests.
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 
 namespace voxserve {
 
-// Waits for the server for 10 seconds at most.
+// Waits for the server for at most 10 seconds.
 class RawConnection {
  public:
   RawConnection() : descriptor_(socket(AF_INET, SOCK_STREAM, 0)) {
@@ -40,13 +40,13 @@ class RawConnection {
     return connect(descriptor_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
   }
 
-  // False where the server has closed the connection.
+  // Returns false if the server has closed the connection.
   bool Send(const std::string& bytes) {
     return send(descriptor_, bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size());
   }
 
-  // Sends the bytes again and again until the server closes the connection; how many it took. max_bytes where it took
-  // them all.
+  // Sends the bytes again and again until the server closes the connection. Returns the number of bytes it took;
+  // max_bytes if it took all.
   int64_t SendUntilClosed(const std::string& bytes, int64_t max_bytes) {
     int64_t sent = 0;
     while (sent < max_bytes) {
@@ -60,7 +60,7 @@ class RawConnection {
     return max_bytes;
   }
 
-  // All until the server closes the connection, or what there was in time.
+  // Reads until the server closes the connection or the time is over, and returns all bytes.
   std::string ReadAll() {
     std::string text;
     char buffer[65536];
@@ -69,7 +69,7 @@ class RawConnection {
     is_closed_ = size == 0 || errno == ECONNRESET;
     return text;
   }
-  // After ReadAll: whether the server closed the connection.
+  // Returns, after ReadAll, whether the server closed the connection.
   bool is_closed() const { return is_closed_; }
 
  private:

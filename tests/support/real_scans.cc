@@ -11,7 +11,7 @@
 namespace voxserve::support {
 namespace {
 
-// Fields side by side, of one type.
+// Describes fields of one type without gaps.
 PointCloudLayout Packed(PointFieldType type, const std::vector<std::string>& names, double intensity_scale) {
   PointCloudLayout layout;
   for (const std::string& name : names) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// What spconv 2 computed, as another project published it. The files may not be part of the repository: tests/run.sh
-// and tests/gpu/run.sh convert them from the shared data into the build, and tests skip where they are missing.
+// Outputs of spconv 2, as another project published them. The files may not be part of the repository: tests/run.sh and
+// tests/gpu/run.sh convert them from the shared data into the build folder. Tests skip if they are missing.
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Memory on the device that a test runs on, so that one test body serves CPU and CUDA.
+// Memory on the device of a test, so that one test body serves CPU and CUDA.
 //
 //   class FooTest : public testing::TestWithParam<Device> {};
 //   TEST_P(FooTest, Does) {
@@ -10,7 +10,7 @@
 //   }
 //   INSTANTIATE_TEST_SUITE_P(Devices, FooTest, AllDevices(), DeviceName);
 //
-// Nothing here is asynchronous. A CUDA error in these calls ends the test program with its text.
+// All calls are synchronous. A CUDA error in them ends the test program with the error's text.
 
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ namespace voxserve::support {
 
 enum class Device { kCpu, kCuda };
 
-// False where this build has no CUDA or no code for the GPU, the machine no driver or no GPU.
+// Returns false if the build has no CUDA or no code for the GPU, or the machine has no driver or no GPU.
 bool HasDevice(Device device);
 
 inline auto AllDevices() { return ::testing::Values(Device::kCpu, Device::kCuda); }
@@ -37,16 +37,16 @@ inline std::string DeviceName(const ::testing::TestParamInfo<Device>& device) {
     if (!::voxserve::support::HasDevice(device)) GTEST_SKIP() << "no CUDA device here"; \
   } while (false)
 
-// The one stream of a test program; null on the CPU.
+// Returns the only stream of a test program; null on the CPU.
 cudaStream_t TestStream();
-// Waits for the stream. Fails the program where a kernel failed.
+// Waits for the stream. Ends the program if a kernel failed.
 void Synchronize();
 void ExpectCudaSuccess(cudaError_t error);
 
-void* AllocateBytes(Device device, size_t bytes);  // filled with 0xCD, so that what nobody wrote shows
+void* AllocateBytes(Device device, size_t bytes);  // filled with 0xCD, so that unwritten values are visible
 void FreeBytes(Device device, void* data);
 void CopyToDevice(Device device, void* to, const void* from, size_t bytes);
-void CopyFromDevice(Device device, void* to, const void* from, size_t bytes);  // after Synchronize
+void CopyFromDevice(Device device, void* to, const void* from, size_t bytes);  // call Synchronize first
 
 template <typename T>
 class DeviceArray {

@@ -1,4 +1,4 @@
-"""tests/pytest_filter.py, as tests/run.sh uses it."""
+"""Tests tests/pytest_filter.py in the way that tests/run.sh uses it."""
 
 import os
 import pathlib
@@ -19,7 +19,7 @@ def test_fruit(kind): pass
 
 
 def run(folder: pathlib.Path, *options: str) -> tuple[int, list[str], str]:
-    """pytest's exit status, the tests that ran, and what it said."""
+    """Returns pytest's exit status, the tests that ran, and its output."""
     (folder / "test_plants.py").write_text(TESTS)
     command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-p", "pytest_filter", *options, "."]
     environment = {**os.environ, "PYTHONPATH": str(PLUGIN_FOLDER), "PYTEST_ADDOPTS": ""}

@@ -1,4 +1,4 @@
-"""The summary of tests/run.sh, on result files as ctest 3.25 and pytest write them."""
+"""Tests the summary of tests/run.sh on result files as ctest 3.25 and pytest write them."""
 
 import pathlib
 import subprocess

@@ -1,6 +1,6 @@
 #pragma once
 
-// Reads files that hold nothing but values of one type, one after the other, in this machine's byte order.
+// Reads files that contain only values of one type, one after the other, in this machine's byte order.
 
 #include <cstring>
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace voxserve::support {
 
-// Returns the file's values; a part of one at the end is left out. NotFound names the path.
+// Returns the file's values; an incomplete value at the end is ignored. NotFound names the path.
 template <typename T>
 absl::StatusOr<std::vector<T>> ReadValues(const std::string& path) {
   const absl::StatusOr<std::string> bytes = ReadFile(path);

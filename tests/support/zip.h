@@ -1,12 +1,12 @@
 #pragma once
 
-// Reads the zip containers that NumPy writes (.npz): entries stored or deflated, zip64 sizes and
-// offsets, data descriptors (sizes are taken from the central directory). No encryption, no split archives.
-// Format: PKWARE APPNOTE.TXT 6.3.
+// Reads the zip containers that NumPy writes (.npz): stored or deflated entries, zip64 sizes and offsets, data
+// descriptors (sizes are taken from the central directory). Encryption and split archives are not supported. Format:
+// PKWARE APPNOTE.TXT 6.3.
 //
-// Every offset and size is checked against the file before it is used and every entry's CRC-32 after it is read, so a
-// damaged file gives a DataLoss error that names the entry, never a crash. Not thread-safe while being opened; const
-// calls may run in parallel.
+// Every offset and size is checked against the file before use, and every entry's CRC-32 after reading. A damaged file
+// gives a DataLoss error that names the entry, and never a crash. Opening is not thread-safe; const calls may run in
+// parallel.
 
 #include <cstdint>
 #include <map>
@@ -18,7 +18,7 @@
 
 namespace voxserve::support {
 
-// The whole file as bytes. NotFound names the path.
+// Returns the whole file as bytes. NotFound names the path.
 absl::StatusOr<std::string> ReadFile(const std::string& path);
 
 class ZipArchive {
@@ -27,11 +27,11 @@ class ZipArchive {
   static absl::StatusOr<ZipArchive> Open(const std::string& path);
   static absl::StatusOr<ZipArchive> Parse(std::string bytes);
 
-  // In the order of names.
+  // Returns the names in ascending order.
   std::vector<std::string> names() const;
   bool Has(absl::string_view name) const { return entries_.find(name) != entries_.end(); }
 
-  // The entry's bytes, inflated. NotFound lists the names that are there.
+  // Returns the entry's inflated bytes. NotFound lists the existing names.
   absl::StatusOr<std::string> Read(absl::string_view name) const;
 
  private:

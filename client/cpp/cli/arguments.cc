@@ -96,7 +96,7 @@ absl::Status ParseArguments(const std::vector<std::string>& arguments, const std
     const size_t equals = argument.find('=');
     const std::string name = argument.substr(2, equals == std::string::npos ? equals : equals - 2);
     const auto flag = std::find_if(flags.begin(), flags.end(), [&](const Flag& f) { return f.name == name; });
-    if (flag == flags.end()) return absl::InvalidArgumentError(absl::StrCat("there is no flag --", name));
+    if (flag == flags.end()) return absl::InvalidArgumentError(absl::StrCat("unknown flag --", name));
     std::string value;
     if (flag->value_name.empty()) {
       if (equals != std::string::npos) return absl::InvalidArgumentError(absl::StrCat("--", name, " takes no value"));

@@ -1,6 +1,6 @@
 #pragma once
 
-// The command line: commands with flags that are declared once, for parsing and for help alike.
+// Command lines: commands with flags, each declared once for parsing and for help.
 
 #include <functional>
 #include <string>
@@ -15,15 +15,15 @@ namespace voxserve::client {
 struct Flag {
   std::string name;                                    // without the dashes
   std::string value_name;                              // "FILE", "N"; "" for a switch, which takes no value
-  std::string help;                                    // one sentence or more; says the default
-  std::function<absl::Status(absl::string_view)> set;  // of a switch: called with ""
+  std::string help;                                    // one sentence or more; names the default
+  std::function<absl::Status(absl::string_view)> set;  // called with "" for a switch
 };
 
-// Flags that write to *value, which holds the default and outlives the parsing.
+// Flags that write to *value, which holds the default and must outlive the parsing.
 Flag StringFlag(std::string name, std::string value_name, std::string help, std::string* value);
 Flag IntFlag(std::string name, std::string value_name, std::string help, int64_t min, int64_t max, int64_t* value);
 Flag NumberFlag(std::string name, std::string value_name, std::string help, double min, double max, double* value);
-// "10s", "500ms"; positive, or not negative.
+// A time such as "10s" or "500ms"; it must be positive, or not negative if may_be_zero.
 Flag DurationFlag(std::string name, std::string help, absl::Duration* value, bool may_be_zero = false);
 Flag ChoiceFlag(std::string name, std::vector<std::string> choices, std::string help, std::string* value);
 Flag SwitchFlag(std::string name, std::string help, bool* value);
@@ -33,16 +33,16 @@ struct CommandHelp {
   std::string synopsis;     // after the name: "--model NAME SCAN..."
   std::string summary;      // a few words
   std::string description;  // paragraphs
-  std::string examples;     // lines as one would type them, each explained
+  std::string examples;     // example command lines, each explained
   std::string program = "voxserve-client";
 };
 
-// "--name value", "--name=value", and what is left in order; "--" ends the flags. INVALID_ARGUMENT quoting what is
-// wrong.
+// Parses "--name value" and "--name=value". Returns the other arguments in order; "--" ends the flags. INVALID_ARGUMENT
+// quotes the wrong argument.
 absl::Status ParseArguments(const std::vector<std::string>& arguments, const std::vector<Flag>& flags,
                             std::vector<std::string>* positionals);
 
-// The page that `help COMMAND`, or a program's --help, shows.
+// Returns the page of `help COMMAND`, or of a program's --help.
 std::string FormatHelp(const CommandHelp& help, const std::vector<Flag>& flags);
 
 }  // namespace voxserve::client

@@ -18,7 +18,7 @@ constexpr double kDegrees = 180 / 3.14159265358979323846;
 
 std::string FormatBoxCounts(const std::vector<BoxCount>& counts, const Terminal& terminal) {
   if (counts.empty()) return "\n  no boxes\n";
-  const absl::string_view indent = terminal.out_color ? "  " : "";  // as wide as a swatch
+  const absl::string_view indent = terminal.out_color ? "  " : "";  // as wide as a swatch of colour
   std::string text = absl::StrFormat("\n  %s%-16s %11s %7s\n", indent, "class", "boxes", "best");
   for (const BoxCount& count : counts) {
     const double share = static_cast<double>(count.num_boxes) / static_cast<double>(counts.front().num_boxes);
@@ -43,7 +43,7 @@ std::string FormatBoxes(const std::vector<Box>& boxes, const std::vector<v1::Cla
                           std::hypot(box.velocity_x, box.velocity_y));
   }
   if (boxes.size() > kMaxRows) {
-    absl::StrAppend(&text, "  ", boxes.size() - kMaxRows, " more; --json and --save have all\n");
+    absl::StrAppend(&text, "  ", boxes.size() - kMaxRows, " more; use --json or --save for all\n");
   }
   return text;
 }

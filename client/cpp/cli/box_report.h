@@ -1,6 +1,6 @@
 #pragma once
 
-// What a person is told about the boxes of a scan, or of several.
+// Formats the boxes of one or several scans for people.
 
 #include <string>
 #include <vector>
@@ -11,10 +11,10 @@
 
 namespace voxserve::client {
 
-// The table of classes.
+// Returns the table of classes.
 std::string FormatBoxCounts(const std::vector<BoxCount>& counts, const Terminal& terminal);
 
-// A line for each of the surest boxes, the best score first, and how many more there are.
+// Returns a line for each of the boxes with the best scores, best first, and the number of further boxes.
 std::string FormatBoxes(const std::vector<Box>& boxes, const std::vector<v1::ClassInfo>& classes,
                         const Terminal& terminal);
 

@@ -14,13 +14,12 @@ absl::string_view AdviceFor(absl::string_view reason) {
   if (reason == kClientTimeout) return "give it more with --timeout, e.g. --timeout 60s";
   if (reason == kMessageTooLarge) return "raise --max_message_bytes here and at the server";
   if (reason == "MODEL_LOADING") return "wait for it with: voxserve-client health --wait 60s";
-  if (reason == "MODEL_NOT_FOUND" || reason == "VERSION_NOT_FOUND")
-    return "voxserve-client models lists what is served";
+  if (reason == "MODEL_NOT_FOUND" || reason == "VERSION_NOT_FOUND") return "voxserve-client models lists the models";
   if (reason == "MODEL_FAILED") return "voxserve-client models NAME shows its problems";
-  if (reason == kUnsupportedOutput) return "voxserve-client models NAME shows what the model answers";
-  if (reason == "BAD_MODEL") return "what was in service stays; mend the files and load it again";
+  if (reason == kUnsupportedOutput) return "voxserve-client models NAME shows the model's outputs";
+  if (reason == "BAD_MODEL") return "the versions in service stay; repair the files and load it again";
   if (reason == "QUEUE_FULL") return "try again with a lower --concurrency";
-  if (reason == "ALREADY_TUNING") return "one search of a model at a time: wait for it to end";
+  if (reason == "ALREADY_TUNING") return "a model can have one search at a time: wait for its end";
   return "";
 }
 
@@ -28,9 +27,9 @@ absl::string_view AdviceFor(absl::string_view reason) {
 
 std::vector<Flag> Connection::Flags() {
   return {
-      StringFlag("address", "HOST:PORT", "Where the server listens. Default localhost:8500.", &address),
+      StringFlag("address", "HOST:PORT", "Address of the server. Default localhost:8500.", &address),
       DurationFlag("timeout",
-                   absl::StrCat("How long a request may take, e.g. 500ms or 2m; the server gives up then as well. "
+                   absl::StrCat("How long a request may take, e.g. 500ms or 2m; then the server gives up too. "
                                 "Default ",
                                 absl::FormatDuration(timeout), "."),
                    &timeout),

@@ -1,6 +1,6 @@
 #pragma once
 
-// What every command of voxserve-client shares: its terminal, its connection, its exit codes.
+// The parts that all commands of voxserve-client share: terminal, connection, exit codes.
 
 #include <memory>
 #include <string>
@@ -17,7 +17,7 @@ inline constexpr int kExitOk = 0;
 inline constexpr int kExitFailure = 1;  // the server, a file or a scan failed; health: not serving
 inline constexpr int kExitUsage = 2;    // the command line is wrong
 
-// What the output may contain. Read from the environment by main alone.
+// The abilities of the terminal. Only main reads it from the environment.
 struct Terminal {
   bool out_color = false;    // colours on stdout
   bool out_unicode = false;  // bars and blocks on stdout
@@ -42,11 +42,11 @@ struct Command {
   int (*run)(const std::vector<std::string>& arguments, const Terminal& terminal);
 };
 
-// Prints one line on stderr, with what to do about it where that is known. Return the exit code.
+// Prints the error as one line on stderr, with advice if there is some. Returns the exit code.
 int Fail(const absl::Status& status);
 int FailUsage(absl::string_view command, const absl::Status& status);
 
-// The message and what to do about it, without the line's end.
+// Returns the message and the advice, without a line end.
 std::string Advise(const absl::Status& status);
 
 }  // namespace voxserve::client

@@ -15,14 +15,13 @@ struct HealthArguments {
 
   std::vector<Flag> Flags() {
     std::vector<Flag> flags = connection.Flags();
-    flags.push_back(
-        DurationFlag("wait", "Ask again until the server serves, for this long. Default: ask once.", &wait));
+    flags.push_back(DurationFlag("wait", "How long to ask again until the server is ready. Default: ask once.", &wait));
     return flags;
   }
 };
 
 std::vector<Flag> ListFlags() {
-  static HealthArguments arguments;  // the flags of a help page point somewhere
+  static HealthArguments arguments;  // a help page only reads the flags, but they must point somewhere
   return arguments.Flags();
 }
 
@@ -56,11 +55,11 @@ int Run(const std::vector<std::string>& words, const Terminal&) {
 
 Command HealthCommand() {
   return {
-      {"health", "[--address HOST:PORT] [--wait TIME]", "says whether the server serves",
-       "Asks the server by the gRPC health checking protocol, and exits with 0 if it serves, with 1 if it does not or "
-       "nothing answers. Fit for a container's health check.",
+      {"health", "[--address HOST:PORT] [--wait TIME]", "tells whether the server is ready",
+       "Asks the server by the gRPC health checking protocol, and exits with 0 if it is ready, with 1 if it is not or "
+       "does not answer. It can be used as a container's health check.",
        "  voxserve-client health\n"
-       "  voxserve-client health --wait 60s     # after starting a server: returns once it serves\n"
+       "  voxserve-client health --wait 60s     # after starting a server: returns when it is ready\n"
        "  HEALTHCHECK CMD [\"voxserve-client\", \"health\"]     # in a Dockerfile\n"},
       ListFlags,
       Run};

@@ -1,6 +1,6 @@
 #pragma once
 
-// The command `health`: asks whether the server serves, and may wait until it does.
+// The command `health`: asks whether the server is ready, and can wait for it.
 
 #include "client/cpp/cli/command.h"
 

@@ -26,7 +26,7 @@
 namespace voxserve::client {
 namespace {
 
-constexpr float kMaxPlausibleIntensity = 1.5f;  // of a field whose unit is 1
+constexpr float kMaxPlausibleIntensity = 1.5f;  // for a field with unit 1
 
 struct InferArguments {
   Connection connection;
@@ -62,12 +62,12 @@ struct InferArguments {
         StringFlag("model", "NAME", "The model to use; voxserve-client models lists them. Required.", &model),
         IntFlag("version", "N", "Its version. Default: the newest that is ready.", 1, INT64_MAX, &version),
         StringFlag("fields", "SPEC",
-                   "Layout of the points where the extension does not say it: NAME:TYPE[*SCALE][+SHIFT] for each value "
-                   "in order, with types i8 u8 i16 u16 i32 u32 f16 f32 f64; the name - skips a value. In PCD, PLY and "
+                   "Layout of the points if the extension does not tell: NAME:TYPE[*SCALE][+SHIFT] for each value in "
+                   "order, with types i8 u8 i16 u16 i32 u32 f16 f32 f64; the name - skips a value. In PCD, PLY and "
                    "structured NPY files, which name their fields, an entry sets the scale and shift of its field.",
                    &fields),
         StringFlag("save", "FILE|FOLDER",
-                   "Writes the labels: .npy (uint8 or uint16 [N]) or .label (uint32, as SemanticKITTI); or the boxes: "
+                   "Writes the labels: .npy (uint8 or uint16 [N]) or .label (SemanticKITTI's uint32); or the boxes: "
                    ".json, .csv or .npy (structured: class_id, score, x, y, z, length, width, height, yaw, velocity_x, "
                    "velocity_y). A folder gets one .npy per scan.",
                    &paths.save),
@@ -81,28 +81,28 @@ struct InferArguments {
         ChoiceFlag("tensor_type", {"float32", "float16"}, "Type of the tensors' values. Default float32.",
                    &tensor_type),
         StringFlag("picture", "FILE|FOLDER",
-                   "Draws the scan with its labels or boxes from above: a .png, or a folder for one per scan.",
+                   "Draws the scan with its labels or boxes from above, to a .png file, or to a folder with one file "
+                   "per scan.",
                    &paths.picture),
         StringFlag("truth", "FILE|FOLDER",
-                   "Compares labels with those of people: one byte a point (255 = none), .label or .npy. In a folder: "
-                   "SCAN.truth.u8, SCAN.u8, SCAN.label or SCAN.npy.",
+                   "Compares labels with labels made by people: one byte per point (255 = none), .label or .npy. In a "
+                   "folder: SCAN.truth.u8, SCAN.u8, SCAN.label or SCAN.npy.",
                    &paths.truth),
         IntFlag("sample", "N",
-                "Takes N farthest points of each scan too: every next one is the farthest from those before it. --json "
-                "prints their indices.",
+                "Also selects N farthest points of each scan: every next one is the farthest from those before it. "
+                "--json prints their indices.",
                 1, UINT32_MAX, &sample),
-        IntFlag("sample_start", "INDEX", "The point of --sample that is selected first. Default 0.", 0, UINT32_MAX,
+        IntFlag("sample_start", "INDEX", "The first point that --sample selects. Default 0.", 0, UINT32_MAX,
                 &sample_start),
         ChoiceFlag("sample_use", {"return", "network"},
-                   "What --sample is for: to be told which points they are, or to let the network see no others, which "
-                   "are not labelled then. Default return.",
+                   "return: the answer lists the points of --sample; network: the network sees only these points, and "
+                   "the others get no label. Default return.",
                    &sample_use),
         SwitchFlag("preview", "Shows the scan with its labels or boxes from above in the terminal. One scan only.",
                    &preview),
         SwitchFlag("json", "Prints one line of JSON per scan instead of tables.", &json),
         StringFlag("color", "WHEN", "auto (default: in terminals, unless NO_COLOR is set), always or never.", &color),
-        IntFlag("concurrency", "N", "Scans under way at once, where there are several. Default 4.", 1, 256,
-                &concurrency),
+        IntFlag("concurrency", "N", "Scans in flight at once, if there are several. Default 4.", 1, 256, &concurrency),
     };
     for (Flag& flag : connection.Flags()) flags.push_back(std::move(flag));
     return flags;
@@ -115,8 +115,9 @@ bool AsksTensors(const v1::ModelVersion& model, const InferArguments& arguments)
          (is_ready && model.tensors_size() > 0 && !model.has_labels() && !model.has_boxes());
 }
 
-// Asks the model for scans of one command line, for tensors where they are named or it has nothing else, for boxes
-// where it has them, else for labels, and writes what the command line asks for. Thread-safe.
+// Runs the scans of one command line and writes the outputs that the command line names. It asks the model for tensors
+// if they are named or the model has nothing else, otherwise for boxes if the model has them, else for labels.
+// Thread-safe.
 class ScanRunner {
  public:
   ScanRunner(const InferArguments& arguments, const Terminal& terminal, Client* client, v1::ModelVersion model)
@@ -124,7 +125,7 @@ class ScanRunner {
 
   const v1::ModelVersion& model() const { return model_; }
 
-  // preview: gets the terminal picture where it was asked for.
+  // preview: receives the terminal picture if the command line asks for it.
   absl::StatusOr<ScanReport> Run(const ScanJob& job, std::string* preview) {
     absl::StatusOr<PointCloud> cloud = ReadPointCloud(job.input, {.fields = arguments_.fields});
     if (!cloud.ok()) return cloud.status();
@@ -224,7 +225,7 @@ class ScanRunner {
     return absl::OkStatus();
   }
 
-  // The commonest way to get nonsense out of a network that reads intensity as 0..1.
+  // Warns of the commonest cause of wrong results from networks that read intensity as 0..1.
   void WarnOfIntensity(const std::string& file, const PointCloud& cloud) {
     const bool is_read = std::any_of(model_.features().begin(), model_.features().end(), [](const v1::FeatureInfo& f) {
       return f.name() == "intensity" && f.unit() == "1";
@@ -264,7 +265,7 @@ int RunOne(const InferArguments& arguments, const Terminal& terminal, const Scan
   return kExitOk;
 }
 
-// Sums over a folder's scans.
+// The sums over a folder's scans.
 struct Totals {
   std::vector<absl::Duration> round_trips;
   uint64_t num_points = 0;
@@ -320,7 +321,7 @@ int RunMany(const InferArguments& arguments, const Terminal& terminal, const std
   const auto& listed = runner->model().classes();
   const std::vector<v1::ClassInfo> classes(listed.begin(), listed.end());
   Totals totals;
-  std::mutex mutex;  // of totals and stdout
+  std::mutex mutex;  // guards totals and stdout
   std::atomic<size_t> next{0};
   ProgressBar progress(jobs.size(), terminal.err_is_tty);
   const absl::Time start = absl::Now();
@@ -358,9 +359,9 @@ std::vector<Flag> ListFlags() {
 
 absl::Status Check(const InferArguments& arguments, Terminal* terminal) {
   if (arguments.model.empty()) return absl::InvalidArgumentError("--model is missing");
-  if (arguments.paths.inputs.empty()) return absl::InvalidArgumentError("no scan named");
+  if (arguments.paths.inputs.empty()) return absl::InvalidArgumentError("no scan given");
   if (arguments.sample == 0 && (arguments.sample_start != 0 || arguments.sample_use != "return")) {
-    return absl::InvalidArgumentError("--sample_start and --sample_use are of --sample, which is missing");
+    return absl::InvalidArgumentError("--sample_start and --sample_use need --sample");
   }
   if (!arguments.fields.empty()) {
     if (const auto spec = ParseFieldSpec(arguments.fields); !spec.ok()) {
@@ -378,7 +379,8 @@ absl::Status Check(const InferArguments& arguments, Terminal* terminal) {
   return absl::OkStatus();
 }
 
-// What only the model decides. What one that is not ready answers is not known: its error is the server's to tell.
+// Checks the parts of the command line that depend on the model. If the model is not ready, its outputs are not known,
+// and the server reports the error.
 absl::Status CheckFor(const v1::ModelVersion& model, const InferArguments& arguments,
                       const std::vector<ScanJob>& jobs) {
   if (model.state() != v1::MODEL_STATE_READY) return absl::OkStatus();
@@ -396,7 +398,7 @@ absl::Status CheckFor(const v1::ModelVersion& model, const InferArguments& argum
     return absl::InvalidArgumentError(
         absl::StrCat("--truth compares labels, but ", model.name(), " answers with boxes"));
   }
-  const std::string& save = jobs.front().save;  // all of one extension
+  const std::string& save = jobs.front().save;  // all have the same extension
   if (save.empty() || (model.has_boxes() ? IsBoxFile(save) : IsLabelFile(save))) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("--save ", save, ": ", model.name(), " answers with ",
@@ -413,7 +415,7 @@ int Run(const std::vector<std::string>& words, const Terminal& detected) {
   const absl::StatusOr<std::vector<ScanJob>> jobs = PlanJobs(arguments.paths);
   if (!jobs.ok()) return absl::IsNotFound(jobs.status()) ? Fail(jobs.status()) : FailUsage("infer", jobs.status());
   if (jobs->size() > 1 && arguments.preview) {
-    return FailUsage("infer", absl::InvalidArgumentError("--preview shows one scan, but there are several"));
+    return FailUsage("infer", absl::InvalidArgumentError("--preview needs a single scan, but there are several"));
   }
   if (jobs->size() > 1)
     arguments.connection.num_channels = static_cast<int>(std::min<int64_t>(arguments.concurrency, 4));
@@ -431,13 +433,13 @@ int Run(const std::vector<std::string>& words, const Terminal& detected) {
 
 Command InferCommand() {
   return {
-      {"infer", "--model NAME SCAN|FOLDER... [FLAGS]", "labels scans or finds boxes in them, as the model does",
-       "Reads scans, sends them to the server, and prints how many points each class has, or the boxes that were "
-       "found (of a model with both, the boxes), and what the time went to. "
-       "Knows KITTI .bin (float32 x, y, z, intensity), nuScenes .pcd.bin (intensity 0..255 and ring), PCD (ascii, "
-       "binary, binary_compressed), PLY and NPY ([N, C] or structured); any other layout is described by --fields.\n"
-       "A folder stands for the scans in it; several are under way at once, failures are listed at the end and make "
-       "the exit code 1.",
+      {"infer", "--model NAME SCAN|FOLDER... [FLAGS]", "labels scans, or finds boxes in them",
+       "Reads scans, sends them to the server, and prints the number of points in each class, or the boxes found (for "
+       "a model with both, the boxes), and the time of each stage. "
+       "It reads KITTI .bin (float32 x, y, z, intensity), nuScenes .pcd.bin (intensity 0..255 and ring), PCD (ascii, "
+       "binary, binary_compressed), PLY and NPY ([N, C] or structured); --fields describes any other layout.\n"
+       "A folder means the scans in it. Several are in flight at once. Failures are listed at the end and make the "
+       "exit code 1.",
        "  voxserve-client infer --model minkunet scan.bin --preview\n"
        "  voxserve-client infer --model minkunet scan.bin --save labels.npy --picture bev.png\n"
        "  voxserve-client infer --model minkunet drive/ --save labels/ --picture pictures/\n"

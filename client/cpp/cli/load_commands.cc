@@ -1,6 +1,6 @@
 #include "client/cpp/cli/load_commands.h"
 
-// voxserve-client load and unload.
+// The commands `load` and `unload` of voxserve-client.
 
 #include <iostream>
 
@@ -11,7 +11,7 @@ namespace voxserve::client {
 namespace {
 
 struct VersionArguments {
-  Connection connection{.timeout = absl::Minutes(5)};  // a large model takes its time
+  Connection connection{.timeout = absl::Minutes(5)};  // a large model takes long to load
   int64_t version = 0;
 
   std::vector<Flag> Flags(const char* version_help) {
@@ -21,16 +21,17 @@ struct VersionArguments {
   }
 };
 
-constexpr char kLoadVersion[] = "Of NAME, whatever its version policy. Default: those that the policy asks for.";
-constexpr char kUnloadVersion[] = "Of NAME. Default: all of them, and those that are copied there later.";
+constexpr char kLoadVersion[] =
+    "The version to load, whatever the version policy. Default: those that the policy selects.";
+constexpr char kUnloadVersion[] = "The version to unload. Default: all versions, including ones that are added later.";
 
 template <const char* kVersionHelp>
 std::vector<Flag> ListFlags() {
-  static VersionArguments arguments;  // the flags of a help page point somewhere
+  static VersionArguments arguments;  // a help page only reads the flags, but they must point somewhere
   return arguments.Flags(kVersionHelp);
 }
 
-// call(client, name, version, timeout) gives versions; say(name, versions) a line about them.
+// call(client, name, version, timeout) returns versions; say(name, versions) returns a line about them.
 template <typename Call, typename Say>
 int Run(absl::string_view command, const char* version_help, const std::vector<std::string>& words, const Call& call,
         const Say& say) {
@@ -41,7 +42,7 @@ int Run(absl::string_view command, const char* version_help, const std::vector<s
   }
   if (names.size() != 1) {
     return FailUsage(command,
-                     absl::InvalidArgumentError(names.empty() ? "the model's name is missing" : "one model at a time"));
+                     absl::InvalidArgumentError(names.empty() ? "the model's name is missing" : "give one model only"));
   }
   const absl::StatusOr<std::unique_ptr<Client>> client = arguments.connection.Connect();
   if (!client.ok()) return Fail(client.status());
@@ -60,7 +61,7 @@ int RunLoad(const std::vector<std::string>& words, const Terminal& /*terminal*/)
       "load", kLoadVersion, words,
       [](Client& client, const std::string& name, int64_t version) { return client.LoadModel(name, version); },
       [](const std::string& name, const std::vector<int64_t>& versions) {
-        return versions.empty() ? absl::StrCat(name, ": nothing is in service")
+        return versions.empty() ? absl::StrCat(name, ": no version is in service")
                                 : absl::StrCat(name, ": ", Counted(versions), " in service");
       });
 }
@@ -78,10 +79,10 @@ int RunUnload(const std::vector<std::string>& words, const Terminal& /*terminal*
 
 Command LoadCommand() {
   return {
-      {"load", "NAME [FLAGS]", "lets the server load a model, or what has changed of it",
-       "The server looks into the model's folder in its repository, loads the versions that are new and those whose "
-       "files have changed, and swaps them in when they are warm; it answers requests meanwhile. What is broken "
-       "is told, every problem of it, and what was in service stays.",
+      {"load", "NAME [FLAGS]", "makes the server load a model, or its changed versions",
+       "The server reads the model's folder in its repository, loads new versions and those whose files have changed, "
+       "and swaps them in when they are warm. It answers requests meanwhile. If a version is broken, all its problems "
+       "are printed, and the versions in service stay.",
        "  voxserve-client load minkunet\n"
        "  voxserve-client load minkunet --version 3\n"},
       ListFlags<kLoadVersion>,
@@ -90,8 +91,8 @@ Command LoadCommand() {
 
 Command UnloadCommand() {
   return {{"unload", "NAME [FLAGS]", "takes a model, or one version of it, out of service",
-           "Requests that the server has accepted are answered; its memory is free after the last of them. It stays "
-           "out, also where the server polls its repository, until voxserve-client load.",
+           "Requests that the server has accepted are answered; the model's memory is freed after the last of them. "
+           "The model stays out of service until voxserve-client load, even if the server polls its repository.",
            "  voxserve-client unload minkunet --version 2\n"
            "  voxserve-client unload minkunet\n"},
           ListFlags<kUnloadVersion>,

@@ -1,4 +1,4 @@
-// voxserve-client: labels scans, or finds boxes in them, with a voxserve server, from the command line.
+// voxserve-client is the command line for a voxserve server: it labels scans or finds boxes in them.
 
 #include <unistd.h>
 
@@ -36,7 +36,7 @@ Terminal DetectTerminal() {
   const bool out_is_tty = isatty(STDOUT_FILENO) && is_capable;
   Terminal terminal;
   terminal.out_color = out_is_tty && Environment("NO_COLOR").empty();
-  // A minimal system sets no locale, but its terminal shows Unicode all the same.
+  // A minimal system sets no locale, but its terminal shows Unicode anyway.
   terminal.out_unicode = out_is_tty || IsUtf8Locale();
   terminal.err_is_tty = isatty(STDERR_FILENO) && is_capable;
   return terminal;
@@ -56,7 +56,7 @@ std::string Overview() {
                       "  voxserve-client models\n"
                       "  voxserve-client infer --model minkunet scan.bin --picture bev.png --preview\n"
                       "  voxserve-client bench --model minkunet scan.bin --concurrency 8\n\n"
-                      "Exit codes: 0 done, 1 something failed (or the server does not serve), 2 wrong usage.\n");
+                      "Exit codes: 0 done, 1 something failed (or the server is not ready), 2 wrong usage.\n");
 }
 
 int PrintHelp(const std::string& name) {
@@ -65,7 +65,7 @@ int PrintHelp(const std::string& name) {
     std::cout << FormatHelp(command.help, command.list_flags());
     return kExitOk;
   }
-  std::cerr << "voxserve-client: there is no command '" << name << "'; see voxserve-client help" << std::endl;
+  std::cerr << "voxserve-client: unknown command '" << name << "'; see voxserve-client help" << std::endl;
   return kExitUsage;
 }
 

@@ -17,7 +17,7 @@ struct ModelsArguments {
 
   std::vector<Flag> Flags() {
     std::vector<Flag> flags = {
-        IntFlag("version", "N", "Of NAME. Default: the newest that is ready.", 1, INT64_MAX, &version)};
+        IntFlag("version", "N", "The version of NAME. Default: the newest that is ready.", 1, INT64_MAX, &version)};
     for (Flag& flag : connection.Flags()) flags.push_back(std::move(flag));
     return flags;
   }
@@ -42,13 +42,13 @@ std::string VoxelSize(const v1::ModelVersion& model) {
                       " m");
 }
 
-// Servers from before boxes say neither of a model that is ready.
+// For a ready model, servers from before boxes report neither labels nor boxes.
 bool HasLabels(const v1::ModelVersion& model) {
   return model.has_labels() ||
          (model.state() == v1::MODEL_STATE_READY && !model.has_boxes() && model.tensors().empty());
 }
 
-// "" of a version that is not ready, of which nothing is known.
+// Returns "" for a version that is not ready, since its outputs are unknown.
 std::string AnswersOf(const v1::ModelVersion& model) {
   std::vector<std::string> answers;
   if (HasLabels(model)) answers.push_back(model.has_scores() ? "labels, with scores on request" : "labels");
@@ -117,7 +117,7 @@ int Run(const std::vector<std::string>& words, const Terminal& terminal) {
   if (absl::Status status = ParseArguments(words, arguments.Flags(), &names); !status.ok()) {
     return FailUsage("models", status);
   }
-  if (names.size() > 1) return FailUsage("models", absl::InvalidArgumentError("one model at a time"));
+  if (names.size() > 1) return FailUsage("models", absl::InvalidArgumentError("give one model only"));
   if (names.empty() && arguments.version != 0) {
     return FailUsage("models", absl::InvalidArgumentError("--version needs the model's name"));
   }
@@ -140,8 +140,8 @@ int Run(const std::vector<std::string>& words, const Terminal& terminal) {
 Command ModelsCommand() {
   return {
       {"models", "[NAME] [FLAGS]", "lists the server's models, or describes one",
-       "Without a name: every version of every model, its state, and of a failed one every problem. With a name: its "
-       "classes and colours, what it answers, the fields that it reads of a point, its limits.",
+       "Without a name: every version of every model with its state, and all problems of a failed one. With a name: "
+       "its classes and colours, its outputs, the fields that it reads of a point, and its limits.",
        "  voxserve-client models\n"
        "  voxserve-client models minkunet\n"
        "  voxserve-client models minkunet --version 1 --address truck-7:8500\n"},

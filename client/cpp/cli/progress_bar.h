@@ -1,7 +1,7 @@
 #pragma once
 
-// How far a folder of scans has come, on stderr: a bar that redraws itself in a terminal, a line now and then
-// elsewhere.
+// Shows on stderr how many scans of a folder are done: a bar that redraws itself in a terminal, otherwise a new line
+// now and then.
 
 #include <cstdint>
 #include <string>
@@ -34,10 +34,10 @@ class ProgressBar {
   absl::Time last_drawn_ ABSL_GUARDED_BY(mutex_) = absl::Now();
 };
 
-// [#####.....] 50%
+// Returns a bar such as "[#####.....] 50%".
 std::string FormatFraction(double fraction);
 
-// [#####.....] 12/24 scans  8.3/s  0:01 left  1 failed
+// Returns a line such as "[#####.....] 12/24 scans  8.3/s  0:01 left  1 failed".
 std::string FormatProgress(uint64_t done, uint64_t total, uint64_t failed, absl::Duration elapsed);
 
 }  // namespace voxserve::client

@@ -23,7 +23,7 @@ std::string Percent(uint64_t part, uint64_t whole) {
   return whole == 0 ? "-" : absl::StrFormat("%.1f%%", 100.0 * static_cast<double>(part) / static_cast<double>(whole));
 }
 
-// Those that were predicted, then those that only people saw.
+// Returns the predicted classes, followed by those that only the truth has.
 std::vector<ClassCount> RowsOf(std::vector<ClassCount> counts, const std::optional<Agreement>& agreement,
                                const std::vector<v1::ClassInfo>& classes) {
   if (!agreement) return counts;
@@ -147,7 +147,7 @@ std::string FormatClasses(const std::vector<ClassCount>& counts, const std::opti
                           uint64_t num_points, const std::vector<v1::ClassInfo>& classes, const Terminal& terminal) {
   const std::vector<ClassCount> rows = RowsOf(counts, agreement, classes);
   const double largest = counts.empty() ? 1 : counts.front().share;
-  const absl::string_view indent = terminal.out_color ? "  " : "";  // as wide as a swatch
+  const absl::string_view indent = terminal.out_color ? "  " : "";  // as wide as a swatch of colour
   std::string text = absl::StrFormat("\n  %s%-16s %11s %7s", indent, "class", "points", "share");
   if (agreement) absl::StrAppendFormat(&text, " %11s %8s", "by people", "agree");
   absl::StrAppend(&text, "\n");

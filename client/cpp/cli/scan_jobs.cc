@@ -53,7 +53,7 @@ absl::StatusOr<std::vector<std::string>> FindScans(const std::vector<std::string
   return scans;
 }
 
-// The file for one scan of an output that is a file or a folder.
+// Returns the output file for one scan, if the output is a file or a folder.
 absl::StatusOr<std::string> OutputFor(absl::string_view flag, const std::string& output, bool is_file,
                                       const std::string& scan, absl::string_view extension, bool is_only) {
   if (output.empty()) return std::string();
@@ -73,7 +73,7 @@ absl::StatusOr<std::string> OutputFor(absl::string_view flag, const std::string&
   return (fs::path(output) / absl::StrCat(StemOf(scan), extension)).string();
 }
 
-// Whether both name one file, however it is spelled.
+// Returns true if both paths name the same file.
 bool IsSameFile(const std::string& a, const std::string& b) {
   std::error_code error;
   return a == b || fs::equivalent(a, b, error);
@@ -102,7 +102,7 @@ absl::StatusOr<std::string> TruthFor(const std::string& truth, const std::string
 absl::StatusOr<std::vector<ScanJob>> PlanJobs(const ScanPaths& paths) {
   const absl::StatusOr<std::vector<std::string>> scans = FindScans(paths.inputs);
   if (!scans.ok()) return scans.status();
-  if (scans->empty()) return absl::InvalidArgumentError("no scan named");
+  if (scans->empty()) return absl::InvalidArgumentError("no scan given");
   const bool is_only = scans->size() == 1;
   std::set<std::string> outputs;
   std::vector<ScanJob> jobs;

@@ -1,6 +1,6 @@
 #pragma once
 
-// From the command line's files and folders to one job a scan: what to read, where its results go.
+// Makes one job per scan from the command line's files and folders: the file to read, and the files for its results.
 
 #include <string>
 #include <vector>
@@ -10,11 +10,12 @@
 namespace voxserve::client {
 
 struct ScanPaths {
-  std::vector<std::string> inputs;  // files and folders (their scans, by name; not those of folders within)
-  // Each a file, or a folder (made if need be) that gets one file per scan, named after it; "" for none.
-  std::string save;     // of labels .npy or .label, of boxes .json, .csv or .npy; in a folder .npy
+  std::vector<std::string>
+      inputs;  // files and folders; a folder means its scans in the order of names, without subfolders
+  // Each is a file, or a folder (created if needed) that gets one file per scan, named after the scan; "" for none.
+  std::string save;     // labels: .npy or .label; boxes: .json, .csv or .npy; in a folder .npy
   std::string picture;  // .png
-  std::string truth;    // read; in a folder: STEM.truth.u8, STEM.u8, STEM.label or STEM.npy
+  std::string truth;    // input; in a folder: STEM.truth.u8, STEM.u8, STEM.label or STEM.npy
 };
 
 struct ScanJob {
@@ -22,8 +23,8 @@ struct ScanJob {
   std::string save, picture, truth;  // files; "" for none
 };
 
-// INVALID_ARGUMENT: nothing to do, one output file for many scans, two scans that would write the same file, an
-// unknown extension. NOT_FOUND: an input or a truth that is not there.
+// INVALID_ARGUMENT: no scan, one output file for many scans, two scans that would write the same file, or an unknown
+// extension. NOT_FOUND: a missing input or truth.
 absl::StatusOr<std::vector<ScanJob>> PlanJobs(const ScanPaths& paths);
 
 }  // namespace voxserve::client

@@ -22,14 +22,15 @@ struct TuneArguments {
     std::vector<Flag> flags = {
         StringFlag("model", "NAME", "The model to search a plan for. Required.", &model),
         IntFlag("version", "N", "Its version. Default: the newest that is ready.", 1, INT64_MAX, &version),
-        IntFlag("scans", "N", "How many of the next requests to search on. Default 16.", 1, 100, &num_scans),
-        DurationFlag("max_wait", "How long to wait for them; then those that came must do. Default 1m.", &max_wait)};
+        IntFlag("scans", "N", "How many of the next requests to use for the search. Default 16.", 1, 100, &num_scans),
+        DurationFlag("max_wait", "How long to wait for them; then the search uses those that came. Default 1m.",
+                     &max_wait)};
     for (Flag& flag : connection.Flags()) flags.push_back(std::move(flag));
     return flags;
   }
 };
 
-// A bar that redraws itself in a terminal, a line per stage elsewhere.
+// Shows progress: a bar that redraws itself in a terminal, otherwise a line per stage.
 class ProgressReport {
  public:
   explicit ProgressReport(const Terminal& terminal) : is_tty_(terminal.err_is_tty) {}
@@ -71,13 +72,13 @@ std::string FormatResult(const std::string& model, const v1::TunePlanResult& res
     absl::StrAppendFormat(&text, "  %-24s %5d %8.2f ms %8.2f ms %7s\n", VoxelsOf(bucket), bucket.num_scans(),
                           bucket.default_ms(), bucket.tuned_ms(), gain);
   }
-  absl::StrAppend(&text, result.path().empty() ? "the server could not write the plan: it is lost when it ends"
+  absl::StrAppend(&text, result.path().empty() ? "the server could not write the plan and will lose it when it ends"
                                                : absl::StrCat("the server wrote ", result.path()));
   return absl::StrCat(text, "\n");
 }
 
 std::vector<Flag> ListFlags() {
-  static TuneArguments arguments;  // the flags of a help page point somewhere
+  static TuneArguments arguments;  // a help page only reads the flags, but they must point somewhere
   return arguments.Flags();
 }
 
@@ -88,7 +89,8 @@ int Run(const std::vector<std::string>& words, const Terminal& terminal) {
     return FailUsage("tune", status);
   }
   if (!positionals.empty()) {
-    return FailUsage("tune", absl::InvalidArgumentError("it takes no arguments: the scans are those that are served"));
+    return FailUsage("tune",
+                     absl::InvalidArgumentError("it takes no arguments: the server uses the scans of its requests"));
   }
   if (arguments.model.empty()) return FailUsage("tune", absl::InvalidArgumentError("--model is missing"));
   const absl::StatusOr<std::unique_ptr<Client>> client = arguments.connection.Connect();
@@ -111,12 +113,12 @@ int Run(const std::vector<std::string>& words, const Terminal& terminal) {
 
 Command TuneCommand() {
   return {
-      {"tune", "--model NAME [--scans N] [FLAGS]", "lets the server search a faster plan for a model",
-       "The server keeps the clouds of the next requests, measures on them which plan is fastest on its device, and "
-       "swaps it in; it answers requests meanwhile. Something must send it scans: it makes none up. Ending this "
-       "command ends the search.",
+      {"tune", "--model NAME [--scans N] [FLAGS]", "makes the server search for a faster plan of a model",
+       "The server keeps the clouds of the next requests, measures with them which plan is fastest on its device, and "
+       "swaps it in. It answers requests meanwhile. It needs requests: without scans there is nothing to measure. "
+       "Ending this command ends the search.",
        "  voxserve-client tune --model minkunet\n"
-       "  voxserve-client tune --model minkunet --scans 50 --max_wait 10m     # where scans are rare\n"},
+       "  voxserve-client tune --model minkunet --scans 50 --max_wait 10m     # if scans are rare\n"},
       ListFlags,
       Run};
 }

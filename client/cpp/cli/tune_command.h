@@ -1,6 +1,7 @@
 #pragma once
 
-// The command `tune`: searches a plan for a model on the scans that it serves, and shows the progress.
+// The command `tune`: makes the server search for a faster plan, using the scans of its requests, and shows the
+// progress.
 
 #include "client/cpp/cli/command.h"
 

@@ -29,13 +29,13 @@ constexpr std::array<Number, 10> kNumbers = {{{"score", &Box::score},
                                               {"velocity_x", &Box::velocity_x},
                                               {"velocity_y", &Box::velocity_y}}};
 
-// The shortest decimal number that is this float32.
+// Returns the shortest decimal number that converts back to this float32.
 std::string Decimal(float value) {
   char text[32];
   return std::string(text, std::to_chars(std::begin(text), std::end(text), value).ptr);
 }
 
-// As RFC 4180 wants names with commas, quotes or ends of lines.
+// Quotes names that contain commas, quotes or line ends, as RFC 4180 requires.
 std::string CsvText(const std::string& text) {
   if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
   return absl::StrCat("\"", absl::StrReplaceAll(text, {{"\"", "\"\""}}), "\"");

@@ -1,7 +1,8 @@
 #pragma once
 
-// Boxes in files, a row or an object a box, in the answer's order. Fields are those of Box: class_id, class_name,
-// score, x, y, z, length, width, height (metres), yaw (radians), velocity_x, velocity_y (metres a second).
+// Writes boxes to files, one row or object per box, in the answer's order. The fields are those of Box: class_id,
+// class_name, score, x, y, z, length, width, height (metres), yaw (radians), velocity_x, velocity_y (metres per
+// second).
 //
 //   .json    an array of objects
 //   .csv     a line of names, then one a box
@@ -16,10 +17,10 @@
 
 namespace voxserve::client {
 
-// By the extension; any other is refused.
+// The extension selects the format; unknown ones are refused.
 absl::Status WriteBoxes(const std::string& path, const std::vector<Box>& boxes);
 
-// Whether WriteBoxes knows the extension.
+// Returns true if WriteBoxes knows the extension.
 bool IsBoxFile(const std::string& path);
 
 nlohmann::ordered_json JsonOf(const std::vector<Box>& boxes);

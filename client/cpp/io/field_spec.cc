@@ -17,7 +17,7 @@ absl::Status BadEntry(absl::string_view entry, absl::string_view why) {
       absl::StrCat("field entry '", entry, "': ", why, "; write NAME:TYPE[*SCALE][+SHIFT], e.g. intensity:u8*0.00392"));
 }
 
-// Where a '+' starts a shift: not the one of an exponent ("1e+3").
+// Returns the position of the '+' that begins a shift; the '+' of an exponent ("1e+3") does not count.
 size_t FindShift(absl::string_view text) {
   for (size_t i = 1; i < text.size(); ++i) {
     if (text[i] == '+' && absl::ascii_tolower(static_cast<unsigned char>(text[i - 1])) != 'e') return i;
@@ -65,7 +65,7 @@ absl::StatusOr<FieldSpec> ParseFieldSpec(absl::string_view text) {
     spec.point_step += static_cast<uint32_t>(SizeOf(field.type()));
     if (name == "-") continue;
     for (const PointField& other : spec.fields) {
-      if (other.name() == name) return BadEntry(entry, absl::StrCat("the name '", name, "' stands twice"));
+      if (other.name() == name) return BadEntry(entry, absl::StrCat("the name '", name, "' occurs twice"));
     }
     spec.fields.push_back(std::move(field));
   }

@@ -1,6 +1,6 @@
 #pragma once
 
-// Whole files in and out, with errors that name the file.
+// Reads and writes whole files, with errors that name the file.
 
 #include <string>
 
@@ -10,10 +10,10 @@
 
 namespace voxserve::client {
 
-// NOT_FOUND, PERMISSION_DENIED; INVALID_ARGUMENT for what is no plain file or larger than a message can be (2 GiB).
+// NOT_FOUND; PERMISSION_DENIED; INVALID_ARGUMENT if it is not a plain file, or larger than a message can be (2 GiB).
 absl::StatusOr<std::string> ReadFile(const std::string& path);
 
-// Writes to a temporary file beside it and renames, so that nobody reads half a file. Makes no folders.
+// Writes to a temporary file in the same folder and renames it, so that no reader sees half a file. Creates no folders.
 absl::Status WriteFile(const std::string& path, absl::string_view contents);
 
 }  // namespace voxserve::client

@@ -19,7 +19,7 @@ void AppendAs(const std::vector<uint16_t>& labels, std::string* out) {
   }
 }
 
-// The low 16 bits of every `width`-byte value.
+// Returns the low 16 bits of every `width`-byte value.
 std::vector<uint16_t> LowBits(absl::string_view bytes, size_t width, bool is_bigendian) {
   std::vector<uint16_t> labels(bytes.size() / width);
   for (size_t i = 0; i < labels.size(); ++i) {

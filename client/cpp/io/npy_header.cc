@@ -18,7 +18,7 @@ constexpr uint64_t kMaxItemBytes = 1 << 20;
 
 absl::Status Bad(absl::string_view why) { return absl::InvalidArgumentError(absl::StrCat("NPY: ", why)); }
 
-// Takes Python literals off the front of a text.
+// Takes Python literals from the front of a text.
 class Literals {
  public:
   explicit Literals(absl::string_view text) : text_(text) {}
@@ -30,7 +30,7 @@ class Literals {
     return true;
   }
 
-  // Without looking into escapes: dtype strings and field names have none that matter here.
+  // Ignores escapes: dtype strings and field names contain none that matter here.
   std::optional<std::string> TakeString() {
     const char quote = Take('\'') ? '\'' : Take('"') ? '"' : '\0';
     const size_t end = quote ? text_.find(quote) : absl::string_view::npos;
@@ -62,7 +62,7 @@ class Literals {
     return std::nullopt;
   }
 
-  // (), (3,), (3, 4)
+  // Takes (), (3,) or (3, 4).
   std::optional<std::vector<uint64_t>> TakeTuple() {
     std::vector<uint64_t> values;
     if (!Take('(')) return std::nullopt;
@@ -96,13 +96,13 @@ PointFieldType TypeOf(char kind, uint64_t bytes) {
   return v1::POINT_FIELD_TYPE_UNSPECIFIED;
 }
 
-// Whose byte order the header's fields have; an array that mixes them is refused.
+// The byte order of the header's fields. An array that mixes byte orders is refused.
 struct ByteOrder {
   bool is_known = false;
   bool is_bigendian = false;
 };
 
-// "<f4", "|u1", ">i2", "|V8": order, kind, bytes.
+// Adds a field of dtype "<f4", "|u1", ">i2", "|V8": order, kind, bytes.
 absl::Status AddField(absl::string_view name, absl::string_view dtype, uint64_t count, ByteOrder* order,
                       NpyHeader* header) {
   uint64_t bytes = 0;
@@ -221,7 +221,7 @@ absl::StatusOr<NpyHeader> ReadNpyHeader(absl::string_view contents) {
 std::string MakeNpyHeader(absl::string_view dtype, const std::vector<uint64_t>& shape) {
   std::string dict =
       absl::StrCat("{'descr': ", dtype, ", 'fortran_order': False, 'shape': (", absl::StrJoin(shape, ", "), ",), }");
-  constexpr size_t kPreambleBytes = 10, kAlignment = 64;  // so that the data is aligned
+  constexpr size_t kPreambleBytes = 10, kAlignment = 64;  // the data is aligned to 64 bytes
   dict.append((kAlignment - (kPreambleBytes + dict.size() + 1) % kAlignment) % kAlignment, ' ');
   dict += '\n';
   std::string header(kMagic);

@@ -1,7 +1,7 @@
 #pragma once
 
 // The header of a NumPy .npy file (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html): a Python
-// dict of dtype, shape and order, read without Python.
+// dict with dtype, shape and order, parsed without Python.
 
 #include <cstdint>
 #include <string>
@@ -16,26 +16,26 @@ namespace voxserve::client {
 struct NpyHeader {
   struct Field {
     std::string name;  // "" for an array of plain numbers, and for padding
-    // UNSPECIFIED: of a kind that a cloud cannot carry (padding, 8-byte integers, text)
+    // UNSPECIFIED: a type that a cloud cannot carry (padding, 8-byte integers, text)
     PointFieldType type = v1::POINT_FIELD_TYPE_UNSPECIFIED;
-    uint32_t bytes = 0;  // of all its values
+    uint32_t bytes = 0;  // size of all values of the field
     uint32_t count = 1;
   };
-  std::vector<Field> fields;  // one of a plain array
+  std::vector<Field> fields;  // a plain array has one
   bool is_structured = false;
   bool is_bigendian = false;
   bool is_fortran_order = false;
   std::vector<uint64_t> shape;
-  uint64_t item_bytes = 0;  // of one item, all fields
+  uint64_t item_bytes = 0;  // bytes of one item with all its fields
   uint64_t num_items = 0;   // the product of the shape; num_items * item_bytes bytes follow the header
-  size_t data_offset = 0;   // where they begin
+  size_t data_offset = 0;   // where the data begins
 };
 
-// INVALID_ARGUMENT where it is not such a header, mixes byte orders, or promises another number of bytes than follow.
+// INVALID_ARGUMENT if the header is not valid, mixes byte orders, or announces a number of bytes that does not follow.
 absl::StatusOr<NpyHeader> ReadNpyHeader(absl::string_view contents);
 
-// A header of version 1.0: what stands before an array's data, row after row. dtype: a Python literal, "'<u2'" or a
-// list of fields.
+// Returns a header of version 1.0; the array's data must follow it, row after row. dtype: a Python literal, "'<u2'" or
+// a list of fields.
 std::string MakeNpyHeader(absl::string_view dtype, const std::vector<uint64_t>& shape);
 
 }  // namespace voxserve::client

@@ -20,7 +20,7 @@ absl::Status Bad(absl::string_view why) { return absl::InvalidArgumentError(absl
 
 std::string ShapeOf(const NpyHeader& header) { return absl::StrCat("(", absl::StrJoin(header.shape, ", "), ")"); }
 
-// The columns' names, from the spec or x, y, z, intensity.
+// Names the columns from the spec, or x, y, z, intensity.
 absl::Status NameColumns(const NpyHeader& header, const FieldSpec* spec, PointCloud* cloud) {
   const PointFieldType type = header.fields[0].type;
   const uint32_t width = header.fields[0].bytes;
@@ -79,7 +79,7 @@ absl::StatusOr<PointCloud> ReadStructured(const NpyHeader& header, std::string d
   std::set<std::string> seen;
   for (const NpyHeader::Field& column : header.fields) {
     if (column.type != v1::POINT_FIELD_TYPE_UNSPECIFIED && !column.name.empty() && column.count > 0) {
-      if (!seen.insert(column.name).second) return Bad(absl::StrCat("the field '", column.name, "' stands twice"));
+      if (!seen.insert(column.name).second) return Bad(absl::StrCat("the field '", column.name, "' occurs twice"));
       PointField& field = *cloud.add_fields();
       field.set_name(column.name);
       field.set_offset(offset);

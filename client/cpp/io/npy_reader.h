@@ -1,9 +1,9 @@
 #pragma once
 
-// NumPy files, https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html, versions 1 to 3.
+// Reads NumPy files, https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html, versions 1 to 3.
 //
-// Reads a file's contents as a cloud; ReadPointCloud picks the reader. `spec` is null where the caller named no fields.
-// Errors are INVALID_ARGUMENT and do not name the file: ReadPointCloud adds its path.
+// Takes a file's contents and returns a cloud; ReadPointCloud chooses the reader. `spec` is null if the caller gave no
+// fields. Errors are INVALID_ARGUMENT without the file's name: ReadPointCloud adds its path.
 
 #include <string>
 

@@ -21,7 +21,7 @@ namespace voxserve::client {
 namespace {
 
 constexpr uint64_t kMaxPointBytes = 1 << 20;
-constexpr uint64_t kMaxLzfExpansion = 264;  // the longest match that three bytes can stand for
+constexpr uint64_t kMaxLzfExpansion = 264;  // the longest match that three bytes can encode
 
 using Words = std::vector<std::string>;
 
@@ -33,7 +33,7 @@ struct Header {
 struct Layout {
   struct Column {
     PointField field;    // its offset in a packed point
-    uint32_t bytes = 0;  // of all its values
+    uint32_t bytes = 0;  // size of all values of the field
     bool skipped = false;
   };
   std::vector<Column> columns;
@@ -124,7 +124,7 @@ absl::StatusOr<Layout> ReadLayout(const Header& header) {
     column.bytes = static_cast<uint32_t>(size * count);
     column.skipped = names[i] == "_" || column.field.type() == v1::POINT_FIELD_TYPE_UNSPECIFIED;
     if (!column.skipped && !seen.insert(names[i]).second) {
-      return Bad(absl::StrCat("the field '", names[i], "' stands twice"));
+      return Bad(absl::StrCat("the field '", names[i], "' occurs twice"));
     }
     layout.point_step += column.bytes;
     layout.columns.push_back(std::move(column));
@@ -178,7 +178,7 @@ absl::StatusOr<std::string> Decompress(absl::string_view body, const Layout& lay
   return InterleaveColumns(columns, widths, layout.num_points);
 }
 
-// Columns of 8-byte integers and padding take no room in what is parsed from ascii: moves the others together.
+// Ascii parsing skips columns of 8-byte integers and padding, so the other fields move together.
 void DropSkippedColumns(Layout* layout) {
   layout->point_step = 0;
   for (Layout::Column& column : layout->columns) {
@@ -201,7 +201,7 @@ absl::StatusOr<std::string> ParseAscii(LineReader* lines, Layout* layout) {
   return packed;
 }
 
-// Some writers pad the file with zeros; anything else behind the points means that the header is wrong.
+// Some writers pad the file with zeros. Any other bytes behind the points mean that the header is wrong.
 absl::StatusOr<std::string> TakeBinary(size_t begin, const Layout& layout, std::string contents) {
   const uint64_t left = contents.size() - begin;
   if (layout.num_points > left / layout.point_step ||

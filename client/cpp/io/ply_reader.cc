@@ -23,13 +23,13 @@ struct Element {
   std::string name;
   uint64_t count = 0;
   std::vector<PointField> properties;  // packed
-  uint64_t step = 0;                   // bytes of one in a binary file
-  std::string list;                    // the name of a list property, whose size is not fixed; "" where it has none
+  uint64_t step = 0;                   // bytes of one element in a binary file
+  std::string list;                    // name of a list property, which has no fixed size; "" if there is none
 };
 
 struct Header {
   std::string format;
-  std::vector<Element> before;  // the elements that stand before the vertices in the file
+  std::vector<Element> before;  // the elements before the vertices
   Element vertex;
 };
 
@@ -70,7 +70,7 @@ absl::Status AddProperty(const Words& words, Element* element) {
   field.set_type(type);
   field.set_offset(static_cast<uint32_t>(element->step));
   for (const PointField& other : element->properties) {
-    if (other.name() == field.name()) return Bad(absl::StrCat("the property '", field.name(), "' stands twice"));
+    if (other.name() == field.name()) return Bad(absl::StrCat("the property '", field.name(), "' occurs twice"));
   }
   element->step += static_cast<uint64_t>(SizeOf(type));
   element->properties.push_back(std::move(field));
@@ -146,7 +146,7 @@ absl::StatusOr<std::string> TakeBinary(const Header& header, size_t begin, std::
                             " bytes follow"));
   }
   contents.erase(0, begin);
-  contents.resize(vertex.count * vertex.step);  // faces and the like follow the vertices
+  contents.resize(vertex.count * vertex.step);  // faces and other elements follow the vertices
   return contents;
 }
 

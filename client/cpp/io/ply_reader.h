@@ -1,9 +1,9 @@
 #pragma once
 
-// PLY files, http://paulbourke.net/dataformats/ply/.
+// Reads PLY files, http://paulbourke.net/dataformats/ply/.
 //
-// Reads a file's contents as a cloud; ReadPointCloud picks the reader. `spec` is null where the caller named no fields.
-// Errors are INVALID_ARGUMENT and do not name the file: ReadPointCloud adds its path.
+// Takes a file's contents and returns a cloud; ReadPointCloud chooses the reader. `spec` is null if the caller gave no
+// fields. Errors are INVALID_ARGUMENT without the file's name: ReadPointCloud adds its path.
 
 #include <string>
 
@@ -13,8 +13,8 @@
 
 namespace voxserve::client {
 
-// Elements before "vertex" are passed over; "scalar_Intensity" and the like (CloudCompare's names) lose the prefix and
-// the capitals.
+// Elements before "vertex" are skipped. Names like "scalar_Intensity" (from CloudCompare) lose the prefix and become
+// lower case.
 absl::StatusOr<PointCloud> ReadPly(std::string contents, const FieldSpec* spec);
 
 }  // namespace voxserve::client

@@ -1,6 +1,6 @@
 #pragma once
 
-// Reads a scan file as a cloud that a server takes. The extension says what a file is:
+// Reads a scan file as a cloud for the server. The extension selects the format:
 //
 //   .bin            KITTI: float32 x, y, z, intensity (0..1)
 //   .pcd.bin        nuScenes: float32 x, y, z, intensity (0..255, scaled to 0..1), ring
@@ -8,10 +8,11 @@
 //   .ply            PLY 1.0: ascii, binary_little_endian or binary_big_endian; element "vertex"
 //   .npy            NumPy: [N, C] (columns x, y, z, intensity; more are skipped) or a structured array
 //
-// Points are not converted: their bytes and a description go to the server. A .bin of another layout needs a field
-// spec (field_spec.h), which then describes its points from the first byte to the last. For .npy of shape [N, C] it
-// names the columns in order. In files that name their fields (PCD, PLY, structured NPY) an entry gives the scale and
-// shift of the field of its name. Types that contradict the file are refused.
+// Points are not converted: the server gets their bytes and a description.
+//
+// A field spec (field_spec.h) describes a .bin file of another layout, from the first byte of a point to the last. For
+// .npy of shape [N, C] it names the columns in order. In files that name their fields (PCD, PLY, structured NPY) an
+// entry sets the scale and shift of the field with its name. Types that contradict the file are refused.
 
 #include <string>
 
@@ -22,14 +23,14 @@
 namespace voxserve::client {
 
 struct ReadOptions {
-  std::string fields = {};  // a field spec; "" for what the extension says
+  std::string fields = {};  // a field spec; "" for the extension's layout
 };
 
-// NOT_FOUND; INVALID_ARGUMENT naming the file and what in it is wrong, with both numbers. A broken or hostile header
-// never makes it allocate more than the file's size warrants (a compressed PCD: 264 times that).
+// NOT_FOUND; INVALID_ARGUMENT, which names the file and the problem, with both numbers. A broken or hostile header
+// cannot make it allocate more than the file's size justifies (for a compressed PCD 264 times the size).
 absl::StatusOr<PointCloud> ReadPointCloud(const std::string& path, const ReadOptions& options = {});
 
-// Whether the extension is one of the above.
+// Returns true if the extension is one of those above.
 bool IsPointCloudFile(const std::string& path);
 
 }  // namespace voxserve::client

@@ -13,7 +13,7 @@
 namespace voxserve::client {
 namespace {
 
-constexpr double kRotationTolerance = 1e-3;  // of R * R^T and det R: files have few digits
+constexpr double kRotationTolerance = 1e-3;  // limit for R * R^T and det R, since files have few digits
 constexpr size_t kNumValues = 12;
 
 using Matrix = std::array<double, kNumValues>;  // [3, 4], row after row
@@ -31,7 +31,7 @@ bool IsRotation(const Matrix& m) {
   return determinant > 0;
 }
 
-// By the largest of the quaternion's components, so that none is a small difference's root.
+// Computes the largest component of the quaternion first, so that no component is the root of a small difference.
 Pose FromMatrix(const Matrix& m) {
   Pose pose = {.x = m[3], .y = m[7], .z = m[11]};
   const double r00 = m[0], r11 = m[5], r22 = m[10];

@@ -1,8 +1,8 @@
 #pragma once
 
-// Where a sensor was at each scan of a drive: a text of one line a scan, [FRAME] then the 12 values of the 3x4 matrix
-// [R | t] that takes the scan's coordinates to a frame that stands still, row after row (KITTI's poses.txt has no
-// FRAME; t is in metres).
+// Reads the poses of a sensor at the scans of a drive: a text with one line per scan, [FRAME] and the 12 values of the
+// 3x4 matrix [R | t], row after row. The matrix takes the scan's coordinates to a frame that does not move; t is in
+// metres. KITTI's poses.txt has no FRAME.
 
 #include <string>
 #include <vector>
@@ -13,11 +13,12 @@
 namespace voxserve::client {
 
 struct FramePose {
-  std::string frame;  // "" in a file without
+  std::string frame;  // "" if the file has none
   Pose pose;
 };
 
-// NOT_FOUND; INVALID_ARGUMENT naming the line: another number of values, no numbers, or a matrix that is no rotation.
+// NOT_FOUND; INVALID_ARGUMENT, which names the line with a wrong number of values, with a value that is no number, or
+// with a matrix that is no rotation.
 absl::StatusOr<std::vector<FramePose>> ReadPoses(const std::string& path);
 
 }  // namespace voxserve::client

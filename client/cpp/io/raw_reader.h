@@ -1,6 +1,6 @@
 #pragma once
 
-// Files of packed points without a header: .bin, .pcd.bin, and any other file whose layout a field spec gives.
+// Reads files of packed points without a header: .bin, .pcd.bin, and any other file with a field spec.
 
 #include <string>
 
@@ -10,8 +10,8 @@
 
 namespace voxserve::client {
 
-// INVALID_ARGUMENT where the contents are not a whole number of points. The error does not name the file:
-// ReadPointCloud adds its path.
+// INVALID_ARGUMENT if the contents are not a whole number of points. The error does not name the file: ReadPointCloud
+// adds its path.
 absl::StatusOr<PointCloud> ReadRaw(std::string contents, const FieldSpec& spec);
 
 }  // namespace voxserve::client

@@ -28,11 +28,11 @@ bool Append(double value, std::string* packed) {
 }
 
 bool AppendAs(PointFieldType type, double value, std::string* packed) {
-  if (type == v1::POINT_FIELD_TYPE_UNSPECIFIED) return true;  // a column that is skipped
+  if (type == v1::POINT_FIELD_TYPE_UNSPECIFIED) return true;  // a skipped column
   return VisitPointFieldType(type, [&](auto as) {
     using T = decltype(as);
     if constexpr (std::is_same_v<T, Float16Bits>) {
-      return true;  // no text file has such a column
+      return true;  // text files have no such column
     } else {
       return Append<T>(value, packed);
     }
@@ -53,7 +53,7 @@ std::optional<absl::string_view> LineReader::Next() {
 
 absl::Status ParseAsciiPoints(uint64_t num_points, const std::vector<PointFieldType>& columns, LineReader* lines,
                               std::string* packed) {
-  // A value takes at least a digit and a separator: counts beyond that are refused before anything is reserved.
+  // A value takes at least a digit and a separator. Larger counts are refused before memory is reserved.
   if (columns.empty() || num_points > lines->remaining() / (2 * columns.size()) + 1) {
     return absl::InvalidArgumentError(absl::StrCat("the header promises ", num_points, " points of ", columns.size(),
                                                    " values, but only ", lines->remaining(), " bytes follow"));

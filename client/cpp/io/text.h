@@ -1,6 +1,6 @@
 #pragma once
 
-// What the formats with text headers and ascii points share: lines, and rows of numbers.
+// Lines and rows of numbers, for formats with text headers and ascii points.
 
 #include <cstdint>
 #include <optional>
@@ -13,16 +13,16 @@
 
 namespace voxserve::client {
 
-// Goes through a text line by line, with \n or \r\n endings. The text outlives it.
+// Reads a text line by line, with \n or \r\n line ends. The text must outlive it.
 class LineReader {
  public:
   explicit LineReader(absl::string_view text) : text_(text) {}
 
-  // Without its ending; nullopt at the end.
+  // Returns the line without its end; nullopt behind the last line.
   std::optional<absl::string_view> Next();
 
-  size_t position() const { return position_; }    // bytes taken so far
-  size_t num_lines() const { return num_lines_; }  // lines taken so far
+  size_t position() const { return position_; }    // bytes read so far
+  size_t num_lines() const { return num_lines_; }  // lines read so far
   size_t remaining() const { return text_.size() - position_; }
 
  private:
@@ -31,9 +31,9 @@ class LineReader {
   size_t num_lines_ = 0;
 };
 
-// Reads num_points lines of columns.size() numbers each as packed little-endian values of those types (a type of
-// UNSPECIFIED drops the column). Blank lines are passed over. INVALID_ARGUMENT naming the line that has another number
-// of values or one that its type cannot hold, and where lines are missing.
+// Reads num_points lines of columns.size() numbers each, as packed little-endian values of these types (UNSPECIFIED
+// drops the column). Blank lines are skipped. INVALID_ARGUMENT if lines are missing; it names a line with a wrong
+// number of values or with a value that does not fit its type.
 absl::Status ParseAsciiPoints(uint64_t num_points, const std::vector<PointFieldType>& columns, LineReader* lines,
                               std::string* packed);
 

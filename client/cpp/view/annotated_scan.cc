@@ -15,10 +15,10 @@ namespace voxserve::client {
 namespace {
 
 constexpr uint32_t kUnlistedColor = 0x808080;
-constexpr float kMaxRange = 1000;    // metres; beyond it nothing is shown
+constexpr float kMaxRange = 1000;    // in metres; points farther away are not shown
 constexpr float kMinHalfExtent = 6;  // metres around the sensor that are always shown
-constexpr double kTail = 0.08;       // share of the weight cut off at either end of an axis
-constexpr float kMargin = 2;         // metres
+constexpr double kTail = 0.08;       // share of the weight that is cut off at each end of an axis
+constexpr float kMargin = 2;         // in metres
 
 struct Range {
   float min = 0, max = 0;
@@ -98,7 +98,7 @@ std::vector<ClassCount> CountClasses(const std::vector<uint16_t>& labels, uint16
 }
 
 Extent DenseExtent(const AnnotatedScan& scan) {
-  absl::flat_hash_map<std::pair<int, int>, int> cells;  // points a square metre
+  absl::flat_hash_map<std::pair<int, int>, int> cells;  // number of points per square metre
   for (size_t i = 0; i < scan.x.size(); ++i) {
     if (std::abs(scan.x[i]) < kMaxRange && std::abs(scan.y[i]) < kMaxRange) {
       ++cells[{static_cast<int>(std::floor(scan.x[i])), static_cast<int>(std::floor(scan.y[i]))}];

@@ -1,6 +1,6 @@
 #pragma once
 
-// A scan with its labels or boxes, ready to be counted and looked at.
+// A scan with its labels or boxes, ready for counts and pictures.
 
 #include <cstdint>
 #include <optional>
@@ -12,12 +12,12 @@
 
 namespace voxserve::client {
 
-// x forward, y left, z up, metres, the sensor at the origin.
+// x forward, y left, z up, in metres; the sensor is at the origin.
 struct AnnotatedScan {
   std::vector<float> x, y, z;
-  std::vector<uint16_t> labels;  // [num_points]; empty of a scan with boxes
+  std::vector<uint16_t> labels;  // [num_points]; empty for a scan with boxes
   uint16_t ignore_label = 255;
-  std::optional<std::vector<Box>> boxes;  // in place of labels
+  std::optional<std::vector<Box>> boxes;  // instead of labels
   std::vector<v1::ClassInfo> classes;
 
   static absl::StatusOr<AnnotatedScan> WithLabels(const PointCloud& cloud, std::vector<uint16_t> labels,
@@ -31,15 +31,15 @@ struct ClassCount {
   std::string name;
   uint32_t color_rgb = 0;
   uint64_t num_points = 0;
-  double share = 0;  // of all points
+  double share = 0;  // share of all points
 };
 
-// One entry for every class that has points, most points first; labels that the model does not list are "class N" in
-// grey. The ignore label has none.
+// Returns one entry for every class that has points, most points first. A label that the model does not list becomes
+// "class N" in grey. The ignore label is left out.
 std::vector<ClassCount> CountClasses(const std::vector<uint16_t>& labels, uint16_t ignore_label,
                                      const std::vector<v1::ClassInfo>& classes);
 
-// The part of the ground that is worth showing, in metres. The sensor lies inside.
+// The part of the ground to show, in metres. It contains the sensor.
 struct Extent {
   float min_x = 0, max_x = 0, min_y = 0, max_y = 0;
 
@@ -47,8 +47,9 @@ struct Extent {
   float width() const { return max_y - min_y; }
 };
 
-// Leaves out the few far points that would make everything small: keeps the bulk of the occupied square metres, each
-// weighing the root of its points, because points crowd near the sensor, and every box that can be drawn.
+// Returns the extent without the few far points that would make everything small. It keeps most of the occupied square
+// metres, and every box that can be drawn. A square metre weighs the square root of its points, since points are dense
+// near the sensor.
 Extent DenseExtent(const AnnotatedScan& scan);
 
 }  // namespace voxserve::client

@@ -10,7 +10,7 @@ namespace voxserve::client {
 namespace {
 
 constexpr uint32_t kUnlistedColor = 0x808080;
-constexpr float kMaxRange = 300;  // metres
+constexpr float kMaxRange = 300;  // in metres
 
 const v1::ClassInfo* Find(uint32_t class_id, const std::vector<v1::ClassInfo>& classes) {
   const auto found = std::find_if(classes.begin(), classes.end(),

@@ -1,6 +1,6 @@
 #pragma once
 
-// Boxes, ready to be counted and seen from above.
+// Boxes, ready for counts and pictures from above.
 
 #include <array>
 #include <cstdint>
@@ -14,26 +14,26 @@
 
 namespace voxserve::client {
 
-// Metres, x forward and y left.
+// In metres, x forward and y left.
 struct GroundPoint {
   float x = 0;
   float y = 0;
 };
 
-// What a box covers of the ground, and where its front is.
+// The area of the ground under a box, and its front.
 struct Footprint {
   std::array<GroundPoint, 4> corners;  // front left, front right, rear right, rear left
   GroundPoint centre;
   GroundPoint front;  // the middle of the front edge
 
-  // What is drawn of it, from point to point: its outline, and a line from the middle to the front.
+  // Returns the lines to draw: the outline, and a line from the middle to the front.
   std::array<std::pair<GroundPoint, GroundPoint>, 5> Lines() const;
 };
 
-// Nullopt for a box that reaches farther than any LiDAR sees: it is not drawn.
+// Returns nullopt for a box that reaches farther than any LiDAR sees; it is not drawn.
 std::optional<Footprint> FootprintOf(const Box& box);
 
-// The best score first; of equal ones, the order of the answer. Pointers into `boxes`.
+// Sorts by score, best first; equal scores keep the answer's order. Returns pointers into `boxes`.
 std::vector<const Box*> SurestFirst(const std::vector<Box>& boxes);
 
 struct DrawnBox {
@@ -41,7 +41,7 @@ struct DrawnBox {
   Footprint footprint;
 };
 
-// What is drawn of them, the surest last, over the others.
+// Returns what to draw. The box with the best score comes last, over the others.
 std::vector<DrawnBox> DrawnBoxes(const std::vector<Box>& boxes);
 
 struct BoxCount {
@@ -52,12 +52,12 @@ struct BoxCount {
   float best_score = 0;
 };
 
-// One entry for every class that has boxes, most boxes first. Names are the boxes' own, else those of `classes`, else
-// "class N"; colours are those of `classes`, else grey. counted: what other scans have, which is added.
+// Returns one entry for every class that has boxes, most boxes first. A name is the box's own, else that of `classes`,
+// else "class N". A colour is that of `classes`, else grey. counted: the counts of other scans, which are added.
 std::vector<BoxCount> CountBoxes(const std::vector<Box>& boxes, const std::vector<v1::ClassInfo>& classes,
                                  const std::vector<BoxCount>& counted = {});
 
-// Of CountBoxes, of one box.
+// Returns the name that CountBoxes gives to a box's class.
 std::string NameOf(const Box& box, const std::vector<v1::ClassInfo>& classes);
 uint32_t RgbOf(const Box& box, const std::vector<v1::ClassInfo>& classes);
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Numbers as people read them.
+// Formats numbers for people.
 
 #include <cstdint>
 #include <string>

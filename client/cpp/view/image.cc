@@ -12,7 +12,7 @@ namespace voxserve::client {
 namespace {
 
 struct Bounds {
-  int left, top, right, bottom;  // right and bottom are outside
+  int left, top, right, bottom;  // right and bottom are exclusive
 };
 
 Bounds Clip(float left, float top, float right, float bottom, int width, int height) {
@@ -23,7 +23,7 @@ Bounds Clip(float left, float top, float right, float bottom, int width, int hei
           clip(std::ceil(bottom), height)};
 }
 
-// Running mean over 2 * radius + 1 values, the ends repeated. `stride` values lie between neighbours.
+// Computes the running mean over 2 * radius + 1 values; the end values are repeated. Neighbours are `stride` apart.
 void BlurLine(const Color* in, Color* out, int count, size_t stride, int radius) {
   const float scale = 1.0f / static_cast<float>(2 * radius + 1);
   const auto value = [&](int i) -> const Color& {
@@ -113,7 +113,7 @@ void Image::DrawLine(PixelPoint from, PixelPoint to, float thickness, const Colo
 }
 
 void Image::Glow(int radius, float share, int right) {
-  // Two box blurs a direction come close to a Gaussian.
+  // Two box blurs per direction approximate a Gaussian blur.
   std::vector<Color> first(pixels_), second(pixels_.size());
   for (int y = 0; y < height_; ++y) {
     const size_t row = static_cast<size_t>(y) * width_;

@@ -12,7 +12,7 @@
 namespace voxserve::client {
 namespace {
 
-constexpr float kMapLongSide = 1480;  // pixels
+constexpr float kMapLongSide = 1480;  // in pixels
 constexpr float kMinMapWidth = 860;
 constexpr float kMinMapHeight = 980;
 constexpr float kMaxMapWidth = 1700;
@@ -25,10 +25,10 @@ constexpr Color kInk = {0.93f, 0.95f, 0.98f};
 constexpr Color kFaintInk = {0.56f, 0.62f, 0.70f};
 constexpr Color kWhite = {1, 1, 1};
 
-// From the ground to the picture: forward is up, left is left.
+// Projects the ground to the picture: forward is up, left is left.
 struct Projection {
   float pixels_per_m = 1;
-  PixelPoint sensor;  // where the sensor stands
+  PixelPoint sensor;  // position of the sensor
   int width = 0, height = 0;
 
   PixelPoint operator()(float x, float y) const { return {sensor.x - y * pixels_per_m, sensor.y - x * pixels_per_m}; }
@@ -47,10 +47,10 @@ Projection Fit(const Extent& extent) {
   return projection;
 }
 
-// What one class leaves on the map.
+// The drawing of one class's points.
 struct Layer {
   std::vector<float> density;     // [height, width]
-  std::vector<float> brightness;  // the same, each point weighted by its height above the ground
+  std::vector<float> brightness;  // [height, width]; each point is weighted by its height above the ground
 };
 
 void Splat(PixelPoint at, float radius, float brightness, const Projection& projection, Layer* layer) {
@@ -77,14 +77,14 @@ void Compose(const Layer& layer, const Color& color, float gain, const Projectio
       if (density < 0.004f) continue;
       const float alpha = 1 - std::exp(-gain * density);
       const float brightness = layer.brightness[index] / density;  // 0..1
-      const float crowd = 1 - std::exp(-0.10f * density);          // many points at one place shine
+      const float crowd = 1 - std::exp(-0.10f * density);          // places with many points shine
       const Color shaded = Mix(Mix(kBackground, color, 0.74f + 0.26f * brightness), kWhite, 0.30f * crowd * brightness);
       image->Blend(x, y, shaded, alpha);
     }
   }
 }
 
-// Heights at which the shading begins and ends: most of the scan lies between.
+// Returns the heights at which the shading begins and ends; most of the scan is between them.
 std::pair<float, float> HeightRange(const AnnotatedScan& scan) {
   std::vector<float> heights;
   for (const float z : scan.z) {
@@ -106,7 +106,7 @@ void DrawPoints(const AnnotatedScan& scan, const std::vector<ClassCount>& counts
   const size_t num_pixels = static_cast<size_t>(projection.width) * projection.height;
   const auto draw = [&, low = low, high = high](int id, const Color& color, float share) {
     Layer layer{std::vector<float>(num_pixels, 0.0f), std::vector<float>(num_pixels, 0.0f)};
-    // Rare classes get a broader pen, so that a person of forty points is seen.
+    // Rare classes get a broader pen, so that a person of forty points is visible.
     const float emphasis = share < 0.01f ? 1.45f : share < 0.05f ? 1.2f : 1.0f;
     for (size_t i = 0; i < scan.x.size(); ++i) {
       const float x = scan.x[i], y = scan.y[i], z = scan.z[i];
@@ -117,7 +117,7 @@ void DrawPoints(const AnnotatedScan& scan, const std::vector<ClassCount>& counts
           at.y > static_cast<float>(projection.height) + 8) {
         continue;
       }
-      // Points lie farther apart the farther they are.
+      // The distance between points grows with the range.
       const float spread = std::min(std::hypot(x, y) * 0.012f, 0.9f);
       const float brightness = std::clamp((z - low) / (high - low), 0.0f, 1.0f);
       Splat(at, (0.95f + spread) * emphasis, brightness, projection, &layer);
@@ -157,7 +157,7 @@ void DrawRings(const Extent& extent, const Projection& projection, Image* image)
   }
 }
 
-// Ahead of the sensor and behind it, where the rings cross the middle.
+// Writes the labels ahead of the sensor and behind it, where the rings cross the middle.
 void DrawRingLabels(const Extent& extent, const Projection& projection, Image* image) {
   constexpr float kSize = 15;
   const float step = RingStep(extent);
@@ -187,7 +187,7 @@ void DrawSensor(const Projection& projection, Image* image) {
   image->DrawLine(right, notch, 3.2f, kWhite, 1);
 }
 
-// Cuts what does not fit, with "...".
+// Shortens text that does not fit, with "...".
 std::string Shorten(std::string text, float size, float width) {
   if (TextWidth(text, size) <= width) return text;
   while (!text.empty() && TextWidth(absl::StrCat(text, "..."), size) > width) text.pop_back();
@@ -197,7 +197,7 @@ std::string Shorten(std::string text, float size, float width) {
 struct LegendRow {
   std::string name;
   uint32_t color_rgb = 0;
-  uint64_t number = 0;  // of points or boxes
+  uint64_t number = 0;  // number of points or boxes
   std::string note;
 };
 

@@ -1,9 +1,9 @@
 #pragma once
 
-// A scan with its labels or boxes from above, as a PNG that a person enjoys looking at: a colour per class, range rings
-// around the sensor, driving direction up, and a legend with counts. Rare classes are drawn over common ones, so that
-// cars and people stand out from road and walls. Boxes are outlines in their class's colour, with a line from the
-// middle to the front; the less sure the network is, the fainter.
+// Draws a scan with its labels or boxes from above, as a PNG for people. Each class has a colour, rings show the range
+// from the sensor, the driving direction is up, and a legend has counts. Rare classes are drawn over common ones, so
+// that cars and people stand out from road and walls. A box is an outline in its class's colour with a line from the
+// middle to the front; the lower its score, the fainter it is.
 
 #include <string>
 #include <vector>
@@ -16,10 +16,10 @@ namespace voxserve::client {
 
 struct PictureText {
   std::string title = {};               // large, e.g. "minkunet v1"
-  std::vector<std::string> lines = {};  // small, below it
+  std::vector<std::string> lines = {};  // small, below the title
 };
 
-// At most 2,200 x 1,500 pixels, whatever the scan's size.
+// Draws at most 2,200 x 1,500 pixels, whatever the scan's size.
 Image DrawPicture(const AnnotatedScan& scan, const PictureText& text);
 
 }  // namespace voxserve::client

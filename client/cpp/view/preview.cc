@@ -17,9 +17,9 @@ namespace {
 constexpr int kGroundId = -1;
 constexpr uint32_t kGroundRgb = 0x6b7078;
 
-// What is told apart: a class of points or of boxes, or points without labels.
+// A kind of drawn thing: a class of points or boxes, or points without labels.
 struct Kind {
-  int id = 0;  // of the class, or kGroundId: what boxes are drawn over
+  int id = 0;  // the class id, or kGroundId for the points under boxes
   std::string name;
   uint32_t color_rgb = 0;
   double num_points = 0;
@@ -38,10 +38,10 @@ std::vector<Kind> KindsOf(const AnnotatedScan& scan) {
   return kinds;
 }
 
-// The kind that is drawn in each cell of a grid. Square cells in a colour terminal; a character otherwise.
+// The kind drawn in each cell of a grid. A colour terminal has square cells; otherwise a cell is a character.
 struct Cell {
   int kind = -1;       // -1 for nothing
-  float strength = 0;  // 0..1, by how many points lie there
+  float strength = 0;  // 0..1, from the number of points
 };
 
 struct Grid {
@@ -53,7 +53,7 @@ struct Grid {
   const Cell& at(int x, int y) const { return cells[static_cast<size_t>(y) * width + x]; }
 };
 
-// From the ground to cells.
+// Projects the ground to cells.
 struct Projection {
   bool forward_right = false;
   float middle_x = 0, middle_y = 0;
@@ -70,16 +70,18 @@ struct Projection {
 
 Cell* CellAt(const Projection& projection, float x, float y, Grid* grid) {
   const float column = std::floor(projection.column(x, y)), row = std::floor(projection.row(x, y));
-  const bool is_inside = column >= 0 && row >= 0 && column < projection.width && row < projection.height;  // not of NaN
+  const bool is_inside =
+      column >= 0 && row >= 0 && column < projection.width && row < projection.height;  // false for NaN
   if (!is_inside) return nullptr;
   return &grid->cells[static_cast<size_t>(row) * grid->width + static_cast<size_t>(column)];
 }
 
-// A class weighs by how much of it lies in a cell, not by points alone: else walls and roads hide all else.
+// A class weighs by the share of its points in a cell, not by their number: otherwise walls and roads would hide the
+// rest.
 void DrawPoints(const AnnotatedScan& scan, const std::vector<Kind>& kinds, const Projection& projection, Grid* grid) {
   std::map<int, int> kind_of;  // by class id
   for (size_t i = 0; i < kinds.size(); ++i) kind_of[kinds[i].id] = static_cast<int>(i);
-  std::vector<std::map<int, int>> points(grid->cells.size());  // per cell, of each kind
+  std::vector<std::map<int, int>> points(grid->cells.size());  // points by cell and kind
   for (size_t i = 0; i < scan.x.size(); ++i) {
     const auto kind = kind_of.find(scan.boxes ? kGroundId : scan.labels[i]);
     if (kind == kind_of.end()) continue;
@@ -118,7 +120,7 @@ void DrawBoxes(const AnnotatedScan& scan, const std::vector<Kind>& kinds, const 
   }
 }
 
-// cell_aspect: a cell's height by its width.
+// cell_aspect: a cell's height divided by its width.
 Grid MakeGrid(const AnnotatedScan& scan, const std::vector<Kind>& kinds, int width, int height, float cell_aspect) {
   const Extent extent = DenseExtent(scan);
   Projection projection{.forward_right = extent.length() > extent.width(),
@@ -158,7 +160,7 @@ std::string ColorPreview(const Grid& grid, const std::vector<Kind>& kinds) {
   };
   std::string text;
   for (int y = 0; y < grid.height; y += 2) {
-    uint32_t upper = UINT32_MAX, lower = UINT32_MAX;  // the colours that are set
+    uint32_t upper = UINT32_MAX, lower = UINT32_MAX;  // colours of the terminal's current state
     for (int x = 0; x < grid.width; ++x) {
       const uint32_t top = rgb_of(x, y), bottom = y + 1 < grid.height ? rgb_of(x, y + 1) : 0x0b0e14u;
       if (top != upper) absl::StrAppendFormat(&text, "\x1b[38;2;%d;%d;%dm", top >> 16, top >> 8 & 0xff, top & 0xff);
@@ -174,7 +176,7 @@ std::string ColorPreview(const Grid& grid, const std::vector<Kind>& kinds) {
   return text;
 }
 
-// A letter of each kind's name that none before it has taken; digits when they run out. The ground is a full stop.
+// Returns a letter of each kind's name that no earlier kind uses; digits if none is left. The ground is a full stop.
 std::vector<char> LettersOf(const std::vector<Kind>& kinds) {
   std::vector<char> letters;
   const auto is_free = [&](char letter) { return std::find(letters.begin(), letters.end(), letter) == letters.end(); };

@@ -1,8 +1,8 @@
 #pragma once
 
-// A scan with its labels or boxes from above in a terminal: two pixels a character in the classes' colours, or, without
-// colours, a letter per class. Driving direction up, or to the right where the scan is longer than it is wide. Boxes
-// are outlines, with a line from the middle to the front, over points that have no label.
+// Draws a scan with its labels or boxes from above in a terminal: two pixels per character in the classes' colours or,
+// without colours, one letter per class. The driving direction is up, or to the right if the scan is longer than wide.
+// Boxes are outlines with a line from the middle to the front, over the scan's points.
 
 #include <string>
 
@@ -16,7 +16,7 @@ struct PreviewOptions {
   bool color = true;  // 24-bit colour and Unicode half blocks; else plain ASCII with a legend
 };
 
-// Lines, each ended by a newline.
+// Returns lines, each ending with a newline.
 std::string DrawPreview(const AnnotatedScan& scan, const PreviewOptions& options);
 
 }  // namespace voxserve::client

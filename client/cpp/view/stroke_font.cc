@@ -9,8 +9,8 @@
 namespace voxserve::client {
 namespace {
 
-// Strokes are separated by '|', points are pairs of digits x y: the baseline is y = 2, small letters reach 6, capitals
-// and digits 8. Corners within a stroke are rounded; where strokes meet they stay sharp.
+// Strokes are separated by '|'; a point is a pair of digits x y. The baseline is y = 2; small letters reach 6, capitals
+// and digits 8. Corners within a stroke are rounded; the meeting point of two strokes stays sharp.
 constexpr std::array<const char*, 95> kGlyphs = {
     "",                                  // space
     "0804|02",                           // !
@@ -109,10 +109,10 @@ constexpr std::array<const char*, 95> kGlyphs = {
     "04152435",                          // ~
 };
 
-constexpr float kGridHeight = 6;  // of a capital
+constexpr float kGridHeight = 6;  // height of a capital
 constexpr float kGap = 1.7f;      // between characters
 constexpr float kSpaceWidth = 1.6f;
-constexpr float kPen = 0.78f;  // thickness in units of the grid
+constexpr float kPen = 0.78f;  // thickness, in units of the grid
 constexpr int kSmoothings = 2;
 
 using Stroke = std::vector<PixelPoint>;
@@ -126,7 +126,7 @@ bool IsDigit(char character) { return character >= '0' && character <= '9'; }
 
 float WidthOf(char character) {
   if (character == ' ') return kSpaceWidth;
-  if (IsDigit(character)) return 3;  // so that numbers stand in columns
+  if (IsDigit(character)) return 3;  // all digits have the same width, so that numbers align
   float width = 0;
   for (const char* c = GlyphOf(character); *c != '\0'; c += *c == '|' ? 1 : 2) {
     if (*c != '|') width = std::max(width, static_cast<float>(*c - '0'));
@@ -134,7 +134,7 @@ float WidthOf(char character) {
   return width;
 }
 
-// Cuts corners (Chaikin): each inner corner becomes two points nearer to its neighbours.
+// Cuts corners (Chaikin): replaces each inner corner by two points nearer to its neighbours.
 Stroke Smooth(const Stroke& stroke) {
   if (stroke.size() < 3) return stroke;
   Stroke smooth = {stroke.front()};

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Writes this folder again from the trained weights. Usage: export.sh FOLDER_OF_WEIGHTS
-# (minkunet-0.5-pandaset.safetensors and model_card.json), with the Python package voxserve installed.
+# (minkunet-0.5-pandaset.safetensors and model_card.json); needs the Python package voxserve.
 set -euo pipefail
 source_folder=${1:?usage: export.sh FOLDER_OF_WEIGHTS}
 exec "${PYTHON:-python3}" -m voxserve.export torchsparse-minkunet "$source_folder/minkunet-0.5-pandaset.safetensors" \

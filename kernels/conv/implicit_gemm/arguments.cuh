@@ -1,7 +1,7 @@
 #pragma once
 
-// The arguments that the kernels of kernels/conv/implicit_gemm/implicit_gemm.h get, and how their threads find the
-// slices of a tile and the input rows of a slice. Included by .cu files alone.
+// The arguments of the implicit GEMM kernels (kernels/conv/implicit_gemm/implicit_gemm.h), and the functions with which
+// threads find a tile's slices and a slice's input rows. Only .cu files include this header.
 
 #include <cstdint>
 #include <type_traits>
@@ -43,7 +43,7 @@ struct ImplicitGemmArguments {
   int32_t in_pitch_bytes;
   int32_t in_channels;
   bool has_in_vectors;        // rows may be accessed 16 bytes at a time
-  bool has_whole_in_vectors;  // and have no vector in part
+  bool has_whole_in_vectors;  // rows also have no partial vector at their end
   const unsigned char* weights;
   SliceAxis axis;
   int32_t padded_out_channels;
@@ -53,26 +53,26 @@ struct ImplicitGemmArguments {
   void* out;
   int64_t out_pitch;
   int32_t out_channels;
-  bool is_out_float;     // and T is not; else it is of T
+  bool is_out_float;     // the output is float32 while T is not; otherwise its type is T
   bool has_out_vectors;  // rows of output, bias and residual may be accessed 16 bytes at a time
   TypedEpilogue<T, float> epilogue;
 };
 
-// Returns the tiles of Shape's rows and columns that a launch may have.
+// Returns the number of tiles that a launch can have, for Shape's rows and columns.
 template <typename Shape, typename T>
 int64_t NumBlockTiles(const ImplicitGemmArguments<T>& arguments) {
   const int64_t row_tiles = (arguments.tiles.out_capacity + Shape::kRows - 1) / Shape::kRows;
   return row_tiles * ((arguments.out_channels + Shape::kColumns - 1) / Shape::kColumns);
 }
 
-// The offsets of one tile of 64 rows in one word of its mask.
+// Returns one word of the mask of a tile of 64 rows.
 template <typename T>
 __device__ uint32_t MaskWordOf(const ImplicitGemmArguments<T>& arguments, int64_t tile, int32_t word) {
   if (arguments.tiles.masks == nullptr) return 1;
   return __ldg(arguments.tiles.masks + tile * arguments.mask_words + word);
 }
 
-// Loads four indices, or -1 without a load.
+// Loads four indices. Without `are_there` nothing is loaded, and they are -1.
 __device__ inline int4 LoadIndicesIf(bool are_there, const int32_t* from) {
   int4 indices;
   asm volatile(
@@ -90,7 +90,7 @@ __device__ inline int4 LoadIndicesIf(bool are_there, const int32_t* from) {
   return indices;
 }
 
-// Loads an index, or -1 without a load.
+// Loads an index. Without `is_there` nothing is loaded, and it is -1.
 __device__ inline int32_t LoadIndexIf(bool is_there, const int32_t* from) {
   int32_t index;
   asm volatile(
@@ -105,7 +105,7 @@ __device__ inline int32_t LoadIndexIf(bool is_there, const int32_t* from) {
   return index;
 }
 
-// The output row of a place, -1 behind the last.
+// Returns the output row of a place, or -1 behind the last row.
 template <typename T>
 __device__ int32_t OutRowOf(const ImplicitGemmArguments<T>& arguments, int64_t place, int64_t num_out) {
   if (place >= num_out) return -1;
@@ -113,8 +113,8 @@ __device__ int32_t OutRowOf(const ImplicitGemmArguments<T>& arguments, int64_t p
   return __ldg(arguments.tiles.out_rows + place);
 }
 
-// Copies 16 bytes of a row, so many bytes from the next, to shared memory some time later; of row -1 zeros. `in` is of
-// row 0.
+// Starts an asynchronous copy of 16 bytes of input row `row` to shared memory. `in` is the address in row 0, and rows
+// are pitch_bytes apart. For row -1 it writes zeros.
 __device__ inline void CopyRowVectorAsync(uint32_t to, const char* in, int32_t row, int32_t pitch_bytes) {
   asm volatile(
       "{\n"
@@ -128,13 +128,13 @@ __device__ inline void CopyRowVectorAsync(uint32_t to, const char* in, int32_t r
       : "memory");
 }
 
-// Copies the first `bytes` of such a vector alone, and makes the others zeros; of row -1 zeros, whatever `bytes` is.
+// Does the same with only the first `bytes` of the vector and zeros behind them. For row -1 all bytes become zeros.
 __device__ inline void CopyRowPartAsync(uint32_t to, const char* in, int32_t row, int32_t pitch_bytes, int32_t bytes) {
   CopyAsync16(to, in + int64_t{row} * pitch_bytes, row < 0 ? 0 : bytes);
 }
 
-// Copies the first `count` values of a row's vector of 16 bytes to shared memory and makes the others 0, whatever they
-// are aligned to; of row -1 zeros. `in` is of row 0. Not inlined: few networks need it.
+// Copies the first `count` values of a row's vector of 16 bytes to shared memory, at any alignment, and writes zeros
+// behind them. `in` is the address in row 0. For row -1 it writes zeros. Not inlined, since few networks need it.
 template <typename T>
 __device__ __noinline__ void CopyValues(uint32_t to, const char* in, int32_t row, int32_t count,
                                         const ImplicitGemmArguments<T>& arguments) {

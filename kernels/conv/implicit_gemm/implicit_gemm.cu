@@ -12,7 +12,7 @@
 namespace voxserve::kernels::cuda {
 namespace {
 
-// Returns the current device's multiprocessors; 0 where there is no GPU.
+// Returns the number of the current device's multiprocessors; 0 if there is no GPU.
 int NumSms() {
   int device = 0, count = 0;
   if (cudaGetDevice(&device) != cudaSuccess) return 0;
@@ -33,8 +33,8 @@ bool HasServedTypes(const ConvOperands& operands) {
 
 bool HasWarpGroups(DType dtype) { return dtype != DType::kFloat32 && CodeVersion() == kWarpGroupCode; }
 
-// Returns the largest block, of a list from large to small, that leaves three items for two multiprocessors; else the
-// last. All of them add in the same order.
+// Returns the first block of a list, from large to small, that gives at least three work items per two multiprocessors;
+// else the last block. All of them add in the same order.
 ConvBlock LargestThatFills(std::initializer_list<ConvBlock> blocks, int64_t num_rows, int32_t out_channels) {
   const int64_t wanted = (int64_t{3} * NumSms() + 1) / 2;
   for (const ConvBlock& block : blocks) {
@@ -44,7 +44,7 @@ ConvBlock LargestThatFills(std::initializer_list<ConvBlock> blocks, int64_t num_
   return *(blocks.end() - 1);
 }
 
-// Returns a block that splits no sums, so that a row's bytes are the same whatever the batch.
+// Returns a block without split sums, so that a row's bytes do not depend on the rest of the batch.
 ConvBlock DefaultBlock(const ImplicitGemmParams& params) {
   const int32_t out_channels = params.operands.out.channels;
   const int64_t num_rows = std::min(params.tiles.out_capacity, params.operands.out.capacity);
@@ -78,7 +78,7 @@ std::vector<ConvBlock> ImplicitGemmBlocks(DType dtype, int32_t out_channels) {
 
 size_t ImplicitGemmWorkspaceBytes(const ImplicitGemmParams& params) {
   const ConvBlock& block = params.block;
-  if (block.rows == 0 || block.split_k <= 1) return 0;  // the default splits nothing
+  if (block.rows == 0 || block.split_k <= 1) return 0;  // the default does not split sums
   const int64_t column_tiles = (params.operands.out.channels + block.columns - 1) / block.columns;
   return static_cast<size_t>(NumTilePlaces(params.tiles.out_capacity) * column_tiles * block.columns * block.split_k) *
          sizeof(float);
@@ -93,7 +93,8 @@ cudaError_t ImplicitGemm(const ImplicitGemmParams& params, cudaStream_t stream) 
       operands.in.pitch_bytes() > std::numeric_limits<int32_t>::max()) {
     return cudaErrorInvalidValue;
   }
-  // The number of slices fits 32 bits, and where a slice's weights lie does in units of 16 bytes.
+  // Within these limits the number of slices fits 32 bits, and so does a slice's place among the weights, in units of
+  // 16 bytes.
   constexpr int32_t kMost = std::numeric_limits<int16_t>::max();
   if (params.tiles.num_offsets > kMost || operands.in.channels > kMost) return cudaErrorInvalidValue;
   const SliceAxis axis(params.tiles.num_offsets, operands.in.channels, operands.in.dtype);

@@ -1,6 +1,6 @@
 #pragma once
 
-// How the kernels of kernels/conv/implicit_gemm/implicit_gemm.h are launched. Included by .cu files alone.
+// Launches the persistent implicit GEMM kernels. Only .cu files include this header.
 
 #include <atomic>
 #include <cstdint>
@@ -10,10 +10,11 @@
 
 namespace voxserve::kernels::cuda {
 
-// Launches a persistent kernel on as many blocks as the current device runs at once, but on no more than max_blocks.
-// Once a device it asks how many these are; `resident` is the kernel's own, by device, 0 at first. Asking again does no
-// harm.
-// waits_itself: the kernel calls WaitForEarlierKernels (barriers.cuh), and is launched before those have ended.
+// Launches a persistent kernel on as many blocks as the current device can run at once, but at most max_blocks.
+//
+// resident: the kernel's own table of that number by device, initially 0. It is filled by the first launch on a device;
+// two threads may fill it at once, with the same value. waits_itself: the kernel calls WaitForEarlierKernels
+// (barriers.cuh), so it may start before earlier kernels have ended.
 template <typename Kernel, typename Arguments>
 cudaError_t LaunchResident(Kernel* kernel, const Arguments& arguments, int threads, int shared_bytes, bool waits_itself,
                            int64_t max_blocks, std::atomic<int>* resident, cudaStream_t stream) {

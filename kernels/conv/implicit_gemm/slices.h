@@ -1,8 +1,8 @@
 #pragma once
 
-// How an implicit GEMM (implicit_gemm.h) cuts the axis that is summed over into slices of 64 bytes, and where it keeps
-// a slice's vectors of 16 bytes. Weights are packed as shared memory holds them: slice by slice [padded out channels,
-// 64 bytes], the output channels in the order of PackedColumn.
+// How an implicit GEMM (implicit_gemm.h) cuts the summed axis into slices of 64 bytes, and where it keeps a slice's
+// vectors of 16 bytes. Weights are packed in the layout of shared memory: slice by slice [padded out channels, 64
+// bytes], with the output channels in the order of PackedColumn.
 
 #include <cstdint>
 
@@ -14,23 +14,23 @@ inline constexpr int32_t kSliceBytes = 64;
 inline constexpr int32_t kSliceVectorBytes = 16;
 inline constexpr int32_t kSliceVectors = kSliceBytes / kSliceVectorBytes;
 inline constexpr int32_t kOutChannelPadding = 32;
-inline constexpr int32_t kSlicesAStage = 2;          // copied and multiplied together
-inline constexpr int32_t kTileBits = kSliceVectors;  // of a tile, where a stage says what it has: a slice's offsets
+inline constexpr int32_t kSlicesAStage = 2;          // slices that are copied and multiplied together
+inline constexpr int32_t kTileBits = kSliceVectors;  // bits per tile in a stage's note: one for each offset of a slice
 
 constexpr int32_t PaddedOutChannels(int32_t channels) {
   return (channels + kOutChannelPadding - 1) / kOutChannelPadding * kOutChannelPadding;
 }
 
-// The place of an output channel among the columns of a product. Of every 32 columns, lane 4 g + t of a product's warp
-// holds 8 j + 2 t and the next, for j from 0 to 3 (tensor_cores.cuh): there lie channels 8 t to 8 t + 7, so that a
-// thread stores neighbours.
+// Returns the column of a product in which an output channel is placed. In every 32 columns, lane 4 g + t of a warp
+// holds columns 8 j + 2 t and 8 j + 2 t + 1 for j = 0 to 3 (tensor_cores.cuh). Channels 8 t to 8 t + 7 are placed
+// there, so that each thread stores neighbouring channels.
 constexpr int32_t PackedColumn(int32_t channel) {
   const int32_t t = channel / 8 % 4, j = channel / 2 % 4;
   return channel / 32 * 32 + 8 * j + 2 * t + channel % 2;
 }
 
-// Where 16-byte vector `vector` of row `row` lies in a slice, in vectors: the 64-byte swizzle, so that 8 rows' vectors
-// lie in different banks.
+// Returns the place of a row's 16-byte vector in a slice, in vectors. This is the 64-byte swizzle, which puts the
+// vectors of 8 rows into different banks.
 constexpr int32_t SwizzledSliceVector(int32_t row, int32_t vector) {
   return row * kSliceVectors + (vector ^ (row / 2 % kSliceVectors));
 }
@@ -38,7 +38,7 @@ constexpr int32_t SwizzledSliceVector(int32_t row, int32_t vector) {
 struct SliceAxis {
   constexpr SliceAxis(int32_t num_offsets, int32_t in_channels, DType dtype)
       : slice_values(kSliceBytes / static_cast<int32_t>(SizeOf(dtype))) {
-    // An offset's channels have one of a slice's vectors, half of it or the whole, or slices of their own.
+    // An offset's channels fill one vector of a slice, half a slice or a whole slice, or several slices.
     offset_values = slice_values / kSliceVectors;
     while (offset_values < in_channels && offset_values < slice_values) offset_values *= 2;
     offsets_a_slice = slice_values / offset_values;
@@ -47,7 +47,8 @@ struct SliceAxis {
   }
 
   constexpr int32_t SliceOf(int32_t k, int32_t channel) const { return SliceOfPart(k, channel / slice_values); }
-  // part: which of an offset's slices. Without a division, since threads on a kernel's critical path compute it.
+  // part: the number of the slice within its offset. There is no division, since threads on a kernel's critical path
+  // compute this.
   constexpr int32_t SliceOfPart(int32_t k, int32_t part) const {
     return (k >> offsets_a_slice / 2) * slices_an_offset + part;
   }
@@ -55,17 +56,17 @@ struct SliceAxis {
     return k % offsets_a_slice * offset_values + channel % slice_values;
   }
 
-  // Leaves of one word of a mask a bit for each slice, that of its first offset.
+  // Reduces one word of a mask to one bit for each slice, at the slice's first offset.
   constexpr uint32_t SliceBits(uint32_t offsets) const {
     if (offsets_a_slice > 1) offsets |= offsets >> 1;
     if (offsets_a_slice > 2) offsets |= offsets >> 2;
     return offsets_a_slice == 1 ? offsets : offsets & (offsets_a_slice == 2 ? 0x55555555u : 0x11111111u);
   }
 
-  int32_t slice_values;      // 32 of 16 bits, 16 of 32
-  int32_t offset_values;     // of an offset's channels in a slice
+  int32_t slice_values;      // 32 values of 16 bits, 16 values of 32 bits
+  int32_t offset_values;     // places for an offset's channels in a slice
   int32_t offsets_a_slice;   // 1, 2 or 4
-  int32_t slices_an_offset;  // above 1 only where offsets_a_slice is 1
+  int32_t slices_an_offset;  // above 1 only if offsets_a_slice is 1
   int32_t num_slices;
 };
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// How the warps that make the two halves of a tile's sums, with split K, add them up. Included by .cu files alone.
+// With split K, adds the two halves of a tile's sums. Only .cu files include this header.
 
 #include <cstdint>
 
@@ -9,9 +9,10 @@
 
 namespace voxserve::kernels::cuda {
 
-// The sums of 16 rows and kColumns columns, by one of the four warps of a tile of 64 rows. Each of the two warps that
-// make a half leaves it in memory; the one that is done last adds the first half and the second and stores the sums.
-// Meanwhile no registers hold them, since products need those. By all threads of the warp.
+// Adds the sums of 16 rows and kColumns columns, for one of the four warps of a tile of 64 rows. Two warps compute one
+// half each and leave it in memory. The one that finishes last adds the first half and the second and stores the
+// result. The halves stay in memory until then, since the products need the registers. All threads of the warp take
+// part.
 template <typename T, int kColumns>
 class SplitSums {
  public:
@@ -27,7 +28,7 @@ class SplitSums {
         arguments.half_sums + ((int64_t{tile} * num_column_tiles + column_tile) * kTileWarps + warp) * 2 * kHalf + lane;
   }
 
-  // Leaves a half's sums from sum `first` of the thread on.
+  // Writes a half's sums to memory, beginning with the thread's sum `first`.
   template <int kSums>
   __device__ void Leave(int32_t half, const float (&sums)[kSums], int first) const {
 #pragma unroll
@@ -37,7 +38,7 @@ class SplitSums {
     }
   }
 
-  // Once a half was left: stores the sums if the other one is there too.
+  // Called after a half is written: stores the complete sums if the other half is written too.
   __device__ void StoreWhole(const WarpRows& rows) const {
     __syncwarp();
     int32_t others = 0;
@@ -70,12 +71,12 @@ class SplitSums {
 
  private:
   static constexpr int kPartColumns = 32;
-  static constexpr int kPartSums = kPartColumns / 2;       // of a thread
-  static constexpr int64_t kHalf = kColumns / 2 / 4 * 32;  // of a warp
+  static constexpr int kPartSums = kPartColumns / 2;       // per thread
+  static constexpr int64_t kHalf = kColumns / 2 / 4 * 32;  // per warp
 
   const ImplicitGemmArguments<T>& arguments_;
   int32_t column_;
-  int32_t* counter_;  // of the halves that are there
+  int32_t* counter_;  // the number of halves that are written
   float4* halves_;
 };
 

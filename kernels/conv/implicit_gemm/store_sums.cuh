@@ -1,6 +1,6 @@
 #pragma once
 
-// How the kernels of kernels/conv/implicit_gemm/implicit_gemm.h store their sums. Included by .cu files alone.
+// Stores the sums of the implicit GEMM kernels. Only .cu files include this header.
 
 #include <cmath>
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace voxserve::kernels::cuda {
 
-// Stores neighbouring sums of a row one by one, as far as there are channels. Not inlined: few tiles need it.
+// Stores neighbouring sums of a row one by one, as far as there are channels. Not inlined, since few tiles need it.
 template <typename T>
 __device__ __noinline__ void StoreSumsOneByOne(const ImplicitGemmArguments<T>& arguments, const float* sums,
                                                int32_t count, int32_t row, int32_t column) {
@@ -24,22 +24,22 @@ __device__ __noinline__ void StoreSumsOneByOne(const ImplicitGemmArguments<T>& a
   }
 }
 
-// Output rows of a thread, whose sums of products lie in rows g and g + 8 of a warp's 16 (tensor_cores.cuh), g = lane /
-// 4; -1: none.
+// The two output rows of a thread; -1: none. The thread holds sums of rows g and g + 8 of its warp's 16 rows
+// (tensor_cores.cuh), where g = lane / 4.
 struct WarpRows {
   int32_t rows[2];
 };
 
-// Returns the rows of the 16 places from `first` on.
+// Returns the thread's rows among the 16 places that begin with `first`.
 template <typename T>
 __device__ WarpRows WarpRowsOf(const ImplicitGemmArguments<T>& arguments, int64_t first, int64_t num_out) {
   const int64_t place = first + static_cast<int32_t>(threadIdx.x) % 32 / 4;
   return {{OutRowOf(arguments, place, num_out), OutRowOf(arguments, place + 8, num_out)}};
 }
 
-// Stores a warp's sums of 16 rows and 2 * kSums columns. Of every 32 columns a thread holds two of each eight, of two
-// rows, as products leave them; the weights are packed so that these are eight neighbouring output channels
-// (PackedColumn). Load comes first: it asks for the residuals, which arrive while the caller does something else.
+// Stores a warp's sums of 16 rows and 2 * kSums columns. In every 32 columns, products leave a thread two columns of
+// each eight, for two rows. The weights are packed so that these are eight neighbouring output channels (PackedColumn).
+// Load must be called first: it starts the loads of the residuals, which arrive while the caller does other work.
 template <typename T, int kSums>
 class WarpSumsStore {
  public:
@@ -74,21 +74,21 @@ class WarpSumsStore {
   static constexpr int kVectors = kSums / 16;
   static_assert(kSums % 16 == 0, "32 columns at a time");
 
-  // True for the whole warp where all vectors are stored whole and the activation is none or ReLU.
+  // Returns true for the whole warp if all vectors are stored whole and the activation is none or ReLU.
   __device__ static bool AreAllPlain(const ImplicitGemmArguments<T>& arguments, int32_t first_column) {
     const ActivationFunction function = arguments.epilogue.activation.function;
     return IsWide(arguments, first_column + 2 * kSums - kCount) &&
            (function == ActivationFunction::kNone || function == ActivationFunction::kRelu);
   }
 
-  // The larger of two; NaN where one is.
+  // Returns the larger value, or NaN if one of them is NaN.
   __device__ static float Larger(float a, float b) {
     float larger;
     asm("max.NaN.f32 %0, %1, %2;\n" : "=f"(larger) : "f"(a), "f"(b));
     return larger;
   }
 
-  // Without branches, since a warp that stores waits for each of its instructions.
+  // Has no branches, since a warp that stores waits for each of its instructions.
   template <bool kHasResidual>
   __device__ void StorePlain(const ImplicitGemmArguments<T>& arguments, const float (&sums)[kSums],
                              const WarpRows& rows, int32_t first_column) const {
@@ -151,12 +151,12 @@ class WarpSumsStore {
     return first_column + vector * 32 + InRow() * kCount;
   }
 
-  // True where the vector from `column` on is stored whole.
+  // Returns true if the vector that begins at `column` is stored whole.
   __device__ static bool IsWide(const ImplicitGemmArguments<T>& arguments, int32_t column) {
     return arguments.has_out_vectors && !arguments.is_out_float && column + kCount <= arguments.out_channels;
   }
 
-  // Values of 16 bits would have a register each.
+  // Packed in words, since single values of 16 bits would take a register each.
   using Words = Pack<uint32_t, kCount* static_cast<int>(sizeof(T)) / 4>;
   __device__ static Words WordsOf(const Pack<T, kCount>& values) { return reinterpret_cast<const Words&>(values); }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// The roles of warp_groups.cuh that copy to stages: input rows and weights. Included by .cu files alone.
+// The roles of warp_groups.cuh that fill stages with input rows and weights. Only .cu files include this header.
 
 #include <cstdint>
 
@@ -12,7 +12,7 @@ namespace voxserve::kernels::cuda {
 
 #if VOXSERVE_HAS_WARP_GROUP_PRODUCTS
 
-// A group of copying warps.
+// A group of four warps that copies input rows.
 template <typename T, typename Shape>
 class RowCopier {
  public:
@@ -20,12 +20,12 @@ class RowCopier {
       : arguments_(arguments),
         ring_(ring),
         num_out_(static_cast<int32_t>(NumRows(arguments.tiles.out_capacity, arguments.tiles.num_out))) {
-    // Eight threads copy a stage's vectors of kRowsOfThread rows, one after the other.
+    // Eight threads share kRowsOfThread rows: each copies one vector of every row, row after row.
     const int32_t thread = static_cast<int32_t>(threadIdx.x) % kGroupThreads;
     const int32_t vector = thread % kSliceVectors;
     slice_ = thread / kSliceVectors % kSlicesAStage;
     first_row_ = thread / (kSliceVectors * kSlicesAStage) * kRowsOfThread;
-    // The second slice's threads have the neighbour's row first, so that the eight write different banks.
+    // Threads of the second slice begin with the neighbouring row, so that the eight threads write different banks.
     const uint32_t of_rows = ring.stages + slice_ * Shape::kInputBytes + (first_row_ + slice_) * kSliceBytes;
 #pragma unroll
     for (int pair = 0; pair < kPairs; ++pair) {
@@ -38,8 +38,8 @@ class RowCopier {
     if (in_rows_ != nullptr) in_rows_ += offset_in_slice_ * kMaskTileRows + first_row_;
   }
 
-  // Rows whose vectors are all whole have code of their own, without a call: values that live on behind a call would
-  // lie in memory.
+  // Rows that consist of whole vectors have their own code without a function call: values that live across a call
+  // would be kept in memory.
   __device__ void Run() {
     if (arguments_.has_whole_in_vectors) {
       CopyStages<true>();
@@ -55,10 +55,10 @@ class RowCopier {
   static constexpr int32_t kValues = kSliceVectorBytes / static_cast<int32_t>(sizeof(T));
   static_assert(kSlicesAStage == 2 && kRowsOfThread == 4);
 
-  // The vectors that the thread copies to a stage.
+  // The part of a stage that this thread copies.
   struct Fill {
-    int32_t channel;                // the first
-    int4 rows[Shape::kWarpGroups];  // of each tile; -1: zeros
+    int32_t channel;                // the first channel
+    int4 rows[Shape::kWarpGroups];  // the rows in each tile; -1: zeros
   };
 
   template <bool kAreWhole>
@@ -66,33 +66,33 @@ class RowCopier {
     const int32_t group = static_cast<int32_t>(threadIdx.x) / kGroupThreads - Shape::kWarpGroups;
     place_.Advance(group);
     note_place_.Advance(group);
-    // Two stages' rows, in turns: were they moved from one to the other, the move would wait for them.
+    // Two buffers take turns. If the rows moved from one to the other, the move would wait for their loads.
     Fill fills[2];
     bool is_over = !LookUp(fills[0]);
-    WaitForEarlierKernels();  // they make the input
+    WaitForEarlierKernels();  // earlier kernels write the input
     while (!is_over) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         if (is_over) break;
-        is_over = !LookUp(fills[1 - i]);  // they arrive while this stage is copied
+        is_over = !LookUp(fills[1 - i]);  // the rows arrive while this stage is copied
         WaitForBarrier(ring_.empty + place_.slot * 8, place_.parity ^ 1);
         Copy<kAreWhole>(fills[i]);
         place_.Advance(Shape::kCopyGroups);
       }
     }
-    // The stage behind the last is full too.
+    // The stage after the last one is empty; it is marked full too, since its readers wait for it.
     WaitForBarrier(ring_.empty + place_.slot * 8, place_.parity ^ 1);
     ArriveAtBarrier(ring_.full + place_.slot * 8);
   }
 
-  // Looks up the rows of the group's next stage, which arrive later. Returns false behind the last.
+  // Starts to look up the rows of the group's next stage; they arrive later. Returns false behind the last stage.
   __device__ bool LookUp(Fill& fill) {
     WaitForBarrier(ring_.noted + note_place_.slot * 8, note_place_.parity);
     const StageNote& note = ring_.notes[note_place_.slot];
     note_place_.Advance(Shape::kCopyGroups);
     if ((note.flags & kNoStage) != 0) return false;
     fill.channel = note.channels[slice_] + channel_in_slice_;
-    // 0 where there is no slice.
+    // The mask is 0 if there is no slice.
     const uint32_t has = fill.channel < arguments_.in_channels ? note.has[slice_] >> offset_in_slice_ : 0;
     const int32_t index_tile = note.index_tiles[slice_], row_tile = note.row_tile;
 #pragma unroll
@@ -140,7 +140,7 @@ class RowCopier {
       const int32_t rows[kRowsOfThread] = {fill.rows[t].x, fill.rows[t].y, fill.rows[t].z, fill.rows[t].w};
 #pragma unroll
       for (int i = 0; i < kRowsOfThread; ++i) {
-        // The other row of a pair lies 64 bytes on, or back.
+        // The second row of a pair is 64 bytes before or behind the first.
         const uint32_t first =
             to_[i / 2] + place_.slot * Shape::kStageBytes + t * static_cast<int>(kMaskTileRows) * kSliceBytes;
         copy(i % 2 == 0 ? first : first ^ kSliceBytes, slice_ == 0 ? rows[i] : rows[i ^ 1]);
@@ -152,18 +152,18 @@ class RowCopier {
   const Ring ring_;
   const int32_t num_out_;
   RingPlace<Shape::kStages> place_;
-  RingPlace<Shape::kNotes> note_place_;  // of the next stage to look up
-  // The thread's vectors.
-  const int32_t* in_rows_;  // of the first tile
+  RingPlace<Shape::kNotes> note_place_;  // the next stage to look up
+  // The part of a slice that this thread copies.
+  const int32_t* in_rows_;  // its indices in the first tile
   uint32_t to_[kPairs];     // the first of two rows, in the first stage
-  int32_t slice_;           // of a stage
-  int32_t first_row_;       // of a tile
+  int32_t slice_;           // within the stage
+  int32_t first_row_;       // within the tile
   int32_t offset_in_slice_;
   int32_t channel_in_slice_;
 };
 
-// Has the weights of every kWeightCopiers-th stage's slices copied, in bulk, and, with an item's last stage, the tile's
-// output rows. By one thread, which is the `copier`-th of those.
+// Starts bulk copies of the weights for every kWeightCopiers-th stage, and of a tile's output rows for an item's last
+// stage. One thread calls it: the `copier`-th of those that copy weights.
 template <typename T, typename Shape>
 __device__ void CopyWeights(const ImplicitGemmArguments<T>& arguments, const Ring& ring, int32_t copier) {
   RingPlace<Shape::kStages> place;

@@ -1,6 +1,6 @@
 #pragma once
 
-// The role of warp_groups.cuh that decides what stages hold. Included by .cu files alone.
+// The role of warp_groups.cuh that decides which slices each stage holds. Only .cu files include this header.
 
 #include <cstdint>
 
@@ -12,8 +12,8 @@ namespace voxserve::kernels::cuda {
 
 #if VOXSERVE_HAS_WARP_GROUP_PRODUCTS
 
-// Takes a block's items, walks the masks of their tiles and notes what stages hold, as many at a time as a warp has
-// threads. By one warp.
+// Takes the block's items, walks the masks of their tiles and writes the notes of their stages, 32 at a time. One warp
+// runs it.
 template <typename T, typename Shape>
 class StageScheduler {
  public:
@@ -23,7 +23,7 @@ class StageScheduler {
     if (arguments.tiles.by_weight != nullptr) {
       by_weight_ = arguments.tiles.by_weight + TilesByWeightBegin(arguments.tiles.out_capacity, Shape::kRows);
     }
-    // Both are loaded at once: the first tile is looked up before it is known whether there is one.
+    // The two loads overlap: the first tile is read before its existence is known.
     first_row_tile_ = RowTileOf(static_cast<int32_t>(blockIdx.x));
     const auto num_out = static_cast<int32_t>(NumRows(arguments.tiles.out_capacity, arguments.tiles.num_out));
     num_items_ = (num_out + Shape::kRows - 1) / Shape::kRows * num_column_tiles_ * Shape::kSplitK;
@@ -36,16 +36,17 @@ class StageScheduler {
     for (int32_t round = 1; item < num_items_; ++round) {
       Schedule(item, round == 1 ? first_row_tile_ : RowTileOf(item));
       if (takes) {
-        if (round == 1) WaitForEarlierKernels();  // they have the same counters
+        if (round == 1) WaitForEarlierKernels();  // earlier kernels use the same counters
         item = num_blocks + Take();
       } else {
-        // By weight items get lighter: a block that has a heavy one in one round has a light one in the next.
+        // Items are ordered by descending weight, so a block that has a heavy item in one round gets a light one in the
+        // next.
         const auto block = static_cast<int32_t>(blockIdx.x);
         item = round * num_blocks + (round % 2 == 0 ? block : num_blocks - 1 - block);
       }
     }
     if (takes && Lane() == 0) Leave();
-    // For each copying group and each thread that copies weights to see.
+    // Every copying group and every thread that copies weights reads its own final note.
     StageNote over = EmptyStage();
     over.flags = kNoStage;
     Note(over, Lane(), max(Shape::kCopyGroups, kWeightCopiers));
@@ -54,9 +55,9 @@ class StageScheduler {
  private:
   static constexpr int kWordBits = 32;
   static constexpr int kStagesAtOnce = 32;
-  static_assert(kStagesAtOnce < Shape::kNotes, "threads that meet do not wait for what the others note");
-  // Stages that are left to multiply when a block takes its next item: as many as hide that it looks up what the item
-  // has, and no more, since another block may be done before.
+  static_assert(kStagesAtOnce < Shape::kNotes, "no thread of the warp waits for a note of another");
+  // A block takes its next item when this many stages are left to multiply. These stages hide the time of looking up
+  // the item. It does not take the item earlier, since another block may be free before.
   static constexpr int kStagesLeft = Shape::kStages + 12;
 
   __device__ static int32_t Lane() { return static_cast<int32_t>(threadIdx.x) % 32; }
@@ -68,7 +69,7 @@ class StageScheduler {
     return note;
   }
 
-  // Waits until few stages are left, and takes the next item of those that no block has begun with.
+  // Waits until few stages are left, and takes the next item that no block has taken.
   __device__ int32_t Take() {
     if (const int32_t freed = num_noted_ - kStagesLeft; freed >= 0) {
       WaitForBarrier(ring_.freed + freed % Shape::kNotes * 8, static_cast<uint32_t>(freed / Shape::kNotes) & 1);
@@ -78,15 +79,14 @@ class StageScheduler {
     return __shfl_sync(~0u, taken, 0);
   }
 
-  // The last block to leave resets the counters: all others have taken for the last time, since a block leaves once its
-  // last take has returned.
+  // The last block to leave resets the counters. No block takes again then: each leaves after its own last take.
   __device__ void Leave() const {
     if (atomicAdd(arguments_.tiles.counters + kBlocksDone, 1) + 1 < static_cast<int32_t>(gridDim.x)) return;
     arguments_.tiles.counters[kItemsTaken] = 0;
     arguments_.tiles.counters[kBlocksDone] = 0;
   }
 
-  // The row tile of an item.
+  // Returns the row tile of an item.
   __device__ int32_t RowTileOf(int32_t item) const {
     const int32_t rank = num_column_tiles_ == 1 ? item / Shape::kSplitK : item / Shape::kSplitK / num_column_tiles_;
     return by_weight_ == nullptr ? rank : __ldg(by_weight_ + rank);
@@ -101,7 +101,7 @@ class StageScheduler {
     for (int32_t word = 0; word < max(arguments_.mask_words, 1); ++word) ScheduleWord(row_tile, column, half, word);
   }
 
-  // The stages of a tile's offsets of one mask word; of the last word one at least.
+  // Writes the notes of a tile's stages for one mask word. The last word has at least one stage.
   __device__ void ScheduleWord(int32_t row_tile, int32_t column, int32_t half, int32_t word) {
     uint32_t masks[Shape::kWarpGroups], all = 0;
 #pragma unroll
@@ -125,7 +125,7 @@ class StageScheduler {
       for (int s = 0; s < kSlicesAStage; ++s) {
         const int32_t number = stage * kSlicesAStage + s;
         if (number >= num_slices) continue;
-        // number / num_parts_, in a few instructions: the first stages wait for them.
+        // number / num_parts_, without an integer division: the first stages wait for this.
         const auto rank = static_cast<int32_t>((static_cast<float>(number) + 0.5f) * inverse_parts_);
         const int32_t bit = BitOfRank(all, rank);
         const int32_t offset = word * kWordBits + bit, part = first_part_ + number - rank * num_parts_;
@@ -144,7 +144,7 @@ class StageScheduler {
     }
   }
 
-  // The set bit that has `rank` set bits below it.
+  // Returns the set bit that has `rank` set bits below it.
   __device__ static int32_t BitOfRank(uint32_t bits, int32_t rank) {
     int32_t bit = 0;
 #pragma unroll
@@ -158,13 +158,13 @@ class StageScheduler {
     return bit;
   }
 
-  // Notes `count` stages, one a thread.
+  // Writes `count` notes, one per thread.
   __device__ void Note(const StageNote& note, int32_t index, int32_t count) {
     if (index < count) {
       RingPlace<Shape::kNotes> place = place_;
       place.Advance(index);
       WaitForBarrier(ring_.freed + place.slot * 8, place.parity ^ 1);
-      auto* const to = reinterpret_cast<int4*>(ring_.notes + place.slot);  // in the order of the members
+      auto* const to = reinterpret_cast<int4*>(ring_.notes + place.slot);  // in the order of StageNote's members
       to[0] = make_int4(note.channels[0], note.channels[1], static_cast<int32_t>(note.has[0]),
                         static_cast<int32_t>(note.has[1]));
       to[1] = make_int4(note.index_tiles[0], note.index_tiles[1], note.weights[0], note.weights[1]);
@@ -178,11 +178,11 @@ class StageScheduler {
 
   const ImplicitGemmArguments<T>& arguments_;
   const Ring ring_;
-  const int32_t* by_weight_ = nullptr;  // the tiles of the block's size
+  const int32_t* by_weight_ = nullptr;  // the tile numbers for this block size
   int32_t num_column_tiles_;
   int32_t num_items_;
-  int32_t first_row_tile_;  // of the first item
-  int32_t first_part_ = 0;  // of an offset's slices those of the item
+  int32_t first_row_tile_;  // the first item's tile
+  int32_t first_part_ = 0;  // the first of an offset's slices that the item sums
   int32_t num_parts_ = 0;
   float inverse_parts_ = 1;
   RingPlace<Shape::kNotes> place_;

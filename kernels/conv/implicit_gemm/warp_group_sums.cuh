@@ -1,6 +1,6 @@
 #pragma once
 
-// The role of warp_groups.cuh that multiplies stages and stores the sums. Included by .cu files alone.
+// The role of warp_groups.cuh that multiplies stages and stores the sums. Only .cu files include this header.
 
 #include <cstdint>
 
@@ -23,10 +23,10 @@ class SumMaker {
         ring_(ring),
         num_out_(static_cast<int32_t>(NumRows(arguments.tiles.out_capacity, arguments.tiles.num_out))) {}
 
-  // A loop over items around one over an item's stages: were it one loop, the compiler would see sums that either go on
-  // or are stored where it begins again, and wait there for all products.
+  // There are two nested loops: over items, and over an item's stages. In a single loop the compiler would see at the
+  // loop's head that sums may have been stored, and would wait there for all products.
   __device__ void Run() {
-    WaitForEarlierKernels();  // they make the residual, and may still read what the output overwrites
+    WaitForEarlierKernels();  // they write the residual, and may still read the memory of the output
     const int32_t group = OfWarp(static_cast<int32_t>(threadIdx.x) / kGroupThreads);
     Sums sums = {};
     for (;; Advance()) {
@@ -39,7 +39,8 @@ class SumMaker {
         const RingPlace<Shape::kStages> begun = place_;
         const RingPlace<Shape::kNotes> begun_note = note_place_;
         Advance();
-        // While products go on; without a loop, in which the compiler would wait for them.
+        // Tests the next stage while products run. This is no loop, since the compiler would wait for the products in
+        // one.
         const bool is_ready = TestBarrier(ring_.ready + place_.slot * 8, place_.parity);
         if (is_ready) flags = ring_.notes[note_place_.slot].flags;
         WaitForProducts<1>();
@@ -54,7 +55,7 @@ class SumMaker {
       [[maybe_unused]] const int32_t half = note.half;
       const WarpRows rows = RowsOf(place_.slot, row_tile, group);
       StorePart store;
-      if constexpr (kLoadsEarly) store.Load(arguments_, rows, column);  // they arrive while the products go on
+      if constexpr (kLoadsEarly) store.Load(arguments_, rows, column);  // the loads run while the products do
       WaitForProducts<0>();
 #pragma unroll
       for (int i = 0; i < kInstructions; ++i) HoldBackReads(sums.of[i]);
@@ -79,13 +80,12 @@ class SumMaker {
   }
 
  private:
-  // An instruction of more columns would need more registers than a block of so many threads begins with.
+  // More columns per instruction would need more registers than a thread has when a block of this size starts.
   static constexpr int kInstructions = Shape::kColumns > 128 ? 2 : 1;
   static constexpr int kInstructionColumns = Shape::kColumns / kInstructions;
-  // Where there are registers for it, the biases and residuals of all columns are loaded at once, before they are
-  // needed.
+  // If there are enough registers, the biases and residuals of all columns are loaded at once, ahead of their use.
   static constexpr bool kLoadsEarly = kInstructions == 1 && Shape::kSplitK == 1;
-  static constexpr int kPartColumns = kLoadsEarly ? Shape::kColumns : 32;  // stored at a time
+  static constexpr int kPartColumns = kLoadsEarly ? Shape::kColumns : 32;  // columns stored at a time
   static constexpr int kParts = Shape::kColumns / kPartColumns;
   using StorePart = WarpSumsStore<T, kPartColumns / 2>;
   static_assert(kInstructionColumns % kPartColumns == 0);
@@ -94,13 +94,13 @@ class SumMaker {
     float of[kInstructions][kInstructionColumns / 2];
   };
 
-  // One value for a warp, as the compiler sees: else it would let products wait for each other.
+  // Makes a value uniform over the warp. Otherwise the compiler would make products wait for each other.
   template <typename Value>
   __device__ static Value OfWarp(Value value) {
     return __shfl_sync(~0u, value, 0);
   }
 
-  // Waits for the stage.
+  // Waits for the stage and returns its flags.
   __device__ uint32_t FlagsOfStage() const {
     WaitForBarrier(ring_.ready + place_.slot * 8, place_.parity);
     return OfWarp(ring_.notes[note_place_.slot].flags);
@@ -122,7 +122,7 @@ class SumMaker {
     holds_ = false;
   }
 
-  // Begins with the stage's products, one series in each case: a series must not be begun under a condition.
+  // Starts the stage's products. Each branch has its own series, since a series must not begin under a condition.
   __device__ void MultiplyStage(uint32_t flags, int32_t group, int32_t& adds, Sums& sums) const {
     const uint32_t stage = ring_.stages + place_.slot * Shape::kStageBytes;
     const uint32_t has = flags >> (kSlicesAStage * group) & 3;
@@ -138,7 +138,7 @@ class SumMaker {
       CommitProducts();
       adds = 1;
     } else {
-      CommitProducts();  // an empty series, for WaitForProducts to count
+      CommitProducts();  // an empty series, so that WaitForProducts counts one per stage
     }
   }
 
@@ -164,7 +164,7 @@ class SumMaker {
         &sums.of[part / kPartsAnInstruction][part % kPartsAnInstruction * (kPartColumns / 2)]);
   }
 
-  // The output rows whose sums the thread holds.
+  // Returns the output rows of the thread's sums.
   __device__ WarpRows RowsOf(int32_t slot, int32_t row_tile, int32_t group) const {
     const int32_t thread = static_cast<int32_t>(threadIdx.x) % kGroupThreads;
     const int32_t first = group * 64 + thread / 32 * 16 + thread % 32 / 4;
@@ -186,7 +186,7 @@ class SumMaker {
   const int32_t num_out_;
   RingPlace<Shape::kStages> place_;
   RingPlace<Shape::kNotes> note_place_;
-  // The stage before, while its products may go on.
+  // The previous stage, whose products may still run.
   RingPlace<Shape::kStages> held_;
   RingPlace<Shape::kNotes> held_note_;
   bool holds_ = false;

@@ -1,27 +1,28 @@
 #pragma once
 
-// The kernel of kernels/conv/implicit_gemm/implicit_gemm.h for Hopper. Included by .cu files alone.
+// The implicit GEMM kernel for Hopper (kernels/conv/implicit_gemm/implicit_gemm.h). Only .cu files include this header.
 //
-// An item is a tile of output rows and columns or, with split K, one half of its sums: of every offset's channels the
-// lower or the upper ones. Blocks are persistent and take an item more whenever they have nearly done with one. A
-// block's warps have roles:
-//   - one takes items, walks the masks of their tiles and notes for each stage of a ring, of two slices each, what it
-//     holds;
-//   - two have the weights of a stage's slices copied, in bulk, each those of every other stage;
-//   - groups of four copy the input rows of a stage, 16 bytes a thread at a time, and zeros where a row has no
-//     neighbour. A group fills every kCopyGroups-th stage, and looks up the rows of its next one meanwhile;
-//   - one makes what was copied visible to the tensor cores, so that those who multiply need no fence of their own;
-//   - warp groups multiply: each has 64 rows, skips the slices that none of these needs, and stores its sums from
-//     registers.
-// Notes, copies and weights run ahead of the products, into the next item too. In CUTLASS's words: those who copy are
-// producers, the warp groups that multiply consumers, sums accumulators, and an item is a work tile of a persistent,
+// An item is a tile of output rows and columns. With split K it is one half of a tile's sums, over the lower or the
+// upper channels of every offset. Blocks are persistent and take another item when the current one is nearly done. A
+// stage is one slot of a ring in shared memory and holds two slices. The warps of a block have roles:
+// - Scheduler, 1 warp: takes items, walks the masks of their tiles, and writes a note for each stage that says what the
+//   stage holds.
+// - Weight copiers, 2 threads in different warps: start bulk copies of the stages' weights, in turns.
+// - Row copiers, groups of four warps: copy a stage's input rows, 16 bytes per thread at a time, and zeros if a row has
+//   no neighbour. A group fills every kCopyGroups-th stage and meanwhile looks up the rows of its next one.
+// - Publisher, 1 thread: makes the copies visible to the tensor cores, so that the multiplying warps need no fence.
+// - Products, warp groups: each has 64 rows, skips the slices that none of them needs, and stores its sums from
+//   registers.
+//
+// Notes and copies run ahead of the products, also into the next item. In CUTLASS's words: the copying roles are
+// producers, the multiplying warp groups consumers, sums accumulators, and an item is a work tile of a persistent,
 // warp-specialized kernel.
 //
-// A launch begins before the kernel in front of it has ended. The tiles form but its counters, and the weights, are
-// read at once: the kernel in front must not write them (implicit_gemm.h). A role that reads features, stores sums or
-// takes items waits for earlier kernels first.
+// The kernel starts before its predecessor on the stream has ended. It reads the tiles form (except its counters) and
+// the weights at once, so the predecessor must not write them (implicit_gemm.h). A role that reads features, stores
+// sums or takes items waits for earlier kernels first.
 //
-// With split K warps leave their halves of a tile's sums in memory, and the one that is done last adds them up
+// With split K, warps leave the halves of a tile's sums in memory; the warp that finishes last adds them
 // (split_sums.cuh).
 
 #include <cstdint>
@@ -37,7 +38,7 @@ namespace voxserve::kernels::cuda {
 
 #if VOXSERVE_HAS_WARP_GROUP_PRODUCTS
 
-// Makes the stages visible to products, one after the other. By one thread.
+// Makes the stages visible to products, one after the other. One thread runs it.
 template <typename Shape>
 __device__ void PublishStages(const Ring& ring) {
   RingPlace<Shape::kStages> place;
@@ -50,8 +51,8 @@ __device__ void PublishStages(const Ring& ring) {
   }
 }
 
-// Makes the ring's barriers. A warp makes its own one after the other, which takes some 40 cycles each, so that all
-// warps make some.
+// Initialises the ring's barriers. All warps share the work, since one warp would need some 40 cycles for each barrier
+// in turn.
 template <typename Shape>
 __device__ void MakeBarriers(const Ring& ring) {
   constexpr int kWarps = Shape::kThreads / 32;
@@ -87,7 +88,7 @@ __global__ void __launch_bounds__(Shape::kThreads, VOXSERVE_HAS_WARP_GROUP_PRODU
   ring.freed = ring.noted + Shape::kNotes * 8;
   MakeBarriers<Shape>(ring);
   __syncthreads();
-  // Else they would be computed again and again.
+  // Keeps the compiler from computing these addresses again at each use.
   asm volatile("" : "+r"(ring.stages), "+r"(ring.full), "+r"(ring.ready), "+r"(ring.empty));
   asm volatile("" : "+r"(ring.noted), "+r"(ring.freed));
   constexpr int kFirstCopying = Shape::kWarpGroups * kGroupThreads;
@@ -110,7 +111,7 @@ __global__ void __launch_bounds__(Shape::kThreads, VOXSERVE_HAS_WARP_GROUP_PRODU
     }
   }
 #else
-  __trap();  // CodeVersion says that there is nothing here
+  __trap();  // unreachable: CodeVersion tells callers that this code is missing
 #endif
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// The shapes in which blocks of warp groups come, and how one of them is launched. Included by .cu files alone.
+// The block shapes of the warp group kernel, and the launch of one of them. Only .cu files include this header.
 
 #include <atomic>
 #include <cstdint>
@@ -10,8 +10,9 @@
 
 namespace voxserve::kernels::cuda {
 
-// Warp groups that multiply, columns, groups that copy, stages, blocks an SM, parts of the summed axis. Threads and
-// registers bound the groups: an instruction's sums need so many registers when the kernel begins.
+// Parameters of a shape: multiplying warp groups, columns, copying groups, stages, blocks per SM, parts of the summed
+// axis. Registers limit the groups, since the sums of an instruction must fit a thread's registers at the kernel's
+// start.
 template <typename Visitor>
 void ForEachWarpGroupShape(const Visitor& visit) {
   visit(WarpGroupShape<1, 32, 1, 4, 3>{});

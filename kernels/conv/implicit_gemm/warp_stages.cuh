@@ -1,6 +1,7 @@
 #pragma once
 
-// The blocks of kernels/conv/implicit_gemm/warps.cuh, and which stages their tiles have. Included by .cu files alone.
+// The block shapes of kernels/conv/implicit_gemm/warps.cuh, and the walk over a tile's stages. Only .cu files include
+// this header.
 
 #include <cstdint>
 
@@ -16,26 +17,27 @@ struct WarpShape {
   static constexpr int kStages = kRingStages;
   static constexpr int kBlocksAnSm = kBlocks;
   static constexpr int kMaskTiles = kRows / static_cast<int>(kMaskTileRows);
-  static constexpr int kInputBytes = kRows * kSliceBytes;      // of a slice
-  static constexpr int kWeightBytes = kColumns * kSliceBytes;  // of a slice
+  static constexpr int kInputBytes = kRows * kSliceBytes;      // per slice
+  static constexpr int kWeightBytes = kColumns * kSliceBytes;  // per slice
   static constexpr int kStageBytes = kSlicesAStage * (kInputBytes + kWeightBytes);
   static constexpr int kSharedBytes = kStages * kStageBytes;
   static_assert(kSharedBytes <= 98 * 1024, "sm_86 has 99 KB a block, of which notes take some bytes");
 };
 
-// A stage, as threads walk over it.
+// A stage, as the threads walk over it.
 template <typename Shape>
 struct WarpStage {
-  // Bit kTileBits * t + j of a slice: tile t has its offset j. 0: there is no slice.
+  // Bit kTileBits * t + j of has[s]: tile t has offset j of slice s. 0: there is no slice.
   uint32_t has[kSlicesAStage];
-  int32_t offsets[kSlicesAStage];  // the slice's first
-  int32_t parts[kSlicesAStage];    // of the offset's slices
+  int32_t offsets[kSlicesAStage];  // each slice's first offset
+  int32_t parts[kSlicesAStage];    // the slice's number within its offset
   int32_t row_tile;                // -1: there are no more stages
-  int32_t column;                  // the first
-  bool is_last;                    // of its tile: sums are stored behind it
+  int32_t column;                  // the first column
+  bool is_last;                    // the tile's last stage: sums are stored after it
 };
 
-// Walks the stages of a block's tiles. Its state is small, since all threads keep it beside their sums.
+// Walks over the stages of a block's tiles. Its state is small, since all threads hold it in registers beside their
+// sums.
 template <typename T, typename Shape>
 class WarpStageWalker {
  public:
@@ -84,16 +86,16 @@ class WarpStageWalker {
     return (arguments_.out_channels + Shape::kColumns - 1) / Shape::kColumns;
   }
 
-  // The block's tile of a round; -1 behind the last.
+  // Returns the block's tile of a round; -1 behind the last.
   __device__ int32_t TileOf(int32_t round) const {
-    // By and large tiles get lighter, since rows stand by their highest offset, descending: those that have the heavier
-    // ones of one round have the lighter ones of the next.
+    // Later tiles are mostly lighter, since rows are ordered by their highest offset, descending. A block with a heavy
+    // tile in one round so gets a light one in the next.
     const auto block = static_cast<int32_t>(blockIdx.x), num_blocks = static_cast<int32_t>(gridDim.x);
     const int32_t tile = round * num_blocks + (round % 2 == 0 ? block : num_blocks - 1 - block);
     return tile < (num_out_ + Shape::kRows - 1) / Shape::kRows * NumColumnTiles() ? tile : -1;
   }
 
-  // Goes on to the next word, the first of a tile where this was the last of one.
+  // Moves on to the next mask word; after a tile's last word, to the first word of the next tile.
   __device__ void TakeWord() {
     if (word_ < LastWord()) {
       ++word_;
@@ -113,12 +115,12 @@ class WarpStageWalker {
     LoadNextMasks();
   }
 
-  // Where the word has no slices any more, goes on to one of the tile's that has, or to its last.
+  // If the word has no slices left, moves on to the tile's next word that has some, or to its last word.
   __device__ void SkipEmptyWords() {
     while (left_ == 0 && word_ < LastWord()) TakeWord();
   }
 
-  // Loads the masks that TakeWord will take, so that it need not wait for them.
+  // Loads the masks for the next TakeWord in advance, so that it need not wait for them.
   __device__ void LoadNextMasks() {
     const bool is_same_tile = word_ < LastWord();
     const int32_t tile = is_same_tile ? 0 : TileOf(round_ + 1);
@@ -139,8 +141,8 @@ class WarpStageWalker {
   int32_t word_;
   uint32_t masks_[Shape::kMaskTiles];
   uint32_t next_masks_[Shape::kMaskTiles];
-  uint32_t left_;     // of the word's offsets, one bit a slice
-  int32_t part_ = 0;  // of the first of them
+  uint32_t left_;     // the word's remaining slices, each as the bit of its first offset
+  int32_t part_ = 0;  // the next slice of the lowest remaining offset
 };
 
 }  // namespace voxserve::kernels::cuda

@@ -1,15 +1,15 @@
 #pragma once
 
-// The kernel of kernels/conv/implicit_gemm/implicit_gemm.h for the tensor cores of warps, from sm_80 on. Included by
-// .cu files alone.
+// The implicit GEMM kernel for products of single warps, from sm_80 on (kernels/conv/implicit_gemm/implicit_gemm.h).
+// Only .cu files include this header.
 //
 // Blocks are persistent and take every gridDim-th tile. All threads of a block copy and multiply. Stages of two slices
-// each go through a ring in shared memory, which copies fill ahead of the products, into the next tile too: when a
-// stage has arrived, the threads have the one copied that lies farthest ahead, look up the input rows of that behind
-// it, and multiply. All threads walk the masks of the block's tiles alike, so that a stage's input rows can be looked
-// up without a wait for whoever knows it; one notes the stage for its copies and products later on.
+// go through a ring in shared memory. Copies fill the ring ahead of the products, also into the next tile. When a stage
+// has arrived, the threads start the copy of the stage that is farthest ahead, look up the input rows of the stage
+// after that, and multiply. All threads walk over the masks of the block's tiles, each for itself, so no thread waits
+// for another before it looks up input rows. One thread notes the stage for its later copies and products.
 //
-// A warp's rows are of one tile of 64: it skips the slices that this has not.
+// All rows of a warp belong to one tile of 64 rows. The warp skips the slices that this tile does not have.
 
 #include <cstdint>
 
@@ -20,23 +20,23 @@
 
 namespace voxserve::kernels::cuda {
 
-// A note in shared memory of a stage that is multiplied later.
+// Describes, in shared memory, a stage that is multiplied later.
 struct alignas(16) WarpStageNote {
   int32_t row_tile;
   int32_t column;
-  uint32_t has;  // of the second slice in the upper half
+  uint32_t has;  // the second slice's bits are in the upper half
   int32_t is_last;
-  int32_t slices[2];  // their numbers among the weights; -1: none
+  int32_t slices[2];  // the slices' numbers among the weights; -1: none
 };
 
-// Has stages copied to shared memory.
+// Copies stages to shared memory.
 template <typename T, typename Shape>
 class WarpStageCopier {
  public:
   __device__ WarpStageCopier(const ImplicitGemmArguments<T>& arguments, int32_t num_out, uint32_t ring)
       : arguments_(arguments), num_out_(num_out) {
-    // Eight threads copy a slice's vectors of two rows, which lie in different banks; the next eight those of the other
-    // slice.
+    // Eight threads copy two rows of a slice, whose vectors are in different banks. The next eight copy the same rows
+    // of the other slice.
     const auto thread = static_cast<int32_t>(threadIdx.x);
     const int32_t vector = thread % kSliceVectors;
     slice_ = thread / (2 * kSliceVectors) % kSlicesAStage;
@@ -47,11 +47,11 @@ class WarpStageCopier {
     channel_in_slice_ = vector * kValues % arguments.axis.offset_values;
   }
 
-  // Looks up what the thread will copy to a stage, and notes the stage for all threads.
+  // Looks up the rows that the thread will copy to a stage. One thread also notes the stage for all.
   __device__ void Find(const WarpStage<Shape>& stage, WarpStageNote& note) {
     if (threadIdx.x == 0) Note(stage, note);
     channel_ = (slice_ == 0 ? stage.parts[0] : stage.parts[1]) * arguments_.axis.slice_values + channel_in_slice_;
-    // Behind a row's channels are zeros.
+    // The channels behind a row's end are zeros.
     const uint32_t of_slice = slice_ == 0 ? stage.has[0] : stage.has[1];
     const uint32_t has = channel_ < arguments_.in_channels ? of_slice >> offset_in_slice_ : 0;
     if (arguments_.tiles.in_rows == nullptr) {
@@ -73,10 +73,10 @@ class WarpStageCopier {
     }
   }
 
-  // Copies what was found last to the ring's slot, some time later. All threads see the stage's note.
+  // Starts to copy the stage of the last Find to the ring's slot. All threads must see the stage's note.
   __device__ void Copy(int32_t slot, const WarpStageNote& note) const {
     CopyRows(to_ + slot * Shape::kStageBytes);
-    // Columns behind the weights' become zeros.
+    // Columns behind the weights' last column become zeros.
     const int32_t bytes = (arguments_.padded_out_channels - note.column) * kSliceBytes;
     const int64_t slice_bytes = int64_t{arguments_.padded_out_channels} * kSliceBytes;
     const int32_t thread_bytes = static_cast<int32_t>(threadIdx.x) * kSliceVectorBytes;
@@ -101,7 +101,7 @@ class WarpStageCopier {
   static_assert(kRowsAtOnce % 8 == 0, "a thread's rows are swizzled alike");
   static_assert(Shape::kWeightBytes % (Shape::kThreads * kSliceVectorBytes) == 0);
 
-  // Whether the tile of the thread's i-th row has the thread's offset.
+  // Returns true if the tile of the thread's i-th row has the thread's offset.
   __device__ static bool HasTileOf(uint32_t has, int i) { return (has >> (i / kCopiesATile * kTileBits) & 1) != 0; }
 
   __device__ void Note(const WarpStage<Shape>& stage, WarpStageNote& note) const {
@@ -135,14 +135,14 @@ class WarpStageCopier {
 
   const ImplicitGemmArguments<T>& arguments_;
   const int32_t num_out_;
-  // The thread's vectors.
-  uint32_t to_;          // in the ring's first slot
-  uint32_t weights_to_;  // the same
-  int32_t slice_;        // of a stage
+  // The thread's part of every stage.
+  uint32_t to_;          // destination in the ring's first slot
+  uint32_t weights_to_;  // the same for weights
+  int32_t slice_;        // within the stage
   int32_t first_row_;
   int32_t offset_in_slice_;
   int32_t channel_in_slice_;
-  // The rows that were found last.
+  // The results of the last Find.
   int32_t channel_;
   int32_t rows_[kCopies];  // -1: zeros
 };
@@ -152,9 +152,9 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocksAnSm)
     WarpImplicitGemmKernel([[maybe_unused]] const __grid_constant__ ImplicitGemmArguments<T> arguments) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   using Tile = WarpTile<T, Shape::kRows, Shape::kColumns, Shape::kThreads, kSliceBytes>;
-  static_assert(kMaskTileRows % (Tile::kRowTiles * 16) == 0, "a warp's rows are of one tile");
+  static_assert(kMaskTileRows % (Tile::kRowTiles * 16) == 0, "all rows of a warp belong to one tile");
   constexpr int kAhead = Shape::kStages - 1;
-  constexpr int kNotes = Shape::kStages + 1;  // a stage is noted before it has a slot
+  constexpr int kNotes = Shape::kStages + 1;  // a stage is noted before its slot is free
   extern __shared__ __align__(128) unsigned char shared[];
   __shared__ WarpStageNote notes[kNotes];
   const auto after = [](int32_t place, int count) { return place + 1 < count ? place + 1 : 0; };
@@ -163,8 +163,8 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocksAnSm)
   WarpStageWalker<T, Shape> walker(arguments, num_out);
   WarpStageCopier<T, Shape> copier(arguments, num_out, ring);
   copier.Find(walker.Next(), notes[0]);
-  int32_t found = 0;  // the note of what was found last
-  // Has a slot filled with what was found, and finds the next.
+  int32_t found = 0;  // the note of the last Find
+  // Fills a slot with the stage of the last Find, and finds the next stage.
   const auto fill = [&](int32_t slot) {
     if (notes[found].row_tile >= 0) copier.Copy(slot, notes[found]);
     CommitCopies();
@@ -172,7 +172,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocksAnSm)
     copier.Find(walker.Next(), notes[found]);
   };
   for (int32_t slot = 0; slot < kAhead; ++slot) {
-    __syncthreads();  // for the note
+    __syncthreads();  // makes the note visible
     fill(slot);
   }
   Tile tile;
@@ -180,7 +180,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocksAnSm)
   int32_t before = kAhead;  // the slot before the stage's
   for (int32_t slot = 0, place = 0;; before = slot, slot = after(slot, Shape::kStages), place = after(place, kNotes)) {
     WaitForCopies<kAhead - 1>();
-    __syncthreads();  // the stage is there for all, and nobody reads the one before it any more
+    __syncthreads();  // the stage has arrived for all threads, and no thread reads the previous one any more
     const WarpStageNote& note = notes[place];
     if (note.row_tile < 0) break;
     fill(before);
@@ -210,7 +210,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocksAnSm)
     }
   }
 #else
-  __trap();  // CodeVersion says that there is nothing here
+  __trap();  // unreachable: CodeVersion tells callers that this code is missing
 #endif
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// The shapes in which blocks of warps come, and how one of them is launched. Included by .cu files alone.
+// The block shapes of the kernel for single warps, and the launch of one of them. Only .cu files include this header.
 
 #include <atomic>
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace voxserve::kernels::cuda {
 
-// Rows, columns, threads, stages, blocks an SM where its shared memory suffices. A warp has 32 columns at least, whose
-// sums its threads exchange.
+// Parameters of a shape: rows, columns, threads, stages, blocks per SM (if its shared memory suffices). A warp has at
+// least 32 columns, whose sums its threads exchange.
 template <typename Visitor>
 void ForEachWarpShape(const Visitor& visit) {
   visit(WarpShape<128, 32, 128, 3, 3>{});

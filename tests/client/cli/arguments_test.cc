@@ -45,7 +45,7 @@ TEST_F(ArgumentsTest, LeavesDefaultsAlone) {
 
 TEST_F(ArgumentsTest, QuotesWhatIsWrong) {
   for (const auto& [arguments, complaint] : std::vector<std::pair<std::vector<std::string>, std::string>>{
-           {{"--nme", "x"}, "no flag --nme"},
+           {{"--nme", "x"}, "unknown flag --nme"},
            {{"--name"}, "--name needs a value: --name NAME"},
            {{"--name="}, "--name is empty"},
            {{"--count", "ten"}, "'ten', must be a number from 1 to 9"},

@@ -46,7 +46,7 @@ TEST(BoxReportTest, SaysItAllInPlainText) {
 
 TEST(BoxReportTest, LongListsEnd) {
   EXPECT_THAT(FormatReport(Report(20), {}, Terminal()), Not(HasSubstr(" more")));
-  EXPECT_THAT(FormatReport(Report(23), {}, Terminal()), HasSubstr("  3 more; --json and --save have all"));
+  EXPECT_THAT(FormatReport(Report(23), {}, Terminal()), HasSubstr("  3 more; use --json or --save for all"));
 }
 
 // As many heads make it: each head's boxes from its best to its worst.

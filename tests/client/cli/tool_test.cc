@@ -218,9 +218,9 @@ TEST_F(ToolTest, SaysInOneLineWhatWentWrongAndWhatToDo) {
            {"infer --model segmenter --truth " + scan + " " + scan, kExitFailure, "32 bytes are not 2 labels", ""},
            {"infer --model segmenter --save /no/such/l.npy " + scan, kExitFailure, "/no/such/l.npy", ""},
            {"infer " + scan, kExitUsage, "--model is missing", "help infer"},
-           {"infer --model segmenter", kExitUsage, "no scan named", "help infer"},
+           {"infer --model segmenter", kExitUsage, "no scan given", "help infer"},
            {"infer --model segmenter --fields x:q " + scan, kExitUsage, "type 'q'", "help infer"},
-           {"infer --modle segmenter " + scan, kExitUsage, "no flag --modle", "help infer"},
+           {"infer --modle segmenter " + scan, kExitUsage, "unknown flag --modle", "help infer"},
            {"infer --model segmenter --preview " + scan + " " + scan, kExitUsage, "--preview", "help infer"},
            {"models a b", kExitUsage, "one model", "help models"},
            {"models --version 1", kExitUsage, "--version needs", "help models"},
@@ -236,7 +236,7 @@ TEST_F(ToolTest, SaysInOneLineWhatWentWrongAndWhatToDo) {
            {"load broken", kExitFailure, "2 problems: no tensor conv1.weight; no tensor conv1.bias", "load it again"},
            {"load slow --timeout 150ms", kExitFailure, "no answer from", "--timeout"},
            {"load", kExitUsage, "the model's name is missing", "help load"},
-           {"load a b", kExitUsage, "one model at a time", "help load"},
+           {"load a b", kExitUsage, "give one model only", "help load"},
            {"load segmenter --version 0", kExitUsage, "0", "help load"},
            {"load segmenter --version newest", kExitUsage, "newest", "help load"},
            {"unload missing", kExitFailure, "no model 'missing'", "voxserve-client models"},
@@ -244,10 +244,10 @@ TEST_F(ToolTest, SaysInOneLineWhatWentWrongAndWhatToDo) {
            {"unload segmenter --version -1", kExitUsage, "-1", "help unload"},
            {"health now", kExitUsage, "no arguments", "help health"},
            {"bench " + scan, kExitUsage, "--model is missing", "help bench"},
-           {"bench --model segmenter " + scan + " --rate 1 --streams 1", kExitUsage, "name one", "help bench"},
+           {"bench --model segmenter " + scan + " --rate 1 --streams 1", kExitUsage, "choose one", "help bench"},
            {"bench --model missing " + scan, kExitFailure, "no model 'missing'", "voxserve-client models"},
            {"bench --model segmenter /no/scan.bin", kExitFailure, "/no/scan.bin: no such file", ""},
-           {"benhc", kExitUsage, "no command 'benhc'", "voxserve-client help"}}) {
+           {"benhc", kExitUsage, "unknown command 'benhc'", "voxserve-client help"}}) {
     const Outcome outcome = RunAtServer(c.arguments);
     EXPECT_EQ(outcome.exit_code, c.exit_code) << c.arguments << outcome.err;
     EXPECT_THAT(outcome.err, HasSubstr(c.complaint)) << c.arguments;
@@ -305,7 +305,7 @@ TEST_F(ToolTest, TunesWithProgressAndATableOfWhatItWon) {
 TEST_F(ToolTest, LoadsAndUnloadsModels) {
   EXPECT_EQ(RunAtServer("load segmenter").out, "segmenter: versions 1, 2 in service\n");
   EXPECT_EQ(RunAtServer("load segmenter --version 7").out, "segmenter: version 7 in service\n");
-  EXPECT_EQ(RunAtServer("load wide").out, "wide: nothing is in service\n");
+  EXPECT_EQ(RunAtServer("load wide").out, "wide: no version is in service\n");
   EXPECT_EQ(RunAtServer("unload segmenter").out, "segmenter: versions 1, 2 taken out of service\n");
   const Outcome one = RunAtServer("unload segmenter --version 7");
   EXPECT_EQ(one.out, "segmenter: version 7 taken out of service\n");

@@ -48,7 +48,7 @@ TEST(FieldSpecTest, QuotesTheEntryThatIsWrong) {
                                                         {":f32", "':f32'"},
                                                         {"x:float", "type 'float'"},
                                                         {"x:", "type ''"},
-                                                        {"x:f32,x:f32", "'x' stands twice"},
+                                                        {"x:f32,x:f32", "'x' occurs twice"},
                                                         {"x:f32*0", "scale"},
                                                         {"x:f32*abc", "scale"},
                                                         {"x:f32*inf", "scale"},

@@ -160,7 +160,7 @@ TEST_F(TuneTest, WhatIsNotThereIsNamed) {
   EXPECT_EQ(TuneOnCpu({Scan("c.bin")}), kExitFailure);
   EXPECT_THAT(err_.str(), HasSubstr("c.bin: no such file or folder"));
   EXPECT_EQ(Tune({"--model", (folder_.path() / "scans").string(), Scan("a.bin")}), kExitFailure);
-  EXPECT_THAT(err_.str(), HasSubstr("is no model's folder"));
+  EXPECT_THAT(err_.str(), HasSubstr("is not a model's folder"));
   EXPECT_EQ(Tune({"--model", model_.string(), "--devices", "gpu", Scan("a.bin")}), kExitFailure);
   EXPECT_THAT(err_.str(), HasSubstr("device \"gpu\" is neither cpu nor cuda:<number>"));
 }
@@ -169,13 +169,13 @@ TEST_F(TuneTest, SaysWhatIsWrongWithTheCommandLine) {
   EXPECT_EQ(Tune({Scan("a.bin")}), kExitUsage);
   EXPECT_THAT(err_.str(), HasSubstr("--model is missing"));
   EXPECT_EQ(Tune({"--model", "m"}), kExitUsage);
-  EXPECT_THAT(err_.str(), HasSubstr("no scan named"));
+  EXPECT_THAT(err_.str(), HasSubstr("no scan given"));
   EXPECT_EQ(Tune({"--model", "m:0", "s.bin"}), kExitUsage);
   EXPECT_THAT(err_.str(), HasSubstr("--model is 'm:0'"));
   EXPECT_EQ(Tune({"--model", "m", "--time_limit", "0s", "s.bin"}), kExitUsage);
   EXPECT_EQ(Tune({"--model", "m", "--fields", "x", "s.bin"}), kExitUsage);
   EXPECT_EQ(Tune({"--modle", "m", "s.bin"}), kExitUsage);
-  EXPECT_THAT(err_.str(), HasSubstr("there is no flag --modle; see voxserve-tune --help"));
+  EXPECT_THAT(err_.str(), HasSubstr("unknown flag --modle; see voxserve-tune --help"));
   EXPECT_EQ(Tune({"--model", model_.string(), model_.string()}), kExitUsage);
   EXPECT_THAT(err_.str(), HasSubstr("the folder has no scans"));
 }

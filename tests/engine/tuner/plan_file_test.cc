@@ -48,7 +48,7 @@ void ExpectRoundTrip(const TunedPlan& plan) {
 TEST(PlanTextTest, SaysWhatItIsForAndHasALineForEachConvolution) {
   EXPECT_EQ(PlanText(ExamplePlan()), R"(# A tuned plan (voxserve.model.v1.Plan), written by voxserve 0.1.0.
 # For model 0123456789abcdef in float16 on NVIDIA H200 (9.0, CUDA 13.0).
-# Elsewhere it is passed over. Without it the default plan serves.
+# It is used only where the key below is true; elsewhere the default plan is used.
 
 key {
   model_digest: "0123456789abcdef777777777777777777777777777777777777777777777777"
@@ -184,7 +184,7 @@ TEST(ParsePlanTest, TellsEveryProblem) {
                               convs { node: "a" map_search: 4 dataflow: 7 grouping: -1 epsilon: 1.5 }
                               convs { node: "a" block_rows: 1048577 block_columns: 1048577 split_k: 4294967295 }
                               convs { bmm_max_rows: 9223372036854775808 } })"),
-      ElementsAre("plan: has no key", "plan: buckets[0]: holds nothing, min_voxels is 5 and max_voxels is 5",
+      ElementsAre("plan: has no key", "plan: buckets[0]: is empty: min_voxels is 5 and max_voxels is 5",
                   "plan: buckets[0]: num_scans is 4294967295; at most 2147483647 is possible",
                   "plan: buckets[0]: default_ms is -1; it must be finite and not negative",
                   "plan: buckets[0]: tuned_ms is nan; it must be finite and not negative",
@@ -234,7 +234,7 @@ TEST(ParsePlanTest, BucketsAscendWithoutOverlap) {
   EXPECT_THAT(problems("max_voxels: 18446744073709551615", "min_voxels: 18446744073709551615"),
               ElementsAre(HasSubstr("max_voxels is 18446744073709551615; at most 9223372036854775807 is possible"),
                           HasSubstr("min_voxels is 18446744073709551615; at most 9223372036854775807 is possible"),
-                          HasSubstr("holds nothing")));
+                          HasSubstr("is empty")));
 }
 
 TEST(ParsePlanTest, SyntaxErrorsNameTheirPlace) {
@@ -353,7 +353,7 @@ TEST(PlanProblemsTest, OnAGpu) {
            [](auto& block) { block.split_k = 0; }, [](auto& block) { block.by_warps = true; }}) {
     narrow.block = small;
     spoil(narrow.block);
-    EXPECT_THAT(PlanProblems(plan, program), ElementsAre(HasSubstr("is not served here"))) << Describe(narrow.block);
+    EXPECT_THAT(PlanProblems(plan, program), ElementsAre(HasSubstr("is not supported here"))) << Describe(narrow.block);
   }
 
   narrow.block = {.rows = 48, .columns = 32, .split_k = 4};
@@ -361,12 +361,12 @@ TEST(PlanProblemsTest, OnAGpu) {
   plan.buckets[1].bucket.plan.by_node["gone"] = {};
   plan.buckets[1].bucket.plan.by_node["wide"] = {.dataflow = Dataflow::kGatherGemmScatter, .block = {.columns = 32}};
   EXPECT_THAT(PlanProblems(plan, program),
-              ElementsAre("buckets[0], node \"narrow\": a block of 48 x 32, split 4 is not served here; the default, "
-                          "64 x 32, 128 x 96 by warps, split 2 are",
-                          "buckets[0], node \"wide\": dataflow IMPLICIT_GEMM is not served here",
-                          "buckets[1], node \"gone\": is no convolution of the model",
-                          "buckets[1], node \"wide\": a block of 0 x 32 is not served here; blocks of any "
-                          "number of rows alone are"));
+              ElementsAre("buckets[0], node \"narrow\": a block of 48 x 32, split 4 is not supported here; possible "
+                          "are the default, 64 x 32, 128 x 96 by warps, split 2",
+                          "buckets[0], node \"wide\": dataflow IMPLICIT_GEMM is not supported here",
+                          "buckets[1], node \"gone\": is not a convolution of the model",
+                          "buckets[1], node \"wide\": a block of 0 x 32 is not supported here; only the "
+                          "rows of a block can be chosen"));
 }
 
 TEST(PlanProblemsTest, OnACpu) {
@@ -379,12 +379,12 @@ TEST(PlanProblemsTest, OnACpu) {
   EXPECT_THAT(PlanProblems(plan, program), IsEmpty());
   plan.buckets[0].bucket.plan.by_node["a"].block.columns = 64;
   EXPECT_THAT(PlanProblems(plan, program),
-              ElementsAre("buckets[0], node \"a\": a block of 256 x 64 is not served here; blocks of any number "
-                          "of rows alone are"));
+              ElementsAre("buckets[0], node \"a\": a block of 256 x 64 is not supported here; only the rows of a "
+                          "block can be chosen"));
   plan.buckets[0].bucket.plan = {.fallback = kDefaultCudaConvPlan, .by_node = {{"a", kDefaultCudaConvPlan}}};
   EXPECT_THAT(PlanProblems(plan, program),
-              ElementsAre("buckets[0], fallback: dataflow IMPLICIT_GEMM is not served on a CPU",
-                          "buckets[0], node \"a\": dataflow IMPLICIT_GEMM is not served on a CPU"));
+              ElementsAre("buckets[0], fallback: dataflow IMPLICIT_GEMM is not supported on a CPU",
+                          "buckets[0], node \"a\": dataflow IMPLICIT_GEMM is not supported on a CPU"));
 }
 
 }  // namespace

@@ -64,9 +64,9 @@ TEST_F(ResultGuardTest, BoxesHaveTheirLikes) {
   for (size_t i = 0; i < 10; ++i) boxes[i].class_id = 7;
   EXPECT_EQ(why_deviates(), "");
   boxes[10].y = 3;
-  EXPECT_EQ(why_deviates(), "22 of 200 boxes have no like");
+  EXPECT_EQ(why_deviates(), "22 of 200 boxes have no matching box");
   boxes.clear();
-  EXPECT_EQ(why_deviates(), "100 of 100 boxes have no like");
+  EXPECT_EQ(why_deviates(), "100 of 100 boxes have no matching box");
   expected_boxes.resize(2);  // a few at the threshold
   EXPECT_EQ(why_deviates(), "");
 }

@@ -1,5 +1,5 @@
-// Decoding of CenterPoint's and SECOND's heads: stored boxes of tests/oracles/detection_heads.py, and which candidates
-// are the best, against a plain sort.
+// Tests the decoding of CenterPoint's and SECOND's heads against stored boxes of tests/oracles/detection_heads.py, and
+// the choice of the best candidates against a plain sort.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -65,7 +65,7 @@ class DetectionHeadTest : public testing::TestWithParam<Ground> {
   Device device() const { return GetParam().device; }
   DType dtype() const { return GetParam().dtype; }
 
-  // Of each head, [samples * max_boxes].
+  // Returns for each head [samples * max_boxes] boxes.
   std::vector<std::vector<BoxRow>> Decode(int32_t num_samples, const std::vector<CenterHead>& heads) {
     const DeviceArray<uint32_t> num_not_finite(device(), std::vector<uint32_t>(static_cast<size_t>(num_samples), 0));
     CenterHeadParams params{.num_samples = num_samples,
@@ -114,10 +114,10 @@ class DetectionHeadTest : public testing::TestWithParam<Ground> {
     return BoxRowsOf(boxes.ToHost());
   }
 
-  std::vector<uint32_t> num_not_finite_;  // of the last decoding, by sample
+  std::vector<uint32_t> num_not_finite_;  // last decoding, by sample
 };
 
-// A head whose boxes say where they come from: x is the column, y the row, the class its number.
+// Makes a head whose boxes show their origin: x is the column, y the row, the class its number.
 CenterHead PlainHead(CenterHeadConvention convention, int32_t num_rows, int32_t num_columns, int32_t num_classes,
                      const std::vector<float>& logits, DeviceImages& images) {
   CenterHead head{.convention = convention,
@@ -141,7 +141,7 @@ struct Place {
   int32_t cell;
 };
 
-// The best of a sample's logits [cells, classes], by sorting all.
+// Finds the best of a sample's logits [cells, classes] by sorting all of them.
 std::vector<Place> BestPlaces(const std::vector<float>& logits, int64_t begin, int32_t num_cells, int32_t num_classes,
                               bool one_class_a_cell, float above) {
   std::vector<Place> places;
@@ -235,8 +235,8 @@ TEST_P(DetectionHeadTest, AnchorHeadDecodesTheStoredImages) {
   }
 }
 
-// More candidates than can be sorted at once, in every distribution that the histograms know: spread out, in one bin,
-// all the same, beyond the bins, and few.
+// Uses more candidates than one sort can take, in every distribution that the histograms distinguish: spread out, all
+// in one bin, all equal, beyond the bins, and few.
 TEST_P(DetectionHeadTest, TheBestAreThoseOfAPlainSort) {
   Random random(1);
   const auto uniform = [&](double low, double high) {
@@ -297,7 +297,7 @@ TEST_P(DetectionHeadTest, TheBestAreThoseOfAPlainSort) {
   }
 }
 
-// Heads of different sizes in one launch, to the byte what each gives by itself; likewise samples.
+// Heads of different sizes in one launch give the same bytes as each head alone. The same holds for samples.
 TEST_P(DetectionHeadTest, HeadsAndSamplesAreIndependent) {
   Random random(2);
   DeviceImages images(device(), dtype());
@@ -358,10 +358,10 @@ TEST_P(DetectionHeadTest, BoxesOnTheBoundsAreWithinAndScoresOnTheThresholdAreNot
   EXPECT_FALSE(IsBox(Decode(1, {head})[0][0]));
 }
 
-// In OpenPCDet's way their places stay empty, in det3d's others move up.
+// Under OpenPCDet's convention their places stay empty, under det3d's the following boxes move up.
 TEST_P(DetectionHeadTest, WhatIsNotFiniteIsNoBox) {
   for (const auto convention : {CenterHeadConvention::kOpenPcdet, CenterHeadConvention::kDet3d}) {
-    // Cell i is better than cell i + 1; only the last three of ten are boxes.
+    // Cell i is better than cell i + 1. Only the last three of ten cells are boxes.
     std::vector<float> logits;
     for (int i = 0; i < 10; ++i) logits.push_back(static_cast<float>(10 - i));
     DeviceImages images(device(), dtype());
@@ -370,11 +370,11 @@ TEST_P(DetectionHeadTest, WhatIsNotFiniteIsNoBox) {
     center[0] = kNan;
     center[3] = kInfinity;
     height[2] = -kInfinity;
-    dim[3 * 3 + 1] = 1000;  // whose exponential is none
+    dim[3 * 3 + 1] = 1000;  // its exponential is infinite
     rot[2 * 4] = kNan;
     vel[2 * 5 + 1] = kNan;
     vel[2 * 6] = kInfinity;
-    dim[3 * 7] = -1000;  // a box without length, but a box
+    dim[3 * 7] = -1000;  // a box of length 0, which is still a box
     head.center = images.Add(center, 2);
     head.height = images.Add(height, 1);
     head.dim = images.Add(dim, 3);
@@ -444,7 +444,7 @@ TEST_P(DetectionHeadTest, AnchorsOnTheThresholdAreBoxesAndTiesGoToTheFirst) {
     ASSERT_EQ(IsBox(boxes[i]), i < expected.size());
     if (i < expected.size()) {
       EXPECT_EQ(std::tuple(boxes[i][kBoxX], boxes[i][kBoxZ], boxes[i][kBoxClass]), expected[i]);
-      EXPECT_EQ(boxes[i][kBoxY], 5.0f);  // of one row
+      EXPECT_EQ(boxes[i][kBoxY], 5.0f);  // there is only one row
     }
   }
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the tests of detection's kernels share: rows of boxes on any device.
+// Helpers for the tests of detection kernels: rows of boxes on any device.
 
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ using BoxRow = std::vector<float>;  // [kBoxColumns]
 
 inline bool IsBox(const BoxRow& row) { return row[kBoxScore] != kNoBox; }
 
-// [samples * rows a sample], without their padding.
+// Reads [samples * rows per sample] boxes and drops their padding.
 inline std::vector<BoxRow> BoxRowsOf(const std::vector<float>& values) {
   std::vector<BoxRow> rows;
   for (size_t i = 0; i < values.size(); i += kBoxPitch) {
@@ -34,7 +34,7 @@ inline std::vector<BoxRow> BoxRowsOf(const std::vector<float>& values) {
   return rows;
 }
 
-// Back, with padding that nobody should read.
+// Does the reverse, with padding that must not be read.
 inline std::vector<float> ValuesOf(const std::vector<BoxRow>& rows) {
   std::vector<float> values;
   for (const BoxRow& row : rows) {
@@ -50,7 +50,7 @@ inline BoxRow NoBoxRow() {
   return row;
 }
 
-// Of a stored array [..., kBoxColumns].
+// Reads a stored array [..., kBoxColumns].
 inline std::vector<BoxRow> BoxRowsOf(const support::NpyArray& array) {
   const float* const values = array.data<float>();
   std::vector<BoxRow> rows;
@@ -60,7 +60,7 @@ inline std::vector<BoxRow> BoxRowsOf(const support::NpyArray& array) {
   return rows;
 }
 
-// Row by row and value by value; yaws may be a turn apart.
+// Compares rows value by value; yaws may differ by a full turn.
 inline void ExpectNearBoxes(const std::vector<BoxRow>& boxes, const std::vector<BoxRow>& expected) {
   ASSERT_EQ(boxes.size(), expected.size());
   for (size_t i = 0; i < boxes.size(); ++i) {

@@ -1,5 +1,5 @@
-// Overlaps of turned boxes against polygons that are cut side by side, and suppression against the plain algorithm and
-// stored results of tests/oracles/detection_heads.py.
+// Tests overlaps of rotated boxes against polygon clipping, and suppression against the plain algorithm and stored
+// results of tests/oracles/detection_heads.py.
 
 #include "kernels/boxes/rotated_nms.h"
 
@@ -50,7 +50,7 @@ std::vector<Point> CornersOf(const BoxRow& box, const BoxRow& origin) {
   return corners;
 }
 
-// I. Sutherland and G. Hodgman, "Reentrant Polygon Clipping", 1974.
+// Clips polygons as in I. Sutherland and G. Hodgman, "Reentrant Polygon Clipping", 1974.
 double CutArea(const BoxRow& a, const BoxRow& b) {
   std::vector<Point> polygon = CornersOf(a, a);
   const std::vector<Point> sides = CornersOf(b, a);
@@ -133,7 +133,7 @@ class RotatedNmsTest : public testing::TestWithParam<Device> {
  protected:
   void SetUp() override { SKIP_WITHOUT(GetParam()); }
 
-  // inputs: [samples * boxes] each.
+  // inputs: each [samples * boxes].
   std::vector<BoxRow> Suppress(int32_t num_samples, const std::vector<std::vector<BoxRow>>& inputs, float threshold,
                                int32_t max_in, int32_t max_out) const {
     std::vector<std::unique_ptr<DeviceArray<float>>> arrays;
@@ -162,7 +162,7 @@ class RotatedNmsTest : public testing::TestWithParam<Device> {
   }
 };
 
-// The plain algorithm, for one sample of one input; `rows` long.
+// Runs the plain algorithm for one sample of one input; the result has `rows` rows.
 std::vector<BoxRow> PlainNms(const std::vector<BoxRow>& boxes, float threshold, size_t max_in, size_t rows) {
   std::vector<BoxRow> kept;
   for (size_t i = 0; i < boxes.size() && i < max_in && IsBox(boxes[i]) && kept.size() < rows; ++i) {
@@ -174,7 +174,7 @@ std::vector<BoxRow> PlainNms(const std::vector<BoxRow>& boxes, float threshold, 
   return kept;
 }
 
-// Crowds around some places, a few boxes each the same or turned by a quarter.
+// Makes crowds of boxes around some places; a few boxes of each are equal or rotated by a quarter turn.
 std::vector<BoxRow> Crowd(Random& random, int64_t num_boxes, double spread) {
   std::uniform_real_distribution<double> place(-spread, spread), size(0.3, 5), yaw(-kPi, kPi);
   std::vector<BoxRow> boxes;
@@ -244,7 +244,7 @@ TEST_P(RotatedNmsTest, OfTheSameBoxesTheFirstStays) {
   EXPECT_EQ(result[1], NoBoxRow());
 }
 
-// A chain, each box of which overlaps the next: every other one stays, which is settled one by one.
+// In a chain, each box overlaps the next. Every other box stays, which must be decided one by one.
 TEST_P(RotatedNmsTest, ABoxThatWentSuppressesNothing) {
   std::vector<BoxRow> chain, expected;
   for (int i = 0; i < 300; ++i) {
@@ -258,26 +258,26 @@ TEST_P(RotatedNmsTest, ABoxThatWentSuppressesNothing) {
 }
 
 TEST_P(RotatedNmsTest, ABoxOnTheThresholdStays) {
-  // IoU 1/3, and 0.2 of boxes that are turned.
+  // The IoU is 1/3; for rotated boxes it is 0.2.
   const std::vector<BoxRow> third = {BoxAt(0, 0, 2, 2, 0), BoxAt(1, 0, 2, 2, 0)};
   EXPECT_EQ(Suppress(1, {third}, 1.0f / 3, 0, 2), third);
   EXPECT_EQ(Suppress(1, {third}, std::nextafter(1.0f / 3, 0.0f), 0, 2)[1], NoBoxRow());
   const std::vector<BoxRow> fifth = {BoxAt(0, 0, 3, 1, kPi / 2), BoxAt(0, 2, 3, 1, kPi / 2)};
   EXPECT_EQ(Suppress(1, {fifth}, 0.2f, 0, 2), fifth);
   EXPECT_EQ(Suppress(1, {fifth}, 0.199f, 0, 2)[1], NoBoxRow());
-  // Nothing is above 1; touching is not above 0.
+  // No IoU is above 1, and boxes that only touch are not above 0.
   const std::vector<BoxRow> same = {third[0], third[0]}, touching = {BoxAt(0, 0, 2, 2, 0), BoxAt(2, 0, 2, 2, 0)};
   EXPECT_EQ(Suppress(1, {same}, 1.0f, 0, 2), same);
   EXPECT_EQ(Suppress(1, {touching}, 0.0f, 0, 2), touching);
 }
 
-// Boxes of one input say nothing to those of another, and close up behind those of the inputs before.
+// Boxes of one input do not affect those of another. They follow the boxes of earlier inputs without gaps.
 TEST_P(RotatedNmsTest, InputsFollowEachOtherWithoutGaps) {
   const BoxRow box = BoxAt(0, 0, 2, 2, 0), other = BoxAt(9, 0, 2, 2, 0), none = NoBoxRow();
   const std::vector<std::vector<BoxRow>> inputs = {{box, box, other, none, none, none},  // sample 0, sample 1
                                                    {none, box},
                                                    {other, box, none, none, other, box, none, none}};
-  // 3 rows of the first input, 1 of the second, 3 of the third.
+  // The inputs give 3, 1 and 3 rows.
   const std::vector<BoxRow> expected = {box, other, other, box,  none, none, none,  // sample 0: [3], [1], [4]
                                         box, other, box,   none, none, none, none};
   const std::vector<BoxRow> result = Suppress(2, inputs, 0.5f, 0, 3);

@@ -1,5 +1,5 @@
-// The CPU's sparse convolution against naive loops in double: every path of the register tiles (whole and partial
-// vectors, whole and partial row tiles), pitches and epilogues.
+// Tests the CPU's sparse convolution against naive loops in double, on every path of the register tiles (whole and
+// partial vectors, whole and partial row tiles), with pitches and epilogues.
 
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@
 namespace voxserve::kernels {
 namespace {
 
-// rows, in channels, out channels, block rows
+// Parameters: rows, in channels, out channels, block rows.
 class ConvolutionTest : public testing::TestWithParam<std::tuple<int, int, int, int>> {};
 
 TEST_P(ConvolutionTest, EqualsTheNaiveLoop) {

@@ -1,4 +1,4 @@
-// The GPU's gather-GEMM-scatter against naive loops in double, for every grouping.
+// Tests the GPU's gather-GEMM-scatter against naive loops in double, for every grouping.
 
 #include "kernels/conv/gather_gemm_scatter.h"
 
@@ -20,9 +20,9 @@ namespace {
 using support::ExpectCudaSuccess;
 using support::TestStream;
 
-constexpr int32_t kRubbishPair = 0x7f7f7f7f;  // in table entries beyond the rows, which nobody may read
+constexpr int32_t kRubbishPair = 0x7f7f7f7f;  // fills table entries behind the rows, which must not be read
 
-// A rulebook's pair tables on the GPU, with capacities above its rows.
+// The pair tables of a rulebook on the GPU, with capacities above its rows.
 class DeviceTables {
  public:
   explicit DeviceTables(const RulebookView& rulebook)
@@ -76,7 +76,7 @@ class DeviceTables {
   PairTablesView view_;
 };
 
-// A submanifold convolution's: the identity at the centre, mirrored pairs around it.
+// Makes the rulebook of a submanifold convolution: the identity at the centre, mirrored pairs around it.
 Rulebook RandomSubmanifoldRulebook(int32_t num_offsets, int64_t num_rows, double density, Random& random) {
   const Rulebook half = RandomRulebook(num_offsets / 2, num_rows, num_rows, density, random);
   Rulebook rulebook{.num_out_rows = num_rows, .num_in_rows = num_rows, .offset_begin = {0}};
@@ -196,7 +196,7 @@ void Check(const Case& c, cuda::Gemm& gemm, Random& random) {
         .grouping = &grouping,
         .operands = {device_in.View(), out.View(), device_weights.data(),
                      c.epilogue.With(device_bias.data(), c.in_place ? out.View() : device_residual.View())}};
-    // Padding holds NaN in one run and something else in the other.
+    // The padding holds NaN in one run and another value in the other.
     const size_t bytes = cuda::GatherGemmScatterWorkspaceBytes(params);
     const DeviceArray<uint8_t> workspace(Device::kCuda, std::vector<uint8_t>(bytes, run == 0 ? 0xff : 0x11));
     params.workspace = workspace.data();
@@ -256,7 +256,7 @@ TEST_P(GatherGemmScatterTest, EveryWidthOfRows) {
 TEST_P(GatherGemmScatterTest, GatherWritesThePairsOfMovedOffsetsAlone) {
   const DType dtype = GetParam();
   Random random(23);
-  for (const int64_t channels : {3, 8, 2056}) {  // the last: more than a block has threads for
+  for (const int64_t channels : {3, 8, 2056}) {  // the last is more than a block has threads for
     const Rulebook rulebook = RandomRulebook(4, 50, 40, 0.5, random);
     const DeviceTables tables(rulebook.View());
     const Matrix in(50, channels, {.after = 8}, &random, dtype);
@@ -291,7 +291,7 @@ TEST_P(GatherGemmScatterTest, MoreOffsetsThanTheLimitAreRefused) {
   EXPECT_EQ(cuda::GatherGemmScatter(params, *gemm, TestStream()), cudaErrorInvalidValue);
 }
 
-// Every offset pairs every row with itself, so that the buffers pass 2^31 values.
+// Every offset pairs every row with itself, so the buffers exceed 2^31 values.
 TEST_P(GatherGemmScatterTest, BuffersOfMoreThan2To31Values) {
   if (GetParam() != DType::kFloat16) GTEST_SKIP() << "one dtype is enough";
   size_t free_bytes = 0, total_bytes = 0;
@@ -319,8 +319,9 @@ TEST_P(GatherGemmScatterTest, BuffersOfMoreThan2To31Values) {
                             .num_out_rows = kRows};
   for (const bool is_input_wide : {true, false}) {
     const int32_t in_channels = is_input_wide ? kWide : kNarrow, out_channels = is_input_wide ? kNarrow : kWide;
-    // One value a row, one weight an offset, (1 + k) * weight: every output of a row is in_channels * value * weight *
-    // (1 + 2 + ... + 27), and that and every product before it are exact, in float16 too.
+    // A row has one value and an offset has one weight, (1 + k) * weight. Every output of a row is in_channels * value
+    // * weight
+    // * (1 + 2 + ... + 27). This sum and every product are exact, in float16 too.
     const float weight = 1.0f / 64;
     constexpr int32_t kSumOfFactors = kOffsets * (kOffsets + 1) / 2;
     const auto value_of = [](int64_t row) { return static_cast<float>(row % 61) / 64; };

@@ -1,5 +1,5 @@
-// Brick tables and map search on the GPU: against the stored definition, and against the CPU, whose own tests hold
-// it to loops over all sites. Pairs are compared as sites: the GPU has its rows in another order.
+// Tests brick tables and map search on the GPU, against stored results and against the CPU, whose own tests compare it
+// with loops over all sites. Pairs are compared as sites, since the GPU orders rows differently.
 
 #include <algorithm>
 #include <memory>
@@ -33,7 +33,7 @@ using testing::Sorted;
 using testing::ToMorton;
 using testing::VisitMorton;
 
-// A table over a level in memory of its own.
+// A table of a level, with its own memory.
 class Table {
  public:
   Table(const Level& in, int32_t dimension) {
@@ -94,7 +94,7 @@ class NeighbourSearchCudaTest : public ::testing::Test {
     EXPECT_EQ(Sorted(pairs), Sorted(expected));
   }
 
-  // in: CoordinateKeys, ascending; out likewise, `in` itself for a submanifold convolution.
+  // in and out: ascending CoordinateKeys; a submanifold convolution passes `in` twice.
   void ExpectTheCpusPairs(const ConvGeometry& geometry, const std::vector<uint64_t>& in,
                           const std::vector<uint64_t>& out) {
     ThreadPool pool(2);
@@ -127,7 +127,7 @@ ConvGeometry Cube(int32_t size, int32_t stride) {
           .padding = {padding, padding, padding, 0}};
 }
 
-// Kernel volumes from 1 to 343: those with a kernel of their own, and those that take several launches.
+// Uses kernel volumes from 1 to 343: those with a specialised kernel, and those that need several launches.
 TEST_F(NeighbourSearchCudaTest, OfALargeCloudAgreesWithTheCpu) {
   const std::vector<uint64_t> in = RandomSites(3, 3, 20000, 40);
   ThreadPool pool(2);
@@ -147,7 +147,7 @@ TEST_F(NeighbourSearchCudaTest, OfALargeCloudAgreesWithTheCpu) {
   }
 }
 
-// Cells that lie in one brick, in two on an axis, and too far apart for that.
+// The cells are in one brick, in two bricks per axis, or farther apart.
 TEST_F(NeighbourSearchCudaTest, KernelsOfEveryDimensionAndReachAgreeWithTheCpu) {
   for (const int32_t dimension : {1, 2, 3, 4}) {
     const int32_t extent = std::vector<int32_t>{9000, 60, 14, 8}[static_cast<size_t>(dimension) - 1];
@@ -178,7 +178,7 @@ TEST_F(NeighbourSearchCudaTest, NothingIsFoundAcrossAFieldsEdge) {
   ExpectTheCpusPairs(
       {.kernel_size = {1, 3, 3, 1}, .dilation = {1, 1, kCoordinateMargin, 1}, .padding = {0, 1, kCoordinateMargin, 0}},
       in, in);
-  // Outputs whose inputs no key can hold, and one whose inputs it can.
+  // Includes outputs whose inputs no key can hold, and one output with valid inputs.
   const std::vector<uint64_t> out = Sorted(std::vector<uint64_t>{
       layout.Pack(0, {high, high, high, 0}), layout.Pack(0, {0, 0, high / 2 + 1, 0}),
       layout.Pack(1, {low / 2, low / 2, low / 2, 0}), layout.Pack(1023, {high / 2, high / 2, high / 2, 0})});
@@ -195,7 +195,7 @@ TEST_F(NeighbourSearchCudaTest, ZeroRowsHaveNoNeighbours) {
   ExpectTheCpusPairs(Cube(3, 1), one, one);
 }
 
-// Many keys in few bricks.
+// Puts many keys into few bricks.
 TEST_F(NeighbourSearchCudaTest, SitesInALineAndInEverySampleAreFound) {
   const CoordinateKey layout(1);
   std::vector<uint64_t> in;
@@ -206,7 +206,7 @@ TEST_F(NeighbourSearchCudaTest, SitesInALineAndInEverySampleAreFound) {
   ExpectTheCpusPairs(geometry, in, in);
 }
 
-// Expects of each row the bits of the offsets at which it has a neighbour. neighbours: [K, num_rows].
+// Expects each row's bits to be the offsets at which it has a neighbour. neighbours: [K, num_rows].
 void ExpectRowOffsets(const DeviceArray<uint32_t>& made, const std::vector<int32_t>& neighbours, size_t num_rows) {
   const std::vector<uint32_t> row_offsets = made.ToHost();
   for (size_t row = 0; row < num_rows; ++row) {
@@ -218,7 +218,7 @@ void ExpectRowOffsets(const DeviceArray<uint32_t>& made, const std::vector<int32
   }
 }
 
-// The tables and rulebooks of a network at once, more of them than a launch takes, against each one alone.
+// Makes all tables and rulebooks of a network at once, more than one launch takes, and compares with each made alone.
 TEST_F(NeighbourSearchCudaTest, OfManyRulebooksIsThatOfEach) {
   struct Rulebook {
     size_t in;
@@ -237,7 +237,7 @@ TEST_F(NeighbourSearchCudaTest, OfManyRulebooksIsThatOfEach) {
 
   std::vector<cuda::BrickTableParams> builds;
   std::vector<std::unique_ptr<DeviceArray<char>>> memory;
-  const size_t num_tables = 35;  // each level has several
+  const size_t num_tables = 35;  // several for each level
   for (size_t i = 0; i < num_tables; ++i) {
     const Level& level = *levels[i % levels.size()];
     builds.push_back(
@@ -250,7 +250,7 @@ TEST_F(NeighbourSearchCudaTest, OfManyRulebooksIsThatOfEach) {
 
   std::vector<NeighbourSearchParams> searches;
   std::vector<std::unique_ptr<DeviceArray<int32_t>>> neighbours;
-  std::vector<std::unique_ptr<DeviceArray<uint32_t>>> row_offsets;  // of the small ones
+  std::vector<std::unique_ptr<DeviceArray<uint32_t>>> row_offsets;  // only for small kernels
   for (size_t i = 0; i < rulebooks.size(); ++i) {
     const Rulebook& rulebook = rulebooks[i];
     const Level& out = *levels[rulebook.out];
@@ -283,7 +283,7 @@ TEST_F(NeighbourSearchCudaTest, OfManyRulebooksIsThatOfEach) {
   }
 }
 
-// Input rows one behind the other are those of the neighbours.
+// A row's list of inputs has the same rows as its neighbours.
 TEST_F(NeighbourSearchCudaTest, RowsInputsAreTheNeighboursInOrder) {
   for (const int32_t size : {1, 2, 3}) {
     for (const int32_t dilation : {1, 40}) {
@@ -379,9 +379,9 @@ TEST_F(NeighbourSearchCudaTest, BlocksOfConsecutiveRowsAreWhatALookupFinds) {
   }
 }
 
-// What is refused is refused on the host: these need no device, and their params point to no memory.
+// The host refuses these, so the tests need no device, and the params point to no memory.
 TEST(BrickTableRefusalCudaTest, TablesOfTwoDimensionsOrOfTooManyKeysAreRefused) {
-  constexpr size_t kNumTables = 35;  // the last ones in a launch of their own
+  constexpr size_t kNumTables = 35;  // the last ones are in a launch of their own
   const std::vector<cuda::BrickTableParams> building(kNumTables, {.capacity = 10});
   std::vector<cuda::BrickTable> tables(kNumTables);
   for (const size_t other : {size_t{1}, kNumTables - 1}) {
@@ -402,7 +402,7 @@ TEST(NeighbourSearchRefusalCudaTest, ParamsThatDisagreeInDimensionAreRefused) {
   of_geometry.geometry.dimension = 2;
   of_params.dimension = 2;
   of_table.table.dimension = 2;
-  NeighbourSearchParams of_all = of_geometry;  // agrees with itself, not with others
+  NeighbourSearchParams of_all = of_geometry;  // consistent in itself, but not with the others
   of_all.dimension = of_all.table.dimension = 2;
   const auto search = [](std::vector<NeighbourSearchParams> params, int64_t out_capacity) {
     for (NeighbourSearchParams& one : params) one.out_capacity = out_capacity;
@@ -429,7 +429,7 @@ TEST(NeighbourSearchRefusalCudaTest, ParamsThatDisagreeInDimensionAreRefused) {
       .geometry = Cube(2, 2), .first_in_rows = &input, .row_offsets = &offsets, .row_inputs = &input};
   EXPECT_EQ(search({of_blocks}, 10), cudaErrorInvalidValue);
 
-  // Without rows nothing is launched, and what is not refused can be told.
+  // Without rows nothing is launched, so the accepted case can be tested too.
   EXPECT_EQ(search({agreeing, agreeing}, 0), cudaSuccess);
   EXPECT_EQ(search({of_all}, 0), cudaSuccess);
   const int32_t row = 0;

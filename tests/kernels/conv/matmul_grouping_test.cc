@@ -1,4 +1,4 @@
-// Structure of groups: the special cases of Algorithm 4 exactly, and what must hold of every grouping.
+// Tests the structure of groups: the special cases of Algorithm 4 exactly, and the properties of every grouping.
 
 #include "kernels/conv/matmul_grouping.h"
 
@@ -31,7 +31,7 @@ MatmulGrouping GroupSizes(const std::vector<int64_t>& sizes, bool is_symmetric, 
                       options);
 }
 
-// Sizes of a symmetric convolution from those of its first half.
+// Returns the sizes of a symmetric convolution from those of its first half.
 std::vector<int64_t> Mirrored(const std::vector<int64_t>& half, int64_t centre) {
   std::vector<int64_t> sizes = half;
   sizes.push_back(centre);
@@ -39,7 +39,7 @@ std::vector<int64_t> Mirrored(const std::vector<int64_t>& half, int64_t centre) 
   return sizes;
 }
 
-const std::vector<int64_t> kHalf = {10, 12, 11, 30, 9, 28, 40, 8, 14, 50, 33, 70, 65};  // no neighbours alike
+const std::vector<int64_t> kHalf = {10, 12, 11, 30, 9, 28, 40, 8, 14, 50, 33, 70, 65};  // no two neighbours are equal
 
 TEST(WalkOrderTest, MirroredPairsThenTheCentre) {
   EXPECT_THAT(WalkOrder(7, true), ElementsAre(0, 6, 1, 5, 2, 4, 3));
@@ -75,7 +75,7 @@ TEST(GroupMatmulsTest, FixedJoinsTheFirstFourPairsOfASubmanifoldConvolution) {
 
 TEST(GroupMatmulsTest, FixedJoinsAllOffsetsWithoutSymmetry) {
   const MatmulGrouping grouping = GroupSizes({0, 5, 7, 0, 6, 0}, false, {.grouping = Grouping::kFixed});
-  // Empty maps at the ends are dropped, the one inside stays as padding.
+  // Empty maps at the ends are dropped; the one inside stays as padding.
   EXPECT_THAT(grouping.groups, ElementsAre(MatmulGroup{.first = 1, .count = 4, .rows = 7, .begin = 0}));
   EXPECT_THAT(grouping.buffer_begin, ElementsAre(-1, 0, 7, -1, 21, -1));
 }

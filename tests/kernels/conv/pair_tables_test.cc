@@ -1,4 +1,4 @@
-// The buffer-row tables of a rulebook on the GPU, against plain loops.
+// Tests the pair tables of a rulebook on the GPU against plain loops.
 
 #include "kernels/conv/pair_tables.h"
 
@@ -19,14 +19,14 @@ using support::DeviceArray;
 using support::ExpectCudaSuccess;
 using support::TestStream;
 
-constexpr int32_t kRubbish = static_cast<int32_t>(0xCDCDCDCD);  // what nobody wrote
+constexpr int32_t kRubbish = static_cast<int32_t>(0xCDCDCDCD);  // the value of unwritten memory
 
-// Neighbours as a map search makes them: every input row at most once in an offset.
+// Neighbours in the form of a map search: every input row occurs at most once in an offset.
 struct Neighbours {
   int32_t num_offsets;
   int64_t num_in, num_out;
   int64_t in_capacity, out_capacity;
-  std::vector<int32_t> rows;  // [K, out_capacity], rubbish that looks like rows past num_out
+  std::vector<int32_t> rows;  // [K, out_capacity]; behind num_out invalid values that look like rows
 
   Neighbours(int32_t offsets, int64_t in, int64_t out, int64_t slack, double density)
       : num_offsets(offsets), num_in(in), num_out(out), in_capacity(in + slack), out_capacity(out + slack) {
@@ -36,7 +36,7 @@ struct Neighbours {
     rows.assign(static_cast<size_t>(num_offsets * out_capacity), 0);
     for (int64_t k = 0; k < num_offsets; ++k) {
       std::shuffle(in_rows.begin(), in_rows.end(), random);
-      // Some offsets are empty, some full.
+      // Some offsets are empty, some are full.
       const double likely = k % 5 == 3 ? 0 : k % 7 == 4 ? 1 : density;
       for (int64_t row = 0; row < num_out; ++row) {
         const bool exists = row < num_in && std::uniform_real_distribution<>()(random) < likely;
@@ -46,8 +46,8 @@ struct Neighbours {
   }
 };
 
-// As those of a submanifold convolution: offset K - 1 - k has offset k's pairs the other way round, the centre is the
-// identity.
+// Makes the neighbours of a submanifold convolution: offset K - 1 - k has the pairs of offset k reversed, and the
+// centre is the identity.
 Neighbours Symmetric(int32_t num_offsets, int64_t num_rows, int64_t slack, double density) {
   Neighbours neighbours(num_offsets, num_rows, num_rows, slack, density);
   const auto at = [&](int64_t k, int64_t row) -> int32_t& {
@@ -73,7 +73,7 @@ struct Tables {
   std::vector<int64_t> offset_begin;
 };
 
-// The masks that a table of pairs [K, capacity] has; of rows from num_rows on, `past` in every word.
+// Returns the masks of a table of pairs [K, capacity]; rows from num_rows on have `past` in every word.
 std::vector<uint32_t> Masks(const std::vector<int32_t>& pairs, int32_t num_offsets, int64_t capacity, int64_t num_rows,
                             uint32_t past) {
   const auto num_words = static_cast<size_t>(MaskWords(num_offsets));
@@ -88,7 +88,7 @@ std::vector<uint32_t> Masks(const std::vector<int32_t>& pairs, int32_t num_offse
   return masks;
 }
 
-// The definition. Of rows past the counts it says `past`.
+// Computes the tables by their definition. Rows behind the counts get `past`.
 Tables Expected(const Neighbours& neighbours, int32_t past) {
   Tables tables;
   tables.in_pairs.assign(static_cast<size_t>(neighbours.num_offsets * neighbours.in_capacity), past);
@@ -106,7 +106,7 @@ Tables Expected(const Neighbours& neighbours, int32_t past) {
     }
   }
   tables.offset_begin.push_back(pair);
-  // Lists know no counts: what they clear is the capacity.
+  // Lists of pairs have no counts, so the whole capacity is cleared.
   const auto past_mask = static_cast<uint32_t>(past == -1 ? 0 : past);
   tables.in_masks =
       Masks(tables.in_pairs, neighbours.num_offsets, neighbours.in_capacity, neighbours.num_in, past_mask);
@@ -127,14 +127,14 @@ class PairTablesTest : public ::testing::Test {
     EXPECT_TRUE(tables.out_masks == expected.out_masks);
   }
 
-  // in_place: the table of output rows replaces the neighbours.
+  // in_place: the table of output rows overwrites the neighbours.
   static Tables Run(const Neighbours& neighbours, bool in_place) {
     Rulebook rulebook(neighbours, in_place, false);
     ExpectCudaSuccess(cuda::PairTables(rulebook.params, TestStream()));
     return rulebook.ToHost();
   }
 
-  // A rulebook's memory.
+  // The memory of one rulebook.
   struct Rulebook {
     Rulebook(const Neighbours& of, bool is_in_place, bool is_symmetric)
         : neighbours(of),
@@ -166,7 +166,7 @@ class PairTablesTest : public ::testing::Test {
       Tables tables{in_pairs.ToHost(), in_place ? rows.ToHost() : out_pairs.ToHost(), in_masks.ToHost(),
                     out_masks.ToHost(), offset_begin.ToHost()};
       if (!in_place) return tables;
-      // Rows past the count stay the neighbours' rubbish.
+      // Entries behind the count keep the neighbours' invalid values.
       for (int64_t k = 0; k < neighbours.num_offsets; ++k) {
         for (int64_t row = neighbours.num_out; row < neighbours.out_capacity; ++row) {
           int32_t& value = tables.out_pairs[static_cast<size_t>(k * neighbours.out_capacity + row)];
@@ -222,7 +222,7 @@ TEST_F(PairTablesTest, OfSymmetricNeighboursAreTheSame) {
   }
 }
 
-// More rulebooks than a launch takes.
+// Uses more rulebooks than one launch takes.
 TEST_F(PairTablesTest, OfManyRulebooksAreThoseOfEach) {
   std::vector<Neighbours> all;
   for (int i = 0; i < 9; ++i) {

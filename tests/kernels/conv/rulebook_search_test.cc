@@ -55,7 +55,7 @@ TEST(RulebookSearchTest, AgreesWithTheDefinition) {
     SCOPED_TRACE(c.name);
     const std::vector<uint64_t> in = Sorted(c.in_keys);
     const std::vector<uint64_t> strided_out = Sorted(c.out_keys);
-    // The same vector twice for a submanifold convolution, so that the mirrored half is what is tested.
+    // A submanifold convolution passes the same vector twice, so that the mirrored half is tested.
     const std::vector<uint64_t>& out = c.is_submanifold ? in : strided_out;
     for (ThreadPool* pool : {&alone, &several}) {
       for (const MapSearch search : {MapSearch::kMerge, MapSearch::kGrid, MapSearch::kHash}) {
@@ -96,7 +96,7 @@ TEST(RulebookSearchTest, TheInverseSwapsEveryPair) {
   }
 }
 
-// A cloud large enough to be cut among threads, beside a loop over all sites and cells.
+// Compares a cloud that is large enough to be split among threads with a loop over all sites and cells.
 class LargeCloudTest : public ::testing::TestWithParam<ConvGeometry> {};
 
 TEST_P(LargeCloudTest, AgreesWithALoopOverAllSites) {
@@ -143,7 +143,7 @@ TEST_P(LargeCloudTest, AgreesWithALoopOverAllSites) {
   EXPECT_EQ(RulebookFlaw(rulebook.View()), "");
   EXPECT_EQ(Sorted(SitesOf(rulebook.View(), in, out, 3)), expected);
 
-  // The same bytes with any number of threads and any search.
+  // The bytes are the same for any number of threads and any search.
   ThreadPool alone(1);
   for (const MapSearch search : {MapSearch::kMerge, MapSearch::kGrid, MapSearch::kHash}) {
     const Rulebook other = Search(geometry, in, out, search, alone);
@@ -188,8 +188,8 @@ TEST(RulebookSearchTest, ARefilledRulebookHoldsOnlyTheNewPairs) {
 }
 
 TEST(RulebookSearchTest, NeighboursAcrossAFieldsEdgeAreNotMistaken) {
-  // The last site of a column and the first of the next differ by one key step once the margin is gone; limits keep
-  // them apart.
+  // Without the margin, the last site of a column and the first of the next would differ by one key step. The limits
+  // keep them apart.
   const CoordinateKey layout(3);
   ThreadPool pool(1);
   const int32_t low = layout.min_coordinate(), high = layout.max_coordinate();

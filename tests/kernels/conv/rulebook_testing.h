@@ -1,6 +1,6 @@
 #pragma once
 
-// Random rulebooks, and the naive convolution that is the oracle of every dataflow.
+// Random rulebooks, and the naive convolution that is every dataflow's oracle.
 
 #include <cstdint>
 #include <vector>
@@ -10,7 +10,7 @@
 
 namespace voxserve::kernels {
 
-// Some increasing map from input to output rows for each offset, as translations of sorted coordinates give.
+// Makes some increasing map from input to output rows for each offset, as translations of sorted coordinates do.
 inline Rulebook RandomRulebook(int32_t num_offsets, int64_t num_in, int64_t num_out, double density, Random& random) {
   Rulebook rulebook{.num_out_rows = num_out, .num_in_rows = num_in};
   const int64_t num_tiles = (num_out + kRulebookTileRows - 1) / kRulebookTileRows;
@@ -36,7 +36,7 @@ inline Rulebook RandomRulebook(int32_t num_offsets, int64_t num_in, int64_t num_
   return rulebook;
 }
 
-// weights: [K, in channels, out_channels]
+// weights: [K, in channels, out channels]
 inline Expected NaiveConvolution(const RulebookView& rulebook, const Matrix& in, const std::vector<float>& weights,
                                  int64_t out_channels, const std::vector<float>* bias, const Matrix* residual,
                                  bool relu) {

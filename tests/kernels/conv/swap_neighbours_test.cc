@@ -18,9 +18,9 @@ namespace {
 using support::ExpectCudaSuccess;
 using support::TestStream;
 
-constexpr int32_t kRubbishRow = 0x7f7f7f7f;  // in table entries beyond the rows, which nobody may read
+constexpr int32_t kRubbishRow = 0x7f7f7f7f;  // fills table entries behind the rows, which must not be read
 
-// [K, pitch] the input row of each output row's pair, -1 without.
+// Returns [K, pitch]: the input row of each output row's pair, -1 if there is none.
 std::vector<int32_t> Neighbours(const RulebookView& rulebook, int64_t pitch) {
   std::vector<int32_t> neighbours(static_cast<size_t>(rulebook.num_offsets * pitch), kRubbishRow);
   for (int64_t k = 0; k < rulebook.num_offsets; ++k) {
@@ -33,7 +33,7 @@ std::vector<int32_t> Neighbours(const RulebookView& rulebook, int64_t pitch) {
   return neighbours;
 }
 
-// More rulebooks than one launch takes, of every size; counts on the device below the capacities.
+// Uses more rulebooks than one launch takes, of every size, with counts below the capacities.
 TEST(SwapNeighboursTest, TurnsEveryPairRound) {
   SKIP_WITHOUT(Device::kCuda);
   Random random(35);

@@ -1,4 +1,4 @@
-// Rulebooks' tiles form against the same made in the plainest way on the host.
+// Tests the tiles form of rulebooks against the same form made in the simplest way on the host.
 
 #include "kernels/conv/tiles.h"
 
@@ -22,7 +22,7 @@ namespace {
 using support::ExpectCudaSuccess;
 using support::TestStream;
 
-// These offsets, and 0 for the bits behind them.
+// Returns these offsets, and 0 for the bits behind them.
 SortOrder Order(const std::vector<int>& offsets) {
   SortOrder order{};
   std::transform(offsets.begin(), offsets.end(), order.begin(), [](int k) { return static_cast<int8_t>(k); });
@@ -88,9 +88,9 @@ TEST(NumTilePlacesTest, WholeBlocks) {
   EXPECT_EQ(NumTilePlaces(kMaxBlockTileRows + 1), 2 * kMaxBlockTileRows);
 }
 
-constexpr size_t kGuard = 64;  // values behind an output, which stay as they were
+constexpr size_t kGuard = 64;  // values behind an output, which must not change
 
-// A rulebook on the GPU and room for its tiles.
+// A rulebook on the GPU, with memory for its tiles.
 struct TilesCase {
   NeighbourTable table;
   int64_t capacity;
@@ -99,7 +99,7 @@ struct TilesCase {
   DeviceArray<uint32_t> masks, row_offsets;
   DeviceArray<int64_t> num_out;
 
-  // count: what the device says of the rows, where it is not those of the table.
+  // count: the device's number of rows, if it differs from the table's.
   TilesCase(NeighbourTable made, int64_t rows_at_most, const SortOrder& by, int64_t count = -1)
       : table(std::move(made)),
         capacity(rows_at_most),
@@ -131,7 +131,7 @@ struct TilesCase {
             .by_weight = by_weight.data()};
   }
 
-  // Half of the cases have them, and half of those the inputs in place of neighbours.
+  // Half of the cases have row_offsets, and half of those have the lists of inputs instead of neighbours.
   bool HasRowOffsets() const { return table.num_offsets <= kSortBits && table.num_rows % 2 == 0; }
   bool HasRowInputs() const { return HasRowOffsets() && table.num_rows % 4 == 0; }
   std::vector<int32_t> RowInputs() const {
@@ -159,7 +159,7 @@ struct TilesCase {
 };
 using TilesCases = std::vector<std::unique_ptr<TilesCase>>;
 
-// Expects that nobody wrote behind the values that the form has.
+// Expects that the memory behind the form's values is unchanged.
 template <typename T>
 void ExpectGuard(const std::vector<T>& made) {
   for (size_t i = made.size() - kGuard; i < made.size(); ++i) {
@@ -167,7 +167,7 @@ void ExpectGuard(const std::vector<T>& made) {
   }
 }
 
-// Expects each tile that has rows once, none behind a lighter one.
+// Expects every tile with rows once, and never behind a lighter one.
 void ExpectTilesByWeight(const TilesCase& c, const HostTiles& tiles) {
   const std::vector<int32_t> made = c.by_weight.ToHost();
   ExpectGuard(made);
@@ -237,7 +237,7 @@ void ExpectTiles(const TilesCase& c) {
   }
 }
 
-// Makes the tiles of all of them in one call, and looks at each.
+// Makes the tiles of all cases in one call, and checks each.
 void CheckTogether(const TilesCases& cases) {
   std::vector<TilesParams> params;
   for (const auto& c : cases) params.push_back(c->Params());
@@ -262,7 +262,7 @@ SortOrder RandomOrder(int32_t num_offsets, Random& random) {
   return order;
 }
 
-// With `spare` rows of capacity behind its rows, and a pitch above that.
+// Adds `spare` rows of capacity, and a pitch above that.
 std::unique_ptr<TilesCase> RandomCase(Presence presence, double density, int32_t num_offsets, int64_t num_rows,
                                       int64_t spare, int64_t pitch_margin, Random& random) {
   const int64_t capacity = num_rows + spare;
@@ -312,7 +312,7 @@ TEST_F(TilesTest, EveryRulebookAlone) {
   }
 }
 
-// 77 in one call, which sorts 31 at a time.
+// Makes 77 rulebooks in one call, which sorts 31 at a time.
 TEST_F(TilesTest, ManyRulebooksTogether) {
   Random random(43);
   TilesCases cases;
@@ -329,7 +329,8 @@ TEST_F(TilesTest, ManyRulebooksTogether) {
   CheckTogether(cases);
 }
 
-// As many as one sort takes, one less and one more: the last rulebook's keys stand beside those of no row.
+// Uses as many rulebooks as one sort takes, one less and one more: the last rulebook's keys are next to the keys of no
+// row.
 TEST_F(TilesTest, AroundTheRulebooksOfOneSort) {
   Random random(44);
   for (const int count : {2, 3, 7, 8, 15, 16, 30, 31, 32, 62, 63}) {
@@ -356,7 +357,7 @@ TEST_F(TilesTest, EveryKindOfMasks) {
   }
 }
 
-// Few different masks, so that most rows are sorted by their numbers alone.
+// There are few different masks, so most rows are ordered only by their numbers.
 TEST_F(TilesTest, RowsAlikeKeepTheirOrder) {
   Random random(46);
   TilesCases cases;
@@ -379,7 +380,7 @@ TEST_F(TilesTest, InTheOrderByDistance) {
   CheckTogether(cases);
 }
 
-// More blocks than a launch has.
+// There are more blocks than a launch has.
 TEST_F(TilesTest, AMillionRows) {
   Random random(48);
   TilesCases cases;
@@ -388,7 +389,7 @@ TEST_F(TilesTest, AMillionRows) {
   CheckTogether(cases);
 }
 
-// The device's number is a number of rows, but never of more than there is room for.
+// The device's number of rows is limited to the capacity.
 TEST_F(TilesTest, CountBeyondTheCapacity) {
   Random random(49);
   TilesCases cases;

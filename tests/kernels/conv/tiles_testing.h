@@ -1,7 +1,7 @@
 #pragma once
 
-// Rulebooks of every kind as tables of neighbours, and their tiles form (kernels/conv/tiles.h) made on the host in the
-// plainest way.
+// Rulebooks of every kind as tables of neighbours, and their tiles form (kernels/conv/tiles.h), made on the host in the
+// simplest way.
 
 #include <algorithm>
 #include <cstdint>
@@ -17,9 +17,9 @@
 
 namespace voxserve::kernels {
 
-inline constexpr int32_t kRubbishRow = 0x7f7f7f7f;  // in entries that nobody may read
+inline constexpr int32_t kRubbishRow = 0x7f7f7f7f;  // fills entries that must not be read
 
-// [K, pitch] the input row that an output row reads, -1 without; rubbish beyond the rows.
+// [K, pitch] the input row that an output row reads, -1 if none; invalid values behind the rows.
 struct NeighbourTable {
   int32_t num_offsets = 0;
   int64_t num_rows = 0;  // output rows
@@ -49,14 +49,16 @@ enum class Presence { kFull, kEmpty, kOneRow, kOneTile, kAlike, kRandom };
 inline constexpr Presence kPresences[] = {Presence::kFull,    Presence::kEmpty, Presence::kOneRow,
                                           Presence::kOneTile, Presence::kAlike, Presence::kRandom};
 
-// Any input row for every neighbour there is. density: of kAlike the offsets that all rows have, of kRandom the pairs.
+// Makes a random input row for every neighbour. density: for kAlike the share of offsets that all rows have, for
+// kRandom the share of pairs.
 inline NeighbourTable RandomNeighbours(Presence presence, double density, int32_t num_offsets, int64_t num_rows,
                                        int64_t num_in, int64_t pitch, Random& random) {
   NeighbourTable table(num_offsets, num_rows, pitch);
   if (num_rows == 0 || num_in == 0) return table;
   auto& engine = random.engine();
   const double threshold = density * 0x1p32;
-  const auto one = static_cast<int64_t>(engine() % static_cast<uint64_t>(num_rows));  // the row, or the tile's first
+  const auto one =
+      static_cast<int64_t>(engine() % static_cast<uint64_t>(num_rows));  // the row, or the first row of the tile
   for (int32_t k = 0; k < num_offsets; ++k) {
     const bool all_have = static_cast<double>(engine()) < threshold;
     for (int64_t row = 0; row < num_rows; ++row) {
@@ -83,7 +85,7 @@ inline NeighbourTable RandomNeighbours(Presence presence, double density, int32_
   return table;
 }
 
-// A submanifold convolution's: random pairs, the identity at the centre.
+// Makes the rulebook of a submanifold convolution: random pairs, the identity at the centre.
 inline Rulebook RandomSubmanifoldRulebook(int32_t num_offsets, int64_t num_rows, double density, Random& random) {
   const Rulebook pairs = RandomRulebook(num_offsets, num_rows, num_rows, density, random);
   Rulebook rulebook{.num_out_rows = num_rows, .num_in_rows = num_rows, .offset_begin = {0}};
@@ -104,7 +106,7 @@ inline Rulebook RandomSubmanifoldRulebook(int32_t num_offsets, int64_t num_rows,
   return rulebook;
 }
 
-// Every output row has a pair in every offset: the input rows turned by the offset's number.
+// Every output row has a pair in every offset. The input rows are rotated by the offset's number.
 inline Rulebook DenseRulebook(int32_t num_offsets, int64_t num_rows) {
   Rulebook rulebook{.num_out_rows = num_rows, .num_in_rows = num_rows, .offset_begin = {0}};
   for (int32_t k = 0; k < num_offsets; ++k) {
@@ -150,7 +152,7 @@ inline std::vector<RulebookCase> RulebookCases(Random& random) {
   return cases;
 }
 
-// NaN wherever nobody may read: between the rows' channels, and in rows that no pair names.
+// Writes NaN to memory that must not be read: between the rows' channels, and in rows of no pair.
 inline void Poison(const NeighbourTable& table, Matrix& in) {
   std::vector<bool> is_read(static_cast<size_t>(in.rows));
   for (int32_t k = 0; k < table.num_offsets; ++k) {
@@ -167,7 +169,7 @@ inline void Poison(const NeighbourTable& table, Matrix& in) {
   }
 }
 
-// The bits of a row's mask, the offset's of each as in SortOrder.
+// Returns the bits of a row's mask, in the order of SortOrder.
 inline uint32_t SortBitsOfRow(const NeighbourTable& table, int64_t row, const SortOrder& order) {
   uint32_t code = 0;
   if (table.num_offsets <= kSortBits) {
@@ -182,15 +184,15 @@ inline uint32_t SortBitsOfRow(const NeighbourTable& table, int64_t row, const So
   return code;
 }
 
-// The place of a code among all Gray codes: the Gray code of a rank has the bits in which neighbouring bits of the rank
-// differ.
+// Returns the place of a code among all Gray codes. The Gray code of a rank marks the positions where neighbouring bits
+// of the rank differ.
 inline uint32_t GrayRank(uint32_t code) {
   uint32_t rank = 0;
   for (int bit = kSortBits - 1; bit >= 0; --bit) rank |= ((code >> bit ^ rank >> (bit + 1)) & 1) << bit;
   return rank;
 }
 
-// The rows that are looked at to see how common bits are.
+// Returns the rows from which the frequency of bits is sampled.
 inline std::vector<int64_t> SampledRows(const NeighbourTable& table) {
   const int64_t num_runs = (table.num_rows + kRunRows - 1) / kRunRows;
   const int64_t num_sampled = std::min(num_runs, NumSampledRuns(table.num_offsets));
@@ -202,12 +204,12 @@ inline std::vector<int64_t> SampledRows(const NeighbourTable& table) {
   return rows;
 }
 
-// The rows by class, then by the Gray rank of their other bits in the class's order, both descending; alike ones in
-// their own order.
+// Orders rows by class, then by the Gray rank of their other bits in the class's order, both descending. Equal rows
+// keep their order.
 inline std::vector<int32_t> RowsInTileOrder(const NeighbourTable& table, const SortOrder& order) {
   std::vector<uint32_t> row_bits;
   for (int64_t row = 0; row < table.num_rows; ++row) row_bits.push_back(SortBitsOfRow(table, row, order));
-  std::vector<std::vector<int>> orders;  // of each class the bits below it, the commonest first
+  std::vector<std::vector<int>> orders;  // for each class the bits below its own, the commonest first
   for (int row_class = 0; row_class < kSortBits; ++row_class) {
     std::vector<int> counts(static_cast<size_t>(row_class));
     for (const int64_t row : SampledRows(table)) {
@@ -245,8 +247,8 @@ struct HostTiles {
   std::vector<int32_t> in_rows;   // [tiles, K, 64]
 };
 
-// Of the rows in the order given. Rubbish wherever the form promises nothing: in offsets that a tile has not, and
-// behind the block that the last row is in.
+// Makes the form from rows in the given order. Values that the form does not define are invalid: for offsets that a
+// tile does not have, and behind the last row's block.
 inline HostTiles MakeHostTiles(const NeighbourTable& table, const std::vector<int32_t>& rows, int64_t capacity) {
   const int64_t num_places = NumTilePlaces(capacity), num_rows = static_cast<int64_t>(rows.size());
   const int64_t words = MaskWords(table.num_offsets);
@@ -273,13 +275,13 @@ inline HostTiles MakeHostTiles(const NeighbourTable& table, const std::vector<in
   return tiles;
 }
 
-// Tiles made on the host, on the GPU.
+// Tiles that are made on the host, copied to the GPU.
 class DeviceTiles {
  public:
   DeviceTiles(const NeighbourTable& table, const std::vector<int32_t>& rows, int64_t capacity)
       : DeviceTiles(table.num_offsets, table.num_rows, capacity, MakeHostTiles(table, rows, capacity)) {}
 
-  // The number of rows is on the device unless it is the capacity.
+  // The number of rows is on the device, unless it equals the capacity.
   TilesView View() const {
     return {.num_offsets = num_offsets_,
             .out_rows = out_rows_.data(),
@@ -304,7 +306,7 @@ class DeviceTiles {
         by_weight_(Device::kCuda, LightestFirst(num_rows, capacity)),
         num_out_(Device::kCuda, std::vector<int64_t>{num_rows}) {}
 
-  // Any order serves: this is not that of the places.
+  // Any order must work, so this one is not that of the places.
   static std::vector<int32_t> LightestFirst(int64_t num_rows, int64_t capacity) {
     std::vector<int32_t> tiles(static_cast<size_t>(NumTilesByWeight(capacity)));
     for (int64_t tile_rows = kMaskTileRows; tile_rows <= kMaxBlockTileRows; tile_rows *= 2) {

@@ -18,18 +18,18 @@ struct ConvCase {
   CoordinateRule rule = CoordinateRule::kFloor;
   ConvGeometry geometry;
   int32_t num_samples = 0;
-  Axes shape = {};      // kPadded
-  Axes out_shape = {};  // kPadded
+  Axes shape = {};      // for kPadded
+  Axes out_shape = {};  // for kPadded
   bool has_lower = false, has_upper = false;
   Axes lower = {}, upper = {};
-  std::vector<uint64_t> in_keys;   // in no order
-  std::vector<uint64_t> out_keys;  // in no order
-  std::vector<PairSites> pairs;    // in no order
+  std::vector<uint64_t> in_keys;   // unordered
+  std::vector<uint64_t> out_keys;  // unordered
+  std::vector<PairSites> pairs;    // unordered
 
   OutputCoordinatesParams OutputParams() const;
 };
 
-// Ends the test program where the file cannot be read: nothing could be tested.
+// Ends the test program if the file cannot be read, since nothing could be tested.
 const std::vector<ConvCase>& AllConvCases();
 
 }  // namespace voxserve::kernels::testing

@@ -42,7 +42,7 @@ class CoordinateTableTest : public ::testing::TestWithParam<Case> {
                         pool_);
   }
 
-  // Every key, and every neighbour of a key, against a map.
+  // Looks up every key, and every neighbour of a key, and compares with a map.
   void ExpectFinds(const std::vector<uint64_t>& keys) {
     const CoordinateKey layout(GetParam().dimension);
     std::map<uint64_t, int32_t> rows;
@@ -108,7 +108,7 @@ TEST(CoordinateTableFallbackTest, AGridThatDoesNotFitBecomesAHash) {
   const CoordinateKey layout(3);
   ThreadPool pool(1);
   cpu::CoordinateTable table;
-  // 10 x 10 x 10 cells a sample, two samples.
+  // Two samples of 10 x 10 x 10 cells each.
   const std::vector<uint64_t> keys = {layout.Pack(0, {0, 0, 0, 0}), layout.Pack(0, {9, 9, 9, 0}),
                                       layout.Pack(1, {-9, 0, 0, 0}), layout.Pack(1, {0, 9, 9, 0})};
   CoordinateTableParams params{

@@ -1,7 +1,7 @@
 #pragma once
 
-// Sites for tests of the GPU's coordinate kernels: random ones, their keys in the GPU's order, and a level of them in
-// its memory.
+// Sites for tests of the GPU's coordinate kernels: random sites, their keys in the GPU's order, and a level in device
+// memory.
 
 #include <algorithm>
 #include <cstddef>
@@ -27,7 +27,7 @@ std::vector<T> Sorted(std::vector<T> values) {
   return values;
 }
 
-// Calls visit with the MortonKey of a dimension.
+// Calls visit with the MortonKey type of a dimension.
 template <typename Visitor>
 auto VisitMorton(int32_t dimension, const Visitor& visit) {
   switch (dimension) {
@@ -42,7 +42,7 @@ auto VisitMorton(int32_t dimension, const Visitor& visit) {
   }
 }
 
-// The same sites as ascending MortonKeys.
+// Returns the same sites as ascending MortonKeys.
 inline std::vector<uint64_t> ToMorton(std::vector<uint64_t> keys, int32_t dimension) {
   const CoordinateKey layout(dimension);
   VisitMorton(dimension, [&](auto morton) {
@@ -51,8 +51,8 @@ inline std::vector<uint64_t> ToMorton(std::vector<uint64_t> keys, int32_t dimens
   return Sorted(keys);
 }
 
-// Keys on the device, more of them than their count says: those past it are sites that are there already, so that
-// whoever reads them makes pairs that nobody expects.
+// Keys on the device, with more of them than their count. The keys behind the count are sites that exist already, so a
+// kernel that reads them makes unexpected pairs.
 struct Level {
   explicit Level(const std::vector<uint64_t>& morton_keys)
       : host(morton_keys),
@@ -72,7 +72,7 @@ struct Level {
   }
 };
 
-// CoordinateKeys of different sites in a box around the origin.
+// Returns CoordinateKeys of different sites in a box around the origin.
 inline std::vector<uint64_t> RandomSites(int32_t dimension, int32_t num_samples, size_t count, int32_t extent) {
   const CoordinateKey layout(dimension);
   std::mt19937 random(11);

@@ -1,7 +1,7 @@
 #pragma once
 
-// Runs the coordinate kernels with buffers of their own, for tests: memory is sized by the kernels' own functions, and
-// filled with rubbish first, so that what a kernel forgets to write shows.
+// Runs the coordinate kernels with their own buffers, for tests. The kernels' own functions give the sizes. The memory
+// is filled with invalid values first, so that unwritten values are visible.
 
 #include <cstdint>
 #include <tuple>
@@ -30,7 +30,7 @@ inline std::vector<uint64_t> RunOutputCoordinates(OutputCoordinatesParams params
   return keys;
 }
 
-// (cell, sample, input coordinate, output coordinate): what a pair says, whatever the rows.
+// (cell, sample, input coordinate, output coordinate): a pair without its rows.
 using PairSites = std::tuple<int32_t, int32_t, Axes, Axes>;
 
 }  // namespace voxserve::kernels::testing

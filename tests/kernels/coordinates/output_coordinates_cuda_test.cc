@@ -1,5 +1,5 @@
-// Output coordinates on the GPU: against the stored definition, and against the CPU, whose own tests hold it to loops
-// over all sites. Rows are compared as sites: the GPU has them in another order.
+// Tests output coordinates on the GPU, against stored results and against the CPU, whose own tests compare it with
+// loops over all sites. Rows are compared as sites, since the GPU orders them differently.
 
 #include <algorithm>
 #include <functional>
@@ -36,7 +36,7 @@ class OutputCoordinatesCudaTest : public ::testing::Test {
  protected:
   void SetUp() override { SKIP_WITHOUT(Device::kCuda); }
 
-  // Ascending MortonKeys of the outputs.
+  // Returns the outputs as ascending MortonKeys.
   std::vector<uint64_t> Run(OutputCoordinatesParams params, const Level& in, std::vector<int64_t>* beyond_limits) {
     params.in_keys = in.keys.data();
     params.num_in = in.capacity;
@@ -115,7 +115,7 @@ TEST_F(OutputCoordinatesCudaTest, OfALargeCloudAreWhatTheCpuMakes) {
   }
 }
 
-// Small ones have a bit for every cell, large ones are sorted.
+// Small shapes use a bit for every cell, large ones are sorted.
 TEST_F(OutputCoordinatesCudaTest, OfEverySpatialShapeAreWhatTheCpuMakes) {
   for (int32_t dimension = 1; dimension <= kMaxDimension; ++dimension) {
     for (const Axes& shape : {Axes{1, 1, 1, 1}, Axes{2, 1, 3, 1}, Axes{33, 4, 1, 2}, Axes{64, 65, 31, 3},
@@ -128,7 +128,7 @@ TEST_F(OutputCoordinatesCudaTest, OfEverySpatialShapeAreWhatTheCpuMakes) {
       params.num_samples = 3;
       std::copy_n(shape.begin(), dimension, params.out_shape.begin());
       ExpectWhatTheCpuMakes(params, RandomSites(dimension, 3, 600, dimension == 1 ? 2000 : 70));
-      params.num_samples = 40;  // most of them empty
+      params.num_samples = 40;  // most of them are empty
       ExpectWhatTheCpuMakes(params, RandomSites(dimension, 2, 12, 9));
       params.rule = CoordinateRule::kTransposed;
       ExpectWhatTheCpuMakes(params, RandomSites(dimension, 3, 60, 40));
@@ -243,7 +243,7 @@ TEST_F(OutputCoordinatesCudaTest, ZeroRowsMakeZeroRows) {
   }
 }
 
-// A U-Net's levels at once, and where each output's inputs begin, against the levels one by one.
+// Makes a U-Net's levels at once, with the first input of each output, and compares with the levels made one by one.
 TEST_F(OutputCoordinatesCudaTest, OfAChainAreThoseOfItsLevels) {
   for (const int32_t dimension : {1, 2, 3, 4}) {
     for (const size_t count : {0, 1, 9000}) {
@@ -307,7 +307,7 @@ TEST_F(OutputCoordinatesCudaTest, OfAChainAreThoseOfItsLevels) {
   }
 }
 
-// What is refused is refused on the host: these need no device, and their params point to no memory.
+// The host refuses these, so the tests need no device, and the params point to no memory.
 TEST(OutputCoordinatesRefusalCudaTest, OnlyWhatKeepsMortonOrderIsChained) {
   OutputCoordinatesParams floor;
   floor.geometry.stride = {2, 2, 2, 1};

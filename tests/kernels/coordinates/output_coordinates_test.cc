@@ -54,7 +54,7 @@ TEST(OutputCoordinatesTest, AgreeWithTheDefinition) {
   }
 }
 
-// A sample's outputs do not depend on its batch-mates.
+// A sample's outputs do not depend on the batch's other samples.
 TEST(OutputCoordinatesTest, AreThoseOfEverySampleAlone) {
   ThreadPool pool(1);
   for (const ConvCase& c : StridedCases()) {
@@ -115,8 +115,8 @@ TEST(OutputCoordinatesTest, SitesAtTheLimitsOfTheKeySurviveTheFloor) {
                                                               layout.Pack(1023, {high, low / 2, high / 3, 0})));
 }
 
-// 3 x 1 x 3 cells, stride 2 on the first axis: an even first coordinate is read by one site, an odd one by two, each
-// with three on the last axis.
+// 3 x 1 x 3 cells with stride 2 on the first axis. One site reads an even first coordinate, two read an odd one; each
+// has three sites on the last axis.
 OutputCoordinatesParams HalvesTheFirstAxis() {
   OutputCoordinatesParams params;
   params.rule = CoordinateRule::kExpand;
@@ -148,7 +148,7 @@ TEST(OutputCoordinatesTest, WhatNoKeyCanHoldIsCountedForItsSampleAndNotMade) {
   EXPECT_THAT(num_beyond_limits, ElementsAre(0, 1, 0, 2));
 }
 
-// An axis beyond the limits is no site yet: a later axis may have none.
+// A candidate beyond the limits on one axis does not count yet: the rule may refuse it on a later axis.
 TEST(OutputCoordinatesTest, WhatTheRuleRefusesIsNotCountedBeyondTheLimits) {
   const CoordinateKey layout(3);
   ThreadPool pool(1);
@@ -162,7 +162,7 @@ TEST(OutputCoordinatesTest, WhatTheRuleRefusesIsNotCountedBeyondTheLimits) {
   EXPECT_EQ(RunOutputCoordinates(params, pool, &num_beyond_limits).size(), 4u);
   EXPECT_THAT(num_beyond_limits, ElementsAre(2));
   params.has_upper = true;
-  params.upper = {INT32_MAX, INT32_MAX, 3, 0};  // the last axis asks for 4 and 6
+  params.upper = {INT32_MAX, INT32_MAX, 3, 0};  // candidates on the last axis are 4 and 6
   EXPECT_THAT(RunOutputCoordinates(params, pool, &num_beyond_limits), IsEmpty());
   EXPECT_THAT(num_beyond_limits, ElementsAre(0));
 }
@@ -189,7 +189,7 @@ TEST(OutputCoordinatesTest, TransposedSitesStayWithinTheShape) {
   params.in_keys = in.data();
   params.num_in = 3;
   const auto shape = TransposedShape(params.geometry, {3, 0, 0, 0}, {1, 0, 0, 0});
-  EXPECT_EQ(shape[0], 6);  // 2 * 2 - 2 + 2 + 1, and 1 more
+  EXPECT_EQ(shape[0], 6);  // 2 * 2 - 2 + 2 + 1, plus 1
   params.out_shape[0] = 6;
   EXPECT_EQ(OutputCoordinatesCapacity(params), 9);
   // 2 * 0 + (-1..1) without -1; 2 * 2 + (-1..1); 2 * 1 + (-1..1).
@@ -197,7 +197,7 @@ TEST(OutputCoordinatesTest, TransposedSitesStayWithinTheShape) {
               ElementsAre(layout.Pack(0, {0}), layout.Pack(0, {1}), layout.Pack(0, {3}), layout.Pack(0, {4}),
                           layout.Pack(0, {5}), layout.Pack(1, {1}), layout.Pack(1, {2}), layout.Pack(1, {3})));
   params.out_shape[0] = 4;
-  EXPECT_EQ(OutputCoordinatesCapacity(params), 8);  // two samples of four
+  EXPECT_EQ(OutputCoordinatesCapacity(params), 8);  // two samples with four each
   EXPECT_EQ(RunOutputCoordinates(params, pool).size(), 6u);
 }
 
@@ -207,7 +207,7 @@ TEST(OutputCoordinatesTest, GeneratedSitesAreThoseOfTheListedCells) {
   const std::vector<uint64_t> in = {layout.Pack(0, {-1, 4}), layout.Pack(0, {0, 4})};
   OutputCoordinatesParams params;
   params.rule = CoordinateRule::kGenerative;
-  // A cross of 3 x 3: 1, 3, 4, 5 and 7 in its box; here without the 3.
+  // A cross in 3 x 3: cells 1, 3, 4, 5 and 7 of its box; here without cell 3.
   params.geometry = {.dimension = 2, .kernel_size = {3, 3, 1, 1}, .padding = {1, 1, 0, 0}, .num_listed_cells = 4};
   params.geometry.listed_cells = {1, 4, 5, 7};
   params.num_samples = 1;
@@ -237,9 +237,9 @@ TEST(OutputCoordinatesTest, GeneratedSitesThatNoKeyCanHoldAreCounted) {
 TEST(OutputCoordinatesTest, CapacityFollowsKernelStrideAndDilation) {
   OutputCoordinatesParams params = Line(CoordinateRule::kExpand, 5, 2, 2);
   params.num_in = 10;
-  EXPECT_EQ(OutputCoordinatesCapacity(params), 30);  // every second cell
+  EXPECT_EQ(OutputCoordinatesCapacity(params), 30);  // only every second cell counts
   params.geometry.dilation[0] = 2;
-  EXPECT_EQ(OutputCoordinatesCapacity(params), 50);  // all cells reach even sites, none odd ones
+  EXPECT_EQ(OutputCoordinatesCapacity(params), 50);  // all cells reach even sites, none reaches an odd one
   params.geometry.stride[0] = 3;
   EXPECT_EQ(OutputCoordinatesCapacity(params), 20);
   params.rule = CoordinateRule::kFloor;
@@ -256,7 +256,7 @@ TEST(OutputCoordinatesTest, ReachOfAChainOfLevelsBoundsWhatComesOfOneSite) {
   int num_tight = 0;
   for (int trial = 0; trial < 300; ++trial) {
     OutputReach reach;
-    // All sites of a stretch, so that what one of them reaches is what every place of it can.
+    // All sites of a stretch exist, so one site's reach is the largest possible.
     const CoordinateKey layout(1);
     const int32_t site = 1000 + trial;
     std::vector<uint64_t> keys = {layout.Pack(0, {site, 0, 0, 0})};
@@ -284,7 +284,7 @@ TEST(OutputCoordinatesTest, ReachOfAChainOfLevelsBoundsWhatComesOfOneSite) {
   EXPECT_EQ(far.OutputsAnInput(), 1 + 40 * 8);
   OutputCoordinatesParams wide = Line(CoordinateRule::kExpand, 3, 128, 0);
   wide.geometry.dilation[0] = 128;
-  OutputReach beyond_all;  // where no number holds what a step is, nothing is known
+  OutputReach beyond_all;  // a step beyond all numbers gives no bound
   for (int level = 0; level < 12; ++level) {
     beyond_all = beyond_all.Then(wide);
     EXPECT_GE(beyond_all.OutputsAnInput(), 2) << level;

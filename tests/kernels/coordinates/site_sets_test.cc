@@ -1,4 +1,4 @@
-// Unions and parts of levels, on both devices, against sets.
+// Tests unions and subsets of levels on both devices against sets.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -30,8 +30,7 @@ using testing::RandomSites;
 using testing::Sorted;
 using testing::ToMorton;
 
-// Keys as a level of the device has them: on the GPU there is room for more of them than there are, with keys in it
-// that are another site's.
+// Keys in the form of a level on the device. On the GPU there is room for more keys, filled with keys of another site.
 struct Sites {
   Sites(Device d, std::vector<uint64_t> keys)
       : device(d),
@@ -52,7 +51,7 @@ struct Sites {
   DeviceArray<uint64_t> data;
 };
 
-// One score a site in the middle column of three.
+// One score per site, in the middle column of three.
 struct Scores {
   Scores(Device device, DType dtype, const std::vector<float>& values) : bytes(device, Encoded(dtype, values)) {
     params.scores = ConstRows::Packed(bytes.data(), dtype, static_cast<int64_t>(values.size()), 3).Columns(1, 1);
@@ -60,7 +59,8 @@ struct Scores {
 
   static std::vector<uint8_t> Encoded(DType dtype, const std::vector<float>& values) {
     const auto size = static_cast<size_t>(SizeOf(dtype));
-    std::vector<uint8_t> bytes(3 * size * values.size(), 0x7B);  // what is between them is above any threshold here
+    std::vector<uint8_t> bytes(3 * size * values.size(),
+                               0x7B);  // the neighbouring columns are above any threshold here
     for (size_t i = 0; i < values.size(); ++i) {
       const auto wide = std::bit_cast<uint32_t>(values[i]);
       const auto half = std::bit_cast<uint16_t>(static_cast<_Float16>(values[i]));
@@ -111,7 +111,7 @@ class SiteSetsTest : public ::testing::TestWithParam<Device> {
     return FirstOf(out, num_out.ToHost()[0]);
   }
 
-  // keys: of the device's own kind, ascending.
+  // keys: ascending, of the device's kind.
   std::vector<uint64_t> Filter(SiteFilterParams params, const std::vector<uint64_t>& keys) {
     const Sites in(GetParam(), keys);
     const DeviceArray<uint64_t> out(GetParam(), static_cast<size_t>(in.capacity));
@@ -132,7 +132,7 @@ class SiteSetsTest : public ::testing::TestWithParam<Device> {
     return FirstOf(out, num_out.ToHost()[0]);
   }
 
-  // CoordinateKeys as the device has them.
+  // Converts CoordinateKeys to the device's kind.
   std::vector<uint64_t> OnDevice(const std::vector<uint64_t>& keys, int32_t dimension) const {
     return GetParam() == Device::kCpu ? Sorted(keys) : ToMorton(keys, dimension);
   }
@@ -224,7 +224,7 @@ TEST_P(SiteSetsTest, ScoresDecideAndNanGoes) {
     SiteFilterParams params = scores.params;
     params.dimension = 2;
     params.threshold = 0.5f;
-    // 0.5 is not above it.
+    // 0.5 is not above the threshold.
     EXPECT_THAT(Filter(params, keys), ElementsAre(keys[1], keys[4], keys[5]));
     params.upper = {9, 5, 9, 9};
     EXPECT_THAT(Filter(params, keys), ElementsAre(keys[1], keys[4]));

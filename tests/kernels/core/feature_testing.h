@@ -1,10 +1,10 @@
 #pragma once
 
-// What the tests of feature kernels share: matrices on any device in any feature dtype, and what naive
-// loops in double expect.
+// Helpers for the tests of feature kernels: matrices on any device in any feature dtype, and the results of naive loops
+// in double.
 //
-// Inputs are rounded to the dtype before anybody computes, so that what a result may differ by is what was rounded on
-// its way: a few unit roundoffs of the sum of the magnitudes of all its terms.
+// Inputs are rounded to the dtype first. So a result may only differ by the rounding of its computation: a few unit
+// roundoffs of the sum of the magnitudes of all its terms.
 
 #include <gtest/gtest.h>
 
@@ -27,9 +27,9 @@ namespace voxserve::kernels {
 using support::Device;
 using support::DeviceArray;
 
-inline constexpr float kUntouched = -16384.0f;  // the same in every dtype
+inline constexpr float kUntouched = -16384.0f;  // equal in every dtype
 
-// What a test runs on: the CPU computes in float32 alone.
+// The device and dtype of a test. The CPU only computes in float32.
 struct Ground {
   Device device;
   DType dtype;
@@ -42,14 +42,14 @@ inline std::string GroundName(const ::testing::TestParamInfo<Ground>& ground) {
   return (ground.param.device == Device::kCpu ? "Cpu_" : "Cuda_") + std::string(NameOf(ground.param.dtype));
 }
 inline void PrintTo(const Ground& ground, std::ostream* os) { *os << NameOf(ground.dtype); }
-// Dtypes that results may be stored as.
+// Returns the dtypes in which results may be stored.
 inline std::vector<DType> OutDTypes(DType dtype) {
   return dtype == DType::kFloat32 ? std::vector{dtype} : std::vector{dtype, DType::kFloat32};
 }
 
 inline uint16_t ToBits(DType dtype, float value) {
   if (dtype == DType::kFloat16) return std::bit_cast<uint16_t>(static_cast<_Float16>(value));
-  const auto bits = std::bit_cast<uint32_t>(value);  // to nearest even; NaN stays NaN
+  const auto bits = std::bit_cast<uint32_t>(value);  // rounds to nearest even; NaN stays NaN
   return static_cast<uint16_t>(std::isnan(value) ? (bits >> 16) | 0x40 : (bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 inline float FromBits(DType dtype, uint16_t bits) {
@@ -60,7 +60,7 @@ inline float Rounded(DType dtype, float value) {
   return dtype == DType::kFloat32 ? value : FromBits(dtype, ToBits(dtype, value));
 }
 
-// Of a sum whose terms' magnitudes add up to `magnitude`, rounded to dtype a few times.
+// Returns the tolerance of a sum whose terms' magnitudes add up to `magnitude`, after a few roundings to dtype.
 inline double Tolerance(DType dtype, double magnitude) {
   const double roundoff = dtype == DType::kFloat32 ? 3e-6 : dtype == DType::kFloat16 ? 0x1p-11 : 0x1p-8;
   return 3 * roundoff * magnitude + 1e-6;
@@ -86,14 +86,14 @@ class Random {
   std::mt19937 engine_;
 };
 
-// Columns that a matrix has around it in memory.
+// The columns around a matrix in memory.
 struct Margins {
   int64_t before = 0;
   int64_t after = 0;
 };
 
-// Rows of `channels` values a pitch apart, on the host; what lies between is kUntouched, and so are values that no
-// Random fills.
+// Rows of `channels` values a pitch apart, on the host. The values between the rows, and values that no Random sets,
+// are kUntouched.
 struct Matrix {
   int64_t rows, channels, pitch, before;
   std::vector<float> values;
@@ -121,14 +121,14 @@ struct Matrix {
   }
 };
 
-// Values on a device, stored as a dtype.
+// Values on a device, stored in a dtype.
 class DeviceValues {
  public:
   DeviceValues(Device device, DType dtype, const std::vector<float>& values)
       : dtype_(dtype), bytes_(device, Encoded(dtype, values)) {}
 
   DType dtype() const { return dtype_; }
-  // From the value at `begin` on. Never null where there are values.
+  // Returns the address of the value at `begin`. Never null if there are values.
   void* data(int64_t begin = 0) const {
     return bytes_.data() == nullptr ? nullptr : bytes_.data() + begin * SizeOf(dtype_);
   }
@@ -166,7 +166,7 @@ class DeviceValues {
   DeviceArray<uint8_t> bytes_;
 };
 
-// A matrix's copy on a device.
+// A copy of a matrix on a device.
 class DeviceMatrix {
  public:
   DeviceMatrix(Device device, DType dtype, const Matrix& matrix)
@@ -196,7 +196,7 @@ class DeviceMatrix {
 struct EpilogueCase {
   bool bias, residual, relu;
 
-  // With those of the two that the case has.
+  // Returns an epilogue with the bias and the residual, if the case has them.
   Epilogue With(const void* bias_values, const ConstRows& residual_rows) const {
     return {.bias = bias ? bias_values : nullptr,
             .residual = residual ? residual_rows : ConstRows{},
@@ -207,7 +207,7 @@ inline std::vector<EpilogueCase> EpilogueCases() {
   return {{false, false, false}, {true, false, true}, {true, true, true}, {false, true, false}, {false, false, true}};
 }
 
-// Results in double, and the sum of the magnitudes of what was added up for each of them.
+// Results in double, and for each the sum of the magnitudes of its terms.
 struct Expected {
   int64_t channels;
   std::vector<double> values;
@@ -232,7 +232,7 @@ struct Expected {
   }
 };
 
-// Expects `out`, computed with features of `dtype`, and its margins untouched.
+// Expects the values of `out`, computed with features of `dtype`, and unchanged margins.
 inline void ExpectNear(const Matrix& out, const Expected& expected, DType dtype) {
   for (int64_t row = 0; row < out.rows; ++row) {
     for (int64_t c = 0; c < out.channels; ++c) {

@@ -10,7 +10,7 @@
 namespace voxserve::kernels::cpu {
 namespace {
 
-using Item = std::pair<uint64_t, int64_t>;  // key, where it stood
+using Item = std::pair<uint64_t, int64_t>;  // key, original position
 
 TEST(RadixSortTest, AgreesWithAStableSortForEverySizeAndWidth) {
   std::mt19937_64 random(5);
@@ -20,7 +20,7 @@ TEST(RadixSortTest, AgreesWithAStableSortForEverySizeAndWidth) {
       for (const int key_bits : {0, 1, 5, 11, 12, 33, 64}) {
         std::vector<Item> items;
         for (int64_t i = 0; i < count; ++i) {
-          // Few different keys for the narrow widths, so that stability shows.
+          // Narrow widths give few different keys, so that stability is visible.
           items.emplace_back(key_bits == 0 ? 0 : random() >> (64 - key_bits), i);
         }
         std::vector<Item> expected = items;

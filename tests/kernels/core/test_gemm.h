@@ -1,6 +1,6 @@
 #pragma once
 
-// A GPU's matrix products for tests.
+// Matrix products on a GPU, for tests.
 
 #include <memory>
 

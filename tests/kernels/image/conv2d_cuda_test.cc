@@ -1,4 +1,4 @@
-// What convolutions of images have on a GPU alone: each way to compute them, and what is refused.
+// Tests the parts of 2D convolutions that only the GPU has: each tiling, and what is refused.
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 namespace voxserve::kernels {
 namespace {
 
-// Whether the GPU computes float16 so.
+// Returns true if the GPU supports this tiling for float16.
 bool Takes(Conv2dTiling tiling) {
   if constexpr (kHasCuda) {
     const DeviceArray<uint16_t> values(Device::kCuda, std::vector<uint16_t>(4096));
@@ -43,7 +43,7 @@ TEST(Conv2dCudaTest, Tf32RoundsNoMoreThanItsFactors) {
     operands.allow_tf32 = true;
     const EpilogueCase with = {.bias = true, .residual = true, .relu = false};
     const Matrix out = operands.Run(DType::kFloat32, {}, with);
-    operands.ExpectOutputs(out, with, random, DType::kFloat16);  // whose significand has as many bits
+    operands.ExpectOutputs(out, with, random, DType::kFloat16);  // it has the same number of significant bits
   }
 }
 
@@ -74,7 +74,7 @@ TEST(Conv2dCudaTest, EveryTilingEqualsTheDefinition) {
   }
 }
 
-// So the choice among them may depend on how many images there are.
+// The choice among these tilings may therefore depend on the number of images.
 TEST(Conv2dCudaTest, TilingsOfWarpGroupsAddUpInOneOrder) {
   SKIP_WITHOUT(Device::kCuda);
   if (!Takes(Conv2dTiling::kTwoWarpGroups)) GTEST_SKIP() << "This GPU has no products of warp groups";
@@ -106,7 +106,7 @@ TEST(Conv2dCudaTest, FewOutputsEqualTheDefinition) {
       for (const auto& [groups, group_in, group_out] : std::vector<std::array<int32_t, 3>>{
                {36, 64, 3}, {6, 64, 1}, {1, 8, 4}, {3, 24, 2}, {2, 136, 3}, {5, 13, 1}, {1, 200, 3}}) {
         geometry.groups = groups;
-        // In more slices, some geometries would be no cheaper than by another tiling.
+        // With more slices, some geometries would cost as much as with another tiling.
         const int32_t cells = geometry.kernel_size[0] * geometry.kernel_size[1];
         const bool is_one_slice = cells * group_out <= 32;
         const int32_t outputs = is_one_slice ? group_out : 1;
@@ -119,13 +119,13 @@ TEST(Conv2dCudaTest, FewOutputsEqualTheDefinition) {
           operands.tiling = Conv2dTiling::kFewOutputs;
           const EpilogueCase with = random.OneOf(EpilogueCases());
           const Matrix out = operands.Run(random.OneOf(OutDTypes(dtype)), random.OneOf(all_margins), with);
-          // TensorFloat-32's significand has as many bits as float16's.
+          // TensorFloat-32 has as many significant bits as float16.
           operands.ExpectOutputs(out, with, random, dtype == DType::kFloat32 ? DType::kFloat16 : dtype);
         }
       }
     }
   }
-  // In slices.
+  // These outputs are computed in slices.
   for (const int32_t group_out : {4, 7, 10, 16}) {
     const Shape shape = {{.kernel_size = {3, 3}, .padding = {1, 1}, .groups = 3}, 2, 31, 17, 3 * 72, 3 * group_out};
     SCOPED_TRACE(Described(shape));
@@ -161,7 +161,7 @@ TEST(Conv2dCudaTest, RefusesGeometryBeyondItsLimits) {
     expect_refused([](Conv2dParams& p) { p.in.channels = 0; });
     expect_refused([](Conv2dParams& p) { p.out.dtype = DType::kFloat16; });
 
-    // What a tiling cannot compute.
+    // Each case below is one that a tiling cannot compute.
     const DeviceArray<float> values(Device::kCuda, std::vector<float>(4096));
     Conv2dParams one = good;
     one.num_images = 1;
@@ -169,11 +169,11 @@ TEST(Conv2dCudaTest, RefusesGeometryBeyondItsLimits) {
     one.weights = values.data() + 1024;
     one.out = Rows::Packed(values.data() + 2048, DType::kFloat32, 64, 8);
     ExpectCudaSuccess(cuda::Conv2d(one, TestStream()));
-    for (const Conv2dTiling tiling : kWarpGroupTilings) {  // float32
+    for (const Conv2dTiling tiling : kWarpGroupTilings) {  // dtype float32
       one.tiling = tiling;
       EXPECT_NE(cuda::Conv2d(one, TestStream()), cudaError_t{});
     }
-    one.tiling = Conv2dTiling::kFewOutputs;  // a kernel of one cell
+    one.tiling = Conv2dTiling::kFewOutputs;  // the kernel has one cell
     one.allow_tf32 = true;
     EXPECT_NE(cuda::Conv2d(one, TestStream()), cudaError_t{});
     one.geometry = {.kernel_size = {3, 3}, .padding = {1, 1}};

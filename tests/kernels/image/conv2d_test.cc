@@ -1,4 +1,4 @@
-// Convolutions of images and their transposes against the definition, read value by value.
+// Tests 2D convolutions and their transposes against the definition, value by value.
 
 #include "kernels/image/conv2d.h"
 
@@ -16,7 +16,7 @@ class Conv2dTest : public testing::TestWithParam<Ground> {
  protected:
   void SetUp() override { SKIP_WITHOUT(GetParam().device); }
 
-  // One of all epilogues, output dtypes and margins each.
+  // Uses each epilogue, output dtype and margin once.
   void Check(const Shape& shape, Random& random) {
     SCOPED_TRACE(Described(shape));
     const std::vector<Margins> all_margins = {{}, {.before = 8, .after = 8}, {.before = 1}, {.after = 4}};
@@ -58,7 +58,7 @@ TEST_P(Conv2dTest, TransposedEqualsTheDefinition) {
            {.kernel_size = {4, 4}, .stride = {4, 4}},
            {.kernel_size = {3, 3}, .stride = {2, 2}, .padding = {1, 1}, .output_padding = {1, 1}},
            {.kernel_size = {3, 5}, .stride = {1, 3}, .padding = {2, 0}, .output_padding = {0, 2}},
-           {.kernel_size = {1, 2}, .stride = {3, 4}},  // outputs that no input reaches
+           {.kernel_size = {1, 2}, .stride = {3, 4}},  // some outputs have no input
            {.kernel_size = {7, 6}, .stride = {2, 3}, .padding = {3, 1}},
        }) {
     geometry.is_transposed = true;
@@ -220,7 +220,7 @@ TEST_P(Conv2dTest, ImagesWithoutPositionsGiveTheirPadding) {
 
 INSTANTIATE_TEST_SUITE_P(Grounds, Conv2dTest, AllGrounds(), GroundName);
 
-// Groups that do not divide the channels stand for whatever a library may refuse.
+// Groups that do not divide the channels are an example of what a library may refuse.
 TEST(Conv2dRefusalTest, IsReportedAndNothingIsComputed) {
   const Conv2dGeometry geometry = {.kernel_size = {3, 3}, .groups = 2};
   constexpr int32_t kInChannels = 3, kOutChannels = 64;

@@ -1,7 +1,6 @@
 #pragma once
 
-// What the tests of convolutions of images share: shapes, operands on a device, and the definition, read value by
-// value.
+// Helpers for the tests of 2D convolutions: shapes, operands on a device, and the definition, value by value.
 
 #include <gtest/gtest.h>
 
@@ -48,7 +47,7 @@ inline std::string Described(const Shape& shape) {
          pair("padding", g.padding) + pair("dilation", g.dilation) + pair("output padding", g.output_padding);
 }
 
-// The sum of one output, and its terms' magnitudes, by PyTorch's definitions.
+// The sum of one output and its terms' magnitudes, by PyTorch's definitions.
 struct Sum {
   double value = 0, magnitude = 0;
   void Add(double term) {
@@ -64,7 +63,7 @@ inline Sum NaiveOutput(const Shape& shape, const Matrix& in, const std::vector<f
   const int64_t image = position / shape.out_columns() / shape.out_rows();
   const int32_t group_in = shape.in_channels / g.groups;
   const int32_t group = channel / (shape.out_channels / g.groups);
-  // Whether input `at` meets output `out` through cell `cell`.
+  // Returns true if output `out` reads input `at` through cell `cell`.
   const auto meets = [&](size_t axis, int64_t out, int64_t at, int32_t cell) {
     return g.is_transposed ? out == at * g.stride[axis] - g.padding[axis] + cell
                            : at == out * g.stride[axis] - g.padding[axis] + cell * g.dilation[axis];
@@ -89,7 +88,7 @@ inline Sum NaiveOutput(const Shape& shape, const Matrix& in, const std::vector<f
   return sum;
 }
 
-// Of groups with few outputs each.
+// Returns geometries whose groups have few outputs each.
 inline std::vector<Conv2dGeometry> FewOutputsGeometries() {
   return {
       {.kernel_size = {3, 3}, .padding = {1, 1}},
@@ -104,7 +103,7 @@ inline std::vector<Conv2dGeometry> FewOutputsGeometries() {
   };
 }
 
-// A convolution's operands on a device.
+// The operands of a convolution on a device.
 struct Operands {
   Device device;
   DType dtype;
@@ -114,7 +113,7 @@ struct Operands {
   std::vector<float> bias;
   Matrix residual;
 
-  // What lies around the inputs must not be read.
+  // The memory around the inputs must not be read.
   Operands(const Ground& ground, const Shape& s, Margins margins, Random& random)
       : device(ground.device),
         dtype(ground.dtype),
@@ -172,7 +171,7 @@ struct Operands {
     }
   }
 
-  // Some of many outputs, all of few.
+  // Checks some of many outputs, or all of few.
   void ExpectOutputs(const Matrix& out, const EpilogueCase& with, Random& random, DType precision) const {
     EXPECT_TRUE(out.MarginsAreUntouched());
     constexpr int64_t kMaxChecked = 3000;

@@ -1,4 +1,4 @@
-// Sites to the cells of a grid and back, against the definition: exact, since nothing is computed.
+// Tests copies from sites to grid cells and back against the definition. Results are exact, since nothing is computed.
 
 #include "kernels/image/site_grid.h"
 
@@ -22,7 +22,7 @@ using support::TestStream;
 
 const std::vector<Margins> kMargins = {{}, {.before = 8, .after = 8}, {.before = 1, .after = 2}};
 
-// CoordinateKeys of some of the shape's positions in some of the samples, in random order.
+// Returns CoordinateKeys of some positions of the shape in some samples, in random order.
 std::vector<uint64_t> RandomSites(const SiteGrid& grid, int64_t num_samples, double occupancy, Random& random) {
   const CoordinateKey layout(grid.dimension);
   std::vector<uint64_t> keys;

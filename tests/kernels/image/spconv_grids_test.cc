@@ -1,5 +1,5 @@
-// Sparse tensors to dense ones and back as spconv published it (golden_misc, golden_ext_misc: SparseConvTensor's
-// dense and from_dense, scatter_nd, generate_sparse_data).
+// Compares conversions between sparse and dense tensors with spconv's published results (golden_misc, golden_ext_misc:
+// SparseConvTensor's dense and from_dense, scatter_nd, generate_sparse_data).
 
 #include <gtest/gtest.h>
 
@@ -23,14 +23,14 @@ using support::NpyArray;
 
 // Rows of sites, in the file's order.
 struct Sites {
-  std::vector<uint64_t> keys;  // of the device
+  std::vector<uint64_t> keys;  // keys of the device's kind
   std::vector<float> features;
   int64_t channels = 0;
 
   int64_t count() const { return static_cast<int64_t>(keys.size()); }
 };
 
-// Where a row of indices has its sample.
+// The column in which a row of indices has its sample.
 enum class SampleColumn { kNone, kFirst, kLast };
 
 template <typename T>
@@ -112,7 +112,7 @@ std::vector<float> ToSites(Device device, const std::vector<uint64_t>& site_keys
   return out.ToHost();
 }
 
-// [samples, channels, cells] with the channels last.
+// Converts [samples, channels, cells] to channels last.
 std::vector<float> ChannelsLast(const NpyArray& dense) {
   const int64_t num_samples = dense.shape[0], channels = dense.shape[1];
   const int64_t cells = dense.num_elements() / num_samples / channels;
@@ -133,7 +133,7 @@ class SpconvGridsTest : public ::testing::TestWithParam<Device> {
 };
 INSTANTIATE_TEST_SUITE_P(Devices, SpconvGridsTest, support::AllDevices(), support::DeviceName);
 
-// The case of this name.
+// Returns the case with this name.
 ArrayTree CaseOf(const ArrayTree& file, const std::string& id) {
   for (const ArrayTree& one : file.at("cases").items()) {
     if (one.at("id").AsString() == id) return one;
@@ -159,7 +159,7 @@ TEST_P(SpconvGridsTest, FromDense) {
   const Sites expected = ReadSites(GetParam(), one.at("expect"));
   const SiteGrid grid = GridOf(one.at("expect").at("spatial_shape").AsInts());
   EXPECT_EQ(ToSites(GetParam(), expected.keys, grid, dense, expected.channels), expected.features);
-  // What is dense is nothing but these sites.
+  // The dense tensor has these sites and no others.
   EXPECT_EQ(ToCells(GetParam(), expected, grid, one.at("expect").at("batch_size").AsInt()), dense);
 }
 

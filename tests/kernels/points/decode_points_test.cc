@@ -1,4 +1,4 @@
-// The GPU's reading of point clouds against a naive one.
+// Tests the GPU's decoding of point clouds against a naive decoder.
 
 #include "kernels/points/decode_points.h"
 
@@ -42,7 +42,7 @@ int SizeOfValue(PointFieldType type) {
 template <typename T>
 T As(uint64_t bits) {
   T value;
-  std::memcpy(&value, &bits, sizeof(value));  // of a little-endian machine
+  std::memcpy(&value, &bits, sizeof(value));  // requires a little-endian machine
   return value;
 }
 
@@ -55,7 +55,7 @@ double NaiveFloat16(uint16_t bits) {
   return sign * std::ldexp(mantissa + 1024, exponent - 25);
 }
 
-// Every type fits a double.
+// A double can hold every type.
 double NaiveRaw(PointFieldType type, const char* from, bool is_bigendian) {
   const int size = SizeOfValue(type);
   uint64_t bits = 0;
@@ -91,7 +91,7 @@ float NaiveColumn(const DecodePointsParams& params, const PointColumn& column, c
   if (column.has_field) {
     double wide = NaiveRaw(column.type, point + column.offset, params.is_bigendian);
     if (column.field_scale != 1.0 || column.field_shift != 0.0) {
-      const volatile double scaled = wide * column.field_scale;  // rounds: the sum cannot be fused
+      const volatile double scaled = wide * column.field_scale;  // volatile: rounds, so the sum cannot be fused
       wide = scaled + column.field_shift;
     }
     constexpr double kLargest = std::numeric_limits<float>::max();
@@ -103,7 +103,7 @@ float NaiveColumn(const DecodePointsParams& params, const PointColumn& column, c
   return scaled + column.shift;
 }
 
-// Of points that are moved: the row of the transform, each product and sum rounded.
+// Computes a moved coordinate from a row of the transform, with each product and sum rounded.
 float NaivePlaced(const DecodePointsParams& params, int32_t axis, const char* point) {
   const float* const row = params.placement.transform + axis * 4;
   volatile float sum = 0;
@@ -123,7 +123,7 @@ float NaiveValue(const DecodePointsParams& params, const PointColumn& column, co
   return NaiveColumn(params, moved, point);
 }
 
-// Decodes and compares, bit by bit but for NaN. params.bytes is not read. `misalignment` bytes go before the cloud.
+// Decodes and compares bit by bit, except for NaN. params.bytes is not read. `misalignment` bytes precede the cloud.
 void ExpectNaive(DecodePointsParams params, const std::vector<char>& bytes, size_t misalignment = 0) {
   const uint64_t width = params.width == 0 ? static_cast<uint64_t>(params.num_points) : params.width;
   const uint64_t row_step = params.row_step == 0 ? width * params.point_step : params.row_step;
@@ -180,7 +180,7 @@ TEST(DecodePointsTest, FloatsAsTheyAre) {
       DecodePointsParams params{
           .num_points = num_points, .point_step = static_cast<uint32_t>(num_columns) * 4, .num_columns = num_columns};
       for (int32_t c = 0; c < num_columns; ++c) {
-        // Any order of columns.
+        // The columns may have any order.
         params.columns[c] = {.has_field = true, .offset = static_cast<uint32_t>((c * 3 + 1) % num_columns) * 4};
       }
       for (const size_t misalignment : {size_t{0}, size_t{1}, size_t{4}}) ExpectNaive(params, bytes, misalignment);
@@ -206,7 +206,7 @@ TEST(DecodePointsTest, EveryTypeOrderAndScaleAtAnyOffset) {
           params.columns[1].field_shift = -0.7;
           params.columns[2].scale = 1.0F / 255.0F;
           params.columns[2].shift = 0.3F;
-          params.columns[3].field_scale = 1e200;  // beyond float32: clamped
+          params.columns[3].field_scale = 1e200;  // beyond float32, so it is clamped
           params.columns[3].scale = 0.5F;
           params.columns[4].default_value = 2.5F;
           params.columns[5] = {.default_value = 2.5F, .scale = 3.1F, .shift = 0.1F};
@@ -251,13 +251,13 @@ TEST(DecodePointsTest, RowsWithPadding) {
                                 .row_step = row_step,
                                 .num_columns = 3};
       for (uint32_t c = 0; c < 3; ++c) params.columns[c] = {.has_field = true, .offset = c * 4};
-      // The last row comes without its padding.
+      // The last row has no padding.
       ExpectNaive(params, RandomBytes(kRows * row_step - padding, static_cast<uint32_t>(width + padding)));
     }
   }
 }
 
-// x, y, z in any order of columns and any type; then features that are axes, one that is not, and one without a field.
+// The columns x, y, z have any order and type. The features include axes, one other field, and one without a field.
 TEST(DecodePointsTest, MovedPoints) {
   SKIP_WITHOUT(Device::kCuda);
   const float transform[12] = {0.36F, -0.8F, 0.48F,  12.5F,    0.8F,  0.6000001F,

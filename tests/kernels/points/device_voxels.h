@@ -1,7 +1,7 @@
 #pragma once
 
-// Voxelizes on either device. What CUDA made comes back as the CPU would have made it, rows by CoordinateKey, so that
-// one expectation serves both; that CUDA's own rows are in its order is checked on the way.
+// Voxelizes on either device. CUDA's results are converted to the CPU's order, rows by CoordinateKey, so that one
+// expectation serves both. The conversion also checks the order of CUDA's rows.
 
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ using support::Device;
 using support::DeviceArray;
 
 struct Voxels : VoxelizeBuffers {
-  // Where there was a limit.
+  // Set only if there is a limit.
   std::vector<int64_t> num_dropped_voxels;
   std::vector<int64_t> num_dropped_points;
 };
@@ -100,7 +100,7 @@ inline Voxels VoxelizeOnCuda(VoxelizeParams params, std::optional<int64_t> max_v
     const auto num_samples = static_cast<size_t>(params.num_samples);
     const DeviceArray<int64_t> point_begin(
         kCuda, std::vector<int64_t>(params.point_begin, params.point_begin + num_samples + 1));
-    // The last row ends with its axes.
+    // The last row ends after its axes.
     const size_t num_floats = num_points == 0 ? 0
                                               : (num_points - 1) * static_cast<size_t>(params.axes.pitch) +
                                                     static_cast<size_t>(params.dimension);
@@ -155,7 +155,7 @@ inline Voxels VoxelizeOnCuda(VoxelizeParams params, std::optional<int64_t> max_v
   return voxels;
 }
 
-// Inputs of params are host memory. num_threads: of the CPU.
+// The params' inputs are host memory. num_threads: for the CPU.
 inline Voxels VoxelizeOn(Device device, const VoxelizeParams& params, int num_threads = 2,
                          std::optional<int64_t> max_voxels = std::nullopt, VoxelOrder order = VoxelOrder::kNearest) {
   return device == Device::kCpu ? VoxelizeOnCpu(params, num_threads, max_voxels, order)

@@ -1,4 +1,4 @@
-// Which sites are around a position and which points belong to a site, against naive loops over all of them.
+// Tests which sites surround a position, and which points belong to a site, against naive loops over all of them.
 
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ using support::DeviceArray;
 using support::ExpectCudaSuccess;
 using support::TestStream;
 
-// As the device has keys; rows stay as they are, which on a GPU may be any order.
+// Converts keys to the device's kind. Rows keep their order, which may be any on a GPU.
 std::vector<uint64_t> KeysOn(Device device, int32_t dimension, std::vector<uint64_t> keys) {
   const CoordinateKey layout(dimension);
   if (device == Device::kCpu) return keys;
@@ -31,7 +31,7 @@ std::vector<uint64_t> KeysOn(Device device, int32_t dimension, std::vector<uint6
   return keys;
 }
 
-// Ascending CoordinateKeys of two samples.
+// Returns ascending CoordinateKeys of two samples.
 std::vector<uint64_t> RandomKeys(int32_t dimension, int extent, size_t count, std::mt19937& random) {
   const CoordinateKey layout(dimension);
   std::uniform_int_distribution<int32_t> axis(-extent, extent), sample(0, 1);
@@ -49,7 +49,7 @@ struct Found {
   std::vector<float> weights;
 };
 
-// Pointers of params are the device's, but for outputs and workspace.
+// The params' pointers are the device's, except for outputs and workspace.
 Found RunWeights(Device device, InterpolationWeightsParams params) {
   const size_t width = size_t{1} << params.dimension;
   params.pitch = static_cast<int64_t>(2 * width);
@@ -128,7 +128,7 @@ TEST_P(InterpolationTest, SitesBetweenSites) {
       SiteRatio ratio;
       ratio.multiplier.fill(multiplier);
       ratio.divisor.fill(divisor);
-      ratio.divisor[0] = 2 * divisor;  // axes differ
+      ratio.divisor[0] = 2 * divisor;  // the axes differ
       const DeviceArray<uint64_t> device_positions(GetParam(), KeysOn(GetParam(), dimension, positions));
       const DeviceArray<uint64_t> device_keys(GetParam(), KeysOn(GetParam(), dimension, keys));
       const Found found = RunWeights(GetParam(), {.dimension = dimension,
@@ -151,7 +151,7 @@ TEST_P(InterpolationTest, SitesBetweenSites) {
   }
 }
 
-// As Voxelize places them: every origin, both roundings, cells of different sizes, points without a voxel.
+// Uses Voxelize's positions: every origin, both roundings, cells of different sizes, points without a voxel.
 TEST_P(InterpolationTest, PointsBetweenSites) {
   std::mt19937 random(2);
   constexpr int32_t kDimension = 3;
@@ -177,7 +177,7 @@ TEST_P(InterpolationTest, PointsBetweenSites) {
                                 .point_begin = point_begin.data(),
                                 .axes = ConstRows::Packed(points.data(), DType::kFloat32, num_points, kDimension)};
         const testing::Voxels voxels = testing::VoxelizeOnCpu(voxelize, 2, std::nullopt, VoxelOrder::kFirstSeen);
-        // Every second site of the level, so that some neighbours are missing.
+        // Only every second site of the level exists, so some neighbours are missing.
         std::set<uint64_t> sites;
         for (size_t i = 0; i < voxels.keys.size(); ++i) {
           Axes site = layout.Unpack(voxels.keys[i]);
@@ -235,7 +235,7 @@ TEST_P(InterpolationTest, PointsBetweenSites) {
   }
 }
 
-// What lies beyond a key's limits has no neighbours, nor those of the coordinate that the key would wrap to.
+// A position beyond a key's limits has no neighbours, not even those of the coordinate to which the key would wrap.
 TEST_P(InterpolationTest, BeyondTheLimits) {
   constexpr int32_t kDimension = 3;
   const CoordinateKey layout(kDimension);
@@ -339,7 +339,7 @@ TEST_P(InterpolationTest, PointsOfSites) {
       }
     }
   }
-  // Points, and no site to take them.
+  // There are points, but no site for them.
   const CoordinateKey layout(2);
   const DeviceArray<int32_t> one_point(GetParam(), std::vector<int32_t>{0});
   const DeviceArray<uint64_t> one_voxel(GetParam(), KeysOn(GetParam(), 2, {layout.Pack(0, {1, 1, 0, 0})}));

@@ -1,4 +1,4 @@
-// Kernels between rows of points and rows of sites, against naive loops in double.
+// Tests kernels between rows of points and rows of sites against naive loops in double.
 
 #include <gtest/gtest.h>
 
@@ -69,7 +69,7 @@ TEST_P(PointKernelTest, DevoxelizeEqualsTheNaiveLoop) {
             const Matrix in(num_in, channels, margins, &random, dtype());
             const Matrix residual(rows, channels, margins, &random, dtype());
             const int64_t pitch = num_neighbours + 3;
-            std::vector<int32_t> neighbours(static_cast<size_t>(rows * pitch), 12345);  // beyond all rows
+            std::vector<int32_t> neighbours(static_cast<size_t>(rows * pitch), 12345);  // not a valid row
             const std::vector<float> weights = random.Floats(rows * pitch);
             const std::vector<float> bias = random.Floats(channels);
             Expected expected(rows, channels);
@@ -114,7 +114,7 @@ TEST_P(PointKernelTest, PointToVoxelEqualsTheNaiveLoop) {
       std::vector<int32_t> sorted_points(static_cast<size_t>(num_points));
       std::iota(sorted_points.begin(), sorted_points.end(), 0);
       std::shuffle(sorted_points.begin(), sorted_points.end(), random.engine());
-      // Some sites without points, some with many.
+      // Some sites have no points, some have many.
       std::vector<int64_t> site_begin = {0};
       for (int64_t site = 0; site < num_sites; ++site) {
         const int64_t left = num_points - site_begin.back();

@@ -1,6 +1,6 @@
-// Point-to-voxel as spconv published it (golden_ext_p2v: spconv 2's outputs, by its CPU's version with voxels in the
-// order of their first points, by its GPU's in a canonical order): which voxels there are, which stay under a limit,
-// which points each has, in which order. spconv's coordinates are reversed: the last axis first.
+// Compares point-to-voxel with spconv's published results (golden_ext_p2v, from spconv 2: its CPU version orders voxels
+// by their first points, its GPU version canonically): the voxels, those kept under a limit, and the points of each in
+// order. spconv's coordinates are reversed: the last axis comes first.
 
 #include <gtest/gtest.h>
 
@@ -55,7 +55,7 @@ struct VoxelCase {
     return {row, row + num_columns};
   }
 
-  // By voxel of the file, its key.
+  // Returns the key of each voxel of the file.
   template <typename T>
   std::vector<uint64_t> Keys(const NpyArray& indices) const {
     std::vector<uint64_t> keys;
@@ -73,12 +73,12 @@ struct VoxelCase {
   std::vector<float> points;
   int64_t num_columns;
   int64_t max_voxels;
-  int64_t max_points;  // a voxel
+  int64_t max_points;  // per voxel
   std::vector<int64_t> point_begin;
   VoxelizeParams params;
 };
 
-// The row of each of these voxels.
+// Returns the row of each of these voxels.
 std::vector<size_t> RowsOf(const Voxels& made, const std::vector<uint64_t>& keys) {
   std::vector<uint64_t> sorted = keys;
   std::sort(sorted.begin(), sorted.end());
@@ -90,7 +90,7 @@ std::vector<size_t> RowsOf(const Voxels& made, const std::vector<uint64_t>& keys
   return rows;
 }
 
-// The first max_points points of a voxel's row.
+// Returns the first max_points points of a voxel's row.
 std::vector<std::vector<float>> FirstPoints(const VoxelCase& c, const Voxels& made, size_t row) {
   std::vector<std::vector<float>> points;
   const int64_t end = std::min(made.voxel_begin[row + 1], made.voxel_begin[row] + c.max_points);
@@ -108,7 +108,7 @@ class SpconvVoxelsTest : public ::testing::TestWithParam<Device> {
     cases_ = file.at("cases").items();
   }
 
-  // The cases of a kind with what we make of them.
+  // Runs a check on the cases of a kind, with our results.
   template <typename Check>
   void CheckCases(const std::string& kind, int num_cases, const Check& check) const {
     for (const ArrayTree& value : cases_) {
@@ -141,7 +141,7 @@ TEST_P(SpconvVoxelsTest, TheVoxelsSeenFirstAndTheirFirstPoints) {
         ASSERT_EQ(points[i], std::vector<float>(row, row + c.num_columns)) << voxel << ", point " << i;
       }
     }
-    // A point without a voxel, or whose voxel was not kept, is of none.
+    // A point without a voxel, or with a voxel that was not kept, has none.
     const auto* const voxel_of_point = c.expect.at("pc_voxel_id").tensor().data<int64_t>();
     for (size_t point = 0; point < made.point_to_voxel.size(); ++point) {
       const int32_t row = made.point_to_voxel[point];
@@ -159,7 +159,7 @@ TEST_P(SpconvVoxelsTest, OfOneAndOfFourAxes) {
     for (size_t voxel = 0; voxel < rows.size(); ++voxel, values += c.max_points * c.num_columns) {
       std::vector<std::vector<float>> points = FirstPoints(c, made, rows[voxel]);
       ASSERT_EQ(points.size(), static_cast<size_t>(counts[voxel])) << voxel;
-      if (!c.expect.at("check_contents").AsBool()) continue;  // which points of too many stayed was a race
+      if (!c.expect.at("check_contents").AsBool()) continue;  // a race decided which points were kept
       std::vector<std::vector<float>> expected;
       for (size_t i = 0; i < points.size(); ++i) {
         const double* const row = values + static_cast<int64_t>(i) * c.num_columns;

@@ -1,4 +1,4 @@
-// Voxels' rows to points, on every device.
+// Tests copies of voxels' rows to points, on every device.
 
 #include "kernels/points/voxel_to_point.h"
 
@@ -67,7 +67,7 @@ TEST_P(VoxelToPointTest, PointsKeepTheirOwnRows) {
   EXPECT_THAT(answered.ToHost(), testing::ElementsAre(1, 2, 0, 0, 5, 6, 0, 0));
 }
 
-// Labels that are the fill label are counted in the samples of the points that read them.
+// Labels equal to the fill label are counted in the samples of the points that read them.
 TEST_P(VoxelToPointTest, LabelsThatAreNoneAreCountedBySample) {
   SKIP_WITHOUT(GetParam());
   Random random(6);
@@ -79,7 +79,7 @@ TEST_P(VoxelToPointTest, LabelsThatAreNoneAreCountedBySample) {
     for (uint16_t& label : labels) label = random.Chance(0.3) ? 300 : 4;
     std::vector<int32_t> voxels(static_cast<size_t>(num_points));
     std::vector<uint16_t> expected;
-    std::vector<uint32_t> expected_counts = {10, 20, 30, 40};  // is added to
+    std::vector<uint32_t> expected_counts = {10, 20, 30, 40};  // counts are added to these
     for (int64_t i = 0; i < num_points; ++i) {
       int32_t& voxel = voxels[static_cast<size_t>(i)];
       voxel = std::uniform_int_distribution<int32_t>(-3, 39)(random.engine());
@@ -118,7 +118,7 @@ TEST_P(VoxelToPointTest, ScoresThatAreNotFiniteAreZero) {
     const int64_t num_rows = 2 * channels;
     std::vector<float> scores(static_cast<size_t>(num_rows * channels), 0.5f);
     std::vector<float> expected = scores;
-    for (int64_t c = 0; c < channels; ++c) {  // of row 2 c the value c
+    for (int64_t c = 0; c < channels; ++c) {  // value c of row 2 c is not finite
       const auto begin = static_cast<size_t>(2 * c * channels);
       const float broken[] = {std::numeric_limits<float>::quiet_NaN(), kInfinity, -kInfinity};
       scores[begin + static_cast<size_t>(c)] = broken[c % 3];

@@ -1,5 +1,5 @@
-// CUDA's voxels against the CPU's, on clouds that take every path: many blocks and tiles, samples of any size, every
-// kind of bad point, ties of distance. The CPU's are held to their definition by voxelize_test.
+// Compares CUDA's voxels with the CPU's, on clouds that use every path: many blocks and tiles, samples of any size,
+// every kind of bad point, equal distances. voxelize_test compares the CPU's with their definition.
 
 #include <algorithm>
 #include <cmath>
@@ -25,7 +25,7 @@ struct Cloud {
   std::vector<int64_t> point_begin = {0};
   std::vector<uint8_t> is_valid;
 
-  // Points within `reach` of 0, mostly; `bad` of them are invalid or far away.
+  // Most points are within `reach` of 0; a share `bad` is invalid or far away.
   Cloud(const std::vector<int64_t>& counts, int32_t dimension, float reach, double bad, uint32_t seed)
       : pitch(dimension + 2) {
     std::mt19937 random(seed);
@@ -36,7 +36,7 @@ struct Cloud {
     for (int64_t point = 0; point < point_begin.back(); ++point) {
       const auto first = rows.size();
       for (int32_t axis = 0; axis < dimension; ++axis) rows.push_back(place(random));
-      rows.insert(rows.end(), {NAN, 7.0F});  // nobody's business
+      rows.insert(rows.end(), {NAN, 7.0F});  // a column that must be ignored
       if (is_bad(random)) rows[first + random() % static_cast<size_t>(dimension)] = bad_values[random() % 6];
       is_valid.push_back(is_bad(random) ? 0 : 1);
     }
@@ -55,7 +55,7 @@ void ExpectSame(const VoxelizeParams& params, std::optional<int64_t> max_voxels 
                 VoxelOrder order = VoxelOrder::kNearest) {
   const Voxels expected = VoxelizeOn(Device::kCpu, params, 2, max_voxels, order);
   const Voxels made = VoxelizeOn(Device::kCuda, params, 2, max_voxels, order);
-  // Not EXPECT_EQ of the arrays: it would print millions of numbers.
+  // EXPECT_EQ of the arrays would print millions of numbers.
   EXPECT_EQ(made.keys.size(), expected.keys.size());
   EXPECT_TRUE(made.keys == expected.keys);
   EXPECT_TRUE(made.point_to_voxel == expected.point_to_voxel);

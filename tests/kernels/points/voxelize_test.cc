@@ -30,22 +30,22 @@ INSTANTIATE_TEST_SUITE_P(Devices, VoxelizeTest, support::AllDevices(), support::
 // A case of tests/oracles/geometry_oracle.py.
 struct VoxelCase {
   std::string name;
-  VoxelizeParams params;  // but for pointers
+  VoxelizeParams params;  // without pointers
   int32_t max_voxels = 0;
   std::vector<float> points;         // [N, D]
   std::vector<int64_t> point_begin;  // [B + 1]
   std::vector<uint8_t> is_valid;     // [N]
   std::vector<float> features;       // [N, 3]
 
-  std::vector<int8_t> code;          // [N] 0 or the code of a point without a voxel
+  std::vector<int8_t> code;          // [N] 0, or the code of a point without a voxel
   std::vector<uint64_t> keys;        // [V]
   std::vector<int32_t> members;      // points, voxel after voxel
   std::vector<int64_t> voxel_begin;  // [V + 1]
-  std::vector<uint8_t> stays;        // [V] what a limit of max_voxels leaves
+  std::vector<uint8_t> stays;        // [V] 1 for the voxels kept under a limit of max_voxels
   std::vector<float> mean;           // [V, 3]
-  std::vector<float> mean_of_two;    // [V, 3] of the first two points at most
+  std::vector<float> mean_of_two;    // [V, 3] of at most the first two points
 
-  // With the inputs' pointers.
+  // Returns the params with the inputs' pointers.
   VoxelizeParams Params() const {
     VoxelizeParams all = params;
     all.axes = ConstRows::Packed(points.data(), DType::kFloat32, all.num_points, params.dimension);
@@ -149,7 +149,7 @@ TEST_P(VoxelizeTest, AgreesWithTheDefinition) {
   }
 }
 
-// float32 of a 16-bit float's bits.
+// Returns the float32 of a 16-bit float's bits.
 float WidenFloat(DType dtype, uint16_t bits) {
   if (dtype == DType::kBfloat16) {
     const uint32_t wide = uint32_t{bits} << 16;
@@ -164,7 +164,7 @@ float WidenFloat(DType dtype, uint16_t bits) {
   return (bits & 0x8000) != 0 ? -magnitude : magnitude;
 }
 
-// How far a value of this type may lie from the number that it stands for.
+// Returns the largest distance of a value of this type from the number that it stands for.
 float RoundingError(DType dtype, float value) {
   if (dtype == DType::kFloat32) return 0.0F;
   return 0x1p-24F + std::fabs(value) * (dtype == DType::kFloat16 ? 0x1p-11F : 0x1p-8F);
@@ -175,7 +175,7 @@ std::vector<DType> FeatureTypes(Device device) {
   return {DType::kFloat32, DType::kFloat16, DType::kBfloat16};
 }
 
-// [num_voxels, out_pitch] as float32. Pointers of params are the device's, but for out.
+// Returns [num_voxels, out_pitch] as float32. The params' pointers are the device's, except for `out`.
 std::vector<float> RunVoxelFeatures(Device device, VoxelFeaturesParams params) {
   const auto num_values = static_cast<size_t>(params.out.capacity * params.out.pitch);
   const DeviceArray<uint8_t> out(device, num_values * static_cast<size_t>(SizeOf(params.out.dtype)));
@@ -217,7 +217,7 @@ TEST_P(VoxelizeTest, FeaturesAreTheFirstPointsOrTheMean) {
     for (const DType dtype : FeatureTypes(GetParam())) {
       SCOPED_TRACE(NameOf(dtype));
       params.out.dtype = dtype;
-      for (const int64_t pitch : {5, 8}) {  // 8 values are whole vectors of every type
+      for (const int64_t pitch : {5, 8}) {  // 8 values are whole vectors in every type
         params.out.pitch = pitch;
         const auto expect_rows = [&](const auto& expected, float tolerance) {
           const std::vector<float> out = RunVoxelFeatures(GetParam(), params);
@@ -247,7 +247,7 @@ TEST_P(VoxelizeTest, FeaturesAreTheFirstPointsOrTheMean) {
   }
 }
 
-// stays: [V] of the case's voxels.
+// stays: [V] for the case's voxels.
 void ExpectWhatStays(const Voxels& buffers, const VoxelCase& c, const std::vector<uint8_t>& stays) {
   const auto num_samples = static_cast<size_t>(c.params.num_samples);
   const CoordinateKey layout(c.params.dimension);
@@ -284,7 +284,7 @@ TEST_P(VoxelizeTest, TheLimitKeepsTheNearestVoxels) {
   }
 }
 
-// Point after point: a new voxel is taken while the sample has room.
+// Takes new voxels point after point while the sample has room.
 std::vector<uint8_t> FirstSeen(const VoxelCase& c, size_t max_voxels) {
   std::vector<size_t> voxel_of(c.code.size(), c.keys.size());
   for (size_t voxel = 0; voxel < c.keys.size(); ++voxel) {
@@ -338,8 +338,8 @@ TEST_P(VoxelizeTest, RowsMayBeWiderThanTheAxes) {
 
 TEST_P(VoxelizeTest, TheDivisionIsAFloat32Division) {
   SKIP_WITHOUT(GetParam());
-  // In cells of 0.05f: a float32 division gives 32.5, 3.5 and 15.4999; the product with the reciprocal would put the
-  // first at 33 and the third at 16, a division in double the first at 33 and the second at 3.
+  // In cells of 0.05f, a float32 division gives 32.5, 3.5 and 15.4999. A product with the reciprocal would put the
+  // first point at 33 and the third at 16; a division in double would put the first at 33 and the second at 3.
   const std::vector<float> rows = {1.6250001F, 0.175F, 0.775F};
   const std::vector<int64_t> point_begin = {0, 1};
   VoxelizeParams params;
@@ -360,7 +360,7 @@ TEST(VoxelGridTest, IndexLimits) {
 }
 
 TEST(VoxelGridTest, GridShapeRoundsWhatFloat32CannotDivide) {
-  // CenterPoint's nuScenes grids.
+  // These are CenterPoint's nuScenes grids.
   VoxelizeParams params;
   const float size[3] = {0.075F, 0.075F, 0.2F}, low[3] = {-54.0F, -54.0F, -5.0F}, high[3] = {54.0F, 54.0F, 3.0F};
   for (int axis = 0; axis < 3; ++axis) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// Memory for Voxelize, sized by its own functions and filled with rubbish first, so that what the kernel forgets to
-// write shows.
+// Memory for Voxelize. Its own functions give the sizes. The memory is filled with invalid values first, so that
+// unwritten values are visible.
 
 #include <cstdint>
 #include <vector>
@@ -10,7 +10,7 @@
 
 namespace voxserve::kernels::testing {
 
-// Everything that Voxelize makes, cut to size; params() may be given on to LimitVoxels, which works on `buffers`.
+// All outputs of Voxelize, cut to size. params() may be passed on to LimitVoxels, which works on `buffers`.
 struct VoxelizeBuffers {
   std::vector<uint64_t> keys;
   std::vector<int32_t> point_to_voxel;
@@ -22,7 +22,7 @@ struct VoxelizeBuffers {
   std::vector<Axes> sample_origin;
   std::vector<char> workspace;
 
-  // Points params' outputs here. The inputs must be set.
+  // Sets the params' outputs to this memory. The inputs must be set already.
   void Attach(VoxelizeParams& params) {
     const auto n = static_cast<size_t>(params.num_points);
     const auto b = static_cast<size_t>(params.num_samples);
@@ -46,7 +46,7 @@ struct VoxelizeBuffers {
     params.workspace = workspace.data();
   }
 
-  // Forgets what lies past the counts.
+  // Drops the values behind the counts.
   void CutToSize() {
     const auto num_voxels = static_cast<size_t>(sample_begin.back());
     keys.resize(num_voxels);

@@ -1,4 +1,4 @@
-// Every activation against its definition in double, through the kernels that end with an epilogue.
+// Tests every activation against its definition in double, through the kernels that end with an epilogue.
 
 #include <gtest/gtest.h>
 
@@ -68,7 +68,7 @@ class ActivationTest : public testing::TestWithParam<Ground> {
   Device device() const { return GetParam().device; }
   DType dtype() const { return GetParam().dtype; }
 
-  // [1, values] through scale and shift with nothing but the activation; the margin sets how wide the accesses are.
+  // Runs [1, values] through scale and shift with only the activation. The margin determines the width of accesses.
   std::vector<float> Apply(const Activation& activation, const std::vector<float>& values, int64_t margin) const {
     Matrix in(1, static_cast<int64_t>(values.size()), {.before = margin, .after = margin}, nullptr);
     for (size_t i = 0; i < values.size(); ++i) in.at(0, static_cast<int64_t>(i)) = values[i];
@@ -106,7 +106,7 @@ TEST_P(ActivationTest, EqualsItsDefinition) {
   }
 }
 
-// Where 1 + erf loses its digits: x erfc(-x / sqrt(2)) / 2 at x = -4 is -1.2668e-4.
+// 1 + erf loses its digits here: x erfc(-x / sqrt(2)) / 2 at x = -4 is -1.2668e-4.
 TEST_P(ActivationTest, GeluOfFarNegativeValuesKeepsItsDigits) {
   const float result = Apply(ActivationFunction::kGelu, {-4}, 0)[0];
   const double expected = -2 * std::erfc(4 / std::sqrt(2.0));
@@ -120,7 +120,7 @@ TEST_P(ActivationTest, NanStaysNan) {
   }
 }
 
-// A library's epilogue knows ReLU alone.
+// A library's epilogue only has ReLU.
 TEST_P(ActivationTest, EndsALinearLayer) {
   Random random(1);
   for (const int32_t channels : {8, 5}) {

@@ -1,4 +1,4 @@
-// The GPU's dense products, and linear layers as their user.
+// Tests the GPU's dense products, and linear layers, which use them.
 
 #include "kernels/core/gemm_cuda.h"
 
@@ -24,7 +24,7 @@ class GemmTest : public testing::Test {
   void SetUp() override { SKIP_WITHOUT(Device::kCuda); }
 };
 
-// Of values that are no numbers too, and never beyond the memory: compute-sanitizer watches.
+// The memory's values may be NaN. The products stay within the memory; compute-sanitizer checks that.
 TEST_F(GemmTest, WarmUpStaysWithinItsMemory) {
   const TestGemm gemm;
   constexpr int64_t kBytes = 1 << 20;
@@ -57,7 +57,7 @@ TEST_F(GemmTest, Float32IsNotRoundedToTensorFloat32UnlessAllowed) {
   }
   const DeviceMatrix device_a(Device::kCuda, DType::kFloat32, a), device_b(Device::kCuda, DType::kFloat32, b);
   const TestGemm gemm;
-  std::vector<uint8_t> float32_bytes[2];  // by whether it is fused
+  std::vector<uint8_t> float32_bytes[2];  // index: whether the product is fused
   for (const bool allow : {false, true}) {
     (*gemm).set_allow_tf32(allow);
     for (const bool fused : {false, true}) {
@@ -80,7 +80,7 @@ TEST_F(GemmTest, Float32IsNotRoundedToTensorFloat32UnlessAllowed) {
 
 TEST_F(GemmTest, BatchesStepByTheirStridesAndAccumulate) {
   const TestGemm gemm;
-  // Two products [1, 2] x [2, 1], with a gap between the matrices.
+  // Two products [1, 2] x [2, 1] with a gap between the matrices.
   const DeviceArray<float> a(Device::kCuda, {1, 2, 99, 3, 4, 99}), b(Device::kCuda, {5, 6, 99, 7, 8, 99});
   const DeviceArray<float> c(Device::kCuda, {100, 99, 200, 99});
   for (const bool accumulate : {true, false}) {
@@ -115,7 +115,7 @@ TEST_F(GemmTest, WrongSizesTypesAndStreamsAreRefused) {
             cudaErrorInvalidValue);
 }
 
-// An algorithm is kept for later products; what it is must not depend on which of them came first.
+// An algorithm is kept for later products. It must not depend on which product came first.
 TEST_F(GemmTest, ResultsDoNotDependOnWhatRanBefore) {
   Random random(32);
   constexpr int32_t kIn = 64, kOut = 96;

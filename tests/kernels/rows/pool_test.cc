@@ -1,4 +1,4 @@
-// Local pooling against the lists of values that its definition names.
+// Tests local pooling against the lists of values in its definition.
 
 #include "kernels/rows/pool.h"
 
@@ -21,7 +21,7 @@ using support::TestStream;
 
 constexpr PoolReduce kReduces[] = {PoolReduce::kMax, PoolReduce::kAverage, PoolReduce::kSum};
 
-// A rulebook in the form that a device walks.
+// A rulebook in the form that a device reads.
 struct DeviceRulebook {
   DeviceRulebook(Device device, const Rulebook& made)
       : view(made.View()), pitch(made.num_out_rows + 3), neighbours(device, Table(made, pitch)) {}
@@ -76,7 +76,7 @@ TEST_P(PoolTest, EqualsTheNaiveLoop) {
       const DeviceRulebook rulebook(device(), made);
       const Matrix in(made.num_in_rows, channels, margins, &random, dtype());
       const DeviceMatrix device_in(device(), dtype(), in);
-      std::vector<std::vector<int32_t>> read(static_cast<size_t>(rows));  // input rows of every output row
+      std::vector<std::vector<int32_t>> read(static_cast<size_t>(rows));  // the input rows of every output row
       for (size_t p = 0; p < made.in_rows.size(); ++p) {
         read[static_cast<size_t>(made.out_rows[p])].push_back(made.in_rows[p]);
       }
@@ -108,7 +108,7 @@ TEST_P(PoolTest, EqualsTheNaiveLoop) {
 
 TEST_P(PoolTest, RowsWithoutPairsAreZeroAndNanIsKept) {
   const float nan = std::numeric_limits<float>::quiet_NaN(), inf = std::numeric_limits<float>::infinity();
-  // Row 0 reads inputs 0 and 1, row 1 nothing, row 2 inputs 1 and 2.
+  // Row 0 reads inputs 0 and 1, row 1 reads nothing, row 2 reads inputs 1 and 2.
   const Rulebook made{.num_out_rows = 3,
                       .num_in_rows = 3,
                       .offset_begin = {0, 2, 4},

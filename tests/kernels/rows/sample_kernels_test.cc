@@ -1,4 +1,4 @@
-// Kernels that treat each sample of a batch by itself, against naive loops in double.
+// Tests kernels that treat each sample of a batch separately against naive loops in double.
 
 #include <gtest/gtest.h>
 
@@ -34,7 +34,7 @@ class SampleKernelTest : public testing::TestWithParam<Ground> {
   Device device() const { return GetParam().device; }
   DType dtype() const { return GetParam().dtype; }
 
-  // [samples, channels]. centre may be null.
+  // Returns [samples, channels]. centre may be null.
   Matrix Reduce(const std::vector<int64_t>& begins, const Matrix& in, PoolReduce reduce,
                 const std::vector<float>* centre, DType out_dtype) const {
     const auto samples = static_cast<int32_t>(begins.size() - 1);
@@ -86,7 +86,7 @@ TEST_P(SampleKernelTest, ReduceEqualsTheNaiveLoop) {
                 const auto count = static_cast<double>(std::max<int64_t>(sizes[s], 1));
                 double expected = reduce == PoolReduce::kSum ? sum : sum / count;
                 if (reduce == PoolReduce::kMax) expected = sizes[s] == 0 ? 0 : largest;
-                // Sums are float32 whatever the features are; the result is rounded once.
+                // Sums are float32 whatever the features' type; the result is rounded once.
                 const double magnitude = reduce == PoolReduce::kSum ? 4 * count : 4;
                 const double tolerance = Tolerance(DType::kFloat32, magnitude) +
                                          (out_dtype == DType::kFloat32 ? 0.0 : Tolerance(dtype(), std::abs(expected)));
@@ -111,7 +111,7 @@ TEST_P(SampleKernelTest, LargestKeepsNanAndMinusInfinity) {
   EXPECT_EQ(out.at(0, 1), -inf);
 }
 
-// To the byte.
+// The results must be equal to the byte.
 TEST_P(SampleKernelTest, ReductionOfASampleDoesNotDependOnItsBatchMates) {
   Random random(2);
   const Matrix alone(1700, 12, {}, &random, dtype());

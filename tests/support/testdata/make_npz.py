@@ -1,4 +1,5 @@
-"""Writes the files that npz_test.cc and array_tree_test.cc read, with NumPy and Python's zipfile. Run in this folder."""
+"""Writes the files that npz_test.cc and array_tree_test.cc read, with NumPy and Python's zipfile. Run in this folder.
+"""
 
 import zipfile
 
@@ -27,7 +28,7 @@ tree["cases/1/shape"] = np.array([4, 5])
 tree["cases/1/range"] = np.array([0.5, 2.0])
 tree["cases/1/expect/rows"] = np.array([1, 2], np.float32)
 np.savez_compressed("tree.npz", **tree)
-zipfile.ZIP64_LIMIT = 8  # so that sizes, offsets and the directory itself are written as zip64
+zipfile.ZIP64_LIMIT = 8  # forces zip64 for sizes, offsets and the directory
 with zipfile.ZipFile("zip64.zip", "w") as archive:
     archive.writestr("a.txt", "sizes in the extra field\n")
     archive.writestr("b.txt", "and the offset too\n")

@@ -11,10 +11,10 @@
 namespace voxserve::client {
 namespace {
 
-constexpr absl::Duration kNextLine = absl::Seconds(10);  // where no bar can redraw itself
+constexpr absl::Duration kNextLine = absl::Seconds(10);  // if the bar cannot redraw itself
 constexpr absl::Duration kCheckTimeout = absl::Seconds(30);
 
-// On stderr: a line that redraws itself in a terminal, one now and then elsewhere.
+// Shows progress on stderr: a line that redraws itself in a terminal, otherwise a new line now and then.
 class ProgressLine {
  public:
   explicit ProgressLine(const Terminal& terminal) : is_tty_(terminal.err_is_tty) {}
@@ -38,12 +38,12 @@ class ProgressLine {
 };
 
 std::vector<Flag> ListFlags() {
-  static BenchOptions options;  // the flags of a help page point somewhere
+  static BenchOptions options;  // a help page only reads the flags, but they must point somewhere
   return options.Flags();
 }
 
-// What is wrong with the model or the server shows before a thousand requests fail of it. --timeout is the load's: a
-// first call, which connects, may take longer.
+// Makes one call first, so that a problem with the model or the server shows before a thousand requests fail. It does
+// not use --timeout, which belongs to the load: a first call also connects and may take longer.
 absl::Status CheckModel(const BenchOptions& options) {
   Connection connection = options.connection;
   connection.timeout = kCheckTimeout;
@@ -88,16 +88,15 @@ int Run(const std::vector<std::string>& words, const Terminal& terminal) {
 Command BenchCommand() {
   return {
       {"bench", "--model NAME SCAN|FOLDER... [FLAGS]", "measures throughput and latency of a server",
-       "Sends scans, which it reads and encodes once, and prints throughput, latency percentiles, what was refused and "
-       "why, and what the time went to on the server. Three kinds of load: callers that wait for their answers "
-       "(--concurrency), requests that come whether the last was answered or not (--rate), and vehicles that stream "
-       "frames (--streams).\n"
-       "Latency counts from the time at which a request or frame was due, so that a server that makes its clients wait "
-       "cannot hide it; --timeout counts from there too, and is a stream's frame_timeout. Latencies are of the "
-       "requests "
-       "that were due while it measured, throughput is of the answers that came in that time. --json writes all of it "
-       "to a file. Frames that newer ones of their stream superseded are counted apart: they are no failures. The exit "
-       "code is 1 where nothing was answered OK.",
+       "Sends scans, each encoded once, and prints throughput, latency percentiles, refused requests with reasons, and "
+       "the time of each stage on the server. There are three kinds of load: callers that wait for their answers "
+       "(--concurrency), requests at given times, answered or not (--rate), and vehicles that stream frames "
+       "(--streams).\n"
+       "Latency counts from the time at which a request or frame was due, so a server cannot hide that it makes "
+       "clients wait. --timeout counts from there too; for streams it is the frame_timeout. Latencies belong to the "
+       "requests that were due in the measured time, throughput to the answers that came in it. --json writes all "
+       "results to a file. Frames that newer ones of their stream superseded are counted separately, not as failures. "
+       "The exit code is 1 if no request was answered with OK.",
        "  voxserve-client bench --model minkunet scan.bin                     # one caller\n"
        "  voxserve-client bench --model minkunet drive/ --concurrency 8 --duration 30s\n"
        "  voxserve-client bench --model minkunet drive/ --concurrency 8 --stable 5 --json result.json\n"

@@ -44,7 +44,7 @@ void RequestSender::Send(absl::Time due, std::function<void(const absl::Status&)
                  [this, call, done = std::move(done)](const grpc::Status& status) {
                    const absl::Status outcome = Finish(status, call.get());
                    done(outcome);
-                   // Last: from here on the sender may be gone.
+                   // Last: the sender may be destroyed from here on.
                    absl::MutexLock lock(&mutex_);
                    --num_under_way_;
                  });
@@ -66,7 +66,7 @@ absl::Status RequestSender::Finish(const grpc::Status& grpc_status, Call* call) 
 
 void RequestSender::Skip(absl::Time due) {
   recorder_->AddFailure({due, due, NextScan().num_points, 0}, due,
-                        WithReason(absl::ResourceExhaustedError("too many requests are under way"), kNotSent));
+                        WithReason(absl::ResourceExhaustedError("too many requests are in flight"), kNotSent));
 }
 
 void RequestSender::AwaitAll() {
@@ -89,7 +89,7 @@ void ClosedLoop::Tick() {
   for (int64_t idle = num_idle_.exchange(0); idle > 0; --idle) SendNext();
 }
 
-// A caller that sends nothing is gone: is_stopping_ and is_exhausted_ never turn false again.
+// A caller that does not send is never needed again: is_stopping_ and is_exhausted_ never become false again.
 void ClosedLoop::SendNext() {
   const absl::Time due = absl::Now();
   if (is_stopping_ || is_exhausted_) return;

@@ -1,7 +1,7 @@
 #pragma once
 
-// What sends the requests of `voxserve-client bench`. A generator shares its machine with the server: requests are
-// encoded once per scan, and their bytes are not copied here.
+// Sends the requests of `voxserve-client bench`. The sender shares its machine with the server, so requests are encoded
+// once per scan and their bytes are never copied here.
 
 #include <atomic>
 #include <functional>
@@ -18,7 +18,7 @@
 
 namespace voxserve::client {
 
-// Which requests are measured: those that are due from `since` on, `max_requests` at most (0: any number).
+// The requests that are measured: those due from `since` on, at most `max_requests` (0: any number).
 struct BenchSpan {
   absl::Time since;
   int64_t max_requests = 0;
@@ -28,28 +28,28 @@ class BenchLoad {
  public:
   virtual ~BenchLoad() = default;
 
-  // Once. Sends requests until it is stopped, or has sent all that may be measured.
+  // Begins to send; called once. Sends until it is stopped, or has sent all requests that may be measured.
   virtual void Start(const BenchSpan& span) = 0;
-  // Called every few milliseconds from Start to Stop, on one thread.
+  // Called every few milliseconds on one thread, from Start to Stop.
   virtual void Tick() {}
-  // No more requests; returns when all that were sent are taken down.
+  // Sends no more requests. Returns when all sent requests are recorded.
   virtual void Stop() = 0;
-  // Whether all that may be measured are taken down.
+  // Returns true if all requests that may be measured are recorded.
   virtual bool is_exhausted() const = 0;
   virtual int64_t num_under_way() const = 0;
 };
 
-// Infer calls, scan after scan, over and over. Thread-safe.
+// Makes Infer calls for one scan after another, again and again. Thread-safe.
 class RequestSender {
  public:
-  // All outlive it. timeout: from the time at which a request is due.
+  // All arguments must outlive it. timeout: counted from the time at which a request is due.
   RequestSender(Channels* channels, const std::vector<BenchScan>* scans, absl::Duration timeout,
                 BenchRecorder* recorder);
   ~RequestSender() { AwaitAll(); }
 
-  // The request of the next scan. `done` is called once, on a thread of gRPC's, after its end was taken down.
+  // Sends the next scan's request. `done` is called once, on a thread of gRPC, after the request's end is recorded.
   void Send(absl::Time due, std::function<void(const absl::Status&)> done) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Takes down that the request of the next scan was not sent.
+  // Records that the next scan's request was not sent.
   void Skip(absl::Time due);
   void AwaitAll() ABSL_LOCKS_EXCLUDED(mutex_);
   int64_t num_under_way() const ABSL_LOCKS_EXCLUDED(mutex_);
@@ -69,11 +69,11 @@ class RequestSender {
   int64_t num_under_way_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-// Callers that send their next request when the last one is answered. After UNAVAILABLE they wait for the next Tick, so
-// that they do not spin while there is no server.
+// Callers that each send their next request when the last one is answered. After UNAVAILABLE they wait for the next
+// Tick, so that they do not spin while there is no server.
 class ClosedLoop : public BenchLoad {
  public:
-  // The sender outlives it.
+  // The sender must outlive it.
   ClosedLoop(int64_t num_callers, RequestSender* sender) : sender_(sender), num_idle_(num_callers) {}
   ~ClosedLoop() override { Stop(); }
 
@@ -88,12 +88,12 @@ class ClosedLoop : public BenchLoad {
 
   RequestSender* const sender_;
   BenchSpan span_;
-  std::atomic<int64_t> num_idle_;  // callers without a request under way
+  std::atomic<int64_t> num_idle_;  // callers without a request in flight
   std::atomic<int64_t> num_measured_{0};
   std::atomic<bool> is_stopping_{false}, is_exhausted_{false};
 };
 
-// Requests that are due when a schedule says so, answered or not.
+// Sends requests at the times of a schedule, whether or not earlier ones are answered.
 class ScheduledLoad : public BenchLoad {
  public:
   explicit ScheduledLoad(const ArrivalSchedule& schedule) : schedule_(schedule) {}
@@ -103,7 +103,7 @@ class ScheduledLoad : public BenchLoad {
   bool is_exhausted() const override { return is_exhausted_ && num_under_way() == 0; }
 
  protected:
-  // On the load's own thread; must not block.
+  // Runs on the load's own thread; must not block.
   virtual void SendDue(absl::Time due) = 0;
   virtual void AwaitAll() = 0;
 
@@ -117,7 +117,7 @@ class ScheduledLoad : public BenchLoad {
   std::thread thread_;
 };
 
-// Infer calls of a schedule. At most max_under_way at once: the others are taken down as not sent.
+// Infer calls by a schedule, with at most max_under_way in flight. Further requests are recorded as not sent.
 class OpenLoop : public ScheduledLoad {
  public:
   OpenLoop(const ArrivalSchedule& schedule, int64_t max_under_way, RequestSender* sender)

@@ -21,45 +21,44 @@ std::vector<Flag> BenchOptions::Flags() {
       StringFlag("model", "NAME", "The model to use; voxserve-client models lists them. Required.", &model),
       IntFlag("version", "N", "Its version. Default: the newest that is ready.", 1, INT64_MAX, &version),
       IntFlag("concurrency", "N",
-              "Closed loop: so many callers, each of which sends its next request when the last one is answered. "
-              "The default, with 1.",
+              "Closed loop: N callers, each of which sends its next request when the last one is answered. "
+              "Default: 1 caller.",
               1, 1024, &concurrency),
       NumberFlag("rate", "R",
-                 "Open loop: R requests a second, answered or not. Latency counts from the time at which a request "
-                 "was due.",
+                 "Open loop: R requests a second, whether or not earlier ones are answered. Latency counts from the "
+                 "time at which a request was due.",
                  0.01, 1e6, &rate),
-      ChoiceFlag("arrivals", {"constant", "poisson"}, "When requests of --rate are due. Default constant.", &arrivals),
-      IntFlag("seed", "N", "Of --arrivals poisson. Default 1.", 0, INT64_MAX, &seed),
-      IntFlag("streams", "N", "Streams: so many vehicles, each with --frame_rate frames a second.", 1, 1024,
-              &num_streams),
-      NumberFlag("frame_rate", "R", "Of each stream. Default 10.", 0.01, 10000, &frame_rate),
+      ChoiceFlag("arrivals", {"constant", "poisson"}, "The intervals between requests of --rate. Default constant.",
+                 &arrivals),
+      IntFlag("seed", "N", "Seed for --arrivals poisson. Default 1.", 0, INT64_MAX, &seed),
+      IntFlag("streams", "N", "Streams: N vehicles, each with --frame_rate frames a second.", 1, 1024, &num_streams),
+      NumberFlag("frame_rate", "R", "Frames a second of each stream. Default 10.", 0.01, 10000, &frame_rate),
       ChoiceFlag("policy", {"latest", "queue"},
-                 "Of the streams: whether a newer frame supersedes one that waits, or all are answered in order. "
+                 "latest: a newer frame of a stream replaces one that waits; queue: all are answered in order. "
                  "Default latest.",
                  &policy),
-      IntFlag("sweeps", "N", "Streams of single sweeps, of which the server runs the last N together.", 1, 64,
-              &num_sweeps),
+      IntFlag("sweeps", "N", "The server runs the last N sweeps of each stream together.", 1, 64, &num_sweeps),
       StringFlag("poses", "FILE",
-                 "The poses that --sweeps needs: one line a scan, [FRAME] and 12 values of a 3x4 matrix. With FRAME, a "
-                 "scan's is the one of its name; without, lines are in the scans' order.",
+                 "The poses that --sweeps needs: one line per scan, [FRAME] and the 12 values of a 3x4 matrix. FRAME "
+                 "is the scan's name; without it, lines are in the order of the scans.",
                  &poses),
-      StringFlag("age_feature", "NAME", "The model's feature that is a point's age, with --sweeps. Default: none.",
+      StringFlag("age_feature", "NAME", "With --sweeps: the model's feature for a point's age. Default: none.",
                  &age_feature),
       DurationFlag("duration", "How long to measure. Default 10s.", &duration),
-      DurationFlag("warm_up", "How long to send before that; 0s for not at all. Default 2s.", &warm_up,
+      DurationFlag("warm_up", "How long to send before measuring; may be 0s. Default 2s.", &warm_up,
                    /*may_be_zero=*/true),
       IntFlag("requests", "N", "Ends after N measured requests, if --duration has not ended before.", 1, INT64_MAX,
               &max_requests),
       NumberFlag("stable", "PERCENT",
-                 "Ends early, once throughput and p99 of the last 3 windows are within PERCENT of their means; these "
-                 "windows are the result then.",
+                 "Ends early when throughput and p99 of the last 3 windows are within PERCENT of their means. The "
+                 "result then covers these windows.",
                  0.1, 100, &stable_percent),
-      DurationFlag("window", "Of --stable. Default 1s.", &window),
-      IntFlag("channels", "N", "Connections. Default: one a caller or stream, at most 8; 8 with --rate.", 1, 256,
+      DurationFlag("window", "Length of a window of --stable. Default 1s.", &window),
+      IntFlag("channels", "N", "Connections. Default: one per caller or stream, at most 8; 8 with --rate.", 1, 256,
               &num_channels),
-      IntFlag("priority", "N", "Of the requests; 0, the default, is the most urgent.", 0, 15, &priority),
-      StringFlag("fields", "SPEC", "Layout of the points, as for infer.", &fields),
-      StringFlag("json", "FILE", "Writes settings and results as JSON as well.", &json),
+      IntFlag("priority", "N", "Priority of the requests; 0 (the default) is the most urgent.", 0, 15, &priority),
+      StringFlag("fields", "SPEC", "Layout of the points; see infer.", &fields),
+      StringFlag("json", "FILE", "Also writes settings and results as JSON.", &json),
   };
   for (Flag& flag : connection.Flags()) flags.push_back(std::move(flag));
   return flags;
@@ -67,14 +66,14 @@ std::vector<Flag> BenchOptions::Flags() {
 
 absl::Status BenchOptions::Validate() const {
   if (model.empty()) return absl::InvalidArgumentError("--model is missing");
-  if (paths.empty()) return absl::InvalidArgumentError("no scan named");
+  if (paths.empty()) return absl::InvalidArgumentError("no scan given");
   if (!fields.empty()) {
     if (const auto spec = ParseFieldSpec(fields); !spec.ok()) {
       return absl::InvalidArgumentError(absl::StrCat("--fields: ", spec.status().message()));
     }
   }
   if ((concurrency > 0) + (rate > 0) + (num_streams > 0) > 1) {
-    return absl::InvalidArgumentError("--concurrency, --rate and --streams are three kinds of load: name one");
+    return absl::InvalidArgumentError("--concurrency, --rate and --streams are three kinds of load: choose one");
   }
   if (rate == 0 && is_poisson()) return Missing("arrivals", "rate");
   if (!is_poisson() && seed >= 0) return Missing("seed", "arrivals poisson");

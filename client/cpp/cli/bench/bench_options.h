@@ -1,6 +1,6 @@
 #pragma once
 
-// What `voxserve-client bench` is asked to do.
+// The options of `voxserve-client bench`.
 
 #include <cstdint>
 #include <string>
@@ -14,8 +14,8 @@
 namespace voxserve::client {
 
 enum class LoadMode {
-  kClosedLoop,  // callers that send their next request when the last one is answered
-  kOpenLoop,    // requests that come when they come, answered or not
+  kClosedLoop,  // callers that each send their next request when the last one is answered
+  kOpenLoop,    // requests at given times, whether or not earlier ones are answered
   kStreams,     // vehicles with a frame rate
 };
 
@@ -24,32 +24,32 @@ struct BenchOptions {
   std::string model;
   int64_t version = 0;
   int64_t priority = 0;
-  std::string fields;              // of the scans, as infer's
-  std::vector<std::string> paths;  // scans and folders of scans; requests go through all of them, over and over
+  std::string fields;              // layout of the scans, as for infer
+  std::vector<std::string> paths;  // scans and folders of scans; requests use all of them in turn
 
-  int64_t concurrency = 0;  // callers; 0: 1
+  int64_t concurrency = 0;  // number of callers; 0: 1
 
-  double rate = 0;  // requests a second; 0: no open loop
+  double rate = 0;  // requests per second; 0: no open loop
   std::string arrivals = "constant";
-  int64_t seed = -1;  // of Poisson arrivals; -1: 1
+  int64_t seed = -1;  // seed of Poisson arrivals; -1: 1
 
   int64_t num_streams = 0;  // 0: no streams
-  double frame_rate = 10;   // frames a second and stream
+  double frame_rate = 10;   // frames per second and stream
   std::string policy = "latest";
-  int64_t num_sweeps = 0;  // 0: none accumulate
+  int64_t num_sweeps = 0;  // 0: the server does not accumulate sweeps
   std::string age_feature;
-  std::string poses;  // file
+  std::string poses;  // file name
 
   absl::Duration warm_up = absl::Seconds(2);
   absl::Duration duration = absl::Seconds(10);
   absl::Duration window = absl::Seconds(1);
   double stable_percent = 0;  // 0: runs for the whole duration
-  int64_t max_requests = 0;   // that are measured; 0: as many as the duration holds
-  int64_t num_channels = 0;   // 0: one a caller or stream, at most 8
-  std::string json;           // file
+  int64_t max_requests = 0;   // limit of measured requests; 0: none
+  int64_t num_channels = 0;   // 0: one per caller or stream, at most 8
+  std::string json;           // file name
 
   std::vector<Flag> Flags();
-  // INVALID_ARGUMENT naming the flag: what is missing, or belongs to another mode.
+  // INVALID_ARGUMENT names the flag that is missing or belongs to another mode.
   absl::Status Validate() const;
 
   LoadMode mode() const;

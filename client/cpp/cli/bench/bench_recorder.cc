@@ -8,7 +8,7 @@
 namespace voxserve::client {
 namespace {
 
-// How far samples may be out of the order of their ends: each is taken down soon after its end.
+// Samples are recorded soon after their end, so they are out of order by at most this time.
 constexpr absl::Duration kMaxDisorder = absl::Seconds(1);
 
 }  // namespace
@@ -103,7 +103,7 @@ BenchSummary BenchRecorder::Summarise(absl::Time since, absl::Time until, size_t
   summary.streams.resize(num_streams);
   std::vector<absl::Duration> ok, refused, behind;
   std::vector<std::vector<absl::Duration>> by_outcome(outcomes_.size()), by_stream(num_streams);
-  std::vector<double> stages(stage_names_.size());  // microseconds
+  std::vector<double> stages(stage_names_.size());  // in microseconds
   std::vector<uint64_t> answered_by(names_.size());
   uint64_t num_ended_ok = 0, num_points = 0;
   for (const Sample& sample : samples_) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// What became of every request of a load, and its summary. Thread-safe.
+// Records the result of every request of a load, and summarises them. Thread-safe.
 
 #include <map>
 #include <string>
@@ -17,50 +17,51 @@
 
 namespace voxserve::client {
 
-// Reason of RESOURCE_EXHAUSTED for a request of an open loop that was not sent: too many are under way.
+// The reason, with RESOURCE_EXHAUSTED, of an open loop's request that was not sent because too many are in flight.
 inline constexpr absl::string_view kNotSent = "NOT_SENT";
 
 struct BenchRequest {
-  absl::Time due;   // latency counts from here
-  absl::Time sent;  // later where the generator fell behind
+  absl::Time due;   // latency is counted from here
+  absl::Time sent;  // later than `due` if the sender fell behind
   uint64_t num_points = 0;
   size_t stream = 0;
 };
 
-// Requests that ended in one way other than OK.
+// The requests that ended with the same error.
 struct BenchOutcome {
-  std::string code, reason;     // "" where there is none
-  bool is_from_server = false;  // else the client's own, or gRPC's
+  std::string code, reason;     // "" if there is none
+  bool is_from_server = false;  // otherwise the error is the client's own or gRPC's
   uint64_t count = 0;
-  absl::Duration p50, p99;  // from due to the answer
+  absl::Duration p50, p99;  // time from `due` to the answer
 };
 
 struct StreamSummary {
-  uint64_t num_frames = 0;  // that were due
+  uint64_t num_frames = 0;  // frames that were due
   uint64_t num_answered = 0, num_superseded = 0, num_failed = 0;
-  absl::Duration age_p50, age_p99;  // of the answered ones, when their answer came
+  absl::Duration age_p50, age_p99;  // ages of answered frames when their answer arrived
 };
 
 struct BenchSummary {
-  absl::Duration measured;    // the span of time
-  uint64_t num_requests = 0;  // that were due in it
-  uint64_t num_not_sent = 0;  // of these
-  // Of these, frames of streams that made room for a newer one: as the policy "latest" wants it, and no failures.
+  absl::Duration measured;    // length of the measured time
+  uint64_t num_requests = 0;  // requests that were due in that time
+  uint64_t num_not_sent = 0;  // how many of them were not sent
+  // How many of them are frames of streams that a newer frame replaced. The policy "latest" demands that; they are not
+  // failures.
   uint64_t num_superseded = 0;
-  // Answered OK in that time, whenever they were due.
+  // Answered with OK in that time, whenever the request was due.
   double scans_per_second = 0, points_per_second = 0;
-  std::vector<uint64_t> ok_per_second;  // of each whole second
-  // Of the requests that were due in that time, whenever they were answered.
+  std::vector<uint64_t> ok_per_second;  // for each whole second
+  // Latency of the requests that were due in that time, whenever they were answered.
   LatencySummary ok;
-  LatencySummary refused;                                      // by the server
-  LatencySummary behind;                                       // from due to sent: what the generator itself added
+  LatencySummary refused;                                      // refused by the server
+  LatencySummary behind;                                       // from due to sent: the delay added by the sender itself
   std::vector<BenchOutcome> failures;                          // most frequent first; without superseded frames
-  std::vector<std::pair<std::string, absl::Duration>> stages;  // means over the OK ones, in the server's order
-  std::map<std::string, uint64_t> answered_by;                 // by NameAnswerer, OK ones
-  std::vector<StreamSummary> streams;                          // by number; empty without streams
+  std::vector<std::pair<std::string, absl::Duration>> stages;  // means over OK answers, in the server's order
+  std::map<std::string, uint64_t> answered_by;                 // number of OK answers by NameAnswerer
+  std::vector<StreamSummary> streams;                          // by stream number; empty without streams
 };
 
-// "minkunet version 3 on cuda:0"
+// Returns a name such as "minkunet version 3 on cuda:0".
 std::string NameAnswerer(absl::string_view model, int64_t version, absl::string_view device);
 
 class BenchRecorder {
@@ -70,23 +71,23 @@ class BenchRecorder {
   void AddFailure(const BenchRequest& request, absl::Time ended, const absl::Status& status)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Of the requests that ended in [since, until).
+  // Summarises the requests that ended in [since, until).
   WindowSummary Window(absl::Time since, absl::Time until) const ABSL_LOCKS_EXCLUDED(mutex_);
   uint64_t num_ok() const ABSL_LOCKS_EXCLUDED(mutex_);
   uint64_t num_failed() const ABSL_LOCKS_EXCLUDED(mutex_);         // without superseded frames
-  absl::Time last_ended() const ABSL_LOCKS_EXCLUDED(mutex_);       // InfinitePast where none has
-  absl::Status first_failure() const ABSL_LOCKS_EXCLUDED(mutex_);  // likewise
+  absl::Time last_ended() const ABSL_LOCKS_EXCLUDED(mutex_);       // InfinitePast if none has ended
+  absl::Status first_failure() const ABSL_LOCKS_EXCLUDED(mutex_);  // OK if none has failed
 
-  // Of [since, until).
+  // Summarises [since, until).
   BenchSummary Summarise(absl::Time since, absl::Time until, size_t num_streams) const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   struct Sample {
     BenchRequest request;
     absl::Time ended;
-    size_t outcome = 0;         // of outcomes_; 0 is OK
-    size_t answered_by = 0;     // of names_
-    std::vector<float> stages;  // microseconds, by stage_names_
+    size_t outcome = 0;         // index into outcomes_; 0 is OK
+    size_t answered_by = 0;     // index into names_
+    std::vector<float> stages;  // in microseconds, in the order of stage_names_
   };
   struct Outcome {
     std::string code, reason;
@@ -97,9 +98,9 @@ class BenchRecorder {
   static size_t IndexOf(absl::string_view name, std::vector<std::string>* names);
 
   mutable absl::Mutex mutex_;
-  std::vector<Sample> samples_ ABSL_GUARDED_BY(mutex_);  // almost by `ended`
+  std::vector<Sample> samples_ ABSL_GUARDED_BY(mutex_);  // almost in the order of `ended`
   std::vector<Outcome> outcomes_ ABSL_GUARDED_BY(mutex_) = {{}};
-  std::vector<std::string> names_ ABSL_GUARDED_BY(mutex_);        // who answered
+  std::vector<std::string> names_ ABSL_GUARDED_BY(mutex_);        // results of NameAnswerer
   std::vector<std::string> stage_names_ ABSL_GUARDED_BY(mutex_);  // in the order of the first answers
   uint64_t num_ok_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t num_superseded_ ABSL_GUARDED_BY(mutex_) = 0;

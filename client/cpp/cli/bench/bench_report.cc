@@ -168,7 +168,7 @@ std::string FormatBench(const BenchOptions& options, const BenchInput& input, co
     absl::StrAppend(&text, ", ", WithSeparators(summary.num_superseded), " superseded by newer frames");
   }
   if (summary.num_not_sent > 0) {
-    absl::StrAppend(&text, ", ", WithSeparators(summary.num_not_sent), " not sent (too many were under way)");
+    absl::StrAppend(&text, ", ", WithSeparators(summary.num_not_sent), " not sent (too many were in flight)");
   }
   absl::StrAppendFormat(&text, "\n  %-18s %.1f scans/s, %s points/s", "throughput", summary.scans_per_second,
                         WithSeparators(static_cast<uint64_t>(summary.points_per_second)));
@@ -235,7 +235,7 @@ std::string FormatBenchJson(const BenchOptions& options, const BenchInput& input
 std::string FormatBenchProgress(const BenchProgress& progress) {
   std::string line = FormatFraction(progress.fraction);
   if (progress.is_warming_up) absl::StrAppend(&line, "  warming up");
-  absl::StrAppendFormat(&line, "  %.1f scans/s  p99 %s  %d under way", progress.last_second.scans_per_second,
+  absl::StrAppendFormat(&line, "  %.1f scans/s  p99 %s  %d in flight", progress.last_second.scans_per_second,
                         FormatTime(progress.last_second.p99), progress.num_under_way);
   if (progress.num_failed > 0) absl::StrAppend(&line, "  ", WithSeparators(progress.num_failed), " failed");
   return line;

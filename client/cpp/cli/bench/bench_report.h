@@ -1,6 +1,6 @@
 #pragma once
 
-// What a person or a program is told about a run of `voxserve-client bench`.
+// Formats the progress and the results of `voxserve-client bench` for people and programs.
 
 #include <string>
 
@@ -9,22 +9,22 @@
 
 namespace voxserve::client {
 
-// What was sent.
+// The scans that were sent.
 struct BenchInput {
   size_t num_scans = 0;
-  uint64_t num_points = 0;  // of all scans together
+  uint64_t num_points = 0;  // sum over all scans
 };
 
-// "closed loop, 8 callers, 8 connections; 3 scans of 124,621 points"
+// Returns a line such as "closed loop, 8 callers, 8 connections; 3 scans of 124,621 points".
 std::string DescribeLoad(const BenchOptions& options, const BenchInput& input);
 
-// The tables.
+// Returns the result's tables.
 std::string FormatBench(const BenchOptions& options, const BenchInput& input, const BenchResult& result);
 
-// The same with the settings; latencies in milliseconds.
+// Returns the settings and the result as JSON, with latencies in milliseconds.
 std::string FormatBenchJson(const BenchOptions& options, const BenchInput& input, const BenchResult& result);
 
-// One line: "[####......]  40%  812.3 scans/s  p99 9.8 ms  8 under way  3 failed"
+// Returns one line, such as "[####......]  40%  812.3 scans/s  p99 9.8 ms  8 in flight  3 failed".
 std::string FormatBenchProgress(const BenchProgress& progress);
 
 }  // namespace voxserve::client

@@ -10,7 +10,7 @@
 namespace voxserve::client {
 namespace {
 
-constexpr int64_t kMaxUnderWay = 4096;  // of an open loop
+constexpr int64_t kMaxUnderWay = 4096;  // in an open loop
 constexpr absl::Duration kTick = absl::Milliseconds(5);
 constexpr absl::Duration kProgressInterval = absl::Milliseconds(250);
 
@@ -19,7 +19,7 @@ ArrivalSchedule ScheduleOf(const BenchOptions& options) {
                               : ArrivalSchedule::Constant(options.rate);
 }
 
-// Sees to it that a load runs for as long as the options say.
+// Runs a load for as long as the options say.
 class Run {
  public:
   Run(const BenchOptions& options, BenchLoad* load, const BenchRecorder* recorder,
@@ -90,7 +90,7 @@ absl::StatusOr<BenchResult> RunBench(const BenchOptions& options, const std::sha
   BenchRecorder recorder;
   RequestSender sender(channels.get(), &scans, options.connection.timeout, &recorder);
   std::unique_ptr<BenchLoad> load;
-  StreamLoad* streams = nullptr;  // load's
+  StreamLoad* streams = nullptr;  // load, if it consists of streams
   switch (options.mode()) {
     case LoadMode::kClosedLoop:
       load = std::make_unique<ClosedLoop>(options.num_callers(), &sender);

@@ -1,6 +1,6 @@
 #pragma once
 
-// One run of `voxserve-client bench`, apart from what it prints.
+// Makes one run of `voxserve-client bench`, without printing.
 
 #include <functional>
 #include <memory>
@@ -15,7 +15,7 @@ namespace voxserve::client {
 
 struct BenchProgress {
   bool is_warming_up = false;
-  double fraction = 0;  // of warm-up and duration
+  double fraction = 0;  // part of warm-up and duration that has passed
   WindowSummary last_second;
   uint64_t num_failed = 0;
   int64_t num_under_way = 0;
@@ -23,20 +23,19 @@ struct BenchProgress {
 
 struct BenchResult {
   BenchSummary summary;
-  bool is_stable = false;         // then the summary is of the last windows alone
-  absl::Status first_failure;     // of a request; OK where none failed; superseded frames did not
-  size_t num_broken_streams = 0;  // that ended with an error
+  bool is_stable = false;         // the summary then covers only the last windows
+  absl::Status first_failure;     // OK if no request failed; superseded frames do not count
+  size_t num_broken_streams = 0;  // streams that ended with an error
   absl::Status first_stream_error;
 };
 
-// Sends until the duration, the number of requests or the stability that the options ask for; on_progress (may be
-// empty) is called a few times a second, on this thread. Fails only where streams cannot be opened: what requests
-// meet is the result.
+// Sends until the options' duration, number of requests or stability is reached. Calls on_progress (may be empty) a few
+// times a second, on this thread. Fails only if streams cannot be opened: errors of requests are part of the result.
 absl::StatusOr<BenchResult> RunBench(const BenchOptions& options, const std::shared_ptr<Channels>& channels,
                                      const std::vector<BenchScan>& scans,
                                      const std::function<void(const BenchProgress&)>& on_progress);
 
-// OK where a request was answered OK; else why none was.
+// Returns OK if a request was answered with OK; else the reason why none was.
 absl::Status VerdictOn(const BenchResult& result);
 
 }  // namespace voxserve::client

@@ -1,6 +1,6 @@
 #pragma once
 
-// The scans that `voxserve-client bench` sends, encoded once.
+// The scans that `voxserve-client bench` sends, each encoded once.
 
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/slice.h>
@@ -20,11 +20,11 @@ struct BenchScan {
   std::string file;
   uint64_t num_points = 0;
   grpc::ByteBuffer request;  // an InferRequest; empty for streams
-  grpc::Slice cloud;         // for streams: a frame's part (frame_encoding.h)
-  std::optional<Pose> pose;  // where sweeps accumulate
+  grpc::Slice cloud;         // for streams: the cloud's part of a frame (frame_encoding.h)
+  std::optional<Pose> pose;  // set if sweeps accumulate
 };
 
-// Errors are those of the files; INVALID_ARGUMENT where poses do not fit the scans; MESSAGE_TOO_LARGE.
+// Errors: those of reading the files; INVALID_ARGUMENT if the poses do not fit the scans; MESSAGE_TOO_LARGE.
 absl::StatusOr<std::vector<BenchScan>> ReadBenchScans(const BenchOptions& options, const Channels& channels);
 
 }  // namespace voxserve::client

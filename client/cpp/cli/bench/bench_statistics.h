@@ -1,6 +1,7 @@
 #pragma once
 
-// The arithmetic of `voxserve-client bench`: when requests are due, percentiles, and whether a server has settled.
+// The computations of `voxserve-client bench`: times of requests, percentiles, and whether a server's results are
+// stable.
 
 #include <cstdint>
 #include <random>
@@ -10,14 +11,14 @@
 
 namespace voxserve::client {
 
-// When the requests of an open loop are due.
+// The times at which the requests of an open loop are due.
 class ArrivalSchedule {
  public:
-  // requests_per_second > 0; a seed gives the same Poisson process everywhere.
+  // requests_per_second > 0. A seed gives the same Poisson process on every machine.
   static ArrivalSchedule Constant(double requests_per_second);
   static ArrivalSchedule Poisson(double requests_per_second, uint64_t seed);
 
-  // Of the next request, from the start: never before the last one. A constant schedule starts with 0.
+  // Returns the next request's time since the start, never before the last one. A constant schedule begins with 0.
   absl::Duration Next();
 
  private:
@@ -30,24 +31,24 @@ class ArrivalSchedule {
   double seconds_ = 0;
 };
 
-// The smallest of the values that is no smaller than `percent` of them (nearest rank); 0 where there are none.
+// Returns the smallest value that is at least as large as `percent` of the values (nearest rank); 0 without values.
 absl::Duration Percentile(const std::vector<absl::Duration>& sorted, double percent);
 
 struct LatencySummary {
   uint64_t count = 0;
-  absl::Duration mean, p50, p90, p99, p999, max;  // 0 where there are none
+  absl::Duration mean, p50, p90, p99, p999, max;  // 0 without values
 };
 LatencySummary SummariseLatencies(std::vector<absl::Duration> latencies);
 
 struct WindowSummary {
   double scans_per_second = 0;  // answered OK
-  absl::Duration p99;           // of these
+  absl::Duration p99;           // latency of the requests answered OK
 };
 
 inline constexpr size_t kStableWindows = 3;
 
-// Whether throughput and p99 of each of the last kStableWindows are within `percent` of their means. Windows without an
-// answer are never stable.
+// Returns true if throughput and p99 of each of the last kStableWindows are within `percent` of their means. Windows
+// without an answer are never stable.
 bool IsStable(const std::vector<WindowSummary>& windows, double percent);
 
 }  // namespace voxserve::client

@@ -11,7 +11,7 @@
 namespace voxserve::client {
 namespace {
 
-// For answers of a server that gave up on them, after frame_timeout.
+// The time to wait for answers after frame_timeout, when the server gives up on a frame.
 constexpr absl::Duration kGrace = absl::Seconds(1);
 
 }  // namespace
@@ -69,7 +69,7 @@ class StreamLoad::Vehicle {
     return under_way_.size();
   }
 
-  // Why it ended; OK before.
+  // Returns why the stream ended; OK before.
   absl::Status end() const ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
     return end_;
@@ -107,12 +107,12 @@ class StreamLoad::Vehicle {
   BenchRecorder* const recorder_;
   size_t next_scan_;
   uint64_t next_frame_id_ = 0;
-  bool reset_is_due_ = false;  // of the sweeps, with the next frame that is taken
+  bool reset_is_due_ = false;  // the next frame that is sent resets the sweeps
   mutable absl::Mutex mutex_;
   absl::flat_hash_map<uint64_t, BenchRequest> under_way_ ABSL_GUARDED_BY(mutex_);  // by frame_id
   bool has_ended_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status end_ ABSL_GUARDED_BY(mutex_);
-  std::unique_ptr<StreamCall> call_;  // last, so that its callbacks end first
+  std::unique_ptr<StreamCall> call_;  // declared last, so its callbacks end before the other members are destroyed
 };
 
 absl::StatusOr<std::unique_ptr<StreamLoad>> StreamLoad::Open(const BenchOptions& options,

@@ -1,6 +1,6 @@
 #pragma once
 
-// Streams of `voxserve-client bench`: vehicles with one frame rate that take turns at a schedule.
+// The streams of `voxserve-client bench`: vehicles with the same frame rate, which share one schedule in turns.
 
 #include <memory>
 #include <vector>
@@ -12,15 +12,15 @@ namespace voxserve::client {
 
 class StreamLoad : public ScheduledLoad {
  public:
-  // scans and recorder outlive it. Each stream starts at another scan. A frame's stamp is the time at which it was due;
-  // a new round of the scans resets the sweeps.
+  // scans and recorder must outlive it. Each stream begins at another scan. A frame's stamp is the time at which it is
+  // due. The sweeps are reset when a stream begins the scans again.
   static absl::StatusOr<std::unique_ptr<StreamLoad>> Open(const BenchOptions& options,
                                                           const std::shared_ptr<Channels>& channels,
                                                           const std::vector<BenchScan>* scans, BenchRecorder* recorder);
   ~StreamLoad() override;
 
   int64_t num_under_way() const override;
-  // Streams that ended with an error, and that of the first.
+  // Return the number of streams that ended with an error, and the first one's error.
   size_t num_broken() const;
   absl::Status first_error() const;
 

@@ -68,14 +68,14 @@ TEST(BenchOptionsTest, ReadsTheThreeKindsOfLoad) {
 TEST(BenchOptionsTest, RefusesWhatCannotBeMeant) {
   for (const auto& [line, complaint] : std::vector<std::pair<std::string, std::string>>{
            {"a", "--model is missing"},
-           {"--model m", "no scan named"},
+           {"--model m", "no scan given"},
            {"--model m a --concurrency 0", "--concurrency is '0'"},
            {"--model m a --rate 0", "--rate is '0'"},
            {"--model m a --rate nan", "--rate is 'nan'"},
            {"--model m a --rate fast", "--rate is 'fast'"},
-           {"--model m a --rate 1 --concurrency 1", "name one"},
-           {"--model m a --rate 1 --streams 1", "name one"},
-           {"--model m a --streams 1 --concurrency 1", "name one"},
+           {"--model m a --rate 1 --concurrency 1", "choose one"},
+           {"--model m a --rate 1 --streams 1", "choose one"},
+           {"--model m a --streams 1 --concurrency 1", "choose one"},
            {"--model m a --rate 1 --arrivals sometimes", "must be constant or poisson"},
            {"--model m a --arrivals poisson", "--arrivals needs --rate"},
            {"--model m a --rate 1 --seed 5", "--seed needs --arrivals poisson"},
@@ -94,7 +94,7 @@ TEST(BenchOptionsTest, RefusesWhatCannotBeMeant) {
            {"--model m a --requests 0", "--requests is '0'"},
            {"--model m a --stable 0", "--stable is '0'"},
            {"--model m a --fields x:q", "--fields"},
-           {"--model m a --burst 3", "no flag --burst"}}) {
+           {"--model m a --burst 3", "unknown flag --burst"}}) {
     BenchOptions options;
     const absl::Status status = Parse(line, &options);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << line;

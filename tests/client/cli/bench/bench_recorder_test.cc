@@ -156,7 +156,7 @@ TEST_F(BenchRecorderTest, NothingIsASummaryToo) {
 TEST_F(BenchRecorderTest, ProgressIsOneLine) {
   EXPECT_EQ(
       FormatBenchProgress({.fraction = 0.5, .last_second = {812.34, absl::Microseconds(9800)}, .num_under_way = 8}),
-      "[###############...............]  50%  812.3 scans/s  p99 9.8 ms  8 under way");
+      "[###############...............]  50%  812.3 scans/s  p99 9.8 ms  8 in flight");
   EXPECT_THAT(FormatBenchProgress({.is_warming_up = true, .num_failed = 1234}),
               testing::AllOf(HasSubstr("warming up"), HasSubstr("1,234 failed")));
 }

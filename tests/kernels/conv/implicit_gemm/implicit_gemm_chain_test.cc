@@ -1,5 +1,5 @@
-// Implicit GEMMs one behind the other. A launch begins before the one in front of it has ended, so it must wait before
-// it reads what that one stores, and before it overwrites what that one reads.
+// Tests implicit GEMMs one after the other. A launch starts before its predecessor has ended. So it must wait before it
+// reads the predecessor's results, and before it overwrites the predecessor's inputs.
 
 #include <cuda_runtime_api.h>
 
@@ -29,16 +29,16 @@ std::vector<float> SmallWeights(int32_t num_offsets, DType dtype, Random& random
   return weights;
 }
 
-// A convolution of a chain.
+// One convolution of a chain.
 struct Link {
   ConvBlock block;
   ActivationFunction activation = ActivationFunction::kRelu;
-  bool is_linear = false;  // of the row itself alone, by a view without tables
+  bool is_linear = false;  // reads only the row of its own number, through a view without tables
 };
 
-enum class How { kOneByOne, kInARow, kReplayed };  // each waits for the one before, none waits, as a graph
+enum class How { kOneByOne, kInARow, kReplayed };  // waits after each link; never waits; replays a graph
 
-// Convolutions to and fro between two matrices, each with its input as the residual.
+// Convolutions back and forth between two matrices; each has its input as the residual.
 class Chain {
  public:
   Chain(DType dtype, int64_t num_rows, Random& random)
@@ -49,7 +49,7 @@ class Chain {
         weights_(PackedWeights(kOffsets, kChannels, kChannels, dtype, SmallWeights(kOffsets, dtype, random))),
         linear_weights_(PackedWeights(1, kChannels, kChannels, dtype, SmallWeights(1, dtype, random))) {}
 
-  // The bytes after all links, an even number of them, have run twice.
+  // Returns the bytes after all links, an even number of them, have run twice.
   std::vector<uint8_t> Run(const std::vector<Link>& links, How how) const {
     const DeviceMatrix matrices[] = {{Device::kCuda, dtype_, start_}, {Device::kCuda, dtype_, start_}};
     size_t workspace_bytes = 0;
@@ -113,7 +113,7 @@ class Chain {
   DeviceValues linear_weights_;
 };
 
-// Fewer items than a GPU runs blocks, so that those of several launches are there at once; and more.
+// The first counts give fewer items than a GPU runs blocks, so that several launches run together; the last gives more.
 constexpr int64_t kNumRows[] = {300, 5'000, 40'000};
 
 TEST_P(ImplicitGemmChainTest, LaunchesInARowGiveWhatTheyGiveOneByOne) {
@@ -122,7 +122,7 @@ TEST_P(ImplicitGemmChainTest, LaunchesInARowGiveWhatTheyGiveOneByOne) {
     const Chain chain(GetParam(), num_rows, random);
     for (const ConvBlock& block : AllBlocks(GetParam(), kChannels)) {
       SCOPED_TRACE(testing::Message() << num_rows << " rows, " << testing::PrintToString(block));
-      // Rectified sums are stored by code of their own.
+      // ReLU has its own code for storing sums.
       for (const ActivationFunction activation : {ActivationFunction::kRelu, ActivationFunction::kTanh}) {
         const std::vector<Link> links(kLaunches, {.block = block, .activation = activation});
         const std::vector<uint8_t> expected = chain.Run(links, How::kOneByOne);
@@ -132,8 +132,8 @@ TEST_P(ImplicitGemmChainTest, LaunchesInARowGiveWhatTheyGiveOneByOne) {
   }
 }
 
-// Blocks that split sums and that do not, those by warps, which wait for the kernel in front as a whole, and linear
-// layers, one behind the other in any order.
+// Mixes, in any order: blocks with and without split sums, blocks of single warps (which wait for the whole
+// predecessor), and linear layers.
 TEST_P(ImplicitGemmChainTest, LaunchesOfDifferentBlocksInARowToo) {
   Random random(89);
   const std::vector<ConvBlock> blocks = AllBlocks(GetParam(), kChannels);
@@ -156,9 +156,9 @@ TEST_P(ImplicitGemmChainTest, LaunchesOfDifferentBlocksInARowToo) {
   }
 }
 
-// Tiles are made in the memory that a launch in front may still read, and a launch begins while they are made. Two
-// rulebooks take turns there, with other masks, weights of tiles and numbers of rows; that of the rows is overwritten
-// too.
+// Tiles are made in memory that an earlier launch may still read, and a launch begins while they are made. Two
+// rulebooks with different masks, tile weights and numbers of rows take turns in that memory; the number of rows is
+// overwritten too.
 TEST_P(ImplicitGemmChainTest, TilesMadeBetweenLaunchesAreThoseThatTheyRead) {
   const DType dtype = GetParam();
   Random random(90);
@@ -176,7 +176,7 @@ TEST_P(ImplicitGemmChainTest, TilesMadeBetweenLaunchesAreThoseThatTheyRead) {
     const auto run = [&](const ConvBlock& block, bool waits) {
       const DeviceMatrix matrices[] = {{Device::kCuda, dtype, start}, {Device::kCuda, dtype, start}};
       ImplicitGemmParams params{.tiles = memory.View(), .block = block};
-      params.operands = {.out = matrices[0].View()};  // its channels alone
+      params.operands = {.out = matrices[0].View()};  // only its channels are used
       const DeviceArray<uint8_t> workspace(Device::kCuda, cuda::ImplicitGemmWorkspaceBytes(params));
       params.workspace = workspace.data();
       const auto step = [&](cudaError_t status) {

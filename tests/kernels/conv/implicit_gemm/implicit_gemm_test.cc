@@ -1,5 +1,5 @@
-// The implicit GEMM in every block against naive loops in double. Tiles are made on the host; those of the GPU are what
-// implicit_gemm_fuzz_test.cc takes.
+// Tests the implicit GEMM with every block against naive loops in double. Tiles are made on the host;
+// implicit_gemm_fuzz_test.cc uses the GPU's.
 
 #include "kernels/conv/implicit_gemm/implicit_gemm.h"
 
@@ -32,9 +32,9 @@ struct Case {
   Activation activation = ActivationFunction::kNone;
   bool in_place = false;  // the output is the residual
   Margins in_margins = {}, out_margins = {}, residual_margins = {};
-  int64_t bias_begin = 0;  // floats before the bias
-  int64_t spare_rows = 0;  // of capacity, behind the rows; then the number of rows is on the device
-  bool is_linear = false;  // by a view without tables; the rulebook is the identity's
+  int64_t bias_begin = 0;  // number of floats before the bias
+  int64_t spare_rows = 0;  // capacity behind the rows; if above 0, the number of rows is on the device
+  bool is_linear = false;  // uses a view without tables; the rulebook is the identity
 };
 
 std::ostream& operator<<(std::ostream& os, const Case& c) {
@@ -47,7 +47,7 @@ std::ostream& operator<<(std::ostream& os, const Case& c) {
             << ", spare rows " << c.spare_rows;
 }
 
-// How results are stored: types, what is added, margins that keep or break the alignment of 16 bytes.
+// Chooses how results are stored: types, added values, and margins that keep or break the alignment of 16 bytes.
 void ChooseStores(Case& c, Random& random) {
   const std::vector<Margins> margins = {{}, {.before = 8, .after = 8}, {.before = 1, .after = 2}, {.after = 5}};
   c.in_margins = random.OneOf(margins);
@@ -75,7 +75,7 @@ void ExpectResult(const Matrix& out, const Expected& sums, const Case& c) {
     double value = sums.values[i], magnitude = sums.magnitudes[i];
     if (c.activation.function != ActivationFunction::kNone) {
       value = Activate(c.activation, static_cast<float>(value));
-      magnitude = 1.2 * magnitude + std::abs(value);  // no activation is steeper
+      magnitude = 1.2 * magnitude + std::abs(value);  // no activation has a slope above 1.2
     }
     ASSERT_NEAR(out.at(row, channel), value, GemmTolerance(c.dtype, magnitude))
         << "row " << row << " channel " << channel;
@@ -83,8 +83,8 @@ void ExpectResult(const Matrix& out, const Expected& sums, const Case& c) {
   ExpectUntouched(out, static_cast<int64_t>(sums.values.size()) / out.channels);
 }
 
-// Runs a case in every block, twice in each. Blocks that split sums alike, by the same instructions, give the same
-// bytes, and the default is one of them.
+// Runs a case twice with every block. Blocks with the same split and the same instructions must give the same bytes,
+// and the default must equal one of them.
 void Check(const Case& c, Random& random) {
   SCOPED_TRACE(testing::Message() << c);
   const RulebookView rulebook = c.rulebook->View();
@@ -192,7 +192,7 @@ TEST_P(ImplicitGemmTest, EveryWidthOfRows) {
   const RulebookCase rulebook{"submanifold", RandomSubmanifoldRulebook(27, 70, 0.4, random)};
   for (const int32_t in_channels : {1, 3, 4, 8, 12, 16, 20, 32, 36, 64, 96, 100, 128, 256}) {
     for (const int32_t out_channels : {1, 3, 16, 20, 32, 48, 64, 96, 128, 144, 256, 300}) {
-      // Every second one without margins, as most networks' rows.
+      // Every second case has no margins, like most networks.
       Case c{.rulebook = &rulebook,
              .in_channels = in_channels,
              .out_channels = out_channels,
@@ -206,7 +206,7 @@ TEST_P(ImplicitGemmTest, EveryWidthOfRows) {
   }
 }
 
-// Rows of a matrix that lie on 16 bytes, and at every distance from them that the dtype allows.
+// Rows of a matrix begin at multiples of 16 bytes, and at every other offset that the dtype allows.
 TEST_P(ImplicitGemmTest, EveryAlignment) {
   Random random(53);
   const RulebookCase rulebook{"strided", RandomRulebook(8, 150, 100, 0.5, random)};
@@ -266,7 +266,7 @@ TEST_P(ImplicitGemmTest, IdentityIsALinearLayer) {
   }
 }
 
-// The same rows twice in one batch, and alone.
+// Runs the same rows twice in one batch, and alone.
 TEST_P(ImplicitGemmTest, RowsDoNotDependOnTheirBatch) {
   const DType dtype = GetParam();
   Random random(56);
@@ -309,7 +309,7 @@ TEST_P(ImplicitGemmTest, RowsDoNotDependOnTheirBatch) {
   }
 }
 
-// The device's number is a number of rows, but never of more than there is room for.
+// The device's number of rows is limited to the capacity.
 TEST_P(ImplicitGemmTest, CountBeyondTheCapacity) {
   const DType dtype = GetParam();
   Random random(58);
@@ -347,7 +347,7 @@ TEST_P(ImplicitGemmTest, CountBeyondTheCapacity) {
   }
 }
 
-// That is on Hopper, by code for 90a; a build without it is slow there.
+// The code for 90a offers them on Hopper. A build without it is slow there.
 TEST_P(ImplicitGemmTest, WarpGroupsAreOfferedWhereTheCodeHasThem) {
   int device = 0, major = 0;
   ExpectCudaSuccess(cudaGetDevice(&device));
@@ -390,7 +390,7 @@ TEST_P(ImplicitGemmTest, WhatItDoesNotServeIsRefused) {
     if (other == dtype) continue;
     SCOPED_TRACE(NameOf(other));
     const bool has_features = other != DType::kUint8 && other != DType::kUint16;
-    if (!has_features || dtype != DType::kFloat32) {  // float32 is what 16 bits may be stored as
+    if (!has_features || dtype != DType::kFloat32) {  // 16-bit results may be stored as float32
       expect_refused([&](auto& params) { params.operands.in.dtype = other; });
     }
     if (!has_features) {
@@ -402,7 +402,7 @@ TEST_P(ImplicitGemmTest, WhatItDoesNotServeIsRefused) {
       params.operands.epilogue.residual.dtype = other;
     });
   }
-  // Halves of sums need counters and memory.
+  // Split sums need counters and memory.
   for (const ConvBlock& offered : cuda::ImplicitGemmBlocks(dtype, 128)) {
     if (offered.split_k == 1) continue;
     SCOPED_TRACE(testing::PrintToString(offered));
@@ -416,17 +416,17 @@ TEST_P(ImplicitGemmTest, WhatItDoesNotServeIsRefused) {
   }
   expect_refused([](auto& params) { params.tiles.num_offsets = 1 << 16; });
   expect_refused([](auto& params) { params.operands.in.channels = 1 << 16; });
-  // Weights of 32 GiB.
+  // Weights of 32 GiB are refused.
   expect_refused([](auto& params) {
     params.tiles.num_offsets = 1 << 14;
     params.operands.in.channels = 1 << 14;
     params.operands.out.channels = 1 << 7;
   });
-  // Addresses are computed in 32 bits of rows and of bytes from a row to the next.
+  // Rows and pitches in bytes must fit 32 bits.
   expect_refused([](auto& params) { params.tiles.out_capacity = std::numeric_limits<int32_t>::max(); });
   expect_refused([](auto& params) { params.operands.in.pitch = int64_t{1} << 30; });
   ExpectUntouched(out.ToHost(), 0);
-  EXPECT_EQ(cuda::ImplicitGemm(good, TestStream()), cudaSuccess);  // else the refusals would say nothing
+  EXPECT_EQ(cuda::ImplicitGemm(good, TestStream()), cudaSuccess);  // otherwise the refusals would prove nothing
   support::Synchronize();
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the tests of implicit GEMMs share: blocks, operands on the GPU, and what is left of an output.
+// Helpers for the tests of implicit GEMMs: blocks, operands on the GPU, and checks of an output's unused parts.
 
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ inline void PrintTo(const ConvBlock& block, std::ostream* os) {
   *os << block.rows << " x " << block.columns << ", split K " << block.split_k << (block.by_warps ? ", by warps" : "");
 }
 
-// Those offered, and the default.
+// Returns the offered blocks and the default.
 inline std::vector<ConvBlock> AllBlocks(DType dtype, int32_t out_channels) {
   std::vector<ConvBlock> blocks = cuda::ImplicitGemmBlocks(dtype, out_channels);
   blocks.push_back({});
@@ -38,18 +38,18 @@ class ImplicitGemmTest : public testing::TestWithParam<DType> {
   }
 };
 
-// Factors of TensorFloat-32 have 11 bits.
+// TensorFloat-32 factors have 11 significant bits.
 inline double GemmTolerance(DType dtype, double magnitude) {
   return dtype == DType::kFloat32 ? 2e-3 * magnitude + 1e-6 : Tolerance(dtype, magnitude);
 }
 
-// weights [K, in channels, out channels], on the GPU in the order that an implicit GEMM reads.
+// Packs weights [K, in channels, out channels] for an implicit GEMM, on the GPU.
 inline DeviceValues PackedWeights(int32_t num_offsets, int32_t in_channels, int32_t out_channels, DType dtype,
                                   const std::vector<float>& weights) {
   return {Device::kCuda, dtype, PackImplicitGemmWeights(num_offsets, in_channels, out_channels, dtype, weights.data())};
 }
 
-// Memory of tiles that the GPU makes.
+// Memory for tiles that the GPU makes.
 class TilesMemory {
  public:
   TilesMemory(int32_t num_offsets, int64_t capacity)
@@ -63,7 +63,7 @@ class TilesMemory {
         by_weight_(support::Device::kCuda, static_cast<size_t>(NumTilesByWeight(capacity))),
         num_out_(support::Device::kCuda, 1) {}
 
-  // [1], for the caller to set.
+  // [1], set by the caller.
   int64_t* num_out() const { return num_out_.data(); }
   size_t WorkspaceBytes() const {
     const TilesParams params = ParamsOf(nullptr, capacity_);
@@ -111,7 +111,7 @@ class TilesMemory {
   support::DeviceArray<int64_t> num_out_;
 };
 
-// With the memory that the block works in; waits for the end.
+// Allocates the block's workspace, and waits for the end.
 inline cudaError_t RunImplicitGemm(ImplicitGemmParams params) {
   const support::DeviceArray<uint8_t> workspace(support::Device::kCuda, cuda::ImplicitGemmWorkspaceBytes(params));
   params.workspace = workspace.data();
@@ -120,7 +120,7 @@ inline cudaError_t RunImplicitGemm(ImplicitGemmParams params) {
   return status;
 }
 
-// An output before a run: NaN where a result belongs, kUntouched in rows behind these and between rows.
+// Returns an output before a run: NaN where a result belongs, kUntouched in the rows behind and between rows.
 inline Matrix OutBefore(int64_t num_rows, int64_t capacity, int64_t channels, const Margins& margins) {
   Matrix out(capacity, channels, margins, nullptr);
   for (int64_t row = 0; row < num_rows; ++row) {
@@ -129,7 +129,7 @@ inline Matrix OutBefore(int64_t num_rows, int64_t capacity, int64_t channels, co
   return out;
 }
 
-// Expects that nobody wrote between the rows or behind them.
+// Expects that the memory between the rows and behind them is unchanged.
 inline void ExpectUntouched(const Matrix& out, int64_t num_rows) {
   EXPECT_TRUE(out.MarginsAreUntouched());
   for (int64_t row = num_rows; row < out.rows; ++row) {

@@ -1,5 +1,5 @@
-// Farthest point sampling on every device and in every layout against the serial algorithm: indices and distances are
-// the same bits.
+// Compares farthest point sampling, on every device and in every layout, with the serial algorithm: indices and
+// distances must have the same bits.
 
 #include "kernels/points/farthest/farthest_point_sample.h"
 
@@ -78,7 +78,7 @@ class FarthestPointSampleTest : public ::testing::TestWithParam<Ground> {
     const Selection expected = SelectSerially(clouds);
     const Selection selection = Select(clouds);
     EXPECT_EQ(selection.num_valid, expected.num_valid);
-    // Not EXPECT_EQ of the arrays, which would print them all.
+    // EXPECT_EQ of the arrays would print all of them.
     const auto differs = std::mismatch(selection.selected.begin(), selection.selected.end(), expected.selected.begin());
     if (differs.first != selection.selected.end()) {
       ADD_FAILURE() << "place " << differs.first - selection.selected.begin() << " is " << *differs.first << " and not "
@@ -112,7 +112,7 @@ TEST_P(FarthestPointSampleTest, AllPointsOfCloudsOfAnySize) {
   PointClouds clouds;
   for (const int64_t count : {1, 2, 31, 32, 33, 257, 1000, 2049}) clouds.Add(RandomPoints(count, random), count);
   const Selection selection = ExpectSerial(clouds);
-  // A permutation of each.
+  // Each sample's result is a permutation.
   for (int32_t sample = 0; sample < clouds.num_samples(); ++sample) {
     const auto first = selection.selected.begin() + clouds.selected_begin[static_cast<size_t>(sample)];
     const std::set<int32_t> different(first, first + clouds.NumSelected(sample));
@@ -176,13 +176,13 @@ TEST_P(FarthestPointSampleTest, InvalidPointsAreNeverSelected) {
     const float bad[] = {kNan, kInfinity, -kInfinity};
     for (int64_t i = 0; i < count; ++i) {
       for (int64_t axis = 0; axis < 3; ++axis) values.push_back(points[static_cast<size_t>(3 * i + axis)]);
-      values.insert(values.end(), {kNan, 9e9F});  // no coordinates
+      values.insert(values.end(), {kNan, 9e9F});  // not valid coordinates
       if (random() % 4 == 0) values[values.size() - 5 + random() % 3] = bad[random() % 3];
       clouds.is_valid.push_back(random() % 8 == 0 ? 0 : 1);
     }
     clouds.Add(values, count / 2);
   }
-  // The start is the first valid one.
+  // The start is the first valid point.
   for (size_t axis = 0; axis < 3; ++axis) clouds.rows[axis] = kNan;
   ExpectSerial(clouds);
 }
@@ -209,7 +209,7 @@ TEST_P(FarthestPointSampleTest, StartsAnywhere) {
   PointClouds clouds;
   std::vector<float> points = RandomPoints(200, random);
   for (const size_t bad : {0, 1, 2, 150, 199}) points[3 * bad] = kNan;
-  // The 150th is bad, and so is the last, after which comes the fourth; then starts that are not there.
+  // Point 150 is bad, and so is the last one, after which the fourth follows. Then come starts outside the cloud.
   const std::vector<int64_t> starts = {0, 3, 150, 198, 199, 200, -1, std::numeric_limits<int64_t>::min()};
   for (const int64_t start : starts) {
     clouds.Add(points, 30);
@@ -227,7 +227,7 @@ TEST_P(FarthestPointSampleTest, DistancesBeyondFloat) {
   std::vector<float> values = RandomPoints(500, random);
   for (const float far : {1e19F, -1e19F, 1e30F, -kLargest, kLargest}) values.insert(values.end(), {far, 0, far});
   clouds.Add(values, 505);
-  // Squares that vanish.
+  // The squares of these distances underflow.
   clouds.Add(RandomPoints(500, random, 1e-22F), 500);
   clouds.Add({-kLargest, -kLargest, -kLargest, kLargest, kLargest, kLargest, 0, 0, 0}, 3);
   ExpectSerial(clouds);
@@ -237,7 +237,7 @@ TEST_P(FarthestPointSampleTest, OneFarPointDoesNotChangeOthers) {
   std::mt19937 random(9);
   PointClouds clouds;
   std::vector<float> values = RandomPoints(5000, random);
-  values[3 * 1234] = 1e9F;  // all others are one cell of the sort
+  values[3 * 1234] = 1e9F;  // all other points are in one cell of the sort
   clouds.Add(values, 600);
   ExpectSerial(clouds);
 }
@@ -280,7 +280,7 @@ TEST_P(FarthestPointSampleTest, RealScanAndLargeLattice) {
   ExpectSerial(clouds);
 }
 
-// Without the outputs and inputs that may be missing.
+// Runs without the optional inputs and outputs.
 TEST_P(FarthestPointSampleTest, WhatMayBeMissing) {
   std::mt19937 random(13);
   PointClouds clouds;
@@ -316,7 +316,7 @@ TEST(FarthestPointLayoutTest, CudaRefusesLayoutsThatThereAreNot) {
 
 TEST(FarthestPointStartTest, IsOfTheSeedAlone) {
   EXPECT_EQ(FarthestPointStart(0, 1), 0);
-  // The first values of SplitMix64 from these states, as its authors publish them.
+  // The first values of SplitMix64 for these states, as published by its authors.
   EXPECT_EQ(FarthestPointStart(0, int64_t{1} << 62),
             static_cast<int64_t>(0xE220A8397B1DCDAFu & ((uint64_t{1} << 62) - 1)));
   std::set<int64_t> starts;

@@ -1,7 +1,7 @@
 #pragma once
 
-// What tests and benchmarks of farthest point sampling share: clouds, and the serial algorithm that is the oracle.
-// Whoever includes this compiles with -ffp-contract=off.
+// Helpers for tests and benchmarks of farthest point sampling: clouds, and the serial algorithm as the oracle. Targets
+// that include this must be compiled with -ffp-contract=off.
 
 #include <algorithm>
 #include <cmath>
@@ -56,7 +56,7 @@ struct Selection {
   std::vector<float> distances;
 };
 
-// The definition, as it stands in the kernel's header.
+// Selects by the definition in the kernel's header.
 inline void SelectSample(const PointClouds& clouds, int32_t sample, Selection& selection) {
   const auto begin = static_cast<size_t>(clouds.point_begin[static_cast<size_t>(sample)]);
   const auto num_points = static_cast<size_t>(clouds.NumPoints(sample));
@@ -109,10 +109,10 @@ inline Selection SelectSerially(const PointClouds& clouds) {
   return selection;
 }
 
-// A batch on a device, and what is selected of it.
+// A batch on a device, and the points selected from it.
 class DeviceClouds {
  public:
-  // Runs on the clouds as they were then.
+  // Uses the clouds as they are now.
   DeviceClouds(Device device, const PointClouds& clouds)
       : device_(device),
         rows_(device, clouds.rows),
@@ -164,7 +164,7 @@ class DeviceClouds {
   DeviceArray<char> workspace_;
 };
 
-// x, y, z, intensity of every point; empty where there is no such file.
+// Returns x, y, z, intensity of every point; empty if the file does not exist.
 inline std::vector<float> ReadKittiScan(const std::string& path) {
   std::error_code error;
   const auto bytes = std::filesystem::file_size(path, error);
@@ -175,7 +175,7 @@ inline std::vector<float> ReadKittiScan(const std::string& path) {
   return values;
 }
 
-// num_points of a scan's rows of 4, evenly over it, the first of them `first`.
+// Returns num_points evenly chosen rows (of 4 values) of a scan, beginning with row `first`.
 inline std::vector<float> Thinned(const std::vector<float>& scan, int64_t num_points, int64_t first = 0) {
   const auto num_rows = static_cast<int64_t>(scan.size() / 4);
   std::vector<float> values;
@@ -186,7 +186,7 @@ inline std::vector<float> Thinned(const std::vector<float>& scan, int64_t num_po
   return values;
 }
 
-// Every point with whole coordinates from 0 to size - 1: many distances are equal. [size^3, pitch]
+// Returns every point with integer coordinates from 0 to size - 1, so that many distances are equal. [size^3, pitch]
 inline std::vector<float> Lattice(int size, int64_t pitch) {
   std::vector<float> values;
   for (int i = 0; i < size * size * size; ++i) {

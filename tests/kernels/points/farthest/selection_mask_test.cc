@@ -1,4 +1,4 @@
-// Which points a network sees of samples that selected some, all, none, or more than they have.
+// Tests which points a network sees if samples selected some, all, none, or more points than they have.
 
 #include "kernels/points/farthest/selection_mask.h"
 
@@ -61,8 +61,8 @@ TEST_P(SelectionMaskTest, SamplesOfEveryKindInOneBatch) {
   const std::vector<uint8_t> mask =
       MaskOf({.point_begin = {0, 4, 4, 8, 11, 13},
               .is_valid = {1, 0, 1, 1, /**/ 1, 0, 1, 1, /**/ 1, 0, 1, /**/ 0, 1},
-              // Restricted to two points; without points; three selected and all seen; more than there are; one of none
-              // at all.
+              // The samples: restricted to two points; without points; three selected and all seen; more selected than
+              // exist; one with none at all.
               .selected_begin = {0, 2, 2, 5, 8, 8},
               .selected = {3, 0, /**/ 0, 2, 3, /**/ kNothingSelected, kNothingSelected, kNothingSelected},
               .is_restricted = {1, 1, 0, 1, 1}});
