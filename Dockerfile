@@ -23,7 +23,7 @@ WORKDIR /src
 # The packages first, from the list that the scripts use: this layer stays while only sources change.
 COPY deploy/packages.txt deploy/install.sh deploy/steps.sh deploy/
 RUN deploy/install.sh build
-COPY CMakeLists.txt CMakePresets.json ./
+COPY CMakeLists.txt CMakePresets.json VERSION ./
 COPY proto proto
 COPY kernels kernels
 COPY engine engine

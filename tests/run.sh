@@ -6,7 +6,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/../deploy/steps.sh"
 
 usage() {
   cat <<'HELP'
-tests/run.sh [--filter REGEX] [--sanitize asan-ubsan|tsan] [--tidy]
+tests/run.sh [--filter REGEX] [--sanitize asan-ubsan|tsan [--exposed]] [--tidy [all]]
 
 Installs what is missing, builds the preset "dev", runs the C++ tests (ctest: unit, integration, gpu) and the Python
 tests (pytest: client/python, tests/*), and lists what was skipped and why. Exits with 1 where
@@ -16,7 +16,10 @@ a test failed. The last line is `N passed, N failed, N skipped`.
   --sanitize PRESET    the C++ tests under a sanitizer instead: asan-ubsan (unit and integration) or tsan (kernels and
                        engine, with an Abseil of its own, which the first run builds from the system's source package;
                        not what links gRPC, whose locks the system's package hides from it)
-  --tidy               check formatting, clang-tidy, the scripts and the Python code instead of testing
+  --exposed            with --sanitize: only the programs that test code which untrusted bytes reach (the server, the
+                       parsing of models and plans, serving); builds no others
+  --tidy [all]         check formatting, the scripts and the Python code instead of testing, and run clang-tidy on the
+                       C++ files that differ from the branch main (on main: from the commit before); all: on every one
 
 The first run takes about 25 minutes on 2 cores, most of it compiling; the next ones take minutes. Where nvcc is found
 the CUDA kernels are compiled too, which takes some minutes more, and their tests run where there is a GPU (else they
@@ -24,7 +27,15 @@ skip). Sanitizers and benchmarks of the GPU: tests/gpu/run.sh. Root is asked for
 HELP
 }
 
-preset=dev filter='' tidy=false
+# The programs of --exposed.
+exposed_programs=(
+  server_sockets_test server_acceptor_test server_codec_test server_metrics_test server_http_test server_services_test
+  server_options_test integration_service_test
+  engine_tensor_test model_loading_test plan_store_test
+  batcher_test model_repository_test model_table_test plan_tuner_test stream_session_test engine_test model_manager_test
+)
+
+preset=dev filter='' tidy='' exposed=false
 while (($# > 0)); do
   case $1 in
     --filter | --sanitize)
@@ -32,7 +43,14 @@ while (($# > 0)); do
       if [[ $1 == --filter ]]; then filter=$2; else preset=$2; fi
       shift
       ;;
-    --tidy) tidy=true ;;
+    --exposed) exposed=true ;;
+    --tidy)
+      tidy=changed
+      if [[ ${2:-} == all ]]; then
+        tidy=all
+        shift
+      fi
+      ;;
     -h | --help) usage && exit ;;
     *) die "unknown option $1; see --help" ;;
   esac
@@ -40,12 +58,13 @@ while (($# > 0)); do
 done
 [[ " dev asan-ubsan tsan " == *" $preset "* ]] || die "--sanitize takes asan-ubsan or tsan, not '$preset'"
 
-if $tidy; then
-  exec "$ROOT/tests/tidy.sh"
+if $exposed && [[ $preset == dev || -n $filter ]]; then die "--exposed goes with --sanitize alone"; fi
+if [[ -n $tidy ]]; then
+  exec "$ROOT/tests/tidy.sh" "$tidy"
 fi
 
 results=$BUILD/$preset/results
-expected=("$results/ctest.xml")
+expected=()
 # Real scans that may not be part of the repository; a test that needs them skips where they are missing.
 export VOXSERVE_SHARED_DATA=${VOXSERVE_SHARED_DATA:-$ROOT/../shared/data}
 
@@ -56,7 +75,9 @@ sets=(build test python)
 note_gpu
 
 step "2/4 Build the preset '$preset' (20 minutes the first time on 2 cores, then what changed)"
-build_preset "$preset"
+targets=()
+if $exposed; then targets=("${exposed_programs[@]}"); fi
+build_preset "$preset" ${targets[@]+"${targets[@]}"}
 
 step "3/4 C++ tests (a few minutes)"
 rm -rf "$results"
@@ -65,11 +86,22 @@ convert_spconv_outputs "$BUILD/venv/bin/python" "$BUILD/$preset"
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=1}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1:halt_on_error=1}
 export TSAN_OPTIONS=${TSAN_OPTIONS:-second_deadlock_stack=1:suppressions=$ROOT/tests/tsan.supp}
-labels='^(unit|integration|gpu)$'
-[[ $preset == dev ]] || labels='^(unit|integration)$'
-# The summary below judges the results; ctest's own exit status says less.
-ctest --test-dir "$BUILD/$preset" --label-regex "$labels" ${filter:+--tests-regex "$filter"} --parallel "$(cores)" \
-  --output-on-failure --output-junit "$results/ctest.xml" --no-tests=ignore </dev/null || true
+# The summary below judges the results; exit statuses say less.
+if $exposed; then
+  # Not by ctest: it would also run what an earlier build left here.
+  for program in "${exposed_programs[@]}"; do
+    expected+=("$results/$program.xml")
+    path=$(find "$BUILD/$preset/tests" -type f -name "$program")
+    logged "$BUILD/logs/$preset-$program.log" timeout 1800 "$path" --gtest_output="xml:${expected[-1]}" || true
+    quiet "$program"
+  done
+else
+  expected+=("$results/ctest.xml")
+  labels='^(unit|integration|gpu)$'
+  [[ $preset == dev ]] || labels='^(unit|integration)$'
+  ctest --test-dir "$BUILD/$preset" --label-regex "$labels" ${filter:+--tests-regex "$filter"} --parallel "$(cores)" \
+    --output-on-failure --output-junit "$results/ctest.xml" --no-tests=ignore </dev/null || true
+fi
 
 if [[ $preset == dev ]]; then
   step "4/4 Python tests (five minutes, most of it attacks on the server)"

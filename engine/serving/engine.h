@@ -88,6 +88,7 @@ class Engine {
 
   // Takes a task that has not started out of the queue; its `done` gets CANCELLED. False where it has started or ended.
   // reason: what OnDropped says of it.
+  // NOLINTNEXTLINE(google-default-arguments): no override has another.
   virtual bool Cancel(uint64_t ticket, DropReason reason = DropReason::kCancelled) = 0;
 
   // Searches a plan for a model on the scans that it serves, in the background, and swaps it in. Returns at once.

@@ -1,10 +1,8 @@
 #include "tests/client/fake_errors.h"
 
-#include <chrono>
-#include <thread>
-
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
+#include "tests/support/await_true.h"
 
 namespace voxserve::client {
 
@@ -30,8 +28,8 @@ grpc::Status ModelNotFound(const std::string& model) {
 }
 
 grpc::Status AwaitCancellation(grpc::ServerContext* context) {
-  while (!context->IsCancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  return grpc::Status::CANCELLED;
+  if (support::AwaitTrue([context] { return context->IsCancelled(); })) return grpc::Status::CANCELLED;
+  return grpc::Status(grpc::StatusCode::INTERNAL, "the test's client neither cancelled nor gave up in time");
 }
 
 }  // namespace voxserve::client

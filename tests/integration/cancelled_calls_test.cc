@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "tests/integration/fake_server.h"
 #include "tests/integration/unreading_client.h"
+#include "tests/support/await_true.h"
 
 namespace voxserve {
 namespace {
@@ -30,11 +31,7 @@ class CancelledCallsTest : public FakeServerTest {
   }
 
   bool AwaitNoCalls() const {
-    for (int i = 0; i < 10'000; ++i) {
-      if (server_->held().calls == 0) return true;
-      absl::SleepFor(absl::Milliseconds(1));
-    }
-    return false;
+    return support::AwaitTrue([this] { return server_->held().calls == 0; });
   }
 };
 

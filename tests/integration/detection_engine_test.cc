@@ -17,7 +17,6 @@ namespace {
 
 using grpc::StatusCode;
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 constexpr int kIgnored = 255;

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "tests/integration/fake_server.h"
+#include "tests/support/await_true.h"
 
 namespace voxserve {
 namespace {
@@ -22,7 +23,7 @@ TEST_F(DrainTest, AnswersWhatItAcceptedAndNothingElse) {
   AsyncInfer accepted(client_.get(), RequestOf("fake", 3));
   ASSERT_TRUE(engine_->AwaitWaiting(1));
   std::thread drain([this] { EXPECT_TRUE(server_->Drain(absl::Seconds(30)).ok()); });
-  while (Get("/readyz").second != "draining\n") absl::SleepFor(absl::Milliseconds(2));
+  EXPECT_TRUE(support::AwaitTrue([this] { return Get("/readyz").second == "draining\n"; }));
   EXPECT_EQ(client_->Health(), grpc::health::v1::HealthCheckResponse::NOT_SERVING);
 
   AsyncInfer late(client_.get(), RequestOf("fake", 3));
@@ -45,7 +46,7 @@ TEST_F(DrainTest, WhoTriesAgainAndAgainStillGetsItsAnswer) {
   AsyncInfer accepted(client_.get(), RequestOf("fake", 3));
   ASSERT_TRUE(engine_->AwaitStarted(1));
   std::thread drain([this] { EXPECT_TRUE(server_->Drain(absl::Seconds(100)).ok()); });
-  while (Get("/readyz").second != "draining\n") absl::SleepFor(absl::Milliseconds(2));
+  EXPECT_TRUE(support::AwaitTrue([this] { return Get("/readyz").second == "draining\n"; }));
   // Over the same connection, far more often than a client may be refused for other reasons.
   for (int i = 0; i < 3000; ++i) {
     v1::InferResponse response;

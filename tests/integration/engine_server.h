@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "absl/time/clock.h"
 #include "engine/serving/engine.h"
 #include "tests/integration/server_test.h"
+#include "tests/support/await_true.h"
 #include "tests/support/model_folder.h"
 
 namespace voxserve {
@@ -37,7 +37,7 @@ class EngineServerTest : public ServerTest {
       return Engine::Create(
           {.model_repository = repository, .devices = "cpu", .memory_budget = memory_budget, .observer = observer});
     });
-    while (Body("/readyz") == "loading models\n") absl::SleepFor(absl::Milliseconds(2));
+    ASSERT_TRUE(support::AwaitTrue([this] { return Body("/readyz") != "loading models\n"; }));
   }
 
   std::string Body(const std::string& path) const { return Get(path).second; }

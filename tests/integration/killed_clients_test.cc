@@ -3,24 +3,23 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
 #include "tests/integration/infer_stream_fixture.h"
 #include "tests/integration/raw_tcp.h"
+#include "tests/support/await_true.h"
 #include "tests/support/paths.h"
 
 extern char** environ;
@@ -85,16 +84,8 @@ class KilledClientsTest : public InferStreamTest {
                         " --model fake --duration 10m --timeout 10m ", load, " ", Scan());
   }
 
-  static bool Await(const std::function<bool()>& is_so) {
-    for (int i = 0; i < 2000; ++i) {
-      if (is_so()) return true;
-      absl::SleepFor(absl::Milliseconds(10));
-    }
-    return false;
-  }
-
   void ExpectNothingIsLeft() {
-    EXPECT_TRUE(Await([this] {
+    EXPECT_TRUE(support::AwaitTrue([this] {
       const Services::Held held = server_->held();
       return held.calls + held.streams + held.unsent_bytes + held.frame_bytes + held.sweep_bytes == 0;
     }));
@@ -105,7 +96,7 @@ class KilledClientsTest : public InferStreamTest {
     EXPECT_EQ(held.frame_bytes, 0);
     EXPECT_EQ(held.sweep_bytes, 0);
     EXPECT_TRUE(AwaitNoStreams());
-    EXPECT_TRUE(Await([this] { return engine_->IsIdle(); })) << "a task is still in the queue, or runs";
+    EXPECT_TRUE(support::AwaitTrue([this] { return engine_->IsIdle(); })) << "a task is still in the queue, or runs";
     ExpectServerLives();
     EXPECT_TRUE(server_->Drain(absl::Seconds(30)).ok());
   }
@@ -118,7 +109,8 @@ TEST_F(KilledClientsTest, InTheMiddleOfAnUpload) {
   TcpProxy proxy(server_->grpc_port(), kScanBytes / 2);
   ClientProcess client(absl::StrCat("infer --address ", Address(proxy.port()), " --model fake ", Scan()));
   ASSERT_TRUE(proxy.AwaitUpload());
-  EXPECT_TRUE(Await([this] { return server_->held().calls == 1; })) << "a call is open from its headers on";
+  EXPECT_TRUE(support::AwaitTrue([this] { return server_->held().calls == 1; }))
+      << "a call is open from its headers on";
   EXPECT_TRUE(client.Kill());
   ExpectNothingIsLeft();
   EXPECT_EQ(engine_->num_started(), 1) << "the test's own";
@@ -158,12 +150,12 @@ TEST_F(KilledClientsTest, WithStreamsOfSweeps) {
     ASSERT_TRUE(engine_->AwaitStarted(1));
     // One stream alone may hold as many bytes as two.
     ASSERT_TRUE(AwaitMetric(R"(voxserve_streams{model="fake"})", kStreams)) << policy;
-    ASSERT_TRUE(Await([this] { return server_->held().sweep_bytes >= kStreams * kScanBytes; })) << policy;
+    ASSERT_TRUE(support::AwaitTrue([this] { return server_->held().sweep_bytes >= kStreams * kScanBytes; })) << policy;
     EXPECT_EQ(server_->held().streams, kStreams);
     EXPECT_GT(server_->held().frame_bytes, 0);
     EXPECT_TRUE(client.Kill());
     // One frame of them runs: its stream ends with it.
-    EXPECT_TRUE(Await([this] { return server_->held().streams <= 1; })) << policy;
+    EXPECT_TRUE(support::AwaitTrue([this] { return server_->held().streams <= 1; })) << policy;
     engine_->Resume();
     ExpectNothingIsLeft();
   }

@@ -1,4 +1,4 @@
-"""Finds README.md's fenced blocks and what is to be done with each.
+"""Finds the fenced blocks of a README and what is to be done with each.
 
 A comment before a block, on its own line, says how it is tested:
 
@@ -7,7 +7,8 @@ A comment before a block, on its own line, says how it is tested:
     <!-- test: NAME; serves -->         one command that starts the server: it must get ready, and end well on SIGTERM
     <!-- not tested: REASON -->
 
-As a program, writes the one C++ block to standard output, for tests/integration/CMakeLists.txt to compile.
+A block that is indented by four spaces is for reading alone. As a program, writes the one C++ block of a file to
+standard output, for tests/integration/CMakeLists.txt to compile.
 """
 
 import dataclasses

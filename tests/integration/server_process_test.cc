@@ -5,10 +5,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <httplib.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <atomic>
+#include <csignal>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "tests/integration/service_client.h"
+#include "tests/support/await_true.h"
 #include "tests/support/paths.h"
 #include "tests/support/raw_connection.h"
 
@@ -45,9 +46,7 @@ class ServerProcessTest : public testing::Test {
     const int port = process_->PortOf("grpc_port");
     ASSERT_GT(port, 0) << process_->stderr_text();
     client_ = std::make_unique<ServiceClient>(port);
-    const absl::Time deadline = absl::Now() + absl::Minutes(1);
-    while (Get("/readyz") != "ready\n" && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(5));
-    ASSERT_EQ(Get("/readyz"), "ready\n");
+    ASSERT_TRUE(support::AwaitTrue([this] { return Get("/readyz") == "ready\n"; })) << Get("/readyz");
   }
 
   std::string Get(const std::string& path) {
@@ -159,7 +158,7 @@ TEST_F(ServerProcessTest, SigtermAnswersWhatWasAccepted) {
   ASSERT_NO_FATAL_FAILURE(KeepBusy());
   process_->Signal(SIGTERM);
   EXPECT_NE(process_->AwaitLine("INFO draining"), "");
-  while (Get("/readyz") == "ready\n") absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_TRUE(support::AwaitTrue([this] { return Get("/readyz") != "ready\n"; }));
   v1::InferResponse response;
   const grpc::Status late = client_->Infer(RequestOf("minkunet", 10), &response);
   EXPECT_EQ(late.error_code(), grpc::StatusCode::UNAVAILABLE);

@@ -11,9 +11,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "server/server.h"
 #include "tests/integration/service_client.h"
+#include "tests/support/await_true.h"
 
 namespace voxserve {
 
@@ -35,7 +36,7 @@ class ServerTest : public testing::Test {
   }
 
   void AwaitReady() const {
-    while (Get("/readyz").first != 200) absl::SleepFor(absl::Milliseconds(2));
+    ASSERT_TRUE(support::AwaitTrue([this] { return Get("/readyz").first == 200; })) << Get("/readyz").second;
   }
 
   // The value of a time series, e.g. `voxserve_frames_total{model="fake"}`; -1 where there is none.
@@ -45,13 +46,8 @@ class ServerTest : public testing::Test {
     return found == std::string::npos ? -1 : std::stod(text.substr(found + series.size() + 2));
   }
 
-  // False after ten seconds and more.
   bool AwaitMetric(const std::string& series, double value) const {
-    for (int i = 0; i < 1000; ++i) {
-      if (MetricOf(series) == value) return true;
-      absl::SleepFor(absl::Milliseconds(10));
-    }
-    return false;
+    return support::AwaitTrue([&] { return MetricOf(series) == value; });
   }
 
   std::unique_ptr<Server> server_;

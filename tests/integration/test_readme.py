@@ -1,9 +1,9 @@
-"""Every command and program of README.md, run as written against the real server.
+"""Every command and program of the READMEs, run as written against the real server.
 
 They run in a folder that looks like the repository's root (links to everything in it), so that what they write does not
-land in the repository. What differs from the words of the README: localhost:8500, the clients' default, and :8080 are
-the test server's ports, and ports that a block gives to a server of its own are free ones; build/release is the build
-that is tested, and has code for one kind of GPU, as that build has.
+land in the repository. What differs from the words of a README: localhost:8500, the clients' default, and :8080 are
+the test server's ports, and ports that a block gives to a server of its own are free ones; build/release and build/dev
+are the build that is tested, and have code for one kind of GPU, as that build has.
 """
 
 import contextlib
@@ -20,25 +20,78 @@ import pytest
 import readme_blocks
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-README = ROOT / "README.md"
-BLOCKS = readme_blocks.parse(README.read_text(encoding="utf-8")) if README.exists() else []
-TESTED = [block for block in BLOCKS if block.name]
+# The documents, and how many lines each may have. A reader should come through one in a few minutes.
+MAX_LINES = {
+    "README.md": 150,
+    ".github/CONTRIBUTING.md": 200,
+    "proto/README.md": 199,
+    "server/README.md": 199,
+    "engine/README.md": 199,
+    "kernels/README.md": 199,
+    "client/python/README.md": 199,
+    "client/python/OPERATORS.md": 199,
+    "tests/README.md": 199,
+    "tests/bench/README.md": 199,
+    "tests/golden/README.md": 199,
+    "deploy/models/minkunet/README.md": 199,
+}
+TEXTS = {name: (ROOT / name).read_text(encoding="utf-8") for name in MAX_LINES if (ROOT / name).exists()}
+BLOCKS = {name: readme_blocks.parse(text) for name, text in TEXTS.items()}
+TESTED = [(name, block) for name, blocks in BLOCKS.items() for block in blocks if block.name]
+# The C++ programs, which tests/integration/CMakeLists.txt compiles.
+PROGRAMS = {"README.md": "readme_example", "engine/README.md": "engine_readme_example"}
 TIMEOUT_S = 1800  # the demo's block compiles
 
 
-def test_nothing_is_left_open():
-    if not README.exists():
-        pytest.skip("there is no README.md")
-    assert "PLACEHOLDER" not in README.read_text(encoding="utf-8")
+def test_every_document_is_there_and_short():
+    lines = {name: len(TEXTS.get(name, "").splitlines()) for name in MAX_LINES}
+    assert [name for name in MAX_LINES if not 0 < lines[name] <= MAX_LINES[name]] == [], lines
 
 
-def test_every_command_is_tested_or_says_why_not():
-    if not README.exists():
-        pytest.skip("there is no README.md")
-    unmarked = [f"line {b.line}" for b in BLOCKS if b.language in readme_blocks.RUNNABLE and not b.marked]
+@pytest.mark.parametrize("name", TEXTS)
+def test_nothing_is_left_open(name):
+    assert "PLACEHOLDER" not in TEXTS[name]
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_every_command_is_tested_or_says_why_not(name):
+    blocks = BLOCKS[name]
+    unmarked = [f"line {b.line}" for b in blocks if b.language in readme_blocks.RUNNABLE and not b.marked]
     assert not unmarked, "a comment before the block is missing, see readme_blocks.py"
-    names = [block.name for block in TESTED]
+    names = [block.name for block in blocks if block.name]
     assert len(names) == len(set(names)), "two blocks of one name"
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_links_lead_somewhere(name):
+    folder = (ROOT / name).parent
+    targets = re.findall(r"\]\(([^)\s]+)\)", TEXTS[name])
+    files = [target.split("#")[0] for target in targets if "://" not in target and not target.startswith("#")]
+    assert [file for file in files if not (folder / file).exists()] == []
+
+
+def names_in(path, pattern):
+    return set(re.findall(pattern, (ROOT / path).read_text(encoding="utf-8")))
+
+
+def test_the_server_documents_every_metric():
+    names = names_in("server/metrics/metrics.cc", r'"(voxserve_\w+)"')
+    assert len(names) > 30
+    documented = names_in("server/README.md", r"`voxserve_(\w+)")
+    assert {name for name in names if name.removeprefix("voxserve_") not in documented} == set()
+    assert {f"voxserve_{name}" for name in documented} - names == set(), "these are no metrics any more"
+
+
+def test_the_server_documents_every_flag():
+    help_text = subprocess.run([binary(), "--help"], capture_output=True, text=True, check=True, timeout=30).stdout
+    flags = set(re.findall(r"^  (--\w+)", help_text, re.MULTILINE))
+    assert len(flags) > 25
+    assert flags - names_in("server/README.md", r"`(--\w+)") == {"--help"}, "which the help itself lists"
+
+
+def test_every_table_of_results_is_listed():
+    results = {path.name for path in (ROOT / "tests/bench/results").glob("*.md")}
+    assert results - names_in("tests/bench/README.md", r"\(results/([\w.-]+\.md)\)") == set()
 
 
 def binary() -> pathlib.Path:
@@ -60,7 +113,7 @@ def root(tmp_path_factory):
 
 
 def environment():
-    """With the programs in PATH, as a user of the README has them."""
+    """With the programs in PATH, as a reader of the root's README has them."""
     build = binary().parents[1]
     folders = [build / "server", build / "client/cpp", ROOT / "build/venv/bin", os.environ["PATH"]]
     return {**os.environ, "PATH": os.pathsep.join(map(str, folders)), "CUDAARCHS": "90a"}
@@ -99,6 +152,8 @@ def ports(root, tmp_path_factory):
         if subprocess.run([client, "health", "--address", address], capture_output=True).returncode == 0:
             break
         time.sleep(0.1)
+    else:
+        pytest.fail(f"no model was ready in time: {log.read_text(errors='replace')[-2000:]}")
     yield grpc_port, http_port
     stop(process)
 
@@ -116,11 +171,11 @@ def as_tested(text, ports):
     text = text.replace("localhost:8500", f"localhost:{grpc_port}").replace("localhost:8080", f"localhost:{http_port}")
     if "--address" not in text:
         text = re.sub(r"(voxserve-client|-m voxserve) (infer|models|health)", rf"\1 \2 --address localhost:{grpc_port}", text)
-    return text.replace("build/release/", f"{binary().parents[1]}/")
+    return re.sub(r"\bbuild/(release|dev)/", f"{binary().parents[1]}/", text)
 
 
-@pytest.mark.parametrize("block", TESTED, ids=lambda block: block.name)
-def test_block(block, root, request, tmp_path):
+@pytest.mark.parametrize(("name", "block"), TESTED, ids=[f"{name}:{block.name}" for name, block in TESTED])
+def test_block(name, block, root, request, tmp_path):
     build = binary().parents[1]
     if block.serves:
         script = "exec " + as_tested(block.text.strip(), (8500, 8080)) + " --port 0 --http_port 0"
@@ -129,7 +184,7 @@ def test_block(block, root, request, tmp_path):
         return
     ports = request.getfixturevalue("ports")
     if block.language == "cpp":
-        command = [build / "tests/integration/readme_example"]
+        command = [build / "tests/integration" / PROGRAMS[name]]
     elif block.language == "python":
         command = [sys.executable, "-c", as_tested(block.text, ports)]
     else:

@@ -5,10 +5,10 @@
 
 #include <limits>
 
-#include "absl/time/clock.h"
 #include "tests/integration/fake_server.h"
 #include "tests/integration/raw_tcp.h"
 #include "tests/integration/unreading_client.h"
+#include "tests/support/await_true.h"
 
 namespace voxserve {
 namespace {
@@ -34,21 +34,15 @@ class UnreadAnswersTest : public FakeServerTest {
   }
 
   bool AwaitNothingHeld() const {
-    for (int i = 0; i < 1000; ++i) {
-      if (server_->held().calls == 0 && server_->held().unsent_bytes == 0) return true;
-      absl::SleepFor(absl::Milliseconds(10));
-    }
-    return false;
+    return support::AwaitTrue([this] { return server_->held().calls == 0 && server_->held().unsent_bytes == 0; });
   }
 
   // Blocks until the server has noticed that the unread calls are gone.
   bool AwaitAnswer(const v1::InferRequest& request) {
-    for (int i = 0; i < 1000; ++i) {
+    return support::AwaitTrue([&] {
       v1::InferResponse response;
-      if (client_->Infer(request, &response).ok()) return true;
-      absl::SleepFor(absl::Milliseconds(10));
-    }
-    return false;
+      return client_->Infer(request, &response).ok();
+    });
   }
 };
 

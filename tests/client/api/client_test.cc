@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "tests/client/fake_server.h"
+#include "tests/support/await_true.h"
 
 namespace voxserve::client {
 namespace {
@@ -191,11 +192,11 @@ TEST_F(ClientTest, FindsAServerThatStartsLater) {
   ASSERT_TRUE(client.ok()) << client.status();
   EXPECT_EQ(ErrorReason((*client)->ListModels().status()), kNoServer);
   const FakeServer server(std::stoi(address.substr(address.rfind(':') + 1)));
-  absl::Status status = absl::UnavailableError("not asked");
-  while (absl::IsUnavailable(status)) {  // the test's time limit is the limit
-    absl::SleepFor(absl::Milliseconds(20));
+  absl::Status status;
+  EXPECT_TRUE(support::AwaitTrue([&] {
     status = (*client)->ListModels().status();
-  }
+    return !absl::IsUnavailable(status);
+  }));
   EXPECT_TRUE(status.ok()) << status;
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// Random networks of SparseConvNet's layers, as a model's file and as loops over its rules. README's table of layers
-// says which operators they are here; this is how to write them.
+// Random networks of SparseConvNet's layers, as a model's file and as loops over its rules. The table of layers in
+// proto/README.md says which operators they are here; this is how to write them.
 
 #include <gtest/gtest.h>
 

@@ -8,6 +8,7 @@
 #include "absl/synchronization/notification.h"
 #include "engine/base/error_reason.h"
 #include "tests/engine/serving/manager_test.h"
+#include "tests/support/await_true.h"
 
 namespace voxserve {
 namespace {
@@ -351,7 +352,7 @@ TEST_P(ModelManagerTest, CallsThatWaitAreBoundedAndADrainEndsThem) {
   EXPECT_EQ(num_cancelled, 0);
   std::thread drain([&] { engine_->Drain(); });
   // Refused as soon as the drain has come so far; the calls that wait are answered by its end.
-  while (ReasonOf(Load("a").status()) != error_reason::kDraining) std::this_thread::yield();
+  EXPECT_TRUE(support::AwaitTrue([&] { return ReasonOf(Load("a").status()) == error_reason::kDraining; }));
   may_go_on.Notify();
   drain.join();
   EXPECT_EQ(num_cancelled, ModelManager::kMaxWaitingJobs);

@@ -7,6 +7,8 @@ labels = client.segment("minkunet", points)  # points: float32 [N, 4], labels: u
 found = client.detect("centerpoint", points)  # found.boxes: float32 [M, 7], found.scores, found.names
 """
 
+from importlib import metadata
+
 from voxserve import aio
 from voxserve.client import Client
 from voxserve.errors import (
@@ -47,7 +49,10 @@ from voxserve.tensors import Tensor, TensorInfo, TensorRows
 from voxserve.verify.record import record
 from voxserve.voxels import Voxels
 
-__version__ = "0.1.0"
+try:
+    __version__ = metadata.version("voxserve")
+except metadata.PackageNotFoundError:  # the sources are used without an installation
+    __version__ = "0+unknown"
 
 __all__ = [
     "AbortedError",

@@ -12,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "tests/client/fake_server.h"
 #include "tests/client/temporary_folder.h"
+#include "tests/support/await_true.h"
 
 namespace voxserve::client {
 namespace {
@@ -134,7 +135,7 @@ TEST_F(BenchRunTest, OpenLoopReportsWhatItDidNotSend) {
   OpenLoop load(ArrivalSchedule::Constant(1e6), /*max_under_way=*/2, &sender);  // all due long before the first answer
   const absl::Time start = absl::Now();
   load.Start({start, 10});
-  while (!load.is_exhausted()) absl::SleepFor(absl::Milliseconds(5));
+  EXPECT_TRUE(support::AwaitTrue([&] { return load.is_exhausted(); }));
   load.Stop();
   const BenchSummary summary = recorder.Summarise(start, absl::Now(), 0);
   EXPECT_EQ(summary.num_requests, 10u);

@@ -12,6 +12,7 @@
 #include "absl/synchronization/notification.h"
 #include "engine/base/error_reason.h"
 #include "tests/engine/serving/admission/fake_batcher.h"
+#include "tests/support/await_true.h"
 
 namespace voxserve {
 namespace {
@@ -187,7 +188,7 @@ TEST_F(BatcherThreadsTest, WorkGoesToTheDeviceThatEndsItFirst) {
   Batch first, second;
   std::thread on_first([&] { first = batcher.Pop(0); });
   std::thread on_second([&] { second = batcher.Pop(1); });
-  while (batcher.num_waiting_workers() < 2) std::this_thread::yield();
+  EXPECT_TRUE(support::AwaitTrue([&] { return batcher.num_waiting_workers() == 2; }));
   task = FakeTask(2, model, &answers[1]);
   ASSERT_TRUE(batcher.Push(task).ok());
   on_second.join();

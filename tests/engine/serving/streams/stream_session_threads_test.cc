@@ -15,6 +15,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "engine/serving/streams/stream_session.h"
+#include "tests/support/await_true.h"
 
 namespace voxserve {
 namespace {
@@ -172,7 +173,7 @@ TEST(StreamSessionThreadsTest, SweepsAreForgottenWhileFramesComeAndRun) {
       session->Push(std::move(frame));
       if (i % 10 == 9) session->ForgetSweeps();
     }
-    while (num_answers < kNumFrames) std::this_thread::yield();
+    EXPECT_TRUE(support::AwaitTrue([&] { return num_answers == kNumFrames; })) << num_answers << " answers";
     is_over = true;
     timer.join();
     session.reset();
