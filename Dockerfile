@@ -23,12 +23,13 @@ WORKDIR /src
 # The packages first, from the list that the scripts use: this layer stays while only sources change.
 COPY deploy/packages.txt deploy/install.sh deploy/steps.sh deploy/
 RUN deploy/install.sh build
-COPY CMakeLists.txt CMakePresets.json VERSION ./
+COPY CMakeLists.txt CMakePresets.json ./
 COPY proto proto
 COPY kernels kernels
 COPY engine engine
 COPY server server
 COPY client/cpp client/cpp
+COPY client/python/VERSION client/python/
 COPY deploy/tune deploy/tune
 RUN bash -euc 'source deploy/steps.sh; build_preset release voxserve voxserve-client voxserve-tune' \
  && mkdir -p /out/bin \

@@ -167,7 +167,7 @@ install_tsan_abseil() {
 install_python_client() {
   local venv=$BUILD/venv python source=$ROOT/client/python stamp
   python=$(system_python)
-  stamp=$(cd "$source" && { "$python" --version && find -L . -type f -not -path '*/__pycache__/*' -not -path '*.egg-info/*' \
+  stamp=$(cd "$source" && { "$python" --version && find . -type f -not -path '*/__pycache__/*' -not -path '*.egg-info/*' \
     -not -path './tests/*' -print0 | LC_ALL=C sort -z | xargs -0 sha256sum; } | sha256sum)
   if [[ -f $venv/stamp && $(<"$venv/stamp") == "$stamp" ]]; then
     quiet "the Python client is in build/venv"
@@ -180,7 +180,7 @@ install_python_client() {
   # Installs from a copy, since setuptools writes into the folder that it builds. The copy has no links, which would
   # lead elsewhere.
   rm -rf "$BUILD/python"
-  cp -RL "$source" "$BUILD/python"
+  cp -R "$source" "$BUILD/python"
   # Two steps: first missing requirements, then the package again even if its version is unchanged.
   local install=("$venv/bin/python" -m pip install --disable-pip-version-check --no-input)
   logged "$BUILD/logs/pip.log" "${install[@]}" "$BUILD/python[test]" ||

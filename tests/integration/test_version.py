@@ -1,4 +1,4 @@
-"""The file VERSION says the version; everything else reads it."""
+"""The file client/python/VERSION says the version; everything else reads it."""
 
 import importlib.metadata
 import os
@@ -10,7 +10,7 @@ import pytest
 import voxserve
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-VERSION = (ROOT / "VERSION").read_text(encoding="utf-8")
+VERSION = (ROOT / "client/python/VERSION").read_text(encoding="utf-8")
 
 
 def test_it_is_one_line_of_three_numbers():
