@@ -334,6 +334,7 @@ def test_a_scan_is_never_written_over_under_another_name(tmp_path: Path, monkeyp
         with pytest.raises(scan_jobs.UsageError, match="would be written over the scan itself"):
             scan_jobs.plan(["scans"], save=folder)
     assert scan_jobs.plan(["scans"], save="labels")[0].save == str(Path("labels", "a.npy"))
+    assert scan_jobs.plan(["scans"], save=str(Path("scans")), extension=".npz")[0].save == str(Path("scans", "a.npz"))
 
 
 def test_labels_of_people_are_never_written_over(tmp_path: Path) -> None:
