@@ -150,7 +150,8 @@ absl::Status CheckTensorFiles(const std::vector<ScanJob>& jobs, const v1::ModelV
       if (!names.empty() && std::find(names.begin(), names.end(), tensor.name()) == names.end()) continue;
       for (const std::string& file : TensorFiles(job.save, tensor.name(), tensor.rows())) {
         const fs::path place = PlaceOf(file);
-        if (scans.contains(place)) return absl::InvalidArgumentError(absl::StrCat(file, " would be written over a scan"));
+        if (scans.contains(place))
+          return absl::InvalidArgumentError(absl::StrCat(file, " would be written over a scan"));
         if (!outputs.insert(place).second) {
           return absl::InvalidArgumentError(absl::StrCat("two tensors would both be written to ", file));
         }

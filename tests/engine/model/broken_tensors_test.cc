@@ -27,9 +27,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         BrokenModel{"NoName", Append(Tensor("head", "")), {BadName("head", "")}},
         BrokenModel{"NameOfLabels", Append(Tensor("head", "labels")), {BadName("head", "labels")}},
-        BrokenModel{"NameOfCoordinates",
-                    Append(Tensor("head", "a.coordinates")),
-                    {BadName("head", "a.coordinates")}},
+        BrokenModel{"NameOfCoordinates", Append(Tensor("head", "a.coordinates")), {BadName("head", "a.coordinates")}},
         BrokenModel{"NameOfAUnit", Append(Tensor("head", "a.unit")), {BadName("head", "a.unit")}},
         BrokenModel{"NameWithASlash", Append(Tensor("head", "a/b")), {BadName("head", "a/b")}},
         BrokenModel{"NameBeginsWithADot", Append(Tensor("head", ".a")), {BadName("head", ".a")}},

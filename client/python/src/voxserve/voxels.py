@@ -37,9 +37,8 @@ class Voxels:
         if features.ndim != 2 or len(features) != len(coordinates):
             raise ValueError(f"features have shape {features.shape}; ({len(coordinates)}, channels) is needed")
         if coordinates.shape[1] + features.shape[1] > _MAX_FIELDS:
-            raise ValueError(
-                f"{coordinates.shape[1]} axes and {features.shape[1]} features; a cloud has {_MAX_FIELDS} fields at most"
-            )
+            counts = f"{coordinates.shape[1]} axes and {features.shape[1]} features"
+            raise ValueError(f"{counts}; a cloud has {_MAX_FIELDS} fields at most")
         if not np.issubdtype(features.dtype, np.number) or np.iscomplexobj(features):
             raise ValueError(f"features are {features.dtype}; real numbers are needed")
         with np.errstate(over="ignore"):
