@@ -139,7 +139,7 @@ def test_no_tensors_where_there_is_something_else() -> None:
 
 def test_two_arrays_of_one_name_are_not_written(tmp_path: Path) -> None:
     sites = read_tensor(sites_message(), 7)
-    with pytest.raises(ValueError, match="two arrays would be named t.unit"):
+    with pytest.raises(ValueError, match=r"two arrays would be named t\.unit"):
         tensor_file.write(tmp_path / "a.npz", {"t": sites, "t.unit": sites})
     assert list(tmp_path.iterdir()) == []
 
