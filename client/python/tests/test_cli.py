@@ -143,6 +143,7 @@ def test_boxes_of_a_folder_are_added_up(run: Run, tmp_path: Path) -> None:
     ("words", "message"),
     [
         (("detector", "--save", "a.label"), "detector answers with boxes, written as .json, .csv or .npy"),
+        (("detector", "--tensor_type", "float16"), "--tensor_type needs --outputs, as detector answers with boxes"),
         (("detector", "--truth", "SCAN"), "--truth compares labels, but detector answers with boxes"),
         (("minkunet", "--save", "a.csv"), "minkunet answers with labels, written as .npy or .label"),
     ],
