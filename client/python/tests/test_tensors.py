@@ -81,6 +81,7 @@ def test_what_cannot_be_asked_for() -> None:
 def test_names_of_results_as_those_of_tensors() -> None:
     assert _tensor_names(["output.0", "a b", "a/b", "labels", "_x"]) == [
         "output.0", "a_b", "a_b.2", "output.labels", "output._x"]  # fmt: skip
+    assert _tensor_names(["a.unit", "a.coordinates", ".unit"]) == ["a_unit", "a_coordinates", "output._unit"]
     assert [len(name) for name in _tensor_names(["x" * 99, "x" * 98])] == [64, 62]
 
 
