@@ -7,6 +7,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "engine/base/quoted.h"
@@ -199,8 +200,8 @@ class Validator {
     const std::string& name = output.name();
     if (!IsTensorName(name)) {
       at.Add("its name is ", Quoted(name),
-             "; that of a tensor has 1 to 64 letters, digits, \".\", \"_\" or \"-\", begins with a letter or digit and "
-             "is not labels, scores or boxes");
+             "; that of a tensor has 1 to 64 letters, digits, \".\", \"_\" or \"-\", begins with a letter or digit, "
+             "is not labels, scores or boxes and does not end in .coordinates or .unit");
     }
     const auto& tensors = graph_.tensors;
     if (std::any_of(tensors.begin(), tensors.end(), [&](const GraphTensor& other) { return other.name == name; })) {
@@ -229,6 +230,8 @@ class Validator {
       return false;
     }
     if (name == "labels" || name == "scores" || name == "boxes") return false;
+    // Clients write a tensor NAME of sites with NAME.coordinates and NAME.unit beside it.
+    if (absl::EndsWith(name, ".coordinates") || absl::EndsWith(name, ".unit")) return false;
     return std::all_of(name.begin(), name.end(), [](char c) {
       return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == '-';
     });

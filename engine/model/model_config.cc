@@ -44,8 +44,12 @@ std::optional<uint32_t> ParseColor(const std::string& text) {
   return rgb;
 }
 
-void ReadClasses(const model::v1::ModelConfig& proto, ModelConfig* config, const ProblemsAt& at) {
-  const size_t num_classes = config->classes.size();
+// "3 classes, 0 to 2"
+std::string ClassesText(int num_classes) {
+  return num_classes == 0 ? "no classes" : absl::StrCat(num_classes, " classes, 0 to ", num_classes - 1);
+}
+
+void ReadClasses(const model::v1::ModelConfig& proto, int num_classes, ModelConfig* config, const ProblemsAt& at) {
   std::set<uint32_t> ids;
   for (const auto& entry : proto.classes()) {
     if (!ids.insert(entry.id()).second) at.Add("class ", entry.id(), " stands twice");
@@ -54,9 +58,9 @@ void ReadClasses(const model::v1::ModelConfig& proto, ModelConfig* config, const
       at.Add("class ", entry.id(), " has color ", Quoted(entry.color()), "; it must look like \"#1e90ff\"");
     }
     if (num_classes == kUnknownNumClasses) continue;
-    if (entry.id() >= num_classes) {
-      at.Add("class ", entry.id(), " (", Quoted(entry.name()), ") does not exist; the network has ", num_classes,
-             " classes, 0 to ", num_classes - 1);
+    if (entry.id() >= config->classes.size()) {
+      at.Add("class ", entry.id(), " (", Quoted(entry.name()), ") does not exist; the network has ",
+             ClassesText(num_classes));
       continue;
     }
     if (!entry.name().empty()) config->classes[entry.id()].name = entry.name();
@@ -169,13 +173,15 @@ ModelConfig ParseModelConfig(std::string_view textproto, int num_classes, Proble
   model::v1::ModelConfig proto;
   if (!ParseTextProto(textproto, kFile, &proto, problems)) return config;
   const ProblemsAt at(kFile, problems);
-  ReadClasses(proto, &config, at);
+  ReadClasses(proto, num_classes, &config, at);
   if (proto.has_ignore_label()) {
     const uint32_t label = proto.ignore_label();
     if (label > kMaxLabel) {
       at.Add("ignore_label is ", label, "; at most ", kMaxLabel, " is possible");
-    } else if (label < static_cast<uint32_t>(num_classes)) {
-      at.Add("ignore_label ", label, " is a class; the network has ", num_classes, " classes, 0 to ", num_classes - 1);
+    } else if (num_classes == 0) {
+      at.Add("ignore_label is ", label, "; the network has no classes");
+    } else if (static_cast<int>(label) < num_classes) {
+      at.Add("ignore_label ", label, " is a class; the network has ", ClassesText(num_classes));
     } else {
       config.ignore_label = static_cast<int>(label);
     }

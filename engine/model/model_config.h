@@ -62,10 +62,11 @@ struct ModelConfig {
   int bytes_per_label() const;
 };
 
-// Of a network that is broken: what depends on the number of its classes is not checked then.
-inline constexpr int kUnknownNumClasses = 0;
+// For a broken network: what depends on the number of its classes is not checked then.
+inline constexpr int kUnknownNumClasses = -1;
 
-// Reads config.textproto for a network of num_classes classes (0 to 65,535); "" gives the defaults. Classes without an
+// Reads config.textproto for a network of num_classes classes (0 to 65,535; 0: it answers with tensors alone,
+// so neither classes nor an ignore_label may be given); "" gives the defaults. Classes without an
 // entry are "class N" with a colour that differs from its neighbours'. Adds what is wrong to `problems`.
 ModelConfig ParseModelConfig(std::string_view textproto, int num_classes, Problems* problems);
 

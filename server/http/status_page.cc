@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "engine/serving/admission/drop_reason.h"
 #include "engine/tensor/stage.h"
 #include "server/http/status_page_assets.h"
@@ -140,9 +141,18 @@ std::string Problems(const std::vector<std::string>& problems) {
 
 // Returns the model's outputs if there are more than labels.
 std::string Outputs(const ModelVersionInfo& info) {
-  if (!info.has_boxes) return "";
-  return absl::StrCat(" &middot; ", info.has_labels ? "labels and " : "", "boxes",
-                      info.has_velocities ? " with velocities" : "");
+  std::string html;
+  if (info.has_boxes) {
+    absl::StrAppend(&html, " &middot; ", info.has_labels ? "labels and " : "", "boxes",
+                    info.has_velocities ? " with velocities" : "");
+  }
+  if (!info.tensors.empty()) {
+    const auto append = [](std::string* out, const TensorInfo& tensor) {
+      absl::StrAppend(out, HtmlEscaped(tensor.name));
+    };
+    absl::StrAppend(&html, " &middot; tensors ", absl::StrJoin(info.tensors, ", ", append));
+  }
+  return html;
 }
 
 // Makes tiles for batches, refusals and ages if there were any.

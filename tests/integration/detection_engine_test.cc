@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstddef>
+#include <cstring>
 #include <limits>
 #include <string>
 #include <utility>
@@ -130,6 +132,38 @@ class DetectionEngineTest : public EngineServerTest {
     Start(folder_.path().string());
   }
 };
+
+TEST_F(DetectionEngineTest, TensorsStandBesideBoxesAndLabelsWhereTheyAreNamed) {
+  testing::TestModel model = LabellingSquareModel();
+  model.graph += "outputs { kind: KIND_TENSOR node: \"heatmap\" name: \"heat\" }\n";
+  model.graph += "outputs { kind: KIND_TENSOR node: \"scores\" name: \"logits\" }\n";
+  StartWith(model);
+  EXPECT_EQ(InferOk(ThreeCars()).tensors_size(), 0) << "none is named";
+  v1::InferRequest request = ThreeCars();
+  request.set_return_scores(true);
+  request.add_outputs("logits");
+  request.add_outputs("heat");
+  const v1::InferResponse response = InferOk(request);
+  ExpectThreeCars(response.detections());
+  EXPECT_THAT(Labels(response), ElementsAre(1, 1, 0, 0));
+  ASSERT_EQ(response.tensors_size(), 2);
+  const v1::Tensor& heat = response.tensors(0);
+  EXPECT_EQ(heat.name(), "heat");
+  EXPECT_EQ(heat.rows(), v1::TENSOR_ROWS_CELLS);
+  EXPECT_THAT(heat.shape(), ElementsAre(32, 32, 1));
+  std::vector<float> expected(32 * 32, -5);
+  const auto at = [&expected](size_t row, size_t column) -> float& { return expected[row * 32 + column]; };
+  at(16, 3) = 10 * kHigh - 5;
+  at(16, 28) = 10 * kMiddle - 5;
+  at(16, 16) = 10 * kLow - 5;
+  at(24, 16) = 10 * 0.1f - 5;
+  std::vector<float> values(heat.data().size() / sizeof(float));
+  std::memcpy(values.data(), heat.data().data(), heat.data().size());
+  EXPECT_THAT(values, ::testing::Pointwise(::testing::FloatNear(1e-5f), expected));
+  const v1::Tensor& logits = response.tensors(1);
+  EXPECT_EQ(logits.rows(), v1::TENSOR_ROWS_POINTS);
+  EXPECT_EQ(logits.data(), response.segmentation().scores());
+}
 
 TEST_F(DetectionEngineTest, FindsWhatTheNetworkSays) {
   StartWith(SquareModel());

@@ -155,6 +155,48 @@ TEST_F(TensorsServiceTest, UnknownNamesAndTypesAreRefused) {
   EXPECT_EQ(ReasonOf(vehicle.End()), "UNSUPPORTED_OUTPUT");
 }
 
+TEST_F(TensorsServiceTest, NamesThatNoTensorCanHaveAreRefused) {
+  const struct {
+    std::string name;
+    const char* reason;
+  } cases[] = {
+      {"", "UNSUPPORTED_OUTPUT"},
+      {std::string(257, 'a'), "MALFORMED_MESSAGE"},
+      {"be\xff"
+       "t",
+       "MALFORMED_MESSAGE"},
+  };
+  for (const auto& [name, reason] : cases) {
+    SCOPED_TRACE(name);
+    v1::InferRequest request = RawRequest();
+    request.add_outputs(name);
+    ExpectRefused(request, StatusCode::INVALID_ARGUMENT, reason);
+    v1::StreamConfig config = StreamConfigOf("tensors");
+    config.add_outputs(name);
+    Vehicle vehicle(client_.get(), config);
+    EXPECT_EQ(vehicle.End().error_code(), StatusCode::INVALID_ARGUMENT);
+    EXPECT_EQ(ReasonOf(vehicle.End()), reason);
+  }
+  for (const int type : {-1, 3}) {
+    v1::InferRequest request = RawRequest();
+    request.set_tensor_type(static_cast<v1::ElementType>(type));
+    EXPECT_THAT(ExpectRefused(request, StatusCode::INVALID_ARGUMENT, "UNSUPPORTED_OUTPUT"),
+                HasSubstr(absl::StrCat("tensor_type is ", type)));
+    v1::StreamConfig config = StreamConfigOf("tensors");
+    config.set_tensor_type(static_cast<v1::ElementType>(type));
+    Vehicle vehicle(client_.get(), config);
+    EXPECT_EQ(ReasonOf(vehicle.End()), "UNSUPPORTED_OUTPUT");
+  }
+}
+
+TEST_F(TensorsServiceTest, ANameThatStandsOftenIsAnsweredOnce) {
+  v1::InferRequest request = RawRequest();
+  for (int i = 0; i < 2000; ++i) request.add_outputs("best");
+  EXPECT_EQ(InferOk(request).tensors_size(), 1);
+  for (int i = 0; i < 100; ++i) request.add_outputs("best");
+  EXPECT_THAT(ExpectRefused(request, StatusCode::INVALID_ARGUMENT, "MALFORMED_MESSAGE"), HasSubstr("2048"));
+}
+
 TEST_F(TensorsServiceTest, TheOtherCallsNameTheOneToMake) {
   const absl::Status labels = caller_->Infer({.model = "tensors"}, Voxels()).status();
   EXPECT_EQ(client::ErrorReason(labels), "UNSUPPORTED_OUTPUT");
@@ -211,6 +253,10 @@ TEST(VoxelsTest, WhatCannotBeVoxelsIsRefused) {
   EXPECT_THAT(why({0, 0, 0, -3969}, 4, {1}), HasSubstr("coordinate -3969"));
   EXPECT_THAT(why({1, 2, 3, 1, 2, 3}, 3, {1, 2}), HasSubstr("the site of voxel 1 stands twice"));
   EXPECT_THAT(why({1, 2, 3}, 3, {std::numeric_limits<float>::infinity()}), HasSubstr("not all finite"));
+  for (const int channels : {253, 254}) {
+    const std::vector<float> features(static_cast<size_t>(channels));
+    EXPECT_EQ(client::PointCloudFromVoxels({0, 0, 0}, 3, features, channels).ok(), channels == 253);
+  }
   EXPECT_TRUE(client::PointCloudFromVoxels({0, 0, 130943, 0, 0, -130944}, 3, {1, 2}, 1).ok());
 }
 

@@ -78,7 +78,7 @@ class Client {
   absl::StatusOr<Detections> Detect(const InferOptions& options, PointCloud cloud);
 
   // Likewise tensors alone, of any model that has them. INVALID_ARGUMENT (UNSUPPORTED_OUTPUT) for a name that the model
-  // does not have.
+  // does not have, and without names of a model that has labels or boxes.
   absl::StatusOr<Answer> InferTensors(const InferOptions& options, PointCloud cloud);
 
   // Returns at once; `done` is called exactly once, on a thread of gRPC's or (refusals) on this one. It must not block.

@@ -203,6 +203,12 @@ absl::StatusOr<Detections> FromResponse<Detections>(v1::InferResponse response, 
 template <>
 absl::StatusOr<Answer> FromResponse<Answer>(v1::InferResponse response, const Asked& asked, absl::Time start) {
   if (absl::Status status = CheckResponse(response, asked); !status.ok()) return status;
+  if (response.tensors().empty()) {
+    return WithReason(absl::InvalidArgumentError(absl::StrCat("model \"", response.model(), "\" answers ",
+                                                              response.has_segmentation() ? "labels" : "boxes",
+                                                              ", and tensors only where they are named")),
+                      kUnsupportedOutput);
+  }
   Answer result;
   TakeAnswer(&response, start, &result);
   return result;

@@ -16,6 +16,7 @@ namespace {
 constexpr int kMaxAxes = 4;
 constexpr std::array<const char*, kMaxAxes> kAxes = {"x", "y", "z", "t"};
 constexpr int kKeyBits = 54;                  // of a server's key, in equal parts for the axes, at most 32 bits each
+constexpr int kMaxFields = 256;               // that a server reads of a cloud
 constexpr int64_t kMargin = 128;              // cells that it keeps free at both ends
 constexpr int64_t kExact = int64_t{1} << 24;  // exact in the float32 that the server computes voxels with
 
@@ -35,6 +36,10 @@ absl::StatusOr<PointCloud> PointCloudFromVoxels(absl::Span<const int32_t> coordi
     return absl::InvalidArgumentError(absl::StrCat("num_axes is ", num_axes, ", must be 1 to ", kMaxAxes));
   }
   if (channels < 0) return absl::InvalidArgumentError(absl::StrCat("channels is ", channels, ", must be 0 or more"));
+  if (channels > kMaxFields - num_axes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(num_axes, " axes and ", channels, " channels; a cloud has ", kMaxFields, " fields at most"));
+  }
   const auto axes = static_cast<size_t>(num_axes), columns = static_cast<size_t>(channels);
   const size_t num_voxels = coordinates.size() / axes;
   if (coordinates.size() % axes != 0 || features.size() != num_voxels * columns) {

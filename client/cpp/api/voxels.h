@@ -13,8 +13,9 @@ namespace voxserve::client {
 
 // Returns a cloud with a point for each voxel: int32 fields x, y, z, t, then float32 fields f0, f1, ...
 // coordinates: [num_voxels, num_axes] of any sign, 1 to 4 axes, in the model's order (x, y, z, t). features:
-// [num_voxels, channels], row after row. INVALID_ARGUMENT where sizes do not fit, a site stands twice, a feature is not
-// finite, or a coordinate is beyond what a server can hold (131,072 - 128 cells each way in 3 axes, 3,968 in 4).
+// [num_voxels, channels], row after row; axes and channels are 256 at most together. INVALID_ARGUMENT where sizes do
+// not fit, a site stands twice, a feature is not finite, or a coordinate is beyond what a server can hold (131,072 -
+// 128 cells each way in 3 axes, 3,968 in 4).
 absl::StatusOr<PointCloud> PointCloudFromVoxels(absl::Span<const int32_t> coordinates, int num_axes,
                                                 absl::Span<const float> features, int channels);
 

@@ -273,12 +273,14 @@ struct Totals {
   std::optional<std::vector<BoxCount>> boxes;
   std::optional<Agreement> agreement;
   size_t num_written = 0;
+  bool has_tensors = false;
   std::vector<std::string> failures;
 
   void Add(const ScanReport& report, const std::vector<v1::ClassInfo>& classes) {
     round_trips.push_back(report.result.round_trip);
     num_points += report.num_points;
     num_written += report.written.size();
+    has_tensors |= report.has_tensors;
     for (const ClassCount& count : report.classes) {
       ClassCount& sum =
           counts.try_emplace(count.id, ClassCount{count.id, count.name, count.color_rgb, 0, 0}).first->second;
@@ -310,9 +312,12 @@ void PrintTotals(Totals totals, absl::Duration elapsed, const std::vector<v1::Cl
   std::cout << totals.round_trips.size() << " scans, " << WithSeparators(totals.num_points) << " points in "
             << FormatTime(elapsed) << " (" << absl::StrFormat("%.1f", scans / absl::ToDoubleSeconds(elapsed))
             << " scans/s), round trip p50 " << FormatTime(totals.round_trips[totals.round_trips.size() / 2])
-            << ", longest " << FormatTime(totals.round_trips.back()) << "\n"
-            << (totals.boxes ? FormatBoxCounts(*totals.boxes, terminal)
-                             : FormatClasses(totals.Sorted(), totals.agreement, totals.num_points, classes, terminal));
+            << ", longest " << FormatTime(totals.round_trips.back()) << "\n";
+  if (totals.boxes) {
+    std::cout << FormatBoxCounts(*totals.boxes, terminal);
+  } else if (!totals.has_tensors) {  // shapes of tensors differ from scan to scan
+    std::cout << FormatClasses(totals.Sorted(), totals.agreement, totals.num_points, classes, terminal);
+  }
   if (totals.num_written > 0) std::cout << "\nwrote " << totals.num_written << " files\n";
 }
 
@@ -390,9 +395,13 @@ absl::Status CheckFor(const v1::ModelVersion& model, const InferArguments& argum
                                                      model.name(), " answers with tensors here"));
     }
     const std::string& prefix = jobs.front().save;
-    if (prefix.empty() || IsTensorFile(prefix)) return absl::OkStatus();
+    if (prefix.empty() || IsTensorFile(prefix)) return CheckTensorFiles(jobs, model, arguments.Tensors().names);
     return absl::InvalidArgumentError(
         absl::StrCat("--save ", prefix, ": ", model.name(), " answers with tensors, written as .npy"));
+  }
+  if (arguments.tensor_type != "float32") {
+    return absl::InvalidArgumentError(absl::StrCat("--tensor_type needs --outputs, as ", model.name(), " answers with ",
+                                                   model.has_boxes() ? "boxes" : "labels"));
   }
   if (model.has_boxes() && !arguments.paths.truth.empty()) {
     return absl::InvalidArgumentError(

@@ -11,6 +11,7 @@
 #include "client/cpp/io/box_file.h"
 #include "client/cpp/io/label_file.h"
 #include "client/cpp/io/point_cloud_reader.h"
+#include "client/cpp/io/tensor_file.h"
 
 namespace voxserve::client {
 namespace {
@@ -79,6 +80,13 @@ bool IsSameFile(const std::string& a, const std::string& b) {
   return a == b || fs::equivalent(a, b, error);
 }
 
+// Returns a path that all names of a file share, whether it exists or not.
+fs::path PlaceOf(const std::string& path) {
+  std::error_code error;
+  fs::path place = fs::weakly_canonical(fs::absolute(path, error), error);
+  return error ? fs::path(path) : place;
+}
+
 absl::StatusOr<std::string> TruthFor(const std::string& truth, const std::string& scan, bool is_only) {
   if (truth.empty()) return std::string();
   std::error_code error;
@@ -130,6 +138,27 @@ absl::StatusOr<std::vector<ScanJob>> PlanJobs(const ScanPaths& paths) {
     jobs.push_back({scan, *std::move(save), *std::move(picture), *std::move(truth)});
   }
   return jobs;
+}
+
+absl::Status CheckTensorFiles(const std::vector<ScanJob>& jobs, const v1::ModelVersion& model,
+                              const std::vector<std::string>& names) {
+  std::set<fs::path> scans, outputs;
+  for (const ScanJob& job : jobs) scans.insert(PlaceOf(job.input));
+  for (const ScanJob& job : jobs) {
+    if (job.save.empty()) continue;
+    for (const v1::TensorInfo& tensor : model.tensors()) {
+      if (!names.empty() && std::find(names.begin(), names.end(), tensor.name()) == names.end()) continue;
+      for (const std::string& file : TensorFiles(job.save, tensor.name(), tensor.rows())) {
+        const fs::path place = PlaceOf(file);
+        if (scans.contains(place))
+          return absl::InvalidArgumentError(absl::StrCat(file, " would be written over a scan"));
+        if (!outputs.insert(place).second) {
+          return absl::InvalidArgumentError(absl::StrCat("two tensors would both be written to ", file));
+        }
+      }
+    }
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace voxserve::client

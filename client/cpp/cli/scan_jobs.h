@@ -5,7 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "voxserve/v1/inference.pb.h"
 
 namespace voxserve::client {
 
@@ -26,5 +28,11 @@ struct ScanJob {
 // INVALID_ARGUMENT: no scan, one output file for many scans, two scans that would write the same file, or an unknown
 // extension. NOT_FOUND: a missing input or truth.
 absl::StatusOr<std::vector<ScanJob>> PlanJobs(const ScanPaths& paths);
+
+// Checks the files of jobs that save tensors, each job's ScanJob::save being PREFIX.npy of WriteTensors. names: of the
+// model's tensors; none: all. INVALID_ARGUMENT: two tensors or scans that would write the same file, or a file that
+// would be written over a scan.
+absl::Status CheckTensorFiles(const std::vector<ScanJob>& jobs, const v1::ModelVersion& model,
+                              const std::vector<std::string>& names);
 
 }  // namespace voxserve::client

@@ -143,6 +143,7 @@ def test_boxes_of_a_folder_are_added_up(run: Run, tmp_path: Path) -> None:
     ("words", "message"),
     [
         (("detector", "--save", "a.label"), "detector answers with boxes, written as .json, .csv or .npy"),
+        (("detector", "--tensor_type", "float16"), "--tensor_type needs --outputs, as detector answers with boxes"),
         (("detector", "--truth", "SCAN"), "--truth compares labels, but detector answers with boxes"),
         (("minkunet", "--save", "a.csv"), "minkunet answers with labels, written as .npy or .label"),
     ],
@@ -334,6 +335,7 @@ def test_a_scan_is_never_written_over_under_another_name(tmp_path: Path, monkeyp
         with pytest.raises(scan_jobs.UsageError, match="would be written over the scan itself"):
             scan_jobs.plan(["scans"], save=folder)
     assert scan_jobs.plan(["scans"], save="labels")[0].save == str(Path("labels", "a.npy"))
+    assert scan_jobs.plan(["scans"], save=str(Path("scans")), extension=".npz")[0].save == str(Path("scans", "a.npz"))
 
 
 def test_labels_of_people_are_never_written_over(tmp_path: Path) -> None:

@@ -12,10 +12,11 @@ import pytest
 from conftest import serving
 
 import voxserve
-from voxserve import wire
+from voxserve import answers, tensor_file, wire
 from voxserve.cli.main import main
 from voxserve.export import model_folder
 from voxserve.export.tracing.from_torch import _tensor_names
+from voxserve.point_cloud import as_cloud
 from voxserve.tensors import TensorRows, Wanted, read_tensor
 
 COORDINATES = np.array([[-3, 7, 0], [-4, 6, 1], [5, 5, 5]])
@@ -80,6 +81,7 @@ def test_what_cannot_be_asked_for() -> None:
 def test_names_of_results_as_those_of_tensors() -> None:
     assert _tensor_names(["output.0", "a b", "a/b", "labels", "_x"]) == [
         "output.0", "a_b", "a_b.2", "output.labels", "output._x"]  # fmt: skip
+    assert _tensor_names(["a.unit", "a.coordinates", ".unit"]) == ["a_unit", "a_coordinates", "output._unit"]
     assert [len(name) for name in _tensor_names(["x" * 99, "x" * 98])] == [64, 62]
 
 
@@ -107,11 +109,47 @@ def test_voxels_are_points() -> None:
         ([[1, 2, 3]], [["a"]], "real numbers"),
         ([[1, 2, 3]], [[np.inf]], "not all finite"),
         ([[1, 2, 3]], [[1e39]], "not all finite"),
+        ([[1, 2, 3]], np.zeros((1, 254)), "3 axes and 254 features; a cloud has 256 fields at most"),
     ],
 )
 def test_what_cannot_be_voxels(coordinates: Any, features: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         voxserve.Voxels(coordinates, features).cloud()
+
+
+def test_what_has_a_method_cloud_is_voxels_and_no_column_is() -> None:
+    class Table(dict[str, Any]):
+        cloud = np.zeros(1)
+
+    table = Table(x=[1.0], y=[2.0], z=[3.0], cloud=[4.0])
+    assert as_cloud(table).values("cloud").tolist() == [4]
+
+
+def test_no_tensors_where_there_is_something_else() -> None:
+    asked = answers.Asked(num_points=0, start=0)
+    for field, text in (("segmentation", "answers labels"), ("detections", "answers boxes")):
+        response = wire.InferResponse(model="m")
+        getattr(response, field).SetInParent()
+        with pytest.raises(voxserve.InvalidArgumentError, match=text) as refused:
+            answers.read_tensors(response, asked)
+        assert refused.value.reason == "UNSUPPORTED_OUTPUT"
+    with pytest.raises(voxserve.InferenceError, match="neither labels nor boxes nor tensors") as broken:
+        answers.read_tensors(wire.InferResponse(), asked)
+    assert broken.value.reason == "MALFORMED_RESPONSE"
+
+
+def test_two_arrays_of_one_name_are_not_written(tmp_path: Path) -> None:
+    sites = read_tensor(sites_message(), 7)
+    with pytest.raises(ValueError, match=r"two arrays would be named t\.unit"):
+        tensor_file.write(tmp_path / "a.npz", {"t": sites, "t.unit": sites})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_is_there_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "a.npz").write_text("no archive")
+    tensor_file.write(tmp_path / "a.npz", {"t": read_tensor(sites_message(), 7)})
+    with np.load(tmp_path / "a.npz") as saved:
+        assert saved["t"].tolist() == [[0, 1, 2], [3, 4, 5]]
 
 
 @pytest.fixture(scope="module")
@@ -196,5 +234,9 @@ def test_the_command_line_saves_them(address: str, tmp_path: Path, capsys: pytes
     assert main([*words, "--save", str(tmp_path / "out"), "--outputs", "vector"]) == 0
     with np.load(tmp_path / "out" / "scan.npz") as saved:
         assert saved.files == ["vector"]
+    # scan.npz beside scan.npy is no file of scans
+    assert main([*words, "--save", str(tmp_path), "--outputs", "vector", "--tensor_type", "float16"]) == 0
+    with np.load(tmp_path / "scan.npz") as saved:
+        assert saved["vector"].dtype == np.float16
     assert main([*words, "--save", str(tmp_path / "labels.label")]) == 2
     assert "answers with tensors, written as .npz" in capsys.readouterr().err

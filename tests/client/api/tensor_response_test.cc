@@ -66,6 +66,17 @@ TEST(TensorResponseTest, OnesThatContradictThemselvesAreMalformed) {
   }
 }
 
+TEST(TensorResponseTest, NoneWhereNoneWasNamedIsTheCallersMistake) {
+  v1::InferResponse response;
+  response.set_model("m");
+  response.mutable_detections();
+  EXPECT_THAT(std::string(Read(response).status().message()), HasSubstr("model \"m\" answers boxes, and tensors only"));
+  response.mutable_segmentation()->set_bytes_per_label(1);
+  const absl::Status labels = Read(response, {.num_points = 0}).status();
+  EXPECT_EQ(ErrorReason(labels), "UNSUPPORTED_OUTPUT");
+  EXPECT_THAT(std::string(labels.message()), HasSubstr("answers labels, and tensors only where they are named"));
+}
+
 TEST(TensorResponseTest, AMissingOneAndOneThatStandsTwiceAreMalformed) {
   const absl::Status missing = Read(Sites(), {.tensors = {.names = {"other"}}}).status();
   EXPECT_THAT(std::string(missing.message()), HasSubstr("no tensor \"other\""));

@@ -77,5 +77,28 @@ TEST_F(ScanJobsTest, RefusesWhatCannotBeMeant) {
   ExpectRefused({{a}, At(std::string(300, 'x')), "", ""}, "cannot be made");
 }
 
+TEST_F(ScanJobsTest, FilesOfTensorsAreCheckedToo) {
+  v1::ModelVersion model;
+  for (const char* name : {"deep", "b.deep"}) {
+    v1::TensorInfo& tensor = *model.add_tensors();
+    tensor.set_name(name);
+    tensor.set_rows(v1::TENSOR_ROWS_SITES);
+  }
+  const auto why = [&](const std::vector<ScanJob>& jobs, const std::vector<std::string>& names) {
+    return std::string(CheckTensorFiles(jobs, model, names).message());
+  };
+  const std::string scan = folder_.Write("a.deep.npy", "");
+  EXPECT_THAT(why({{scan, At("a.npy"), "", ""}}, {}), HasSubstr("a.deep.npy would be written over a scan"));
+  EXPECT_THAT(why({{At("x.bin"), At("x.npy"), "", ""}, {At("a.deep.unit.npy"), At("a.npy"), "", ""}}, {"deep"}),
+              HasSubstr("a.deep.unit.npy would be written over a scan"));
+  EXPECT_EQ(why({{scan, At("a.npy"), "", ""}}, {"b.deep"}), "") << "names of others are not written";
+  std::filesystem::create_symlink(scan, At("link.deep.npy"));
+  EXPECT_THAT(why({{scan, At("link.npy"), "", ""}}, {}), HasSubstr("would be written over a scan"));
+  const std::vector<ScanJob> two = {{At("a.bin"), At("a.npy"), "", ""}, {At("a.b.bin"), At("a.b.npy"), "", ""}};
+  EXPECT_THAT(why(two, {}), HasSubstr("two tensors would both be written to " + At("a.b.deep.npy")));
+  EXPECT_EQ(why(two, {"deep"}), "");
+  EXPECT_EQ(why({{scan, "", "", ""}}, {}), "") << "nothing is saved";
+}
+
 }  // namespace
 }  // namespace voxserve::client

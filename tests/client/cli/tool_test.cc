@@ -104,6 +104,9 @@ TEST_F(ToolTest, RefusesWhatIsNotOfTheModelBeforeAnythingIsSent) {
   for (const auto& [arguments, message] : std::vector<std::pair<std::string, std::string>>{
            {"--model detector --save a.label", "detector answers with boxes, written as .json, .csv or .npy"},
            {"--model detector --truth " + scan, "--truth compares labels, but detector answers with boxes"},
+           {"--model detector --tensor_type float16", "--tensor_type needs --outputs, as detector answers with boxes"},
+           {"--model segmenter --tensor_type float16",
+            "--tensor_type needs --outputs, as segmenter answers with labels"},
            {"--model segmenter --save a.json", "segmenter answers with labels, written as .npy or .label"}}) {
     const Outcome outcome = RunAtServer(absl::StrCat("infer ", scan, " ", arguments));
     EXPECT_EQ(outcome.exit_code, kExitUsage);

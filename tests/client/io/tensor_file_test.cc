@@ -61,5 +61,22 @@ TEST(TensorFileTest, RefusesOtherFilesAndNamesThatLieElsewhere) {
   }
 }
 
+TEST(TensorFileTest, WritesNothingWhereTwoTensorsShareAFile) {
+  const TemporaryFolder folder;
+  const Tensor vector{.name = "deep.unit", .kind = v1::TENSOR_ROWS_SAMPLES, .shape = {1, 1}, .data = "abcd"};
+  const auto written = WriteTensors(folder.path() + "/out.npy", {Sites(), vector});
+  EXPECT_EQ(written.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(written.status().message()), HasSubstr("out.deep.unit.npy would be written twice"));
+  EXPECT_FALSE(ReadFile(folder.path() + "/out.deep.npy").ok());
+}
+
+TEST(TensorFileTest, AFileThatIsThereIsReplaced) {
+  const TemporaryFolder folder;
+  folder.Write("out.deep.npy", std::string(1000, 'x'));
+  ASSERT_TRUE(WriteTensors(folder.path() + "/out.npy", {Sites()}).ok());
+  const std::string contents = *ReadFile(folder.path() + "/out.deep.npy");
+  EXPECT_EQ(contents.substr(ReadNpyHeader(contents)->data_offset), Sites().data);
+}
+
 }  // namespace
 }  // namespace voxserve::client

@@ -14,9 +14,8 @@ std::string Tensor(const std::string& node, const std::string& name) {
 
 std::string BadName(const std::string& node, const std::string& name) {
   return "output \"" + node + "\": its name is \"" + name +
-         "\"; that of a tensor has 1 to 64 letters, digits, \".\", \"_\" or \"-\", begins with a letter or digit and "
-         "is "
-         "not labels, scores or boxes";
+         "\"; that of a tensor has 1 to 64 letters, digits, \".\", \"_\" or \"-\", begins with a letter or digit, is "
+         "not labels, scores or boxes and does not end in .coordinates or .unit";
 }
 
 class BrokenTensorsTest : public ::testing::TestWithParam<BrokenModel> {};
@@ -28,6 +27,8 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         BrokenModel{"NoName", Append(Tensor("head", "")), {BadName("head", "")}},
         BrokenModel{"NameOfLabels", Append(Tensor("head", "labels")), {BadName("head", "labels")}},
+        BrokenModel{"NameOfCoordinates", Append(Tensor("head", "a.coordinates")), {BadName("head", "a.coordinates")}},
+        BrokenModel{"NameOfAUnit", Append(Tensor("head", "a.unit")), {BadName("head", "a.unit")}},
         BrokenModel{"NameWithASlash", Append(Tensor("head", "a/b")), {BadName("head", "a/b")}},
         BrokenModel{"NameBeginsWithADot", Append(Tensor("head", ".a")), {BadName("head", ".a")}},
         BrokenModel{

@@ -164,6 +164,13 @@ TEST(ModelConfigTest, OfABrokenNetworkOnlyTheRestIsChecked) {
               ElementsAre("config.textproto: class 7 has color \"red\"; it must look like \"#1e90ff\""));
 }
 
+TEST(ModelConfigTest, ANetworkOfTensorsAloneHasNoClasses) {
+  EXPECT_THAT(ProblemsIn(R"(classes { id: 0 name: "tree" } ignore_label: 255)", 0),
+              ElementsAre("config.textproto: class 0 (\"tree\") does not exist; the network has no classes",
+                          "config.textproto: ignore_label is 255; the network has no classes"));
+  EXPECT_THAT(ProblemsIn("max_points: 5", 0), ElementsAre());
+}
+
 TEST(VersionPolicyTest, DefaultsToEveryVersion) {
   const VersionPolicy::Choice choice = ParseValid("").version_policy.Choose({1, 2, 9});
   EXPECT_THAT(choice.versions, ElementsAre(1, 2, 9));

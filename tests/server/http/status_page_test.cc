@@ -130,6 +130,10 @@ TEST(StatusPageTest, SaysWhatAModelAnswersBesideLabels) {
   EXPECT_THAT(RenderHtml(status), HasSubstr("boxes found"));
   info.has_labels = info.has_velocities = false;
   EXPECT_THAT(RenderHtml(status), HasSubstr("&middot; boxes &middot; plan"));
+  info.tensors = {{.name = "deep"}, {.name = "vector"}};
+  EXPECT_THAT(RenderHtml(status), HasSubstr("&middot; boxes &middot; tensors deep, vector &middot; plan"));
+  info.has_boxes = false;
+  EXPECT_THAT(RenderHtml(status), HasSubstr("&middot; tensors deep, vector &middot; plan"));
   ExpectWellFormed(RenderHtml(status));
 }
 

@@ -84,7 +84,13 @@ def read_detections(response: wire.InferResponse, asked: Asked) -> Detections:
 
 
 def read_tensors(response: wire.InferResponse, asked: Asked) -> Tensors:
-    """The answer's tensors, whatever else it has."""
+    """The answer's tensors, whatever else it has. UNSUPPORTED_OUTPUT where it has something else and no tensor."""
+    if not response.tensors:
+        if not response.HasField("segmentation") and not response.HasField("detections"):
+            raise malformed("neither labels nor boxes nor tensors")
+        has = "labels" if response.HasField("segmentation") else "boxes"
+        message = f"model '{response.model}' answers {has}, and tensors only where outputs names them"
+        raise errors.make(grpc.StatusCode.INVALID_ARGUMENT, message, "UNSUPPORTED_OUTPUT")
     return Tensors(**_read_common(response, asked))
 
 

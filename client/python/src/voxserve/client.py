@@ -152,8 +152,8 @@ class Client(ClientBase[grpc.Channel]):
         """Tensors of a model, by name (Tensors.tensors): of any model that has some; arguments as in infer.
 
         outputs: their names, of ModelVersion.tensors; none: all of a model that has neither labels nor boxes. An
-        unknown one: InvalidArgumentError, reason UNSUPPORTED_OUTPUT. tensor_type: float32 or float16, where magnitudes
-        of 65520 and more become infinite.
+        unknown one, or none of another model: InvalidArgumentError, reason UNSUPPORTED_OUTPUT. tensor_type: float32 or
+        float16, where magnitudes of 65520 and more become infinite.
         """
         call = protocol.infer(
             self._options,

@@ -165,7 +165,7 @@ class PointCloud:
 
 def as_cloud(points: PointsLike, fields: Fields = None) -> PointCloud:
     """What a user has as a PointCloud: one already, an array, a mapping of columns, Voxels or a PointCloud2 message."""
-    if hasattr(points, "cloud"):  # voxserve.Voxels
+    if callable(getattr(type(points), "cloud", None)):  # voxserve.Voxels; a table may have a column of that name
         points = points.cloud()
     if isinstance(points, PointCloud):
         return _with_spec(points, fields)

@@ -11,6 +11,7 @@ from voxserve.point_cloud import PointCloud
 
 AXES = ("x", "y", "z", "t")
 _KEY_BITS = 54  # of a server's key, in equal parts for the axes, at most 32 bits each
+_MAX_FIELDS = 256  # that a server reads of a cloud
 _MARGIN = 128  # cells that it keeps free at both ends
 _EXACT = 1 << 24  # integers below it are exact in the float32 that the server computes voxels with
 
@@ -21,7 +22,7 @@ class Voxels:
     and reads f0, f1, ... Such is a model that voxserve.export.from_torch made without `points`.
 
     coordinates: [N, 1 to 4 axes] integers of any sign, in the model's order of axes (x, y, z, t), no site twice.
-    features: [N, C] numbers, sent as float32.
+    features: [N, C] numbers, sent as float32; axes and C are 256 at most together.
 
     ValueError where a coordinate is no integer, stands twice or is beyond what a server can hold (131,072 - 128 cells
     each way in 3 axes, 3,968 in 4), or where a feature is not finite in float32.
@@ -35,6 +36,9 @@ class Voxels:
         coordinates, features = _integers(self.coordinates), np.asarray(self.features)
         if features.ndim != 2 or len(features) != len(coordinates):
             raise ValueError(f"features have shape {features.shape}; ({len(coordinates)}, channels) is needed")
+        if coordinates.shape[1] + features.shape[1] > _MAX_FIELDS:
+            counts = f"{coordinates.shape[1]} axes and {features.shape[1]} features"
+            raise ValueError(f"{counts}; a cloud has {_MAX_FIELDS} fields at most")
         if not np.issubdtype(features.dtype, np.number) or np.iscomplexobj(features):
             raise ValueError(f"features are {features.dtype}; real numbers are needed")
         with np.errstate(over="ignore"):

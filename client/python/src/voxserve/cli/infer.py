@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from pathlib import Path
 
 import numpy as np
 
@@ -51,15 +50,17 @@ def advise(error: Exception) -> str:
 
 def run(options: argparse.Namespace) -> int:
     """The exit status. UsageError where the command line is wrong; other errors for main to tell."""
-    jobs = scan_jobs.plan(options.scans, options.save, options.truth)
     if not options.sample and (options.sample_start or options.sample_use != "return"):
         raise UsageError("--sample_start and --sample_use are of --sample, which is missing")
+    is_folder = options.save and not scan_jobs.is_file(options.save)
+    jobs = scan_jobs.plan(options.scans, "" if is_folder else options.save, options.truth)
     channels = min(options.concurrency, _MAX_CHANNELS) if len(jobs) > 1 else 1
     limit = options.max_message_bytes
     with Client(options.address, timeout=options.timeout, max_message_bytes=limit, channels=channels) as client:
         model = client.model(options.model, options.version)
-        if _asks_tensors(model, options) and options.save and not scan_jobs.is_file(options.save):
-            jobs = [dataclasses.replace(job, save=str(Path(job.save).with_suffix(".npz"))) for job in jobs]
+        if is_folder:  # the model decides what its files are
+            extension = ".npz" if _asks_tensors(model, options) else ".npy"
+            jobs = scan_jobs.plan(options.scans, options.save, options.truth, extension)
         _check_for(model, options, jobs)
         runner = _ScanRunner(options, client, model)
         return _run_one(jobs[0], runner) if len(jobs) == 1 else _run_many(jobs, runner)
@@ -77,6 +78,9 @@ def _check_for(model: ModelVersion, options: argparse.Namespace, jobs: Sequence[
         if jobs[0].save and not tensor_file.is_tensor_file(jobs[0].save):
             raise UsageError(f"--save {jobs[0].save}: {model.name} answers with tensors, written as .npz")
         return
+    if options.tensor_type != "float32":
+        kind = "boxes" if model.has_boxes else "labels"
+        raise UsageError(f"--tensor_type needs --outputs, as {model.name} answers with {kind}")
     if model.has_boxes and options.truth:
         raise UsageError(f"--truth compares labels, but {model.name} answers with boxes")
     save = jobs[0].save  # all of one extension
@@ -151,6 +155,14 @@ class _ScanRunner:
         if job.save:
             tensor_file.write(job.save, answer.tensors)
             report.written.append(job.save)
+        # Folders are long: reports need the shapes alone, which an array without memory of its own has.
+        shapes = {
+            name: dataclasses.replace(
+                tensor, rows=np.broadcast_to(np.zeros((), tensor.rows.dtype), tensor.rows.shape), coordinates=None
+            )
+            for name, tensor in answer.tensors.items()
+        }
+        report.result = dataclasses.replace(answer, tensors=shapes)
         return report
 
     def _warn_of_intensity(self, file: str, cloud: PointCloud) -> None:

@@ -24,8 +24,9 @@ class ScanJob:
     truth: str = ""
 
 
-def plan(inputs: Sequence[str], save: str = "", truth: str = "") -> list[ScanJob]:
-    """save and truth are each a file, or a folder of one file per scan, named after it; plan makes the folder of save.
+def plan(inputs: Sequence[str], save: str = "", truth: str = "", extension: str = ".npy") -> list[ScanJob]:
+    """save and truth are each a file, or a folder of one file per scan, named after it; plan makes the folder of save,
+    whose files get the extension.
 
     UsageError: nothing to do, one output file for many scans, two scans that would write the same file, an unknown
     extension. FileNotFoundError: an input or a truth that is not there.
@@ -36,7 +37,7 @@ def plan(inputs: Sequence[str], save: str = "", truth: str = "") -> list[ScanJob
     jobs = []
     for scan in scans:
         is_only = len(scans) == 1
-        job = ScanJob(scan, _output_for(save, scan, is_only), _truth_for(truth, scan, is_only))
+        job = ScanJob(scan, _output_for(save, scan, is_only, extension), _truth_for(truth, scan, is_only))
         if job.save:
             place = Path(job.save).resolve()
             if place in outputs:
@@ -79,7 +80,7 @@ def is_file(output: str) -> bool:
     return label_file.is_label_file(output) or box_file.is_box_file(output) or tensor_file.is_tensor_file(output)
 
 
-def _output_for(output: str, scan: str, is_only: bool) -> str:
+def _output_for(output: str, scan: str, is_only: bool, extension: str) -> str:
     if not output:
         return ""
     if is_file(output):
@@ -90,7 +91,7 @@ def _output_for(output: str, scan: str, is_only: bool) -> str:
     if folder.suffix and not folder.is_dir():
         raise UsageError(f"--save {output}: write a .npy or .npz file or a folder")
     folder.mkdir(parents=True, exist_ok=True)
-    return str(folder / (_stem(scan) + ".npy"))
+    return str(folder / (_stem(scan) + extension))
 
 
 def _truth_for(truth: str, scan: str, is_only: bool) -> str:

@@ -67,6 +67,8 @@ def deviations(model: Model, reference: Reference, address: str, name: str) -> d
             answer = client.tensors(name, columns_of(at), outputs=list(wanted.values()))
             for key, tensor_name in wanted.items():
                 tensor = answer.tensors[tensor_name]
+                if tensor.kind is TensorRows.CELLS:
+                    raise ValueError(f"tensor '{tensor_name}' has a row a cell; those cannot be compared yet")
                 where = sites[at] if tensor.kind is TensorRows.POINTS else np.full((len(tensor.rows), 1), sample)
                 if tensor.coordinates is not None:
                     where = np.concatenate([where, tensor.coordinates], axis=1)

@@ -205,6 +205,7 @@ def _tensor_names(keys: Iterable[str]) -> list[str]:
         base = re.sub(r"[^A-Za-z0-9._-]", "_", key)[:_MAX_NAME]
         if not base or not base[0].isalnum() or base in ("labels", "scores", "boxes"):
             base = f"output.{base}"[:_MAX_NAME]
+        base = re.sub(r"\.(coordinates|unit)$", r"_\1", base)  # clients name a tensor's other arrays so
         name, number = base, 1
         while name in names:
             number += 1
