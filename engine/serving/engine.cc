@@ -199,7 +199,8 @@ class EngineImpl final : public Engine {
           error_reason::kTooManyPoints);
     }
     RETURN_IF_ERROR(CheckInput(model.program().voxelize, task));
-    RETURN_IF_ERROR(CheckOutputs(model.info, task.return_scores, task.tensors));
+    ASSIGN_OR_RETURN(queued.task.tensor_set, FindOutputs(model.info, task.return_scores, task.tensors));
+    queued.task.tensors = {};
     InferTask scan;  // shares the clouds' bytes
     if (tuner_->is_collecting()) scan = {.cloud = task.cloud, .sweeps = task.sweeps, .age_feature = task.age_feature};
     const ModelHandle handle = queued.model;

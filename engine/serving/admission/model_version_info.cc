@@ -28,7 +28,8 @@ absl::Status CheckPriority(const ModelVersionInfo& info, int priority) {
                     error_reason::kBadPriority);
 }
 
-absl::Status CheckOutputs(const ModelVersionInfo& info, bool return_scores, const std::vector<std::string>& tensors) {
+absl::StatusOr<TensorSet> FindOutputs(const ModelVersionInfo& info, bool return_scores,
+                                      const std::vector<std::string>& tensors) {
   const auto refuse = [&](const std::string& why) {
     return WithReason(absl::InvalidArgumentError(absl::StrCat("model ", Quoted(info.name), " has ", why)),
                       error_reason::kUnsupportedOutput);
@@ -36,14 +37,19 @@ absl::Status CheckOutputs(const ModelVersionInfo& info, bool return_scores, cons
   if (return_scores && !info.has_scores) {
     return refuse(absl::StrCat("no scores per point to return", info.has_boxes ? "; its boxes have their own" : ""));
   }
+  if (tensors.empty() && !info.has_labels && !info.has_boxes) return AllTensors(info.tensors.size());
+  TensorSet found = 0;
   for (const std::string& name : tensors) {
     const auto is_it = [&](const TensorInfo& tensor) { return tensor.name == name; };
-    if (std::any_of(info.tensors.begin(), info.tensors.end(), is_it)) continue;
-    const auto append_name = [](std::string* out, const TensorInfo& tensor) { out->append(tensor.name); };
-    return refuse(absl::StrCat("no tensor ", Quoted(name), info.tensors.empty() ? "; it has none" : "; it has ",
-                               absl::StrJoin(info.tensors, ", ", append_name)));
+    const auto it = std::find_if(info.tensors.begin(), info.tensors.end(), is_it);
+    if (it == info.tensors.end()) {
+      const auto append_name = [](std::string* out, const TensorInfo& tensor) { out->append(tensor.name); };
+      return refuse(absl::StrCat("no tensor ", Quoted(name), info.tensors.empty() ? "; it has none" : "; it has ",
+                                 absl::StrJoin(info.tensors, ", ", append_name)));
+    }
+    found |= TensorBit(static_cast<int>(it - info.tensors.begin()));
   }
-  return absl::OkStatus();
+  return found;
 }
 
 }  // namespace voxserve

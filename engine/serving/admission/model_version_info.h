@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "engine/tensor/output_tensor.h"
 
 namespace voxserve {
@@ -54,9 +55,12 @@ struct ModelVersionInfo {
 // problems).
 absl::Status WhyNotReady(const ModelVersionInfo& info);
 
-// Return INVALID_ARGUMENT where a ready model has no such priority level (BAD_PRIORITY), or no scores or no tensor of a
-// name (UNSUPPORTED_OUTPUT). Submit asks both.
+// INVALID_ARGUMENT (BAD_PRIORITY) where a ready model has no such priority level. Submit asks it, and FindOutputs.
 absl::Status CheckPriority(const ModelVersionInfo& info, int priority);
-absl::Status CheckOutputs(const ModelVersionInfo& info, bool return_scores, const std::vector<std::string>& tensors);
+// Returns the tensors that a request is answered with which names these: all of them where it names none and the model
+// has no labels and no boxes. INVALID_ARGUMENT (UNSUPPORTED_OUTPUT) where a ready model has no scores, or no tensor of
+// a name.
+absl::StatusOr<TensorSet> FindOutputs(const ModelVersionInfo& info, bool return_scores,
+                                      const std::vector<std::string>& tensors);
 
 }  // namespace voxserve

@@ -70,9 +70,7 @@ absl::StatusOr<PointCloud> MakeStreet(const VoxelizeOp& voxelize, int64_t num_po
 }
 
 InferTask WithAllOutputs(const Program& program, const PointCloud& cloud) {
-  InferTask task{.cloud = cloud, .return_scores = program.has_scores};
-  for (const TensorInfo& tensor : program.tensors) task.tensors.push_back(tensor.name);
-  return task;
+  return {.cloud = cloud, .return_scores = program.has_scores, .tensor_set = AllTensors(program.tensors.size())};
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <limits>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/model/model_loader.h"
@@ -154,7 +155,15 @@ class TensorOutputsTest : public ProgramTest {
     if (runner_ != nullptr) Load(kTensors);
   }
 
-  std::vector<InferResult> Run(const std::vector<InferTask>& tasks) {
+  // Resolves names as admission does.
+  std::vector<InferResult> Run(std::vector<InferTask> tasks) {
+    for (InferTask& task : tasks) {
+      for (const std::string& name : std::exchange(task.tensors, {})) {
+        const auto is_it = [&](const TensorInfo& tensor) { return tensor.name == name; };
+        const auto it = std::find_if(program_.tensors.begin(), program_.tensors.end(), is_it);
+        task.tensor_set = task.tensor_set.value_or(0) | TensorBit(static_cast<int>(it - program_.tensors.begin()));
+      }
+    }
     BatchOutput output = runner_->Run(program_, tasks);
     EXPECT_TRUE(output.status.ok()) << output.status;
     return std::move(output.samples);
