@@ -216,7 +216,7 @@ Batcher::Outcome Worker::Run(absl::Span<QueuedTask> tasks, absl::Time started) {
   if (voxels == 0) return {};
   // Maps that were made on the CPU have their exact sizes, and take less. What a network sees of samples says nothing
   // of the memory of clouds.
-  if (!output.geometry_on_cpu && load.samples == 0) {
+  if (!output.geometry_on_cpu && load.samples == 0 && IsTypical(model.info, tasks.front().task)) {
     model.memory[options_.device]->Observe(load.points, std::max(voxels, output.room_voxels), output.bytes,
                                            load.requests);
   }

@@ -64,6 +64,11 @@ struct InferTask {
   }
 };
 
+// Returns true if both tasks' tensors are the same, in the same type of values.
+inline bool HaveSameTensors(const InferTask& a, const InferTask& b) {
+  return a.tensor_set == b.tensor_set && (a.tensor_dtype == b.tensor_dtype || a.tensor_set.value_or(0) == 0);
+}
+
 // The tasks of a batch, as references. Their owner keeps them alive.
 using BatchTasks = absl::Span<const InferTask* const>;
 

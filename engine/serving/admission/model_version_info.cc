@@ -52,4 +52,8 @@ absl::StatusOr<TensorSet> FindOutputs(const ModelVersionInfo& info, bool return_
   return found;
 }
 
+bool IsTypical(const ModelVersionInfo& info, const InferTask& task) {
+  return task.tensor_set.value_or(0) == 0 || (!info.has_labels && !info.has_boxes);
+}
+
 }  // namespace voxserve

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/tensor/infer_task.h"
 #include "engine/tensor/output_tensor.h"
 
 namespace voxserve {
@@ -62,5 +63,9 @@ absl::Status CheckPriority(const ModelVersionInfo& info, int priority);
 // a name.
 absl::StatusOr<TensorSet> FindOutputs(const ModelVersionInfo& info, bool return_scores,
                                       const std::vector<std::string>& tensors);
+
+// Returns true if the task costs what the version's requests cost by default: it asks for no tensors, or the version
+// has nothing else. What a batch of others takes says nothing of those.
+bool IsTypical(const ModelVersionInfo& info, const InferTask& task);
 
 }  // namespace voxserve
