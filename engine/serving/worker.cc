@@ -96,6 +96,7 @@ absl::Status Worker::WarmUp(const ServedModel& model) {
   const absl::Status status = voxserve::WarmUp(model.programs[options_.device], plans.get(), model.limits,
                                                model.info.max_points, *options_.arbiter, *executor_,
                                                *model.memory[options_.device], model.latency[options_.device].get());
+  if (context_.cuda != nullptr) executor_->ReleaseHostMemory();  // what all outputs of the largest cloud took
   options_.arbiter->TryOnce({}, [this](const RunOptions&) ABSL_EXCLUSIVE_LOCKS_REQUIRED(running_) {
     SettleMemory();
     return BatchOutput();
