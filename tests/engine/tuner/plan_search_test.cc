@@ -108,6 +108,25 @@ TEST_F(PlanSearchTest, FindsWhatIsPlantedForEachConvolution) {
   EXPECT_EQ(result_.buckets[0].default_time - result_.buckets[0].tuned_time, absl::Microseconds(80 + 70 + 40 + 30));
 }
 
+// As one is that only tensors need which the searched scans do not ask for.
+TEST_F(PlanSearchTest, AConvolutionThatDoesNotRunKeepsItsDefault) {
+  // deep.1, of the same rulebook as deep.0, and the only one of its own.
+  for (const std::vector<size_t>& resting : {std::vector<size_t>{3}, std::vector<size_t>{1, 4}, {0, 1, 2, 3, 4, 5}}) {
+    const auto rests = [&](size_t conv) { return std::count(resting.begin(), resting.end(), conv) > 0; };
+    device_.conv_us = [&](size_t conv, const ConvPlan& plan, int64_t) {
+      return rests(conv) ? 0 : IsImplicitGemm(plan) ? 20 : 100;
+    };
+    const NetworkPlan plan = SearchOne();
+    for (size_t c = 0; c < plan.size(); ++c) {
+      if (rests(c)) {
+        EXPECT_EQ(plan[c], Defaults()[c]) << c;
+      } else if (c != 4) {  // which has no implicit GEMM
+        EXPECT_TRUE(IsImplicitGemm(plan[c])) << c;
+      }
+    }
+  }
+}
+
 // Groupings follow from the numbers of pairs, which tiles do not tell.
 TEST_F(PlanSearchTest, FindsGroupingsBesideADefaultThatReadsTiles) {
   program_.default_plans = PlanTable(program_, {{.plan = {.fallback = kDefaultCudaConvPlan}}});
