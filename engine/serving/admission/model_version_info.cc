@@ -1,6 +1,8 @@
 #include "engine/serving/admission/model_version_info.h"
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -8,6 +10,24 @@
 #include "engine/base/quoted.h"
 
 namespace voxserve {
+namespace {
+
+// Returns the rows that a tensor is certain to have. num_points: those that are answered.
+int64_t CertainRows(const TensorInfo& tensor, int64_t num_points) {
+  switch (tensor.rows) {
+    case TensorRows::kPoints:
+      return num_points;
+    case TensorRows::kSites:
+      return 0;
+    case TensorRows::kSamples:
+      return 1;
+    case TensorRows::kCells:
+      break;
+  }
+  return std::accumulate(tensor.cells.begin(), tensor.cells.end(), int64_t{1}, std::multiplies<>());
+}
+
+}  // namespace
 
 absl::Status WhyNotReady(const ModelVersionInfo& info) {
   const std::string which = absl::StrCat("model \"", info.name, "\" version ", info.version);
@@ -50,6 +70,20 @@ absl::StatusOr<TensorSet> FindOutputs(const ModelVersionInfo& info, bool return_
     found |= TensorBit(static_cast<int>(it - info.tensors.begin()));
   }
   return found;
+}
+
+absl::Status CheckAnswerSize(const ModelVersionInfo& info, const InferTask& task, int64_t max_bytes) {
+  int64_t values = 0;
+  for (size_t i = 0; i < info.tensors.size(); ++i) {
+    if ((task.tensor_set.value_or(0) & TensorBit(static_cast<int>(i))) == 0) continue;
+    values += CertainRows(info.tensors[i], task.num_answers()) * info.tensors[i].channels;
+  }
+  const int64_t bytes = values * static_cast<int64_t>(SizeOf(task.tensor_dtype));
+  if (max_bytes == 0 || bytes <= max_bytes) return absl::OkStatus();
+  return WithReason(absl::InvalidArgumentError(absl::StrCat(
+                        "the tensors of the answer take at least ", bytes, " bytes, more than the limit of ", max_bytes,
+                        "; ask for fewer of them, in FLOAT16, or send fewer points")),
+                    error_reason::kResponseTooLarge);
 }
 
 bool IsTypical(const ModelVersionInfo& info, const InferTask& task) {

@@ -64,6 +64,11 @@ absl::Status CheckPriority(const ModelVersionInfo& info, int priority);
 absl::StatusOr<TensorSet> FindOutputs(const ModelVersionInfo& info, bool return_scores,
                                       const std::vector<std::string>& tensors);
 
+// INVALID_ARGUMENT (RESPONSE_TOO_LARGE), naming the bytes, where the task's tensors alone are certain to take more than
+// max_bytes: rows of points, samples and cells are known beforehand. max_bytes 0: there is no limit.
+// task: with its tensor_set.
+absl::Status CheckAnswerSize(const ModelVersionInfo& info, const InferTask& task, int64_t max_bytes);
+
 // Returns true if the task costs what the version's requests cost by default: it asks for no tensors, or the version
 // has nothing else. What a batch of others takes says nothing of those.
 bool IsTypical(const ModelVersionInfo& info, const InferTask& task);

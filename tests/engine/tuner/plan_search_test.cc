@@ -110,8 +110,9 @@ TEST_F(PlanSearchTest, FindsWhatIsPlantedForEachConvolution) {
 
 // As one is that only tensors need which the searched scans do not ask for.
 TEST_F(PlanSearchTest, AConvolutionThatDoesNotRunKeepsItsDefault) {
-  // deep.1, of the same rulebook as deep.0, and the only one of its own.
-  for (const std::vector<size_t>& resting : {std::vector<size_t>{3}, std::vector<size_t>{1, 4}, {0, 1, 2, 3, 4, 5}}) {
+  // One beside another of its rulebook; all of a rulebook and of that which reverses it; all.
+  const std::vector<std::vector<size_t>> cases = {{3}, {1, 4}, {0, 1, 2, 3, 4, 5}};
+  for (const std::vector<size_t>& resting : cases) {
     const auto rests = [&](size_t conv) { return std::count(resting.begin(), resting.end(), conv) > 0; };
     device_.conv_us = [&](size_t conv, const ConvPlan& plan, int64_t) {
       return rests(conv) ? 0 : IsImplicitGemm(plan) ? 20 : 100;

@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/error_reason.h"
@@ -46,6 +48,59 @@ TEST(FindOutputsTest, WhatAModelHasNotIsRefused) {
   EXPECT_THAT(std::string(unknown.message()), HasSubstr("no tensor \"t2\"; it has t0, t1"));
   EXPECT_EQ(ReasonOf(FindOutputs(WithTensors(2), false, {""}).status()), error_reason::kUnsupportedOutput);
   EXPECT_EQ(ReasonOf(FindOutputs(WithTensors(2), true, {"t1"}).status()), error_reason::kUnsupportedOutput);
+}
+
+ModelVersionInfo WithEveryKindOfRows() {
+  ModelVersionInfo info;
+  info.tensors = {{.name = "points", .rows = TensorRows::kPoints, .channels = 3},
+                  {.name = "sites", .rows = TensorRows::kSites, .channels = 1000},
+                  {.name = "samples", .rows = TensorRows::kSamples, .channels = 7},
+                  {.name = "cells", .rows = TensorRows::kCells, .channels = 2, .cells = {5, 11}}};
+  return info;
+}
+
+InferTask TaskOf(TensorSet tensors, DType type = DType::kFloat32) {
+  const std::vector<float> points(10);
+  return {.cloud = *PointCloud::FromFloats({"x"}, points.data(), points.size()),
+          .tensor_set = tensors,
+          .tensor_dtype = type};
+}
+
+TEST(CheckAnswerSizeTest, RowsThatAreKnownBeforehandCount) {
+  const ModelVersionInfo info = WithEveryKindOfRows();
+  const auto least = [&](const InferTask& task) {
+    int64_t bytes = 1;
+    while (!CheckAnswerSize(info, task, bytes).ok()) ++bytes;
+    return bytes;
+  };
+  EXPECT_EQ(least(TaskOf(0b0001)), 10 * 3 * 4);
+  EXPECT_EQ(least(TaskOf(0b0010)), 1) << "sites are not known";
+  EXPECT_EQ(least(TaskOf(0b0100)), 7 * 4);
+  EXPECT_EQ(least(TaskOf(0b1000)), 5 * 11 * 2 * 4);
+  EXPECT_EQ(least(TaskOf(0b1111)), (30 + 7 + 110) * 4);
+  EXPECT_EQ(least(TaskOf(0b1111, DType::kFloat16)), (30 + 7 + 110) * 2);
+  EXPECT_EQ(least(TaskOf(0)), 1);
+}
+
+TEST(CheckAnswerSizeTest, WhatCanNeverBeSentIsTheClientsError) {
+  const absl::Status refused = CheckAnswerSize(WithEveryKindOfRows(), TaskOf(0b0001), 119);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ReasonOf(refused), error_reason::kResponseTooLarge);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("at least 120 bytes, more than the limit of 119"));
+  EXPECT_TRUE(CheckAnswerSize(WithEveryKindOfRows(), TaskOf(0b0001), 0).ok()) << "there is no limit";
+}
+
+TEST(CheckAnswerSizeTest, OnlyTheFirstSweepIsAnswered) {
+  InferTask task = TaskOf(0b0001);
+  const auto sweep = [](size_t num_points) {
+    const std::vector<float> points(num_points);
+    auto made = std::make_shared<Sweep>();
+    made->cloud = *PointCloud::FromFloats({"x"}, points.data(), points.size());
+    return PlacedSweep{.sweep = made};
+  };
+  task.sweeps = {sweep(2), sweep(1000)};
+  EXPECT_TRUE(CheckAnswerSize(WithEveryKindOfRows(), task, 2 * 3 * 4).ok());
+  EXPECT_FALSE(CheckAnswerSize(WithEveryKindOfRows(), task, 2 * 3 * 4 - 1).ok());
 }
 
 }  // namespace
