@@ -58,9 +58,9 @@ absl::Status WhyNotReady(const ModelVersionInfo& info);
 
 // INVALID_ARGUMENT (BAD_PRIORITY) where a ready model has no such priority level. Submit asks it, and FindOutputs.
 absl::Status CheckPriority(const ModelVersionInfo& info, int priority);
-// Returns the tensors that a request is answered with which names these: all of them where it names none and the model
-// has no labels and no boxes. INVALID_ARGUMENT (UNSUPPORTED_OUTPUT) where a ready model has no scores, or no tensor of
-// a name.
+// Returns the tensors that answer a request for these names. A request without names gets all of them where the model
+// has no labels and no boxes, else none. INVALID_ARGUMENT (UNSUPPORTED_OUTPUT) where a ready model has no scores, or no
+// tensor of a name.
 absl::StatusOr<TensorSet> FindOutputs(const ModelVersionInfo& info, bool return_scores,
                                       const std::vector<std::string>& tensors);
 

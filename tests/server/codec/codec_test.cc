@@ -351,12 +351,12 @@ TEST(DecodeRequestTest, TensorsAreNamedAndTyped) {
 // A client may repeat names as long as its message may be; nobody compares them once a frame.
 TEST(DecodeRequestTest, NamesOfTensorsCountOnceAndAreBounded) {
   v1::InferRequest request;
-  for (int i = 0; i < 2000; ++i) request.add_outputs(i % 2 == 0 ? "b" : "a");
+  for (int i = 0; i < 2000; ++i) request.add_outputs(absl::StrCat(1 - i % 2));
   const PointCloud cloud = *PointCloud::FromFloats({"x", "y", "z"}, nullptr, 0);
   absl::StatusOr<InferTask> task = DecodeRequest(request, cloud);
   ASSERT_TRUE(task.ok()) << task.status();
-  EXPECT_THAT(task->tensors, ElementsAre("b", "a"));
-  for (int i = 2; i < kMaxTensors; ++i) request.add_outputs(std::to_string(i));
+  EXPECT_THAT(task->tensors, ElementsAre("1", "0"));
+  for (int i = 2; i < kMaxTensors; ++i) request.add_outputs(absl::StrCat(i));
   EXPECT_TRUE(DecodeRequest(request, cloud).ok());
   request.add_outputs("one more");
   const absl::Status refused = DecodeRequest(request, cloud).status();
@@ -368,7 +368,7 @@ TEST(DecodeStreamConfigTest, NamesOfTensorsAreBounded) {
   v1::StreamConfig config;
   config.set_model("m");
   config.set_policy(v1::STREAM_POLICY_LATEST);
-  for (int i = 0; i < kMaxTensors; ++i) config.add_outputs(std::to_string(i));
+  for (int i = 0; i < kMaxTensors; ++i) config.add_outputs(absl::StrCat(i));
   config.add_outputs("0");
   const absl::StatusOr<StreamSession::Config> decoded = DecodeStreamConfig(config);
   ASSERT_TRUE(decoded.ok()) << decoded.status();
