@@ -126,7 +126,7 @@ def test_the_readme_network_is_written(tmp_path: Path, monkeypatch: pytest.Monke
     exec(block, {**values, "w": w, "b": b, "m": m, "v": v, "bias": bias, "weight": np.ones((3, 8), np.float32)})
     model = text_format.Parse((tmp_path / "models" / "small" / "1" / "model.textproto").read_text(), wire.Model())
     assert [n.WhichOneof("op") for n in model.nodes].count("sparse_conv") == 3
-    assert [o.node for o in model.outputs] == ["labels", "point_scores"]
+    assert [o.node for o in model.outputs] == ["labels"]
 
 
 def test_images_with_sizes_of_each_axis() -> None:

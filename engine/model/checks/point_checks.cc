@@ -127,6 +127,10 @@ void CheckPointToVoxel(NodeContext& context) {
   const size_t num_inputs = context.node.inputs.size();
   const bool is_of_points = num_inputs > 1;
   if (is_of_points) IsVoxelize(context, num_inputs - 1, num_inputs > 2 ? "third " : "second ");
+  if (!is_of_points && proto.max_points() > 0) {
+    context.at.Add("max_points needs rows of points: the first sites differ between devices");
+    return;
+  }
   const GraphNode* const input = context.FeaturesInput(0);
   if (!HasSlotsThatFit(context, input)) return;
   if (input == nullptr) return;

@@ -16,6 +16,11 @@ namespace {
 // Tasks that are looked at to fill one batch.
 constexpr int kMaxCandidates = 64;
 
+// Most device time of a batch that counts against its model's turns: so many times its prediction, or so many seconds
+// where that is more.
+constexpr double kMostCharged = 3;
+constexpr double kLeastCharge = 0.1;
+
 std::string Format(absl::Duration duration) {
   return absl::FormatDuration(absl::Trunc(duration, absl::Microseconds(100)));
 }
@@ -343,7 +348,10 @@ void Batcher::Finished(const Batch& batch, const Outcome& outcome) {
   {
     absl::MutexLock lock(&mutex_);
     device_time = latency_.Finish(batch.device, batch.id, options_.now());
-    queue_.Correct(model.info.name, batch.level, absl::ToDoubleSeconds(device_time) - batch.charged_seconds);
+    // The time of a stall, or of a clock that was set, is not the model's use of the device.
+    const double most_seconds = std::max(kLeastCharge, kMostCharged * batch.charged_seconds);
+    const double used_seconds = std::min(absl::ToDoubleSeconds(device_time), most_seconds);
+    queue_.Correct(model.info.name, batch.level, used_seconds - batch.charged_seconds);
   }
   if (options_.observer != nullptr) options_.observer->OnDeviceTime(model.info.name, device_time);
   const Load& load = batch.load;

@@ -22,7 +22,7 @@ bool LatencyFit::IsFresh(const Bucket& bucket) const {
 
 const LineFit& LatencyFit::LineOf(const BatchSize& size) const {
   const Bucket& bucket = buckets_[IndexOf(size)];
-  return IsFresh(bucket) ? *bucket.line : all_;
+  return IsFresh(bucket) && bucket.line->Knows(size) ? *bucket.line : all_;
 }
 
 void LatencyFit::Observe(const BatchSize& size, absl::Duration device_time, LineFit::Voxels voxels) {

@@ -41,6 +41,8 @@ Load& Load::operator-=(const Load& other) {
 Load Load::Scaled(double factor) const {
   Load scaled{.requests = std::lround(static_cast<double>(requests) * factor)};
   for (const auto size : kSizes) scaled.*size = static_cast<int64_t>(static_cast<double>(this->*size) * factor);
+  // Sampled points without a sample would take no time.
+  if (scaled.sampled_points > 0) scaled.samples = std::max<int64_t>(scaled.samples, 1);
   return scaled;
 }
 

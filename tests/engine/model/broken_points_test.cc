@@ -112,6 +112,9 @@ INSTANTIATE_TEST_SUITE_P(
             Next("\"points\"", "point_to_voxel { reduce: REDUCE_SUM }"),
             {"node \"next\": its only input \"points\" has a row a point; it needs sites, or the voxelize as its "
              "second input"}},
+        BrokenModel{"FirstOfSites",
+                    Next("\"relu\"", "point_to_voxel { reduce: REDUCE_SUM max_points: 3 sites_of: \"down\" }"),
+                    {"node \"next\": max_points needs rows of points: the first sites differ between devices"}},
         BrokenModel{"ThreeInputsToVoxels",
                     Next("\"points\", \"voxels\", \"voxels\"", "point_to_voxel { reduce: REDUCE_SUM }"),
                     {"node \"next\": has 3 inputs; without has_empty_slots it needs 1 to 2"}},

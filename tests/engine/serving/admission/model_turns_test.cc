@@ -289,6 +289,33 @@ TEST_F(SharedDeviceTest, AModelThatIsUnloadedWhileItWaitsRunsAndLeaves) {
   EXPECT_TRUE(fake_->TryPop(0).tasks.empty());
 }
 
+// A device that stood still, or a clock that was set.
+TEST_F(SharedDeviceTest, AStallIsNotChargedToTheModelThatRan) {
+  const auto stalled = FakeModel("stalled"), other = FakeModel("other");
+  FakeBatcher::TeachModel(*stalled);
+  FakeBatcher::TeachModel(*other);
+  uint64_t ticket = 0;
+  ASSERT_TRUE(fake_.Push(++ticket, {.timeout = absl::Minutes(30), .model = stalled}).ok());
+  const Batch batch = fake_->TryPop(0);
+  for (int i = 0; i < 200; ++i) {
+    ASSERT_TRUE(fake_.Push(++ticket, {.timeout = absl::Minutes(30), .model = other}).ok());
+  }
+  fake_.clock.Advance(absl::Minutes(10));
+  fake_->Finished(batch, {.num_voxels = 0});
+  ASSERT_TRUE(fake_.Push(++ticket, {.timeout = absl::Minutes(30), .model = stalled}).ok());
+  absl::Duration waited;
+  for (bool has_run = false; !has_run;) {
+    const Batch next = fake_->TryPop(0);
+    ASSERT_FALSE(next.tasks.empty());
+    has_run = next.tasks.front().model == stalled;
+    const absl::Duration time = absl::Milliseconds(2 + 4 * next.tasks.size());
+    fake_.clock.Advance(time);
+    waited += time;
+    fake_->Finished(next, {.num_voxels = 0});
+  }
+  EXPECT_LT(waited, absl::Milliseconds(400));
+}
+
 TEST_F(SharedDeviceTest, ABatchThatEndsAfterItsModelIsGoneChangesNothing) {
   const auto a = FakeModel("a"), b = FakeModel("b");
   ASSERT_TRUE(fake_.Push(1, {.timeout = absl::Minutes(5), .model = a}).ok());
