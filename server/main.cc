@@ -188,6 +188,7 @@ int Serve(const Options& options) {
                                .num_threads = options.threads,
                                .max_queue_requests = options.max_queue_requests,
                                .max_queue_bytes = options.max_queue_bytes,
+                               .max_answer_bytes = options.max_message_bytes,
                                .max_grid_bytes = options.max_grid_bytes,
                                .devices = options.devices,
                                .streams_per_device = options.streams_per_device,

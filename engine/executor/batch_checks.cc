@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/error_reason.h"
 #include "engine/executor/point_reader.h"
@@ -90,13 +89,8 @@ bool HasGoodSample(const BatchOutput& output) {
 }
 
 TensorSet WantedTensors(const Program& program, const InferTask& task) {
-  const bool wants_all = task.tensors.empty() && !program.has_labels && !program.has_boxes;
-  TensorSet wanted = 0;
-  for (size_t i = 0; i < program.tensors.size(); ++i) {
-    const bool is_named = absl::c_linear_search(task.tensors, program.tensors[i].name);
-    if (wants_all || is_named) wanted |= TensorBit(static_cast<int>(i));
-  }
-  return wanted;
+  const bool has_others = program.has_labels || program.has_boxes;
+  return task.tensor_set.value_or(has_others ? 0 : AllTensors(program.tensors.size()));
 }
 
 std::vector<TensorSet> TensorsByTask(const Program& program, BatchTasks tasks) {

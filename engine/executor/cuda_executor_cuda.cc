@@ -28,6 +28,9 @@ namespace {
 constexpr size_t EndOf(Stage stage) { return static_cast<size_t>(stage) - static_cast<size_t>(Stage::kCopyIn) + 1; }
 static_assert(CudaContext::kNumStages == EndOf(Stage::kHead));
 
+// A context keeps as much page-locked memory for answers: as one message may take by default.
+constexpr int64_t kKeptDownloadBytes = int64_t{64} << 20;
+
 }  // namespace
 
 BatchOutput CudaExecutor::Run(const Program& program, BatchTasks tasks, const RunLimits& limits,
@@ -313,7 +316,10 @@ absl::Status CudaExecutor::RunSteps(const Program& program, BatchTasks tasks, co
     ASSIGN_OR_RETURN(context.scratch, cuda.features.Take(static_cast<int64_t>(scratch_bytes)));
     if (is_last) {
       ASSIGN_OR_RETURN(char* const output_rows, cuda.features.Take(output_bytes));
-      RETURN_IF_ERROR(cuda.download.Reserve(output_bytes));
+      if (absl::Status status = cuda.download.Reserve(output_bytes, context_->memory->budget()); !status.ok()) {
+        context_->memory->NoteRefusal(status);
+        return status;
+      }
       outputs.SetMemory(output_rows, cuda.download.data());
     }
     places.SetData(block, buffer_data);
@@ -384,6 +390,9 @@ int64_t CudaExecutor::allocated_bytes() const {
 }
 
 void CudaExecutor::ReleaseHostMemory() {
+  CudaContext& cuda = *context_->cuda;
+  // Any thread may come here, and CUDA frees by the thread's device.
+  if (cuda.download.capacity() > kKeptDownloadBytes && cuda.MakeCurrent().ok()) cuda.download.Release();
   if (context_->memory->held_bytes() == 0) return;
   context_->input.Release();
   context_->memory->Settle();

@@ -89,8 +89,8 @@ class Executor {
 
   // Bytes that the executor and its context hold for batches, on the device that it runs on.
   virtual int64_t allocated_bytes() const = 0;
-  // Gives the memory of the context's HostMemory back that batches have left. A GPU's leave some where their maps were
-  // made on the CPU. No batch runs.
+  // Gives host memory back that batches have left: of the context's HostMemory, of which a GPU's leave some where their
+  // maps were made on the CPU, and page-locked memory that large answers took. No batch runs.
   virtual void ReleaseHostMemory() {}
 };
 

@@ -11,7 +11,6 @@ namespace voxserve {
 
 Stream::~Stream() = default;
 Event::~Event() = default;
-PinnedBuffer::~PinnedBuffer() = default;
 DevicePool::~DevicePool() = default;
 DeviceCopies::~DeviceCopies() = default;
 CudaContext::~CudaContext() = default;

@@ -50,7 +50,7 @@ struct CudaContext {
   DeviceArena features;                          // the feature pass's buffers and scratch
   PinnedBuffer upload;                           // what goes to the device
   PinnedBuffer sizes;                            // numbers of rows, which come back before the results
-  PinnedBuffer download;                         // what comes back
+  PinnedBuffer download;                         // what comes back; counts in the budget
   PinnedBuffer not_finite;                       // counts of results that are not, which kernels add to in place
   std::array<Event, kNumStages + 1> stage_ends;  // the start, and the end of each stage
 

@@ -199,7 +199,9 @@ class EngineImpl final : public Engine {
           error_reason::kTooManyPoints);
     }
     RETURN_IF_ERROR(CheckInput(model.program().voxelize, task));
-    RETURN_IF_ERROR(CheckOutputs(model.info, task.return_scores, task.tensors));
+    ASSIGN_OR_RETURN(queued.task.tensor_set, FindOutputs(model.info, task.return_scores, task.tensors));
+    queued.task.tensors = {};
+    RETURN_IF_ERROR(CheckAnswerSize(model.info, task, options_.max_answer_bytes));
     InferTask scan;  // shares the clouds' bytes
     if (tuner_->is_collecting()) scan = {.cloud = task.cloud, .sweeps = task.sweeps, .age_feature = task.age_feature};
     const ModelHandle handle = queued.model;
@@ -289,6 +291,7 @@ absl::Status Engine::Options::Validate() const {
   if (max_queue_bytes < 1) {
     return absl::InvalidArgumentError(absl::StrCat("max_queue_bytes is ", max_queue_bytes, "; it must be 1 or more"));
   }
+  if (max_answer_bytes < 0) return absl::InvalidArgumentError(absl::StrCat("max_answer_bytes is ", max_answer_bytes));
   if (max_grid_bytes < 0) return absl::InvalidArgumentError(absl::StrCat("max_grid_bytes is ", max_grid_bytes));
   if (streams_per_device < 1 || streams_per_device > kMaxStreamsPerDevice) {
     return absl::InvalidArgumentError(

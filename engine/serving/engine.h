@@ -38,6 +38,7 @@ class Engine {
     int num_threads = 0;                          // CPU threads; 0: as many as this process may use
     int64_t max_queue_requests = 256;             // tasks waiting per model, beyond which Submit refuses
     int64_t max_queue_bytes = int64_t{1} << 30;   // bytes of clouds waiting per model, likewise
+    int64_t max_answer_bytes = 0;                 // beyond which Submit refuses what is certain to exceed it; 0: none
     int64_t max_grid_bytes = int64_t{512} << 20;  // a CPU's coordinate grid, beyond which a hash table serves
     std::string devices;                          // "" (every GPU, else the CPU), "cpu", or "cuda:0,cuda:2"
     int streams_per_device = 2;                   // of a GPU: batches that run side by side
@@ -81,9 +82,9 @@ class Engine {
 
   // Never blocks. task.done gets: NOT_FOUND (unknown model or version, naming what is there), UNAVAILABLE (still
   // loading, failed, draining), INVALID_ARGUMENT (missing field, too many points or voxels, no such
-  // output, coordinates beyond the limits, sweeps that the model cannot run together, a sample that the cloud cannot
-  // have), RESOURCE_EXHAUSTED (queue full, with a retry delay; out of memory), DEADLINE_EXCEEDED (it has passed, or
-  // would not be met), CANCELLED. Returns a ticket for Cancel.
+  // output, an answer that is certain to be too large, coordinates beyond the limits, sweeps that the model cannot run
+  // together, a sample that the cloud cannot have), RESOURCE_EXHAUSTED (queue full, with a retry delay; out of memory),
+  // DEADLINE_EXCEEDED (it has passed, or would not be met), CANCELLED. Returns a ticket for Cancel.
   virtual uint64_t Submit(InferTask task) = 0;
 
   // Takes a task that has not started out of the queue; its `done` gets CANCELLED. False where it has started or ended.

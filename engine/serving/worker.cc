@@ -96,6 +96,7 @@ absl::Status Worker::WarmUp(const ServedModel& model) {
   const absl::Status status = voxserve::WarmUp(model.programs[options_.device], plans.get(), model.limits,
                                                model.info.max_points, *options_.arbiter, *executor_,
                                                *model.memory[options_.device], model.latency[options_.device].get());
+  if (context_.cuda != nullptr) executor_->ReleaseHostMemory();  // what all outputs of the largest cloud took
   options_.arbiter->TryOnce({}, [this](const RunOptions&) ABSL_EXCLUSIVE_LOCKS_REQUIRED(running_) {
     SettleMemory();
     return BatchOutput();
@@ -216,7 +217,7 @@ Batcher::Outcome Worker::Run(absl::Span<QueuedTask> tasks, absl::Time started) {
   if (voxels == 0) return {};
   // Maps that were made on the CPU have their exact sizes, and take less. What a network sees of samples says nothing
   // of the memory of clouds.
-  if (!output.geometry_on_cpu && load.samples == 0) {
+  if (!output.geometry_on_cpu && load.samples == 0 && IsTypical(model.info, tasks.front().task)) {
     model.memory[options_.device]->Observe(load.points, std::max(voxels, output.room_voxels), output.bytes,
                                            load.requests);
   }

@@ -16,6 +16,7 @@
 #include "engine/tensor/dtype.h"
 #include "engine/tensor/farthest_points.h"
 #include "engine/tensor/infer_result.h"
+#include "engine/tensor/output_tensor.h"
 #include "engine/tensor/point_cloud.h"
 #include "engine/tensor/sweep.h"
 
@@ -28,7 +29,9 @@ struct InferTask {
   PointCloud cloud;
   bool return_scores = false;
   // Names of the model's tensors to return. Empty: none of a model that has labels or boxes, all of any other model.
+  // Admission takes them and sets `tensor_set`, which alone counts from there on.
   std::vector<std::string> tensors;
+  std::optional<TensorSet> tensor_set;   // not set: the tensors that a request without names gets
   DType tensor_dtype = DType::kFloat32;  // type of their values, or kFloat16
   // Several sweeps that run together, newest first; `cloud` is the first sweep's cloud. Empty: only `cloud` runs. The
   // points of all sweeps go through the network as one cloud. Labels and scores are returned for the first sweep's
@@ -60,6 +63,11 @@ struct InferTask {
     return static_cast<int64_t>(sweeps.empty() ? cloud.num_points() : sweeps.front().sweep->cloud.num_points());
   }
 };
+
+// Returns true if both tasks' tensors are the same, in the same type of values.
+inline bool HaveSameTensors(const InferTask& a, const InferTask& b) {
+  return a.tensor_set == b.tensor_set && (a.tensor_dtype == b.tensor_dtype || a.tensor_set.value_or(0) == 0);
+}
 
 // The tasks of a batch, as references. Their owner keeps them alive.
 using BatchTasks = absl::Span<const InferTask* const>;

@@ -2,6 +2,7 @@
 
 // Tensors that a network answers with: features of any node, as they are.
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -15,6 +16,10 @@ inline constexpr int kMaxTensors = 64;  // of a model: a TensorSet has a bit for
 // Bit i stands for the model's tensor i.
 using TensorSet = uint64_t;
 constexpr TensorSet TensorBit(int tensor) { return TensorSet{1} << tensor; }
+// The first num_tensors, which are kMaxTensors at most.
+constexpr TensorSet AllTensors(size_t num_tensors) {
+  return num_tensors == 0 ? 0 : ~TensorSet{0} >> (static_cast<size_t>(kMaxTensors) - num_tensors);
+}
 
 // The kinds of things that a tensor's rows belong to.
 enum class TensorRows { kPoints, kSites, kSamples, kCells };

@@ -175,7 +175,8 @@ std::vector<ConvPlan> PlanSearch::BestOf(const BucketState& state, size_t conv, 
                                          const std::vector<PlanTimes>& times) const {
   std::vector<size_t> order;
   for (size_t r = 0; r < runs.size(); ++r) {
-    if (times[r].is_whole && conv < times[r].convs.size() && runs[r][conv] != state.defaults[conv]) order.push_back(r);
+    if (!times[r].is_whole || conv >= times[r].convs.size() || runs[r][conv] == state.defaults[conv]) continue;
+    if (times[r].convs[conv] > absl::ZeroDuration()) order.push_back(r);  // else it did not run: it keeps the default
   }
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return times[a].convs[conv] < times[b].convs[conv]; });
@@ -316,7 +317,8 @@ std::vector<NetworkPlan> PlanSearch::MixesOf(const BucketState& state) const {
     for (const ConvDataflow* dataflow : Dataflows()) {
       absl::Duration total;
       for (size_t c = 0; c < num_convs; ++c) {
-        if (SearchedRulebook(c) != rulebook) continue;
+        const bool has_run = state.times[c].empty() || state.times[c][0] > absl::ZeroDuration();
+        if (SearchedRulebook(c) != rulebook || !has_run) continue;
         const std::optional<size_t> best = Best(state, c, dataflow->id());
         total += best ? state.times[c][*best] : absl::InfiniteDuration();
       }

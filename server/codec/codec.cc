@@ -4,12 +4,16 @@
 #include <bit>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/error_reason.h"
 #include "engine/base/status_macros.h"
 #include "engine/tensor/box.h"
+#include "engine/tensor/output_tensor.h"
 
 namespace voxserve {
 namespace {
@@ -51,10 +55,27 @@ absl::StatusOr<absl::Duration> DecodeDuration(const char* name, const google::pr
   return duration;
 }
 
-// What the client asks for beside labels and boxes: names, and the type of values.
+// Returns the names, each once. No model has more tensors than the limit, so that more names are refused.
+template <typename Names>
+absl::StatusOr<std::vector<std::string>> DecodeNames(const Names& names) {
+  std::vector<std::string> distinct;
+  absl::flat_hash_set<std::string_view> seen;
+  for (const std::string& name : names) {
+    if (!seen.insert(name).second) continue;
+    if (distinct.size() == static_cast<size_t>(kMaxTensors)) {
+      return WithReason(absl::InvalidArgumentError(absl::StrCat("outputs has more than ", kMaxTensors,
+                                                                " different names, and no model so many tensors")),
+                        error_reason::kUnsupportedOutput);
+    }
+    distinct.push_back(name);
+  }
+  return distinct;
+}
+
+// Reads which tensors the client asks for, and the type of their values.
 template <typename Message, typename Asked>
 absl::Status DecodeTensors(const Message& message, Asked& asked) {
-  asked.tensors.assign(message.outputs().begin(), message.outputs().end());
+  ASSIGN_OR_RETURN(asked.tensors, DecodeNames(message.outputs()));
   switch (message.tensor_type()) {
     case v1::ELEMENT_TYPE_UNSPECIFIED:
     case v1::ELEMENT_TYPE_FLOAT32:

@@ -35,11 +35,12 @@ int PriorityOf(uint32_t priority);
 absl::StatusOr<FarthestPoints> DecodeSample(const v1::FarthestPointSample& message);
 
 // All that the request asks of its cloud, as DecodeCloud has made it; the deadline and `done` are the caller's to set.
-// INVALID_ARGUMENT (BAD_SAMPLE) as above, and (UNSUPPORTED_OUTPUT) for a type of tensors that there is not.
+// INVALID_ARGUMENT (BAD_SAMPLE) as above, and (UNSUPPORTED_OUTPUT) for a type of tensors that there is not, and
+// for more different names of tensors than a model can have.
 absl::StatusOr<InferTask> DecodeRequest(const v1::InferRequest& message, PointCloud cloud);
 
-// INVALID_ARGUMENT, reason BAD_STREAM (BAD_SAMPLE as above), naming the field, its value and what is allowed. Models
-// are the engine's to know.
+// INVALID_ARGUMENT, reason BAD_STREAM (BAD_SAMPLE and UNSUPPORTED_OUTPUT as above), naming the field, its value and
+// what is allowed. Models are the engine's to know.
 absl::StatusOr<StreamSession::Config> DecodeStreamConfig(const v1::StreamConfig& message);
 
 // Unchecked.

@@ -39,7 +39,7 @@ absl::Status CheckSweeps(const ModelVersionInfo& model, const std::string& age_f
 absl::Status CheckStreamConfig(const ModelVersionInfo& model, const StreamSession::Config& config) {
   if (model.state != ModelState::kReady) return WhyNotReady(model);
   RETURN_IF_ERROR(CheckPriority(model, config.priority));
-  RETURN_IF_ERROR(CheckOutputs(model, config.return_scores, config.tensors));
+  RETURN_IF_ERROR(FindOutputs(model, config.return_scores, config.tensors).status());
   if (config.sweeps.has_value()) return CheckSweeps(model, config.age_feature);
   return absl::OkStatus();
 }

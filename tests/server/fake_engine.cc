@@ -133,7 +133,8 @@ absl::Status FakeEngine::Check(const InferTask& task) const {
   ModelVersionInfo outputs;
   outputs.name = task.model;
   DescribeOutputs(&outputs);
-  if (absl::Status status = CheckOutputs(outputs, task.return_scores, task.tensors); !status.ok()) return status;
+  if (absl::Status status = FindOutputs(outputs, task.return_scores, task.tensors).status(); !status.ok())
+    return status;
   if (absl::Now() >= task.deadline) {
     return WithReason(absl::DeadlineExceededError("too late"), error_reason::kDeadlineExpired);
   }

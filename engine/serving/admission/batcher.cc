@@ -321,7 +321,8 @@ std::vector<WaitingTask*> Batcher::Fill(WaitingTask* lead, size_t device, absl::
       }
       if (static_cast<int64_t>(tasks.size()) >= max_requests || ++num_candidates > kMaxCandidates) return tasks;
       if (task->expiry <= now) continue;
-      if (load.points + task->load.points > limits.max_points) {
+      const InferTask& asked = task->queued.task;
+      if (!HaveSameTensors(lead->queued.task, asked) || load.points + task->load.points > limits.max_points) {
         if (task->latest_start < end) return tasks;
         must_end = std::min(must_end, task->latest_start);
         continue;
@@ -355,8 +356,9 @@ void Batcher::Finished(const Batch& batch, const Outcome& outcome) {
   if (options_.observer != nullptr) options_.observer->OnDeviceTime(model.info.name, device_time);
   const Load& load = batch.load;
   LatencyFit& latency = *model.latency[batch.device];
-  if (!outcome.had_room) model.memory[batch.device]->DidNotFit(load.points);
-  if (outcome.num_voxels && outcome.in_parts) {
+  const bool is_typical = IsTypical(model.info, batch.tasks.front().task);
+  if (!outcome.had_room && is_typical) model.memory[batch.device]->DidNotFit(load.points);
+  if (outcome.num_voxels && (outcome.in_parts || !is_typical)) {
     if (load.unseen_points == 0) latency.ObserveVoxels(load.points, *outcome.num_voxels);
   } else if (outcome.num_voxels) {
     // What a network sees of samples says nothing of the memory of clouds.

@@ -22,8 +22,9 @@
 // - Room: a full queue refuses. A task whose client holds, with it, no more than its share of the room (what more
 //   urgent levels leave, by the number of clients that wait at its level) takes the place of the newest task of the
 //   client that holds most there. As many clients as the queue has places keep out the next one.
-// - Batches: a batch closes as soon as a worker asks, and holds tasks of one model version. It takes the task whose
-//   turn it is, then tasks of the same version by turns. Each must fit the BatchLimits, and with it the batch must be
+// - Batches: a batch closes as soon as a worker asks, and holds tasks of one model version that ask for the same
+//   tensors in the same type: a batch computes and copies what one of its tasks asks for of all samples. It takes the
+//   task whose turn it is, then such tasks by turns. Each must fit the BatchLimits, and with it the batch must be
 //   predicted (by an upper bound) to make every deadline that it would make without it. A task that does not fit is
 //   passed over where it can wait for this batch to end. One that would end late does not ride along where a level has
 //   several clients: it would take their places in vain. Tasks of a level below another model's most urgent one do not
@@ -58,7 +59,7 @@
 namespace voxserve {
 
 struct Batch {
-  std::vector<QueuedTask> tasks;  // of one model version, in turn
+  std::vector<QueuedTask> tasks;  // of one model version and the same tensors, in turn
   size_t device = 0;              // that it was formed for
   uint64_t id = 0;
   Load load;

@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/tensor/infer_task.h"
 #include "engine/tensor/output_tensor.h"
 
 namespace voxserve {
@@ -54,9 +56,21 @@ struct ModelVersionInfo {
 // problems).
 absl::Status WhyNotReady(const ModelVersionInfo& info);
 
-// Return INVALID_ARGUMENT where a ready model has no such priority level (BAD_PRIORITY), or no scores or no tensor of a
-// name (UNSUPPORTED_OUTPUT). Submit asks both.
+// INVALID_ARGUMENT (BAD_PRIORITY) where a ready model has no such priority level. Submit asks it, and FindOutputs.
 absl::Status CheckPriority(const ModelVersionInfo& info, int priority);
-absl::Status CheckOutputs(const ModelVersionInfo& info, bool return_scores, const std::vector<std::string>& tensors);
+// Returns the tensors that answer a request for these names. A request without names gets all of them where the model
+// has no labels and no boxes, else none. INVALID_ARGUMENT (UNSUPPORTED_OUTPUT) where a ready model has no scores, or no
+// tensor of a name.
+absl::StatusOr<TensorSet> FindOutputs(const ModelVersionInfo& info, bool return_scores,
+                                      const std::vector<std::string>& tensors);
+
+// INVALID_ARGUMENT (RESPONSE_TOO_LARGE), naming the bytes, where the task's tensors alone are certain to take more than
+// max_bytes: rows of points, samples and cells are known beforehand. max_bytes 0: there is no limit.
+// task: with its tensor_set.
+absl::Status CheckAnswerSize(const ModelVersionInfo& info, const InferTask& task, int64_t max_bytes);
+
+// Returns true if the task costs what the version's requests cost by default: it asks for no tensors, or the version
+// has nothing else. What a batch of others takes says nothing of those.
+bool IsTypical(const ModelVersionInfo& info, const InferTask& task);
 
 }  // namespace voxserve

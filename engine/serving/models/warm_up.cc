@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "absl/time/clock.h"
@@ -69,10 +70,23 @@ absl::StatusOr<PointCloud> MakeStreet(const VoxelizeOp& voxelize, int64_t num_po
   return PointCloud::FromFloats(fields, values.data(), static_cast<uint64_t>(num_points));
 }
 
-InferTask WithAllOutputs(const Program& program, const PointCloud& cloud) {
-  InferTask task{.cloud = cloud, .return_scores = program.has_scores};
-  for (const TensorInfo& tensor : program.tensors) task.tensors.push_back(tensor.name);
-  return task;
+// A run of a cloud, and whether its memory is that of usual requests.
+struct WarmUpRun {
+  InferTask task;
+  bool is_typical = true;
+};
+
+// With all outputs, then with those that every request gets. Tensors beside labels or boxes take memory that usual
+// requests do not need: scores run without them too.
+std::vector<WarmUpRun> RunsOf(const Program& program, const PointCloud& cloud) {
+  std::vector<WarmUpRun> runs;
+  if (!program.tensors.empty() && (program.has_labels || program.has_boxes)) {
+    InferTask with_tensors{.cloud = cloud, .tensor_set = AllTensors(program.tensors.size())};
+    runs.push_back({.task = std::move(with_tensors), .is_typical = false});
+  }
+  runs.push_back({.task = {.cloud = cloud, .return_scores = program.has_scores}});
+  runs.push_back({.task = {.cloud = cloud}});
+  return runs;
 }
 
 }  // namespace
@@ -112,19 +126,18 @@ absl::Status WarmUp(const Program& program, const PlanTable* plans, const RunLim
     ASSIGN_OR_RETURN(const PointCloud cloud, MakeStreet(program.voxelize, std::min(num_points, max_points)));
     BatchOutput output;
     absl::Duration time;
-    // With all outputs, then with those that every request gets.
-    for (const InferTask& task : {WithAllOutputs(program, cloud), InferTask{.cloud = cloud}}) {
+    for (const auto& [task, is_typical] : RunsOf(program, cloud)) {
       output = arbiter.TryOnce({.plans = plans}, [&](const RunOptions& options) {
         const absl::Time start = absl::Now();
         BatchOutput ran = executor.Run(program, task, limits, options);
         time = absl::Now() - start;
         return ran;
       });
-      if (!output.status.ok()) break;
-      if (!output.samples[0].status.ok()) continue;  // more voxels than the model takes
+      first_failure.Update(output.status);
+      if (!output.status.ok() && (is_typical || !IsOutOfMemory(output.status))) break;
+      if (!is_typical || !output.samples[0].status.ok()) continue;  // or more voxels than the model takes
       memory.Observe(static_cast<int64_t>(cloud.num_points()), output.samples[0].counts.voxels, output.bytes);
     }
-    first_failure.Update(output.status);
     if (IsOutOfMemory(output.status)) continue;
     RETURN_IF_ERROR(output.status);
     // A request may have a sample. The network sees no more than that here, since it has run.

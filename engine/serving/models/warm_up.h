@@ -22,7 +22,8 @@ absl::Status LoadKernels(const Program& program, ExecutionContext& context);
 // - Where requests may have a sample of farthest points, each size runs once with one.
 // - `arbiter` is the one that the executor's context was added to. Sizes that do not fit beside what others hold are
 //   passed over.
-// - `memory` and `latency` learn from the runs. latency is null where other work shares the device.
+// - `memory` and `latency` learn from the runs, but not from that of tensors beside labels or boxes. latency is null
+// where other work shares the device.
 // - Returns the error of the first run that failed.
 absl::Status WarmUp(const Program& program, const PlanTable* plans, const RunLimits& limits, int64_t max_points,
                     DeviceArbiter& arbiter, Executor& executor, MemoryModel& memory, LatencyFit* latency);

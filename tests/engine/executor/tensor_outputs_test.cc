@@ -11,8 +11,10 @@
 #include <limits>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "engine/base/error_reason.h"
 #include "engine/model/model_loader.h"
 #include "engine/tensor/float16.h"
 #include "tests/engine/program_fixture.h"
@@ -154,7 +156,15 @@ class TensorOutputsTest : public ProgramTest {
     if (runner_ != nullptr) Load(kTensors);
   }
 
-  std::vector<InferResult> Run(const std::vector<InferTask>& tasks) {
+  // Resolves names as admission does.
+  std::vector<InferResult> Run(std::vector<InferTask> tasks) {
+    for (InferTask& task : tasks) {
+      for (const std::string& name : std::exchange(task.tensors, {})) {
+        const auto is_it = [&](const TensorInfo& tensor) { return tensor.name == name; };
+        const auto it = std::find_if(program_.tensors.begin(), program_.tensors.end(), is_it);
+        task.tensor_set = task.tensor_set.value_or(0) | TensorBit(static_cast<int>(it - program_.tensors.begin()));
+      }
+    }
     BatchOutput output = runner_->Run(program_, tasks);
     EXPECT_TRUE(output.status.ok()) << output.status;
     return std::move(output.samples);
@@ -281,6 +291,20 @@ TEST_P(TensorOutputsTest, RowsAreReservedInTheBudgetWhileTheResultLives) {
     ASSERT_NE(results[0].memory, nullptr);
     EXPECT_EQ(results[0].memory->bytes(), static_cast<int64_t>(tensor.bytes.size() + tensor.coordinates.size()));
   }
+}
+
+// On a GPU the answer's page-locked memory is what the budget refuses; a CPU computes in what it grants.
+TEST_P(TensorOutputsTest, ABatchWithoutRoomInTheBudgetIsRefused) {
+  MemoryBudget budget(int64_t{1} << 19);
+  auto runner = DeviceRunner::Create({.device = GetParam(), .memory_budget = &budget});
+  ASSERT_TRUE(runner.ok()) << runner.status();
+  runner_ = *std::move(runner);
+  Load(kTensors);
+  const InferTask task{.cloud = Cloud(kCloud)};
+  const BatchOutput output = runner_->Run(program_, {task});
+  EXPECT_TRUE(IsOutOfMemory(output.status)) << output.status;
+  EXPECT_TRUE(output.host_is_full);
+  EXPECT_EQ(budget.held(), 0);
 }
 
 }  // namespace

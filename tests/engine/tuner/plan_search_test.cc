@@ -108,6 +108,26 @@ TEST_F(PlanSearchTest, FindsWhatIsPlantedForEachConvolution) {
   EXPECT_EQ(result_.buckets[0].default_time - result_.buckets[0].tuned_time, absl::Microseconds(80 + 70 + 40 + 30));
 }
 
+// As one is that only tensors need which the searched scans do not ask for.
+TEST_F(PlanSearchTest, AConvolutionThatDoesNotRunKeepsItsDefault) {
+  // One beside another of its rulebook; all of a rulebook and of that which reverses it; all.
+  const std::vector<std::vector<size_t>> cases = {{3}, {1, 4}, {0, 1, 2, 3, 4, 5}};
+  for (const std::vector<size_t>& resting : cases) {
+    const auto rests = [&](size_t conv) { return std::count(resting.begin(), resting.end(), conv) > 0; };
+    device_.conv_us = [&](size_t conv, const ConvPlan& plan, int64_t) {
+      return rests(conv) ? 0 : IsImplicitGemm(plan) ? 20 : 100;
+    };
+    const NetworkPlan plan = SearchOne();
+    for (size_t c = 0; c < plan.size(); ++c) {
+      if (rests(c)) {
+        EXPECT_EQ(plan[c], Defaults()[c]) << c;
+      } else if (c != 4) {  // which has no implicit GEMM
+        EXPECT_TRUE(IsImplicitGemm(plan[c])) << c;
+      }
+    }
+  }
+}
+
 // Groupings follow from the numbers of pairs, which tiles do not tell.
 TEST_F(PlanSearchTest, FindsGroupingsBesideADefaultThatReadsTiles) {
   program_.default_plans = PlanTable(program_, {{.plan = {.fallback = kDefaultCudaConvPlan}}});

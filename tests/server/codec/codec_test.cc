@@ -348,6 +348,35 @@ TEST(DecodeRequestTest, TensorsAreNamedAndTyped) {
   EXPECT_EQ(ReasonOf(DecodeRequest(request, cloud).status()), error_reason::kUnsupportedOutput);
 }
 
+// A client may repeat names as long as its message may be; nobody compares them once a frame.
+TEST(DecodeRequestTest, NamesOfTensorsCountOnceAndAreBounded) {
+  v1::InferRequest request;
+  for (int i = 0; i < 2000; ++i) request.add_outputs(absl::StrCat(1 - i % 2));
+  const PointCloud cloud = *PointCloud::FromFloats({"x", "y", "z"}, nullptr, 0);
+  absl::StatusOr<InferTask> task = DecodeRequest(request, cloud);
+  ASSERT_TRUE(task.ok()) << task.status();
+  EXPECT_THAT(task->tensors, ElementsAre("1", "0"));
+  for (int i = 2; i < kMaxTensors; ++i) request.add_outputs(absl::StrCat(i));
+  EXPECT_TRUE(DecodeRequest(request, cloud).ok());
+  request.add_outputs("one more");
+  const absl::Status refused = DecodeRequest(request, cloud).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ReasonOf(refused), error_reason::kUnsupportedOutput);
+}
+
+TEST(DecodeStreamConfigTest, NamesOfTensorsAreBounded) {
+  v1::StreamConfig config;
+  config.set_model("m");
+  config.set_policy(v1::STREAM_POLICY_LATEST);
+  for (int i = 0; i < kMaxTensors; ++i) config.add_outputs(absl::StrCat(i));
+  config.add_outputs("0");
+  const absl::StatusOr<StreamSession::Config> decoded = DecodeStreamConfig(config);
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ(decoded->tensors.size(), static_cast<size_t>(kMaxTensors));
+  config.add_outputs("one more");
+  EXPECT_EQ(ReasonOf(DecodeStreamConfig(config).status()), error_reason::kUnsupportedOutput);
+}
+
 TEST(EncodeModelTest, RepeatsTheModel) {
   ModelVersionInfo info;
   info.name = "m";

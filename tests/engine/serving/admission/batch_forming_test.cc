@@ -52,6 +52,45 @@ TEST(BatchFormingTest, PointsAreTheBudget) {
   EXPECT_THAT(fake.Pop(), ElementsAre(4, 5));
 }
 
+// A batch computes and copies for all of its samples what one of them asks for.
+TEST(BatchFormingTest, TasksOfOtherTensorsDoNotShareABatch) {
+  FakeBatcher fake;
+  const auto push = [&](uint64_t ticket, TensorSet tensors, DType type = DType::kFloat32) {
+    QueuedTask task = fake.Task(ticket);
+    task.task.tensor_set = tensors;
+    task.task.tensor_dtype = type;
+    EXPECT_TRUE(fake->Push(task).ok());
+  };
+  push(1, 0);
+  push(2, 0b01);
+  push(3, 0, DType::kFloat16);  // of no tensor
+  push(4, 0b11);
+  push(5, 0b01);
+  push(6, 0b01, DType::kFloat16);
+  push(7, 0);
+  EXPECT_THAT(fake.Pop(), ElementsAre(1, 3, 7));
+  EXPECT_THAT(fake.Pop(), ElementsAre(2, 5));
+  EXPECT_THAT(fake.Pop(), ElementsAre(4));
+  EXPECT_THAT(fake.Pop(), ElementsAre(6));
+  EXPECT_THAT(fake.Pop(), IsEmpty());
+}
+
+// One that is passed over starts before it is too late.
+TEST(BatchFormingTest, ABatchDoesNotGrowPastTheStartOfATaskOfOtherTensors) {
+  FakeBatcher fake;
+  fake.Teach();
+  const auto push = [&](uint64_t ticket, TensorSet tensors, absl::Duration timeout) {
+    QueuedTask task = fake.Task(ticket, {.timeout = timeout});
+    task.task.tensor_set = tensors;
+    EXPECT_TRUE(fake->Push(task).ok());
+  };
+  push(1, 1, absl::Milliseconds(15));  // which a batch of three makes, of 14 ms
+  push(2, 0, absl::Milliseconds(19));  // starts within 13 ms: after a batch of two
+  for (uint64_t ticket = 3; ticket <= 8; ++ticket) push(ticket, 1, absl::Milliseconds(900));
+  EXPECT_THAT(fake.Pop(), ElementsAre(1, 3));
+  EXPECT_THAT(fake.Pop(), ElementsAre(2));
+}
+
 // A size that did not fit the memory is not tried again at once. The limit grows a little each time that the largest
 // batch fits.
 TEST(BatchFormingTest, MemoryIsABudgetThatIsLearnt) {

@@ -287,6 +287,33 @@ TEST(BatcherTest, FinishedBatchesTeachAndAreCompared) {
   EXPECT_EQ(fake.observer.predictions.size(), 1u);
 }
 
+// Tensors beside labels cost what labels alone do not.
+TEST(BatcherTest, TensorsTeachWhereAModelHasNothingElse) {
+  for (const bool has_labels : {false, true}) {
+    FakeBatcher fake;
+    fake.model->info.has_labels = has_labels;
+    const LatencyFit& latency = *fake.model->latency[0];
+    const auto run = [&](uint64_t ticket, TensorSet tensors, absl::Duration time) {
+      QueuedTask task = fake.Task(ticket, {.points = 1000});
+      task.task.tensor_set = tensors;
+      EXPECT_TRUE(fake->Push(task).ok());
+      const Batch batch = fake->TryPop(0);
+      fake.clock.Advance(time);
+      fake->Finished(batch, {.num_voxels = 700, .had_room = tensors == 0});
+    };
+    run(1, 0, absl::Milliseconds(8));
+    const BatchSize size = {.points = 1000, .voxels = 700, .requests = 1};
+    const absl::Duration before = latency.Expected(size);
+    const size_t num_predictions = fake.observer.predictions.size();
+    run(2, 1, absl::Milliseconds(80));
+    EXPECT_EQ(latency.Expected(size) == before, has_labels);
+    EXPECT_EQ(fake.observer.predictions.size() - num_predictions, has_labels ? 0u : 1u);
+    const int64_t max_points = MemoryModel::LimitsOf(*fake.model, 0, MemoryModel::kNoLimit).max_points;
+    EXPECT_EQ(max_points > 1000, has_labels) << max_points;
+    EXPECT_EQ(latency.EstimateVoxels(1000), 700) << "sizes are learnt of all";
+  }
+}
+
 TEST(BatcherTest, WorkersThatAreGoneDoNotCount) {
   FakeBatcher fake({.num_workers = {1, 1}}, {.max_batch_requests = 1});
   fake.Teach();
