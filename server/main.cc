@@ -227,6 +227,9 @@ int Serve(const Options& options) {
       {{"host", options.host},
        {"grpc_port", (*server)->grpc_port()},
        {"http_port", (*server)->http_port()},
+       {"tls", !options.tls.enabled()          ? "off"
+               : options.tls.client_ca.empty() ? "on"
+                                               : "mutual"},
        {"devices", devices},
        {"backend", devices.find("cuda") == std::string::npos ? "cpu" : "cuda"}});
 

@@ -107,11 +107,18 @@ ABSL_FLAG(bool, deterministic, voxserve::Options().deterministic,
           "Answer with bytes that do not depend on which requests share a batch. Models run by the default plan then. "
           "--deterministic alone means true.");
 ABSL_FLAG(std::string, host, voxserve::Options().host,
-          "Address that both ports listen on. There is no TLS and no login, so by default only this machine gets in; "
-          "0.0.0.0 or [::] opens the ports to the network (in a container: always needed).");
+          "Address that the gRPC and the HTTP port listen on. By default only this machine gets in; 0.0.0.0 or [::] opens "
+          "the ports to the network (in a container: always needed): with --tls_certificate and --auth_tokens.");
 ABSL_FLAG(int, port, voxserve::Options().port, "gRPC port; 0: any free one (the \"serving\" log line says which).");
 ABSL_FLAG(int, http_port, voxserve::Options().http_port,
           "HTTP port of /metrics, /healthz, /readyz and the status page; 0: any free one.");
+ABSL_FLAG(std::string, tls_certificate, voxserve::Options().tls.certificate,
+          "PEM file of the server's certificate and those between it and the root; every port then speaks TLS 1.2 or "
+          "1.3 alone. It and the next two are read again when they change. Empty: no TLS.");
+ABSL_FLAG(std::string, tls_key, voxserve::Options().tls.key, "PEM file of the certificate's private key.");
+ABSL_FLAG(std::string, tls_client_ca, voxserve::Options().tls.client_ca,
+          "PEM file of roots that clients' certificates must come from. gRPC then connects to nobody without one; of "
+          "HTTP, /healthz and /readyz stay open. Empty: clients need no certificate.");
 ABSL_FLAG(voxserve::ByteSize, max_message_bytes, voxserve::ByteSize{voxserve::Options().max_message_bytes},
           "Largest request or response. A larger request gets RESOURCE_EXHAUSTED.");
 ABSL_FLAG(int64_t, max_queue_requests, voxserve::Options().max_queue_requests,
@@ -184,6 +191,7 @@ const std::vector<FlagGroup>& FlagGroups() {
         "max_grid_bytes"}},
       {"Tuned plans", {"plan_dir", "tune_on_load", "deterministic"}},
       {"Network", {"host", "port", "http_port", "max_message_bytes"}},
+      {"TLS", {"tls_certificate", "tls_key", "tls_client_ca"}},
       {"Limits",
        {"memory_limit", "max_queue_requests", "max_queue_bytes", "grpc_memory_bytes", "max_connections",
         "max_connection_idle", "max_connection_age"}},
@@ -298,6 +306,13 @@ absl::Status Options::Validate() const {
   if (port != 0 && port == http_port) {
     return absl::InvalidArgumentError(absl::StrCat("--port and --http_port are both ", port, "; they must differ"));
   }
+  if (tls.certificate.empty() != tls.key.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("--", tls.key.empty() ? "tls_certificate" : "tls_key", " needs --",
+                                                   tls.key.empty() ? "tls_key" : "tls_certificate", " as well"));
+  }
+  if (!tls.client_ca.empty() && !tls.enabled()) {
+    return absl::InvalidArgumentError("--tls_client_ca needs --tls_certificate and --tls_key as well");
+  }
   if (threads < 0 || threads > 4096) return OutOfRange("threads", threads, "0 to 4096");
   if (max_message_bytes < 1 << 20 || max_message_bytes > std::numeric_limits<int>::max()) {
     return OutOfRange("max_message_bytes", max_message_bytes, "1MiB to 2147483647 bytes");
@@ -396,6 +411,9 @@ absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& arg
   options.host = absl::GetFlag(FLAGS_host);
   options.port = absl::GetFlag(FLAGS_port);
   options.http_port = absl::GetFlag(FLAGS_http_port);
+  options.tls = {.certificate = absl::GetFlag(FLAGS_tls_certificate),
+                 .key = absl::GetFlag(FLAGS_tls_key),
+                 .client_ca = absl::GetFlag(FLAGS_tls_client_ca)};
   options.threads = absl::GetFlag(FLAGS_threads);
   options.max_message_bytes = absl::GetFlag(FLAGS_max_message_bytes).bytes;
   options.max_queue_requests = absl::GetFlag(FLAGS_max_queue_requests);

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "engine/base/logging.h"
+#include "server/identity/tls_files.h"
 
 namespace voxserve {
 
@@ -22,6 +23,7 @@ struct Options {
   std::string host = "127.0.0.1";
   int port = 8500;
   int http_port = 8080;
+  TlsPaths tls;
   int threads = 0;
   std::string devices;
   int streams_per_device = 2;

@@ -83,9 +83,11 @@ class Server::Observer final : public Metrics {
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options, const std::string& version,
                                                       const EngineFactory& make_engine) {
   auto server = std::unique_ptr<Server>(new Server(options, version));
+  RETURN_IF_ERROR(server->ReadIdentities());
   RETURN_IF_ERROR(server->StartEngine(make_engine));
   RETURN_IF_ERROR(server->StartGrpc());
   RETURN_IF_ERROR(server->StartHttp());
+  server->StartReloading();
   server->load_watch_ = std::thread([raw = server.get()] { raw->WatchLoading(); });
   return server;
 }
@@ -99,6 +101,7 @@ Server::Server(const Options& options, std::string version)
 
 Server::~Server() {
   stopping_.Notify();
+  reload_.reset();
   readiness_.SetDraining();
   http_.reset();
   readiness_.SetListener(nullptr);
@@ -116,6 +119,18 @@ Server::~Server() {
   if (load_watch_.joinable()) load_watch_.join();
 }
 
+absl::Status Server::ReadIdentities() {
+  if (options_.tls.enabled()) {
+    ASSIGN_OR_RETURN(tls_, TlsCertificates::Create(options_.tls));
+  }
+  return absl::OkStatus();
+}
+
+void Server::StartReloading() {
+  if (tls_ == nullptr) return;
+  reload_ = std::make_unique<ReloadThread>([this] { tls_->Refresh(); });
+}
+
 absl::Status Server::StartEngine(const EngineFactory& make_engine) {
   ASSIGN_OR_RETURN(engine_, make_engine(metrics_.get(), &memory_budget_));
   metrics_->SetBuildInfo(version_, engine_->devices().starts_with("cuda") ? "cuda" : "cpu");
@@ -129,6 +144,7 @@ absl::Status Server::StartGrpc() {
                         .port = options_.port,
                         .max_connections = options_.max_connections,
                         .max_client_connections = options_.max_client_connections,
+                        .has_tls = tls_ != nullptr,
                         .is_welcome = [this](const std::string& client) { return useless_calls_.HasTokens(client); },
                         .has_work = [this](const std::string& peer) { return services_->HasWork(peer); },
                         .on_closed = [this](std::string_view why) { metrics_->OnCallEndedEarly(why); },
@@ -186,7 +202,8 @@ absl::Status Server::StartGrpc() {
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kMinClientPingIntervalMs);
   auto connections = builder.experimental().AddExternalConnectionAcceptor(
-      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, grpc::InsecureServerCredentials());
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+      tls_ != nullptr ? tls_->NewGrpcCredentials() : grpc::InsecureServerCredentials());
   builder.RegisterCallbackGenericService(services_->generic_service());
   grpc_ = builder.BuildAndStart();
   if (grpc_ == nullptr) return absl::InternalError("the gRPC server did not start");
@@ -240,7 +257,7 @@ void Server::CloseFlooding(const std::string& peer) {
 }
 
 absl::Status Server::StartHttp() {
-  ASSIGN_OR_RETURN(http_, HttpServer::Start({.host = options_.host, .port = options_.http_port},
+  ASSIGN_OR_RETURN(http_, HttpServer::Start({.host = options_.host, .port = options_.http_port, .tls = tls_.get()},
                                             {.metrics =
                                                  [this] {
                                                    metrics_->SetHostMemory(memory_budget_);

@@ -21,6 +21,8 @@
 #include "server/acceptor/upload_guard.h"
 #include "server/http/http_server.h"
 #include "server/http/readiness.h"
+#include "server/identity/reload_thread.h"
+#include "server/identity/tls_certificates.h"
 #include "server/metrics/metrics.h"
 #include "server/options.h"
 #include "server/services/services.h"
@@ -33,8 +35,8 @@ class Server {
   using EngineFactory =
       std::function<absl::StatusOr<std::unique_ptr<Engine>>(EngineObserver* observer, MemoryBudget* memory_budget)>;
 
-  // Listens when it returns; models load in the background, and both healths say so. The factory's error, or
-  // UNAVAILABLE where a port cannot be listened on.
+  // Listens when it returns; models load in the background, and both healths say so. The factory's error,
+  // INVALID_ARGUMENT for a file of TLS that cannot be used, or UNAVAILABLE where a port cannot be listened on.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const Options& options, const std::string& version,
                                                        const EngineFactory& make_engine);
 
@@ -59,6 +61,8 @@ class Server {
   class Observer;
 
   Server(const Options& options, std::string version);
+  absl::Status ReadIdentities();
+  void StartReloading();
   absl::Status StartEngine(const EngineFactory& make_engine);
   absl::Status StartGrpc();
   absl::Status StartHttp();
@@ -80,6 +84,7 @@ class Server {
   const absl::Time started_;
 
   // In the order in which they need each other.
+  std::unique_ptr<TlsCertificates> tls_;  // null: no TLS
   Readiness readiness_;
   MemoryBudget memory_budget_;  // of the whole process
   std::unique_ptr<Observer> metrics_;
@@ -92,7 +97,8 @@ class Server {
   std::unique_ptr<UploadGuard> upload_guard_;
   std::unique_ptr<HttpServer> http_;
   absl::Notification stopping_;
-  std::thread load_watch_;  // sees the loading end
+  std::thread load_watch_;                // sees the loading end
+  std::unique_ptr<ReloadThread> reload_;  // reads files again
 };
 
 }  // namespace voxserve

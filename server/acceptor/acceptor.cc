@@ -27,6 +27,9 @@ namespace {
 
 // RFC 9113, section 3.4: the first bytes of a client without TLS.
 constexpr std::string_view kFirstBytes = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+// RFC 8446, sections 5.1 and 4: a record of type handshake (22) and version 3.x, whose message is a ClientHello (1).
+// The bytes between are its length.
+constexpr size_t kTlsFirstBytes = 6;
 
 constexpr int64_t kMaxDefaultConnections = 10'000;
 constexpr int64_t kDescriptorsPerConnection = 2;
@@ -79,6 +82,19 @@ Descriptor AcceptOne(int listener, sockaddr_storage* address) {
 
 Descriptor OpenSpare() { return Descriptor(open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
+enum class FirstBytes : uint8_t { kIncomplete, kGood, kBad };
+
+FirstBytes CheckHttp2(std::string_view received) {
+  if (!kFirstBytes.starts_with(received)) return FirstBytes::kBad;
+  return received.size() == kFirstBytes.size() ? FirstBytes::kGood : FirstBytes::kIncomplete;
+}
+
+FirstBytes CheckTls(std::string_view received) {
+  if (received[0] != 22 || (received.size() > 1 && received[1] != 3)) return FirstBytes::kBad;
+  if (received.size() < kTlsFirstBytes) return FirstBytes::kIncomplete;
+  return received[kTlsFirstBytes - 1] == 1 ? FirstBytes::kGood : FirstBytes::kBad;
+}
+
 // Makes close drop unsent data and leave no state in the system.
 void DropUnsent(const Descriptor& socket) {
   const linger now = {.l_onoff = 1, .l_linger = 0};
@@ -90,7 +106,8 @@ void DropUnsent(const Descriptor& socket) {
 absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Listen(const Options& options) {
   absl::StatusOr<std::vector<Descriptor>> listeners = ListenOn(options.host, options.port);
   if (!listeners.ok()) {
-    return ListenError("gRPC", options.host, options.port, "port", std::string(listeners.status().message()));
+    return ListenError(options.what, options.host, options.port, options.port_flag,
+                       std::string(listeners.status().message()), options.host_flag);
   }
   Descriptor epoll(epoll_create1(EPOLL_CLOEXEC));
   Descriptor wake_up(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -103,7 +120,10 @@ absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Listen(const Options& option
     setsockopt(listener, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof(timeout_ms));
     is_watched = is_watched && Watch(epoll.get(), EPOLL_CTL_ADD, listener, i, EPOLLIN);
   }
-  if (!is_watched) return ListenError("gRPC", options.host, options.port, "port", std::strerror(errno));
+  if (!is_watched) {
+    return ListenError(options.what, options.host, options.port, options.port_flag, std::strerror(errno),
+                       options.host_flag);
+  }
   return std::unique_ptr<Acceptor>(
       new Acceptor(Resolved(options), std::move(*listeners), std::move(epoll), std::move(wake_up)));
 }
@@ -382,8 +402,14 @@ void Acceptor::ReadFirstBytes(Id id, Connection& connection) {
   if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (size <= 0) return Remove(id);  // the client has closed the connection
   const std::string_view received(bytes.data(), static_cast<size_t>(size));
-  if (!kFirstBytes.starts_with(received)) return CloseWaiting(id, connection_reason::kNotHttp2);
-  if (received.size() == kFirstBytes.size()) HandOver(id, connection);
+  switch (options_.has_tls ? CheckTls(received) : CheckHttp2(received)) {
+    case FirstBytes::kIncomplete:
+      return;
+    case FirstBytes::kGood:
+      return HandOver(id, connection);
+    case FirstBytes::kBad:
+      return CloseWaiting(id, options_.has_tls ? connection_reason::kNotTls : connection_reason::kNotHttp2);
+  }
 }
 
 void Acceptor::HandOver(Id id, Connection& connection) {

@@ -4,8 +4,8 @@
 // no limits: it stops for good when descriptors run out (CVE-2023-4785), and it keeps as many silent connections as
 // there are descriptors.
 //
-// - First bytes: gRPC gets a connection when the client has sent the first bytes of HTTP/2. Until then it costs one
-//   descriptor and no gRPC memory. A connection with other first bytes, or with none in time, is closed.
+// - First bytes: gRPC gets a connection when the client has sent the first bytes of HTTP/2, or with TLS of its hello.
+//   Until then it costs one descriptor and no gRPC memory. A connection with other first bytes, or with none in time, is closed.
 // - Limits: there are limits for all connections, and for those of one client (an address). At a limit, a new
 //   connection replaces one that still waits for its first bytes. At the limit for all, it can also replace a
 //   connection of the client with the most connections, if its own client stays below that number: the oldest
@@ -66,12 +66,16 @@ inline constexpr std::string_view kClientLimit = "CLIENT_LIMIT";          // too
 inline constexpr std::string_view kNoDescriptors = "NO_DESCRIPTORS";
 inline constexpr std::string_view kNoFirstBytes = "NO_FIRST_BYTES";       // none arrived in time
 inline constexpr std::string_view kNotHttp2 = "NOT_HTTP2";                // the first bytes are not those of HTTP/2
+inline constexpr std::string_view kNotTls = "NOT_TLS";                    // they are not those of TLS
 inline constexpr std::string_view kUnfinishedCalls = "UNFINISHED_CALLS";  // for Close: CallRate and both guards
 }  // namespace connection_reason
 
 class Acceptor {
  public:
   struct Options {
+    std::string what = "gRPC";      // for errors
+    std::string port_flag = "port";  // likewise
+    std::string host_flag = "host";
     std::string host = "0.0.0.0";  // "0.0.0.0" and "::" mean every address, see ListenOn
     int port = 0;                  // 0: any
     // The most connections at a time. 0: as many as fit DescriptorLimit with two descriptors each and a reserve for
@@ -80,6 +84,7 @@ class Acceptor {
     // The same for one client. 0: a quarter of max_connections, since many vehicles may share an address.
     int64_t max_client_connections = 0;
     absl::Duration first_bytes_timeout = absl::Seconds(10);
+    bool has_tls = false;  // gRPC has credentials of TLS, so clients begin with its handshake
     // TCP_USER_TIMEOUT: a connection ends if sent bytes are not acknowledged for this time. 0: the system's value
     // (minutes).
     absl::Duration unacknowledged_timeout = absl::Seconds(20);

@@ -1,6 +1,8 @@
 #include "server/http/http_server.h"
 
 #include <fcntl.h>
+#include <gnutls/gnutls.h>
+#include <gnutls/x509.h>
 #include <microhttpd.h>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -13,6 +15,8 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
+#include <memory>
+#include <string>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -43,6 +47,9 @@ constexpr int kNumSpares = 8;
 constexpr int kMaxFreedForOne = 4;
 constexpr std::chrono::milliseconds kAcceptPause{20};
 constexpr std::chrono::seconds kLogInterval{10};
+// From the shutdown of a connection until it is closed.
+constexpr std::chrono::seconds kCloseTime{1};
+constexpr char kTlsPriorities[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";
 
 struct Answer {
   unsigned int code = MHD_HTTP_OK;
@@ -87,9 +94,27 @@ MHD_Result Send(const Answer& answer, MHD_Connection* connection) {
 
 }  // namespace
 
+// Returns whether the client has shown a certificate that comes from the roots of its daemon.
+bool HasClientCertificate(MHD_Connection* connection) {
+  const MHD_ConnectionInfo* const info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_GNUTLS_SESSION);
+  if (info == nullptr || info->tls_session == nullptr) return false;
+  auto* const session = static_cast<gnutls_session_t>(info->tls_session);
+  // A certificate for servers alone does not count, as with gRPC.
+  char purpose[] = GNUTLS_KP_TLS_WWW_CLIENT;
+  gnutls_typed_vdata_st asked = {
+      .type = GNUTLS_DT_KEY_PURPOSE_OID, .data = reinterpret_cast<unsigned char*>(purpose), .size = 0};
+  unsigned int problems = 0;
+  return gnutls_certificate_verify_peers(session, &asked, 1, &problems) == GNUTLS_E_SUCCESS && problems == 0;
+}
+
+bool IsProbe(std::string_view path) { return path == "/healthz" || path == "/readyz"; }
+
 // A single thread accepts connections, runs the library (libmicrohttpd, without threads of its own) and closes
 // connections. Only the library closes a connection's descriptor, on the same thread: this class shuts the socket down,
 // and the library then sees its end.
+//
+// The library reads a certificate when it starts. A new one is read by a second instance, which takes the connections
+// from then on; the first is stopped when its own have had their time.
 class HttpServer::Loop {
  public:
   Loop(const Options& options, Content content, std::vector<Descriptor> listeners)
@@ -101,25 +126,25 @@ class HttpServer::Loop {
     KeepSpares();
   }
 
-  // Returns false if the library cannot start: no memory or no descriptor.
-  bool Start() {
-    // MHD_USE_ERROR_LOG is not set: the library would write to stderr and might wait for its reader.
-    daemon_ = MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET, 0, nullptr, nullptr, &Loop::OnRequest, this,
-                               MHD_OPTION_NOTIFY_CONNECTION, &Loop::OnConnection, this,  //
-                               MHD_OPTION_CONNECTION_MEMORY_LIMIT, kConnectionBytes,     //
-                               MHD_OPTION_CONNECTION_LIMIT,                              //
-                               static_cast<unsigned int>(options_.max_connections),      //
-                               MHD_OPTION_END);
-    if (daemon_ == nullptr || !wake_) return false;
+  absl::Status Start() {
+    if (options_.tls != nullptr && MHD_is_feature_supported(MHD_FEATURE_TLS) != MHD_YES) {
+      return absl::InvalidArgumentError("--tls_certificate: this machine's libmicrohttpd is without TLS");
+    }
+    library_ = StartLibrary();
+    if (library_ == nullptr || !wake_) {
+      if (options_.tls == nullptr) return absl::UnavailableError("cannot serve HTTP: no memory or no descriptors");
+      return absl::InvalidArgumentError(
+          "cannot serve HTTP: GnuTLS refuses the certificate, the key or the clients' roots (--tls_certificate, "
+          "--tls_key, --tls_client_ca), or there is no memory or descriptor");
+    }
     thread_ = std::thread([this] { Run(); });
-    return true;
+    return absl::OkStatus();
   }
 
   ~Loop() {
     stop_ = true;
     eventfd_write(wake_.get(), 1);
     if (thread_.joinable()) thread_.join();
-    if (daemon_ != nullptr) MHD_stop_daemon(daemon_);
   }
 
   int port() const { return PortOf(listeners_.front()); }
@@ -127,14 +152,32 @@ class HttpServer::Loop {
  private:
   using Time = HttpConnections::Time;
 
+  // An instance of the library, with what it was started with.
+  struct Library {
+    ~Library() {
+      if (daemon != nullptr) MHD_stop_daemon(daemon);
+    }
+
+    MHD_Daemon* daemon = nullptr;
+    std::shared_ptr<const TlsMaterial> tls;
+    Time ends = Time::max();  // once another one has taken its place: when its last connection is over
+  };
+
   static Time Now() { return std::chrono::steady_clock::now(); }
 
   // Answers as soon as the headers have arrived: the library does not read the body of an answered request.
   static MHD_Result OnRequest(void* self, MHD_Connection* connection, const char* url, const char* method,
                               const char* /*version*/, const char* /*upload*/, size_t* /*upload_size*/,
                               void** /*request*/) {
+    const auto* loop = static_cast<Loop*>(self);
     try {
-      return Send(AnswerTo(method, url, static_cast<Loop*>(self)->content_), connection);
+      const bool must_show_certificate = loop->options_.tls != nullptr && loop->options_.tls->asks_clients();
+      if (must_show_certificate && !IsProbe(url) && !HasClientCertificate(connection)) {
+        return Send({.code = MHD_HTTP_FORBIDDEN,
+                     .body = "HTTP 403: show a client certificate of --tls_client_ca; /healthz and /readyz need none\n"},
+                    connection);
+      }
+      return Send(AnswerTo(method, url, loop->content_), connection);
     } catch (...) {
       return MHD_NO;  // No memory for the answer. C code cannot take an exception; the library closes the connection.
     }
@@ -150,21 +193,75 @@ class HttpServer::Loop {
     }
   }
 
+  // Null where the library cannot start: no memory, no descriptor, or a certificate that GnuTLS does not take.
+  std::unique_ptr<Library> StartLibrary() {
+    auto library = std::make_unique<Library>();
+    unsigned int flags = MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET;
+    std::vector<MHD_OptionItem> tls;
+    if (options_.tls != nullptr) {
+      tls_version_ = options_.tls->version();
+      library->tls = options_.tls->material();
+      flags |= MHD_USE_TLS;
+      const auto add = [&tls](MHD_OPTION option, const char* text) {
+        tls.push_back({.option = option, .value = 0, .ptr_value = const_cast<char*>(text)});
+      };
+      add(MHD_OPTION_HTTPS_MEM_CERT, library->tls->certificate.c_str());
+      add(MHD_OPTION_HTTPS_MEM_KEY, library->tls->key.c_str());
+      add(MHD_OPTION_HTTPS_PRIORITIES, kTlsPriorities);
+      if (!library->tls->client_ca.empty()) add(MHD_OPTION_HTTPS_MEM_TRUST, library->tls->client_ca.c_str());
+    }
+    tls.push_back({.option = MHD_OPTION_END, .value = 0, .ptr_value = nullptr});
+    // MHD_USE_ERROR_LOG is not set: the library would write to stderr and might wait for its reader.
+    library->daemon = MHD_start_daemon(flags, 0, nullptr, nullptr, &Loop::OnRequest, this,       //
+                                       MHD_OPTION_NOTIFY_CONNECTION, &Loop::OnConnection, this,  //
+                                       MHD_OPTION_CONNECTION_MEMORY_LIMIT, kConnectionBytes,     //
+                                       MHD_OPTION_CONNECTION_LIMIT,                              //
+                                       static_cast<unsigned int>(options_.max_connections),      //
+                                       MHD_OPTION_ARRAY, tls.data(),                             //
+                                       MHD_OPTION_END);
+    return library->daemon == nullptr ? nullptr : std::move(library);
+  }
+
+  // Takes over a certificate that has changed, and stops instances whose time is over.
+  void ChangeCertificate() {
+    while (!retired_.empty() && retired_.front()->ends <= Now()) retired_.erase(retired_.begin());
+    if (options_.tls == nullptr || options_.tls->version() == tls_version_) return;
+    std::unique_ptr<Library> next = StartLibrary();
+    if (next == nullptr) {
+      Log(LogLevel::kWarning, "HTTP cannot use the new certificate, or has no memory: the one before stays");
+      return;
+    }
+    library_->ends = Now() + absl::ToChronoMilliseconds(options_.connection_time) + kCloseTime;
+    retired_.push_back(std::exchange(library_, std::move(next)));
+  }
+
+  static int DescriptorOf(const Library& library) {
+    return MHD_get_daemon_info(library.daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
+  }
+
+  void RunLibraries() {
+    for (const std::unique_ptr<Library>& library : retired_) MHD_run(library->daemon);
+    MHD_run(library_->daemon);
+  }
+
   void Run() {
-    const int served = MHD_get_daemon_info(daemon_, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
-    std::vector<pollfd> ready = {{.fd = wake_.get(), .events = POLLIN, .revents = 0},
-                                 {.fd = served, .events = POLLIN, .revents = 0}};
-    const size_t num_others = ready.size();
+    std::vector<pollfd> ready;
     while (!stop_) {
-      ready.resize(num_others);
+      ready = {{.fd = wake_.get(), .events = POLLIN, .revents = 0},
+               {.fd = DescriptorOf(*library_), .events = POLLIN, .revents = 0}};
+      for (const std::unique_ptr<Library>& library : retired_) {
+        ready.push_back({.fd = DescriptorOf(*library), .events = POLLIN, .revents = 0});
+      }
+      const size_t num_others = ready.size();
       if (Now() >= accepts_again_) {
         for (const Descriptor& listener : listeners_) {
           ready.push_back({.fd = listener.get(), .events = POLLIN, .revents = 0});
         }
       }
       poll(ready.data(), ready.size(), WaitMs());
-      MHD_run(daemon_);
+      RunLibraries();
       CloseExpired();
+      ChangeCertificate();
       KeepSpares();
       for (size_t i = num_others; i < ready.size(); ++i) {
         if (ready[i].revents != 0) AcceptFrom(ready[i].fd);
@@ -174,14 +271,22 @@ class HttpServer::Loop {
 
   // Returns the time until the next timer, or -1 if there is none.
   int WaitMs() {
-    MHD_UNSIGNED_LONG_LONG library_ms = 0;
-    if (MHD_get_timeout(daemon_, &library_ms) == MHD_YES && library_ms == 0) return 0;
+    if (HasWork(*library_)) return 0;
     Time next = Time::max();
-    if (const auto* oldest = connections_.Oldest(); oldest != nullptr) next = ExpiryOf(*oldest);
+    for (const std::unique_ptr<Library>& library : retired_) {
+      if (HasWork(*library)) return 0;
+      next = std::min(next, library->ends);
+    }
+    if (const auto* oldest = connections_.Oldest(); oldest != nullptr) next = std::min(next, ExpiryOf(*oldest));
     if (Now() < accepts_again_) next = std::min(next, accepts_again_);
     if (next == Time::max()) return -1;
     const auto wait = std::chrono::ceil<std::chrono::milliseconds>(next - Now());
     return static_cast<int>(std::clamp<int64_t>(wait.count(), 0, 60'000));
+  }
+
+  static bool HasWork(const Library& library) {
+    MHD_UNSIGNED_LONG_LONG wait_ms = 0;
+    return MHD_get_timeout(library.daemon, &wait_ms) == MHD_YES && wait_ms == 0;
   }
 
   Time ExpiryOf(const HttpConnections::Connection& connection) const {
@@ -195,7 +300,7 @@ class HttpServer::Loop {
       ShutDown(oldest);
       any = true;
     }
-    if (any) MHD_run(daemon_);
+    if (any) RunLibraries();
   }
 
   static void ShutDown(HttpConnections::Connection* connection) {
@@ -208,7 +313,7 @@ class HttpServer::Loop {
     HttpConnections::Connection* const evicted = connections_.OldestOfTheLargestClient();
     if (evicted == nullptr) return false;
     ShutDown(evicted);
-    MHD_run(daemon_);  // closes the descriptor
+    RunLibraries();  // closes the descriptor
     ++num_evicted_;
     if (Now() >= logs_again_) {
       Log(LogLevel::kWarning, "too many HTTP connections: the oldest are closed",
@@ -280,8 +385,8 @@ class HttpServer::Loop {
       return;
     }
     // On failure the library has closed the descriptor.
-    if (MHD_add_connection(daemon_, descriptor, address, size) != MHD_YES) connections_.Remove(arriving_);
-    MHD_run(daemon_);
+    if (MHD_add_connection(library_->daemon, descriptor, address, size) != MHD_YES) connections_.Remove(arriving_);
+    MHD_run(library_->daemon);
   }
 
   const Options options_;
@@ -289,16 +394,19 @@ class HttpServer::Loop {
   const std::vector<Descriptor> listeners_;
   const Descriptor wake_;  // an eventfd: readable when the loop must stop
   std::atomic<bool> stop_{false};
-  MHD_Daemon* daemon_ = nullptr;
-  std::thread thread_;
 
-  // Used by the thread only.
+  // Used by the thread only, from its start on.
   HttpConnections connections_;
+  uint64_t tls_version_ = 0;
+  std::unique_ptr<Library> library_;                // takes new connections
+  std::vector<std::unique_ptr<Library>> retired_;  // in the order of their ends
   HttpConnections::Connection* arriving_ = nullptr;  // set while the library takes the connection
   std::array<Descriptor, kNumSpares> spares_;
   Time accepts_again_ = Time::min();
   int64_t num_evicted_ = 0;  // since the last log line about it
   Time logs_again_ = Time::min();
+
+  std::thread thread_;
 };
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const Options& options, Content content) {
@@ -307,7 +415,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const Options& opt
     return ListenError("HTTP", options.host, options.port, "http_port", std::string(listeners.status().message()));
   }
   auto loop = std::make_unique<Loop>(options, std::move(content), *std::move(listeners));
-  if (!loop->Start()) return absl::UnavailableError("cannot serve HTTP: no memory or no descriptors");
+  if (absl::Status status = loop->Start(); !status.ok()) return status;
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(loop)));
 }
 

@@ -7,6 +7,7 @@
 // - A connection ends connection_time after its start in any case.
 // - Beyond max_connections a new connection replaces the oldest one of the client with the most connections.
 // - A connection uses 16 KiB and its answer. Bodies of requests are not read, and range requests are not supported.
+// - With TLS a handshake counts as part of its connection's time.
 // - Some spare descriptors are kept for the time when the process runs out of them. When these are used too, a new
 //   connection replaces the oldest. Listening goes on.
 
@@ -17,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "server/identity/tls_certificates.h"
 
 namespace voxserve {
 
@@ -27,6 +29,9 @@ class HttpServer {
     int port = 8080;  // 0: any free port
     int max_connections = 128;
     absl::Duration connection_time = absl::Seconds(5);
+    // Null: no TLS. A new version of it serves the next connections; those before end as they began. Where it asks for
+    // clients' certificates, /metrics and / need one (403); probes need none. It outlives the server.
+    const TlsCertificates* tls = nullptr;
   };
 
   // The functions are called on the HTTP thread until the server is destroyed. Other clients wait meanwhile.
@@ -36,7 +41,8 @@ class HttpServer {
     std::function<std::string()> status_page;
   };
 
-  // The server listens when this returns. UNAVAILABLE if it cannot (port in use, no such address).
+  // The server listens when this returns. UNAVAILABLE if it cannot (port in use, no such address), INVALID_ARGUMENT if
+  // the library refuses the certificate.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const Options& options, Content content);
 
   // Closes the port and all connections; an answer that does not fit into the socket's buffer is cut short. Waits for a

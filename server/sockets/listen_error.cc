@@ -18,10 +18,10 @@ absl::Status ListenError(const std::string& what, const std::string& host, int p
 }
 
 absl::Status ListenError(const std::string& what, const std::string& host, int port, const std::string& flag,
-                         std::string_view reason) {
+                         std::string_view reason, const std::string& host_flag) {
   return absl::UnavailableError(absl::StrCat("cannot listen for ", what, " on ", WithBrackets(host), ":", port, ": ",
-                                             std::string(reason), " (--", flag,
-                                             " chooses another port, --host another address)"));
+                                             std::string(reason), " (--", flag, " chooses another port, --", host_flag,
+                                             " another address)"));
 }
 
 std::string WithBrackets(const std::string& host) {

@@ -14,7 +14,7 @@ namespace voxserve {
 absl::Status ListenError(const std::string& what, const std::string& host, int port, const std::string& flag);
 // Does the same if the caller knows the system's reason.
 absl::Status ListenError(const std::string& what, const std::string& host, int port, const std::string& flag,
-                         std::string_view reason);
+                         std::string_view reason, const std::string& host_flag = "host");
 
 // Adds brackets: "::1", "[::1]" -> "[::1]"; other texts stay the same. The other function removes them.
 std::string WithBrackets(const std::string& host);

@@ -59,12 +59,14 @@ ROOMS["engine/model"].append("engine/model/checks")
 ROOMS.update(
     {
         "server/sockets": [],
+        "server/identity": ["server/sockets", "engine/base"],
         "server/acceptor": ["server/sockets", "engine/base"],
         "server/codec": ["engine", "voxserve/v1", "google/rpc"],
         "server/metrics": ["engine"],
-        "server/http": ["server/metrics", "server/sockets", "engine"],
+        "server/http": ["server/identity", "server/metrics", "server/sockets", "engine"],
         "server/services": [
             "server/codec",
+            "server/identity",
             "server/metrics",
             "server/sockets",
             "engine",

@@ -1,0 +1,107 @@
+#include "server/identity/tls_certificates.h"
+
+#include <grpc/grpc.h>
+#include <grpc/grpc_security.h>
+#include <grpc/support/log.h>
+
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "engine/base/logging.h"
+#include "engine/base/status_macros.h"
+
+namespace voxserve {
+namespace {
+
+// gRPC's C++ interface has no credentials whose certificate is asked for at every handshake; its C interface has. The
+// two methods are all that a server calls.
+class ReloadingCredentials final : public grpc::ServerCredentials {
+ public:
+  explicit ReloadingCredentials(const TlsCertificates* certificates) : certificates_(certificates) {
+    const auto request = certificates->asks_clients() ? GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY
+                                                      : GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE;
+    credentials_ = grpc_ssl_server_credentials_create_with_options(
+        grpc_ssl_server_credentials_create_options_using_config_fetcher(request, &ReloadingCredentials::Fetch, this));
+  }
+  ~ReloadingCredentials() override { grpc_server_credentials_release(credentials_); }
+
+  // Tokens are read by the router, which knows the methods.
+  void SetAuthMetadataProcessor(const std::shared_ptr<grpc::AuthMetadataProcessor>& /*processor*/) override {
+    GPR_ASSERT(false);
+  }
+
+ private:
+  int AddPortToServer(const std::string& address, grpc_server* server) override {
+    return grpc_server_add_http2_port(server, address.c_str(), credentials_);
+  }
+
+  // gRPC calls it at every handshake, under a lock of the port.
+  static grpc_ssl_certificate_config_reload_status Fetch(void* self,
+                                                         grpc_ssl_server_certificate_config** certificate_config) {
+    return static_cast<ReloadingCredentials*>(self)->FetchNew(certificate_config);
+  }
+
+  grpc_ssl_certificate_config_reload_status FetchNew(grpc_ssl_server_certificate_config** certificate_config) {
+    const uint64_t version = certificates_->version();
+    if (given_version_.exchange(version) == version) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
+    const std::shared_ptr<const TlsMaterial> material = certificates_->material();
+    const grpc_ssl_pem_key_cert_pair pair = {.private_key = material->key.c_str(),
+                                             .cert_chain = material->certificate.c_str()};
+    const char* const roots = material->client_ca.empty() ? nullptr : material->client_ca.c_str();
+    *certificate_config = grpc_ssl_server_certificate_config_create(roots, &pair, 1);
+    return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
+  }
+
+  const TlsCertificates* const certificates_;
+  grpc_server_credentials* credentials_ = nullptr;
+  std::atomic<uint64_t> given_version_{0};
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<TlsCertificates>> TlsCertificates::Create(TlsPaths paths) {
+  ASSIGN_OR_RETURN(TlsMaterial material, ReadTlsFiles(paths));
+  RETURN_IF_ERROR(CheckTlsMaterial(paths, material, absl::Now()));
+  return std::unique_ptr<TlsCertificates>(new TlsCertificates(std::move(paths), std::move(material)));
+}
+
+TlsCertificates::TlsCertificates(TlsPaths paths, TlsMaterial material)
+    : paths_(std::move(paths)), material_(std::make_shared<const TlsMaterial>(std::move(material))) {}
+
+std::shared_ptr<const TlsMaterial> TlsCertificates::material() const {
+  absl::MutexLock lock(&mutex_);
+  return material_;
+}
+
+void TlsCertificates::Refresh() {
+  absl::StatusOr<TlsMaterial> material = ReadTlsFiles(paths_);
+  absl::Status status = material.status();
+  if (status.ok()) {
+    if (*material == *this->material()) {
+      last_problem_.clear();
+      return;
+    }
+    status = CheckTlsMaterial(paths_, *material, absl::Now());
+  }
+  if (!status.ok()) {
+    const std::string problem(status.message());
+    if (problem == last_problem_) return;
+    last_problem_ = problem;
+    Log(LogLevel::kWarning, "the TLS files have changed and cannot be used: the certificate before stays",
+        {{"error", problem}});
+    return;
+  }
+  last_problem_.clear();
+  Log(LogLevel::kInfo, "TLS certificate loaded anew", {{"certificate", DescribeCertificate(*material)}});
+  {
+    absl::MutexLock lock(&mutex_);
+    material_ = std::make_shared<const TlsMaterial>(*std::move(material));
+  }
+  version_.fetch_add(1, std::memory_order_release);
+}
+
+std::shared_ptr<grpc::ServerCredentials> TlsCertificates::NewGrpcCredentials() const {
+  return std::make_shared<ReloadingCredentials>(this);
+}
+
+}  // namespace voxserve
