@@ -8,6 +8,9 @@
 #
 #   docker run --rm --gpus all -p 8500:8500 -p 8080:8080 voxserve
 #
+# Loads, unloads and searches of plans have port 8501 of the container itself: docker exec CONTAINER voxserve-client load
+# NAME. To open it, with TLS and tokens: --admin_host 0.0.0.0 -p 8501:8501.
+#
 # The build's base has nvcc and cuBLAS, so that the kernels are compiled for every GPU from Turing on; the other base
 # brings the libraries that they need at run time, cuBLAS among them. The driver is the host's.
 #

@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <ctime>
 #include <exception>
+#include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -30,6 +31,7 @@
 #include "engine/runtime/cuda_devices.h"
 #include "engine/serving/engine.h"
 #include "server/host_gpu.h"
+#include "server/identity/token_file.h"
 #include "server/options.h"
 #include "server/server.h"
 #include "server/sockets/descriptor_limit.h"
@@ -227,9 +229,12 @@ int Serve(const Options& options) {
       {{"host", options.host},
        {"grpc_port", (*server)->grpc_port()},
        {"http_port", (*server)->http_port()},
+       {"admin_host", options.admin_host},
+       {"admin_port", (*server)->admin_port()},
        {"tls", !options.tls.enabled()          ? "off"
                : options.tls.client_ca.empty() ? "on"
                                                : "mutual"},
+       {"tokens", options.auth_tokens.empty() ? "off" : "on"},
        {"devices", devices},
        {"backend", devices.find("cuda") == std::string::npos ? "cpu" : "cuda"}});
 
@@ -255,6 +260,23 @@ int Serve(const Options& options) {
   return status;
 }
 
+int PrintHashOfToken() {
+  std::string token;
+  std::getline(std::cin, token);
+  if (!token.empty() && token.back() == '\r') token.pop_back();
+  if (std::cin.peek() != std::istream::traits_type::eof()) {
+    std::fputs("voxserve: --hash_token: standard input has more than one line\n", stderr);
+    return kExitUsage;
+  }
+  const absl::StatusOr<std::string> hash = HashToken(token);
+  if (!hash.ok()) {
+    std::fprintf(stderr, "voxserve: --hash_token: %s\n", std::string(hash.status().message()).c_str());
+    return kExitUsage;
+  }
+  std::puts(hash->c_str());
+  return EXIT_SUCCESS;
+}
+
 int Main(int argc, char** argv) {
   const absl::StatusOr<CommandLine> line = ParseCommandLine(std::vector<std::string>(argv + 1, argv + argc));
   if (!line.ok()) {
@@ -268,6 +290,8 @@ int Main(int argc, char** argv) {
     case CommandLine::Action::kVersion:
       std::puts("voxserve " VOXSERVE_VERSION);
       return EXIT_SUCCESS;
+    case CommandLine::Action::kHashToken:
+      return PrintHashOfToken();
     case CommandLine::Action::kServe:
       break;
   }

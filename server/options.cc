@@ -106,12 +106,24 @@ ABSL_FLAG(
 ABSL_FLAG(bool, deterministic, voxserve::Options().deterministic,
           "Answer with bytes that do not depend on which requests share a batch. Models run by the default plan then. "
           "--deterministic alone means true.");
-ABSL_FLAG(std::string, host, voxserve::Options().host,
-          "Address that the gRPC and the HTTP port listen on. By default only this machine gets in; 0.0.0.0 or [::] opens "
-          "the ports to the network (in a container: always needed): with --tls_certificate and --auth_tokens.");
+ABSL_FLAG(
+    std::string, host, voxserve::Options().host,
+    "Address that the gRPC and the HTTP port listen on. By default only this machine gets in; 0.0.0.0 or [::] opens "
+    "the ports to the network (in a container: always needed): with --tls_certificate and --auth_tokens.");
 ABSL_FLAG(int, port, voxserve::Options().port, "gRPC port; 0: any free one (the \"serving\" log line says which).");
 ABSL_FLAG(int, http_port, voxserve::Options().http_port,
           "HTTP port of /metrics, /healthz, /readyz and the status page; 0: any free one.");
+ABSL_FLAG(std::string, admin_host, voxserve::Options().admin_host,
+          "Address that the port of AdminService (loads, unloads, searches of plans) listens on.");
+ABSL_FLAG(int, admin_port, voxserve::Options().admin_port,
+          "Port of AdminService; 0: any free one; -1: the one above --port, where clients look for it by default.");
+ABSL_FLAG(
+    std::string, auth_tokens, voxserve::Options().auth_tokens,
+    "File of bearer tokens: who may do what, at which priority and with which share (server/README.md has the "
+    "form of a line; --hash_token makes its second column). Every call then needs one, but for health checks. The "
+    "file is read again when it changes. Needs --tls_certificate. Empty: no tokens.");
+ABSL_FLAG(bool, insecure_tokens, voxserve::Options().insecure_tokens,
+          "Take tokens without TLS, where a proxy on this machine ends it. Whoever sees the network sees the tokens.");
 ABSL_FLAG(std::string, tls_certificate, voxserve::Options().tls.certificate,
           "PEM file of the server's certificate and those between it and the root; every port then speaks TLS 1.2 or "
           "1.3 alone. It and the next two are read again when they change. Empty: no TLS.");
@@ -190,8 +202,8 @@ const std::vector<FlagGroup>& FlagGroups() {
        {"model_repository", "model_poll_seconds", "devices", "streams_per_device", "device_memory_limit", "threads",
         "max_grid_bytes"}},
       {"Tuned plans", {"plan_dir", "tune_on_load", "deterministic"}},
-      {"Network", {"host", "port", "http_port", "max_message_bytes"}},
-      {"TLS", {"tls_certificate", "tls_key", "tls_client_ca"}},
+      {"Network", {"host", "port", "http_port", "admin_host", "admin_port", "max_message_bytes"}},
+      {"Identity", {"tls_certificate", "tls_key", "tls_client_ca", "auth_tokens", "insecure_tokens"}},
       {"Limits",
        {"memory_limit", "max_queue_requests", "max_queue_bytes", "grpc_memory_bytes", "max_connections",
         "max_connection_idle", "max_connection_age"}},
@@ -229,7 +241,7 @@ size_t EditDistance(std::string_view a, std::string_view b) {
 
 absl::Status UnknownFlag(const std::string& name) {
   constexpr size_t kNear = 3;
-  std::vector<const char*> known = {"help", "version"};
+  std::vector<const char*> known = {"help", "version", "hash_token"};
   for (const FlagGroup& group : FlagGroups()) known.insert(known.end(), group.flags.begin(), group.flags.end());
   std::string nearest;
   size_t best = kNear + 1;
@@ -279,6 +291,7 @@ Options Options::Resolved() const {
   if (max_queue_bytes == 0) {
     resolved.max_queue_bytes = std::max(std::min(quarter, int64_t{1} << 30), max_message_bytes);
   }
+  if (admin_port == -1) resolved.admin_port = port == 0 ? 0 : port + 1;
   return resolved;
 }
 
@@ -306,12 +319,30 @@ absl::Status Options::Validate() const {
   if (port != 0 && port == http_port) {
     return absl::InvalidArgumentError(absl::StrCat("--port and --http_port are both ", port, "; they must differ"));
   }
+  if (admin_host.empty()) return absl::InvalidArgumentError("--admin_host is empty: an address to listen on");
+  if (admin_port < -1 || admin_port > 65535) return OutOfRange("admin_port", admin_port, "-1 to 65535");
+  if (admin_port == -1 && port == 65535) return OutOfRange("admin_port", 65536, "none is above --port=65535: name one");
+  const int resolved_admin_port = Resolved().admin_port;
+  for (const auto& [flag, other] : {std::pair("port", port), std::pair("http_port", http_port)}) {
+    if (resolved_admin_port == 0 || resolved_admin_port != other) continue;
+    return absl::InvalidArgumentError(absl::StrCat("--admin_port and --", flag, " are both ", other,
+                                                   admin_port == -1 ? " (by default the one above --port)" : "",
+                                                   "; they must differ"));
+  }
   if (tls.certificate.empty() != tls.key.empty()) {
     return absl::InvalidArgumentError(absl::StrCat("--", tls.key.empty() ? "tls_certificate" : "tls_key", " needs --",
                                                    tls.key.empty() ? "tls_key" : "tls_certificate", " as well"));
   }
   if (!tls.client_ca.empty() && !tls.enabled()) {
     return absl::InvalidArgumentError("--tls_client_ca needs --tls_certificate and --tls_key as well");
+  }
+  if (!auth_tokens.empty() && !tls.enabled() && !insecure_tokens) {
+    return absl::InvalidArgumentError(
+        "--auth_tokens needs --tls_certificate and --tls_key: without TLS whoever sees the network sees the tokens "
+        "(--insecure_tokens takes them all the same, behind a proxy say)");
+  }
+  if (insecure_tokens && auth_tokens.empty()) {
+    return absl::InvalidArgumentError("--insecure_tokens needs --auth_tokens");
   }
   if (threads < 0 || threads > 4096) return OutOfRange("threads", threads, "0 to 4096");
   if (max_message_bytes < 1 << 20 || max_message_bytes > std::numeric_limits<int>::max()) {
@@ -382,6 +413,12 @@ absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& arg
     const std::string& name = split.first;
     if (name == "help" || name == "h") return CommandLine{.action = CommandLine::Action::kHelp, .options = {}};
     if (name == "version") return CommandLine{.action = CommandLine::Action::kVersion, .options = {}};
+    if (name == "hash_token") {
+      if (arg.find('=') == absl::string_view::npos && args.size() == 1) {
+        return CommandLine{.action = CommandLine::Action::kHashToken, .options = {}};
+      }
+      return absl::InvalidArgumentError("--hash_token stands alone, and reads the token from standard input");
+    }
     if (!IsOurs(name)) return UnknownFlag(name);
 
     absl::CommandLineFlag* const flag = absl::FindCommandLineFlag(name);
@@ -411,6 +448,10 @@ absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& arg
   options.host = absl::GetFlag(FLAGS_host);
   options.port = absl::GetFlag(FLAGS_port);
   options.http_port = absl::GetFlag(FLAGS_http_port);
+  options.admin_host = absl::GetFlag(FLAGS_admin_host);
+  options.admin_port = absl::GetFlag(FLAGS_admin_port);
+  options.auth_tokens = absl::GetFlag(FLAGS_auth_tokens);
+  options.insecure_tokens = absl::GetFlag(FLAGS_insecure_tokens);
   options.tls = {.certificate = absl::GetFlag(FLAGS_tls_certificate),
                  .key = absl::GetFlag(FLAGS_tls_key),
                  .client_ca = absl::GetFlag(FLAGS_tls_client_ca)};
@@ -467,6 +508,7 @@ std::string HelpText() {
   absl::StrAppend(
       &text,
       "\nAbout\n  --help, --version\n"
+      "  --hash_token reads a token from standard input and prints what a line of --auth_tokens has for it\n"
       "\nExit status: 0 after SIGTERM or SIGINT with every accepted request answered; 1 when serving cannot "
       "start, the\ndrain timed out or a GPU failed; 2 for a bad command line; 3 after a batch that was stuck. Sizes: "
       "1048576, 64MiB,\n1GiB. Times: 500ms, 30s, 2m.\n");

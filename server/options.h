@@ -23,7 +23,11 @@ struct Options {
   std::string host = "127.0.0.1";
   int port = 8500;
   int http_port = 8080;
+  std::string admin_host = "127.0.0.1";
+  int admin_port = -1;  // -1: the one above `port`, or any free one where that is 0
   TlsPaths tls;
+  std::string auth_tokens;
+  bool insecure_tokens = false;
   int threads = 0;
   std::string devices;
   int streams_per_device = 2;
@@ -58,6 +62,7 @@ struct Options {
   //   memory_limit       80% of what the machine or its cgroup has (AvailableMemoryBytes)
   //   grpc_memory_bytes  a quarter of that, at most 2 GiB, and no less than two messages
   //   max_queue_bytes    a quarter of that, at most 1 GiB, and no less than a message
+  // and the admin_port that -1 stands for.
   Options Resolved() const;
 
   // Returns the part of memory_limit that the process's MemoryBudget hands out, of resolved options: without gRPC's own
@@ -66,7 +71,7 @@ struct Options {
 };
 
 struct CommandLine {
-  enum class Action { kServe, kHelp, kVersion };
+  enum class Action { kServe, kHelp, kVersion, kHashToken };
   Action action = Action::kServe;
   Options options;  // validated; of kServe alone
 };

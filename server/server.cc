@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -45,6 +47,8 @@ constexpr double kCancelledCallTokens = 0.1;
 // A connection that is closed because gRPC's memory runs short, in the same parts: the client may come again, since it
 // keeps more than half of them (CallRate::HasTokens). With a second one it has to wait.
 constexpr double kLargeUploadTokens = 400;
+// Operators are few.
+constexpr int64_t kMaxAdminConnections = 64;
 // From a connection's first bytes to its SETTINGS.
 constexpr int kHandshakeTimeoutMs = 10'000;
 
@@ -106,16 +110,20 @@ Server::~Server() {
   http_.reset();
   readiness_.SetListener(nullptr);
   if (services_) services_->StartDraining();
-  if (acceptor_) acceptor_->Stop();
-  if (grpc_) {
-    grpc_->Shutdown(absl::ToChronoTime(absl::Now()));
-    grpc_->Wait();
+  StopAccepting();
+  for (grpc::Server* server : {grpc_.get(), admin_grpc_.get()}) {
+    if (server != nullptr) server->Shutdown(absl::ToChronoTime(absl::Now()));
+  }
+  for (grpc::Server* server : {grpc_.get(), admin_grpc_.get()}) {
+    if (server != nullptr) server->Wait();
   }
   flood_guard_.reset();
   upload_guard_.reset();
   grpc_.reset();
+  admin_grpc_.reset();
   services_.reset();  // its timers may still close connections
   acceptor_.reset();
+  admin_acceptor_.reset();
   if (load_watch_.joinable()) load_watch_.join();
 }
 
@@ -123,12 +131,18 @@ absl::Status Server::ReadIdentities() {
   if (options_.tls.enabled()) {
     ASSIGN_OR_RETURN(tls_, TlsCertificates::Create(options_.tls));
   }
+  if (!options_.auth_tokens.empty()) {
+    ASSIGN_OR_RETURN(authoriser_, Authoriser::Create(options_.auth_tokens));
+  }
   return absl::OkStatus();
 }
 
 void Server::StartReloading() {
-  if (tls_ == nullptr) return;
-  reload_ = std::make_unique<ReloadThread>([this] { tls_->Refresh(); });
+  if (tls_ == nullptr && authoriser_ == nullptr) return;
+  reload_ = std::make_unique<ReloadThread>([this] {
+    if (tls_ != nullptr) tls_->Refresh();
+    if (authoriser_ != nullptr) authoriser_->Refresh();
+  });
 }
 
 absl::Status Server::StartEngine(const EngineFactory& make_engine) {
@@ -137,24 +151,14 @@ absl::Status Server::StartEngine(const EngineFactory& make_engine) {
   return absl::OkStatus();
 }
 
-absl::Status Server::StartGrpc() {
-  ASSIGN_OR_RETURN(
-      acceptor_,
-      Acceptor::Listen({.host = options_.host,
-                        .port = options_.port,
-                        .max_connections = options_.max_connections,
-                        .max_client_connections = options_.max_client_connections,
-                        .has_tls = tls_ != nullptr,
-                        .is_welcome = [this](const std::string& client) { return useless_calls_.HasTokens(client); },
-                        .has_work = [this](const std::string& peer) { return services_->HasWork(peer); },
-                        .on_closed = [this](std::string_view why) { metrics_->OnCallEndedEarly(why); },
-                        .on_open_connections = [this](int64_t open) { metrics_->OnConnections(open); }}));
+Services::Options Server::ServicesOptions() {
   Services::Options options{.calls = {.max_calls = kCallShares * options_.max_client_calls,
                                       .max_client_calls = options_.max_client_calls,
                                       .max_client_info_calls = std::max(kMinInfoCalls, options_.max_client_streams),
                                       .max_streams = kCallShares * options_.max_client_streams,
                                       .max_client_streams = options_.max_client_streams},
                             .max_message_bytes = options_.max_message_bytes,
+                            .authoriser = authoriser_.get(),
                             .on_call =
                                 [this](const std::string& peer) {
                                   if (flood_guard_ != nullptr) flood_guard_->OnCall(peer);
@@ -180,8 +184,12 @@ absl::Status Server::StartGrpc() {
   options.bytes.max_bytes[static_cast<size_t>(ByteKind::kFrame)] = options_.max_queue_bytes;
   // Half of what may wait: sweeps stay for as long as their streams, and must leave room to requests.
   options.bytes.max_bytes[static_cast<size_t>(ByteKind::kSweep)] = options_.BudgetBytes() / 4;
-  services_ = std::make_unique<Services>(options, engine_.get(), metrics_.get());
+  return options;
+}
 
+std::unique_ptr<grpc::Server> Server::BuildGrpc(
+    grpc::CallbackGenericService* service,
+    std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor>* connections) const {
   grpc::ResourceQuota quota("voxserve");
   quota.Resize(static_cast<size_t>(options_.grpc_memory_bytes));
   grpc::ServerBuilder builder;
@@ -201,12 +209,40 @@ absl::Status Server::StartGrpc() {
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kMinClientPingIntervalMs);
-  auto connections = builder.experimental().AddExternalConnectionAcceptor(
+  *connections = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
       tls_ != nullptr ? tls_->NewGrpcCredentials() : grpc::InsecureServerCredentials());
-  builder.RegisterCallbackGenericService(services_->generic_service());
-  grpc_ = builder.BuildAndStart();
-  if (grpc_ == nullptr) return absl::InternalError("the gRPC server did not start");
+  builder.RegisterCallbackGenericService(service);
+  return builder.BuildAndStart();
+}
+
+absl::Status Server::StartGrpc() {
+  Acceptor::Options port{.host = options_.host,
+                         .port = options_.port,
+                         .max_connections = options_.max_connections,
+                         .max_client_connections = options_.max_client_connections,
+                         .has_tls = tls_ != nullptr,
+                         .is_welcome = [this](const std::string& client) { return useless_calls_.HasTokens(client); },
+                         .has_work = [this](const std::string& peer) { return services_->HasWork(peer); },
+                         .on_closed = [this](std::string_view why) { metrics_->OnCallEndedEarly(why); },
+                         .on_open_connections = [this](int64_t open) { metrics_->OnConnections(open); }};
+  ASSIGN_OR_RETURN(acceptor_, Acceptor::Listen(port));
+  port.what = "administration";
+  port.host_flag = "admin_host";
+  port.port_flag = "admin_port";
+  port.host = options_.admin_host;
+  port.port = options_.admin_port;
+  port.max_connections = kMaxAdminConnections;
+  port.max_client_connections = kMaxAdminConnections;
+  port.on_open_connections = nullptr;
+  ASSIGN_OR_RETURN(admin_acceptor_, Acceptor::Listen(port));
+  services_ = std::make_unique<Services>(ServicesOptions(), engine_.get(), metrics_.get());
+
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> admin_connections;
+  grpc_ = BuildGrpc(services_->generic_service(), &connections);
+  admin_grpc_ = BuildGrpc(services_->admin_service(), &admin_connections);
+  if (grpc_ == nullptr || admin_grpc_ == nullptr) return absl::InternalError("the gRPC server did not start");
   readiness_.SetListener([this](const std::string& model, bool ready) {
     HealthService& health = services_->health();
     if (!model.empty()) return health.SetServing(absl::StrCat("voxserve.model.", model), ready);
@@ -215,6 +251,7 @@ absl::Status Server::StartGrpc() {
   });
   StartGuards();
   acceptor_->Start(std::move(connections));
+  admin_acceptor_->Start(std::move(admin_connections));
   return absl::OkStatus();
 }
 
@@ -229,7 +266,12 @@ void Server::StartGuards() {
       .max_client_bytes =
           std::max(options_.grpc_memory_bytes / kByteShares, options_.max_message_bytes + kMaxReadBytes),
       .max_message_bytes = options_.max_message_bytes + kMaxReadBytes,
-      .received_bytes = [this] { return acceptor_->ReceivedBytesByPeer(); },
+      .received_bytes =
+          [this] {
+            std::map<std::string, int64_t> received = acceptor_->ReceivedBytesByPeer();
+            for (const auto& [peer, bytes] : admin_acceptor_->ReceivedBytesByPeer()) received[peer] += bytes;
+            return received;
+          },
       .num_reading = [this](const std::string& peer) { return services_->NumReading(peer); },
       .on_flood = [this](const std::string& peer) { OnLargeUpload(peer); }});
 }
@@ -243,28 +285,48 @@ void Server::OnCancelledCall(const std::string& peer) {
 }
 
 void Server::OnRefusedCall(const std::string& peer) {
-  if (!useless_calls_.Spend(peer)) acceptor_->Close(peer, connection_reason::kUnfinishedCalls);
+  if (!useless_calls_.Spend(peer)) Close(peer);
 }
 
 void Server::OnLargeUpload(const std::string& peer) {
-  if (acceptor_->Close(peer, connection_reason::kUnfinishedCalls))
-    useless_calls_.Spend(ClientOf(peer), kLargeUploadTokens);
+  if (Close(peer)) useless_calls_.Spend(ClientOf(peer), kLargeUploadTokens);
 }
 
 void Server::CloseFlooding(const std::string& peer) {
   useless_calls_.SpendAll(ClientOf(peer));
-  acceptor_->Close(peer, connection_reason::kUnfinishedCalls);
+  Close(peer);
+}
+
+bool Server::Close(const std::string& peer) {
+  bool is_closed = false;
+  for (Acceptor* acceptor : {acceptor_.get(), admin_acceptor_.get()}) {
+    is_closed |= acceptor->Close(peer, connection_reason::kUnfinishedCalls);
+  }
+  return is_closed;
+}
+
+void Server::StopAccepting() {
+  for (Acceptor* acceptor : {acceptor_.get(), admin_acceptor_.get()}) {
+    if (acceptor != nullptr) acceptor->Stop();
+  }
 }
 
 absl::Status Server::StartHttp() {
+  HttpServer::Content content{.metrics =
+                                  [this] {
+                                    metrics_->SetHostMemory(memory_budget_);
+                                    return metrics_->Text();
+                                  },
+                              .readiness = [this] { return readiness_.Get(); },
+                              .status_page = [this] { return RenderStatusPage(); },
+                              .authorise = nullptr};
+  if (authoriser_ != nullptr) {
+    content.authorise = [this](std::optional<std::string_view> authorization) {
+      return authoriser_->Admit(Access::kMetrics, authorization).status();
+    };
+  }
   ASSIGN_OR_RETURN(http_, HttpServer::Start({.host = options_.host, .port = options_.http_port, .tls = tls_.get()},
-                                            {.metrics =
-                                                 [this] {
-                                                   metrics_->SetHostMemory(memory_budget_);
-                                                   return metrics_->Text();
-                                                 },
-                                             .readiness = [this] { return readiness_.Get(); },
-                                             .status_page = [this] { return RenderStatusPage(); }}));
+                                            std::move(content)));
   return absl::OkStatus();
 }
 
@@ -273,7 +335,7 @@ absl::Status Server::Drain(absl::Duration timeout) {
   readiness_.SetDraining();
   services_->StartDraining();
   if (services_->AwaitAnswers(absl::Now() + timeout / kQueueShareOfDrain) > 0) {
-    acceptor_->Stop();
+    StopAccepting();
     engine_->RefuseQueued();
   }
   if (const int64_t unanswered = services_->AwaitAnswers(deadline); unanswered > 0) {
@@ -281,8 +343,9 @@ absl::Status Server::Drain(absl::Duration timeout) {
                                                     absl::FormatDuration(timeout), " (--drain_timeout)"));
   }
   engine_->Drain();
-  acceptor_->Stop();
-  grpc_->Shutdown(absl::ToChronoTime(absl::Now() + kShutdownGrace));
+  StopAccepting();
+  const absl::Time end = absl::Now() + kShutdownGrace;
+  for (grpc::Server* server : {grpc_.get(), admin_grpc_.get()}) server->Shutdown(absl::ToChronoTime(end));
   return absl::OkStatus();
 }
 

@@ -21,6 +21,7 @@
 #include "server/acceptor/upload_guard.h"
 #include "server/http/http_server.h"
 #include "server/http/readiness.h"
+#include "server/identity/authoriser.h"
 #include "server/identity/reload_thread.h"
 #include "server/identity/tls_certificates.h"
 #include "server/metrics/metrics.h"
@@ -36,7 +37,8 @@ class Server {
       std::function<absl::StatusOr<std::unique_ptr<Engine>>(EngineObserver* observer, MemoryBudget* memory_budget)>;
 
   // Listens when it returns; models load in the background, and both healths say so. The factory's error,
-  // INVALID_ARGUMENT for a file of TLS that cannot be used, or UNAVAILABLE where a port cannot be listened on.
+  // INVALID_ARGUMENT for a file of TLS or of tokens that cannot be used, or UNAVAILABLE where a port cannot be listened
+  // on.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const Options& options, const std::string& version,
                                                        const EngineFactory& make_engine);
 
@@ -47,6 +49,7 @@ class Server {
 
   int grpc_port() const { return acceptor_->port(); }
   int http_port() const { return http_->port(); }
+  int admin_port() const { return admin_acceptor_->port(); }
   std::string devices() const { return engine_->devices(); }
   // What it holds for its clients now.
   Services::Held held() const { return services_->held(); }
@@ -65,6 +68,11 @@ class Server {
   void StartReloading();
   absl::Status StartEngine(const EngineFactory& make_engine);
   absl::Status StartGrpc();
+  Services::Options ServicesOptions();
+  // A gRPC server on this service that takes connections from an acceptor; null: it did not start.
+  std::unique_ptr<grpc::Server> BuildGrpc(
+      grpc::CallbackGenericService* service,
+      std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor>* connections) const;
   absl::Status StartHttp();
   void StartGuards();
   // Close the connection of a client that opens calls without use, cancels them at once, or goes on when it is refused,
@@ -76,6 +84,9 @@ class Server {
   // Closes the connection; the client may come again at once, but not a second time.
   void OnLargeUpload(const std::string& peer);
   void CloseFlooding(const std::string& peer);
+  // Ends the peer's connections, on whichever port.
+  bool Close(const std::string& peer);
+  void StopAccepting();
   void WatchLoading();
   std::string RenderStatusPage() const;
 
@@ -84,7 +95,8 @@ class Server {
   const absl::Time started_;
 
   // In the order in which they need each other.
-  std::unique_ptr<TlsCertificates> tls_;  // null: no TLS
+  std::unique_ptr<TlsCertificates> tls_;    // null: no TLS
+  std::unique_ptr<Authoriser> authoriser_;  // null: no tokens
   Readiness readiness_;
   MemoryBudget memory_budget_;  // of the whole process
   std::unique_ptr<Observer> metrics_;
@@ -92,7 +104,9 @@ class Server {
   CallRate useless_calls_{{}};
   std::unique_ptr<Services> services_;
   std::unique_ptr<grpc::Server> grpc_;
+  std::unique_ptr<grpc::Server> admin_grpc_;
   std::unique_ptr<Acceptor> acceptor_;
+  std::unique_ptr<Acceptor> admin_acceptor_;
   std::unique_ptr<FloodGuard> flood_guard_;
   std::unique_ptr<UploadGuard> upload_guard_;
   std::unique_ptr<HttpServer> http_;

@@ -24,8 +24,9 @@ namespace voxserve {
 
 struct InferTask {
   std::string model;
-  std::string client;   // the requesting client: within a priority, clients take turns; "" counts as a client
-  int64_t version = 0;  // 0: the newest that is ready
+  std::string client;       // the requesting client: within a priority, clients take turns; "" counts as a client
+  double client_share = 1;  // how much of the device the client has, relative to another one; more than 0
+  int64_t version = 0;      // 0: the newest that is ready
   PointCloud cloud;
   bool return_scores = false;
   // Names of the model's tensors to return. Empty: none of a model that has labels or boxes, all of any other model.

@@ -5,7 +5,8 @@
 // there are descriptors.
 //
 // - First bytes: gRPC gets a connection when the client has sent the first bytes of HTTP/2, or with TLS of its hello.
-//   Until then it costs one descriptor and no gRPC memory. A connection with other first bytes, or with none in time, is closed.
+//   Until then it costs one descriptor and no gRPC memory. A connection with other first bytes, or with none in time,
+//   is closed.
 // - Limits: there are limits for all connections, and for those of one client (an address). At a limit, a new
 //   connection replaces one that still waits for its first bytes. At the limit for all, it can also replace a
 //   connection of the client with the most connections, if its own client stays below that number: the oldest
@@ -73,7 +74,7 @@ inline constexpr std::string_view kUnfinishedCalls = "UNFINISHED_CALLS";  // for
 class Acceptor {
  public:
   struct Options {
-    std::string what = "gRPC";      // for errors
+    std::string what = "gRPC";       // for errors
     std::string port_flag = "port";  // likewise
     std::string host_flag = "host";
     std::string host = "0.0.0.0";  // "0.0.0.0" and "::" mean every address, see ListenOn

@@ -61,6 +61,11 @@ Answer Refusal(unsigned int code) {
   return {.code = code, .body = absl::StrCat("HTTP ", code, ": try /, /metrics, /healthz and /readyz\n")};
 }
 
+Answer Refusal(const absl::Status& status) {
+  const unsigned int code = absl::IsUnauthenticated(status) ? MHD_HTTP_UNAUTHORIZED : MHD_HTTP_FORBIDDEN;
+  return {.code = code, .body = absl::StrCat("HTTP ", code, ": ", status.message(), "\n")};
+}
+
 Answer AnswerTo(std::string_view method, std::string_view path, const HttpServer::Content& content) {
   if (method != MHD_HTTP_METHOD_GET && method != MHD_HTTP_METHOD_HEAD) return Refusal(MHD_HTTP_METHOD_NOT_ALLOWED);
   if (path == "/metrics") return {.type = kMetricsText, .body = content.metrics()};
@@ -83,6 +88,10 @@ MHD_Result Send(const Answer& answer, MHD_Connection* connection) {
   MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
   if (answer.type == kHtml) {
     MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_SECURITY_POLICY, kPagePolicy);
+  }
+  // RFC 6750, section 3.
+  if (answer.code == MHD_HTTP_UNAUTHORIZED) {
+    MHD_add_response_header(response, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer realm=\"voxserve\"");
   }
   if (answer.code == MHD_HTTP_METHOD_NOT_ALLOWED) {
     MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
@@ -173,9 +182,17 @@ class HttpServer::Loop {
     try {
       const bool must_show_certificate = loop->options_.tls != nullptr && loop->options_.tls->asks_clients();
       if (must_show_certificate && !IsProbe(url) && !HasClientCertificate(connection)) {
-        return Send({.code = MHD_HTTP_FORBIDDEN,
-                     .body = "HTTP 403: show a client certificate of --tls_client_ca; /healthz and /readyz need none\n"},
-                    connection);
+        return Send(
+            {.code = MHD_HTTP_FORBIDDEN,
+             .body = "HTTP 403: show a client certificate of --tls_client_ca; /healthz and /readyz need none\n"},
+            connection);
+      }
+      if (loop->content_.authorise && !IsProbe(url)) {
+        const char* const header =
+            MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION);
+        const absl::Status status =
+            loop->content_.authorise(header == nullptr ? std::nullopt : std::optional<std::string_view>(header));
+        if (!status.ok()) return Send(Refusal(status), connection);
       }
       return Send(AnswerTo(method, url, loop->content_), connection);
     } catch (...) {
@@ -398,8 +415,8 @@ class HttpServer::Loop {
   // Used by the thread only, from its start on.
   HttpConnections connections_;
   uint64_t tls_version_ = 0;
-  std::unique_ptr<Library> library_;                // takes new connections
-  std::vector<std::unique_ptr<Library>> retired_;  // in the order of their ends
+  std::unique_ptr<Library> library_;                 // takes new connections
+  std::vector<std::unique_ptr<Library>> retired_;    // in the order of their ends
   HttpConnections::Connection* arriving_ = nullptr;  // set while the library takes the connection
   std::array<Descriptor, kNumSpares> spares_;
   Time accepts_again_ = Time::min();

@@ -13,7 +13,9 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -39,6 +41,9 @@ class HttpServer {
     std::function<std::string()> metrics;
     std::function<absl::Status()> readiness;  // not OK: 503 with the message
     std::function<std::string()> status_page;
+    // Whether the request may see /metrics and the status page; probes are not asked. Gets the authorization header.
+    // UNAUTHENTICATED: 401; any other error: 403. Empty: all may.
+    std::function<absl::Status(std::optional<std::string_view> authorization)> authorise = nullptr;
   };
 
   // The server listens when this returns. UNAVAILABLE if it cannot (port in use, no such address), INVALID_ARGUMENT if

@@ -52,8 +52,9 @@ absl::StatusOr<std::vector<Certificate>> ParseCertificates(const std::string& fl
   const bool is_end = ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE;
   if (is_end && certificates.empty()) return Bad(flag, path, "has no certificate in PEM form");
   if (!is_end) {
-    return Bad(flag, path, absl::StrCat("has a certificate that cannot be read, the ", certificates.size() + 1,
-                                        ". one: ", LastError()));
+    return Bad(
+        flag, path,
+        absl::StrCat("has a certificate that cannot be read, the ", certificates.size() + 1, ". one: ", LastError()));
   }
   ERR_clear_error();
   return certificates;

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,14 +11,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "engine/base/error_reason.h"
-#include "engine/base/logging.h"
 #include "server/codec/message_parser.h"
+#include "server/services/audit.h"
 #include "server/services/call.h"
-#include "server/services/request_telemetry.h"
 #include "server/services/tune_plan_call.h"
 #include "voxserve/v1/admin.pb.h"
 
@@ -32,7 +29,7 @@ using VersionsDone = std::function<void(absl::StatusOr<std::vector<int64_t>>)>;
 template <typename Request, typename Response>
 class ModelCall final : public RequestCall {
  public:
-  // start hands the task to the engine. `what`: "LoadModel", "UnloadModel"; for the log.
+  // start hands the task to the engine. `what`: "LoadModel", "UnloadModel"; for the audit.
   using Start = void (*)(Engine* engine, const Request& request, VersionsDone done);
 
   ModelCall(const ServiceParts* parts, grpc::CallbackServerContext* context, const char* what, Start start)
@@ -66,17 +63,8 @@ class ModelCall final : public RequestCall {
   }
 
   void OnEnded(const absl::Status& status) override {
-    const std::optional<int64_t> left_out = parts().log_limiter->Admit(what_);
-    if (!left_out.has_value()) return;
-    Log(LogLevel::kInfo, absl::StrCat(what_, " answered"),
-        {{"model", has_request_ ? Clipped(request_.model()) : ""},
-         {"version", has_request_ ? request_.version() : 0},
-         {"code", absl::StatusCodeToString(status.code())},
-         {"reason", ReasonOf(status)},
-         {"message", Clipped(status.message())},
-         {"seconds", absl::ToDoubleSeconds(absl::Now() - began())},
-         {"peer", peer()},
-         {"left_out", *left_out}});
+    Audit(what_, *this, has_request_ ? request_.model() : "", has_request_ ? request_.version() : 0, status,
+          absl::Now() - began());
   }
 
   const std::string what_;
@@ -96,14 +84,14 @@ void StartUnload(Engine* engine, const v1::UnloadModelRequest& request, Versions
 }  // namespace
 
 void AddAdminService(const ServiceParts* parts, RpcRouter* router) {
-  const std::string service = "/voxserve.v1.AdminService/";
-  router->Add(service + "TunePlan",
+  const std::string service = absl::StrCat("/", kAdminServiceName, "/");
+  router->Add(service + "TunePlan", Access::kAdmin,
               [parts](grpc::CallbackServerContext* context) { return MakeTunePlanCall(parts, context); });
-  router->Add(service + "LoadModel", [parts](grpc::CallbackServerContext* context) {
+  router->Add(service + "LoadModel", Access::kAdmin, [parts](grpc::CallbackServerContext* context) {
     return std::make_shared<ModelCall<v1::LoadModelRequest, v1::LoadModelResponse>>(parts, context, "LoadModel",
                                                                                     StartLoad);
   });
-  router->Add(service + "UnloadModel", [parts](grpc::CallbackServerContext* context) {
+  router->Add(service + "UnloadModel", Access::kAdmin, [parts](grpc::CallbackServerContext* context) {
     return std::make_shared<ModelCall<v1::UnloadModelRequest, v1::UnloadModelResponse>>(parts, context, "UnloadModel",
                                                                                         StartUnload);
   });

@@ -3,12 +3,15 @@
 // voxserve.v1.AdminService over the engine: LoadModel and UnloadModel; TunePlan is server/services/tune_plan_call.
 //
 // - A load or unload whose client is gone goes on; its answer is dropped.
+// - Every call stands in the audit log, with its caller and its end (server/services/audit.h).
 // - A server that drains ends every call at once: UNAVAILABLE, reason DRAINING.
 
 #include "server/services/rpc_router.h"
 #include "server/services/service_parts.h"
 
 namespace voxserve {
+
+inline constexpr char kAdminServiceName[] = "voxserve.v1.AdminService";
 
 // Adds the service's methods. parts outlive the router.
 void AddAdminService(const ServiceParts* parts, RpcRouter* router);

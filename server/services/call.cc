@@ -31,7 +31,7 @@ Call::Call(const ServiceParts* parts, grpc::CallbackServerContext* context, Call
       context_(context),
       kind_(kind),
       peer_(context->peer()),
-      client_(ClientOf(peer_)),
+      caller_({.client = ClientOf(peer_), .token = nullptr}),
       deadline_(DeadlineOf(*context)) {}
 
 void Call::OnDone() {
@@ -199,7 +199,8 @@ void RequestCall::Update(grpc::ByteBuffer message) {
   Advance();
 }
 
-bool RequestCall::End(const absl::Status& status, std::optional<grpc::ByteBuffer> last, HeldBytes held) {
+bool RequestCall::End(const absl::Status& whole_status, std::optional<grpc::ByteBuffer> last, HeldBytes held) {
+  const absl::Status status = caller().Narrowed(whole_status);
   {
     absl::MutexLock lock(&mutex_);
     if (end_.has_value()) return false;

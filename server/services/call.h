@@ -19,12 +19,14 @@
 #include <new>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "server/identity/authoriser.h"
 #include "server/services/byte_limits.h"
 #include "server/services/open_calls.h"
 #include "server/services/service_parts.h"
@@ -36,14 +38,18 @@ class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_fr
  public:
   Call(const ServiceParts* parts, grpc::CallbackServerContext* context, CallKind kind);
 
+  // Who makes the call: set once, before OpenCalls has it. Without it the client is the peer's address.
+  void SetCaller(Caller caller) { caller_ = std::move(caller); }
+
   // OpenCalls has the call now.
   virtual void Start() = 0;
   // The server drains: what was accepted is answered, and nothing else begins.
   virtual void Drain() = 0;
 
   CallKind kind() const { return kind_; }
-  const std::string& peer() const { return peer_; }      // gRPC's name of the connection
-  const std::string& client() const { return client_; }  // whose share the call takes: the peer's address
+  const std::string& peer() const { return peer_; }  // gRPC's name of the connection
+  const Caller& caller() const { return caller_; }
+  const std::string& client() const { return caller_.client; }  // whose share the call takes
 
   void OnDone() final;
 
@@ -108,7 +114,7 @@ class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_fr
   grpc::CallbackServerContext* const context_;
   const CallKind kind_;
   const std::string peer_;
-  const std::string client_;
+  Caller caller_;
   const absl::Time deadline_;
   const absl::Time began_ = absl::Now();
 

@@ -88,9 +88,9 @@ class HealthService::WatchCall final : public RequestCall {
 };
 
 void HealthService::AddTo(RpcRouter* router) {
-  router->Add("/grpc.health.v1.Health/Check",
+  router->Add("/grpc.health.v1.Health/Check", Access::kOpen,
               [this](grpc::CallbackServerContext* context) { return std::make_shared<CheckCall>(this, context); });
-  router->Add("/grpc.health.v1.Health/Watch",
+  router->Add("/grpc.health.v1.Health/Watch", Access::kOpen,
               [this](grpc::CallbackServerContext* context) { return std::make_shared<WatchCall>(this, context); });
 }
 

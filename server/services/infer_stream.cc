@@ -17,6 +17,7 @@
 #include "server/codec/codec.h"
 #include "server/codec/grpc_status.h"
 #include "server/codec/message_parser.h"
+#include "server/services/inference_service.h"
 #include "server/services/request_telemetry.h"
 #include "server/services/stream_config.h"
 #include "voxserve/v1/inference.pb.h"
@@ -196,6 +197,9 @@ class InferStreamCall final : public Call {
     if (status.ok()) {
       const absl::StatusOr<ModelVersionInfo> model = engine->GetModel(config->model, config->version);
       status = model.ok() ? CheckStreamConfig(*model, *config) : model.status();
+      // First: it says less.
+      const absl::Status allowed = CheckMayInfer(caller(), *engine, config->model, config->version, config->priority);
+      if (!allowed.ok()) status = allowed;
     }
     has_sweeps_ = message.has_sweeps();
     {
@@ -206,6 +210,7 @@ class InferStreamCall final : public Call {
     if (!status.ok()) return Fail(status);
 
     config->client = client();
+    config->client_share = caller().share();
     session_of_reader_ = StreamSession::Create(
         *std::move(config),
         {.submit = [engine](InferTask task) { return engine->Submit(std::move(task)); },
@@ -285,11 +290,12 @@ class InferStreamCall final : public Call {
   void OnAnswer(uint64_t frame_id, absl::StatusOr<InferResult> result, int num_sweeps, RequestTelemetry* telemetry) {
     Outgoing outgoing;
     bool is_ok = result.ok();
-    const bool has_room = Guard([&] { outgoing = Encode(frame_id, std::move(result), num_sweeps, telemetry, &is_ok); });
+    const bool has_room =
+        Guard([&] { outgoing = Encode(caller(), frame_id, std::move(result), num_sweeps, telemetry, &is_ok); });
     if (!has_room) {
       is_ok = false;
       // Small; where even that has no room, the stream ends without it.
-      if (!Guard([&] { outgoing = Encode(frame_id, OutOfMemoryError(), 0, telemetry, &is_ok); })) {
+      if (!Guard([&] { outgoing = Encode(caller(), frame_id, OutOfMemoryError(), 0, telemetry, &is_ok); })) {
         EndOutOfMemory();
       }
     }
@@ -307,12 +313,12 @@ class InferStreamCall final : public Call {
   }
 
   // The frame's answer, or its error: is_ok says which of them it has become.
-  static Outgoing Encode(uint64_t frame_id, absl::StatusOr<InferResult> result, int num_sweeps,
+  static Outgoing Encode(const Caller& caller, uint64_t frame_id, absl::StatusOr<InferResult> result, int num_sweeps,
                          RequestTelemetry* telemetry, bool* is_ok) {
     v1::InferStreamResponse answer;
     v1::FrameResult& message = *answer.mutable_result();
     message.set_frame_id(frame_id);
-    absl::Status status = result.status();
+    absl::Status status = caller.Narrowed(result.status());
     Outgoing outgoing;
     if (result.ok()) {
       absl::StatusOr<HeldBytes> held = telemetry->Answer(*std::move(result), message.mutable_response());
@@ -343,7 +349,8 @@ class InferStreamCall final : public Call {
 
   // Ends the stream when the frames that it took are answered. The first end counts, in the metric before any client
   // can see it.
-  void Fail(const absl::Status& status) {
+  void Fail(const absl::Status& whole_status) {
+    const absl::Status status = caller().Narrowed(whole_status);
     {
       absl::MutexLock lock(&mutex_);
       if (end_.has_value()) return;

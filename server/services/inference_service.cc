@@ -49,6 +49,8 @@ class InferCall final : public RequestCall {
     RETURN_IF_ERROR(ParseInferRequest(bytes, allocate, &request, &data));
     RETURN_IF_ERROR(HoldRequest(static_cast<int64_t>(request.SpaceUsedLong()) + data.size()));
     SetTelemetry(request);
+    RETURN_IF_ERROR(
+        CheckMayInfer(caller(), *parts().engine, request.model(), request.version(), PriorityOf(request.priority())));
     if (!request.has_cloud()) {
       return WithReason(absl::InvalidArgumentError("the request has no cloud"), error_reason::kMissingCloud);
     }
@@ -56,6 +58,7 @@ class InferCall final : public RequestCall {
     ASSIGN_OR_RETURN(InferTask task, DecodeRequest(request, std::move(cloud)));
     request_id_ = request.request_id();
     task.client = client();
+    task.client_share = caller().share();
     task.deadline = deadline();
     task.done = [self = self()](absl::StatusOr<InferResult> result) {
       if (!self->Guard([&] { self->OnResult(std::move(result)); })) self->End(OutOfMemoryError());
@@ -148,7 +151,8 @@ class InferCall final : public RequestCall {
 template <typename Request, typename Response>
 class LookupCall final : public RequestCall {
  public:
-  using Lookup = absl::Status (*)(const Engine& engine, const Request& request, Response* response);
+  using Lookup = absl::Status (*)(const Engine& engine, const Caller& caller, const Request& request,
+                                  Response* response);
 
   LookupCall(const ServiceParts* parts, grpc::CallbackServerContext* context, Lookup lookup)
       : RequestCall(parts, context, CallKind::kRequest), lookup_(lookup) {}
@@ -158,7 +162,7 @@ class LookupCall final : public RequestCall {
     Request request;
     Response response;
     absl::Status status = ParseMessage(bytes, kMaxSmallMessageBytes, &request);
-    if (status.ok()) status = lookup_(*parts().engine, request, &response);
+    if (status.ok()) status = lookup_(*parts().engine, caller(), request, &response);
     if (!status.ok()) {
       End(status);
       return;
@@ -175,13 +179,17 @@ class LookupCall final : public RequestCall {
   const Lookup lookup_;
 };
 
-absl::Status ListModels(const Engine& engine, const v1::ListModelsRequest& /*request*/,
+absl::Status ListModels(const Engine& engine, const Caller& caller, const v1::ListModelsRequest& /*request*/,
                         v1::ListModelsResponse* response) {
-  for (const ModelVersionInfo& info : engine.ListModels()) EncodeModel(info, response->add_models());
+  for (const ModelVersionInfo& info : engine.ListModels()) {
+    if (caller.SeesModel(info.name)) EncodeModel(info, response->add_models());
+  }
   return absl::OkStatus();
 }
 
-absl::Status GetModel(const Engine& engine, const v1::GetModelRequest& request, v1::GetModelResponse* response) {
+absl::Status GetModel(const Engine& engine, const Caller& caller, const v1::GetModelRequest& request,
+                      v1::GetModelResponse* response) {
+  if (!caller.SeesModel(request.model())) return caller.CheckModel(request.model());
   ASSIGN_OR_RETURN(const ModelVersionInfo info, engine.GetModel(request.model(), request.version()));
   EncodeModel(info, response->mutable_model());
   return absl::OkStatus();
@@ -189,17 +197,26 @@ absl::Status GetModel(const Engine& engine, const v1::GetModelRequest& request, 
 
 }  // namespace
 
+absl::Status CheckMayInfer(const Caller& caller, const Engine& engine, const std::string& model, int64_t version,
+                           int priority) {
+  RETURN_IF_ERROR(caller.CheckModel(model));
+  if (priority >= caller.highest_priority()) return absl::OkStatus();
+  // What a request for an unknown model gets is the engine's to say.
+  const absl::StatusOr<ModelVersionInfo> info = engine.GetModel(model, version);
+  return info.ok() ? caller.CheckPriority(priority, info->priority_levels) : absl::OkStatus();
+}
+
 void AddInferenceService(const ServiceParts* parts, RpcRouter* router) {
   const std::string service = absl::StrCat("/", kInferenceServiceName, "/");
-  router->Add(service + "Infer", [parts](grpc::CallbackServerContext* context) {
+  router->Add(service + "Infer", Access::kInfer, [parts](grpc::CallbackServerContext* context) {
     return std::make_shared<InferCall>(parts, context, CallKind::kRequest);
   });
-  router->Add(service + "InferStream",
+  router->Add(service + "InferStream", Access::kInfer,
               [parts](grpc::CallbackServerContext* context) { return MakeInferStream(parts, context); });
-  router->Add(service + "ListModels", [parts](grpc::CallbackServerContext* context) {
+  router->Add(service + "ListModels", Access::kModels, [parts](grpc::CallbackServerContext* context) {
     return std::make_shared<LookupCall<v1::ListModelsRequest, v1::ListModelsResponse>>(parts, context, ListModels);
   });
-  router->Add(service + "GetModel", [parts](grpc::CallbackServerContext* context) {
+  router->Add(service + "GetModel", Access::kModels, [parts](grpc::CallbackServerContext* context) {
     return std::make_shared<LookupCall<v1::GetModelRequest, v1::GetModelResponse>>(parts, context, GetModel);
   });
 }

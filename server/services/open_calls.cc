@@ -1,5 +1,7 @@
 #include "server/services/open_calls.h"
 
+#include <algorithm>
+#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -9,7 +11,15 @@
 
 namespace voxserve {
 
-absl::Status OpenCalls::Check(CallKind kind, const Counts& of_client) const {
+namespace {
+
+int64_t Scaled(int64_t limit, double share) {
+  return std::max<int64_t>(1, std::llround(static_cast<double>(limit) * share));
+}
+
+}  // namespace
+
+absl::Status OpenCalls::Check(CallKind kind, double share, const Counts& of_client) const {
   if (draining_ && kind != CallKind::kInfo) {
     return DrainingError();
   }
@@ -18,18 +28,16 @@ absl::Status OpenCalls::Check(CallKind kind, const Counts& of_client) const {
     return ClientLimitError(absl::StrCat("this client has ", of_client.info, " open calls of health and reflection; ",
                                          "its share is ", options_.max_client_info_calls));
   }
-  if (of_client.calls >= options_.max_client_calls) {
-    return ClientLimitError(
-        absl::StrCat("this client has ", of_client.calls, " open calls; its share is ", options_.max_client_calls));
+  if (const int64_t limit = Scaled(options_.max_client_calls, share); of_client.calls >= limit) {
+    return ClientLimitError(absl::StrCat("this client has ", of_client.calls, " open calls; its share is ", limit));
   }
   if (num_requests_ + num_streams_ >= options_.max_calls) {
     return QueueFullError(absl::StrCat("the server has ", num_requests_ + num_streams_, " open calls; its limit is ",
                                        options_.max_calls));
   }
   if (kind != CallKind::kStream) return absl::OkStatus();
-  if (of_client.streams >= options_.max_client_streams) {
-    return ClientLimitError(
-        absl::StrCat("this client has ", of_client.streams, " streams; its share is ", options_.max_client_streams));
+  if (const int64_t limit = Scaled(options_.max_client_streams, share); of_client.streams >= limit) {
+    return ClientLimitError(absl::StrCat("this client has ", of_client.streams, " streams; its share is ", limit));
   }
   if (num_streams_ >= options_.max_streams) {
     return QueueFullError(
@@ -42,9 +50,8 @@ absl::Status OpenCalls::Open(std::shared_ptr<Call> call) {
   absl::MutexLock lock(&mutex_);
   const CallKind kind = call->kind();
   const auto client = clients_.find(call->client());
-  if (absl::Status status = Check(kind, client == clients_.end() ? Counts() : client->second); !status.ok()) {
-    return status;
-  }
+  const Counts counts = client == clients_.end() ? Counts() : client->second;
+  if (absl::Status status = Check(kind, call->caller().share(), counts); !status.ok()) return status;
   Counts& of_client = clients_[call->client()];
   PeerCounts& of_peer = peers_[call->peer()];
   calls_.emplace(std::move(call), true);

@@ -71,7 +71,8 @@ class OpenCalls {
     int64_t info = 0;
   };
 
-  absl::Status Check(CallKind kind, const Counts& of_client) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  // share: of the client; its limits are so many times as large.
+  absl::Status Check(CallKind kind, double share, const Counts& of_client) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
 
   const Options options_;
   mutable absl::Mutex mutex_;

@@ -166,7 +166,7 @@ class ReflectionCall final : public Call {
 void AddReflectionService(const ServiceParts* parts, RpcRouter* router) {
   for (const char* version : {"v1", "v1alpha"}) {
     router->Add(
-        absl::StrCat("/grpc.reflection.", version, ".ServerReflection/ServerReflectionInfo"),
+        absl::StrCat("/grpc.reflection.", version, ".ServerReflection/ServerReflectionInfo"), Access::kAny,
         [parts](grpc::CallbackServerContext* context) { return std::make_shared<ReflectionCall>(parts, context); });
   }
 }

@@ -1,7 +1,10 @@
 #pragma once
 
-// RpcRouter takes every call of the gRPC server by its headers, and makes the Call of its method. A method that nobody
+// RpcRouter takes every call of a gRPC server by its headers, and makes the Call of its method. A method that nobody
 // added gets UNIMPLEMENTED.
+//
+// - Callers: where the server has tokens, the router admits a call by its headers, before anything is read of it. A
+//   caller is known by its token, else by its certificate, else by its address.
 //
 // - Threads: methods are added before the server starts; then any thread.
 // - Errors: what OpenCalls refuses is answered, counted and logged here.
@@ -14,6 +17,8 @@
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "server/identity/authoriser.h"
 #include "server/services/call.h"
 #include "server/services/service_parts.h"
 
@@ -27,15 +32,27 @@ class RpcRouter final : public grpc::CallbackGenericService {
   explicit RpcRouter(const ServiceParts* parts) : parts_(parts) {}
 
   // path: "/voxserve.v1.InferenceService/Infer".
-  void Add(const std::string& path, MakeCall make_call) { methods_[path] = std::move(make_call); }
+  void Add(const std::string& path, Access access, MakeCall make_call) {
+    methods_[path] = {access, std::move(make_call)};
+  }
+  // A service that another port has: its methods' callers are told so.
+  void AddElsewhere(const std::string& service, const std::string& where) { elsewhere_[service] = where; }
 
   grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* context) override;
 
  private:
+  struct Method {
+    Access access = Access::kAdmin;
+    MakeCall make_call;
+  };
+
+  void AuditRefused(const grpc::GenericCallbackServerContext& context, const absl::Status& status) const;
+  absl::Status UnknownMethod(const std::string& path) const;
   grpc::ServerGenericBidiReactor* Refuse(grpc::CallbackServerContext* context, const absl::Status& status);
 
   const ServiceParts* const parts_;
-  absl::flat_hash_map<std::string, MakeCall> methods_;  // by path
+  absl::flat_hash_map<std::string, Method> methods_;         // by path
+  absl::flat_hash_map<std::string, std::string> elsewhere_;  // where a service is, by its name
 };
 
 }  // namespace voxserve

@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "engine/base/log_limiter.h"
 #include "engine/serving/engine.h"
+#include "server/identity/authoriser.h"
 #include "server/metrics/metrics.h"
 #include "server/services/byte_limits.h"
 #include "server/services/open_calls.h"
@@ -36,6 +37,7 @@ struct ServiceParts {
   ByteLimits* bytes = nullptr;
   Timers* timers = nullptr;
   LogLimiter* log_limiter = nullptr;              // of every line that a client can cause
+  const Authoriser* authoriser = nullptr;         // null: no tokens, and everybody may do everything
   int64_t max_message_bytes = int64_t{64} << 20;  // of an answer; a larger one becomes RESOURCE_EXHAUSTED
   CallTimes times;
   // A call of this peer has begun. From any thread, as are the next; none may block.

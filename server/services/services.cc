@@ -15,6 +15,7 @@ Services::Services(const Options& options, Engine* engine, Metrics* metrics)
               .bytes = &bytes_,
               .timers = &timers_,
               .log_limiter = &log_limiter_,
+              .authoriser = options.authoriser,
               .max_message_bytes = options.max_message_bytes,
               .times = options.times,
               .on_call = options.on_call,
@@ -24,11 +25,16 @@ Services::Services(const Options& options, Engine* engine, Metrics* metrics)
               .on_useless_call = options.on_useless_call,
               .on_cancelled_call = options.on_cancelled_call}),
       health_(&parts_),
-      router_(&parts_) {
+      router_(&parts_),
+      admin_router_(&parts_) {
   AddInferenceService(&parts_, &router_);
-  AddAdminService(&parts_, &router_);
-  AddReflectionService(&parts_, &router_);
-  health_.AddTo(&router_);
+  AddAdminService(&parts_, &admin_router_);
+  router_.AddElsewhere(kAdminServiceName,
+                       "it has one of its own, --admin_port of the server, admin_address of clients");
+  for (RpcRouter* router : {&router_, &admin_router_}) {
+    AddReflectionService(&parts_, router);
+    health_.AddTo(router);
+  }
 }
 
 Services::Held Services::held() const {

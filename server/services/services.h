@@ -1,7 +1,8 @@
 #pragma once
 
-// Services is what the gRPC server serves: every method, behind one generic service, with the limits that its calls
-// share.
+// Services is what the gRPC servers serve, with the limits that their calls share: every method but those of
+// AdminService behind one generic service, and AdminService, health and reflection behind another, for a port of its
+// own.
 //
 // - Lifetime: engine, metrics and budget outlive it; it outlives the gRPC server.
 
@@ -31,6 +32,7 @@ class Services {
     ByteLimits::Options bytes;
     CallTimes times;
     int64_t max_message_bytes = int64_t{64} << 20;
+    const Authoriser* authoriser = nullptr;  // null: everybody may do everything; outlives the services
     // As in ServiceParts.
     std::function<void(const std::string& peer)> on_call = [](const std::string&) {};
     std::function<void(const std::string& peer, int64_t bytes, bool is_first)> on_message = [](const std::string&,
@@ -44,6 +46,7 @@ class Services {
   Services(const Options& options, Engine* engine, Metrics* metrics);
 
   grpc::CallbackGenericService* generic_service() { return &router_; }
+  grpc::CallbackGenericService* admin_service() { return &admin_router_; }
   HealthService& health() { return health_; }
 
   // From now on requests and streams are refused: UNAVAILABLE, reason DRAINING. Calls that were accepted before go on.
@@ -70,6 +73,7 @@ class Services {
   const ServiceParts parts_;
   HealthService health_;
   RpcRouter router_;
+  RpcRouter admin_router_;
   Timers timers_;  // ends first: its functions use the others
 };
 

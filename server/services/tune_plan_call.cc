@@ -18,6 +18,7 @@
 #include "engine/base/logging.h"
 #include "engine/base/status_macros.h"
 #include "server/codec/message_parser.h"
+#include "server/services/audit.h"
 #include "server/services/request_telemetry.h"
 #include "voxserve/v1/admin.pb.h"
 
@@ -97,6 +98,7 @@ class TunePlanCall final : public RequestCall {
            {"version", request_.version()},
            {"scans", task.num_scans},
            {"max_wait", absl::FormatDuration(task.max_wait)},
+           {"who", client()},
            {"peer", peer()},
            {"left_out", *left_out}});
     }
@@ -138,20 +140,9 @@ class TunePlanCall final : public RequestCall {
     EndWith(Encode(*result));
   }
 
-  // What the engine found it says itself.
   void OnEnded(const absl::Status& status) override {
-    if (status.ok()) return;
-    const std::optional<int64_t> left_out = parts().log_limiter->Admit("not tuned");
-    if (!left_out.has_value()) return;
-    Log(LogLevel::kInfo, "not tuned",
-        {{"model", has_request_ ? Clipped(request_.model()) : ""},
-         {"version", has_request_ ? request_.version() : 0},
-         {"code", absl::StatusCodeToString(status.code())},
-         {"reason", ReasonOf(status)},
-         {"message", Clipped(status.message())},
-         {"seconds", absl::ToDoubleSeconds(absl::Now() - began())},
-         {"peer", peer()},
-         {"left_out", *left_out}});
+    Audit("TunePlan", *this, has_request_ ? request_.model() : "", has_request_ ? request_.version() : 0, status,
+          absl::Now() - began());
   }
 
   v1::TunePlanRequest request_;  // constant from has_request_ on: a drain may end the call before

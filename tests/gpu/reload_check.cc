@@ -60,7 +60,7 @@ struct CheckOptions {
                    0, 50, &tolerance),
         StringFlag("fields", "SPEC", "Layout of the points; see voxserve-client infer.", &fields),
     };
-    for (Flag& flag : connection.Flags()) flags.push_back(std::move(flag));
+    for (Flag& flag : connection.AdminFlags()) flags.push_back(std::move(flag));
     return flags;
   }
 };

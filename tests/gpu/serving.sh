@@ -195,9 +195,10 @@ start_server() {
   running+=("$server_pid")
   local started=$SECONDS
   if await 10 "$server_pid" grep -q ' serving .*http_port=' "$logs/server.log"; then
-    read -r port http_port devices < <(sed -nE \
-      's/.* serving .*grpc_port=([0-9]+).*http_port=([0-9]+).*devices="?([^" ]*).*/\1 \2 \3/p' "$logs/server.log")
-    address=127.0.0.1:$port
+    read -r port http_port admin_port devices < <(sed -nE \
+      's/.* serving .*grpc_port=([0-9]+).*http_port=([0-9]+).*admin_port=([0-9]+).*devices="?([^" ]*).*/\1 \2 \3 \4/p' \
+      "$logs/server.log")
+    address=127.0.0.1:$port admin_address=127.0.0.1:$admin_port
   fi
   await 45 "$server_pid" "$client" health --address "${address:-}" ||
     die "the server was not ready" "$(tail -n 5 "$logs/server.log")"
@@ -345,7 +346,7 @@ reload() {
     begin=$(date +%s%3N)
     [[ -e $work/goes_on ]] || break
     echo "# $i" >>"$config"
-    if timeout 20 "$client" load --address "$address" "$model" >>"$logs/reload_loads.log" 2>&1 </dev/null; then
+    if timeout 20 "$client" load --admin_address "$admin_address" "$model" >>"$logs/reload_loads.log" 2>&1 </dev/null; then
       echo $(($(date +%s%3N) - begin)) >>"$work/loads"
     else
       echo failed >>"$work/loads"
@@ -387,8 +388,8 @@ run_versions() {
   report "## Versions $newest and $next, one after the other every second, $many clients" ""
   {
     "$here/turn_labels.py" "$work/models/$model/$newest" "$work/models/$model/$next" &&
-      timeout 60 "$client" load --address "$address" "$model" &&
-      timeout $((versions_seconds + 60)) "$reload_check" --address "$address" --model "$model" \
+      timeout 60 "$client" load --admin_address "$admin_address" "$model" &&
+      timeout $((versions_seconds + 60)) "$reload_check" --address "$address" --admin_address "$admin_address" --model "$model" \
         --repository "$work/models" --concurrency "$many" --duration "${versions_seconds}s" "${scans[@]}"
   } >"$logs/versions.log" 2>&1 </dev/null || status=$?
   report "$(sed 's/^/- /' "$logs/versions.log")" ""

@@ -49,16 +49,17 @@ class Server:
                 preexec_fn=limit,
             )
         self.pid = self.process.pid
-        self.grpc_port = self.http_port = 0
+        self.grpc_port = self.http_port = self.admin_port = 0
 
     def await_ready(self, read_log: object = None) -> None:
         """Waits until the server has its ports and its model. read_log: a function that returns the log so far."""
         text = read_log if read_log is not None else self.log
-        pattern = re.compile(r"\bserving\b.* grpc_port=(\d+) http_port=(\d+)")
+        pattern = re.compile(r"\bserving\b.* grpc_port=(\d+) http_port=(\d+)(?:.* admin_port=(\d+))?")
         assert await_true(lambda: pattern.search(text()) or self.process.poll() is not None, START_SECONDS)
         found = pattern.search(text())
         assert found, f"the server did not start:\n{text()[-4000:]}"
         self.grpc_port, self.http_port = int(found[1]), int(found[2])
+        self.admin_port = int(found[3] or found[1])
         assert await_true(lambda: self.get("/readyz")[0] == 200, START_SECONDS), text()[-4000:]
 
     def log(self) -> str:
@@ -67,6 +68,10 @@ class Server:
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.grpc_port}"
+
+    @property
+    def admin_address(self) -> str:
+        return f"127.0.0.1:{self.admin_port}"
 
     def get(self, path: str, timeout: float = 10) -> tuple[int, str]:
         """Returns (0, the problem) if no answer came in time."""

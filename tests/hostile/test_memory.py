@@ -141,7 +141,7 @@ def test_09_tuning_keeps_scans(serve, figure):
     """TunePlan for a hundred scans within a day, while clients send 40 scans of 32 MiB."""
     server = serve()
     before = server.rss()
-    with channel(server.address) as to:
+    with channel(server.admin_address) as to:
         search = to.unary_stream(TUNE_PLAN)(search_request(86400), timeout=120)
         told = answer_of(lambda: next(search))
         longest = 86400

@@ -64,7 +64,7 @@ class AdminServiceTest : public FakeServerTest {
  protected:
   void StartAdmin(FakeEngine::Options options = {}) {
     Start(options);
-    admin_ = v1::AdminService::NewStub(client_->channel);
+    admin_ = v1::AdminService::NewStub(admin_client_->channel);
   }
 
   std::unique_ptr<TuneStream> Tune(const v1::TunePlanRequest& request) {
@@ -421,6 +421,25 @@ TEST_F(AdminServiceTest, EachModelHasAHealthOfItsOwn) {
   EXPECT_EQ(client_->Health("voxserve.model.fake"), HealthCheckResponse::SERVING);
   EXPECT_EQ(client_->Health("voxserve.model.broken"), HealthCheckResponse::NOT_SERVING);
   EXPECT_EQ(client_->Health("voxserve.model.nobody"), HealthCheckResponse::UNKNOWN);
+}
+
+TEST_F(AdminServiceTest, TheOtherPortSaysWhereTheServiceIs) {
+  Start();
+  grpc::ClientContext context;
+  v1::LoadModelResponse response;
+  const grpc::Status status =
+      v1::AdminService::NewStub(client_->channel)->LoadModel(&context, v1::LoadModelRequest(), &response);
+  EXPECT_EQ(status.error_code(), StatusCode::UNIMPLEMENTED);
+  EXPECT_THAT(status.error_message(), testing::HasSubstr("AdminService is not on this port"));
+  EXPECT_THAT(status.error_message(), testing::HasSubstr("--admin_port"));
+}
+
+TEST_F(AdminServiceTest, ThePortServesHealthAndNoInference) {
+  Start();
+  AwaitReady();
+  EXPECT_EQ(admin_client_->Health(), grpc::health::v1::HealthCheckResponse::SERVING);
+  v1::InferResponse response;
+  EXPECT_EQ(admin_client_->Infer(RequestOf("fake", 10), &response).error_code(), StatusCode::UNIMPLEMENTED);
 }
 
 }  // namespace

@@ -78,6 +78,10 @@ class RawCall {
 
 class HalfOpenCallsTest : public InferStreamTest {
  protected:
+  const ServiceClient& ClientFor(const std::string& method) const {
+    return method.find("AdminService") == std::string::npos ? *client_ : *admin_client_;
+  }
+
   void ExpectEnd(RawCall& call, StatusCode code, const std::string& reason) {
     const grpc::Status status = call.Finish();
     EXPECT_EQ(status.error_code(), code) << status.error_message();
@@ -103,7 +107,7 @@ TEST_F(HalfOpenCallsTest, ARequestThatDoesNotComeEndsTheCall) {
   options.request_timeout = absl::Milliseconds(200);
   Start({}, options);
   for (const std::string method : {kInfer, "/grpc.health.v1.Health/Check", "/voxserve.v1.AdminService/LoadModel"}) {
-    RawCall call(*client_, method);
+    RawCall call(ClientFor(method), method);
     ExpectEnd(call, StatusCode::DEADLINE_EXCEEDED, "REQUEST_INCOMPLETE");
   }
   EXPECT_EQ(MetricOf(R"(voxserve_calls_ended_early_total{reason="REQUEST_INCOMPLETE"})"), 3);
@@ -121,7 +125,7 @@ TEST_F(HalfOpenCallsTest, BytesThatAreNoMessageAreRefused) {
   Start();
   for (const std::string method : {kInfer, "/grpc.health.v1.Health/Check", "/voxserve.v1.AdminService/TunePlan",
                                    "/voxserve.v1.InferenceService/GetModel"}) {
-    RawCall call(*client_, method);
+    RawCall call(ClientFor(method), method);
     ASSERT_TRUE(call.Send(std::string("\x0a\x7f no")));
     ExpectEnd(call, StatusCode::INVALID_ARGUMENT, "MALFORMED_MESSAGE");
     if (method == kInfer) {

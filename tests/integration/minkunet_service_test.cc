@@ -123,7 +123,7 @@ TEST_F(MinkunetServiceTest, AModelThatIsLoadedLaterHasAQueueOfItsOwn) {
   v1::LoadModelRequest request;
   request.set_model("small");
   v1::LoadModelResponse loaded;
-  ASSERT_TRUE(v1::AdminService::NewStub(client_->channel)->LoadModel(&context, request, &loaded).ok());
+  ASSERT_TRUE(v1::AdminService::NewStub(admin_client_->channel)->LoadModel(&context, request, &loaded).ok());
 
   ASSERT_NO_FATAL_FAILURE(KeepBusy());  // one of them waits
   std::vector<std::unique_ptr<AsyncInfer>> calls;

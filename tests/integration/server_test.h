@@ -1,6 +1,6 @@
 #pragma once
 
-// A Server of this process on free ports, a client of it, and what it says over HTTP.
+// A Server of this process on free ports, clients of it, and what it says over HTTP.
 
 #include <gtest/gtest.h>
 #include <httplib.h>
@@ -20,13 +20,14 @@ namespace voxserve {
 
 class ServerTest : public testing::Test {
  protected:
-  // Sets server_ and client_; models may still load.
+  // Sets server_, client_ and admin_client_; models may still load.
   void StartServer(Options options, const Server::EngineFactory& make_engine) {
-    options.port = options.http_port = 0;
+    options.port = options.http_port = options.admin_port = 0;
     absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(options, "1.2.3", make_engine);
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
     client_ = std::make_unique<ServiceClient>(server_->grpc_port());
+    admin_client_ = std::make_unique<ServiceClient>(server_->admin_port());
   }
 
   // {status, body}; {0, ""} where nobody answers.
@@ -52,6 +53,7 @@ class ServerTest : public testing::Test {
 
   std::unique_ptr<Server> server_;
   std::unique_ptr<ServiceClient> client_;
+  std::unique_ptr<ServiceClient> admin_client_;  // of the port of AdminService
 };
 
 // One Infer on a thread of its own.

@@ -67,6 +67,13 @@ TEST_F(OptionsTest, ReadsEveryFlag) {
                                                              "--log_level=DEBUG",
                                                              "--plan_dir=p/q",
                                                              "--tune_on_load=true",
+                                                             "--admin_host=::1",
+                                                             "--admin_port=8502",
+                                                             "--tls_certificate=c.pem",
+                                                             "--tls_key=k.pem",
+                                                             "--tls_client_ca=r.pem",
+                                                             "--auth_tokens=tokens",
+                                                             "--insecure_tokens",
                                                              "--deterministic"});
   ASSERT_TRUE(line.ok()) << line.status();
   const Options& options = line->options;
@@ -94,6 +101,23 @@ TEST_F(OptionsTest, ReadsEveryFlag) {
   EXPECT_EQ(options.plan_dir, "p/q");
   EXPECT_TRUE(options.tune_on_load);
   EXPECT_TRUE(options.deterministic);
+  EXPECT_EQ(options.admin_host, "::1");
+  EXPECT_EQ(options.admin_port, 8502);
+  EXPECT_EQ(options.tls.certificate, "c.pem");
+  EXPECT_EQ(options.tls.key, "k.pem");
+  EXPECT_EQ(options.tls.client_ca, "r.pem");
+  EXPECT_EQ(options.auth_tokens, "tokens");
+  EXPECT_TRUE(options.insecure_tokens);
+}
+
+TEST_F(OptionsTest, TheAdminPortIsTheOneAboveByDefault) {
+  Options options;
+  EXPECT_EQ(options.Resolved().admin_port, 8501);
+  options.port = 0;
+  EXPECT_EQ(options.Resolved().admin_port, 0);
+  options.admin_port = 7;
+  EXPECT_EQ(options.Resolved().admin_port, 7);
+  EXPECT_EQ(ParseCommandLine({"--hash_token"})->action, CommandLine::Action::kHashToken);
 }
 
 TEST_F(OptionsTest, ASwitchNeedsNoValueAndTakesNoneFromTheNextArgument) {
@@ -157,6 +181,17 @@ TEST_F(OptionsTest, ValuesOutOfRangeNameTheRange) {
   EXPECT_THAT(error_with([](Options& o) { o.port = 65536; }), HasSubstr("--port=65536"));
   EXPECT_THAT(error_with([](Options& o) { o.http_port = -1; }), HasSubstr("--http_port=-1"));
   EXPECT_THAT(error_with([](Options& o) { o.http_port = o.port; }), HasSubstr("must differ"));
+  EXPECT_THAT(error_with([](Options& o) { o.http_port = o.port + 1; }), HasSubstr("by default the one above --port"));
+  EXPECT_THAT(error_with([](Options& o) { o.admin_port = o.port; }), HasSubstr("--admin_port and --port are both"));
+  EXPECT_THAT(error_with([](Options& o) { o.admin_port = -2; }), HasSubstr("--admin_port=-2"));
+  EXPECT_THAT(error_with([](Options& o) { o.admin_port = 65536; }), HasSubstr("--admin_port=65536"));
+  EXPECT_THAT(error_with([](Options& o) { o.port = 65535; }), HasSubstr("none is above --port=65535"));
+  EXPECT_THAT(error_with([](Options& o) { o.admin_host = ""; }), HasSubstr("--admin_host is empty"));
+  EXPECT_THAT(error_with([](Options& o) { o.tls.certificate = "c"; }), HasSubstr("--tls_certificate needs --tls_key"));
+  EXPECT_THAT(error_with([](Options& o) { o.tls.key = "k"; }), HasSubstr("--tls_key needs --tls_certificate"));
+  EXPECT_THAT(error_with([](Options& o) { o.tls.client_ca = "r"; }), HasSubstr("--tls_client_ca needs"));
+  EXPECT_THAT(error_with([](Options& o) { o.auth_tokens = "t"; }), HasSubstr("--auth_tokens needs --tls_certificate"));
+  EXPECT_THAT(error_with([](Options& o) { o.insecure_tokens = true; }), HasSubstr("needs --auth_tokens"));
   EXPECT_THAT(error_with([](Options& o) { o.threads = -1; }), HasSubstr("--threads=-1"));
   EXPECT_THAT(error_with([](Options& o) { o.max_message_bytes = 1000; }), HasSubstr("--max_message_bytes=1000"));
   EXPECT_THAT(error_with([](Options& o) { o.max_message_bytes = int64_t{1} << 31; }), HasSubstr("2147483647"));
@@ -247,7 +282,7 @@ TEST_F(OptionsTest, HelpTeachesEveryFlag) {
     ++num_ours;
     EXPECT_THAT(help, HasSubstr("  --" + std::string(name)));
   }
-  EXPECT_EQ(num_ours, 31);
+  EXPECT_EQ(num_ours, 38);
   EXPECT_THAT(help, HasSubstr("--max_message_bytes  (default 64MiB)"));
   EXPECT_THAT(help, HasSubstr("--port  (default 8500)"));
   EXPECT_THAT(help, HasSubstr("--drain_timeout  (default 30s)"));

@@ -1,6 +1,11 @@
 #include "client/cpp/api/channels.h"
 
+#include <cerrno>
 #include <chrono>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <string>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -14,12 +19,37 @@ namespace {
 // gRPC checks a message's size with its framing; what the points leave for the rest of a request.
 constexpr int64_t kEnvelopeBytes = 4096;
 
-bool IsLoopback(absl::string_view address) {
-  return absl::StartsWith(address, "localhost:") || absl::StartsWith(address, "127.") ||
-         absl::StartsWith(address, "[::1]:");
+absl::StatusOr<std::string> ReadPem(absl::string_view option, const std::string& path, absl::string_view begin) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  if (!file) {
+    return absl::InvalidArgumentError(absl::StrCat(option, ": ", path, " cannot be read: ", std::strerror(errno)));
+  }
+  // gRPC's own complaint about a bad file would be that there is no server.
+  if (absl::StrContains(text, begin)) return text;
+  return absl::InvalidArgumentError(absl::StrCat(option, ": ", path, " is no PEM file: it has no \"", begin, "\""));
 }
 
-std::shared_ptr<grpc::Channel> MakeChannel(const Options& options, int index) {
+absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeCredentials(const Options& options) {
+  if (options.tls_ca.empty()) return grpc::InsecureChannelCredentials();
+  constexpr absl::string_view kCertificate = "-----BEGIN CERTIFICATE-----";
+  grpc::SslCredentialsOptions ssl;
+  absl::StatusOr<std::string> text = ReadPem("tls_ca", options.tls_ca, kCertificate);
+  if (!text.ok()) return text.status();
+  ssl.pem_root_certs = *std::move(text);
+  if (!options.tls_certificate.empty()) {
+    text = ReadPem("tls_certificate", options.tls_certificate, kCertificate);
+    if (!text.ok()) return text.status();
+    ssl.pem_cert_chain = *std::move(text);
+    text = ReadPem("tls_key", options.tls_key, "PRIVATE KEY-----");
+    if (!text.ok()) return text.status();
+    ssl.pem_private_key = *std::move(text);
+  }
+  return grpc::SslCredentials(ssl);
+}
+
+std::shared_ptr<grpc::Channel> MakeChannel(const Options& options, const std::string& address,
+                                           const std::shared_ptr<grpc::ChannelCredentials>& credentials, int index) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxSendMessageSize(static_cast<int>(options.max_message_bytes));
   arguments.SetMaxReceiveMessageSize(static_cast<int>(options.max_message_bytes));
@@ -32,13 +62,16 @@ std::shared_ptr<grpc::Channel> MakeChannel(const Options& options, int index) {
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 500);
   // A proxy from the environment cannot reach this machine's own address.
-  if (IsLoopback(options.address)) arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  return grpc::CreateCustomChannel(options.address, grpc::InsecureChannelCredentials(), arguments);
+  if (IsThisMachine(address)) arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  return grpc::CreateCustomChannel(address, credentials, arguments);
 }
 
-std::vector<std::shared_ptr<grpc::Channel>> MakeChannels(const Options& options) {
+std::vector<std::shared_ptr<grpc::Channel>> MakeChannels(const Options& options,
+                                                         const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
   std::vector<std::shared_ptr<grpc::Channel>> channels;
-  for (int i = 0; i < options.num_channels; ++i) channels.push_back(MakeChannel(options, i));
+  for (int i = 0; i < options.num_channels; ++i) {
+    channels.push_back(MakeChannel(options, options.address, credentials, i));
+  }
   return channels;
 }
 
@@ -55,13 +88,26 @@ absl::Status CheckTimeout(absl::Duration timeout) {
   return absl::InvalidArgumentError(absl::StrCat("timeout is ", absl::FormatDuration(timeout), ", must be positive"));
 }
 
-void SetTimeout(absl::Duration timeout, grpc::ClientContext* context) {
+absl::StatusOr<std::shared_ptr<Channels>> Channels::Create(Options options) {
+  if (absl::Status status = options.Validate(); !status.ok()) return status;
+  const absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> credentials = MakeCredentials(options);
+  if (!credentials.ok()) return credentials.status();
+  return std::shared_ptr<Channels>(new Channels(std::move(options), *credentials));
+}
+
+Channels::Channels(Options options, const std::shared_ptr<grpc::ChannelCredentials>& credentials)
+    : options_(std::move(options)),
+      channels_(MakeChannels(options_, credentials)),
+      // It connects with its first call.
+      admin_(options_.AdminAddress().empty() ? nullptr
+                                             : MakeChannel(options_, options_.AdminAddress(), credentials, -1)) {}
+
+void Channels::Prepare(absl::Duration timeout, grpc::ClientContext* context) const {
   if (timeout < absl::InfiniteDuration()) {
     context->set_deadline(std::chrono::system_clock::now() + absl::ToChronoMicroseconds(timeout));
   }
+  if (!options_.token.empty()) context->AddMetadata("authorization", absl::StrCat("Bearer ", options_.token));
 }
-
-Channels::Channels(Options options) : options_(std::move(options)), channels_(MakeChannels(options_)) {}
 
 absl::Status Channels::CheckSize(const PointCloud& cloud) const {
   const int64_t bytes = static_cast<int64_t>(cloud.data().size());
@@ -77,9 +123,13 @@ absl::Status Channels::Explain(const grpc::Status& grpc_status, grpc::Channel& c
   absl::Status status = FromGrpcStatus(grpc_status);
   if (!ErrorReason(status).empty()) return status;
   const absl::string_view message = status.message();
-  const std::string& address = options_.address;
+  const std::string address = &channel == admin_.get() ? options_.AdminAddress() : options_.address;
   const bool connected = channel.GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY;
   if (absl::IsUnavailable(status)) {
+    if (absl::StrContains(message, "andshake") || absl::StrContains(message, "SSL")) {
+      return WithReason(absl::UnavailableError(absl::StrCat("no TLS connection to ", address, " (", message, ")")),
+                        kTlsFailed);
+    }
     if (absl::StrContains(message, "failed to connect") || absl::StrContains(message, "DNS resolution") ||
         absl::StrContains(message, "onnection refused")) {
       return WithReason(absl::UnavailableError(absl::StrCat("no server at ", address, " (", Cause(message), ")")),

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/cpp/api/options.h"
 #include "client/cpp/api/point_cloud.h"
@@ -18,18 +19,20 @@ namespace voxserve::client {
 // INVALID_ARGUMENT unless positive.
 absl::Status CheckTimeout(absl::Duration timeout);
 
-// Infinite: no deadline.
-void SetTimeout(absl::Duration timeout, grpc::ClientContext* context);
-
 class Channels {
  public:
-  // Options that are valid.
-  explicit Channels(Options options);
+  // INVALID_ARGUMENT for options, or a file of TLS, that cannot be used.
+  static absl::StatusOr<std::shared_ptr<Channels>> Create(Options options);
 
   const Options& options() const { return options_; }
   const std::vector<std::shared_ptr<grpc::Channel>>& all() const { return channels_; }
+  // To AdminAddress(); null where there is none.
+  const std::shared_ptr<grpc::Channel>& admin() const { return admin_; }
   // Of all(): they take turns.
   size_t NextIndex() { return next_.fetch_add(1, std::memory_order_relaxed) % channels_.size(); }
+
+  // Sets a call's deadline (infinite: none) and its token.
+  void Prepare(absl::Duration timeout, grpc::ClientContext* context) const;
 
   // RESOURCE_EXHAUSTED, MESSAGE_TOO_LARGE: a cloud that no message holds.
   absl::Status CheckSize(const PointCloud& cloud) const;
@@ -38,8 +41,11 @@ class Channels {
   absl::Status Explain(const grpc::Status& grpc_status, grpc::Channel& channel, absl::Duration timeout) const;
 
  private:
+  Channels(Options options, const std::shared_ptr<grpc::ChannelCredentials>& credentials);
+
   const Options options_;
   const std::vector<std::shared_ptr<grpc::Channel>> channels_;
+  const std::shared_ptr<grpc::Channel> admin_;
   std::atomic<uint64_t> next_{0};
 };
 

@@ -63,11 +63,11 @@ StreamCall::Callbacks Reading(StreamCallbacksOf<Result> callbacks) {
 
 class Client::Impl {
  public:
-  explicit Impl(Options options) : channels_(std::make_shared<Channels>(std::move(options))) {
+  explicit Impl(std::shared_ptr<Channels> channels) : channels_(std::move(channels)) {
     for (const std::shared_ptr<grpc::Channel>& channel : channels_->all()) {
       shards_.push_back({channel, v1::InferenceService::NewStub(channel)});
     }
-    admin_ = v1::AdminService::NewStub(shards_.front().channel);
+    if (channels_->admin() != nullptr) admin_ = v1::AdminService::NewStub(channels_->admin());
     health_ = grpc::health::v1::Health::NewStub(shards_.front().channel);
   }
 
@@ -91,7 +91,7 @@ class Client::Impl {
     const v1::InferRequest request = MakeRequest(options, std::move(cloud));
     v1::InferResponse response;
     grpc::ClientContext context;
-    SetTimeout(timeout, &context);
+    channels_->Prepare(timeout, &context);
     const Shard& shard = NextShard();
     const grpc::Status status = shard.stub->Infer(&context, request, &response);
     if (!status.ok()) return channels_->Explain(status, *shard.channel, timeout);
@@ -114,7 +114,7 @@ class Client::Impl {
     const auto call = std::make_shared<Call>();
     const Asked asked = AskedOf(options, cloud);
     call->request = MakeRequest(options, std::move(cloud));
-    SetTimeout(timeout, &call->context);
+    channels_->Prepare(timeout, &call->context);
     {
       absl::MutexLock lock(&mutex_);
       in_flight_.insert(&call->context);
@@ -146,7 +146,7 @@ class Client::Impl {
   absl::StatusOr<std::vector<v1::ModelVersion>> ListModels() {
     v1::ListModelsResponse response;
     grpc::ClientContext context;
-    SetTimeout(default_timeout(), &context);
+    channels_->Prepare(default_timeout(), &context);
     const Shard& shard = NextShard();
     const grpc::Status status = shard.stub->ListModels(&context, v1::ListModelsRequest(), &response);
     if (!status.ok()) return channels_->Explain(status, *shard.channel, default_timeout());
@@ -159,7 +159,7 @@ class Client::Impl {
     request.set_version(version);
     v1::GetModelResponse response;
     grpc::ClientContext context;
-    SetTimeout(default_timeout(), &context);
+    channels_->Prepare(default_timeout(), &context);
     const Shard& shard = NextShard();
     const grpc::Status status = shard.stub->GetModel(&context, request, &response);
     if (!status.ok()) return channels_->Explain(status, *shard.channel, default_timeout());
@@ -169,14 +169,14 @@ class Client::Impl {
   absl::StatusOr<v1::TunePlanResult> TunePlan(const TuneOptions& options,
                                               const std::function<void(const v1::TunePlanProgress&)>& on_progress) {
     if (options.model.empty()) return absl::InvalidArgumentError("the request names no model");
-    if (absl::Status status = CheckTimeout(options.timeout); !status.ok()) return status;
+    if (absl::Status status = CheckAdminCall(options.timeout); !status.ok()) return status;
     v1::TunePlanRequest request;
     request.set_model(options.model);
     request.set_version(options.version);
     request.set_num_scans(options.num_scans);
     request.set_max_wait_seconds(absl::ToDoubleSeconds(options.max_wait));
     grpc::ClientContext context;
-    SetTimeout(options.timeout, &context);
+    channels_->Prepare(options.timeout, &context);
     const std::unique_ptr<grpc::ClientReader<v1::TunePlanUpdate>> reader = admin_->TunePlan(&context, request);
     std::optional<v1::TunePlanResult> result;
     v1::TunePlanUpdate update;
@@ -185,7 +185,7 @@ class Client::Impl {
       if (update.has_progress() && on_progress) on_progress(update.progress());
     }
     if (const grpc::Status status = reader->Finish(); !status.ok()) {
-      return channels_->Explain(status, *shards_.front().channel, options.timeout);
+      return channels_->Explain(status, *channels_->admin(), options.timeout);
     }
     if (!result.has_value()) return Malformed("a search that ended without a result");
     return *std::move(result);
@@ -204,7 +204,7 @@ class Client::Impl {
   absl::StatusOr<Health> CheckHealth(absl::Duration timeout) {
     grpc::health::v1::HealthCheckResponse response;
     grpc::ClientContext context;
-    SetTimeout(timeout, &context);
+    channels_->Prepare(timeout, &context);
     const grpc::Status status = health_->Check(&context, grpc::health::v1::HealthCheckRequest(), &response);
     if (!status.ok()) return channels_->Explain(status, *shards_.front().channel, timeout);
     return response.status() == grpc::health::v1::HealthCheckResponse::SERVING ? Health::kServing : Health::kNotServing;
@@ -222,35 +222,44 @@ class Client::Impl {
     return channels_->CheckSize(cloud);
   }
 
+  absl::Status CheckAdminCall(absl::Duration timeout) const {
+    if (admin_ == nullptr) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("admin_address is needed: none follows from the address ", channels_->options().address));
+    }
+    return CheckTimeout(timeout);
+  }
+
   template <typename Request, typename Response>
   absl::StatusOr<std::vector<int64_t>> CallOfVersions(
       grpc::Status (v1::AdminService::Stub::*method)(grpc::ClientContext*, const Request&, Response*),
       absl::string_view model, int64_t version, absl::Duration timeout) {
-    if (absl::Status status = CheckTimeout(timeout); !status.ok()) return status;
+    if (absl::Status status = CheckAdminCall(timeout); !status.ok()) return status;
     Request request;
     request.set_model(std::string(model));
     request.set_version(version);
     Response response;
     grpc::ClientContext context;
-    SetTimeout(timeout, &context);
+    channels_->Prepare(timeout, &context);
     const grpc::Status status = (admin_.get()->*method)(&context, request, &response);
-    if (!status.ok()) return channels_->Explain(status, *shards_.front().channel, timeout);
+    if (!status.ok()) return channels_->Explain(status, *channels_->admin(), timeout);
     return std::vector<int64_t>(response.versions().begin(), response.versions().end());
   }
 
   const Shard& NextShard() { return shards_[channels_->NextIndex()]; }
 
   const std::shared_ptr<Channels> channels_;
-  std::vector<Shard> shards_;  // constant after construction
-  std::unique_ptr<v1::AdminService::Stub> admin_;
+  std::vector<Shard> shards_;                      // constant after construction
+  std::unique_ptr<v1::AdminService::Stub> admin_;  // null: no address of it is known
   std::unique_ptr<grpc::health::v1::Health::Stub> health_;
   absl::Mutex mutex_;
   absl::flat_hash_set<grpc::ClientContext*> in_flight_ ABSL_GUARDED_BY(mutex_);
 };
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Create(Options options) {
-  if (absl::Status status = options.Validate(); !status.ok()) return status;
-  return std::unique_ptr<Client>(new Client(std::make_unique<Impl>(std::move(options))));
+  absl::StatusOr<std::shared_ptr<Channels>> channels = Channels::Create(std::move(options));
+  if (!channels.ok()) return channels.status();
+  return std::unique_ptr<Client>(new Client(std::make_unique<Impl>(*std::move(channels))));
 }
 
 Client::Client(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -10,7 +10,7 @@
 //   auto found = (*client)->Detect({.model = "centerpoint"}, *std::move(another_cloud));   // found->boxes[0].score
 //
 // Thread-safe: one client serves a whole process. Errors are the server's (code, message, details; see error.h), and
-// the client's own: UNAVAILABLE with reason NO_SERVER (nothing answers at the address) or CONNECTION_LOST,
+// the client's own: UNAVAILABLE with reason NO_SERVER (nothing answers at the address), TLS_FAILED or CONNECTION_LOST,
 // DEADLINE_EXCEEDED with CLIENT_TIMEOUT, RESOURCE_EXHAUSTED with MESSAGE_TOO_LARGE, INTERNAL with MALFORMED_RESPONSE,
 // INVALID_ARGUMENT with UNSUPPORTED_OUTPUT where a model without labels is asked for labels, or one without boxes for
 // boxes: the message names the call to make.

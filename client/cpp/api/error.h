@@ -21,6 +21,7 @@ namespace voxserve::client {
 // Reasons that the client itself gives; the server's are listed in its documentation (QUEUE_FULL, MODEL_NOT_FOUND,
 // ...).
 inline constexpr absl::string_view kNoServer = "NO_SERVER";                    // nothing answers at the address
+inline constexpr absl::string_view kTlsFailed = "TLS_FAILED";                  // the certificates do not fit
 inline constexpr absl::string_view kConnectionLost = "CONNECTION_LOST";        // the connection broke during the call
 inline constexpr absl::string_view kMessageTooLarge = "MESSAGE_TOO_LARGE";     // beyond Options::max_message_bytes
 inline constexpr absl::string_view kClientTimeout = "CLIENT_TIMEOUT";          // no answer within the call's timeout

@@ -1,8 +1,36 @@
 #include "client/cpp/api/options.h"
 
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
 namespace voxserve::client {
+namespace {
+
+constexpr int kMaxPort = 65535;
+
+}  // namespace
+
+bool IsThisMachine(absl::string_view address) {
+  for (const absl::string_view prefix : {"localhost:", "127.", "[::1]:", "unix:"}) {
+    if (absl::StartsWith(address, prefix)) return true;
+  }
+  return false;
+}
+
+std::string Options::AdminAddress() const {
+  if (!admin_address.empty()) return admin_address;
+  const size_t colon = address.rfind(':');
+  int port = 0;
+  if (absl::StartsWith(address, "unix:") || colon == std::string::npos ||
+      !absl::SimpleAtoi(address.substr(colon + 1), &port) || port < 1 || port >= kMaxPort) {
+    return "";
+  }
+  return absl::StrCat(address.substr(0, colon + 1), port + 1);
+}
 
 absl::Status Options::Validate() const {
   if (address.empty()) return absl::InvalidArgumentError("address is empty; write host:port, e.g. localhost:8500");
@@ -16,6 +44,20 @@ absl::Status Options::Validate() const {
   if (default_timeout <= absl::ZeroDuration()) {
     return absl::InvalidArgumentError(
         absl::StrCat("default_timeout is ", absl::FormatDuration(default_timeout), ", must be positive"));
+  }
+  if (tls_certificate.empty() != tls_key.empty()) {
+    return absl::InvalidArgumentError("tls_certificate and tls_key need each other");
+  }
+  if (!tls_certificate.empty() && tls_ca.empty()) {
+    return absl::InvalidArgumentError("tls_certificate needs tls_ca: without it there is no TLS");
+  }
+  if (!std::all_of(token.begin(), token.end(), [](unsigned char c) { return absl::ascii_isgraph(c); })) {
+    return absl::InvalidArgumentError("token has a character that no header can carry; it must be one line of ASCII");
+  }
+  if (!token.empty() && tls_ca.empty() &&
+      !(IsThisMachine(address) && (admin_address.empty() || IsThisMachine(admin_address)))) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("token needs tls_ca: on the way to ", address, " everybody could read it without TLS"));
   }
   return absl::OkStatus();
 }

@@ -1,17 +1,26 @@
 #pragma once
 
-// Where a client's server is and what its messages may be.
+// Where a client's server is, how the two know each other, and what their messages may be.
 
 #include <cstdint>
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
 namespace voxserve::client {
 
 struct Options {
   std::string address = "localhost:8500";  // host:port, or unix:path
+  // Of AdminService (loads, unloads, searches of plans). Empty: the port above that of `address`, on the same host.
+  std::string admin_address = {};
+  // TLS, for both addresses. Files in PEM form, read by Client::Create.
+  std::string tls_ca = {};           // roots that the server's certificate must come from; empty: no TLS
+  std::string tls_certificate = {};  // the client's own certificate, for a server that asks for one; with its key
+  std::string tls_key = {};
+  // A bearer token that is sent with every call; "": none. Over an address that is not this machine's it needs TLS.
+  std::string token = {};
   // Connections to the server; calls take turns. One carries about 1.3 GB/s, so more help where several threads send
   // large clouds at once.
   int num_channels = 1;
@@ -20,6 +29,12 @@ struct Options {
 
   // INVALID_ARGUMENT naming the option.
   absl::Status Validate() const;
+
+  // Returns admin_address, or what stands for it where it is empty; "" where nothing can.
+  std::string AdminAddress() const;
 };
+
+// Whether host:port is certainly this machine.
+bool IsThisMachine(absl::string_view address);
 
 }  // namespace voxserve::client

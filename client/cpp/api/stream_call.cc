@@ -44,7 +44,7 @@ StreamCall::~StreamCall() {
 }
 
 void StreamCall::Start() {
-  SetTimeout(options_.timeout, &context_);
+  channels_->Prepare(options_.timeout, &context_);
   grpc::TemplatedGenericStub<grpc::ByteBuffer, v1::InferStreamResponse> stub(channel_);
   stub.PrepareBidiStreamingCall(&context_, kMethod, grpc::StubOptions(), this);
   absl::MutexLock lock(&mutex_);

@@ -1,7 +1,13 @@
 #include "client/cpp/cli/command.h"
 
+#include <cerrno>
+#include <cstring>
+#include <fstream>
 #include <iostream>
+#include <iterator>
+#include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 
 namespace voxserve::client {
@@ -11,6 +17,11 @@ absl::string_view AdviceFor(absl::string_view reason) {
   if (reason == kNoServer) {
     return "start one (voxserve --model_repository deploy/models) or name its address with --address HOST:PORT";
   }
+  if (reason == kTlsFailed) return "--tls_ca names the roots of the server's certificate";
+  if (reason == "MISSING_TOKEN" || reason == "UNKNOWN_TOKEN") {
+    return "give the token with --token_file FILE, or in the environment as VOXSERVE_TOKEN";
+  }
+  if (reason == "SCOPE_TOO_SMALL") return "the server's operator says what a token may do (--auth_tokens)";
   if (reason == kClientTimeout) return "give it more with --timeout, e.g. --timeout 60s";
   if (reason == kMessageTooLarge) return "raise --max_message_bytes here and at the server";
   if (reason == "MODEL_LOADING") return "wait for it with: voxserve-client health --wait 60s";
@@ -23,7 +34,35 @@ absl::string_view AdviceFor(absl::string_view reason) {
   return "";
 }
 
+std::string& DefaultToken() {
+  static auto* const token = new std::string;
+  return *token;
+}
+
+// Returns the file's one line.
+absl::StatusOr<std::string> ReadToken(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  if (!file) {
+    return absl::InvalidArgumentError(absl::StrCat("--token_file ", path, " cannot be read: ", std::strerror(errno)));
+  }
+  absl::StripAsciiWhitespace(&text);
+  if (text.empty()) return absl::InvalidArgumentError(absl::StrCat("--token_file ", path, " has no token"));
+  return text;
+}
+
 }  // namespace
+
+void SetDefaultToken(std::string token) { DefaultToken() = std::move(token); }
+
+std::vector<Flag> Connection::AdminFlags() {
+  std::vector<Flag> flags = Flags();
+  flags.push_back(StringFlag("admin_address", "HOST:PORT",
+                             "Address of the server's port for operators (its --admin_host and --admin_port). Default: "
+                             "the port above that of --address.",
+                             &admin_address));
+  return flags;
+}
 
 std::vector<Flag> Connection::Flags() {
   return {
@@ -35,19 +74,43 @@ std::vector<Flag> Connection::Flags() {
                    &timeout),
       IntFlag("max_message_bytes", "N", "Largest request or answer. Default 67108864 (64 MiB), as the server's.",
               1 << 16, INT32_MAX, &max_message_bytes),
+      StringFlag("tls_ca", "FILE",
+                 "Talk TLS: a PEM file of the roots that the server's certificate must come from. Default: no TLS.",
+                 &tls_ca),
+      StringFlag("tls_certificate", "FILE", "The client's own certificate, for a server that asks for one.",
+                 &tls_certificate),
+      StringFlag("tls_key", "FILE", "Its private key.", &tls_key),
+      StringFlag("token_file", "FILE",
+                 "A file whose one line is the bearer token to send. Default: the environment's VOXSERVE_TOKEN. A "
+                 "token needs TLS, unless the server is on this machine.",
+                 &token_file),
   };
 }
 
-Options Connection::ToOptions() const {
+absl::StatusOr<Options> Connection::ToOptions() const {
   Options options;
   options.address = address;
+  options.admin_address = admin_address;
+  options.tls_ca = tls_ca;
+  options.tls_certificate = tls_certificate;
+  options.tls_key = tls_key;
+  options.token = DefaultToken();
+  if (!token_file.empty()) {
+    absl::StatusOr<std::string> token = ReadToken(token_file);
+    if (!token.ok()) return token.status();
+    options.token = *std::move(token);
+  }
   options.default_timeout = timeout;
   options.max_message_bytes = max_message_bytes;
   options.num_channels = num_channels;
   return options;
 }
 
-absl::StatusOr<std::unique_ptr<Client>> Connection::Connect() const { return Client::Create(ToOptions()); }
+absl::StatusOr<std::unique_ptr<Client>> Connection::Connect() const {
+  absl::StatusOr<Options> options = ToOptions();
+  if (!options.ok()) return options.status();
+  return Client::Create(*std::move(options));
+}
 
 std::string Advise(const absl::Status& status) {
   const std::string reason = ErrorReason(status);

@@ -24,15 +24,26 @@ struct Terminal {
   bool err_is_tty = false;   // a progress bar may redraw itself on stderr
 };
 
+// A token for programs that are not told of a file (--token_file). Only main reads it from the environment.
+void SetDefaultToken(std::string token);
+
 struct Connection {
   std::string address = "localhost:8500";
+  std::string admin_address;
+  std::string tls_ca;
+  std::string tls_certificate;
+  std::string tls_key;
+  std::string token_file;
   absl::Duration timeout = absl::Seconds(30);
   int64_t max_message_bytes = int64_t{64} << 20;
   int num_channels = 1;
 
-  // --address, --timeout, --max_message_bytes
+  // --address, --timeout, --max_message_bytes, and those of TLS and tokens.
   std::vector<Flag> Flags();
-  Options ToOptions() const;
+  // Also --admin_address.
+  std::vector<Flag> AdminFlags();
+  // Reads the token. INVALID_ARGUMENT for a file that cannot be read or has no token.
+  absl::StatusOr<Options> ToOptions() const;
   absl::StatusOr<std::unique_ptr<Client>> Connect() const;
 };
 

@@ -16,7 +16,7 @@ struct VersionArguments {
 
   std::vector<Flag> Flags(const char* version_help) {
     std::vector<Flag> flags = {IntFlag("version", "N", version_help, 1, INT64_MAX, &version)};
-    for (Flag& flag : connection.Flags()) flags.push_back(std::move(flag));
+    for (Flag& flag : connection.AdminFlags()) flags.push_back(std::move(flag));
     return flags;
   }
 };

@@ -93,4 +93,7 @@ int Main(const std::vector<std::string>& arguments) {
 }  // namespace
 }  // namespace voxserve::client
 
-int main(int argc, char** argv) { return voxserve::client::Main({argv + 1, argv + argc}); }
+int main(int argc, char** argv) {
+  voxserve::client::SetDefaultToken(voxserve::client::Environment("VOXSERVE_TOKEN"));
+  return voxserve::client::Main({argv + 1, argv + argc});
+}

@@ -25,7 +25,7 @@ struct TuneArguments {
         IntFlag("scans", "N", "How many of the next requests to use for the search. Default 16.", 1, 100, &num_scans),
         DurationFlag("max_wait", "How long to wait for them; then the search uses those that came. Default 1m.",
                      &max_wait)};
-    for (Flag& flag : connection.Flags()) flags.push_back(std::move(flag));
+    for (Flag& flag : connection.AdminFlags()) flags.push_back(std::move(flag));
     return flags;
   }
 };

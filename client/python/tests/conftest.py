@@ -39,6 +39,17 @@ _METHODS = {
 }
 
 
+class AuthorizationRecorder(grpc.ServerInterceptor):
+    """Keeps the authorization of every call, None where it has none."""
+
+    def __init__(self, authorizations: list[str | None]) -> None:
+        self._authorizations = authorizations
+
+    def intercept_service(self, continuation: Any, details: Any) -> Any:
+        self._authorizations.append(dict(details.invocation_metadata).get("authorization"))
+        return continuation(details)
+
+
 class FakeServer:
     """Answers by the model's name; keeps the requests that it got. A stream is answered as `streams` says, a generator
     of the test: it gets the requests and the context, and yields messages or their bytes.
@@ -48,6 +59,7 @@ class FakeServer:
         self.requests: list[Any] = []
         self.streams: Callable[[Iterator[Any], grpc.ServicerContext], Iterable[Any]] = answer_all
         self.time_remaining: float | None = None
+        self.authorizations: list[str | None] = []  # of every call
         self.serving = True
         self.classes = [("road", 0x804080), ("car", 0x285AFF)]
         limit = [
@@ -58,7 +70,9 @@ class FakeServer:
         ]
         self.search_ended = threading.Event()
         self._released = threading.Event()
-        self._server = grpc.server(futures.ThreadPoolExecutor(8), options=limit)
+        self._server = grpc.server(
+            futures.ThreadPoolExecutor(8), options=limit, interceptors=(AuthorizationRecorder(self.authorizations),)
+        )
         self._server.add_generic_rpc_handlers(
             (
                 _handlers(

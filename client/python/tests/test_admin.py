@@ -66,7 +66,7 @@ def refuse(_: voxserve.TuneProgress) -> None:
 
 
 def test_a_callback_that_raises_ends_the_search(server: FakeServer) -> None:
-    with voxserve.Client(server.address) as client:
+    with voxserve.Client(server.address, admin_address=server.address) as client:
         with pytest.raises(KeyError, match="enough"):
             client.tune_plan("endless", on_progress=refuse)
         assert server.search_ended.wait(START_SECONDS)
@@ -74,7 +74,7 @@ def test_a_callback_that_raises_ends_the_search(server: FakeServer) -> None:
 
 def test_a_callback_that_raises_ends_the_search_of_asyncio_too(server: FakeServer) -> None:
     async def run() -> None:
-        async with voxserve.aio.Client(server.address) as client:
+        async with voxserve.aio.Client(server.address, admin_address=server.address) as client:
             with pytest.raises(KeyError, match="enough"):
                 await client.tune_plan("endless", on_progress=refuse)
             assert await asyncio.to_thread(server.search_ended.wait, START_SECONDS)

@@ -27,13 +27,13 @@ Call = Callable[..., Any]
 def call_sync(
     address: str, method: str, *arguments: Any, options: dict[str, Any] | None = None, **keywords: Any
 ) -> Any:
-    with voxserve.Client(address, **(options or {})) as client:
+    with voxserve.Client(address, **{"admin_address": address, **(options or {})}) as client:
         return getattr(client, method)(*arguments, **keywords)
 
 
 def call_aio(address: str, method: str, *arguments: Any, options: dict[str, Any] | None = None, **keywords: Any) -> Any:
     async def run() -> Any:
-        async with voxserve.aio.Client(address, **(options or {})) as client:
+        async with voxserve.aio.Client(address, **{"admin_address": address, **(options or {})}) as client:
             return await getattr(client, method)(*arguments, **keywords)
 
     return asyncio.run(run())
@@ -282,7 +282,7 @@ def test_finds_a_server_that_starts_later(kind: type, host: str) -> None:
 
 
 def test_a_server_that_is_away_is_looked_for_every_second() -> None:
-    arguments = dict(protocol.Options().channel_arguments(0))
+    arguments = dict(protocol.Options().channel_arguments("localhost:8500", 0))
     assert arguments["grpc.max_reconnect_backoff_ms"] <= 1000
     assert arguments["grpc.dns_min_time_between_resolutions_ms"] <= 1000
 

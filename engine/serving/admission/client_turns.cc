@@ -23,8 +23,11 @@ void ClientTurns::Add(WaitingTask* task) {
     client->name = task->client();
     client->start = client->due = order_.now();
     client->since = client->had_until = ran_;
+    sum_of_shares_ += client->share;
   }
   TakeOut(client.get());
+  sum_of_shares_ += task->client_share() - client->share;
+  client->share = task->client_share();
   Version& version = client->versions[task->model()];
   version.tasks.insert(task);
   if (task->level == task->priority()) {
@@ -47,7 +50,7 @@ void ClientTurns::Run(WaitingTask* task) {
   TakeOut(client);
   Erase(client, task);
   const double begin = client->start;
-  client->start += task->cost;
+  client->start += task->cost / client->share;
   client->due = client->versions.empty() ? begin : client->start;
   Advance(task->cost);
   ran_ += task->cost;
@@ -94,19 +97,20 @@ void ClientTurns::Place(Client* client) {
   if (empty()) {
     absent_.clear();
     clients_.clear();
+    sum_of_shares_ = 0;
   }
 }
 
 void ClientTurns::Advance(double cost) {
   // The client that is charged has been taken out, and counts.
   while (!absent_.empty()) {
-    const double until_next = (absent_.begin()->first - order_.now()) * static_cast<double>(num_active());
+    const double until_next = (absent_.begin()->first - order_.now()) * sum_of_shares_;
     if (until_next > cost) break;
     cost -= until_next;
     order_.MoveTo(absent_.begin()->first);
     ForgetUpToNow();
   }
-  order_.MoveTo(order_.now() + cost / static_cast<double>(num_active()));
+  order_.MoveTo(order_.now() + cost / sum_of_shares_);
 }
 
 void ClientTurns::ForgetUpToNow() {
@@ -115,6 +119,7 @@ void ClientTurns::ForgetUpToNow() {
 
 void ClientTurns::ForgetFirstAbsent() {
   const std::string name = absent_.begin()->second->name;
+  sum_of_shares_ -= absent_.begin()->second->share;
   absent_.erase(absent_.begin());
   clients_.erase(name);
 }
@@ -134,12 +139,13 @@ absl::flat_hash_map<const ServedModel*, Load> ClientTurns::AheadBeyondWaiting(co
   const auto found = clients_.find(client);
   const Client* const own = found == clients_.end() ? nullptr : found->second.get();
   double turn = order_.now();  // when the newcomer's turn is due
-  if (own != nullptr) turn = own->head == nullptr ? std::max(turn, own->due) : own->start + own->waiting_cost;
+  if (own != nullptr)
+    turn = own->head == nullptr ? std::max(turn, own->due) : own->start + own->waiting_cost / own->share;
   double others_before = 0;
   for (const Client* other : waiting_) {
     if (other->num_waiting == 0 || other == own) continue;
     const double mean_cost = other->waiting_cost / static_cast<double>(other->num_waiting);
-    const double before = std::max(0.0, turn - other->start) + mean_cost;
+    const double before = std::max(0.0, turn - other->start) * other->share + mean_cost;
     others_before += std::min(before, other->waiting_cost);
     if (before >= other->waiting_cost) continue;
     for (const auto& [model, version] : other->versions) {
@@ -150,7 +156,7 @@ absl::flat_hash_map<const ServedModel*, Load> ClientTurns::AheadBeyondWaiting(co
     }
   }
   if (own == nullptr || own->num_waiting == 0) return beyond;
-  const double share = std::max(RecentShare(*own), 1.0 / static_cast<double>(num_active()));
+  const double share = std::max(RecentShare(*own), own->share / sum_of_shares_);
   const double others_expected = own->waiting_cost * (1 / share - 1);
   if (others_expected <= others_before) return beyond;
   // It is like more of the client's own work.
@@ -164,11 +170,12 @@ absl::flat_hash_map<const ServedModel*, Load> ClientTurns::AheadBeyondWaiting(co
 }
 
 ClientTurns::Cursor::Cursor(const ClientTurns& turns, const ServedModel* version)
-    : num_active_(static_cast<double>(turns.num_active())), order_(turns.order_.now()) {
+    : is_shared_(turns.num_active() > 1), sum_of_shares_(turns.sum_of_shares_), order_(turns.order_.now()) {
   for (const ClientTurns::Client* client : turns.waiting_) {
     const auto tasks = client->versions.find(version);
     if (tasks == client->versions.end()) continue;
     clients_.push_back({{.start = client->start, .due = client->due, .head = nullptr},
+                        client->share,
                         tasks->second.tasks.begin(),
                         tasks->second.tasks.end()});
   }
@@ -191,9 +198,9 @@ WaitingTask* ClientTurns::Cursor::Next() {
 }
 
 void ClientTurns::Cursor::Take() {
-  last_->start += last_->head->cost;
+  last_->start += last_->head->cost / last_->share;
   last_->due = last_->start;
-  order_.MoveTo(order_.now() + last_->head->cost / num_active_);
+  order_.MoveTo(order_.now() + last_->head->cost / sum_of_shares_);
 }
 
 }  // namespace voxserve

@@ -5,9 +5,11 @@
 //
 // - Rule: fair queueing as in earliest eligible virtual deadline first (Stoica and Abdel-Wahab 1995), but that of the
 //   clients whose turn is due the most urgent comes first, unless one is overdue (TurnOrder).
-// - Virtual time: a task that runs moves it by the task's cost over the number of active clients, and moves its
-//   client's `start` by the whole cost. The client's turn is due again when virtual time reaches its start. A client
-//   that comes begins at the virtual time of now: it has saved nothing up and owes nothing.
+// - Virtual time: a task that runs moves it by the task's cost over the sum of the active clients' shares (1 each
+// unless
+//   InferTask::client_share says otherwise), and moves its client's `start` by the cost over the client's share.
+//   The client's turn is due again when virtual time reaches its start. A client that comes begins at the virtual time
+//   of now: it has saved nothing up and owes nothing.
 // - One request ahead: a client that has nothing else waiting when its task runs may be ahead of its share by that one
 //   request. So clients that send one request at a time mostly run by their urgency, as if they were one client.
 // - Predictions go by the share of the level that each client had lately.
@@ -65,6 +67,7 @@ class ClientTurns {
   };
   struct Client : TurnOrder::Turn {  // head: null where the client is absent
     std::string name;
+    double share = 1;                                // of the newest task
     std::map<const ServedModel*, Version> versions;  // with tasks
     double waiting_cost = 0;                         // of the tasks that have not been promoted
     int64_t num_waiting = 0;                         // number of those
@@ -88,6 +91,7 @@ class ClientTurns {
 
   TurnOrder order_;                                                    // of the clients with tasks
   absl::flat_hash_map<std::string, std::unique_ptr<Client>> clients_;  // by name; those that are active
+  double sum_of_shares_ = 0;                                           // of them
   absl::flat_hash_set<Client*> waiting_;                               // the part of them that has tasks
   std::set<std::pair<double, Client*>> absent_;                        // the other part, by `start`
   double ran_ = 0;                                                     // the cost of all that ran
@@ -100,7 +104,7 @@ class ClientTurns::Cursor {
   Cursor(const ClientTurns& turns, const ServedModel* version);
 
   // Returns true if the level has other clients than one.
-  bool is_shared() const { return num_active_ > 1; }
+  bool is_shared() const { return is_shared_; }
   // Returns the next task; nullptr: none.
   WaitingTask* Next();
   // The task that Next returned last will run: its client's turn is over. A task that is passed over costs no turn.
@@ -108,6 +112,7 @@ class ClientTurns::Cursor {
 
  private:
   struct Client : TurnOrder::Turn {
+    double share = 1;
     TasksByUrgency::const_iterator next;
     TasksByUrgency::const_iterator end;
   };
@@ -115,7 +120,8 @@ class ClientTurns::Cursor {
   // Puts the client where its next task belongs, if it has one.
   void Put(Client* client);
 
-  const double num_active_;
+  const bool is_shared_;
+  const double sum_of_shares_;
   std::vector<Client> clients_;
   TurnOrder order_;
   Client* last_ = nullptr;  // whose task Next returned, taken out of the order

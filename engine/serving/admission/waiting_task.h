@@ -26,6 +26,7 @@ struct WaitingTask {
   WaitingTask(const QueuedTask& task, const LatencyModel& latency, absl::Time now);
 
   const std::string& client() const { return queued.task.client; }
+  double client_share() const { return queued.task.client_share; }
   int priority() const { return queued.task.priority; }
   const ServedModel* model() const { return queued.model.get(); }
 

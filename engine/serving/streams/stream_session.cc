@@ -273,6 +273,7 @@ void StreamSession::SubmitFrame(const FramePtr& frame) {
     InferTask task = std::exchange(frame->task, InferTask());
     task.model = config_.model;
     task.client = config_.client;
+    task.client_share = config_.client_share;
     task.version = config_.version;
     task.return_scores = config_.return_scores;
     task.tensors = config_.tensors;

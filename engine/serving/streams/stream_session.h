@@ -67,7 +67,8 @@ class StreamSession : public std::enable_shared_from_this<StreamSession> {
 
   struct Config {
     std::string model;
-    std::string client;  // as in InferTask, as are the next three
+    std::string client;  // as in InferTask, as are the next four
+    double client_share = 1;
     int64_t version = 0;
     bool return_scores = false;
     std::vector<std::string> tensors;  // as in InferTask, as is the next

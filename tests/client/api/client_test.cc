@@ -35,7 +35,7 @@ std::string Message(const absl::Status& status) { return std::string(status.mess
 class ClientTest : public testing::Test {
  protected:
   std::unique_ptr<Client> Connect(Options options = {}) {
-    options.address = server_.address();
+    options.address = options.admin_address = server_.address();
     auto client = Client::Create(options);
     EXPECT_TRUE(client.ok()) << client.status();
     return *std::move(client);
@@ -324,6 +324,35 @@ TEST(ClientOptionsTest, NamesTheOptionThatIsWrong) {
     const auto client = Client::Create(options);
     EXPECT_EQ(client.status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(Message(client.status()), HasSubstr(name));
+  }
+}
+
+TEST(ClientOptionsTest, NamesTheIdentityThatCannotBeUsed) {
+  const std::string missing = "/no/such/file";
+  for (const auto& [options, text] : std::vector<std::pair<Options, std::string>>{
+           {{.tls_ca = missing}, "tls_ca: /no/such/file cannot be read: No such file"},
+           {{.tls_certificate = missing}, "tls_certificate and tls_key need each other"},
+           {{.tls_key = missing}, "tls_certificate and tls_key need each other"},
+           {{.tls_certificate = missing, .tls_key = missing}, "tls_certificate needs tls_ca"},
+           {{.token = "two words"}, "no header can carry"},
+           {{.token = "line\n"}, "no header can carry"},
+           {{.address = "truck-7:8500", .token = "secret"}, "token needs tls_ca"},
+           {{.admin_address = "truck-7:8501", .token = "secret"}, "token needs tls_ca"}}) {
+    const auto client = Client::Create(options);
+    EXPECT_EQ(client.status().code(), absl::StatusCode::kInvalidArgument) << text;
+    EXPECT_THAT(Message(client.status()), HasSubstr(text));
+  }
+}
+
+TEST(ClientOptionsTest, TheAdminAddressIsThePortAbove) {
+  EXPECT_EQ(Options().AdminAddress(), "localhost:8501");
+  EXPECT_EQ(Options({.address = "[::1]:9000"}).AdminAddress(), "[::1]:9001");
+  EXPECT_EQ(Options({.address = "a:1", .admin_address = "b:2"}).AdminAddress(), "b:2");
+  for (const std::string address : {"unix:/tmp/x", "host", "host:65535", "dns:///name"}) {
+    EXPECT_EQ(Options({.address = address}).AdminAddress(), "");
+    const auto client = *Client::Create({.address = address});
+    EXPECT_THAT(Message(client->LoadModel("m").status()), HasSubstr("admin_address is needed"));
+    EXPECT_THAT(Message(client->TunePlan({.model = "m"}, {}).status()), HasSubstr("admin_address is needed"));
   }
 }
 

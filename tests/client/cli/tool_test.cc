@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "client/cpp/cli/command.h"
@@ -39,7 +40,12 @@ class ToolTest : public testing::Test {
   }
 
   Outcome RunAtServer(const std::string& arguments, const std::string& environment = "LANG=C.UTF-8") const {
-    return Run(absl::StrCat(arguments, " --address ", server_.address()), environment);
+    // The fake server has one port for all services.
+    const bool is_admin = absl::StartsWith(arguments, "load") || absl::StartsWith(arguments, "unload") ||
+                          absl::StartsWith(arguments, "tune");
+    return Run(absl::StrCat(arguments, " --address ", server_.address(),
+                            is_admin ? absl::StrCat(" --admin_address ", server_.address()) : ""),
+               environment);
   }
 
   // A KITTI scan with the given x.
@@ -245,6 +251,10 @@ TEST_F(ToolTest, SaysInOneLineWhatWentWrongAndWhatToDo) {
            {"unload missing", kExitFailure, "no model 'missing'", "voxserve-client models"},
            {"unload", kExitUsage, "the model's name is missing", "help unload"},
            {"unload segmenter --version -1", kExitUsage, "-1", "help unload"},
+           {"load segmenter --token_file /no/token", kExitFailure, "--token_file /no/token cannot be read", ""},
+           {"models --tls_ca /no/ca.pem", kExitFailure, "tls_ca: /no/ca.pem cannot be read", ""},
+           {"models --tls_ca " + scan, kExitFailure, "is no PEM file", ""},
+           {"models --tls_key k", kExitFailure, "tls_certificate and tls_key need each other", ""},
            {"health now", kExitUsage, "no arguments", "help health"},
            {"bench " + scan, kExitUsage, "--model is missing", "help bench"},
            {"bench --model segmenter " + scan + " --rate 1 --streams 1", kExitUsage, "choose one", "help bench"},

@@ -173,6 +173,20 @@ TEST_F(AcceptorTest, SilentConnectionsEndInTimeAndHoldNobodyUp) {
   EXPECT_EQ(watcher_.closed(), 21);
 }
 
+TEST_F(AcceptorTest, WithTlsOtherFirstBytesEndTheConnection) {
+  StartWith({.has_tls = true});
+  for (const std::string& bytes : {std::string(kPreface), std::string("GET / HTTP/1.1\r\n"), std::string("\x16\x02"),
+                                   std::string("\x16\x03\x01\x01\x01\x02"), std::string("\x17")}) {
+    RawClient client = RawClient::To(port());
+    client.Send(bytes);
+    EXPECT_TRUE(client.IsEndedWithin());
+  }
+  EXPECT_TRUE(watcher_.AwaitClosed(connection_reason::kNotTls, 5));
+  RawClient incomplete = RawClient::To(port());
+  incomplete.Send("\x16\x03\x01\x01\x01");
+  EXPECT_FALSE(incomplete.IsEndedWithin(absl::Milliseconds(100)));
+}
+
 TEST_F(AcceptorTest, OtherFirstBytesEndTheConnection) {
   StartWith({});
   for (const std::string& bytes : {std::string("GET / HTTP/1.1\r\n"), std::string("\x16\x03\x01"), std::string("x"),

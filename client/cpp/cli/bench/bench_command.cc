@@ -59,7 +59,11 @@ int Run(const std::vector<std::string>& words, const Terminal& terminal) {
   }
   if (absl::Status status = options.Validate(); !status.ok()) return FailUsage("bench", status);
   options.connection.num_channels = options.channels();
-  const auto channels = std::make_shared<Channels>(options.connection.ToOptions());
+  absl::StatusOr<Options> connection = options.connection.ToOptions();
+  if (!connection.ok()) return Fail(connection.status());
+  const absl::StatusOr<std::shared_ptr<Channels>> created = Channels::Create(*std::move(connection));
+  if (!created.ok()) return Fail(created.status());
+  const std::shared_ptr<Channels>& channels = *created;
   const absl::StatusOr<std::vector<BenchScan>> scans = ReadBenchScans(options, *channels);
   if (!scans.ok()) return Fail(scans.status());
   if (absl::Status status = CheckModel(options); !status.ok()) return Fail(status);

@@ -34,6 +34,7 @@ void RequestSender::Send(absl::Time due, std::function<void(const absl::Status&)
   const auto call = std::make_shared<Call>();
   call->request = {due, absl::Now(), scan.num_points, 0};
   call->channel = channels_->all()[channels_->NextIndex()];
+  channels_->Prepare(absl::InfiniteDuration(), &call->context);
   call->context.set_deadline(absl::ToChronoTime(due + timeout_));
   {
     absl::MutexLock lock(&mutex_);

@@ -19,8 +19,10 @@ from voxserve.errors import (
     InferenceError,
     InvalidArgumentError,
     NotFoundError,
+    PermissionDeniedError,
     ResourceExhaustedError,
     SupersededError,
+    UnauthenticatedError,
     UnavailableError,
 )
 from voxserve.farthest_points import FarthestPoints
@@ -71,6 +73,7 @@ __all__ = [
     "ModelState",
     "ModelVersion",
     "NotFoundError",
+    "PermissionDeniedError",
     "PointCloud",
     "PointCounts",
     "Pose",
@@ -87,6 +90,7 @@ __all__ = [
     "TuneProgress",
     "TunedBucket",
     "TunedPlan",
+    "UnauthenticatedError",
     "UnavailableError",
     "Voxels",
     "aio",

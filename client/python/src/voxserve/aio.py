@@ -216,11 +216,11 @@ class Client(ClientBase[grpc.aio.Channel]):
         """Lets the server search the model's plan; see voxserve.Client.tune_plan. on_progress is a plain function."""
         call = protocol.tune_plan(model, version, num_scans, max_wait)
         limit = self._options.timeout_of(timeout)
-        method: Any = self._next_channel().unary_stream(
+        method: Any = self._channel_of(call.method).unary_stream(
             call.method, request_serializer=None, response_deserializer=call.response.FromString
         )
         plan = None
-        updates = method(call.request, timeout=limit)
+        updates = method(call.request, timeout=limit, metadata=self._options.metadata())
         try:
             async for message in updates:
                 update = call.read(message)
@@ -229,7 +229,7 @@ class Client(ClientBase[grpc.aio.Channel]):
                 elif update is not None and on_progress is not None:
                     on_progress(update)
         except grpc.aio.AioRpcError as error:
-            raise errors.from_rpc(error, self._options.address, limit) from None
+            raise errors.from_rpc(error, self._options.address_of(call.method), limit) from None
         finally:
             updates.cancel()
         if plan is None:
@@ -253,18 +253,17 @@ class Client(ClientBase[grpc.aio.Channel]):
     ) -> None:
         await self.close()
 
-    def _connect(self, arguments: list[tuple[str, int]]) -> grpc.aio.Channel:
-        address, credentials = self._options.address, self._options.credentials
-        if credentials is None:
+    def _connect(self, address: str, arguments: list[tuple[str, int]]) -> grpc.aio.Channel:
+        if self._credentials is None:
             return grpc.aio.insecure_channel(address, options=arguments)
-        return grpc.aio.secure_channel(address, credentials, options=arguments)
+        return grpc.aio.secure_channel(address, self._credentials, options=arguments)
 
     async def _run(self, call: Call[Result], timeout: float | None) -> Result:
         timeout = self._options.timeout_of(timeout)
-        method: Any = self._next_channel().unary_unary(
+        method: Any = self._channel_of(call.method).unary_unary(
             call.method, request_serializer=None, response_deserializer=call.response.FromString
         )
         try:
-            return call.read(await method(call.request, timeout=timeout))
+            return call.read(await method(call.request, timeout=timeout, metadata=self._options.metadata()))
         except grpc.aio.AioRpcError as error:
-            raise errors.from_rpc(error, self._options.address, timeout) from None
+            raise errors.from_rpc(error, self._options.address_of(call.method), timeout) from None

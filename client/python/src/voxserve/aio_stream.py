@@ -37,7 +37,7 @@ class Stream:
         self._changed = asyncio.Event()  # a new one after each change
         first = config.request()
         method = channel.stream_stream(METHOD, request_serializer=None, response_deserializer=None)
-        self._call = method(timeout=timeout)
+        self._call = method(timeout=timeout, metadata=options.metadata())
         self._writer = asyncio.create_task(self._write(first))
         self._reader = asyncio.create_task(self._read())
 

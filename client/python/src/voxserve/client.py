@@ -32,7 +32,10 @@ class Client(ClientBase[grpc.Channel]):
 
     address: host:port, or unix:path. timeout: seconds a call may take unless it says otherwise, None for no limit.
     max_message_bytes: of a request and of an answer. channels: connections, between which calls take turns.
-    credentials: of TLS, None for none.
+    tls_ca: PEM file of the roots that the server's certificate must come from; "" for no TLS. tls_certificate, tls_key:
+    the client's own, for a server that asks for one. credentials: gRPC's, in place of the three. token: sent with every
+    call; it needs TLS unless the server is on this machine. admin_address: of load_model, unload_model and tune_plan;
+    by default the port above that of address.
     """
 
     def segment(
@@ -257,11 +260,11 @@ class Client(ClientBase[grpc.Channel]):
         """
         call = protocol.tune_plan(model, version, num_scans, max_wait)
         limit = self._options.timeout_of(timeout)
-        method: Any = self._next_channel().unary_stream(
+        method: Any = self._channel_of(call.method).unary_stream(
             call.method, request_serializer=None, response_deserializer=call.response.FromString
         )
         plan = None
-        updates = method(call.request, timeout=limit)
+        updates = method(call.request, timeout=limit, metadata=self._options.metadata())
         try:
             for update in map(call.read, updates):
                 if isinstance(update, TunedPlan):
@@ -269,7 +272,7 @@ class Client(ClientBase[grpc.Channel]):
                 elif update is not None and on_progress is not None:
                     on_progress(update)
         except grpc.RpcError as error:
-            raise errors.from_rpc(error, self._options.address, limit) from None
+            raise errors.from_rpc(error, self._options.address_of(call.method), limit) from None
         finally:
             updates.cancel()
         if plan is None:
@@ -293,18 +296,17 @@ class Client(ClientBase[grpc.Channel]):
     ) -> None:
         self.close()
 
-    def _connect(self, arguments: list[tuple[str, int]]) -> grpc.Channel:
-        address, credentials = self._options.address, self._options.credentials
-        if credentials is None:
+    def _connect(self, address: str, arguments: list[tuple[str, int]]) -> grpc.Channel:
+        if self._credentials is None:
             return grpc.insecure_channel(address, options=arguments)
-        return grpc.secure_channel(address, credentials, options=arguments)
+        return grpc.secure_channel(address, self._credentials, options=arguments)
 
     def _run(self, call: Call[Result], timeout: float | None) -> Result:
         timeout = self._options.timeout_of(timeout)
-        method: Any = self._next_channel().unary_unary(
+        method: Any = self._channel_of(call.method).unary_unary(
             call.method, request_serializer=None, response_deserializer=call.response.FromString
         )
         try:
-            return call.read(method(call.request, timeout=timeout))
+            return call.read(method(call.request, timeout=timeout, metadata=self._options.metadata()))
         except grpc.RpcError as error:
-            raise errors.from_rpc(error, self._options.address, timeout) from None
+            raise errors.from_rpc(error, self._options.address_of(call.method), timeout) from None

@@ -1,7 +1,8 @@
 """What went wrong, for people (the message) and for programs (code, reason, retry_after).
 
 The server's reasons arrive as google.rpc.ErrorInfo and are listed in its documentation (QUEUE_FULL, MODEL_NOT_FOUND,
-...). The client's own are NO_SERVER, CONNECTION_LOST, CLIENT_TIMEOUT, MESSAGE_TOO_LARGE and MALFORMED_RESPONSE.
+...). The client's own are NO_SERVER, TLS_FAILED, CONNECTION_LOST, CLIENT_TIMEOUT, MESSAGE_TOO_LARGE and
+MALFORMED_RESPONSE.
 """
 
 from __future__ import annotations
@@ -62,6 +63,14 @@ class CancelledError(InferenceError):
     """The call was cancelled."""
 
 
+class UnauthenticatedError(InferenceError):
+    """The server asks for a token, and got none that it knows."""
+
+
+class PermissionDeniedError(InferenceError):
+    """The token may not do this."""
+
+
 class FailedPreconditionError(InferenceError):
     """Not in the state that it is in: a model folder is broken, a search of the model is under way already."""
 
@@ -81,6 +90,8 @@ _CLASSES: dict[grpc.StatusCode, type[InferenceError]] = {
     grpc.StatusCode.RESOURCE_EXHAUSTED: ResourceExhaustedError,
     grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceededError,
     grpc.StatusCode.CANCELLED: CancelledError,
+    grpc.StatusCode.UNAUTHENTICATED: UnauthenticatedError,
+    grpc.StatusCode.PERMISSION_DENIED: PermissionDeniedError,
     grpc.StatusCode.FAILED_PRECONDITION: FailedPreconditionError,
     grpc.StatusCode.ABORTED: AbortedError,
 }
@@ -151,6 +162,8 @@ def _explain(code: grpc.StatusCode, message: str, address: str, timeout: float |
     """Reason and message of what gRPC itself reports."""
     lower = message.lower()
     if code == grpc.StatusCode.UNAVAILABLE:
+        if "handshake" in lower or "ssl" in lower:
+            return "TLS_FAILED", f"no TLS connection to {address}: {message}"
         if any(text in lower for text in ("failed to connect", "name resolution", "dns", "connection refused")):
             return "NO_SERVER", f"no server answers at {address}; is voxserve running there? ({message})"
         return "CONNECTION_LOST", f"the connection to {address} broke: {message}"

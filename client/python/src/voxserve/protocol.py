@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import grpc
@@ -23,6 +25,8 @@ from voxserve.tensors import Wanted
 
 Result = TypeVar("Result")
 Channel = TypeVar("Channel")
+_ADMIN_SERVICE = "/voxserve.v1.AdminService/"
+_ADMIN_CHANNEL = -1  # its place among the channels
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,12 @@ class Options:
     timeout: float | None = 30.0  # seconds a call may take unless it says otherwise; None: no limit
     max_message_bytes: int = 64 << 20  # of a request and of an answer; the server's default too
     channels: int = 1  # connections; calls take turns. One carries about 1.3 GB/s
-    credentials: grpc.ChannelCredentials | None = None  # None: no TLS
+    credentials: grpc.ChannelCredentials | None = None  # None: no TLS, unless tls_ca is named
+    tls_ca: str = ""  # a PEM file of the roots that the server's certificate must come from
+    tls_certificate: str = ""  # the client's own, for a server that asks for one
+    tls_key: str = ""
+    token: str = ""  # a bearer token that is sent with every call
+    admin_address: str = ""  # of AdminService; "": the port above that of address
 
     def __post_init__(self) -> None:
         if not self.address:
@@ -44,8 +53,51 @@ class Options:
             raise ValueError(f"max_message_bytes is {self.max_message_bytes}, must be 65536 to {(1 << 31) - 1}")
         if self.timeout is not None and not self.timeout > 0:
             raise ValueError(f"timeout is {self.timeout}, must be positive, or None for no limit")
+        if self.credentials is not None and self.tls_ca:
+            raise ValueError("give either credentials or tls_ca")
+        if bool(self.tls_certificate) != bool(self.tls_key):
+            raise ValueError("tls_certificate and tls_key need each other")
+        if self.tls_certificate and not self.tls_ca:
+            raise ValueError("tls_certificate needs tls_ca: without it there is no TLS")
+        if not all("!" <= character <= "~" for character in self.token):
+            raise ValueError("token has a character that no header can carry; it must be one line of ASCII")
+        addresses = [self.address, self.admin_address or self.address]
+        if self.token and not self.has_tls and not all(map(_is_this_machine, addresses)):
+            raise ValueError(f"token needs tls_ca: on the way to {self.address} everybody could read it without TLS")
 
-    def channel_arguments(self, index: int) -> list[tuple[str, int]]:
+    @property
+    def has_tls(self) -> bool:
+        """Whether the connections are encrypted."""
+        return self.credentials is not None or bool(self.tls_ca)
+
+    def channel_credentials(self) -> grpc.ChannelCredentials | None:
+        """Those that were given, or made of the files; None without TLS. OSError or ValueError for a bad file."""
+        if not self.tls_ca:
+            return self.credentials
+        return grpc.ssl_channel_credentials(
+            _read_pem("tls_ca", self.tls_ca, b"-----BEGIN CERTIFICATE-----"),
+            _read_pem("tls_key", self.tls_key, b"PRIVATE KEY-----") if self.tls_key else None,
+            _read_pem("tls_certificate", self.tls_certificate, b"-----BEGIN CERTIFICATE-----")
+            if self.tls_certificate
+            else None,
+        )
+
+    def metadata(self) -> tuple[tuple[str, str], ...] | None:
+        """What every call carries beside its message."""
+        return (("authorization", f"Bearer {self.token}"),) if self.token else None
+
+    def address_of(self, method: str) -> str:
+        """Where a method is served. ValueError where no port of operators follows from the address."""
+        if not method.startswith(_ADMIN_SERVICE):
+            return self.address
+        if self.admin_address:
+            return self.admin_address
+        host, colon, port = self.address.rpartition(":")
+        if not (colon and port.isascii() and port.isdigit() and 0 < int(port) < 65535) or host == "unix":
+            raise ValueError(f"admin_address is needed: none follows from the address {self.address}")
+        return f"{host}:{int(port) + 1}"
+
+    def channel_arguments(self, address: str, index: int) -> list[tuple[str, int]]:
         """Limits that fit point clouds, a connection of its own for each channel, and one that is soon back."""
         arguments = [
             ("grpc.max_send_message_length", self.max_message_bytes),
@@ -58,7 +110,7 @@ class Options:
             ("grpc.max_reconnect_backoff_ms", 1000),
             ("grpc.dns_min_time_between_resolutions_ms", 500),
         ]
-        if self.address.startswith(("localhost:", "127.", "[::1]:")):  # a proxy cannot reach this machine's own address
+        if _is_this_machine(address):  # a proxy cannot reach this machine's own address
             arguments.append(("grpc.enable_http_proxy", 0))
         return arguments
 
@@ -92,23 +144,64 @@ class ClientBase(ABC, Generic[Channel]):
         max_message_bytes: int = 64 << 20,
         channels: int = 1,
         credentials: grpc.ChannelCredentials | None = None,
+        tls_ca: str | os.PathLike[str] = "",
+        tls_certificate: str | os.PathLike[str] = "",
+        tls_key: str | os.PathLike[str] = "",
+        token: str = "",
+        admin_address: str = "",
     ) -> None:
-        self._options = Options(address, timeout, max_message_bytes, channels, credentials)
+        self._options = Options(
+            address,
+            timeout,
+            max_message_bytes,
+            channels,
+            credentials,
+            os.fspath(tls_ca),
+            os.fspath(tls_certificate),
+            os.fspath(tls_key),
+            token,
+            admin_address,
+        )
+        self._credentials = self._options.channel_credentials()
         self._channels: dict[int, Channel] = {}
         self._turns = itertools.count()
         self._lock = threading.Lock()
 
     @abstractmethod
-    def _connect(self, arguments: list[tuple[str, int]]) -> Channel:
+    def _connect(self, address: str, arguments: list[tuple[str, int]]) -> Channel:
         """A new channel."""
+
+    def _channel_of(self, method: str) -> Channel:
+        """That of AdminService for its methods, else the next one."""
+        address = self._options.address_of(method)
+        if not method.startswith(_ADMIN_SERVICE):
+            return self._next_channel()
+        with self._lock:
+            if _ADMIN_CHANNEL not in self._channels:
+                arguments = self._options.channel_arguments(address, _ADMIN_CHANNEL)
+                self._channels[_ADMIN_CHANNEL] = self._connect(address, arguments)
+            return self._channels[_ADMIN_CHANNEL]
 
     def _next_channel(self) -> Channel:
         """Channels take turns. Each is made with its first call, for asyncio's belong to the loop that then runs."""
         with self._lock:
             index = next(self._turns) % self._options.channels
             if index not in self._channels:
-                self._channels[index] = self._connect(self._options.channel_arguments(index))
+                address = self._options.address
+                self._channels[index] = self._connect(address, self._options.channel_arguments(address, index))
             return self._channels[index]
+
+
+def _is_this_machine(address: str) -> bool:
+    return address.startswith(("localhost:", "127.", "[::1]:", "unix:"))
+
+
+def _read_pem(option: str, path: str, part: bytes) -> bytes:
+    """gRPC's own complaint about a bad file would be that there is no server."""
+    text = Path(path).read_bytes()
+    if part not in text:
+        raise ValueError(f'{option}: {path} is no PEM file: it has no "{part.decode()}"')
+    return text
 
 
 def check_model(model: str) -> None:

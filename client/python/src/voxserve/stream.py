@@ -40,7 +40,7 @@ class Stream:
         self._state = StreamState(config, options.max_message_bytes)
         self._changed = threading.Condition()  # guards and announces changes of _state
         method = channel.stream_stream(METHOD, request_serializer=None, response_deserializer=None)
-        self._call = method(self._requests(config.request()), timeout=timeout)
+        self._call = method(self._requests(config.request()), timeout=timeout, metadata=options.metadata())
         self._reader = threading.Thread(target=self._read, name="voxserve-stream", daemon=True)
         self._reader.start()
 

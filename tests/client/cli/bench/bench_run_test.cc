@@ -40,7 +40,7 @@ class BenchRunTest : public testing::Test {
 
   BenchResult Run() {
     options_.connection.num_channels = options_.channels();
-    const auto channels = std::make_shared<Channels>(options_.connection.ToOptions());
+    const std::shared_ptr<Channels> channels = *Channels::Create(*options_.connection.ToOptions());
     absl::StatusOr<std::vector<BenchScan>> scans = ReadBenchScans(options_, *channels);
     EXPECT_TRUE(scans.ok()) << scans.status();
     if (!scans.ok()) return {};
@@ -127,7 +127,8 @@ TEST_F(BenchRunTest, OpenLoopDoesNotWaitForAnswersAndCountsFromWhenTheyWereDue) 
 TEST_F(BenchRunTest, OpenLoopReportsWhatItDidNotSend) {
   options_.model = "slow";
   options_.rate = 1000;
-  Channels channels(options_.connection.ToOptions());
+  const std::shared_ptr<Channels> shared = *Channels::Create(*options_.connection.ToOptions());
+  Channels& channels = *shared;
   const absl::StatusOr<std::vector<BenchScan>> scans = ReadBenchScans(options_, channels);
   ASSERT_TRUE(scans.ok()) << scans.status();
   BenchRecorder recorder;
@@ -186,7 +187,8 @@ TEST_F(BenchRunTest, StreamsOfSweepsHavePosesAndResetAtEachRound) {
 }
 
 TEST_F(BenchRunTest, PosesMustFitTheScans) {
-  const Channels channels(options_.connection.ToOptions());
+  const std::shared_ptr<Channels> shared = *Channels::Create(*options_.connection.ToOptions());
+  const Channels& channels = *shared;
   options_.num_streams = 1;
   options_.num_sweeps = 2;
   options_.poses = folder_.Write("two.txt", "1 0 0 0 0 1 0 0 0 0 1 0\n1 0 0 0 0 1 0 0 0 0 1 0");

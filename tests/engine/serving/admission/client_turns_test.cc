@@ -26,6 +26,7 @@ class ClientTurnsTest : public testing::Test {
  protected:
   struct TaskOptions {
     double cost = 1;
+    double share = 1;
     int urgency = 0;  // smaller is more urgent; of equal ones the first that came
     std::shared_ptr<ServedModel> model;
   };
@@ -33,6 +34,7 @@ class ClientTurnsTest : public testing::Test {
   WaitingTask* Add(const std::string& client, uint64_t ticket, const TaskOptions& options) {
     QueuedTask queued = FakeTask(ticket, options.model ? options.model : model_, &unused_);
     queued.task.client = client;
+    queued.task.client_share = options.share;
     queued.task.deadline = absl::UnixEpoch() + absl::Seconds(1);
     auto task = std::make_unique<WaitingTask>(queued, latency_, absl::UnixEpoch());
     task->queued = std::move(queued);
@@ -321,6 +323,33 @@ TEST_F(ClientTurnsTest, BackloggedClientsHaveEqualShares) {
     while (RunNext() != 0) {
     }
   }
+}
+
+TEST_F(ClientTurnsTest, ClientsHaveTheDeviceByTheirShares) {
+  for (uint64_t i = 0; i < 400; ++i) {
+    Add("a", 1000 + i, {.share = 3});
+    Add("b", 2000 + i, {.share = 1});
+    Add("c", 3000 + i, {.share = 0.5});
+  }
+  std::map<uint64_t, int> ran;
+  for (const uint64_t ticket : RunSome(450)) ++ran[ticket / 1000];
+  EXPECT_NEAR(ran[1], 300, 3);
+  EXPECT_NEAR(ran[2], 100, 3);
+  EXPECT_NEAR(ran[3], 50, 3);
+}
+
+TEST_F(ClientTurnsTest, AShareThatChangesCountsFromTheNextTask) {
+  for (uint64_t i = 0; i < 200; ++i) {
+    Add("a", 1000 + i);
+    Add("b", 2000 + i);
+  }
+  std::map<uint64_t, int> ran;
+  for (const uint64_t ticket : RunSome(100)) ++ran[ticket / 1000];
+  EXPECT_NEAR(ran[1], 50, 2);
+  Add("a", 1999, {.share = 3});
+  ran.clear();
+  for (const uint64_t ticket : RunSome(100)) ++ran[ticket / 1000];
+  EXPECT_NEAR(ran[1], 75, 3);
 }
 
 }  // namespace

@@ -16,6 +16,7 @@ from voxserve import box_file, errors, label_file, readers, tensor_file
 from voxserve.cli import report as reports
 from voxserve.cli import scan_jobs
 from voxserve.cli.box_counts import BoxCount, count_boxes
+from voxserve.cli.connection import connect
 from voxserve.cli.label_counts import Agreement, ClassCount, count_classes
 from voxserve.cli.report import ScanReport, format_time
 from voxserve.cli.scan_jobs import ScanJob, UsageError
@@ -29,6 +30,10 @@ _MAX_CHANNELS = 4
 _PROGRESS_SECONDS = 10.0  # between two lines about how far a folder has come
 _ADVICE = {
     "NO_SERVER": "start one (voxserve --model_repository deploy/models) or name its address with --address HOST:PORT",
+    "TLS_FAILED": "--tls_ca names the roots of the server's certificate",
+    "MISSING_TOKEN": "give the token with --token_file FILE, or in the environment as VOXSERVE_TOKEN",
+    "UNKNOWN_TOKEN": "give the token with --token_file FILE, or in the environment as VOXSERVE_TOKEN",
+    "SCOPE_TOO_SMALL": "the server's operator says what a token may do (--auth_tokens)",
     "CLIENT_TIMEOUT": "give it more with --timeout, e.g. --timeout 60s",
     "MESSAGE_TOO_LARGE": "raise --max_message_bytes here and at the server",
     "MODEL_LOADING": "wait for it with: python -m voxserve health --wait 60s",
@@ -55,8 +60,7 @@ def run(options: argparse.Namespace) -> int:
     is_folder = options.save and not scan_jobs.is_file(options.save)
     jobs = scan_jobs.plan(options.scans, "" if is_folder else options.save, options.truth)
     channels = min(options.concurrency, _MAX_CHANNELS) if len(jobs) > 1 else 1
-    limit = options.max_message_bytes
-    with Client(options.address, timeout=options.timeout, max_message_bytes=limit, channels=channels) as client:
+    with connect(options, channels=channels) as client:
         model = client.model(options.model, options.version)
         if is_folder:  # the model decides what its files are
             extension = ".npz" if _asks_tensors(model, options) else ".npy"

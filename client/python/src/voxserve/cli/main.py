@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 
 from voxserve import errors, field_spec
 from voxserve.cli import infer, models
+from voxserve.cli.connection import add_identity_flags, connect
 from voxserve.cli.scan_jobs import UsageError
-from voxserve.client import Client
 
 _PROGRAM = "python -m voxserve"
 _SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -88,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run_health(options: argparse.Namespace) -> int:
     """0 if the server serves, within the time to wait."""
     end = time.monotonic() + (options.wait or 0)
-    with Client(options.address, timeout=options.timeout, max_message_bytes=options.max_message_bytes) as client:
+    with connect(options) as client:
         while True:
             try:
                 serving = client.health()
@@ -221,6 +221,7 @@ def _add_connection(parser: argparse.ArgumentParser, timeout: float) -> None:
         metavar="N",
         help="largest request or answer (default %(default)s, as the server's)",
     )
+    add_identity_flags(parser)
 
 
 def _duration(text: str) -> float:

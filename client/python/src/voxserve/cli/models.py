@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
+from voxserve.cli.connection import connect
 from voxserve.cli.scan_jobs import UsageError
-from voxserve.client import Client
 from voxserve.results import FeatureInfo, ModelVersion
 
 
@@ -14,7 +14,7 @@ def run(options: argparse.Namespace) -> int:
     """The exit status."""
     if not options.name and options.version:
         raise UsageError("--version needs the model's name")
-    with Client(options.address, timeout=options.timeout, max_message_bytes=options.max_message_bytes) as client:
+    with connect(options) as client:
         if options.name:
             print(format_details(client.model(options.name, options.version)), end="")
         else:

@@ -1,0 +1,61 @@
+"""The flags by which every command finds its server, and the client that they make."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any
+
+from voxserve.client import Client
+
+TOKEN_VARIABLE = "VOXSERVE_TOKEN"
+
+
+def add_identity_flags(parser: argparse.ArgumentParser) -> None:
+    """--tls_ca, --tls_certificate, --tls_key and --token_file."""
+    add = parser.add_argument
+    add(
+        "--tls_ca",
+        default="",
+        metavar="FILE",
+        help="talk TLS: a PEM file of the roots that the server's certificate must come from (default: no TLS)",
+    )
+    add(
+        "--tls_certificate",
+        default="",
+        metavar="FILE",
+        help="the client's own certificate, for a server that asks for one",
+    )
+    add("--tls_key", default="", metavar="FILE", help="its private key")
+    add(
+        "--token_file",
+        default="",
+        metavar="FILE",
+        help=f"a file whose one line is the bearer token to send (default: the environment's {TOKEN_VARIABLE}); a "
+        "token needs TLS, unless the server is on this machine",
+    )
+
+
+def connect(options: argparse.Namespace, **others: Any) -> Client:
+    """The client that the flags ask for. OSError or ValueError for a file that cannot be used."""
+    return Client(
+        options.address,
+        timeout=options.timeout,
+        max_message_bytes=options.max_message_bytes,
+        tls_ca=options.tls_ca,
+        tls_certificate=options.tls_certificate,
+        tls_key=options.tls_key,
+        token=_token(options.token_file),
+        admin_address=getattr(options, "admin_address", ""),
+        **others,
+    )
+
+
+def _token(path: str) -> str:
+    if not path:
+        return os.environ.get(TOKEN_VARIABLE, "")
+    token = Path(path).read_text(encoding="utf-8").strip()
+    if not token:
+        raise ValueError(f"--token_file {path} has no token")
+    return token

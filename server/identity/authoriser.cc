@@ -1,0 +1,147 @@
+#include "server/identity/authoriser.h"
+
+#include <openssl/crypto.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "engine/base/error_reason.h"
+#include "engine/base/logging.h"
+#include "engine/base/status_macros.h"
+#include "server/identity/small_file.h"
+
+namespace voxserve {
+namespace {
+
+constexpr std::string_view kScheme = "bearer ";
+// A longer one is no token of ours (HashToken), and need not be hashed.
+constexpr size_t kMaxHeaderBytes = 8192;
+
+absl::Status Unauthenticated(const std::string& why, std::string_view reason) {
+  return WithReason(absl::UnauthenticatedError(why), reason);
+}
+
+absl::Status Denied(const std::string& why, std::string_view reason = error_reason::kScopeTooSmall) {
+  return WithReason(absl::PermissionDeniedError(why), reason);
+}
+
+absl::Status CheckAccess(Access access, const Token& token) {
+  switch (access) {
+    case Access::kOpen:
+    case Access::kAny:
+      return absl::OkStatus();
+    case Access::kInfer:
+      if (!token.model_globs.empty()) return absl::OkStatus();
+      return Denied(absl::StrCat("the token \"", token.name, "\" has no scope infer:MODEL"));
+    case Access::kModels:
+      if (!token.model_globs.empty() || token.is_admin) return absl::OkStatus();
+      return Denied(absl::StrCat("the token \"", token.name, "\" has neither a scope infer:MODEL nor admin"));
+    case Access::kAdmin:
+      if (token.is_admin) return absl::OkStatus();
+      return Denied(absl::StrCat("the token \"", token.name, "\" lacks the scope admin"));
+    case Access::kMetrics:
+      break;
+  }
+  if (token.reads_metrics) return absl::OkStatus();
+  return Denied(absl::StrCat("the token \"", token.name, "\" lacks the scope metrics"));
+}
+
+}  // namespace
+
+absl::Status Caller::CheckModel(std::string_view model) const {
+  if (token == nullptr || token->FitsModel(model)) return absl::OkStatus();
+  return Denied(absl::StrCat("the token \"", token->name, "\" has no scope infer: that fits the model's name"));
+}
+
+bool Caller::SeesModel(std::string_view model) const {
+  return token == nullptr || token->is_admin || token->FitsModel(model);
+}
+
+absl::Status Caller::CheckPriority(int priority, int priority_levels) const {
+  const int highest = std::min(highest_priority(), priority_levels - 1);
+  if (priority >= highest) return absl::OkStatus();
+  return Denied(absl::StrCat("priority is ", priority, "; the token \"", token->name, "\" may ask for ", highest,
+                             " or less urgent ones"),
+                error_reason::kPriorityTooHigh);
+}
+
+absl::Status Caller::Narrowed(absl::Status status) const {
+  if (token == nullptr || token->is_admin || ReasonOf(status) != error_reason::kModelNotFound) return status;
+  return WithReason(absl::NotFoundError("there is no such model"), error_reason::kModelNotFound);
+}
+
+absl::StatusOr<std::unique_ptr<Authoriser>> Authoriser::Create(std::string path) {
+  ASSIGN_OR_RETURN(std::string text, ReadSmallFile("auth_tokens", path));
+  ASSIGN_OR_RETURN(TokenList tokens, ParseTokens(path, text));
+  return std::unique_ptr<Authoriser>(new Authoriser(std::move(path), std::move(text), std::move(tokens)));
+}
+
+Authoriser::Authoriser(std::string path, std::string text, TokenList tokens)
+    : path_(std::move(path)),
+      last_text_(std::move(text)),
+      tokens_(std::make_shared<const TokenList>(std::move(tokens))) {}
+
+void Authoriser::Refresh() {
+  absl::StatusOr<std::string> text = ReadSmallFile("auth_tokens", path_);
+  absl::Status status = text.status();
+  if (status.ok()) {
+    if (*text == last_text_) {
+      last_problem_.clear();
+      return;
+    }
+    absl::StatusOr<TokenList> tokens = ParseTokens(path_, *text);
+    status = tokens.status();
+    if (status.ok()) {
+      last_text_ = *std::move(text);
+      last_problem_.clear();
+      Log(LogLevel::kInfo, "tokens loaded anew", {{"tokens", tokens->size()}});
+      absl::MutexLock lock(&mutex_);
+      tokens_ = std::make_shared<const TokenList>(*std::move(tokens));
+      return;
+    }
+  }
+  const std::string problem(status.message());
+  if (problem == last_problem_) return;
+  last_problem_ = problem;
+  Log(LogLevel::kWarning, "the file of tokens has changed and cannot be used: the tokens before stay",
+      {{"error", problem}});
+}
+
+absl::StatusOr<std::shared_ptr<const Token>> Authoriser::Identify(std::optional<std::string_view> authorization) const {
+  if (!authorization.has_value()) {
+    return Unauthenticated("this server asks for a token: send authorization: Bearer TOKEN",
+                           error_reason::kMissingToken);
+  }
+  const std::string_view header = *authorization;
+  if (header.size() > kMaxHeaderBytes ||
+      !absl::StartsWithIgnoreCase(absl::string_view(header.data(), header.size()),
+                                  absl::string_view(kScheme.data(), kScheme.size()))) {
+    return Unauthenticated("the authorization is not of the form: Bearer TOKEN", error_reason::kMissingToken);
+  }
+  const std::string_view text = header.substr(kScheme.size());
+  const Sha256Digest digest = Sha256Of(text);
+  std::shared_ptr<const TokenList> tokens;
+  {
+    absl::MutexLock lock(&mutex_);
+    tokens = tokens_;
+  }
+  // No early end: the time tells nothing of which line fits, or how well.
+  std::shared_ptr<const Token> found;
+  for (const std::shared_ptr<const Token>& token : *tokens) {
+    if (CRYPTO_memcmp(token->digest.data(), digest.data(), digest.size()) == 0) found = token;
+  }
+  if (found == nullptr) return Unauthenticated("the token is unknown to this server", error_reason::kUnknownToken);
+  return found;
+}
+
+absl::StatusOr<std::shared_ptr<const Token>> Authoriser::Admit(Access access,
+                                                               std::optional<std::string_view> authorization) const {
+  if (access == Access::kOpen) return nullptr;
+  ASSIGN_OR_RETURN(std::shared_ptr<const Token> token, Identify(authorization));
+  RETURN_IF_ERROR(CheckAccess(access, *token));
+  return token;
+}
+
+}  // namespace voxserve

@@ -1,0 +1,59 @@
+#pragma once
+
+// Reads the file of --auth_tokens. A line is a token:
+//
+//   # name    SHA-256 of the token                                              scopes
+//   truck-7   60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752  infer:minkunet,infer:center*  share=2
+//   planner   fd61a03af4f77d870fc21e05e7e80678095c92d808cfb3b5c279ee04c74aca13  infer:*  priority=1
+//   operator  a4e624d686e03ed2767c0abd85c14426b0b1157d2ce81d27bb4fe4f6f01d688a  admin,metrics
+//
+// - Scopes: `infer:GLOB` (requests and streams for models whose name fits; * and ? as in a shell), `admin` (everything
+//   of AdminService, and the list of all models), `metrics` (/metrics and the status page).
+// - priority=N: the most urgent priority that the token may ask for, as far as a model has levels; 0 by default.
+// - share=X: how much of the computing time and of the limits of one client the token has, relative to another client;
+//   1 by default, 0.01 to 1000.
+// - Empty lines, and lines that begin with #, are skipped. The token itself is in no file of the server.
+//
+// Pure functions, any thread.
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace voxserve {
+
+using Sha256Digest = std::array<uint8_t, 32>;
+
+struct Token {
+  std::string name;
+  Sha256Digest digest = {};
+  std::vector<std::string> model_globs;  // of scopes infer:GLOB
+  bool is_admin = false;
+  bool reads_metrics = false;
+  int highest_priority = 0;
+  double share = 1;
+
+  bool FitsModel(std::string_view model) const;
+};
+
+using TokenList = std::vector<std::shared_ptr<const Token>>;
+
+// INVALID_ARGUMENT naming the file, the line and what is wrong with it, for the first few bad lines; or that there is
+// no token. A name or a digest that stands twice is an error. path: for errors.
+absl::StatusOr<TokenList> ParseTokens(const std::string& path, std::string_view text);
+
+// Returns true if the text fits the pattern as a whole: * is any number of characters, ? is one.
+bool FitsGlob(std::string_view pattern, std::string_view text);
+
+Sha256Digest Sha256Of(std::string_view text);
+
+// Returns the 64 hexadecimal digits that a line has for the token. INVALID_ARGUMENT for a token that is too easy to
+// guess (less than 16 characters) or that no header can carry.
+absl::StatusOr<std::string> HashToken(std::string_view token);
+
+}  // namespace voxserve

@@ -1,0 +1,97 @@
+"""Certificates and tokens for tests, made by the command openssl, and a server that uses them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+START_SECONDS = 120
+
+
+def run(*arguments: str) -> None:
+    subprocess.run(arguments, check=True, capture_output=True, timeout=60)
+
+
+class Authority:
+    """A root of certificates in a folder."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._folder = folder
+        self.certificate = folder / f"{name}.pem"
+        self._key = folder / f"{name}.key"
+        run(
+            *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"),
+            *("-subj", f"/CN={name}", "-keyout", str(self._key), "-out", str(self.certificate), "-days", "30"),
+        )
+
+    def issue(self, name: str, usage: str, days: int = 30) -> tuple[Path, Path]:
+        """A certificate for this machine and its key. usage: serverAuth or clientAuth."""
+        certificate, key, request = (self._folder / f"{name}.{end}" for end in ("crt", "key", "csr"))
+        extensions = self._folder / f"{name}.ext"
+        names = "DNS:localhost,IP:127.0.0.1" if usage == "serverAuth" else f"DNS:{name}"
+        extensions.write_text(f"subjectAltName={names}\nextendedKeyUsage={usage}\n")
+        run(
+            *("openssl", "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"),
+            *("-subj", f"/CN={name}", "-keyout", str(key), "-out", str(request)),
+        )
+        run(
+            *("openssl", "x509", "-req", "-in", str(request), "-CA", str(self.certificate), "-CAkey", str(self._key)),
+            *("-CAcreateserial", "-out", str(certificate), "-days", str(days), "-extfile", str(extensions)),
+        )
+        return certificate, key
+
+
+def token_line(name: str, token: str, rights: str) -> str:
+    return f"{name} {hashlib.sha256(token.encode()).hexdigest()} {rights}\n"
+
+
+class Server:
+    """The binary on free ports, until close()."""
+
+    def __init__(self, binary: str, log: Path, *flags: str) -> None:
+        self._log = log
+        with log.open("wb") as out:
+            self.process = subprocess.Popen(
+                [binary, f"--model_repository={REPOSITORY / 'deploy' / 'models'}", "--devices=cpu", "--port=0",
+                 "--http_port=0", "--memory_limit=2GiB", *flags],
+                stdout=out,
+                stderr=subprocess.STDOUT,
+            )  # fmt: skip
+        self.port = self.http_port = self.admin_port = 0
+
+    def await_ready(self) -> None:
+        self.await_line(r"models loaded ready=minkunet")
+        found = self.await_line(r" grpc_port=(\d+) http_port=(\d+) .*admin_port=(\d+)")
+        self.port, self.http_port, self.admin_port = int(found[1]), int(found[2]), int(found[3])
+
+    def await_line(self, pattern: str, seconds: float = START_SECONDS) -> re.Match[str]:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if found := re.search(pattern, self.log()):
+                return found
+            if self.process.poll() is not None:
+                break
+            time.sleep(0.02)
+        raise AssertionError(f"no line {pattern!r} in the log:\n{self.log()[-4000:]}")
+
+    def log(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    @property
+    def address(self) -> str:
+        return f"localhost:{self.port}"
+
+    @property
+    def admin_address(self) -> str:
+        return f"localhost:{self.admin_port}"
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            os.kill(self.process.pid, signal.SIGKILL)
+        self.process.wait()
