@@ -18,10 +18,12 @@
 #include "engine/ops/points/point_features.h"
 #include "engine/ops/points/voxelize.h"
 #include "engine/ops/rows/argmax.h"
+#include "engine/ops/rows/attention.h"
 #include "engine/ops/rows/broadcast.h"
 #include "engine/ops/rows/global_pool.h"
 #include "engine/ops/rows/pool.h"
 #include "engine/ops/rows/sample_norm.h"
+#include "engine/ops/rows/sample_rows.h"
 #include "engine/ops/rows/scale_shift.h"
 
 namespace voxserve {
@@ -45,6 +47,7 @@ struct InputsRead {
                                 CropOp, PruneOp, CenterHeadDecodeOp, AnchorHeadDecodeOp, NmsOp> auto&) const {
     return node.inputs.size();
   }
+  size_t operator()(const OneOf<SampleRowsOp, AttentionOp> auto&) const { return node.inputs.size(); }
 };
 
 // Fusion.
@@ -91,6 +94,7 @@ struct Beginning {
                               PruneOp, CenterHeadDecodeOp, AnchorHeadDecodeOp, NmsOp> auto&) const {
     layer.has_epilogue = false;
   }
+  void operator()(const OneOf<SampleRowsOp, AttentionOp> auto&) const { layer.has_epilogue = false; }
 };
 
 // Takes the operator that reads a layer's value into the layer, or answers that there is no room.
@@ -122,6 +126,8 @@ struct Absorption {
                               CropOp, PruneOp, CenterHeadDecodeOp, AnchorHeadDecodeOp, NmsOp> auto&) const {
     return false;
   }
+
+  bool operator()(const OneOf<SampleRowsOp, AttentionOp> auto&) const { return false; }
 
   // Neither an addition nor an activation stands at its end yet.
   bool EndsWithSums() const { return layer.residual < 0 && !layer.is_union && !layer.activation; }
@@ -208,6 +214,24 @@ struct Emission {
                                 .epsilon = op.epsilon,
                                 .weight = op.weight ? op.weight->values : std::vector<float>(),
                                 .epilogue = emitter.TakeEpilogue(index)}));
+  }
+
+  void operator()(const SampleRowsOp& op) const {
+    emitter.CountWeights(index, op.weight->values);
+    const BufferSlice out = emitter.Touch(index);
+    const DType dtype = emitter.program().buffers[static_cast<size_t>(out.buffer)].dtype;
+    Push(std::make_unique<SampleRowsStep>(op.weight->values, dtype, out));
+  }
+  void operator()(const AttentionOp& op) const {
+    for (const int input : {node().inputs[0], node().inputs[1]}) {
+      if (const int level = emitter.Node(input).level; level >= 0) emitter.AddSampleLevel(level);
+    }
+    Push(std::make_unique<AttentionStep>(AttentionStep::Options{.queries = emitter.TouchInput(index, 0),
+                                                                .keys = emitter.TouchInput(index, 1),
+                                                                .values = emitter.TouchInput(index, 2),
+                                                                .out = emitter.Touch(index),
+                                                                .num_heads = op.num_heads,
+                                                                .scale = op.scale}));
   }
 
   void operator()(const PointFeaturesOp&) const {

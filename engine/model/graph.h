@@ -203,6 +203,17 @@ struct SampleNormOp {
   HostTensorPtr bias;    // [channels]; null: 0
 };
 
+// Learned rows, the same for every sample. No inputs. Of one row GraphNode::grid is none, else a grid of one axis.
+struct SampleRowsOp {
+  HostTensorPtr weight;  // [rows a sample, channels]
+};
+
+// Inputs: queries, keys and values; keys and values have the same rows, on sites or on kSampleLevel.
+struct AttentionOp {
+  int num_heads = 1;  // divides the channels of all three
+  float scale = 1;    // of the products of queries and keys
+};
+
 // Sites of a level with a spatial shape to the cells of GraphNode::grid.
 struct ToDenseOp {
   bool is_from_above = false;  // to_bev: an image, and the last axis stands in its channels
@@ -250,7 +261,7 @@ using GraphOp =
     std::variant<VoxelizeOp, SparseConvOp, BatchNormOp, LinearOp, ActivationOp, AddOp, ConcatOp, VoxelToPointOp,
                  ArgmaxOp, PoolOp, GlobalPoolOp, BroadcastOp, SampleNormOp, FarthestPointSampleOp, PointFeaturesOp,
                  PointOffsetsOp, PointToVoxelOp, DevoxelizeOp, ToDenseOp, FromDenseOp, Conv2dOp, MaxPool2dOp, CropOp,
-                 PruneOp, CenterHeadDecodeOp, AnchorHeadDecodeOp, NmsOp>;
+                 PruneOp, CenterHeadDecodeOp, AnchorHeadDecodeOp, NmsOp, SampleRowsOp, AttentionOp>;
 
 // True for an operator that makes boxes of images or sites.
 inline bool IsDecoder(const GraphOp& op) {
@@ -295,7 +306,7 @@ struct GraphNode {
 
   // What the node computes.
   int level = 0;                  // coordinate level of its rows, kSampleLevel or kPointLevel
-  std::optional<GridShape> grid;  // on kSampleLevel: of cells; none: one row a sample, or boxes
+  std::optional<GridShape> grid;  // on kSampleLevel: of cells or several rows; none: one row a sample, or boxes
   int max_boxes = 0;              // on kSampleLevel: of boxes (kernels/boxes/box_rows.h), rows a sample; else 0
   int channels = 0;               // of labels: 1
   bool is_labels = false;         // class ids, else float

@@ -9,6 +9,7 @@
 
 #include "engine/base/quoted.h"
 #include "engine/model/checks/activation_parameters.h"
+#include "engine/model/checks/attention_checks.h"
 #include "engine/model/checks/box_checks.h"
 #include "engine/model/checks/channel_parameters.h"
 #include "engine/model/checks/grid_checks.h"
@@ -154,6 +155,8 @@ constexpr OperatorRow kOperators[] = {
     {Node::kPointFeatures, {1, 1}, kAny, CheckPointFeatures},
     {Node::kPointToVoxel, {1, 3}, kAny, CheckPointToVoxel},
     {Node::kDevoxelize, {2, 2}, kSites, CheckDevoxelize},
+    {Node::kSampleRows, {0, 0}, kAny, CheckSampleRows},
+    {Node::kAttention, {3, 3}, kAny, CheckAttention},
     {Node::kMaxPool2D, {1, 1}, kAny, CheckMaxPool2d},
     {Node::kPointOffsets, {1, 1}, kAny, CheckPointOffsets},
 };
