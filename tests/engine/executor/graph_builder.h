@@ -81,6 +81,16 @@ class GraphBuilder {
     return Add("broadcast", {sites, samples}, BroadcastOp{function}, Level(sites),
                Channels(sites) + (is_concat ? Channels(samples) : 0));
   }
+  int SampleRows(int num_rows, int channels) {
+    const int node =
+        Add("sample_rows", {}, SampleRowsOp{RandomTensor({num_rows, channels})}, kSampleLevel, channels);
+    if (num_rows > 1) graph_.nodes.back().grid = GridShape{.dimension = 1, .size = {num_rows, 1, 1, 1}};
+    return node;
+  }
+  int Attention(int queries, int keys, int values, int num_heads, float scale) {
+    return Add("attention", {queries, keys, values}, AttentionOp{.num_heads = num_heads, .scale = scale},
+               Level(queries), Channels(values));
+  }
   // num_groups 0: instance norm.
   int SampleNorm(int input, int num_groups, bool affine) {
     const int channels = Channels(input);
@@ -338,7 +348,7 @@ class GraphBuilder {
     node.name = absl::StrCat(name, graph_.nodes.size());
     node.inputs = std::move(inputs);
     node.op = std::move(op);
-    if (level == kSampleLevel) node.grid = graph_.nodes[static_cast<size_t>(node.inputs[0])].grid;
+    if (level == kSampleLevel && !node.inputs.empty()) node.grid = graph_.nodes[static_cast<size_t>(node.inputs[0])].grid;
     node.level = level;
     node.channels = channels;
     graph_.nodes.push_back(std::move(node));

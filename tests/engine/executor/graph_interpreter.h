@@ -69,7 +69,11 @@ class Interpreter {
       }
       return out;
     }
+    if (const auto* rows = std::get_if<SampleRowsOp>(&node.op)) return RowsOfASample(*rows, node);
     const Values in = Evaluate(node.inputs[0]);
+    if (const auto* attention = std::get_if<AttentionOp>(&node.op)) {
+      return Attend(*attention, in, Evaluate(node.inputs[1]), Evaluate(node.inputs[2]));
+    }
     if (std::holds_alternative<VoxelToPointOp>(node.op)) {
       Values out;
       for (size_t i = 0; i < points_.size(); ++i) {
@@ -255,6 +259,38 @@ class Interpreter {
       }
     }
     return cells;
+  }
+
+  static Values RowsOfASample(const SampleRowsOp& op, const GraphNode& node) {
+    Values rows = node.grid ? Cells(node) : Values{{kSampleRow, {}}};
+    auto from = op.weight->values.begin();
+    for (auto& [place, row] : rows) {
+      row.assign(from, from + node.channels);
+      from += node.channels;
+    }
+    return rows;
+  }
+
+  static Values Attend(const AttentionOp& op, const Values& queries, const Values& keys, const Values& values) {
+    Values out;
+    for (const auto& [place, query] : queries) {
+      std::vector<double>& row = out[place];
+      row.assign(values.begin()->second.size(), 0.0);
+      const size_t heads = static_cast<size_t>(op.num_heads), ins = query.size() / heads, outs = row.size() / heads;
+      for (size_t head = 0; head < heads; ++head) {
+        double sum = 0;
+        std::vector<double> result(outs);
+        for (const auto& [other, key] : keys) {
+          double score = 0;
+          for (size_t c = head * ins; c < (head + 1) * ins; ++c) score += query[c] * key[c];
+          const double weight = std::exp(op.scale * score);
+          sum += weight;
+          for (size_t c = 0; c < outs; ++c) result[c] += weight * values.at(other)[head * outs + c];
+        }
+        for (size_t c = 0; c < outs; ++c) row[head * outs + c] = result[c] / sum;
+      }
+    }
+    return out;
   }
 
   // Every pair of positions that the definition names.

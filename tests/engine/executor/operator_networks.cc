@@ -354,6 +354,36 @@ nodes { name: "head" inputs: "better" sparse_conv { kind: KIND_STRIDED sites_of:
   return model;
 }
 
+// Attention among sites, and through rows that every sample has.
+TestModel OfAttention() {
+  TestModel model;
+  model.graph = absl::StrCat(R"(
+nodes { name: "voxels" voxelize { voxel_size: [0.5, 0.5, 0.5] rounding: ROUNDING_FLOOR origin: ORIGIN_ZERO
+                                  reduce: REDUCE_MEAN )",
+                             kFeatures, R"( } }
+nodes { name: "stem" inputs: "voxels" sparse_conv { kind: KIND_SUBMANIFOLD kernel_size: [3, 3, 3] out_channels: 8 } }
+nodes { name: "down" inputs: "stem" sparse_conv { kind: KIND_STRIDED rule: RULE_FLOOR kernel_size: [2, 2, 2]
+                                                  stride: [2, 2, 2] out_channels: 8 } }
+nodes { name: "among" inputs: ["stem", "stem", "stem"] attention { num_heads: 2 } }
+nodes { name: "learned" sample_rows { num_rows: 3 channels: 8 } }
+nodes { name: "tokens" inputs: ["learned", "down", "down"] attention { scale: 1 } }
+nodes { name: "mixed" inputs: "tokens" linear { out_channels: 8 bias: true } }
+nodes { name: "both" inputs: ["mixed", "learned"] add {} }
+nodes { name: "back" inputs: ["stem", "both", "tokens"] attention { num_heads: 4 scale: 0.5 } }
+nodes { name: "wide" inputs: ["among", "back", "stem"] concat {} }
+nodes { name: "head" inputs: "wide" linear { out_channels: 4 bias: true } })",
+                             kLabelsAndScores);
+  Weights(&model)
+      .Conv("stem", 27, 4, 8)
+      .Conv("down", 8, 8, 8)
+      .Weight("learned", {3, 8}, 1)
+      .Linear("mixed", 8, 8)
+      .Bias("mixed", 8)
+      .Linear("head", 4, 24)
+      .Bias("head", 4);
+  return model;
+}
+
 }  // namespace
 
 std::vector<OperatorNetwork> OperatorNetworks() {
@@ -366,6 +396,7 @@ std::vector<OperatorNetwork> OperatorNetworks() {
           {"images", OfImages()},
           {"anchors", OfAnchors()},
           {"four axes", OfFourAxes()},
+          {"attention", OfAttention()},
           {"detector of sites", SiteDetector()},
           {"detector of pillars", PillarDetector()}};
 }
