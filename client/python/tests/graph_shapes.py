@@ -173,6 +173,19 @@ class Shapes:
             assert (x.level, voxels.level) == (POINTS, ("voxels",)), name
         return Result(sites.level, x.channels, sites.shape)
 
+    def _global_pool(self, name, _op, x):
+        assert isinstance(x.level, tuple), name
+        return Result("sample", x.channels)
+
+    def _sample_rows(self, name, op):
+        self._take(name, "weight", (op.num_rows, op.channels))
+        return Result("sample", op.channels, (op.num_rows,))
+
+    def _attention(self, name, _op, queries, keys, values):
+        assert queries.channels == keys.channels, name
+        assert (keys.level, keys.shape) == (values.level, values.shape), name
+        return Result(queries.level, values.channels, queries.shape)
+
     def _to_bev(self, _name, _op, x):
         columns, rows, depth = x.shape
         return Result("image", x.channels * depth, (rows, columns))

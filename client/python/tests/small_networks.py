@@ -13,6 +13,7 @@ from voxserve.export.networks import (
     second,
     sp_unet,
     sparse_resnet,
+    svtnet,
     voxelnext,
 )
 from voxserve.export.networks.spconv_backbone import Bev, Voxels
@@ -71,6 +72,7 @@ FAMILIES: dict[str, tuple[Build, Build]] = {
     ),
     "spunet": (sp_unet.build, lambda **o: sp_unet.random_network(width=0.125, num_classes=5, **o)),
     "resnet21d": (sparse_resnet.build, lambda **o: sparse_resnet.random_network(width=0.125, num_classes=5, **o)),
+    "svtnet": (svtnet.build, lambda **o: svtnet.random_network(planes=(4, 6), feature_size=16, **o)),
     "centerpoint": (
         lambda state, **o: center_point.build(state, SMALL_CENTER_POINT, **o),
         lambda **o: center_point.random_network(SMALL_CENTER_POINT, **o),

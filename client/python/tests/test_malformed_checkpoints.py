@@ -37,6 +37,7 @@ COMMANDS = {
     "torchsparse-resnet21d": ("resnet21d", ()),
     "minkowski-unet": ("minkowski", ()),
     "pointcept-spunet": ("spunet", ()),
+    "svtnet": ("svtnet", ()),
     "centerpoint": ("centerpoint", ("--dataset", "waymo")),
     "centerpoint-pillar": ("centerpoint-pillar", ("--dataset", "waymo")),
     "voxelnext": ("voxelnext", ()),

@@ -355,9 +355,11 @@ class Node(Message):
     point_features: PointFeatures
     point_to_voxel: PointToVoxel
     devoxelize: Devoxelize
+    sample_rows: SampleRows
+    attention: Attention
     max_pool2d: MaxPool2d
     point_offsets: PointOffsets
-    def __init__(self, *, name: str | None = ..., inputs: Iterable[str] | None = ..., voxelize: Voxelize | None = ..., sparse_conv: SparseConv | None = ..., batch_norm: BatchNorm | None = ..., linear: Linear | None = ..., activation: Activation | None = ..., add: Add | None = ..., concat: Concat | None = ..., voxel_to_point: VoxelToPoint | None = ..., argmax: Argmax | None = ..., pool: Pool | None = ..., global_pool: GlobalPool | None = ..., broadcast: Broadcast | None = ..., instance_norm: InstanceNorm | None = ..., group_norm: GroupNorm | None = ..., farthest_point_sample: FarthestPointSampling | None = ..., to_dense: ToDense | None = ..., to_bev: ToBev | None = ..., from_dense: FromDense | None = ..., conv2d: Conv2d | None = ..., conv_transpose2d: ConvTranspose2d | None = ..., center_head_decode: CenterHeadDecode | None = ..., anchor_head_decode: AnchorHeadDecode | None = ..., nms: Nms | None = ..., crop: Crop | None = ..., prune: Prune | None = ..., point_features: PointFeatures | None = ..., point_to_voxel: PointToVoxel | None = ..., devoxelize: Devoxelize | None = ..., max_pool2d: MaxPool2d | None = ..., point_offsets: PointOffsets | None = ...) -> None: ...
+    def __init__(self, *, name: str | None = ..., inputs: Iterable[str] | None = ..., voxelize: Voxelize | None = ..., sparse_conv: SparseConv | None = ..., batch_norm: BatchNorm | None = ..., linear: Linear | None = ..., activation: Activation | None = ..., add: Add | None = ..., concat: Concat | None = ..., voxel_to_point: VoxelToPoint | None = ..., argmax: Argmax | None = ..., pool: Pool | None = ..., global_pool: GlobalPool | None = ..., broadcast: Broadcast | None = ..., instance_norm: InstanceNorm | None = ..., group_norm: GroupNorm | None = ..., farthest_point_sample: FarthestPointSampling | None = ..., to_dense: ToDense | None = ..., to_bev: ToBev | None = ..., from_dense: FromDense | None = ..., conv2d: Conv2d | None = ..., conv_transpose2d: ConvTranspose2d | None = ..., center_head_decode: CenterHeadDecode | None = ..., anchor_head_decode: AnchorHeadDecode | None = ..., nms: Nms | None = ..., crop: Crop | None = ..., prune: Prune | None = ..., point_features: PointFeatures | None = ..., point_to_voxel: PointToVoxel | None = ..., devoxelize: Devoxelize | None = ..., sample_rows: SampleRows | None = ..., attention: Attention | None = ..., max_pool2d: MaxPool2d | None = ..., point_offsets: PointOffsets | None = ...) -> None: ...
 
 class Output(Message):
     KIND_UNSPECIFIED: ClassVar[int]
@@ -512,6 +514,16 @@ class GroupNorm(Message):
     epsilon: float
     affine: bool
     def __init__(self, *, num_groups: int | None = ..., epsilon: float | None = ..., affine: bool | None = ...) -> None: ...
+
+class SampleRows(Message):
+    num_rows: int
+    channels: int
+    def __init__(self, *, num_rows: int | None = ..., channels: int | None = ...) -> None: ...
+
+class Attention(Message):
+    num_heads: int
+    scale: float
+    def __init__(self, *, num_heads: int | None = ..., scale: float | None = ...) -> None: ...
 
 class Crop(Message):
     lower_bound: RepeatedScalarFieldContainer[int]

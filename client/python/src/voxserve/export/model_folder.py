@@ -135,6 +135,23 @@ class Network(ConvNodes, ImageNodes):
         """function: ADD, MULTIPLY or CONCAT."""
         return self._node(name, [sites, samples], f"broadcast {{ function: FUNCTION_{function} }}")
 
+    def sample_rows(self, name: str, weight: npt.NDArray[Any]) -> str:
+        """Learned rows, the same for every sample. weight: [num_rows, channels]."""
+        self.tensors[f"{name}.weight"] = weight
+        num_rows, channels = weight.shape
+        return self._node(name, [], f"sample_rows {{ num_rows: {num_rows} channels: {channels} }}")
+
+    def attention(
+        self, name: str, queries: str, keys: str, values: str, *, num_heads: int = 1, scale: float | None = None
+    ) -> str:
+        """Each query's mean of its sample's values, by softmax(scale * query . key).
+
+        The result has the queries' rows. scale: None for 1 / sqrt(channels of a head's keys).
+        """
+        heads = f" num_heads: {num_heads}" if num_heads != 1 else ""
+        factor = "" if scale is None else f" scale: {number(scale)}"
+        return self._node(name, [queries, keys, values], f"attention {{{heads}{factor} }}")
+
     def linear(self, name: str, source: str, weight: npt.NDArray[Any], bias: npt.NDArray[Any] | None = None) -> str:
         """weight: [out_channels, in_channels]."""
         self.tensors[f"{name}.weight"] = weight

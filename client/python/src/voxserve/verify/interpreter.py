@@ -26,7 +26,10 @@ class NotComputedError(Exception):
 
 @dataclass(frozen=True)
 class Result:
-    """A node's rows. sites is None for rows of samples and for images, whose values are [samples, C, rows, columns]."""
+    """A node's rows. sites is None for rows of samples and for images.
+
+    Values are [samples, C], [samples, rows, C] of several rows a sample, and of images [samples, C, rows, columns].
+    """
 
     values: Values
     sites: site_maths.Sites | None = None
@@ -217,7 +220,8 @@ class Interpreter:
 
     def _concat(self, _name: str, op: Any, *parts: Result) -> Result:
         parts = tuple(self._on_same_sites(op, *parts))
-        return replace(parts[0], values=np.concatenate([p.values for p in parts], axis=1))
+        axis = 1 if parts[0].values.ndim == 4 else -1
+        return replace(parts[0], values=np.concatenate([p.values for p in parts], axis=axis))
 
     def _on_same_sites(self, op: Any, *parts: Result) -> list[Result]:
         if parts[0].sites is None:
@@ -250,6 +254,22 @@ class Interpreter:
         if function == "FUNCTION_CONCAT":
             return replace(x, values=np.concatenate([x.values, rows], axis=1))
         return replace(x, values=x.values + rows if function == "FUNCTION_ADD" else x.values * rows)
+
+    def _sample_rows(self, name: str, op: Any) -> Result:
+        rows = np.repeat(self._tensors[f"{name}.weight"].astype(np.float64)[None], self._num_samples, axis=0)
+        return Result(rows[:, 0] if op.num_rows == 1 else rows)
+
+    def _attention(self, _name: str, op: Any, queries: Result, keys: Result, values: Result) -> Result:
+        if 4 in (queries.values.ndim, keys.values.ndim):
+            raise NotComputedError("attention of images is not computed here")
+        heads = op.num_heads or 1
+        scale = op.scale if op.HasField("scale") else (keys.values.shape[-1] // heads) ** -0.5
+        y = np.zeros((*queries.values.shape[:-1], values.values.shape[-1]))
+        for sample in range(self._num_samples):
+            at = _rows_of_sample(queries, sample)
+            of_keys, of_values = (r.values[_rows_of_sample(r, sample)] for r in (keys, values))
+            y[at] = row_maths.attended(queries.values[at], of_keys, of_values, heads, scale)
+        return replace(queries, values=y)
 
     def _crop(self, _name: str, op: Any, x: Result) -> Result:
         at = _sites(x)[:, 1:]
@@ -306,6 +326,13 @@ def _sites(result: Result) -> site_maths.Sites:
     if result.sites is None:
         raise ValueError("rows of sites are needed")
     return result.sites
+
+
+def _rows_of_sample(result: Result, sample: int) -> Any:
+    """The index of a sample's rows, which are [rows, C]."""
+    if result.sites is not None:
+        return result.sites[:, 0] == sample
+    return sample if result.values.ndim == 3 else slice(sample, sample + 1)
 
 
 def _reduce(op: Any) -> str:

@@ -44,6 +44,19 @@ def sample_normalized(rows: Values, samples: Values, num_groups: int, epsilon: f
     return result
 
 
+def attended(queries: Values, keys: Values, values: Values, num_heads: int, scale: float) -> Values:
+    """One sample's rows: each query's mean of the values by softmax(scale * query . key); 0 without keys."""
+    if len(keys) == 0:
+        return np.zeros((len(queries), values.shape[1]))
+    results = []
+    heads = (np.split(part, num_heads, axis=1) for part in (queries, keys, values))
+    for q, k, v in zip(*heads, strict=True):
+        scores = scale * (q @ k.T)
+        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+        results.append(weights / weights.sum(axis=1, keepdims=True) @ v)
+    return np.concatenate(results, axis=1)
+
+
 def activated(x: Values, function: str, slope: float) -> Values:
     """function: a name of Activation.Function."""
     if function == "FUNCTION_RELU":
