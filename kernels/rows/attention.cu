@@ -90,10 +90,10 @@ __global__ void __launch_bounds__(kBlockThreads) AttentionKernel(const __grid_co
   for (int32_t i = thread; i < kTileQueries * query_pitch; i += kBlockThreads) {
     const int32_t row = i / query_pitch, c = i - row * query_pitch;
     const bool exists = row < tile.num_rows && c < key_channels;
-    queries[i] = exists ? params.scale * ToFloat(static_cast<const T*>(
-                                             params.queries.data)[(tile.first + row) * params.queries.pitch +
-                                                                  key_column + c])
-                        : 0.0f;
+    queries[i] =
+        exists ? params.scale * ToFloat(static_cast<const T*>(
+                                    params.queries.data)[(tile.first + row) * params.queries.pitch + key_column + c])
+               : 0.0f;
   }
 
   float largest[kWarpQueries], sum[kWarpQueries], result[kWarpQueries][kLaneValues];

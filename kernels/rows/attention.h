@@ -4,9 +4,10 @@
 //   out_i = sum over j of softmax_j(scale * q_i . k_j) v_j, over all rows j of the same sample.
 //
 // - The softmax is computed online (T. Dao et al., "FlashAttention", NeurIPS 2022): keys come in tiles, and what a row
-//   has summed is scaled anew where a tile has a larger score. Scores are never stored, so memory is linear in the rows.
-//   Time is queries x keys of each sample, however few queries there are: keys are not divided among threads.
-// - Tiles begin at a sample's first row, and sums have a fixed order. A row depends on its own sample alone, bit for bit.
+//   has summed is scaled anew where a tile has a larger score. Scores are never stored, so memory is linear in the
+//   rows. Time is queries x keys of each sample, however few queries there are: keys are not divided among threads.
+// - Tiles begin at a sample's first row, and sums have a fixed order. A row depends on its own sample alone, bit for
+// bit.
 // - Scores, softmax and sums are float32 whatever the features are. A NaN or an infinite score makes its row NaN.
 // - A sample without keys gives 0.
 

@@ -23,8 +23,7 @@ cudaError_t RepeatRows(const RepeatRowsParams& params, cudaStream_t stream) {
   const NvtxRange range("RepeatRows");
   return VisitFeatureType(params.out.dtype, [&](auto type) {
     using T = decltype(type);
-    RepeatRowsKernel<T>
-        <<<NumBlocks(params.out.capacity * params.out.channels), kBlockThreads, 0, stream>>>(params);
+    RepeatRowsKernel<T><<<NumBlocks(params.out.capacity * params.out.channels), kBlockThreads, 0, stream>>>(params);
     return LaunchStatus(stream);
   });
 }

@@ -1,6 +1,7 @@
 #pragma once
 
-// Writes the same rows again and again: out[i] = rows[i mod the number of rows]. Learned rows of every sample of a batch.
+// Writes the same rows again and again: out[i] = rows[i mod the number of rows]. Learned rows of every sample of a
+// batch.
 
 #include <type_traits>
 

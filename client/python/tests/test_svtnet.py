@@ -104,7 +104,8 @@ def test_a_state_dict_that_is_none() -> None:
 def served_vectors(model: Path, clouds: dict[str, Cloud], log: Path) -> Iterator[tuple[str, Cloud]]:
     with serving(model.parent, log) as address, Client(address) as client:
         for name, points in clouds.items():
-            tensor = client.tensors(model.name, columns_of(points), outputs=[svtnet.OUTPUT])[svtnet.OUTPUT]
+            answer = client.tensors(model.name, columns_of(points), outputs=[svtnet.OUTPUT])
+            tensor = answer.tensors[svtnet.OUTPUT]
             assert tensor.kind is TensorRows.SAMPLES
             yield name, tensor.rows[0]
 
@@ -131,7 +132,7 @@ def normalised(points: Cloud, num_points: int) -> Cloud:
 def scans() -> dict[str, Cloud]:
     """A scan's nearest 25 m at several sizes, and made clouds beside it."""
     clouds = {"made, 4,096 points": cloud(4096, seed=4)}
-    for path, width in (("semantickitti-00/000000.bin", 4), ("pandaset-002/60.bin", 4)):
+    for path, width in (("semantickitti-00/000000.bin", 4), ("pandaset-002/60.bin", 5)):
         if not (SHARED / path).exists():
             continue
         points = np.fromfile(SHARED / path, np.float32).reshape(-1, width)[:, :3]

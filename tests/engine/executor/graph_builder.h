@@ -82,8 +82,7 @@ class GraphBuilder {
                Channels(sites) + (is_concat ? Channels(samples) : 0));
   }
   int SampleRows(int num_rows, int channels) {
-    const int node =
-        Add("sample_rows", {}, SampleRowsOp{RandomTensor({num_rows, channels})}, kSampleLevel, channels);
+    const int node = Add("sample_rows", {}, SampleRowsOp{RandomTensor({num_rows, channels})}, kSampleLevel, channels);
     if (num_rows > 1) graph_.nodes.back().grid = GridShape{.dimension = 1, .size = {num_rows, 1, 1, 1}};
     return node;
   }
@@ -348,7 +347,8 @@ class GraphBuilder {
     node.name = absl::StrCat(name, graph_.nodes.size());
     node.inputs = std::move(inputs);
     node.op = std::move(op);
-    if (level == kSampleLevel && !node.inputs.empty()) node.grid = graph_.nodes[static_cast<size_t>(node.inputs[0])].grid;
+    if (level == kSampleLevel && !node.inputs.empty())
+      node.grid = graph_.nodes[static_cast<size_t>(node.inputs[0])].grid;
     node.level = level;
     node.channels = channels;
     graph_.nodes.push_back(std::move(node));

@@ -18,8 +18,8 @@ TEST_P(BrokenAttentionTest, IsToldExactly) { ExpectToldExactly(GetParam()); }
 // Rows "tokens" [num_rows, channels] of every sample, with a weight of this shape.
 std::function<void(TestModel&)> Tokens(int64_t num_rows, int64_t channels, const std::vector<int64_t>& shape) {
   return [=](TestModel& model) {
-    model.graph += absl::StrCat("nodes { name: \"tokens\" sample_rows { num_rows: ", num_rows,
-                                " channels: ", channels, " } }");
+    model.graph +=
+        absl::StrCat("nodes { name: \"tokens\" sample_rows { num_rows: ", num_rows, " channels: ", channels, " } }");
     model.weights["tokens.weight"] = FilledTensor(shape);
   };
 }
@@ -28,11 +28,11 @@ INSTANTIATE_TEST_SUITE_P(
     SampleRows, BrokenAttentionTest,
     ::testing::Values(
         BrokenModel{"NoRows", Tokens(0, 4, {1, 4}), {"node \"tokens\": num_rows is 0; it must be 1 to 4096"}},
-        BrokenModel{"TooManyRows", Tokens(4097, 4, {1, 4}), {"node \"tokens\": num_rows is 4097; it must be 1 to 4096"}},
+        BrokenModel{
+            "TooManyRows", Tokens(4097, 4, {1, 4}), {"node \"tokens\": num_rows is 4097; it must be 1 to 4096"}},
         BrokenModel{"NoChannels", Tokens(2, 0, {2, 1}), {"node \"tokens\": channels is 0; it must be 1 to 65536"}},
-        BrokenModel{"TooManyChannels",
-                    Tokens(1, 65537, {1, 1}),
-                    {"node \"tokens\": channels is 65537; it must be 1 to 65536"}},
+        BrokenModel{
+            "TooManyChannels", Tokens(1, 65537, {1, 1}), {"node \"tokens\": channels is 65537; it must be 1 to 65536"}},
         BrokenModel{"Shape",
                     Tokens(2, 4, {4, 2}),
                     {"tensor \"tokens.weight\": has shape [4, 2]; node \"tokens\" needs [2, 4]"}},
@@ -55,8 +55,9 @@ INSTANTIATE_TEST_SUITE_P(
         BrokenModel{"BroadcastOfTokens",
                     [](TestModel& model) {
                       Tokens(2, 4, {2, 4})(model);
-                      Append("nodes { name: \"next\" inputs: [\"relu\", \"tokens\"] broadcast { function: "
-                             "FUNCTION_ADD } }")(model);
+                      Append(
+                          "nodes { name: \"next\" inputs: [\"relu\", \"tokens\"] broadcast { function: "
+                          "FUNCTION_ADD } }")(model);
                     },
                     {"node \"next\": its second input \"tokens\" has a row a cell; it needs one a sample, as "
                      "global_pool makes"}},
@@ -64,8 +65,9 @@ INSTANTIATE_TEST_SUITE_P(
                     [](TestModel& model) {
                       Tokens(2, 4, {2, 4})(model);
                       model.weights["others.weight"] = FilledTensor({3, 4});
-                      Append("nodes { name: \"others\" sample_rows { num_rows: 3 channels: 4 } }"
-                             "nodes { name: \"next\" inputs: [\"tokens\", \"others\"] add {} }")(model);
+                      Append(
+                          "nodes { name: \"others\" sample_rows { num_rows: 3 channels: 4 } }"
+                          "nodes { name: \"next\" inputs: [\"tokens\", \"others\"] add {} }")(model);
                     },
                     {"node \"next\": its inputs \"tokens\" and \"others\" have different rows"}}),
     CaseName);
@@ -78,9 +80,7 @@ std::function<void(TestModel&)> Attention(const std::string& inputs, const std::
 INSTANTIATE_TEST_SUITE_P(
     Attention, BrokenAttentionTest,
     ::testing::Values(
-        BrokenModel{"TwoInputs",
-                    Attention("\"relu\", \"relu\""),
-                    {"node \"attention\": has 2 inputs; it needs 3"}},
+        BrokenModel{"TwoInputs", Attention("\"relu\", \"relu\""), {"node \"attention\": has 2 inputs; it needs 3"}},
         BrokenModel{"HeadsDoNotDivideTheKeys",
                     Attention("\"relu\", \"relu\", \"relu\"", "num_heads: 3"),
                     {"node \"attention\": num_heads is 3, which does not divide the 4 channels of \"relu\""}},

@@ -1,5 +1,7 @@
 // Tests attention within samples, and learned rows, against naive loops in double.
 
+#include "kernels/rows/attention.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,7 +9,6 @@
 #include <limits>
 #include <vector>
 
-#include "kernels/rows/attention.h"
 #include "kernels/rows/repeat_rows.h"
 #include "tests/kernels/core/feature_testing.h"
 
@@ -128,9 +129,9 @@ class AttentionTest : public testing::TestWithParam<Ground> {
 
   void ExpectNaive(const Rowing& of_queries, const Rowing& of_keys, int32_t num_heads, int32_t key_channels,
                    int32_t value_channels) {
-    SCOPED_TRACE(testing::Message() << of_queries.num_samples() << " samples, " << of_queries.num_rows()
-                                    << " queries, " << of_keys.num_rows() << " keys, " << num_heads << " heads, "
-                                    << key_channels << " and " << value_channels << " channels");
+    SCOPED_TRACE(testing::Message() << of_queries.num_samples() << " samples, " << of_queries.num_rows() << " queries, "
+                                    << of_keys.num_rows() << " keys, " << num_heads << " heads, " << key_channels
+                                    << " and " << value_channels << " channels");
     const Operands in = RandomOperands(of_queries, of_keys, num_heads, key_channels, value_channels);
     const Expected expected = NaiveAttention(in, of_queries, of_keys);
     for (const DType out_dtype : OutDTypes(dtype())) {
