@@ -30,6 +30,7 @@
 #include "kernels/points/voxel_features.h"
 #include "kernels/points/voxelize.h"
 #include "kernels/rows/pool.h"
+#include "kernels/rows/row_norm.h"
 
 namespace voxserve {
 
@@ -187,6 +188,8 @@ struct PoolOp {
 // All sites of a sample to one row, on kSampleLevel.
 struct GlobalPoolOp {
   kernels::PoolReduce reduce = kernels::PoolReduce::kMax;
+  float exponent = 0;  // with kAverage: of a generalised mean; 0: none
+  float epsilon = 0;   // of a generalised mean: what values below it count as
 };
 
 // Inputs: a tensor on sites and one on kSampleLevel.
@@ -201,6 +204,27 @@ struct SampleNormOp {
   float epsilon = 1e-5f;
   HostTensorPtr weight;  // [channels]; null: 1
   HostTensorPtr bias;    // [channels]; null: 0
+};
+
+// Product of two inputs with the same rows and channels; x * x is fine.
+struct MultiplyOp {};
+
+// Softmax, layer norm or L2 norm: each row by its own channels.
+struct RowNormOp {
+  kernels::RowNorm kind = kernels::RowNorm::kSoftmax;
+  float epsilon = 0;     // of a layer norm or an L2 norm
+  HostTensorPtr weight;  // of a layer norm, [channels]; null: 1
+  HostTensorPtr bias;    // of a layer norm, [channels]; null: 0
+};
+
+struct PReluOp {
+  HostTensorPtr slopes;  // [1] or [channels]
+};
+
+// Rows of a table, by a number in one channel of the input.
+struct EmbeddingOp {
+  int channel = 0;
+  HostTensorPtr table;  // [num_embeddings, channels]
 };
 
 // Sites of a level with a spatial shape to the cells of GraphNode::grid.
@@ -250,7 +274,9 @@ using GraphOp =
     std::variant<VoxelizeOp, SparseConvOp, BatchNormOp, LinearOp, ActivationOp, AddOp, ConcatOp, VoxelToPointOp,
                  ArgmaxOp, PoolOp, GlobalPoolOp, BroadcastOp, SampleNormOp, FarthestPointSampleOp, PointFeaturesOp,
                  PointOffsetsOp, PointToVoxelOp, DevoxelizeOp, ToDenseOp, FromDenseOp, Conv2dOp, MaxPool2dOp, CropOp,
-                 PruneOp, CenterHeadDecodeOp, AnchorHeadDecodeOp, NmsOp>;
+                 PruneOp, CenterHeadDecodeOp, AnchorHeadDecodeOp, NmsOp,
+                 // Operators of rows.
+                 MultiplyOp, RowNormOp, PReluOp, EmbeddingOp>;
 
 // True for an operator that makes boxes of images or sites.
 inline bool IsDecoder(const GraphOp& op) {
