@@ -75,6 +75,10 @@ class Interpreter:
             self.skipped[name] = str(error)
         return self.results.get(name)
 
+    def _tensor(self, name: str, part: str) -> Values:
+        """A node's own, or that of the node in weights_of."""
+        return self._tensors[f"{self._nodes[name].weights_of or name}.{part}"]
+
     def _voxelize(self, _name: str, op: Any, *_inputs: Result) -> Result:
         shape = tuple(op.spatial_shape)
         if not shape and op.range_min and op.range_max:
@@ -162,13 +166,13 @@ class Interpreter:
 
     def _sparse_conv(self, name: str, op: Any, x: Result) -> Result:
         out, kernel_map = self._place(name, op, x)
-        weight = self._tensors[f"{name}.weight"].astype(np.float64)
+        weight = self._tensor(name, "weight").astype(np.float64)
         groups = op.groups or 1
         y = np.zeros((len(kernel_map.targets), op.out_channels))
         for cell, (sources, targets) in zip(weight, kernel_map.pairs(), strict=True):
             y[targets] += row_maths.grouped_product(x.values[sources], cell, groups)
         if op.bias:
-            y += self._tensors[f"{name}.bias"].astype(np.float64)
+            y += self._tensor(name, "bias").astype(np.float64)
         return replace(out, values=y)
 
     def _pool(self, name: str, op: Any, x: Result) -> Result:
@@ -181,7 +185,7 @@ class Interpreter:
 
     def _batch_norm(self, name: str, op: Any, x: Result) -> Result:
         weight, bias, mean, variance = (
-            self._tensors[f"{name}.{part}"].astype(np.float64)
+            self._tensor(name, part).astype(np.float64)
             for part in ("weight", "bias", "running_mean", "running_var")
         )
         scale = weight / np.sqrt(variance + (op.epsilon if op.HasField("epsilon") else 1e-5))
@@ -200,16 +204,42 @@ class Interpreter:
         epsilon = op.epsilon if op.HasField("epsilon") else 1e-5
         y = row_maths.sample_normalized(x.values, _sites(x)[:, 0], num_groups, epsilon)
         if op.affine:
-            y = y * self._tensors[f"{name}.weight"] + self._tensors[f"{name}.bias"]
+            y = y * self._tensor(name, "weight") + self._tensor(name, "bias")
         return replace(x, values=y)
 
     def _linear(self, name: str, op: Any, x: Result) -> Result:
-        y = x.values @ self._tensors[f"{name}.weight"].astype(np.float64).T
-        return replace(x, values=y + self._tensors[f"{name}.bias"] if op.bias else y)
+        y = x.values @ self._tensor(name, "weight").astype(np.float64).T
+        return replace(x, values=y + self._tensor(name, "bias") if op.bias else y)
 
     def _activation(self, _name: str, op: Any, x: Result) -> Result:
-        slope = op.negative_slope if op.HasField("negative_slope") else 0.01
-        return replace(x, values=row_maths.activated(x.values, enum_name(op, "function"), slope))
+        return replace(x, values=row_maths.activated(x.values, enum_name(op, "function"), op))
+
+    def _multiply(self, _name: str, op: Any, a: Result, b: Result) -> Result:
+        a, b = self._on_same_sites(op, a, b)
+        return replace(a, values=a.values * b.values)
+
+    def _softmax(self, _name: str, _op: Any, x: Result) -> Result:
+        return replace(x, values=row_maths.softmax(x.values))
+
+    def _layer_norm(self, name: str, op: Any, x: Result) -> Result:
+        y = row_maths.layer_normalized(x.values, op.epsilon if op.HasField("epsilon") else 1e-5)
+        if op.affine:
+            weight, bias = (row_maths.of_channels(self._tensor(name, part), y) for part in ("weight", "bias"))
+            y = y * weight + bias
+        return replace(x, values=y)
+
+    def _l2_norm(self, _name: str, op: Any, x: Result) -> Result:
+        epsilon = op.epsilon if op.HasField("epsilon") else 1e-12
+        return replace(x, values=row_maths.l2_normalized(x.values, epsilon))
+
+    def _prelu(self, name: str, _op: Any, x: Result) -> Result:
+        slopes = row_maths.of_channels(self._tensor(name, "weight"), x.values)
+        return replace(x, values=np.where(x.values < 0, slopes * x.values, x.values))
+
+    def _embedding(self, name: str, op: Any, x: Result) -> Result:
+        if x.values.ndim != 2:
+            raise NotComputedError("an embedding of cells is not computed here")
+        return replace(x, values=row_maths.embedded(x.values[:, op.channel], self._tensor(name, "weight")))
 
     def _add(self, _name: str, op: Any, a: Result, b: Result) -> Result:
         a, b = self._on_same_sites(op, a, b)
@@ -242,7 +272,12 @@ class Interpreter:
         return replace(voxels, values=x.values[rows])
 
     def _global_pool(self, _name: str, op: Any, x: Result) -> Result:
-        return Result(row_maths.reduced(x.values, _sites(x)[:, 0], self._num_samples, _reduce(op)))
+        reduce, samples = _reduce(op), _sites(x)[:, 0]
+        if reduce == "GENERALISED_MEAN":
+            exponent = op.exponent if op.HasField("exponent") else 3.0
+            epsilon = op.epsilon if op.HasField("epsilon") else 1e-6
+            return Result(row_maths.generalised_means(x.values, samples, self._num_samples, exponent, epsilon))
+        return Result(row_maths.reduced(x.values, samples, self._num_samples, reduce))
 
     def _broadcast(self, _name: str, op: Any, x: Result, samples: Result) -> Result:
         rows = samples.values[_sites(x)[:, 0]]
@@ -277,11 +312,11 @@ class Interpreter:
         return Result(image.reshape(self._num_samples, -1, height, columns))
 
     def _conv2d(self, name: str, op: Any, x: Result) -> Result:
-        weight = self._tensors[f"{name}.weight"].astype(np.float64)
+        weight = self._tensor(name, "weight").astype(np.float64)
         y = row_maths.conv2d(
             x.values, weight, _two(op.stride, 1), _two(op.padding, 0), _two(op.dilation, 1), op.groups or 1
         )
-        return Result(y + self._tensors[f"{name}.bias"][:, None, None] if op.bias else y)
+        return Result(y + self._tensor(name, "bias")[:, None, None] if op.bias else y)
 
     def _max_pool2d(self, _name: str, op: Any, x: Result) -> Result:
         kernel = _two(op.kernel_size, 1)
@@ -289,11 +324,11 @@ class Interpreter:
         return Result(row_maths.max_pool2d(x.values, kernel, stride, _two(op.padding, 0)))
 
     def _conv_transpose2d(self, name: str, op: Any, x: Result) -> Result:
-        weight = self._tensors[f"{name}.weight"].astype(np.float64)
+        weight = self._tensor(name, "weight").astype(np.float64)
         y = row_maths.conv_transpose2d(
             x.values, weight, _two(op.stride, 1), _two(op.padding, 0), _two(op.output_padding, 0)
         )
-        return Result(y + self._tensors[f"{name}.bias"][:, None, None] if op.bias else y)
+        return Result(y + self._tensor(name, "bias")[:, None, None] if op.bias else y)
 
 
 def enum_name(message: Any, field: str) -> str:
