@@ -20,8 +20,12 @@
 #include "engine/ops/rows/argmax.h"
 #include "engine/ops/rows/attention.h"
 #include "engine/ops/rows/broadcast.h"
+#include "engine/ops/rows/embedding.h"
 #include "engine/ops/rows/global_pool.h"
+#include "engine/ops/rows/multiply.h"
 #include "engine/ops/rows/pool.h"
+#include "engine/ops/rows/prelu.h"
+#include "engine/ops/rows/row_norm.h"
 #include "engine/ops/rows/sample_norm.h"
 #include "engine/ops/rows/sample_rows.h"
 #include "engine/ops/rows/scale_shift.h"
@@ -31,6 +35,10 @@ namespace {
 
 template <typename Op, typename... Ops>
 concept OneOf = (std::is_same_v<Op, Ops> || ...);
+
+// Operators of rows that are steps of their own: nothing is fused into them, and they into nothing.
+template <typename Op>
+concept OfRows = OneOf<Op, MultiplyOp, RowNormOp, PReluOp, EmbeddingOp>;
 
 // Reading.
 
@@ -48,6 +56,7 @@ struct InputsRead {
     return node.inputs.size();
   }
   size_t operator()(const OneOf<SampleRowsOp, AttentionOp> auto&) const { return node.inputs.size(); }
+  size_t operator()(const OfRows auto&) const { return node.inputs.size(); }
 };
 
 // Fusion.
@@ -95,6 +104,7 @@ struct Beginning {
     layer.has_epilogue = false;
   }
   void operator()(const OneOf<SampleRowsOp, AttentionOp> auto&) const { layer.has_epilogue = false; }
+  void operator()(const OfRows auto&) const { layer.has_epilogue = false; }
 };
 
 // Takes the operator that reads a layer's value into the layer, or answers that there is no room.
@@ -126,6 +136,7 @@ struct Absorption {
                               CropOp, PruneOp, CenterHeadDecodeOp, AnchorHeadDecodeOp, NmsOp> auto&) const {
     return false;
   }
+  bool operator()(const OfRows auto&) const { return false; }
 
   bool operator()(const OneOf<SampleRowsOp, AttentionOp> auto&) const { return false; }
 
@@ -181,8 +192,11 @@ struct Emission {
   }
   void operator()(const GlobalPoolOp& op) const {
     emitter.AddSampleLevel(emitter.Node(node().inputs[0]).level);
-    Push(std::make_unique<GlobalPoolStep>(
-        GlobalPoolStep::Options{.in = emitter.TouchInput(index), .out = emitter.Touch(index), .reduce = op.reduce}));
+    Push(std::make_unique<GlobalPoolStep>(GlobalPoolStep::Options{.in = emitter.TouchInput(index),
+                                                                  .out = emitter.Touch(index),
+                                                                  .reduce = op.reduce,
+                                                                  .exponent = op.exponent,
+                                                                  .least = op.epsilon}));
   }
   void operator()(const BroadcastOp& op) const {
     emitter.AddSampleLevel(node().level);
@@ -234,6 +248,40 @@ struct Emission {
                                                                 .scale = op.scale}));
   }
 
+  void operator()(const MultiplyOp&) const {
+    Push(std::make_unique<MultiplyStep>(MultiplyStep::Options{
+        .in = emitter.TouchInput(index, 0), .factor = emitter.TouchInput(index, 1), .out = emitter.Touch(index)}));
+  }
+  void operator()(const RowNormOp& op) const {
+    Push(std::make_unique<RowNormStep>(RowNormStep::Options{.in = emitter.TouchInput(index),
+                                                            .out = emitter.Touch(index),
+                                                            .kind = op.kind,
+                                                            .epsilon = op.epsilon,
+                                                            .weight = Counted(op.weight),
+                                                            .bias = Counted(op.bias)}));
+  }
+  void operator()(const PReluOp& op) const {
+    std::vector<float> slopes = op.slopes->values;
+    if (slopes.size() == 1) slopes.assign(static_cast<size_t>(node().channels), slopes[0]);
+    emitter.CountWeights(index, slopes);
+    Push(std::make_unique<PReluStep>(PReluStep::Options{
+        .in = emitter.TouchInput(index), .out = emitter.Touch(index), .slopes = std::move(slopes)}));
+  }
+  void operator()(const EmbeddingOp& op) const {
+    BufferSlice number = emitter.TouchInput(index);
+    number.column += op.channel;
+    number.channels = 1;
+    const BufferSlice out = emitter.Touch(index);
+    const std::vector<Buffer>& buffers = emitter.program().buffers;
+    Push(std::make_unique<EmbeddingStep>(
+        EmbeddingStep::Options{.index = number,
+                               .out = out,
+                               .table = Counted(op.table),
+                               .num_embeddings = op.table->shape[0],
+                               .index_dtype = buffers[static_cast<size_t>(number.buffer)].dtype,
+                               .out_dtype = buffers[static_cast<size_t>(out.buffer)].dtype}));
+  }
+
   void operator()(const PointFeaturesOp&) const {
     Push(std::make_unique<PointFeaturesStep>(emitter.Touch(index), emitter.graph().dimension));
   }
@@ -276,6 +324,12 @@ struct Emission {
   void operator()(const NmsOp& op) const { EmitNms(op, index, emitter); }
 
  private:
+  // A tensor as weights of the layer's step; null: none.
+  std::vector<float> Counted(const HostTensorPtr& tensor) const {
+    if (tensor == nullptr) return {};
+    emitter.CountWeights(index, tensor->values);
+    return tensor->values;
+  }
   Layer& layer() const { return emitter.At(index); }
   const GraphNode& node() const { return emitter.FirstNode(layer()); }
   void Push(std::unique_ptr<Step> step) const { emitter.Push(index, std::move(step)); }

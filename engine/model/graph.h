@@ -30,6 +30,7 @@
 #include "kernels/points/voxel_features.h"
 #include "kernels/points/voxelize.h"
 #include "kernels/rows/pool.h"
+#include "kernels/rows/row_norm.h"
 
 namespace voxserve {
 
@@ -187,6 +188,8 @@ struct PoolOp {
 // All sites of a sample to one row, on kSampleLevel.
 struct GlobalPoolOp {
   kernels::PoolReduce reduce = kernels::PoolReduce::kMax;
+  float exponent = 0;  // with kAverage: of a generalised mean; 0: none
+  float epsilon = 0;   // of a generalised mean: what values below it count as
 };
 
 // Inputs: a tensor on sites and one on kSampleLevel.
@@ -212,6 +215,27 @@ struct SampleRowsOp {
 struct AttentionOp {
   int num_heads = 1;  // divides the channels of all three
   float scale = 1;    // of the products of queries and keys
+};
+
+// Product of two inputs with the same rows and channels; x * x is fine.
+struct MultiplyOp {};
+
+// Softmax, layer norm or L2 norm: each row by its own channels.
+struct RowNormOp {
+  kernels::RowNorm kind = kernels::RowNorm::kSoftmax;
+  float epsilon = 0;     // of a layer norm or an L2 norm
+  HostTensorPtr weight;  // of a layer norm, [channels]; null: 1
+  HostTensorPtr bias;    // of a layer norm, [channels]; null: 0
+};
+
+struct PReluOp {
+  HostTensorPtr slopes;  // [1] or [channels]
+};
+
+// Rows of a table, by a number in one channel of the input.
+struct EmbeddingOp {
+  int channel = 0;
+  HostTensorPtr table;  // [num_embeddings, channels]
 };
 
 // Sites of a level with a spatial shape to the cells of GraphNode::grid.
@@ -261,7 +285,11 @@ using GraphOp =
     std::variant<VoxelizeOp, SparseConvOp, BatchNormOp, LinearOp, ActivationOp, AddOp, ConcatOp, VoxelToPointOp,
                  ArgmaxOp, PoolOp, GlobalPoolOp, BroadcastOp, SampleNormOp, FarthestPointSampleOp, PointFeaturesOp,
                  PointOffsetsOp, PointToVoxelOp, DevoxelizeOp, ToDenseOp, FromDenseOp, Conv2dOp, MaxPool2dOp, CropOp,
-                 PruneOp, CenterHeadDecodeOp, AnchorHeadDecodeOp, NmsOp, SampleRowsOp, AttentionOp>;
+                 PruneOp, CenterHeadDecodeOp, AnchorHeadDecodeOp, NmsOp,
+                 // Operators of rows.
+                 MultiplyOp, RowNormOp, PReluOp, EmbeddingOp,
+                 // Attention within samples.
+                 SampleRowsOp, AttentionOp>;
 
 // True for an operator that makes boxes of images or sites.
 inline bool IsDecoder(const GraphOp& op) {

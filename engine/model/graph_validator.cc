@@ -122,8 +122,32 @@ class Validator {
     std::vector<int> inputs;
     for (const int input : inputs_[node]) inputs.push_back(input == kNone ? kNone : graph_index_[input]);
     const int partner = partner_[node] == kNone ? kNone : graph_index_[partner_[node]];
-    checker->Check(model_.nodes(node), inputs, partner, AtNode(node));
+    checker->Check(model_.nodes(node), inputs, partner, WeightsOwner(node), AtNode(node));
     graph_index_[node] = static_cast<int>(graph_.nodes.size()) - 1;
+  }
+
+  // The name of the node whose tensors the node reads; empty, and a problem, where weights_of is wrong.
+  std::string WeightsOwner(int node) const {
+    const Node& proto = model_.nodes(node);
+    const std::string& name = proto.weights_of();
+    if (name.empty()) return proto.name();
+    const int index = IndexOf(name);
+    if (index == kNone) {
+      AtNode(node).Add("weights_of ", Quoted(name), " does not exist");
+      return "";
+    }
+    const Node& owner = model_.nodes(index);
+    if (index == node) {
+      AtNode(node).Add("weights_of names the node itself");
+    } else if (owner.op_case() != proto.op_case()) {
+      AtNode(node).Add("weights_of ", Quoted(name), " is of another operator; both must be of the same");
+    } else if (!owner.weights_of().empty()) {
+      AtNode(node).Add("weights_of ", Quoted(name), " has weights_of ", Quoted(owner.weights_of()),
+                       " itself; name the node that has the tensors");
+    } else {
+      return name;
+    }
+    return "";
   }
 
   void ReportCycle(std::vector<int> cycle) {

@@ -80,7 +80,7 @@ def test_the_server_computes_what_numpy_does(tmp_path: Path) -> None:
         answer = client.tensors("net", points_of(model, coordinates, features)).tensors
     assert (answer["both"].kind, answer["both"].rows.shape) == (TensorRows.CELLS, (3, 8))
     assert (answer["pooled"].kind, answer["pooled"].rows.shape) == (TensorRows.SAMPLES, (1, 8))
-    np.testing.assert_allclose(answer["both"].rows, expected["both"].values[0], atol=1e-5)
+    np.testing.assert_allclose(answer["both"].rows, expected["both"].values, atol=1e-5)
     np.testing.assert_allclose(answer["pooled"].rows, expected["pooled"].values, atol=1e-5)
     back = answer["back"]
     assert back.coordinates is not None

@@ -31,18 +31,23 @@ void CheckFirstInput(FirstInput rows, NodeContext& context) {
 
 }  // namespace
 
-void NodeChecker::Check(const model::v1::Node& proto, std::vector<int> inputs, int partner, const ProblemsAt& at) {
+void NodeChecker::Check(const model::v1::Node& proto, std::vector<int> inputs, int partner,
+                        const std::string& weights_owner, const ProblemsAt& at) {
   NodeContext context{.proto = proto,
                       .at = at,
                       .graph = graph_,
                       .weights = weights_,
                       .voxelize = voxelize_,
                       .partner = partner,
-                      .node = {.name = proto.name(), .inputs = std::move(inputs)}};
+                      .node = {.name = proto.name(), .inputs = std::move(inputs)},
+                      .weights_owner = weights_owner};
   if (const OperatorRow* const row = FindOperator(proto.op_case()); row != nullptr) {
     CheckInputCount(row->inputs, context);
     CheckFirstInput(row->first_input, context);
     row->check(context);
+    if (!proto.weights_of().empty() && !context.has_read_tensors && context.node.channels > 0) {
+      at.Add("has weights_of, and reads no tensors");
+    }
   } else {
     at.Add("has no operator");
   }

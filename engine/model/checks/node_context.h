@@ -32,6 +32,9 @@ struct NodeContext {
   VoxelizeState& voxelize;
   int partner = -1;  // index of the node in paired_with or sites_of; -1: none, or unknown, which has been reported
   GraphNode node;    // the check fills its op and what it computes
+  // The node whose tensors it reads: itself, or that in weights_of; empty: wrong, which has been reported.
+  std::string weights_owner = {};
+  bool has_read_tensors = false;
 
   // The node that this input names; null where its result is not known.
   const GraphNode* Known(size_t input) const { return KnownNode(node.inputs[input]); }
@@ -42,9 +45,10 @@ struct NodeContext {
   const GraphNode* FeaturesInput(size_t input) const;
   // All inputs, with the same rows; empty, and a problem unless there was one before, otherwise.
   std::vector<const GraphNode*> FeaturesOnOneLevel() const;
-  // The node's tensor of this name (WeightReader::Read).
+  // The node's tensor of this name, or that of the node in weights_of (WeightReader::Read).
   HostTensorPtr ReadTensor(const std::string& part, const std::vector<int64_t>& shape) {
-    return weights.Read(node.name, part, shape);
+    has_read_tensors = true;
+    return weights_owner.empty() ? nullptr : weights.Read(weights_owner, node.name, part, shape);
   }
 
  private:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from voxserve.export import safetensors_file
 from voxserve.export.conv_nodes import ConvNodes
 from voxserve.export.image_nodes import Anchor, ImageNodes
+from voxserve.export.row_nodes import RowNodes
 from voxserve.export.textproto import comment, number, numbers, quote, sizes
 from voxserve.new_file import new_file
 
@@ -45,7 +46,7 @@ class ClassEntry:
     color: tuple[int, int, int]
 
 
-class Network(ConvNodes, ImageNodes):
+class Network(ConvNodes, ImageNodes, RowNodes):
     """Nodes in the order of the forward pass, and the tensors that they name.
 
     network = Network("small")
@@ -119,17 +120,10 @@ class Network(ConvNodes, ImageNodes):
         parameters = f"group_norm {{ num_groups: {num_groups} epsilon: {number(epsilon)}"
         return self._sample_norm(name, source, tensors, parameters)
 
-    def relu(self, name: str, source: str) -> str:
-        return self.activation(name, source, "RELU")
-
-    def activation(self, name: str, source: str, function: str, negative_slope: float | None = None) -> str:
-        """function: a name of model.proto without FUNCTION_, such as RELU. LEAKY_RELU alone has a slope."""
-        slope = "" if negative_slope is None else f" negative_slope: {number(negative_slope)}"
-        return self._node(name, [source], f"activation {{ function: FUNCTION_{function}{slope} }}")
-
-    def global_pool(self, name: str, source: str, reduce: str) -> str:
-        """reduce: MAX, AVERAGE or SUM."""
-        return self._node(name, [source], f"global_pool {{ reduce: REDUCE_{reduce} }}")
+    def global_pool(self, name: str, source: str, reduce: str, **parameters: float) -> str:
+        """reduce: MAX, AVERAGE, SUM or GENERALISED_MEAN, which has the parameters exponent and epsilon."""
+        text = "".join(f" {key}: {number(value)}" for key, value in parameters.items())
+        return self._node(name, [source], f"global_pool {{ reduce: REDUCE_{reduce}{text} }}")
 
     def broadcast(self, name: str, sites: str, samples: str, function: str) -> str:
         """function: ADD, MULTIPLY or CONCAT."""

@@ -45,14 +45,15 @@ class Place:
     """Where a tensor's values are in the network.
 
     kind: sites [N, C], points [P, C], samples [B, C], cells [B, C, ...], image [B, C, H, W], mask [N] (the node's rows
-    above a threshold), spread [N, C] (rows of samples, one for each site) or labels [N].
+    above a threshold), spread [N, C] (rows of samples, one for each site), column [N] (one channel) or labels [N].
     """
 
     kind: str
     node: str
     level: Level | None = None
     threshold: float = 0.0  # of a mask
-    index: Any = None  # of spread: each row's sample
+    index: Any = None  # of spread: each row's sample; of column: the channel
+    column_of: str = ""  # of column: the kind of the rows
     padding: tuple[int, int] = (0, 0)  # zeros around an image that the next convolution has to add
     is_view: bool = False  # shares memory with another tensor
     is_flat: bool = False  # [N] of one channel
@@ -83,6 +84,9 @@ class Graph:
     stored: set[int] = field(default_factory=set)  # addresses of the module's parameters and buffers
     paired: dict[Any, Any] = field(default_factory=dict)  # strided convolutions by their library's key
     levels: list[Level] = field(default_factory=list)
+    # Of nodes that a generalised mean may consist of: ("clamp", source, least), ("power", source, exponent) or
+    # ("average", source).
+    made_by: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     _steps: dict[str, _Step] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -155,6 +159,7 @@ class Graph:
         for name, step in self._steps.items():
             if name in needed:
                 step.emit(network)
+        network.share_equal_weights()
 
 
 def constant(value: Any) -> Values:

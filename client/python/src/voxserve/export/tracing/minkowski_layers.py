@@ -240,6 +240,8 @@ def _global_pool(reduce: str) -> Any:
         kind = next((value for part, value in names.items() if part in mode), reduce)
         here, result = sparse_place(args[0]), call(_plain(args[0]))
         name = graph.node("global_pool", [here.node], lambda network, n: network.global_pool(n, here.node, kind))
+        if kind == "AVERAGE":
+            graph.made_by[name] = ("average", here.node)
         return _finished(graph, result, Place("samples", name))
 
     return layer

@@ -112,6 +112,8 @@ def _global_pool(reduce: str) -> Any:
     def layer(graph: Graph, module: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         here, result = sparse_place(args[0]), _run(call, args[0])
         name = graph.node("global_pool", [here.node], lambda network, n: network.global_pool(n, here.node, reduce))
+        if reduce == "AVERAGE":
+            graph.made_by[name] = ("average", here.node)
         return wrap(result, Place("samples", name), graph)
 
     return layer
