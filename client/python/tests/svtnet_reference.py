@@ -1,7 +1,7 @@
 """SVT-Net in plain torch, from its published source (models/svtnet.py and MinkLoc3D's GeM): one cloud, in float64.
 
-Neighbours are found site by site in a dictionary; nothing of MinkowskiEngine or voxserve is used. A convolution's kernel
-runs over its cells with the first axis fastest, as MinkowskiEngine stores it. Needs torch.
+Neighbours are found site by site in a dictionary; nothing of MinkowskiEngine or voxserve is used. A convolution's
+kernel runs over its cells with the first axis fastest, as MinkowskiEngine stores it. Needs torch.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """SVT-Net: exported, computed by NumPy and served, against its definition in plain torch (svtnet_reference.py).
 
 The public weights are those of github.com/ZhenboSong/SVTNet (MIT), weights/model_MinkFPN_token_GeM_final.pth; the
-environment variable VOXSERVE_SVTNET_WEIGHTS names the file. VOXSERVE_SVTNET_REPORT names a file that gets the deviations.
+environment variable VOXSERVE_SVTNET_WEIGHTS names the file. VOXSERVE_SVTNET_REPORT names one that gets the deviations.
 """
 
 from __future__ import annotations

@@ -256,9 +256,7 @@ def _add(networks: Any, name: str, make: Callable[..., _Made], text: str) -> arg
     return command
 
 
-def _add_voxel_size(
-    command: argparse.ArgumentParser, default_size: tuple[float, ...], metavar: str, text: str
-) -> None:
+def _add_voxel_size(command: argparse.ArgumentParser, default_size: tuple[float, ...], metavar: str, text: str) -> None:
     text = f"{text} (default {default_size[0]})"
     command.add_argument("--voxel-size", type=voxel_size, default=default_size, metavar=metavar, help=text)
 

@@ -42,7 +42,7 @@ def build(
 ) -> Network:
     """The network of a state dict. Raises ExportError with every tensor that is missing, unknown or misshaped."""
     tensors = StateDict(state, "SVT-Net")
-    num_levels = num_numbered(state, "backbone.convs.")
+    num_levels = max(num_numbered(state, f"backbone.{part}.") for part in ("convs", "bn", "blocks"))
     blocks = [num_numbered(state, f"backbone.blocks.{level}.") for level in range(num_levels)]
     planes = [tensors.size(f"backbone.blocks.{level}.0.norm1.bn.weight", 0) for level in range(num_levels)]
     asvt = "backbone.att_sa" if "backbone.att_sa.q_conv.kernel" in tensors else "backbone.asvt"
