@@ -39,8 +39,8 @@ void NodeChecker::Check(const model::v1::Node& proto, std::vector<int> inputs, i
                       .weights = weights_,
                       .voxelize = voxelize_,
                       .partner = partner,
-                      .node = {.name = proto.name(), .inputs = std::move(inputs)},
-                      .weights_owner = weights_owner};
+                      .node = {.name = proto.name(), .inputs = std::move(inputs)}};
+  context.weights_owner = weights_owner;
   if (const OperatorRow* const row = FindOperator(proto.op_case()); row != nullptr) {
     CheckInputCount(row->inputs, context);
     CheckFirstInput(row->first_input, context);

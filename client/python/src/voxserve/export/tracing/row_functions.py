@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from voxserve.export.tracing.functions import Call
 
 _ROWS = ("sites", "points", "samples")
-_SELU_ALPHA, _SELU_SCALE = 1.6732632423543772, 1.0507009873554805
 _LEAST_THRESHOLD = 15.0  # of a softplus: above it, log(1 + exp(x)) and x are one float32
 
 
