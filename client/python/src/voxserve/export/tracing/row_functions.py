@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from voxserve.export.tracing.graph import Graph, Place, constant
 from voxserve.export.tracing.refusal import RefusalError
@@ -207,7 +208,7 @@ def _prelu(call: Call) -> Place:
 
 
 def _whole(call: Call) -> Any:
-    values = call.get(0, "input").detach()
+    values = call.get(0, "input").as_subclass(torch.Tensor)
     x = call.source()
     if x.kind != "column" and not x.is_flat:
         raise RefusalError(f"'{call.name}' of {x.kind} is in the model format for the one channel of an embedding alone")
