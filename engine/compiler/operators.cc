@@ -240,8 +240,8 @@ struct Emission {
     std::vector<float> slopes = op.slopes->values;
     if (slopes.size() == 1) slopes.assign(static_cast<size_t>(node().channels), slopes[0]);
     emitter.CountWeights(index, slopes);
-    Push(std::make_unique<PReluStep>(PReluStep::Options{
-        .in = emitter.TouchInput(index), .out = emitter.Touch(index), .slopes = std::move(slopes)}));
+    Push(std::make_unique<PReluStep>(
+        PReluStep::Options{.in = emitter.TouchInput(index), .out = emitter.Touch(index), .slopes = std::move(slopes)}));
   }
   void operator()(const EmbeddingOp& op) const {
     BufferSlice number = emitter.TouchInput(index);

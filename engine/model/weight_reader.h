@@ -22,10 +22,10 @@ class WeightReader {
   // Both outlive the reader.
   WeightReader(const StoredTensors& tensors, Problems* problems) : tensors_(tensors), problems_(problems) {}
 
-  // Returns the tensor "<owner>.<part>" for `node`, which is the owner or shares its tensors; all readers of a tensor get
-  // the same memory. Null, and a problem, where the tensor is missing, no float tensor, of another shape (kUnknownSize
-  // matches any) or holds a value that is not finite. Null alone where the file could not be read, or where the problem
-  // has been reported.
+  // Returns the tensor "<owner>.<part>" for `node`, which is the owner or shares its tensors; all readers of a tensor
+  // get the same memory. Null, and a problem, where the tensor is missing, no float tensor, of another shape
+  // (kUnknownSize matches any) or holds a value that is not finite. Null alone where the file could not be read, or
+  // where the problem has been reported.
   HostTensorPtr Read(const std::string& owner, const std::string& node, const std::string& part,
                      const std::vector<int64_t>& shape);
 

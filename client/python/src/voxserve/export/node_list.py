@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from voxserve.export.textproto import comment, quote
 
-
 WEIGHTS_OF = "weights_of:"
 
 

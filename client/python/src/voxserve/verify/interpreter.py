@@ -185,8 +185,7 @@ class Interpreter:
 
     def _batch_norm(self, name: str, op: Any, x: Result) -> Result:
         weight, bias, mean, variance = (
-            self._tensor(name, part).astype(np.float64)
-            for part in ("weight", "bias", "running_mean", "running_var")
+            self._tensor(name, part).astype(np.float64) for part in ("weight", "bias", "running_mean", "running_var")
         )
         scale = weight / np.sqrt(variance + (op.epsilon if op.HasField("epsilon") else 1e-5))
         shift = bias - mean * scale
