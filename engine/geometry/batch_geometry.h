@@ -93,8 +93,7 @@ class BatchGeometry final : public BatchCounts, public GeometryMaker {
   std::vector<kernels::ScratchVector<uint64_t>> levels_;  // ascending, unique keys of each level
   std::vector<std::vector<int64_t>> sample_begins_;       // by level; [samples + 1] after MakeSampleBegin, else empty
   std::vector<kernels::Rulebook> rulebooks_;
-  kernels::ScratchVector<uint8_t>
-      point_mask_;  // [num_points] 1: the network sees it; filled where sampling restricts it
+  kernels::ScratchVector<uint8_t> point_mask_;  // [num_points] points that the network sees, where a sample limits them
   std::vector<kernels::Axes> sample_origin_;
   std::vector<int64_t> level_beyond_limits_;
   kernels::cpu::CoordinateTable table_;

@@ -1,6 +1,6 @@
 #pragma once
 
-// The largest, the average or the sum of every channel over all sites of a sample: a row a sample.
+// GlobalPoolStep computes the maximum, average or sum of every channel over all sites of a sample: one row per sample.
 
 #include "engine/ops/step.h"
 #include "kernels/rows/pool.h"
@@ -10,7 +10,7 @@ namespace voxserve {
 class GlobalPoolStep final : public Step {
  public:
   struct Options {
-    BufferSlice in;   // on a level whose samples are known (ProgramSegment::sample_levels)
+    BufferSlice in;   // on one of its segment's sample_levels (ProgramSegment)
     BufferSlice out;  // on kSampleLevel, with the same channels
     kernels::PoolReduce reduce = kernels::PoolReduce::kMax;
   };
