@@ -62,7 +62,7 @@ void Fold(const BatchNormOp& norm, Layer& layer) {
   }
 }
 
-// Sets what the operator that a layer begins with decides about the layer.
+// Sets the members of a layer that its first operator decides.
 struct Beginning {
   const GraphNode& node;
   const Layers& layers;
@@ -93,7 +93,7 @@ struct Beginning {
   }
 };
 
-// Takes the operator that reads a layer's value into the layer, or answers that there is no room.
+// Adds the operator that reads a layer's value to the layer. Returns false where the layer's kernel cannot compute it.
 struct Absorption {
   const GraphNode& node;
   const Layers& layers;
@@ -123,7 +123,7 @@ struct Absorption {
     return false;
   }
 
-  // Neither an addition nor an activation stands at its end yet.
+  // True where neither an addition nor an activation was absorbed yet.
   bool EndsWithSums() const { return layer.residual < 0 && !layer.is_union && !layer.activation; }
 };
 
@@ -131,9 +131,9 @@ struct Absorption {
 
 struct Emission {
   StepEmitter& emitter;
-  int index;  // of the layer
+  int index;  // the layer's
 
-  // A sample is taken before the first step; decoders are part of the first nms that reads them.
+  // Points are sampled before the first step runs. The first nms that reads decoders emits them.
   void operator()(const OneOf<FarthestPointSampleOp, CenterHeadDecodeOp, AnchorHeadDecodeOp> auto&) const {}
 
   void operator()(const VoxelizeOp& op) const {
@@ -148,7 +148,7 @@ struct Emission {
   void operator()(const LinearOp& op) const { EmitLinear(op, index, emitter); }
   void operator()(const Conv2dOp& op) const { EmitConv2d(op, index, emitter); }
 
-  // These, and an addition on one level, become a step where no layer before them has absorbed them.
+  // These, and an addition on one level, become a step where no earlier layer has absorbed them.
   void operator()(const OneOf<BatchNormOp, ActivationOp> auto&) const { PushScaleShift(); }
   void operator()(const AddOp& op) const {
     if (op.rulebooks.empty()) {
