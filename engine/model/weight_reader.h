@@ -1,6 +1,7 @@
 #pragma once
 
-// Hands a node its tensors, "<node>.<part>", checked and converted; knows in the end which were never asked for.
+// WeightReader gives a node its tensors, "<node>.<part>", checked and converted. In the end it reports the tensors that
+// no node has read.
 
 #include <set>
 #include <string>
@@ -12,7 +13,7 @@
 
 namespace voxserve {
 
-// A size that a problem elsewhere has left unknown.
+// Stands for a size that is unknown because of another problem.
 inline constexpr int64_t kUnknownSize = -1;
 inline int64_t SizeOrUnknown(int size) { return size == 0 ? kUnknownSize : size; }  // 0: not known
 
@@ -21,11 +22,12 @@ class WeightReader {
   // Both outlive the reader.
   WeightReader(const StoredTensors& tensors, Problems* problems) : tensors_(tensors), problems_(problems) {}
 
-  // Null, and a problem, where the tensor is missing, no float tensor, of another shape (kUnknownSize matches any) or
-  // holds a value that is not finite. Null alone where the file could not be read, or where reading reported it.
+  // Returns the tensor. Returns null and adds a problem where it is missing, has no float type, has another shape
+  // (kUnknownSize matches any size) or holds a value that is not finite. Returns null without a problem where the file
+  // could not be read, or where the parser has reported the tensor.
   HostTensorPtr Read(const std::string& node, const std::string& part, const std::vector<int64_t>& shape);
 
-  // A problem for each tensor that no Read named.
+  // Adds a problem for each tensor that no Read named.
   void ReportUnused() const;
 
  private:

@@ -1,7 +1,8 @@
 #pragma once
 
-// Checks one node after the other, in topological order, and appends it to the graph: parameters, inputs, channels,
-// coordinate levels and tensors. The validator's inner half; operator_table.h has what it knows of each operator.
+// NodeChecker checks one node after the other, in topological order, and appends it to the graph. It checks parameters,
+// inputs, channels, coordinate levels and tensors. graph_validator.cc uses it. operator_table.h says how each operator is
+// checked.
 
 #include <vector>
 
@@ -18,8 +19,8 @@ class NodeChecker {
   // Both outlive the checker. graph->dimension is set.
   NodeChecker(Graph* graph, WeightReader* weights) : graph_(*graph), weights_(*weights) {}
 
-  // Appends exactly one node to the graph. inputs and partner (of one with paired_with or sites_of) are indices of
-  // nodes that have been checked, -1 for those that do not exist or stand in a cycle, which has been reported.
+  // Appends exactly one node to the graph. inputs, and partner (the node in paired_with or sites_of), are indices of
+  // nodes that have been checked. -1 stands for a node that does not exist or is in a cycle; that has been reported.
   void Check(const model::v1::Node& proto, std::vector<int> inputs, int partner, const ProblemsAt& at);
 
   bool has_voxelize() const { return voxelize_.is_there; }
