@@ -132,7 +132,7 @@ __global__ void __launch_bounds__(kBlockThreads) FindCandidatesKernel(const __gr
 
 // ---- Selecting ---------------------------------------------------------------------------------------------------
 
-// What a block of kSelectThreads shares.
+// The shared memory of a block of kSelectThreads.
 struct SelectShared {
   uint64_t keys[kSortedKeys];
   int32_t histogram[kLogitBins];
@@ -163,8 +163,9 @@ __device__ inline int32_t InclusiveSum(int32_t value, SelectShared& shared, int3
   return before + value;
 }
 
-// Where counts of bins, a thread each from the highest bin down, reach `needed`: shared.digit is that bin, above the
-// sum of the bins above it, within its own count. The sum of all is at least `needed`, which is at least 1.
+// Finds the bin at which the sum of the bins' counts reaches `needed`. Each thread has the count of one bin, from the
+// highest bin down. Sets shared.digit to that bin, shared.above to the sum of the bins above it, and shared.within to
+// its own count. The sum of all counts must be at least `needed`, and `needed` at least 1.
 __device__ inline void FindDigit(int32_t count, int32_t needed, SelectShared& shared) {
   int32_t total;
   const int32_t sum = InclusiveSum(count, shared, &total);
@@ -213,7 +214,8 @@ __device__ inline void GatherBest(const CandidateLists& lists, int32_t sample, i
   int32_t above = shared.above, within = shared.within;
   const auto bin_of = [&](uint64_t key) { return lists.BinOf(LogitOfKey(key)); };
 
-  // Of the bin's keys those that are at least `lowest`, which is found digit by digit from their least one on.
+  // Only keys of the bin that are at least `lowest` are taken. `lowest` is found digit by digit, relative to the bin's
+  // least key.
   uint64_t lowest = 0;
   if (above + within > kSortedKeys) {
     if (thread == 0) {

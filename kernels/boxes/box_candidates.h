@@ -1,8 +1,8 @@
 #pragma once
 
-// What heads that decode boxes share: in which order candidates stand, which of them become rows, and the sums that
-// both devices do alike. Logits are compared in place of their sigmoids, which rise with them: the order is then exact
-// and the same on every device, and holds where float32's sigmoids are all 1.
+// This file has what the heads that decode boxes share: the order of candidates, the choice of those that become rows,
+// and the arithmetic that must be the same on both devices. Logits are compared in place of their sigmoids, which rise
+// with them. So the order is exact and the same on every device, also where float32's sigmoids are all 1.
 
 #include <algorithm>
 #include <bit>

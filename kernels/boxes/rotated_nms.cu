@@ -170,7 +170,8 @@ __global__ void __launch_bounds__(kSweepThreads)
   const auto word_of = [&](int32_t row, int32_t word) {
     return row < num_boxes ? overlaps[int64_t{row} * list.num_words + word] : uint64_t{0};
   };
-  // Of the tile to come: words of better tiles; within the tile, of the first warp's boxes.
+  // Overlap words of the next tile: `words` with boxes of better tiles, `own` within the tile, for the first warp's
+  // boxes.
   uint64_t words[kThreadWords] = {}, own[2] = {};
   const auto load_tile = [&](int32_t tile) {
 #pragma unroll

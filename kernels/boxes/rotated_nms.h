@@ -64,7 +64,7 @@ void RotatedNms(const RotatedNmsParams& params, ThreadPool& pool);
 
 namespace cuda {
 
-// Of the numbers, not of the pointers.
+// Reads the numbers in params, not the pointers.
 size_t RotatedNmsWorkspaceBytes(const RotatedNmsParams& params);
 cudaError_t RotatedNms(const RotatedNmsParams& params, cudaStream_t stream);
 

@@ -18,7 +18,7 @@ namespace voxserve::kernels {
 struct DevoxelizeParams {
   int32_t num_neighbours = 1;
   const int32_t* neighbours = nullptr;  // [positions, num_neighbours], rows neighbour_pitch apart; negative: none
-  const float* weights = nullptr;       // likewise; null: 1
+  const float* weights = nullptr;       // [positions, num_neighbours], rows neighbour_pitch apart; null: 1
   int64_t neighbour_pitch = 1;          // values
 
   ConstRows in;       // the CPU has float32 alone

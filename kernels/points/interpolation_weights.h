@@ -32,7 +32,7 @@ struct InterpolationWeightsParams {
   // Keys are CoordinateKeys on the CPU, MortonKeys on CUDA. Sites that are fewer than num_positions may be followed by
   // rubbish, and have neighbours that are.
   const uint64_t* position_keys = nullptr;  // of sites: [num_positions]; of points: of the voxels
-  // Of points alone; null for sites.
+  // Set only where positions are points; null for sites.
   const int32_t* point_to_voxel = nullptr;  // [num_positions]; negative: no voxel, and then no neighbours
   ConstRows axes;                           // [num_positions] float32, as Voxelize reads them
   VoxelRounding rounding = VoxelRounding::kHalfEven;
@@ -63,7 +63,7 @@ void InterpolationWeights(const InterpolationWeightsParams& params, ThreadPool& 
 
 namespace cuda {
 
-// Of num_sites alone.
+// Reads only num_sites.
 size_t InterpolationWeightsWorkspaceBytes(const InterpolationWeightsParams& params);
 cudaError_t InterpolationWeights(const InterpolationWeightsParams& params, cudaStream_t stream);
 

@@ -1,8 +1,9 @@
 #pragma once
 
-// Where each point lies in its voxel: from the mean of the voxel's points, or from the centre of its cell. A row a
-// point, a column an axis, in the axes' unit; of points without a voxel 0. Differences are float32 and rounded after
-// every operation, the same on both devices; then they are rounded to the output's type.
+// PointOffsets computes each point's position in its voxel: its difference from the mean of the voxel's points, or from
+// the centre of the voxel's cell. The result has one row per point and one column per axis, in the axes' unit. Points
+// without a voxel get 0. Differences are float32, rounded after every operation, and the same on both devices. Then
+// they are rounded to the output's type.
 //
 // Source: A. H. Lang et al., "PointPillars: Fast Encoders for Object Detection from Point Clouds", CVPR 2019.
 

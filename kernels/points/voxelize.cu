@@ -22,7 +22,7 @@ namespace {
 
 constexpr int32_t kNoIndex = INT_MAX;  // above every index that a kMinimum point can have
 
-// What the host knows of all points beforehand.
+// The bounds of voxel indices that the host knows before it sees the points.
 struct IndexBounds {
   double min_index[kMaxDimension] = {};
   double max_index[kMaxDimension] = {};
@@ -43,9 +43,9 @@ IndexBounds BoundsOf(const VoxelizeParams& params) {
   return bounds;
 }
 
-// What is sorted: a MortonKey without the bits that are the same in every key of this batch, since each pass over the
-// points sorts by a few bits alone. From the top: the sample; then the lowest coordinate_bits of the MortonKey. All
-// ones for a point without a voxel.
+// SortKeys makes the keys of the radix sort: a MortonKey without the bits that are the same in every key of this batch,
+// since each pass over the points sorts only a few bits. From the top, a key has the sample, then the lowest
+// coordinate_bits of the MortonKey. A point without a voxel has a key of all ones.
 template <int kDimension>
 struct SortKeys {
   using Key = MortonKey<kDimension>;
@@ -130,7 +130,8 @@ __device__ int32_t IndexPoint(const VoxelizeParams& params, const IndexBounds& b
 
 // ---- Kernels -----------------------------------------------------------------------------------------------------
 
-// What stands where no point has its say: also the whole result of 0 points, and of none with a voxel.
+// Sets the results of samples to those of a sample without points. Points change them later; where no point has a voxel
+// they are final.
 __global__ void ClearSamplesKernel(const __grid_constant__ VoxelizeParams params) {
   const int32_t sample = static_cast<int32_t>(blockIdx.x * blockDim.x + threadIdx.x);
   if (sample > params.num_samples) return;
@@ -210,7 +211,7 @@ __global__ void __launch_bounds__(kBlockThreads)
                        SortKeys<kDimension> layout, uint64_t* keys, int32_t* points) {
   const int64_t point = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
   if (point < params.num_samples && params.sample_origin[point][0] == kNoIndex) {
-    // A sample without voxels; nobody else reads or writes its origin here.
+    // The sample has no voxels, so no other thread reads or writes its origin here.
     for (int axis = 0; axis < kMaxDimension; ++axis) params.sample_origin[point][axis] = 0;
   }
   uint64_t key = layout.none();

@@ -33,10 +33,10 @@ namespace voxserve::kernels {
 enum class VoxelRounding : int32_t { kHalfEven, kFloor };
 enum class VoxelOrigin : int32_t { kMinimum, kRange, kZero };
 
-// What point_to_voxel says instead of a row.
+// point_to_voxel has one of these codes for a point without a voxel.
 inline constexpr int32_t kInvalidPoint = -1;
 inline constexpr int32_t kOutOfRangePoint = -2;
-inline constexpr int32_t kDroppedPoint = -3;  // its voxel fell to the voxel limit
+inline constexpr int32_t kDroppedPoint = -3;  // the voxel limit dropped its voxel
 
 struct VoxelizeParams {
   int32_t dimension = 3;

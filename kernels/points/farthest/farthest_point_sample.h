@@ -30,13 +30,13 @@
 
 namespace voxserve::kernels {
 
-// What selected says in every place of a sample from which nothing could be selected.
+// `selected` has this value in all places of a sample from which nothing could be selected.
 inline constexpr int32_t kNothingSelected = -1;
 
 struct FarthestPointSampleParams {
   // Input.
   int64_t num_points = 0;                   // N, of all samples, below 2^31
-  int64_t max_sample_points = 0;            // CUDA alone: no sample has more points, a hint; 0: nobody knows
+  int64_t max_sample_points = 0;            // CUDA only, a hint: no sample has more points; 0: not known
   int32_t num_samples = 0;                  // B, at most kMaxSamples
   const int64_t* point_begin = nullptr;     // [B + 1] first point of each sample; [0] is 0, [B] is N
   ConstRows points;                         // [N] float32, the first three columns are x, y, z
@@ -69,7 +69,7 @@ constexpr int64_t FarthestPointStart(uint64_t seed, int64_t num_points) {
 
 namespace cpu {
 
-// Of num_points and num_samples alone.
+// Reads only num_points and num_samples.
 size_t FarthestPointSampleWorkspaceBytes(const FarthestPointSampleParams& params);
 
 // The sort is of all threads; then a thread a sample, and one for a lone sample: each selection needs the one before
