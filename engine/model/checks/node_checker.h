@@ -1,8 +1,8 @@
 #pragma once
 
 // NodeChecker checks one node after the other, in topological order, and appends it to the graph. It checks parameters,
-// inputs, channels, coordinate levels and tensors. graph_validator.cc uses it. operator_table.h says how each operator is
-// checked.
+// inputs, channels, coordinate levels and tensors. graph_validator.cc uses it. operator_table.h says how each operator
+// is checked.
 
 #include <vector>
 
