@@ -66,7 +66,7 @@ static_assert(std::is_trivially_copyable_v<AnchorHeadParams>);
 
 namespace cpu {
 
-// memory: of its scratch.
+// memory: for temporary arrays.
 void DecodeAnchorHead(const AnchorHeadParams& params, ThreadPool& pool,
                       std::pmr::memory_resource* memory = std::pmr::get_default_resource());
 

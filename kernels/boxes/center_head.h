@@ -26,11 +26,12 @@ namespace voxserve::kernels {
 inline constexpr int32_t kMaxCenterHeads = 16;
 
 enum class CenterHeadConvention : int32_t {
-  // The max_boxes best (class, cell) are the candidates; those that are below the threshold, out of range or no box
-  // then leave their places empty. Of equal scores the lower class is better, then the lower cell. rot is (cos, sin).
+  // The candidates are the max_boxes best pairs (class, cell). A candidate below the threshold, out of range or without
+  // a box leaves its place empty. Between equal scores the lower class is better, then the lower cell. rot is (cos,
+  // sin).
   kOpenPcdet,
-  // Cells have one class, their best (of equal scores the lowest); those below the threshold, out of range or no box
-  // are left out, and of the others the max_boxes best are taken. Order as above. rot is (sin, cos).
+  // Each cell has only its best class (between equal scores the lowest). Cells below the threshold, out of range or
+  // without a box are left out. The max_boxes best of the others are taken, in the same order. rot is (sin, cos).
   kDet3d,
 };
 
@@ -66,8 +67,9 @@ struct CenterHeadParams {
   DType dtype = DType::kFloat32;  // of all images; the CPU has float32 alone
   int32_t num_heads = 0;
   std::array<CenterHead, kMaxCenterHeads> heads = {};
-  // [num_samples * cells of an image] the row of each cell's site in what stands for images (VoxelNeXt: Y. Chen et al.,
-  // CVPR 2023); a cell of -1 has no site and no box. Heads then have one size. Null: images have a row a cell.
+  // [num_samples * cells of an image] for heads with rows on sites (VoxelNeXt: Y. Chen et al., CVPR 2023): the row of
+  // each cell's site. -1: the cell has no site and no box. All heads then have the same size. Null: images have one row
+  // per cell.
   const int32_t* site_of = nullptr;
   // [num_samples] the kernel adds the number of candidates that are dropped because their logit or another number is
   // not finite. May lie in page-locked host memory, since that is rare. Null: nothing is counted.

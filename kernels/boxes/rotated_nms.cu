@@ -5,9 +5,10 @@
 #include "kernels/core/launch.cuh"
 #include "kernels/core/row_tiles.cuh"
 
-// First, of all boxes at once, which better ones each overlaps too much: a bit each, in tiles of 64 x 64. Then one
-// block an input and sample goes through 64 boxes at a time: those that overlap a kept box of before go, and what is
-// left settles among itself. Then the rows are copied.
+// Three kernels run one after the other. The first finds, for all boxes at once, the better boxes that each overlaps
+// too much; a pair is one bit, in tiles of 64 x 64. The second has one block per input and sample, which goes through
+// 64 boxes at a time: boxes that overlap an earlier kept box are removed, and then the others decide among themselves.
+// The third copies the rows.
 
 namespace voxserve::kernels::cuda {
 namespace {
@@ -145,7 +146,7 @@ __device__ uint64_t SettleTile(const uint64_t (&overlaps)[2], uint64_t undecided
   return kept;
 }
 
-// A block has one (input, sample). Half a warp looks at a box; the next boxes' words are under way meanwhile.
+// A block has one (input, sample). Half a warp checks a box, while the words of the next boxes are being loaded.
 __global__ void __launch_bounds__(kSweepThreads)
     SweepKernel(const __grid_constant__ RotatedNmsParams params, const __grid_constant__ Lists lists) {
   __shared__ uint64_t kept[kMaxWords];

@@ -20,7 +20,7 @@ namespace voxserve::kernels {
 struct PointOffsetsParams {
   int32_t dimension = 3;
   const int32_t* point_to_voxel = nullptr;  // [points]; negative: no voxel
-  ConstRows axes;                           // a row a point, below 2^31; float32, the first columns are the axes
+  ConstRows axes;                           // one row per point, below 2^31; float32, the first columns are the axes
   ConstRows means;  // [voxels, dimension] float32: offsets are from these; no data: from centres
   // From centres: [voxels] CoordinateKeys on the CPU, MortonKeys on a GPU; a cell's centre on an axis is
   // coordinate * voxel_size + first_center.

@@ -150,14 +150,14 @@ __device__ void Count(int64_t* counter, int number) {
   if (number > 0) atomicAdd(reinterpret_cast<unsigned long long*>(counter), static_cast<unsigned long long>(number));
 }
 
-// Codes of all points into point_to_voxel, counts, and each sample's smallest index into sample_origin.
+// Writes the codes of all points to point_to_voxel, the counts, and each sample's smallest index to sample_origin.
 template <int kDimension>
 __global__ void __launch_bounds__(kBlockThreads)
     IndexPointsKernel(const __grid_constant__ VoxelizeParams params, const __grid_constant__ IndexBounds bounds) {
   __shared__ int32_t first_sample;
   __shared__ int32_t block_minimum[kDimension];
   const int64_t point = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
-  // Threads past the last point count nothing, and stand with its sample.
+  // Threads past the last point count nothing; they use the last point's sample.
   const bool is_point = point < params.num_points;
   const int32_t sample = RunOf(params.point_begin, params.num_samples, is_point ? point : params.num_points - 1);
   Axes index = {kNoIndex, kNoIndex, kNoIndex, kNoIndex};
@@ -204,7 +204,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
-// Keys to sort, and their points. Threads for points and for samples.
+// Writes the keys to sort, and their points. The grid covers all points and all samples.
 template <int kDimension>
 __global__ void __launch_bounds__(kBlockThreads)
     MakeSortKeysKernel(const __grid_constant__ VoxelizeParams params, const __grid_constant__ IndexBounds bounds,
@@ -265,7 +265,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   if (threadIdx.x == 0) run_counts[blockIdx.x] = static_cast<int32_t>(num_heads);
 }
 
-// Writes what follows from the i-th of the sorted points, a point of `voxel`.
+// Writes the results of the i-th sorted point, which belongs to `voxel`.
 template <int kDimension>
 __device__ void WriteSortedPoint(const VoxelizeParams& params, const SortedPoints<kDimension>& sorted, int64_t i,
                                  bool is_head, int32_t voxel) {
