@@ -11,8 +11,7 @@
 // - A network that prunes has one more segment for each prune in a row (parallel prunes share one). The host waits once
 //   more for the sizes of each segment.
 // - If the device has no room for a batch's levels and rulebooks, they are made on the CPU, which knows exact sizes,
-// and
-//   uploaded (BatchOutput::geometry_on_cpu). A program with several segments cannot do that, since its later levels
+//   and uploaded (BatchOutput::geometry_on_cpu). A program with several segments cannot do that, since its later levels
 //   depend on scores on the device.
 // - A batch that still does not fit fails with RESOURCE_EXHAUSTED, and the context frees its batch memory.
 

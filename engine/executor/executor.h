@@ -79,9 +79,8 @@ class Executor {
   // Runs one batch of at most kernels::kMaxSamples samples.
   // - A sample's voxels, levels and rulebooks are those of the sample alone.
   // - Its features, scores and boxes equal those of the sample alone to rounding, since the algorithm of a matrix
-  // product
-  //   may depend on the batch's number of rows. (The algorithm of an image convolution does not, unless its kernel has
-  //   a single cell: then it is a matrix product.)
+  //   product may depend on the batch's number of rows. (The algorithm of an image convolution does not, unless its
+  //   kernel has a single cell: then it is a matrix product.)
   // - Where rounding crosses a threshold, the sites that a prune keeps and the list of boxes may differ.
   // - A program that is_deterministic gives the same bytes in any batch.
   virtual BatchOutput Run(const Program& program, BatchTasks tasks, const RunLimits& limits,

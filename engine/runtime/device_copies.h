@@ -10,8 +10,7 @@
 // - Streams: the cache copies on a stream of its own, and a reader's stream waits for that on the GPU. The cache never
 //   uses the streams of contexts, which end before it.
 // - Leases: a reader keeps its lease until the host has waited for the work that it queued. After that the memory may
-// be
-//   overwritten or freed, in the order of the cache's stream. Any thread may release a lease.
+//   be overwritten or freed, in the order of the cache's stream. Any thread may release a lease.
 // - Lifetime: the pool outlives the cache, and the cache all leases.
 // - Threads: thread-safe. A thread that calls it or releases a lease has made the device current.
 

@@ -8,8 +8,7 @@
 //   buffer.FinishWrites();
 //
 // - Ownership: it owns ordinary memory. Page-locked memory is lent by a pool, which gets it back when the buffer ends.
-// It
-//   moves and does not copy. A default one is empty.
+//   It moves and does not copy. A default one is empty.
 // - Threads: not thread-safe while it is written; any thread may read it, or end it, after that.
 
 #include <cstdint>

@@ -4,8 +4,7 @@
 // allocates as much as a client asks for reserves the bytes first, and is refused before it allocates.
 //
 // - Data that waits (requests, sweeps, answers, scans of a tuning search) may take half of the limit. The rest is left
-// to
-//   models and to the scratch of running batches, so that a full queue never stops the work that empties it.
+//   to models and to the scratch of running batches, so that a full queue never stops the work that empties it.
 // - Threads: thread-safe. Nothing waits.
 // - Lifetime: the budget outlives its reservations.
 

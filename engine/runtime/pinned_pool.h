@@ -8,8 +8,7 @@
 //   use at once in the last half a minute. It forgets that maximum within a minute.
 // - Sizes are powers of two from 64 KiB to 64 MiB. A smaller or larger cloud gets ordinary memory.
 // - Bounds: max_bytes in all, and what the MemoryBudget grants (Use::kPinned), in use or not. A cloud that is held for
-// a
-//   client is counted in the budget a second time. Buffers of streams take half at most, so that requests find some.
+//   a client is counted in the budget a second time. Buffers of streams take half at most, so that requests find some.
 // - A returned buffer is handed out again at once, so whoever copies from it asynchronously keeps it until the copy has
 //   ended.
 // - Threads: thread-safe, except that calls of Adjust must not overlap. Only Adjust and the destructor wait.
