@@ -81,12 +81,15 @@ class Engine {
   // system has none. The buffer may outlive the engine, but not Options::memory_budget.
   virtual absl::StatusOr<HostBuffer> AllocateCloud(int64_t bytes, BufferLife life) = 0;
 
-  // Runs a task. Never blocks. task.done gets: NOT_FOUND (unknown model or version; lists those that exist),
-  // UNAVAILABLE (still
-  // loading, failed, draining), INVALID_ARGUMENT (missing field, too many points or voxels, no such
-  // output, an answer that is certain to be too large, coordinates beyond the limits, sweeps that the model cannot run
-  // together, a sample that the cloud cannot have), RESOURCE_EXHAUSTED (queue full, with a retry delay; out of memory),
-  // DEADLINE_EXCEEDED (it has passed, or would not be met), CANCELLED. Returns a ticket for Cancel.
+  // Runs a task. Never blocks. Returns a ticket for Cancel. task.done gets the result or an error:
+  // - NOT_FOUND: unknown model or version (lists those that exist);
+  // - UNAVAILABLE: the model is still loading or failed to load, or the server drains;
+  // - INVALID_ARGUMENT: a missing field, too many points or voxels, no such output, an answer that is certain to be too
+  //   large, coordinates beyond the limits, sweeps that the model cannot run together, a sample that the cloud cannot
+  //   have;
+  // - RESOURCE_EXHAUSTED: the queue is full (with a retry delay), or out of memory;
+  // - DEADLINE_EXCEEDED: the deadline has passed, or would not be met;
+  // - CANCELLED.
   virtual uint64_t Submit(InferTask task) = 0;
 
   // Removes a task from the queue if it has not started; its `done` gets CANCELLED. Returns false if it has started or
