@@ -293,7 +293,7 @@ def test_missing_tensors_are_named(family: str, recorded: State) -> None:
     build, make = FAMILIES[family]
     make(name="n")
     state = dict(recorded)
-    # The head's biases may be left out all together; then the remaining bias is an unknown tensor.
+    # Without its first bias the head is taken to have none, so that bias is never reported as missing.
     names = [n for n in state if n != "dense_head.shared_conv.0.bias" and n != "bbox_head.shared_conv.0.bias"]
     for name in names[:: max(len(names) // 12, 1)]:
         with pytest.raises(ExportError) as caught:

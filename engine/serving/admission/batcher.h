@@ -9,9 +9,9 @@
 //   max_queue_delay. If more workers are idle than tasks wait, every task that has not expired is admitted and runs,
 //   so that predictions that are too high get corrected.
 // - Order: by level. Within a level models take turns, each with a share of the device by its weight (ModelTurns).
-//   Within a model clients (InferTask::client) take turns, each with an equal share of the model's (ClientTurns). Of
-//   the clients whose turn it is, the one with the most urgent task comes first. Urgency is the latest start that meets
-//   the deadline. A task that has waited for half of its time, or of max_queue_delay, moves to level 0.
+//   Within a model clients (InferTask::client) take turns, each with an equal share of the model's (ClientTurns).
+//   Among the clients whose turn it is, the one with the most urgent task comes first. Urgency is the latest start that
+//   meets the deadline. A task that has waited for half of its time, or of max_queue_delay, moves to level 0.
 // - Promises: a prediction counts the tasks of the level whose turns come first, and expects other clients to go on as
 //   they did recently. So a client or a model with few requests is admitted however many another has. The prediction
 //   holds while no further client or model comes to the level and none sends more than before. A newcomer takes its

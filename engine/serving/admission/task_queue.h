@@ -71,7 +71,7 @@ class TaskQueue {
   // client that holds most by `size` (requests, bytes); nullptr: none.
   WaitingTask* LeastUrgent(const std::string& name, int64_t Load::*size) const;
 
-  // What clients hold of a model's queue at one priority.
+  // The shares that clients hold of a model's queue at one priority.
   struct Holds {
     int64_t num_clients = 0;  // clients that hold something, and the one that is asked for
     Load own;                 // held by the client that is asked for

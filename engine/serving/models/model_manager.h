@@ -92,7 +92,7 @@ class ModelManager {
     absl::Time next_try = absl::InfiniteFuture();
     absl::Duration wait;
   };
-  // Used by the manager's thread alone. What calls asked for is kept even if the folder goes and comes back.
+  // Used by the manager's thread alone. It keeps the requests of calls even if the folder goes and comes back.
   struct Model {
     bool is_unloaded = false;  // all versions are
     std::set<int64_t> unloaded;

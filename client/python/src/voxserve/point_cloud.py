@@ -21,7 +21,7 @@ DEFAULT_COLUMNS = ("x", "y", "z", "intensity")
 _TYPE_OF_CODE = {code: name for name, code in field_spec.NUMPY_CODES.items()}
 _TYPE_OF_NUMBER = {number: name for name, number in field_spec.WIRE_TYPES.items()}
 
-# What Client.infer accepts as a cloud, and as its fields: a field spec, or the names of an array's columns.
+# The types that Client.infer accepts for a cloud, and for its fields: a field spec, or the names of an array's columns.
 PointsLike = Any
 Fields = str | FieldSpec | Sequence[str] | None
 

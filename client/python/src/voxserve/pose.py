@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-# What Stream.send accepts as a pose: a Pose, or a 4x4 or 3x4 matrix.
+# The type that Stream.send accepts for a pose: a Pose, or a 4x4 or 3x4 matrix.
 PoseLike = Any
 _MAX_STRAIN = 1e-3  # allowed deviation from a rotation: files have 9 digits, messages float32
 
