@@ -74,7 +74,7 @@ void Fold(const BatchNormOp& norm, Layer& layer) {
   }
 }
 
-// Sets what the operator that a layer begins with decides about the layer.
+// Sets the members of a layer that its first operator decides.
 struct Beginning {
   const GraphNode& node;
   const Layers& layers;
@@ -107,7 +107,7 @@ struct Beginning {
   void operator()(const OfRows auto&) const { layer.has_epilogue = false; }
 };
 
-// Takes the operator that reads a layer's value into the layer, or answers that there is no room.
+// Adds the operator that reads a layer's value to the layer. Returns false where the layer's kernel cannot compute it.
 struct Absorption {
   const GraphNode& node;
   const Layers& layers;
@@ -140,7 +140,7 @@ struct Absorption {
 
   bool operator()(const OneOf<SampleRowsOp, AttentionOp> auto&) const { return false; }
 
-  // Neither an addition nor an activation stands at its end yet.
+  // True where neither an addition nor an activation was absorbed yet.
   bool EndsWithSums() const { return layer.residual < 0 && !layer.is_union && !layer.activation; }
 };
 
@@ -148,9 +148,9 @@ struct Absorption {
 
 struct Emission {
   StepEmitter& emitter;
-  int index;  // of the layer
+  int index;  // the layer's
 
-  // A sample is taken before the first step; decoders are part of the first nms that reads them.
+  // Points are sampled before the first step runs. The first nms that reads decoders emits them.
   void operator()(const OneOf<FarthestPointSampleOp, CenterHeadDecodeOp, AnchorHeadDecodeOp> auto&) const {}
 
   void operator()(const VoxelizeOp& op) const {
@@ -165,7 +165,7 @@ struct Emission {
   void operator()(const LinearOp& op) const { EmitLinear(op, index, emitter); }
   void operator()(const Conv2dOp& op) const { EmitConv2d(op, index, emitter); }
 
-  // These, and an addition on one level, become a step where no layer before them has absorbed them.
+  // These, and an addition on one level, become a step where no earlier layer has absorbed them.
   void operator()(const OneOf<BatchNormOp, ActivationOp> auto&) const { PushScaleShift(); }
   void operator()(const AddOp& op) const {
     if (op.rulebooks.empty()) {
@@ -264,8 +264,8 @@ struct Emission {
     std::vector<float> slopes = op.slopes->values;
     if (slopes.size() == 1) slopes.assign(static_cast<size_t>(node().channels), slopes[0]);
     emitter.CountWeights(index, slopes);
-    Push(std::make_unique<PReluStep>(PReluStep::Options{
-        .in = emitter.TouchInput(index), .out = emitter.Touch(index), .slopes = std::move(slopes)}));
+    Push(std::make_unique<PReluStep>(
+        PReluStep::Options{.in = emitter.TouchInput(index), .out = emitter.Touch(index), .slopes = std::move(slopes)}));
   }
   void operator()(const EmbeddingOp& op) const {
     BufferSlice number = emitter.TouchInput(index);

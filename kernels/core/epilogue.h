@@ -53,7 +53,9 @@ constexpr float Clamp(float value, float least, float largest) {
 }
 
 // Returns log(1 + exp(value)) without overflow.
-constexpr float Softplus(float value) { return (value > 0.0f ? value : 0.0f) + std::log1p(std::exp(-std::fabs(value))); }
+constexpr float Softplus(float value) {
+  return (value > 0.0f ? value : 0.0f) + std::log1p(std::exp(-std::fabs(value)));
+}
 
 // Applies an activation. This is the only definition of each activation, for the CPU and for our CUDA kernels. They
 // equal PyTorch's; GELU uses the error function itself. NaN stays NaN.

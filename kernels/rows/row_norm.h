@@ -5,9 +5,9 @@
 //  - kLayerNorm: (x - mean) / sqrt(variance + epsilon) * weight + bias, with the biased variance.
 //  - kL2: x / max(sqrt(sum of x^2), epsilon).
 //
-// Sums are float32 in an order that depends on the number of channels alone, so a row's bytes do not depend on the other
-// rows. `out` has in's rows and channels, in in's type or float32, and does not overlap with `in`. The CPU only supports
-// float32.
+// Sums are float32 in an order that depends on the number of channels alone, so a row's bytes do not depend on the
+// other rows. `out` has in's rows and channels, in in's type or float32, and does not overlap with `in`. The CPU only
+// supports float32.
 
 #include <cstdint>
 #include <type_traits>

@@ -24,10 +24,10 @@ struct SampleReduceParams {
   // average. Above 0, as least is then; without centre.
   float exponent = 0;
   float least = 0;
-  ConstRows in;                           // float32 only on the CPU
-  const float* centre = nullptr;          // [samples, channels], packed; reduces (in - centre)^2; null: reduces in
-  Rows out;                               // one row per sample, in's channels, in's type or float32
-  void* workspace = nullptr;              // on a GPU: SampleReduceWorkspaceBytes, 256-byte aligned
+  ConstRows in;                   // float32 only on the CPU
+  const float* centre = nullptr;  // [samples, channels], packed; reduces (in - centre)^2; null: reduces in
+  Rows out;                       // one row per sample, in's channels, in's type or float32
+  void* workspace = nullptr;      // on a GPU: SampleReduceWorkspaceBytes, 256-byte aligned
 };
 static_assert(std::is_trivially_copyable_v<SampleReduceParams>);
 

@@ -1,4 +1,4 @@
-"""Traced networks against what their modules compute: by NumPy from the model's text, and by the server."""
+"""Compares traced networks with the results of their modules: by NumPy from the model's text, and by the server."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def test_a_trace_leaves_torch_and_the_libraries_as_they_were(cut: str) -> None:
     before = [dict(vars(owner)) for owner in owners]
     from_torch(Wrapped(made("minkowski")[0], lambda y: y).eval(), networks.minkowski_example(engine), cut=cut)
     assert [dict(vars(owner)) for owner in owners] == before
-    assert "__add__" not in vars(engine.SparseTensor)  # as in the library, where Tensor has it
+    assert "__add__" not in vars(engine.SparseTensor)  # as in the library, where Tensor defines it
 
 
 def test_a_cut_keeps_what_it_needs() -> None:

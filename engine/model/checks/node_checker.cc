@@ -9,7 +9,8 @@
 namespace voxserve {
 namespace {
 
-// Both make the check's assumptions true: an input that is wrong becomes one that is not known.
+// The next two functions ensure what an operator's check relies on: a wrong input is reported and becomes an unknown
+// one.
 
 void CheckInputCount(const InputCount& count, NodeContext& context) {
   std::vector<int>& inputs = context.node.inputs;

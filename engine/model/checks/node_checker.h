@@ -1,7 +1,8 @@
 #pragma once
 
-// Checks one node after the other, in topological order, and appends it to the graph: parameters, inputs, channels,
-// coordinate levels and tensors. The validator's inner half; operator_table.h has what it knows of each operator.
+// NodeChecker checks one node after the other, in topological order, and appends it to the graph. It checks parameters,
+// inputs, channels, coordinate levels and tensors. graph_validator.cc uses it. operator_table.h says how each operator
+// is checked.
 
 #include <string>
 #include <vector>

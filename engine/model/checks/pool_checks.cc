@@ -26,7 +26,7 @@ std::optional<kernels::PoolReduce> ReduceOf(Pool::Reduce reduce) {
   }
 }
 
-// The convolution that reads what the pool reads.
+// Returns a convolution with the pool's geometry, so that one reader checks both.
 model::v1::SparseConv ConvolutionOf(const Pool& pool) {
   model::v1::SparseConv conv;
   conv.set_kind(pool.kind());
@@ -41,7 +41,7 @@ model::v1::SparseConv ConvolutionOf(const Pool& pool) {
   return conv;
 }
 
-// The kind, the sites (but of an inverse) and the reduce of a pool.
+// Reads the kind, the sites (not for an inverse) and the reduce of a pool.
 std::optional<PoolOp> ReadPool(const Pool& proto, int dimension, const ProblemsAt& at) {
   const std::optional<kernels::PoolReduce> reduce = ReadReduce(proto.reduce(), at);
   using model::v1::SparseConv;

@@ -11,7 +11,7 @@ namespace voxserve {
 class GlobalPoolStep final : public Step {
  public:
   struct Options {
-    BufferSlice in;   // on a level whose samples are known (ProgramSegment::sample_levels)
+    BufferSlice in;   // on one of its segment's sample_levels (ProgramSegment)
     BufferSlice out;  // on kSampleLevel, with the same channels
     kernels::PoolReduce reduce = kernels::PoolReduce::kMax;
     float exponent = 0;  // with kAverage, of a generalised mean; 0: none

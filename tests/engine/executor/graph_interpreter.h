@@ -199,11 +199,11 @@ class Interpreter {
 
   static std::vector<double> LookUp(const EmbeddingOp& embedding, double number) {
     const auto channels = static_cast<size_t>(embedding.table->shape[1]);
-    const bool is_there = number >= 0 && number < static_cast<double>(embedding.table->shape[0]) &&
-                          number == std::floor(number);
+    const bool is_there =
+        number >= 0 && number < static_cast<double>(embedding.table->shape[0]) && number == std::floor(number);
     if (!is_there) return std::vector<double>(channels, std::numeric_limits<double>::quiet_NaN());
-    const auto begin = embedding.table->values.begin() + static_cast<std::ptrdiff_t>(number) *
-                                                             static_cast<std::ptrdiff_t>(channels);
+    const auto begin =
+        embedding.table->values.begin() + static_cast<std::ptrdiff_t>(number) * static_cast<std::ptrdiff_t>(channels);
     return {begin, begin + static_cast<std::ptrdiff_t>(channels)};
   }
 

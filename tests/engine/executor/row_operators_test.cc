@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <vector>
 
 #include "tests/engine/executor/program_comparison.h"
@@ -117,7 +116,8 @@ TEST_P(RowOperatorsTest, ABatchNormChangesNoSharedWeight) {
   ExpectEqual(GetParam(), b.Finish(b.Linear(b.Concat({third, b.LinearWithWeightsOf(stem, first)}), 3, true)), 90);
 }
 
-// A number that the table does not have makes a row of NaN, so that its points have the ignore label.
+// A number that the table does not have makes a row of NaN, so that its point has the ignore label, scores of 0 and is
+// counted.
 TEST_P(RowOperatorsTest, NumbersOutsideOfTheTableGetTheIgnoreLabel) {
   GraphBuilder b(100);
   const int found = b.Embedding(b.PointFeatures(), 3, 2, 4);
@@ -137,8 +137,9 @@ TEST_P(RowOperatorsTest, NumbersOutsideOfTheTableGetTheIgnoreLabel) {
   for (size_t i = 0; i < numbers.size(); ++i) {
     const bool is_there = numbers[i] == 0 || numbers[i] == 1;
     EXPECT_EQ(output.samples[0].labels()[i] != 255, is_there) << numbers[i];
-    EXPECT_EQ(std::isfinite(output.samples[0].scores()[i * 3]), is_there) << numbers[i];
+    EXPECT_EQ(output.samples[0].scores()[i * 3] != 0, is_there) << numbers[i];
   }
+  EXPECT_EQ(output.samples[0].counts.not_finite, 4);
 }
 
 }  // namespace

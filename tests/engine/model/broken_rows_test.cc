@@ -73,27 +73,27 @@ INSTANTIATE_TEST_SUITE_P(
 
 INSTANTIATE_TEST_SUITE_P(
     Embeddings, BrokenRowsTest,
-    ::testing::Values(
-        BrokenModel{"Channel",
-                    NextWith("embedding { channel: 4 }", "next.weight", {5, 2}),
-                    {"node \"next\": channel is 4; its input \"relu\" has 4 channels"}},
-        BrokenModel{"NoRows",
-                    NextWith("embedding {}", "next.weight", {0, 2}),
-                    {"node \"next\": its table has 0 rows; 1 to 16777216 are possible"}},
-        BrokenModel{"NoTable",
-                    Next("\"relu\"", "embedding {}"),
-                    {"tensor \"next.weight\": is missing; node \"next\" needs it with shape [?, ?]"}},
-        BrokenModel{"FlatTable",
-                    NextWith("embedding {}", "next.weight", {6}),
-                    {"tensor \"next.weight\": has shape [6]; node \"next\" needs [?, ?]"}}),
+    ::testing::Values(BrokenModel{"Channel",
+                                  NextWith("embedding { channel: 4 }", "next.weight", {5, 2}),
+                                  {"node \"next\": channel is 4; its input \"relu\" has 4 channels"}},
+                      BrokenModel{"NoRows",
+                                  NextWith("embedding {}", "next.weight", {0, 2}),
+                                  {"node \"next\": its table has 0 rows; 1 to 16777216 are possible"}},
+                      BrokenModel{"NoTable",
+                                  Next("\"relu\"", "embedding {}"),
+                                  {"tensor \"next.weight\": is missing; node \"next\" needs it with shape [?, ?]"}},
+                      BrokenModel{"FlatTable",
+                                  NextWith("embedding {}", "next.weight", {6}),
+                                  {"tensor \"next.weight\": has shape [6]; node \"next\" needs [?, ?]"}}),
     CaseName);
 
 INSTANTIATE_TEST_SUITE_P(
     GeneralisedMeans, BrokenRowsTest,
     ::testing::Values(
         BrokenModel{"OfAPool",
-                    Next("\"relu\"", "pool { reduce: REDUCE_GENERALISED_MEAN kind: KIND_SUBMANIFOLD "
-                                     "kernel_size: [3, 3, 3] }"),
+                    Next("\"relu\"",
+                         "pool { reduce: REDUCE_GENERALISED_MEAN kind: KIND_SUBMANIFOLD "
+                         "kernel_size: [3, 3, 3] }"),
                     {"node \"next\": reduce is REDUCE_GENERALISED_MEAN, which global_pool alone has"}},
         BrokenModel{"Exponent",
                     Next("\"relu\"", "global_pool { reduce: REDUCE_GENERALISED_MEAN exponent: 0 }"),
@@ -142,15 +142,17 @@ INSTANTIATE_TEST_SUITE_P(
         BrokenModel{"Unknown",
                     Sharing("nodes { name: \"next\" inputs: \"relu\" linear { out_channels: 2 } weights_of: \"no\" }"),
                     {"node \"next\": weights_of \"no\" does not exist"}},
-        BrokenModel{"Itself",
-                    Sharing("nodes { name: \"next\" inputs: \"relu\" linear { out_channels: 2 } weights_of: \"next\" }"),
-                    {"node \"next\": weights_of names the node itself"}},
+        BrokenModel{
+            "Itself",
+            Sharing("nodes { name: \"next\" inputs: \"relu\" linear { out_channels: 2 } weights_of: \"next\" }"),
+            {"node \"next\": weights_of names the node itself"}},
         BrokenModel{"OtherOperator",
                     Sharing("nodes { name: \"next\" inputs: \"relu\" prelu {} weights_of: \"other\" }"),
                     {"node \"next\": weights_of \"other\" is of another operator; both must be of the same"}},
-        BrokenModel{"OtherShape",
-                    Sharing("nodes { name: \"next\" inputs: \"relu\" linear { out_channels: 3 } weights_of: \"other\" }"),
-                    {"tensor \"other.weight\": has shape [2, 4]; node \"next\" needs [3, 4]"}},
+        BrokenModel{
+            "OtherShape",
+            Sharing("nodes { name: \"next\" inputs: \"relu\" linear { out_channels: 3 } weights_of: \"other\" }"),
+            {"tensor \"other.weight\": has shape [2, 4]; node \"next\" needs [3, 4]"}},
         BrokenModel{"NoBias",
                     Sharing("nodes { name: \"next\" inputs: \"relu\" weights_of: \"other\" "
                             "linear { out_channels: 2 bias: true } }"),
@@ -159,20 +161,22 @@ INSTANTIATE_TEST_SUITE_P(
                     Sharing("nodes { name: \"next\" inputs: \"relu\" activation { function: FUNCTION_RELU } "
                             "weights_of: \"relu\" }"),
                     {"node \"next\": has weights_of, and reads no tensors"}},
-        BrokenModel{"Chain",
-                    Sharing("nodes { name: \"next\" inputs: \"relu\" linear { out_channels: 2 } weights_of: \"last\" }"
-                            "nodes { name: \"last\" inputs: \"relu\" linear { out_channels: 2 } weights_of: \"other\" }"),
-                    {"node \"next\": weights_of \"last\" has weights_of \"other\" itself; name the node that has the "
-                     "tensors"}}),
+        BrokenModel{
+            "Chain",
+            Sharing("nodes { name: \"next\" inputs: \"relu\" linear { out_channels: 2 } weights_of: \"last\" }"
+                    "nodes { name: \"last\" inputs: \"relu\" linear { out_channels: 2 } weights_of: \"other\" }"),
+            {"node \"next\": weights_of \"last\" has weights_of \"other\" itself; name the node that has the "
+             "tensors"}}),
     CaseName);
 
 // Both nodes read one tensor in memory.
 TEST(SharedWeightsTest, AreOneTensor) {
   TestModel model = testing::SmallModel();
-  model.graph += absl::StrCat(kOther,
-                              "nodes { name: \"next\" inputs: \"relu\" linear { out_channels: 2 } weights_of: \"other\" }"
-                              "outputs { kind: KIND_TENSOR node: \"other\" name: \"a\" }"
-                              "outputs { kind: KIND_TENSOR node: \"next\" name: \"b\" }");
+  model.graph +=
+      absl::StrCat(kOther,
+                   "nodes { name: \"next\" inputs: \"relu\" linear { out_channels: 2 } weights_of: \"other\" }"
+                   "outputs { kind: KIND_TENSOR node: \"other\" name: \"a\" }"
+                   "outputs { kind: KIND_TENSOR node: \"next\" name: \"b\" }");
   model.weights["other.weight"] = FilledTensor({2, 4});
   const absl::StatusOr<Graph> graph = Load(model);
   ASSERT_TRUE(graph.ok()) << graph.status();

@@ -37,12 +37,9 @@ const std::vector<Activation> kActivations = {ActivationFunction::kNone,
                                               ActivationFunction::kAbs};
 
 // They do not have a number for every input, or grow faster than a sum's tolerance.
-const std::vector<Activation> kPartialActivations = {ActivationFunction::kExp,
-                                                     ActivationFunction::kLog,
-                                                     ActivationFunction::kSquare,
-                                                     ActivationFunction::kSqrt,
-                                                     {ActivationFunction::kPower, 1.5f},
-                                                     {ActivationFunction::kPower, 3}};
+const std::vector<Activation> kPartialActivations = {
+    ActivationFunction::kExp,  ActivationFunction::kLog,           ActivationFunction::kSquare,
+    ActivationFunction::kSqrt, {ActivationFunction::kPower, 1.5f}, {ActivationFunction::kPower, 3}};
 
 double Defined(const Activation& activation, double x) {
   switch (activation.function) {

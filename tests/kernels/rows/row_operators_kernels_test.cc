@@ -57,8 +57,8 @@ class RowKernelTest : public testing::TestWithParam<Ground> {
   }
 };
 
-std::vector<double> Defined(const RowNormParams& params, const Matrix& in, int64_t row, const std::vector<float>& weight,
-                            const std::vector<float>& bias) {
+std::vector<double> Defined(const RowNormParams& params, const Matrix& in, int64_t row,
+                            const std::vector<float>& weight, const std::vector<float>& bias) {
   std::vector<double> values;
   for (int64_t c = 0; c < in.channels; ++c) values.push_back(in.at(row, c));
   const auto count = static_cast<double>(values.size());
@@ -176,8 +176,7 @@ TEST_P(RowKernelTest, ProductsEqualTheNaiveLoop) {
     for (const DType out_dtype : OutDTypes(dtype())) {
       const DeviceMatrix device_in(device(), dtype(), in), device_factor(device(), dtype(), factor);
       const DeviceMatrix device_out(device(), out_dtype, Matrix(130, channels, random.OneOf(kMargins), nullptr));
-      const MultiplyRowsParams params{
-          .in = device_in.View(), .factor = device_factor.View(), .out = device_out.View()};
+      const MultiplyRowsParams params{.in = device_in.View(), .factor = device_factor.View(), .out = device_out.View()};
       Run(params, cpu::MultiplyRows, [](const auto&... all) { return cuda::MultiplyRows(all...); });
       const Matrix out = device_out.ToHost();
       EXPECT_TRUE(out.MarginsAreUntouched());
@@ -225,10 +224,8 @@ TEST_P(RowKernelTest, EmbeddingsAreRowsOfTheTable) {
       const DeviceValues device_table(device(), out_dtype, table);
       const DeviceMatrix device_index(device(), dtype(), index);
       const DeviceMatrix device_out(device(), out_dtype, Matrix(index.rows, channels, random.OneOf(kMargins), nullptr));
-      const EmbeddingParams params{.index = device_index.View(),
-                                   .table = device_table.data(),
-                                   .num_embeddings = 5,
-                                   .out = device_out.View()};
+      const EmbeddingParams params{
+          .index = device_index.View(), .table = device_table.data(), .num_embeddings = 5, .out = device_out.View()};
       Run(params, cpu::Embedding, [](const auto&... all) { return cuda::Embedding(all...); });
       const Matrix out = device_out.ToHost();
       EXPECT_TRUE(out.MarginsAreUntouched());
@@ -239,8 +236,8 @@ TEST_P(RowKernelTest, EmbeddingsAreRowsOfTheTable) {
           if (!is_there) {
             EXPECT_TRUE(std::isnan(out.at(row, c))) << number;
           } else {
-            EXPECT_EQ(out.at(row, c), table[static_cast<size_t>(number) * static_cast<size_t>(channels) +
-                                            static_cast<size_t>(c)])
+            EXPECT_EQ(out.at(row, c),
+                      table[static_cast<size_t>(number) * static_cast<size_t>(channels) + static_cast<size_t>(c)])
                 << number;
           }
         }

@@ -1,4 +1,4 @@
-"""The nodes of a network as text, and the tensors that they name."""
+"""Collects a network's nodes as text, and the tensors that they name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from voxserve.export.textproto import comment, quote
-
 
 WEIGHTS_OF = "weights_of:"
 
@@ -30,11 +29,11 @@ class NodeList:
     _texts: dict[str, tuple[int, str, str]] = field(default_factory=dict)  # by node: its line, inputs and operator
 
     def section(self, title: str) -> None:
-        """A comment before the nodes that follow."""
+        """Adds a comment before the nodes that follow."""
         self._lines.append(f"\n# {title}")
 
     def output(self, kind: str, node: str, name: str = "") -> None:
-        """kind: LABELS, SCORES, BOXES, or TENSOR, which alone has a name: features of any node."""
+        """kind: LABELS, SCORES, BOXES, or TENSOR, the features of any node. Only a TENSOR has a name."""
         if (kind == "TENSOR") != bool(name):
             raise ValueError(f"an output of kind {kind} {'has no' if name else 'needs a'} name")
         named = f" name: {quote(name)}" if name else ""
@@ -51,7 +50,7 @@ class NodeList:
 
     @property
     def names(self) -> list[str]:
-        """The nodes in their order."""
+        """Returns the nodes' names in order."""
         return list(self._names)
 
     @property

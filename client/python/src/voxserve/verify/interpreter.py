@@ -1,7 +1,8 @@
-"""Computes a model's nodes by NumPy, from the comments of model.proto: slow, and independent of the server.
+"""Computes a model's nodes with NumPy, following the comments of model.proto. It is slow, and independent of the
+server.
 
-It begins at the voxels: level 0's sites and their features are given, one point a voxel. Values are float64. Nodes that
-it does not compute (points in their own right, boxes) are listed, and what follows them.
+It begins at the voxels: level 0's sites and their features are given, one point per voxel. Values are float64. It does
+not compute nodes of points (other than voxels) and boxes, and lists them and the nodes that follow them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Tensors = Mapping[str, Values]
 
 
 class NotComputedError(Exception):
-    """A node that is not computed here, or that follows one."""
+    """A node is not computed here, or follows such a node."""
 
 
 @dataclass(frozen=True)
@@ -30,15 +31,15 @@ class Result:
 
     values: Values
     sites: site_maths.Sites | None = None
-    shape: tuple[int, ...] = ()  # cells per axis, where the level has them
+    shape: tuple[int, ...] = ()  # cells per axis, if the level has them
     rows_per_sample: int = 1  # of rows of samples, which lie one sample after another
 
 
 class Interpreter:
-    """run() gives the results by node; skipped says why others have none."""
+    """run() returns the results by node; skipped has the reasons for missing ones."""
 
     def __init__(self, model: Any, tensors: Tensors, coordinates: Values, features: Values) -> None:
-        """coordinates: [N, 1 + D], the sample first, axes as the model has them; features: [N, C]."""
+        """coordinates: [N, 1 + D], the sample first, with the model's axes; features: [N, C]."""
         self._nodes = {node.name: node for node in model.nodes}
         self._dimension = model.dimension or 3
         self._tensors = tensors
@@ -55,7 +56,7 @@ class Interpreter:
         return self.results
 
     def order(self) -> list[str]:
-        """The computed nodes in the order of computation."""
+        """Returns the computed nodes in the order of computation."""
         return list(self.results)
 
     def _result(self, name: str) -> Result | None:
@@ -118,7 +119,7 @@ class Interpreter:
         return tuple(values) or (default,) * self._dimension
 
     def _place(self, name: str, op: Any, x: Result) -> tuple[Result, site_maths.KernelMap]:
-        """The output's sites (values unset), and the kernel's map."""
+        """Returns the output's sites (without values), and the kernel's map."""
         sites, kind = _sites(x), enum_name(op, "kind")
         if kind == "KIND_INVERSE":
             fine, kernel_map = self._strided[op.paired_with]
@@ -186,8 +187,7 @@ class Interpreter:
 
     def _batch_norm(self, name: str, op: Any, x: Result) -> Result:
         weight, bias, mean, variance = (
-            self._tensor(name, part).astype(np.float64)
-            for part in ("weight", "bias", "running_mean", "running_var")
+            self._tensor(name, part).astype(np.float64) for part in ("weight", "bias", "running_mean", "running_var")
         )
         scale = weight / np.sqrt(variance + (op.epsilon if op.HasField("epsilon") else 1e-5))
         shift = bias - mean * scale
@@ -349,7 +349,7 @@ class Interpreter:
 
 
 def enum_name(message: Any, field: str) -> str:
-    """The name of an enum field's value."""
+    """Returns the name of an enum field's value."""
     name: str = message.DESCRIPTOR.fields_by_name[field].enum_type.values_by_number[getattr(message, field)].name
     return name
 

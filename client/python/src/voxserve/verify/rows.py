@@ -1,4 +1,4 @@
-"""Computes operators of rows and images by their definitions, by NumPy alone."""
+"""Computes operators of rows and images by their definitions, with NumPy alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Values = npt.NDArray[Any]
 
 
 def grouped_product(rows: Values, weight: Values, groups: int) -> Values:
-    """rows [N, Cin] by weight [Cin / groups, Cout]."""
+    """Returns the product of rows [N, Cin] and weight [Cin / groups, Cout]."""
     if groups == 1:
         product: Values = rows @ weight
         return product
@@ -22,7 +22,7 @@ def grouped_product(rows: Values, weight: Values, groups: int) -> Values:
 
 
 def reduced(rows: Values, targets: Values, num_targets: int, reduce: str) -> Values:
-    """The rows that go to each target by MAX, AVERAGE or SUM; 0 where there is none."""
+    """Reduces the rows of each target by MAX, AVERAGE or SUM; 0 for a target without rows."""
     counts = np.bincount(targets, minlength=num_targets)[:, None]
     if reduce == "MAX":
         result = np.full((num_targets, rows.shape[1]), -np.inf)
@@ -34,7 +34,7 @@ def reduced(rows: Values, targets: Values, num_targets: int, reduce: str) -> Val
 
 
 def sample_normalized(rows: Values, samples: Values, num_groups: int, epsilon: float) -> Values:
-    """Each sample's groups of neighbouring channels with mean 0 and variance 1."""
+    """Normalizes each sample's groups of neighbouring channels to mean 0 and variance 1."""
     result = np.zeros_like(rows)
     for sample in np.unique(samples):
         at = samples == sample
@@ -178,7 +178,7 @@ def conv2d(
 
 
 def max_pool2d(x: Values, kernel: tuple[int, int], stride: tuple[int, int], padding: tuple[int, int]) -> Values:
-    """x [B, C, H, W]. Cells outside of the image are none."""
+    """x: [B, C, H, W]. Cells outside the image do not count."""
     height, width = ((n + 2 * p - k) // s + 1 for n, p, k, s in zip(x.shape[2:], padding, kernel, stride, strict=True))
     x = np.pad(x, ((0, 0), (0, 0), (padding[0],) * 2, (padding[1],) * 2), constant_values=-np.inf)
     y = np.full((*x.shape[:2], height, width), -np.inf)

@@ -1,5 +1,5 @@
-"""torch's functions of rows, as nodes. A handler gets the call and returns the result's place, or the traced tensor
-itself where the function changes nothing."""
+"""Converts torch's functions of rows to nodes. A handler gets the call and returns the result's place, or the traced
+tensor itself if the function changes nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ROWS = ("sites", "points", "samples")
 
 @dataclass(frozen=True)
 class Call:
-    """A function of traced tensors."""
+    """A call of a function with traced tensors."""
 
     graph: Graph
     name: str
@@ -29,11 +29,11 @@ class Call:
     place_of: Callable[[Any], Place | None]
 
     def get(self, index: int, key: str, default: Any = None) -> Any:
-        """An argument by position or name."""
+        """Returns an argument by position or name."""
         return self.args[index] if len(self.args) > index else self.kwargs.get(key, default)
 
     def source(self, value: Any = None) -> Place:
-        """The place of a value, by default of the first argument."""
+        """Returns the place of a value, by default of the first argument."""
         value = self.get(0, "input") if value is None else value
         place = self.place_of(value)
         if place is None:
@@ -109,7 +109,7 @@ def batch_norm(graph: Graph, x: Place, tensors: dict[str, Values], epsilon: floa
 
 
 def affine(graph: Graph, x: Place, scale: Values, shift: Values) -> Place:
-    """x * scale + shift of each channel: a batch norm of mean 0, variance 1 and epsilon 0."""
+    """Adds x * scale + shift per channel: a batch norm with mean 0, variance 1 and epsilon 0."""
     zeros, ones = np.zeros(len(scale), np.float32), np.ones(len(scale), np.float32)
     weight, bias = scale.astype(np.float32), shift.astype(np.float32)
     tensors = {"weight": weight, "bias": bias, "running_mean": zeros, "running_var": ones}

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from voxserve.export.tracing.graph import Graph, Place, constant
 from voxserve.export.tracing.refusal import RefusalError
@@ -180,9 +181,7 @@ def _layer_norm(call: Call) -> Place:
     if weight is not None or bias is not None:
         tensors["weight"] = np.ones(channels, np.float32) if weight is None else constant(weight)
         tensors["bias"] = np.zeros(channels, np.float32) if bias is None else constant(bias)
-    name = call.graph.node(
-        "layer_norm", [x.node], lambda network, n: network.layer_norm(n, x.node, tensors, epsilon)
-    )
+    name = call.graph.node("layer_norm", [x.node], lambda network, n: network.layer_norm(n, x.node, tensors, epsilon))
     return replace(x, node=name, is_view=False)
 
 
@@ -207,10 +206,12 @@ def _prelu(call: Call) -> Place:
 
 
 def _whole(call: Call) -> Any:
-    values = call.get(0, "input").detach()
+    values = call.get(0, "input").as_subclass(torch.Tensor)
     x = call.source()
     if x.kind != "column" and not x.is_flat:
-        raise RefusalError(f"'{call.name}' of {x.kind} is in the model format for the one channel of an embedding alone")
+        raise RefusalError(
+            f"'{call.name}' of {x.kind} is in the model format for the one channel of an embedding alone"
+        )
     if not bool((values == values.round()).all()):
         raise RefusalError(f"'{call.name}' of features that are no whole numbers in this example")
     return replace(x, is_view=True)
@@ -224,9 +225,7 @@ def _embedding(call: Call) -> Place:
         raise RefusalError("'embedding' is in the model format for one channel alone, such as x[:, 3].long()")
     call.graph.check_stored(weight)
     table, channel = constant(weight), int(x.index) if x.kind == "column" else 0
-    name = call.graph.node(
-        "embedding", [x.node], lambda network, n: network.embedding(n, x.node, table, channel)
-    )
+    name = call.graph.node("embedding", [x.node], lambda network, n: network.embedding(n, x.node, table, channel))
     kind = "sites" if x.level is not None else x.column_of or x.kind
     return replace(x, kind=kind, node=name, index=None, is_flat=False, is_view=False)
 
