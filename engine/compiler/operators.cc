@@ -165,7 +165,8 @@ struct Emission {
   void operator()(const LinearOp& op) const { EmitLinear(op, index, emitter); }
   void operator()(const Conv2dOp& op) const { EmitConv2d(op, index, emitter); }
 
-  // These, and an addition on one level, become a step where no earlier layer has absorbed them.
+  // A batch norm or activation becomes a step of its own if no earlier layer has absorbed it. So does an addition whose
+  // inputs are on one level (it has no rulebooks).
   void operator()(const OneOf<BatchNormOp, ActivationOp> auto&) const { PushScaleShift(); }
   void operator()(const AddOp& op) const {
     if (op.rulebooks.empty()) {

@@ -25,17 +25,17 @@ class DeviceArbiter {
 
   // Runs the batch up to three times, while it runs out of the device's memory:
   //   1. beside others;
-  //   2. alone, with its maps made on the CPU if they do not fit the GPU even so;
+  //   2. alone; if its maps do not fit the GPU then, they are made on the CPU;
   //   3. alone, by the default plan, which may need less memory than a tuned one.
   BatchOutput RunWithRetry(const RunOptions& options, const RunBatch& run);
-  // Runs the batch once, beside others: for a batch that can be divided.
+  // Runs the batch once, beside others. Use it for a batch that can be divided if it runs out of memory.
   BatchOutput TryOnce(const RunOptions& options, const RunBatch& run);
   // Runs the batch with the device to itself, up to three times too. It waits for running batches to end, and batches
   // that arrive meanwhile wait for it.
   BatchOutput RunExclusive(const RunOptions& options, const RunBatch& run);
 
-  // A context takes part from Add to Remove. Meanwhile it runs batches only through the methods above. Both ignore
-  // null, which is the CudaContext of a context on the CPU.
+  // Add registers a context of the device, and Remove unregisters it. In between, the context runs batches only through
+  // the methods above. Both ignore nullptr: an execution context on the CPU has no CudaContext.
   void Add(CudaContext* context);
   void Remove(CudaContext* context);
 
@@ -48,7 +48,7 @@ class DeviceArbiter {
   std::vector<CudaContext*> contexts_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Adds the context to the arbiter for as long as it lives itself.
+// Adds the context in the constructor and removes it in the destructor.
 class ContextRegistration {
  public:
   ContextRegistration(DeviceArbiter& arbiter, CudaContext* context) : arbiter_(arbiter), context_(context) {

@@ -105,9 +105,9 @@ absl::Status DeviceRulebooks::TakePassingTables(Rulebook& rulebook) {
 }
 
 absl::Status DeviceRulebooks::TakeRowOffsets() {
-  // Each entry has an array's begin within the block, and the member that points to it. Arrays of swapped rulebooks
-  // come first, so that one memset clears them: their kernel adds to them, while the map search writes the others
-  // whole.
+  // All arrays share one block of memory. Each entry holds the index in the block at which an array begins, and the
+  // member that will point to it. The arrays of swapped rulebooks come first, so that one memset clears them:
+  // SwapNeighbours only sets bits in them, while the map search writes every value of the others.
   std::vector<std::pair<int64_t, uint32_t**>> arrays;
   int64_t count = 0;
   const auto add = [&](bool is_read, int64_t capacity, uint32_t*& rows) {

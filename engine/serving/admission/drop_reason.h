@@ -14,7 +14,7 @@ namespace voxserve {
 
 enum class DropReason : uint8_t {
   kCancelled,
-  kDraining,    // it came while the server drained, which takes no more tasks
+  kDraining,    // it came while the server drained; a draining server takes no more tasks
   kExpired,     // its deadline passed, or it waited for too long
   kGivenUp,     // it left the queue, since it could no longer end before its deadline
   kQueueFull,   // the queue was full, or another task took its place there
@@ -29,8 +29,9 @@ static_assert(kDropReasonNames.size() == static_cast<size_t>(DropReason::kUnmeet
 
 constexpr std::string_view NameOf(DropReason reason) { return kDropReasonNames[static_cast<size_t>(reason)]; }
 
-// Returns the drop reason of a task that got this error. None if the task itself or the server is at fault: such a task
-// does not count as dropped. Never kGivenUp, which gets the same error as kUnmeetable.
+// Returns the reason for which a task that ended with `status` was dropped. Returns nullopt for an error of the task
+// itself or of the server, since such a task does not count as dropped. Never returns kGivenUp: a task that was given
+// up ends with the same status as an unmeetable one, so the result is kUnmeetable for both.
 std::optional<DropReason> DropReasonOf(const absl::Status& status);
 
 }  // namespace voxserve

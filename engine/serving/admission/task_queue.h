@@ -55,7 +55,8 @@ class TaskQueue {
   // other clients whose turns come first (ClientTurns::AheadBeyondWaiting); and the other models' tasks with their
   // turns (ModelTurns::WorkOfOthers).
   std::vector<WaitingWork> WorkAhead(int level, const ServedModel& model, const std::string& client) const;
-  // Returns the task whose turn it is, over all levels; nullptr: none waits.
+  // Returns the task to run next: in the lowest level that has tasks, the task whose turn it is. Returns nullptr if no
+  // task waits.
   WaitingTask* First() const { return levels_.empty() ? nullptr : levels_.begin()->second.First(); }
   // Returns the tasks of one version and level, in the order of turns. The level must have tasks. Valid until a task
   // comes or goes.
@@ -68,21 +69,22 @@ class TaskQueue {
   // Returns the part of OfModel whose priority number is above `priority`.
   Load LessUrgentThan(const std::string& name, int priority) const;
   // Returns the task to evict first: at the model's highest (least urgent) priority number, the newest task of the
-  // client that holds most by `size` (requests, bytes); nullptr: none.
+  // client that holds most by `size` (requests, bytes). Returns nullptr if there is none.
   WaitingTask* LeastUrgent(const std::string& name, int64_t Load::*size) const;
 
   // The shares that clients hold of a model's queue at one priority.
   struct Holds {
-    int64_t num_clients = 0;  // clients that hold something, and the one that is asked for
-    Load own;                 // held by the client that is asked for
+    int64_t num_clients = 0;  // clients that hold something; `client` always counts
+    Load own;                 // held by `client`
   };
   Holds HoldsOf(const std::string& name, int priority, const std::string& client) const;
-  // Returns the newest task of the client that holds most by `size` (requests, bytes); nullptr: no client holds any.
+  // Returns the newest task of the client that holds most by `size` (requests, bytes), or nullptr if no client holds
+  // any.
   WaitingTask* NewestOfLargestHold(const std::string& name, int priority, int64_t Load::*size) const;
 
-  // Returns the first task to expire; nullptr: none.
+  // Returns the first task to expire, or nullptr if there is none.
   WaitingTask* FirstToExpire() const { return by_expiry_.empty() ? nullptr : *by_expiry_.begin(); }
-  // Moves tasks to level 0 that have waited until their promotion.
+  // Moves each task whose promotion time has come to level 0.
   void Promote(absl::Time now);
 
  private:
