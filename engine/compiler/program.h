@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "engine/base/unique_id.h"
 #include "engine/compiler/plan_table.h"
 #include "engine/model/graph.h"
 #include "engine/ops/conv/dataflow.h"
@@ -71,6 +72,7 @@ struct Program {
   // the CPU whatever the batch.
   absl::Status Check() const;
 
+  UniqueId id;  // of its steps and their weights
   int dimension = 3;
   VoxelizeOp voxelize;
   std::vector<CoordinateLevel> levels;     // parents before their children

@@ -27,7 +27,13 @@ class DevicePoints {
   struct Options {
     bool keeps_sweeps = true;              // false where memory is short: nothing is looked up or kept either
     absl::Span<const int64_t> words = {};  // of the caller's, that go there too
+    // SiteRooms'; what is taken of the context's `batch` is then the same for all batches that they are enough for.
+    int64_t room_points = 0;
+    int64_t room_bytes = 0;
   };
+
+  // Returns the most that clouds, point_begin and as many words can take there before they are decoded.
+  static int64_t MostUploadBytes(BatchTasks tasks, size_t num_words);
 
   // Queues the copies and the decoding on the context's stream, into its `batch` and out of its `upload`. point_begin:
   // [samples + 1] in host memory; samples without points are passed over. RESOURCE_EXHAUSTED for memory. Whatever comes

@@ -47,6 +47,8 @@ struct RunOptions {
   // True: maps of a GPU's batch that do not fit are made on the CPU. Else, and always for a program with several
   // segments, such a batch gets RESOURCE_EXHAUSTED.
   bool may_make_maps_on_cpu = true;
+  // True: of a GPU's batches in rooms, what can be is captured once and replayed (captured_batches.h).
+  bool captures = false;
   BatchBytes expected;  // that the context makes ready in one piece; zeros: it takes what it needs as it goes
 };
 
@@ -64,6 +66,7 @@ struct BatchOutput {
   bool host_is_full = false;     // it failed since the host's memory, and no GPU's, has no room for it
   bool geometry_on_cpu = false;  // of a GPU's batch: its maps did not fit the device and were made on the CPU
   bool ran_again = false;        // of a GPU's batch: its sizes, plan or memory were not as foreseen (SiteForecast)
+  bool is_replay = false;        // of a GPU's batch: steps of it were replayed
   int64_t room_voxels = 0;       // that `bytes` made room for, where they are more than the batch had
   BatchBytes bytes;              // that it needed, which may be less than what the context keeps
 };

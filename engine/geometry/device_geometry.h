@@ -87,6 +87,8 @@ class DeviceGeometry final : public BatchCounts, public GeometryMaker {
   bool has_rooms() const { return !rooms_.capacities.empty(); }
   // By level; until WaitForSizes of a batch with rooms, the room for them.
   const std::vector<int64_t>& num_sites() const { return levels_.num_sites(); }
+  // Of the points, where rooms have some; else 0.
+  int64_t room_points() const { return rooms_.points; }
   // After WaitForSizes: the batch did not fit its rooms.
   bool overflowed() const { return overflowed_; }
   // After WaitForSizes: num_sites() are the batch's, though it may not have fitted. Not where coordinates had too few

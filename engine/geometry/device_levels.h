@@ -45,7 +45,7 @@ class DeviceLevels {
   // Begins a batch. Both outlive it; the sizes have begun.
   void Begin(const DeviceSizes& sizes, GeometryMemory& memory);
 
-  // Level 0, the voxels of so many points. Returns where their keys go.
+  // Level 0, the voxels of so many points or fewer. Returns where their keys go.
   absl::StatusOr<uint64_t*> AddVoxels(int64_t num_points);
   // Add a level as GeometryMaker describes.
   absl::Status Add(int level, int parent, kernels::OutputCoordinatesParams rule);
