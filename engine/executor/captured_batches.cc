@@ -50,7 +50,8 @@ CapturedBatches::Way CapturedBatches::Choose(const BatchKey& key) {
   if (found == shapes_.end()) {
     // Nothing that runs is dropped here: what goes has no graphs, or is dropped by Keep.
     if (shapes_.size() >= options_.max_shapes) {
-      const auto oldest = std::find_if(shapes_.rbegin(), shapes_.rend(), [](const Shape& s) { return s.parts.empty(); });
+      const auto oldest =
+          std::find_if(shapes_.rbegin(), shapes_.rend(), [](const Shape& s) { return s.parts.empty(); });
       if (oldest != shapes_.rend()) shapes_.erase(std::next(oldest).base());
     }
     shapes_.push_front({.key = key});

@@ -47,14 +47,14 @@ std::vector<StepRange> CapturableRanges(absl::Span<const StepUse> steps, size_t 
 
 // All that the launches of a batch's captured steps follow from.
 struct BatchShape {
-  uint64_t program = 0;    // Program::id
-  uint64_t plans = 0;      // PlanTable::id: of one generation
-  uint64_t plan = 0;       // which one of the table
+  uint64_t program = 0;  // Program::id
+  uint64_t plans = 0;    // PlanTable::id: of one generation
+  uint64_t plan = 0;     // which one of the table
   int64_t num_samples = 0;
   int64_t ignore_label = 0;
-  std::vector<int64_t> capacities;      // of the levels
-  std::vector<bool> needed_steps;       // by step: what the batch's outputs ask for
-  std::vector<const void*> addresses;   // whatever the steps may be told
+  std::vector<int64_t> capacities;     // of the levels
+  std::vector<bool> needed_steps;      // by step: what the batch's outputs ask for
+  std::vector<const void*> addresses;  // whatever the steps may be told
 };
 
 // Equal for equal shapes alone.

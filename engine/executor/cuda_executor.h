@@ -10,9 +10,9 @@
 // for the result. A network that prunes has one segment more for every prune in a row (those side by side share one),
 // and the host waits once more for the sizes of each.
 //
-// Where RunOptions ask for it, batches in rooms keep those of batches before that are like them, so that they lie in the
-// same memory. The launches of steps that read no size on the host are captured then, and replayed for the batches that
-// follow (captured_batches.h); what lies between them runs as it is, as does all that cannot be captured.
+// Where RunOptions ask for it, batches in rooms keep those of batches before that are like them, so that they lie in
+// the same memory. The launches of steps that read no size on the host are captured then, and replayed for the batches
+// that follow (captured_batches.h); what lies between them runs as it is, as does all that cannot be captured.
 //
 // Where the device has no room for a batch's levels and maps they are made on the CPU, which knows exact sizes, and
 // uploaded (BatchOutput::geometry_on_cpu); not where scores on the device decide about sites. A batch that does not fit
@@ -57,8 +57,7 @@ class CudaExecutor final : public Executor {
   absl::Status RunBatch(const Program& program, BatchTasks tasks, const RunLimits& limits, const RunOptions& options,
                         BatchOutput& output);
   // The rooms for a batch; without capacities where the host must wait for its sizes. After LayOutPoints.
-  SiteRooms ForecastRooms(const Program& program, BatchTasks tasks, const RunLimits& limits,
-                          const RunOptions& options);
+  SiteRooms ForecastRooms(const Program& program, BatchTasks tasks, const RunLimits& limits, const RunOptions& options);
   // Copies the points in, and runs the batch in its rooms. OUT_OF_RANGE, which is no answer, where they are too small
   // or the plan was that of another size.
   absl::Status RunInRooms(const Program& program, BatchTasks tasks, const RunLimits& limits, const RunOptions& options,

@@ -27,12 +27,12 @@ static_assert(CudaContext::kNumStages == StageEnd(Stage::kHead));
 class FeaturePass {
  public:
   struct Options {
-    const Program* program = nullptr;          // outlives the pass, as do all that follow
-    WantedOutputs wanted;                      // steps that nobody needs are passed over
-    StepContext* context = nullptr;            // of the batch, on a GPU; the pass sets its scratch
+    const Program* program = nullptr;           // outlives the pass, as do all that follow
+    WantedOutputs wanted;                       // steps that nobody needs are passed over
+    StepContext* context = nullptr;             // of the batch, on a GPU; the pass sets its scratch
     std::vector<char*>* buffer_data = nullptr;  // the context's
-    DeviceGeometry* geometry = nullptr;        // likewise
-    std::vector<Event>* step_ends = nullptr;   // null: steps are not timed; event i ends step i - 1 and begins step i
+    DeviceGeometry* geometry = nullptr;         // likewise
+    std::vector<Event>* step_ends = nullptr;    // null: steps are not timed; event i ends step i - 1 and begins step i
   };
 
   explicit FeaturePass(const Options& options) : options_(options) {}

@@ -14,8 +14,7 @@ absl::Status FeaturePass::LayOut(const ProgramSegment& segment) {
   DeviceGeometry& geometry = *options_.geometry;
   CudaContext& cuda = *context.cuda();
   const int64_t num_points = std::max(context.num_points(), geometry.room_points());
-  const BufferPlaces places =
-      PlaceBuffers(program, segment, geometry.num_sites(), context.num_samples(), num_points);
+  const BufferPlaces places = PlaceBuffers(program, segment, geometry.num_sites(), context.num_samples(), num_points);
   size_t scratch_bytes = 0;
   int64_t output_bytes = 0;  // the network answers in the last segment alone
   for (int i = segment.first_step; i < segment.end_step; ++i) {

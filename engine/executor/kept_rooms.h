@@ -31,8 +31,8 @@ class KeptRooms {
   };
 
   // Returns rooms for the batch: those that the last one of its kind had, where they serve, else new ones.
-  // wanted: by SiteForecast, which adds an eighth to what it expects; its `points` and `upload_bytes` are what the batch
-  // has. Capacities and points are no less than are needed; axis_bits are as wanted.
+  // wanted: by SiteForecast, which adds an eighth to what it expects; its `points` and `upload_bytes` are what the
+  // batch has. Capacities and points are no less than are needed; axis_bits are as wanted.
   SiteRooms Fit(const Kind& kind, const SiteRooms& wanted);
 
   size_t num_kinds() const { return kept_.size(); }

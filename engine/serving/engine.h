@@ -50,6 +50,9 @@ class Engine {
     std::string engine_version;          // tuned plans of another are not used
     absl::Duration model_poll_interval;  // how often the repository is looked through; zero: when asked to
     bool deterministic = false;          // a request's bytes do not depend on others; untuned, a little slower
+    // A GPU's batches are captured as CUDA graphs and replayed where they are alike, with the same results. Not yet
+    // measured, and so not the default.
+    bool captured_batches = false;
     bool tune_on_load = false;           // search a plan for each model that has none, on what it serves first
     EngineObserver* observer = nullptr;  // outlives the engine; may be null
     // A GPU broke and will not work again: the process should drain and end. From one of the engine's threads; must

@@ -46,6 +46,7 @@ class Worker {
     std::atomic<int64_t>* batch_bytes = nullptr;      // that all contexts of the device hold for batches
     MaxBatchBytes max_batch_bytes = NoLimitOfBytes;
     DeviceArbiter* arbiter = nullptr;                           // of the context's device
+    bool captures = false;                                      // RunOptions', of a GPU
     absl::Duration memory_age = absl::Minutes(1);               // how often what the context keeps is looked at
     std::function<void(const absl::Status&)> on_device_failed;  // from the worker's thread; may be empty
   };
