@@ -135,7 +135,7 @@ SiteRooms CudaExecutor::ForecastRooms(const Program& program, BatchTasks tasks, 
   rooms.upload_bytes = DevicePoints::MostUploadBytes(tasks, sampling_.is_empty() ? 0 : sampling_.words().size());
   rooms = kept_rooms_.Fit({.program = program.id.value(),
                            .num_samples = num_samples,
-                           .points_octave = std::bit_width(static_cast<uint64_t>(num_points))},
+                           .points_octave = static_cast<int32_t>(std::bit_width(static_cast<uint64_t>(num_points)))},
                           rooms);
   rooms.capacities.front() = within_limits(rooms.capacities.front());
   return rooms;

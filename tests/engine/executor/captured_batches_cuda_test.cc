@@ -233,7 +233,9 @@ TEST_F(CapturedBatchesCudaTest, ArenasThatMoveAreNoTrouble) {
   const BatchOutput expected = RunToReplay({&cloud});
   for (int i = 0; i < 3; ++i) {
     runner_->context().cuda->ReleaseArenas();
-    if (i == 1) EXPECT_TRUE(Run({&large}).status.ok());
+    if (i == 1) {
+      EXPECT_TRUE(Run({&large}).status.ok());
+    }
     ASSERT_NO_FATAL_FAILURE(ExpectSame(Run({&cloud}), expected));
     ASSERT_NO_FATAL_FAILURE(ExpectSame(RunToReplay({&cloud}), expected));
   }
