@@ -7,6 +7,11 @@
 #include <utility>
 #include <vector>
 
+#include "tests/engine/device_runner.h"
+#include "tests/engine/executor/expected_scores.h"
+#include "tests/engine/executor/operator_networks.h"
+#include "tests/support/minkunet.h"
+
 namespace voxserve {
 namespace {
 
@@ -42,6 +47,62 @@ TEST(CapturableRangesTest, EndAtTheBorder) {
   EXPECT_EQ(Ranges({kYes, kYes, kYes, kYes}, 2), (std::vector<StepRange>{{0, 2}, {2, 4}}));
   EXPECT_EQ(Ranges({kYes, kYes, kYes}, 2), (std::vector<StepRange>{{0, 2}}));
   EXPECT_EQ(Ranges({kYes, kYes, kSkipped, kYes, kYes}, 2), (std::vector<StepRange>{{0, 2}, {3, 5}}));
+}
+
+// What a program's batches are captured as where labels or boxes alone are asked for.
+std::vector<StepRange> RangesOf(const Program& program, size_t* num_steps, size_t* num_captured) {
+  std::vector<StepUse> steps;
+  for (const std::unique_ptr<Step>& step : program.steps) {
+    steps.push_back({.is_needed = step->is_for_all, .is_capturable = step->IsCapturable(program.buffers)});
+    *num_steps += step->is_for_all ? 1 : 0;
+  }
+  std::vector<StepRange> ranges = CapturableRanges(steps, static_cast<size_t>(program.first_head_step));
+  for (const StepRange& range : ranges) {
+    for (size_t i = range.begin; i < range.end; ++i) *num_captured += steps[i].is_needed ? 1 : 0;
+  }
+  return ranges;
+}
+
+// Its voxels' features come first, and the points' labels last.
+TEST(CapturableRangesTest, OfMinkUNetAreItsFeatures) {
+  auto runner = DeviceRunner::Create({});
+  ASSERT_TRUE(runner.ok()) << runner.status();
+  const auto graph = support::LoadNetwork(support::MinkUNet({.width = 0.25}));
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  const auto program = (*runner)->Compile(*graph, {});
+  ASSERT_TRUE(program.ok()) << program.status();
+  size_t num_steps = 0, num_captured = 0;
+  const std::vector<StepRange> ranges = RangesOf(*program, &num_steps, &num_captured);
+  ASSERT_EQ(ranges.size(), 1u);
+  EXPECT_EQ(ranges[0].begin, 0u);
+  EXPECT_GT(num_captured, 42u);
+  EXPECT_LE(num_steps - num_captured, 2u);
+}
+
+// Steps with a row for each point follow from how many points there are.
+TEST(CapturableRangesTest, HaveNoStepsOfPoints) {
+  auto runner = DeviceRunner::Create({});
+  ASSERT_TRUE(runner.ok()) << runner.status();
+  int num_of_points = 0;
+  for (const OperatorNetwork& network : OperatorNetworks()) {
+    SCOPED_TRACE(network.name);
+    const auto graph = LoadTestGraph(network.model);
+    ASSERT_TRUE(graph.ok()) << graph.status();
+    const auto program = (*runner)->Compile(*graph, {});
+    ASSERT_TRUE(program.ok()) << program.status();
+    for (const Buffer& buffer : program->buffers) {
+      if (buffer.level != kPointLevel) continue;
+      // Whoever makes the rows, or reads them last.
+      for (const int step : {buffer.first_step, buffer.last_step}) {
+        EXPECT_FALSE(program->steps[static_cast<size_t>(step)]->IsCapturable(program->buffers)) << step;
+        ++num_of_points;
+      }
+    }
+    size_t num_steps = 0, num_captured = 0;
+    RangesOf(*program, &num_steps, &num_captured);
+    EXPECT_LT(num_captured, num_steps) << "answers are not captured";
+  }
+  EXPECT_GT(num_of_points, 10);
 }
 
 BatchShape SomeShape() {
@@ -97,7 +158,7 @@ class FakeWork final : public ReplayableWork {
   int& num_alive_;
 };
 
-class CapturedBatchesTest : public testing::Test {
+class CapturedBatchesTest : public ::testing::Test {
  protected:
   std::vector<CapturedPart> Parts(int64_t bytes = 100, size_t first_step = 0) {
     std::vector<CapturedPart> parts;
