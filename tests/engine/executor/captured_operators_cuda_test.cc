@@ -53,7 +53,9 @@ TEST(CapturedOperatorsTest, ReplaysAreWhatTheirBatchesAreWithout) {
       ASSERT_NO_FATAL_FAILURE(ExpectSameBytes(output, expected));
     }
   }
+#ifdef NDEBUG  // a debug build waits after each launch, which cannot be captured
   EXPECT_GT(num_replays, 10);
+#endif
 }
 
 }  // namespace
