@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "engine/runtime/captured_work.h"
+#include "engine/executor/captured_work.h"
 #include "engine/runtime/memory_budget.h"
 
 namespace voxserve {

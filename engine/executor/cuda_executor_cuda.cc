@@ -10,6 +10,7 @@
 #include "engine/base/logging.h"
 #include "engine/base/status_macros.h"
 #include "engine/executor/batch_checks.h"
+#include "engine/executor/captured_work.h"
 #include "engine/executor/cuda_executor.h"
 #include "engine/executor/feature_pass.h"
 #include "engine/executor/geometry_pass.h"
@@ -19,7 +20,6 @@
 #include "engine/executor/stage_timer.h"
 #include "engine/geometry/uploaded_geometry.h"
 #include "engine/ops/batch_outputs.h"
-#include "engine/runtime/captured_work.h"
 #include "engine/runtime/cuda_status.h"
 #include "kernels/coordinates/hold_sites.h"
 

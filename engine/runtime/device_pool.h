@@ -33,7 +33,7 @@ class DevicePool {
   DevicePool& operator=(const DevicePool&) = delete;
 
   // 256-byte aligned. RESOURCE_EXHAUSTED (OUT_OF_MEMORY), naming both sizes, where the limit or the device has no room.
-  // INTERNAL while the stream's work is captured (captured_work.h).
+  // INTERNAL while the stream's work is captured.
   absl::StatusOr<void*> Allocate(int64_t bytes, StreamView stream);
   // The memory must not be used by work that is queued on the stream later.
   void Free(void* data, int64_t bytes, StreamView stream);

@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "engine/executor/captured_work.h"
 #include "engine/executor/cuda_executor.h"
-#include "engine/runtime/captured_work.h"
 #include "tests/engine/device_runner.h"
 #include "tests/engine/executor/same_bytes.h"
 #include "tests/support/minkunet.h"
@@ -257,7 +257,7 @@ TEST_F(CapturedBatchesCudaTest, GraphsAreCountedInTheBudget) {
   EXPECT_GE(budget_->held(MemoryBudget::Use::kScratch), captured().bytes());
 }
 
-// ---- runtime/captured_work.h
+// ---- executor/captured_work.h
 
 class CapturedWorkTest : public ::testing::Test {
  protected:

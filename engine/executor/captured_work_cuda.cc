@@ -4,7 +4,7 @@
 
 #include "engine/base/logging.h"
 #include "engine/base/status_macros.h"
-#include "engine/runtime/captured_work.h"
+#include "engine/executor/captured_work.h"
 #include "engine/runtime/cuda_status.h"
 
 namespace voxserve {
