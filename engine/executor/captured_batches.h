@@ -9,7 +9,8 @@
 //   while it is queued, and replayed from then on.
 // - The least recently used goes first. What graphs take is reserved in the process's memory budget. Where the budget
 //   refuses, older ones give way, and where that does not do, the shape runs as it is for a while.
-// - A tuned plan has another id, and what was captured by the old one is not found any more.
+// - A tuned plan has another id, as has a program that was loaded anew. What was captured of the old one is not found
+//   any more, and goes in its turn.
 //
 // Belongs to an executor. Keep and Clear drop graphs: they are called when the stream has been waited for. Choose drops
 // none. Not thread-safe.
