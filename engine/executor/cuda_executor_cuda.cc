@@ -26,7 +26,7 @@
 namespace voxserve {
 namespace {
 
-// A context keeps as much page-locked memory for answers: as one message may take by default.
+// A context keeps this much page-locked memory for answers between batches: one message's default limit.
 constexpr int64_t kKeptDownloadBytes = int64_t{64} << 20;
 
 }  // namespace
@@ -50,10 +50,10 @@ BatchOutput CudaExecutor::Run(const Program& program, BatchTasks tasks, const Ru
     return output;
   }
   output.samples.clear();
-  // Where maps were made on the CPU the GPU had no room for them.
+  // If the maps were made on the CPU, the GPU had no room for them, so the host alone is not what is full.
   output.host_is_full = IsOutOfMemory(output.status) && !context_->memory->refusal().ok() && !output.geometry_on_cpu;
-  // Nothing of this batch may still run when the next one fills the same memory. And a device that still answers has
-  // not failed, whatever a library made of its own trouble.
+  // Waits, so that no work of this batch touches the memory that the next batch reuses. A device that still answers has
+  // not failed, even if a library reported its own error as a device failure.
   const absl::Status waited = context_->cuda->stream.view().Synchronize();
   if (IsDeviceFailure(waited)) {
     output.status = waited;
@@ -90,7 +90,7 @@ absl::Status CudaExecutor::RunBatch(const Program& program, BatchTasks tasks, co
   if (output.geometry_on_cpu) {
     forecasts_[&program].HadNoMemory(point_begin_.back());
   } else if (point_begin_.back() > 0 && HasGoodSample(output) && !sampling_.restricts_network()) {
-    // Programs come and go; what is forgotten is learned again.
+    // Bounds the number of forecasts, since programs come and go. A program whose forecast is dropped learns again.
     constexpr size_t kMostForecasts = 64;
     if (forecasts_.size() >= kMostForecasts && !forecasts_.contains(&program)) forecasts_.clear();
     forecasts_[&program].Learn(point_begin_.back(), geometry_.num_sites(), geometry_.max_coordinate());
@@ -104,7 +104,7 @@ SiteRooms CudaExecutor::ForecastRooms(const Program& program, BatchTasks tasks, 
   const auto found = forecasts_.find(&program);
   if (found == forecasts_.end() || !found->second.has_learned(num_points) || num_points == 0) return {};
   if (options.times_convs || program.segments.size() > 1 || program.levels.size() > kernels::kMostHeldLevels) return {};
-  // Of the points that a sample keeps from the network no forecast knows.
+  // No forecast knows how many sites are left when a sample keeps points from the network.
   if (sampling_.restricts_network()) return {};
   const PlanTable& plans = PlansOf(program, options);
   for (const RulebookForms& forms : plans.forms()) {
@@ -122,7 +122,7 @@ SiteRooms CudaExecutor::ForecastRooms(const Program& program, BatchTasks tasks, 
   };
   int64_t& voxels = rooms.capacities.front();
   voxels = within_limits(std::min(voxels, num_points));
-  // Where batches have now one plan and now another it is quicker to wait than to be wrong.
+  // If batches of this size alternate between two plans, waiting for sizes costs less than a wrong forecast.
   constexpr double kSure = 0.1;
   const auto fewest_voxels = static_cast<int64_t>(found->second.FewestVoxels(num_points) * (1 - kSure));
   const std::vector<ConvPlan>& chosen = plans.ForVoxels(most_voxels);
@@ -175,7 +175,7 @@ absl::Status CudaExecutor::RunInRooms(const Program& program, BatchTasks tasks, 
   RETURN_IF_ERROR(MakeGeometry(program, limits, plans, std::move(rooms)));
   RETURN_IF_ERROR(EndStage(Stage::kGeometry));
   const absl::Status ran = RunSteps(program, tasks, limits, options, chosen, output);
-  // One that did not fit is learned too, whatever will come of it: the next one like it shall fit.
+  // A batch that did not fit is learned from too, so that the next one like it fits.
   if (ran.ok() || absl::IsOutOfRange(ran)) {
     forecast.Learn(num_points, geometry_.has_true_sizes() ? geometry_.num_sites() : std::vector<int64_t>(),
                    geometry_.max_coordinate());
@@ -211,7 +211,7 @@ absl::Status CudaExecutor::RunWithSizes(const Program& program, BatchTasks tasks
   absl::Status ran = RunSteps(program, tasks, limits, options, chosen, output);
   const bool is_host_full = !context_->memory->refusal().ok();
   if (IsOutOfMemory(ran) && !is_host_full && may_make_maps_on_cpu && !output.geometry_on_cpu) {
-    // Maps that were made for the most that the points could become may have taken the room.
+    // The maps' memory was sized for the most sites that the points could occupy, so it may have left too little room.
     RETURN_IF_ERROR(MakeGeometryOnCpu(program, tasks, limits, plans, output));
     ran = RunSteps(program, tasks, limits, options, chosen, output);
   }
@@ -268,7 +268,7 @@ absl::Status CudaExecutor::MakeGeometryOnCpu(const Program& program, BatchTasks 
   RETURN_IF_ERROR(cuda.stream.view().Synchronize());
   points_.ReleaseSweeps();
   cuda.ReleaseMemory();
-  // This is rare: nothing is kept of it but the context's `input`, until ReleaseHostMemory.
+  // Rare path: keeps nothing for later batches except the context's `input`, until ReleaseHostMemory.
   HostPoints host_points(context_->memory.get());
   UploadedGeometry maker(context_->pool, context_->memory.get(), &geometry_);
   RETURN_IF_ERROR(host_points.Read(program.voxelize, tasks, point_begin_, *context_));
@@ -283,7 +283,7 @@ absl::Status CudaExecutor::MakeGeometryOnCpu(const Program& program, BatchTasks 
   RETURN_IF_ERROR(points_.CopyIn(program.voxelize, tasks, point_begin_, {.keeps_sweeps = false}, *context_));
   RETURN_IF_ERROR(BeginGeometry(program, /*rooms=*/{}));
   RETURN_IF_ERROR(EndStage(Stage::kVoxelize));
-  // The forms that a batch of so many voxels reads, and no other bucket's.
+  // Makes only the rulebook forms that the plan for this number of voxels reads.
   const PlanTable wanted(program, plans.ForVoxels(maker.on_host().num_sites(0)));
   RETURN_IF_ERROR(MakeMaps(program, program.segments.front(), /*context=*/nullptr, {.plans = &wanted}, maker));
   for (const int level : program.key_levels) RETURN_IF_ERROR(geometry_.UploadKeys(level, maker.on_host()));
@@ -340,7 +340,7 @@ absl::Status CudaExecutor::RunSteps(const Program& program, BatchTasks tasks, co
     output.rulebook_sizes.resize(program.rulebooks.size());
     for (size_t i = 0; i < program.rulebooks.size(); ++i) {
       const kernels::PairTablesView rulebook = geometry_.rulebook(static_cast<int>(i));
-      if (rulebook.in_pairs == nullptr) continue;  // pairs are counted where they are made
+      if (rulebook.in_pairs == nullptr) continue;  // only a rulebook in the form of pairs has counts per offset
       output.rulebook_sizes[i] = SizesOf(rulebook.offset_begin, rulebook.num_offsets);
     }
     for (const ProgramConv& conv : program.convs) {
@@ -438,7 +438,7 @@ int64_t CudaExecutor::allocated_bytes() const {
 
 void CudaExecutor::ReleaseHostMemory() {
   CudaContext& cuda = *context_->cuda;
-  // Any thread may come here, and CUDA frees by the thread's device.
+  // Any thread may call this, and CUDA frees memory by the calling thread's device.
   if (cuda.download.capacity() > kKeptDownloadBytes && cuda.MakeCurrent().ok()) cuda.download.Release();
   if (context_->memory->held_bytes() == 0) return;
   context_->input.Release();

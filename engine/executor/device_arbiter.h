@@ -5,7 +5,7 @@
 // - Batches run side by side, each in a context that keeps its own memory.
 // - A batch that ran out of the device's memory runs again alone, after every context has released its memory. If it
 //   does not fit then, no batch of its size can.
-// - A batch that is measured runs alone too: beside others their times would be compared.
+// - A batch whose time is measured runs alone too, since batches beside it would distort the time.
 // - Threads: thread-safe. Calls block while another batch runs alone.
 
 #include <functional>
@@ -30,12 +30,12 @@ class DeviceArbiter {
   BatchOutput RunWithRetry(const RunOptions& options, const RunBatch& run);
   // Runs the batch once, beside others: for a batch that can be divided.
   BatchOutput TryOnce(const RunOptions& options, const RunBatch& run);
-  // Runs the batch with the device to itself, up to three times too: waits for the batches under way and holds back
-  // those that come.
+  // Runs the batch with the device to itself, up to three times too. It waits for running batches to end, and batches
+  // that arrive meanwhile wait for it.
   BatchOutput RunExclusive(const RunOptions& options, const RunBatch& run);
 
-  // A context takes part from Add to Remove, and runs nothing but through the methods above. Both ignore null, which a
-  // CPU's context has.
+  // A context takes part from Add to Remove. Meanwhile it runs batches only through the methods above. Both ignore
+  // null, which is the CudaContext of a context on the CPU.
   void Add(CudaContext* context);
   void Remove(CudaContext* context);
 
@@ -44,7 +44,7 @@ class DeviceArbiter {
   size_t num_contexts() const;
 
   absl::Mutex running_;        // shared by the batches that run
-  mutable absl::Mutex mutex_;  // not held while one runs: contexts come and go meanwhile
+  mutable absl::Mutex mutex_;  // not held while a batch runs, so that contexts can be added and removed meanwhile
   std::vector<CudaContext*> contexts_ ABSL_GUARDED_BY(mutex_);
 };
 

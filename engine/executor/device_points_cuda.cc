@@ -16,7 +16,7 @@
 namespace voxserve {
 namespace {
 
-constexpr int64_t kCopyGrainBytes = int64_t{256} << 10;  // that one thread copies into pinned memory
+constexpr int64_t kCopyGrainBytes = int64_t{256} << 10;  // one thread's share of a copy into pinned memory
 
 int64_t BytesOf(const PointCloud& cloud) { return static_cast<int64_t>(cloud.bytes().size()); }
 
@@ -83,8 +83,8 @@ absl::Status DevicePoints::FindKept(CudaContext& cuda) {
   return absl::OkStatus();
 }
 
-// One copy brings point_begin, the words, and what is neither pinned nor kept. Each pinned cloud goes from where it
-// lies, and each sweep to be kept by itself.
+// Copies point_begin, the words and every cloud that is neither pinned nor kept in one transfer. Each pinned cloud and
+// each sweep that is to be kept has a transfer of its own.
 absl::Status DevicePoints::Upload(const std::vector<int64_t>& point_begin, absl::Span<const int64_t> words,
                                   ExecutionContext& context) {
   CudaContext& cuda = *context.cuda;

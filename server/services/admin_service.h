@@ -1,9 +1,9 @@
 #pragma once
 
-// voxserve.v1.AdminService over the engine: LoadModel and UnloadModel; TunePlan is server/services/tune_plan_call.
+// Implements voxserve.v1.AdminService: LoadModel and UnloadModel; TunePlan is in server/services/tune_plan_call.
 //
-// - A load or unload whose client is gone goes on; its answer is dropped.
-// - A server that drains ends every call at once: UNAVAILABLE, reason DRAINING.
+// - A load or unload goes on if its client is gone; its answer is dropped.
+// - A draining server ends every call at once: UNAVAILABLE, reason DRAINING.
 
 #include "server/services/rpc_router.h"
 #include "server/services/service_parts.h"

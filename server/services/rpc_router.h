@@ -1,10 +1,10 @@
 #pragma once
 
-// RpcRouter takes every call of the gRPC server by its headers, and makes the Call of its method. A method that nobody
+// RpcRouter takes every call of the gRPC server by its headers, and makes the Call of its method. A method that was not
 // added gets UNIMPLEMENTED.
 //
-// - Threads: methods are added before the server starts; then any thread.
-// - Errors: what OpenCalls refuses is answered, counted and logged here.
+// - Threads: methods are added before the server starts; after that any thread may call it.
+// - Errors: it answers, counts and logs the calls that OpenCalls refuses.
 
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/grpcpp.h>

@@ -1,6 +1,6 @@
 #pragma once
 
-// Services is what the gRPC server serves: every method, behind one generic service, with the limits that its calls
+// Services is all that the gRPC server serves: every method, behind one generic service, and the limits that the calls
 // share.
 //
 // - Lifetime: engine, metrics and budget outlive it; it outlives the gRPC server.
@@ -46,16 +46,16 @@ class Services {
   grpc::CallbackGenericService* generic_service() { return &router_; }
   HealthService& health() { return health_; }
 
-  // From now on requests and streams are refused: UNAVAILABLE, reason DRAINING. Calls that were accepted before go on.
+  // Refuses requests and streams from now on: UNAVAILABLE, reason DRAINING. Accepted calls go on.
   void StartDraining() { calls_.StartDraining(); }
   bool HasWork(const std::string& peer) const { return calls_.HasWork(peer); }
   int64_t NumReading(const std::string& peer) const { return calls_.NumReading(peer); }
-  // Blocks until every request's answer has left and every stream has ended, or until the deadline. Returns how many
-  // have not.
+  // Blocks until every request's answer is sent and every stream has ended, or until the deadline. Returns the number
+  // of calls that are still open.
   int64_t AwaitAnswers(absl::Time deadline) { return calls_.AwaitClosed(deadline); }
 
   struct Held {
-    int64_t calls = 0;  // requests, those whose answers are leaving included
+    int64_t calls = 0;  // requests, including those whose answer is being sent
     int64_t streams = 0;
     int64_t unsent_bytes = 0;
     int64_t frame_bytes = 0;
@@ -70,7 +70,7 @@ class Services {
   const ServiceParts parts_;
   HealthService health_;
   RpcRouter router_;
-  Timers timers_;  // ends first: its functions use the others
+  Timers timers_;  // declared last, so it is destroyed first: its functions use the others
 };
 
 }  // namespace voxserve

@@ -1,6 +1,6 @@
 #pragma once
 
-// The library's own: a client's connections, and what their failures mean. Thread-safe.
+// Private to the library: a client's connections, and explanations of their failures. Thread-safe.
 
 #include <grpcpp/grpcpp.h>
 
@@ -15,26 +15,26 @@
 
 namespace voxserve::client {
 
-// INVALID_ARGUMENT unless positive.
+// Returns INVALID_ARGUMENT unless the timeout is positive.
 absl::Status CheckTimeout(absl::Duration timeout);
 
-// Infinite: no deadline.
+// Sets the call's deadline; none for an infinite timeout.
 void SetTimeout(absl::Duration timeout, grpc::ClientContext* context);
 
 class Channels {
  public:
-  // Options that are valid.
+  // options must be valid.
   explicit Channels(Options options);
 
   const Options& options() const { return options_; }
   const std::vector<std::shared_ptr<grpc::Channel>>& all() const { return channels_; }
-  // Of all(): they take turns.
+  // Returns an index into all(), in turn.
   size_t NextIndex() { return next_.fetch_add(1, std::memory_order_relaxed) % channels_.size(); }
 
-  // RESOURCE_EXHAUSTED, MESSAGE_TOO_LARGE: a cloud that no message holds.
+  // Returns RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE) for a cloud that does not fit a message.
   absl::Status CheckSize(const PointCloud& cloud) const;
 
-  // Says what a status from gRPC itself, not from the server, means for the caller.
+  // Explains a status that gRPC itself, not the server, has returned.
   absl::Status Explain(const grpc::Status& grpc_status, grpc::Channel& channel, absl::Duration timeout) const;
 
  private:

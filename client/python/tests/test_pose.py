@@ -15,7 +15,7 @@ Matrix = np.ndarray[Any, np.dtype[np.float64]]
 
 
 def matrix_of(pose: Pose) -> Matrix:
-    """[4, 4]"""
+    """Returns the matrix [4, 4]."""
     w, x, y, z = np.array(pose.rotation) / np.linalg.norm(pose.rotation)
     matrix = np.eye(4)
     matrix[:3, 3] = pose.translation

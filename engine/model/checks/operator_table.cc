@@ -15,6 +15,7 @@
 #include "engine/model/checks/norm_checks.h"
 #include "engine/model/checks/point_checks.h"
 #include "engine/model/checks/pool_checks.h"
+#include "engine/model/checks/row_checks.h"
 #include "engine/model/checks/site_checks.h"
 #include "engine/model/checks/sparse_conv_checks.h"
 #include "engine/model/checks/voxelize_checks.h"
@@ -154,6 +155,14 @@ constexpr OperatorRow kOperators[] = {
     {Node::kPointFeatures, {1, 1}, kAny, CheckPointFeatures},
     {Node::kPointToVoxel, {1, 3}, kAny, CheckPointToVoxel},
     {Node::kDevoxelize, {2, 2}, kSites, CheckDevoxelize},
+
+    {Node::kMultiply, {2, 2}, kAny, CheckMultiply},
+    {Node::kSoftmax, {1, 1}, kAny, CheckSoftmax},
+    {Node::kLayerNorm, {1, 1}, kAny, CheckLayerNorm},
+    {Node::kL2Norm, {1, 1}, kAny, CheckL2Norm},
+    {Node::kPrelu, {1, 1}, kAny, CheckPRelu},
+    {Node::kEmbedding, {1, 1}, kAny, CheckEmbedding},
+
     {Node::kMaxPool2D, {1, 1}, kAny, CheckMaxPool2d},
     {Node::kPointOffsets, {1, 1}, kAny, CheckPointOffsets},
 };

@@ -1,7 +1,7 @@
 #pragma once
 
-// Checks of sparse convolutions, and the placing of convolutions and pools: which sites they read and make, and through
-// which rulebook.
+// These functions check sparse convolutions. They also place convolutions and pools: they find the sites that these
+// read and make, and the rulebook between them.
 
 #include "engine/model/checks/node_context.h"
 
@@ -9,10 +9,10 @@ namespace voxserve {
 
 void CheckSparseConv(NodeContext& context);
 
-// Both place a convolution or pool: they set the node's level, and the op's rulebook and sites. False where these are
-// not known, which is a problem unless there was one before.
+// Both place a convolution or pool: they set the node's level, and the op's rulebook and sites. They return false where
+// these cannot be known, and report a problem unless there was one before.
 bool PlaceOnNewSites(const GraphNode& input, SparseConvOp* op, NodeContext& context);
-// On the sites that its partner (paired_with) has read.
+// Places it on the input sites of its partner (paired_with).
 bool PlaceInverse(const GraphNode& input, SparseConvOp* op, NodeContext& context);
 
 }  // namespace voxserve

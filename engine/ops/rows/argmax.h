@@ -1,7 +1,7 @@
 #pragma once
 
-// The channel of the largest value of each row: class ids. Ties go to the lowest. Rows with a value that is NaN or
-// infinite get the ignore label.
+// ArgmaxStep finds the channel of the largest value of each row, the row's class id. Ties go to the lowest channel. A
+// row with a NaN or infinite value gets the ignore label.
 
 #include "engine/ops/step.h"
 

@@ -70,7 +70,7 @@ __device__ inline float SquaredDistance(const float4& a, const float4& b) {
   return SquaredLength(__fsub_rn(a.x, b.x), __fsub_rn(a.y, b.y), __fsub_rn(a.z, b.z));
 }
 
-// Of all lanes' offers together, to all lanes.
+// Joins the offers of all lanes of a warp, and returns the result to all lanes.
 __device__ inline Offer FirstOffer(const Offer& of_lane) {
   const auto lane = static_cast<int>(threadIdx.x) % kWarpThreads;
   const Candidate& best = of_lane.best;
@@ -96,8 +96,8 @@ struct Bucket {
   Offer offer;
 };
 
-// Who has which of a sample's sorted points. Buckets of num_rows * 32 of them are dealt out, bucket b to block
-// b % num_blocks, which deals out those it got to its warps, and these to their lanes.
+// Spread maps a sample's sorted points to threads. The points are divided into buckets of num_rows * 32. Bucket b goes
+// to block b % num_blocks; a block distributes its buckets over its warps, and a warp over its lanes.
 struct Spread {
   __device__ Spread(int64_t sample_points, int blocks, int rank_in_sample)
       : num_points(static_cast<int>(sample_points)), num_blocks(blocks), rank(rank_in_sample) {

@@ -76,6 +76,32 @@ class GraphBuilder {
   int GlobalPool(int input, kernels::PoolReduce reduce) {
     return Add("global", {input}, GlobalPoolOp{reduce}, kSampleLevel, Channels(input));
   }
+  int GeneralisedMean(int input, float exponent, float epsilon) {
+    return Add("gem", {input},
+               GlobalPoolOp{.reduce = kernels::PoolReduce::kAverage, .exponent = exponent, .epsilon = epsilon},
+               kSampleLevel, Channels(input));
+  }
+  int Multiply(int a, int b) { return Add("multiply", {a, b}, MultiplyOp(), Level(a), Channels(a)); }
+  int RowNorm(int input, kernels::RowNorm kind, float epsilon = 0, bool affine = false) {
+    const int channels = Channels(input);
+    return Add("row_norm", {input},
+               RowNormOp{.kind = kind,
+                         .epsilon = epsilon,
+                         .weight = affine ? RandomTensor({channels}) : nullptr,
+                         .bias = affine ? RandomTensor({channels}) : nullptr},
+               Level(input), channels);
+  }
+  int PRelu(int input, int num_slopes) {
+    return Add("prelu", {input}, PReluOp{RandomTensor({num_slopes})}, Level(input), Channels(input));
+  }
+  int Embedding(int input, int channel, int num_rows, int channels) {
+    return Add("embedding", {input}, EmbeddingOp{channel, RandomTensor({num_rows, channels})}, Level(input), channels);
+  }
+  // A linear layer with the tensors of another.
+  int LinearWithWeightsOf(int input, int linear) {
+    return Add("shared", {input}, std::get<LinearOp>(graph_.nodes[static_cast<size_t>(linear)].op), Level(input),
+               Channels(linear));
+  }
   int Broadcast(int sites, int samples, BroadcastOp::Function function) {
     const bool is_concat = function == BroadcastOp::Function::kConcat;
     return Add("broadcast", {sites, samples}, BroadcastOp{function}, Level(sites),

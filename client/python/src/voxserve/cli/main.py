@@ -1,4 +1,4 @@
-"""Parses the command line and tells what went wrong.
+"""Parses the command line, runs the command and prints errors.
 
 Exit status: 0 done, 1 something failed (or the server does not serve), 2 wrong usage.
 """
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UsageError as error:
         print(f"voxserve {options.command}: {error}; see {_PROGRAM} {options.command} --help", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # of `| head`
+    except BrokenPipeError:  # the output goes to `head`, say, which has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (errors.InferenceError, OSError, ValueError) as error:
@@ -86,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run_health(options: argparse.Namespace) -> int:
-    """0 if the server serves, within the time to wait."""
+    """Returns 0 if the server serves within the time to wait."""
     end = time.monotonic() + (options.wait or 0)
     with Client(options.address, timeout=options.timeout, max_message_bytes=options.max_message_bytes) as client:
         while True:

@@ -31,7 +31,7 @@ _State = dict[str, Tensor] | None  # None: random weights
 
 @dataclass(frozen=True)
 class _Made:
-    """A network and what its config says unless the command line does."""
+    """A network, and the defaults of its config."""
 
     network: Network
     num_classes: int
@@ -42,7 +42,7 @@ class _Made:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status: 0 written, 1 the weights or the class file are not right, 2 the command line is not."""
+    """Returns the exit status: 0 written, 1 the weights or the class file are wrong, 2 the command line is wrong."""
     parser = _parser()
     options = parser.parse_args(arguments)
     if options.network == from_torch_command.NAME:
@@ -84,7 +84,7 @@ def _labelled(network: Network, classifier: str = "classifier", warnings: tuple[
 
 
 def _of_random(options: argparse.Namespace, *names: str) -> dict[str, Any]:
-    """Those of the options that random weights have and that were said."""
+    """Returns the options that apply to random weights and were given."""
     values = {name: getattr(options, name) for name in ("seed", *names)}
     return {name: value for name, value in values.items() if value is not None}
 
