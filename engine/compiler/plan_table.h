@@ -7,10 +7,12 @@
 //
 // Immutable; a new plan replaces the whole table.
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <vector>
 
+#include "engine/base/unique_id.h"
 #include "engine/compiler/plan.h"
 #include "engine/geometry/rulebook_forms.h"
 #include "engine/ops/conv_plan.h"
@@ -45,10 +47,15 @@ class PlanTable {
 
   const std::vector<ConvPlan>& ForVoxels(int64_t num_voxels) const;   // by convolution
   const std::vector<RulebookForms>& forms() const { return forms_; }  // by rulebook
+  // The index of one of ForVoxels' plans in this table.
+  size_t IndexOf(const std::vector<ConvPlan>& plans) const { return static_cast<size_t>(&plans - plans_.data()); }
+  // No other table of the process has it, but for copies, which are equal.
+  uint64_t id() const { return id_.value(); }
 
  private:
   void Add(const Program& program, int64_t max_voxels, std::vector<ConvPlan> plans);
 
+  UniqueId id_;
   std::vector<int64_t> max_voxels_;           // by bucket
   std::vector<std::vector<ConvPlan>> plans_;  // by bucket
   std::vector<RulebookForms> forms_;

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "engine/base/unique_id.h"
 #include "engine/compiler/plan_table.h"
 #include "engine/model/graph.h"
 #include "engine/ops/conv/dataflow.h"
@@ -73,6 +74,7 @@ struct Program {
   // the CPU for every batch.
   absl::Status Check() const;
 
+  UniqueId id;  // of its steps and their weights
   int dimension = 3;
   VoxelizeOp voxelize;
   std::vector<CoordinateLevel> levels;     // parents before their children

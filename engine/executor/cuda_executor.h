@@ -14,15 +14,23 @@
 //   and uploaded (BatchOutput::geometry_on_cpu). A program with several segments cannot do that, since its later levels
 //   depend on scores on the device.
 // - A batch that still does not fit fails with RESOURCE_EXHAUSTED, and the context frees its batch memory.
+//
+// If RunOptions ask for it, batches in rooms keep those of earlier batches that are like them, so that they lie in the
+// same memory. The launches of steps that read no size on the host are then captured, and replayed for the batches that
+// follow (captured_batches.h). Everything else runs as it is.
 
 #include <cstdint>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "engine/executor/captured_batches.h"
 #include "engine/executor/device_points.h"
 #include "engine/executor/executor.h"
+#include "engine/executor/feature_pass.h"
+#include "engine/executor/kept_rooms.h"
 #include "engine/executor/site_forecast.h"
 #include "engine/geometry/batch_geometry.h"
 #include "engine/geometry/device_geometry.h"
@@ -33,7 +41,8 @@ namespace voxserve {
 
 class CudaExecutor final : public Executor {
  public:
-  explicit CudaExecutor(ExecutionContext* context) : context_(context) {}
+  explicit CudaExecutor(ExecutionContext* context)
+      : context_(context), captured_({.budget = context->memory->budget()}) {}
 
   using Executor::Run;
   BatchOutput Run(const Program& program, BatchTasks tasks, const RunLimits& limits,
@@ -43,19 +52,20 @@ class CudaExecutor final : public Executor {
 
   // The geometry of the batch that ran last; for tests and benchmarks.
   const DeviceGeometry& geometry() const { return geometry_; }
+  const CapturedBatches& captured() const { return captured_; }
 
  private:
   absl::Status RunBatch(const Program& program, BatchTasks tasks, const RunLimits& limits, const RunOptions& options,
                         BatchOutput& output);
   // Returns the capacities for a batch; none where the host must wait for its sizes. Called after LayOutPoints.
-  SiteRooms ForecastRooms(const Program& program, const RunLimits& limits, const RunOptions& options);
+  SiteRooms ForecastRooms(const Program& program, BatchTasks tasks, const RunLimits& limits, const RunOptions& options);
   // Copies the points in, and runs the batch within the capacities `rooms`. Returns OUT_OF_RANGE, for the caller and
   // not the client, if they are too small or the chosen plan is for another number of voxels.
   absl::Status RunInRooms(const Program& program, BatchTasks tasks, const RunLimits& limits, const RunOptions& options,
                           SiteRooms rooms, BatchOutput& output);
   absl::Status RunWithSizes(const Program& program, BatchTasks tasks, const RunLimits& limits,
                             const RunOptions& options, BatchOutput& output);
-  absl::Status CopyIn(const Program& program, BatchTasks tasks, const RunOptions& options);
+  absl::Status CopyIn(const Program& program, BatchTasks tasks, const RunOptions& options, const SiteRooms& rooms);
   // Writes the counts of points and voxels into the samples, and refuses those beyond limits.
   void TakeCounts(const Program& program, BatchTasks tasks, const RunLimits& limits, BatchOutput& output);
   absl::Status BeginGeometry(const Program& program, SiteRooms rooms);
@@ -70,8 +80,13 @@ class CudaExecutor final : public Executor {
   // plans: by convolution. With forecast capacities, the sizes are read at the end.
   absl::Status RunSteps(const Program& program, BatchTasks tasks, const RunLimits& limits, const RunOptions& options,
                         const std::vector<ConvPlan>& plans, BatchOutput& output);
-  // Records event `index`, which is the end of step index - 1 and the start of step index.
-  absl::Status RecordStep(size_t index);
+  // Runs the only segment, which has been laid out: as it is, or by replays. Captures it where its shape came before.
+  absl::Status RunCaptured(const Program& program, FeaturePass& pass, const PlanTable& plans, BatchOutput& output);
+  // Captures a range and launches it; runs it as it is where that fails, and returns false.
+  absl::StatusOr<bool> Capture(const StepRange& steps, FeaturePass& pass);
+  // When the stream has been waited for: keep what the batch was captured as, or do not.
+  void KeepCaptured();
+  void ForgetCaptured();
   absl::Status EndStage(Stage stage);
   // Reads the times of the stages up to `last`. The host has waited for the end of `last`.
   void TakeStageTimes(Stage last, BatchOutput& output) const;
@@ -80,6 +95,11 @@ class CudaExecutor final : public Executor {
   DeviceGeometry geometry_;
   bool logged_cpu_fallback_ = false;  // logs once that maps were made on the CPU
   absl::flat_hash_map<const Program*, SiteForecast> forecasts_;
+  KeptRooms kept_rooms_;
+  CapturedBatches captured_;
+  std::vector<CapturedPart> new_parts_;  // of the batch under way, which runs by them; dropped when it has ended
+  bool is_capturing_ = false;            // the batch under way
+  bool logged_no_capture_ = false;       // why something could not be captured, once
   std::vector<Event> step_ends_;
   DevicePoints points_;
   PointSampling sampling_;

@@ -1,15 +1,18 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <bit>
 #include <new>
+#include <string>
 #include <utility>
 
 #include "engine/base/error_reason.h"
 #include "engine/base/logging.h"
 #include "engine/base/status_macros.h"
-#include "engine/compiler/buffer_placement.h"
 #include "engine/executor/batch_checks.h"
+#include "engine/executor/captured_work.h"
 #include "engine/executor/cuda_executor.h"
+#include "engine/executor/feature_pass.h"
 #include "engine/executor/geometry_pass.h"
 #include "engine/executor/host_points.h"
 #include "engine/executor/point_reader.h"
@@ -22,11 +25,6 @@
 
 namespace voxserve {
 namespace {
-
-// Returns the index in CudaContext::stage_ends of the event that ends `stage`. Event 0 is the start of kCopyIn, the
-// first stage; kHead is the last.
-constexpr size_t EndOf(Stage stage) { return static_cast<size_t>(stage) - static_cast<size_t>(Stage::kCopyIn) + 1; }
-static_assert(CudaContext::kNumStages == EndOf(Stage::kHead));
 
 // A context keeps this much page-locked memory for answers between batches: one message's default limit.
 constexpr int64_t kKeptDownloadBytes = int64_t{64} << 20;
@@ -63,7 +61,11 @@ BatchOutput CudaExecutor::Run(const Program& program, BatchTasks tasks, const Ru
     output.status = WithReason(absl::InternalError(output.status.message()), error_reason::kInternal);
   }
   points_.ReleaseSweeps();
-  if (!absl::IsOutOfRange(output.status)) context_->cuda->ReleaseMemory();
+  ForgetCaptured();
+  if (!absl::IsOutOfRange(output.status)) {
+    captured_.Clear();
+    context_->cuda->ReleaseMemory();
+  }
   return output;
 }
 
@@ -71,14 +73,17 @@ absl::Status CudaExecutor::RunBatch(const Program& program, BatchTasks tasks, co
                                     const RunOptions& options, BatchOutput& output) {
   RETURN_IF_ERROR(LayOutPoints(program, tasks, output, point_begin_));
   LayOutSampling(program, tasks, point_begin_, sampling_);
-  if (SiteRooms rooms = ForecastRooms(program, limits, options); !rooms.capacities.empty()) {
+  if (SiteRooms rooms = ForecastRooms(program, tasks, limits, options); !rooms.capacities.empty()) {
     const absl::Status ran = RunInRooms(program, tasks, limits, options, std::move(rooms), output);
     const bool had_no_memory = IsOutOfMemory(ran) && context_->memory->refusal().ok();
     if (!absl::IsOutOfRange(ran) && !had_no_memory) return ran;
     if (had_no_memory) forecasts_[&program].HadNoMemory(point_begin_.back());
     RETURN_IF_ERROR(context_->cuda->stream.view().Synchronize());
     points_.ReleaseSweeps();
+    ForgetCaptured();
+    if (had_no_memory) captured_.Clear();
     output.ran_again = true;
+    output.is_replay = false;
     output.room_voxels = 0;
   }
   RETURN_IF_ERROR(RunWithSizes(program, tasks, limits, options, output));
@@ -93,7 +98,8 @@ absl::Status CudaExecutor::RunBatch(const Program& program, BatchTasks tasks, co
   return absl::OkStatus();
 }
 
-SiteRooms CudaExecutor::ForecastRooms(const Program& program, const RunLimits& limits, const RunOptions& options) {
+SiteRooms CudaExecutor::ForecastRooms(const Program& program, BatchTasks tasks, const RunLimits& limits,
+                                      const RunOptions& options) {
   const int64_t num_points = point_begin_.back();
   const auto found = forecasts_.find(&program);
   if (found == forecasts_.end() || !found->second.has_learned(num_points) || num_points == 0) return {};
@@ -109,10 +115,13 @@ SiteRooms CudaExecutor::ForecastRooms(const Program& program, const RunLimits& l
   const auto num_samples = static_cast<int64_t>(point_begin_.size()) - 1;
   const auto most_voxels = static_cast<int64_t>(found->second.MostVoxels(num_points));
   if (!CheckBatchVoxels(most_voxels, static_cast<size_t>(num_samples), limits).ok()) return {};
+  const auto within_limits = [&](int64_t voxels) {
+    if (limits.max_voxels > 0) voxels = std::min(voxels, num_samples * limits.max_voxels);
+    if (limits.max_batch_voxels > 0 && num_samples > 1) voxels = std::min(voxels, limits.max_batch_voxels);
+    return voxels;
+  };
   int64_t& voxels = rooms.capacities.front();
-  voxels = std::min(voxels, num_points);
-  if (limits.max_voxels > 0) voxels = std::min(voxels, num_samples * limits.max_voxels);
-  if (limits.max_batch_voxels > 0 && num_samples > 1) voxels = std::min(voxels, limits.max_batch_voxels);
+  voxels = within_limits(std::min(voxels, num_points));
   // If batches of this size alternate between two plans, waiting for sizes costs less than a wrong forecast.
   constexpr double kSure = 0.1;
   const auto fewest_voxels = static_cast<int64_t>(found->second.FewestVoxels(num_points) * (1 - kSure));
@@ -121,10 +130,19 @@ SiteRooms CudaExecutor::ForecastRooms(const Program& program, const RunLimits& l
   for (const std::unique_ptr<Step>& step : program.steps) {
     if (step->NeedsSizes(chosen)) return {};
   }
+  if (!options.captures) return rooms;
+  rooms.points = num_points;
+  rooms.upload_bytes = DevicePoints::MostUploadBytes(tasks, sampling_.is_empty() ? 0 : sampling_.words().size());
+  rooms = kept_rooms_.Fit({.program = program.id.value(),
+                           .num_samples = num_samples,
+                           .points_octave = static_cast<int32_t>(std::bit_width(static_cast<uint64_t>(num_points)))},
+                          rooms);
+  rooms.capacities.front() = within_limits(rooms.capacities.front());
   return rooms;
 }
 
-absl::Status CudaExecutor::CopyIn(const Program& program, BatchTasks tasks, const RunOptions& options) {
+absl::Status CudaExecutor::CopyIn(const Program& program, BatchTasks tasks, const RunOptions& options,
+                                  const SiteRooms& rooms) {
   CudaContext& cuda = *context_->cuda;
   for (const auto& [arena, expected] :
        {std::pair(&cuda.batch, options.expected.points), std::pair(&cuda.features, options.expected.features)}) {
@@ -133,8 +151,10 @@ absl::Status CudaExecutor::CopyIn(const Program& program, BatchTasks tasks, cons
   }
   RETURN_IF_ERROR(cuda.stage_ends[0].Record(cuda.stream.view()));
   const absl::Span<const int64_t> words = sampling_.is_empty() ? absl::Span<const int64_t>() : sampling_.words();
-  RETURN_IF_ERROR(
-      points_.CopyIn(program.voxelize, tasks, point_begin_, {.keeps_sweeps = true, .words = words}, *context_));
+  RETURN_IF_ERROR(points_.CopyIn(
+      program.voxelize, tasks, point_begin_,
+      {.keeps_sweeps = true, .words = words, .room_points = rooms.points, .room_bytes = rooms.upload_bytes},
+      *context_));
   return EndStage(Stage::kCopyIn);
 }
 
@@ -151,7 +171,7 @@ absl::Status CudaExecutor::RunInRooms(const Program& program, BatchTasks tasks, 
   const int64_t num_points = point_begin_.back();
   const std::vector<ConvPlan>& chosen = plans.ForVoxels(static_cast<int64_t>(forecast.MostVoxels(num_points)));
   output.room_voxels = rooms.capacities.front();
-  RETURN_IF_ERROR(CopyIn(program, tasks, options));
+  RETURN_IF_ERROR(CopyIn(program, tasks, options, rooms));
   RETURN_IF_ERROR(MakeGeometry(program, limits, plans, std::move(rooms)));
   RETURN_IF_ERROR(EndStage(Stage::kGeometry));
   const absl::Status ran = RunSteps(program, tasks, limits, options, chosen, output);
@@ -167,7 +187,7 @@ absl::Status CudaExecutor::RunWithSizes(const Program& program, BatchTasks tasks
                                         const RunOptions& options, BatchOutput& output) {
   CudaContext& cuda = *context_->cuda;
   const PlanTable& plans = PlansOf(program, options);
-  RETURN_IF_ERROR(CopyIn(program, tasks, options));
+  RETURN_IF_ERROR(CopyIn(program, tasks, options, /*rooms=*/{}));
   absl::Status made = MakeGeometry(program, limits, plans, /*rooms=*/{});
   if (made.ok()) {
     RETURN_IF_ERROR(EndStage(Stage::kGeometry));
@@ -294,45 +314,27 @@ absl::Status CudaExecutor::RunSteps(const Program& program, BatchTasks tasks, co
                       .ignore_label = limits.ignore_label,
                       .outputs = &outputs};
   const WantedOutputs wanted = WantedBy(program, tasks);
+  const PlanTable& table = PlansOf(program, options);
+  FeaturePass pass({.program = &program,
+                    .wanted = wanted,
+                    .context = &context,
+                    .buffer_data = &buffer_data,
+                    .geometry = &geometry_,
+                    .step_ends = options.times_convs ? &step_ends_ : nullptr});
   cuda.gemm->set_allow_tf32(program.allow_tf32);
   cuda.gemm->set_deterministic(program.is_deterministic);
   for (const ProgramSegment& segment : program.segments) {
-    const auto first_step = static_cast<size_t>(segment.first_step), end_step = static_cast<size_t>(segment.end_step);
-    const bool is_last = &segment == &program.segments.back();
-    if (first_step > 0) {
-      RETURN_IF_ERROR(MakeLaterGeometry(program, segment, context, PlansOf(program, options), output));
-    }
-    const BufferPlaces places =
-        PlaceBuffers(program, segment, geometry_.num_sites(), context.num_samples(), point_begin_.back());
-    size_t scratch_bytes = 0;
-    int64_t output_bytes = 0;  // 0 before the last segment, which alone has outputs
-    for (size_t i = first_step; i < end_step; ++i) {
-      if (!wanted.Need(*program.steps[i])) continue;
-      scratch_bytes = std::max(scratch_bytes, program.steps[i]->ScratchBytes(context));
-      output_bytes += program.steps[i]->OutputBytes(context);
-    }
-    geometry_.ReleaseScratch();
-    ASSIGN_OR_RETURN(char* const block, cuda.features.Take(places.bytes));
-    ASSIGN_OR_RETURN(context.scratch, cuda.features.Take(static_cast<int64_t>(scratch_bytes)));
-    if (is_last) {
-      ASSIGN_OR_RETURN(char* const output_rows, cuda.features.Take(output_bytes));
-      if (absl::Status status = cuda.download.Reserve(output_bytes, context_->memory->budget()); !status.ok()) {
-        context_->memory->NoteRefusal(status);
-        return status;
-      }
-      outputs.SetMemory(output_rows, cuda.download.data());
-    }
-    places.SetData(block, buffer_data);
-    for (size_t i = first_step; i < end_step; ++i) {
-      if (i == static_cast<size_t>(program.first_head_step)) RETURN_IF_ERROR(EndStage(Stage::kFeatures));
-      if (!wanted.Need(*program.steps[i])) continue;
-      if (options.times_convs) RETURN_IF_ERROR(RecordStep(i));
-      RETURN_IF_ERROR(program.steps[i]->Run(context));
-      if (options.times_convs) RETURN_IF_ERROR(RecordStep(i + 1));
+    if (segment.first_step > 0) RETURN_IF_ERROR(MakeLaterGeometry(program, segment, context, table, output));
+    RETURN_IF_ERROR(pass.LayOut(segment));
+    if (options.captures && geometry_.has_rooms()) {
+      RETURN_IF_ERROR(RunCaptured(program, pass, table, output));
+    } else {
+      RETURN_IF_ERROR(pass.Run(static_cast<size_t>(segment.first_step), static_cast<size_t>(segment.end_step)));
     }
   }
   RETURN_IF_ERROR(EndStage(Stage::kHead));
   RETURN_IF_ERROR(geometry_.has_rooms() ? geometry_.WaitForSizes() : cuda.stream.view().Synchronize());
+  KeepCaptured();
   if (options.times_convs) {
     output.conv_times.resize(program.convs.size());
     output.rulebook_sizes.resize(program.rulebooks.size());
@@ -363,23 +365,68 @@ absl::Status CudaExecutor::RunSteps(const Program& program, BatchTasks tasks, co
   return outputs.ConvertTensors();
 }
 
-absl::Status CudaExecutor::RecordStep(size_t index) {
-  while (step_ends_.size() <= index) {
-    ASSIGN_OR_RETURN(Event event, Event::Create());
-    step_ends_.push_back(std::move(event));
+absl::Status CudaExecutor::RunCaptured(const Program& program, FeaturePass& pass, const PlanTable& plans,
+                                       BatchOutput& output) {
+  const size_t end = program.steps.size();
+  const std::vector<StepRange> ranges = pass.CapturableRanges();
+  if (ranges.empty()) return pass.Run(0, end);
+  const CapturedBatches::Way way = captured_.Choose(KeyOf(pass.Shape(plans)));
+  if (way == CapturedBatches::Way::kRun) return pass.Run(0, end);
+  is_capturing_ = way == CapturedBatches::Way::kCapture;
+  output.is_replay = !is_capturing_;
+  size_t next = 0;
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    RETURN_IF_ERROR(pass.Run(next, ranges[i].begin));
+    RETURN_IF_ERROR(pass.EnterHead(ranges[i]));
+    next = ranges[i].end;
+    if (output.is_replay) {
+      RETURN_IF_ERROR(captured_.Parts()[i].work->Launch(context_->cuda->stream.view()));
+    } else if (is_capturing_) {
+      ASSIGN_OR_RETURN(is_capturing_, Capture(ranges[i], pass));
+      if (!is_capturing_) captured_.Decline();
+    } else {
+      RETURN_IF_ERROR(pass.Launch(ranges[i]));
+    }
   }
-  return step_ends_[index].Record(context_->cuda->stream.view());
+  return pass.Run(next, end);
+}
+
+absl::StatusOr<bool> CudaExecutor::Capture(const StepRange& steps, FeaturePass& pass) {
+  const StreamView stream = context_->cuda->stream.view();
+  auto work = CapturedWork::Capture(stream, [&] { return pass.Launch(steps); });
+  if (work.ok()) {
+    new_parts_.push_back({.steps = steps, .work = *std::move(work)});
+    RETURN_IF_ERROR(new_parts_.back().work->Launch(stream));
+    return true;
+  }
+  if (IsDeviceFailure(work.status())) return work.status();
+  if (!std::exchange(logged_no_capture_, true)) {
+    Log(LogLevel::kWarning, "a batch cannot be captured, and runs as it is; here for the first time",
+        {{"device", context_->device}, {"error", std::string(work.status().message())}});
+  }
+  RETURN_IF_ERROR(pass.Launch(steps));
+  return false;
+}
+
+void CudaExecutor::KeepCaptured() {
+  if (is_capturing_) captured_.Keep(std::move(new_parts_));
+  ForgetCaptured();
+}
+
+void CudaExecutor::ForgetCaptured() {
+  is_capturing_ = false;
+  new_parts_.clear();
 }
 
 absl::Status CudaExecutor::EndStage(Stage stage) {
-  return context_->cuda->stage_ends[EndOf(stage)].Record(context_->cuda->stream.view());
+  return context_->cuda->stage_ends[StageEnd(stage)].Record(context_->cuda->stream.view());
 }
 
 void CudaExecutor::TakeStageTimes(Stage last, BatchOutput& output) const {
   const auto& ends = context_->cuda->stage_ends;
   for (Stage stage = Stage::kCopyIn; stage <= last; stage = static_cast<Stage>(static_cast<int>(stage) + 1)) {
     if (stage == Stage::kSample && sampling_.is_empty()) continue;
-    const absl::StatusOr<absl::Duration> duration = ends[EndOf(stage)].Since(ends[EndOf(stage) - 1]);
+    const absl::StatusOr<absl::Duration> duration = ends[StageEnd(stage)].Since(ends[StageEnd(stage) - 1]);
     if (duration.ok()) output.stages.push_back({stage, *duration});
   }
 }

@@ -1,5 +1,6 @@
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string_view>
 #include <utility>
@@ -28,10 +29,21 @@ absl::Status DevicePoints::CopyIn(const VoxelizeOp& op, BatchTasks tasks, const 
   ListParts(tasks, point_begin, options.keeps_sweeps && cuda.copies != nullptr);
   RETURN_IF_ERROR(FindKept(cuda));
   RETURN_IF_ERROR(Upload(point_begin, options.words, context));
-  const int64_t num_columns = NumPointColumns(op);
-  ASSIGN_OR_RETURN(points_, cuda.batch.TakeArray<float>(point_begin.back() * num_columns));
-  ASSIGN_OR_RETURN(is_valid_, cuda.batch.TakeArray<uint8_t>(point_begin.back()));
+  if (const int64_t taken = cuda.batch.Top().taken; taken < options.room_bytes) {
+    RETURN_IF_ERROR(cuda.batch.Take(options.room_bytes - taken).status());
+  }
+  const int64_t num_columns = NumPointColumns(op), room = std::max(point_begin.back(), options.room_points);
+  ASSIGN_OR_RETURN(points_, cuda.batch.TakeArray<float>(room * num_columns));
+  ASSIGN_OR_RETURN(is_valid_, cuda.batch.TakeArray<uint8_t>(room));
   return Decode(op, num_columns, cuda.stream.view().get());
+}
+
+int64_t DevicePoints::MostUploadBytes(BatchTasks tasks, size_t num_words) {
+  int64_t bytes = AlignedBytes(static_cast<int64_t>((tasks.size() + 1 + num_words) * sizeof(int64_t)));
+  for (const InferTask* const task : tasks) {
+    for (const CloudPart& cloud : PartsOf(*task)) bytes += AlignedBytes(BytesOf(*cloud.cloud));
+  }
+  return bytes;
 }
 
 void DevicePoints::ReleaseSweeps() {

@@ -49,6 +49,8 @@ struct RunOptions {
   // True: maps that do not fit the GPU are made on the CPU. False, and always for a program with several segments: such
   // a batch fails with RESOURCE_EXHAUSTED.
   bool may_make_maps_on_cpu = true;
+  // True: of a GPU's batches in rooms, what can be is captured once and replayed (captured_batches.h).
+  bool captures = false;
   BatchBytes expected;  // memory that the context allocates in advance, each part in one block; zeros: as needed
 };
 
@@ -66,6 +68,7 @@ struct BatchOutput {
   bool host_is_full = false;     // the batch failed because the host's memory, not a GPU's, has no room for it
   bool geometry_on_cpu = false;  // GPU only: the maps did not fit the device and were made on the CPU
   bool ran_again = false;        // GPU only: the forecast of sizes, plan or memory was wrong (SiteForecast)
+  bool is_replay = false;        // GPU only: steps of the batch were replayed
   int64_t room_voxels = 0;       // GPU only: the voxels that `bytes` has room for; 0: as many as the batch has
   BatchBytes bytes;              // needed by the batch; the context may keep more
 };

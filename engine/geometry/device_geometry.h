@@ -87,6 +87,8 @@ class DeviceGeometry final : public BatchCounts, public GeometryMaker {
   bool has_rooms() const { return !rooms_.capacities.empty(); }
   // The numbers of sites by level. In a batch with rooms they are the rooms' capacities until WaitForSizes.
   const std::vector<int64_t>& num_sites() const { return levels_.num_sites(); }
+  // Of the points, where rooms have some; else 0.
+  int64_t room_points() const { return rooms_.points; }
   // After WaitForSizes: true where the batch did not fit its rooms.
   bool overflowed() const { return overflowed_; }
   // After WaitForSizes: true where num_sites() are the numbers that the batch needs, even if it did not fit its rooms.

@@ -45,7 +45,7 @@ class DeviceLevels {
   // Begins a batch, after sizes.Begin. Both arguments must live until the next Begin.
   void Begin(const DeviceSizes& sizes, GeometryMemory& memory);
 
-  // Adds level 0, the voxels of num_points points. Returns the memory for their keys, [num_points].
+  // Adds level 0, the voxels of at most num_points points. Returns the memory for their keys, [num_points].
   absl::StatusOr<uint64_t*> AddVoxels(int64_t num_points);
   // Add a level as GeometryMaker describes.
   absl::Status Add(int level, int parent, kernels::OutputCoordinatesParams rule);

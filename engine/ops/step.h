@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -101,6 +102,9 @@ struct FusedEpilogue {
   kernels::Epilogue In(const StepContext& context) const;
 };
 
+// True where none of the slices has a row for every point of the batch.
+bool AreOffPoints(const std::vector<Buffer>& buffers, std::initializer_list<BufferSlice> slices);
+
 class Step {
  public:
   virtual ~Step() = default;
@@ -118,6 +122,11 @@ class Step {
   // True where Run on a GPU needs the numbers of sites and pairs on the host; numbers on the device do not suffice.
   // plans: by convolution.
   virtual bool NeedsSizes(const std::vector<ConvPlan>&) const { return false; }
+
+  // True where a CUDA graph that captured Run on a GPU may be replayed for another batch of the same shape
+  // (executor/captured_batches.h): Run does no more than launch, and no launch follows from the batch's points, but for
+  // where they lie. Of a step that NeedsSizes nobody asks.
+  virtual bool IsCapturable(const std::vector<Buffer>&) const { return false; }
 
   // Returns the bytes of GPU memory that Run needs as a workspace.
   virtual size_t ScratchBytes(const StepContext&) const { return 0; }

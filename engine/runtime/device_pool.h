@@ -35,6 +35,7 @@ class DevicePool {
 
   // Returns memory that is 256-byte aligned. RESOURCE_EXHAUSTED (OUT_OF_MEMORY), naming both sizes, where the limit or
   // the device has no room.
+  // INTERNAL while the stream's work is captured.
   absl::StatusOr<void*> Allocate(int64_t bytes, StreamView stream);
   // Frees in the order of the stream: work that is queued on it later must not use the memory.
   void Free(void* data, int64_t bytes, StreamView stream);

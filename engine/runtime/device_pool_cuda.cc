@@ -48,6 +48,13 @@ absl::Status DevicePool::MakeCurrent() const {
 }
 
 absl::StatusOr<void*> DevicePool::Allocate(int64_t bytes, StreamView stream) {
+  // A graph would own the memory, and give it back at its own end.
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  RETURN_IF_CUDA_ERROR(cudaStreamIsCapturing(stream.get(), &capture));
+  if (capture != cudaStreamCaptureStatusNone) {
+    return WithReason(absl::InternalError("device memory is not allocated while a stream's work is captured"),
+                      error_reason::kInternal);
+  }
   // Counts only what fits, so that a refused allocation does not make others fail.
   int64_t used_before = used_bytes_;
   bool fits = used_before + bytes <= options_.limit_bytes;

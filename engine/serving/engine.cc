@@ -109,6 +109,7 @@ class EngineImpl final : public Engine {
                                                    .batch_bytes = &batch_bytes_[device],
                                                    .max_batch_bytes = [this](size_t of) { return MaxBatchBytes(of); },
                                                    .arbiter = arbiters_[device].get(),
+                                                   .captures = options_.captured_batches,
                                                    .on_device_failed = options_.on_device_failed},
                                    std::move(context)));
     }

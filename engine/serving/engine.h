@@ -50,6 +50,9 @@ class Engine {
     std::string engine_version;          // plans that were tuned by another version are not used
     absl::Duration model_poll_interval;  // how often the repository is scanned; zero: only when a call asks for it
     bool deterministic = false;          // a request's bytes do not depend on others; untuned, a little slower
+    // A GPU's batches are captured as CUDA graphs and replayed where they are alike, with the same results. Not yet
+    // measured, and so not the default.
+    bool captured_batches = false;
     bool tune_on_load = false;  // searches a plan for each model without one, on the first scans that it serves
     EngineObserver* observer = nullptr;  // outlives the engine; may be null
     // Called when a GPU broke and will not work again: the process should drain and end. Called from one of the

@@ -166,10 +166,10 @@ BatchOutput Worker::RunWithinMemory(const ServedModel& model, BatchTasks tasks, 
     return output;
   };
   DeviceArbiter& arbiter = *options_.arbiter;
-  if (tasks.size() == 1) return arbiter.RunWithRetry({.plans = plans.get()}, run);
+  if (tasks.size() == 1) return arbiter.RunWithRetry({.plans = plans.get(), .captures = options_.captures}, run);
   const BatchBytes expected =
       model.memory[options_.device]->Expected(load.points, latency.EstimateVoxels(load.points), load.requests);
-  return arbiter.TryOnce({.plans = plans.get(), .expected = expected}, run);
+  return arbiter.TryOnce({.plans = plans.get(), .captures = options_.captures, .expected = expected}, run);
 }
 
 BatchOutput Worker::RunOrRefuse(const ServedModel& model, BatchTasks tasks, const Load& load) {

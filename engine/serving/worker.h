@@ -46,6 +46,7 @@ class Worker {
     std::atomic<int64_t>* batch_bytes = nullptr;      // held for batches by all contexts of the device
     MaxBatchBytes max_batch_bytes = NoLimitOfBytes;
     DeviceArbiter* arbiter = nullptr;                           // the arbiter of the context's device
+    bool captures = false;                                      // RunOptions::captures
     absl::Duration memory_age = absl::Minutes(1);               // how often the context's kept memory is checked
     std::function<void(const absl::Status&)> on_device_failed;  // called from the worker's thread; may be empty
   };

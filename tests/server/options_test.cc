@@ -67,7 +67,8 @@ TEST_F(OptionsTest, ReadsEveryFlag) {
                                                              "--log_level=DEBUG",
                                                              "--plan_dir=p/q",
                                                              "--tune_on_load=true",
-                                                             "--deterministic"});
+                                                             "--deterministic",
+                                                             "--captured_batches"});
   ASSERT_TRUE(line.ok()) << line.status();
   const Options& options = line->options;
   EXPECT_EQ(options.model_repository, "m");
@@ -94,6 +95,8 @@ TEST_F(OptionsTest, ReadsEveryFlag) {
   EXPECT_EQ(options.plan_dir, "p/q");
   EXPECT_TRUE(options.tune_on_load);
   EXPECT_TRUE(options.deterministic);
+  EXPECT_TRUE(options.captured_batches);
+  EXPECT_FALSE(Options().captured_batches) << "nobody has measured it";
 }
 
 TEST_F(OptionsTest, ASwitchNeedsNoValueAndTakesNoneFromTheNextArgument) {
@@ -247,7 +250,7 @@ TEST_F(OptionsTest, HelpTeachesEveryFlag) {
     ++num_ours;
     EXPECT_THAT(help, HasSubstr("  --" + std::string(name)));
   }
-  EXPECT_EQ(num_ours, 31);
+  EXPECT_EQ(num_ours, 32);
   EXPECT_THAT(help, HasSubstr("--max_message_bytes  (default 64MiB)"));
   EXPECT_THAT(help, HasSubstr("--port  (default 8500)"));
   EXPECT_THAT(help, HasSubstr("--drain_timeout  (default 30s)"));

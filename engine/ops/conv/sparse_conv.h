@@ -31,6 +31,7 @@ class SparseConvStep final : public Step {
   SparseConvStep(Options options, std::vector<float> weights);
 
   absl::Status Run(const StepContext& context) const override;
+  bool IsCapturable(const std::vector<Buffer>&) const override { return true; }
   bool NeedsSizes(const std::vector<ConvPlan>& plans) const override;
   absl::Status Upload(WeightUploader& uploader) override;
   size_t ScratchBytes(const StepContext& context) const override;

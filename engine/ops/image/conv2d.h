@@ -30,6 +30,7 @@ class Conv2dStep final : public Step {
 
   // INTERNAL where the CPU's library refuses the convolution; Check reports that before.
   absl::Status Run(const StepContext& context) const override;
+  bool IsCapturable(const std::vector<Buffer>&) const override { return true; }
   absl::Status Check() const override;
   absl::Status Upload(WeightUploader& uploader) override;
 

@@ -13,6 +13,7 @@ class ArgmaxStep final : public Step {
   ArgmaxStep(const BufferSlice& in, const BufferSlice& out) : in_(in), out_(out) {}
 
   absl::Status Run(const StepContext& context) const override;
+  bool IsCapturable(const std::vector<Buffer>& buffers) const override { return AreOffPoints(buffers, {in_, out_}); }
 
  private:
   const BufferSlice in_, out_;
