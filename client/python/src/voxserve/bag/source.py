@@ -76,7 +76,7 @@ class Source:
             raise BagError(f"{self.path}: the bag is empty")
         listed = ", ".join(clouds) or "none; it has " + ", ".join(f"{t} ({k})" for t, k in sorted(kinds.items()))
         if not name and len(clouds) == 1:
-            return clouds[0]
+            name = clouds[0]
         if not name:
             raise BagError(f"{self.path}: say with --topic which topic to label; of type PointCloud2: {listed}")
         if name not in kinds:
