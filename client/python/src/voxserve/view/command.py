@@ -6,6 +6,7 @@ Exit status: 0 done, 1 something failed, 2 wrong usage.
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -51,6 +52,8 @@ def main(arguments_: Sequence[str] | None = None) -> int:
         parser.error("--sweeps needs --pose: tf, or the topic that has the vehicle's poses")
     if options.follow and not Path(options.source).is_dir():
         parser.error("--follow needs a folder")
+    # Being ended is being interrupted: the viewer that was started ends too.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         number = run(options)
         print(f"{number} scans shown" + (f", in {options.record}" if options.record else ""))
@@ -59,6 +62,8 @@ def main(arguments_: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+    finally:
+        signal.signal(signal.SIGTERM, before)
     return 0
 
 

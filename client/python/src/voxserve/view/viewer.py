@@ -9,7 +9,11 @@ import atexit
 import json
 import os
 import shutil
+import socket
+import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -26,6 +30,7 @@ from voxserve.results import Answer, ClassInfo, Detections, Segmentation
 _APPLICATION = "voxserve"
 _POINT_METRES = 0.03
 _UNLABELLED = 65535
+_START_SECONDS = 30.0
 _GREY = (110, 110, 110)
 
 
@@ -85,15 +90,17 @@ class Viewer:
         self._is_known = {info.id for info in classes}
         self._had_boxes = False
         self.address = ""  # of the viewer in the browser
+        self._server: subprocess.Popen[bytes] | None = None
         self._recording: Any = rr.RecordingStream(_APPLICATION)
         if save:
             self._recording.save(save, default_blueprint=self._blueprint())
         elif connect:
             self._recording.connect_grpc(connect, default_blueprint=self._blueprint())
         elif web_port is not None:
-            url = self._recording.serve_grpc(grpc_port=web_port + 1, default_blueprint=self._blueprint())
-            rr.serve_web_viewer(web_port=web_port, open_browser=False, connect_to=url)
-            self.address = f"http://localhost:{web_port}/?url={url}"
+            self._server = _serve(web_port)
+            url = f"rerun+http://127.0.0.1:{web_port + 1}/proxy"
+            self._recording.connect_grpc(url, default_blueprint=self._blueprint())
+            self.address = f"http://127.0.0.1:{web_port}/?url={url}"
         else:
             self._recording.spawn(default_blueprint=self._blueprint())
         if classes:
@@ -159,6 +166,9 @@ class Viewer:
         """Writes what is still in memory."""
         self._recording.flush()
         self._recording.disconnect()
+        if self._server is not None:
+            self._server.terminate()
+            self._server.wait()
 
     def __enter__(self) -> Viewer:
         return self
@@ -167,6 +177,27 @@ class Viewer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _serve(web_port: int) -> subprocess.Popen[bytes]:
+    """Rerun's viewer for browsers, at web_port, and its store behind it; for this machine alone, which Rerun's own
+    functions for it cannot say.
+    """
+    ports = ["--bind", "127.0.0.1", "--port", str(web_port + 1), "--web-viewer-port", str(web_port)]
+    command = [sys.executable, "-m", "rerun_cli", "--serve-web", "--hide-welcome-screen", *ports]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    end = time.monotonic() + _START_SECONDS
+    while server.poll() is None and time.monotonic() < end:
+        if all(_is_open(port) for port in (web_port, web_port + 1)):
+            return server
+        time.sleep(0.05)
+    server.terminate()
+    raise ViewError(f"Rerun does not serve on the ports {web_port} and {web_port + 1}; are they in use?")
+
+
+def _is_open(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def _rerun() -> Any:
