@@ -97,7 +97,8 @@ def nuscenes(folder: Path, labels: list[int], annotations: list[dict[str, Any]])
         ],
         "sample_annotation": [
             {"token": a["token"], "sample_token": f"s{a['sample']}", "instance_token": a["category"],
-             "num_radar_pts": 0, "rotation": level, **{k: a[k] for k in ("translation", "size", "prev", "next", "num_lidar_pts")}}
+             "num_radar_pts": 0, "rotation": level,
+             **{k: a[k] for k in ("translation", "size", "prev", "next", "num_lidar_pts")}}
             for a in annotations
         ],
     }  # fmt: skip
@@ -111,7 +112,11 @@ class _Modules:
 
     def __enter__(self) -> dict[str, Any]:
         self.made: dict[str, Any] = {}
-        names = {
+        names: dict[str, list[str]] = {
+            "pandas": [],
+            "pandas.core": [],
+            "pandas.core.internals": [],
+            "pandas.core.indexes": [],
             "pandas.core.frame": ["DataFrame"],
             "pandas.core.internals.managers": ["BlockManager"],
             "pandas.core.indexes.base": ["Index"],
@@ -119,6 +124,7 @@ class _Modules:
         self.old = {name: sys.modules.get(name) for name in names}
         for module_name, classes in names.items():
             module = types.ModuleType(module_name)
+            module.__path__ = []  # type: ignore[attr-defined]  # a package, of which others are parts
             for name in classes:
                 self.made[name] = type(name, (), {"__module__": module_name})
                 setattr(module, name, self.made[name])

@@ -47,6 +47,23 @@ def test_kitti_rules_are_the_benchmarks(name: str, kind: str, min_overlap: float
     assert kitti_rules.average_precision(frames, min_overlap) == pytest.approx(expected, rel=1e-9)
 
 
+def test_precision_along_the_curve() -> None:
+    """Three true boxes; by score: found, nothing, found. Precision 1 up to a third, 2/3 up to two thirds, then 0."""
+    frame = Matching(
+        np.array([[0.9, 0, 0], [0, 0, 0], [0, 0.9, 0]]),
+        np.array([0.9, 0.8, 0.7]),
+        np.full(3, COUNTED),
+        np.full(3, COUNTED),
+    )
+    recalls = np.arange(1, 41) / 40
+    expected = np.where(recalls <= 1 / 3, 1, np.where(recalls <= 2 / 3, 2 / 3, 0)).mean()
+    assert kitti_rules.curve_precision([frame], 0.5) == pytest.approx(expected)
+    # Of many boxes both measures are nearly one.
+    many = [matching(drawn, kitti_rules.Difficulty("all", 0, 3, 1.0), "bev") for drawn in draw()]
+    both = [measure(many, 0.5) for measure in (kitti_rules.average_precision, kitti_rules.curve_precision)]
+    assert both[0] == pytest.approx(both[1], abs=0.03)
+
+
 def test_overlaps_are_shapelys() -> None:
     for frame, (above, space) in zip(draw(), OVERLAP_SUMS, strict=True):
         found = overlaps(frame.found, frame.true)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -57,6 +58,9 @@ def main(arguments_: Sequence[str] | None = None) -> int:
             with new_file(options.save) as file:
                 file.write((json.dumps(report, indent=1) + "\n").encode())
             print(f"\nwrote {options.save}")
+    except BrokenPipeError:  # of `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except (errors.InferenceError, OSError, ValueError) as error:
         print(f"voxserve.evaluate: {advise(error)}", file=sys.stderr)
         return 1

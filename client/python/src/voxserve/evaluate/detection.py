@@ -198,10 +198,12 @@ class Detection:
                 matchings.append(
                     Matching(values[np.ix_(rows, columns)], frame.scores[rows], found[rows], true[columns])
                 )
+        is_benchmark = self._dataset.layout == "kitti" and high >= self._ranges[class_id] and low == 0
+        measure = kitti_rules.average_precision if is_benchmark else kitti_rules.curve_precision
         return {
             "boxes": number,
-            "bev": _finite(kitti_rules.average_precision(above, min_overlap)),
-            "3d": _finite(kitti_rules.average_precision(space, min_overlap)),
+            "bev": _finite(measure(above, min_overlap)),
+            "3d": _finite(measure(space, min_overlap)),
         }
 
 

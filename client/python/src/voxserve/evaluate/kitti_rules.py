@@ -3,6 +3,9 @@
 Geiger et al., "Are we ready for autonomous driving?" (2012), and the benchmark's own program, with the 40 points of
 2019. Every score at which recall grows by a fortieth is a threshold; at each, boxes are matched anew. Boxes that are
 ignored are neither wanted nor wrong.
+
+The program takes no more thresholds than there are true boxes, so that with fewer than 40 of them even a perfect model
+stays below 1. curve_precision is the same measure without that.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import numpy.typing as npt
 Array = npt.NDArray[np.float64]
 
 NUM_RECALLS = 40
+_MAX_THRESHOLDS = 200
 COUNTED, IGNORED, OTHER = 0, 1, -1  # what a box is to a class
 _NONE = -1
 
@@ -62,6 +66,27 @@ def average_precision(frames: Sequence[Matching], min_overlap: float) -> float:
         precisions[index] = hits / (hits + errors) if hits + errors else 0.0
     best = np.maximum.accumulate(precisions[::-1])[::-1]
     return float(best[1:].mean())
+
+
+def curve_precision(frames: Sequence[Matching], min_overlap: float) -> float:
+    """The mean, over recalls of 1/40 to 1, of the best precision at that recall or a higher one; 0 to 1, NaN where no
+    frame has a box that counts. Of many scores, evenly chosen ones are tried.
+    """
+    num_true = sum(int((frame.true == COUNTED).sum()) for frame in frames)
+    if num_true == 0:
+        return float("nan")
+    scores = np.unique([score for frame in frames for score in _matched_scores(frame, min_overlap)])
+    if len(scores) > _MAX_THRESHOLDS:
+        scores = scores[np.linspace(0, len(scores) - 1, _MAX_THRESHOLDS).round().astype(np.int64)]
+    wanted = np.arange(1, NUM_RECALLS + 1) / NUM_RECALLS
+    best = np.zeros(NUM_RECALLS)
+    for threshold in scores.tolist():
+        counts = [_count(frame, min_overlap, threshold) for frame in frames]
+        hits, errors = (sum(column) for column in zip(*counts, strict=True))
+        if hits:
+            reached = wanted <= hits / num_true + 1e-9
+            best[reached] = np.maximum(best[reached], hits / (hits + errors))
+    return float(best.mean())
 
 
 def _thresholds(scores: Array, num_true: int) -> list[float]:

@@ -28,7 +28,7 @@ from voxserve.point_cloud import PointCloud
 from voxserve.results import Answer, ClassInfo, Detections, Segmentation
 
 _APPLICATION = "voxserve"
-_POINT_METRES = 0.03
+_POINT_METRES = 0.06
 _UNLABELLED = 65535
 _START_SECONDS = 30.0
 _GREY = (110, 110, 110)
@@ -183,6 +183,8 @@ def _serve(web_port: int) -> subprocess.Popen[bytes]:
     """Rerun's viewer for browsers, at web_port, and its store behind it; for this machine alone, which Rerun's own
     functions for it cannot say.
     """
+    if any(_is_open(port) for port in (web_port, web_port + 1)):
+        raise ViewError(f"port {web_port} or {web_port + 1} is in use; name another with --web")
     ports = ["--bind", "127.0.0.1", "--port", str(web_port + 1), "--web-viewer-port", str(web_port)]
     command = [sys.executable, "-m", "rerun_cli", "--serve-web", "--hide-welcome-screen", *ports]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -192,7 +194,8 @@ def _serve(web_port: int) -> subprocess.Popen[bytes]:
             return server
         time.sleep(0.05)
     server.terminate()
-    raise ViewError(f"Rerun does not serve on the ports {web_port} and {web_port + 1}; are they in use?")
+    server.wait()
+    raise ViewError(f"Rerun does not serve on the ports {web_port} and {web_port + 1}")
 
 
 def _is_open(port: int) -> bool:

@@ -32,11 +32,9 @@ def read(path: Path) -> dict[str, npt.NDArray[Any]]:
         table = _Unpickler(io.BytesIO(contents)).load()
         return _columns(table)
     except pickle.UnpicklingError as error:
-        raise ValueError(f"{path}: {error}") from None
+        raise ValueError(f"{path}: not a table as PandaSet has it: {error}") from None
     except Exception as error:  # whatever a broken pickle makes of these classes
-        raise ValueError(
-            f"{path}: not a table of pandas as PandaSet has it ({type(error).__name__}: {error})"
-        ) from None
+        raise ValueError(f"{path}: not a table as PandaSet has it ({type(error).__name__}: {error})") from None
 
 
 class _Kept:

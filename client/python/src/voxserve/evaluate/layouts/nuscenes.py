@@ -102,7 +102,7 @@ def _open(folder: Path, version: Path, rows: dict[str, dict[str, Any]], num_swee
         if row["token"] not in key_scans:
             raise DatasetError(f"{version / 'sample_data.json'}: sample {row['token']} has no scan of LIDAR_TOP")
         name = f"{rows['scene'][row['scene_token']]['name']}/{row['token']}"
-        frames.append(Frame(name, index, partial(_read, tables, row["token"], num_sweeps)))
+        frames.append(Frame(name, index, partial(_read_frame, version, tables, row["token"], num_sweeps)))
     label_names = {}
     if labels:
         known = _CATEGORIES | _LIDARSEG
@@ -130,6 +130,15 @@ def _matrix(row: dict[str, Any]) -> Array:
 def _to_world(tables: _Tables, scan: dict[str, Any]) -> Array:
     sensor = tables.rows["calibrated_sensor"][scan["calibrated_sensor_token"]]
     return _matrix(tables.rows["ego_pose"][scan["ego_pose_token"]]) @ _matrix(sensor)
+
+
+def _read_frame(
+    version: Path, tables: _Tables, sample: str, num_sweeps: int, with_labels: bool, with_boxes: bool
+) -> Scan:
+    try:
+        return _read(tables, sample, num_sweeps, with_labels, with_boxes)
+    except KeyError as error:
+        raise DatasetError(f"{version}: a table names {error}, which is nowhere") from None
 
 
 def _read(tables: _Tables, sample: str, num_sweeps: int, with_labels: bool, with_boxes: bool) -> Scan:
