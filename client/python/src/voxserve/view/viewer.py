@@ -11,7 +11,6 @@ import os
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -186,7 +185,11 @@ def _serve(web_port: int) -> subprocess.Popen[bytes]:
     if any(_is_open(port) for port in (web_port, web_port + 1)):
         raise ViewError(f"port {web_port} or {web_port + 1} is in use; name another with --web")
     ports = ["--bind", "127.0.0.1", "--port", str(web_port + 1), "--web-viewer-port", str(web_port)]
-    command = [sys.executable, "-m", "rerun_cli", "--serve-web", "--hide-welcome-screen", *ports]
+    import rerun_cli
+
+    # The program itself: its wrapper in Python, when it is ended, leaves the program running.
+    name = "rerun.exe" if os.name == "nt" else "rerun"
+    command = [str(Path(rerun_cli.__file__).parent / name), "--serve-web", "--hide-welcome-screen", *ports]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     end = time.monotonic() + _START_SECONDS
     while server.poll() is None and time.monotonic() < end:
