@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -87,6 +89,17 @@ def test_bag_is_labelled(kind: str, scans: Scans, call: Callable[..., int], tmp_
         colors = points[:, at : at + 4].copy().view("<u4")[:, 0]
         np.testing.assert_array_equal(colors, np.where(labels == 0, 0x804080, 0x285AFF))
     assert set(messages["/lidar/timing"][0][1]) == {"round_trip_ms", "server_ms", "stages_ms"}
+
+
+@pytest.mark.parametrize("kind", [".mcap", ".db3", ".bag"])
+def test_large_clouds_and_transforms_are_read_at_once(kind: str, call: Callable[..., int], tmp_path: Path) -> None:
+    """Of many chunks: clouds are read by one thread, and tf by another."""
+    points = np.fromfile(REPOSITORY / "deploy" / "scans" / "pandaset_070.bin", "<f4").reshape(-1, 4)
+    assert call(bag_files.write(tmp_path / f"drive{kind}", [points] * 8)) == 0
+    messages = read(tmp_path / "out.mcap")
+    assert [len(messages[topic]) for topic in ("/lidar/labelled", "/tf")] == [8, 8]
+    for _, cloud in messages["/lidar/labelled"]:
+        np.testing.assert_array_equal(point_bytes(cloud)[:, :16], points.view(np.uint8))
 
 
 def boxes_of(requests: Iterator[Any], _context: grpc.ServicerContext) -> Iterator[Any]:
@@ -179,6 +192,22 @@ def test_nothing_is_left_where_nothing_was_labelled(
     assert call(bag_files.write(tmp_path / "drive.mcap", scans)) == 1
     assert "part" not in capsys.readouterr().err
     assert list(tmp_path.glob("out*")) == []
+
+
+def test_run_that_is_ended_keeps_its_part(scans: Scans, server: FakeServer, tmp_path: Path) -> None:
+    bag, save = bag_files.write(tmp_path / "drive.mcap", scans), tmp_path / "out.mcap"
+    arguments = [sys.executable, "-m", "voxserve.bag", str(bag), "--model", "minkunet", "--save", str(save)]
+    arguments += ["--address", server.address]
+    with subprocess.Popen([*arguments, "--rate", "0.1"], stderr=subprocess.PIPE, text=True) as process:
+        end = time.monotonic() + 60
+        while len(server.requests) < 4 and time.monotonic() < end:
+            time.sleep(0.02)
+        process.terminate()
+        _, error = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "the same command goes on from there" in error
+    assert not save.exists()
+    assert Path(f"{save}.part").exists()
 
 
 def test_rate_keeps_the_bags_pace(scans: Scans, call: Callable[..., int], tmp_path: Path) -> None:

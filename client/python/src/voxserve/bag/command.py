@@ -20,6 +20,7 @@ from voxserve.bag.messages import Colors
 from voxserve.bag.sink import Sink, job_of
 from voxserve.bag.source import Raw, Source
 from voxserve.cli import arguments
+from voxserve.cli.ending import termination_interrupts
 from voxserve.cli.infer import advise
 from voxserve.cli.progress import Progress
 from voxserve.client import Client
@@ -52,7 +53,8 @@ def main(arguments_: Sequence[str] | None = None) -> int:
     if not options.save.endswith(".mcap"):
         parser.error("--save names a .mcap file")
     try:
-        print(run(options))
+        with termination_interrupts():
+            print(run(options))
     except (errors.InferenceError, OSError, ValueError) as error:
         print(f"voxserve.bag: {advise(error)}", file=sys.stderr)
         return 1
@@ -83,7 +85,10 @@ def run(options: argparse.Namespace) -> str:
             )
             sink = Sink(options.save, topic, job, Colors.of(model.classes))
             try:
-                return _label_all(options, source, topic, client, request, poses, sink)
+                # A reader of its own: another thread reads the clouds meanwhile.
+                with Source(options.bag) as other:
+                    transforms = other.transform_messages()
+                    return _label_all(options, source, topic, client, request, poses, sink, transforms)
             except BaseException:
                 if sink.abandon():
                     print(
@@ -112,9 +117,9 @@ def _label_all(
     request: Request,
     poses: Poses | None,
     sink: Sink,
+    transforms: Iterator[Raw],
 ) -> str:
     total, first = source.count(topic), sink.first
-    transforms = source.transform_messages()
     waiting = next(_skipped(transforms, sink.num_copied), None)
     times: list[float] = []
     start = time.perf_counter()

@@ -46,7 +46,9 @@ class Raw:
 
 
 class Source:
-    """A bag that is open for reading; use it in a `with` block. BagError wherever it is not as it should be."""
+    """A bag that is open for reading, by one thread at a time; use it in a `with` block. BagError wherever it is not as
+    it should be.
+    """
 
     def __init__(self, path: str) -> None:
         try:

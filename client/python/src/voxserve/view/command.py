@@ -6,7 +6,6 @@ Exit status: 0 done, 1 something failed, 2 wrong usage.
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -18,6 +17,7 @@ from voxserve.bag.command import add_request, ready
 from voxserve.bag.labelling import Poses, Request, label
 from voxserve.bag.source import Source
 from voxserve.cli import arguments
+from voxserve.cli.ending import termination_interrupts
 from voxserve.cli.infer import advise
 from voxserve.cli.progress import Progress
 from voxserve.client import Client
@@ -52,18 +52,15 @@ def main(arguments_: Sequence[str] | None = None) -> int:
         parser.error("--sweeps needs --pose: tf, or the topic that has the vehicle's poses")
     if options.follow and not Path(options.source).is_dir():
         parser.error("--follow needs a folder")
-    # Being ended is being interrupted: the viewer that was started ends too.
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        number = run(options)
+        with termination_interrupts():
+            number = run(options)
         print(f"{number} scans shown" + (f", in {options.record}" if options.record else ""))
     except (errors.InferenceError, OSError, ValueError) as error:
         print(f"voxserve.view: {advise(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
-    finally:
-        signal.signal(signal.SIGTERM, before)
     return 0
 
 
