@@ -4,6 +4,8 @@ nuScenes: nuscenes-devkit 1.2.0, nuscenes.eval.detection.algo.accumulate, calc_a
 above 0.1) of one class. KITTI: the functions of traveller59/kitti-object-eval-python's eval.py (clean_data,
 compute_statistics_jit, get_thresholds) without numba, with overlaps by shapely 2.0.7, and the mean of 40 recalls. Facts
 about these boxes; none of either program is here.
+
+Written by tests/oracles/box_metrics.py.
 """
 
 # AP, and errors of translation, scale, orientation and velocity, by distance of centres.

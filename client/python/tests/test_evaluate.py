@@ -220,16 +220,16 @@ def test_pandaset(evaluate: Evaluate, tmp_path: Path, monkeypatch: pytest.Monkey
     assert report["segmentation"]["confusion"] == [[2, 0, 0], [0, 1, 0]]
     find(monkeypatch, (CAR, 0.5, x, y, z, length, width, height, yaw, 0, 0))
     found = evaluate(folder, model="detector")["detection"]
-    assert found["nuscenes"]["classes"][CAR]["ap"]["0.5"] == pytest.approx(1)
-    assert found["kitti"]["classes"][CAR]["all"] == {"boxes": 1, "bev": 1, "3d": 1}
-    assert found["kitti"]["classes"][CAR]["by_distance"][1] == {
+    assert found["nuscenes"]["classes"][0]["ap"]["0.5"] == pytest.approx(1)
+    assert found["kitti"]["classes"][0]["all"] == {"boxes": 1, "bev": 1, "3d": 1}
+    assert found["kitti"]["classes"][0]["by_distance"][1] == {
         "from": 20,
         "to": 40,
         "boxes": 0,
         "bev": None,
         "3d": None,
     }
-    none = evaluate(folder, "--min_points", "6", model="detector")["detection"]["nuscenes"]["classes"][CAR]
+    none = evaluate(folder, "--min_points", "6", model="detector")["detection"]["nuscenes"]["classes"][0]
     assert (none["boxes"], none["mAP"]) == (0, None)
     assert evaluate(folder, "--max_distance", "5", model="detector")["detection"]["nuscenes"]["mAP"] is None
 

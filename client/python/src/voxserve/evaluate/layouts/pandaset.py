@@ -78,6 +78,7 @@ _NAMES: dict[str, tuple[str, ...]] = {  # with the coarser names that models giv
     "Other Static Object": ("other-static", "manmade"),
 }
 _LABELS = dict(enumerate(_NAMES, 1))  # the data set's ids
+_BOX_NAMES = tuple(_NAMES)[12:40]  # from Car to Rolling Containers: ground and buildings have no boxes
 
 
 def is_dataset(folder: Path) -> bool:
@@ -96,7 +97,7 @@ def open_dataset(folder: Path, _num_sweeps: int = 1) -> Dataset:
             frames += _frames(sequence, "" if sequence == folder else f"{sequence.name}/")
             has_labels |= (sequence / "annotations" / "semseg").is_dir()
             has_boxes |= (sequence / "annotations" / "cuboids").is_dir()
-    return Dataset("pandaset", frames, _LABELS if has_labels else {}, tuple(_NAMES) if has_boxes else (), _NAMES)
+    return Dataset("pandaset", frames, _LABELS if has_labels else {}, _BOX_NAMES if has_boxes else (), _NAMES)
 
 
 def _sequences(folder: Path) -> list[Path]:
