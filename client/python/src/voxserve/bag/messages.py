@@ -51,16 +51,13 @@ def labelled(message: Any, result: Segmentation, colors: Colors, types: Mapping[
     types: of messages, by name. A field that is called like one of the new ones keeps its name; the new one gets an
     underscore.
     """
-    width, height, step, row = message.width, message.height, message.point_step, message.row_step
+    width, height, step = message.width, message.height, message.point_step
     order = ">" if message.is_bigendian else "<"
     is_wide = result.labels.dtype.itemsize == 2
     rgb_at = -(-step // 4) * 4
     new_step = rgb_at + 8
     points = np.zeros((height, width, new_step), np.uint8)
-    source = np.asarray(message.data, np.uint8)
-    if width and height:
-        rows = np.ndarray((height, width, step), np.uint8, source.tobytes(), 0, (row, step, 1))
-        points[:, :, :step] = rows
+    points[:, :, :step] = _points(message)
     rgb = colors.of_labels(result.labels).astype(np.uint32)
     packed = (rgb[:, 0] << 16 | rgb[:, 1] << 8 | rgb[:, 2]).astype(order + "u4")
     labels = result.labels.astype(order + "u2" if is_wide else "u1")
@@ -85,8 +82,17 @@ def labelled(message: Any, result: Segmentation, colors: Colors, types: Mapping[
     )
 
 
+def _points(message: Any) -> npt.NDArray[np.uint8]:
+    """[height, width, point_step]: the bytes of each point."""
+    shape = (message.height, message.width, message.point_step)
+    if not message.width * message.height:
+        return np.zeros(shape, np.uint8)
+    data = np.ascontiguousarray(message.data, np.uint8)
+    return np.ndarray(shape, np.uint8, data, 0, (message.row_step, message.point_step, 1))
+
+
 def plain(message: Any, types: Mapping[str, Any]) -> Any:
-    """The cloud as it came, for models without labels."""
+    """The same points, for models without labels. Rows have no gaps between them, which make Rerun 0.41 fail."""
     field = types["sensor_msgs/msg/PointField"]
     return types["sensor_msgs/msg/PointCloud2"](
         header=header(message.header, types),
@@ -95,8 +101,8 @@ def plain(message: Any, types: Mapping[str, Any]) -> Any:
         fields=[field(name=f.name, offset=f.offset, datatype=f.datatype, count=f.count) for f in message.fields],
         is_bigendian=bool(message.is_bigendian),
         point_step=message.point_step,
-        row_step=message.row_step,
-        data=np.asarray(message.data, np.uint8),
+        row_step=message.point_step * message.width,
+        data=np.ascontiguousarray(_points(message)).reshape(-1),
         is_dense=bool(message.is_dense),
     )
 
