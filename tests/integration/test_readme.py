@@ -30,6 +30,7 @@ MAX_LINES = {
     "kernels/README.md": 199,
     "client/python/README.md": 199,
     "client/python/OPERATORS.md": 199,
+    "client/python/DRIVES.md": 199,
     "tests/README.md": 199,
     "tests/bench/README.md": 199,
     "tests/golden/README.md": 199,

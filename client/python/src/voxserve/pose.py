@@ -40,6 +40,10 @@ class Pose:
         object.__setattr__(self, "translation", translation)
         object.__setattr__(self, "rotation", rotation)
 
+    def matrix(self) -> npt.NDArray[np.float64]:
+        """[4, 4], cloud to world."""
+        return _matrix(self.translation, self.rotation)
+
     @staticmethod
     def from_matrix(matrix: npt.ArrayLike) -> Pose:
         """Takes [4, 4], or [3, 4] without the last row, from cloud to world, as in datasets. A rotation with rounding
@@ -59,6 +63,18 @@ class Pose:
             raise ValueError(f"the pose's matrix is not a rotation and a translation: it {how}")
         w, x, y, z = _nearest_quaternion(rotation)
         return Pose((float(values[0, 3]), float(values[1, 3]), float(values[2, 3])), (w, x, y, z))
+
+
+def _matrix(translation: Sequence[float], rotation: Sequence[float]) -> npt.NDArray[np.float64]:
+    w, x, y, z = np.array(rotation, np.float64) / np.linalg.norm(rotation)
+    matrix = np.eye(4)
+    matrix[:3, :3] = [
+        [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+        [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+        [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
+    ]
+    matrix[:3, 3] = translation
+    return matrix
 
 
 def as_pose(pose: PoseLike) -> Pose:

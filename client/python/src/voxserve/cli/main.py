@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from voxserve import errors, field_spec
-from voxserve.cli import infer, models
+from voxserve import errors
+from voxserve.cli import arguments, infer, models
 from voxserve.cli.scan_jobs import UsageError
 from voxserve.client import Client
 
 _PROGRAM = "python -m voxserve"
-_SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _POLL_SECONDS = 0.2
 _INFER = """\
 Reads scans, sends them to the server, and prints how many points each class has, or the boxes that were found (of a
@@ -120,18 +118,22 @@ def _parser() -> argparse.ArgumentParser:
 
     inferring = command("infer", "labels scans or finds boxes in them, as the model does", _INFER, _INFER_EXAMPLES)
     _add_infer(inferring)
-    _add_connection(inferring, 30)
+    arguments.add_connection(inferring, 30)
     inferring.set_defaults(run=infer.run)
 
     listing = command("models", "lists the server's models, or describes one", _MODELS)
     listing.add_argument("name", nargs="?", default="", metavar="NAME", help="the model to describe")
-    listing.add_argument("--version", type=_count(1), default=0, metavar="N", help="of NAME; default: the newest")
-    _add_connection(listing, 30)
+    listing.add_argument(
+        "--version", type=arguments.count(1), default=0, metavar="N", help="of NAME; default: the newest"
+    )
+    arguments.add_connection(listing, 30)
     listing.set_defaults(run=models.run)
 
     health = command("health", "says whether the server serves", _HEALTH)
-    health.add_argument("--wait", type=_duration, metavar="TIME", help="ask again until it serves, for this long")
-    _add_connection(health, 5)
+    health.add_argument(
+        "--wait", type=arguments.duration, metavar="TIME", help="ask again until it serves, for this long"
+    )
+    arguments.add_connection(health, 5)
     health.set_defaults(run=run_health)
     return parser
 
@@ -140,10 +142,16 @@ def _add_infer(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("scans", nargs="+", metavar="SCAN|FOLDER", help="the scans")
     add("--model", required=True, metavar="NAME", help="the model to use; the command models lists them")
-    add("--version", type=_count(1), default=0, metavar="N", help="its version; default: the newest that is ready")
+    add(
+        "--version",
+        type=arguments.count(1),
+        default=0,
+        metavar="N",
+        help="its version; default: the newest that is ready",
+    )
     add(
         "--fields",
-        type=_fields,
+        type=arguments.fields,
         metavar="SPEC",
         help="layout of the points where the extension does not say it: NAME:TYPE[*SCALE][+SHIFT] for each value in "
         "order, with types i8 u8 i16 u16 i32 u32 f16 f32 f64; the name - skips a value. In PCD, PLY and structured NPY "
@@ -175,7 +183,7 @@ def _add_infer(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--sample",
-        type=_count(1, (1 << 32) - 1),
+        type=arguments.count(1, (1 << 32) - 1),
         default=0,
         metavar="N",
         help="takes N farthest points of each scan too: every next one is the farthest from those before it; --json "
@@ -183,7 +191,7 @@ def _add_infer(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--sample_start",
-        type=_count(0, (1 << 32) - 1),
+        type=arguments.count(0, (1 << 32) - 1),
         default=0,
         metavar="INDEX",
         help="the point of --sample that is selected first (default 0)",
@@ -196,53 +204,10 @@ def _add_infer(parser: argparse.ArgumentParser) -> None:
         "which are not labelled then",
     )
     add("--json", action="store_true", help="prints one line of JSON per scan instead of tables")
-    add("--concurrency", type=_count(1, 256), default=4, metavar="N", help="scans under way at once (default 4)")
-
-
-def _add_connection(parser: argparse.ArgumentParser, timeout: float) -> None:
-    add = parser.add_argument
     add(
-        "--address",
-        default="localhost:8500",
-        metavar="HOST:PORT",
-        help="where the server listens (default %(default)s)",
-    )
-    add(
-        "--timeout",
-        type=_duration,
-        default=timeout,
-        metavar="TIME",
-        help=f"how long a request may take, e.g. 500ms or 2m; the server gives up then as well (default {timeout:g}s)",
-    )
-    add(
-        "--max_message_bytes",
-        type=_count(1 << 16, (1 << 31) - 1),
-        default=64 << 20,
+        "--concurrency",
+        type=arguments.count(1, 256),
+        default=4,
         metavar="N",
-        help="largest request or answer (default %(default)s, as the server's)",
+        help="scans under way at once (default 4)",
     )
-
-
-def _duration(text: str) -> float:
-    match = re.fullmatch(r"(\d+\.?\d*|\.\d+)(ms|s|m|h)", text)
-    seconds = float(match[1]) * _SECONDS[match[2]] if match else 0
-    if seconds <= 0:
-        raise argparse.ArgumentTypeError(f"is '{text}', must be a time such as 10s or 500ms")
-    return seconds
-
-
-def _count(low: int, high: int = (1 << 63) - 1) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        if not (text.isascii() and text.isdigit() and len(text) < 20 and low <= int(text) <= high):
-            raise argparse.ArgumentTypeError(f"is '{text}', must be a number from {low} to {high}")
-        return int(text)
-
-    return parse
-
-
-def _fields(text: str) -> str:
-    try:
-        field_spec.parse(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    return text
