@@ -64,11 +64,13 @@ COPY LICENSE /usr/share/doc/voxserve/
 COPY --from=build /out/bin/ /usr/local/bin/
 COPY deploy/models /models
 COPY --from=build /out/sbom.sh /out/compiled_in.txt /out/VERSION /usr/share/doc/voxserve/
-# The bill of materials, and a folder for tuned plans that the server's user may write (--plan_dir=/plans).
+# The bill of materials; a folder for tuned plans that the server's user may write (--plan_dir=/plans); and no program
+# that gives its caller another user's rights.
 RUN cd /usr/share/doc/voxserve \
  && ./sbom.sh "$(cat VERSION)" compiled_in.txt /usr/local/bin/voxserve* $(find /models -type f) > sbom.spdx.json \
  && rm sbom.sh compiled_in.txt \
- && install -d -o 10001 -g 10001 /plans
+ && install -d -o 10001 -g 10001 /plans \
+ && find / -xdev -type f -perm /6000 -exec chmod a-s {} +
 
 # By number, so that Kubernetes can see that it is not root.
 USER 10001:10001

@@ -2,7 +2,7 @@
 # Prints the image's bill of materials as SPDX 2.3 JSON: voxserve's files with their SHA-256, every package of the
 # distribution and of NVIDIA that is installed, and the packages whose headers were compiled in. The Dockerfile runs it.
 #
-#   deploy/sbom.sh VERSION COMPILED_IN FILE...
+#   deploy/sbom.sh VERSION COMPILED_IN FILE...        # FILE: absolute paths
 #
 # COMPILED_IN has a line "name version" for each package that is compiled in. Needs dpkg-query and sha256sum alone.
 set -eu
@@ -37,11 +37,11 @@ number=0
 for file in "$@"; do
   number=$((number + 1))
   files="$files${files:+,}
-    {\"SPDXID\": \"SPDXRef-File-$number\", \"fileName\": \"$file\", \"licenseConcluded\": \"NOASSERTION\", \"copyrightText\": \"NOASSERTION\",
+    {\"SPDXID\": \"SPDXRef-File-$number\", \"fileName\": \".$file\", \"licenseConcluded\": \"NOASSERTION\", \"copyrightText\": \"NOASSERTION\",
      \"checksums\": [{\"algorithm\": \"SHA256\", \"checksumValue\": \"$(sha256sum "$file" | cut -d ' ' -f 1)\"},
                    {\"algorithm\": \"SHA1\", \"checksumValue\": \"$(sha1sum "$file" | cut -d ' ' -f 1)\"}]}"
   relationships="$relationships,
-    {\"spdxElementId\": \"SPDXRef-voxserve\", \"relationshipType\": \"CONTAINS\", \"relatedSpdxElement\": \"SPDXRef-File-$number\"}"
+    {\"spdxElementId\": \"SPDXRef-DOCUMENT\", \"relationshipType\": \"DESCRIBES\", \"relatedSpdxElement\": \"SPDXRef-File-$number\"}"
 done
 cat <<JSON
 {
