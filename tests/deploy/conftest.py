@@ -1,6 +1,6 @@
 """What the tests of deploy/ share: the tools, which skip where they are missing, a running server, and its own words.
 
-    PYTHONPATH=tests VOXSERVE_BINARY=build/dev/server/voxserve build/venv/bin/python -m pytest -q tests/deploy
+PYTHONPATH=tests VOXSERVE_BINARY=build/dev/server/voxserve build/venv/bin/python -m pytest -q tests/deploy
 """
 
 from __future__ import annotations

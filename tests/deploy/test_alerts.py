@@ -50,7 +50,8 @@ QUEUE = ("voxserve_stage_duration_seconds", "0.05")
 CASES = {
     "VoxserveDown": Case({'up{job="voxserve",instance="a"}': "0x60"}, {'up{job="voxserve",instance="a"}': "1x60"}),
     "VoxserveModelNotReady": Case(
-        {f'voxserve_model_ready{{{MODEL},version="1"}}': "0x60"}, {f'voxserve_model_ready{{{MODEL},version="1"}}': "1x60"}
+        {f'voxserve_model_ready{{{MODEL},version="1"}}': "0x60"},
+        {f'voxserve_model_ready{{{MODEL},version="1"}}': "1x60"},
     ),
     "VoxserveErrors": Case(
         rate_of("voxserve_requests_total", 6, f'{MODEL},code="INTERNAL"'),

@@ -55,7 +55,11 @@ def test_panels_have_a_place_a_unit_and_a_description() -> None:
     for panel in DASHBOARD["panels"]:
         place = panel["gridPos"]
         assert place["x"] + place["w"] <= 24
-        cells = {(x, y) for x in range(place["x"], place["x"] + place["w"]) for y in range(place["y"], place["y"] + place["h"])}
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
         assert not cells & taken, panel["title"]
         taken |= cells
     for panel in PANELS:

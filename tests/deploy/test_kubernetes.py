@@ -300,7 +300,7 @@ def test_autoscale_asks_for_pods_by_queue_time(load: str, rendered: Render, tmp_
     trigger = only(rendered("autoscale"), "ScaledObject")["spec"]["triggers"][0]
     expected = [{"labels": "{}", "value": value}]
     # Rounded, since quantiles are not exact in binary.
-    test = {"expr": f"round({trigger['metadata']['query']}, 0.001)", "eval_time": "8m", "exp_samples": expected}
+    test = {"expr": f"round({trigger['metadata']['query']}, 0.001)", "eval_time": "4m", "exp_samples": expected}
     inputs = [{"series": name, "values": values} for name, values in series.items()]
     file = tmp_path / "test.yaml"
     case = {"interval": "30s", "input_series": inputs, "promql_expr_test": [test]}
