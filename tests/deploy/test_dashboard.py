@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import voxserve
 from conftest import DEPLOY, ROOT, dig, metrics_in, tool
+
+import voxserve
 from server import Server
 
 yaml = pytest.importorskip("yaml", reason="PyYAML is not installed (deploy/install.sh python)")

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from conftest import DEPLOY, ROOT, dig, metrics_in, tool
+
 from server import Server
 
 yaml = pytest.importorskip("yaml", reason="PyYAML is not installed (deploy/install.sh python)")

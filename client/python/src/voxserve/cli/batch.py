@@ -151,8 +151,7 @@ def _claim(folder: str, note: dict[str, Any]) -> None:
         noted = _read_note(folder)
         for name, value in note.items():
             if noted.get(name) != value:
-                raise UsageError(
-                    f"{folder} has results of {name} {noted.get(name)!r}, and {value!r} is asked for; name another folder"
-                ) from None
+                problem = f"has results of {name} {noted.get(name)!r}, and {value!r} is asked for"
+                raise UsageError(f"{folder} {problem}; name another folder") from None
     finally:
         temporary.unlink()
