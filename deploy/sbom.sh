@@ -35,6 +35,7 @@ while read -r name its_version; do
 done <"$compiled_in"
 number=0
 for file in "$@"; do
+  [ -r "$file" ] || { echo "sbom.sh: cannot read $file" >&2; exit 1; }
   number=$((number + 1))
   files="$files${files:+,}
     {\"SPDXID\": \"SPDXRef-File-$number\", \"fileName\": \".$file\", \"licenseConcluded\": \"NOASSERTION\", \"copyrightText\": \"NOASSERTION\",

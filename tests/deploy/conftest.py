@@ -25,9 +25,10 @@ from server import Server  # noqa: E402
 
 def tool(name: str, package: str) -> str:
     """The path of a program that not every machine needs; skips where it is missing."""
-    path = os.environ.get(f"VOXSERVE_{name.upper()}") or shutil.which(name)
+    variable = f"VOXSERVE_{name.upper().replace('-', '_')}"
+    path = os.environ.get(variable) or shutil.which(name)
     if not path:
-        pytest.skip(f"{name} is not installed (apt-get install {package}, or VOXSERVE_{name.upper()}=PATH)")
+        pytest.skip(f"{name} is not installed ({package}, or {variable}=PATH)")
     return path
 
 

@@ -186,8 +186,8 @@ def put_under_load(server: Server) -> None:
 
 @pytest.fixture(scope="module")
 def prometheus(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    program = tool("prometheus", "prometheus")
-    running = Prometheus(program, server, tmp_path_factory.mktemp("prometheus"))
+    program = tool("prometheus", "apt-get install prometheus")
+    running = Prometheus(program, server, tmp_path_factory.mktemp("apt-get install prometheus"))
     try:
         running.await_target()
         put_under_load(server)

@@ -30,7 +30,7 @@ Objects = dict[str, list[dict[str, Any]]]
 
 @pytest.fixture(scope="session")
 def kubectl() -> str:
-    path = tool("kubectl", "kubernetes-client, of Debian 13 or later")
+    path = tool("kubectl", "apt-get install kubernetes-client on Debian 13 or later")
     told = subprocess.run([path, "version", "--client", "-o", "json"], capture_output=True, text=True, timeout=60)
     version = json.loads(told.stdout)["clientVersion"]
     found = (int(version["major"]), int(re.match(r"\d+", version["minor"])[0]))  # type: ignore[index]
@@ -306,6 +306,6 @@ def test_autoscale_asks_for_pods_by_queue_time(load: str, rendered: Render, tmp_
     file = tmp_path / "test.yaml"
     case = {"interval": "30s", "input_series": inputs, "promql_expr_test": [test]}
     file.write_text(yaml.safe_dump({"tests": [case]}), encoding="utf-8")
-    promtool = tool("promtool", "prometheus")
+    promtool = tool("promtool", "apt-get install prometheus")
     run = subprocess.run([promtool, "test", "rules", file], capture_output=True, text=True, timeout=60)
     assert run.returncode == 0, run.stdout + run.stderr
