@@ -184,6 +184,9 @@ def test_rule(name: str, kind: str, tmp_path: Path) -> None:
     file = tmp_path / "test.yaml"
     file.write_text(yaml.safe_dump(test), encoding="utf-8")
     run = subprocess.run(
-        [tool("promtool", "apt-get install prometheus"), "test", "rules", file], capture_output=True, text=True, timeout=60
+        [tool("promtool", "apt-get install prometheus"), "test", "rules", file],
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert run.returncode == 0, run.stdout + run.stderr

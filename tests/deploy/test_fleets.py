@@ -31,10 +31,12 @@ def test_the_measured_rows_are_in_the_results() -> None:
     for vehicles, p50, p99 in (("72", "3.52", "3.78"), ("88", "5.9", "8.08"), ("96", "9.8", "17.5")):
         assert re.search(rf"^\| {vehicles} \| \d+ \| \d+ \| 0 \| {p50} \| {p99} \|$", RESULTS, re.MULTILINE)
         share = int(vehicles) * HERTZ / capacity()
-        assert re.search(rf"^\| {vehicles} vehicles .*\({share:.0%} of C\).* \| {p50}, {p99} ms \|$", PAGE, re.MULTILINE)
+        assert re.search(
+            rf"^\| {vehicles} vehicles .*\({share:.0%} of C\).* \| {p50}, {p99} ms \|$", PAGE, re.MULTILINE
+        )
 
 
-@pytest.mark.parametrize(("column", "vehicles"), enumerate((1_000, 100_000)))
+@pytest.mark.parametrize(("column", "vehicles"), list(enumerate((1_000, 100_000))))
 def test_the_result_follows_from_the_formula(column: int, vehicles: int) -> None:
     load, rate = vehicles * HERTZ, capacity()
     daily = math.ceil(load / (0.7 * rate))
