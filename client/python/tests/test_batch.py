@@ -60,6 +60,16 @@ def test_shards_do_every_scan_once(run: Run, server: FakeServer, tmp_path: Path)
     np.testing.assert_array_equal(np.load(tmp_path / "out" / "000002.npy"), [0, 1, 0])
 
 
+@pytest.mark.parametrize("count", [2, 3, 8])
+def test_shards_of_numbered_scans_are_alike(count: int) -> None:
+    for pattern in ("{:06}.bin", "s{}.bin", "{}.pcd"):
+        sizes = [0] * count
+        for i in range(8000):
+            sizes[batch.shard_of(pattern.format(i), count) - 1] += 1
+        assert max(sizes) < 1.15 * 8000 / count, "15% are five standard deviations or more"
+        assert min(sizes) > 0.85 * 8000 / count
+
+
 def test_a_new_scan_changes_no_other_scans_shard(run: Run, scans: Path, tmp_path: Path) -> None:
     assert run("--shard", "2/3")[0] == 0
     before = results(tmp_path / "out")

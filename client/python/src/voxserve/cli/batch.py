@@ -1,6 +1,6 @@
 """The command batch: infer for folders that many machines share and that take longer than a machine lives.
 
-- A shard is a part of the scans, chosen by a checksum of the scan's file name. So shards need not agree on a list, and
+- A shard is a part of the scans, chosen by a hash of the scan's file name. So shards need not agree on a list, and
   a scan that is added later changes no other scan's shard.
 - A scan whose result is there is not run again: results appear when they are complete. Running the same command anew
   does what is left.
@@ -13,12 +13,12 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import random
 import sys
 import time
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
         infer.check_for(model, options, jobs)
         _claim(options.save, _note_of(model, options))
         number, count = options.shard
-        mine = [job for job in jobs if _shard_of(job, count) == number]
+        mine = [job for job in jobs if shard_of(job.input, count) == number]
         left = [job for job in mine if not Path(job.save).exists()]
         shard = f"shard {number} of {count}: " if count > 1 else ""
         told = f"{shard}{len(mine)} of {len(scans)} scans, {len(mine) - len(left)} done before, {len(left)} to do"
@@ -73,8 +73,11 @@ def parse_shard(text: str) -> tuple[int, int]:
     return int(number), int(count)
 
 
-def _shard_of(job: ScanJob, count: int) -> int:
-    return zlib.crc32(os.fsencode(Path(job.input).name)) % count + 1
+def shard_of(scan: str, count: int) -> int:
+    """The shard of a scan's path, from 1 to count."""
+    # (A CRC would not do: those of numbered names are all alike in their low bits.)
+    digest = hashlib.sha256(os.fsencode(Path(scan).name)).digest()
+    return int.from_bytes(digest[:8], "big") % count + 1
 
 
 class _PatientRunner(infer.ScanRunner):
