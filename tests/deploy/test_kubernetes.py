@@ -173,6 +173,12 @@ def test_pods_have_no_rights_that_they_do_not_need(overlay: str, rendered: Rende
     assert not any(pod.get(word) for word in ("hostNetwork", "hostPID", "hostIPC"))
 
 
+@every_overlay
+def test_the_image_is_of_this_version(overlay: str, rendered: Render) -> None:
+    version = (ROOT / "client/python/VERSION").read_text(encoding="utf-8").strip()
+    assert server_of(rendered(overlay))["image"].rpartition(":")[2] == version
+
+
 @pytest.mark.parametrize("overlay", ["cpu", "gpu", "autoscale", OWN])
 def test_a_pod_has_time_to_drain(overlay: str, rendered: Render) -> None:
     pod = pod_of(rendered(overlay))
