@@ -183,7 +183,7 @@ install_python_client() {
   cp -R "$source" "$BUILD/python"
   # Two steps: first missing requirements, then the package again even if its version is unchanged.
   local install=("$venv/bin/python" -m pip install --disable-pip-version-check --no-input)
-  logged "$BUILD/logs/pip.log" "${install[@]}" "$BUILD/python[test]" ||
+  logged "$BUILD/logs/pip.log" "${install[@]}" "$BUILD/python[test,manifests]" ||
     die "pip could not install the Python client's requirements"
   logged "$BUILD/logs/pip-client.log" "${install[@]}" --no-deps --force-reinstall "$BUILD/python" ||
     die "pip could not install the Python client"

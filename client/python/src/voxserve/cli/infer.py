@@ -25,7 +25,7 @@ from voxserve.point_cloud import PointCloud
 from voxserve.results import ClassInfo, Detections, ModelState, ModelVersion
 
 _MAX_PLAUSIBLE_INTENSITY = 1.5  # for a field with unit 1
-_MAX_CHANNELS = 4
+MAX_CHANNELS = 4
 _PROGRESS_SECONDS = 10.0  # between two lines of progress on a folder
 _ADVICE = {
     "NO_SERVER": "start one (voxserve --model_repository deploy/models) or name its address with --address HOST:PORT",
@@ -54,25 +54,25 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("--sample_start and --sample_use are of --sample, which is missing")
     is_folder = options.save and not scan_jobs.is_file(options.save)
     jobs = scan_jobs.plan(options.scans, "" if is_folder else options.save, options.truth)
-    channels = min(options.concurrency, _MAX_CHANNELS) if len(jobs) > 1 else 1
+    channels = min(options.concurrency, MAX_CHANNELS) if len(jobs) > 1 else 1
     limit = options.max_message_bytes
     with Client(options.address, timeout=options.timeout, max_message_bytes=limit, channels=channels) as client:
         model = client.model(options.model, options.version)
         if is_folder:  # the format of its files depends on the model
-            extension = ".npz" if _asks_tensors(model, options) else ".npy"
+            extension = ".npz" if asks_tensors(model, options) else ".npy"
             jobs = scan_jobs.plan(options.scans, options.save, options.truth, extension)
-        _check_for(model, options, jobs)
-        runner = _ScanRunner(options, client, model)
-        return _run_one(jobs[0], runner) if len(jobs) == 1 else _run_many(jobs, runner)
+        check_for(model, options, jobs)
+        runner = ScanRunner(options, client, model)
+        return _run_one(jobs[0], runner) if len(jobs) == 1 else run_many(jobs, runner)
 
 
-def _check_for(model: ModelVersion, options: argparse.Namespace, jobs: Sequence[ScanJob]) -> None:
+def check_for(model: ModelVersion, options: argparse.Namespace, jobs: Sequence[ScanJob]) -> None:
     """Raises UsageError for arguments that do not fit the model. If the model is not ready, its outputs are not known,
     and the server reports the error.
     """
     if model.state is not ModelState.READY:
         return
-    if _asks_tensors(model, options):
+    if asks_tensors(model, options):
         if options.truth:
             raise UsageError(f"--truth compares labels, but {model.name} answers with tensors here")
         if jobs[0].save and not tensor_file.is_tensor_file(jobs[0].save):
@@ -90,12 +90,12 @@ def _check_for(model: ModelVersion, options: argparse.Namespace, jobs: Sequence[
         raise UsageError(f"--save {save}: {model.name} answers with labels, written as .npy or .label")
 
 
-def _asks_tensors(model: ModelVersion, options: argparse.Namespace) -> bool:
+def asks_tensors(model: ModelVersion, options: argparse.Namespace) -> bool:
     is_ready = model.state is ModelState.READY
     return bool(options.outputs) or (is_ready and not model.has_labels and not model.has_boxes)
 
 
-class _ScanRunner:
+class ScanRunner:
     """Runs the scans of one command line and writes the outputs that it names. Asks the model for tensors if they are
     named or the model has nothing else, otherwise for boxes if the model has them, else for labels. Thread-safe.
     """
@@ -110,7 +110,7 @@ class _ScanRunner:
         """Runs one scan, and saves the answer if the command line asks for it."""
         cloud = readers.read(job.input, self.options.fields or "")
         self._warn_of_intensity(job.input, cloud)
-        if _asks_tensors(self.model, self.options):
+        if asks_tensors(self.model, self.options):
             return self._tensors(job, cloud)
         return self._detect(job, cloud) if self.model.has_boxes else self._segment(job, cloud)
 
@@ -187,7 +187,7 @@ def _sample_of(options: argparse.Namespace) -> FarthestPoints | None:
     return FarthestPoints(options.sample, use=options.sample_use, start_index=options.sample_start)
 
 
-def _run_one(job: ScanJob, runner: _ScanRunner) -> int:
+def _run_one(job: ScanJob, runner: ScanRunner) -> int:
     options = runner.options
     try:
         report = runner.run(job)
@@ -233,7 +233,8 @@ class _Totals:
         return [dataclasses.replace(count, share=count.num_points / self.num_points) for count in ordered]
 
 
-def _run_many(jobs: Sequence[ScanJob], runner: _ScanRunner) -> int:
+def run_many(jobs: Sequence[ScanJob], runner: ScanRunner) -> int:
+    """Runs every job, tells of all of them together, and returns the exit status."""
     totals = _Totals()
     as_json = runner.options.json
     start = last_told = time.perf_counter()
@@ -265,14 +266,14 @@ def _run_many(jobs: Sequence[ScanJob], runner: _ScanRunner) -> int:
     return 1
 
 
-def _print_totals(totals: _Totals, elapsed: float, runner: _ScanRunner) -> None:
+def _print_totals(totals: _Totals, elapsed: float, runner: ScanRunner) -> None:
     trips = sorted(totals.round_trips)
     print(
         f"{len(trips)} scans, {totals.num_points:,} points in {format_time(elapsed)} ({len(trips) / elapsed:.1f} "
         f"scans/s), round trip p50 {format_time(trips[len(trips) // 2])}, longest {format_time(trips[-1])}"
     )
     counts, classes = totals.counts(), runner.model.classes
-    if _asks_tensors(runner.model, runner.options):
+    if asks_tensors(runner.model, runner.options):
         pass  # shapes of tensors differ from scan to scan
     elif runner.model.has_boxes:
         print(reports.format_box_counts(totals.boxes), end="")

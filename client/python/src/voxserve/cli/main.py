@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 
 from voxserve import errors
-from voxserve.cli import arguments, infer, models
+from voxserve.cli import arguments, batch, infer, models
 from voxserve.cli.scan_jobs import UsageError
 from voxserve.client import Client
 
@@ -37,6 +37,16 @@ examples:
   python -m voxserve infer --model minkunet waymo.bin \\
       --fields x:f32,y:f32,z:f32,intensity:f32,-:f32                          # five floats a point
   python -m voxserve infer --model minkunet scans/ --json | jq .round_trip_ms
+"""
+_BATCH = """\
+Like infer, for folders that take long: it skips scans whose result is there, so the same command goes on where one was
+cut off; it tries errors that pass again; and several machines share a folder with --shard. A note in the folder of
+results keeps the model's version, and other results from being mixed in. `python -m voxserve.batch` is the same.
+"""
+_BATCH_EXAMPLES = """\
+examples:
+  python -m voxserve.batch --model minkunet drives/ --save labels/
+  python -m voxserve.batch --model minkunet drives/ --save labels/ --shard 3/8
 """
 _MODELS = """\
 Without a name: every version of every model, its state, and of a failed one every problem. With a name: its classes and
@@ -121,6 +131,26 @@ def _parser() -> argparse.ArgumentParser:
     arguments.add_connection(inferring, 30)
     inferring.set_defaults(run=infer.run)
 
+    batching = command("batch", "infer for long folders: in shards, resumable", _BATCH, _BATCH_EXAMPLES)
+    _add_request(batching)
+    batching.add_argument("--save", required=True, metavar="FOLDER", help="gets one file per scan")
+    batching.add_argument(
+        "--shard",
+        type=batch.parse_shard,
+        default=(1, 1),
+        metavar="I/N",
+        help="does the I-th of N parts of the scans, chosen by their file names (default 1/1)",
+    )
+    batching.add_argument(
+        "--retry",
+        type=arguments.duration,
+        default=300.0,
+        metavar="TIME",
+        help="how long to try a scan again while no server answers or its queue is full (default 5m)",
+    )
+    arguments.add_connection(batching, 30)
+    batching.set_defaults(run=batch.run, truth="")
+
     listing = command("models", "lists the server's models, or describes one", _MODELS)
     listing.add_argument("name", nargs="?", default="", metavar="NAME", help="the model to describe")
     listing.add_argument(
@@ -139,6 +169,27 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_infer(parser: argparse.ArgumentParser) -> None:
+    _add_request(parser)
+    add = parser.add_argument
+    add(
+        "--save",
+        default="",
+        metavar="FILE|FOLDER",
+        help="writes the labels: .npy (uint8 or uint16 [N]) or .label (uint32, as SemanticKITTI); or the boxes: .json, "
+        ".csv or .npy (structured: class_id, score, x, y, z, length, width, height, yaw, velocity_x, velocity_y); a "
+        "folder gets one .npy per scan",
+    )
+    add(
+        "--truth",
+        default="",
+        metavar="FILE|FOLDER",
+        help="compares labels with those of people: one byte a point (255 = none), .label or .npy; in a folder "
+        "SCAN.truth.u8, SCAN.u8, SCAN.label or SCAN.npy",
+    )
+
+
+def _add_request(parser: argparse.ArgumentParser) -> None:
+    """Which scans, and what is asked about each."""
     add = parser.add_argument
     add("scans", nargs="+", metavar="SCAN|FOLDER", help="the scans")
     add("--model", required=True, metavar="NAME", help="the model to use; the command models lists them")
@@ -158,14 +209,6 @@ def _add_infer(parser: argparse.ArgumentParser) -> None:
         "files, which name their fields, an entry sets the scale and shift of its field",
     )
     add(
-        "--save",
-        default="",
-        metavar="FILE|FOLDER",
-        help="writes the labels: .npy (uint8 or uint16 [N]) or .label (uint32, as SemanticKITTI); or the boxes: .json, "
-        ".csv or .npy (structured: class_id, score, x, y, z, length, width, height, yaw, velocity_x, velocity_y); a "
-        "folder gets one .npy per scan",
-    )
-    add(
         "--outputs",
         type=lambda text: tuple(filter(None, text.split(","))),
         default=(),
@@ -174,13 +217,6 @@ def _add_infer(parser: argparse.ArgumentParser) -> None:
         "--save writes them as .npz: an array for each by its name, of sites NAME.coordinates and NAME.unit too",
     )
     add("--tensor_type", choices=("float32", "float16"), default="float32", help="of their values (default float32)")
-    add(
-        "--truth",
-        default="",
-        metavar="FILE|FOLDER",
-        help="compares labels with those of people: one byte a point (255 = none), .label or .npy; in a folder "
-        "SCAN.truth.u8, SCAN.u8, SCAN.label or SCAN.npy",
-    )
     add(
         "--sample",
         type=arguments.count(1, (1 << 32) - 1),
