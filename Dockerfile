@@ -14,6 +14,12 @@
 # The build's base has nvcc and cuBLAS, so that the kernels are compiled for every GPU from Turing on; the other base
 # brings the libraries that they need at run time, cuBLAS among them. The driver is the host's.
 #
+# It needs no privilege and writes nothing, but for tuned plans where --plan_dir says so:
+#
+#   docker run --rm --read-only --cap-drop ALL --security-opt no-new-privileges -p 8500:8500 voxserve
+#
+# The bill of materials (SPDX) is in /usr/share/doc/voxserve/sbom.spdx.json. deploy/README.md has Compose and Kubernetes.
+#
 # Any Debian 12 or Ubuntu 24.04 makes a smaller image for machines without a GPU; both stages take the same one:
 #
 #   docker build --build-arg BASE_BUILD=debian:12 --build-arg BASE_RUNTIME=debian:12-slim -t voxserve:cpu .
@@ -41,6 +47,10 @@ RUN bash -euc 'source deploy/steps.sh; build_preset release voxserve voxserve-cl
  && strip -o /out/bin/voxserve-tune build/release/deploy/tune/voxserve-tune \
  && deploy/install.sh --runtime-packages /out/bin/* > /out/packages.txt \
  && cat /out/packages.txt
+# For the bill of materials: what is compiled in, and so leaves no package in the final image.
+COPY deploy/sbom.sh client/python/VERSION /out/
+RUN dpkg-query -W -f='${db:Status-Status} ${Package} ${Version}\n' \
+  | sed -nE 's/^installed ((nlohmann-json3-dev|cuda-cccl-|cuda-cudart-dev-).*)/\1/p' > /out/compiled_in.txt
 
 FROM ${BASE_RUNTIME}
 LABEL org.opencontainers.image.title="voxserve" \
@@ -56,6 +66,14 @@ RUN apt-get update \
 COPY LICENSE /usr/share/doc/voxserve/
 COPY --from=build /out/bin/ /usr/local/bin/
 COPY deploy/models /models
+COPY --from=build /out/sbom.sh /out/compiled_in.txt /out/VERSION /usr/share/doc/voxserve/
+# The bill of materials; a folder for tuned plans that the server's user may write (--plan_dir=/plans); and no program
+# that gives its caller another user's rights.
+RUN cd /usr/share/doc/voxserve \
+ && ./sbom.sh "$(cat VERSION)" compiled_in.txt /usr/local/bin/voxserve* $(find /models -type f) > sbom.spdx.json \
+ && rm sbom.sh compiled_in.txt \
+ && install -d -o 10001 -g 10001 /plans \
+ && find / -xdev -type f -perm /6000 -exec chmod a-s {} +
 
 # By number, so that Kubernetes can see that it is not root.
 USER 10001:10001

@@ -11,7 +11,7 @@ deploy/install.sh --list SET...       print the packages of these sets
 deploy/install.sh --runtime-packages BINARY...
                                       print the packages that these binaries need to run, and install nothing
 
-Sets (deploy/packages.txt): build, python, test, tidy, tsan. Default: build python.
+Sets (deploy/packages.txt): build, python, test, tidy, tsan, fuzz. Default: build python.
 The set "python" also makes the virtual environment build/venv with the package of client/python, and renews it only
 when the package's sources changed. The set "build" also fetches NVIDIA's package of cuBLAS (from PyPI, 0.4 GB) into the
 user's cache, if the CUDA toolkit came without it. The set "tsan" also builds the system's Abseil with ThreadSanitizer
@@ -53,8 +53,8 @@ runtime_packages() {
 check_sets() {
   local set
   for set in "$@"; do
-    [[ " build python test tidy tsan " == *" $set "* ]] ||
-      die "unknown set '$set'; the sets are: build, python, test, tidy, tsan"
+    [[ " build python test tidy tsan fuzz " == *" $set "* ]] ||
+      die "unknown set '$set'; the sets are: build, python, test, tidy, tsan, fuzz"
   done
 }
 
@@ -183,7 +183,7 @@ install_python_client() {
   cp -R "$source" "$BUILD/python"
   # Two steps: first missing requirements, then the package again even if its version is unchanged.
   local install=("$venv/bin/python" -m pip install --disable-pip-version-check --no-input)
-  logged "$BUILD/logs/pip.log" "${install[@]}" "$BUILD/python[test]" ||
+  logged "$BUILD/logs/pip.log" "${install[@]}" "$BUILD/python[test,manifests]" ||
     die "pip could not install the Python client's requirements"
   logged "$BUILD/logs/pip-client.log" "${install[@]}" --no-deps --force-reinstall "$BUILD/python" ||
     die "pip could not install the Python client"

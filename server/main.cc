@@ -200,6 +200,7 @@ int Serve(const Options& options) {
                                .engine_version = VOXSERVE_VERSION,
                                .model_poll_interval = absl::Seconds(options.model_poll_seconds),
                                .deterministic = options.deterministic,
+                               .captured_batches = options.captured_batches,
                                .tune_on_load = options.tune_on_load,
                                .observer = observer,
                                .on_device_failed =

@@ -106,6 +106,9 @@ ABSL_FLAG(
 ABSL_FLAG(bool, deterministic, voxserve::Options().deterministic,
           "Answer with bytes that do not depend on which requests share a batch. Models run by the default plan then. "
           "--deterministic alone means true.");
+ABSL_FLAG(bool, captured_batches, voxserve::Options().captured_batches,
+          "Capture a GPU's batches as CUDA graphs and replay them where they are alike, with the same answers. Not yet "
+          "measured. --captured_batches alone means true.");
 ABSL_FLAG(
     std::string, host, voxserve::Options().host,
     "Address that the gRPC and the HTTP port listen on. By default only this machine gets in; 0.0.0.0 or [::] opens "
@@ -200,7 +203,7 @@ const std::vector<FlagGroup>& FlagGroups() {
   static const auto* groups = new std::vector<FlagGroup>{
       {"Models and computing",
        {"model_repository", "model_poll_seconds", "devices", "streams_per_device", "device_memory_limit", "threads",
-        "max_grid_bytes"}},
+        "max_grid_bytes", "captured_batches"}},
       {"Tuned plans", {"plan_dir", "tune_on_load", "deterministic"}},
       {"Network", {"host", "port", "http_port", "admin_host", "admin_port", "max_message_bytes"}},
       {"Identity", {"tls_certificate", "tls_key", "tls_client_ca", "auth_tokens", "insecure_tokens"}},
@@ -466,6 +469,7 @@ absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& arg
   options.plan_dir = absl::GetFlag(FLAGS_plan_dir);
   options.tune_on_load = absl::GetFlag(FLAGS_tune_on_load);
   options.deterministic = absl::GetFlag(FLAGS_deterministic);
+  options.captured_batches = absl::GetFlag(FLAGS_captured_batches);
   options.grpc_memory_bytes = absl::GetFlag(FLAGS_grpc_memory_bytes).bytes;
   options.memory_limit = absl::GetFlag(FLAGS_memory_limit).bytes;
   options.max_connections = absl::GetFlag(FLAGS_max_connections);

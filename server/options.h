@@ -39,6 +39,7 @@ struct Options {
   std::string plan_dir;
   bool tune_on_load = false;
   bool deterministic = false;
+  bool captured_batches = false;
   int64_t grpc_memory_bytes = 0;
   int64_t memory_limit = 0;
   int64_t max_connections = 0;         // 0: what the limit of descriptors leaves room for

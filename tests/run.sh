@@ -6,7 +6,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/../deploy/steps.sh"
 
 usage() {
   cat <<'HELP'
-tests/run.sh [--filter REGEX] [--sanitize asan-ubsan|tsan [--exposed]] [--tidy [all]]
+tests/run.sh [--filter REGEX] [--sanitize asan-ubsan|tsan [--exposed]] [--fuzz [SECONDS]] [--tidy [all]]
 
 Installs what is missing, builds the preset "dev", runs the C++ tests (ctest: unit, integration, gpu) and the Python
 tests (pytest: client/python, tests/*), and lists what was skipped and why. Exits with 1 where
@@ -18,6 +18,8 @@ a test failed. The last line is `N passed, N failed, N skipped`.
                        not what links gRPC, whose locks the system's package hides from it)
   --exposed            with --sanitize: only the programs that test code which untrusted bytes reach (the server, the
                        parsing of models and plans, serving); builds no others
+  --fuzz [SECONDS]     the fuzzers of tests/fuzz instead, each for so long (60), from its corpus; what breaks one is kept
+                       in build/fuzz/findings
   --tidy [all]         check formatting, the scripts and the Python code instead of testing, and run clang-tidy on the
                        C++ files that differ from the branch main (on main: from the commit before); all: on every one
 
@@ -35,7 +37,7 @@ exposed_programs=(
   batcher_test model_repository_test model_table_test plan_tuner_test stream_session_test engine_test model_manager_test
 )
 
-preset=dev filter='' tidy='' exposed=false
+preset=dev filter='' tidy='' exposed=false fuzz=''
 while (($# > 0)); do
   case $1 in
     --filter | --sanitize)
@@ -44,6 +46,13 @@ while (($# > 0)); do
       shift
       ;;
     --exposed) exposed=true ;;
+    --fuzz)
+      fuzz=60
+      if [[ ${2:-} =~ ^[0-9]+$ ]]; then
+        fuzz=$2
+        shift
+      fi
+      ;;
     --tidy)
       tidy=changed
       if [[ ${2:-} == all ]]; then
@@ -61,6 +70,9 @@ done
 if $exposed && [[ $preset == dev || -n $filter ]]; then die "--exposed goes with --sanitize alone"; fi
 if [[ -n $tidy ]]; then
   exec "$ROOT/tests/tidy.sh" "$tidy"
+fi
+if [[ -n $fuzz ]]; then
+  exec "$ROOT/tests/fuzz/run.sh" "$fuzz"
 fi
 
 results=$BUILD/$preset/results
@@ -106,7 +118,8 @@ fi
 if [[ $preset == dev ]]; then
   step "4/4 Python tests (five minutes, most of it attacks on the server)"
   export VOXSERVE_BINARY=$BUILD/dev/server/voxserve VOXSERVE_CLIENT_BINARY=$BUILD/dev/client/cpp/voxserve-client
-  for folder in client/python/tests tests/oracles tests/integration tests/support tests/bench tests/hostile; do
+  for folder in client/python/tests tests/oracles tests/integration tests/support tests/bench tests/deploy \
+    tests/hostile; do
     expected+=("$results/${folder//\//-}.xml")
     # The package is tested as it is installed.
     (cd "$ROOT/$folder" && PYTHONPATH=$ROOT/tests "$BUILD/venv/bin/python" -m pytest -q -p no:cacheprovider \

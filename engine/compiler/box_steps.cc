@@ -13,10 +13,10 @@
 namespace voxserve {
 namespace {
 
-// The level whose sites a decoder reads; kSampleLevel: it reads images.
+// Returns the level of the sites that a decoder reads; kSampleLevel: it reads images.
 int LevelOf(int decoder, const StepEmitter& emitter) { return emitter.Node(emitter.Node(decoder).inputs[0]).level; }
 
-// decoders: all of images, or all of the sites of one level.
+// decoders: all read images, or all read the sites of one level.
 void EmitCenterHeads(const std::vector<int>& decoders, StepEmitter& emitter) {
   static_assert(kernels::kMaxNmsInputs <= kernels::kMaxCenterHeads);
   std::vector<DecodeCenterHeadsStep::Head> heads;
@@ -59,7 +59,7 @@ void EmitNms(const NmsOp& op, int index, StepEmitter& emitter) {
     if (!emitter.buffers().IsTouched(emitter.layers().LayerOf(node)) &&
         std::holds_alternative<CenterHeadDecodeOp>(emitter.Node(node).op)) {
       center_heads[LevelOf(node, emitter)].push_back(node);
-      emitter.TouchNode(node);  // so that it is found once
+      emitter.TouchNode(node);  // so that IsTouched skips it from now on
     }
   }
   for (const auto& [level, decoders] : center_heads) EmitCenterHeads(decoders, emitter);

@@ -32,12 +32,12 @@ void BufferLayout::PlaceConcats() {
   for (int index = 0; index < layers_.size(); ++index) {
     const GraphNode& concat = layers_.FirstNode(layers_.At(index));
     if (!std::holds_alternative<ConcatOp>(concat.op)) continue;
-    // Its inputs are of another type: they are converted as they are copied.
+    // Inputs of another type cannot be written in place: the copy converts them.
     if (DTypeOf(layers_.At(index)) != dtype_) continue;
     int32_t column = 0;
     for (const int node : concat.inputs) {
       Layer& input = layers_.At(layers_.LayerOf(node));
-      // The voxelize kernel pads its rows itself, so it needs them whole.
+      // The voxelize kernel writes its rows' padding, so it needs a whole buffer.
       if (input.stored_in < 0 && !std::holds_alternative<VoxelizeOp>(layers_.FirstNode(input).op) &&
           layers_.Node(node).HasRowsOf(concat)) {
         input.stored_in = index;

@@ -1,8 +1,8 @@
 #pragma once
 
-// Where the layers' values live: the compiler's buffers. One per value, alive from the step that writes it to the last
-// that reads it; steps may have further ones of their own. An input of a concatenation that stands in no other one is
-// written straight into its columns.
+// BufferLayout assigns buffers to the layers' values. Every value has one buffer, which is alive from the step that
+// writes it to the last step that reads it; steps may add further buffers. An input of a concatenation is written
+// directly into its columns of the result, unless it is already written into another concatenation.
 
 #include <cstdint>
 #include <vector>
@@ -14,17 +14,17 @@ namespace voxserve {
 
 class BufferLayout {
  public:
-  // Adds the layers' buffers to the program, whose steps are made after that. dtype: of features. Both outlive the
-  // layout.
+  // Adds the layers' buffers to the program; its steps are made after that. dtype: the type of features. layers and
+  // program outlive the layout.
   BufferLayout(DType dtype, DType label_dtype, Layers& layers, Program& program);
 
-  // Where a layer's value lies; counts the next step as one that touches it.
+  // Return where a layer's value lies, and extend its buffer's life to the next step.
   BufferSlice Touch(int layer);
   BufferSlice Touch(const BufferSlice& slice);
-  // A buffer beside those of layers, whole; its pitch and steps are set here.
+  // Adds a buffer that belongs to no layer, and returns all of it. Sets its pitch and steps.
   BufferSlice Add(Buffer buffer);
 
-  // True once a step has touched the layer's value, which has a buffer of its own.
+  // True once a step has touched the layer's value. The layer must have a buffer of its own.
   bool IsTouched(int layer) const { return BufferOf(layer).first_step >= 0; }
   int32_t ColumnsOf(const Layer& layer) const {
     return layer.members.empty() ? layers_.Node(layer.result_node).channels : layer.num_columns;
@@ -41,7 +41,7 @@ class BufferLayout {
   const DType label_dtype_;
   Layers& layers_;
   Program& program_;
-  std::vector<int> buffer_of_;  // by layer; -1: none of its own
+  std::vector<int> buffer_of_;  // by layer; -1: it has no buffer of its own
 };
 
 }  // namespace voxserve

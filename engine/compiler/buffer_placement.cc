@@ -29,7 +29,7 @@ BufferPlaces PlaceBuffers(const Program& program, const ProgramSegment& segment,
   }
   std::stable_sort(places.buffers.begin(), places.buffers.end(),
                    [&](size_t a, size_t b) { return bytes[a] > bytes[b]; });
-  // 60 buffers or so, so the square of it is nothing.
+  // A program has about 60 buffers, so quadratic time is cheap.
   std::vector<size_t> placed;  // ascending by begin
   std::vector<int64_t> begin(program.buffers.size());
   for (const size_t i : places.buffers) {

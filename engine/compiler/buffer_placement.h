@@ -1,7 +1,7 @@
 #pragma once
 
-// Where the buffers of a program lie in memory, once the sizes of a batch are known; and what samples take of it
-// before they are.
+// PlaceBuffers places the buffers of a program in memory once the sizes of a batch are known. BytesOfSamples computes
+// the part of this memory that depends only on the number of samples.
 
 #include <cstddef>
 #include <cstdint>
@@ -11,24 +11,24 @@
 
 namespace voxserve {
 
-// Where the buffers of a segment, those that its steps are the first to touch, lie in a block of memory of their own.
+// The places of a segment's buffers in one block of memory. A buffer belongs to the segment that first touches it.
 struct BufferPlaces {
-  int64_t bytes = 0;  // of the block
+  int64_t bytes = 0;  // size of the block
   std::vector<size_t> buffers;
-  std::vector<int64_t> begin;  // of each of them, in bytes
+  std::vector<int64_t> begin;  // [buffers] offset of each in the block, bytes
 
   // Sets their entries of StepContext::buffer_data.
   void SetData(char* block, std::vector<char*>& buffer_data) const;
 };
 
-// The largest first, each at the lowest place where no buffer lies that is alive with it (greedy by size: Pisarchyk and
-// Lee, Efficient Memory Management for Deep Neural Net Inference, 2020). For the U-Nets that we know the block is as
-// large as what is alive at once.
+// Places the largest buffer first. Each gets the lowest place that no buffer occupies which is alive at the same time
+// (greedy by size: Pisarchyk and Lee, Efficient Memory Management for Deep Neural Net Inference, 2020). For the U-Nets
+// that we know, the block is as small as possible: as large as the buffers that are alive at the same time.
 BufferPlaces PlaceBuffers(const Program& program, const ProgramSegment& segment, const std::vector<int64_t>& num_sites,
                           int64_t num_samples, int64_t num_points);
 
-// What the feature pass takes of its memory for so many samples without a point: buffers, and on a GPU the steps'
-// scratch and outputs.
+// Returns the bytes that the feature pass takes for num_samples samples without a point: buffers, and on a GPU the
+// steps' scratch memory and outputs.
 int64_t BytesOfSamples(const Program& program, int64_t num_samples, bool on_cuda);
 
 }  // namespace voxserve

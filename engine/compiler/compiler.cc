@@ -15,7 +15,7 @@
 namespace voxserve {
 namespace {
 
-// The scores that decide about the levels of a segment live until its levels are made.
+// Extends the life of the scores that decide about a segment's levels until these levels are made.
 void TouchScores(const Layers& layers, const Segments& segments, int segment, BufferLayout& buffers, Program& program) {
   const std::vector<CoordinateLevel>& levels = layers.graph().levels.levels();
   for (size_t level = 0; level < levels.size(); ++level) {
@@ -25,7 +25,7 @@ void TouchScores(const Layers& layers, const Segments& segments, int segment, Bu
   }
 }
 
-// Copies what the graph and the target say of themselves.
+// Copies the program's properties from the graph and the target.
 void Describe(const Graph& graph, const Plan& plan, const CompileTarget& target, Program& program) {
   program.dimension = graph.dimension;
   program.voxelize = graph.voxelize_op();
@@ -57,7 +57,7 @@ Program Compile(const Graph& graph, const Plan& plan, const CompileTarget& targe
       if (is_wanted(layers.At(layer))) EmitLayer(layer, emitter);
     }
   };
-  // Segment by segment, the head last, so that a step's number is its place in time: buffers live by it.
+  // Steps are emitted in the order in which they run, the head last: the life of a buffer is a range of step numbers.
   for (int segment = 0; segment < segments.size(); ++segment) {
     program.segments[static_cast<size_t>(segment)].first_step = static_cast<int>(program.steps.size());
     emit_layers([&](const Layer& layer) { return !layers.IsHead(layer.first_node) && layer.segment == segment; });

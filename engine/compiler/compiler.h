@@ -1,16 +1,17 @@
 #pragma once
 
-// Graph -> Program. It does, in this order:
-//  1. Fuses: a convolution, a linear layer or a step of its own absorbs the batch norm, addition and activation that
-//     follow it, as long as nothing else reads what lies between. Batch norms are folded into weights and bias; of an
-//     addition the side that is computed last absorbs it, and the other becomes its residual. Convolutions of images
-//     that read alike become one (layers.h, operators.h, conv2d_merging.h).
-//  2. Lays out buffers (buffer_layout.h): one per value; what is concatenated is written in place where that is
-//     possible, and copied otherwise. Layers whose sites alone are read have neither buffer nor step.
-//  3. Makes steps (operators.h): layers as the graph has them, segment by segment (segments.h), then the head, then the
-//     outputs (step_emitter.h).
-//  4. Prepares weights in the order that the device reads: all dataflows of a device read the same.
-// Levels and rulebooks were found by structure when the graph was loaded (levels.h).
+// The compiler turns a Graph into a Program, in this order:
+//  1. It fuses nodes into layers. A convolution, a linear layer or another kernel with an epilogue absorbs the batch
+//     norm, addition and activation behind it, as long as no other node reads the values in between. Batch norms are
+//     folded into weights and bias. The input of an addition that is computed last absorbs the addition, and the other
+//     input becomes its residual. Convolutions of images that read the same input are merged (layers.h, operators.h,
+//     conv2d_merging.h).
+//  2. It assigns buffers, one per value (buffer_layout.h). Inputs of a concatenation are written in place where that is
+//     possible, and copied otherwise. A node that others name only for its sites has neither buffer nor step.
+//  3. It makes steps (operators.h): the layers in the graph's order, segment by segment (segments.h), then the head,
+//     then the outputs (step_emitter.h).
+//  4. It brings weights into the order that the device reads.
+// The loader has found levels and rulebooks before, when it checked the graph (levels.h).
 
 #include "engine/compiler/plan.h"
 #include "engine/compiler/program.h"
@@ -18,17 +19,17 @@
 
 namespace voxserve {
 
-// The device that a program is made for, and how it is to compute.
+// CompileTarget describes the device that a program is made for, and how it computes.
 struct CompileTarget {
-  int bytes_per_label = 1;        // 1 or 2, what a label and the ignore label fit (ModelConfig::bytes_per_label)
+  int bytes_per_label = 1;        // 1 or 2, so that all labels fit (ModelConfig::bytes_per_label)
   bool on_cuda = false;           // else the CPU, where dtype is float32
-  DType dtype = DType::kFloat32;  // of features and weights; what the network returns is float32 all the same
-  bool is_deterministic = false;  // Program's
-  bool merges_conv2ds = false;    // of images that read alike: a GPU gains by it, a CPU is full with one
+  DType dtype = DType::kFloat32;  // type of features and weights; outputs are always float32
+  bool is_deterministic = false;  // as in Program
+  bool merges_conv2ds = false;    // merges convolutions of images; helps a GPU, while one alone already fills a CPU
   bool allow_tf32 = false;        // products of float32 may round their factors to TF32
 };
 
-// A program for a GPU runs there once its steps' weights are uploaded (Program::Upload).
+// Compiles a graph. A program for a GPU can run after its weights were uploaded (Program::Upload).
 Program Compile(const Graph& graph, const Plan& plan, const CompileTarget& target);
 
 }  // namespace voxserve

@@ -20,7 +20,7 @@ class Merger {
       if (MayBeMerged(layers_.At(index))) readers[InputOf(index)].push_back(index);
     }
     for (const auto& [input, siblings] : readers) MergeAlike(siblings, [this](auto& alike) { MergeSiblings(alike); });
-    // Results of these may be read in the same way again.
+    // The readers of a merged result may agree too. The loop also visits the layers that it appends.
     for (int merged = num_layers; merged < layers_.size(); ++merged) {
       std::vector<int> columns_readers;
       for (int index = 0; index < num_layers; ++index) {
@@ -55,7 +55,7 @@ class Merger {
            layers_.StaysFloat32(one) == layers_.StaysFloat32(other);
   }
 
-  // Calls merge(alike) for what of these layers are alike, two or more, in their order.
+  // Calls merge(alike) for each set of two or more layers that agree. Sets keep the layers' order.
   template <typename Merge>
   void MergeAlike(std::vector<int> candidates, const Merge& merge) {
     while (candidates.size() > 1) {
@@ -73,7 +73,7 @@ class Merger {
     Merge(siblings, begins, /*num_groups=*/1);
   }
 
-  // Of layers that read columns of one value: those that are neighbours there.
+  // Merges layers that read neighbouring columns of one value.
   void MergeNeighbours(std::vector<int>& readers) {
     const auto column = [&](int index) { return layers_.At(InputOf(index)).column; };
     std::stable_sort(readers.begin(), readers.end(), [&](int a, int b) { return column(a) < column(b); });
@@ -91,7 +91,7 @@ class Merger {
     }
   }
 
-  // begins: [members + 1] columns.
+  // begins: [members + 1] the first output column of each member, and the end.
   void Merge(const std::vector<int>& members, const std::vector<int32_t>& begins, int32_t num_groups) {
     if (begins.back() > kMaxChannels) return;
     Layer merged = layers_.At(members.front());

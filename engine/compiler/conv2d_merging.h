@@ -1,15 +1,15 @@
 #pragma once
 
-// Convolutions of images that are computed as one: a head of CenterPoint has six branches for each of six tasks, each
-// too small to fill a GPU.
+// MergeConv2ds merges small convolutions of images into larger ones. A head of CenterPoint has six branches for each of
+// six tasks, and each branch is too small to fill a GPU.
 //
-//  - Those that read the same value in the same way (geometry, activation, who needs them) become one convolution,
-//    their output channels side by side.
-//  - Those that each read their own columns of such a result, neighbours and in the same way, become one convolution
-//    of as many groups. All groups are as wide as the widest; what is added is 0 and read by nobody.
+//  - Convolutions that read the same value and agree in geometry, activation and the outputs that need them become one
+//    convolution with their output channels side by side.
+//  - Convolutions that read neighbouring columns of such a result, and agree in the same way, become one convolution
+//    with one group for each. All groups are as wide as the widest; added channels are 0, and no layer reads them.
 //
-// The results stay the same. Left alone are convolutions with a residual, those of groups of their own,
-// transposed ones, and those whose value a concatenation has in place.
+// The results stay the same. These are not merged: convolutions with a residual, with groups, transposed ones, and
+// those that write into a concatenation in place.
 
 #include <vector>
 
@@ -20,13 +20,13 @@ namespace voxserve {
 
 void MergeConv2ds(Layers& layers);
 
-// A convolution of images as one kernel call computes it.
+// FoldedConv2d is a convolution of images that one kernel call computes.
 struct FoldedConv2d {
   kernels::Conv2dGeometry geometry;
   std::vector<float> weights;  // as PyTorch stores them, batch norms folded in
   std::vector<float> bias;     // [out channels]; empty: 0
 };
-// The convolution of a layer that begins as a Conv2dOp: alone, or merged with all its members.
+// Returns the convolution of a layer that begins with a Conv2dOp: its own, or that of all its members.
 FoldedConv2d FoldConv2d(const Layers& layers, const Layer& layer);
 
 }  // namespace voxserve

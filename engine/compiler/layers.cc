@@ -30,7 +30,7 @@ bool Layers::IsMadeByAnswer(int node) const {
 bool Layers::StaysFloat32(const Layer& layer) const {
   const std::vector<int>& readers = ReadersOf(layer);
   return std::all_of(readers.begin(), readers.end(), [&](int reader) {
-    // Scores are only compared.
+    // A prune only compares its scores, so they may stay float32; its first input is a feature like any other.
     if (std::holds_alternative<PruneOp>(Node(reader).op)) return Node(reader).inputs[0] != layer.result_node;
     return IsHead(reader) && (decodes_floats_ || !IsDecoder(Node(reader).op));
   });
@@ -54,7 +54,7 @@ void Layers::FindRead() {
   for (const CoordinateLevel& level : graph_.levels.levels()) {
     if (level.filter && level.filter->score_node >= 0) is_read_[static_cast<size_t>(level.filter->score_node)] = true;
   }
-  for (size_t node = graph_.nodes.size(); node-- > 0;) {  // readers stand behind what they read
+  for (size_t node = graph_.nodes.size(); node-- > 0;) {  // backwards, since readers stand behind their inputs
     if (!is_read_[node]) continue;
     const size_t num_read = NumInputsRead(graph_.nodes[node]);
     for (size_t input = 0; input < num_read; ++input) {
@@ -87,11 +87,11 @@ void Layers::Make() {
   }
 }
 
-// Follows the layer's value for as long as one node alone reads it and the epilogue has room for that node.
+// Absorbs the next node as long as the layer's value has exactly one reader and the epilogue has room for it.
 void Layers::Absorb(Layer& layer) {
   for (;;) {
     const std::vector<int>& readers = consumers_[static_cast<size_t>(layer.result_node)];
-    // A prune reads its scores even where nobody reads its own value, but for its sites.
+    // A prune needs its scores even where other nodes read only its sites, not its value.
     if (readers.size() != 1 || IsOutput(layer.result_node) || DecidesSites(layer.result_node)) return;
     const int next = readers.front();
     if (!AbsorbNode(next, *this, layer)) return;

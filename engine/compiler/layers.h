@@ -1,9 +1,10 @@
 #pragma once
 
-// Which nodes of a graph are computed together: the first half of the compiler (compiler.h says what is fused).
+// Layers groups the nodes of a graph that one kernel call computes (compiler.h says what is fused). It is the first
+// half of the compiler.
 //
-// A layer is a step in the making: the nodes that one kernel call computes. Layers stand in the order in which they
-// run; every node that outputs depend on belongs to one.
+// A layer is one such group; it becomes a step. Layers stand in the order in which they run. Every node that outputs
+// depend on belongs to one layer.
 
 #include <cstdint>
 #include <optional>
@@ -15,26 +16,27 @@
 namespace voxserve {
 
 struct Layer {
-  int first_node = 0;     // where it began; its op decides the kernel
-  int result_node = 0;    // the last node absorbed: the layer computes this one's value
-  int residual = -1;      // layer whose value is added; -1: none
-  bool is_union = false;  // of an addition: it brings both inputs to their union, and adds no other
+  int first_node = 0;     // the node that it begins with; its op decides the kernel
+  int result_node = 0;    // the last node that it absorbed: the layer computes this node's value
+  int residual = -1;      // the layer that provides the value to add; -1: none
+  bool is_union = false;  // it adds two inputs on the union of their sites, and can absorb no other addition
   std::optional<kernels::Activation> activation;
   bool has_epilogue = true;  // its kernel ends with an epilogue, which absorbs what follows
   bool has_scale = true;     // its kernel can scale what it computes, so that batch norms fold into it
   std::vector<float> scale;  // per output channel, of folded batch norms; empty: 1
   std::vector<float> bias;   // per output channel; empty: 0
 
-  // Where the value lives: -1 in a buffer of its own, else in columns of this layer's (a concatenation's, or that of
-  // convolutions that are computed as one).
+  // The layer in whose buffer the value lives, in columns from `column` on: a concatenation, or merged convolutions.
+  // -1: the layer has a buffer of its own.
   int stored_in = -1;
   int32_t column = 0;
 
-  // The convolutions that this layer, which stands behind all others, computes as one (conv2d_merging.h). They are
-  // stored in it, and it runs when the first of them would. Any other layer has none.
+  // The convolutions that this layer computes as one (conv2d_merging.h); empty for ordinary layers. A merged layer
+  // stands behind all ordinary layers in the list. Its members' values are stored in it, and it runs when its first
+  // member would.
   std::vector<int> members;
-  int32_t num_columns = 0;  // of its buffer
-  int32_t num_groups = 1;   // each of its members a group; 1: all read the same
+  int32_t num_columns = 0;  // columns of a merged layer's buffer
+  int32_t num_groups = 1;   // above 1: every member is a group; 1: all members read the same columns
 
   int segment = 0;
   bool is_for_all = false;
@@ -53,37 +55,37 @@ class Layers {
   int size() const { return static_cast<int>(layers_.size()); }
   Layer& At(int layer) { return layers_[static_cast<size_t>(layer)]; }
   const Layer& At(int layer) const { return layers_[static_cast<size_t>(layer)]; }
-  // Of the nodes' input, whose value is whole.
+  // Returns the layer that computes this node's value. The node must be a layer's result.
   int LayerOf(int node) const { return layer_of_[static_cast<size_t>(node)]; }
-  // The nodes that read the layer's value.
+  // Returns the nodes that read the layer's value.
   const std::vector<int>& ReadersOf(const Layer& layer) const {
     return consumers_[static_cast<size_t>(layer.result_node)];
   }
-  // Layers whose values it reads.
+  // Returns the layers that provide the values which this layer reads.
   std::vector<int> InputsOf(const Layer& layer) const;
-  // The layer whose scores decide about a level's sites; -1: none.
+  // Returns the layer of the scores that decide which sites a level keeps; -1: none.
   int ScoreOf(const CoordinateLevel& level) const {
     return level.filter && level.filter->score_node >= 0 ? LayerOf(level.filter->score_node) : -1;
   }
-  // True where a level's sites are those whose score here is above a threshold.
+  // True where the node's values are the scores of a prune, so that they decide which sites a level keeps.
   bool DecidesSites(int node) const;
-  // True for a node of the head (Program::first_head_step): one of IsHeadOp, or one that IsMadeByAnswer.
+  // True for a node of the head (Program::first_head_step): its operator is an IsHeadOp, or IsMadeByAnswer is true.
   bool IsHead(int node) const;
-  // True for a voxel_to_point that nobody reads. It has neither buffer nor step: the answer copies voxels' rows to
-  // points.
+  // True for a voxel_to_point that no node reads. It has neither buffer nor step: the output step copies voxels' rows
+  // to points.
   bool IsMadeByAnswer(int node) const;
-  // True for a layer whose value is float32 whatever the features are: the head alone reads it, it leaves the network,
-  // or it decides about sites.
+  // True for a layer with float32 values whatever type the features have: only the head reads it, it is an output, or
+  // its scores decide about sites.
   bool StaysFloat32(const Layer& layer) const;
 
   void Append(Layer layer) { layers_.push_back(std::move(layer)); }
 
  private:
-  // Finds the nodes that the outputs are computed from. A node that others name for its sites or its rulebook alone is
-  // none of them: its level is made, and nothing else.
+  // Finds the nodes from which the outputs are computed. A node that others name only for its sites or its rulebook is
+  // not among them: its level is made, but no value.
   void FindRead();
   void FindConsumers();
-  bool DecodersReadAlone() const;  // their images, all of them
+  bool DecodersReadAlone() const;  // true where only decoders read the decoders' images
   void Make();
   void Absorb(Layer& layer);
   void MarkOutputs();
@@ -91,11 +93,11 @@ class Layers {
 
   const Graph& graph_;
   std::vector<bool> is_read_;                // by node
-  std::vector<std::vector<int>> consumers_;  // by node, of those that are read
-  bool decodes_floats_ = true;               // decoders read images of one type: all of float32, or none
+  std::vector<std::vector<int>> consumers_;  // by node: the nodes that read it, without those that are not read
+  bool decodes_floats_ = true;               // the images that decoders read are all float32; false: none is
   std::vector<Layer> layers_;
   std::vector<int> layer_of_;  // by node; -1: not made yet, or never read
-  std::vector<int> absorbed_;  // nodes of the layer in the making
+  std::vector<int> absorbed_;  // nodes of the layer that is being made
 };
 
 }  // namespace voxserve

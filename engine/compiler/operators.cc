@@ -18,10 +18,16 @@
 #include "engine/ops/points/point_features.h"
 #include "engine/ops/points/voxelize.h"
 #include "engine/ops/rows/argmax.h"
+#include "engine/ops/rows/attention.h"
 #include "engine/ops/rows/broadcast.h"
+#include "engine/ops/rows/embedding.h"
 #include "engine/ops/rows/global_pool.h"
+#include "engine/ops/rows/multiply.h"
 #include "engine/ops/rows/pool.h"
+#include "engine/ops/rows/prelu.h"
+#include "engine/ops/rows/row_norm.h"
 #include "engine/ops/rows/sample_norm.h"
+#include "engine/ops/rows/sample_rows.h"
 #include "engine/ops/rows/scale_shift.h"
 
 namespace voxserve {
@@ -29,6 +35,10 @@ namespace {
 
 template <typename Op, typename... Ops>
 concept OneOf = (std::is_same_v<Op, Ops> || ...);
+
+// Operators of rows that are steps of their own: nothing is fused into them, and they into nothing.
+template <typename Op>
+concept OfRows = OneOf<Op, MultiplyOp, RowNormOp, PReluOp, EmbeddingOp>;
 
 // Reading.
 
@@ -45,6 +55,8 @@ struct InputsRead {
                                 CropOp, PruneOp, CenterHeadDecodeOp, AnchorHeadDecodeOp, NmsOp> auto&) const {
     return node.inputs.size();
   }
+  size_t operator()(const OneOf<SampleRowsOp, AttentionOp> auto&) const { return node.inputs.size(); }
+  size_t operator()(const OfRows auto&) const { return node.inputs.size(); }
 };
 
 // Fusion.
@@ -62,7 +74,7 @@ void Fold(const BatchNormOp& norm, Layer& layer) {
   }
 }
 
-// Sets what the operator that a layer begins with decides about the layer.
+// Sets the members of a layer that its first operator decides.
 struct Beginning {
   const GraphNode& node;
   const Layers& layers;
@@ -91,9 +103,11 @@ struct Beginning {
                               PruneOp, CenterHeadDecodeOp, AnchorHeadDecodeOp, NmsOp> auto&) const {
     layer.has_epilogue = false;
   }
+  void operator()(const OneOf<SampleRowsOp, AttentionOp> auto&) const { layer.has_epilogue = false; }
+  void operator()(const OfRows auto&) const { layer.has_epilogue = false; }
 };
 
-// Takes the operator that reads a layer's value into the layer, or answers that there is no room.
+// Adds the operator that reads a layer's value to the layer. Returns false where the layer's kernel cannot compute it.
 struct Absorption {
   const GraphNode& node;
   const Layers& layers;
@@ -122,8 +136,11 @@ struct Absorption {
                               CropOp, PruneOp, CenterHeadDecodeOp, AnchorHeadDecodeOp, NmsOp> auto&) const {
     return false;
   }
+  bool operator()(const OfRows auto&) const { return false; }
 
-  // Neither an addition nor an activation stands at its end yet.
+  bool operator()(const OneOf<SampleRowsOp, AttentionOp> auto&) const { return false; }
+
+  // True where neither an addition nor an activation was absorbed yet.
   bool EndsWithSums() const { return layer.residual < 0 && !layer.is_union && !layer.activation; }
 };
 
@@ -131,9 +148,9 @@ struct Absorption {
 
 struct Emission {
   StepEmitter& emitter;
-  int index;  // of the layer
+  int index;  // the layer's
 
-  // A sample is taken before the first step; decoders are part of the first nms that reads them.
+  // Points are sampled before the first step runs. The first nms that reads decoders emits them.
   void operator()(const OneOf<FarthestPointSampleOp, CenterHeadDecodeOp, AnchorHeadDecodeOp> auto&) const {}
 
   void operator()(const VoxelizeOp& op) const {
@@ -148,7 +165,8 @@ struct Emission {
   void operator()(const LinearOp& op) const { EmitLinear(op, index, emitter); }
   void operator()(const Conv2dOp& op) const { EmitConv2d(op, index, emitter); }
 
-  // These, and an addition on one level, become a step where no layer before them has absorbed them.
+  // A batch norm or activation becomes a step of its own if no earlier layer has absorbed it. So does an addition whose
+  // inputs are on one level (it has no rulebooks).
   void operator()(const OneOf<BatchNormOp, ActivationOp> auto&) const { PushScaleShift(); }
   void operator()(const AddOp& op) const {
     if (op.rulebooks.empty()) {
@@ -175,8 +193,11 @@ struct Emission {
   }
   void operator()(const GlobalPoolOp& op) const {
     emitter.AddSampleLevel(emitter.Node(node().inputs[0]).level);
-    Push(std::make_unique<GlobalPoolStep>(
-        GlobalPoolStep::Options{.in = emitter.TouchInput(index), .out = emitter.Touch(index), .reduce = op.reduce}));
+    Push(std::make_unique<GlobalPoolStep>(GlobalPoolStep::Options{.in = emitter.TouchInput(index),
+                                                                  .out = emitter.Touch(index),
+                                                                  .reduce = op.reduce,
+                                                                  .exponent = op.exponent,
+                                                                  .least = op.epsilon}));
   }
   void operator()(const BroadcastOp& op) const {
     emitter.AddSampleLevel(node().level);
@@ -208,6 +229,58 @@ struct Emission {
                                 .epsilon = op.epsilon,
                                 .weight = op.weight ? op.weight->values : std::vector<float>(),
                                 .epilogue = emitter.TakeEpilogue(index)}));
+  }
+
+  void operator()(const SampleRowsOp& op) const {
+    emitter.CountWeights(index, op.weight->values);
+    const BufferSlice out = emitter.Touch(index);
+    const DType dtype = emitter.program().buffers[static_cast<size_t>(out.buffer)].dtype;
+    Push(std::make_unique<SampleRowsStep>(op.weight->values, dtype, out));
+  }
+  void operator()(const AttentionOp& op) const {
+    for (const int input : {node().inputs[0], node().inputs[1]}) {
+      if (const int level = emitter.Node(input).level; level >= 0) emitter.AddSampleLevel(level);
+    }
+    Push(std::make_unique<AttentionStep>(AttentionStep::Options{.queries = emitter.TouchInput(index, 0),
+                                                                .keys = emitter.TouchInput(index, 1),
+                                                                .values = emitter.TouchInput(index, 2),
+                                                                .out = emitter.Touch(index),
+                                                                .num_heads = op.num_heads,
+                                                                .scale = op.scale}));
+  }
+
+  void operator()(const MultiplyOp&) const {
+    Push(std::make_unique<MultiplyStep>(MultiplyStep::Options{
+        .in = emitter.TouchInput(index, 0), .factor = emitter.TouchInput(index, 1), .out = emitter.Touch(index)}));
+  }
+  void operator()(const RowNormOp& op) const {
+    Push(std::make_unique<RowNormStep>(RowNormStep::Options{.in = emitter.TouchInput(index),
+                                                            .out = emitter.Touch(index),
+                                                            .kind = op.kind,
+                                                            .epsilon = op.epsilon,
+                                                            .weight = Counted(op.weight),
+                                                            .bias = Counted(op.bias)}));
+  }
+  void operator()(const PReluOp& op) const {
+    std::vector<float> slopes = op.slopes->values;
+    if (slopes.size() == 1) slopes.assign(static_cast<size_t>(node().channels), slopes[0]);
+    emitter.CountWeights(index, slopes);
+    Push(std::make_unique<PReluStep>(
+        PReluStep::Options{.in = emitter.TouchInput(index), .out = emitter.Touch(index), .slopes = std::move(slopes)}));
+  }
+  void operator()(const EmbeddingOp& op) const {
+    BufferSlice number = emitter.TouchInput(index);
+    number.column += op.channel;
+    number.channels = 1;
+    const BufferSlice out = emitter.Touch(index);
+    const std::vector<Buffer>& buffers = emitter.program().buffers;
+    Push(std::make_unique<EmbeddingStep>(
+        EmbeddingStep::Options{.index = number,
+                               .out = out,
+                               .table = Counted(op.table),
+                               .num_embeddings = op.table->shape[0],
+                               .index_dtype = buffers[static_cast<size_t>(number.buffer)].dtype,
+                               .out_dtype = buffers[static_cast<size_t>(out.buffer)].dtype}));
   }
 
   void operator()(const PointFeaturesOp&) const {
@@ -252,6 +325,12 @@ struct Emission {
   void operator()(const NmsOp& op) const { EmitNms(op, index, emitter); }
 
  private:
+  // A tensor as weights of the layer's step; null: none.
+  std::vector<float> Counted(const HostTensorPtr& tensor) const {
+    if (tensor == nullptr) return {};
+    emitter.CountWeights(index, tensor->values);
+    return tensor->values;
+  }
   Layer& layer() const { return emitter.At(index); }
   const GraphNode& node() const { return emitter.FirstNode(layer()); }
   void Push(std::unique_ptr<Step> step) const { emitter.Push(index, std::move(step)); }

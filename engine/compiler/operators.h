@@ -1,9 +1,9 @@
 #pragma once
 
-// Everything that the compiler knows of single operators. Each of these functions asks an exhaustive std::visit of
-// operators.cc, so that an operator of GraphOp without an answer does not compile:
+// This file holds the compiler's knowledge of single operators. Each function uses an exhaustive std::visit in
+// operators.cc, so that the build fails where a new operator of GraphOp is not handled:
 //  - reading: which of its inputs an operator reads,
-//  - fusion: how the layer that it begins starts, and whether the layer before it can absorb it,
+//  - fusion: which layer it begins, and whether the layer before it can absorb it,
 //  - emission: which steps it becomes.
 
 #include <cstddef>
@@ -15,19 +15,19 @@ namespace voxserve {
 
 class StepEmitter;
 
-// Returns the number of inputs whose rows the node reads. The other inputs, which follow them, say where: the voxelize,
-// or a node for its sites.
+// Returns the number of inputs from which the node reads rows. These come first. The others only define sites or
+// positions: the voxelize, or a node that is named for its sites.
 size_t NumInputsRead(const GraphNode& node);
 
 // Returns the layer that the node begins. The layers of all inputs exist already.
 Layer BeginLayer(int node, const Layers& layers);
 
-// Adds the node, which alone reads the layer's value, to the end of the layer. False, and nothing is changed, where the
-// layer's kernel has no room for it.
+// Adds the node to the end of the layer. The node must be the only reader of the layer's value. Returns false and
+// changes nothing where the layer's kernel cannot compute the node.
 bool AbsorbNode(int node, const Layers& layers, Layer& layer);
 
 // Appends the layer's steps to the program, with the rulebooks, convolutions and key levels that they use, and counts
-// their weights. Called in the order in which steps run.
+// their weights. Call it in the order in which steps run.
 void EmitLayer(int layer, StepEmitter& emitter);
 
 }  // namespace voxserve

@@ -1,14 +1,13 @@
 #pragma once
 
-// How a network's convolutions run. Without a tuned plan every convolution runs by the default below, which is
-// documented because it serves whenever there is no plan.
+// A Plan says how a network's convolutions run. Without a tuned plan every convolution uses the default of its device.
 //
-// CPU default: rulebooks found by merging the sorted coordinates, fetch-on-demand with as many output rows a block as
-// fit a core's second-level cache beside an offset's weights.
+// CPU default: rulebooks are found by merging the sorted coordinates. Fetch-on-demand computes the products, with as
+// many output rows per block as fit a core's second-level cache beside the weights of one offset.
 //
-// GPU default: rulebooks found through a hash table. In 16 bits implicit GEMM with a block chosen from the
-// convolution's shape; in float32, TensorFloat-32 too, and on GPUs that do not serve it, gather-GEMM-scatter with
-// adaptive grouping by the parameters of kernels::GroupingOptions.
+// GPU default: rulebooks are found through a hash table. In 16 bits implicit GEMM computes the products, with a block
+// chosen from the convolution's shape. In float32 and TensorFloat-32, and on GPUs without implicit GEMM, it is
+// gather-GEMM-scatter with adaptive grouping and the default parameters of kernels::GroupingOptions.
 
 #include <string>
 
@@ -18,7 +17,7 @@
 
 namespace voxserve {
 
-// It is for 16-bit factors. PlanTable runs by gather-GEMM-scatter what a GPU does not serve so.
+// The default for 16-bit factors. Where a GPU does not support it, PlanTable uses gather-GEMM-scatter instead.
 inline constexpr ConvPlan kDefaultCudaConvPlan = {.map_search = kernels::MapSearch::kHash,
                                                   .dataflow = Dataflow::kImplicitGemm};
 
@@ -26,13 +25,13 @@ inline constexpr ConvPlan kDefaultCudaConvPlan = {.map_search = kernels::MapSear
 constexpr ConvPlan DefaultCudaConvPlan(DType dtype, bool allow_tf32) {
   if (dtype != DType::kFloat32) return kDefaultCudaConvPlan;
   ConvPlan plan = ByDataflow(kDefaultCudaConvPlan, Dataflow::kGatherGemmScatter);
-  // Padding costs arithmetic, which is dear in true float32: groups are kept tight.
+  // Padding adds arithmetic, which is expensive in true float32. So groups get little padding.
   if (!allow_tf32) plan.grouping.epsilon = 0.2;
   return plan;
 }
 
 struct Plan {
-  ConvPlan fallback;                                   // of convolutions without an entry
+  ConvPlan fallback;                                   // for convolutions without an entry
   absl::flat_hash_map<std::string, ConvPlan> by_node;  // by the convolution's name
 
   const ConvPlan& ForNode(const std::string& name) const {

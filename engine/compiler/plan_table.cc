@@ -12,10 +12,10 @@ ConvPlan UniversalPlan(const ProgramConv& conv, const ConvPlan& plan) {
   return ByDataflow(plan, conv.served.front().dataflow);
 }
 
-// What pools, and convolutions that run by these plans, read of each rulebook.
+// Returns the forms of each rulebook that pools, and convolutions with these plans, read.
 std::vector<RulebookForms> FormsOf(const Program& program, const std::vector<ConvPlan>& plans) {
   std::vector<RulebookForms> forms(program.rulebooks.size());
-  // A rulebook that swaps another's pairs has no forms of its own.
+  // A rulebook that swaps another one's pairs has no tables: its forms are added to the other one's.
   const auto forms_of = [&](size_t index) -> RulebookForms& {
     const ProgramRulebook& rulebook = program.rulebooks[index];
     return forms[rulebook.is_swapped() ? static_cast<size_t>(rulebook.swap_of) : index];

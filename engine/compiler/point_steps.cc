@@ -11,7 +11,7 @@
 namespace voxserve {
 namespace {
 
-// weights: as DevoxelizeStep has them.
+// weights: as DevoxelizeStep::Options defines them.
 void PushDevoxelize(int index, const BufferSlice& weights, StepEmitter& emitter) {
   emitter.Push(index,
                std::make_unique<DevoxelizeStep>(DevoxelizeStep::Options{.in = emitter.TouchInput(index),
@@ -25,7 +25,7 @@ void PushDevoxelize(int index, const BufferSlice& weights, StepEmitter& emitter)
 void EmitPointToVoxel(const PointToVoxelOp& op, int index, StepEmitter& emitter) {
   const GraphNode& node = emitter.FirstNode(emitter.At(index));
   const int position_level = emitter.Node(node.inputs[0]).level;
-  const int key_level = std::max(position_level, 0);  // points are where their voxels are
+  const int key_level = std::max(position_level, 0);  // points have the positions of their voxels, level 0
   if (position_level >= 0 || node.level != 0) {
     emitter.AddKeyLevel(key_level);
     emitter.AddKeyLevel(node.level);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Steps that move rows between points and sites. index: of the layer.
+// This file emits the steps that move rows between points and sites. index: the layer's.
 
 #include "engine/compiler/step_emitter.h"
 #include "engine/model/graph.h"
@@ -10,7 +10,7 @@ namespace voxserve {
 void EmitPointOffsets(const PointOffsetsOp& op, int index, StepEmitter& emitter);
 void EmitPointToVoxel(const PointToVoxelOp& op, int index, StepEmitter& emitter);
 void EmitDevoxelize(int index, StepEmitter& emitter);
-// Nothing where the answer copies the rows.
+// Emits nothing where the output step copies the rows (Layers::IsMadeByAnswer).
 void EmitVoxelToPoint(int index, StepEmitter& emitter);
 
 }  // namespace voxserve

@@ -51,7 +51,7 @@ void EmitSparseConv(const SparseConvOp& conv, int index, StepEmitter& emitter) {
   const GraphNode& node = emitter.FirstNode(layer);
   std::vector<float> weights = Scaled(conv.weight->values, layer.scale);
   const kernels::ConvGeometry& geometry = conv.geometry();
-  // One of a single cell that stays on its level maps every site to itself.
+  // A kernel of a single cell on one level maps every site to itself, so the convolution is a product of rows.
   const RulebookSpec& spec = emitter.graph().levels.rulebooks()[static_cast<size_t>(conv.rulebook)];
   if (spec.in_level == spec.out_level && geometry.NumOffsets() == 1 && geometry.IsSymmetric()) {
     return EmitRowProduct(std::move(weights), index, emitter);
@@ -89,7 +89,7 @@ void EmitLinear(const LinearOp& linear, int index, StepEmitter& emitter) {
 }
 
 void EmitConv2d(const Conv2dOp& op, int index, StepEmitter& emitter) {
-  if (!emitter.At(index).members.empty()) return;  // it stands behind them
+  if (!emitter.At(index).members.empty()) return;  // a merged layer: its first member has emitted the step
   const int stored_in = emitter.At(index).stored_in;
   if (stored_in >= 0 && !emitter.At(stored_in).members.empty()) {
     const std::vector<int>& members = emitter.At(stored_in).members;
@@ -99,7 +99,7 @@ void EmitConv2d(const Conv2dOp& op, int index, StepEmitter& emitter) {
   Layer& layer = emitter.At(index);
   FoldedConv2d conv = FoldConv2d(emitter.layers(), layer);
   layer.bias = std::move(conv.bias);
-  if (conv.geometry == kernels::Conv2dGeometry()) {  // of a single cell that stays where it is
+  if (conv.geometry == kernels::Conv2dGeometry()) {  // a 1x1 kernel with stride 1 is a product of rows
     return EmitRowProduct(Transposed(conv.weights, emitter.buffers().ColumnsOf(layer)), index, emitter);
   }
   const kernels::Axes& in_size = emitter.Node(emitter.FirstNode(layer).inputs[0]).grid->size;

@@ -1,6 +1,7 @@
 #pragma once
 
-// Steps of layers with weights: sparse convolutions, linear layers and convolutions of images. index: of the layer.
+// This file emits the steps of layers with weights: sparse convolutions, linear layers and convolutions of images.
+// index: the layer's.
 
 #include "engine/compiler/step_emitter.h"
 #include "engine/model/graph.h"
@@ -9,7 +10,7 @@ namespace voxserve {
 
 void EmitSparseConv(const SparseConvOp& conv, int index, StepEmitter& emitter);
 void EmitLinear(const LinearOp& linear, int index, StepEmitter& emitter);
-// Convolutions that were merged (conv2d_merging.h) get their one step when the first of them is emitted.
+// Merged convolutions (conv2d_merging.h) get their common step when the first of them is emitted.
 void EmitConv2d(const Conv2dOp& op, int index, StepEmitter& emitter);
 
 }  // namespace voxserve

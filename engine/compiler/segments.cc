@@ -7,7 +7,7 @@ namespace voxserve {
 Segments::Segments(Layers& layers) {
   const std::vector<CoordinateLevel>& levels = layers.graph().levels.levels();
   of_level_.assign(levels.size(), 0);
-  // A level is older than the layers on it, and younger than those whose scores decide about it.
+  // A level is placed before the layers on it, and after the layers with the scores that decide about it.
   size_t num_placed = 1;
   const auto place_levels = [&](size_t end) {
     for (; num_placed < end; ++num_placed) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// Steps that bring values to other sites: the inputs of concatenations and sums on the union of their sites, and what
-// keeps a part of its input's sites. index: of the layer.
+// This file emits the steps that bring values to other sites: inputs of concatenations and sums on the union of their
+// sites, and operators that keep a part of their input's sites. index: the layer's.
 
 #include "engine/compiler/step_emitter.h"
 #include "engine/model/graph.h"
@@ -9,7 +9,8 @@
 
 namespace voxserve {
 
-// Every site of `out` gets its row of `in`, or 0 where there is none: the sum over one cell. rulebook: of the graph.
+// Gives every site of `out` its row of `in`, or 0 where `in` lacks the site. It is a pooling over one cell. rulebook:
+// index in the graph.
 void EmitSameSites(int index, int rulebook, const BufferSlice& in, const BufferSlice& out, StepEmitter& emitter);
 
 // Copies the inputs of a concatenation that were not written in place.

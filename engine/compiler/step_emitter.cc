@@ -56,7 +56,7 @@ TensorInfo StepEmitter::Describe(const std::string& name, const GraphNode& node)
   return info;
 }
 
-// What a voxel_to_point copies is taken from where it copies it.
+// The output of a voxel_to_point is read from its input, and the output step copies voxels' rows to points.
 void StepEmitter::EmitPointOutput(std::string_view name, int node, Layer flags, int tensor) {
   if (node < 0) return;
   flags.first_node = node;

@@ -1,8 +1,8 @@
 #pragma once
 
-// The program in the making, for the functions that turn layers into steps (operators.h): where values lie, which
-// rulebooks and levels steps use, and the list of steps. It appends what the functions hand it, and makes the steps
-// that answer. One thread.
+// StepEmitter is the interface of the functions that turn layers into steps (operators.h) to the program that is being
+// made. It knows where values lie and which rulebooks and levels steps use, and appends steps. It also makes the output
+// steps. Used by one thread.
 
 #include <map>
 #include <memory>
@@ -21,7 +21,7 @@ namespace voxserve {
 
 class StepEmitter {
  public:
-  // All outlive the emitter. A layer's weights are moved out of it, into its steps.
+  // All arguments outlive the emitter. Emitting moves a layer's weights into its steps.
   StepEmitter(const CompileTarget& target, Layers& layers, BufferLayout& buffers, Program& program)
       : graph_(layers.graph()), target_(target), layers_(layers), buffers_(buffers), program_(program) {}
 
@@ -34,25 +34,25 @@ class StepEmitter {
   const GraphNode& Node(int node) const { return layers_.Node(node); }
   Layer& At(int layer) { return layers_.At(layer); }
   const GraphNode& FirstNode(const Layer& layer) const { return layers_.FirstNode(layer); }
-  // The spatial shape of a level that has one.
+  // Returns the spatial shape of a level. The level must have one.
   const kernels::Axes& ShapeOf(int level) const {
     return *graph_.levels.levels()[static_cast<size_t>(level)].spatial_shape;
   }
 
-  // Where the value lies of a layer, or of the layer that computes a node; counts the next step as one that touches it.
+  // Return where the value of a layer, or of a node's layer, lies, and extend its buffer's life to the next step.
   BufferSlice Touch(int layer) { return buffers_.Touch(layer); }
   BufferSlice TouchNode(int node) { return buffers_.Touch(layers_.LayerOf(node)); }
-  // The same of an input of the node with which the layer begins.
+  // As Touch, for an input of the layer's first node.
   BufferSlice TouchInput(int layer, size_t input = 0) { return TouchNode(FirstNode(At(layer)).inputs[input]); }
 
   // Appends a step of the layer.
   void Push(int layer, std::unique_ptr<Step> step) { PushFor(At(layer), std::move(step)); }
-  // Moves the layer's bias out of it, and counts it.
+  // Returns the layer's epilogue. Moves the bias out of the layer and counts it as weights.
   FusedEpilogue TakeEpilogue(int layer);
-  // Weights of the layer's step, batch norms folded in.
+  // Counts the weights of the layer's step, batch norms folded in.
   void CountWeights(int layer, const std::vector<float>& values);
 
-  // The index in the program of the rulebook that a convolution or pool walks. conv_index: -1 for a pool's.
+  // Returns the program's index of the rulebook that a convolution or pool reads. conv_index: -1 for a pool.
   template <typename Op>
   int RulebookOf(const Op& op, int conv_index) {
     const RulebookSpec& spec = graph_.levels.rulebooks()[static_cast<size_t>(op.rulebook)];
@@ -62,31 +62,32 @@ class StepEmitter {
   }
   int FindOrAdd(const ProgramRulebook& wanted);
 
-  // Names a level whose steps ask where each sample's rows begin, or read their sites' keys.
+  // Record that steps read where each sample's rows begin on a level, or the keys of its sites.
   void AddSampleLevel(int level) { AddLevel(level, sample_levels_); }
   void AddKeyLevel(int level) { AddLevel(level, program_.key_levels); }
   const std::vector<int>& sample_levels() const { return sample_levels_; }
 
-  // How the sites of `level` count at these positions, computed before `reader` where they are asked for first.
+  // Returns the interpolation weights of `level`'s sites at these positions. The first call appends the step that
+  // computes them, before the step of `reader`.
   BufferSlice WeightsOf(int position_level, int level, const Layer& reader);
 
-  // Behind all layers: the steps that answer.
+  // Emits the output steps. Call it after all layers were emitted.
   void EmitOutputs();
 
  private:
   void PushFor(const Layer& layer, std::unique_ptr<Step> step);
-  // flags: of the step. tensor: -1 of labels and scores.
+  // flags: the layer with the step's flags (is_for_all, ...). tensor: -1 for labels and scores.
   void EmitPointOutput(std::string_view name, int node, Layer flags, int tensor = -1);
   void EmitTensor(int tensor);
   TensorInfo Describe(const std::string& name, const GraphNode& node) const;
-  // As TouchNode, for a value that the reader takes out of the network: converted to float32 first where it is not.
+  // As TouchNode, for a value that becomes an output. Appends a conversion to float32 where the value has another type.
   BufferSlice TouchOutput(const Layer& reader, int node);
   static void AddLevel(int level, std::vector<int>& levels);
 
   // The weights of one level's sites at some positions.
   struct InterpolationWeights {
     BufferSlice slice;
-    Step* step = nullptr;  // that makes them
+    Step* step = nullptr;  // the step that computes them
   };
 
   const Graph& graph_;

@@ -1,6 +1,6 @@
 #pragma once
 
-// The checks of a batch's samples, and what both executors take from it, whatever the device.
+// Checks that both executors make of a batch's samples, and results that both take from its geometry.
 
 #include <cstdint>
 #include <vector>
@@ -13,39 +13,40 @@
 
 namespace voxserve {
 
-// Sets each sample's status by what it brings (CheckInput), and point_begin [samples + 1]: a sample that failed has no
-// points. INVALID_ARGUMENT for more samples than a key can number.
+// Sets each sample's status to the result of CheckInput, and fills point_begin [samples + 1]: a sample that failed gets
+// no points. INVALID_ARGUMENT for more samples than a key can number.
 absl::Status LayOutPoints(const Program& program, BatchTasks tasks, BatchOutput& output,
                           std::vector<int64_t>& point_begin);
 
-// RESOURCE_EXHAUSTED (OUT_OF_MEMORY). why: the budget's refusal (HostMemory::refusal); OK where the system refused.
+// Returns RESOURCE_EXHAUSTED (OUT_OF_MEMORY). why: the budget's refusal (HostMemory::refusal); OK where the system
+// refused.
 absl::Status OutOfHostMemory(const absl::Status& why);
 
-// Tells each sample what became of its points. INVALID_ARGUMENT (TOO_MANY_VOXELS) for one above the limit that may not
-// be cut.
+// Writes the counts of voxels and points into each sample. A sample with more voxels than its limit gets
+// INVALID_ARGUMENT (TOO_MANY_VOXELS) unless the model's policy allows dropping voxels.
 void TakeVoxelCounts(const BatchCounts& counts, const std::vector<int64_t>& point_begin, const RunLimits& limits,
                      BatchOutput& output);
-// Refuses samples whose levels are not whole: INVALID_ARGUMENT (COORDINATE_LIMITS).
+// Refuses the samples that lost sites to the limits of coordinates: INVALID_ARGUMENT (COORDINATE_LIMITS).
 void RefuseBeyondLimits(const BatchCounts& counts, int32_t dimension, BatchOutput& output);
 
-// OUT_OF_RANGE for several samples that have more voxels together than a batch may have.
+// Returns OUT_OF_RANGE where several samples together have more voxels than the model's max_batch_voxels.
 absl::Status CheckBatchVoxels(int64_t num_voxels, size_t num_samples, const RunLimits& limits);
 
-// The plans by which the batch runs.
+// Returns the plans that the batch runs by.
 inline const PlanTable& PlansOf(const Program& program, const RunOptions& options) {
   return options.plans == nullptr ? program.default_plans : *options.plans;
 }
 
-// The pairs of each offset. offset_begin: [num_offsets + 1].
+// Returns the number of pairs of each kernel offset. offset_begin: [num_offsets + 1].
 std::vector<int64_t> SizesOf(const int64_t* offset_begin, int32_t num_offsets);
 
 bool HasGoodSample(const BatchOutput& output);
 
-// The tensors that a task is answered with.
+// Returns the tensors that the task's answer holds.
 TensorSet WantedTensors(const Program& program, const InferTask& task);
 std::vector<TensorSet> TensorsByTask(const Program& program, BatchTasks tasks);
 
-// The outputs that some task of a batch asks for.
+// The outputs that at least one task of a batch asks for.
 struct WantedOutputs {
   bool scores = false;
   TensorSet tensors = 0;

@@ -1,6 +1,7 @@
 #pragma once
 
-// One cloud of a task, as it is read: a task brings one, or several sweeps that count as one.
+// CloudPart is one cloud of a task, as the executors read it. A task brings one cloud, or several sweeps that are read
+// as one sample.
 
 #include <cstdint>
 #include <string_view>
@@ -14,14 +15,14 @@ namespace voxserve {
 
 struct CloudPart {
   const PointCloud* cloud = nullptr;
-  const PlacedSweep* placed = nullptr;  // the sweep whose cloud it is; null: none
-  bool is_moved = false;                // by placed->transform
-  std::string_view age_feature = {};    // "": none
+  const PlacedSweep* placed = nullptr;  // the sweep that owns `cloud`; null: it is the task's own cloud
+  bool is_moved = false;                // its points are transformed by placed->transform
+  std::string_view age_feature = {};    // the feature that gets the sweep's age; "": none
 
   int64_t num_points() const { return static_cast<int64_t>(cloud->num_points()); }
 };
 
-// In the order of the sample's points. The parts refer to the task.
+// Returns the task's clouds in the order of the sample's points. The parts refer to the task.
 std::vector<CloudPart> PartsOf(const InferTask& task);
 
 }  // namespace voxserve

@@ -66,7 +66,7 @@ BatchOutput CpuExecutor::RunOnce(const Program& program, BatchTasks tasks, const
 
 BatchBytes CpuExecutor::NeededBytes() const {
   const HostMemory& memory = *context_->memory;
-  // Buffers that kernels free when they return.
+  // Kernels allocated these bytes and freed them before they returned.
   const int64_t passing_bytes = memory.peak_bytes() - memory.held_bytes();
   return {.points = points_->needed_bytes() + geometry_->needed_bytes() + passing_bytes, .features = feature_bytes_};
 }
@@ -94,7 +94,7 @@ absl::Status CpuExecutor::RunBatch(const Program& program, BatchTasks tasks, con
     TakeVoxelCounts(*geometry_, point_begin_, limits, output);
     TakeSampledPoints(sampling_, *geometry_, tasks, point_begin_, output);
   }
-  if (!HasGoodSample(output)) return absl::OkStatus();  // a cloud that was refused costs no more than this
+  if (!HasGoodSample(output)) return absl::OkStatus();  // skips the network where every sample was refused
   RETURN_IF_ERROR(CheckBatchVoxels(geometry_->num_sites(0), tasks.size(), limits));
   {
     const StageTimer timer(Stage::kGeometry, output.stages);

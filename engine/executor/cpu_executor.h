@@ -1,9 +1,10 @@
 #pragma once
 
-// Runs programs on the CPU, with the threads of the context's pool, in the context's host memory.
+// CpuExecutor runs programs on the CPU, on the threads of the context's pool and in the context's host memory.
 //
-// A batch that the memory has no room for fails with RESOURCE_EXHAUSTED before it takes what does not fit, and the
-// executor then keeps nothing. Where earlier batches had left memory in it, the batch runs once more without that.
+// A batch that does not fit the memory fails with RESOURCE_EXHAUSTED before it allocates what does not fit, and the
+// executor then frees all memory that it held. If it held memory of earlier batches, it tries the batch once more
+// without that memory.
 
 #include <cstdint>
 #include <optional>
@@ -41,16 +42,16 @@ class CpuExecutor final : public Executor {
   absl::Status RunSteps(const Program& program, BatchTasks tasks, const RunLimits& limits, const RunOptions& options,
                         BatchOutput& output);
 
-  // The bytes that the batch would have needed in an empty context.
+  // Returns the bytes that the batch would have needed in an empty context.
   BatchBytes NeededBytes() const;
 
   ExecutionContext* const context_;
-  std::optional<BatchGeometry> geometry_;  // always there
-  std::optional<HostPoints> points_;       // likewise
+  std::optional<BatchGeometry> geometry_;  // has a value at all times
+  std::optional<HostPoints> points_;       // has a value at all times
   std::vector<int64_t> point_begin_;       // [samples + 1]
   PointSampling sampling_;
-  std::vector<Arena> later_features_;  // of the segments behind the first
-  int64_t feature_bytes_ = 0;          // of the batch under way
+  std::vector<Arena> later_features_;  // the features of each segment after the first
+  int64_t feature_bytes_ = 0;          // of the current batch
 };
 
 }  // namespace voxserve

@@ -1,27 +1,36 @@
 #pragma once
 
-// Runs programs on a GPU, on the context's stream. The clouds' bytes go to the device as they came and are decoded
-// there (device_points.h).
+// CudaExecutor runs programs on a GPU, on the context's stream. Each cloud's bytes are copied to the device unchanged
+// and decoded there (device_points.h).
 //
-// The host lays out memory for as many sites as the batches before had a point, and a little more (SiteForecast), and
-// launches all of a batch without waiting for a size: kernels read numbers of rows on the device. A batch that has more
-// sites makes nothing of that; it runs again as the first one does and those that cannot do without sizes: the host
-// waits once for the sizes of levels and rulebooks, by which it lays out memory and groups matrix products, and once
-// for the result. A network that prunes has one segment more for every prune in a row (those side by side share one),
-// and the host waits once more for the sizes of each.
+// - Normally the host launches the whole batch without waiting for a size. It lays out memory by a forecast: the sites
+//   per point of earlier batches, and a little more (SiteForecast). Kernels read the row counts on the device.
+// - A batch that has more sites than forecast discards its result and runs again with exact sizes. So do a program's
+//   first batch and plans that need sizes on the host: the host waits once for the sizes of levels and rulebooks, lays
+//   out memory and groups matrix products by them, and waits once more for the result.
+// - A network that prunes has one more segment for each prune in a row (parallel prunes share one). The host waits once
+//   more for the sizes of each segment.
+// - If the device has no room for a batch's levels and rulebooks, they are made on the CPU, which knows exact sizes,
+//   and uploaded (BatchOutput::geometry_on_cpu). A program with several segments cannot do that, since its later levels
+//   depend on scores on the device.
+// - A batch that still does not fit fails with RESOURCE_EXHAUSTED, and the context frees its batch memory.
 //
-// Where the device has no room for a batch's levels and maps they are made on the CPU, which knows exact sizes, and
-// uploaded (BatchOutput::geometry_on_cpu); not where scores on the device decide about sites. A batch that does not fit
-// even so fails with RESOURCE_EXHAUSTED, and the context gives the memory of batches back.
+// If RunOptions ask for it, batches in rooms keep those of earlier batches that are like them, so that they lie in the
+// same memory. The launches of steps that read no size on the host are then captured, and replayed for the batches that
+// follow (captured_batches.h). Everything else runs as it is.
 
 #include <cstdint>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "engine/executor/captured_batches.h"
 #include "engine/executor/device_points.h"
 #include "engine/executor/executor.h"
+#include "engine/executor/feature_pass.h"
+#include "engine/executor/kept_rooms.h"
 #include "engine/executor/site_forecast.h"
 #include "engine/geometry/batch_geometry.h"
 #include "engine/geometry/device_geometry.h"
@@ -32,7 +41,8 @@ namespace voxserve {
 
 class CudaExecutor final : public Executor {
  public:
-  explicit CudaExecutor(ExecutionContext* context) : context_(context) {}
+  explicit CudaExecutor(ExecutionContext* context)
+      : context_(context), captured_({.budget = context->memory->budget()}) {}
 
   using Executor::Run;
   BatchOutput Run(const Program& program, BatchTasks tasks, const RunLimits& limits,
@@ -42,43 +52,54 @@ class CudaExecutor final : public Executor {
 
   // The geometry of the batch that ran last; for tests and benchmarks.
   const DeviceGeometry& geometry() const { return geometry_; }
+  const CapturedBatches& captured() const { return captured_; }
 
  private:
   absl::Status RunBatch(const Program& program, BatchTasks tasks, const RunLimits& limits, const RunOptions& options,
                         BatchOutput& output);
-  // The rooms for a batch; without capacities where the host must wait for its sizes. After LayOutPoints.
-  SiteRooms ForecastRooms(const Program& program, const RunLimits& limits, const RunOptions& options);
-  // Copies the points in, and runs the batch in its rooms. OUT_OF_RANGE, which is no answer, where they are too small
-  // or the plan was that of another size.
+  // Returns the capacities for a batch; none where the host must wait for its sizes. Called after LayOutPoints.
+  SiteRooms ForecastRooms(const Program& program, BatchTasks tasks, const RunLimits& limits, const RunOptions& options);
+  // Copies the points in, and runs the batch within the capacities `rooms`. Returns OUT_OF_RANGE, for the caller and
+  // not the client, if they are too small or the chosen plan is for another number of voxels.
   absl::Status RunInRooms(const Program& program, BatchTasks tasks, const RunLimits& limits, const RunOptions& options,
                           SiteRooms rooms, BatchOutput& output);
   absl::Status RunWithSizes(const Program& program, BatchTasks tasks, const RunLimits& limits,
                             const RunOptions& options, BatchOutput& output);
-  absl::Status CopyIn(const Program& program, BatchTasks tasks, const RunOptions& options);
-  // Takes what was counted of the samples' points and voxels, and refuses those beyond limits.
+  absl::Status CopyIn(const Program& program, BatchTasks tasks, const RunOptions& options, const SiteRooms& rooms);
+  // Writes the counts of points and voxels into the samples, and refuses those beyond limits.
   void TakeCounts(const Program& program, BatchTasks tasks, const RunLimits& limits, BatchOutput& output);
   absl::Status BeginGeometry(const Program& program, SiteRooms rooms);
   // Samples and voxelizes the points, makes the first segment's levels and rulebooks, and queues their sizes.
   absl::Status MakeGeometry(const Program& program, const RunLimits& limits, const PlanTable& plans, SiteRooms rooms);
-  // Makes the levels and rulebooks of a segment behind the first, and waits for their sizes.
+  // Makes the levels and rulebooks of a segment after the first, and waits for their sizes.
   absl::Status MakeLaterGeometry(const Program& program, const ProgramSegment& segment, const StepContext& context,
                                  const PlanTable& plans, BatchOutput& output);
-  // Makes the only segment's on the CPU, after the device's memory has been given back.
+  // Makes the only segment's levels and rulebooks on the CPU, after freeing the device's batch memory.
   absl::Status MakeGeometryOnCpu(const Program& program, BatchTasks tasks, const RunLimits& limits,
                                  const PlanTable& plans, BatchOutput& output);
-  // plans: by convolution. In rooms, the sizes are taken at the end.
+  // plans: by convolution. With forecast capacities, the sizes are read at the end.
   absl::Status RunSteps(const Program& program, BatchTasks tasks, const RunLimits& limits, const RunOptions& options,
                         const std::vector<ConvPlan>& plans, BatchOutput& output);
-  // Event `index` is the end of step index - 1 and the start of step index.
-  absl::Status RecordStep(size_t index);
+  // Runs the only segment, which has been laid out: as it is, or by replays. Captures it where its shape came before.
+  absl::Status RunCaptured(const Program& program, FeaturePass& pass, const PlanTable& plans, BatchOutput& output);
+  // Captures a range and launches it; runs it as it is where that fails, and returns false.
+  absl::StatusOr<bool> Capture(const StepRange& steps, FeaturePass& pass);
+  // When the stream has been waited for: keep what the batch was captured as, or do not.
+  void KeepCaptured();
+  void ForgetCaptured();
   absl::Status EndStage(Stage stage);
-  // Reads the times of the stages up to `last`, whose end has been waited for.
+  // Reads the times of the stages up to `last`. The host has waited for the end of `last`.
   void TakeStageTimes(Stage last, BatchOutput& output) const;
 
   ExecutionContext* const context_;
   DeviceGeometry geometry_;
-  bool logged_cpu_fallback_ = false;  // that maps were made on the CPU, once
+  bool logged_cpu_fallback_ = false;  // logs once that maps were made on the CPU
   absl::flat_hash_map<const Program*, SiteForecast> forecasts_;
+  KeptRooms kept_rooms_;
+  CapturedBatches captured_;
+  std::vector<CapturedPart> new_parts_;  // of the batch under way, which runs by them; dropped when it has ended
+  bool is_capturing_ = false;            // the batch under way
+  bool logged_no_capture_ = false;       // why something could not be captured, once
   std::vector<Event> step_ends_;
   DevicePoints points_;
   PointSampling sampling_;

@@ -1,15 +1,18 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <bit>
 #include <new>
+#include <string>
 #include <utility>
 
 #include "engine/base/error_reason.h"
 #include "engine/base/logging.h"
 #include "engine/base/status_macros.h"
-#include "engine/compiler/buffer_placement.h"
 #include "engine/executor/batch_checks.h"
+#include "engine/executor/captured_work.h"
 #include "engine/executor/cuda_executor.h"
+#include "engine/executor/feature_pass.h"
 #include "engine/executor/geometry_pass.h"
 #include "engine/executor/host_points.h"
 #include "engine/executor/point_reader.h"
@@ -23,12 +26,7 @@
 namespace voxserve {
 namespace {
 
-// Events part the stages from kCopyIn to kHead. Returns where CudaContext::stage_ends has the end of one; the start of
-// the first is at 0.
-constexpr size_t EndOf(Stage stage) { return static_cast<size_t>(stage) - static_cast<size_t>(Stage::kCopyIn) + 1; }
-static_assert(CudaContext::kNumStages == EndOf(Stage::kHead));
-
-// A context keeps as much page-locked memory for answers: as one message may take by default.
+// A context keeps this much page-locked memory for answers between batches: one message's default limit.
 constexpr int64_t kKeptDownloadBytes = int64_t{64} << 20;
 
 }  // namespace
@@ -52,10 +50,10 @@ BatchOutput CudaExecutor::Run(const Program& program, BatchTasks tasks, const Ru
     return output;
   }
   output.samples.clear();
-  // Where maps were made on the CPU the GPU had no room for them.
+  // If the maps were made on the CPU, the GPU had no room for them, so the host alone is not what is full.
   output.host_is_full = IsOutOfMemory(output.status) && !context_->memory->refusal().ok() && !output.geometry_on_cpu;
-  // Nothing of this batch may still run when the next one fills the same memory. And a device that still answers has
-  // not failed, whatever a library made of its own trouble.
+  // Waits, so that no work of this batch touches the memory that the next batch reuses. A device that still answers has
+  // not failed, even if a library reported its own error as a device failure.
   const absl::Status waited = context_->cuda->stream.view().Synchronize();
   if (IsDeviceFailure(waited)) {
     output.status = waited;
@@ -63,7 +61,11 @@ BatchOutput CudaExecutor::Run(const Program& program, BatchTasks tasks, const Ru
     output.status = WithReason(absl::InternalError(output.status.message()), error_reason::kInternal);
   }
   points_.ReleaseSweeps();
-  if (!absl::IsOutOfRange(output.status)) context_->cuda->ReleaseMemory();
+  ForgetCaptured();
+  if (!absl::IsOutOfRange(output.status)) {
+    captured_.Clear();
+    context_->cuda->ReleaseMemory();
+  }
   return output;
 }
 
@@ -71,21 +73,24 @@ absl::Status CudaExecutor::RunBatch(const Program& program, BatchTasks tasks, co
                                     const RunOptions& options, BatchOutput& output) {
   RETURN_IF_ERROR(LayOutPoints(program, tasks, output, point_begin_));
   LayOutSampling(program, tasks, point_begin_, sampling_);
-  if (SiteRooms rooms = ForecastRooms(program, limits, options); !rooms.capacities.empty()) {
+  if (SiteRooms rooms = ForecastRooms(program, tasks, limits, options); !rooms.capacities.empty()) {
     const absl::Status ran = RunInRooms(program, tasks, limits, options, std::move(rooms), output);
     const bool had_no_memory = IsOutOfMemory(ran) && context_->memory->refusal().ok();
     if (!absl::IsOutOfRange(ran) && !had_no_memory) return ran;
     if (had_no_memory) forecasts_[&program].HadNoMemory(point_begin_.back());
     RETURN_IF_ERROR(context_->cuda->stream.view().Synchronize());
     points_.ReleaseSweeps();
+    ForgetCaptured();
+    if (had_no_memory) captured_.Clear();
     output.ran_again = true;
+    output.is_replay = false;
     output.room_voxels = 0;
   }
   RETURN_IF_ERROR(RunWithSizes(program, tasks, limits, options, output));
   if (output.geometry_on_cpu) {
     forecasts_[&program].HadNoMemory(point_begin_.back());
   } else if (point_begin_.back() > 0 && HasGoodSample(output) && !sampling_.restricts_network()) {
-    // Programs come and go; what is forgotten is learned again.
+    // Bounds the number of forecasts, since programs come and go. A program whose forecast is dropped learns again.
     constexpr size_t kMostForecasts = 64;
     if (forecasts_.size() >= kMostForecasts && !forecasts_.contains(&program)) forecasts_.clear();
     forecasts_[&program].Learn(point_begin_.back(), geometry_.num_sites(), geometry_.max_coordinate());
@@ -93,12 +98,13 @@ absl::Status CudaExecutor::RunBatch(const Program& program, BatchTasks tasks, co
   return absl::OkStatus();
 }
 
-SiteRooms CudaExecutor::ForecastRooms(const Program& program, const RunLimits& limits, const RunOptions& options) {
+SiteRooms CudaExecutor::ForecastRooms(const Program& program, BatchTasks tasks, const RunLimits& limits,
+                                      const RunOptions& options) {
   const int64_t num_points = point_begin_.back();
   const auto found = forecasts_.find(&program);
   if (found == forecasts_.end() || !found->second.has_learned(num_points) || num_points == 0) return {};
   if (options.times_convs || program.segments.size() > 1 || program.levels.size() > kernels::kMostHeldLevels) return {};
-  // Of the points that a sample keeps from the network no forecast knows.
+  // No forecast knows how many sites are left when a sample keeps points from the network.
   if (sampling_.restricts_network()) return {};
   const PlanTable& plans = PlansOf(program, options);
   for (const RulebookForms& forms : plans.forms()) {
@@ -109,11 +115,14 @@ SiteRooms CudaExecutor::ForecastRooms(const Program& program, const RunLimits& l
   const auto num_samples = static_cast<int64_t>(point_begin_.size()) - 1;
   const auto most_voxels = static_cast<int64_t>(found->second.MostVoxels(num_points));
   if (!CheckBatchVoxels(most_voxels, static_cast<size_t>(num_samples), limits).ok()) return {};
+  const auto within_limits = [&](int64_t voxels) {
+    if (limits.max_voxels > 0) voxels = std::min(voxels, num_samples * limits.max_voxels);
+    if (limits.max_batch_voxels > 0 && num_samples > 1) voxels = std::min(voxels, limits.max_batch_voxels);
+    return voxels;
+  };
   int64_t& voxels = rooms.capacities.front();
-  voxels = std::min(voxels, num_points);
-  if (limits.max_voxels > 0) voxels = std::min(voxels, num_samples * limits.max_voxels);
-  if (limits.max_batch_voxels > 0 && num_samples > 1) voxels = std::min(voxels, limits.max_batch_voxels);
-  // Where batches have now one plan and now another it is quicker to wait than to be wrong.
+  voxels = within_limits(std::min(voxels, num_points));
+  // If batches of this size alternate between two plans, waiting for sizes costs less than a wrong forecast.
   constexpr double kSure = 0.1;
   const auto fewest_voxels = static_cast<int64_t>(found->second.FewestVoxels(num_points) * (1 - kSure));
   const std::vector<ConvPlan>& chosen = plans.ForVoxels(most_voxels);
@@ -121,10 +130,19 @@ SiteRooms CudaExecutor::ForecastRooms(const Program& program, const RunLimits& l
   for (const std::unique_ptr<Step>& step : program.steps) {
     if (step->NeedsSizes(chosen)) return {};
   }
+  if (!options.captures) return rooms;
+  rooms.points = num_points;
+  rooms.upload_bytes = DevicePoints::MostUploadBytes(tasks, sampling_.is_empty() ? 0 : sampling_.words().size());
+  rooms = kept_rooms_.Fit({.program = program.id.value(),
+                           .num_samples = num_samples,
+                           .points_octave = static_cast<int32_t>(std::bit_width(static_cast<uint64_t>(num_points)))},
+                          rooms);
+  rooms.capacities.front() = within_limits(rooms.capacities.front());
   return rooms;
 }
 
-absl::Status CudaExecutor::CopyIn(const Program& program, BatchTasks tasks, const RunOptions& options) {
+absl::Status CudaExecutor::CopyIn(const Program& program, BatchTasks tasks, const RunOptions& options,
+                                  const SiteRooms& rooms) {
   CudaContext& cuda = *context_->cuda;
   for (const auto& [arena, expected] :
        {std::pair(&cuda.batch, options.expected.points), std::pair(&cuda.features, options.expected.features)}) {
@@ -133,8 +151,10 @@ absl::Status CudaExecutor::CopyIn(const Program& program, BatchTasks tasks, cons
   }
   RETURN_IF_ERROR(cuda.stage_ends[0].Record(cuda.stream.view()));
   const absl::Span<const int64_t> words = sampling_.is_empty() ? absl::Span<const int64_t>() : sampling_.words();
-  RETURN_IF_ERROR(
-      points_.CopyIn(program.voxelize, tasks, point_begin_, {.keeps_sweeps = true, .words = words}, *context_));
+  RETURN_IF_ERROR(points_.CopyIn(
+      program.voxelize, tasks, point_begin_,
+      {.keeps_sweeps = true, .words = words, .room_points = rooms.points, .room_bytes = rooms.upload_bytes},
+      *context_));
   return EndStage(Stage::kCopyIn);
 }
 
@@ -151,11 +171,11 @@ absl::Status CudaExecutor::RunInRooms(const Program& program, BatchTasks tasks, 
   const int64_t num_points = point_begin_.back();
   const std::vector<ConvPlan>& chosen = plans.ForVoxels(static_cast<int64_t>(forecast.MostVoxels(num_points)));
   output.room_voxels = rooms.capacities.front();
-  RETURN_IF_ERROR(CopyIn(program, tasks, options));
+  RETURN_IF_ERROR(CopyIn(program, tasks, options, rooms));
   RETURN_IF_ERROR(MakeGeometry(program, limits, plans, std::move(rooms)));
   RETURN_IF_ERROR(EndStage(Stage::kGeometry));
   const absl::Status ran = RunSteps(program, tasks, limits, options, chosen, output);
-  // One that did not fit is learned too, whatever will come of it: the next one like it shall fit.
+  // A batch that did not fit is learned from too, so that the next one like it fits.
   if (ran.ok() || absl::IsOutOfRange(ran)) {
     forecast.Learn(num_points, geometry_.has_true_sizes() ? geometry_.num_sites() : std::vector<int64_t>(),
                    geometry_.max_coordinate());
@@ -167,7 +187,7 @@ absl::Status CudaExecutor::RunWithSizes(const Program& program, BatchTasks tasks
                                         const RunOptions& options, BatchOutput& output) {
   CudaContext& cuda = *context_->cuda;
   const PlanTable& plans = PlansOf(program, options);
-  RETURN_IF_ERROR(CopyIn(program, tasks, options));
+  RETURN_IF_ERROR(CopyIn(program, tasks, options, /*rooms=*/{}));
   absl::Status made = MakeGeometry(program, limits, plans, /*rooms=*/{});
   if (made.ok()) {
     RETURN_IF_ERROR(EndStage(Stage::kGeometry));
@@ -191,7 +211,7 @@ absl::Status CudaExecutor::RunWithSizes(const Program& program, BatchTasks tasks
   absl::Status ran = RunSteps(program, tasks, limits, options, chosen, output);
   const bool is_host_full = !context_->memory->refusal().ok();
   if (IsOutOfMemory(ran) && !is_host_full && may_make_maps_on_cpu && !output.geometry_on_cpu) {
-    // Maps that were made for the most that the points could become may have taken the room.
+    // The maps' memory was sized for the most sites that the points could occupy, so it may have left too little room.
     RETURN_IF_ERROR(MakeGeometryOnCpu(program, tasks, limits, plans, output));
     ran = RunSteps(program, tasks, limits, options, chosen, output);
   }
@@ -248,7 +268,7 @@ absl::Status CudaExecutor::MakeGeometryOnCpu(const Program& program, BatchTasks 
   RETURN_IF_ERROR(cuda.stream.view().Synchronize());
   points_.ReleaseSweeps();
   cuda.ReleaseMemory();
-  // This is rare: nothing is kept of it but the context's `input`, until ReleaseHostMemory.
+  // Rare path: keeps nothing for later batches except the context's `input`, until ReleaseHostMemory.
   HostPoints host_points(context_->memory.get());
   UploadedGeometry maker(context_->pool, context_->memory.get(), &geometry_);
   RETURN_IF_ERROR(host_points.Read(program.voxelize, tasks, point_begin_, *context_));
@@ -263,7 +283,7 @@ absl::Status CudaExecutor::MakeGeometryOnCpu(const Program& program, BatchTasks 
   RETURN_IF_ERROR(points_.CopyIn(program.voxelize, tasks, point_begin_, {.keeps_sweeps = false}, *context_));
   RETURN_IF_ERROR(BeginGeometry(program, /*rooms=*/{}));
   RETURN_IF_ERROR(EndStage(Stage::kVoxelize));
-  // The forms that a batch of so many voxels reads, and no other bucket's.
+  // Makes only the rulebook forms that the plan for this number of voxels reads.
   const PlanTable wanted(program, plans.ForVoxels(maker.on_host().num_sites(0)));
   RETURN_IF_ERROR(MakeMaps(program, program.segments.front(), /*context=*/nullptr, {.plans = &wanted}, maker));
   for (const int level : program.key_levels) RETURN_IF_ERROR(geometry_.UploadKeys(level, maker.on_host()));
@@ -294,51 +314,33 @@ absl::Status CudaExecutor::RunSteps(const Program& program, BatchTasks tasks, co
                       .ignore_label = limits.ignore_label,
                       .outputs = &outputs};
   const WantedOutputs wanted = WantedBy(program, tasks);
+  const PlanTable& table = PlansOf(program, options);
+  FeaturePass pass({.program = &program,
+                    .wanted = wanted,
+                    .context = &context,
+                    .buffer_data = &buffer_data,
+                    .geometry = &geometry_,
+                    .step_ends = options.times_convs ? &step_ends_ : nullptr});
   cuda.gemm->set_allow_tf32(program.allow_tf32);
   cuda.gemm->set_deterministic(program.is_deterministic);
   for (const ProgramSegment& segment : program.segments) {
-    const auto first_step = static_cast<size_t>(segment.first_step), end_step = static_cast<size_t>(segment.end_step);
-    const bool is_last = &segment == &program.segments.back();
-    if (first_step > 0) {
-      RETURN_IF_ERROR(MakeLaterGeometry(program, segment, context, PlansOf(program, options), output));
-    }
-    const BufferPlaces places =
-        PlaceBuffers(program, segment, geometry_.num_sites(), context.num_samples(), point_begin_.back());
-    size_t scratch_bytes = 0;
-    int64_t output_bytes = 0;  // the network answers in the last segment alone
-    for (size_t i = first_step; i < end_step; ++i) {
-      if (!wanted.Need(*program.steps[i])) continue;
-      scratch_bytes = std::max(scratch_bytes, program.steps[i]->ScratchBytes(context));
-      output_bytes += program.steps[i]->OutputBytes(context);
-    }
-    geometry_.ReleaseScratch();
-    ASSIGN_OR_RETURN(char* const block, cuda.features.Take(places.bytes));
-    ASSIGN_OR_RETURN(context.scratch, cuda.features.Take(static_cast<int64_t>(scratch_bytes)));
-    if (is_last) {
-      ASSIGN_OR_RETURN(char* const output_rows, cuda.features.Take(output_bytes));
-      if (absl::Status status = cuda.download.Reserve(output_bytes, context_->memory->budget()); !status.ok()) {
-        context_->memory->NoteRefusal(status);
-        return status;
-      }
-      outputs.SetMemory(output_rows, cuda.download.data());
-    }
-    places.SetData(block, buffer_data);
-    for (size_t i = first_step; i < end_step; ++i) {
-      if (i == static_cast<size_t>(program.first_head_step)) RETURN_IF_ERROR(EndStage(Stage::kFeatures));
-      if (!wanted.Need(*program.steps[i])) continue;
-      if (options.times_convs) RETURN_IF_ERROR(RecordStep(i));
-      RETURN_IF_ERROR(program.steps[i]->Run(context));
-      if (options.times_convs) RETURN_IF_ERROR(RecordStep(i + 1));
+    if (segment.first_step > 0) RETURN_IF_ERROR(MakeLaterGeometry(program, segment, context, table, output));
+    RETURN_IF_ERROR(pass.LayOut(segment));
+    if (options.captures && geometry_.has_rooms()) {
+      RETURN_IF_ERROR(RunCaptured(program, pass, table, output));
+    } else {
+      RETURN_IF_ERROR(pass.Run(static_cast<size_t>(segment.first_step), static_cast<size_t>(segment.end_step)));
     }
   }
   RETURN_IF_ERROR(EndStage(Stage::kHead));
   RETURN_IF_ERROR(geometry_.has_rooms() ? geometry_.WaitForSizes() : cuda.stream.view().Synchronize());
+  KeepCaptured();
   if (options.times_convs) {
     output.conv_times.resize(program.convs.size());
     output.rulebook_sizes.resize(program.rulebooks.size());
     for (size_t i = 0; i < program.rulebooks.size(); ++i) {
       const kernels::PairTablesView rulebook = geometry_.rulebook(static_cast<int>(i));
-      if (rulebook.in_pairs == nullptr) continue;  // pairs are counted where they are made
+      if (rulebook.in_pairs == nullptr) continue;  // only a rulebook in the form of pairs has counts per offset
       output.rulebook_sizes[i] = SizesOf(rulebook.offset_begin, rulebook.num_offsets);
     }
     for (const ProgramConv& conv : program.convs) {
@@ -363,23 +365,68 @@ absl::Status CudaExecutor::RunSteps(const Program& program, BatchTasks tasks, co
   return outputs.ConvertTensors();
 }
 
-absl::Status CudaExecutor::RecordStep(size_t index) {
-  while (step_ends_.size() <= index) {
-    ASSIGN_OR_RETURN(Event event, Event::Create());
-    step_ends_.push_back(std::move(event));
+absl::Status CudaExecutor::RunCaptured(const Program& program, FeaturePass& pass, const PlanTable& plans,
+                                       BatchOutput& output) {
+  const size_t end = program.steps.size();
+  const std::vector<StepRange> ranges = pass.CapturableRanges();
+  if (ranges.empty()) return pass.Run(0, end);
+  const CapturedBatches::Way way = captured_.Choose(KeyOf(pass.Shape(plans)));
+  if (way == CapturedBatches::Way::kRun) return pass.Run(0, end);
+  is_capturing_ = way == CapturedBatches::Way::kCapture;
+  output.is_replay = !is_capturing_;
+  size_t next = 0;
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    RETURN_IF_ERROR(pass.Run(next, ranges[i].begin));
+    RETURN_IF_ERROR(pass.EnterHead(ranges[i]));
+    next = ranges[i].end;
+    if (output.is_replay) {
+      RETURN_IF_ERROR(captured_.Parts()[i].work->Launch(context_->cuda->stream.view()));
+    } else if (is_capturing_) {
+      ASSIGN_OR_RETURN(is_capturing_, Capture(ranges[i], pass));
+      if (!is_capturing_) captured_.Decline();
+    } else {
+      RETURN_IF_ERROR(pass.Launch(ranges[i]));
+    }
   }
-  return step_ends_[index].Record(context_->cuda->stream.view());
+  return pass.Run(next, end);
+}
+
+absl::StatusOr<bool> CudaExecutor::Capture(const StepRange& steps, FeaturePass& pass) {
+  const StreamView stream = context_->cuda->stream.view();
+  auto work = CapturedWork::Capture(stream, [&] { return pass.Launch(steps); });
+  if (work.ok()) {
+    new_parts_.push_back({.steps = steps, .work = *std::move(work)});
+    RETURN_IF_ERROR(new_parts_.back().work->Launch(stream));
+    return true;
+  }
+  if (IsDeviceFailure(work.status())) return work.status();
+  if (!std::exchange(logged_no_capture_, true)) {
+    Log(LogLevel::kWarning, "a batch cannot be captured, and runs as it is; here for the first time",
+        {{"device", context_->device}, {"error", std::string(work.status().message())}});
+  }
+  RETURN_IF_ERROR(pass.Launch(steps));
+  return false;
+}
+
+void CudaExecutor::KeepCaptured() {
+  if (is_capturing_) captured_.Keep(std::move(new_parts_));
+  ForgetCaptured();
+}
+
+void CudaExecutor::ForgetCaptured() {
+  is_capturing_ = false;
+  new_parts_.clear();
 }
 
 absl::Status CudaExecutor::EndStage(Stage stage) {
-  return context_->cuda->stage_ends[EndOf(stage)].Record(context_->cuda->stream.view());
+  return context_->cuda->stage_ends[StageEnd(stage)].Record(context_->cuda->stream.view());
 }
 
 void CudaExecutor::TakeStageTimes(Stage last, BatchOutput& output) const {
   const auto& ends = context_->cuda->stage_ends;
   for (Stage stage = Stage::kCopyIn; stage <= last; stage = static_cast<Stage>(static_cast<int>(stage) + 1)) {
     if (stage == Stage::kSample && sampling_.is_empty()) continue;
-    const absl::StatusOr<absl::Duration> duration = ends[EndOf(stage)].Since(ends[EndOf(stage) - 1]);
+    const absl::StatusOr<absl::Duration> duration = ends[StageEnd(stage)].Since(ends[StageEnd(stage) - 1]);
     if (duration.ok()) output.stages.push_back({stage, *duration});
   }
 }
@@ -391,7 +438,7 @@ int64_t CudaExecutor::allocated_bytes() const {
 
 void CudaExecutor::ReleaseHostMemory() {
   CudaContext& cuda = *context_->cuda;
-  // Any thread may come here, and CUDA frees by the thread's device.
+  // Any thread may call this, and CUDA frees memory by the calling thread's device.
   if (cuda.download.capacity() > kKeptDownloadBytes && cuda.MakeCurrent().ok()) cuda.download.Release();
   if (context_->memory->held_bytes() == 0) return;
   context_->input.Release();

@@ -8,7 +8,7 @@
 namespace voxserve {
 namespace {
 
-// A request that asks for more than the machine has must not end the process.
+// Runs the batch and turns std::bad_alloc into a status: a request that needs too much memory must not end the process.
 BatchOutput Try(const DeviceArbiter::RunBatch& run, RunOptions options, bool may_make_maps_on_cpu) {
   options.may_make_maps_on_cpu = may_make_maps_on_cpu;
   try {
@@ -20,7 +20,7 @@ BatchOutput Try(const DeviceArbiter::RunBatch& run, RunOptions options, bool may
   }
 }
 
-// True where the device's memory, released by others, may make room.
+// Returns true if the batch may fit once other contexts free their memory on the device.
 bool RanOutOfMemory(const BatchOutput& output) { return IsOutOfMemory(output.status) && !output.host_is_full; }
 
 }  // namespace

@@ -5,7 +5,7 @@
 // - Batches run side by side, each in a context that keeps its own memory.
 // - A batch that ran out of the device's memory runs again alone, after every context has released its memory. If it
 //   does not fit then, no batch of its size can.
-// - A batch that is measured runs alone too: beside others their times would be compared.
+// - A batch whose time is measured runs alone too, since batches beside it would distort the time.
 // - Threads: thread-safe. Calls block while another batch runs alone.
 
 #include <functional>
@@ -25,17 +25,17 @@ class DeviceArbiter {
 
   // Runs the batch up to three times, while it runs out of the device's memory:
   //   1. beside others;
-  //   2. alone, with its maps made on the CPU if they do not fit the GPU even so;
+  //   2. alone; if its maps do not fit the GPU then, they are made on the CPU;
   //   3. alone, by the default plan, which may need less memory than a tuned one.
   BatchOutput RunWithRetry(const RunOptions& options, const RunBatch& run);
-  // Runs the batch once, beside others: for a batch that can be divided.
+  // Runs the batch once, beside others. Use it for a batch that can be divided if it runs out of memory.
   BatchOutput TryOnce(const RunOptions& options, const RunBatch& run);
-  // Runs the batch with the device to itself, up to three times too: waits for the batches under way and holds back
-  // those that come.
+  // Runs the batch with the device to itself, up to three times too. It waits for running batches to end, and batches
+  // that arrive meanwhile wait for it.
   BatchOutput RunExclusive(const RunOptions& options, const RunBatch& run);
 
-  // A context takes part from Add to Remove, and runs nothing but through the methods above. Both ignore null, which a
-  // CPU's context has.
+  // Add registers a context of the device, and Remove unregisters it. In between, the context runs batches only through
+  // the methods above. Both ignore nullptr: an execution context on the CPU has no CudaContext.
   void Add(CudaContext* context);
   void Remove(CudaContext* context);
 
@@ -44,11 +44,11 @@ class DeviceArbiter {
   size_t num_contexts() const;
 
   absl::Mutex running_;        // shared by the batches that run
-  mutable absl::Mutex mutex_;  // not held while one runs: contexts come and go meanwhile
+  mutable absl::Mutex mutex_;  // not held while a batch runs, so that contexts can be added and removed meanwhile
   std::vector<CudaContext*> contexts_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Adds the context to the arbiter for as long as it lives itself.
+// Adds the context in the constructor and removes it in the destructor.
 class ContextRegistration {
  public:
   ContextRegistration(DeviceArbiter& arbiter, CudaContext* context) : arbiter_(arbiter), context_(context) {

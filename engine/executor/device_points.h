@@ -1,11 +1,12 @@
 #pragma once
 
-// A batch's points on a GPU: the clouds' bytes go there as they came, and are decoded there into the matrix that the
-// network reads. A cloud in page-locked memory is copied from where it lies; others go through the context's. Bytes of
-// sweeps stay there for the frames to come, where the context keeps copies (runtime/device_copies.h) and there is room;
-// that saves the way over the bus and changes no result.
+// DevicePoints copies a batch's clouds to a GPU unchanged and decodes them there into the matrix that the network
+// reads.
 //
-// Belongs to an executor; called from its thread alone.
+// - A cloud in page-locked memory is copied directly. Other clouds are staged in the context's page-locked buffer.
+// - The bytes of sweeps stay on the device for later frames, if the context keeps copies (runtime/device_copies.h) and
+//   there is room. That saves transfers over the bus and changes no result.
+// - Threads: belongs to an executor, and is called from its thread alone.
 
 #include <cstdint>
 #include <memory>
@@ -25,35 +26,41 @@ namespace voxserve {
 class DevicePoints {
  public:
   struct Options {
-    bool keeps_sweeps = true;              // false where memory is short: nothing is looked up or kept either
-    absl::Span<const int64_t> words = {};  // of the caller's, that go there too
+    bool keeps_sweeps = true;              // false: neither looks up nor keeps copies, since memory is short
+    absl::Span<const int64_t> words = {};  // the caller's words, which are copied to the device too
+    // SiteRooms'; what is taken of the context's `batch` is then the same for all batches that they are enough for.
+    int64_t room_points = 0;
+    int64_t room_bytes = 0;
   };
 
-  // Queues the copies and the decoding on the context's stream, into its `batch` and out of its `upload`. point_begin:
-  // [samples + 1] in host memory; samples without points are passed over. RESOURCE_EXHAUSTED for memory. Whatever comes
-  // of it, the host waits for the stream before the next call, before ReleaseSweeps, and before the tasks end: their
-  // clouds are copied from meanwhile.
+  // Returns the most that clouds, point_begin and as many words can take there before they are decoded.
+  static int64_t MostUploadBytes(BatchTasks tasks, size_t num_words);
+
+  // Queues the copies and the decoding on the context's stream. Takes device memory from the context's `batch` and
+  // stages through its `upload`. point_begin: [samples + 1] in host memory; samples without points are skipped.
+  // RESOURCE_EXHAUSTED for memory. Even after an error, the host waits for the stream before the next CopyIn, before
+  // ReleaseSweeps and before the tasks end, since their clouds are being copied until then.
   absl::Status CopyIn(const VoxelizeOp& op, BatchTasks tasks, const std::vector<int64_t>& point_begin,
                       const Options& options, ExecutionContext& context);
 
-  // The batch has ended: neither the sweeps nor their copies are needed any more.
+  // Releases the sweeps and their copies, when the batch has ended.
   void ReleaseSweeps();
 
-  // Device memory, of the last CopyIn.
+  // The results of the last CopyIn, in device memory.
   const int64_t* point_begin() const { return point_begin_; }  // [samples + 1]
-  const int64_t* words() const { return words_; }              // as Options has them
+  const int64_t* words() const { return words_; }              // the copy of Options::words
   const float* points() const { return points_; }              // [num_points, NumPointColumns]
   const uint8_t* is_valid() const { return is_valid_; }        // [num_points]
 
  private:
-  // Bytes that the batch needs on the device. A sweep that is part of several samples has one.
+  // A cloud whose bytes the batch needs on the device. A sweep that is part of several samples has one Source.
   struct Source {
     const PointCloud* cloud = nullptr;
-    std::shared_ptr<const Sweep> sweep;  // whose cloud it is, where its bytes may be kept; else null
-    int64_t staged_begin = 0;            // of one that is staged: where they begin in the context's `upload`
-    const char* bytes = nullptr;         // on the device; null: not there yet
+    std::shared_ptr<const Sweep> sweep;  // the sweep that owns `cloud`, if a copy may be kept; else null
+    int64_t staged_begin = 0;            // if it is staged: its first byte in the context's `upload`
+    const char* bytes = nullptr;         // on the device; null: not copied yet
 
-    // Its bytes have yet to go to the device, and cannot be copied from where they lie.
+    // True if the bytes are not on the device yet and must be staged, since they are not page-locked.
     bool is_staged() const { return bytes == nullptr && !cloud->is_pinned(); }
   };
   struct Part {

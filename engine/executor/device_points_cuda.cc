@@ -1,5 +1,6 @@
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string_view>
 #include <utility>
@@ -15,7 +16,7 @@
 namespace voxserve {
 namespace {
 
-constexpr int64_t kCopyGrainBytes = int64_t{256} << 10;  // that one thread copies into pinned memory
+constexpr int64_t kCopyGrainBytes = int64_t{256} << 10;  // one thread's share of a copy into pinned memory
 
 int64_t BytesOf(const PointCloud& cloud) { return static_cast<int64_t>(cloud.bytes().size()); }
 
@@ -28,10 +29,21 @@ absl::Status DevicePoints::CopyIn(const VoxelizeOp& op, BatchTasks tasks, const 
   ListParts(tasks, point_begin, options.keeps_sweeps && cuda.copies != nullptr);
   RETURN_IF_ERROR(FindKept(cuda));
   RETURN_IF_ERROR(Upload(point_begin, options.words, context));
-  const int64_t num_columns = NumPointColumns(op);
-  ASSIGN_OR_RETURN(points_, cuda.batch.TakeArray<float>(point_begin.back() * num_columns));
-  ASSIGN_OR_RETURN(is_valid_, cuda.batch.TakeArray<uint8_t>(point_begin.back()));
+  if (const int64_t taken = cuda.batch.Top().taken; taken < options.room_bytes) {
+    RETURN_IF_ERROR(cuda.batch.Take(options.room_bytes - taken).status());
+  }
+  const int64_t num_columns = NumPointColumns(op), room = std::max(point_begin.back(), options.room_points);
+  ASSIGN_OR_RETURN(points_, cuda.batch.TakeArray<float>(room * num_columns));
+  ASSIGN_OR_RETURN(is_valid_, cuda.batch.TakeArray<uint8_t>(room));
   return Decode(op, num_columns, cuda.stream.view().get());
+}
+
+int64_t DevicePoints::MostUploadBytes(BatchTasks tasks, size_t num_words) {
+  int64_t bytes = AlignedBytes(static_cast<int64_t>((tasks.size() + 1 + num_words) * sizeof(int64_t)));
+  for (const InferTask* const task : tasks) {
+    for (const CloudPart& cloud : PartsOf(*task)) bytes += AlignedBytes(BytesOf(*cloud.cloud));
+  }
+  return bytes;
 }
 
 void DevicePoints::ReleaseSweeps() {
@@ -71,8 +83,8 @@ absl::Status DevicePoints::FindKept(CudaContext& cuda) {
   return absl::OkStatus();
 }
 
-// One copy brings point_begin, the words, and what is neither pinned nor kept. Each pinned cloud goes from where it
-// lies, and each sweep to be kept by itself.
+// Copies point_begin, the words and every cloud that is neither pinned nor kept in one transfer. Each pinned cloud and
+// each sweep that is to be kept has a transfer of its own.
 absl::Status DevicePoints::Upload(const std::vector<int64_t>& point_begin, absl::Span<const int64_t> words,
                                   ExecutionContext& context) {
   CudaContext& cuda = *context.cuda;

@@ -1,12 +1,14 @@
 #pragma once
 
-// Runs a Program on batches: the geometry pass, then the feature pass; of a network that prunes both again for every
-// further segment (program.h), whose geometry follows from scores. A GPU's host waits once for the result, and for each
-// geometry pass where it cannot tell how many sites there will be (cuda_executor.h).
+// Executor runs a Program on batches: first the geometry pass, then the feature pass. A network that prunes repeats
+// both for each further segment (program.h), because the segment's coordinates depend on scores.
 //
-// One executor belongs to one worker's context and is called from its thread alone; it may run any program that was
-// compiled for its device, and keeps the memory of the largest batch seen. Whatever is derived from a cloud is
-// overwritten by the next batch. CpuExecutor and CudaExecutor do the work.
+// - On a GPU the host waits once for the result, and once for each geometry pass whose sizes it cannot forecast
+//   (cuda_executor.h).
+// - Threads: one executor belongs to one worker's context and is called from its thread alone.
+// - It may run any program that was compiled for its device.
+// - It keeps the memory of the largest batch so far. The next batch overwrites everything derived from a cloud.
+// - CpuExecutor and CudaExecutor implement it.
 
 #include <cstdint>
 #include <memory>
@@ -27,14 +29,14 @@ namespace voxserve {
 struct RunLimits {
   int ignore_label = 255;
   int64_t max_voxels = 0;                                                           // per sample; 0: no limit
-  ModelConfig::VoxelOverflow voxel_overflow = ModelConfig::VoxelOverflow::kReject;  // above max_voxels
-  int64_t max_batch_voxels = 0;  // of several samples together; 0: no limit
+  ModelConfig::VoxelOverflow voxel_overflow = ModelConfig::VoxelOverflow::kReject;  // what happens above max_voxels
+  int64_t max_batch_voxels = 0;  // for several samples together; 0: no limit
   int64_t max_grid_bytes = int64_t{512} << 20;
 };
 
-// The memory of a GPU that one batch takes; on the CPU, that of the host.
+// The bytes that one batch takes: of the GPU's memory, or of the host's if it runs on the CPU.
 struct BatchBytes {
-  int64_t fixed = 0;     // whatever its size
+  int64_t fixed = 0;     // the same for every batch
   int64_t points = 0;    // grows with its points: clouds, levels, and maps that are made before the host knows sizes
   int64_t features = 0;  // grows with its voxels: other maps, features, scratch
 
@@ -42,43 +44,48 @@ struct BatchBytes {
 };
 
 struct RunOptions {
-  const PlanTable* plans = nullptr;  // of the program; null: its default_plans
-  bool times_convs = false;          // BatchOutput::conv_times
-  // True: maps of a GPU's batch that do not fit are made on the CPU. Else, and always for a program with several
-  // segments, such a batch gets RESOURCE_EXHAUSTED.
+  const PlanTable* plans = nullptr;  // a table for the program; null: its default_plans
+  bool times_convs = false;          // fills BatchOutput::conv_times
+  // True: maps that do not fit the GPU are made on the CPU. False, and always for a program with several segments: such
+  // a batch fails with RESOURCE_EXHAUSTED.
   bool may_make_maps_on_cpu = true;
-  BatchBytes expected;  // that the context makes ready in one piece; zeros: it takes what it needs as it goes
+  // True: of a GPU's batches in rooms, what can be is captured once and replayed (captured_batches.h).
+  bool captures = false;
+  BatchBytes expected;  // memory that the context allocates in advance, each part in one block; zeros: as needed
 };
 
 struct BatchOutput {
-  // The whole batch failed (memory, limits): samples is empty. OUT_OF_RANGE: its samples have more voxels than
-  // max_batch_voxels together, and each by itself may run.
+  // An error means that the whole batch failed (memory, limits) and `samples` is empty. OUT_OF_RANGE: the samples
+  // together have more voxels than max_batch_voxels, but each may run alone.
   absl::Status status;
   std::vector<InferResult> samples;  // by task; the worker's fields are not set
   std::vector<StageTime> stages;     // of the whole batch
   int64_t grid_fallbacks = 0;
-  // Where RunOptions::times_convs asked for them, by convolution; and the pairs of each offset, by rulebook; nothing
-  // of those that a GPU did not make as pairs.
+  // Filled if RunOptions::times_convs is set: a time for each convolution, and the pairs per offset of each rulebook
+  // (empty for a rulebook that a GPU did not make as pairs).
   std::vector<absl::Duration> conv_times;
   std::vector<std::vector<int64_t>> rulebook_sizes;
-  bool host_is_full = false;     // it failed since the host's memory, and no GPU's, has no room for it
-  bool geometry_on_cpu = false;  // of a GPU's batch: its maps did not fit the device and were made on the CPU
-  bool ran_again = false;        // of a GPU's batch: its sizes, plan or memory were not as foreseen (SiteForecast)
-  int64_t room_voxels = 0;       // that `bytes` made room for, where they are more than the batch had
-  BatchBytes bytes;              // that it needed, which may be less than what the context keeps
+  bool host_is_full = false;     // the batch failed because the host's memory, not a GPU's, has no room for it
+  bool geometry_on_cpu = false;  // GPU only: the maps did not fit the device and were made on the CPU
+  bool ran_again = false;        // GPU only: the forecast of sizes, plan or memory was wrong (SiteForecast)
+  bool is_replay = false;        // GPU only: steps of the batch were replayed
+  int64_t room_voxels = 0;       // GPU only: the voxels that `bytes` has room for; 0: as many as the batch has
+  BatchBytes bytes;              // needed by the batch; the context may keep more
 };
 
 class Executor {
  public:
-  // For the context's device; the context outlives the executor.
+  // Creates the executor for the context's device. The context outlives the executor.
   static std::unique_ptr<Executor> Create(ExecutionContext* context);
   virtual ~Executor() = default;
 
-  // At most kernels::kMaxSamples samples. A sample's voxels, levels and rulebooks are those of the sample alone. Its
-  // features are equal to rounding, since the algorithm of a matrix product may follow the batch's number of rows (that
-  // of a convolution of images does not, but for one of a single cell, which is a matrix product); so are scores and
-  // boxes, and where rounding decides, at a threshold, so are the sites that a prune leaves and which boxes there are.
-  // A program that is_deterministic gives the same bytes.
+  // Runs one batch of at most kernels::kMaxSamples samples.
+  // - A sample's voxels, levels and rulebooks are those of the sample alone.
+  // - Its features, scores and boxes equal those of the sample alone to rounding, since the algorithm of a matrix
+  //   product may depend on the batch's number of rows. (The algorithm of an image convolution does not, unless its
+  //   kernel has a single cell: then it is a matrix product.)
+  // - Where rounding crosses a threshold, the sites that a prune keeps and the list of boxes may differ.
+  // - A program that is_deterministic gives the same bytes in any batch.
   virtual BatchOutput Run(const Program& program, BatchTasks tasks, const RunLimits& limits,
                           const RunOptions& options) = 0;
   BatchOutput Run(const Program& program, const InferTask& task, const RunLimits& limits,
@@ -87,10 +94,10 @@ class Executor {
     return Run(program, tasks, limits, options);
   }
 
-  // Bytes that the executor and its context hold for batches, on the device that it runs on.
+  // Returns the bytes that the executor and its context hold for batches on the device.
   virtual int64_t allocated_bytes() const = 0;
-  // Gives host memory back that batches have left: of the context's HostMemory, of which a GPU's leave some where their
-  // maps were made on the CPU, and page-locked memory that large answers took. No batch runs.
+  // Frees host memory that batches have left in the context: its HostMemory (on a GPU, from maps that were made on the
+  // CPU) and the page-locked memory of large answers. Called while no batch runs.
   virtual void ReleaseHostMemory() {}
 };
 

@@ -37,7 +37,7 @@ absl::Status MakeRulebook(const Program& program, int index, const MapOptions& o
   const ProgramRulebook& rulebook = program.rulebooks[static_cast<size_t>(index)];
   if (rulebook.swap_of >= 0) return maker.SwapRulebook(index, rulebook.swap_of);
   const std::vector<ConvPlan>& plans = options.plans->ForVoxels(options.num_voxels);
-  // One that no convolution reads is searched by the default.
+  // A rulebook that no convolution reads is searched by the default plan.
   const ConvPlan plan = rulebook.first_conv < 0 ? ConvPlan() : plans[static_cast<size_t>(rulebook.first_conv)];
   return maker.MakeRulebook(index, {.in_level = rulebook.spec.in_level,
                                     .out_level = rulebook.spec.out_level,

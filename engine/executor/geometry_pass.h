@@ -1,7 +1,7 @@
 #pragma once
 
-// The geometry pass of a program, whatever device makes it: how its points become voxels, and in which order the levels
-// and rulebooks of a segment are made.
+// The geometry pass of a program on any device: the parameters by which points become voxels, and the order in which a
+// segment's levels and rulebooks are made.
 
 #include <cstdint>
 #include <vector>
@@ -17,22 +17,24 @@
 
 namespace voxserve {
 
-// The network's part of the parameters, and how many points and samples there are. Where point_begin, axes and is_valid
-// lie is left to the caller. point_begin: [samples + 1] in host memory.
+// Returns the parameters that the network and the batch's size determine. The caller sets point_begin, axes and
+// is_valid. point_begin: [samples + 1] in host memory.
 kernels::VoxelizeParams FixedVoxelizeParams(const Program& program, const std::vector<int64_t>& point_begin);
 
-// Which voxels stay. Where the sample will be refused, any may: the order that costs least.
+// Returns the order in which voxels are kept up to max_voxels. If the model rejects larger samples, any order will do,
+// and this returns the cheapest.
 kernels::VoxelOrder VoxelOrderOf(const RunLimits& limits);
 
-// How rulebooks are made.
+// How MakeMaps makes rulebooks.
 struct MapOptions {
-  const PlanTable* plans = nullptr;  // of the program: the forms of rulebooks, and how they are searched
-  int64_t num_voxels = 0;            // chooses among the plans
+  const PlanTable* plans = nullptr;  // a table for the program: the forms of rulebooks, and how they are searched
+  int64_t num_voxels = 0;            // chooses one of the table's plans
   int64_t max_grid_bytes = 0;
 };
 
-// Makes the levels and rulebooks of a segment, and where samples begin on its sample_levels. context: of the batch
-// under way, which has made the scores that decide about sites; null for the first segment. The maker's errors.
+// Makes the levels and rulebooks of a segment, and the sample offsets of its sample_levels. context: the current
+// batch's, which holds the scores that later segments filter by; null for the first segment. Returns the maker's
+// errors.
 absl::Status MakeMaps(const Program& program, const ProgramSegment& segment, const StepContext* context,
                       const MapOptions& options, GeometryMaker& maker);
 

@@ -1,9 +1,9 @@
 #pragma once
 
-// A batch's points in host memory, as the network reads them: the CPU's counterpart of device_points.h. The matrix lies
-// in the context's `input`.
+// HostPoints reads a batch's clouds into the matrix that the network reads, in host memory: the CPU's counterpart of
+// device_points.h. The matrix lies in the context's `input`.
 //
-// Belongs to an executor, which fills it anew for every batch. Not thread-safe.
+// It belongs to an executor, and every batch overwrites it. Not thread-safe.
 
 #include <cstdint>
 #include <memory_resource>
@@ -22,15 +22,15 @@ class HostPoints {
   // memory: outlives it.
   explicit HostPoints(std::pmr::memory_resource* memory) : is_valid_(memory) {}
 
-  // Reads the points of all samples, by the threads of the context's pool. point_begin: [samples + 1]; samples without
-  // points in it are passed over. RESOURCE_EXHAUSTED or std::bad_alloc for memory.
+  // Reads the points of all samples on the context's thread pool. point_begin: [samples + 1]; samples without points
+  // are skipped. RESOURCE_EXHAUSTED or std::bad_alloc for memory.
   absl::Status Read(const VoxelizeOp& op, BatchTasks tasks, const std::vector<int64_t>& point_begin,
                     ExecutionContext& context);
 
   const float* points() const { return points_; }               // [num_points, NumPointColumns]
   const uint8_t* is_valid() const { return is_valid_.data(); }  // [num_points]
 
-  // Bytes that the last batch needed.
+  // Returns the bytes that the last batch needed.
   int64_t needed_bytes() const { return needed_bytes_; }
 
  private:

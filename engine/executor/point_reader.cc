@@ -21,7 +21,7 @@ constexpr int64_t kBlockPoints = 8192;
 constexpr std::string_view kAxisNames[] = {"x", "y", "z"};
 
 struct Column {
-  const PointField* field = nullptr;  // null: the value below
+  const PointField* field = nullptr;  // null: every point has `value`
   float value = 0;
   float scale = 1;
   float shift = 0;
@@ -33,7 +33,7 @@ int AxisOf(const std::string& name) {
   return found == std::end(kAxisNames) ? -1 : static_cast<int>(found - std::begin(kAxisNames));
 }
 
-// The axes, then the features.
+// Returns the columns of the matrix: the axes, then the features.
 std::vector<Column> FindColumns(const VoxelizeOp& op, const CloudPart& part) {
   std::vector<Column> columns;
   for (const std::string& axis : op.axes) {
@@ -54,7 +54,7 @@ std::vector<Column> FindColumns(const VoxelizeOp& op, const CloudPart& part) {
   return columns;
 }
 
-// Where the columns of x, y and z are. The axes are these three.
+// Returns the columns that hold x, y and z. The axes must be these three, in any order.
 std::array<int32_t, 3> FindAxisColumns(const std::vector<Column>& columns) {
   std::array<int32_t, 3> found = {};
   for (int32_t c = 0; c < 3; ++c) found[static_cast<size_t>(columns[static_cast<size_t>(c)].axis)] = c;
@@ -75,8 +75,8 @@ void ReadColumn(const Column& column, const PointCloud& cloud, int64_t begin, in
   ScaleColumn(column, end - begin, out, step);
 }
 
-// Moves the axes of rows that have been read, and makes the features that are axes again. (This file is compiled
-// without contraction: each product and each sum is rounded.)
+// Transforms the axes of rows that have been read, and writes the features that repeat an axis again. (This file is
+// compiled without contraction, so each product and each sum is rounded, as on a GPU.)
 void PlaceRows(const std::vector<Column>& columns, const Transform& m, int64_t count, float* rows) {
   const auto pitch = static_cast<int64_t>(columns.size());
   const std::array<int32_t, 3> axis_columns = FindAxisColumns(columns);

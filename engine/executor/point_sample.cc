@@ -8,9 +8,9 @@
 namespace voxserve {
 namespace {
 
-// The limit of a request. Points are selected one after the other, and the whole batch waits for that.
+// The most points that a request may sample. They are selected one after another, and the whole batch waits meanwhile.
 constexpr uint64_t kMaxSampledPoints = 65536;
-constexpr char kName[] = "sample";  // in messages, as in the request
+constexpr char kName[] = "sample";  // the request's field, for error messages
 
 template <typename... Args>
 absl::Status BadSample(const Args&... what) {
@@ -63,7 +63,7 @@ void TakeSampledPoints(const PointSampling& sampling, const BatchCounts& counted
       if (!tasks[i]->sample->restricts_network) continue;
     }
     if (end - begin > num_valid) continue;  // the network saw all
-    // Voxelize counts all that it was not to see as invalid.
+    // Voxelize counts the points outside the sample as invalid too; here they are counted apart.
     const int64_t num_invalid = num_points - num_valid;
     sample.counts.unsampled = sample.counts.invalid - num_invalid;
     sample.counts.invalid = num_invalid;

@@ -1,6 +1,7 @@
 #pragma once
 
-// Farthest points of a batch's samples, whatever the device: who selects how many, and what the answers say of it.
+// Sampling of farthest points in a batch, on any device: it checks the request, lays out how many points each sample
+// selects, and writes the selection into the answers.
 
 #include <cstdint>
 #include <vector>
@@ -15,17 +16,17 @@
 
 namespace voxserve {
 
-// INVALID_ARGUMENT (BAD_SAMPLE) for a sample that the network or the cloud cannot have: of no points or more than the
-// cloud has, with a start that is none of its points, of several sweeps, of a network whose axes do not begin with x, y
-// and z or that samples for itself. Whether that many points are valid is known once they are read.
+// Returns INVALID_ARGUMENT (BAD_SAMPLE) if the network or the cloud cannot be sampled so: zero points, more points than
+// the cloud has, a start that is not one of its points, several sweeps, a network whose axes do not begin with x, y
+// and z, or a network that samples for itself. It does not check that enough points are valid: TakeSampledPoints does.
 absl::Status CheckSample(const VoxelizeOp& op, const InferTask& task);
 
-// Lays out what the batch's samples select. point_begin: [samples + 1]; samples without points select none.
+// Lays out how many points each sample selects. point_begin: [samples + 1]; samples without points select none.
 void LayOutSampling(const Program& program, BatchTasks tasks, const std::vector<int64_t>& point_begin,
                     PointSampling& sampling);
 
-// Selected points, and what became of the others, after TakeVoxelCounts. INVALID_ARGUMENT (BAD_SAMPLE) for a sample
-// that was to select more points than it has valid ones.
+// Writes the selected points and the counts of the others into the answers, after TakeVoxelCounts. A sample with fewer
+// valid points than it was to select gets INVALID_ARGUMENT (BAD_SAMPLE).
 void TakeSampledPoints(const PointSampling& sampling, const BatchCounts& counted, BatchTasks tasks,
                        const std::vector<int64_t>& point_begin, BatchOutput& output);
 

@@ -7,10 +7,10 @@
 namespace voxserve {
 namespace {
 
-constexpr double kRoom = 1.125;
-constexpr double kForgotten = 0.05;  // of what was more, with every batch
-constexpr int kStepsAnOctave = 16;   // sizes of rooms
-constexpr int64_t kSmallestStep = 64;
+constexpr double kRoom = 1.125;        // capacities exceed the expected sizes by this factor
+constexpr double kForgotten = 0.05;    // share of the gap to a larger earlier value that each batch closes
+constexpr int kStepsAnOctave = 16;     // capacities between one power of two and the next
+constexpr int64_t kSmallestStep = 64;  // in sites
 
 int64_t RoundUp(int64_t sites) {
   const auto octave = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(sites, 1))));
@@ -18,7 +18,7 @@ int64_t RoundUp(int64_t sites) {
   return std::max(step, (sites + step - 1) / step * step);
 }
 
-// Follow what is more (less) at once and what is less (more) slowly.
+// Move an expected maximum (minimum) up (down) at once, and back slowly.
 void FollowMost(double seen, double& expected) { expected = std::max(seen, expected + (seen - expected) * kForgotten); }
 void FollowLeast(double seen, double& expected) {
   expected = std::min(seen, expected + (seen - expected) * kForgotten);

@@ -1,12 +1,14 @@
 #pragma once
 
-// SiteForecast says how many sites the levels of a program's next batch will have at most, from the batches before it,
-// so that a GPU's host can make room for them without waiting until they are counted. It may be wrong: who uses it
-// finds out, and runs the batch again.
+// SiteForecast predicts, from earlier batches, upper limits for the numbers of sites of a batch's levels, so that a
+// GPU's host can lay out memory without waiting for the counts. A forecast may be too low: its user detects that and
+// runs the batch again.
 //
-// Batches are told apart by their points, from one power of two to the next. A level is expected to have as many sites
-// a point as such batches had lately, and an eighth more; coordinates to reach as far, and an eighth more. Rooms are
-// rounded up to few sizes, so that batches of a kind lie in the same memory. Not thread-safe.
+// - Buckets: batches are grouped by their points, from one power of two to the next.
+// - Rule: a level gets the highest recent ratio of sites to points in the bucket, plus an eighth. The range of
+//   coordinates gets an eighth more than the recent maximum.
+// - Capacities are rounded up to few sizes, so that similar batches use the same memory layout.
+// - Threads: not thread-safe.
 
 #include <array>
 #include <cstddef>
@@ -19,28 +21,28 @@ namespace voxserve {
 
 class SiteForecast {
  public:
-  // True once a batch of about so many points has been learned, but for a while after HadNoMemory.
+  // True once a batch with about so many points has been learned from, except for a while after HadNoMemory.
   bool has_learned(int64_t num_points) const;
-  // The next three need has_learned.
+  // Rooms, MostVoxels and FewestVoxels need has_learned.
   SiteRooms Rooms(int64_t num_points) const;
-  // The voxels, sites of level 0, that batches had lately: at most, without what is added for room, and at least.
+  // The highest (without the eighth) and the lowest number of voxels, sites of level 0, that such batches had recently.
   double MostVoxels(int64_t num_points) const;
   double FewestVoxels(int64_t num_points) const;
 
-  // A batch of num_points > 0 had so many sites, by level; empty: nobody knows. max_coordinate: DeviceGeometry's; 0:
-  // there was none.
+  // Learns from a batch of num_points > 0 points. num_sites: by level; empty: not known, since the batch overflowed.
+  // max_coordinate: DeviceGeometry's; 0: it had none.
   void Learn(int64_t num_points, const std::vector<int64_t>& num_sites, int64_t max_coordinate);
-  // The device had no memory for the rooms of such a batch: the next ones do without.
+  // The device had no memory for such a batch's capacities. The next kRest batches of the bucket get no forecast.
   void HadNoMemory(int64_t num_points) { buckets_[IndexOf(num_points)].num_resting = kRest; }
 
  private:
   static constexpr int kRest = 100;  // batches
 
   struct Bucket {
-    std::vector<double> sites_per_point;  // by level, at most
+    std::vector<double> sites_per_point;  // by level, the recent maximum
     double fewest_voxels_per_point = 0;
     double max_coordinate = 0;
-    int num_resting = 0;  // batches to come that get no rooms
+    int num_resting = 0;  // number of batches that get no forecast yet
   };
 
   static size_t IndexOf(int64_t num_points);

@@ -14,7 +14,7 @@
 namespace voxserve {
 namespace {
 
-// The scratch that one level may take: 16 bytes a candidate, so that rows number below 2^31 too.
+// The scratch that one level may take. A candidate takes 16 bytes, so this also keeps the number of rows below 2^31.
 constexpr int64_t kMaxScratchBytes = int64_t{16} << 30;
 
 template <typename T>
@@ -84,7 +84,7 @@ absl::Status BatchGeometry::Voxelize(const kernels::VoxelizeParams& fixed, int64
   num_grid_fallbacks_ = 0;
   most_grid_bytes_ = 0;
   most_hash_bytes_ = 0;
-  // Another model may have more of them.
+  // An earlier batch of another model may have had more levels and rulebooks.
   for (kernels::ScratchVector<uint64_t>& keys : levels_) keys.clear();
   for (kernels::Rulebook& rulebook : rulebooks_) rulebook.Clear();
   const auto num_points = static_cast<size_t>(fixed.num_points);
@@ -127,7 +127,7 @@ absl::Status BatchGeometry::Voxelize(const kernels::VoxelizeParams& fixed, int64
 }
 
 absl::Status BatchGeometry::MakeLevel(int level, int parent, kernels::OutputCoordinatesParams rule) {
-  kernels::ScratchVector<uint64_t>& keys = Level(level);  // before the parent's: it may move the vectors
+  kernels::ScratchVector<uint64_t>& keys = Level(level);  // before the parent's keys, as it may move the vectors
   const kernels::ScratchVector<uint64_t>& parent_keys = levels_[static_cast<size_t>(parent)];
   int64_t num_out = 0;
   rule.num_samples = num_samples_;

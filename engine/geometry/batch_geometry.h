@@ -1,11 +1,11 @@
 #pragma once
 
-// BatchGeometry makes on the CPU all that a batch's coordinates decide: its voxels, the sites of every level, every
-// rulebook. Each is made once and read by all steps that need it; nothing here looks at a feature.
+// BatchGeometry makes a batch's geometry on the CPU: its voxels, the sites of every level and every rulebook. Each is
+// made once and read by all steps that need it. The geometry follows from coordinates; nothing here reads a feature.
 //
-// A context keeps one and fills it anew for every batch, so that its memory is allocated once. Memory that grows with
-// the batch is taken of the context's memory; std::bad_alloc where that has no more. Then nothing here is of use until
-// Voxelize.
+// A context keeps one and fills it anew for every batch, so that memory is allocated once. Memory that grows with the
+// batch comes from the context's memory resource, which throws std::bad_alloc when it is exhausted. After that the
+// object must not be read until the next Voxelize.
 
 #include <cstdint>
 #include <memory_resource>
@@ -26,7 +26,7 @@ namespace voxserve {
 
 class BatchGeometry final : public BatchCounts, public GeometryMaker {
  public:
-  // Both outlive it.
+  // pool and memory outlive it.
   explicit BatchGeometry(kernels::ThreadPool* pool,
                          std::pmr::memory_resource* memory = std::pmr::get_default_resource())
       : point_to_voxel(memory),
@@ -38,17 +38,18 @@ class BatchGeometry final : public BatchCounts, public GeometryMaker {
         table_(memory),
         workspace_(memory) {}
 
-  // The farthest points of a batch before its voxels, or that it has none: sets num_valid and selected_points. Voxels
-  // are then to be made of points->is_valid, which may be set anew.
+  // Selects the batch's farthest points: sets num_valid and selected_points, which are empty where no sample selects
+  // any. Call it before Voxelize. Where the network sees only selected points, it sets points->is_valid to a mask of
+  // those, which Voxelize must then get.
   void SamplePoints(const PointSampling& sampling, kernels::VoxelizeParams* points);
 
-  // Which voxels the points fall into: fills the members below and level 0. `fixed` holds the network's part of the
-  // parameters (dimension, rounding, origin, range, voxel size) and the points (num_points, num_samples, point_begin,
-  // axes, is_valid); outputs and workspace are set here. At most max_voxels voxels a sample are kept, the first
-  // by `order`; 0: no limit. RESOURCE_EXHAUSTED above 2^31 - 1 points.
+  // Finds the points' voxels: fills the members below and level 0. `fixed` holds the network's part of the parameters
+  // (dimension, rounding, origin, range, voxel size) and the points (num_points, num_samples, point_begin, axes,
+  // is_valid); this method sets outputs and workspace. It keeps at most max_voxels voxels of each sample, the first
+  // ones by `order`; 0: no limit. RESOURCE_EXHAUSTED above 2^31 - 1 points.
   absl::Status Voxelize(const kernels::VoxelizeParams& fixed, int64_t max_voxels, kernels::VoxelOrder order);
 
-  // Each is made at once. Sites that would leave the coordinate key's limits are not made but counted in
+  // Each makes its result immediately. Sites beyond the coordinate key's limits are not made but counted in
   // num_beyond_limits. RESOURCE_EXHAUSTED where making a level would take more than 16 GiB of scratch.
   absl::Status MakeLevel(int level, int parent, kernels::OutputCoordinatesParams rule) override;
   absl::Status UniteLevels(int level, int a, int b) override;
@@ -64,21 +65,21 @@ class BatchGeometry final : public BatchCounts, public GeometryMaker {
   int64_t num_sites(int level) const { return static_cast<int64_t>(keys(level).size()); }
   kernels::RulebookView rulebook(int index) const { return rulebooks_[static_cast<size_t>(index)].View(); }
 
-  // Rulebooks since Voxelize that asked for a grid and got a hash table, because the grid would have passed
-  // max_grid_bytes.
+  // The number of rulebooks since Voxelize that asked for a grid and got a hash table, because the grid would have been
+  // larger than max_grid_bytes.
   int64_t num_grid_fallbacks() const { return num_grid_fallbacks_; }
 
-  // The points' voxels and the voxels' points. kernels/points/voxelize.h says what each holds.
+  // The points' voxels and the voxels' points. kernels/points/voxelize.h defines each.
   kernels::ScratchVector<int32_t> point_to_voxel;
   kernels::ScratchVector<int32_t> sorted_points;
   kernels::ScratchVector<int64_t> voxel_begin;
 
-  // Bytes that the last batch needed of what is kept: less than that where a larger batch, or one of another model, ran
+  // Returns the bytes that the last batch needed. The object may hold more, from a larger batch or another model
   // before.
   int64_t needed_bytes() const;
 
  private:
-  // Level and rulebook number `index`, made where they are not there yet. The others may move.
+  // Return level or rulebook number `index`, and add it where it does not exist yet. Adding may move the others.
   kernels::ScratchVector<uint64_t>& Level(int index);
   kernels::Rulebook& RulebookAt(int index);
   void* Workspace(size_t bytes);         // aligned for anything
@@ -90,16 +91,16 @@ class BatchGeometry final : public BatchCounts, public GeometryMaker {
   int32_t num_samples_ = 0;
   int64_t num_grid_fallbacks_ = 0;
   std::vector<kernels::ScratchVector<uint64_t>> levels_;  // ascending, unique keys of each level
-  std::vector<std::vector<int64_t>> sample_begins_;       // by level, [samples + 1] where asked for
+  std::vector<std::vector<int64_t>> sample_begins_;       // by level; [samples + 1] after MakeSampleBegin, else empty
   std::vector<kernels::Rulebook> rulebooks_;
-  kernels::ScratchVector<uint8_t> point_mask_;  // [num_points] what a network sees, where a sample selected points
+  kernels::ScratchVector<uint8_t> point_mask_;  // [num_points] points that the network sees, where a sample limits them
   std::vector<kernels::Axes> sample_origin_;
   std::vector<int64_t> level_beyond_limits_;
   kernels::cpu::CoordinateTable table_;
   kernels::ScratchVector<std::max_align_t> workspace_;
-  size_t most_workspace_bytes_ = 0;  // of this batch, as the next two
-  int64_t most_grid_bytes_ = 0;      // of the table's searches
-  int64_t most_hash_bytes_ = 0;
+  size_t most_workspace_bytes_ = 0;  // maximum over this batch, as are the next two
+  int64_t most_grid_bytes_ = 0;      // of the coordinate table, while it is a grid
+  int64_t most_hash_bytes_ = 0;      // of the coordinate table, while it is a hash table
 };
 
 }  // namespace voxserve

@@ -1,15 +1,15 @@
 #pragma once
 
-// DeviceGeometry makes on a GPU all that a batch's coordinates decide. It is the counterpart of BatchGeometry, with
-// rows in Morton order.
+// DeviceGeometry makes a batch's geometry on a GPU: its voxels, the sites of every level and every rulebook. It is the
+// counterpart of BatchGeometry, with rows in Morton order.
 //
-// A network's levels and rulebooks are asked for first, and Finish makes them: levels one after the other, as each
-// follows from its parent, then all rulebooks together. The host learns the sizes in one copy, for which it waits:
-// - after the levels, in Finish, where nobody asks for pairs: rulebooks then take memory for their sites alone;
-// - after the rulebooks, in WaitForSizes, where somebody does, since the host must know their numbers too. Rulebooks
-//   then take memory for as many sites as the points can make;
-// - whenever it likes, where Begin was given rooms: features may be made in the meantime. If there was too little room,
-//   nothing was made, and overflowed() says so.
+// The methods Make... record requests, and Finish makes what they asked for: levels one after the other, as each
+// follows from its parent, then all rulebooks together. One copy brings the sizes to the host. The host waits for it:
+// - in Finish, after the levels, where no step reads pairs. Rulebooks then take memory only for the sites that exist;
+// - in WaitForSizes, after the rulebooks, where some step reads pairs, since the host needs the numbers of pairs too.
+//   Rulebooks then take memory for as many sites as the points can make;
+// - in WaitForSizes where Begin got rooms (capacities per level). The features may be queued before it. Where a room
+//   was too small, all levels are empty on the device, and overflowed() is true.
 //
 // A context's executor keeps one and fills it anew for every batch; memory is the context's batch arena. Not
 // thread-safe.
@@ -42,16 +42,16 @@ class DeviceGeometry final : public BatchCounts, public GeometryMaker {
   DeviceGeometry(const DeviceGeometry&) = delete;  // its parts know each other by address
   DeviceGeometry& operator=(const DeviceGeometry&) = delete;
 
-  // Begins a batch; forgets the one before. Without num_selected, SamplePoints does nothing. rooms: for the sites of at
-  // most kernels::kMostHeldLevels levels, of one segment, of which nobody asks for pairs; without capacities Finish or
-  // WaitForSizes waits for the sizes.
+  // Begins a batch and forgets the one before. With num_selected 0, SamplePoints does nothing. rooms may have
+  // capacities where the program has one segment and at most kernels::kMostHeldLevels levels, and no step reads pairs.
+  // Without capacities, Finish or WaitForSizes waits for the sizes.
   absl::Status Begin(const DeviceSizes::Shape& shape, SiteRooms rooms, CudaContext& context);
 
-  // Does what BatchGeometry's does; num_valid and selected_points come with the sizes. words: the sampling's, in device
-  // memory.
+  // As in BatchGeometry, but num_valid and selected_points come with the sizes. words: sampling.words(), copied to
+  // device memory. max_sample_points: the number of points of the largest sample.
   absl::Status SamplePoints(const PointSampling& sampling, const int64_t* words, int64_t max_sample_points,
                             kernels::VoxelizeParams* points);
-  // Does what BatchGeometry's does. Pointers of `fixed` are device memory. max_voxels 0: no limit.
+  // As in BatchGeometry. The pointers of `fixed` are device memory. max_voxels 0: no limit.
   absl::Status Voxelize(const kernels::VoxelizeParams& fixed, int64_t max_voxels, kernels::VoxelOrder order);
 
   absl::Status MakeLevel(int level, int parent, kernels::OutputCoordinatesParams rule) override;
@@ -59,56 +59,58 @@ class DeviceGeometry final : public BatchCounts, public GeometryMaker {
   absl::Status FilterLevel(int level, int parent, kernels::SiteFilterParams filter) override;
   absl::Status MakeRulebook(int index, const RulebookRequest& request) override;
   absl::Status SwapRulebook(int index, int of) override;
-  // May wait for the stream.
+  // Makes the recorded levels and rulebooks. May wait for the stream (see above).
   absl::Status Finish() override;
   absl::Status MakeSampleBegin(int level) override;
 
-  // Goes on with levels and rulebooks that features decide about, once the sizes of those before have been taken: what
-  // is asked for from now on is made beside the features, which keep their memory.
+  // Begins the geometry that depends on features (a prune's), once the sizes of the levels before are on the host. The
+  // memory of existing features is kept, and new levels and rulebooks take memory beside it.
   void BeginNextSegment();
 
   // Starts the copy of the sizes that the host does not know yet.
   absl::Status QueueSizes();
-  // After QueueSizes: makes what follows valid. Waits for the stream where Finish has not. RESOURCE_EXHAUSTED where a
-  // rulebook has 2^31 pairs or more, which is what a pair's number can hold.
+  // Call after QueueSizes; the methods below that need sizes are valid afterwards. Waits for the stream unless Finish
+  // did. RESOURCE_EXHAUSTED where a rulebook has 2^31 pairs or more: pairs are numbered with 31 bits.
   absl::Status WaitForSizes();
 
-  // The steps may use the memory of scratch from now on.
+  // Gives scratch memory back: the steps may use it from now on.
   void ReleaseScratch() { memory_.ReleaseScratch(); }
 
-  // Take what the CPU has made of the same points, instead of all that (uploaded_geometry.h). Each waits for the
-  // stream. UploadVoxels brings the numbers of all levels' sites too.
+  // Upload geometry that the CPU made from the same points, in place of the methods above (uploaded_geometry.h). Each
+  // waits for the stream. UploadVoxels also sets the numbers of sites of all levels.
   absl::Status UploadVoxels(const BatchGeometry& made);
   absl::Status UploadRulebook(int index, const RulebookRequest& request, const kernels::RulebookView& made);
   absl::Status UploadSampleBegin(int level, const BatchGeometry& made);
-  // Uploads MortonKeys in the CPU's order of rows: keys(level) is not ascending then.
+  // Uploads a level's keys as MortonKeys in the CPU's order of rows, so keys(level) is not ascending.
   absl::Status UploadKeys(int level, const BatchGeometry& made);
 
   bool has_rooms() const { return !rooms_.capacities.empty(); }
-  // By level; until WaitForSizes of a batch with rooms, the room for them.
+  // The numbers of sites by level. In a batch with rooms they are the rooms' capacities until WaitForSizes.
   const std::vector<int64_t>& num_sites() const { return levels_.num_sites(); }
-  // After WaitForSizes: the batch did not fit its rooms.
+  // Of the points, where rooms have some; else 0.
+  int64_t room_points() const { return rooms_.points; }
+  // After WaitForSizes: true where the batch did not fit its rooms.
   bool overflowed() const { return overflowed_; }
-  // After WaitForSizes: num_sites() are the batch's, though it may not have fitted. Not where coordinates had too few
-  // bits.
+  // After WaitForSizes: true where num_sites() are the numbers that the batch needs, even if it did not fit its rooms.
+  // False where coordinates had too few bits, since voxels were then counted wrongly.
   bool has_true_sizes() const { return rooms_.axis_bits == 0 || max_coordinate() >> rooms_.axis_bits == 0; }
-  // After WaitForSizes, of voxels whose origin is their minimum: the largest coordinate of any axis.
+  // After WaitForSizes, for VoxelOrigin::kMinimum: the largest voxel coordinate on any axis.
   int64_t max_coordinate() const { return *sizes_.on_host().max_coordinate; }
-  // [1] on the device.
+  // [1] in device memory.
   const int64_t* device_num_sites(int level) const { return levels_.at(level).num_sites; }
-  // Where the form was asked for.
+  // Each is valid where its form was asked for (RulebookForms).
   kernels::PairTablesView rulebook(int index) const { return rulebooks_.pairs(index); }
   kernels::NeighboursView neighbours(int index) const { return rulebooks_.neighbours(index); }
   kernels::TilesView tiles(int index) const { return rulebooks_.tiles(index); }
 
-  // On the device; kernels/points/voxelize.h says what each holds.
+  // Device memory; kernels/points/voxelize.h defines each.
   const int32_t* point_to_voxel() const { return point_to_voxel_; }
   const int32_t* sorted_points() const { return sorted_points_; }
   const int64_t* voxel_begin() const { return voxel_begin_; }
-  // [samples + 1], of a level that it has been asked for.
+  // [samples + 1] in device memory, after MakeSampleBegin or UploadSampleBegin of the level.
   const int64_t* level_sample_begin(int level) const { return levels_.at(level).sample_begin; }
-  // [num_sites(level)] MortonKeys of a level, on the device: ascending where the GPU made its maps. Where the CPU did,
-  // of levels that it has been asked for.
+  // [num_sites(level)] a level's MortonKeys in device memory. They are ascending where the GPU made the level; a level
+  // of the CPU has keys only after UploadKeys.
   const uint64_t* keys(int level) const { return levels_.at(level).keys; }
 
  private:
@@ -118,7 +120,7 @@ class DeviceGeometry final : public BatchCounts, public GeometryMaker {
   DeviceSizes sizes_;
   DeviceLevels levels_;
   DeviceRulebooks rulebooks_;
-  bool has_sizes_ = false;  // of the segment under way: Finish has waited for them
+  bool has_sizes_ = false;  // Finish has waited for the sizes of the current segment
   SiteRooms rooms_;
   bool overflowed_ = false;
   int64_t num_points_ = 0;

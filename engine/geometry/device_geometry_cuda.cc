@@ -50,10 +50,11 @@ absl::Status DeviceGeometry::Voxelize(const kernels::VoxelizeParams& fixed, int6
   const DeviceSizes::Arrays& sizes = sizes_.on_device();
   kernels::VoxelizeParams params = fixed;
   num_points_ = fixed.num_points;
-  ASSIGN_OR_RETURN(params.keys, levels_.AddVoxels(fixed.num_points));
-  ASSIGN_OR_RETURN(point_to_voxel_, memory_.Take<int32_t>(fixed.num_points));
-  ASSIGN_OR_RETURN(sorted_points_, memory_.Take<int32_t>(fixed.num_points));
-  ASSIGN_OR_RETURN(voxel_begin_, memory_.Take<int64_t>(fixed.num_points + 1));
+  const int64_t room = std::max(fixed.num_points, rooms_.points);
+  ASSIGN_OR_RETURN(params.keys, levels_.AddVoxels(room));
+  ASSIGN_OR_RETURN(point_to_voxel_, memory_.Take<int32_t>(room));
+  ASSIGN_OR_RETURN(sorted_points_, memory_.Take<int32_t>(room));
+  ASSIGN_OR_RETURN(voxel_begin_, memory_.Take<int64_t>(room + 1));
   ASSIGN_OR_RETURN(params.sample_origin, memory_.Take<kernels::Axes>(sizes_.num_samples()));
   params.point_to_voxel = point_to_voxel_;
   params.sorted_points = sorted_points_;

@@ -1,14 +1,14 @@
 #pragma once
 
-// DeviceLevels makes the coordinate levels of a batch on a GPU: each is its sites' keys, ascending MortonKeys.
+// DeviceLevels makes the coordinate levels of a batch on a GPU. A level is the ascending list of its sites' MortonKeys.
 //
 // Levels are added first, each after its parent, and made together. Their numbers of sites stay on the device until
-// DeviceSizes brings them over, so memory is taken for what they can be at most: what a level's rule can make of its
-// parent's capacity, within its spatial shape, but along a chain of strided levels no more than all of them together
-// can make of the sites that the chain begins with (kernels::OutputReach).
+// DeviceSizes copies them, so memory is taken for a bound: the most sites that a level's rule can make from its
+// parent's capacity, within its spatial shape. Along a chain of strided levels a second bound holds: the most that all
+// of them together can make from the sites that the chain begins with (kernels::OutputReach).
 //
-// A DeviceGeometry has one and begins it anew for every batch. RESOURCE_EXHAUSTED for memory, and for more candidates
-// or sites than 31 bits can number. Not thread-safe.
+// A DeviceGeometry has one and begins it anew for every batch. RESOURCE_EXHAUSTED where memory does not suffice, or
+// where there are more candidates or sites than 31 bits can number. Not thread-safe.
 
 #include <cstdint>
 #include <variant>
@@ -32,39 +32,40 @@ class DeviceLevels {
     uint64_t* keys = nullptr;  // [capacity]
     int64_t capacity = 0;
     const int64_t* num_sites = nullptr;  // on the device
-    int64_t* sample_begin = nullptr;     // [samples + 1] where asked for
+    int64_t* sample_begin = nullptr;     // [samples + 1] after MakeSampleBegin, else null
     int parent = -1;
-    // The level came strided level by strided level of one of at most so many sites, each of which can have asked for
-    // `reach`.
+    // The chain of strided levels that ends here begins with at most first_sites sites. `reach` bounds the sites that
+    // each of those can make on this level.
     int64_t first_sites = 0;
     kernels::OutputReach reach;
-    // How it is made, but for the workspace; not of level 0.
+    // The parameters of the kernel that makes it, without the workspace; not set for level 0.
     std::variant<kernels::OutputCoordinatesParams, kernels::SiteUnionParams, kernels::SiteFilterParams> made_by;
   };
 
-  // Begins a batch. Both outlive it; the sizes have begun.
+  // Begins a batch, after sizes.Begin. Both arguments must live until the next Begin.
   void Begin(const DeviceSizes& sizes, GeometryMemory& memory);
 
-  // Level 0, the voxels of so many points. Returns where their keys go.
+  // Adds level 0, the voxels of at most num_points points. Returns the memory for their keys, [num_points].
   absl::StatusOr<uint64_t*> AddVoxels(int64_t num_points);
   // Add a level as GeometryMaker describes.
   absl::Status Add(int level, int parent, kernels::OutputCoordinatesParams rule);
   absl::Status AddUnion(int level, int a, int b);
   absl::Status AddFiltered(int level, int parent, kernels::SiteFilterParams filter);
-  // Makes what has been added.
+  // Makes the added levels.
   absl::Status Make();
   absl::Status MakeSampleBegin(int level);
-  // After Make: holds the levels, whose numbers of sites nobody knows, to these rooms (hold_sites.h): capacities and
-  // num_sites() are those of the rooms from now on, and numbers on the device 0 where one of them is too small.
+  // Call after Make, while the host does not know the numbers of sites. Limits the levels to these rooms
+  // (hold_sites.h): capacities and num_sites() are those of the rooms afterwards. Where one room is too small, all
+  // numbers of sites on the device become 0.
   absl::Status Hold(const SiteRooms& rooms, int64_t num_points, int32_t* point_to_voxel);
 
-  // Takes the numbers of sites: from DeviceSizes, or from levels that were made elsewhere.
+  // Set the numbers of sites: from DeviceSizes, or from levels that the CPU made.
   void TakeNumSites();
   void SetNumSites(std::vector<int64_t> num_sites) { num_sites_ = std::move(num_sites); }
-  // Shrinks capacities to the numbers of sites, which have been taken: what follows needs less memory.
+  // Shrinks capacities to the numbers of sites, so that later levels and rulebooks need less memory.
   void ShrinkToSites();
 
-  // Uploads what has been made elsewhere. The caller waits for the stream before it changes anything there.
+  // Upload what the CPU made. The caller waits for the stream before it changes the sources.
   absl::Status UploadSampleBegin(int level, const int64_t* sample_begin);
   absl::Status UploadKeys(int level, const kernels::ScratchVector<uint64_t>& keys);
 
@@ -74,17 +75,18 @@ class DeviceLevels {
 
  private:
   Level& At(int level) { return levels_[static_cast<size_t>(level)]; }
-  // Takes memory for a level's sites, and names where their number will stand.
+  // Takes memory for a level's keys and sets where its number of sites will stand.
   absl::Status TakeKeys(int level, int parent, int64_t capacity);
   absl::Status MakeUnion(kernels::SiteUnionParams& params);
   absl::Status MakeFiltered(kernels::SiteFilterParams& params);
-  // Makes the added level `first` and those behind it that one launch can make with it. Returns the next one.
+  // Makes the added level `first` and the following ones that one launch can make with it. `first` and the result, the
+  // next level to make, are indices into added_.
   absl::StatusOr<size_t> MakeChain(size_t first);
 
   const DeviceSizes* sizes_ = nullptr;
   GeometryMemory* memory_ = nullptr;
   std::vector<Level> levels_;
-  std::vector<int> added_;  // and not made
+  std::vector<int> added_;  // levels that are not made yet
   std::vector<int64_t> num_sites_;
 };
 

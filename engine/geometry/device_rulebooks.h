@@ -2,12 +2,13 @@
 
 // DeviceRulebooks makes the rulebooks of a batch on a GPU, in the forms that its convolutions and pools read.
 //
-// Rulebooks are added first and made together, when their levels have been made: all tables, all searches, all pair
-// tables at once, since few of them alone fill a GPU. Memory is taken for their levels' capacities: the numbers of
-// sites where the host knows them, else what the points bound. Neighbour tables that no step reads live only until the
-// other forms are made of them.
+// Rulebooks are added first and made together, after their levels: all coordinate tables, then all searches, then all
+// pair tables, since few of them fill a GPU alone. Memory is taken for their levels' capacities: the numbers of sites
+// where the host knows them, else bounds from the numbers of points. A neighbour table that no step reads lives only
+// until the other forms are made from it.
 //
-// A DeviceGeometry has one and begins it anew for every batch. RESOURCE_EXHAUSTED for memory. Not thread-safe.
+// A DeviceGeometry has one and begins it anew for every batch. RESOURCE_EXHAUSTED where memory does not suffice. Not
+// thread-safe.
 
 #include <cstdint>
 #include <vector>
@@ -30,25 +31,25 @@ namespace voxserve {
 
 class DeviceRulebooks {
  public:
-  // Begins a batch. All three outlive it; sizes and levels have begun.
+  // Begins a batch, after sizes.Begin and levels.Begin. All three must live until the next Begin.
   void Begin(const DeviceSizes& sizes, const DeviceLevels& levels, GeometryMemory& memory);
 
   // Add a rulebook as GeometryMaker describes.
   void Add(int index, const RulebookRequest& request) { searches_.push_back({.index = index, .request = request}); }
   void Swap(int index, int of) { At(index).swap_of = of; }
-  // True where the host must learn how many pairs what has been added has.
+  // True where an added rulebook needs pairs, so that the host must learn how many it has.
   bool AsksForPairs() const;
-  // Makes what has been added. has_sizes: the levels' capacities are their numbers of sites.
+  // Makes the added rulebooks. has_sizes: the levels' capacities are their numbers of sites.
   absl::Status Make(bool has_sizes);
 
-  // Uploads what has been made elsewhere, in the forms that are asked for. Waits for the stream.
+  // Uploads a rulebook that the CPU made, in the forms of the request. Waits for the stream.
   absl::Status Upload(int index, const RulebookRequest& request, const kernels::RulebookView& made);
 
   // The methods below need the sizes on the host.
 
-  // RESOURCE_EXHAUSTED where a rulebook has 2^31 pairs or more, which is what a pair's number can hold.
+  // RESOURCE_EXHAUSTED where a rulebook has 2^31 pairs or more: pairs are numbered with 31 bits.
   absl::Status CheckNumPairs() const;
-  // Where the form was asked for; pairs that were not have null tables.
+  // Each is valid where its form was asked for. pairs() of another rulebook has null tables.
   kernels::PairTablesView pairs(int index) const;
   kernels::NeighboursView neighbours(int index) const;
   kernels::TilesView tiles(int index) const;
@@ -58,41 +59,42 @@ class DeviceRulebooks {
     int32_t num_offsets = 0;
     RulebookForms forms;
     int32_t* neighbours = nullptr;          // [K, out_capacity]; null where no step reads it
-    int32_t* swapped_neighbours = nullptr;  // [K, in_capacity]; likewise
+    int32_t* swapped_neighbours = nullptr;  // [K, in_capacity]; null where no step reads it
     int32_t* in_pairs = nullptr;
     int64_t in_capacity = 0;
     int32_t* out_pairs = nullptr;
     int64_t out_capacity = 0;
     uint32_t* in_masks = nullptr;
     uint32_t* out_masks = nullptr;
-    // The offsets that a row has, which tiles are made by; null once they are, or where they are too many.
+    // Bit masks of the offsets at which a row has a neighbour. Tiles are made from them; null after that, and where K
+    // is above kernels::kSortBits.
     uint32_t* row_offsets = nullptr;          // [out_capacity]
     uint32_t* swapped_row_offsets = nullptr;  // [in_capacity]
-    int32_t* row_inputs = nullptr;            // as passing as those
+    int32_t* row_inputs = nullptr;            // a temporary table; null after the tiles are made
     kernels::TilesParams tiles;               // without neighbours and order, as the next
     kernels::TilesParams swapped_tiles;
     int in_level = 0;
     int out_level = 0;
     bool has_identity = false;
-    bool lists_inputs = false;  // tiles alone are made of what is found: row_inputs serve in place of neighbours
-    int swap_of = -1;           // then only this holds
+    bool lists_inputs = false;  // only tiles are needed: the search writes row_inputs in place of neighbours
+    int swap_of = -1;           // 0 or above: the rulebook is that one with its pairs swapped; other members are unused
   };
-  // A map search that was added, and what it is made of.
+  // A rulebook that was added and is not made yet.
   struct Search {
-    int index = 0;  // of the rulebook
+    int index = 0;  // the rulebook's number
     RulebookRequest request;
   };
 
   Rulebook& At(int index) { return rulebooks_[static_cast<size_t>(index)]; }
   const Rulebook& at(int index) const { return rulebooks_[static_cast<size_t>(index)]; }
   const Rulebook& RulebookOf(const Search& search) const { return at(search.index); }
-  // The rulebook that holds the tables of number `index`: that one, or the one that it swaps.
+  // Returns the rulebook that holds the tables of rulebook `index`: itself, or the one that it swaps.
   int Searched(int index) const { return at(index).swap_of < 0 ? index : at(index).swap_of; }
 
   absl::Status SearchNeighbours();
   absl::Status SwapNeighbours();
   absl::Status MakePairTables();
-  // Take memory for what steps read.
+  // Take memory for the tables that steps read.
   absl::Status TakeTables(int index, const RulebookRequest& request, int64_t in_capacity, int64_t out_capacity,
                           bool has_sizes);
   absl::Status TakeTiles(const RulebookRequest& request, bool has_sizes, Rulebook& rulebook);
@@ -100,17 +102,17 @@ class DeviceRulebooks {
   absl::StatusOr<T*> TakeTable(int64_t count, bool has_sizes) {
     return has_sizes ? memory_->TakeSized<T>(count) : memory_->Take<T>(count);
   }
-  // Takes memory for the neighbour tables that the other forms are made of, where no step reads them.
+  // Takes memory for the temporary neighbour tables: those that other forms are made from and no step reads.
   absl::Status TakePassingTables(Rulebook& rulebook);
-  // The rows' offsets of all searches, as passing; zeros where SwapNeighbours adds to them.
+  // Takes memory for the row_offsets of all searches, also temporary. Clears those that SwapNeighbours adds to.
   absl::Status TakeRowOffsets();
-  // The way back from TakePassingTables; the memory is given back by the caller.
+  // Resets the pointers to temporary tables. The caller gives the memory back.
   static void ForgetPassingTables(Rulebook& rulebook);
-  // Adds what the rulebook's tiles are made of, once its neighbours are there.
+  // Appends the parameters of the rulebook's tiles. Its neighbours must have been made.
   static void ListTiles(const RulebookRequest& request, const Rulebook& rulebook,
                         std::vector<kernels::TilesParams>& tiles);
   absl::Status MakeTiles(absl::Span<const kernels::TilesParams> params);
-  // Tables over these levels; the scratch memory holds them, until it is asked for again.
+  // Makes a coordinate table of each of these levels. They lie in scratch memory and are valid until it is taken again.
   absl::StatusOr<std::vector<kernels::cuda::BrickTable>> MakeTables(absl::Span<const int> levels);
   kernels::NeighbourSearchParams SearchParams(const Search& search) const;
   absl::Status MakeForms();
@@ -119,7 +121,7 @@ class DeviceRulebooks {
   const DeviceLevels* levels_ = nullptr;
   GeometryMemory* memory_ = nullptr;
   std::vector<Rulebook> rulebooks_;
-  std::vector<Search> searches_;  // added and not made
+  std::vector<Search> searches_;  // rulebooks that are not made yet
 };
 
 }  // namespace voxserve

@@ -14,7 +14,7 @@
 namespace voxserve {
 namespace {
 
-// [K, num_rows] the other row of each pair, or -1.
+// Returns [K, num_rows] the other row of each pair, or -1 where a row has no pair at that offset.
 std::vector<int32_t> NeighbourTable(const kernels::RulebookView& rulebook, const int32_t* rows, int64_t num_rows,
                                     const int32_t* others) {
   std::vector<int32_t> table(static_cast<size_t>(rulebook.num_offsets * num_rows), -1);
@@ -92,7 +92,7 @@ absl::Status DeviceRulebooks::TakePassingTables(Rulebook& rulebook) {
                                                                       rulebook.out_capacity));
     return absl::OkStatus();
   }
-  // Pairs are made last, so that their memory serves until then.
+  // Pairs are made last, so until then their memory can hold the neighbours.
   if (rulebook.neighbours == nullptr) rulebook.neighbours = rulebook.out_pairs;
   if (rulebook.neighbours == nullptr) {
     ASSIGN_OR_RETURN(rulebook.neighbours, memory_->TakeSized<int32_t>(rulebook.num_offsets * rulebook.out_capacity));
@@ -105,8 +105,9 @@ absl::Status DeviceRulebooks::TakePassingTables(Rulebook& rulebook) {
 }
 
 absl::Status DeviceRulebooks::TakeRowOffsets() {
-  // Where each array begins, and where its place is kept. One memset clears those of swapped rulebooks, to which their
-  // kernel adds; the map search writes the others whole.
+  // All arrays share one block of memory. Each entry holds the index in the block at which an array begins, and the
+  // member that will point to it. The arrays of swapped rulebooks come first, so that one memset clears them:
+  // SwapNeighbours only sets bits in them, while the map search writes every value of the others.
   std::vector<std::pair<int64_t, uint32_t**>> arrays;
   int64_t count = 0;
   const auto add = [&](bool is_read, int64_t capacity, uint32_t*& rows) {
@@ -197,7 +198,7 @@ absl::Status DeviceRulebooks::MakeForms() {
   std::vector<kernels::TilesParams> tiles;
   for (const Search& search : searches_) ListTiles(search.request, RulebookOf(search), tiles);
   RETURN_IF_ERROR(MakeTiles(tiles));
-  return MakePairTables();  // the last: they may take the neighbours' memory
+  return MakePairTables();  // the last, since they may overwrite the neighbours' memory
 }
 
 kernels::NeighbourSearchParams DeviceRulebooks::SearchParams(const Search& search) const {
@@ -248,7 +249,7 @@ absl::StatusOr<std::vector<kernels::cuda::BrickTable>> DeviceRulebooks::MakeTabl
 absl::Status DeviceRulebooks::SearchNeighbours() {
   std::vector<kernels::NeighbourSearchParams> params;
   std::vector<int> table_levels;
-  std::vector<size_t> table_of;  // by search; what reads no table has the last one
+  std::vector<size_t> table_of;  // by search: an index into table_levels, or kNone where the search reads no table
   constexpr size_t kNone = std::numeric_limits<size_t>::max();
   for (const Search& search : searches_) {
     params.push_back(SearchParams(search));
@@ -316,7 +317,7 @@ absl::Status DeviceRulebooks::SwapNeighbours() {
 }
 
 absl::Status DeviceRulebooks::Upload(int index, const RulebookRequest& request, const kernels::RulebookView& made) {
-  // In memory of the batch, as all that is uploaded.
+  // Without has_sizes the tables lie in the batch's arena, as everything that is uploaded.
   RETURN_IF_ERROR(TakeTables(index, request, made.num_in_rows, made.num_out_rows, /*has_sizes=*/false));
   Rulebook& rulebook = At(index);
   const DeviceArena::Mark kept = memory_->sized_end();
@@ -335,12 +336,12 @@ absl::Status DeviceRulebooks::Upload(int index, const RulebookRequest& request, 
     swapped = NeighbourTable(made, made.in_rows, made.num_in_rows, made.out_rows);
     RETURN_IF_ERROR(memory_->Upload(rulebook.swapped_neighbours, swapped.data(), swapped.size() * sizeof(int32_t)));
   }
-  // All rows of the capacity are there.
+  // The CPU knows exact sizes: all rows of the capacity exist, so no count on the device is read.
   rulebook.tiles.num_out = rulebook.swapped_tiles.num_out = nullptr;
   std::vector<kernels::TilesParams> tiles;
   ListTiles(request, rulebook, tiles);
   RETURN_IF_ERROR(MakeTiles(tiles));
-  if (request.forms.pairs) {  // the last: they may take the neighbours' memory
+  if (request.forms.pairs) {  // the last, since they may overwrite the neighbours' memory
     const auto second_list = static_cast<size_t>(AlignedBytes(static_cast<int64_t>(list_bytes)));
     ASSIGN_OR_RETURN(void* const lists, memory_->TakeScratch(2 * second_list));
     auto* const in_rows = static_cast<int32_t*>(lists);

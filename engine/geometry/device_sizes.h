@@ -1,10 +1,10 @@
 #pragma once
 
-// DeviceSizes holds the sizes that kernels of the geometry pass count on a GPU. All lie in one block of device memory,
-// which one copy brings to the host.
+// DeviceSizes holds the sizes that kernels of the geometry pass count on a GPU. All of them lie in one block of device
+// memory, and one copy brings them to the host.
 //
-// A DeviceGeometry has one and begins it anew for every batch. The block is in the context's `batch` arena, its copy
-// goes through the context's `sizes`. Not thread-safe.
+// A DeviceGeometry has one and begins it anew for every batch. The block is in the context's `batch` arena; its copy
+// goes through the page-locked memory of the context's `sizes`. Not thread-safe.
 
 #include <cstdint>
 #include <vector>
@@ -15,42 +15,42 @@
 
 namespace voxserve {
 
-// RESOURCE_EXHAUSTED (OUT_OF_MEMORY) above 2^31 - 1, the most that 31 bits can number. what: is counted, in the error's
-// words.
+// RESOURCE_EXHAUSTED (OUT_OF_MEMORY) where rows is above 2^31 - 1, the most that 31 bits can number. `what` names the
+// rows in the error.
 absl::Status CheckNumRows(int64_t rows, const char* what);
 
 class DeviceSizes {
  public:
-  // The batch's parts; known before it runs.
+  // The numbers that decide how large the arrays are; known before the batch runs.
   struct Shape {
     int32_t dimension = 3;
     int32_t num_samples = 0;
     int num_levels = 0;                          // level 0 included
     absl::Span<const int32_t> rulebook_offsets;  // K of each rulebook
-    int64_t num_selected = 0;                    // farthest points, of all samples; 0: none are sampled
+    int64_t num_selected = 0;                    // farthest points of all samples together; 0: none are sampled
   };
 
   // The block's arrays.
   struct Arrays {
-    int64_t* sample_begin = nullptr;  // [num_samples + 1], and [num_samples] of the next four
+    int64_t* sample_begin = nullptr;  // [num_samples + 1]; the next four are [num_samples]
     int64_t* num_invalid = nullptr;
     int64_t* num_out_of_range = nullptr;
     int64_t* num_dropped_points = nullptr;
     int64_t* num_dropped_voxels = nullptr;
-    int64_t* max_coordinate = nullptr;  // [1] of the voxels, where their origin is their minimum
-    int64_t* num_sites = nullptr;       // [num_levels]; that of level 0 is sample_begin[num_samples]
-    int64_t* held_sites = nullptr;      // [num_levels] those that there is room for (kernels/coordinates/hold_sites.h)
-    int64_t* beyond_limits = nullptr;   // [num_levels, num_samples]
-    int64_t* num_valid = nullptr;       // [num_samples]
-    int64_t* selected = nullptr;        // [num_selected] of 4 bytes each
-    int64_t* offset_begin = nullptr;    // [K + 1] of each rulebook, one after the other
+    int64_t* max_coordinate = nullptr;  // [1] the largest voxel coordinate; 0 unless the origin is kMinimum
+    int64_t* num_sites = nullptr;       // [num_levels]; level 0 uses sample_begin[num_samples] instead
+    int64_t* held_sites = nullptr;     // [num_levels] the sites that fit their rooms (kernels/coordinates/hold_sites.h)
+    int64_t* beyond_limits = nullptr;  // [num_levels, num_samples]
+    int64_t* num_valid = nullptr;      // [num_samples]
+    int64_t* selected = nullptr;       // holds [num_selected] int32
+    int64_t* offset_begin = nullptr;   // [K + 1] for each rulebook, one after the other
   };
 
   // Begins a batch: sets all sizes to 0 in both memories. A size stays 0 where the kernel that counts it does not run.
   absl::Status Begin(const Shape& shape, GeometryMemory& memory);
 
-  // Starts the copy of all sizes. TakeCopy follows when the stream has been waited for. Both may be called again, when
-  // more has been counted.
+  // QueueCopy starts the copy of all sizes on the stream. The caller waits for the stream and then calls TakeCopy. Both
+  // may be called again when more has been counted.
   absl::Status QueueCopy();
   void TakeCopy();
 
@@ -62,19 +62,19 @@ class DeviceSizes {
 
   const Arrays& on_device() const { return on_device_; }
   const Arrays& on_host() const { return on_host_; }  // after TakeCopy
-  // [K + 1] of one rulebook.
+  // [K + 1] the begins of one rulebook's offsets.
   int64_t* offsets_on_device(int rulebook) const { return on_device_.offset_begin + OffsetsBefore(rulebook); }
   int64_t* offsets_on_host(int rulebook) const { return on_host_.offset_begin + OffsetsBefore(rulebook); }
   int64_t num_pairs(int rulebook) const { return on_host_.offset_begin[OffsetsBefore(rulebook + 1) - 1]; }
 
  private:
-  // Cuts a block, or nullptr to count alone, into arrays. Returns how many values the block has.
+  // Divides a block into arrays. Returns the number of values in the block; with nullptr it only counts them.
   int64_t Cut(int64_t* block, Arrays& arrays) const;
   int64_t OffsetsBefore(int rulebook) const { return offsets_before_[static_cast<size_t>(rulebook)]; }
 
   GeometryMemory* memory_ = nullptr;
   Shape shape_;                                // without rulebook_offsets
-  std::vector<int64_t> offsets_before_ = {0};  // by rulebook: offset_begin values of those before it
+  std::vector<int64_t> offsets_before_ = {0};  // by rulebook: the offset_begin values of all rulebooks before it
   Arrays on_device_;
   Arrays on_host_;
   std::vector<int64_t> host_;

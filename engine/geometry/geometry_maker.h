@@ -3,8 +3,8 @@
 // A GeometryMaker makes the coordinate levels and rulebooks of a batch: BatchGeometry on the CPU, DeviceGeometry on a
 // GPU, UploadedGeometry on the CPU for a GPU. One loop asks all of them (engine/executor/geometry_pass.h).
 //
-// Parents are asked for before their children, levels before the rulebooks between them, a rulebook before those that
-// swap it. A maker may wait until Finish with its work. RESOURCE_EXHAUSTED for memory.
+// Callers ask for a parent before its children, for levels before the rulebooks between them, and for a rulebook before
+// one that swaps it. A maker may delay its work until Finish. RESOURCE_EXHAUSTED where memory does not suffice.
 
 #include <cstdint>
 
@@ -17,13 +17,13 @@
 
 namespace voxserve {
 
-// A rulebook that is searched for.
+// Describes a rulebook to make by a map search.
 struct RulebookRequest {
   int in_level = 0;
   int out_level = 0;
   kernels::ConvGeometry geometry;
   RulebookForms forms;  // on a GPU; a CPU's steps read one form
-  // On the CPU; a GPU has one way.
+  // For a CPU; a GPU has only one search.
   kernels::MapSearch search = kernels::MapSearch::kHash;
   int64_t max_grid_bytes = 0;  // a larger grid becomes a hash table
 };
@@ -32,19 +32,19 @@ class GeometryMaker {
  public:
   virtual ~GeometryMaker() = default;
 
-  // The sites of a level from its parent's. `rule` holds rule, geometry, shape and bounds.
+  // Makes a level's sites from its parent's. The caller sets rule, geometry, shape and bounds in `rule`.
   virtual absl::Status MakeLevel(int level, int parent, kernels::OutputCoordinatesParams rule) = 0;
-  // The sites of levels a and b together.
+  // Makes a level of all sites of the levels a and b.
   virtual absl::Status UniteLevels(int level, int a, int b) = 0;
-  // Some of the parent's sites. `filter` holds bounds, scores and threshold.
+  // Makes a level of some of its parent's sites. The caller sets bounds, scores and threshold in `filter`.
   virtual absl::Status FilterLevel(int level, int parent, kernels::SiteFilterParams filter) = 0;
-  // Rulebook number `index`.
+  // Makes rulebook number `index`.
   virtual absl::Status MakeRulebook(int index, const RulebookRequest& request) = 0;
-  // Rulebook number `index` as rulebook `of` with its pairs swapped.
+  // Makes rulebook number `index`: rulebook `of` with its pairs swapped.
   virtual absl::Status SwapRulebook(int index, int of) = 0;
-  // Makes all that has been asked for and not been made.
+  // Makes everything that was asked for and is not made yet.
   virtual absl::Status Finish() = 0;
-  // Where each sample's rows begin on a level, after Finish.
+  // Finds where each sample's rows begin on a level. Call it after Finish.
   virtual absl::Status MakeSampleBegin(int level) = 0;
 };
 

@@ -1,12 +1,13 @@
 #pragma once
 
 // GeometryMemory hands out the memory of a batch's geometry on a GPU:
-// - arrays that the batch's points bound, since nobody knows how many sites there will be: in the context's `batch`
-//   arena;
-// - arrays of known numbers of sites: at the bottom of its `features` arena, below the features;
-// - scratch: in the `features` arena above those, where the features will lie.
+// - Bounded arrays: the numbers of sites are not known yet, so the numbers of points bound their sizes. They lie in the
+//   context's `batch` arena.
+// - Sized arrays: the numbers of sites are known. They lie at the bottom of its `features` arena, below the features.
+// - Scratch: it lies in the `features` arena above the sized arrays, where the features will lie later.
 //
-// A DeviceGeometry has one. All copies go on the context's stream. RESOURCE_EXHAUSTED for memory. Not thread-safe.
+// A DeviceGeometry has one. All copies go on the context's stream. RESOURCE_EXHAUSTED where memory does not suffice.
+// Not thread-safe.
 
 #include <cstddef>
 #include <cstdint>
@@ -22,15 +23,15 @@ class GeometryMemory {
  public:
   // Begins a batch.
   void Begin(CudaContext& context);
-  // The feature pass has begun: what it has taken stays, and from now on sized arrays and scratch stand above it.
+  // Keeps the memory that the feature pass has taken so far: sized arrays and scratch lie above it from now on.
   void KeepFeatures() { sized_end_ = context_->features.Top(); }
 
-  // For arrays that the batch's points bound.
+  // Takes a bounded array.
   template <typename T>
   absl::StatusOr<T*> Take(int64_t count) {
     return context_->batch.TakeArray<T>(count);
   }
-  // For arrays of known numbers of sites. Takes scratch back.
+  // Takes a sized array. Releases scratch.
   template <typename T>
   absl::StatusOr<T*> TakeSized(int64_t count) {
     ReleaseScratch();
@@ -38,15 +39,16 @@ class GeometryMemory {
     sized_end_ = context_->features.Top();
     return taken;
   }
-  // The end of the sized arrays, and the way back to an earlier one: the arrays behind it are given back, in the order
-  // of the stream, and so is scratch.
+  // sized_end() is the end of the sized arrays. ReturnTo releases all sized arrays behind an earlier end, and scratch.
+  // Kernels that are already on the stream may still use them, as later ones run after those.
   DeviceArena::Mark sized_end() const { return sized_end_; }
   void ReturnTo(const DeviceArena::Mark& sized_end);
-  // For one kernel: the next call of this, or of another that says so, takes it back. The stream keeps the order.
+  // Takes scratch for one kernel. The next call releases it, and so do the methods that say so. That is safe because
+  // the stream runs kernels in order.
   absl::StatusOr<void*> TakeScratch(size_t bytes);
   void ReleaseScratch() { context_->features.ReturnTo(sized_end_); }
 
-  // Starts a copy from host memory, which stays as it is until the stream has been waited for.
+  // Starts a copy from host memory, which must stay unchanged until the caller has waited for the stream.
   absl::Status Upload(void* to, const void* from, size_t bytes);
   template <typename T>
   absl::StatusOr<T*> TakeUploaded(const T* from, size_t count) {

@@ -1,8 +1,8 @@
 #pragma once
 
-// GroupingCache holds how the matrix products of a batch's rulebooks are grouped (kernels/conv/matmul_grouping.h). A
-// grouping is made on the host, for the convolution that asks for it first, and shared by all that read the same
-// rulebook by the same options.
+// GroupingCache holds how the matrix products of a batch's rulebooks are grouped (kernels/conv/matmul_grouping.h). The
+// host makes a grouping for the first convolution that asks for it. All convolutions with the same rulebook and options
+// share it.
 //
 // An executor has one for the feature pass of a batch. Not thread-safe.
 
@@ -14,7 +14,8 @@ namespace voxserve {
 
 class GroupingCache {
  public:
-  // The grouping of rulebook number `rulebook`, whose map sizes are `sizes`. It stays valid as long as the cache.
+  // Returns the grouping of rulebook number `rulebook`, which has the map sizes `sizes`. The reference stays valid as
+  // long as the cache.
   const kernels::MatmulGrouping& Find(int rulebook, const kernels::MatmulGroupingParams& sizes,
                                       const kernels::GroupingOptions& options);
 
@@ -24,7 +25,7 @@ class GroupingCache {
     kernels::GroupingOptions options;
     kernels::MatmulGrouping grouping;
   };
-  std::deque<Entry> entries_;  // which moves none of them
+  std::deque<Entry> entries_;  // a deque, since it does not move its elements when it grows
 };
 
 }  // namespace voxserve

@@ -1,7 +1,7 @@
 #pragma once
 
-// PointSampling tells a geometry pass which farthest points a batch's samples select, in one block that goes to a
-// device as it is. It is empty where no sample selects any: then nothing runs.
+// PointSampling tells a geometry pass how many farthest points each sample of a batch selects, and where it starts. The
+// values form one block, which is copied to a device whole. Where no sample selects any, it is empty and nothing runs.
 //
 // An executor keeps one and fills it anew for every batch. Not thread-safe.
 
@@ -19,7 +19,7 @@
 
 namespace voxserve {
 
-// The points of the sample that has most. point_begin: [samples + 1].
+// Returns the number of points of the largest sample. point_begin: [samples + 1].
 inline int64_t MostPoints(absl::Span<const int64_t> point_begin) {
   int64_t most = 0;
   for (size_t i = 1; i < point_begin.size(); ++i) most = std::max(most, point_begin[i] - point_begin[i - 1]);
@@ -34,8 +34,9 @@ class PointSampling {
     words_.assign(3 * num_samples + 1, 0);
     restricts_network_ = false;
   }
-  // Sets what is asked of a sample of so many points, if anything is. Where these are fewer, all are taken, and their
-  // last one in place of a start beyond: who would refuse that has done so (CheckFarthestPoints).
+  // Sets the selection of a sample with num_points points; `asked` may be empty. A number above num_points selects all
+  // points, and a start beyond the points becomes the last one. Requests that must refuse this have been checked before
+  // (CheckFarthestPoints).
   void Set(size_t sample, const std::optional<FarthestPoints>& asked, int64_t num_points) {
     words_[sample + 1] = words_[sample];
     if (!asked || num_points == 0) return;
@@ -48,15 +49,15 @@ class PointSampling {
     restricts_network_ = true;
   }
 
-  int64_t num_selected() const { return words_[num_samples_]; }  // of all samples
+  int64_t num_selected() const { return words_[num_samples_]; }  // of all samples together
   bool is_empty() const { return num_selected() == 0; }
-  bool restricts_network() const { return restricts_network_; }  // of any sample
+  bool restricts_network() const { return restricts_network_; }  // for at least one sample
   int64_t selected_begin(size_t sample) const { return words_[sample]; }
 
   absl::Span<const int64_t> words() const { return words_; }
 
-  // Parameters of the kernels, with `words` in place of words(): in the device's memory, say. Outputs and workspaces
-  // are left to the caller.
+  // Return the kernels' parameters. `words` is words() or its copy in device memory. The caller sets outputs and
+  // workspaces.
   kernels::FarthestPointSampleParams SampleParams(const kernels::VoxelizeParams& points, const int64_t* words) const {
     const auto samples = static_cast<int64_t>(num_samples_);
     return {.num_points = points.num_points,

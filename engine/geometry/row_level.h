@@ -1,11 +1,12 @@
 #pragma once
 
-// Which rows a tensor has: those of a coordinate level's sites, by its id, or one of these.
+// A tensor's level says which rows it has: the id of a coordinate level, whose sites are the rows, or one of the values
+// below.
 
 namespace voxserve {
 
-// The same number of rows for every sample of the batch: 1, an image's cells, boxes.
+// Every sample of the batch has the same number of rows: 1, an image's cells, or boxes.
 inline constexpr int kSampleLevel = -1;
-inline constexpr int kPointLevel = -2;  // a row for every point of the batch
+inline constexpr int kPointLevel = -2;  // one row for every point of the batch
 
 }  // namespace voxserve

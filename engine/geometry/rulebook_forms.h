@@ -1,16 +1,16 @@
 #pragma once
 
-// The forms in which a GPU's convolutions and pools read a rulebook.
+// RulebookForms names the forms in which convolutions and pools on a GPU read a rulebook.
 
 namespace voxserve {
 
-// The forms that a batch's convolutions and pools read of one rulebook. Each is made only where it is asked for.
+// The forms of one rulebook that a batch's convolutions and pools read. Only these are made.
 struct RulebookForms {
-  bool pairs = false;               // either way round
-  bool neighbours = false;          // read by pools
-  bool swapped_neighbours = false;  // of inverse pools
+  bool pairs = false;               // serve both directions
+  bool neighbours = false;          // for pools
+  bool swapped_neighbours = false;  // for inverse pools
   bool tiles = false;
-  bool swapped_tiles = false;  // of inverse and transposed convolutions
+  bool swapped_tiles = false;  // for inverse and transposed convolutions
 
   bool operator==(const RulebookForms&) const = default;
   RulebookForms& operator|=(const RulebookForms& others) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// What a batch on a GPU is given before anybody knows its sizes. One that needs more is told so by its geometry
-// (DeviceGeometry::overflowed) and makes nothing.
+// SiteRooms bounds the sizes of a batch on a GPU before they are known, so that the host need not wait for them. A
+// batch that needs more computes nothing, and DeviceGeometry::overflowed reports it.
 
 #include <cstdint>
 #include <vector>
@@ -9,8 +9,12 @@
 namespace voxserve {
 
 struct SiteRooms {
-  std::vector<int64_t> capacities;  // sites, by level; none: there are no rooms, and the host waits for the sizes
-  int32_t axis_bits = 0;            // of the voxels' coordinates, from each sample's least on; 0: as many as a key has
+  std::vector<int64_t> capacities;  // sites by level; empty: there are no rooms, and the host waits for the sizes
+  int32_t axis_bits = 0;  // bits per voxel coordinate, relative to the sample's minimum; 0: as many as a key has
+  // Of arrays of points, and of what is uploaded for them, where batches of a kind shall lie in the same memory
+  // (executor/kept_rooms.h); 0: as much as the batch has.
+  int64_t points = 0;
+  int64_t upload_bytes = 0;
 };
 
 }  // namespace voxserve

@@ -1,10 +1,10 @@
 #pragma once
 
-// UploadedGeometry makes a batch's geometry on the CPU, which knows exact sizes, for a GPU that has no room to make it.
-// It uploads what the steps read.
+// UploadedGeometry makes a batch's geometry on the CPU and uploads what the steps read. It is used where a GPU has too
+// little memory to make the geometry itself: the CPU knows exact sizes, while a GPU takes memory for upper bounds.
 //
-// Serves one batch of a program of one segment: no scores decide about its sites. RESOURCE_EXHAUSTED for memory of the
-// host or the device. Not thread-safe.
+// It serves one batch of a program with one segment, which has no prune. RESOURCE_EXHAUSTED where the host's or the
+// device's memory does not suffice. Not thread-safe.
 
 #include "absl/status/status.h"
 #include "engine/geometry/batch_geometry.h"
@@ -16,17 +16,17 @@ namespace voxserve {
 
 class UploadedGeometry final : public GeometryMaker {
  public:
-  // All outlive it. memory: the host's. on_device begins its batch before MakeRulebook.
+  // All arguments outlive it. memory: for the host's arrays. on_device must begin its batch before MakeRulebook.
   UploadedGeometry(kernels::ThreadPool* pool, std::pmr::memory_resource* memory, DeviceGeometry* on_device)
       : on_host_(pool, memory), on_device_(on_device) {}
 
-  // Where the caller samples and voxelizes the points, before MakeLevel.
+  // The caller samples and voxelizes the points with it, before MakeLevel.
   BatchGeometry& on_host() { return on_host_; }
 
   absl::Status MakeLevel(int level, int parent, kernels::OutputCoordinatesParams rule) override;
   absl::Status UniteLevels(int level, int a, int b) override;
   absl::Status FilterLevel(int level, int parent, kernels::SiteFilterParams filter) override;
-  // Found by merging, whatever the request says.
+  // Always searches by merging, whatever request.search is: it needs no table.
   absl::Status MakeRulebook(int index, const RulebookRequest& request) override;
   absl::Status SwapRulebook(int index, int of) override;
   absl::Status Finish() override;

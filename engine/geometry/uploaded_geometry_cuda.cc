@@ -16,7 +16,7 @@ absl::Status UploadedGeometry::FilterLevel(int level, int parent, kernels::SiteF
 absl::Status UploadedGeometry::MakeRulebook(int index, const RulebookRequest& request) {
   RulebookRequest merged = request;
   merged.search = kernels::MapSearch::kMerge;
-  RETURN_IF_ERROR(on_host_.MakeRulebook(0, merged));  // one after the other in the same memory
+  RETURN_IF_ERROR(on_host_.MakeRulebook(0, merged));  // every rulebook reuses the memory of number 0
   return on_device_->UploadRulebook(index, request, on_host_.rulebook(0));
 }
 

@@ -6,8 +6,8 @@
 
 namespace voxserve {
 
-// SHA-256 over the parts, each preceded by its length as 8 bytes little endian (so that moving a byte from one part to
-// the next changes it), as 64 lower-case hexadecimal digits.
+// Returns the SHA-256 over the parts as 64 lower-case hexadecimal digits. Each part is preceded by its length, 8 bytes
+// little endian, so that moving a byte from one part to the next changes the digest.
 std::string Sha256OfParts(std::initializer_list<std::string_view> parts);
 
 }  // namespace voxserve

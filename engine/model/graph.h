@@ -1,12 +1,14 @@
 #pragma once
 
-// A network that has passed every check: what model_loader makes of model.textproto and weights.safetensors, and what
-// the compiler turns into a Program.
+// A Graph is a network that has passed every check. model_loader makes it from model.textproto and weights.safetensors,
+// and the compiler turns it into a Program.
 //
-// Everything is resolved: nodes stand in topological order (inputs have smaller indices), defaults are filled in,
-// padding is canonical, channels, coordinate levels and rulebooks are known, and weights are float32 in host memory
-// whatever they were stored as. Nodes that no output depends on do not exist: the loader refuses them. So its readers
-// check nothing again.
+// Everything is resolved, so its readers need no checks:
+// - nodes stand in topological order (inputs have smaller indices);
+// - defaults are filled in, and padding is canonical;
+// - channels, coordinate levels and rulebooks are known;
+// - weights are float32 in host memory, whatever type the file has;
+// - every node is needed by an output, since the loader refuses others.
 //
 // Immutable after loading; shared by all threads.
 
@@ -30,11 +32,12 @@
 #include "kernels/points/voxel_features.h"
 #include "kernels/points/voxelize.h"
 #include "kernels/rows/pool.h"
+#include "kernels/rows/row_norm.h"
 
 namespace voxserve {
 
 inline constexpr int kMaxChannels = 65536;  // of any tensor
-inline constexpr int kMaxClasses = 65535;   // ids are below it: one is left for points without a label
+inline constexpr int kMaxClasses = 65535;   // ids are below it, so that 16 bits also hold an ignore label
 
 // Row-major float32.
 struct HostTensor {
@@ -53,12 +56,13 @@ struct InputFeature {
   std::optional<float> default_value = std::nullopt;
 };
 
-// The points that the network sees in place of all. No inputs; the voxelize node alone reads it.
+// Selects the points that the network sees. No inputs; only the voxelize node reads it.
 struct FarthestPointSampleOp {
   FarthestPoints points;
 };
 
-// Points -> voxels, level 0. No inputs, or the sample; exactly one in a graph. Channels: features.size().
+// Turns points into voxels, level 0. It has no input, or the FarthestPointSampleOp. A graph has exactly one. Channels:
+// features.size().
 struct VoxelizeOp {
   std::array<float, kernels::kMaxDimension> voxel_size = {1, 1, 1, 1};  // m (a fourth axis: s), > 0
   kernels::VoxelRounding rounding = kernels::VoxelRounding::kHalfEven;
@@ -69,37 +73,38 @@ struct VoxelizeOp {
   std::array<float, kernels::kMaxDimension> range_max = {0, 0, 0, 0};
   // VoxelOrigin::kRange: kernels::GridShape or the larger spatial_shape, within the key's limits.
   std::optional<kernels::Axes> grid_shape;
-  int64_t max_points_per_voxel = 0;      // of VoxelReduce::kMean; 0: no limit
+  int64_t max_points_per_voxel = 0;      // for VoxelReduce::kMean; 0: no limit
   std::vector<InputFeature> features;    // at least one
   std::vector<std::string> axes;         // [dimension] fields of the cloud
-  std::optional<FarthestPoints> sample;  // its input's; then the axes begin with x, y and z
+  std::optional<FarthestPoints> sample;  // the points of its input, if it has one; the axes then begin with x, y and z
 };
 
-// True where a sample can be taken: distances are between the first three axes.
+// True where farthest points can be sampled: their distances are computed from the first three axes.
 inline bool BeginsWithSpatialAxes(const VoxelizeOp& op) {
   return op.axes.size() >= 3 && op.axes[0] == "x" && op.axes[1] == "y" && op.axes[2] == "z";
 }
 
 struct SparseConvOp {
-  // A generative one is a transposed one by another rule.
+  // A generative convolution is a kTransposed one with another rule.
   enum class Kind { kSubmanifold, kStrided, kInverse, kTransposed };
   Kind kind = Kind::kSubmanifold;
-  // How a strided or transposed one makes its sites; an inverse has its partner's. A submanifold one, and one onto
-  // given sites, have a geometry alone.
+  // Says how a strided or transposed convolution makes its sites. An inverse one has a copy of its partner's. A
+  // submanifold one, and one onto given sites, use only the geometry in it.
   SiteRule sites;
   int in_channels = 0;
   int out_channels = 0;
   int paired_with = -1;               // kInverse: index of the strided convolution or pool
   int sites_of = -1;                  // index of the node whose sites are the output's; -1: they follow from `sites`
-  std::vector<int32_t> stored_cells;  // of a listed kernel: which one in the file is cell k
-  // In Graph::levels.rulebooks(): of the strided convolution or pool that it is or transposes.
+  std::vector<int32_t> stored_cells;  // for a listed kernel: cell k is cell stored_cells[k] of the file
+  // Index in Graph::levels.rulebooks(). An inverse or transposed one has the rulebook of the convolution or pool that
+  // it reverses.
   int rulebook = 0;
-  // [K, in_channels, out_channels] in the order of the geometry's cells; between groups it is 0.
+  // [K, in_channels, out_channels] in the order of the geometry's cells; values that connect different groups are 0.
   HostTensorPtr weight;
   HostTensorPtr bias;  // [out_channels]; null: none
 
   const kernels::ConvGeometry& geometry() const { return sites.geometry; }
-  // It walks its rulebook with the pairs swapped: its inputs are the rulebook's outputs.
+  // True where it reads its rulebook with the pairs swapped: its inputs are the rulebook's outputs.
   bool is_swapped() const { return kind == Kind::kInverse || kind == Kind::kTransposed; }
 };
 
@@ -124,7 +129,7 @@ struct ActivationOp {
   kernels::Activation activation = kernels::ActivationFunction::kRelu;
 };
 
-// Two inputs with the same channels, on one level or brought to the level of their union; x + x is fine.
+// Two inputs with the same channels, on one level or brought to the level of their union. Both may be the same node.
 struct AddOp {
   std::vector<int> rulebooks;  // SameSiteRulebook of each input to the result's level; empty: all are on it
 };
@@ -134,38 +139,38 @@ struct ConcatOp {
   std::vector<int> rulebooks;
 };
 
-// The rows of a part of its input's sites.
+// Keeps the rows of some of its input's sites.
 struct CropOp {
   int rulebook = 0;  // SameSiteRulebook
 };
 
-// The rows of the sites that scores keep. Inputs: a tensor, and the scores of its sites.
+// Keeps the rows of the sites with a score above a threshold. Inputs: a tensor, and the scores of its sites.
 struct PruneOp {
   int rulebook = 0;
 };
 
-// Inputs: a tensor on level 0, then the voxelize node. The one operator of rows that reads labels.
+// Inputs: a tensor on level 0, then the voxelize node. It is the only operator on rows that also reads labels.
 struct VoxelToPointOp {};
 
-// Input: the voxelize node. Channels: its features'.
+// Input: the voxelize node. Channels: one per feature.
 struct PointFeaturesOp {};
 
-// Input: the voxelize node. Channels: the axes.
+// Input: the voxelize node. Channels: one per axis.
 struct PointOffsetsOp {
   bool is_from_mean = false;  // else from the cell's centre; then the voxelize has no VoxelOrigin::kMinimum
-  int64_t max_points = 0;     // of a mean; 0: all
+  int64_t max_points = 0;     // points that a mean counts, the first ones; 0: all
 };
 
-// Inputs: a tensor on points, with has_empty_slots the row of an empty slot on level 0, and then the voxelize node; or
-// one tensor on sites of units that are not coarser.
+// Inputs: a tensor on points, then the voxelize node; or one tensor on sites of a unit that is not coarser. With
+// has_empty_slots, an input on level 0 with the row of an empty slot stands between the first two.
 struct PointToVoxelOp {
   kernels::PoolReduce reduce = kernels::PoolReduce::kMax;
   int sites_of = -1;             // index of the node whose sites are the output's; -1: the voxels
-  int64_t max_points = 0;        // the first so many of a site's; 0: all
+  int64_t max_points = 0;        // points of a site that count, the first ones; 0: all
   bool has_empty_slots = false;  // with kMax, max_points and the voxels alone
 };
 
-// Inputs: a tensor on sites, then the voxelize node, or a tensor on sites of units that are not coarser.
+// Inputs: a tensor on sites, then the voxelize node, or a tensor on sites of a unit that is not coarser.
 struct DevoxelizeOp {};
 
 // Its result is labels, which only voxel_to_point and outputs read.
@@ -184,9 +189,11 @@ struct PoolOp {
   bool is_swapped() const { return kind == SparseConvOp::Kind::kInverse || kind == SparseConvOp::Kind::kTransposed; }
 };
 
-// All sites of a sample to one row, on kSampleLevel.
+// Reduces all sites of a sample to one row, on kSampleLevel.
 struct GlobalPoolOp {
   kernels::PoolReduce reduce = kernels::PoolReduce::kMax;
+  float exponent = 0;  // with kAverage: of a generalised mean; 0: none
+  float epsilon = 0;   // of a generalised mean: what values below it count as
 };
 
 // Inputs: a tensor on sites and one on kSampleLevel.
@@ -203,14 +210,46 @@ struct SampleNormOp {
   HostTensorPtr bias;    // [channels]; null: 0
 };
 
-// Sites of a level with a spatial shape to the cells of GraphNode::grid.
-struct ToDenseOp {
-  bool is_from_above = false;  // to_bev: an image, and the last axis stands in its channels
+// Learned rows, the same for every sample. No inputs. Of one row GraphNode::grid is none, else a grid of one axis.
+struct SampleRowsOp {
+  HostTensorPtr weight;  // [rows a sample, channels]
 };
 
-// Cells of a grid to sites of a level that has the grid's shape.
+// Inputs: queries, keys and values; keys and values have the same rows, on sites or on kSampleLevel.
+struct AttentionOp {
+  int num_heads = 1;  // divides the channels of all three
+  float scale = 1;    // of the products of queries and keys
+};
+
+// Product of two inputs with the same rows and channels; x * x is fine.
+struct MultiplyOp {};
+
+// Softmax, layer norm or L2 norm: each row by its own channels.
+struct RowNormOp {
+  kernels::RowNorm kind = kernels::RowNorm::kSoftmax;
+  float epsilon = 0;     // of a layer norm or an L2 norm
+  HostTensorPtr weight;  // of a layer norm, [channels]; null: 1
+  HostTensorPtr bias;    // of a layer norm, [channels]; null: 0
+};
+
+struct PReluOp {
+  HostTensorPtr slopes;  // [1] or [channels]
+};
+
+// Rows of a table, by a number in one channel of the input.
+struct EmbeddingOp {
+  int channel = 0;
+  HostTensorPtr table;  // [num_embeddings, channels]
+};
+
+// Sites of a level with a spatial shape to the cells of GraphNode::grid.
+struct ToDenseOp {
+  bool is_from_above = false;  // to_bev: the result is an image, with the last axis folded into its channels
+};
+
+// Reads cells of a grid back to the sites of a level with the grid's shape.
 struct FromDenseOp {
-  int sites_of = -1;  // index of the node whose sites the output's are
+  int sites_of = -1;  // index of the node that defines the output's sites
 };
 
 // Maximum over windows of an image. Its input and output sizes are the nodes' grids.
@@ -223,55 +262,59 @@ struct Conv2dOp {
   kernels::Conv2dGeometry geometry;
   int in_channels = 0;
   int out_channels = 0;
-  HostTensorPtr weight;  // [out, in / groups, rows, columns], of a transposed one [in, out, rows, columns]
+  HostTensorPtr weight;  // [out, in / groups, rows, columns]; if transposed [in, out, rows, columns]
   HostTensorPtr bias;    // [out]; null: none
 };
 
 // CenterPoint's boxes of one task. Inputs: heatmap, center, height, dim, rot and, with has_velocity, vel: images of one
 // size, or rows on one level whose spatial shape has a single cell on z.
 struct CenterHeadDecodeOp {
-  kernels::CenterHead head;  // but for the images' and the boxes' pointers and pitches
+  kernels::CenterHead head;  // without the pointers and pitches of images and boxes
   bool has_velocity = false;
 };
 
 // SECOND's boxes. Inputs: scores, boxes (residuals), directions: images of one size.
 struct AnchorHeadDecodeOp {
-  kernels::AnchorHeadParams head;  // likewise
+  kernels::AnchorHeadParams head;  // without the pointers and pitches of images and boxes
 };
 
-// Suppresses decoded boxes, each input on its own.
+// Runs non-maximum suppression on decoded boxes, on each input on its own.
 struct NmsOp {
   float iou_threshold = 0;
-  int max_boxes_in = 0;  // of each input and sample; 0: all
-  int max_boxes_out = 1;
+  int max_boxes_in = 0;   // boxes that are read of each input and sample, the best; 0: all
+  int max_boxes_out = 1;  // boxes that are kept of each input and sample
 };
 
 using GraphOp =
     std::variant<VoxelizeOp, SparseConvOp, BatchNormOp, LinearOp, ActivationOp, AddOp, ConcatOp, VoxelToPointOp,
                  ArgmaxOp, PoolOp, GlobalPoolOp, BroadcastOp, SampleNormOp, FarthestPointSampleOp, PointFeaturesOp,
                  PointOffsetsOp, PointToVoxelOp, DevoxelizeOp, ToDenseOp, FromDenseOp, Conv2dOp, MaxPool2dOp, CropOp,
-                 PruneOp, CenterHeadDecodeOp, AnchorHeadDecodeOp, NmsOp>;
+                 PruneOp, CenterHeadDecodeOp, AnchorHeadDecodeOp, NmsOp,
+                 // Operators of rows.
+                 MultiplyOp, RowNormOp, PReluOp, EmbeddingOp,
+                 // Attention within samples.
+                 SampleRowsOp, AttentionOp>;
 
 // True for an operator that makes boxes of images or sites.
 inline bool IsDecoder(const GraphOp& op) {
   return std::holds_alternative<CenterHeadDecodeOp>(op) || std::holds_alternative<AnchorHeadDecodeOp>(op);
 }
 
-// True for an operator of the head, which makes labels or boxes of the last features. The head runs behind all layers,
-// is timed as a stage of its own, and what it alone reads is float32 whatever the features are. A voxel_to_point is of
-// it where nobody reads it (Layers::IsHead).
+// True for an operator of the head, which makes labels or boxes from the last features. The head runs after all other
+// layers and is timed as its own stage. Values that only the head reads are float32, whatever type the features have. A
+// voxel_to_point that no node reads belongs to the head too (Layers::IsHead).
 inline bool IsHeadOp(const GraphOp& op) {
   return std::holds_alternative<ArgmaxOp>(op) || IsDecoder(op) || std::holds_alternative<NmsOp>(op);
 }
 
-// The node that an inverse convolution or pool names; -1: none.
+// Returns the node that an inverse convolution or pool names; -1: none.
 inline int PartnerOf(const GraphOp& op) {
   if (const auto* conv = std::get_if<SparseConvOp>(&op)) return conv->paired_with;
   if (const auto* pool = std::get_if<PoolOp>(&op)) return pool->paired_with;
   return -1;
 }
 
-// The node that an operator names to have its sites; -1: none.
+// Returns the node that an operator names to get its sites; -1: none.
 inline int SitesOf(const GraphOp& op) {
   if (const auto* conv = std::get_if<SparseConvOp>(&op)) return conv->sites_of;
   if (const auto* to_voxel = std::get_if<PointToVoxelOp>(&op)) return to_voxel->sites_of;
@@ -279,7 +322,8 @@ inline int SitesOf(const GraphOp& op) {
   return -1;
 }
 
-// A dense result: a cell for every position, row-major in the order of its axes. Those of an image: rows, columns.
+// The shape of a dense result: one cell for every position, row-major in the order of its axes. An image has the axes
+// rows, columns.
 struct GridShape {
   int dimension = 2;  // 1 to 4
   kernels::Axes size = {1, 1, 1, 1};
@@ -293,20 +337,20 @@ struct GraphNode {
   std::vector<int> inputs;  // indices of earlier nodes
   GraphOp op = {};
 
-  // What the node computes.
-  int level = 0;                  // coordinate level of its rows, kSampleLevel or kPointLevel
-  std::optional<GridShape> grid;  // on kSampleLevel: of cells; none: one row a sample, or boxes
-  int max_boxes = 0;              // on kSampleLevel: of boxes (kernels/boxes/box_rows.h), rows a sample; else 0
-  int channels = 0;               // of labels: 1
-  bool is_labels = false;         // class ids, else float
+  // The node's result.
+  int level = 0;                  // level of its rows: a coordinate level, kSampleLevel or kPointLevel
+  std::optional<GridShape> grid;  // on kSampleLevel, for cells or several rows; nullopt: one row per sample, or boxes
+  int max_boxes = 0;              // on kSampleLevel, for boxes (kernels/boxes/box_rows.h): rows per sample; else 0
+  int channels = 0;               // labels have 1
+  bool is_labels = false;         // true: class ids; false: floating-point features
 
-  // Rows of a sample, on kSampleLevel.
+  // Returns the rows of each sample, on kSampleLevel.
   int64_t rows_per_sample() const { return max_boxes > 0 ? max_boxes : grid ? grid->num_cells() : 1; }
   // True where both have the same rows: sites, samples, cells or points.
   bool HasRowsOf(const GraphNode& other) const {
     return level == other.level && grid == other.grid && max_boxes == other.max_boxes;
   }
-  // For a node that computes a row from each of the other's.
+  // Sets the rows of a node that computes one row from each row of the other.
   void TakeRowsOf(const GraphNode& other) {
     level = other.level;
     grid = other.grid;
@@ -314,7 +358,7 @@ struct GraphNode {
   }
 };
 
-// A tensor that requests may ask for. node: an index, of features.
+// A tensor that requests may ask for. node: index of a node of features.
 struct GraphTensor {
   std::string name;
   int node = 0;
@@ -327,20 +371,20 @@ struct Graph {
   std::vector<GraphNode> nodes;
   int voxelize = 0;  // index of the one VoxelizeOp
 
-  // A network has labels, boxes or tensors; -1: none.
+  // A network has labels, boxes or tensors. Index -1: it does not have this output.
   int labels_output = -1;            // index of a node on points: an argmax, or a voxel_to_point of one
   int scores_output = -1;            // beside labels: index of a node on points, of features with num_classes channels
   int boxes_output = -1;             // index of a node of boxes
-  bool has_velocities = false;       // of boxes
+  bool has_velocities = false;       // boxes have velocities
   std::vector<GraphTensor> tensors;  // at most kMaxTensors, with unique names
-  int num_classes = 0;               // ids of labels and boxes are below it; 0 of a network that has neither
+  int num_classes = 0;               // ids of labels and boxes are below it; 0 for a network with neither
 
   LevelTable levels;
   int64_t num_parameters = 0;  // values in weights.safetensors
   std::string digest;          // SHA-256 of graph and weights as stored, in lower-case hexadecimal digits
-  std::string network_digest;  // likewise of the graph alone: networks that differ in their weights share it
+  std::string network_digest;  // SHA-256 of the graph without weights: networks that differ only in weights share it
 
-  // Returns the nodes that answers are made of, each output's own.
+  // Returns the node of each output.
   std::vector<int> OutputNodes() const;
   const VoxelizeOp& voxelize_op() const { return std::get<VoxelizeOp>(nodes[voxelize].op); }
 };

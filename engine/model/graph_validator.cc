@@ -34,7 +34,7 @@ class Validator {
   Graph Run() {
     if (model_.dimension() > kernels::kMaxDimension) {
       AtModel().Add("dimension is ", model_.dimension(), "; it must be 1 to ", kernels::kMaxDimension);
-      return {};  // every list below would be of the wrong length
+      return {};  // else the length of every list per axis would be reported as wrong
     }
     graph_.dimension = model_.dimension() == 0 ? 3 : static_cast<int>(model_.dimension());
     IndexNames();
@@ -66,7 +66,7 @@ class Validator {
     }
   }
 
-  // Names to indices of model_.nodes; kNone for names that do not exist.
+  // Resolves input names to indices of model_.nodes; kNone for names that do not exist.
   void ResolveInputs() {
     for (int node = 0; node < model_.nodes_size(); ++node) {
       const Node& proto = model_.nodes(node);
@@ -95,7 +95,7 @@ class Validator {
     return found == index_of_.end() ? kNone : found->second;
   }
 
-  // In topological order; nodes of a cycle, and what depends on them, come last and with unknown inputs.
+  // Checks nodes in topological order. Nodes in a cycle, and those that depend on them, come last with unknown inputs.
   void CheckNodes() {
     const int num_nodes = model_.nodes_size();
     std::vector<std::vector<int>> dependencies = inputs_;
@@ -122,8 +122,32 @@ class Validator {
     std::vector<int> inputs;
     for (const int input : inputs_[node]) inputs.push_back(input == kNone ? kNone : graph_index_[input]);
     const int partner = partner_[node] == kNone ? kNone : graph_index_[partner_[node]];
-    checker->Check(model_.nodes(node), inputs, partner, AtNode(node));
+    checker->Check(model_.nodes(node), inputs, partner, WeightsOwner(node), AtNode(node));
     graph_index_[node] = static_cast<int>(graph_.nodes.size()) - 1;
+  }
+
+  // The name of the node whose tensors the node reads; empty, and a problem, where weights_of is wrong.
+  std::string WeightsOwner(int node) const {
+    const Node& proto = model_.nodes(node);
+    const std::string& name = proto.weights_of();
+    if (name.empty()) return proto.name();
+    const int index = IndexOf(name);
+    if (index == kNone) {
+      AtNode(node).Add("weights_of ", Quoted(name), " does not exist");
+      return "";
+    }
+    const Node& owner = model_.nodes(index);
+    if (index == node) {
+      AtNode(node).Add("weights_of names the node itself");
+    } else if (owner.op_case() != proto.op_case()) {
+      AtNode(node).Add("weights_of ", Quoted(name), " is of another operator; both must be of the same");
+    } else if (!owner.weights_of().empty()) {
+      AtNode(node).Add("weights_of ", Quoted(name), " has weights_of ", Quoted(owner.weights_of()),
+                       " itself; name the node that has the tensors");
+    } else {
+      return name;
+    }
+    return "";
   }
 
   void ReportCycle(std::vector<int> cycle) {
@@ -147,7 +171,7 @@ class Validator {
     if (problems_->empty()) ReportIdleNodes();
   }
 
-  // Where the graph keeps an output of this kind; null for none that there is.
+  // Returns the member of the graph for an output of this kind; null for an unknown kind.
   int* SlotOf(Output::Kind kind) {
     switch (kind) {
       case Output::KIND_LABELS:
@@ -230,14 +254,15 @@ class Validator {
       return false;
     }
     if (name == "labels" || name == "scores" || name == "boxes") return false;
-    // Clients write a tensor NAME of sites with NAME.coordinates and NAME.unit beside it.
+    // For a tensor NAME on sites, clients also write files NAME.coordinates and NAME.unit.
     if (absl::EndsWith(name, ".coordinates") || absl::EndsWith(name, ".unit")) return false;
     return std::all_of(name.begin(), name.end(), [](char c) {
       return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == '-';
     });
   }
 
-  // The node that computes an output's values: a voxel_to_point copies its input's. Null where it is not known.
+  // Returns the node that computes an output's values, which for a voxel_to_point is its input. Null where its result
+  // is not known.
   const GraphNode* SourceOf(int output) const {
     const GraphNode& node = graph_.nodes[output];
     if (node.channels == 0) return nullptr;
@@ -262,7 +287,7 @@ class Validator {
     }
   }
 
-  // Ids of boxes are below the number of labels' classes, where there are labels.
+  // Checks that class ids of boxes are below the number of classes of the labels, where the network has labels.
   void CheckBoxClasses() {
     if (graph_.boxes_output == kNone) return;
     const GraphNode& nms = graph_.nodes[graph_.boxes_output];
@@ -288,7 +313,7 @@ class Validator {
     }
   }
 
-  // The graph has no other problem.
+  // Reports nodes that no output depends on. Call it only where the graph has no other problem.
   void ReportIdleNodes() {
     std::vector<bool> is_needed(graph_.nodes.size(), false);
     for (const int output : graph_.OutputNodes()) is_needed[output] = true;
@@ -308,10 +333,11 @@ class Validator {
   WeightReader weights_;
   Problems* const problems_;
   Graph graph_;
-  absl::flat_hash_map<std::string, int> index_of_;  // of model_.nodes, by name
-  std::vector<std::vector<int>> inputs_;            // of model_.nodes, indices of model_.nodes
-  std::vector<int> partner_;                        // likewise, of those with paired_with or sites_of
-  std::vector<int> graph_index_;                    // of model_.nodes: the index in graph_.nodes
+  // All four are about model_.nodes.
+  absl::flat_hash_map<std::string, int> index_of_;  // index by name
+  std::vector<std::vector<int>> inputs_;            // by node: indices of its inputs
+  std::vector<int> partner_;                        // by node: index of the node in paired_with or sites_of
+  std::vector<int> graph_index_;                    // by node: its index in graph_.nodes
 };
 
 }  // namespace

@@ -1,10 +1,10 @@
 #pragma once
 
-// Model + tensors -> Graph, or everything that is wrong with them.
+// ValidateGraph makes a Graph of a Model and its tensors, or reports everything that is wrong with them.
 //
-// Checks names, inputs, cycles, parameters, channels, coordinate levels, tensors and outputs, and goes on after a
-// problem as far as what follows still means something: a node whose input is broken is checked for its own parameters
-// alone, so that one mistake is reported once.
+// It checks names, inputs, cycles, parameters, channels, coordinate levels, tensors and outputs. After a problem it
+// continues as far as later checks make sense: for a node with a broken input it checks only the node's own parameters,
+// so that one mistake is reported once.
 
 #include "engine/model/graph.h"
 #include "engine/model/problems.h"
@@ -13,7 +13,7 @@
 
 namespace voxserve {
 
-// The graph has meaning only where nothing was added to `problems`. It is complete then, but for its digest.
+// Use the graph only where nothing was added to `problems`. It is then complete except for its digest.
 Graph ValidateGraph(const model::v1::Model& model, const StoredTensors& tensors, Problems* problems);
 
 }  // namespace voxserve

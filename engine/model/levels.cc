@@ -31,7 +31,7 @@ ConvGeometry DropIdleDilation(ConvGeometry geometry) {
   return geometry;
 }
 
-// The rule without all that the sites do not depend on.
+// Returns the rule without the parameters that do not affect the sites.
 SiteRule Canonical(const SiteRule& rule) {
   SiteRule canonical = rule;
   canonical.geometry = DropIdleDilation(rule.geometry);
@@ -45,7 +45,7 @@ SiteRule Canonical(const SiteRule& rule) {
   return canonical;
 }
 
-// True where the canonical rule makes every site from itself.
+// True where the canonical rule makes exactly the input's sites.
 bool KeepsSites(const SiteRule& canonical) {
   const ConvGeometry& geometry = canonical.geometry;
   return AllAxes(geometry, [&](int axis) {
@@ -54,7 +54,7 @@ bool KeepsSites(const SiteRule& canonical) {
   });
 }
 
-// [dimension] sizes, which may be none or too large.
+// Returns [dimension] sizes, which may be 0 or less, or too large.
 std::array<int64_t, kernels::kMaxDimension> OutputShape(const Axes& shape, const SiteRule& rule) {
   if (rule.rule == CoordinateRule::kTransposed) {
     return kernels::TransposedShape(rule.geometry, shape, rule.output_padding);
@@ -106,7 +106,8 @@ bool LevelTable::CanApply(int parent, const SiteRule& rule) const {
   const std::optional<Axes>& shape = levels_[parent].spatial_shape;
   if (!shape) return false;
   const auto out = OutputShape(*shape, rule);
-  // Padding may lead beyond the limits; a batch whose sites do is refused. A stride may not.
+  // Padding may make a shape beyond the key's limits: only a batch with sites out there is refused. A transposed
+  // convolution's shape must lie within the limits.
   const int64_t most = rule.rule == CoordinateRule::kTransposed
                            ? int64_t{kernels::CoordinateKey(rule.geometry.dimension).max_coordinate()} + 1
                            : std::numeric_limits<int32_t>::max();
@@ -161,7 +162,7 @@ int LevelTable::Filter(int parent, const SiteFilter& filter) {
 }
 
 int LevelTable::Union(const std::vector<int>& levels) {
-  // The levels that are no unions themselves.
+  // The levels, with each union replaced by its parts.
   std::set<int> parts;
   std::vector<int> open = levels;
   while (!open.empty()) {

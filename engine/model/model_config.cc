@@ -21,7 +21,7 @@ constexpr uint32_t kMaxBatchRequests = 64;
 constexpr uint32_t kMaxPriorityLevels = 16;
 constexpr uint32_t kMaxDeviceWeight = 1000;
 
-// Neighbouring ids lie a golden angle of hue apart, and three brightnesses take turns.
+// Returns a class's colour. The hues of neighbouring ids differ by the golden angle, and three brightnesses take turns.
 uint32_t GeneratedColor(int id) {
   const double hue = std::fmod(id * 0.6180339887498949, 1.0) * 6;
   const double value = 1.0 - 0.18 * (id % 3);

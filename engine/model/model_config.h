@@ -1,6 +1,6 @@
 #pragma once
 
-// How a model is served: config.textproto with its defaults filled in.
+// ModelConfig says how a model is served: it is config.textproto with its defaults filled in.
 
 #include <cstdint>
 #include <string>
@@ -13,12 +13,12 @@
 
 namespace voxserve {
 
-// Which of the versions in a model's folder are served.
+// VersionPolicy selects the versions in a model's folder that are served.
 struct VersionPolicy {
-  uint32_t latest = 0;            // so many of the highest numbers; 0: all
+  uint32_t latest = 0;            // this many versions, those with the highest numbers; 0: all
   std::vector<int64_t> specific;  // ascending; if not empty, these
 
-  // Of `present` (ascending) those that the policy asks for, and of `specific` those that are missing there.
+  // versions: those of `present` that the policy selects. missing: those of `specific` that `present` lacks.
   struct Choice {
     std::vector<int64_t> versions;
     std::vector<int64_t> missing;
@@ -33,16 +33,16 @@ struct ModelConfig {
     std::string name;
     uint32_t color_rgb = 0;  // 0xRRGGBB
   };
-  // How requests share batches and wait.
+  // Says how requests wait and share batches.
   struct Batching {
-    int64_t max_batch_points = 600'000;  // of all clouds of a batch; a larger cloud runs alone
-    int64_t max_batch_voxels = 0;        // likewise; 0: as many as their points bring
+    int64_t max_batch_points = 600'000;  // of all clouds in a batch together; a larger cloud runs alone
+    int64_t max_batch_voxels = 0;        // of all clouds in a batch together; 0: no limit beside the points'
     int max_batch_requests = 8;
-    absl::Duration max_queue_delay = absl::Minutes(1);  // a request that has waited so long expires
-    int64_t max_queue_requests = 0;                     // waiting; 0: as many as the engine allows
+    absl::Duration max_queue_delay = absl::Minutes(1);  // a request that has waited this long expires
+    int64_t max_queue_requests = 0;                     // waiting requests; 0: as many as the engine allows
     int priority_levels = 1;
-    int device_weight = 1;  // of the model's share of a device, beside other models' that wait
-    absl::Duration default_timeout = absl::Minutes(1);  // of requests without a deadline
+    int device_weight = 1;  // weight of the model's share of a device while other models also wait
+    absl::Duration default_timeout = absl::Minutes(1);  // for requests without a deadline
   };
 
   std::vector<Class> classes;      // [num_classes], by id
@@ -51,18 +51,18 @@ struct ModelConfig {
   int64_t max_voxels = 0;          // voxels a request may occupy; 0: no limit
   VoxelOverflow voxel_overflow = VoxelOverflow::kReject;
 
-  Precision precision = Precision::kFloat16;  // of a GPU
+  Precision precision = Precision::kFloat16;  // on a GPU
   Batching batching;
 
   VersionPolicy version_policy;
 
-  // Of features and weights on a GPU.
+  // Returns the type of features and weights on a GPU.
   kernels::DType gpu_dtype() const;
-  // 1 where every class's id and the ignore label fit a byte, else 2.
+  // Returns 1 where every class id and the ignore label fit a byte, else 2.
   int bytes_per_label() const;
 };
 
-// For a broken network: what depends on the number of its classes is not checked then.
+// Stands for the number of classes of a broken network. Checks that depend on the number are then skipped.
 inline constexpr int kUnknownNumClasses = -1;
 
 // Reads config.textproto for a network of num_classes classes (0 to 65,535; 0: it answers with tensors alone,

@@ -28,7 +28,7 @@ int64_t SizeOf(const std::filesystem::path& path) {
   return error ? 0 : static_cast<int64_t>(bytes);
 }
 
-// As float32, which the graph has them in.
+// Returns the bytes of all tensors as float32, their type in the graph.
 int64_t BytesOfTensors(const StoredTensors& tensors) {
   int64_t bytes = 0;
   for (const auto& [name, tensor] : tensors.by_name) {

@@ -1,8 +1,7 @@
 #pragma once
 
-// A version's folder -> Graph: reads model.textproto and weights.safetensors, and checks them together.
-//
-// Touches the two files and nothing else; no thread of its own.
+// LoadGraph makes a Graph of a version's folder: it reads model.textproto and weights.safetensors, and checks them
+// together. It reads no other file and starts no thread.
 
 #include <filesystem>
 #include <string>
@@ -13,9 +12,9 @@
 
 namespace voxserve {
 
-// INVALID_ARGUMENT (BAD_MODEL) with every problem at once (ProblemsOf). Files that cannot be read are problems too.
-// memory: null, or a reservation that is grown before the files are read and before their tensors are converted, and
-// holds the graph's bytes at the end. RESOURCE_EXHAUSTED (OUT_OF_MEMORY) where they do not fit.
+// memory: null, or a reservation. It grows before the files are read and before their tensors are converted, and holds
+// the graph's bytes at the end. RESOURCE_EXHAUSTED (OUT_OF_MEMORY) where these bytes do not fit.
+// INVALID_ARGUMENT (BAD_MODEL) with all problems together (ProblemsOf). A file that cannot be read is a problem too.
 absl::StatusOr<Graph> LoadGraph(const std::filesystem::path& version_folder,
                                 MemoryBudget::Reservation* memory = nullptr);
 

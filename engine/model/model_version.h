@@ -1,6 +1,6 @@
 #pragma once
 
-// A version of a model as its folder holds it: the network and the model's configuration.
+// This file loads a version of a model from its folder: the network and the model's configuration.
 
 #include <cstdint>
 #include <filesystem>
@@ -14,18 +14,19 @@
 
 namespace voxserve {
 
-// Of the config alone; the default, and problems, where it is broken.
+// Reads the version policy; reads no other file than config.textproto. Where that is broken, adds problems and returns
+// the default policy.
 VersionPolicy ReadVersionPolicy(const std::filesystem::path& model_folder, Problems* problems);
 
 struct LoadedModel {
   Graph graph;  // with its digest
   ModelConfig config;
-  std::string content;  // of the three files: what two loads have in common if these are the same
+  std::string content;  // identifies the content of the three files: equal in two loads if the files were equal
 };
 
-// Loads <model_folder>/<version> with <model_folder>/config.textproto. INVALID_ARGUMENT (BAD_MODEL) with every problem
-// of the three files at once (ProblemsOf in engine/model/problems.h). memory: as in LoadGraph, whose RESOURCE_EXHAUSTED
-// comes at once.
+// Loads <model_folder>/<version> with <model_folder>/config.textproto. INVALID_ARGUMENT (BAD_MODEL) with the problems
+// of all three files together (ProblemsOf in engine/model/problems.h). memory: as in LoadGraph; its RESOURCE_EXHAUSTED
+// is returned alone, without problems.
 absl::StatusOr<LoadedModel> LoadModelVersion(const std::filesystem::path& model_folder, int64_t version,
                                              MemoryBudget::Reservation* memory = nullptr);
 

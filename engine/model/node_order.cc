@@ -7,7 +7,7 @@
 namespace voxserve {
 namespace {
 
-// Follows unordered dependencies of unordered nodes until a node comes up again.
+// Follows dependencies between unordered nodes until it reaches a node for the second time.
 std::vector<int> FindCycle(const std::vector<std::vector<int>>& dependencies, const std::vector<bool>& is_ordered) {
   const auto first = std::find(is_ordered.begin(), is_ordered.end(), false);
   if (first == is_ordered.end()) return {};

@@ -5,12 +5,12 @@
 namespace voxserve {
 
 struct NodeOrder {
-  std::vector<int> order;  // every node that depends on no cycle, after all that it depends on
-  std::vector<int> cycle;  // one cycle, each node depending on the next and the last on the first; empty: there is none
+  std::vector<int> order;  // the nodes that depend on no cycle, each behind all nodes that it depends on
+  std::vector<int> cycle;  // one cycle: each node depends on the next, and the last on the first; empty: there is none
 };
 
-// dependencies[i]: the nodes that node i depends on, all within range. Among nodes that could come next, the one with
-// the smallest index does.
+// Orders nodes topologically. dependencies[i]: the nodes that node i depends on, all within range. Where several nodes
+// could come next, the one with the smallest index does.
 NodeOrder OrderNodes(const std::vector<std::vector<int>>& dependencies);
 
 }  // namespace voxserve

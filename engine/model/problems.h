@@ -1,8 +1,8 @@
 #pragma once
 
-// Everything that is wrong with a model, found in one pass and carried in one absl::Status.
+// Problems lists everything that is wrong with a model. One pass finds all of them, and one absl::Status carries them.
 //
-// A problem is one sentence that begins with where: `node "stem.0": ...`, `tensor "stem.0.weight": ...`,
+// A problem is one sentence that begins with its place: `node "stem.0": ...`, `tensor "stem.0.weight": ...`,
 // `model.textproto:12:7: ...`.
 
 #include <string>
@@ -17,16 +17,16 @@ namespace voxserve {
 
 using Problems = std::vector<std::string>;
 
-// INVALID_ARGUMENT (BAD_MODEL) whose message names `what`, the number of problems and all of them, or OK where there
-// is none.
+// Returns INVALID_ARGUMENT (BAD_MODEL) with a message that names `what`, the number of problems and all problems. OK
+// where there is none.
 absl::Status StatusOfProblems(std::string_view what, const Problems& problems);
 
-// Reports problems of one place: "<where>: <what>".
+// Reports problems of one place, as "<where>: <what>".
 class ProblemsAt {
  public:
   ProblemsAt(std::string where, Problems* problems) : where_(std::move(where)), problems_(problems) {}
 
-  // Takes what absl::StrCat takes.
+  // Takes the same arguments as absl::StrCat.
   template <typename... Args>
   void Add(const Args&... what) const {
     problems_->push_back(absl::StrCat(where_, ": ", what...));
@@ -37,7 +37,8 @@ class ProblemsAt {
   Problems* problems_;  // not owned
 };
 
-// The list inside a status that StatusOfProblems made; of any other error its message alone; of OK nothing.
+// Returns the problems of a status that StatusOfProblems made. For any other error it returns the message, for OK an
+// empty list.
 Problems ProblemsOf(const absl::Status& status);
 
 }  // namespace voxserve

@@ -24,7 +24,7 @@ constexpr uint64_t kSizeBytes = 8;
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the format's own limit
 constexpr char kFile[] = "weights.safetensors";
 
-// Bytes of one value; 0 for a type that the format does not have.
+// Returns the bytes of one value; 0 for a type that the format does not have.
 uint64_t BytesOf(const std::string& dtype) {
   static const std::map<std::string, uint64_t>* const kBytes = new std::map<std::string, uint64_t>{
       {"BOOL", 1}, {"U8", 1},  {"I8", 1},  {"F8_E5M2", 1}, {"F8_E4M3", 1}, {"I16", 2}, {"U16", 2}, {"F16", 2},
@@ -77,7 +77,7 @@ class Parser {
   ProblemsAt AtFile() const { return {kFile, problems_}; }
   ProblemsAt At(const std::string& name) const { return {absl::StrCat("tensor ", Quoted(name)), problems_}; }
 
-  // The JSON library keeps the last of two equal keys without a word; the names seen tell.
+  // The JSON library silently keeps the last of two equal keys. So a callback records the names to find repeated ones.
   bool ParseHeader(std::string_view text, Json* header) {
     std::set<std::string> names;
     std::set<std::string> repeated;
@@ -102,7 +102,7 @@ class Parser {
     return true;
   }
 
-  // False where the tensor was reported.
+  // Returns false where it reported a problem of the tensor.
   bool AddTensor(const std::string& name, const Json& entry) {
     if (!entry.is_object() || !entry.contains("dtype") || !entry["dtype"].is_string() || !entry.contains("shape") ||
         !entry["shape"].is_array() || !entry.contains("data_offsets") || !entry["data_offsets"].is_array()) {
@@ -142,7 +142,7 @@ class Parser {
     return true;
   }
 
-  // The sizes must multiply to something that fits, even where one of them is 0.
+  // Returns false where the product of the sizes overflows, also where one of them is 0.
   static bool ReadShape(const Json& sizes, uint64_t value_bytes, std::vector<int64_t>* shape, uint64_t* num_bytes) {
     bool is_empty = false;
     *num_bytes = value_bytes;
@@ -188,7 +188,7 @@ class Parser {
     if (covered < data_.size()) ReportGap(covered, data_.size());
   }
 
-  // An entry whose place could not be read may own the bytes; its own problem is enough.
+  // A gap may belong to an entry with a place that could not be read. That entry's own problem is enough then.
   void ReportGap(uint64_t begin, uint64_t end) const {
     if (extents_.size() == num_entries_) AtFile().Add("data bytes ", begin, " to ", end, " belong to no tensor");
   }
@@ -215,7 +215,7 @@ void ConvertValues(std::string_view bytes, std::vector<float>* values, Convert c
 StoredTensors ParseSafetensors(std::string_view file, Problems* problems) { return Parser(file, problems).Parse(); }
 
 int64_t NumValues(const StoredTensor& tensor) {
-  if (tensor.bytes.empty()) return 0;  // the product of the other sizes may be anything
+  if (tensor.bytes.empty()) return 0;  // one size is 0, and the product of the others might overflow
   int64_t num_values = 1;
   for (const int64_t size : tensor.shape) num_values *= size;
   return num_values;

@@ -1,10 +1,11 @@
 #pragma once
 
-// Reader of the safetensors format (huggingface/safetensors, "Format"): 8 bytes of header size, little endian; a JSON
-// object of name -> {dtype, shape, data_offsets}; then the tensors' bytes, which must cover the rest of the file
-// without a gap or an overlap. Nothing in the file is trusted: sizes are checked in 64 bits before they are used.
+// ParseSafetensors reads the safetensors format (huggingface/safetensors, "Format"). A file has 8 bytes of header size,
+// little endian; a JSON object of name -> {dtype, shape, data_offsets}; then the tensors' bytes, which must cover the
+// rest of the file without a gap or an overlap. Nothing in the file is trusted: sizes are checked in 64 bits before
+// they are used.
 //
-// Views point into the caller's bytes. Any thread.
+// Views point into the caller's bytes. Any thread may call these functions.
 
 #include <cstdint>
 #include <map>
@@ -25,9 +26,9 @@ struct StoredTensor {
 };
 
 struct StoredTensors {
-  bool is_listed = false;  // the header could be read, so that both of these together name every tensor
+  bool is_listed = false;  // the header could be read, so by_name and broken together name every tensor of the file
   std::map<std::string, StoredTensor> by_name;
-  std::set<std::string> broken;  // tensors that stand in the file and were reported
+  std::set<std::string> broken;  // tensors of the file with a problem, which was reported
 };
 
 // Adds what is wrong to `problems`.

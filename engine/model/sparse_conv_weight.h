@@ -1,11 +1,10 @@
 #pragma once
 
-// A convolution's weight from the order of its file into that of its geometry.
+// ArrangeWeight brings a convolution's weight from the order of its file into the order of its geometry's cells.
 //
-// Groups become blocks on the diagonal of a dense weight, all else 0, so that every dataflow runs them as they are.
-// Against products of the groups alone that multiplies as many zeros as there are groups, in a product that is small
-// beside the movement of its rows for the channel counts that depthwise networks have (up to a few hundred); it is
-// exact, as a zero adds nothing.
+// Groups become blocks on the diagonal of a dense weight, and all other values are 0. So every dataflow runs groups
+// without code for them. The cost is num_groups times the arithmetic. For the channels of depthwise networks (up to a
+// few hundred) that arithmetic is small compared to the movement of rows. The result is exact, as a zero adds nothing.
 
 #include <cstdint>
 #include <vector>
@@ -14,11 +13,11 @@
 
 namespace voxserve {
 
-// Values that a weight may take once its groups are spread: 1 GiB of float32.
+// The most values that a weight may have after its groups became a dense weight: 1 GiB of float32.
 inline constexpr int64_t kMaxSpreadWeights = int64_t{1} << 28;
 
-// weight: [K, in channels / groups, out channels], finite; -> [K, in channels, out channels]. Cell k is the file's
-// stored_cells[k]; empty: k. The tensor itself where nothing changes.
+// weight: [K, in channels / groups, out channels], finite. Returns [K, in channels, out channels], or `weight` itself
+// where nothing changes. Cell k of the result is cell stored_cells[k] of the file; empty stored_cells: cell k.
 HostTensorPtr ArrangeWeight(HostTensorPtr weight, const std::vector<int32_t>& stored_cells, int groups);
 
 }  // namespace voxserve

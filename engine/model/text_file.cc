@@ -19,7 +19,7 @@ class ProblemCollector : public google::protobuf::io::ErrorCollector {
   void AddError(int line, google::protobuf::io::ColumnNumber column, const std::string& message) override {
     Add(line, column, message);
   }
-  // A parser that allows unknown fields warns of each and goes on, where it otherwise ends at the first.
+  // A parser that allows unknown fields warns of each one and continues; otherwise it would end at the first.
   void AddWarning(int line, google::protobuf::io::ColumnNumber column, const std::string& message) override {
     Add(line, column, message);
   }
@@ -38,7 +38,7 @@ class ProblemCollector : public google::protobuf::io::ErrorCollector {
 }  // namespace
 
 std::optional<std::string> ReadFile(const std::filesystem::path& path, Problems* problems) {
-  // Nothing but a regular file: a pipe would hang the loader, a device never end.
+  // Only regular files are read: a pipe would block the loader, and a device might never end.
   std::error_code error;
   const bool is_regular = std::filesystem::is_regular_file(path, error);
   const uintmax_t size = is_regular ? std::filesystem::file_size(path, error) : 0;

@@ -1,6 +1,6 @@
 #pragma once
 
-// Files of a model folder, read whole, and the protobuf text format of some of them.
+// This file reads files of a model folder, and parses the protobuf text format.
 
 #include <filesystem>
 #include <optional>
@@ -12,11 +12,12 @@
 
 namespace voxserve {
 
-// Nothing, and a problem that names the file and the reason, where it cannot be read.
+// Returns the whole file. Where it cannot be read, returns nullopt and adds a problem with the file and the reason.
 std::optional<std::string> ReadFile(const std::filesystem::path& path, Problems* problems);
 
-// Parses into `message`. Adds "<file name>:<line>:<column>: ..." for every error, lines and columns from 1, and returns
-// false where there was one. Unknown fields are errors, each reported; the first error of another kind ends the parse.
+// Parses text into `message`. Returns false where there was an error. Adds "<file name>:<line>:<column>: ..." for every
+// error; lines and columns count from 1. Every unknown field is reported; the first error of another kind ends the
+// parse.
 bool ParseTextProto(std::string_view text, const std::string& file_name, google::protobuf::Message* message,
                     Problems* problems);
 

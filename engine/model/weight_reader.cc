@@ -32,23 +32,32 @@ bool Matches(const std::vector<int64_t>& shape, const std::vector<int64_t>& expe
 
 }  // namespace
 
-HostTensorPtr WeightReader::Read(const std::string& node, const std::string& part, const std::vector<int64_t>& shape) {
-  const std::string name = absl::StrCat(node, ".", part);
+HostTensorPtr WeightReader::Read(const std::string& owner, const std::string& node, const std::string& part,
+                                 const std::vector<int64_t>& shape) {
+  const std::string name = absl::StrCat(owner, ".", part);
   read_.insert(name);
   const ProblemsAt at = AtTensor(name, problems_);
   if (!tensors_.is_listed || tensors_.broken.count(name) > 0) return nullptr;
   const auto found = tensors_.by_name.find(name);
   if (found == tensors_.by_name.end()) {
-    at.Add("is missing; node ", Quoted(node), " needs it with shape ", ShapeText(shape));
+    if (converted_.try_emplace(name).second) {
+      at.Add("is missing; node ", Quoted(node), " needs it with shape ", ShapeText(shape));
+    }
     return nullptr;
   }
   const StoredTensor& stored = found->second;
-  if (!IsFloatTensor(stored)) {
-    at.Add("is stored as ", stored.dtype, "; weights are F32, F16 or BF16");
+  if (IsFloatTensor(stored) && !Matches(stored.shape, shape)) {
+    at.Add("has shape ", ShapeText(stored.shape), "; node ", Quoted(node), " needs ", ShapeText(shape));
     return nullptr;
   }
-  if (!Matches(stored.shape, shape)) {
-    at.Add("has shape ", ShapeText(stored.shape), "; node ", Quoted(node), " needs ", ShapeText(shape));
+  const auto [converted, is_new] = converted_.try_emplace(name);
+  if (is_new) converted->second = Convert(stored, at);
+  return converted->second;
+}
+
+HostTensorPtr WeightReader::Convert(const StoredTensor& stored, const ProblemsAt& at) const {
+  if (!IsFloatTensor(stored)) {
+    at.Add("is stored as ", stored.dtype, "; weights are F32, F16 or BF16");
     return nullptr;
   }
   HostTensor tensor = ToHostTensor(stored);

@@ -92,7 +92,7 @@ absl::StatusOr<char*> BatchOutputs::AddRows(size_t sample, const Spec& spec) {
 
 void BatchOutputs::AddBoxes(size_t sample, const Spec& spec, const float* rows, int64_t pitch) {
   std::string& bytes = Add(sample, spec).bytes;
-  // An empty image has a head's biases in it, which are no objects.
+  // Without voxels, the image holds only the head's biases: boxes from those would be no objects.
   if (results_[sample].counts.voxels == 0) return;
   for (int64_t i = 0; i < spec.rows_per_sample; ++i) {
     const float* const row = rows + i * pitch;

@@ -1,6 +1,6 @@
 #pragma once
 
-// How one convolution of a network runs: the choices that a tuner makes (engine/compiler/plan.h).
+// A ConvPlan says how one convolution of a network runs. The tuner chooses its values (engine/compiler/plan.h).
 
 #include "kernels/conv/conv_block.h"
 #include "kernels/conv/matmul_grouping.h"
@@ -8,21 +8,21 @@
 
 namespace voxserve {
 
-// How the products are made. engine/ops/conv/dataflow.h has the table of what each of them is.
+// Says how a convolution's matrix products are computed. engine/ops/conv/dataflow.h has the table of dataflows.
 enum class Dataflow { kFetchOnDemand, kGatherGemmScatter, kImplicitGemm };
 
 struct ConvPlan {
-  // Convolutions that share a rulebook share the first one's.
+  // Convolutions that share a rulebook use the map_search of the first one.
   kernels::MapSearch map_search = kernels::MapSearch::kMerge;
   Dataflow dataflow = Dataflow::kFetchOnDemand;
-  // Its rows are those that a CPU's thread keeps in its cache, and on a GPU a tile's.
+  // The rows of a block are those that a CPU's thread keeps in its cache; on a GPU they are those of a tile.
   kernels::ConvBlock block = {};
   kernels::GroupingOptions grouping = {};  // where ConvDataflow::has_grouping
 
   bool operator==(const ConvPlan&) const = default;
 };
 
-// The same choices as far as `dataflow` has them.
+// Returns the plan with another dataflow. The block is reset to the default, since blocks belong to one dataflow.
 constexpr ConvPlan ByDataflow(ConvPlan plan, Dataflow dataflow) {
   if (plan.dataflow == dataflow) return plan;
   plan.dataflow = dataflow;

@@ -1,5 +1,7 @@
 #include "engine/ops/step.h"
 
+#include <algorithm>
+
 namespace voxserve {
 
 kernels::Rows StepContext::At(const BufferSlice& slice) const {
@@ -30,6 +32,12 @@ const uint64_t* StepContext::Keys(int level) const {
 
 const int32_t* StepContext::PointToVoxel() const {
   return cuda() != nullptr ? device_geometry->point_to_voxel() : geometry->point_to_voxel.data();
+}
+
+bool AreOffPoints(const std::vector<Buffer>& buffers, std::initializer_list<BufferSlice> slices) {
+  return std::all_of(slices.begin(), slices.end(), [&](const BufferSlice& slice) {
+    return slice.buffer < 0 || buffers[static_cast<size_t>(slice.buffer)].level != kPointLevel;
+  });
 }
 
 kernels::Epilogue FusedEpilogue::In(const StepContext& context) const {

@@ -1,13 +1,14 @@
 #pragma once
 
-// A step of a program: one operator with its weights, its place in memory and what was fused into it, ready to run.
+// A Step is one operator of a program, ready to run: its weights, its buffers and its fused epilogue.
 //
-// Every operator has a pair of files here with its step: the constructor takes what the compiler decided, Run calls the
-// kernel of the context's device. Steps are immutable once they are compiled (and, for a GPU, uploaded) and shared by
-// all threads of their device; everything that changes is in the StepContext of the batch under way.
+// Every operator has a pair of files here with its step. The constructor takes the compiler's decisions, and Run calls
+// the kernel for the context's device. Steps are immutable once they are compiled (and, for a GPU, uploaded), and all
+// threads of their device share them. Everything that changes is in the StepContext of the current batch.
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -28,14 +29,14 @@ namespace voxserve {
 
 class BatchOutputs;
 
-// Memory of the feature pass. Sizes follow from the batch, so the executor places buffers for each batch; two whose
-// [first_step, last_step] do not meet may share memory.
+// A Buffer is memory of the feature pass. Its size depends on the batch, so the executor places buffers for each batch.
+// Two buffers may share memory where their [first_step, last_step] do not overlap.
 struct Buffer {
-  int level = 0;                // whose rows it has: a coordinate level's, kSampleLevel or kPointLevel
-  int64_t rows_per_sample = 1;  // of kSampleLevel
+  int level = 0;                // the level of its rows: a coordinate level, kSampleLevel or kPointLevel
+  int64_t rows_per_sample = 1;  // for kSampleLevel
   DType dtype = DType::kFloat32;
   int32_t channels = 0;
-  int64_t pitch = 0;  // values a row; rows are padded to 16 bytes
+  int64_t pitch = 0;  // values from row to row; rows are padded to 16 bytes
   int first_step = 0;
   int last_step = 0;
 
@@ -52,14 +53,15 @@ struct BufferSlice {
   int32_t channels = 0;
 };
 
-// The batch under way. Valid during one Executor::Run.
+// StepContext describes the current batch. It is valid during one Executor::Run.
 struct StepContext {
   ExecutionContext* execution = nullptr;
   const BatchGeometry* geometry = nullptr;          // on the CPU
   const DeviceGeometry* device_geometry = nullptr;  // on a GPU
   GroupingCache* groupings = nullptr;               // on a GPU; filled by the convolutions that ask first
   const std::vector<ConvPlan>* plans = nullptr;     // by convolution
-  // By level; on a GPU that counts its sites while the batch runs, the room for them. Rows::num_rows has their number.
+  // By level. Where a GPU counts the sites while the batch runs, these are the capacities, and Rows::num_rows points to
+  // the number.
   const std::vector<int64_t>* num_sites = nullptr;
   const std::vector<Buffer>* buffers = nullptr;
   const std::vector<char*>* buffer_data = nullptr;  // by buffer; null: not placed yet
@@ -69,18 +71,20 @@ struct StepContext {
   const std::vector<int64_t>* point_begin = nullptr;  // [samples + 1]
   const int64_t* device_point_begin = nullptr;        // the same, on the context's device
   int ignore_label = 255;
-  BatchOutputs* outputs = nullptr;  // that the steps which make outputs write into
+  BatchOutputs* outputs = nullptr;  // written by the steps that make outputs
 
-  // No data where the slice is none, or memory is not placed yet (then the shape alone is of meaning).
+  // Returns a slice's rows. They have no data where the slice is empty, or where memory is not placed yet; in the
+  // second case the shape is valid.
   kernels::Rows At(const BufferSlice& slice) const;
-  // [samples + 1] where the rows of each sample begin in a slice on one of its segment's sample_levels; on the device.
+  // Returns [samples + 1] on the device: where the rows of each sample begin. The slice's level must be one of its
+  // segment's sample_levels.
   const int64_t* SampleBegin(const BufferSlice& slice) const;
-  // [sites] of a level of Program::key_levels, on the device: CoordinateKeys on the CPU, MortonKeys on a GPU. In the
-  // order of the level's rows, which is that of the keys unless the CPU made a GPU's maps.
+  // Returns [sites] on the device: the keys of a level of Program::key_levels, in the order of its rows. They are
+  // CoordinateKeys on the CPU and MortonKeys on a GPU, and ascend unless the CPU made the geometry for a GPU.
   const uint64_t* Keys(int level) const;
-  // [1] how many sites a level has, on the device; null on the CPU.
+  // Returns [1] on the device: a level's number of sites. Null on the CPU.
   const int64_t* DeviceNumSites(int level) const;
-  // [num_points] the voxel of each point or a negative code (kernels/points/voxelize.h), on the device.
+  // Returns [num_points] on the device: the voxel of each point, or a negative code (kernels/points/voxelize.h).
   const int32_t* PointToVoxel() const;
   int32_t num_samples() const { return static_cast<int32_t>(point_begin->size()) - 1; }
   // Null on the CPU.
@@ -89,46 +93,54 @@ struct StepContext {
   int64_t num_points() const { return point_begin->back(); }
 };
 
-// What a step does with its sums before it stores them.
+// FusedEpilogue is the work that a step does on its sums before it stores them.
 struct FusedEpilogue {
-  Weights bias;          // [out channels] in the type that the step's kernel asks for; empty: none
+  Weights bias;          // [out channels] in the type that the step's kernel reads; empty: none
   BufferSlice residual;  // added before the activation
   kernels::Activation activation;
 
   kernels::Epilogue In(const StepContext& context) const;
 };
 
+// True where none of the slices has a row for every point of the batch.
+bool AreOffPoints(const std::vector<Buffer>& buffers, std::initializer_list<BufferSlice> slices);
+
 class Step {
  public:
   virtual ~Step() = default;
 
-  // INTERNAL for what the compiler got wrong, RESOURCE_EXHAUSTED for memory, UNAVAILABLE (DEVICE_FAILED) for a GPU that
-  // broke.
+  // Runs the step. INTERNAL for an error of the compiler, RESOURCE_EXHAUSTED where memory does not suffice, UNAVAILABLE
+  // (DEVICE_FAILED) where the GPU failed.
   virtual absl::Status Run(const StepContext& context) const = 0;
 
-  // INTERNAL where the step will fail on the CPU whatever the batch. Asked once, when its model is loaded.
+  // INTERNAL where the step will fail on the CPU for every batch. Called once, when its model is loaded.
   virtual absl::Status Check() const { return absl::OkStatus(); }
 
-  // Brings the weights to a GPU, in the order and type that the GPU's kernel reads. Once, before the first Run there.
+  // Uploads the weights to a GPU, in the order and type that the GPU's kernel reads. Called once, before the first Run.
   virtual absl::Status Upload(WeightUploader&) { return absl::OkStatus(); }
 
-  // True where Run on a GPU must know on the host how many sites levels and pairs rulebooks have: numbers of rows on
-  // the device do not do. plans: by convolution.
+  // True where Run on a GPU needs the numbers of sites and pairs on the host; numbers on the device do not suffice.
+  // plans: by convolution.
   virtual bool NeedsSizes(const std::vector<ConvPlan>&) const { return false; }
 
-  // Memory of a GPU that Run needs for itself there while it runs.
+  // True where a CUDA graph that captured Run on a GPU may be replayed for another batch of the same shape
+  // (executor/captured_batches.h): Run does no more than launch, and no launch follows from the batch's points, but for
+  // where they lie. Of a step that NeedsSizes nobody asks.
+  virtual bool IsCapturable(const std::vector<Buffer>&) const { return false; }
+
+  // Returns the bytes of GPU memory that Run needs as a workspace.
   virtual size_t ScratchBytes(const StepContext&) const { return 0; }
-  // True where it grows with the batch's samples, whatever they are: ScratchBytes asks then for nothing but their
-  // number and buffers, and may be called before there is anything else.
+  // True where ScratchBytes depends only on the number of samples, not on their points. It then reads nothing of the
+  // context but this number and the buffers, so it may be called before the rest exists.
   virtual bool has_scratch_of_samples() const { return false; }
 
-  // Bytes of BatchOutputs' memory that a step needs on a GPU for the output that it makes. It may be called early, as
-  // ScratchBytes of samples, when there are no outputs yet.
+  // Returns the bytes of BatchOutputs' memory that the step needs on a GPU for the output that it makes. May be called
+  // as early as ScratchBytes, when context.outputs is null.
   virtual int64_t OutputBytes(const StepContext&) const { return 0; }
 
-  std::string name;  // of the graph's node that it began as
-  // Labels, boxes or sites that scores decide about need it; what only scores or tensors need is skipped where nobody
-  // asked for them.
+  std::string name;  // the name of the first graph node in the step
+  // is_for_all: labels, boxes, or the sites that scores keep depend on the step, so it always runs. A step for scores
+  // or tensors only is skipped in batches without a request for them.
   bool is_for_all = false;
   bool is_for_scores = false;
   TensorSet for_tensors = 0;

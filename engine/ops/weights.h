@@ -1,7 +1,7 @@
 #pragma once
 
-// Constants of a step: float32 in host memory as they were compiled, then, for a GPU, on the device in the type that
-// its kernel reads.
+// Weights holds constants of a step. The compiler makes them as float32 in host memory. For a GPU they are then
+// uploaded in the type that its kernel reads.
 
 #include <cstdint>
 #include <vector>
@@ -24,7 +24,7 @@ class Weights {
     return values_.empty() ? nullptr : values_.data();
   }
   const float* floats() const { return static_cast<const float*>(data()); }
-  // In host memory; nothing after an upload.
+  // The values in host memory; empty after an upload.
   const std::vector<float>& values() const { return values_; }
 
  private:
@@ -34,13 +34,14 @@ class Weights {
   int64_t num_values_on_device_ = 0;
 };
 
-// Brings weights to one device. Belongs to the loader's thread; the pool and the stream outlive the weights.
+// Uploads weights to one device. Only the loader's thread uses it. The pool and the stream outlive the weights.
 class WeightUploader {
  public:
   WeightUploader(DevicePool* pool, StreamView stream) : pool_(pool), stream_(stream) {}
 
-  // float16 and bfloat16 are rounded to nearest even. INVALID_ARGUMENT (BAD_MODEL) where a value is beyond the type's
-  // range. The host's copy is gone afterwards. Waits for the copy.
+  // Converts the values to dtype and copies them to the device. Waits for the copy, and then frees the host's values.
+  // float16 and bfloat16 are rounded to nearest, ties to even. INVALID_ARGUMENT (BAD_MODEL) where a value is beyond the
+  // type's range.
   absl::Status Upload(Weights& weights, DType dtype) {
     if constexpr (kernels::kHasCuda) {
       return CopyToDevice(weights, dtype);

@@ -1,7 +1,7 @@
 #pragma once
 
-// How arrays lie that share a block of a device's memory: each begins where CUDA's own allocations may, so that any
-// kernel may read it whole words at a time.
+// The layout of arrays that share one block of device memory: each begins at an address that is as aligned as one of
+// CUDA's own allocations, so that kernels may read whole words.
 
 #include <cstdint>
 
@@ -9,7 +9,7 @@ namespace voxserve {
 
 inline constexpr int64_t kArrayAlignment = 256;
 
-// What an array of so many bytes takes of the block.
+// Returns the bytes that an array of so many bytes takes in the block.
 constexpr int64_t AlignedBytes(int64_t bytes) {
   return (bytes + kArrayAlignment - 1) / kArrayAlignment * kArrayAlignment;
 }

@@ -29,7 +29,7 @@ absl::Status Arena::Reserve(int64_t bytes) {
   } catch (const std::bad_alloc&) {
     return OutOfMemoryError(absl::StrCat("no memory for ", bytes, " bytes of a batch"));
   }
-  madvise(data_, rounded, MADV_HUGEPAGE);  // advice: without it everything works, with more page faults
+  madvise(data_, rounded, MADV_HUGEPAGE);  // may fail: the memory then works with more page faults
   capacity_ = static_cast<int64_t>(rounded);
   return absl::OkStatus();
 }

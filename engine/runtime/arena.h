@@ -1,7 +1,7 @@
 #pragma once
 
-// One block of memory that grows to the largest request seen and is used again for every one, so that a request
-// allocates nothing once the context is warm. 64-byte aligned, on huge pages where the system gives them.
+// Arena is one block of memory that grows to the largest request so far and is reused for every later one, so that a
+// request allocates nothing once the context is warm. It is 64-byte aligned, on huge pages where the system has them.
 //
 // Not thread-safe: an execution context owns it.
 
@@ -23,8 +23,8 @@ class Arena {
   Arena& operator=(Arena&&) = delete;
   ~Arena() { Release(); }
 
-  // Makes data() hold at least `bytes`; what was there is lost. RESOURCE_EXHAUSTED (OUT_OF_MEMORY) where the memory
-  // has no more; the arena is empty then.
+  // Makes data() hold at least `bytes`; earlier contents are lost. RESOURCE_EXHAUSTED (OUT_OF_MEMORY) where the memory
+  // resource has no more; the arena is empty then.
   absl::Status Reserve(int64_t bytes);
   // Gives the block back.
   void Release();

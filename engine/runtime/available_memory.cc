@@ -17,14 +17,14 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
-// Returns the number in a file; no limit where it has none, as "max" of version 2.
+// Returns the number in a file, or kNoLimit if it has none; cgroup version 2 writes "max" for no limit.
 int64_t ReadLimit(const fs::path& path) {
   int64_t bytes = 0;
   return std::ifstream(path) >> bytes && bytes > 0 ? bytes : kNoLimit;
 }
 
-// Returns the smallest limit in the cgroup's folder and those above it. In a container the path may be the host's, of
-// which nothing but the top is there.
+// Returns the smallest limit of the cgroup and its parents. In a container the path may be the host's: then only the
+// top folder exists, and folders that are missing have no limit.
 int64_t SmallestLimit(const fs::path& top, const std::string& cgroup, const std::string& file) {
   fs::path folder = top;
   int64_t smallest = ReadLimit(folder / file);

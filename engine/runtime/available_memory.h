@@ -9,12 +9,11 @@
 
 namespace voxserve {
 
-// Returns bytes: the machine's memory, or less where a cgroup that the process is in (of version 1 or 2, or one above
-// it) has a limit. The largest int64 where nothing says. root: where proc and sys lie; for tests.
+// Returns bytes: the machine's memory, or the limit of a cgroup (version 1 or 2) that contains the process, if that is
+// less. Returns the largest int64 if neither can be read. root: the folder that holds proc and sys; for tests.
 int64_t AvailableMemoryBytes(const std::filesystem::path& root = "/");
 
-// Returns the bytes in memory that are the process's own: those of files that it has mapped do not count, since the
-// system may drop them.
+// Returns the bytes of the process in physical memory, without pages of mapped files, which the system may drop.
 int64_t ResidentBytes();
 
 }  // namespace voxserve

@@ -27,7 +27,7 @@ std::vector<CudaDevice> ListCudaDevices() {
   int count = 0;
   if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess) {
     cudaGetLastError();
-    // No driver at all is how most machines without a GPU answer.
+    // Logs only where a driver exists: most machines without a GPU have none.
     int driver = 0;
     const bool has_driver = cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0;
     if (has_driver && error != cudaErrorNoDevice) {

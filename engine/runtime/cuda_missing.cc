@@ -1,5 +1,5 @@
-// A build without CUDA makes no stream, no device memory and no GEMM handle; these stand in for what the linker asks
-// for on behalf of members that stay empty.
+// Stand-ins for a build without CUDA. Such a build never creates a stream, device memory or a GEMM handle, but classes
+// have (empty) members of these types, whose destructors the linker needs.
 
 #include "kernels/core/cuda_stream.h"
 #if !VOXSERVE_CUDA

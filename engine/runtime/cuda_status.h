@@ -1,10 +1,10 @@
 #pragma once
 
-// From CUDA's errors to absl::Status, the one place.
+// Converts CUDA's errors to absl::Status. This is the only place that does.
 //
 //   out of memory                       RESOURCE_EXHAUSTED (OUT_OF_MEMORY)
-//   errors that a context does not get  UNAVAILABLE (DEVICE_FAILED): illegal access, a failed launch, an ECC error, a
-//   over                                lost device; whoever sees one stops using the device
+//   errors after which a CUDA context   UNAVAILABLE (DEVICE_FAILED): illegal access, a failed launch, an ECC error, a
+//   is unusable                         lost device; the caller must stop using the device
 //   anything else                       INTERNAL
 
 #include "absl/status/status.h"
@@ -12,10 +12,11 @@
 
 namespace voxserve {
 
-// OK for cudaSuccess. The text names the expression, and CUDA's name and words for the error. Clears the error.
+// Returns OK for cudaSuccess. Else the message names the expression and CUDA's name and text of the error, and CUDA's
+// last error is cleared.
 absl::Status CudaStatus(cudaError_t error, const char* expression);
 
-// True for DEVICE_FAILED.
+// Returns true for DEVICE_FAILED.
 bool IsDeviceFailure(const absl::Status& status);
 
 }  // namespace voxserve

@@ -8,7 +8,7 @@ namespace voxserve {
 
 absl::Status CudaStatus(cudaError_t error, const char* expression) {
   if (error == cudaSuccess) return absl::OkStatus();
-  // An error that is not sticky would otherwise come up again at the next launch.
+  // Clears the error, which the next launch would otherwise report again if it is not sticky.
   cudaGetLastError();
   const std::string text =
       absl::StrCat(cudaGetErrorName(error), " (", cudaGetErrorString(error), ") from ", expression);

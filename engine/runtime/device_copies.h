@@ -1,18 +1,18 @@
 #pragma once
 
-// Copies, on one GPU, of bytes that lie in host memory and do not change, for batches to come: a sweep crosses the bus
-// once, however many frames it is part of, whichever of the GPU's contexts run them.
+// DeviceCopies caches, on one GPU, copies of bytes that lie in host memory and do not change. So a sweep crosses the
+// bus once, however many frames use it and whichever of the GPU's contexts run them.
 //
-// A cache and no more. A copy is found by the object that owns the bytes, and is of no use once that is gone; then its
-// memory serves the next one, or goes back with Trim. Where there is no room nothing is kept, and Clear forgets
-// everything: who finds no copy uploads the bytes as it would without.
-//
-// Copies are made on a stream of the cache's own, and its readers wait for that on the GPU. A reader keeps its lease
-// until the host has waited for what it queued: then the memory may be overwritten or freed, in the cache's stream,
-// whichever thread lets the lease go. Nothing here depends on the streams of contexts, which end before the cache; the
-// pool outlives the cache, and the cache all leases.
-//
-// Thread-safe. Threads that call it or let leases go have made the device current.
+// - Key: the object that owns the bytes. When the owner is gone its copy is unused: its memory serves a later copy, or
+//   Trim frees it.
+// - A cache only: without room Add keeps nothing, and Clear forgets everything. A caller that gets no copy uploads the
+//   bytes itself.
+// - Streams: the cache copies on a stream of its own, and a reader's stream waits for that on the GPU. The cache never
+//   uses the streams of contexts, which end before it.
+// - Leases: a reader keeps its lease until the host has waited for the work that it queued. After that the memory may
+//   be overwritten or freed, in the order of the cache's stream. Any thread may release a lease.
+// - Lifetime: the pool outlives the cache, and the cache all leases.
+// - Threads: thread-safe. A thread that calls it or releases a lease has made the device current.
 
 #include <cstdint>
 #include <map>
@@ -45,27 +45,27 @@ class DeviceCopies {
   };
   using Lease = std::shared_ptr<const Copy>;
 
-  // max_bytes: of device memory that is held at once.
+  // max_bytes: the most device memory that is held at once.
   static absl::StatusOr<std::unique_ptr<DeviceCopies>> Create(DevicePool* pool, int64_t max_bytes);
   ~DeviceCopies();
   DeviceCopies(const DeviceCopies&) = delete;
   DeviceCopies& operator=(const DeviceCopies&) = delete;
 
-  // The owner's copy; null where there is none. Work that is queued on the reader's stream afterwards may read it.
+  // Returns the owner's copy; null if there is none. Work that is queued on the reader's stream afterwards may read it.
   absl::StatusOr<Lease> Find(const Owner& owner, StreamView reader);
 
-  // Copies the owner's bytes from pinned memory, which must stay as it is until the host has waited for the reader's
-  // stream; then as Find. Null where there is no room. bytes > 0.
+  // Copies the owner's bytes from pinned memory, which must not change until the host has waited for the reader's
+  // stream, and returns the copy as Find does. Null where there is no room. bytes > 0.
   absl::StatusOr<Lease> Add(const Owner& owner, const char* pinned, int64_t bytes, StreamView reader);
 
-  // Gives memory back whose owner is gone and that no copy has taken since the call before this one: called every now
-  // and then it leaves those who come and go what they need. Waits for copies under way.
+  // Frees memory whose owner is gone and that no new copy has used since the last call. Called now and then, it keeps
+  // enough memory for the copies that come and go. Waits for copies under way.
   absl::Status Trim();
 
-  // Forgets every copy; the memory of those that are leased goes with the lease.
+  // Forgets every copy. The memory of a leased copy is freed when the lease is released.
   void Clear();
 
-  int64_t allocated_bytes() const;  // less what is leased and forgotten
+  int64_t allocated_bytes() const;  // without copies that are leased and forgotten
 
  private:
   using Copies = std::map<std::weak_ptr<const void>, std::shared_ptr<Copy>, std::owner_less<>>;
@@ -74,10 +74,10 @@ class DeviceCopies {
       : pool_(pool), max_bytes_(max_bytes), stream_(std::move(stream)) {}
 
   absl::Status Upload(const char* pinned, int64_t bytes, StreamView reader, Copy& copy) const;
-  // Memory that nobody reads, of at least so many bytes; null where there is no room.
+  // Returns memory of at least so many bytes that nothing reads; null where there is no room.
   std::shared_ptr<Copy> TakeMemory(int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::shared_ptr<Copy> TakeUnused(int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Moves copies whose owners are gone to the unused ones.
+  // Moves copies whose owners are gone to unused_.
   void CollectUnused() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   DevicePool* const pool_;
@@ -86,7 +86,7 @@ class DeviceCopies {
   mutable absl::Mutex mutex_;
   Copies copies_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<Copy>> unused_ ABSL_GUARDED_BY(mutex_);
-  int64_t allocated_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of both
+  int64_t allocated_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of copies_ and unused_
 };
 
 }  // namespace voxserve

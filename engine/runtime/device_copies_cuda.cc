@@ -28,7 +28,7 @@ absl::StatusOr<std::unique_ptr<DeviceCopies>> DeviceCopies::Create(DevicePool* p
   return std::unique_ptr<DeviceCopies>(new DeviceCopies(pool, std::move(stream), max_bytes));
 }
 
-// What the members hold of the device is given back on whatever thread this is.
+// Makes the device current, since the members free memory of the device, on any thread.
 DeviceCopies::~DeviceCopies() {
   if (const absl::Status status = pool_->MakeCurrent(); !status.ok()) {
     Log(LogLevel::kError, "copies on a GPU end on a broken device", {{"error", std::string(status.message())}});
@@ -81,8 +81,8 @@ absl::Status DeviceCopies::Trim() {
     for (const std::shared_ptr<Copy>& copy : unused_) copy->was_unused_ = true;
   }
   if (idle.empty()) return absl::OkStatus();
-  idle.clear();                         // those who look for a copy need not wait for it
-  return stream_.view().Synchronize();  // the pool gives back to the device what is unused then
+  idle.clear();                         // outside the lock, so that lookups need not wait
+  return stream_.view().Synchronize();  // makes the pool return unused memory to the device
 }
 
 void DeviceCopies::Clear() {
@@ -100,7 +100,7 @@ int64_t DeviceCopies::allocated_bytes() const {
 std::shared_ptr<DeviceCopies::Copy> DeviceCopies::TakeMemory(int64_t bytes) {
   std::shared_ptr<Copy> copy = TakeUnused(bytes);
   if (copy == nullptr) {
-    // As many owners have gone as copies were made since the last time, where streams run on: this is rare.
+    // Collecting is rare: in steady state each copy reuses the memory of an owner that has gone.
     CollectUnused();
     copy = TakeUnused(bytes);
   }
@@ -113,7 +113,7 @@ std::shared_ptr<DeviceCopies::Copy> DeviceCopies::TakeMemory(int64_t bytes) {
   if (allocated_bytes_ + wanted > max_bytes_) return nullptr;
   absl::StatusOr<DeviceBuffer> memory = DeviceBuffer::Create(*pool_, wanted, stream_.view());
   absl::StatusOr<Event> uploaded = Event::Create();
-  if (!memory.ok() || !uploaded.ok()) return nullptr;  // what is wrong comes up again where the bytes go instead
+  if (!memory.ok() || !uploaded.ok()) return nullptr;  // the caller's own upload will meet and report the same error
   copy = std::make_shared<Copy>();
   copy->memory_ = *std::move(memory);
   copy->uploaded_ = *std::move(uploaded);
@@ -125,7 +125,7 @@ std::shared_ptr<DeviceCopies::Copy> DeviceCopies::TakeUnused(int64_t bytes) {
   auto best = unused_.end();
   for (auto it = unused_.begin(); it != unused_.end(); ++it) {
     const int64_t there = (*it)->memory_.bytes();
-    // What is much too large is left to those who need it.
+    // Leaves memory that is much too large to larger copies.
     if (there < bytes || there > 2 * RoundUp(bytes)) continue;
     if (best == unused_.end() || there < (*best)->memory_.bytes()) best = it;
     if (there == RoundUp(bytes)) break;
@@ -139,7 +139,7 @@ std::shared_ptr<DeviceCopies::Copy> DeviceCopies::TakeUnused(int64_t bytes) {
 
 void DeviceCopies::CollectUnused() {
   for (auto it = copies_.begin(); it != copies_.end();) {
-    // Leases are given out under the lock, and none for an owner that is gone: a single holder stays a single one.
+    // A use count of one cannot rise: leases are given out under the lock, and only for owners that exist.
     if (!it->first.expired() || it->second.use_count() > 1) {
       ++it;
       continue;
@@ -147,7 +147,7 @@ void DeviceCopies::CollectUnused() {
     unused_.push_back(std::move(it->second));
     it = copies_.erase(it);
   }
-  std::atomic_thread_fence(std::memory_order_acquire);  // behind what the last readers did before they let go
+  std::atomic_thread_fence(std::memory_order_acquire);  // orders this after the last readers' accesses
 }
 
 }  // namespace voxserve

@@ -1,11 +1,12 @@
 #pragma once
 
-// A CUDA device's memory, as this process may use it: every allocation of ours comes from here and is counted, so that
-// --device_memory_limit is kept and a leak shows. (CUDA's own context and what cuBLAS keeps for a handle are not ours.)
-// Memory is ordered by streams (cudaMallocFromPoolAsync): what one batch frees, the next one on the stream gets without
-// waiting. Unused memory goes back to the device when a stream is waited for.
+// DevicePool is a CUDA device's memory as this process may use it. All our allocations come from it and are counted, so
+// that --device_memory_limit holds and a leak shows. (CUDA's own context and cuBLAS's memory for a handle do not
+// count.)
 //
-// The pool outlives its buffers. Thread-safe.
+// - Order: memory is ordered by streams (cudaMallocFromPoolAsync), so a stream reuses freed memory without waiting.
+// - Unused memory goes back to the device when a stream is synchronized.
+// - Lifetime: the pool outlives its buffers. Threads: thread-safe.
 
 #include <atomic>
 #include <cstdint>
@@ -24,7 +25,7 @@ class DevicePool {
  public:
   struct Options {
     int device = 0;           // CUDA's ordinal
-    int64_t limit_bytes = 0;  // all that may be allocated at once; 0: what the device has
+    int64_t limit_bytes = 0;  // the most that may be allocated at once; 0: all that the device has
   };
 
   static absl::StatusOr<std::unique_ptr<DevicePool>> Create(const Options& options);
@@ -32,9 +33,11 @@ class DevicePool {
   DevicePool(const DevicePool&) = delete;
   DevicePool& operator=(const DevicePool&) = delete;
 
-  // 256-byte aligned. RESOURCE_EXHAUSTED (OUT_OF_MEMORY), naming both sizes, where the limit or the device has no room.
+  // Returns memory that is 256-byte aligned. RESOURCE_EXHAUSTED (OUT_OF_MEMORY), naming both sizes, where the limit or
+  // the device has no room.
+  // INTERNAL while the stream's work is captured.
   absl::StatusOr<void*> Allocate(int64_t bytes, StreamView stream);
-  // The memory must not be used by work that is queued on the stream later.
+  // Frees in the order of the stream: work that is queued on it later must not use the memory.
   void Free(void* data, int64_t bytes, StreamView stream);
 
   // Makes the device the calling thread's.
@@ -42,7 +45,7 @@ class DevicePool {
   int device() const { return options_.device; }
   int64_t limit_bytes() const { return options_.limit_bytes; }
   int64_t used_bytes() const { return used_bytes_; }  // allocated and not freed
-  absl::StatusOr<int64_t> reserved_bytes() const;     // that the pool holds of the device, used or not
+  absl::StatusOr<int64_t> reserved_bytes() const;     // held by the pool on the device, used or not
 
  private:
   explicit DevicePool(const Options& options) : options_(options) {}
@@ -52,7 +55,7 @@ class DevicePool {
   std::atomic<int64_t> used_bytes_{0};
 };
 
-// Memory of a pool, freed in the order of the stream that it was made on. Moves, does not copy.
+// A block of a pool's memory, freed in the order of the stream that it was made on. Moves, does not copy.
 class DeviceBuffer {
  public:
   DeviceBuffer() = default;
@@ -72,24 +75,24 @@ class DeviceBuffer {
   int64_t bytes_ = 0;
 };
 
-// Memory that is handed out piece by piece and taken back all at once, batch after batch. Within a batch it is a stack:
-// what was taken last can go back first. Once the arena has seen the largest batch it allocates nothing any more.
+// DeviceArena hands out memory piece by piece and takes all of it back at once, batch after batch. Within a batch it is
+// a stack: what was taken last may be returned first. Once it has served the largest batch it allocates nothing more.
 //
-// Belongs to an execution context. Not thread-safe.
+// It belongs to an execution context. Not thread-safe.
 class DeviceArena {
  public:
   DeviceArena() = default;
   DeviceArena(DevicePool* pool, StreamView stream) : pool_(pool), stream_(stream) {}
 
-  // The end of what is taken.
+  // A position in the stack, which ReturnTo goes back to.
   struct Mark {
     size_t num_blocks = 0;
     int64_t used = 0;
     int64_t taken = 0;
   };
 
-  // 256-byte aligned, contents free, valid until Reset, or until ReturnTo an earlier mark. RESOURCE_EXHAUSTED as in
-  // DevicePool.
+  // Returns memory that is 256-byte aligned, with undefined contents, valid until Reset, or until ReturnTo an earlier
+  // mark. RESOURCE_EXHAUSTED as in DevicePool.
   absl::StatusOr<char*> Take(int64_t bytes);
   template <typename T>
   absl::StatusOr<T*> TakeArray(int64_t count) {
@@ -99,36 +102,36 @@ class DeviceArena {
   }
 
   Mark Top() const { return {.num_blocks = blocks_.size(), .used = used_, .taken = taken_}; }
-  // Takes back what was taken since the mark, in the order of the stream. The mark is of the time since the last Reset;
-  // a default one stands before everything.
+  // Takes back, in the order of the stream, what was taken since the mark. The mark must be later than the last Reset;
+  // a default mark is before everything.
   void ReturnTo(const Mark& mark);
-  // Takes everything back, in the order of the stream. Where one block was not enough there is one afterwards that
-  // would have been, for which the stream is waited for.
+  // Takes everything back, in the order of the stream. If the batch needed several blocks, replaces them by one that
+  // would have been enough, and waits for the stream to do so.
   void Reset();
-  // Sees to one block of so many bytes, so that they are not taken piece by piece beside a block that is too small.
-  // What there was is given back first, and the stream waited for. Does nothing where something is taken. Without room
-  // the next Take says so or finds some.
+  // Makes one block of so many bytes, so that Take need not add blocks to one that is too small. Frees the blocks that
+  // exist first, and waits for the stream. Does nothing while memory is taken. Does not report a lack of memory: the
+  // next Take does.
   void Reserve(int64_t bytes);
   // Gives everything back to the pool.
   void Release();
 
   int64_t capacity() const;
-  // The most that was handed out at once since the last Reset or Release.
+  // Returns the most that was handed out at once since the last Reset or Release.
   int64_t most_bytes() const { return most_; }
 
-  // A first block's size, and the granularity of all: small batches then share one block from the start.
+  // The size of the first block, and the unit of all sizes. Small batches then share one block from the start.
   static constexpr int64_t kBlockBytes = int64_t{16} << 20;
 
  private:
-  // In place of all that there are.
+  // Replaces all blocks by one.
   void MakeOneBlock(int64_t bytes);
 
   DevicePool* pool_ = nullptr;
   StreamView stream_;
-  std::vector<DeviceBuffer> blocks_;  // the last one is being filled
-  int64_t used_ = 0;                  // of the last block
-  int64_t taken_ = 0;                 // of all
-  int64_t most_ = 0;
+  std::vector<DeviceBuffer> blocks_;  // Take fills the last one
+  int64_t used_ = 0;                  // bytes of the last block
+  int64_t taken_ = 0;                 // bytes of all blocks
+  int64_t most_ = 0;                  // the largest taken_
 };
 
 }  // namespace voxserve

@@ -48,7 +48,14 @@ absl::Status DevicePool::MakeCurrent() const {
 }
 
 absl::StatusOr<void*> DevicePool::Allocate(int64_t bytes, StreamView stream) {
-  // Counted only where it fits: what is refused here must not get others refused.
+  // A graph would own the memory, and give it back at its own end.
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  RETURN_IF_CUDA_ERROR(cudaStreamIsCapturing(stream.get(), &capture));
+  if (capture != cudaStreamCaptureStatusNone) {
+    return WithReason(absl::InternalError("device memory is not allocated while a stream's work is captured"),
+                      error_reason::kInternal);
+  }
+  // Counts only what fits, so that a refused allocation does not make others fail.
   int64_t used_before = used_bytes_;
   bool fits = used_before + bytes <= options_.limit_bytes;
   while (fits && !used_bytes_.compare_exchange_weak(used_before, used_before + bytes)) {
@@ -118,7 +125,7 @@ absl::StatusOr<char*> DeviceArena::Take(int64_t bytes) {
 }
 
 void DeviceArena::ReturnTo(const Mark& mark) {
-  // The first block stays, though the mark may be older.
+  // Keeps the first block, even if the mark is from before it was made.
   const size_t num_blocks = std::max<size_t>(mark.num_blocks, 1);
   if (blocks_.size() > num_blocks) blocks_.erase(blocks_.begin() + static_cast<int64_t>(num_blocks), blocks_.end());
   used_ = mark.used;
@@ -128,7 +135,7 @@ void DeviceArena::ReturnTo(const Mark& mark) {
 void DeviceArena::Reset() {
   const int64_t most = std::exchange(most_, 0);
   ReturnTo(Mark());
-  // One block that something did not fit may be all that ReturnTo left.
+  // ReturnTo may have left only a first block that is too small.
   if (most > capacity()) MakeOneBlock(most);
 }
 
@@ -137,12 +144,12 @@ void DeviceArena::Reserve(int64_t bytes) {
 }
 
 void DeviceArena::MakeOneBlock(int64_t bytes) {
-  // An eighth more, so that a slowly growing stream of batches does not come here each time.
+  // Adds an eighth, so that a slowly growing series of batches does not allocate each time.
   const int64_t total = RoundUp(bytes + bytes / 8, kBlockBytes);
   Release();
-  // The pool gives what is unused back to the device when a stream is waited for; else it would hold both for a while.
-  if (const absl::Status status = stream_.Synchronize(); !status.ok()) return;  // comes up at the next call
-  // Where it does not fit now, the next Take says so or finds room.
+  // Waiting makes the pool return unused memory to the device; otherwise it would hold the old and the new block.
+  if (const absl::Status status = stream_.Synchronize(); !status.ok()) return;  // the next call reports the error
+  // If it does not fit now, the next Take reports that or finds room.
   if (absl::StatusOr<DeviceBuffer> block = DeviceBuffer::Create(*pool_, total, stream_); block.ok()) {
     blocks_.push_back(*std::move(block));
   }

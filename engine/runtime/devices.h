@@ -25,27 +25,28 @@ struct Device {
   std::string id = "cpu";          // or "cuda:0"
   std::string name;                // "NVIDIA H200"; "" for the CPU, as the next
   std::string compute_capability;  // "9.0"
-  // Counts the host's memory that contexts of the device compute with; outlives the device. Null: without a limit.
+  // Counts the host memory that contexts of the device compute with; outlives the device. Null: there is no limit.
   MemoryBudget* memory_budget = nullptr;
-  // Of a GPU; null for the CPU. The pool goes last: streams and contexts hold memory of it.
+  // Null for the CPU. The pool is declared first, so that it is destroyed after its users.
   std::unique_ptr<DevicePool> pool;
-  std::unique_ptr<Stream> loading;       // where weights are copied
-  std::unique_ptr<DeviceCopies> copies;  // sweeps that frames to come will want again
+  std::unique_ptr<Stream> loading;       // the stream that copies weights
+  std::unique_ptr<DeviceCopies> copies;  // of sweeps that later frames may need again
 
   bool is_cuda() const { return pool != nullptr; }
 };
 
-// wanted: "" for every GPU, or the CPU where there is none; "cpu"; or GPUs by id, "cuda:0,cuda:2". memory_limit_bytes:
-// of each GPU, 0 for all of it. memory_budget: Device::memory_budget of all of them. INVALID_ARGUMENT for an id that
-// does not parse or stands twice, NOT_FOUND for a GPU that is not there (naming those that are), FAILED_PRECONDITION
-// for one that is named and has no code in this build (unnamed ones are passed over with a warning).
+// Opens the devices. wanted: "" for every GPU, or the CPU if there is none; "cpu"; or GPUs by id, "cuda:0,cuda:2".
+// memory_limit_bytes: of each GPU, 0 for all of it. memory_budget: Device::memory_budget of all of them.
+// INVALID_ARGUMENT for an id that does not parse or is given twice, NOT_FOUND for a GPU that does not exist (the
+// message lists the others), FAILED_PRECONDITION for a GPU that is named but that this build has no code for. If none
+// is named, such a GPU is skipped with a warning.
 absl::StatusOr<std::vector<Device>> OpenDevices(std::string_view wanted, int64_t memory_limit_bytes,
                                                 MemoryBudget* memory_budget = nullptr);
 
 // "cuda:0,cuda:1".
 std::string JoinIds(const std::vector<Device>& devices);
 
-// A context of the device's own: on a GPU with its own stream and memory.
+// Makes a context on the device; on a GPU it gets its own stream and memory.
 absl::StatusOr<ExecutionContext> MakeContext(const Device& device, kernels::ThreadPool* pool,
                                              StreamPriority priority = StreamPriority::kNormal);
 

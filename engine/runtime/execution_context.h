@@ -1,7 +1,7 @@
 #pragma once
 
-// What one worker computes with: a device, its threads and its memory. One worker, one context; nothing in it is shared
-// but the thread pool and, on a GPU, the device's memory pool.
+// ExecutionContext is what one worker computes with: a device, its threads and its memory. Each worker has its own.
+// Only the thread pool and, on a GPU, the device's memory pool and copies are shared.
 
 #include <array>
 #include <memory>
@@ -21,37 +21,37 @@
 
 namespace voxserve {
 
-// The GPU's part. Contexts of one GPU work side by side, each on its own stream.
+// The GPU's part of a context. Contexts of one GPU run side by side, each on its own stream.
 struct CudaContext {
-  static constexpr int kNumStages = 6;  // of a batch's run on the device
+  static constexpr int kNumStages = 6;  // stages of a batch on the device
 
   static absl::StatusOr<std::unique_ptr<CudaContext>> Create(DevicePool* pool,
                                                              StreamPriority priority = StreamPriority::kNormal);
   ~CudaContext();
 
-  // Makes the device the calling thread's; before a thread's first use of the context.
+  // Makes the device current for the calling thread, which must precede the thread's first use of the context.
   absl::Status MakeCurrent() const;
 
-  // Returns `gemm`, ready to multiply: takes its workspace where it has none, which networks of 16 bits seldom need.
-  // RESOURCE_EXHAUSTED as in DevicePool.
+  // Returns `gemm`, ready to multiply. Allocates its workspace at the first call, since networks of 16 bits seldom need
+  // it. RESOURCE_EXHAUSTED as in DevicePool.
   absl::StatusOr<kernels::cuda::Gemm*> ReadyGemm();
 
-  // Gives the arenas' memory back to the pool. No batch runs.
+  // Returns the arenas' memory to the pool. Called while no batch runs.
   void ReleaseArenas();
-  // The same with all memory of batches, and that of the device's copies, which are made again where need be.
+  // Also forgets the device's cached copies, which later batches make again if they need them.
   void ReleaseMemory();
 
-  DevicePool* pool = nullptr;      // the device's; outlives the context, as does the next
-  DeviceCopies* copies = nullptr;  // likewise; null: none are kept
+  DevicePool* pool = nullptr;      // the device's; outlives the context
+  DeviceCopies* copies = nullptr;  // the device's; outlives the context; null: copies are not kept
   Stream stream;
   DeviceBuffer gemm_workspace;                   // empty until ReadyGemm
-  std::unique_ptr<kernels::cuda::Gemm> gemm;     // its settings; who multiplies asks ReadyGemm
+  std::unique_ptr<kernels::cuda::Gemm> gemm;     // for its settings; to multiply, call ReadyGemm
   DeviceArena batch;                             // points and geometry of the batch under way
   DeviceArena features;                          // the feature pass's buffers and scratch
-  PinnedBuffer upload;                           // what goes to the device
-  PinnedBuffer sizes;                            // numbers of rows, which come back before the results
-  PinnedBuffer download;                         // what comes back; counts in the budget
-  PinnedBuffer not_finite;                       // counts of results that are not, which kernels add to in place
+  PinnedBuffer upload;                           // staged copies to the device
+  PinnedBuffer sizes;                            // row counts, which are copied back before the results
+  PinnedBuffer download;                         // results; counts in the budget
+  PinnedBuffer not_finite;                       // counts of results that are not finite, incremented by kernels
   std::array<Event, kNumStages + 1> stage_ends;  // the start, and the end of each stage
 
  private:
@@ -61,7 +61,7 @@ struct CudaContext {
 struct ExecutionContext {
   std::string device;                   // "cpu", "cuda:0"
   kernels::ThreadPool* pool = nullptr;  // the process's; outlives the context
-  // That batches compute with on the host. It outlives all that is allocated of it.
+  // The host memory that batches compute with. It outlives everything that is allocated from it.
   std::unique_ptr<HostMemory> memory = std::make_unique<HostMemory>();
   Arena input = Arena(memory.get());            // the batch's points, as the network reads them, in host memory
   Arena features = Arena(memory.get());         // the feature pass's buffers on the CPU

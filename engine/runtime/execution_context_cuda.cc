@@ -24,7 +24,7 @@ absl::StatusOr<std::unique_ptr<CudaContext>> CudaContext::Create(DevicePool* poo
   return context;
 }
 
-// What the members hold of the device is given back on whatever thread this is.
+// Makes the device current, since the members free memory of the device, on any thread.
 CudaContext::~CudaContext() {
   if (const absl::Status status = MakeCurrent(); !status.ok()) {
     Log(LogLevel::kError, "a GPU's context ends on a broken device", {{"error", std::string(status.message())}});

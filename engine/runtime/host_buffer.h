@@ -1,14 +1,14 @@
 #pragma once
 
 // HostBuffer is a block of host memory for a cloud's bytes: ordinary memory, or page-locked memory of a PinnedPool,
-// from which a GPU copies without a detour.
+// which a GPU can copy from directly.
 //
 //   ASSIGN_OR_RETURN(HostBuffer buffer, HostBuffer::Create(bytes));
 //   for (slice : slices) buffer.Write(begin, slice);
 //   buffer.FinishWrites();
 //
-// - Ownership: it owns its memory, or a pool lends it, which gets it back when the buffer ends. It moves and does not
-//   copy. A default one is empty.
+// - Ownership: it owns ordinary memory. Page-locked memory is lent by a pool, which gets it back when the buffer ends.
+//   It moves and does not copy. A default one is empty.
 // - Threads: not thread-safe while it is written; any thread may read it, or end it, after that.
 
 #include <cstdint>
@@ -22,7 +22,7 @@ namespace voxserve {
 
 class PinnedPool;
 
-// How long a buffer lives, which decides how much of a pool its kind may take.
+// How long a buffer lives, which limits the share of a pool that its kind may take.
 enum class BufferLife : uint8_t {
   kRequest,  // until its request is answered
   kStream,   // for as long as a stream keeps it for later frames
@@ -59,7 +59,7 @@ class HostBuffer {
   int64_t size_ = 0;
   bool is_pinned_ = false;
   BufferLife life_ = BufferLife::kRequest;
-  std::shared_ptr<PinnedPool> pool_;  // that hears of the buffer's end; null: none
+  std::shared_ptr<PinnedPool> pool_;  // is told when the buffer ends; null: none
 };
 
 }  // namespace voxserve

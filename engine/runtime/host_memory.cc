@@ -14,21 +14,21 @@
 namespace voxserve {
 namespace {
 
-constexpr size_t kMappedBytes = size_t{4} << 20;  // blocks from here on are mapped
+constexpr size_t kMappedBytes = size_t{4} << 20;  // blocks of this size and more are mapped
 constexpr size_t kPageBytes = 4096;
-constexpr int64_t kHeapOverhead = 16;  // that the heap adds to a block
+constexpr int64_t kHeapOverhead = 16;  // the heap's own bytes per block
 constexpr int64_t kReservedStep = int64_t{1} << 20;
 
 constexpr size_t RoundUp(size_t bytes, size_t step) { return (bytes + step - 1) / step * step; }
 
-// The heap wastes up to the alignment.
+// Returns true if the block is mapped. Strongly aligned blocks are too, since the heap would waste up to the alignment.
 bool IsMapped(size_t bytes, size_t alignment) { return bytes >= kMappedBytes || alignment > kPageBytes; }
 
 int64_t CountedBytes(size_t bytes, bool is_mapped) {
   return is_mapped ? static_cast<int64_t>(RoundUp(bytes, kPageBytes)) : static_cast<int64_t>(bytes) + kHeapOverhead;
 }
 
-// Null where the system has no more.
+// Returns null where the system has no more memory.
 char* Map(size_t bytes, size_t alignment) {
   const size_t wanted = RoundUp(bytes, kPageBytes);
   const size_t spare = alignment > kPageBytes ? alignment : 0;
@@ -56,7 +56,7 @@ void HostMemory::Settle() {
   malloc_trim(0);
   absl::MutexLock lock(&mutex_);
   most_heap_bytes_ = heap_bytes_;
-  Reserve(held()).IgnoreError();  // it is less
+  Reserve(held()).IgnoreError();  // cannot fail: it is less than before
 }
 
 int64_t HostMemory::held_bytes() const {
@@ -81,7 +81,7 @@ void HostMemory::NoteRefusal(absl::Status why) {
 
 void* HostMemory::do_allocate(size_t bytes, size_t alignment) {
   const bool is_mapped = IsMapped(bytes, alignment);
-  // An impossible size must not overflow on its way to the budget.
+  // Keeps an impossible size from overflowing before the budget refuses it.
   if (bytes > size_t{1} << 60) throw std::bad_alloc();
   const int64_t counted = CountedBytes(bytes, is_mapped);
   if (!Take(counted, is_mapped)) throw std::bad_alloc();
@@ -123,7 +123,7 @@ bool HostMemory::Take(int64_t bytes, bool is_mapped) {
 void HostMemory::GiveBack(int64_t bytes, bool is_mapped) {
   absl::MutexLock lock(&mutex_);
   (is_mapped ? mapped_bytes_ : heap_bytes_) -= bytes;
-  Reserve(held()).IgnoreError();  // it is no more than before
+  Reserve(held()).IgnoreError();  // cannot fail: it is no more than before
 }
 
 absl::Status HostMemory::Reserve(int64_t bytes) {

@@ -4,7 +4,7 @@
 // MemoryBudget before it is allocated, and given back when it is freed.
 //
 // - Blocks of 4 MiB and more are mapped, so that freeing one returns it to the system. Smaller ones come from the heap,
-//   which keeps their pages: they count at their most until Settle.
+//   which keeps their pages: they count at their maximum until Settle.
 // - What is reserved is rounded up to whole MiB, so that small blocks seldom ask the budget.
 // - Errors: allocation throws std::bad_alloc, as the standard's interface has it; refusal() says why. Executor::Run
 //   turns it into a status.
@@ -29,18 +29,19 @@ class HostMemory final : public std::pmr::memory_resource {
   HostMemory(const HostMemory&) = delete;
   HostMemory& operator=(const HostMemory&) = delete;
 
-  // Begins to count the peak anew, and forgets refusals.
+  // Resets the peak to the bytes held now, and forgets refusals.
   void BeginBatch() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns the heap's free pages to the system, and counts no more of the heap than what is in use. Takes
+  // Returns the heap's free pages to the system, and from then on counts only the heap's bytes in use. Takes
   // milliseconds.
   void Settle() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Bytes that count now, and their most since BeginBatch.
+  // Return the bytes that count now, and their maximum since BeginBatch.
   int64_t held_bytes() const ABSL_LOCKS_EXCLUDED(mutex_);
   int64_t peak_bytes() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // The last refusal since BeginBatch: RESOURCE_EXHAUSTED (OUT_OF_MEMORY) with the bytes and the limit. OK: none.
+  // Returns the last refusal since BeginBatch: RESOURCE_EXHAUSTED (OUT_OF_MEMORY) with the bytes and the limit. OK:
+  // none.
   absl::Status refusal() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // Makes it the refusal: of what a batch reserved in budget() beside this memory.
+  // Records a refusal of memory that a batch reserved in budget() directly, not through this resource.
   void NoteRefusal(absl::Status why) ABSL_LOCKS_EXCLUDED(mutex_);
 
   MemoryBudget* budget() const { return budget_; }
@@ -50,7 +51,7 @@ class HostMemory final : public std::pmr::memory_resource {
   void do_deallocate(void* block, size_t bytes, size_t alignment) override;
   bool do_is_equal(const std::pmr::memory_resource& other) const noexcept override { return this == &other; }
 
-  // False where the budget refuses.
+  // Returns false where the budget refuses.
   bool Take(int64_t bytes, bool is_mapped) ABSL_LOCKS_EXCLUDED(mutex_);
   void GiveBack(int64_t bytes, bool is_mapped) ABSL_LOCKS_EXCLUDED(mutex_);
   int64_t held() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return mapped_bytes_ + most_heap_bytes_; }

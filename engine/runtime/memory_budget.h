@@ -1,10 +1,10 @@
 #pragma once
 
-// MemoryBudget counts the host memory that the process holds, by its use, against one limit (--memory_limit). Whoever
-// wants memory that a client can make large reserves it first, and is refused before it allocates.
+// MemoryBudget counts the host memory that the process holds, by its use, against one limit (--memory_limit). Code that
+// allocates as much as a client asks for reserves the bytes first, and is refused before it allocates.
 //
-// - What waits (requests, sweeps, answers, scans of a tuning search) may take half of the limit. The rest is left to
-//   models and to the scratch of what runs, so that a full queue never stops the work that empties it.
+// - Data that waits (requests, sweeps, answers, scans of a tuning search) may take half of the limit. The rest is left
+//   to models and to the scratch of running batches, so that a full queue never stops the work that empties it.
 // - Threads: thread-safe. Nothing waits.
 // - Lifetime: the budget outlives its reservations.
 
@@ -23,13 +23,13 @@ namespace voxserve {
 class MemoryBudget {
  public:
   enum class Use {
-    kRequests,  // clouds and messages that wait or run
+    kRequests,  // clouds and messages of requests that wait or run
     kSweeps,    // clouds that streams keep for later frames
-    kAnswers,   // answers that have not left
+    kAnswers,   // answers that are not sent yet
     kTuning,    // scans that a search of a plan keeps
-    kScratch,   // what batches compute with
+    kScratch,   // memory that batches compute with
     kModels,    // weights
-    kPinned,    // page-locked memory that a GPU copies clouds from, with clouds in it or not
+    kPinned,    // page-locked memory that a GPU copies clouds from, in use or not
   };
   static constexpr size_t kNumUses = 7;
 
@@ -42,8 +42,8 @@ class MemoryBudget {
     ~Reservation() { Release(); }
 
     int64_t bytes() const { return bytes_; }
-    // Holds so many bytes from now on. Reserve's errors where it grows; it stands as it was then. A default one stays
-    // without bytes.
+    // Changes the reservation to so many bytes. Growing may fail with Reserve's errors, and then changes nothing. A
+    // default reservation stays empty.
     absl::Status Resize(int64_t bytes);
     // Gives its bytes back now.
     void Release();
@@ -57,15 +57,15 @@ class MemoryBudget {
     int64_t bytes_ = 0;
   };
 
-  // limit_bytes 0: there is no limit; bytes are counted all the same.
+  // limit_bytes: 0 for no limit; bytes are counted all the same.
   explicit MemoryBudget(int64_t limit_bytes = 0) : limit_bytes_(limit_bytes) {}
   MemoryBudget(const MemoryBudget&) = delete;
   MemoryBudget& operator=(const MemoryBudget&) = delete;
 
-  // RESOURCE_EXHAUSTED, naming the bytes, what is held and the limit, where they do not fit: reason QUEUE_FULL with a
-  // retry delay for what waits, unless it could never fit; else OUT_OF_MEMORY.
-  // in_place_of: of the bytes that are held, those that give way to these. They do not count; until they are given
-  // back, a limit may be exceeded by as many.
+  // Reserves the bytes, or returns RESOURCE_EXHAUSTED, naming the bytes, those held and the limit. The reason is
+  // QUEUE_FULL with a retry delay for a use that waits, unless the bytes could never fit; else it is OUT_OF_MEMORY.
+  // in_place_of: held bytes that the new ones will replace. They do not count against the limit, which may be exceeded
+  // by as many until they are given back.
   absl::StatusOr<Reservation> Reserve(Use use, int64_t bytes, int64_t in_place_of = 0) ABSL_LOCKS_EXCLUDED(mutex_);
 
   int64_t limit_bytes() const { return limit_bytes_; }

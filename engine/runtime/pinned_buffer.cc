@@ -18,7 +18,7 @@ PinnedBuffer::~PinnedBuffer() { Release(); }
 absl::Status PinnedBuffer::Reserve(int64_t bytes, MemoryBudget* budget) {
   if (bytes <= capacity_) return absl::OkStatus();
   Release();
-  // An eighth more: pinning is slow, and batches grow slowly.
+  // Adds an eighth, since pinning is slow and batches grow slowly.
   const int64_t wanted = (bytes + bytes / 8 + kGranularity - 1) / kGranularity * kGranularity;
   MemoryBudget::Reservation reservation;
   if (budget != nullptr) {

@@ -1,7 +1,8 @@
 #pragma once
 
-// Host memory that a device copies from and to without a detour. Grows to the largest size asked for; what it held is
-// lost then. Not thread-safe: an execution context owns it, and asks for more only while no copy is under way.
+// PinnedBuffer is page-locked host memory that a device copies from and to directly. It grows to the largest size asked
+// for, and loses its contents then. Not thread-safe: an execution context owns it, and grows it only while no copy is
+// under way.
 
 #include <cstdint>
 
@@ -13,16 +14,17 @@ namespace voxserve {
 
 class PinnedBuffer {
  public:
-  PinnedBuffer();  // takes page-locked memory from CUDA, by the calling thread's device
+  PinnedBuffer();  // takes page-locked memory from CUDA, for the calling thread's device
   explicit PinnedBuffer(PinnedPool::Source source);
   ~PinnedBuffer();
   PinnedBuffer(const PinnedBuffer&) = delete;
   PinnedBuffer& operator=(const PinnedBuffer&) = delete;
 
-  // budget: what the memory is reserved in before it is allocated (Use::kScratch); it outlives the buffer. Null: none
-  // is asked. RESOURCE_EXHAUSTED (OUT_OF_MEMORY) where it refuses, or the system has no more; the buffer is empty then.
+  // Makes data() hold at least `bytes`. budget: reserves the memory before it is allocated (Use::kScratch) and outlives
+  // the buffer; null: none. RESOURCE_EXHAUSTED (OUT_OF_MEMORY) where the budget refuses or the system has no more; the
+  // buffer is empty then.
   absl::Status Reserve(int64_t bytes, MemoryBudget* budget = nullptr);
-  // Gives all memory back. No copy is under way.
+  // Frees all memory. Called while no copy is under way.
   void Release();
 
   char* data() const { return data_; }

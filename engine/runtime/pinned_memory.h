@@ -1,7 +1,7 @@
 #pragma once
 
-// Page-locked host memory from CUDA. Every GPU of the process may copy from it and to it. Allocating takes
-// milliseconds, and freeing waits for what the GPUs do.
+// Allocates page-locked host memory from CUDA. Every GPU of the process may copy from and to it. Allocating takes
+// milliseconds, and freeing waits for the GPUs' work.
 //
 // Threads: any.
 
@@ -12,12 +12,12 @@
 
 namespace voxserve {
 
-// By the calling thread's device. RESOURCE_EXHAUSTED (OUT_OF_MEMORY) where the system has no more.
+// Allocates for the calling thread's device. RESOURCE_EXHAUSTED (OUT_OF_MEMORY) where the system has no more.
 absl::StatusOr<char*> AllocatePinned(int64_t bytes);
-// Logs what fails. data: of AllocatePinned, or null.
+// Frees memory of AllocatePinned, or null. Logs errors.
 void FreePinned(char* data);
 
-// The source of a pool whose Adjust any thread may call. device: CUDA's ordinal of one of the GPUs in use.
+// Returns the source for a pool whose Adjust is called from any thread. device: CUDA's ordinal of a GPU in use.
 PinnedPool::Source PinnedSource(int device);
 
 }  // namespace voxserve

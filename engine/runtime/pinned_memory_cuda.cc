@@ -22,7 +22,7 @@ void FreePinned(char* data) {
 
 namespace {
 
-// Makes a device current for a while. The calls that follow say what is wrong with it.
+// Makes a device current for a scope. Ignores errors, which the calls in the scope report.
 class CurrentDevice {
  public:
   explicit CurrentDevice(int device) {

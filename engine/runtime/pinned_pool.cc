@@ -48,8 +48,8 @@ absl::StatusOr<HostBuffer> PinnedPool::Take(int64_t bytes, BufferLife life) {
     }
   }
   ASSIGN_OR_RETURN(HostBuffer ordinary, HostBuffer::Create(bytes));
-  // A stream keeps its ordinary memory for long, and needs no page-locked memory for it meanwhile. The pool hears of
-  // the end of all others, and so knows how many are out at once.
+  // A stream's ordinary memory is not counted in num_out: it lasts long and needs no page-locked memory meanwhile.
+  // Other ordinary memory is, so that the pool knows how many buffers are in use at once.
   if (is_of_stream) return ordinary;
   pinned.data_ = std::exchange(ordinary.data_, nullptr);
   return pinned;
@@ -94,7 +94,7 @@ std::vector<char*> PinnedPool::RemoveUnwanted() {
     }
     if (is_new_turn) shelf.most_out_before = std::exchange(shelf.most_out, shelf.num_out);
   }
-  reservation_.Resize(pinned_bytes_).IgnoreError();  // it is no more than before
+  reservation_.Resize(pinned_bytes_).IgnoreError();  // cannot fail: it is no more than before
   return unwanted;
 }
 
@@ -124,7 +124,7 @@ absl::StatusOr<int64_t> PinnedPool::AddWanted(int64_t most_bytes) {
   absl::MutexLock lock(&mutex_);
   if (!data.ok()) {
     pinned_bytes_ -= bytes;
-    reservation_.Resize(pinned_bytes_).IgnoreError();  // it is less
+    reservation_.Resize(pinned_bytes_).IgnoreError();  // cannot fail: it is less
     return data.status();
   }
   ++wanted->num_buffers;

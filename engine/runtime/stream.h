@@ -1,7 +1,7 @@
 #pragma once
 
 // Streams and events of a CUDA device: owners that move but do not copy, and a view. One stream has one owner; every
-// call that works on a stream takes a StreamView. Destructors log what goes wrong and never throw.
+// call that works on a stream takes a StreamView. Destructors log errors and never throw.
 
 #include <utility>
 
@@ -14,26 +14,27 @@ struct CUevent_st;
 
 namespace voxserve {
 
-// Does not own. Valid for as long as its Stream.
+// Refers to a stream without owning it. Valid while its Stream exists.
 class StreamView {
  public:
   StreamView() = default;
   explicit StreamView(cudaStream_t stream) : stream_(stream) {}
   cudaStream_t get() const { return stream_; }
 
-  // Blocks until all work that was queued has ended. Errors of that work come up here.
+  // Blocks until all queued work has ended, and returns the errors of that work.
   absl::Status Synchronize() const;
 
  private:
   cudaStream_t stream_ = nullptr;
 };
 
-// kNormal is the highest that the device has: its work goes before that of kLow where both wait for the GPU.
+// kNormal is the highest priority that the device has: its work precedes that of kLow where both wait for the GPU.
 enum class StreamPriority { kNormal, kLow };
 
 class Stream {
  public:
-  // On a device by CUDA's ordinal, which becomes the calling thread's. It does not wait for the legacy default stream.
+  // Creates a stream on a device (CUDA's ordinal), which becomes the calling thread's. The stream does not wait for the
+  // legacy default stream.
   static absl::StatusOr<Stream> CreateOn(int device, StreamPriority priority = StreamPriority::kNormal);
   Stream(Stream&& other) noexcept : stream_(std::exchange(other.stream_, nullptr)) {}
   Stream& operator=(Stream&& other) noexcept {
@@ -49,10 +50,10 @@ class Stream {
   cudaStream_t stream_ = nullptr;
 };
 
-// A point in a stream's work. Keeps time.
+// A point in a stream's work, with its time.
 class Event {
  public:
-  Event() = default;  // none: only good for moving one in
+  Event() = default;  // empty: assign another event to it before use
   static absl::StatusOr<Event> Create();
   Event(Event&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
   Event& operator=(Event&& other) noexcept {
@@ -62,11 +63,11 @@ class Event {
   ~Event();
 
   absl::Status Record(StreamView stream);
-  // What is queued on the stream from now on waits for the work before the last Record.
+  // Makes work that is queued on the stream from now on wait for the work before the last Record.
   absl::Status HoldUp(StreamView stream) const;
   // Blocks until the work before the last Record has ended.
   absl::Status Synchronize() const;
-  // From `start` to this event; both have happened.
+  // Returns the time from `start` to this event; both have completed.
   absl::StatusOr<absl::Duration> Since(const Event& start) const;
 
  private:

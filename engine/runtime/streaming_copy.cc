@@ -22,7 +22,7 @@ void StreamingCopy(char* to, const char* from, size_t bytes) {
     if (bytes > 0) std::memcpy(to, from, bytes);
     return;
   }
-  // Whole lines are streamed: one that is written in part waits in the processor for the rest.
+  // Streams whole cache lines only: the processor holds back a line that is written in part.
   const size_t head = (kLineBytes - reinterpret_cast<uintptr_t>(to) % kLineBytes) % kLineBytes;
   std::memcpy(to, from, head);
   to += head;

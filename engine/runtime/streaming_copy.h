@@ -14,7 +14,7 @@ namespace voxserve {
 // before another thread or a device may read them.
 void StreamingCopy(char* to, const char* from, size_t bytes);
 
-// Waits until what this thread has copied is where others see it.
+// Waits until other threads and devices see what this thread has copied.
 void FinishStreaming();
 
 }  // namespace voxserve

@@ -12,16 +12,17 @@ namespace {
 
 constexpr absl::Duration kMaxPeriod = absl::Seconds(1);
 constexpr absl::Duration kMinPeriod = absl::Milliseconds(1);
-// A batch is found so many looks after its limit, at most a part of the limit late.
+// A stuck batch is found at most one part in this many of the limit too late.
 constexpr int kLooksPerLimit = 8;
-// A CPU is not warmed up, and large clouds may come after small ones.
+// Without a prediction the limit is this many times least_time: CPUs are not warmed up, and large clouds may follow
+// small ones.
 constexpr int kUnknownTimes = 10;
-// Periods that one look may add to a batch's time.
+// The most periods that one look adds to a batch's time.
 constexpr int kMaxPeriodsPerLook = 2;
 
 }  // namespace
 
-// A report's copy of what a watch points to, which may end meanwhile.
+// Copies what the report needs, since a watch may end meanwhile.
 struct BatchWatchdog::Stuck {
   std::string model;
   int64_t version = 0;

@@ -1,14 +1,13 @@
 #pragma once
 
-// BatchWatchdog looks for batches that run far longer than predicted: a GPU that hangs answers no call, so nobody else
+// BatchWatchdog finds batches that run far longer than predicted. A GPU that hangs answers no call, so no other part
 // would notice.
 //
-// - Limit: a batch is stuck once it has run for longer than `least_time`, and than `factor` times its prediction. One
-//   that has no prediction, the first of its size, may take 10 times
-//   `least_time`.
+// - Limit: a batch is stuck if it has run for longer than `least_time` and longer than `factor` times its prediction. A
+//   batch without a prediction, the first of its size, may take 10 times `least_time`.
 // - Report: for each stuck batch, once: an error in the log, EngineObserver::OnStuckBatch, then `on_stuck`.
-// - Clock: it is monotonic. One look adds two periods to a batch's time at most. So the time does not count in which
-//   the whole process stood still (a suspended machine, a debugger), or was given no CPU.
+// - Clock: it is monotonic. One look adds two periods to a batch's time at most, so the time in which the whole process
+//   stood still (a suspended machine, a debugger) or got no CPU does not count.
 // - Threads: thread-safe. A thread of its own looks once a second, more often where least_time is short.
 
 #include <cstdint>
@@ -33,10 +32,10 @@ class BatchWatchdog {
     EngineObserver* observer = nullptr;                 // outlives the watchdog; may be null
     std::function<void()> on_stuck;                     // must not block; may be empty
     std::function<absl::Duration()> now = SteadyClock;  // monotonic, from any beginning
-    bool has_thread = true;                             // false: nobody looks but who calls Look
+    bool has_thread = true;                             // false: only callers of Look look
   };
 
-  // A batch that begins to run. What it points to outlives the watch.
+  // A batch that begins to run. Its pointers must outlive the watch.
   struct Batch {
     const ModelVersionInfo* model = nullptr;
     std::string_view device;
@@ -45,10 +44,10 @@ class BatchWatchdog {
     absl::Duration predicted;  // device time; zero: none
   };
 
-  // The batch runs while this lives.
+  // Watches a batch for as long as it lives.
   class Watch {
    public:
-    // watchdog: outlives the watch; null: nobody watches.
+    // watchdog: outlives the watch; null: the batch is not watched.
     Watch(BatchWatchdog* watchdog, const Batch& batch);
     ~Watch();
     Watch(const Watch&) = delete;
@@ -66,7 +65,7 @@ class BatchWatchdog {
   };
 
   explicit BatchWatchdog(Options options);
-  // Every watch has ended.
+  // By then every watch must have ended.
   ~BatchWatchdog();
   BatchWatchdog(const BatchWatchdog&) = delete;
   BatchWatchdog& operator=(const BatchWatchdog&) = delete;

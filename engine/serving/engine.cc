@@ -30,18 +30,18 @@
 namespace voxserve {
 namespace {
 
-// By device.
+// Returns the number of workers by device.
 std::vector<int> NumWorkers(const std::vector<Device>& devices, int streams_per_device) {
   std::vector<int> num_workers;
   for (const Device& device : devices) num_workers.push_back(device.is_cuda() ? streams_per_device : 1);
   return num_workers;
 }
 
-// Clouds may take one part in so many of the process's memory limit as page-locked memory, and no more than the bytes.
+// Page-locked memory for clouds may take one part in kPinnedShare of the process's memory limit, and kMaxPinnedBytes.
 constexpr int64_t kPinnedShare = 16;
 constexpr int64_t kMaxPinnedBytes = int64_t{1} << 30;
 
-// Null on a CPU, which reads clouds from any memory.
+// Returns null on a CPU, which reads clouds from any memory.
 std::shared_ptr<PinnedPool> MakePinnedPool([[maybe_unused]] const std::vector<Device>& devices,
                                            [[maybe_unused]] MemoryBudget* budget) {
   if constexpr (kernels::kHasCuda) {
@@ -58,7 +58,7 @@ std::shared_ptr<PinnedPool> MakePinnedPool([[maybe_unused]] const std::vector<De
 
 class EngineImpl final : public Engine {
  public:
-  // device_memory: of the host's, that the devices' libraries took.
+  // device_memory: the host memory that the devices' libraries took.
   EngineImpl(Options options, std::vector<Device> devices, MemoryBudget::Reservation device_memory)
       : options_(std::move(options)),
         device_memory_(std::move(device_memory)),
@@ -87,7 +87,7 @@ class EngineImpl final : public Engine {
   }
 
   absl::Status StartWorkers() {
-    std::vector<std::pair<size_t, ExecutionContext>> contexts;  // with the index of their device
+    std::vector<std::pair<size_t, ExecutionContext>> contexts;  // each with the index of its device
     const std::vector<int> num_workers = NumWorkers(devices_, options_.streams_per_device);
     for (size_t device = 0; device < devices_.size(); ++device) {
       for (int i = 0; i < num_workers[device]; ++i) {
@@ -109,6 +109,7 @@ class EngineImpl final : public Engine {
                                                    .batch_bytes = &batch_bytes_[device],
                                                    .max_batch_bytes = [this](size_t of) { return MaxBatchBytes(of); },
                                                    .arbiter = arbiters_[device].get(),
+                                                   .captures = options_.captured_batches,
                                                    .on_device_failed = options_.on_device_failed},
                                    std::move(context)));
     }
@@ -185,7 +186,7 @@ class EngineImpl final : public Engine {
   std::string devices() const override { return JoinIds(devices_); }
 
  private:
-  // Takes the task over, or says why not.
+  // Queues the task, or returns why it is refused.
   absl::Status Admit(QueuedTask& queued) {
     const InferTask& task = queued.task;
     ASSIGN_OR_RETURN(queued.model, models_.Find(task.model, task.version));
@@ -218,9 +219,9 @@ class EngineImpl final : public Engine {
     return status;
   }
 
-  // Shares what weights, sweeps and searches leave of a device's memory equally among the contexts that run batches
-  // side by side. On the CPU it is all that other uses than scratch leave of the host's: a batch may take the place of
-  // what earlier ones left.
+  // Returns an equal share, for each context that runs batches side by side, of the device memory that weights, sweeps
+  // and searches leave. On the CPU returns the host memory that all uses but scratch leave, since a batch may replace
+  // the scratch of earlier ones.
   int64_t MaxBatchBytes(size_t device) const {
     const DevicePool* pool = devices_[device].pool.get();
     if (pool == nullptr) {
@@ -262,7 +263,7 @@ class EngineImpl final : public Engine {
   const MemoryBudget::Reservation device_memory_;
   // Declared before their users, so they are destroyed after them: models and workers hold memory of the devices.
   const std::vector<Device> devices_;
-  const std::shared_ptr<PinnedPool> pinned_pool_;  // where GPUs copy clouds from; null on a CPU
+  const std::shared_ptr<PinnedPool> pinned_pool_;  // for clouds that GPUs copy; null on a CPU
   kernels::ThreadPool pool_;
   std::vector<std::atomic<int64_t>> batch_bytes_;         // by device
   std::vector<std::unique_ptr<DeviceArbiter>> arbiters_;  // by device
@@ -331,7 +332,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(Options options) {
           {{"device", device.id}, {"name", device.name}, {"memory_limit_bytes", device.pool->limit_bytes()}});
     }
   }
-  // CUDA takes some hundred MiB of the host for itself.
+  // Counts the host memory that CUDA takes for itself, some hundred MiB.
   MemoryBudget::Reservation device_memory;
   if (options.memory_budget != nullptr && devices.front().is_cuda()) {
     const int64_t taken = std::max<int64_t>(0, ResidentBytes() - resident_before);

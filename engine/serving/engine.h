@@ -1,6 +1,6 @@
 #pragma once
 
-// The engine's front door: models of a repository, and one asynchronous call that runs a cloud through one of them.
+// Engine serves the models of a repository. Its main call runs a cloud through one of them, asynchronously.
 //
 //   auto engine = Engine::Create({.model_repository = "deploy/models"});
 //   engine->Submit({.model = "minkunet", .cloud = cloud, .done = [](absl::StatusOr<InferResult> r) { ... }});
@@ -36,59 +36,67 @@ class Engine {
   struct Options {
     std::string model_repository;                 // folder of model folders; required
     int num_threads = 0;                          // CPU threads; 0: as many as this process may use
-    int64_t max_queue_requests = 256;             // tasks waiting per model, beyond which Submit refuses
-    int64_t max_queue_bytes = int64_t{1} << 30;   // bytes of clouds waiting per model, likewise
-    int64_t max_answer_bytes = 0;                 // beyond which Submit refuses what is certain to exceed it; 0: none
-    int64_t max_grid_bytes = int64_t{512} << 20;  // a CPU's coordinate grid, beyond which a hash table serves
+    int64_t max_queue_requests = 256;             // limit of waiting tasks per model; Submit refuses more
+    int64_t max_queue_bytes = int64_t{1} << 30;   // limit of the bytes of waiting clouds per model; Submit refuses more
+    int64_t max_answer_bytes = 0;                 // Submit refuses an answer that is certain to exceed it; 0: no limit
+    int64_t max_grid_bytes = int64_t{512} << 20;  // limit of a CPU's coordinate grid; a hash table replaces larger ones
     std::string devices;                          // "" (every GPU, else the CPU), "cpu", or "cuda:0,cuda:2"
-    int streams_per_device = 2;                   // of a GPU: batches that run side by side
+    int streams_per_device = 2;                   // batches that run side by side on a GPU
     int64_t device_memory_limit = 0;              // bytes of each GPU that may be used; 0: all
-    // Counts the host's memory: weights, what batches compute with and page-locked memory are reserved in it. Outlives
+    // Counts the host memory of weights, of running batches and of page-locked buffers. It outlives
     // the engine, its results and its clients' answers. Null: without a limit.
     MemoryBudget* memory_budget = nullptr;
     std::string plan_dir;                // folder of tuned plans; "": the models' own
-    std::string engine_version;          // tuned plans of another are not used
-    absl::Duration model_poll_interval;  // how often the repository is looked through; zero: when asked to
+    std::string engine_version;          // plans that were tuned by another version are not used
+    absl::Duration model_poll_interval;  // how often the repository is scanned; zero: only when a call asks for it
     bool deterministic = false;          // a request's bytes do not depend on others; untuned, a little slower
-    bool tune_on_load = false;           // search a plan for each model that has none, on what it serves first
+    // A GPU's batches are captured as CUDA graphs and replayed where they are alike, with the same results. Not yet
+    // measured, and so not the default.
+    bool captured_batches = false;
+    bool tune_on_load = false;  // searches a plan for each model without one, on the first scans that it serves
     EngineObserver* observer = nullptr;  // outlives the engine; may be null
-    // A GPU broke and will not work again: the process should drain and end. From one of the engine's threads; must
-    // not block. May be empty.
+    // Called when a GPU broke and will not work again: the process should drain and end. Called from one of the
+    // engine's threads; must not block. May be empty.
     std::function<void(const absl::Status&)> on_device_failed;
-    // A batch that runs for longer than stuck_batch_time, and than stuck_batch_factor (0 or more) times its prediction,
-    // is stuck (BatchWatchdog). One without a prediction may take 10 times stuck_batch_time. A minute is what a request
-    // without a deadline gets by default: nobody waits any more. Model loads and searches of plans are not watched.
+    // A batch that runs for longer than stuck_batch_time and longer than stuck_batch_factor (0 or more) times its
+    // prediction is stuck (BatchWatchdog). A batch without a prediction may take 10 times stuck_batch_time. After a
+    // minute, the default timeout of a request, no client waits any more. Model loads and searches of plans are not
+    // watched.
     absl::Duration stuck_batch_time = absl::Minutes(1);  // infinite: batches are not watched
     double stuck_batch_factor = 50;
-    // A batch is stuck, and its device may never answer: the process should say so and end. From a thread of the
-    // engine's; must not block. May be empty.
+    // Called when a batch is stuck, since its device may never answer: the process should report that and end. Called
+    // from one of the engine's threads; must not block. May be empty.
     std::function<void()> on_batch_stuck;
 
     absl::Status Validate() const;
-    // num_threads, or what 0 stands for here.
+    // Returns num_threads, or the number that 0 stands for on this machine.
     int ResolvedThreads() const;
   };
 
-  // Starts loading in the background and returns at once. INVALID_ARGUMENT for bad options, NOT_FOUND where the
-  // repository is not a folder or a device is not there, RESOURCE_EXHAUSTED or INTERNAL where a GPU does not start.
+  // Starts loading in the background and returns at once. INVALID_ARGUMENT for bad options, NOT_FOUND if the repository
+  // is not a folder or a device does not exist, RESOURCE_EXHAUSTED or INTERNAL if a GPU does not start.
   static absl::StatusOr<std::unique_ptr<Engine>> Create(Options options);
   // Drains.
   virtual ~Engine() = default;
 
-  // Memory for a cloud's bytes, from which the devices read it with as few copies as can be: page-locked where GPUs
-  // serve and some is ready, else ordinary. Never blocks. RESOURCE_EXHAUSTED (OUT_OF_MEMORY) where the system has none.
-  // The buffer may outlive the engine, but not Options::memory_budget.
+  // Returns memory for a cloud's bytes, chosen so that the devices copy them as seldom as possible: page-locked memory
+  // if GPUs serve and some is ready, else ordinary memory. Never blocks. RESOURCE_EXHAUSTED (OUT_OF_MEMORY) if the
+  // system has none. The buffer may outlive the engine, but not Options::memory_budget.
   virtual absl::StatusOr<HostBuffer> AllocateCloud(int64_t bytes, BufferLife life) = 0;
 
-  // Never blocks. task.done gets: NOT_FOUND (unknown model or version, naming what is there), UNAVAILABLE (still
-  // loading, failed, draining), INVALID_ARGUMENT (missing field, too many points or voxels, no such
-  // output, an answer that is certain to be too large, coordinates beyond the limits, sweeps that the model cannot run
-  // together, a sample that the cloud cannot have), RESOURCE_EXHAUSTED (queue full, with a retry delay; out of memory),
-  // DEADLINE_EXCEEDED (it has passed, or would not be met), CANCELLED. Returns a ticket for Cancel.
+  // Runs a task. Never blocks. Returns a ticket for Cancel. task.done gets the result or an error:
+  // - NOT_FOUND: unknown model or version (lists those that exist);
+  // - UNAVAILABLE: the model is still loading or failed to load, or the server drains;
+  // - INVALID_ARGUMENT: a missing field, too many points or voxels, no such output, an answer that is certain to be too
+  //   large, coordinates beyond the limits, sweeps that the model cannot run together, a sample that the cloud cannot
+  //   have;
+  // - RESOURCE_EXHAUSTED: the queue is full (with a retry delay), or out of memory;
+  // - DEADLINE_EXCEEDED: the deadline has passed, or would not be met;
+  // - CANCELLED.
   virtual uint64_t Submit(InferTask task) = 0;
 
-  // Takes a task that has not started out of the queue; its `done` gets CANCELLED. False where it has started or ended.
-  // reason: what OnDropped says of it.
+  // Removes a task from the queue if it has not started; its `done` gets CANCELLED. Returns false if it has started or
+  // ended. reason: passed to OnDropped.
   // NOLINTNEXTLINE(google-default-arguments): no override has another.
   virtual bool Cancel(uint64_t ticket, DropReason reason = DropReason::kCancelled) = 0;
 
@@ -99,11 +107,11 @@ class Engine {
   virtual uint64_t Tune(TuneTask task) = 0;
   virtual void CancelTune(uint64_t ticket) = 0;
 
-  // Loads what is new in a model's folder and what has changed there, in the background; returns at once. A version in
-  // service goes on until its successor is warm, and stays (READY, with problems) where that is broken. task.done gets:
-  // INVALID_ARGUMENT (no name of a folder), NOT_FOUND (naming what the repository has), FAILED_PRECONDITION (BAD_MODEL)
-  // with every problem of every version that is broken, RESOURCE_EXHAUSTED (out of memory; too many calls wait),
-  // UNAVAILABLE (DRAINING). Loads and unloads run in the order of the calls.
+  // Loads the new and changed versions in a model's folder, in the background; returns at once. A version in service
+  // stays until its successor is warm, and remains (READY, with problems) if the successor is broken. task.done gets:
+  // INVALID_ARGUMENT (not a folder's name), NOT_FOUND (lists the repository's models), FAILED_PRECONDITION (BAD_MODEL)
+  // with every problem of every broken version, RESOURCE_EXHAUSTED (out of memory; too many calls wait), UNAVAILABLE
+  // (DRAINING). Loads and unloads run in the order of the calls.
   virtual void Load(LoadTask task) = 0;
   // Takes versions out of service; tasks that were accepted are answered. They stay out until Load. task.done gets
   // NOT_FOUND, RESOURCE_EXHAUSTED and UNAVAILABLE as above.
@@ -113,17 +121,17 @@ class Engine {
   virtual void WaitUntilLoaded() = 0;
   virtual bool loaded() const = 0;
 
-  // By name, then by version; loading and broken ones too.
+  // Returns all versions by name, then by version; loading and broken ones too.
   virtual std::vector<ModelVersionInfo> ListModels() const = 0;
-  // version 0: the newest that is ready, else the newest. NOT_FOUND as in Submit.
+  // Returns one version; 0: the newest that is ready, else the newest. NOT_FOUND as in Submit.
   virtual absl::StatusOr<ModelVersionInfo> GetModel(std::string_view name, int64_t version) const = 0;
 
-  // Refuses new tasks (UNAVAILABLE, DRAINING), finishes those accepted, returns when none is left. Idempotent.
+  // Refuses new tasks (UNAVAILABLE, DRAINING), finishes the accepted ones and returns when none is left. Idempotent.
   virtual void Drain() = 0;
-  // Refuses new tasks, and those that wait: UNAVAILABLE, reason DRAINING. Returns at once; Drain finishes the others.
+  // Refuses new and waiting tasks: UNAVAILABLE, reason DRAINING. Returns at once; Drain finishes the running tasks.
   virtual void RefuseQueued() = 0;
 
-  // "cpu" or "cuda:0,cuda:1".
+  // Returns "cpu" or "cuda:0,cuda:1".
   virtual std::string devices() const = 0;
 };
 

@@ -1,15 +1,14 @@
 #pragma once
 
-// MemoryTrimmer gives memory back to the system that nobody uses any more and no other part would look for:
-// - what contexts, a GPU's too, keep of the host's memory from batch to batch, once they have run none for 5 seconds;
-// - free pages of the heap: every 5 seconds while the engine is idle, and every 30 seconds while batches run, which
-//   will want many of them again;
-// - on a GPU, the copies of sweeps of streams that have ended or fallen silent;
-// - page-locked memory that clouds needed no more for a while. It also sees to it that there is as much as they need
-//   (PinnedPool::Adjust).
+// MemoryTrimmer returns unused memory to the system where no other part does:
+// - host memory that contexts, also those of GPUs, keep between batches, once they have run none for 5 seconds;
+// - free pages of the heap: every 5 seconds while the engine is idle, and every 30 seconds while batches run, since
+//   those will need many of the pages again;
+// - on a GPU, copies of the sweeps of streams that have ended or fallen silent;
+// - page-locked memory that clouds have not needed for a while. It also allocates what they need (PinnedPool::Adjust).
 //
-// - Threads: one thread of its own, which looks once a second. No request waits for it, but for the moments in which
-//   the heap's free pages are listed.
+// - Threads: one thread of its own, which looks once a second. No request waits for it, except during the moments in
+//   which the heap's free pages are listed.
 
 #include <memory>
 #include <thread>
@@ -27,7 +26,7 @@ namespace voxserve {
 
 class MemoryTrimmer {
  public:
-  // All outlive it, and the workers stay the same; pinned_pool and observer may be null.
+  // All arguments outlive it, and the list of workers does not change; pinned_pool and observer may be null.
   MemoryTrimmer(const std::vector<Device>* devices, const std::vector<std::unique_ptr<Worker>>* workers,
                 PinnedPool* pinned_pool, EngineObserver* observer);
   ~MemoryTrimmer();
@@ -36,7 +35,7 @@ class MemoryTrimmer {
 
  private:
   void Loop();
-  // True while no worker has anything to do.
+  // Returns true if no worker has anything to do.
   bool TrimContexts();
   void TrimHeap(bool is_idle);
   void TrimSweeps();
@@ -45,7 +44,7 @@ class MemoryTrimmer {
   const std::vector<std::unique_ptr<Worker>>& workers_;
   PinnedPool* const pinned_pool_;
   EngineObserver* const observer_;
-  std::vector<bool> is_broken_;  // by device: it does not answer any more, which others will notice too
+  std::vector<bool> is_broken_;  // by device: it failed here, and is left alone; its worker reports the failure
   absl::Time trimmed_heap_ = absl::InfinitePast();
 
   absl::Mutex mutex_;

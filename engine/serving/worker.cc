@@ -16,7 +16,7 @@
 namespace voxserve {
 namespace {
 
-// The wait for its stream's turn counts as a wait for the engine.
+// Returns the time before the task ran. It includes the wait in its stream.
 absl::Duration TimeInQueue(const QueuedTask& task, absl::Time started) {
   return started - std::min(task.task.arrived, task.enqueued);
 }
@@ -41,7 +41,7 @@ double SampleShare(const std::vector<StageTime>& stages) {
   return all > absl::ZeroDuration() ? absl::FDivDuration(sampling, all) : 0;
 }
 
-// Adds to an answer what the executor does not know.
+// Adds the parts of an answer that the executor does not know.
 void Complete(const QueuedTask& task, const std::vector<StageTime>& stages, absl::Duration queued,
               const std::string& device, InferResult& result) {
   const ServedModel& model = *task.model;
@@ -96,7 +96,7 @@ absl::Status Worker::WarmUp(const ServedModel& model) {
   const absl::Status status = voxserve::WarmUp(model.programs[options_.device], plans.get(), model.limits,
                                                model.info.max_points, *options_.arbiter, *executor_,
                                                *model.memory[options_.device], model.latency[options_.device].get());
-  if (context_.cuda != nullptr) executor_->ReleaseHostMemory();  // what all outputs of the largest cloud took
+  if (context_.cuda != nullptr) executor_->ReleaseHostMemory();  // the largest cloud's outputs took much of it
   options_.arbiter->TryOnce({}, [this](const RunOptions&) ABSL_EXCLUSIVE_LOCKS_REQUIRED(running_) {
     SettleMemory();
     return BatchOutput();
@@ -119,7 +119,7 @@ void Worker::ReleaseOldMemory() {
   if (now - looked_ < options_.memory_age) return;
   looked_ = now;
   const int64_t needed = std::exchange(needed_bytes_, 0);
-  // New pages cost a batch time. A GPU's batches need none of the host's, as a rule.
+  // Keeps memory that is in use, since new pages cost a batch time. Batches on a GPU normally need no host memory.
   const bool is_in_use = context_.cuda == nullptr && executor_->allocated_bytes() < 2 * needed;
   if (!is_in_use) ReleaseHostMemory(now);
 }
@@ -127,7 +127,7 @@ void Worker::ReleaseOldMemory() {
 void Worker::ReleaseHostMemory(absl::Time now) {
   executor_->ReleaseHostMemory();
   released_ = now;
-  if (context_.cuda == nullptr) SettleMemory();  // a GPU's memory is settled under the arbiter alone
+  if (context_.cuda == nullptr) SettleMemory();  // on a GPU, SettleMemory is called only under the arbiter
 }
 
 void Worker::SettleMemory() {
@@ -138,7 +138,7 @@ void Worker::SettleMemory() {
   count();
   if constexpr (kernels::kHasCuda) {
     if (context_.cuda == nullptr) return;
-    // One that ran alone may have taken what the others need.
+    // A batch that ran alone may have taken memory that the other contexts need.
     if (batch_bytes_ <= options_.max_batch_bytes(options_.device)) return;
     context_.cuda->ReleaseArenas();
     count();
@@ -166,10 +166,10 @@ BatchOutput Worker::RunWithinMemory(const ServedModel& model, BatchTasks tasks, 
     return output;
   };
   DeviceArbiter& arbiter = *options_.arbiter;
-  if (tasks.size() == 1) return arbiter.RunWithRetry({.plans = plans.get()}, run);
+  if (tasks.size() == 1) return arbiter.RunWithRetry({.plans = plans.get(), .captures = options_.captures}, run);
   const BatchBytes expected =
       model.memory[options_.device]->Expected(load.points, latency.EstimateVoxels(load.points), load.requests);
-  return arbiter.TryOnce({.plans = plans.get(), .expected = expected}, run);
+  return arbiter.TryOnce({.plans = plans.get(), .captures = options_.captures, .expected = expected}, run);
 }
 
 BatchOutput Worker::RunOrRefuse(const ServedModel& model, BatchTasks tasks, const Load& load) {
@@ -215,8 +215,8 @@ Batcher::Outcome Worker::Run(absl::Span<QueuedTask> tasks, absl::Time started) {
     }
   }
   if (voxels == 0) return {};
-  // Maps that were made on the CPU have their exact sizes, and take less. What a network sees of samples says nothing
-  // of the memory of clouds.
+  // Does not learn from maps that were made on the CPU, which take less since their sizes are exact, nor from samples:
+  // the network sees fewer points of them.
   if (!output.geometry_on_cpu && load.samples == 0 && IsTypical(model.info, tasks.front().task)) {
     model.memory[options_.device]->Observe(load.points, std::max(voxels, output.room_voxels), output.bytes,
                                            load.requests);

@@ -3,11 +3,11 @@
 // Worker is one thread with one execution context: it takes batches from the batcher, runs them and answers their
 // tasks.
 //
-// - Lifetime: the thread ends when the batcher has stopped and is empty. The destructor waits for that, so stop the
-//   batcher first.
-// - Memory: a context on the CPU keeps the memory of a batch for the next. It gives it back when nothing runs
-//   (ReleaseIdleMemory), and once a minute where it is twice what the largest batch of that minute needed.
-// - Errors: a worker whose device breaks (DEVICE_FAILED) says so once and leaves the queue to the others. The last
+// - Lifetime: the thread ends when the batcher has stopped and is empty. The destructor waits for that, so the batcher
+//   must be stopped first.
+// - Memory: a context on the CPU keeps the memory of a batch for the next one. The worker frees it when nothing runs
+//   (ReleaseIdleMemory), and once a minute if it is twice what the largest batch of that minute needed.
+// - Errors: a worker whose device breaks (DEVICE_FAILED) reports that once and leaves the queue to the others. The last
 //   worker stays and answers every task UNAVAILABLE, so that no task waits for ever.
 
 #include <atomic>
@@ -37,17 +37,18 @@ namespace voxserve {
 class Worker {
  public:
   struct Options {
-    int stream = 0;                                   // number of the context among its device's
-    size_t device = 0;                                // index of the context's device among the engine's
-    Batcher* batcher = nullptr;                       // outlives the worker, as do the next two
-    EngineObserver* observer = nullptr;               // may be null
-    BatchWatchdog* watchdog = nullptr;                // outlives the worker; null: nobody watches its batches
+    int stream = 0;                                   // number of the context on its device
+    size_t device = 0;                                // index of the context's device in the engine
+    Batcher* batcher = nullptr;                       // outlives the worker
+    EngineObserver* observer = nullptr;               // outlives the worker; may be null
+    BatchWatchdog* watchdog = nullptr;                // outlives the worker; null: its batches are not watched
     std::atomic<int>* num_working_workers = nullptr;  // this one included
-    std::atomic<int64_t>* batch_bytes = nullptr;      // that all contexts of the device hold for batches
+    std::atomic<int64_t>* batch_bytes = nullptr;      // held for batches by all contexts of the device
     MaxBatchBytes max_batch_bytes = NoLimitOfBytes;
-    DeviceArbiter* arbiter = nullptr;                           // of the context's device
-    absl::Duration memory_age = absl::Minutes(1);               // how often what the context keeps is looked at
-    std::function<void(const absl::Status&)> on_device_failed;  // from the worker's thread; may be empty
+    DeviceArbiter* arbiter = nullptr;                           // the arbiter of the context's device
+    bool captures = false;                                      // RunOptions::captures
+    absl::Duration memory_age = absl::Minutes(1);               // how often the context's kept memory is checked
+    std::function<void(const absl::Status&)> on_device_failed;  // called from the worker's thread; may be empty
   };
 
   Worker(Options options, ExecutionContext context);
@@ -55,12 +56,12 @@ class Worker {
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  // Runs a model on clouds made for it, in this worker's own context, so that the worker's first request of that size
-  // is as quick as the others. On the caller's thread; batches wait meanwhile.
+  // Runs a model on synthetic clouds in this worker's own context, so that the worker's first request of each size is
+  // as quick as the others. Runs on the caller's thread; batches wait meanwhile.
   absl::Status WarmUp(const ServedModel& model);
 
-  // Gives the host's memory back that the context keeps, where no batch has run for so long. False where one has, or
-  // runs now. From any thread; does not block.
+  // Frees the host memory that the context keeps, if no batch has run for idle_time. Returns false if one has, or runs
+  // now. May be called from any thread; does not block.
   bool ReleaseIdleMemory(absl::Duration idle_time);
 
   size_t device() const { return options_.device; }
@@ -72,25 +73,25 @@ class Worker {
   Batcher::Outcome Run(absl::Span<QueuedTask> tasks, absl::Time started);
   BatchOutput RunWithinMemory(const ServedModel& model, BatchTasks tasks, const Load& load);
   BatchOutput RunOrRefuse(const ServedModel& model, BatchTasks tasks, const Load& load);
-  // Counts what the context keeps. A GPU's gives its arenas back where they are more than its part of the device: the
-  // arbiter must run this, since it releases the memory of contexts too.
+  // Counts the memory that the context keeps. On a GPU, frees its arenas if they exceed its share of the device. Must
+  // run under the arbiter, which also releases the memory of contexts.
   void SettleMemory() ABSL_EXCLUSIVE_LOCKS_REQUIRED(running_);
   void ReleaseHostMemory(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(running_);
-  // After the answers have left.
+  // Frees memory that recent batches did not need. Called after the answers have been given.
   void ReleaseOldMemory();
   void Report(absl::Span<const QueuedTask> tasks, const BatchOutput& output, absl::Time started);
 
   const Options options_;
   ExecutionContext context_;
-  absl::Mutex running_;  // while the executor runs
+  absl::Mutex running_;  // held while the executor runs
   const std::unique_ptr<Executor> executor_;
-  absl::Time last_run_ ABSL_GUARDED_BY(running_) = absl::InfinitePast();  // its end
-  absl::Time released_ ABSL_GUARDED_BY(running_) = absl::Now();           // when the host's memory was given back
-  absl::Time looked_ ABSL_GUARDED_BY(running_) = absl::Now();             // when it was last looked whether to do so
-  int64_t needed_bytes_ ABSL_GUARDED_BY(running_) = 0;                    // by the largest batch since then
-  int64_t batch_bytes_ ABSL_GUARDED_BY(running_) = 0;                     // this one's part of options_.batch_bytes
-  absl::Status failed_;                                                   // OK until the device broke
-  bool is_last_ = false;  // of the workers, after this one's device broke
+  absl::Time last_run_ ABSL_GUARDED_BY(running_) = absl::InfinitePast();  // end of the last run
+  absl::Time released_ ABSL_GUARDED_BY(running_) = absl::Now();           // when host memory was freed last
+  absl::Time looked_ ABSL_GUARDED_BY(running_) = absl::Now();             // when ReleaseOldMemory checked last
+  int64_t needed_bytes_ ABSL_GUARDED_BY(running_) = 0;                    // of the largest batch since looked_
+  int64_t batch_bytes_ ABSL_GUARDED_BY(running_) = 0;                     // this worker's part of options_.batch_bytes
+  absl::Status failed_;                                                   // OK until the device breaks
+  bool is_last_ = false;  // true if no other worker was left when this one's device broke
   std::thread thread_;
 };
 

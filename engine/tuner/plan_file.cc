@@ -202,7 +202,7 @@ class PlanReader {
   ConvPlan default_;
 };
 
-// The parser would report a problem for each of them.
+// Returns the first control character, since the parser would report a problem for each one.
 std::optional<size_t> FindControlCharacter(std::string_view text) {
   const auto found = std::find_if(text.begin(), text.end(), [](char c) {
     return absl::ascii_iscntrl(static_cast<unsigned char>(c)) && !absl::ascii_isspace(static_cast<unsigned char>(c));

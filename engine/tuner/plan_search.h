@@ -13,8 +13,7 @@
 //    to run.
 // 3. Measure the rest on up to 16 scans. A candidate replaces the default if it is 1% faster.
 // 4. Compare whole networks, of mixed dataflows and of a single one. A rulebook whose convolutions mix dataflows must
-// be
-//    made in two forms, a cost that no convolution's time shows.
+//    be made in two forms, a cost that no convolution's time shows.
 // 5. Choose how each level's maps are searched, by the time of the geometry pass.
 // 6. Compare the plan with the default, whole networks in turns. If it is not 1% faster, the bucket keeps the default.
 // 7. With several buckets, compare all plans together with the default once more, since a batch makes every form of a

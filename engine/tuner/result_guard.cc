@@ -16,7 +16,7 @@ constexpr float kMaxBoxScoreError = 0.05f;
 constexpr float kMaxBoxDistance = 0.2f;   // in m
 constexpr double kMaxChangedBoxes = 0.1;  // as a share of the boxes
 
-// what: "a score", say.
+// Returns why the values deviate; "" if they do not. what: their name in the message, such as "a score".
 std::string WhyValuesDeviate(const std::string& what, absl::Span<const float> expected,
                              absl::Span<const float> result) {
   double largest = 0, largest_error = 0;
@@ -42,7 +42,7 @@ std::string WhyLabelsDeviate(absl::Span<const uint8_t> expected, absl::Span<cons
   return absl::StrFormat("%d of %d labels differ", num_changed, num_points);
 }
 
-// Rounding moves a box a little, and may move one across the score threshold.
+// Allows for rounding, which moves a box a little and may move one across the score threshold.
 std::string WhyBoxesDeviate(const std::vector<Box>& expected, const std::vector<Box>& result) {
   const auto is_like = [](const Box& a, const Box& b) {
     return a.class_id == b.class_id && std::abs(a.score - b.score) <= kMaxBoxScoreError &&
@@ -63,7 +63,7 @@ absl::Span<const float> ValuesOf(const OutputTensor& tensor) {
   return {reinterpret_cast<const float*>(tensor.bytes.data()), tensor.bytes.size() / sizeof(float)};
 }
 
-// The same sites come in the same order, whatever the plan.
+// Compares rows in order: a site has the same row under every plan.
 std::string WhyTensorsDeviate(const std::vector<OutputTensor>& expected, const std::vector<OutputTensor>& result) {
   if (expected.size() != result.size()) return "it has another number of tensors";
   for (size_t i = 0; i < expected.size(); ++i) {

@@ -1,18 +1,18 @@
 #pragma once
 
-// Boxes from the images of SECOND's head (Y. Yan et al., "SECOND: Sparsely Embedded Convolutional Detection", Sensors
-// 2018) as OpenPCDet's AnchorHeadSingle makes them: box_coder_utils.py ResidualCoder, anchor_generator.py with
+// Decodes boxes from the images of SECOND's head (Y. Yan et al., "SECOND: Sparsely Embedded Convolutional Detection",
+// Sensors 2018) as OpenPCDet's AnchorHeadSingle does: box_coder_utils.py ResidualCoder, anchor_generator.py with
 // align_center false, anchor_head_template.py.
 //
 // Cell (row, column) has anchors with centres x = range_min[0] + column * (range_max[0] - range_min[0]) / (columns - 1)
-// (range_min[0] of one column), y likewise, z = bottom + height / 2. A box's class is its best one, whatever the
-// anchor's; its score that class's sigmoid. Residuals d:
-//   x = d[0] * diagonal + xa, diagonal = sqrt(length_a^2 + width_a^2), y likewise, z = d[2] * height_a + za,
+// (range_min[0] for one column), y in the same way, z = bottom + height / 2. A box has the class with the best score,
+// whatever the anchor's class is; its score is that class's sigmoid. Residuals d give:
+//   x = d[0] * diagonal + xa, diagonal = sqrt(length_a^2 + width_a^2), y in the same way, z = d[2] * height_a + za,
 //   length, width, height = exp(d[3..5]) * those of the anchor, r = d[6] + ra,
 //   yaw = limit(r - direction_offset) + direction_offset + period * bin, turned into [-pi, pi], period = 2 pi / bins,
 //   limit(v) = v - floor(v / period + direction_limit_offset) * period, bin the first of the largest directions.
-// Of equal scores the lower (cell, anchor) is better, of an anchor the lower class. A logit that is NaN or infinite is
-// none, NaN is no direction. A box of which some number is NaN or infinite is none; it leaves its place empty.
+// Between equal scores the lower (cell, anchor) is better, and within an anchor the lower class. NaN and infinite
+// logits are ignored, and so are NaN directions. A box with a NaN or infinite number is dropped; its place stays empty.
 
 #include <array>
 #include <cstddef>
@@ -57,8 +57,8 @@ struct AnchorHeadParams {
 
   int32_t max_boxes = 0;   // 1 to kMaxBoxes
   float* boxes = nullptr;  // [num_samples, max_boxes, kBoxPitch] as box_rows.h says
-  // [num_samples], to which the candidates are added that are no boxes since their logit or a number of theirs is not
-  // finite; may lie in page-locked host memory, since it is seldom touched. Null: nobody wants to know.
+  // [num_samples] the kernel adds the number of candidates that are dropped because their logit or another number is
+  // not finite. May lie in page-locked host memory, since that is rare. Null: nothing is counted.
   uint32_t* num_not_finite = nullptr;
   void* workspace = nullptr;  // on a GPU: AnchorHeadWorkspaceBytes, 256-byte aligned
 };
@@ -66,7 +66,7 @@ static_assert(std::is_trivially_copyable_v<AnchorHeadParams>);
 
 namespace cpu {
 
-// memory: of its scratch.
+// memory: for temporary arrays.
 void DecodeAnchorHead(const AnchorHeadParams& params, ThreadPool& pool,
                       std::pmr::memory_resource* memory = std::pmr::get_default_resource());
 
@@ -74,7 +74,7 @@ void DecodeAnchorHead(const AnchorHeadParams& params, ThreadPool& pool,
 
 namespace cuda {
 
-// Of the numbers, not of the pointers.
+// Reads the numbers in params, not the pointers.
 size_t AnchorHeadWorkspaceBytes(const AnchorHeadParams& params);
 cudaError_t DecodeAnchorHead(const AnchorHeadParams& params, cudaStream_t stream);
 

@@ -11,7 +11,7 @@
 
 namespace voxserve::kernels {
 
-// Where the anchors of a cell stand.
+// Returns the centre of a cell's anchors on one axis.
 constexpr float AnchorCentre(const AnchorHeadParams& params, int axis, int32_t cell, int32_t num_cells) {
   const auto a = static_cast<size_t>(axis);
   if (num_cells == 1) return params.range_min[a];

@@ -1,13 +1,12 @@
 #pragma once
 
-// The two kernels that make boxes from images, whatever the head: the first writes the candidates' keys down, the
-// second takes the best and decodes them. Included by .cu files alone.
+// These two kernels make boxes from images, for every kind of head. The first writes the candidates' keys. The second
+// selects the best and decodes them. Only .cu files include this file.
 //
-// Blocks of the first kernel have lists of their own, so that nothing needs to be set to 0 before them. Where a sample
-// has more candidates than the second kernel can sort, it asks the lists' histograms first which of them can be among
-// the best.
+// Each block of the first kernel has its own list, so that nothing needs to be set to 0 before. Where a sample has more
+// candidates than the second kernel can sort, it first finds in the lists' histograms which can be among the best.
 //
-// A Heads is what both kernels are launched with:
+// Both kernels take a parameter of a type Heads with these members:
 //   int32_t num_heads, num_samples;
 //   __device__ const CandidateLists& Lists(int head) const;
 //   __device__ int32_t NumItems(int head) const;  // of a sample
@@ -40,7 +39,7 @@ inline constexpr int kThreadKeys = 8;  // that a thread has under way
 static_assert(1 << kDigitBits == kLogitBins);
 static_assert(kListItems * std::max(kMaxHeadClasses, 1) <= 65535, "a histogram's counts are 16 bits");
 
-// How a head's cells are read from images of T.
+// Reads a head's cells from images of T.
 template <typename T>
 struct LoadAs {
   __device__ float operator()(const ImageChannels& image, int64_t row, int32_t channel) const {
@@ -75,7 +74,7 @@ struct CandidateLists {
   }
 };
 
-// Adds 1 for each of the calling threads; returns what was there before the thread's.
+// Adds 1 for each of the calling threads. Returns the value before the thread's own addition.
 __device__ inline int32_t CountOne(int32_t* counter) {
   const unsigned callers = __activemask();
   const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
@@ -132,7 +131,7 @@ __global__ void __launch_bounds__(kBlockThreads) FindCandidatesKernel(const __gr
 
 // ---- Selecting ---------------------------------------------------------------------------------------------------
 
-// What a block of kSelectThreads shares.
+// The shared memory of a block of kSelectThreads.
 struct SelectShared {
   uint64_t keys[kSortedKeys];
   int32_t histogram[kLogitBins];
@@ -142,7 +141,8 @@ struct SelectShared {
   int32_t num_keys;
 };
 
-// The sum of the values of the threads up to this one, this one's included; *total of all. All threads call it.
+// Returns the sum of the values of the threads up to this one, inclusive. Sets *total to the sum of all. All threads of
+// the block call it.
 __device__ inline int32_t InclusiveSum(int32_t value, SelectShared& shared, int32_t* total) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpThreads, warp = static_cast<int>(threadIdx.x) / kWarpThreads;
   for (int distance = 1; distance < kWarpThreads; distance *= 2) {
@@ -163,8 +163,9 @@ __device__ inline int32_t InclusiveSum(int32_t value, SelectShared& shared, int3
   return before + value;
 }
 
-// Where counts of bins, a thread each from the highest bin down, reach `needed`: shared.digit is that bin, above the
-// sum of the bins above it, within its own count. The sum of all is at least `needed`, which is at least 1.
+// Finds the bin at which the sum of the bins' counts reaches `needed`. Each thread has the count of one bin, from the
+// highest bin down. Sets shared.digit to that bin, shared.above to the sum of the bins above it, and shared.within to
+// its own count. The sum of all counts must be at least `needed`, and `needed` at least 1.
 __device__ inline void FindDigit(int32_t count, int32_t needed, SelectShared& shared) {
   int32_t total;
   const int32_t sum = InclusiveSum(count, shared, &total);
@@ -199,8 +200,9 @@ __device__ void ForEachKey(const CandidateLists& lists, int32_t sample, const Vi
   }
 }
 
-// At most kSortedKeys keys, the num_best best among them, go to shared.keys, and their number to shared.num_keys, which
-// is 0 before. All threads call it; there are more than kSortedKeys keys, and num_best is at most that.
+// Writes at most kSortedKeys keys, the num_best best among them, to shared.keys, and their number to shared.num_keys,
+// which must be 0 before. There must be more than kSortedKeys keys, and num_best at most kSortedKeys. All threads of
+// the block call it.
 __device__ inline void GatherBest(const CandidateLists& lists, int32_t sample, int32_t num_best, SelectShared& shared) {
   const auto thread = static_cast<int32_t>(threadIdx.x);
   int32_t count = 0;
@@ -213,7 +215,8 @@ __device__ inline void GatherBest(const CandidateLists& lists, int32_t sample, i
   int32_t above = shared.above, within = shared.within;
   const auto bin_of = [&](uint64_t key) { return lists.BinOf(LogitOfKey(key)); };
 
-  // Of the bin's keys those that are at least `lowest`, which is found digit by digit from their least one on.
+  // Only keys of the bin that are at least `lowest` are taken. `lowest` is found digit by digit, relative to the bin's
+  // least key.
   uint64_t lowest = 0;
   if (above + within > kSortedKeys) {
     if (thread == 0) {

@@ -1,8 +1,8 @@
 #pragma once
 
-// What heads that decode boxes share: in which order candidates stand, which of them become rows, and the sums that
-// both devices do alike. Logits are compared in place of their sigmoids, which rise with them: the order is then exact
-// and the same on every device, and holds where float32's sigmoids are all 1.
+// This file has what the heads that decode boxes share: the order of candidates, the choice of those that become rows,
+// and the arithmetic that must be the same on both devices. Logits are compared in place of their sigmoids, which rise
+// with them. So the order is exact and the same on every device, also where float32's sigmoids are all 1.
 
 #include <algorithm>
 #include <bit>
@@ -18,7 +18,7 @@
 
 namespace voxserve::kernels {
 
-inline constexpr int32_t kMaxBoxes = 4096;        // of a sample that a head decodes or a suppression reads
+inline constexpr int32_t kMaxBoxes = 4096;        // per sample, that a head decodes or an nms reads
 inline constexpr int32_t kMaxHeadClasses = 32;    // of one head
 inline constexpr int32_t kMaxHeadAnchors = 32;    // of one cell
 inline constexpr int32_t kMaxDirectionBins = 16;  // of half turns
@@ -29,8 +29,8 @@ struct ImageChannels {
   int64_t pitch = 0;  // values from row to row
 };
 
-// The lowest logit whose sigmoid is above the threshold (is_strict) or at least the threshold; NaN, to which nothing
-// compares, where there is none.
+// Returns the lowest logit with a sigmoid above the threshold (is_strict), or of at least the threshold. Returns NaN
+// where there is none, since every comparison with NaN is false.
 inline float LowestLogit(float score_threshold, bool is_strict) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const double threshold = score_threshold;
@@ -45,7 +45,8 @@ inline float LowestLogit(float score_threshold, bool is_strict) {
 
 constexpr float ScoreOf(float logit) { return Activate(ActivationFunction::kSigmoid, logit); }
 
-// Keys of candidates: the larger logit is the larger key, of equal ones (0 and -0 are) the lower index. Never 0.
+// Returns a candidate's key. The larger logit has the larger key; between equal logits (0 and -0 are equal) the lower
+// index has. A key is never 0.
 constexpr uint64_t CandidateKey(float logit, uint32_t index) {
   const auto bits = std::bit_cast<uint32_t>(logit + 0.0f);
   const uint32_t ordered = (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
@@ -63,7 +64,7 @@ constexpr bool IsFiniteBox(const float (&box)[kBoxColumns]) {
   return is_finite;
 }
 
-// How a candidate ends.
+// Says what becomes of a candidate.
 enum class CandidateFate { kBox, kOutOfRange, kNotFinite };
 
 constexpr float ValueOfNoBox(int32_t column) { return column == kBoxScore ? kNoBox : 0.0f; }
@@ -76,8 +77,8 @@ inline void WriteNoBoxes(float* begin, const float* end) {
   }
 }
 
-// The rows of one sample: the max_boxes best candidates, of which decode(key, box) makes boxes, or none of some. keys
-// are reordered. Adds to *num_not_finite.
+// Makes the rows of one sample from its max_boxes best candidates. decode(key, box) makes a candidate's box, or says
+// that it has none. Reorders keys. Adds to *num_not_finite.
 template <typename Decode>
 void WriteBestBoxes(ScratchVector<uint64_t>& keys, int32_t max_boxes, const Decode& decode, float* rows,
                     uint32_t* num_not_finite) {

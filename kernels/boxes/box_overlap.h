@@ -1,7 +1,7 @@
 #pragma once
 
-// How much two turned boxes overlap as seen from above. Written once for both devices, whose files are compiled without
-// fused multiply-add: all roundings are the same, but for those of sine and cosine.
+// BoxOverlap computes how much two rotated boxes overlap, seen from above. Both devices share this code, and their
+// files are compiled without fused multiply-add, so all roundings but those of sine and cosine are the same.
 
 #include <algorithm>
 #include <cmath>
@@ -59,12 +59,12 @@ constexpr float IouFromAbove(const float* a, const float* b) {
   return static_cast<float>(overlap / std::max(sum - overlap, kLeastUnion));
 }
 
-// The radius of the circle around a box.
+// Returns the radius of the circle around a box.
 constexpr float RadiusFromAbove(const float* box) {
   return 0.5f * std::sqrt(box[kBoxLength] * box[kBoxLength] + box[kBoxWidth] * box[kBoxWidth]);
 }
 
-// False only where two boxes cannot overlap, whose circles are apart: a quick look.
+// A cheap test: returns false only where the circles around two boxes do not meet, so that the boxes cannot overlap.
 constexpr bool MayOverlap(const float* a, float a_radius, const float* b, float b_radius) {
   const float dx = a[kBoxX] - b[kBoxX], dy = a[kBoxY] - b[kBoxY], radii = 1.0001f * (a_radius + b_radius);
   return !(dx * dx + dy * dy > radii * radii);

@@ -1,7 +1,8 @@
 #pragma once
 
-// Boxes as rows of float32: what heads decode, non-maximum suppression reads and answers are made of. Every sample has
-// as many rows as it can have boxes at most, best first; those behind its last box have the score kNoBox.
+// A box is a row of float32. Heads write these rows, non-maximum suppression reads them, and answers are made from
+// them. Every sample has one row for each box that it can have at most. Its boxes come first, the best one first; the
+// rows behind its last box have the score kNoBox.
 
 #include <cstdint>
 
@@ -15,7 +16,7 @@ enum BoxColumn : int32_t {
   kBoxWidth,
   kBoxHeight,
   kBoxYaw,        // radians about z, from x towards y
-  kBoxVelocityX,  // metres a second; 0 where there is none
+  kBoxVelocityX,  // metres per second; 0 where the network has none
   kBoxVelocityY,
   kBoxScore,  // 0 to 1
   kBoxClass,  // an id, as a float

@@ -1,13 +1,13 @@
 #pragma once
 
-// Boxes from the images of CenterPoint's heads (T. Yin et al., "Center-based 3D Object Detection and Tracking", CVPR
-// 2021), in the ways of OpenPCDet's centernet_utils.py and of det3d's center_head.py. A network has a head a task; all
-// of them are decoded in one go. Where an image has sites in some of its cells alone, rows of those stand for it.
+// Decodes boxes from the images of CenterPoint's heads (T. Yin et al., "Center-based 3D Object Detection and Tracking",
+// CVPR 2021), as OpenPCDet's centernet_utils.py or det3d's center_head.py does. A network has one head per task; one
+// call decodes all of them. Where only some cells of an image have sites, rows of these sites stand for the image.
 //
-// A cell (row, column) of class k has score sigmoid(heatmap[k]), centre
-//   x = (column + center[0]) * stride * voxel_size[0] + range_min[0], y likewise of the row and center[1],
-//   z = height, length, width, height = exp(dim), yaw = atan2(sin, cos), velocity = vel, or 0.
-// A logit that is NaN or infinite is none, and neither is a box of which some number is.
+// A cell (row, column) of class k has score sigmoid(heatmap[k]), and
+//   x = (column + center[0]) * stride * voxel_size[0] + range_min[0], y in the same way from the row and center[1],
+//   z = height, (length, width, height) = exp(dim), yaw = atan2(sin, cos), velocity = vel, or 0.
+// NaN and infinite logits make no candidate. A box with a NaN or infinite number is dropped.
 
 #include <array>
 #include <cstddef>
@@ -26,11 +26,12 @@ namespace voxserve::kernels {
 inline constexpr int32_t kMaxCenterHeads = 16;
 
 enum class CenterHeadConvention : int32_t {
-  // The max_boxes best (class, cell) are the candidates; those that are below the threshold, out of range or no box
-  // then leave their places empty. Of equal scores the lower class is better, then the lower cell. rot is (cos, sin).
+  // The candidates are the max_boxes best pairs (class, cell). A candidate below the threshold, out of range or without
+  // a box leaves its place empty. Between equal scores the lower class is better, then the lower cell. rot is (cos,
+  // sin).
   kOpenPcdet,
-  // Cells have one class, their best (of equal scores the lowest); those below the threshold, out of range or no box
-  // are left out, and of the others the max_boxes best are taken. Order as above. rot is (sin, cos).
+  // Each cell has only its best class (between equal scores the lowest). Cells below the threshold, out of range or
+  // without a box are left out. The max_boxes best of the others are taken, in the same order. rot is (sin, cos).
   kDet3d,
 };
 
@@ -66,11 +67,12 @@ struct CenterHeadParams {
   DType dtype = DType::kFloat32;  // of all images; the CPU has float32 alone
   int32_t num_heads = 0;
   std::array<CenterHead, kMaxCenterHeads> heads = {};
-  // [num_samples * cells of an image] the row of each cell's site in what stands for images (VoxelNeXt: Y. Chen et al.,
-  // CVPR 2023); a cell of -1 has no site and no box. Heads then have one size. Null: images have a row a cell.
+  // [num_samples * cells of an image] for heads with rows on sites (VoxelNeXt: Y. Chen et al., CVPR 2023): the row of
+  // each cell's site. -1: the cell has no site and no box. All heads then have the same size. Null: images have one row
+  // per cell.
   const int32_t* site_of = nullptr;
-  // [num_samples], to which the candidates are added that are no boxes since their logit or a number of theirs is not
-  // finite; may lie in page-locked host memory, since it is seldom touched. Null: nobody wants to know.
+  // [num_samples] the kernel adds the number of candidates that are dropped because their logit or another number is
+  // not finite. May lie in page-locked host memory, since that is rare. Null: nothing is counted.
   uint32_t* num_not_finite = nullptr;
   void* workspace = nullptr;  // on a GPU: CenterHeadWorkspaceBytes, 256-byte aligned
 };
@@ -78,7 +80,7 @@ static_assert(std::is_trivially_copyable_v<CenterHeadParams>);
 
 namespace cpu {
 
-// memory: of its scratch.
+// memory: for temporary arrays.
 void DecodeCenterHeads(const CenterHeadParams& params, ThreadPool& pool,
                        std::pmr::memory_resource* memory = std::pmr::get_default_resource());
 
@@ -86,7 +88,7 @@ void DecodeCenterHeads(const CenterHeadParams& params, ThreadPool& pool,
 
 namespace cuda {
 
-// Of the numbers, not of the pointers.
+// Reads the numbers in params, not the pointers.
 size_t CenterHeadWorkspaceBytes(const CenterHeadParams& params);
 cudaError_t DecodeCenterHeads(const CenterHeadParams& params, cudaStream_t stream);
 

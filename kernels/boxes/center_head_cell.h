@@ -60,8 +60,8 @@ constexpr CandidateFate DecodeCenterBox(const CenterHead& head, const CenterHead
   return is_within ? CandidateFate::kBox : CandidateFate::kOutOfRange;
 }
 
-// Calls emit(logit, index) for each candidate of a cell of a sample. Those of kDet3d are boxes and in range. Calls
-// drop() for each that is none since some number is not finite.
+// Calls emit(logit, index) for each candidate of a sample's cell. With kDet3d, candidates are already boxes within the
+// range. Calls drop() for each candidate that is dropped because a number of it is not finite.
 template <typename Load, typename Emit, typename Drop>
 constexpr void FindCenterCandidates(const CenterHead& head, const int32_t* site_of, float lowest_logit, int32_t sample,
                                     int32_t cell, const Load& load, const Emit& emit, const Drop& drop) {

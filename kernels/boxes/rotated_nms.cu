@@ -5,9 +5,10 @@
 #include "kernels/core/launch.cuh"
 #include "kernels/core/row_tiles.cuh"
 
-// First, of all boxes at once, which better ones each overlaps too much: a bit each, in tiles of 64 x 64. Then one
-// block an input and sample goes through 64 boxes at a time: those that overlap a kept box of before go, and what is
-// left settles among itself. Then the rows are copied.
+// Three kernels run one after the other. The first finds, for all boxes at once, the better boxes that each overlaps
+// too much; a pair is one bit, in tiles of 64 x 64. The second has one block per input and sample, which goes through
+// 64 boxes at a time: boxes that overlap an earlier kept box are removed, and then the others decide among themselves.
+// The third copies the rows.
 
 namespace voxserve::kernels::cuda {
 namespace {
@@ -145,7 +146,7 @@ __device__ uint64_t SettleTile(const uint64_t (&overlaps)[2], uint64_t undecided
   return kept;
 }
 
-// A block has one (input, sample). Half a warp looks at a box; the next boxes' words are under way meanwhile.
+// A block has one (input, sample). Half a warp checks a box, while the words of the next boxes are being loaded.
 __global__ void __launch_bounds__(kSweepThreads)
     SweepKernel(const __grid_constant__ RotatedNmsParams params, const __grid_constant__ Lists lists) {
   __shared__ uint64_t kept[kMaxWords];
@@ -170,7 +171,8 @@ __global__ void __launch_bounds__(kSweepThreads)
   const auto word_of = [&](int32_t row, int32_t word) {
     return row < num_boxes ? overlaps[int64_t{row} * list.num_words + word] : uint64_t{0};
   };
-  // Of the tile to come: words of better tiles; within the tile, of the first warp's boxes.
+  // Overlap words of the next tile: `words` with boxes of better tiles, `own` within the tile, for the first warp's
+  // boxes.
   uint64_t words[kThreadWords] = {}, own[2] = {};
   const auto load_tile = [&](int32_t tile) {
 #pragma unroll

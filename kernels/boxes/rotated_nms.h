@@ -1,11 +1,11 @@
 #pragma once
 
-// Greedy non-maximum suppression of turned boxes by their overlap as seen from above: best first, a box goes whose IoU
-// with a better one that stayed is above the threshold, whatever their classes.
+// RotatedNms runs greedy non-maximum suppression on rotated boxes by their overlap seen from above. From the best box
+// on, it removes each box with an IoU above the threshold with a better, kept box. Classes do not matter.
 //
-// The overlap is exact but for the rounding of doubles (box_overlap.h); OpenPCDet's iou3d_nms, of which this is the
-// meaning, works in float32 and takes corners up to 1 cm outside of a box for inside. As there, the IoU is
-// overlap / max(area_a + area_b - overlap, 1e-8) as a float32: boxes without area suppress nothing.
+// It computes what OpenPCDet's iou3d_nms intends. The overlap is exact except for the rounding of doubles
+// (box_overlap.h); OpenPCDet computes in float32 and counts corners up to 1 cm outside of a box as inside. As there,
+// the IoU is overlap / max(area_a + area_b - overlap, 1e-8) as a float32, so boxes without area suppress nothing.
 
 #include <algorithm>
 #include <array>
@@ -31,10 +31,10 @@ struct RotatedNmsParams {
   int32_t num_inputs = 0;
   std::array<NmsInput, kMaxNmsInputs> inputs = {};
   float iou_threshold = 0;
-  int32_t max_boxes_in = 0;   // of each input and sample, the first; 0: all
-  int32_t max_boxes_out = 0;  // of each input and sample, the first that stay
-  // [num_samples, NmsRows, kBoxPitch]: of each sample the boxes that stay of the first input, then of the second,
-  // ...; not an input.
+  int32_t max_boxes_in = 0;   // boxes that are read of each input and sample, the first ones; 0: all
+  int32_t max_boxes_out = 0;  // boxes that are kept of each input and sample, the first ones
+  // [num_samples, NmsRows, kBoxPitch] output: each sample's kept boxes of the first input, then of the second, ... Must
+  // not be an input.
   float* boxes = nullptr;
   void* workspace = nullptr;  // on a GPU: RotatedNmsWorkspaceBytes, 256-byte aligned
 };
@@ -49,7 +49,7 @@ constexpr int32_t NmsKeptRows(const RotatedNmsParams& params, int32_t input) {
   return std::min(NmsReadRows(params, input), params.max_boxes_out);
 }
 
-// Rows of a sample's result.
+// Returns the number of rows of a sample's result.
 constexpr int32_t NmsRows(const RotatedNmsParams& params) {
   int32_t rows = 0;
   for (int32_t input = 0; input < params.num_inputs; ++input) rows += NmsKeptRows(params, input);
@@ -64,7 +64,7 @@ void RotatedNms(const RotatedNmsParams& params, ThreadPool& pool);
 
 namespace cuda {
 
-// Of the numbers, not of the pointers.
+// Reads the numbers in params, not the pointers.
 size_t RotatedNmsWorkspaceBytes(const RotatedNmsParams& params);
 cudaError_t RotatedNms(const RotatedNmsParams& params, cudaStream_t stream);
 

@@ -1,7 +1,8 @@
 #pragma once
 
-// Reverses the neighbours of a rulebook. An inverse convolution walks the pairs of the convolution that it names from
-// output to input; a transposed convolution does so with the convolution that it transposes.
+// Swaps input and output in a rulebook's pairs. An inverse convolution runs the swapped pairs of its partner
+// (paired_with). A transposed convolution runs the swapped pairs of the strided convolution from its output sites to
+// its input sites. DeviceRulebooks calls it, for the rulebooks of a batch at once.
 
 #include <cstdint>
 #include <span>
@@ -14,21 +15,21 @@ namespace voxserve::kernels {
 struct SwapNeighboursParams {
   int32_t num_offsets = 0;              // K
   const int32_t* neighbours = nullptr;  // [K, out_capacity] input row or -1, as SearchNeighbours makes it
-  int64_t out_capacity = 0;             // below 2^31; in_capacity too
-  const int64_t* num_out = nullptr;     // [1] on the device
+  int64_t out_capacity = 0;             // rows; below 2^31, like in_capacity
+  const int64_t* num_out = nullptr;     // [1] the number of output rows, on the device
   int64_t in_capacity = 0;
 
   // Output.
-  int32_t* swapped = nullptr;  // [K, in_capacity] output row or -1, for all rows up to the capacity
-  // Null, or for K <= kMostRowOffsets (neighbour_search.h): [in_capacity] zeros. Bit k is set for each row that has an
-  // output row in offset k.
+  int32_t* swapped = nullptr;  // [K, in_capacity] output row or -1; every row up to the capacity is written
+  // [in_capacity] one mask per input row, or null. The caller sets the masks to 0 first. The kernel sets bit k of a
+  // mask if the input row has an output row at offset k. Needs K <= kMostRowOffsets (neighbour_search.h).
   uint32_t* row_offsets = nullptr;
 };
 static_assert(std::is_trivially_copyable_v<SwapNeighboursParams>);
 
 namespace cuda {
 
-// cudaErrorInvalidValue if row_offsets is set and K is above kMostRowOffsets.
+// Queues the work on `stream`. Returns cudaErrorInvalidValue if row_offsets is set and K is above kMostRowOffsets.
 cudaError_t SwapNeighbours(std::span<const SwapNeighboursParams> params, cudaStream_t stream);
 
 }  // namespace cuda

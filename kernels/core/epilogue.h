@@ -11,18 +11,51 @@
 
 namespace voxserve::kernels {
 
-enum class ActivationFunction : int32_t { kNone, kRelu, kLeakyRelu, kSigmoid, kGelu, kSilu, kTanh };
+enum class ActivationFunction : int32_t {
+  kNone,
+  kRelu,
+  kLeakyRelu,
+  kSigmoid,
+  kGelu,
+  kSilu,
+  kTanh,
+  kElu,
+  kClamp,
+  kHardSigmoid,
+  kHardSwish,
+  kSoftplus,
+  kMish,
+  kGeluTanh,
+  kExp,
+  kLog,
+  kSquare,
+  kSqrt,
+  kAbs,
+  kPower
+};
 
 struct Activation {
   ActivationFunction function = ActivationFunction::kNone;
-  float negative_slope = 0;  // used by kLeakyRelu
+  // kLeakyRelu: the slope below 0. kElu: alpha. kSoftplus: beta. kPower: the exponent. kClamp: the least value.
+  float parameter = 0;
+  float largest = 0;  // of kClamp
 
   constexpr Activation() = default;
-  constexpr Activation(ActivationFunction f, float slope = 0)  // NOLINT: most functions have no parameter
-      : function(f), negative_slope(slope) {}
+  constexpr Activation(ActivationFunction f, float p = 0, float most = 0)  // NOLINT: most functions have no parameter
+      : function(f), parameter(p), largest(most) {}
 
   constexpr bool operator==(const Activation&) const = default;
 };
+
+// Limits a value; NaN stays NaN.
+constexpr float Clamp(float value, float least, float largest) {
+  return value < least ? least : value > largest ? largest : value;
+}
+
+// Returns log(1 + exp(value)) without overflow.
+constexpr float Softplus(float value) {
+  return (value > 0.0f ? value : 0.0f) + std::log1p(std::exp(-std::fabs(value)));
+}
 
 // Applies an activation. This is the only definition of each activation, for the CPU and for our CUDA kernels. They
 // equal PyTorch's; GELU uses the error function itself. NaN stays NaN.
@@ -33,7 +66,7 @@ constexpr float Activate(const Activation& activation, float value) {
     case ActivationFunction::kRelu:
       return value < 0.0f ? 0.0f : value;
     case ActivationFunction::kLeakyRelu:
-      return value < 0.0f ? activation.negative_slope * value : value;
+      return value < 0.0f ? activation.parameter * value : value;
     case ActivationFunction::kSigmoid:
       return 1.0f / (1.0f + std::exp(-value));
     case ActivationFunction::kGelu:  // 1 + erf(x) = erfc(-x), which keeps the digits that the sum would lose
@@ -42,6 +75,32 @@ constexpr float Activate(const Activation& activation, float value) {
       return value / (1.0f + std::exp(-value));
     case ActivationFunction::kTanh:
       return std::tanh(value);
+    case ActivationFunction::kElu:
+      return value < 0.0f ? activation.parameter * std::expm1(value) : value;
+    case ActivationFunction::kClamp:
+      return Clamp(value, activation.parameter, activation.largest);
+    case ActivationFunction::kHardSigmoid:
+      return Clamp(value + 3.0f, 0.0f, 6.0f) / 6.0f;
+    case ActivationFunction::kHardSwish:
+      return value * (Clamp(value + 3.0f, 0.0f, 6.0f) / 6.0f);
+    case ActivationFunction::kSoftplus:
+      return Softplus(activation.parameter * value) / activation.parameter;
+    case ActivationFunction::kMish:
+      return value * std::tanh(Softplus(value));
+    case ActivationFunction::kGeluTanh:  // 1 + tanh(u) = 2 / (1 + exp(-2 u)), which keeps the digits of small results
+      return value / (1.0f + std::exp(-1.5957691f * (value + 0.044715f * value * value * value)));
+    case ActivationFunction::kExp:
+      return std::exp(value);
+    case ActivationFunction::kLog:
+      return std::log(value);
+    case ActivationFunction::kSquare:
+      return value * value;
+    case ActivationFunction::kSqrt:
+      return std::sqrt(value);
+    case ActivationFunction::kAbs:
+      return std::fabs(value);
+    case ActivationFunction::kPower:
+      return std::pow(value, activation.parameter);
   }
   return value;
 }

@@ -1,7 +1,8 @@
 #pragma once
 
-// The arguments of the kernels of kernels/image/conv2d.h, and their copies of inputs and weights to shared memory:
-// vectors of 16 bytes, partly zeros if needed, asynchronous if the GPU supports it. Only .cu files include this header.
+// The arguments of the kernels of kernels/image/conv2d.h, and the device functions with which these kernels copy inputs
+// and weights to shared memory. Copies move vectors of 16 bytes, fill missing values with zeros, and are asynchronous
+// if the GPU supports it. conv2d.h defines chunks and phases. Only .cu files include this header.
 
 #include <cstdint>
 
@@ -22,23 +23,23 @@ struct Conv2dArguments {
   int32_t out_rows;
   int32_t out_columns;
   const T* in;
-  int64_t in_pitch;
+  int64_t in_pitch;  // values from one position's channels to the next position's; out_pitch too
   int32_t group_in_channels;
-  int32_t padded_in_channels;  // per cell: a multiple of whole vectors
-  bool in_vectors;             // every cell's channels begin at a multiple of 16 bytes
+  int32_t padded_in_channels;  // per cell, rounded up to whole vectors
+  bool in_vectors;             // true if every cell's channels begin at a multiple of 16 bytes
   const unsigned char* weights;
-  int32_t num_chunks;  // the weights have room for so many chunks per phase and group
+  int32_t num_chunks;  // chunks per phase and group for which `weights` has room
   int32_t group_out_channels;
   int32_t padded_out_channels;  // per group: the weights' rows in a chunk
   int32_t num_column_tiles;
   void* out;
   int64_t out_pitch;
   bool is_out_float;
-  bool out_vectors;  // outputs, residuals and biases are accessed kVectorValues at a time
+  bool out_vectors;  // true if outputs, residuals and biases are accessed kVectorValues at a time
   TypedEpilogue<T, float> epilogue;
 };
 
-// Does what CopyAsync16 does; on a GPU without asynchronous copies it copies at once.
+// Calls CopyAsync16. On a GPU without asynchronous copies it does the same copy synchronously.
 __device__ inline void CopyVector16(unsigned char* to, const void* from, int32_t bytes) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
   CopyAsync16(SharedAddress(to), from, bytes);
@@ -50,14 +51,15 @@ __device__ inline void CopyVector16(unsigned char* to, const void* from, int32_t
 #endif
 }
 
-// Groups the thread's copies since the last call.
+// Makes the thread's copies since the last call one group.
 __device__ inline void CommitVectors() {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
   CommitCopies();
 #endif
 }
 
-// Waits until all but the thread's last kPending groups have landed. It waits for the calling thread's copies only.
+// Waits until all but the last kPending groups of the calling thread's copies have arrived. It does not wait for the
+// copies of other threads.
 template <int kPending>
 __device__ void WaitForVectors() {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800

@@ -109,11 +109,11 @@ __device__ float3 PlacePoint(const DecodePointsParams& params, const char* from)
   return make_float3(PlaceAxis(rows, point), PlaceAxis(rows + 4, point), PlaceAxis(rows + 8, point));
 }
 
-// What is read of a cloud's points.
+// Says how a cloud's points are read.
 enum class Reading {
   kPlain,   // every column is an aligned float32 of this machine's byte order, taken as it is
   kAny,     // columns of any kind
-  kPlaced,  // likewise, and the points are moved
+  kPlaced,  // columns of any kind, and a pose moves the points
 };
 
 // A thread reads a point.

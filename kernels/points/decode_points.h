@@ -1,18 +1,18 @@
 #pragma once
 
-// A point cloud's bytes, as a client sent them -> the matrix that a network reads. On the GPU, so that a cloud crosses
-// the bus once, as it is; the CPU reads clouds in engine/tensor and engine/executor, with the same result to the bit
-// (of a NaN, to its being one).
+// DecodePoints turns a point cloud's bytes, as a client sent them, into the matrix that a network reads. It runs on the
+// GPU, so that a cloud crosses the bus only once, unconverted. The CPU reads clouds in engine/tensor and
+// engine/executor. The results are the same, bit for bit (except for the bits of NaNs).
 //
-// A column is a field of the cloud or a value for all points. Of a field, in this order:
+// A column is a field of the cloud, or one value for all points. A field's value is made in this order:
 //   1. raw, in the field's type and the cloud's byte order;
 //   2. float32(double(raw) * field_scale + field_shift) where they are not 1 and 0, else float32(raw). Doubles are
 //      clamped to float32's range first, so that finite stays finite; infinities and NaN pass.
-// Then of every column: value * scale + shift in float32, where they are not 1 and 0. Products and sums are rounded one
-// by one.
+// Then every column becomes value * scale + shift in float32, where they are not 1 and 0. Each product and each sum is
+// rounded on its own.
 //
-// Points may be moved into other coordinates on the way (PointPlacement): then a column that is the cloud's x, y or z
-// has the moved one, before its own scale and shift.
+// Points may also be moved into other coordinates (PointPlacement). A column that is the cloud's x, y or z then has the
+// moved coordinate, before its own scale and shift.
 
 #include <cstdint>
 #include <type_traits>

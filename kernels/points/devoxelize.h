@@ -1,9 +1,10 @@
 #pragma once
 
-// Every position gets the weighted sum of its neighbours' rows: the step of a devoxelization after the search
-// (interpolation_weights.h), and with one neighbour of weight 1 every point's voxel (SPVCNN's voxel_to_point).
+// Devoxelize computes the weighted sum of the neighbours' rows of every position. It is the second part of a
+// devoxelization, after interpolation_weights.h. With one neighbour of weight 1 it copies every point's voxel (SPVCNN's
+// voxel_to_point).
 //
-// Output-stationary: one thread makes a value in float32, in ascending order of neighbours. Deterministic.
+// One thread computes a value, in float32 and in ascending order of neighbours, so the result is deterministic.
 
 #include <cstdint>
 #include <type_traits>
@@ -18,11 +19,11 @@ namespace voxserve::kernels {
 struct DevoxelizeParams {
   int32_t num_neighbours = 1;
   const int32_t* neighbours = nullptr;  // [positions, num_neighbours], rows neighbour_pitch apart; negative: none
-  const float* weights = nullptr;       // likewise; null: 1
+  const float* weights = nullptr;       // [positions, num_neighbours], rows neighbour_pitch apart; null: 1
   int64_t neighbour_pitch = 1;          // values
 
   ConstRows in;       // the CPU has float32 alone
-  Rows out;           // a row a position, below 2^31; in's channels, its type or float32; must not overlap `in`
+  Rows out;           // one row per position, below 2^31; in's channels, in's type or float32; not overlapping `in`
   Epilogue epilogue;  // its bias is float32
 };
 static_assert(std::is_trivially_copyable_v<DevoxelizeParams>);

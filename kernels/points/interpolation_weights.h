@@ -1,13 +1,14 @@
 #pragma once
 
-// Which sites of a level are around a position, and how much each of them counts there: 2^dimension sites, each by the
-// product of 1 - distance per axis in the level's own units. Sites that do not exist are left out, and the others'
-// weights are divided by their sum + 1e-8: trilinear devoxelization of SPVCNN (H. Tang et al., "Searching Efficient 3D
-// Architectures with Sparse Point-Voxel Convolution", ECCV 2020; calc_ti_weights and sphashquery of its code).
+// InterpolationWeights finds the 2^dimension sites of a level around each position, and their weights. A weight is the
+// product over the axes of 1 - distance, in the level's own unit. Sites that do not exist are left out, and the other
+// weights are divided by their sum + 1e-8. This is the trilinear devoxelization of SPVCNN (H. Tang et al., "Searching
+// Efficient 3D Architectures with Sparse Point-Voxel Convolution", ECCV 2020; calc_ti_weights and sphashquery of its
+// code).
 //
-// Positions are other sites, or points. A point lies at its coordinate / voxel_size as Voxelize computes it, before it
-// is rounded: at an integer where it is in the middle of a voxel that was rounded to, or in the lowest corner of one
-// that was floored to.
+// Positions are other sites, or points. A point's position is its coordinate / voxel_size as Voxelize computes it,
+// before rounding. So an integer position is the middle of a voxel with rounding to nearest, and the lowest corner of a
+// voxel with floor.
 //
 // On CUDA rows and keys may stand in any order; on the CPU keys ascend.
 
@@ -29,10 +30,10 @@ struct InterpolationWeightsParams {
   int64_t num_positions = 0;
   SiteRatio ratio;  // from the positions' coordinates to the level's sites
 
-  // Keys are CoordinateKeys on the CPU, MortonKeys on CUDA. Sites that are fewer than num_positions may be followed by
-  // rubbish, and have neighbours that are.
+  // Keys are CoordinateKeys on the CPU, MortonKeys on CUDA. Where there are fewer sites than num_positions, keys behind
+  // the last site may be arbitrary, and so are their neighbours in the output.
   const uint64_t* position_keys = nullptr;  // of sites: [num_positions]; of points: of the voxels
-  // Of points alone; null for sites.
+  // Set only where positions are points; null for sites.
   const int32_t* point_to_voxel = nullptr;  // [num_positions]; negative: no voxel, and then no neighbours
   ConstRows axes;                           // [num_positions] float32, as Voxelize reads them
   VoxelRounding rounding = VoxelRounding::kHalfEven;
@@ -55,7 +56,7 @@ static_assert(std::is_trivially_copyable_v<InterpolationWeightsParams>);
 
 namespace cpu {
 
-// memory: of its scratch.
+// memory: for temporary arrays.
 void InterpolationWeights(const InterpolationWeightsParams& params, ThreadPool& pool,
                           std::pmr::memory_resource* memory = std::pmr::get_default_resource());
 
@@ -63,7 +64,7 @@ void InterpolationWeights(const InterpolationWeightsParams& params, ThreadPool& 
 
 namespace cuda {
 
-// Of num_sites alone.
+// Reads only num_sites.
 size_t InterpolationWeightsWorkspaceBytes(const InterpolationWeightsParams& params);
 cudaError_t InterpolationWeights(const InterpolationWeightsParams& params, cudaStream_t stream);
 

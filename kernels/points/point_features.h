@@ -1,6 +1,6 @@
 #pragma once
 
-// The cloud's features, a row a point, in the type of the network; of points without a voxel 0.
+// PointFeatures copies the cloud's features, one row per point, in the network's type. Points without a voxel get 0.
 
 #include <cstdint>
 #include <type_traits>
@@ -13,7 +13,7 @@ namespace voxserve::kernels {
 
 struct PointFeaturesParams {
   const int32_t* point_to_voxel = nullptr;  // [points]; negative: no voxel
-  ConstRows features;                       // a row a point, below 2^31; float32
+  ConstRows features;                       // one row per point, below 2^31; float32
   Rows out;                                 // the same rows and channels; the CPU has float32 alone
 };
 static_assert(std::is_trivially_copyable_v<PointFeaturesParams>);

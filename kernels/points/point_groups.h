@@ -1,7 +1,8 @@
 #pragma once
 
-// Which points belong to each site of a level: those whose voxel lies in it, floor(the voxel's coordinate / the site's
-// unit), in input order. Points without a voxel belong to none, and so do those whose site does not exist.
+// PointGroups lists the points of each site of a level, in input order. A point belongs to the site
+// floor(its voxel's coordinate / the level's unit). Points without a voxel, or with a site that does not exist, belong
+// to no site.
 //
 // Deterministic. On CUDA rows and keys may stand in any order; on the CPU keys ascend.
 
@@ -39,7 +40,7 @@ static_assert(std::is_trivially_copyable_v<PointGroupsParams>);
 
 namespace cpu {
 
-// memory: of its scratch.
+// memory: for temporary arrays.
 void PointGroups(const PointGroupsParams& params, ThreadPool& pool,
                  std::pmr::memory_resource* memory = std::pmr::get_default_resource());
 
@@ -47,7 +48,7 @@ void PointGroups(const PointGroupsParams& params, ThreadPool& pool,
 
 namespace cuda {
 
-// Asks CUB, and so needs a device. Else of num_points and num_sites alone.
+// Calls CUB, so it needs a device. Reads only num_points and num_sites.
 size_t PointGroupsWorkspaceBytes(const PointGroupsParams& params);
 cudaError_t PointGroups(const PointGroupsParams& params, cudaStream_t stream);
 

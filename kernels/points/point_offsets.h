@@ -1,8 +1,9 @@
 #pragma once
 
-// Where each point lies in its voxel: from the mean of the voxel's points, or from the centre of its cell. A row a
-// point, a column an axis, in the axes' unit; of points without a voxel 0. Differences are float32 and rounded after
-// every operation, the same on both devices; then they are rounded to the output's type.
+// PointOffsets computes each point's position in its voxel: its difference from the mean of the voxel's points, or from
+// the centre of the voxel's cell. The result has one row per point and one column per axis, in the axes' unit. Points
+// without a voxel get 0. Differences are float32, rounded after every operation, and the same on both devices. Then
+// they are rounded to the output's type.
 //
 // Source: A. H. Lang et al., "PointPillars: Fast Encoders for Object Detection from Point Clouds", CVPR 2019.
 
@@ -19,7 +20,7 @@ namespace voxserve::kernels {
 struct PointOffsetsParams {
   int32_t dimension = 3;
   const int32_t* point_to_voxel = nullptr;  // [points]; negative: no voxel
-  ConstRows axes;                           // a row a point, below 2^31; float32, the first columns are the axes
+  ConstRows axes;                           // one row per point, below 2^31; float32, the first columns are the axes
   ConstRows means;  // [voxels, dimension] float32: offsets are from these; no data: from centres
   // From centres: [voxels] CoordinateKeys on the CPU, MortonKeys on a GPU; a cell's centre on an axis is
   // coordinate * voxel_size + first_center.

@@ -1,8 +1,8 @@
 #pragma once
 
-// Every site reduces the rows of its points, channel by channel, in their order: the largest, the average or the sum.
-// 0 where it has none; NaN wins every comparison. Sums are float32. Deterministic. Of a site's points the first
-// max_points may be all that count, and a site with fewer of them may have another row to compare with.
+// PointToVoxel reduces the rows of each site's points, channel by channel, in their order: the maximum, average or sum.
+// A site without points gets 0. NaN wins every comparison. Sums are float32. The result is deterministic. Optionally
+// only the first max_points of a site's points count, and a site with fewer points also compares with an extra row.
 
 #include <cstdint>
 #include <type_traits>
@@ -21,10 +21,10 @@ struct PointToVoxelParams {
   const int32_t* sorted_points = nullptr;  // rows of `in`
 
   ConstRows in;  // the CPU has float32 alone
-  // With kMax and max_points: a row a site, of in's channels and type, which counts where a site has fewer points. No
-  // data: none.
+  // With kMax and max_points: the extra row, one per site, with in's channels and type. It counts where a site has
+  // fewer than max_points points. No data: there are no extra rows.
   ConstRows empty_slots;
-  Rows out;  // a row a site, below 2^31; in's channels, its type or float32; must not overlap `in`
+  Rows out;  // one row per site, below 2^31; in's channels, in's type or float32; must not overlap `in`
 };
 static_assert(std::is_trivially_copyable_v<PointToVoxelParams>);
 

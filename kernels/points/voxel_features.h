@@ -1,6 +1,6 @@
 #pragma once
 
-// The features of voxels, from those of the points that Voxelize (voxelize.h) grouped by voxel.
+// VoxelFeatures makes the features of voxels from those of their points, which Voxelize (voxelize.h) has grouped.
 
 #include <cstdint>
 #include <type_traits>
@@ -15,7 +15,7 @@ enum class VoxelReduce : int32_t { kFirst, kMean };
 
 struct VoxelFeaturesParams {
   VoxelReduce reduce = VoxelReduce::kFirst;
-  int64_t max_points_per_voxel = 0;  // of kMean: only the first so many count; 0 means all
+  int64_t max_points_per_voxel = 0;  // for kMean: only the first points of a voxel count; 0 means all
 
   ConstRows features;                      // [N, C] of the points, float32
   const int32_t* sorted_points = nullptr;  // as Voxelize made them
@@ -35,7 +35,7 @@ void VoxelFeatures(const VoxelFeaturesParams& params, ThreadPool& pool);
 
 namespace cuda {
 
-// The sum and the quotient are those of the CPU; then rounded to the dtype.
+// The sum and the quotient are the same as on the CPU, and are then rounded to the dtype.
 cudaError_t VoxelFeatures(const VoxelFeaturesParams& params, cudaStream_t stream);
 
 }  // namespace cuda

@@ -1,12 +1,12 @@
 #pragma once
 
-// Keeps at most max_voxels voxels of every sample, those that come first by `order`. Works in place on what Voxelize
-// made: keys, voxel_begin, sorted_points and sample_begin close up in the same order, and points of a voxel that went
-// become kDroppedPoint.
+// LimitVoxels keeps at most max_voxels voxels of every sample, the first ones by `order`. It works in place on the
+// results of Voxelize: keys, voxel_begin, sorted_points and sample_begin are compacted and keep their order, and points
+// of a dropped voxel become kDroppedPoint.
 //
-// kNearest: by the distance of their centres from the sensor, which stands at 0 of every axis; ties go to the smaller
-// (coordinate 0, 1, ...), whatever the order of rows. kFirstSeen: by the place of their first point in the input, as
-// spconv's point-to-voxel and OpenPCDet count voxels. Points that have no voxel are not seen.
+// kNearest orders voxels by the distance of their centres from the sensor, which stands at 0 on every axis. Ties go to
+// the lexicographically smaller (coordinate 0, 1, ...), in any order of rows. kFirstSeen orders them by the place of
+// their first point in the input, as spconv's point-to-voxel and OpenPCDet do. Points without a voxel do not count.
 //
 // The centre of index i lies at i * voxel_size where indices were rounded, at (i + 0.5) * voxel_size where they were
 // floored, plus range_min where the origin is the range; the distance is taken in double over the first three axes (the
@@ -39,7 +39,7 @@ static_assert(std::is_trivially_copyable_v<VoxelLimitParams>);
 
 namespace cpu {
 
-// memory: of its scratch.
+// memory: for temporary arrays.
 void LimitVoxels(const VoxelLimitParams& params, ThreadPool& pool,
                  std::pmr::memory_resource* memory = std::pmr::get_default_resource());
 
@@ -47,7 +47,7 @@ void LimitVoxels(const VoxelLimitParams& params, ThreadPool& pool,
 
 namespace cuda {
 
-// Asks CUB, and so needs a device. Else of num_points and num_samples alone.
+// Calls CUB, so it needs a device. Reads only num_points and num_samples.
 size_t LimitVoxelsWorkspaceBytes(const VoxelLimitParams& params);
 // Sorts num_points rows, whether a sample is over the limit or not: three times by distance, once by first points.
 cudaError_t LimitVoxels(const VoxelLimitParams& params, cudaStream_t stream);

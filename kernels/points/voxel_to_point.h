@@ -1,6 +1,6 @@
 #pragma once
 
-// Answers by point: every point gets its voxel's row, or its own.
+// VoxelToPoint makes the answers by point: every point gets its voxel's row, or its own.
 //
 // - Points without a voxel get the fill label, or scores of 0.
 // - Labels: the fill label may stand in the rows too, where the scores were not finite (argmax.h). Points that get it
@@ -22,13 +22,14 @@ struct VoxelToPointParams {
   ConstRows rows;                           // labels, one channel of uint8 or uint16; scores, float32
   int32_t fill_label = 0;                   // in a label's type
   bool keeps_not_finite = false;            // scores are copied as they are
-  Rows points;                              // a row a point, of rows' type and channels, packed
+  Rows points;                              // one row per point, with rows' type and channels, packed
 
-  // Where labels are counted. The counts may lie in page-locked host memory: they are seldom touched.
-  uint32_t* num_filled = nullptr;        // [num_samples], to which is added; null: nobody wants to know
-  const int64_t* point_begin = nullptr;  // [num_samples + 1] of the batch's points; here are those of some samples
+  // For labels: counts the points that get the fill label from their row. Counts may lie in page-locked host memory,
+  // since such points are rare.
+  uint32_t* num_filled = nullptr;        // [num_samples], to which the kernel adds; null: nothing is counted
+  const int64_t* point_begin = nullptr;  // [num_samples + 1] for all points of the batch; `points` may be some of them
   int32_t num_samples = 0;
-  int64_t first_point = 0;  // that `points` begins with, of the batch's
+  int64_t first_point = 0;  // index in the batch of the first point in `points`
 };
 static_assert(std::is_trivially_copyable_v<VoxelToPointParams>);
 

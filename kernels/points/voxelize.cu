@@ -22,7 +22,7 @@ namespace {
 
 constexpr int32_t kNoIndex = INT_MAX;  // above every index that a kMinimum point can have
 
-// What the host knows of all points beforehand.
+// The bounds of voxel indices that the host knows before it sees the points.
 struct IndexBounds {
   double min_index[kMaxDimension] = {};
   double max_index[kMaxDimension] = {};
@@ -43,9 +43,9 @@ IndexBounds BoundsOf(const VoxelizeParams& params) {
   return bounds;
 }
 
-// What is sorted: a MortonKey without the bits that are the same in every key of this batch, since each pass over the
-// points sorts by a few bits alone. From the top: the sample; then the lowest coordinate_bits of the MortonKey. All
-// ones for a point without a voxel.
+// SortKeys makes the keys of the radix sort: a MortonKey without the bits that are the same in every key of this batch,
+// since each pass over the points sorts only a few bits. From the top, a key has the sample, then the lowest
+// coordinate_bits of the MortonKey. A point without a voxel has a key of all ones.
 template <int kDimension>
 struct SortKeys {
   using Key = MortonKey<kDimension>;
@@ -130,7 +130,8 @@ __device__ int32_t IndexPoint(const VoxelizeParams& params, const IndexBounds& b
 
 // ---- Kernels -----------------------------------------------------------------------------------------------------
 
-// What stands where no point has its say: also the whole result of 0 points, and of none with a voxel.
+// Sets the results of samples to those of a sample without points. Points change them later; where no point has a voxel
+// they are final.
 __global__ void ClearSamplesKernel(const __grid_constant__ VoxelizeParams params) {
   const int32_t sample = static_cast<int32_t>(blockIdx.x * blockDim.x + threadIdx.x);
   if (sample > params.num_samples) return;
@@ -149,14 +150,14 @@ __device__ void Count(int64_t* counter, int number) {
   if (number > 0) atomicAdd(reinterpret_cast<unsigned long long*>(counter), static_cast<unsigned long long>(number));
 }
 
-// Codes of all points into point_to_voxel, counts, and each sample's smallest index into sample_origin.
+// Writes the codes of all points to point_to_voxel, the counts, and each sample's smallest index to sample_origin.
 template <int kDimension>
 __global__ void __launch_bounds__(kBlockThreads)
     IndexPointsKernel(const __grid_constant__ VoxelizeParams params, const __grid_constant__ IndexBounds bounds) {
   __shared__ int32_t first_sample;
   __shared__ int32_t block_minimum[kDimension];
   const int64_t point = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
-  // Threads past the last point count nothing, and stand with its sample.
+  // Threads past the last point count nothing; they use the last point's sample.
   const bool is_point = point < params.num_points;
   const int32_t sample = RunOf(params.point_begin, params.num_samples, is_point ? point : params.num_points - 1);
   Axes index = {kNoIndex, kNoIndex, kNoIndex, kNoIndex};
@@ -203,14 +204,14 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
-// Keys to sort, and their points. Threads for points and for samples.
+// Writes the keys to sort, and their points. The grid covers all points and all samples.
 template <int kDimension>
 __global__ void __launch_bounds__(kBlockThreads)
     MakeSortKeysKernel(const __grid_constant__ VoxelizeParams params, const __grid_constant__ IndexBounds bounds,
                        SortKeys<kDimension> layout, uint64_t* keys, int32_t* points) {
   const int64_t point = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
   if (point < params.num_samples && params.sample_origin[point][0] == kNoIndex) {
-    // A sample without voxels; nobody else reads or writes its origin here.
+    // The sample has no voxels, so no other thread reads or writes its origin here.
     for (int axis = 0; axis < kMaxDimension; ++axis) params.sample_origin[point][axis] = 0;
   }
   uint64_t key = layout.none();
@@ -264,7 +265,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   if (threadIdx.x == 0) run_counts[blockIdx.x] = static_cast<int32_t>(num_heads);
 }
 
-// Writes what follows from the i-th of the sorted points, a point of `voxel`.
+// Writes the results of the i-th sorted point, which belongs to `voxel`.
 template <int kDimension>
 __device__ void WriteSortedPoint(const VoxelizeParams& params, const SortedPoints<kDimension>& sorted, int64_t i,
                                  bool is_head, int32_t voxel) {

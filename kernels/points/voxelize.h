@@ -1,9 +1,10 @@
 #pragma once
 
-// Points -> voxels: which voxel every point falls into. voxel_features.h makes the voxels' features.
+// Voxelize finds the voxel of every point. voxel_features.h makes the voxels' features.
 //
-// Index per axis, in float32: rounding(x / voxel_size), or rounding((x - range_min) / voxel_size) where the origin is
-// the range; a true division, never a product with the reciprocal. The index is then moved to the sample's origin.
+// The index per axis is rounding(x / voxel_size), or rounding((x - range_min) / voxel_size) where the origin is the
+// range. It is computed in float32 with a true division, never with the reciprocal. The index is then moved to the
+// sample's origin.
 //
 //   origin    coordinate                                              out of range
 //   kMinimum  index - the sample's smallest index per axis, taken     |index| > VoxelIndexLimit(dimension, kMinimum)
@@ -14,10 +15,10 @@
 // With a range (kRange needs one, the others may have one) a point is out of range too unless range_min <= x <
 // range_max on every axis. A point is invalid where an axis is NaN or infinite, or where the caller's mask says so.
 //
-// Voxels come out in canonical order, and their points in input order. The order is that of the device's keys: on the
-// CPU CoordinateKeys, (sample, coordinate); on CUDA MortonKeys, (sample, Z order). The voxels and their points are the
-// same, bit for bit. A sample's voxels do not depend on its batch-mates. Nothing fails: 0 points and no valid point
-// give 0 voxels.
+// Voxels are ordered by the device's keys: on the CPU CoordinateKeys, (sample, coordinate); on CUDA MortonKeys,
+// (sample, Z order). A voxel's points are in input order. Apart from the order, both devices give the same voxels and
+// points, bit for bit. A sample's voxels do not depend on other samples. Nothing fails: without a valid point there are
+// 0 voxels.
 
 #include <cstddef>
 #include <cstdint>
@@ -33,10 +34,10 @@ namespace voxserve::kernels {
 enum class VoxelRounding : int32_t { kHalfEven, kFloor };
 enum class VoxelOrigin : int32_t { kMinimum, kRange, kZero };
 
-// What point_to_voxel says instead of a row.
+// point_to_voxel has one of these codes for a point without a voxel.
 inline constexpr int32_t kInvalidPoint = -1;
 inline constexpr int32_t kOutOfRangePoint = -2;
-inline constexpr int32_t kDroppedPoint = -3;  // its voxel fell to the voxel limit
+inline constexpr int32_t kDroppedPoint = -3;  // the voxel limit dropped its voxel
 
 struct VoxelizeParams {
   int32_t dimension = 3;
@@ -64,8 +65,8 @@ struct VoxelizeParams {
   int64_t* num_out_of_range = nullptr;  // [B]
   Axes* sample_origin = nullptr;        // [B] the index that coordinate 0 stands for; 0 except for kMinimum
 
-  // CUDA alone, for kMinimum. Coordinates are expected below 2^axis_bits on every axis: fewer bits are sorted. Whether
-  // that was right max_coordinate says; where it was not the voxels are wrong.
+  // CUDA only, for kMinimum. The caller expects coordinates below 2^axis_bits on every axis, so fewer bits are sorted.
+  // Where max_coordinate shows that this was wrong, the voxels are wrong too.
   int32_t axis_bits = 0;              // 0: nothing is expected
   int64_t* max_coordinate = nullptr;  // [1] 0 before; output: the largest of all axes; may be null
 
@@ -74,7 +75,7 @@ struct VoxelizeParams {
 };
 static_assert(std::is_trivially_copyable_v<VoxelizeParams>);
 
-// The CPU's. Of num_points, num_samples and dimension alone.
+// Returns the CPU's. Reads only num_points, num_samples and dimension.
 size_t VoxelizeWorkspaceBytes(const VoxelizeParams& params);
 
 // The largest |index| that an axis can take. Half of the key's limit for kMinimum, so that what is left after the
@@ -93,7 +94,7 @@ void Voxelize(const VoxelizeParams& params, ThreadPool& pool);
 
 namespace cuda {
 
-// Asks CUB, and so needs a device. Else of num_points alone.
+// Calls CUB, so it needs a device. Reads only num_points.
 size_t VoxelizeWorkspaceBytes(const VoxelizeParams& params);
 cudaError_t Voxelize(const VoxelizeParams& params, cudaStream_t stream);
 

@@ -13,7 +13,7 @@
 namespace voxserve::kernels {
 namespace {
 
-// What the radix sort moves: a voxel's coordinates squeezed into as few bits as this batch needs, and the point.
+// The radix sort moves these: a voxel's coordinates, packed into as few bits as this batch needs, and the point.
 struct PointKey {
   uint64_t key;
   int64_t point;
@@ -56,7 +56,7 @@ struct PointRange {
   int64_t begin;
   int64_t end;
 
-  // Of the points with a voxel.
+  // These count only points with a voxel.
   int64_t num_valid = 0;
   Axes min = {};
   Axes max = {};

@@ -18,7 +18,7 @@ __device__ float Combine(PoolReduce reduce, float a, float b) {
 
 // Reduces one part of one sample's rows per block to partials [num_samples, kParts, channels]. Neighbouring threads
 // have neighbouring channels; threads left over take further rows.
-template <typename T>
+template <typename T, bool kIsGeneralised>
 __global__ void __launch_bounds__(kBlockThreads) PartialsKernel(const SampleReduceParams params, float* partials) {
   __shared__ float shared[kBlockThreads];
   const auto sample = static_cast<int32_t>(blockIdx.y), part = static_cast<int32_t>(blockIdx.x);
@@ -42,8 +42,12 @@ __global__ void __launch_bounds__(kBlockThreads) PartialsKernel(const SampleRedu
 #pragma unroll 4
       for (int64_t row = first + row_in_block; row < last; row += rows_at_once) {
         const float value = ToFloat(in[row * params.in.pitch + c]);
-        const float deviation = value - centre;
-        result = Combine(params.reduce, result, is_deviation ? deviation * deviation : value);
+        if constexpr (kIsGeneralised) {
+          result += powf(value < params.least ? params.least : value, params.exponent);  // NaN stays NaN
+        } else {
+          const float deviation = value - centre;
+          result = Combine(params.reduce, result, is_deviation ? deviation * deviation : value);
+        }
       }
     }
     shared[thread] = result;
@@ -70,6 +74,7 @@ __global__ void __launch_bounds__(kBlockThreads)
       result = Combine(params.reduce, result, partials[(sample * kParts + part) * params.out.channels + c]);
     }
     if (params.reduce == PoolReduce::kAverage) result /= static_cast<float>(num_rows);
+    if (params.exponent != 0) result = powf(result, 1.0f / params.exponent);
   }
   static_cast<Out*>(params.out.data)[sample * params.out.pitch + c] = FromFloat<Out>(result);
 }
@@ -107,7 +112,11 @@ cudaError_t SampleReduce(const SampleReduceParams& params, cudaStream_t stream) 
     using T = decltype(in);
     using Out = decltype(out);
     const dim3 blocks(kParts, static_cast<unsigned>(params.out.capacity));
-    PartialsKernel<T><<<blocks, kBlockThreads, 0, stream>>>(params, partials);
+    if (params.exponent != 0) {
+      PartialsKernel<T, true><<<blocks, kBlockThreads, 0, stream>>>(params, partials);
+    } else {
+      PartialsKernel<T, false><<<blocks, kBlockThreads, 0, stream>>>(params, partials);
+    }
     VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
     CombinePartsKernel<Out>
         <<<NumBlocks(params.out.capacity * params.out.channels), kBlockThreads, 0, stream>>>(params, partials);

@@ -20,10 +20,14 @@ namespace voxserve::kernels {
 struct SampleReduceParams {
   const int64_t* sample_begin = nullptr;  // [samples + 1] first row of each sample
   PoolReduce reduce = PoolReduce::kMax;   // a sample without rows gives 0
-  ConstRows in;                           // float32 only on the CPU
-  const float* centre = nullptr;          // [samples, channels], packed; reduces (in - centre)^2; null: reduces in
-  Rows out;                               // one row per sample, in's channels, in's type or float32
-  void* workspace = nullptr;              // on a GPU: SampleReduceWorkspaceBytes, 256-byte aligned
+  // Of kAverage. Not 0: the generalised mean, (average of max(in, least)^exponent)^(1 / exponent), in the place of the
+  // average. Above 0, as least is then; without centre.
+  float exponent = 0;
+  float least = 0;
+  ConstRows in;                   // float32 only on the CPU
+  const float* centre = nullptr;  // [samples, channels], packed; reduces (in - centre)^2; null: reduces in
+  Rows out;                       // one row per sample, in's channels, in's type or float32
+  void* workspace = nullptr;      // on a GPU: SampleReduceWorkspaceBytes, 256-byte aligned
 };
 static_assert(std::is_trivially_copyable_v<SampleReduceParams>);
 

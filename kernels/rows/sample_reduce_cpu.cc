@@ -16,6 +16,10 @@ struct Part {
   int64_t begin, end;  // rows
 };
 
+double Powered(const SampleReduceParams& params, float value) {
+  return std::pow(double{value < params.least ? params.least : value}, double{params.exponent});  // NaN stays NaN
+}
+
 void Combine(PoolReduce reduce, double value, double& result) {
   if (reduce != PoolReduce::kMax) {
     result += value;
@@ -48,6 +52,10 @@ void SampleReduce(const SampleReduceParams& params, ThreadPool& pool) {
       double* const result = results.data() + static_cast<size_t>(i) * channels;
       for (int64_t row = part.begin; row < part.end; ++row) {
         const float* in = params.in.floats(row);
+        if (params.exponent != 0) {
+          for (size_t c = 0; c < channels; ++c) result[c] += Powered(params, in[c]);
+          continue;
+        }
         for (size_t c = 0; c < channels; ++c) {
           const double value = centre == nullptr ? double{in[c]} : double{in[c]} - double{centre[c]};
           Combine(params.reduce, centre == nullptr ? value : value * value, result[c]);
@@ -63,6 +71,7 @@ void SampleReduce(const SampleReduceParams& params, ThreadPool& pool) {
       double result = begin == end ? 0.0 : start;
       for (size_t part = begin; part < end; ++part) Combine(params.reduce, results[part * channels + c], result);
       if (params.reduce == PoolReduce::kAverage && begin != end) result /= num_rows;
+      if (params.exponent != 0 && begin != end) result = std::pow(result, 1 / double{params.exponent});
       out[c] = static_cast<float>(result);
     }
   }

@@ -18,7 +18,7 @@
 namespace voxserve {
 namespace {
 
-// The engine's numbers are the wire's, so a type is read by a cast.
+// The engine's numbers equal the wire's, so a cast converts a type.
 static_assert(static_cast<int>(PointFieldType::kInt8) == v1::POINT_FIELD_TYPE_INT8);
 static_assert(static_cast<int>(PointFieldType::kUint8) == v1::POINT_FIELD_TYPE_UINT8);
 static_assert(static_cast<int>(PointFieldType::kInt16) == v1::POINT_FIELD_TYPE_INT16);
@@ -29,22 +29,22 @@ static_assert(static_cast<int>(PointFieldType::kFloat32) == v1::POINT_FIELD_TYPE
 static_assert(static_cast<int>(PointFieldType::kFloat64) == v1::POINT_FIELD_TYPE_FLOAT64);
 static_assert(static_cast<int>(PointFieldType::kFloat16) == v1::POINT_FIELD_TYPE_FLOAT16);
 
-// Labels, scores and tensors are sent as they lie in memory.
+// Labels, scores and tensors are sent in the host's byte order, which must be the wire's.
 static_assert(std::endian::native == std::endian::little);
 
 constexpr uint32_t kMaxSweeps = 64;
-// A stream that falls silent keeps its sweeps for as long.
+// The longest time for which a silent stream keeps its sweeps.
 constexpr absl::Duration kMaxSweepAge = absl::Minutes(1);
-// Of one stream's sweeps: 64 scans of 124,000 points with four float32 fields.
+// The most bytes of one stream's sweeps: 64 scans of 124,000 points with four float32 fields.
 constexpr int64_t kMaxSweepBytes = int64_t{128} << 20;
 
 absl::Status BadStream(const std::string& message) {
   return WithReason(absl::InvalidArgumentError(message), error_reason::kBadStream);
 }
 
-// A time span that is to be more than 0.
+// Decodes a time span, which must be more than 0.
 absl::StatusOr<absl::Duration> DecodeDuration(const char* name, const google::protobuf::Duration& message) {
-  constexpr int64_t kMostSeconds = 315'576'000'000;  // of a google.protobuf.Duration
+  constexpr int64_t kMostSeconds = 315'576'000'000;  // limit of google.protobuf.Duration
   const absl::Duration duration = absl::Seconds(message.seconds()) + absl::Nanoseconds(message.nanos());
   const bool is_normal = message.seconds() >= 0 && message.seconds() <= kMostSeconds && message.nanos() >= 0 &&
                          message.nanos() < 1'000'000'000;
@@ -55,7 +55,7 @@ absl::StatusOr<absl::Duration> DecodeDuration(const char* name, const google::pr
   return duration;
 }
 
-// Returns the names, each once. No model has more tensors than the limit, so that more names are refused.
+// Returns the names without repetitions. Refuses more names than a model can have tensors.
 template <typename Names>
 absl::StatusOr<std::vector<std::string>> DecodeNames(const Names& names) {
   std::vector<std::string> distinct;
@@ -72,7 +72,7 @@ absl::StatusOr<std::vector<std::string>> DecodeNames(const Names& names) {
   return distinct;
 }
 
-// Reads which tensors the client asks for, and the type of their values.
+// Decodes which tensors the client asks for, and the type of their values.
 template <typename Message, typename Asked>
 absl::Status DecodeTensors(const Message& message, Asked& asked) {
   ASSIGN_OR_RETURN(asked.tensors, DecodeNames(message.outputs()));
@@ -179,7 +179,7 @@ absl::StatusOr<PointCloud> DecodeCloud(v1::PointCloud* message, HostBuffer data)
     layout.fields.push_back(
         {.name = std::move(*field.mutable_name()),
          .offset = field.offset(),
-         // Unknown numbers stay unknown: PointCloud::Create names them.
+         // Unknown numbers stay unknown: PointCloud::Create refuses them by name.
          .type = static_cast<PointFieldType>(field.type() < 0 || field.type() > 255 ? 0 : field.type()),
          .count = field.count() == 0 ? 1 : field.count(),
          .scale = field.has_scale() ? field.scale() : 1.0,
@@ -189,7 +189,7 @@ absl::StatusOr<PointCloud> DecodeCloud(v1::PointCloud* message, HostBuffer data)
 }
 
 absl::StatusOr<absl::Time> StampOf(const v1::PointCloud& message) {
-  // A google.protobuf.Timestamp lies between these, the ends included.
+  // The first and the last second of a google.protobuf.Timestamp.
   constexpr int64_t kFirstSecond = -62'135'596'800;  // 0001-01-01T00:00:00Z
   constexpr int64_t kLastSecond = 253'402'300'799;   // 9999-12-31T23:59:59Z
   const auto& stamp = message.stamp();

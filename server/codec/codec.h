@@ -1,6 +1,6 @@
 #pragma once
 
-// Between the wire's messages and the engine's types. Pure functions, any thread; nothing here waits.
+// Converts between the wire's messages and the engine's types. Pure functions, any thread; nothing here waits.
 
 #include <cstdint>
 
@@ -19,36 +19,36 @@
 
 namespace voxserve {
 
-// data: the points, as the parser put them beside the message. Takes the fields' names out of the message.
-// INVALID_ARGUMENT with the reasons of PointCloud::Create.
+// Decodes a cloud. data: the points, which the parser put beside the message. Moves the fields' names out of the
+// message. INVALID_ARGUMENT with the reasons of PointCloud::Create.
 absl::StatusOr<PointCloud> DecodeCloud(v1::PointCloud* message, HostBuffer data);
 
-// When the sensor took the cloud; InfinitePast where the message does not say (no stamp, or time zero, which ROS sends
-// for "unknown"). INVALID_ARGUMENT (BAD_STAMP) for a stamp that is no valid google.protobuf.Timestamp: it would reach
-// sums of ages and the order of sweeps.
+// Returns the time at which the sensor took the cloud; InfinitePast if the message does not tell (no stamp, or time
+// zero, which ROS sends for "unknown"). INVALID_ARGUMENT (BAD_STAMP) for a stamp that is not a valid
+// google.protobuf.Timestamp, which would spoil ages and the order of sweeps.
 absl::StatusOr<absl::Time> StampOf(const v1::PointCloud& message);
 
-// As InferTask wants it: levels beyond any model's stay beyond.
+// Returns the priority as InferTask holds it. A level above any model's limit stays above it.
 int PriorityOf(uint32_t priority);
 
-// INVALID_ARGUMENT (BAD_SAMPLE) for a use that there is not. What the cloud can have is the engine's to know.
+// Decodes a sample. INVALID_ARGUMENT (BAD_SAMPLE) for an unknown use. The engine checks whether the cloud can have it.
 absl::StatusOr<FarthestPoints> DecodeSample(const v1::FarthestPointSample& message);
 
-// All that the request asks of its cloud, as DecodeCloud has made it; the deadline and `done` are the caller's to set.
-// INVALID_ARGUMENT (BAD_SAMPLE) as above, and (UNSUPPORTED_OUTPUT) for a type of tensors that there is not, and
-// for more different names of tensors than a model can have.
+// Decodes all that the request asks for. cloud: the result of DecodeCloud. The caller sets the deadline and `done`.
+// INVALID_ARGUMENT (BAD_SAMPLE) as above; (UNSUPPORTED_OUTPUT) for an unknown type of tensors, and for more names of
+// tensors than a model can have.
 absl::StatusOr<InferTask> DecodeRequest(const v1::InferRequest& message, PointCloud cloud);
 
-// INVALID_ARGUMENT, reason BAD_STREAM (BAD_SAMPLE and UNSUPPORTED_OUTPUT as above), naming the field, its value and
-// what is allowed. Models are the engine's to know.
+// Decodes a stream's config. INVALID_ARGUMENT, reason BAD_STREAM (BAD_SAMPLE and UNSUPPORTED_OUTPUT as above), naming
+// the field, its value and the allowed values. The engine checks the model.
 absl::StatusOr<StreamSession::Config> DecodeStreamConfig(const v1::StreamConfig& message);
 
-// Unchecked.
+// Decodes a pose without checking it.
 Pose DecodePose(const v1::Pose& message);
 
-// Fills everything but request_id and the server's own stages, which the caller puts around. Labels and boxes that the
-// model has are there even where they are none; what it has not is absent. Takes the bytes of labels and scores out of
-// the result, so that they are not copied; boxes are messages, and made from their rows.
+// Fills all of the response but request_id and the server's own stages, which the caller adds. A kind of result
+// (labels, boxes) is present if the model has it, even if it is empty. Moves the bytes of labels and scores out of the
+// result, so that they are not copied; boxes are messages, which are made from their rows.
 void EncodeResult(InferResult& result, v1::InferResponse* response);
 
 void AppendStage(const StageTime& time, v1::InferResponse* response);

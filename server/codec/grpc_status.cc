@@ -11,7 +11,7 @@
 namespace voxserve {
 namespace {
 
-// Non-ASCII bytes travel as three, and the details repeat the message in base64: 1,500 bytes stay under 8 KiB.
+// A non-ASCII byte is sent as three, and the details repeat the message in base64: 1,500 bytes stay under 8 KiB.
 constexpr size_t kMaxMessageBytes = 1500;
 
 std::string Shortened(absl::string_view message) {
@@ -47,7 +47,7 @@ google::rpc::Status ToRpcStatus(const absl::Status& status) {
 grpc::Status ToGrpcStatus(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
   const google::rpc::Status details = ToRpcStatus(status);
-  // The numbers of absl::StatusCode are gRPC's.
+  // absl::StatusCode has the same numbers as gRPC's codes.
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()), details.message(), details.SerializeAsString());
 }
 

@@ -28,17 +28,18 @@ using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
 using google::protobuf::io::CodedOutputStream;
 
-constexpr int kMaxVarintBytes = 10;  // of 64 bits, 7 in a byte
-constexpr int kMaxTagBytes = 5;      // of 32 bits; lengths have as many. Protobuf refuses longer ones
+constexpr int kMaxVarintBytes = 10;  // a number has 64 bits, 7 in a byte
+constexpr int kMaxTagBytes = 5;      // tags and lengths have 32 bits; protobuf refuses longer ones
 
 absl::Status Malformed(const std::string& message) {
   return WithReason(absl::InvalidArgumentError(message), error_reason::kMalformed);
 }
 
-// gRPC's reader takes a buffer that it could change, and does not change it.
+// Casts const away for gRPC's reader, which takes a non-const buffer but does not change it.
 grpc::ByteBuffer* ReaderArgument(const grpc::ByteBuffer& bytes) { return const_cast<grpc::ByteBuffer*>(&bytes); }
 
-// Protobuf checks this as well, but writes each failure to stderr, which a client could fill.
+// Returns true if the text is UTF-8. Protobuf checks this too, but prints each failure to stderr, which a client could
+// flood.
 bool IsUtf8(absl::string_view text) {
   for (size_t i = 0; i < text.size();) {
     const auto lead = static_cast<unsigned char>(text[i]);
@@ -66,11 +67,11 @@ void AppendVarint(uint64_t value, std::string* out) {
 // Walks one message's bytes.
 class Walk {
  public:
-  // Both outlive it.
+  // Both arguments must outlive it.
   Walk(const grpc::ByteBuffer& bytes, CloudAllocator allocate)
       : allocate_(allocate), reader_(ReaderArgument(bytes)), input_(&reader_), num_bytes_(bytes.Length()) {}
 
-  // Gathers the skeleton of a message of the type.
+  // Gathers the skeleton of a message of this type.
   absl::Status Gather(const Descriptor& type) {
     if (!reader_.status().ok()) return Malformed("the call has no message");
     if (num_bytes_ > std::numeric_limits<int>::max()) {
@@ -83,11 +84,11 @@ class Walk {
   }
 
   const std::string& skeleton() const { return skeleton_; }
-  // The data of the message's cloud; empty where it has none.
+  // Returns the data of the message's cloud; empty if it has none.
   HostBuffer& data() { return data_; }
 
  private:
-  // Up to the limit.
+  // Gathers a message's fields up to the current limit.
   absl::Status GatherMessage(const Descriptor& type, std::string* out) {
     while (input_.BytesUntilLimit() > 0) {
       ASSIGN_OR_RETURN(const uint32_t tag, ReadTag());
@@ -96,7 +97,7 @@ class Walk {
     return absl::OkStatus();
   }
 
-  // type: nullptr within a group, which no message of ours has.
+  // Gathers one value. type: nullptr inside a group, which none of our messages has.
   absl::Status GatherValue(uint32_t tag, const Descriptor* type, std::string* out) {
     if (++num_values_ > MessageLimits::kMaxValues) {
       return Malformed(absl::StrCat("the message has ", num_values_, " values or more, at most ",
@@ -139,7 +140,7 @@ class Walk {
     }
   }
 
-  // A string, bytes, a message or a field that is not known (nullptr, or of another kind).
+  // Gathers a string, bytes, a message or an unknown field (field is nullptr, or of another kind).
   absl::Status GatherDelimited(uint32_t tag, const FieldDescriptor* field, std::string* out) {
     const absl::string_view name =
         field == nullptr ? "a field that is not known" : absl::string_view(field->full_name());
@@ -170,7 +171,7 @@ class Walk {
       return Malformed(absl::StrCat("the message has ", num_cloud_fields_, " ", field.full_name(), " or more, at most ",
                                     MessageLimits::kMaxCloudFields, " are allowed"));
     }
-    // A stream's config takes the place of the frame before it.
+    // In the oneof, a config replaces the frame before it, and that frame's data.
     if (&field == ConfigField()) data_ = HostBuffer();
     RETURN_IF_ERROR(EnterLevel());
     const CodedInputStream::Limit outer = input_.PushLimit(num_bytes);
@@ -183,9 +184,9 @@ class Walk {
     return absl::OkStatus();
   }
 
-  // The one copy of the points.
+  // Makes the only copy of the points.
   absl::Status TakeData(int num_bytes) {
-    data_ = HostBuffer();  // the last one counts, and none is held beside it
+    data_ = HostBuffer();  // only the last data counts; frees the earlier one first
     ASSIGN_OR_RETURN(data_, allocate_(num_bytes));
     int64_t begin = 0;
     RETURN_IF_ERROR(ForEachSlice(num_bytes, DataField()->full_name(), [&](std::string_view slice) {
@@ -207,7 +208,7 @@ class Walk {
     return absl::OkStatus();
   }
 
-  // Counts bytes of the skeleton, before they are gathered.
+  // Counts bytes of the skeleton before they are gathered.
   absl::Status Count(int64_t num_bytes) {
     num_skeleton_bytes_ += num_bytes;
     if (num_skeleton_bytes_ <= MessageLimits::kMaxSkeletonBytes) return absl::OkStatus();
@@ -239,7 +240,7 @@ class Walk {
 
   absl::StatusOr<uint32_t> ReadTag() {
     ASSIGN_OR_RETURN(const uint64_t tag, ReadVarint(kMaxTagBytes));
-    return static_cast<uint32_t>(tag);  // bits beyond are none to protobuf either
+    return static_cast<uint32_t>(tag);  // protobuf ignores higher bits too
   }
 
   absl::StatusOr<uint64_t> ReadVarint(int max_bytes) {
@@ -308,7 +309,7 @@ absl::Status ParseWithin(const grpc::ByteBuffer& bytes, CloudAllocator allocate,
   return status;
 }
 
-// Fills what ParseStreamRequest leaves of a message that it refuses. Reads the outermost fields alone, and a frame's.
+// Reads the parts that ParseStreamRequest keeps of a message that it refuses: only the outermost fields and a frame's.
 void ReadFrameId(const grpc::ByteBuffer& bytes, v1::InferStreamRequest* message) {
   using Request = v1::InferStreamRequest;
   constexpr auto kDelimited = WireFormatLite::WIRETYPE_LENGTH_DELIMITED;
@@ -359,7 +360,7 @@ absl::Status ParseStreamRequest(const grpc::ByteBuffer& bytes, CloudAllocator al
   try {
     ReadFrameId(bytes, message);
   } catch (const std::bad_alloc&) {
-    message->Clear();  // it stays unread
+    message->Clear();  // then the frame's id stays unread
   }
   return status;
 }

@@ -65,11 +65,11 @@ class Metrics : public EngineObserver {
   // The number of open gRPC connections changed.
   void OnConnections(int64_t open);
 
-  // The age of a cloud when its answer was sent: now - the sensor's stamp. Negative ages (clocks disagree) and ages
-  // above an hour (recordings) are only counted.
+  // Records the age of a cloud (now - the sensor's stamp) when its answer was sent. Negative ages (clocks disagree) and
+  // ages above an hour (recordings) are only counted.
   void OnFrameAge(std::string_view model, absl::Duration age);
 
-  // An answer with so many boxes was made.
+  // Adds the number of boxes of one answer to the model's count.
   void OnBoxes(std::string_view model, int64_t boxes);
 
   // A stream to a listed model was opened, or closed.

@@ -25,7 +25,7 @@ namespace {
 
 using VersionsDone = std::function<void(absl::StatusOr<std::vector<int64_t>>)>;
 
-// One LoadModel or UnloadModel; the first end counts, of the engine's, the client's and the drain's.
+// One LoadModel or UnloadModel. The engine, the client or the drain may end it; the first end counts.
 template <typename Request, typename Response>
 class ModelCall final : public RequestCall {
  public:
@@ -69,7 +69,7 @@ class ModelCall final : public RequestCall {
 
   const std::string what_;
   const Start start_;
-  Request request_;  // constant from has_request_ on: a drain may end the call before
+  Request request_;  // constant once has_request_ is set; a drain may end the call before that
   std::atomic<bool> has_request_{false};
 };
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// voxserve.v1.AdminService over the engine: LoadModel and UnloadModel; TunePlan is server/services/tune_plan_call.
+// Implements voxserve.v1.AdminService: LoadModel and UnloadModel; TunePlan is in server/services/tune_plan_call.
 //
 // - A load or unload whose client is gone goes on; its answer is dropped.
 // - Every call stands in the audit log, with its caller and its end (server/services/audit.h).

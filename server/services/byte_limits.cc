@@ -66,7 +66,7 @@ absl::Status KindIsFull(ByteKind kind, int64_t held, int64_t more, int64_t limit
 struct HeldBytes::Ledger {
   absl::Mutex mutex;
   ByKind by_kind ABSL_GUARDED_BY(mutex) = {};
-  absl::flat_hash_map<std::string, ByKind> by_client ABSL_GUARDED_BY(mutex);  // those that hold something
+  absl::flat_hash_map<std::string, ByKind> by_client ABSL_GUARDED_BY(mutex);  // only clients that hold bytes
 };
 
 HeldBytes& HeldBytes::operator=(HeldBytes&& other) noexcept {
@@ -126,7 +126,7 @@ absl::StatusOr<HeldBytes> ByteLimits::Hold(ByteKind kind, const std::string& cli
   HeldBytes held;
   held.client_ = client;
   ledger_->by_client[client][index] += bytes;
-  // Nothing is allocated, and nothing fails, from here on.
+  // From here on nothing is allocated, so nothing can fail.
   of_kind += bytes;
   held.ledger_ = ledger_;
   held.kind_ = kind;

@@ -1,15 +1,15 @@
 #pragma once
 
 // ByteLimits bounds the bytes that the services hold for their clients: requests, frames and sweeps of streams, and
-// answers that have not left. A byte counts three times: against the limit of its kind, against its client's share of
-// all kinds together, and against the process's MemoryBudget.
+// unsent answers. A byte counts three times: against the limit of its kind, against its client's share of all kinds
+// together, and against the process's MemoryBudget.
 //
-// - Fair shares: of a kind, a client may hold as much as it leaves free. So one alone gets half of the limit, and who
-//   comes with little is let in beside any number of clients that want all they can get.
-// - Errors: RESOURCE_EXHAUSTED with a retry delay; reason CLIENT_LIMIT where the client has more than its share, else
-//   QUEUE_FULL, or OUT_OF_MEMORY where the bytes could never fit.
+// - Fair shares: of each kind, a client may hold as many bytes as it leaves free. So a single client gets half of the
+//   limit, and a client that needs little is admitted beside any number of clients that take all they can get.
+// - Errors: RESOURCE_EXHAUSTED with a retry delay. The reason is CLIENT_LIMIT if the client would exceed its share,
+//   OUT_OF_MEMORY if the bytes could never fit, else QUEUE_FULL.
 // - Threads: thread-safe. Nothing waits.
-// - Lifetime: what is held may outlive this object, but not the budget.
+// - Lifetime: HeldBytes may outlive this object, but not the budget.
 
 #include <array>
 #include <cstdint>
@@ -23,14 +23,14 @@
 namespace voxserve {
 
 enum class ByteKind : uint8_t {
-  kRequest,  // an Infer, from its arrival to its answer
-  kFrame,    // a stream's frame that has no answer yet
-  kSweep,    // a frame that a stream keeps for later ones
-  kAnswer,   // an answer that has not left
+  kRequest,  // an Infer request, from its arrival to its answer
+  kFrame,    // a stream's frame without an answer yet
+  kSweep,    // a frame that a stream keeps for later frames
+  kAnswer,   // an answer that is not sent completely
 };
 inline constexpr size_t kNumByteKinds = 4;
 
-// Bytes that are held; they are given back when it ends. Moves, does not copy. A default one holds nothing.
+// Bytes that are counted as held until it ends. Moves, does not copy. A default one holds nothing.
 class HeldBytes {
  public:
   HeldBytes() = default;
@@ -55,17 +55,17 @@ class HeldBytes {
 class ByteLimits {
  public:
   struct Options {
-    // By kind. One alone may be larger, or it could never be served.
+    // By kind. A single item may exceed its limit if it is alone, or it could never be served.
     std::array<int64_t, kNumByteKinds> max_bytes = {int64_t{4} << 30, int64_t{1} << 30, int64_t{4} << 30,
                                                     int64_t{2} << 30};
-    int64_t max_client_bytes = int64_t{1} << 30;  // of all kinds together; likewise
-    MemoryBudget* budget = nullptr;               // null: none is asked
+    int64_t max_client_bytes = int64_t{1} << 30;  // all kinds together; a single item alone may exceed it
+    MemoryBudget* budget = nullptr;               // null: no budget counts the bytes
   };
 
   explicit ByteLimits(const Options& options);
 
-  // in_place_of: of the bytes that are held, those that give way to these. They do not count against these; until they
-  // are given back, a limit may be exceeded by as many.
+  // Holds bytes for a client. in_place_of: held bytes that these will replace. They do not count against the limits,
+  // which may be exceeded by as many until they are given back.
   absl::StatusOr<HeldBytes> Hold(ByteKind kind, const std::string& client, int64_t bytes, int64_t in_place_of = 0);
 
   int64_t held(ByteKind kind) const;

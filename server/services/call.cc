@@ -16,10 +16,10 @@
 namespace voxserve {
 namespace {
 
-// A call that is cancelled earlier is of no use to anybody: less than the period of a fast sensor.
+// A call that is cancelled within this time was useless: it is less than the period of a fast sensor.
 constexpr absl::Duration kSoon = absl::Milliseconds(50);
-// A deadline comes as the time that is left, so that ours lies behind the client's by the call's way here: when the
-// client's passes, its cancel comes before ours does.
+// gRPC sends a deadline as the time that is left, so the server's deadline is later than the client's by the time that
+// the call travelled. The client's cancel at its deadline arrives before the server's deadline passes.
 constexpr absl::Duration kTransit = absl::Milliseconds(20);
 
 }  // namespace
@@ -41,7 +41,7 @@ void Call::OnDone() {
     is_done_ = true;
   }
   OnClosed();
-  const std::shared_ptr<Call> self = shared_from_this();  // OpenCalls may have been the last to hold it
+  const std::shared_ptr<Call> self = shared_from_this();  // OpenCalls may hold the last other reference
   parts_->calls->Close(self);
   if (parts_->calls->NumReading(peer_) == 0) parts_->on_idle(peer_);
 }
@@ -84,7 +84,7 @@ void Call::ShortenAnswerTimer() {
 void Call::CutUnread() {
   {
     absl::MutexLock lock(&answer_mutex_);
-    if (answer_timer_ == 0 || absl::Now() < answer_limit_) return;  // it has left, or another one is on its way
+    if (answer_timer_ == 0 || absl::Now() < answer_limit_) return;  // the answer was read, or a later one is being sent
     answer_timer_ = 0;
     was_cut_ = true;
   }
@@ -92,7 +92,7 @@ void Call::CutUnread() {
   if (parts_->log_limiter->Admit(error_reason::kAnswerUnread).has_value()) {
     Log(LogLevel::kInfo, "cut off a call whose answer was not read", {{"peer", peer_}});
   }
-  absl::MutexLock lock(&context_mutex_);  // OnDone waits, or has been
+  absl::MutexLock lock(&context_mutex_);  // the context lives: OnDone waits for the lock, or has set is_done_
   if (!is_done_) context_->TryCancel();
 }
 
@@ -149,7 +149,7 @@ bool RequestCall::StopReading() {
   return true;
 }
 
-// ok = false: the client ended its side, or is gone, which OnCancel says.
+// ok = false: the client ended its side, or it is gone and OnCancel is called.
 void RequestCall::OnReadDone(bool ok) {
   if (ok) parts().on_message(peer(), static_cast<int64_t>(request_.Length()), /*is_first=*/true);
   const bool is_wanted = StopReading();
@@ -229,7 +229,7 @@ bool RequestCall::has_ended() const {
   return end_.has_value();
 }
 
-// ok = false: the client is gone, which OnCancel says.
+// ok = false: the client is gone, and OnCancel is called.
 void RequestCall::OnWriteDone(bool /*ok*/) {
   StopAnswerTimer();
   {
@@ -254,7 +254,7 @@ void RequestCall::Advance() {
       return;
     }
   }
-  // Nobody else writes or finishes now, and what is sent stays as it is.
+  // No other thread writes or finishes now, and the message that is sent does not change.
   if (!may_finish) {
     StartAnswerTimer(static_cast<int64_t>(message_.Length()));
     StartWrite(&message_);

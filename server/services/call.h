@@ -1,13 +1,13 @@
 #pragma once
 
-// Call is one RPC of any method, from its headers on; it sends and receives bytes. RequestCall is a call with one
-// request: a plain one, which gets one message, or one that gets several.
+// Call is one RPC of any method, from the arrival of its headers; it sends and receives bytes. RequestCall is a call
+// with one request and one or several response messages.
 //
-// Every method is served by gRPC's generic callback API, since a call of a registered method is invisible until its
-// request is there: a client could open any number.
+// Every method is served by gRPC's generic callback API. The calls of a registered method would be invisible until
+// their request has arrived, so a client could open any number of them.
 //
-// - Ownership: OpenCalls owns a call until gRPC is done with it (OnDone). The engine's tasks may keep it longer.
-// - Threads: gRPC, the engine and the timers call in from any thread. StartRead, StartWrite and Finish may call back
+// - Ownership: OpenCalls owns a call until gRPC has finished with it (OnDone). The engine's tasks may keep it longer.
+// - Threads: gRPC, the engine and the timers call it from any thread. StartRead, StartWrite and Finish may call back
 //   at once, so no lock is held around them. Nothing blocks.
 // - Errors: no exception leaves a call. A failed allocation ends it with RESOURCE_EXHAUSTED, reason OUT_OF_MEMORY.
 
@@ -43,7 +43,7 @@ class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_fr
 
   // OpenCalls has the call now.
   virtual void Start() = 0;
-  // The server drains: what was accepted is answered, and nothing else begins.
+  // Tells that the server drains: accepted work is finished and answered, and nothing new begins.
   virtual void Drain() = 0;
 
   CallKind kind() const { return kind_; }
@@ -54,7 +54,7 @@ class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_fr
   void OnDone() final;
 
  protected:
-  // Runs the function. False where an allocation failed in it; that is counted.
+  // Runs the function. Returns false if an allocation failed in it, and counts that.
   template <typename Run>
   bool Guard(const Run& run) {
     try {
@@ -66,10 +66,10 @@ class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_fr
     }
   }
 
-  // The call takes no more of what its client sends.
+  // Tells that the call reads no more of its client's messages.
   void EndReading();
 
-  // The last thing that happens to a call, before OpenCalls lets go of it.
+  // Called last, before OpenCalls releases the call.
   virtual void OnClosed() {}
 
   const ServiceParts& parts() const { return *parts_; }
@@ -77,8 +77,8 @@ class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_fr
   absl::Time deadline() const { return deadline_; }
   absl::Time began() const { return began_; }
 
-  // Calls the function with this call, unless it is gone by then. 0 where an allocation failed: it is never called
-  // then.
+  // Sets a timer that calls the function on this call, unless the call is gone by then. Returns 0 if an allocation
+  // failed: then the function is never called.
   template <typename Self>
   Timers::Id SetTimer(absl::Time when, void (Self::*on_due)()) {
     Timers::Id id = 0;
@@ -90,19 +90,20 @@ class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_fr
     return id;
   }
 
-  // An answer of so many bytes is handed to gRPC now. Where the client has not read it in time, the call is cut off.
+  // Starts the timer for an answer of so many bytes that is handed to gRPC. If the client does not read it in time, the
+  // call is cut off.
   void StartAnswerTimer(int64_t bytes) ABSL_LOCKS_EXCLUDED(answer_mutex_);
   void StopAnswerTimer() ABSL_LOCKS_EXCLUDED(answer_mutex_);
-  // The server drains: the answer that is on its way and those after it get less time, all together.
+  // Gives the current and later answers less time, one limit for all together, since the server drains.
   void ShortenAnswerTimer() ABSL_LOCKS_EXCLUDED(answer_mutex_);
   bool was_cut() const ABSL_LOCKS_EXCLUDED(answer_mutex_);
 
-  // The client has cancelled, or is gone; or the call ended without its request. Either counts for the client where the
-  // call has just begun. Later the call has taken one of the client's share for so long that this bounds how many there
-  // are, and a vehicle whose deadline passes while it still sends has done nothing wrong.
+  // Count a call that the client has cancelled (or the client is gone), or that ended without its request. They count
+  // only if the call has just begun. A longer call has taken a part of the client's share, which bounds their number,
+  // and a vehicle whose deadline passes while it still sends has done nothing wrong.
   void CountCancel() const;
   void CountUseless() const;
-  // Why the call is over that gRPC says is cancelled.
+  // Returns the reason for the end of a call that gRPC reports as cancelled.
   absl::Status WhyCancelled() const;
 
  private:
@@ -119,13 +120,13 @@ class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_fr
   const absl::Time began_ = absl::Now();
 
   mutable absl::Mutex answer_mutex_;
-  Timers::Id answer_timer_ ABSL_GUARDED_BY(answer_mutex_) = 0;  // 0: no answer is on its way
+  Timers::Id answer_timer_ ABSL_GUARDED_BY(answer_mutex_) = 0;  // 0: no answer is being sent
   absl::Time answer_limit_ ABSL_GUARDED_BY(answer_mutex_);
   absl::Time answer_began_ ABSL_GUARDED_BY(answer_mutex_);
-  std::optional<absl::Duration> drain_left_ ABSL_GUARDED_BY(answer_mutex_);  // for answers, once the server drains
+  std::optional<absl::Duration> drain_left_ ABSL_GUARDED_BY(answer_mutex_);  // time left for answers during a drain
   bool was_cut_ ABSL_GUARDED_BY(answer_mutex_) = false;
 
-  absl::Mutex context_mutex_;  // gRPC's context ends with OnDone
+  absl::Mutex context_mutex_;  // held to use gRPC's context, which ends after OnDone
   bool is_done_ ABSL_GUARDED_BY(context_mutex_) = false;
 };
 
@@ -140,26 +141,26 @@ class RequestCall : public Call {
   void OnCancel() final;
 
  protected:
-  // The request, once. An exception of an allocation ends the call.
+  // Called once, with the request. A failed allocation ends the call.
   virtual void OnRequest(const grpc::ByteBuffer& bytes) = 0;
-  // The request had come, and the client cancelled since, or its deadline passed: nobody waits for the answer.
+  // Called if the client cancels, or its deadline passes, after the request arrived: no client waits for the answer.
   virtual void OnAbandoned(const absl::Status& why) { End(why); }
-  // The end that was told to gRPC; before OnClosed.
+  // Called with the status that gRPC is given; before OnClosed.
   virtual void OnEnded(const absl::Status& /*status*/) {}
 
-  // Sends a message before the last one. While another is on its way the newest waits, and replaces the one that waits:
-  // a client that reads slowly gets the latest alone.
+  // Sends a message before the last one. While another is being sent only the newest message waits, so a client that
+  // reads slowly gets the latest one.
   void Update(grpc::ByteBuffer message);
-  // Sends the last message, if there is one, and the status. The first end counts; false: there was one. `held` is
-  // given back when the answer has left.
+  // Sends the last message, if there is one, and the status. Returns false, without effect, if the call had ended.
+  // `held` is given back when the answer is sent.
   bool End(const absl::Status& status, std::optional<grpc::ByteBuffer> last = std::nullopt, HeldBytes held = {});
-  // Ends the call with this message, or with why it cannot be sent.
+  // Ends the call with this message, or with the error if it cannot be serialized.
   void EndWith(const google::protobuf::Message& last, HeldBytes held = {});
   bool has_ended() const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   void OnIncomplete();
-  // True where the request had not come until now, and will not be taken any more.
+  // Stops waiting for the request. Returns false if it had arrived or the wait had been stopped.
   bool StopReading() ABSL_LOCKS_EXCLUDED(mutex_);
   void Advance() ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -169,24 +170,24 @@ class RequestCall : public Call {
   bool is_drained_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_reading_ ABSL_GUARDED_BY(mutex_) = false;
   Timers::Id request_timer_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::optional<grpc::ByteBuffer> next_ ABSL_GUARDED_BY(mutex_);  // waits for the message on its way
+  std::optional<grpc::ByteBuffer> next_ ABSL_GUARDED_BY(mutex_);  // sent after the current message
   bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_finished_ ABSL_GUARDED_BY(mutex_) = false;
   // Set under mutex_, and then constant.
   std::optional<absl::Status> end_;
   std::optional<grpc::ByteBuffer> last_;
   HeldBytes held_;
-  grpc::ByteBuffer message_;  // on its way: whoever set is_writing_ owns it
+  grpc::ByteBuffer message_;  // being sent: owned by the thread that set is_writing_
 };
 
-// Answers a call that is not let in, and owns itself.
+// Answers a call that is refused, and owns itself.
 class RefusedCall final : public grpc::ServerGenericBidiReactor {
  public:
   RefusedCall(grpc::CallbackServerContext* context, const absl::Status& status);
   void OnDone() override { delete this; }
 };
 
-// Returns when gRPC gives a call up.
+// Returns the deadline of a call; InfiniteFuture if it has none.
 absl::Time DeadlineOf(const grpc::CallbackServerContext& context);
 
 }  // namespace voxserve

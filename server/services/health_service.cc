@@ -53,9 +53,9 @@ class HealthService::WatchCall final : public RequestCall {
   WatchCall(HealthService* health, grpc::CallbackServerContext* context)
       : RequestCall(health->parts_, context, CallKind::kInfo), health_(health) {}
 
-  // Sends the status where it is another than the last one.
+  // Sends the status if it differs from the last one sent.
   void Refresh() {
-    // Nothing that Update calls back takes this lock.
+    // The lock may be held during Update, since nothing that Update calls back takes it.
     absl::MutexLock lock(&refresh_mutex_);
     const Status status = health_->StatusOf(service_);
     if (status == last_) return;
@@ -76,7 +76,7 @@ class HealthService::WatchCall final : public RequestCall {
     service_ = request.service();
     health_->Watch(self());
     Refresh();
-    if (has_ended()) health_->Unwatch(self());  // the client went meanwhile
+    if (has_ended()) health_->Unwatch(self());  // the client left meanwhile
   }
 
   void OnEnded(const absl::Status& /*status*/) override { health_->Unwatch(self()); }
@@ -84,7 +84,7 @@ class HealthService::WatchCall final : public RequestCall {
   HealthService* const health_;
   std::string service_;  // set before the call watches
   absl::Mutex refresh_mutex_;
-  Status last_ ABSL_GUARDED_BY(refresh_mutex_) = HealthCheckResponse::UNKNOWN;  // none is sent with this one
+  Status last_ ABSL_GUARDED_BY(refresh_mutex_) = HealthCheckResponse::UNKNOWN;  // this value is never sent
 };
 
 void HealthService::AddTo(RpcRouter* router) {

@@ -1,10 +1,10 @@
 #pragma once
 
-// HealthService answers grpc.health.v1.Health: Check and Watch. gRPC's own would be served as a registered method,
-// whose calls are invisible until their request comes (see call.h).
+// HealthService implements grpc.health.v1.Health: Check and Watch. gRPC's own implementation is a registered method,
+// whose calls are invisible until their request has arrived (see call.h).
 //
-// - Threads: thread-safe. Watches see every status that lasts, in order; a slow one may miss those between.
-// - A server that drains answers them to the end.
+// - Threads: thread-safe. Watches get every status that lasts, in order; a slow one may miss statuses between.
+// - A draining server answers them to the end.
 
 #include <map>
 #include <memory>
@@ -21,12 +21,12 @@ namespace voxserve {
 
 class HealthService {
  public:
-  // parts outlive the service, which outlives its calls and the router's.
+  // parts outlive the service; the service outlives its calls and the router's.
   explicit HealthService(const ServiceParts* parts) : parts_(parts) {}
 
   void AddTo(RpcRouter* router);
 
-  // name: of a service as clients ask for it; "": the server.
+  // name: a service's name in clients' requests; "": the whole server.
   void SetServing(const std::string& name, bool serving) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -34,7 +34,7 @@ class HealthService {
   class WatchCall;
   using Status = grpc::health::v1::HealthCheckResponse::ServingStatus;
 
-  // SERVICE_UNKNOWN for a name that was never set.
+  // Returns SERVICE_UNKNOWN for a name that was never set.
   Status StatusOf(const std::string& name) const ABSL_LOCKS_EXCLUDED(mutex_);
   void Watch(const std::shared_ptr<WatchCall>& call) ABSL_LOCKS_EXCLUDED(mutex_);
   void Unwatch(const std::shared_ptr<WatchCall>& call) ABSL_LOCKS_EXCLUDED(mutex_);

@@ -25,17 +25,18 @@
 namespace voxserve {
 namespace {
 
-// Answers of a stream that wait for its client to read, beyond which the stream reads no more frames.
+// The most answers of a stream that wait for its client to read. With more the stream reads no frames.
 constexpr size_t kMaxUnsentAnswers = 8;
 
 absl::Status BadStream(const std::string& message) {
   return WithReason(absl::InvalidArgumentError(message), error_reason::kBadStream);
 }
 
-// One InferStream. It is the service's until OnDone, the last that gRPC calls, and every frame's until it is answered.
+// One InferStream. The service owns it until OnDone, gRPC's last call; every frame keeps it until the frame is
+// answered.
 //
-// gRPC may call back within any Start... or Finish: they are called without the lock, by whoever set the flag that says
-// that one is under way.
+// gRPC may call back within any Start... or Finish. So these are called without the lock, by the thread that set the
+// flag for that operation.
 class InferStreamCall final : public Call {
  public:
   InferStreamCall(const ServiceParts* parts, grpc::CallbackServerContext* context)
@@ -67,7 +68,7 @@ class InferStreamCall final : public Call {
     Advance();
   }
 
-  // ok = false: the client has half-closed, or is gone, which OnCancel says.
+  // ok = false: the client has half-closed, or it is gone and OnCancel is called.
   void OnReadDone(bool ok) override {
     if (ok) parts().on_message(peer(), static_cast<int64_t>(request_.Length()), /*is_first=*/!has_message_);
     has_message_ = has_message_ || ok;
@@ -147,7 +148,7 @@ class InferStreamCall final : public Call {
         parts());
   }
 
-  // ---- what the client sends: from OnReadDone alone
+  // ---- incoming messages: called from OnReadDone alone
 
   void OnMessage() {
     absl::StatusOr<HeldBytes> held = HoldMessage(static_cast<int64_t>(request_.Length()), 0);
@@ -175,14 +176,15 @@ class InferStreamCall final : public Call {
     }
   }
 
-  // Holds the bytes of a message; in place of so many that are held for it already.
+  // Holds the bytes of a message. in_place_of: bytes already held for it.
   absl::StatusOr<HeldBytes> HoldMessage(int64_t bytes, int64_t in_place_of) {
-    // A frame that gives way to this one makes room for it. Else the stream would be left with its older frame.
+    // Counts out the frames that this one supersedes. Otherwise the stream would be stuck with its older frames.
     if (session_of_reader_ != nullptr) in_place_of += session_of_reader_->BytesAheadOfNext();
     return parts().bytes->Hold(ByteKind::kFrame, client(), bytes, in_place_of);
   }
 
-  // A message that cannot be taken is a frame that is answered with the error; without a config there are no frames.
+  // Answers a message that cannot be parsed as a frame with an error. Before the config there are no frames, so the
+  // error ends the stream.
   void OnBadMessage(const absl::Status& why, uint64_t frame_id) {
     if (ReasonOf(why) == error_reason::kMalformed) parts().metrics->OnCallEndedEarly(error_reason::kMalformed);
     if (session_of_reader_ == nullptr) return Fail(why);
@@ -250,8 +252,8 @@ class InferStreamCall final : public Call {
     PushFrame(message.frame_id(), std::move(frame), std::move(held), std::move(telemetry));
   }
 
-  // The frame's cloud as a sweep. Where there is no room this stream's own sweeps make some: else none would ever be
-  // let go of.
+  // Holds the frame's cloud as a sweep. If there is no room, frees this stream's own sweeps, which no one else would
+  // free.
   absl::StatusOr<HeldBytes> HoldSweep(int64_t bytes) {
     ByteLimits& limits = *parts().bytes;
     absl::StatusOr<HeldBytes> held = limits.Hold(ByteKind::kSweep, client(), bytes);
@@ -261,7 +263,7 @@ class InferStreamCall final : public Call {
     return held;
   }
 
-  // Hands the frame to the session, which answers it once.
+  // Hands the frame to the session, which answers it exactly once.
   void PushFrame(uint64_t frame_id, StreamFrame frame, HeldBytes held, RequestTelemetry telemetry) {
     {
       absl::MutexLock lock(&mutex_);
@@ -270,7 +272,7 @@ class InferStreamCall final : public Call {
       ++num_frames_;
     }
     const bool is_taken = Guard([&] {
-      // Shared, since a std::function must be copyable.
+      // held is shared, since a std::function must be copyable.
       frame.done = [self = self(), telemetry = std::move(telemetry), frame_id,
                     held = std::make_shared<HeldBytes>(std::move(held))](absl::StatusOr<InferResult> result,
                                                                          int num_sweeps) mutable {
@@ -285,7 +287,7 @@ class InferStreamCall final : public Call {
     --num_unanswered_;
   }
 
-  // ---- what it gets
+  // ---- outgoing messages
 
   void OnAnswer(uint64_t frame_id, absl::StatusOr<InferResult> result, int num_sweeps, RequestTelemetry* telemetry) {
     Outgoing outgoing;
@@ -339,7 +341,7 @@ class InferStreamCall final : public Call {
     return outgoing;
   }
 
-  // Nobody will read them.
+  // Drops unsent answers, since the client is gone.
   void DropAnswers() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     is_broken_ = true;
     unsent_.clear();
@@ -361,19 +363,19 @@ class InferStreamCall final : public Call {
     Advance();
   }
 
-  // The stream cannot go on. Where not even that can be said, it ends with what was to be its end.
+  // Ends the stream for lack of memory. If even the error cannot be made, the stream ends with its earlier status.
   void EndOutOfMemory() {
     Guard([this] { Fail(OutOfMemoryError()); });
   }
 
-  // ---- what is under way
+  // ---- operations in progress
 
-  // Starts what can be started, and again what that let go on.
+  // Starts every operation that can be started, until there is none.
   void Advance() {
     while (StartNext()) continue;
   }
 
-  // True where a look at what became possible meanwhile is due.
+  // Starts what can be started. Returns true if the caller must look again for what became possible meanwhile.
   bool StartNext() {
     bool may_read = false;
     bool may_write = false;
@@ -390,7 +392,7 @@ class InferStreamCall final : public Call {
         is_reading_ = may_read = true;
         ++num_starting_reads_;
       }
-      // A read may be under way then, but must not be started by another thread after Finish.
+      // A read may be in progress, but no other thread may be about to start one after Finish.
       const bool is_idle = num_unanswered_ == 0 && !is_writing_ && num_starting_reads_ == 0;
       if (end_.has_value() && is_idle) is_finished_ = may_finish = true;
       if (!is_finished_) SetTimers();
@@ -412,23 +414,23 @@ class InferStreamCall final : public Call {
 
   bool MayRead() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (is_reading_ || has_read_all_ || unsent_.size() >= kMaxUnsentAnswers) return false;
-    // While a server drains, clients learn of every frame that they send it, until it has answered what it had taken.
+    // A draining server reads on while it has frames to answer, so that clients get an error for each frame they send.
     if (end_.has_value() && !(draining_ && num_unanswered_ > 0)) return false;
     return session_ == nullptr || session_->HasRoom();
   }
 
   // ---- time
 
-  // When the stream has been silent for too long; InfiniteFuture while it waits for an answer, or the client has ended
-  // its side.
+  // Returns the time at which the stream will have been silent for too long; InfiniteFuture while a frame is
+  // unanswered, or after the client has ended its side.
   absl::Time SilenceEnds() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const bool is_busy = num_unanswered_ > 0 || is_writing_ || !unsent_.empty();
     if (is_busy || end_.has_value()) return absl::InfiniteFuture();
     return session_ == nullptr ? began() + parts().times.config : last_sign_ + parts().times.silence;
   }
 
-  // Calls back when the session has something to let go of (a frame that waits there, or sweeps), or when the stream
-  // has been silent for too long.
+  // Sets the timer for the session's next expiry (of a waiting frame, or of sweeps) or the end of the allowed silence,
+  // whichever is first.
   void SetTimers() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const absl::Time expiry = session_ == nullptr ? absl::InfiniteFuture() : session_->NextExpiry();
     const absl::Time next = std::min(expiry, SilenceEnds());
@@ -458,21 +460,21 @@ class InferStreamCall final : public Call {
     Advance();
   }
 
-  // The reader's: whoever handles what was read.
+  // Used only by the thread that handles a message that was read.
   grpc::ByteBuffer request_;
-  bool has_message_ = false;  // one has come
+  bool has_message_ = false;  // a message has arrived
   bool has_sweeps_ = false;
   std::shared_ptr<StreamSession> session_of_reader_;
 
-  Outgoing sending_;  // on its way: whoever set is_writing_ owns it
+  Outgoing sending_;  // being sent: owned by the thread that set is_writing_
 
   absl::Mutex mutex_;
-  std::shared_ptr<StreamSession> session_ ABSL_GUARDED_BY(mutex_);  // from the config on
+  std::shared_ptr<StreamSession> session_ ABSL_GUARDED_BY(mutex_);  // null before the config
   std::deque<Outgoing> unsent_ ABSL_GUARDED_BY(mutex_);
   Timers::Id timer_ ABSL_GUARDED_BY(mutex_) = 0;
-  absl::Time timer_time_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();  // of the timer that waits
-  absl::Time last_sign_ ABSL_GUARDED_BY(mutex_);                            // when a message came or left
-  std::string model_ ABSL_GUARDED_BY(mutex_);                               // as the config names them
+  absl::Time timer_time_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();  // when timer_ is due
+  absl::Time last_sign_ ABSL_GUARDED_BY(mutex_);                            // when a message was last received or sent
+  std::string model_ ABSL_GUARDED_BY(mutex_);                               // from the config, as is version_
   int64_t version_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t num_unanswered_ ABSL_GUARDED_BY(mutex_) = 0;  // frames
   int64_t num_frames_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -481,10 +483,10 @@ class InferStreamCall final : public Call {
   bool is_reading_ ABSL_GUARDED_BY(mutex_) = false;
   bool has_read_all_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
-  bool is_broken_ ABSL_GUARDED_BY(mutex_) = false;  // nothing can be written any more
+  bool is_broken_ ABSL_GUARDED_BY(mutex_) = false;  // nothing can be sent any more
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_finished_ ABSL_GUARDED_BY(mutex_) = false;
-  // Set, and changed, under mutex_ before is_finished_ is; then constant.
+  // Set and changed under mutex_ until is_finished_ is set; constant afterwards.
   std::optional<absl::Status> end_;
 };
 

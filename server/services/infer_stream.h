@@ -1,13 +1,13 @@
 #pragma once
 
-// voxserve.v1.InferenceService.InferStream: gRPC's side of a StreamSession.
+// Implements voxserve.v1.InferenceService.InferStream: the gRPC side of a StreamSession.
 //
-// - One message is on its way in each direction. A stream reads no further while answers that its client does not read
-//   pile up, or while its session has no room; the bytes of clouds, sweeps and answers are bounded by ByteLimits.
-// - A stream ends when every frame that it took has been answered: with OK when the client has half-closed, with an
-//   error when it broke the protocol, fell silent, or the server drains. A client that is gone has its frames
+// - One message at a time is sent in each direction. A stream reads no more frames while its client leaves too many
+//   answers unread, or while its session has no room. ByteLimits bounds the bytes of clouds, sweeps and answers.
+// - A stream ends when every accepted frame has been answered: with OK after the client has half-closed, with an error
+//   if the client broke the protocol or fell silent, or the server drains. If the client is gone, its frames are
 //   cancelled.
-// - A frame whose bytes are no message is answered with an error, and ends nothing but itself.
+// - A frame whose bytes are malformed is answered with an error, and the stream goes on.
 
 #include <grpcpp/grpcpp.h>
 

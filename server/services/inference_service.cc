@@ -40,7 +40,7 @@ class InferCall final : public RequestCall {
     End(status);
   }
 
-  // The engine gets the task, or says within Submit why it does not.
+  // Hands the request to the engine, or returns why it is refused. The engine may also refuse it, by a call of `done`.
   absl::Status Submit(const grpc::ByteBuffer& bytes) {
     RETURN_IF_ERROR(HoldRequest(static_cast<int64_t>(bytes.Length())));
     v1::InferRequest request;
@@ -79,7 +79,7 @@ class InferCall final : public RequestCall {
     return absl::OkStatus();
   }
 
-  // Holds so many bytes for the request, in place of those before.
+  // Holds so many bytes for the request, in place of those held before.
   absl::Status HoldRequest(int64_t bytes) {
     absl::StatusOr<HeldBytes> held = parts().bytes->Hold(ByteKind::kRequest, client(), bytes, request_bytes_.bytes());
     if (held.ok()) {
@@ -114,7 +114,7 @@ class InferCall final : public RequestCall {
     std::optional<absl::Status> abandoned;
     {
       absl::MutexLock lock(&mutex_);
-      // The engine refuses a task within Submit.
+      // An error during Submit means that the engine refused the task.
       is_refusal = is_submitting_ && !result.ok();
       abandoned = abandoned_;
     }
@@ -143,11 +143,12 @@ class InferCall final : public RequestCall {
 
   absl::Mutex mutex_;
   bool is_submitting_ ABSL_GUARDED_BY(mutex_) = false;
-  std::optional<uint64_t> ticket_ ABSL_GUARDED_BY(mutex_);         // once Submit has returned
-  std::optional<absl::Status> abandoned_ ABSL_GUARDED_BY(mutex_);  // why nobody waits for the answer
+  std::optional<uint64_t> ticket_ ABSL_GUARDED_BY(mutex_);  // set when Submit has returned
+  std::optional<absl::Status> abandoned_
+      ABSL_GUARDED_BY(mutex_);  // set when no client waits for the answer: the reason
 };
 
-// A call that is answered at once, from what the engine says of its models.
+// A call that is answered at once, with the engine's information about its models.
 template <typename Request, typename Response>
 class LookupCall final : public RequestCall {
  public:

@@ -1,10 +1,10 @@
 #pragma once
 
-// voxserve.v1.InferenceService over the engine: Infer, ListModels and GetModel; InferStream is
+// Implements voxserve.v1.InferenceService: Infer, ListModels and GetModel; InferStream is in
 // server/services/infer_stream.
 //
-// An Infer parses its request, submits it to the engine, and ends from the engine's thread. A cancelled call (client
-// gone, deadline passed) takes its task out of the engine's queue.
+// An Infer call parses its request, submits it to the engine, and ends on the engine's thread. If it is cancelled (the
+// client is gone, or the deadline passed), its task leaves the engine's queue.
 
 #include <cstdint>
 #include <string>

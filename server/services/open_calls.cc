@@ -55,7 +55,7 @@ absl::Status OpenCalls::Open(std::shared_ptr<Call> call) {
   Counts& of_client = clients_[call->client()];
   PeerCounts& of_peer = peers_[call->peer()];
   calls_.emplace(std::move(call), true);
-  // Nothing is allocated, and nothing fails, from here on.
+  // From here on nothing is allocated, so nothing can fail.
   ++of_client.calls;
   ++of_peer.calls;
   ++of_peer.reading;

@@ -1,9 +1,9 @@
 #pragma once
 
-// OpenCalls owns every call that is open, and bounds how many there are: in all, and of one client. A call is open from
-// its headers on, whether its request comes or not, until gRPC is done with it.
+// OpenCalls owns every open call, and bounds their number: in all, and per client. A call is open from the arrival of
+// its headers, even without a request, until gRPC has finished with it.
 //
-// Thread-safe; nothing but AwaitClosed waits.
+// Thread-safe; only AwaitClosed waits.
 
 #include <cstdint>
 #include <memory>
@@ -21,8 +21,8 @@ class Call;
 
 enum class CallKind : uint8_t {
   kRequest,  // one request; a drain waits for its answer
-  kStream,   // InferStream; likewise
-  kInfo,     // health and reflection: served while the server drains, which does not wait for them
+  kStream,   // InferStream; a drain waits for its end
+  kInfo,     // health and reflection: served during a drain, which does not wait for them
 };
 
 class OpenCalls {
@@ -37,24 +37,24 @@ class OpenCalls {
 
   explicit OpenCalls(const Options& options) : options_(options) {}
 
-  // Owns the call until Close. Refused: UNAVAILABLE (DRAINING) from StartDraining on; RESOURCE_EXHAUSTED with a retry
-  // delay, reason CLIENT_LIMIT where the client has its share, else QUEUE_FULL.
+  // Takes ownership of the call until Close. Errors: UNAVAILABLE (DRAINING) after StartDraining; RESOURCE_EXHAUSTED
+  // with a retry delay, reason CLIENT_LIMIT if the client has used up its share, else QUEUE_FULL.
   absl::Status Open(std::shared_ptr<Call> call) ABSL_LOCKS_EXCLUDED(mutex_);
   void Close(const std::shared_ptr<Call>& call) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // From now on no more requests and streams are opened. Tells those that are open (Call::Drain).
+  // Refuses requests and streams from now on, and tells the open ones (Call::Drain).
   void StartDraining() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Blocks until every request and stream has been closed, or until the deadline. Returns how many have not.
   int64_t AwaitClosed(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // The call takes no more of what its client sends; an open call does until then, or until Close. False where no other
-  // call of the peer does.
+  // Tells that the call no longer reads its client's messages. (It does from Open until then, or until Close.) Returns
+  // false if no other call of the peer reads.
   bool EndReading(const std::shared_ptr<Call>& call) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Whether a request or a stream of the peer is open.
+  // Returns true if a request or a stream of the peer is open.
   bool HasWork(const std::string& peer) const ABSL_LOCKS_EXCLUDED(mutex_);
-  // Open calls of the peer that still take what it sends.
+  // Returns the number of the peer's open calls that still read its messages.
   int64_t NumReading(const std::string& peer) const ABSL_LOCKS_EXCLUDED(mutex_);
   int64_t num_requests() const ABSL_LOCKS_EXCLUDED(mutex_);
   int64_t num_streams() const ABSL_LOCKS_EXCLUDED(mutex_);
@@ -79,9 +79,9 @@ class OpenCalls {
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   int64_t num_requests_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t num_streams_ ABSL_GUARDED_BY(mutex_) = 0;
-  absl::flat_hash_map<std::shared_ptr<Call>, bool> calls_ ABSL_GUARDED_BY(mutex_);  // whether it is reading
-  absl::flat_hash_map<std::string, Counts> clients_ ABSL_GUARDED_BY(mutex_);        // those that have calls
-  absl::flat_hash_map<std::string, PeerCounts> peers_ ABSL_GUARDED_BY(mutex_);      // likewise
+  absl::flat_hash_map<std::shared_ptr<Call>, bool> calls_ ABSL_GUARDED_BY(mutex_);  // true: the call is reading
+  absl::flat_hash_map<std::string, Counts> clients_ ABSL_GUARDED_BY(mutex_);        // only clients with calls
+  absl::flat_hash_map<std::string, PeerCounts> peers_ ABSL_GUARDED_BY(mutex_);      // only peers with calls
 };
 
 }  // namespace voxserve

@@ -34,7 +34,7 @@ using grpc::reflection::v1alpha::ServerReflectionResponse;
 constexpr const char* kServices[] = {"grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection",
                                      "voxserve.v1.AdminService", "voxserve.v1.InferenceService"};
 
-// Adds the file and those that it imports, each once.
+// Adds the file and its imports, each once.
 void AddFile(const FileDescriptor* file, std::set<const FileDescriptor*>* added, FileDescriptorResponse* response) {
   if (!added->insert(file).second) return;
   google::protobuf::FileDescriptorProto proto;
@@ -79,7 +79,7 @@ ServerReflectionResponse Answer(const ServerReflectionRequest& request) {
   return response;
 }
 
-// One question after the other, each answered before the next is read.
+// Answers one question at a time, each before it reads the next.
 class ReflectionCall final : public Call {
  public:
   ReflectionCall(const ServiceParts* parts, grpc::CallbackServerContext* context)
@@ -115,7 +115,7 @@ class ReflectionCall final : public Call {
     if (!has_message_) CountUseless();
   }
 
-  // Puts the answer in the place of the request that has come.
+  // Replaces the request in message_ by its answer.
   absl::Status TakeAnswer() {
     ServerReflectionRequest request;
     RETURN_IF_ERROR(ParseMessage(message_, kMaxSmallMessageBytes, &request));
@@ -125,7 +125,7 @@ class ReflectionCall final : public Call {
     return absl::OkStatus();
   }
 
-  // Nothing is under way but, perhaps, a read.
+  // Finishes the call. No operation may be in progress except a read.
   void End(const absl::Status& status) {
     StartAnswerTimer(0);
     Finish(ToGrpcStatus(status, context()));
@@ -140,7 +140,7 @@ class ReflectionCall final : public Call {
     StartRead(&message_);
   }
 
-  // True for the first who ends the read that is under way: it goes on from there.
+  // Stops the read in progress. Returns true only for the first caller, which decides how the call goes on.
   bool StopReading() {
     absl::MutexLock lock(&mutex_);
     parts().timers->Clear(std::exchange(timer_, 0));
@@ -153,9 +153,9 @@ class ReflectionCall final : public Call {
     End(WithReason(absl::DeadlineExceededError("no request came in time"), error_reason::kStreamIdle));
   }
 
-  grpc::ByteBuffer message_;  // what is read, then what is written
-  HeldBytes held_;            // for what is written
-  bool has_message_ = false;  // a request has come
+  grpc::ByteBuffer message_;  // the request, then its answer
+  HeldBytes held_;            // for the answer
+  bool has_message_ = false;  // a request has arrived
   absl::Mutex mutex_;
   Timers::Id timer_ ABSL_GUARDED_BY(mutex_) = 0;
   bool is_reading_ ABSL_GUARDED_BY(mutex_) = false;

@@ -1,7 +1,7 @@
 #pragma once
 
-// The gRPC server reflection protocol, versions 1 and 1alpha: tools such as grpcurl list the services and read their
-// messages. It answers from the descriptors that are compiled in. Extensions are not known: proto3 has none.
+// Implements the gRPC server reflection protocol, versions 1 and 1alpha. Tools such as grpcurl use it to list services
+// and read their messages. It answers from the compiled-in descriptors. It knows no extensions, since proto3 has none.
 
 #include "server/services/rpc_router.h"
 #include "server/services/service_parts.h"

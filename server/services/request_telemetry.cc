@@ -13,11 +13,10 @@
 namespace voxserve {
 namespace {
 
-// Bytes of a response's message that Answer does not measure: the stage that it appends afterwards, and a frame's
-// envelope.
+// The bytes of a response that Answer does not measure: the stage that it appends afterwards, and a frame's envelope.
 constexpr int64_t kEnvelopeBytes = 64;
 
-// Faults of the caller are news; faults of the server are warnings. A stream's frame that a newer one supersedes is
+// Logs faults of the caller as information and faults of the server as warnings. A superseded frame of a stream is
 // neither.
 LogLevel LevelOf(absl::StatusCode code) {
   switch (code) {
@@ -86,7 +85,7 @@ absl::StatusOr<HeldBytes> RequestTelemetry::Answer(InferResult result, v1::Infer
   return held;
 }
 
-// The log comes first, so that its time counts too.
+// Logs first, so that the measured time includes the log.
 void RequestTelemetry::Fail(const absl::Status& status) const {
   LogFailure(status);
   parts_->metrics->OnRequest(names_.model, names_.version, status.code(), absl::Now() - started_);
@@ -97,7 +96,7 @@ void RequestTelemetry::Refuse(const absl::Status& status) const {
   parts_->metrics->OnRefusal(names_.model, status.code(), absl::Now() - started_);
 }
 
-// An overload refuses thousands of requests a second for one reason; metrics count them all.
+// Limits the log lines per reason, since an overload refuses thousands of requests a second; metrics count them all.
 void RequestTelemetry::LogFailure(const absl::Status& status) const {
   const std::string reason = ReasonOf(status);
   const LogLevel level = LevelOf(status.code());

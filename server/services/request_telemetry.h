@@ -1,9 +1,9 @@
 #pragma once
 
-// RequestTelemetry writes what happened to one request into its answer, the metrics and the log. Each Infer call has
-// one, and each frame of a stream.
+// RequestTelemetry records one request's events in its answer, the metrics and the log. Each Infer call has one, and
+// each frame of a stream.
 //
-// - Threads: not thread-safe; one thread uses it after the other.
+// - Threads: not thread-safe; threads may use it one after another.
 
 #include <cstdint>
 #include <string>
@@ -23,32 +23,32 @@ namespace voxserve {
 
 class RequestTelemetry {
  public:
-  // As the client named them; request_id may be a frame's number.
+  // The request's names as the client gave them; request_id may be a frame's number.
   struct Names {
     std::string model;
     int64_t version = 0;
     std::string request_id;
     std::string peer;
-    std::string client;  // whose share the answer takes
+    std::string client;  // the client whose share the answer takes
   };
 
-  // The request has arrived now.
+  // The constructor takes the current time as the request's arrival.
   RequestTelemetry(Names names, const ServiceParts& parts) : names_(std::move(names)), parts_(&parts) {}
 
-  // DecodeCloud, with its time. INVALID_ARGUMENT, for the cloud's stamp too.
+  // Calls DecodeCloud and measures its time. INVALID_ARGUMENT, for the cloud's stamp too.
   absl::StatusOr<PointCloud> Decode(v1::PointCloud* message, HostBuffer data);
 
-  // Fills the response, but for request_id, and holds its bytes; the caller gives them back when the answer has left.
-  // Fails where the response is too large, or too many bytes are held, and returns that error.
+  // Fills the response except request_id, and holds its bytes; the caller gives them back when the answer is sent.
+  // Returns an error if the response is too large, or too many bytes are held.
   absl::StatusOr<HeldBytes> Answer(InferResult result, v1::InferResponse* response);
 
-  // Counts and logs the error that the request gets.
+  // Counts and logs the error that the request is answered with.
   void Fail(const absl::Status& status) const;
-  // Fails a request that was not let in: its time counts as a refusal's too.
+  // Does the same for a request that was refused before it was queued, and also counts its time as a refusal's.
   void Refuse(const absl::Status& status) const;
 
   const std::string& model() const { return names_.model; }
-  absl::Time stamp() const { return stamp_; }  // the sensor's, once decoded; InfinitePast: unknown
+  absl::Time stamp() const { return stamp_; }  // the sensor's, set by Decode; InfinitePast: unknown
 
  private:
   void LogFailure(const absl::Status& status) const;

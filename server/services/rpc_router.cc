@@ -103,8 +103,8 @@ grpc::ServerGenericBidiReactor* RpcRouter::Refuse(grpc::CallbackServerContext* c
   if (const auto reason = DropReasonOf(status)) parts_->metrics->OnDropped("", *reason);
   if (!absl::IsUnimplemented(status)) parts_->metrics->OnCallEndedEarly(ReasonOf(status));
   RequestTelemetry({.model = "", .version = 0, .request_id = "", .peer = peer, .client = ""}, *parts_).Refuse(status);
-  // What a drain refuses costs nothing where accepted calls of the same connection are still to be answered: a client
-  // that tries again too often must not lose those.
+  // A refusal during a drain does not count against a connection that still has calls to be answered: a client that
+  // retries too often must not lose those calls.
   if (ReasonOf(status) != error_reason::kDraining || !parts_->calls->HasWork(peer)) parts_->on_refused_call(peer);
   return new RefusedCall(context, status);
 }

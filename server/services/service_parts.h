@@ -1,6 +1,6 @@
 #pragma once
 
-// ServiceParts is what every call needs of the server around it. All of it outlives the calls.
+// ServiceParts are the parts of the server that every call needs. All of them outlive the calls.
 
 #include <cstdint>
 #include <functional>
@@ -17,14 +17,14 @@
 
 namespace voxserve {
 
-// How long a client may take. A call that takes longer is ended, with the reason that stands beside it.
+// The times that a client may take. A call that exceeds one is ended with the reason named here.
 struct CallTimes {
   absl::Duration request = absl::Seconds(30);        // from the headers to the whole request: REQUEST_INCOMPLETE
   absl::Duration config = absl::Seconds(10);         // to a stream's config: STREAM_IDLE
-  absl::Duration silence = absl::Seconds(60);        // between a stream's frames, while it waits for none: STREAM_IDLE
-  absl::Duration answer = absl::Seconds(10);         // to read an answer: ANSWER_UNREAD; and the time of its bytes:
+  absl::Duration silence = absl::Seconds(60);        // between frames of a stream without unanswered ones: STREAM_IDLE
+  absl::Duration answer = absl::Seconds(10);         // to read an answer, plus the time of its bytes: ANSWER_UNREAD
   double answer_bytes_per_second = 1 << 20;          // the slowest link that is served
-  absl::Duration drained_answer = absl::Seconds(4);  // the most that an answer gets once the server drains
+  absl::Duration drained_answer = absl::Seconds(4);  // for all answers together once the server drains
 };
 
 // The largest request of a method that sends no cloud.
@@ -40,18 +40,18 @@ struct ServiceParts {
   const Authoriser* authoriser = nullptr;         // null: no tokens, and everybody may do everything
   int64_t max_message_bytes = int64_t{64} << 20;  // of an answer; a larger one becomes RESOURCE_EXHAUSTED
   CallTimes times;
-  // A call of this peer has begun. From any thread, as are the next; none may block.
+  // Called when a call of this peer begins. These functions are called from any thread and must not block.
   std::function<void(const std::string& peer)> on_call = [](const std::string&) {};
-  // A message of so many bytes has come whole from this peer. is_first: of its call.
+  // Called when a message of so many bytes has arrived from this peer. is_first: it is the first of its call.
   std::function<void(const std::string& peer, int64_t bytes, bool is_first)> on_message = [](const std::string&,
                                                                                              int64_t, bool) {};
-  // No call of this peer takes any more of what it sends.
+  // Called when no call of this peer reads its messages any more.
   std::function<void(const std::string& peer)> on_idle = [](const std::string&) {};
-  // A call of this peer was not let in, for another reason than that the server drains.
+  // Called when a call of this peer is refused, except for a drain.
   std::function<void(const std::string& peer)> on_refused_call = [](const std::string&) {};
-  // A call of this peer ended without its request, as soon as it had begun.
+  // Called when a call of this peer ended without its request soon after it began.
   std::function<void(const std::string& peer)> on_useless_call = [](const std::string&) {};
-  // This peer cancelled a call as soon as its request was there.
+  // Called when this peer cancelled a call soon after it began, with its request.
   std::function<void(const std::string& peer)> on_cancelled_call = [](const std::string&) {};
 };
 

@@ -49,16 +49,16 @@ class Services {
   grpc::CallbackGenericService* admin_service() { return &admin_router_; }
   HealthService& health() { return health_; }
 
-  // From now on requests and streams are refused: UNAVAILABLE, reason DRAINING. Calls that were accepted before go on.
+  // Refuses requests and streams from now on: UNAVAILABLE, reason DRAINING. Accepted calls go on.
   void StartDraining() { calls_.StartDraining(); }
   bool HasWork(const std::string& peer) const { return calls_.HasWork(peer); }
   int64_t NumReading(const std::string& peer) const { return calls_.NumReading(peer); }
-  // Blocks until every request's answer has left and every stream has ended, or until the deadline. Returns how many
-  // have not.
+  // Blocks until every request's answer is sent and every stream has ended, or until the deadline. Returns the number
+  // of calls that are still open.
   int64_t AwaitAnswers(absl::Time deadline) { return calls_.AwaitClosed(deadline); }
 
   struct Held {
-    int64_t calls = 0;  // requests, those whose answers are leaving included
+    int64_t calls = 0;  // requests, including those whose answer is being sent
     int64_t streams = 0;
     int64_t unsent_bytes = 0;
     int64_t frame_bytes = 0;

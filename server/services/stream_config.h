@@ -1,6 +1,6 @@
 #pragma once
 
-// Whether a model can serve what a stream's config asks for, before its first frame.
+// Checks, before a stream's first frame, whether a model can serve what the stream's config asks for.
 
 #include "absl/status/status.h"
 #include "engine/serving/engine.h"
@@ -8,9 +8,9 @@
 
 namespace voxserve {
 
-// What every frame would be told: UNAVAILABLE, and INVALID_ARGUMENT (BAD_PRIORITY, UNSUPPORTED_OUTPUT) as
-// Engine::Submit says; INVALID_ARGUMENT, reason BAD_STREAM, for sweeps that the model cannot run together: its axes are
-// not x, y and z, or the age feature is none of its features, or is an axis.
+// Returns the error that every frame would get: UNAVAILABLE, and INVALID_ARGUMENT (BAD_PRIORITY, UNSUPPORTED_OUTPUT) as
+// in Engine::Submit. INVALID_ARGUMENT, reason BAD_STREAM, for sweeps that the model cannot run together: its axes are
+// not x, y and z, or the age feature is not one of its features, or is an axis.
 absl::Status CheckStreamConfig(const ModelVersionInfo& model, const StreamSession::Config& config);
 
 }  // namespace voxserve

@@ -26,7 +26,7 @@ Timers::Id Timers::Set(absl::Time when, std::function<void()> on_due) {
 }
 
 void Timers::Clear(Id id) {
-  std::function<void()> cleared;  // ends after the lock: it may own what it would call
+  std::function<void()> cleared;  // destroyed after the lock is released, since it may own an object that calls back
   absl::MutexLock lock(&mutex_);
   const auto time = times_.find(id);
   if (time == times_.end()) return;

@@ -1,10 +1,10 @@
 #pragma once
 
-// Timers calls functions back at their times, from one thread of its own. The limits of calls in time are kept by it.
+// Timers calls functions at given times, from one thread of its own. It enforces the time limits of calls.
 //
 // - Threads: thread-safe. A function is called without the lock, so it may set and clear timers; it must not block.
-// - Lifetime: a function may still be running, or about to run, when Clear returns. So it holds a weak_ptr to
-//   the object that it needs. The destructor waits for the thread; functions that are not due then are not called.
+// - Lifetime: a function may still be running, or about to run, when Clear returns. So it should hold a weak_ptr to
+//   the object that it needs. The destructor waits for the thread; functions that are not due by then are not called.
 
 #include <cstdint>
 #include <functional>
@@ -21,16 +21,16 @@ namespace voxserve {
 
 class Timers {
  public:
-  using Id = uint64_t;  // 0 is no timer's
+  using Id = uint64_t;  // never 0 for a timer
 
   Timers() : thread_([this] { Run(); }) {}
   ~Timers();
   Timers(const Timers&) = delete;
   Timers& operator=(const Timers&) = delete;
 
-  // Calls the function once, at the time or soon after it.
+  // Calls the function once, at this time or soon after it.
   Id Set(absl::Time when, std::function<void()> on_due);
-  // The function is not called, unless its call has begun. An id that is not waiting is passed over.
+  // Prevents the function's call, unless it has begun. Ignores an id that is not waiting.
   void Clear(Id id);
 
  private:
@@ -38,13 +38,13 @@ class Timers {
 
   absl::Mutex mutex_;
   absl::CondVar changed_;
-  // When the thread wakes by itself; InfinitePast while it does not sleep. It sleeps on where that timer was cleared:
-  // so calls that set and clear timers one after the other need not wake it.
+  // The time at which the thread wakes by itself; InfinitePast while it does not sleep. Clearing the timer that it
+  // sleeps for does not wake it, so calls that set and clear timers one after another need not wake it.
   absl::Time wakes_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   Id next_id_ ABSL_GUARDED_BY(mutex_) = 1;
   std::map<std::pair<absl::Time, Id>, std::function<void()>> waiting_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<Id, absl::Time> times_ ABSL_GUARDED_BY(mutex_);  // of those that wait
+  absl::flat_hash_map<Id, absl::Time> times_ ABSL_GUARDED_BY(mutex_);  // by id; the keys of waiting_
   std::thread thread_;
 };
 

@@ -27,7 +27,7 @@ namespace {
 
 constexpr double kMaxWaitSeconds = 600;
 
-// The request as the engine wants it, without callbacks. Models and versions are the engine's to know.
+// Converts the request to the engine's task, without callbacks. The engine checks the model and version.
 absl::StatusOr<TuneTask> DecodeTask(const v1::TunePlanRequest& request) {
   TuneTask task{.model = request.model(), .version = request.version(), .on_progress = {}, .done = {}};
   if (request.num_scans() < 0 || request.num_scans() > Engine::kMaxTuneScans) {
@@ -35,7 +35,7 @@ absl::StatusOr<TuneTask> DecodeTask(const v1::TunePlanRequest& request) {
                                                    Engine::kMaxTuneScans, ", or 0 for the default"));
   }
   if (request.num_scans() != 0) task.num_scans = request.num_scans();
-  // Not in this range: NaN too.
+  // Written so that NaN fails too.
   if (!(request.max_wait_seconds() >= 0 && request.max_wait_seconds() <= kMaxWaitSeconds)) {
     return absl::InvalidArgumentError(absl::StrCat("max_wait_seconds is ", request.max_wait_seconds(),
                                                    ", must be more than 0 and at most ", kMaxWaitSeconds,
@@ -70,7 +70,7 @@ v1::TunePlanUpdate Encode(const TuneResult& result) {
   return update;
 }
 
-// One TunePlan. The engine may keep it for longer than gRPC: what it tells after the call's end is dropped.
+// One TunePlan. The engine may keep it for longer than gRPC does; what the engine reports after its end is dropped.
 class TunePlanCall final : public RequestCall {
  public:
   TunePlanCall(const ServiceParts* parts, grpc::CallbackServerContext* context)
@@ -109,7 +109,7 @@ class TunePlanCall final : public RequestCall {
       absl::MutexLock lock(&mutex_);
       ticket_ = ticket;
     }
-    // A drain may have ended the call before there was a ticket to end the search by.
+    // A drain may have ended the call before it had a ticket to cancel the search with.
     if (has_ended()) parts().engine->CancelTune(ticket);
     return absl::OkStatus();
   }
@@ -145,7 +145,7 @@ class TunePlanCall final : public RequestCall {
           absl::Now() - began());
   }
 
-  v1::TunePlanRequest request_;  // constant from has_request_ on: a drain may end the call before
+  v1::TunePlanRequest request_;  // constant once has_request_ is set; a drain may end the call before that
   std::atomic<bool> has_request_{false};
 
   absl::Mutex mutex_;

@@ -1,8 +1,8 @@
 #pragma once
 
-// TunePlan: starts the engine's search and sends what the engine's threads tell. While a message is on its way,
-// progress replaces the progress that waits, so that a client that does not read costs nothing. The call ends at once,
-// and its search with it, when the client cancels or the server drains (UNAVAILABLE, DRAINING).
+// Implements TunePlan: it starts the engine's search and sends the progress that the engine reports. While a message is
+// being sent, only the newest progress waits, so a client that does not read costs nothing. The call and its search end
+// at once when the client cancels or the server drains (UNAVAILABLE, DRAINING).
 
 #include <grpcpp/grpcpp.h>
 

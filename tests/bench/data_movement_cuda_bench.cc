@@ -1,12 +1,13 @@
-// The data movement of MinkUNet 1.0x's submanifold convolutions on semantickitti-00/000000 as ratios: Table 3 of
-// TorchSparse (Tang et al., MLSys 2022) from our own kernels, in one run. Every variant's result is compared with ours
-// before it is timed, and the program fails where they differ. Tables are Markdown.
+// Times the data movement (gather and scatter) of MinkUNet 1.0x's submanifold convolutions on semantickitti-00/000000.
+// It prints Table 3 of TorchSparse (Tang et al., MLSys 2022), measured with our own kernels: the speed-up of each
+// variant over the first. Every variant's result is compared with ours before it is timed, and the program fails if
+// they differ. The tables are Markdown.
 //
-// All move the same pairs. The identity offset has no gather. In the paper's dataflow its product is written into the
-// output, and scatter adds the other offsets to it; ours is read as one more pair, which makes our scatter's work
-// larger.
+// All variants move the same pairs. The identity offset (the kernel's centre, which maps each row to itself) has no
+// gather. In the paper's dataflow the product of the identity offset is written into the output, and scatter adds the
+// other offsets to it. Our scatter reads that product as one more pair, so it has more work.
 //
-// Convolutions run one by one on the same buffers, so that those of the small levels find them in the second-level
+// Convolutions run one by one on the same buffers. The buffers of small levels therefore stay in the second-level
 // cache, as they do in the network.
 
 #include <cuda_fp16.h>
@@ -47,11 +48,11 @@ struct Variant {
   const char* name;
   DType dtype;
   bool is_ours;
-  PlainMovement movement;       // where it is not ours
+  PlainMovement movement;       // unless is_ours
   std::array<double, 3> paper;  // speed-up of gather, scatter and both
 };
 
-// The first is what the others are measured against.
+// The speed-ups of the others are relative to the first.
 constexpr std::array<Variant, 5> kVariants = {{
     {"fp32, scalar, a launch per offset", DType::kFloat32, false, PlainMovement::kScalar, {1, 1, 1}},
     {"fp16, scalar, a launch per offset", DType::kFloat16, false, PlainMovement::kScalar, {1.17, 1.48, 1.32}},
@@ -60,7 +61,7 @@ constexpr std::array<Variant, 5> kVariants = {{
     {"fp16, vectorized, fused, locality-aware (ours)", DType::kFloat16, true, {}, {2.86, 2.61, 2.72}},
 }};
 
-// One movement of the network.
+// One gather or scatter of the network.
 struct Move {
   ScanConvolution conv;
   Direction direction = Direction::kGather;
@@ -71,12 +72,13 @@ struct Move {
   int64_t num_rows() const {
     return direction == Direction::kGather ? conv.tables.num_in_rows : conv.tables.num_out_rows;
   }
-  // That our movement passes on: all pairs of scatter, all but the identity's of gather.
+  // Returns the number of pairs that our kernel moves: all pairs in a scatter, all but the identity offset's in a
+  // gather.
   int64_t num_moved_pairs() const {
     return direction == Direction::kGather ? conv.num_pairs() - conv.tables.num_out_rows : conv.num_pairs();
   }
-  // What ours has to read and write in fp16: a row and its mask once, a row of the dense buffer and its number once a
-  // pair.
+  // Returns the bytes that our kernel has to read and write in fp16: each row and its mask once, and for each pair a
+  // row of the dense buffer and the pair's number.
   double Bytes() const {
     const double row_bytes = 2.0 * channels;
     return static_cast<double>(num_rows()) * (row_bytes + 4) + static_cast<double>(num_moved_pairs()) * (row_bytes + 4);
@@ -102,7 +104,7 @@ std::vector<Move> SubmanifoldMoves(const std::vector<ScanConvolution>& convs) {
   return moves;
 }
 
-// A rulebook's pairs as lists, from its tables.
+// The lists of a rulebook's input and output rows by pair, made from its tables.
 struct PairLists {
   explicit PairLists(const kernels::PairTablesView& tables)
       : in_rows(Device::kCuda, Rows(tables, tables.in_pairs, tables.in_capacity, tables.num_in_rows)),
@@ -130,7 +132,7 @@ struct PairLists {
   DeviceArray<int32_t> out_rows;
 };
 
-// Multiples of 1/8 below 4 in magnitude: sums of 27 are exact in fp16, whatever their order.
+// Returns multiples of 1/8 from -4 to below 4. Sums of 27 such values are exact in fp16 in any order.
 std::vector<char> ExactValues(DType dtype, int64_t count) {
   std::vector<char> bytes(static_cast<size_t>(count * SizeOf(dtype)));
   auto* const floats = reinterpret_cast<float*>(bytes.data());
@@ -174,7 +176,7 @@ class Bench {
     }
   }
 
-  // False where a variant's result is not ours.
+  // Returns false if a variant's result differs from ours.
   bool Run() {
     for (Move& move : moves_) {
       std::map<DType, std::vector<char>> ours;
@@ -232,7 +234,7 @@ class Bench {
 
   static const char* NameOf(const Move& move) { return kDirectionNames[static_cast<size_t>(move.direction)]; }
 
-  // launch() puts the work on the stream.
+  // launch() queues the work on the stream.
   template <typename Launch>
   static GpuTimes Time(const Launch& launch) {
     return TimeOnGpu(
@@ -288,7 +290,8 @@ class Bench {
                                             support::TestStream());
   }
 
-  // What `to` holds after one movement: of the plain scatter onto the identity's products, else onto zeros.
+  // Returns the contents of `to` after one movement. `to` is filled with zeros first; for a plain scatter, with the
+  // products of the identity offset.
   std::vector<char> ResultOf(const Move& move, const Variant& variant) const {
     const Buffers& buffers = buffers_[static_cast<size_t>(move.direction)];
     const bool is_gather = move.direction == Direction::kGather;
@@ -298,7 +301,7 @@ class Bench {
     if (is_gather || variant.is_ours) {
       ExpectCudaSuccess(cudaMemsetAsync(buffers.to->data(), 0, bytes, stream));
     } else {
-      // The identity's pairs are (row, row) in ascending order.
+      // The pairs of the identity offset are (row, row) in ascending order, so one copy places all its products.
       const int64_t identity_begin = move.conv.tables.offset_begin[move.conv.tables.identity_offset];
       ExpectCudaSuccess(cudaMemcpyAsync(buffers.to->data(),
                                         buffers.from.at(variant.dtype)->data() + identity_begin * row_bytes, bytes,
@@ -320,7 +323,7 @@ class Bench {
         "these times, nor is making the others' lists. The paper's columns are from another GPU.");
   }
 
-  // Much more than the second-level cache holds.
+  // Measures the speed of a copy that is much larger than the second-level cache.
   double CopyGbps() const {
     constexpr size_t kBytes = size_t{1} << 29;
     const DeviceArray<char> from(Device::kCuda, kBytes), to(Device::kCuda, kBytes);
@@ -330,7 +333,7 @@ class Bench {
     return 2.0 * kBytes / times.back_to_back_ms * 1e-6;
   }
 
-  // Sums over the network.
+  // Prints the times of each variant, summed over the network.
   template <typename TimeOf>
   void PrintTable(const TimeOf& time_of) const {
     std::puts("| variant | gather us | ratio | paper | scatter us | ratio | paper | both us | ratio | paper |");

@@ -22,7 +22,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 TIME, L2_BYTES, MEMORY_BYTES = "gpu__time_duration.sum", "lts__t_bytes.sum", "dram__bytes.sum"
-# Bytes that SMs read of the cache, without its own traffic; the share of time in which tensor cores work.
+# READ_BYTES: bytes that SMs read from the L2 cache, without the traffic inside it. TENSOR_SHARE: percentage of time in
+# which tensor cores work.
 READ_BYTES = "l1tex__m_xbar2l1tex_read_bytes.sum"
 TENSOR_SHARE = "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed"
 NEEDED, OPTIONAL = (TIME, L2_BYTES, MEMORY_BYTES), (READ_BYTES, TENSOR_SHARE)
@@ -78,7 +79,7 @@ def read_profile(text: str) -> dict[str, dict[str, float]]:
             if not re.fullmatch(r"[\d.]+(e[+-]?\d+)?", value):
                 continue
             before = layer.get(metric, 0.0)
-            # Shares cannot be added: that of the busiest kernel stands for the layer.
+            # Percentages cannot be added, so the layer gets that of its busiest kernel.
             layer[metric] = max(before, float(value)) if metric == TENSOR_SHARE else before + float(value)
     return layers
 
@@ -106,7 +107,8 @@ def joined(rows: Sequence[Mapping[str, str]], profile: Mapping[str, Mapping[str,
         name, times, us = row["first of"], int(row["times"]), float(row["us"])
         metrics = profile.get(name, {})
         useful, issued = float(row["useful GFLOP"]), float(row["issued GFLOP"])
-        # Traffic inside the cache is not what SMs wait for, where the other number is known.
+        # SMs do not wait for traffic inside the L2 cache. READ_BYTES leaves it out, but not every profile has that
+        # metric.
         read = metrics.get(READ_BYTES, metrics.get(L2_BYTES, 0.0))
         ceiling, bound = ceiling_us(issued, read, metrics.get(MEMORY_BYTES, 0.0), options)
         estimate = ESTIMATED_US.get(name)

@@ -7,6 +7,7 @@
 //   --filter TEXT         only cases whose name has this text ("MinkUNet 1.0x, semantickitti" for instance)
 //   --model FOLDER SCAN   adds a model's version 1 on a scan of tests/support/real_scans.h by its name; "SCAN+t" gives
 //                         its points a field t
+//   --captured            each case a second time, as captured batches (engine/executor/captured_batches.h)
 //   --row_seconds S       for the timed runs of one row (default 0.8); every input runs twice at least
 //   --seconds S           for all: a case that would begin later is left out, and said to be (default 90)
 //   --save_points DIR     writes the inputs of MinkUNet's cases for peer_bench.py, and measures nothing
@@ -62,6 +63,7 @@ struct Options {
   bool sweeps_voxels = false;
   std::string filter;
   std::vector<std::pair<std::string, std::string>> models;  // folder, scan
+  bool with_captured = false;
   double row_seconds = 0.8;
   double seconds = 90;
   std::string save_points;
@@ -96,6 +98,7 @@ struct BenchCase {
   Lazy<std::vector<PointCloud>> inputs;
   std::vector<int> batches = {1, 2, 4, 8};
   bool is_deterministic = false;
+  bool captures = false;
 };
 
 struct Row {
@@ -126,19 +129,20 @@ class Prepared {
     std::vector<const PointCloud*> clouds;
     for (int i = 0; i < batch; ++i) clouds.push_back(&inputs_[static_cast<size_t>(index + i) % inputs_.size()]);
     const ModelConfig& config = model_.config;
-    BatchOutput output = runner_->Run(program_, clouds, /*return_scores=*/false,
-                                      {.ignore_label = config.ignore_label,
-                                       .max_voxels = config.max_voxels,
-                                       .voxel_overflow = config.voxel_overflow});
+    BatchOutput output = runner_->Run(
+        program_, clouds, /*return_scores=*/false,
+        {.ignore_label = config.ignore_label, .max_voxels = config.max_voxels, .voxel_overflow = config.voxel_overflow},
+        {.captures = case_.captures});
     for (const InferResult& sample : output.samples) output.status.Update(sample.status);
     if (output.status.ok()) return output;
     std::cerr << case_.name << ": " << output.status << std::endl;
     std::exit(1);
   }
 
-  // Every input once, so that memory has its size and kernels are loaded.
+  // Every input once, so that memory has its size and kernels are loaded; three times where batches are captured, which
+  // takes two of a shape.
   void WarmUp(int batch) {
-    for (int i = 0; i < kNumInputs; ++i) Run(batch, i);
+    for (int i = 0; i < (case_.captures ? 3 : 1) * kNumInputs; ++i) Run(batch, i);
   }
 
   Row Time(int batch, double row_seconds) {
@@ -251,6 +255,18 @@ std::vector<BenchCase> NetworkCases(const Options& options) {
   }
   for (const auto& [folder, scan] : options.models) cases.push_back(CaseOf(folder, scan));
   return cases;
+}
+
+// Each case, and beside it the same of captured batches.
+std::vector<BenchCase> WithCaptured(const std::vector<BenchCase>& cases) {
+  std::vector<BenchCase> both;
+  for (const BenchCase& c : cases) {
+    both.push_back(c);
+    both.push_back(c);
+    both.back().name += ", captured";
+    both.back().captures = true;
+  }
+  return both;
 }
 
 // A scan of semantickitti-00 has about so many voxels of 5 cm when it is thinned as inputs are. A guess: the table has
@@ -383,6 +399,8 @@ std::optional<Options> Parse(int argc, char** argv) {
       const std::string folder = next();
       options.models.emplace_back(folder, next());
       is_right = !options.models.back().second.empty();
+    } else if (option == "--captured") {
+      options.with_captured = true;
     } else if (option == "--row_seconds") {
       is_right = absl::SimpleAtod(next(), &options.row_seconds) && options.row_seconds >= 0;
     } else if (option == "--seconds") {
@@ -406,8 +424,8 @@ int Main(int argc, char** argv) {
   const std::optional<Options> options = Parse(argc, argv);
   if (!options) {
     std::fprintf(stderr,
-                 "usage: %s [networks|voxels] [--filter TEXT] [--model FOLDER SCAN]... [--row_seconds S] [--seconds S]"
-                 " [--save_points DIR] [--device cpu|cuda]\n",
+                 "usage: %s [networks|voxels] [--filter TEXT] [--model FOLDER SCAN]... [--captured] [--row_seconds S]"
+                 " [--seconds S] [--save_points DIR] [--device cpu|cuda]\n",
                  argv[0]);
     return 2;
   }
@@ -422,6 +440,7 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr, "no case has '%s' in its name\n", options->filter.c_str());
     return 2;
   }
+  if (options->with_captured) cases = WithCaptured(cases);
   return Measure(cases, *options);
 }
 

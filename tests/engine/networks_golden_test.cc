@@ -27,19 +27,20 @@ namespace {
 
 constexpr size_t kFields = 4;  // x, y, z, intensity
 
-// Points of the scan, as the oracle's SPVCNN_POINTS and SEGMENTED_POINTS have them.
+// A range of the scan's points. The ranges are SPVCNN_POINTS and SEGMENTED_POINTS of the oracle
+// (tests/oracles/network_definitions.py).
 struct Points {
   size_t begin = 0;
   size_t end = 0;
 };
 constexpr Points kSpvcnnPoints = {20000, 26000}, kSegmentedPoints = {20000, 22000};
 
-// A way to compute, and how far from the definitions it may be.
+// A device and precision, and the largest allowed differences from the oracle's results.
 struct NetworkVariant {
   Variant variant;
-  float score_error = 1e-5f;  // of a point, in units of the largest score of all
+  float score_error = 1e-5f;  // largest error of a score, as a fraction of the largest score of all points
   BoxTolerance boxes = {.number = 2e-3f, .score = 2e-3f};
-  double matched_boxes = 1;  // the fraction of either side's that are the other side's too
+  double matched_boxes = 1;  // the fraction of the golden boxes, and of the answer's boxes, that must match
 };
 
 std::vector<NetworkVariant> Variants() {
@@ -87,7 +88,8 @@ class NetworksGoldenTest : public testing::TestWithParam<NetworkVariant> {
     return std::move(output.samples[0]);
   }
 
-  // The golden boxes, each once, and no others, but for the fraction that the variant leaves.
+  // Expects that the answer's boxes and the golden boxes match one to one. The variant's `matched_boxes` says what
+  // fraction of them must match.
   void ExpectBoxes(const std::string& name, const std::string& array) {
     const InferResult output = Run(name, scan_.cloud);
     const std::vector<BoxRow> golden = RowsOf(golden_.at(array));
@@ -98,7 +100,8 @@ class NetworksGoldenTest : public testing::TestWithParam<NetworkVariant> {
     RecordProperty("boxes", matches.ToString());
   }
 
-  // With a fifth field, t, as the oracle's timed() has it: as if three sweeps took turns.
+  // Returns a cloud of these points of the scan. If is_timed, the cloud has a fifth field t with the values of the
+  // oracle's timed(): -0.05, 0.05 and 0.15 seconds in turns, as if the points came from three sweeps.
   absl::StatusOr<PointCloud> CloudOf(const Points& points, bool is_timed) {
     std::vector<std::string> fields = {"x", "y", "z", "intensity"};
     if (is_timed) fields.push_back("t");
@@ -110,7 +113,8 @@ class NetworksGoldenTest : public testing::TestWithParam<NetworkVariant> {
     return PointCloud::FromFloats(fields, values.data(), points.end - points.begin);
   }
 
-  // Every point's scores; where two classes are as good as each other, either is its label.
+  // Expects the golden scores of every point. A point's label must be the class with the highest golden score, or one
+  // whose golden score is lower by at most twice the allowed error.
   void ExpectScores(const std::string& name, const std::string& array, const Points& points, bool is_timed = false) {
     const auto cloud = CloudOf(points, is_timed);
     ASSERT_TRUE(cloud.ok()) << cloud.status();

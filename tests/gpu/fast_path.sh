@@ -17,6 +17,7 @@ own file, STEP.md, beside STEP.log:
   networks  varied_inputs_cuda_bench networks: MinkUNet, and the models that voxserve.export writes with random
             weights: CenterPoint, SECOND, SPVCNN, MinkowskiEngine's MinkUNet; with and without determinism
             (30 s more than --seconds)
+  captured  varied_inputs_cuda_bench networks --captured: MinkUNet with and without captured batches (120 s)
   voxels    varied_inputs_cuda_bench voxels: time over 1,000 to 1,000,000 voxels, and voxels.svg   (90 s)
   layers    layer_profile.py: every convolution of MinkUNet 1.0x, with ncu                          (150 s)
   peers     peer_bench.py: spconv's and TorchSparse's MinkUNet 1.0x on the inputs of `networks`     (180 s each)
@@ -57,7 +58,7 @@ while (($# > 0)); do
   shift
 done
 [[ $seconds =~ ^[1-9][0-9]{0,3}$ ]] || die "--seconds takes a whole number from 1 to 9999, not '$seconds'"
-all=(accuracy networks voxels layers peers)
+all=(accuracy networks captured voxels layers peers)
 ((${#steps[@]} > 0)) || steps=("${all[@]}")
 for name in "${steps[@]}"; do
   [[ " ${all[*]} " == *" $name "* ]] || die "--only takes one of ${all[*]}, not '$name'"
@@ -138,6 +139,10 @@ MODELS
     printf '\n**Not exported: %s**\n\n```\n%s\n```\n' "${missing[*]}" "$(tail -n 3 "$out/export.log")" \
       >>"$out/networks.md"
   fi
+}
+
+run_captured() {
+  measure captured 120 "$bench/varied_inputs_cuda_bench" networks --captured --seconds 100 --filter "MinkUNet 1.0x"
 }
 
 run_voxels() {

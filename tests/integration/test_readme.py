@@ -30,9 +30,12 @@ MAX_LINES = {
     "kernels/README.md": 199,
     "client/python/README.md": 199,
     "client/python/OPERATORS.md": 199,
+    "client/python/DRIVES.md": 199,
     "tests/README.md": 199,
     "tests/bench/README.md": 199,
     "tests/golden/README.md": 199,
+    "deploy/README.md": 199,
+    "deploy/FLEETS.md": 199,
     "deploy/models/minkunet/README.md": 199,
 }
 TEXTS = {name: (ROOT / name).read_text(encoding="utf-8") for name in MAX_LINES if (ROOT / name).exists()}

@@ -74,7 +74,8 @@ TEST_F(OptionsTest, ReadsEveryFlag) {
                                                              "--tls_client_ca=r.pem",
                                                              "--auth_tokens=tokens",
                                                              "--insecure_tokens",
-                                                             "--deterministic"});
+                                                             "--deterministic",
+                                                             "--captured_batches"});
   ASSERT_TRUE(line.ok()) << line.status();
   const Options& options = line->options;
   EXPECT_EQ(options.model_repository, "m");
@@ -101,6 +102,8 @@ TEST_F(OptionsTest, ReadsEveryFlag) {
   EXPECT_EQ(options.plan_dir, "p/q");
   EXPECT_TRUE(options.tune_on_load);
   EXPECT_TRUE(options.deterministic);
+  EXPECT_TRUE(options.captured_batches);
+  EXPECT_FALSE(Options().captured_batches) << "nobody has measured it";
   EXPECT_EQ(options.admin_host, "::1");
   EXPECT_EQ(options.admin_port, 8502);
   EXPECT_EQ(options.tls.certificate, "c.pem");
@@ -282,7 +285,7 @@ TEST_F(OptionsTest, HelpTeachesEveryFlag) {
     ++num_ours;
     EXPECT_THAT(help, HasSubstr("  --" + std::string(name)));
   }
-  EXPECT_EQ(num_ours, 38);
+  EXPECT_EQ(num_ours, 39);
   EXPECT_THAT(help, HasSubstr("--max_message_bytes  (default 64MiB)"));
   EXPECT_THAT(help, HasSubstr("--port  (default 8500)"));
   EXPECT_THAT(help, HasSubstr("--drain_timeout  (default 30s)"));

@@ -1,6 +1,6 @@
 #pragma once
 
-// What every answer of the server tells, whatever its model finds in a cloud.
+// Answer holds what every answer of the server has, whatever outputs its model has.
 
 #include <cstdint>
 #include <string>
@@ -20,16 +20,16 @@ struct Stage {
 
 struct Answer {
   std::string model;
-  int64_t version = 0;  // that answered
+  int64_t version = 0;  // the version that answered
   std::string device;   // "cpu" or "cuda:N"
   std::string request_id;
-  std::vector<uint32_t> sampled_points;  // of InferOptions::sample: indices into the cloud, in the order of selection
+  std::vector<uint32_t> sampled_points;  // for InferOptions::sample: indices into the cloud, in the order of selection
   v1::PointCounts counts;
-  std::vector<Stage> stages;    // on the server
-  absl::Duration round_trip;    // from the call to the decoded answer, as seen here
-  std::vector<Tensor> tensors;  // that the request asked for, in the model's order
+  std::vector<Stage> stages;    // times on the server
+  absl::Duration round_trip;    // from the call to the decoded answer, measured by the client
+  std::vector<Tensor> tensors;  // the tensors that the request asked for, in the model's order
 
-  // Null where there is no tensor of that name.
+  // Returns null if there is no tensor with that name.
   const Tensor* FindTensor(absl::string_view name) const {
     for (const Tensor& tensor : tensors) {
       if (tensor.name == name) return &tensor;

@@ -16,7 +16,7 @@
 namespace voxserve::client {
 namespace {
 
-// gRPC checks a message's size with its framing; what the points leave for the rest of a request.
+// gRPC limits a message's size with its framing. This much is left for the parts of a request besides the points.
 constexpr int64_t kEnvelopeBytes = 4096;
 
 absl::StatusOr<std::string> ReadPem(absl::string_view option, const std::string& path, absl::string_view begin) {
@@ -56,8 +56,8 @@ std::shared_ptr<grpc::Channel> MakeChannel(const Options& options, const std::st
   // Channels with equal arguments share a connection unless each has its own pool.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt("voxserve.channel", index);
-  // A server that comes back is found within seconds: gRPC's own delays are 2 minutes between attempts, and 30 s
-  // between look-ups of its name, of which each attempt makes one.
+  // Finds a server that comes back within seconds. gRPC's defaults are up to 2 minutes between attempts, and 30 s
+  // between look-ups of the server's name, which each attempt needs.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 500);
@@ -75,7 +75,8 @@ std::vector<std::shared_ptr<grpc::Channel>> MakeChannels(const Options& options,
   return channels;
 }
 
-// "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:8500: Connection refused": its last words.
+// Returns the last part of a message such as "failed to connect to all addresses; last error: UNKNOWN:
+// ipv4:127.0.0.1:8500: Connection refused".
 absl::string_view Cause(absl::string_view message) {
   const size_t colon = message.rfind(": ");
   return colon == absl::string_view::npos ? message : message.substr(colon + 2);

@@ -1,6 +1,6 @@
 #pragma once
 
-// The library's own: a client's connections, and what their failures mean. Thread-safe.
+// Private to the library: a client's connections, and explanations of their failures. Thread-safe.
 
 #include <grpcpp/grpcpp.h>
 
@@ -16,7 +16,7 @@
 
 namespace voxserve::client {
 
-// INVALID_ARGUMENT unless positive.
+// Returns INVALID_ARGUMENT unless the timeout is positive.
 absl::Status CheckTimeout(absl::Duration timeout);
 
 class Channels {
@@ -37,7 +37,7 @@ class Channels {
   // RESOURCE_EXHAUSTED, MESSAGE_TOO_LARGE: a cloud that no message holds.
   absl::Status CheckSize(const PointCloud& cloud) const;
 
-  // Says what a status from gRPC itself, not from the server, means for the caller.
+  // Explains a status that gRPC itself, not the server, has returned.
   absl::Status Explain(const grpc::Status& grpc_status, grpc::Channel& channel, absl::Duration timeout) const;
 
  private:

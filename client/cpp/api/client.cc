@@ -39,13 +39,13 @@ Asked AskedOf(const InferOptions& options, const PointCloud& cloud) {
           .tensors = options.tensors};
 }
 
-// Boxes have scores of their own.
+// Refuses scores for calls that return no labels; boxes have scores of their own.
 absl::Status RefuseScores(bool return_scores) {
   if (!return_scores) return absl::OkStatus();
   return absl::InvalidArgumentError("return_scores is of labels: a box has its score");
 }
 
-// What turns a call's answers into those of the caller's stream.
+// Converts the answers of a call to the results of the caller's stream.
 template <typename Result>
 StreamCall::Callbacks Reading(StreamCallbacksOf<Result> callbacks) {
   StreamCall::Callbacks reading{.on_going_away = std::move(callbacks.on_going_away),
@@ -128,7 +128,7 @@ class Client::Impl {
           } else {
             done(channels_->Explain(status, *shard.channel, timeout));
           }
-          // Last: from here on the client may be gone.
+          // Must come last: the client may be gone afterwards.
           absl::MutexLock lock(&mutex_);
           in_flight_.erase(&call->context);
         });

@@ -1,6 +1,6 @@
 #pragma once
 
-// The C++ client of a voxserve server: a point cloud in, a label per point or boxes out.
+// The C++ client of a voxserve server. It sends a point cloud and gets a label per point, boxes or tensors.
 //
 //   auto client = voxserve::client::Client::Create({.address = "localhost:8500"});
 //   auto cloud = voxserve::client::ReadPointCloud("scan.bin");
@@ -12,7 +12,8 @@
 // Thread-safe: one client serves a whole process. Errors are the server's (code, message, details; see error.h), and
 // the client's own: UNAVAILABLE with reason NO_SERVER (nothing answers at the address), TLS_FAILED or CONNECTION_LOST,
 // DEADLINE_EXCEEDED with CLIENT_TIMEOUT, RESOURCE_EXHAUSTED with MESSAGE_TOO_LARGE, INTERNAL with MALFORMED_RESPONSE,
-// INVALID_ARGUMENT with UNSUPPORTED_OUTPUT where a model without labels is asked for labels, or one without boxes for
+// INVALID_ARGUMENT with UNSUPPORTED_OUTPUT if the model does not have the output of the call (labels, boxes or
+// tensors): the message names the call to make instead.
 // boxes: the message names the call to make.
 
 #include <cstdint>
@@ -41,83 +42,83 @@ namespace voxserve::client {
 struct InferOptions {
   std::string model = {};                                // required
   int64_t version = 0;                                   // 0: the newest that is ready
-  bool return_scores = false;                            // logits per point and class as well; of Infer alone
-  std::optional<absl::Duration> timeout = std::nullopt;  // of the call, sent to the server as its deadline
-  std::string request_id = {};                           // optional; stands in the server's log
-  uint32_t priority = 0;                                 // 0 is the most urgent; the model says how many levels it has
-  std::optional<FarthestPoints> sample = std::nullopt;   // of the cloud's points
-  WantedTensors tensors = {};                            // beside labels or boxes; for Answer::tensors
+  bool return_scores = false;                            // also logits per point and class; for Infer only
+  std::optional<absl::Duration> timeout = std::nullopt;  // of the call; sent to the server as its deadline
+  std::string request_id = {};                           // optional; written to the server's log
+  uint32_t priority = 0;                                 // 0 is the most urgent; the model has a number of levels
+  std::optional<FarthestPoints> sample = std::nullopt;   // a sample of the cloud's points
+  WantedTensors tensors = {};                            // beside labels or boxes; returned in Answer::tensors
 };
 
 struct TuneOptions {
   std::string model = {};                             // required
   int64_t version = 0;                                // 0: the newest that is ready
-  int num_scans = 0;                                  // to search on; 0: the server's default
-  absl::Duration max_wait = absl::ZeroDuration();     // for them; 0: the server's default
-  absl::Duration timeout = absl::InfiniteDuration();  // of the call; its end ends the search
+  int num_scans = 0;                                  // scans to search on; 0: the server's default
+  absl::Duration max_wait = absl::ZeroDuration();     // time to wait for the scans; 0: the server's default
+  absl::Duration timeout = absl::InfiniteDuration();  // of the call; when it ends, so does the search
 };
 
 enum class Health { kServing, kNotServing };
 
 class Client {
  public:
-  // Connects lazily: an address without a server shows in the first call. INVALID_ARGUMENT for bad options.
+  // Connects lazily: only the first call fails if there is no server at the address. INVALID_ARGUMENT for bad options.
   static absl::StatusOr<std::unique_ptr<Client>> Create(Options options);
 
-  // Cancels the asynchronous calls that are under way and waits until their callbacks have returned, so it may not
-  // run in such a callback.
+  // Cancels the asynchronous calls in flight and waits until their callbacks have returned. So it must not run in such
+  // a callback.
   ~Client();
 
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
-  // Labels, of a model that has them. Blocks. A cloud that is moved in is not copied.
+  // Returns the labels of a model that has them. Blocks. A cloud that is moved in is not copied.
   absl::StatusOr<Segmentation> Infer(const InferOptions& options, PointCloud cloud);
 
-  // Likewise boxes.
+  // Returns the boxes of a model that has them; otherwise as Infer.
   absl::StatusOr<Detections> Detect(const InferOptions& options, PointCloud cloud);
 
-  // Likewise tensors alone, of any model that has them. INVALID_ARGUMENT (UNSUPPORTED_OUTPUT) for a name that the model
-  // does not have, and without names of a model that has labels or boxes.
+  // Returns only the tensors, of any model that has them; otherwise as Infer. INVALID_ARGUMENT (UNSUPPORTED_OUTPUT) for
+  // a name that the model does not have, and without names if the model has labels or boxes.
   absl::StatusOr<Answer> InferTensors(const InferOptions& options, PointCloud cloud);
 
-  // Returns at once; `done` is called exactly once, on a thread of gRPC's or (refusals) on this one. It must not block.
+  // Returns at once. `done` is called exactly once, on a gRPC thread or (refusals) on this one. It must not block.
   void InferAsync(const InferOptions& options, PointCloud cloud,
                   std::function<void(absl::StatusOr<Segmentation>)> done);
   void DetectAsync(const InferOptions& options, PointCloud cloud, std::function<void(absl::StatusOr<Detections>)> done);
 
-  // One vehicle's frames, one after the other; see stream.h. Returns at once: an address without a server, or a model
-  // that is not there, shows in on_end. INVALID_ARGUMENT for bad options. The stream may outlive the client.
+  // Opens a stream of one vehicle's frames; see stream.h. Returns at once: on_end reports an address without a server,
+  // or a model that does not exist. INVALID_ARGUMENT for bad options. The stream may outlive the client.
   absl::StatusOr<std::unique_ptr<Stream>> OpenStream(const StreamOptions& options, StreamCallbacks callbacks);
-  // Of a model with boxes.
+  // Opens a stream to a model with boxes.
   absl::StatusOr<std::unique_ptr<Stream>> OpenDetectionStream(const StreamOptions& options,
                                                               DetectionStreamCallbacks callbacks);
-  // Of a model with tensors.
+  // Opens a stream to a model with tensors.
   absl::StatusOr<std::unique_ptr<Stream>> OpenTensorStream(const StreamOptions& options,
                                                            StreamCallbacksOf<Answer> callbacks);
 
-  // Every version of every model, broken ones with their problems; documented in proto/voxserve/v1/inference.proto.
+  // Returns every version of every model, broken ones with their problems; see proto/voxserve/v1/inference.proto.
   absl::StatusOr<std::vector<v1::ModelVersion>> ListModels();
 
-  // version 0: the newest that is ready.
+  // Returns one version of a model; 0: the newest that is ready.
   absl::StatusOr<v1::ModelVersion> GetModel(absl::string_view model, int64_t version = 0);
 
-  // Lets the server load a model of its repository (version 0: those that the model's version policy asks for), or load
-  // it anew where its files have changed. Blocks until it is ready; a reload costs no request. Returns the versions in
-  // service. FAILED_PRECONDITION (BAD_MODEL) tells every problem, and what was in service stays.
+  // Makes the server load a model of its repository (version 0: those that the model's version policy asks for), or
+  // reload it if its files have changed. Blocks until it is ready; a reload interrupts no request. Returns the versions
+  // in service. FAILED_PRECONDITION (BAD_MODEL) lists every problem; the versions in service stay.
   absl::StatusOr<std::vector<int64_t>> LoadModel(absl::string_view model, int64_t version = 0,
                                                  std::optional<absl::Duration> timeout = std::nullopt);
 
-  // Takes versions out of service (version 0: all) until LoadModel. Returns them.
+  // Takes versions out of service (version 0: all) until LoadModel. Returns their numbers.
   absl::StatusOr<std::vector<int64_t>> UnloadModel(absl::string_view model, int64_t version = 0,
                                                    std::optional<absl::Duration> timeout = std::nullopt);
 
-  // Lets the server search a plan for a model on the scans that it serves, and swap it in. Blocks, for minutes;
-  // on_progress (may be empty) is called on this thread. Documented in proto/voxserve/v1/admin.proto.
+  // Makes the server search a plan for a model on the scans that it serves, and use it. Blocks, for minutes.
+  // on_progress (may be empty) is called on this thread. See proto/voxserve/v1/admin.proto.
   absl::StatusOr<v1::TunePlanResult> TunePlan(const TuneOptions& options,
                                               const std::function<void(const v1::TunePlanProgress&)>& on_progress);
 
-  // Whether the server serves. UNAVAILABLE, NO_SERVER where there is none.
+  // Returns whether the server serves. UNAVAILABLE (NO_SERVER) if there is none.
   absl::StatusOr<Health> CheckHealth(std::optional<absl::Duration> timeout = std::nullopt);
 
   const Options& options() const;

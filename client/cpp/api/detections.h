@@ -1,6 +1,6 @@
 #pragma once
 
-// What a model with boxes answers to a point cloud.
+// Detections is the answer of a model with boxes to a point cloud.
 
 #include <cstdint>
 #include <string>
@@ -10,10 +10,10 @@
 
 namespace voxserve::client {
 
-// In the cloud's coordinates: metres, radians about z, metres a second. All numbers are finite.
+// A box in the cloud's coordinates: metres, radians about z, metres per second. All numbers are finite.
 struct Box {
-  uint32_t class_id = 0;   // of the model's classes
-  std::string class_name;  // empty where the model's configuration names none
+  uint32_t class_id = 0;   // one of the model's classes
+  std::string class_name;  // empty if the model's configuration does not name it
   float score = 0;         // 0 to 1
   float x = 0;             // the centre
   float y = 0;
@@ -21,13 +21,13 @@ struct Box {
   float length = 0;  // along the box's own x axis
   float width = 0;   // along its own y axis
   float height = 0;
-  float yaw = 0;         // of its x axis, from the cloud's x axis towards y, -pi to pi
-  float velocity_x = 0;  // in the cloud's axes; 0 of a model without velocities (ModelVersion.has_velocities)
+  float yaw = 0;         // angle of the box's x axis, from the cloud's x axis towards y, -pi to pi
+  float velocity_x = 0;  // in the cloud's axes; 0 if the model has no velocities (ModelVersion.has_velocities)
   float velocity_y = 0;
 };
 
 struct Detections : Answer {
-  std::vector<Box> boxes;  // head after head of the network, each head's by score, the best first
+  std::vector<Box> boxes;  // by head of the network, each head's by score, best first
 };
 
 }  // namespace voxserve::client

@@ -10,7 +10,7 @@
 namespace voxserve::client {
 namespace {
 
-constexpr char kDomain[] = "voxserve.client";  // of this client's reasons; the server's is "voxserve"
+constexpr char kDomain[] = "voxserve.client";  // the domain of this client's reasons; the server's is "voxserve"
 
 template <typename Message>
 std::string TypeUrl() {

@@ -1,7 +1,6 @@
 #pragma once
 
-// N farthest points of a cloud, which an answer may bring along; see FarthestPointSample in
-// proto/voxserve/v1/inference.proto.
+// FarthestPoints asks for a sample of a cloud's points; see FarthestPointSample in proto/voxserve/v1/inference.proto.
 
 #include <cstdint>
 #include <optional>
@@ -11,11 +10,11 @@
 namespace voxserve::client {
 
 struct FarthestPoints {
-  enum class Use { kReturn, kNetwork };  // the network sees all points, or these alone
+  enum class Use { kReturn, kNetwork };  // the network sees all points, or only the sample
 
   uint32_t num_points = 0;            // 1 to the number of the cloud's valid points
-  uint32_t start_index = 0;           // selected first; where it is invalid: the next valid one
-  std::optional<uint64_t> seed = {};  // that draws the start instead
+  uint32_t start_index = 0;           // the point selected first; if it is invalid, the next valid one
+  std::optional<uint64_t> seed = {};  // draws the first point at random, instead of start_index
   Use use = Use::kReturn;
 
   v1::FarthestPointSample ToProto() const {

@@ -33,7 +33,7 @@ void SetTime(absl::Time time, google::protobuf::Timestamp* message) {
 }  // namespace
 
 grpc::Slice EncodeCloud(const PointCloud& cloud) {
-  // Around the cloud by hand: within messages it would have to be copied into them first.
+  // Encodes the messages around the cloud by hand, since the cloud would have to be copied into message objects.
   const uint64_t cloud_bytes = cloud.ByteSizeLong();
   const uint64_t frame_bytes =
       WireFormatLite::TagSize(v1::StreamFrame::kCloudFieldNumber, WireFormatLite::TYPE_MESSAGE) +
@@ -48,7 +48,7 @@ grpc::Slice EncodeCloud(const PointCloud& cloud) {
   open(v1::StreamFrame::kCloudFieldNumber, cloud_bytes);
   const size_t envelope_bytes = static_cast<size_t>(end - envelope);
   grpc::Slice slice(envelope_bytes + cloud_bytes);
-  uint8_t* bytes = const_cast<uint8_t*>(slice.begin());  // nobody else has it yet
+  uint8_t* bytes = const_cast<uint8_t*>(slice.begin());  // safe: no other owner has the slice yet
   std::copy(envelope, end, bytes);
   cloud.SerializeWithCachedSizesToArray(bytes + envelope_bytes);
   return slice;

@@ -24,10 +24,10 @@ struct Options {
   // Connections to the server; calls take turns. One carries about 1.3 GB/s, so more help where several threads send
   // large clouds at once.
   int num_channels = 1;
-  int64_t max_message_bytes = int64_t{64} << 20;       // of a request and of an answer; the server's default too
-  absl::Duration default_timeout = absl::Seconds(30);  // of calls that name none; infinite: no deadline
+  int64_t max_message_bytes = int64_t{64} << 20;       // limit of a request and of an answer; also the server's default
+  absl::Duration default_timeout = absl::Seconds(30);  // for calls without a timeout; infinite: no deadline
 
-  // INVALID_ARGUMENT naming the option.
+  // Returns INVALID_ARGUMENT, naming the option.
   absl::Status Validate() const;
 
   // Returns admin_address, or what stands for it where it is empty; "" where nothing can.

@@ -77,7 +77,7 @@ absl::StatusOr<std::vector<float>> FieldValues(const PointCloud& cloud, absl::st
   const uint64_t num_rows = std::max<uint64_t>(1, cloud.height());
   const uint64_t row_points = cloud.num_points() / num_rows;
   const uint64_t step = cloud.point_step();
-  // Counts come from the cloud's maker: refuse what would wrap around before multiplying.
+  // Checks by division first, since counts come from the caller and products could wrap around.
   if (cloud.num_points() % num_rows != 0 || field->offset() + size > step ||
       (cloud.num_points() > 0 && row_points > cloud.data().size() / step)) {
     return absl::InvalidArgumentError(absl::StrCat("field '", name, "' at offset ", field->offset(), " of ",

@@ -1,8 +1,8 @@
 #pragma once
 
-// A point cloud on its way to the server: the wire's own message (proto/voxserve/v1/point_cloud.proto documents every
-// field), so that the points are held once. Fill it by hand (a ROS PointCloud2 is copied field by field), from floats
-// with PointCloudFromFloats, or from a file with ReadPointCloud (client/cpp/io/point_cloud_reader.h).
+// A point cloud to send to the server. It is the wire's own message (proto/voxserve/v1/point_cloud.proto documents
+// every field), so that the points are held once. Fill it by hand (a ROS PointCloud2 is copied field by field), from
+// floats with PointCloudFromFloats, or from a file with ReadPointCloud (client/cpp/io/point_cloud_reader.h).
 
 #include <cstdint>
 #include <string>
@@ -18,15 +18,15 @@ namespace voxserve::client {
 using PointCloud = v1::PointCloud;
 using PointField = v1::PointField;
 
-// Packed float32 fields named as given: points is [num_points, names.size()], row after row. x, y, z in metres,
-// intensity 0..1 (another range: set the field's scale).
+// Returns a cloud with packed float32 fields of these names. points: [num_points, names.size()], row after row. x, y, z
+// are in metres, intensity is 0..1 (for another range set the field's scale).
 PointCloud PointCloudFromFloats(const std::vector<std::string>& names, const float* points, uint64_t num_points);
 
-// nullptr where the cloud has no such field.
+// Returns nullptr if the cloud has no such field.
 const PointField* FindField(const PointCloud& cloud, absl::string_view name);
 
-// The field's first value of every point, in its canonical unit (raw * scale + shift). INVALID_ARGUMENT where the
-// cloud has no such field, or its bytes do not hold what its fields and counts say.
+// Returns the field's first value of every point, in its canonical unit (raw * scale + shift). INVALID_ARGUMENT if the
+// cloud has no such field, or its size does not match its fields and counts.
 absl::StatusOr<std::vector<float>> FieldValues(const PointCloud& cloud, absl::string_view name);
 
 }  // namespace voxserve::client

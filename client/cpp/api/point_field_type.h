@@ -1,7 +1,7 @@
 #pragma once
 
-// The types of the values in a point cloud's fields: the wire's enum (proto/voxserve/v1/point_cloud.proto), with their
-// C++ types, sizes and names. The client has this one list of them.
+// The types of the values in a point cloud's fields: the wire's enum (proto/voxserve/v1/point_cloud.proto), and the
+// client's only list of their C++ types, sizes and names.
 
 #include <array>
 #include <cstddef>
@@ -14,12 +14,12 @@ namespace voxserve::client {
 
 using PointFieldType = v1::PointFieldType;
 
-// An IEEE 754 binary16, for which C++ has no type.
+// The bits of an IEEE 754 binary16 number, for which C++20 has no type.
 struct Float16Bits {
   uint16_t bits = 0;
 };
 
-// Returns visit(T()) for the C++ type T of such values, and a 0 of visit's result for a number that is no type.
+// Returns visit(T()) for the C++ type T of the values; 0 of visit's result type if `type` is unknown.
 template <typename Visit>
 constexpr auto VisitPointFieldType(PointFieldType type, Visit visit) {
   switch (type) {
@@ -46,12 +46,12 @@ constexpr auto VisitPointFieldType(PointFieldType type, Visit visit) {
   }
 }
 
-// Bytes of one value; 0 for a number that is no type.
+// Returns the bytes of one value; 0 if `type` is unknown.
 constexpr int SizeOf(PointFieldType type) {
   return VisitPointFieldType(type, [](auto value) { return static_cast<int>(sizeof(value)); });
 }
 
-// "f32", "u16", ...: the names that a field spec uses; "none" for a number that is no type.
+// Returns "f32", "u16", ..., the names in a field spec; "none" if `type` is unknown.
 constexpr absl::string_view NameOf(PointFieldType type) {
   constexpr std::array<absl::string_view, v1::PointFieldType_ARRAYSIZE> kNames = {"none", "i8",  "u8",  "i16", "u16",
                                                                                   "i32",  "u32", "f32", "f64", "f16"};

@@ -1,6 +1,6 @@
 #pragma once
 
-// The library's own: answers from the wire, checked against what was asked.
+// Private to the library: converts answers from the wire, and checks them against the request.
 
 #include <vector>
 
@@ -14,20 +14,20 @@
 
 namespace voxserve::client {
 
-// INTERNAL, MALFORMED_RESPONSE: an answer that contradicts its request.
+// Returns INTERNAL (MALFORMED_RESPONSE), for an answer that contradicts its request.
 absl::Status Malformed(absl::string_view what);
 
-// What an answer is to.
+// The parts of a request that its answer must match.
 struct Asked {
   uint64_t num_points = 0;
   bool wants_scores = false;
-  uint64_t num_sampled = 0;  // points of a sample; 0: none was asked for
+  uint64_t num_sampled = 0;  // points of the sample; 0: none was asked for
   WantedTensors tensors = {};
 };
 
-// Makes a Segmentation, Detections, or an Answer, which has tensors. Malformed as CheckResponse says; INVALID_ARGUMENT
-// (UNSUPPORTED_OUTPUT), naming the call to make instead, where the model has another of them alone. round_trip is from
-// `start` to now.
+// Makes a Segmentation, Detections or Answer (tensors only). Errors: Malformed, as CheckResponse says; INVALID_ARGUMENT
+// (UNSUPPORTED_OUTPUT), naming the call to make instead, if the model has only other outputs. round_trip is the time
+// from `start` to now.
 template <typename Result>
 absl::StatusOr<Result> FromResponse(v1::InferResponse response, const Asked& asked, absl::Time start);
 template <>
@@ -38,8 +38,8 @@ absl::StatusOr<Detections> FromResponse<Detections>(v1::InferResponse response, 
 template <>
 absl::StatusOr<Answer> FromResponse<Answer>(v1::InferResponse response, const Asked& asked, absl::Time start);
 
-// Malformed where there are neither labels nor boxes nor tensors, where labels, scores, tensors or sampled points are
-// not those of the request, or where a box is not finite.
+// Returns Malformed if there are neither labels nor boxes nor tensors, if labels, scores, tensors or sampled points do
+// not match the request, or if a box is not finite.
 absl::Status CheckResponse(const v1::InferResponse& response, const Asked& asked);
 std::vector<Stage> StagesOf(const v1::InferResponse& response);
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a model with labels answers to a point cloud.
+// Segmentation is the answer of a model with labels to a point cloud.
 
 #include <cstdint>
 #include <vector>
@@ -10,8 +10,8 @@
 namespace voxserve::client {
 
 struct Segmentation : Answer {
-  std::vector<uint16_t> labels;  // [num_points] class ids; ignore_label where a point was not labelled
-  int bytes_per_label = 1;       // 1 or 2: what a label needs when stored
+  std::vector<uint16_t> labels;  // [num_points] class ids; ignore_label for points without a label
+  int bytes_per_label = 1;       // 1 or 2: the bytes that a label needs in a file
   uint16_t ignore_label = 255;
   int num_classes = 0;
   std::vector<float> scores;  // [num_points, num_classes] logits; empty unless asked for

@@ -15,7 +15,7 @@ namespace voxserve::client {
 namespace {
 
 constexpr char kMethod[] = "/voxserve.v1.InferenceService/InferStream";
-constexpr absl::string_view kDraining = "DRAINING";  // the server's
+constexpr absl::string_view kDraining = "DRAINING";  // a server's reason
 
 absl::Status Superseded() {
   return WithReason(absl::AbortedError("a newer frame came before this one was sent"), kSuperseded);
@@ -84,7 +84,7 @@ absl::Status StreamCall::Send(Frame frame) {
   }
   if (options_.policy == StreamPolicy::kLatest && !unsent_.empty()) {
     const Frame& older = unsent_.front();
-    // What it would have had the server forget is older still.
+    // A reset of the older frame must not get lost; the sweeps that it would forget are older than both frames.
     if (older.options.reset_sweeps && !frame.options.reset_sweeps) {
       frame.options.reset_sweeps = true;
       frame.parts.push_back(EncodeResetSweeps());
@@ -220,7 +220,7 @@ void StreamCall::OnDone(const grpc::Status& grpc_status) {
     absl::MutexLock lock(&callback_mutex_);
     if (callbacks_.on_end) callbacks_.on_end(std::move(status));
   }
-  // Last: from here on the call may be gone.
+  // Must come last: the call may be gone afterwards.
   absl::MutexLock lock(&mutex_);
   is_done_ = true;
 }

@@ -1,9 +1,9 @@
 #pragma once
 
-// The library's own: the call behind a Stream (stream.h says what is promised), whatever its answers are read as.
+// Private to the library: the call behind a Stream (stream.h has the contract), for any type of result.
 //
-// Writes start from Send as well as from reactions, so the call holds one hold of gRPC's until nothing more can be
-// written. gRPC never runs a reaction within a Start..., hence these are made with mutex_ held.
+// Writes start from Send as well as from gRPC's reactions, so the call keeps one hold of gRPC's (AddHold) until it
+// writes no more. gRPC never runs a reaction within a Start... call, so these are made with mutex_ held.
 
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/support/client_callback.h>
@@ -26,7 +26,7 @@ namespace voxserve::client {
 
 class StreamCall final : private grpc::ClientBidiReactor<grpc::ByteBuffer, v1::InferStreamResponse> {
  public:
-  // A frame that is encoded (frame_encoding.h).
+  // An encoded frame (frame_encoding.h).
   struct Frame {
     uint64_t frame_id = 0;
     uint64_t num_points = 0;
@@ -34,11 +34,11 @@ class StreamCall final : private grpc::ClientBidiReactor<grpc::ByteBuffer, v1::I
     std::vector<grpc::Slice> parts;
   };
 
-  // As FrameOutcomeOf and StreamCallbacksOf, with the answer as it came: nothing of it has been checked.
+  // Like FrameOutcomeOf and StreamCallbacksOf, with the answer as the server sent it, unchecked.
   struct Outcome {
     uint64_t frame_id = 0;
     absl::StatusOr<v1::InferResponse> response;
-    Asked asked = {};  // what an answer is to, and when that was sent
+    Asked asked = {};  // for checking the answer
     absl::Time sent = {};
     int num_sweeps = 0;
   };
@@ -73,11 +73,11 @@ class StreamCall final : private grpc::ClientBidiReactor<grpc::ByteBuffer, v1::I
   void OnDone(const grpc::Status& status) override ABSL_LOCKS_EXCLUDED(mutex_);
 
   void Write(std::vector<grpc::Slice> parts) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Nothing more is written: what waits to be sent stays awaited until the end.
+  // Releases the hold, since no more is written. Unsent frames stay in awaited_ until the end.
   void EndWrites() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TakeResult(v1::FrameResult* result) ABSL_LOCKS_EXCLUDED(mutex_, callback_mutex_);
   void TakeGoingAway() ABSL_LOCKS_EXCLUDED(mutex_, callback_mutex_);
-  // Tells of the frames that Send superseded: it must not call back itself.
+  // Reports the frames that Send superseded, since Send itself must not call back.
   void DeliverSuperseded() ABSL_LOCKS_EXCLUDED(mutex_, callback_mutex_);
   void Deliver(Outcome outcome) ABSL_LOCKS_EXCLUDED(callback_mutex_);
 
@@ -86,19 +86,19 @@ class StreamCall final : private grpc::ClientBidiReactor<grpc::ByteBuffer, v1::I
   const StreamOptions options_;
   const Callbacks callbacks_;
   grpc::ClientContext context_;
-  v1::InferStreamResponse response_;  // of the read that is under way
-  grpc::ByteBuffer message_;          // of the write that is under way
+  v1::InferStreamResponse response_;  // of the current read
+  grpc::ByteBuffer message_;          // of the current write
 
   absl::Mutex callback_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);  // one callback at a time
   absl::Mutex mutex_;
   bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool sends_are_closed_ ABSL_GUARDED_BY(mutex_) = false;
-  bool has_hold_ ABSL_GUARDED_BY(mutex_) = false;  // while more may be written
+  bool has_hold_ ABSL_GUARDED_BY(mutex_) = false;  // true while more may be written
   bool is_going_away_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_done_ ABSL_GUARDED_BY(mutex_) = false;
   std::deque<Frame> unsent_ ABSL_GUARDED_BY(mutex_);
   std::vector<uint64_t> superseded_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<uint64_t, Awaited> awaited_ ABSL_GUARDED_BY(mutex_);  // by frame_id; unsent ones too
+  absl::flat_hash_map<uint64_t, Awaited> awaited_ ABSL_GUARDED_BY(mutex_);  // by frame_id; includes unsent frames
   absl::Status violation_ ABSL_GUARDED_BY(mutex_);                          // why the client itself ended the stream
 };
 

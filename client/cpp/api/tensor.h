@@ -1,6 +1,6 @@
 #pragma once
 
-// Tensors that a model answers with: values of any node of its network, as they are. NaN and infinite ones too.
+// Tensor holds the values of one node of a model's network, unchanged: they may be NaN or infinite.
 
 #include <cstddef>
 #include <cstdint>
@@ -17,15 +17,15 @@ struct Tensor {
   std::string name;
   v1::TensorRows kind = v1::TENSOR_ROWS_UNSPECIFIED;  // what a row belongs to: a point, a site, the sample, a cell
   v1::ElementType type = v1::ELEMENT_TYPE_FLOAT32;    // or FLOAT16
-  std::vector<uint64_t> shape;                        // [rows, channels]; of cells [size of each axis..., channels]
+  std::vector<uint64_t> shape;                        // [rows, channels]; for cells [size of each axis..., channels]
   std::string data;                                   // little endian, row after row
-  std::string coordinate_bytes;                       // of sites: [rows, axes] int32
-  std::vector<double> unit;                           // of sites: voxels from one to the next, one per axis
+  std::string coordinate_bytes;                       // for sites: [rows, axes] int32
+  std::vector<double> unit;                           // for sites: the step of a coordinate in voxels, one per axis
 
-  // The values, row after row; empty where they are of another type.
+  // Return the values, row after row; empty if they have another type.
   absl::Span<const float> floats() const { return Values<float>(v1::ELEMENT_TYPE_FLOAT32, data); }
   absl::Span<const uint16_t> float16s() const { return Values<uint16_t>(v1::ELEMENT_TYPE_FLOAT16, data); }
-  // [rows, axes] of sites, in units of the level: coordinate * unit is the index of a voxel.
+  // Returns the coordinates of sites, [rows, axes], in units of the level: coordinate * unit is a voxel's index.
   absl::Span<const int32_t> coordinates() const {
     return {reinterpret_cast<const int32_t*>(coordinate_bytes.data()), coordinate_bytes.size() / sizeof(int32_t)};
   }
@@ -38,8 +38,8 @@ struct Tensor {
   }
 };
 
-// The tensors that a request asks for. None: those that the server answers to whoever names none, which are all of a
-// model that has neither labels nor boxes.
+// The tensors that a request asks for. Without names the server chooses: all tensors of a model that has neither labels
+// nor boxes, else none.
 struct WantedTensors {
   std::vector<std::string> names = {};
   v1::ElementType type = v1::ELEMENT_TYPE_FLOAT32;

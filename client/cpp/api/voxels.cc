@@ -15,10 +15,10 @@ namespace {
 
 constexpr int kMaxAxes = 4;
 constexpr std::array<const char*, kMaxAxes> kAxes = {"x", "y", "z", "t"};
-constexpr int kKeyBits = 54;                  // of a server's key, in equal parts for the axes, at most 32 bits each
-constexpr int kMaxFields = 256;               // that a server reads of a cloud
-constexpr int64_t kMargin = 128;              // cells that it keeps free at both ends
-constexpr int64_t kExact = int64_t{1} << 24;  // exact in the float32 that the server computes voxels with
+constexpr int kKeyBits = 54;                  // of a server's key, divided equally among the axes, at most 32 bits each
+constexpr int kMaxFields = 256;               // the server's limit for a cloud
+constexpr int64_t kMargin = 128;              // cells that the server keeps free at both ends
+constexpr int64_t kExact = int64_t{1} << 24;  // limit of exact integers in float32, which the server computes with
 
 void AddField(const std::string& name, PointFieldType type, PointCloud* cloud) {
   PointField& field = *cloud->add_fields();

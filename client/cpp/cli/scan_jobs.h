@@ -29,9 +29,9 @@ struct ScanJob {
 // extension. NOT_FOUND: a missing input or truth.
 absl::StatusOr<std::vector<ScanJob>> PlanJobs(const ScanPaths& paths);
 
-// Checks the files of jobs that save tensors, each job's ScanJob::save being PREFIX.npy of WriteTensors. names: of the
-// model's tensors; none: all. INVALID_ARGUMENT: two tensors or scans that would write the same file, or a file that
-// would be written over a scan.
+// Checks the output files of jobs that save tensors. Each job's ScanJob::save is the path PREFIX.npy of WriteTensors.
+// names: of the model's tensors; none: all. INVALID_ARGUMENT if two tensors or scans would write the same file, or a
+// scan would be overwritten.
 absl::Status CheckTensorFiles(const std::vector<ScanJob>& jobs, const v1::ModelVersion& model,
                               const std::vector<std::string>& names);
 

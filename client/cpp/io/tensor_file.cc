@@ -34,7 +34,7 @@ absl::StatusOr<std::vector<std::string>> WriteTensors(const std::string& path, c
   std::vector<std::string> written;
   std::set<std::string> places;
   for (const Tensor& tensor : tensors) {
-    // The server names the files: none may lie elsewhere.
+    // The server chooses these names, so a name must not lead out of the folder.
     if (tensor.name.find_first_of(std::string("/\\\0", 3)) != std::string::npos) {
       return absl::InvalidArgumentError(absl::StrCat("\"", tensor.name, "\" is no name of a file"));
     }

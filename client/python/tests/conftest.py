@@ -1,4 +1,4 @@
-"""A fake voxserve server in this process, and the real one where VOXSERVE_BINARY names it."""
+"""A fake voxserve server in this process, and the real one if VOXSERVE_BINARY names it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from voxserve.export import stand_ins
 from voxserve.export.networks.tensors import RandomTensors
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-# Scans that may not be part of the repository; tests that need them skip where they are missing.
+# Scans that may not be part of the repository. Tests that need them skip if they are missing.
 SHARED = Path(os.environ.get("VOXSERVE_SHARED_DATA", REPOSITORY.parent / "shared" / "data"))
 START_SECONDS = 120  # loading a model on a busy machine
 BOX_MODELS = frozenset({"detector", "both", "crooked"})
@@ -51,8 +51,8 @@ class AuthorizationRecorder(grpc.ServerInterceptor):
 
 
 class FakeServer:
-    """Answers by the model's name; keeps the requests that it got. A stream is answered as `streams` says, a generator
-    of the test: it gets the requests and the context, and yields messages or their bytes.
+    """Answers by the model's name, and keeps the requests. `streams`, a generator of the test, answers a stream: it
+    gets the requests and the context, and yields messages or their bytes.
     """
 
     def __init__(self, port: int = 0) -> None:
@@ -66,7 +66,7 @@ class FakeServer:
             ("grpc.max_receive_message_length", -1),
             ("grpc.max_send_message_length", -1),
             ("grpc.so_reuseport", 0),
-            ("grpc.http2.bdp_probe", 0),  # so that it takes as little before it is read on every machine
+            ("grpc.http2.bdp_probe", 0),  # so that every machine buffers equally little before the server reads
         ]
         self.search_ended = threading.Event()
         self._released = threading.Event()
@@ -185,7 +185,7 @@ class FakeServer:
             fail(context, grpc.StatusCode.FAILED_PRECONDITION, "a search is under way", "ALREADY_TUNING")
         for stage, fraction in (("waiting for scans", 0.0), ("candidates", 0.5)):
             yield wire.TunePlanUpdate(progress=wire.TunePlanProgress(stage=stage, fraction=fraction))
-        yield wire.TunePlanUpdate()  # what a newer server may send
+        yield wire.TunePlanUpdate()  # an unknown update, as from a newer server
         if request.model == "endless":
             self._released.wait()
         elif request.model != "no-result":
@@ -210,7 +210,7 @@ class FakeServer:
     def _model(self, name: str, version: int, state: int) -> Any:
         model = wire.ModelVersion(name=name, version=version, state=state, description="two classes", device="cpu")
         model.ignore_label, model.max_points, model.num_parameters, model.digest = 255, 2_000_000, 1234, "abc"
-        if state == wire.MODEL_STATE_READY:  # of others nothing is known
+        if state == wire.MODEL_STATE_READY:  # otherwise the outputs are not known
             model.has_boxes = model.has_velocities = name in BOX_MODELS
             model.has_labels = model.has_scores = name not in BOX_MODELS - {"both"}
         model.voxel_size.extend([0.5, 0.5, 0.25])
@@ -227,7 +227,7 @@ class FakeServer:
 
 
 def _handlers(service: str, methods: dict[str, Any]) -> grpc.GenericRpcHandler:
-    """methods: by name, the method, its request's class, whether requests stream, whether answers do."""
+    """methods: by name, the method, its request's class, whether requests stream, whether answers stream."""
     return grpc.method_handlers_generic_handler(
         service,
         {
@@ -242,7 +242,7 @@ def _handlers(service: str, methods: dict[str, Any]) -> grpc.GenericRpcHandler:
 
 
 def add_boxes(response: Any, num_points: int) -> None:
-    """A box for each point, with classes car and road in turns; the second has none of the names."""
+    """Adds a box for each point, of class car and road in turn; the second class has no name."""
     response.detections.SetInParent()
     for i in range(num_points):
         box = response.detections.boxes.add(class_id=1 - i % 2, class_name="" if i == 1 else ("car", "road")[i % 2])
@@ -251,7 +251,7 @@ def add_boxes(response: Any, num_points: int) -> None:
 
 
 def answer(request: Any, **changes: Any) -> Any:
-    """The result of a stream's frame, with labels 0 1 0 1 ..."""
+    """Returns the result of a stream's frame, with labels 0 1 0 1 ..."""
     frame = request.frame
     response = wire.InferResponse(model="minkunet", version=3, device="cpu")
     response.segmentation.bytes_per_label, response.segmentation.num_classes = 1, 2
@@ -261,13 +261,13 @@ def answer(request: Any, **changes: Any) -> Any:
 
 
 def answer_all(requests: Iterator[Any], _context: grpc.ServicerContext) -> Iterator[Any]:
-    """A stream that answers every frame in order."""
+    """Answers every frame of a stream in order."""
     next(requests)
     yield from map(answer, requests)
 
 
 def status_of(code: grpc.StatusCode, message: str, reason: str, *details: Any) -> Any:
-    """A google.rpc.Status as the service makes them."""
+    """Returns a google.rpc.Status as the service makes it."""
     status = wire.Status(code=code.value[0], message=message)
     for detail in (wire.ErrorInfo(reason=reason, domain="voxserve", metadata={"model": "m"}), *details):
         status.details.add().Pack(detail)
@@ -289,7 +289,7 @@ def server() -> Iterator[FakeServer]:
 
 @pytest.fixture(params=[voxserve.Client, AioClient], ids=["sync", "aio"])
 def client(request: pytest.FixtureRequest, server: FakeServer) -> Iterator[Any]:
-    """For streams: each client in turn, used in the same way."""
+    """Returns each client in turn, with the same interface, for tests of streams."""
     with request.param(server.address) as made:
         yield made
 
@@ -301,14 +301,14 @@ def points() -> np.ndarray[Any, np.dtype[np.float32]]:
 
 @pytest.fixture(scope="session")
 def real_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a real server of deploy/models, started for these tests."""
+    """Starts a real server of deploy/models for these tests, and returns its address."""
     with serving(REPOSITORY / "deploy" / "models", tmp_path_factory.mktemp("server") / "log") as address:
         yield address
 
 
 @pytest.fixture(scope="session")
 def network_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a real server of the small networks in tests/golden, which has detectors."""
+    """Starts a real server of the small networks in tests/golden, which have detectors; returns its address."""
     with serving(REPOSITORY / "tests" / "golden" / "networks", tmp_path_factory.mktemp("networks") / "log") as address:
         yield address
 
@@ -342,7 +342,7 @@ def _port_of(process: subprocess.Popen[bytes], log: Path) -> int:
 
 @pytest.fixture
 def stand_in_libraries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Stand-ins for spconv, torchsparse and MinkowskiEngine, also where one is installed."""
+    """Installs stand-ins for spconv, torchsparse and MinkowskiEngine, even if one is installed."""
     pytest.importorskip("torch", reason="torch is not installed")
     hidden = ("spconv", "torchsparse", "MinkowskiEngine")
     find = importlib.util.find_spec
@@ -358,13 +358,13 @@ def stand_in_libraries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def no_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Random tensors without the time that drawing millions of values takes."""
+    """Makes random tensors without the time that drawing millions of values takes."""
     monkeypatch.setattr(RandomTensors, "take", lambda self, name, shape, **options: np.zeros(tuple(shape), np.float16))
 
 
 @pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The tensors that random networks ask for from now on, as a state dict of their library."""
+    """Returns the tensors that random networks ask for from now on, as a state dict of their library."""
     state: dict[str, Any] = {}
     take = RandomTensors.take
 

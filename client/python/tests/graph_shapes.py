@@ -1,4 +1,4 @@
-"""Follows a network's channels, levels and spatial shapes from node to node, and holds its tensors against them.
+"""Follows a network's channels, levels and spatial shapes from node to node, and checks its tensors against them.
 
 Written from the comments of proto/voxserve/model/v1/model.proto, for the operators that voxserve.export.networks uses.
 """
@@ -24,15 +24,15 @@ def parse(network: Network) -> Any:
 
 @dataclass(frozen=True)
 class Result:
-    """Of a node. level: a tuple that says how its sites came about, "image", POINTS or BOXES."""
+    """A node's result. level: a tuple that describes how its sites are made, "image", POINTS or BOXES."""
 
     level: Any
     channels: int
-    shape: tuple[int, ...] = ()  # of sites: cells per axis, where they are known; of an image: rows, columns
+    shape: tuple[int, ...] = ()  # for sites: cells per axis, if known; for an image: rows, columns
 
 
 class Shapes:
-    """results: by node. Raises AssertionError, with the node's name, where something does not fit."""
+    """results: by node. Raises AssertionError, with the node's name, if something does not fit."""
 
     def __init__(self, network: Network) -> None:
         self.model = parse(network)
@@ -172,6 +172,19 @@ class Shapes:
         else:
             assert (x.level, voxels.level) == (POINTS, ("voxels",)), name
         return Result(sites.level, x.channels, sites.shape)
+
+    def _global_pool(self, name, _op, x):
+        assert isinstance(x.level, tuple), name
+        return Result("sample", x.channels)
+
+    def _sample_rows(self, name, op):
+        self._take(name, "weight", (op.num_rows, op.channels))
+        return Result("sample", op.channels, (op.num_rows,))
+
+    def _attention(self, name, _op, queries, keys, values):
+        assert queries.channels == keys.channels, name
+        assert (keys.level, keys.shape) == (values.level, values.shape), name
+        return Result(queries.level, values.channels, queries.shape)
 
     def _to_bev(self, _name, _op, x):
         columns, rows, depth = x.shape

@@ -27,7 +27,7 @@ class _BasicBlock(nn.Module):
 
 
 def backbone_3d(inputs: int, *, is_residual: bool) -> Any:
-    """VoxelResBackBone8x or VoxelBackBone8x."""
+    """Makes VoxelResBackBone8x or VoxelBackBone8x."""
     spconv, backbone = load("spconv.pytorch"), nn.Module()
 
     def block(a: int, b: int, **options: Any) -> Any:
@@ -50,7 +50,7 @@ def backbone_3d(inputs: int, *, is_residual: bool) -> Any:
 
 
 def backbone_2d() -> Any:
-    """BaseBEVBackbone of LAYER_NUMS [5, 5], which both configurations have."""
+    """Makes the BaseBEVBackbone with LAYER_NUMS [5, 5] of both configurations."""
     backbone, inputs = nn.Module(), (256, 128)
     backbone.blocks, backbone.deblocks = nn.ModuleList(), nn.ModuleList()
     for a, width, stride in zip(inputs, (128, 256), (1, 2), strict=True):
@@ -65,7 +65,7 @@ def backbone_2d() -> Any:
 
 
 class CenterPoint(nn.Module):
-    """tasks: the number of classes of each."""
+    """tasks: the number of classes of each task."""
 
     def __init__(self, tasks: Sequence[int], *, has_velocity: bool, is_residual: bool = True) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class CenterPoint(nn.Module):
 
 
 class Second(nn.Module):
-    """Three classes, two anchors of each at every cell."""
+    """Three classes, with two anchors each at every cell."""
 
     def __init__(self) -> None:
         super().__init__()

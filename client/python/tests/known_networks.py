@@ -1,4 +1,4 @@
-"""Known networks as their repositories define them: the same module trees, names and forward passes, on any library.
+"""Known networks as in their repositories: the same module trees, names and forward passes, on any library.
 
 Each takes features [N, C] and coordinates int32 [N, 4], the sample first, and returns logits [N, classes]. levels holds
 the coordinates of the coarser levels after a run, in units of the input's. Needs torch.
@@ -22,7 +22,7 @@ CHANNELS, CLASSES = 4, 5
 
 
 class _Net(nn.Module):
-    """TorchSparseConvModule and MinkowskiConvModule: convolution, norm and activation as `net`."""
+    """TorchSparseConvModule and MinkowskiConvModule: convolution, norm and activation in `net`."""
 
     def __init__(self, *layers: Any) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class _TorchSparseBlock(nn.Module):
 
 
 class _TorchSparse:
-    """What a backend makes: a convolution of 3, of 2 down and up, and a residual block; its tensors; concatenation."""
+    """A backend: makes a convolution of 3, of 2 down and up, a residual block, its tensors and concatenation."""
 
     def __init__(self) -> None:
         self.library, self.spnn = load("torchsparse"), load("torchsparse.nn")
@@ -110,7 +110,7 @@ class _Minkowski(_TorchSparse):
 
 
 def spconv_block(spconv: Any, a: int, b: int, key: str, epsilon: float, shortcut: str, branch: Any) -> Any:
-    """A residual block on spconv. shortcut: the name of its branch, which runs where it is not None."""
+    """Makes a residual block on spconv. shortcut: the name of its branch, which runs unless it is None."""
 
     class Block(spconv.SparseModule):  # type: ignore[misc,name-defined]
         def __init__(self) -> None:
@@ -171,7 +171,7 @@ BACKENDS = {"torchsparse": _TorchSparse, "minkowski": _Minkowski, "spconv": _Spc
 
 
 def trilinear(points: Any, coordinates: Any, values: Any, stride: int) -> Any:
-    """voxel_to_point: the rows of the eight sites around each point, weighed; those that are there sum to 1."""
+    """Equals voxel_to_point: the weighted rows of the eight sites around each point, with weights that sum to 1."""
     rows = {tuple(site): row for row, site in enumerate(coordinates.tolist())}
     out = values.new_zeros((len(points), values.shape[1]))
     for i, (sample, *point) in enumerate(points.tolist()):
@@ -190,7 +190,7 @@ def trilinear(points: Any, coordinates: Any, values: Any, stride: int) -> Any:
 
 
 def averaged(points: Any, coordinates: Any, values: Any, stride: int) -> Any:
-    """point_to_voxel: the mean of the points' rows at each site."""
+    """Equals point_to_voxel: the mean of the points' rows at each site."""
     rows = {tuple(site): row for row, site in enumerate(coordinates.tolist())}
     found = torch.tensor([rows[(s, *(v // stride * stride for v in xyz))] for s, *xyz in points.tolist()])
     sums = values.new_zeros((len(coordinates), values.shape[1])).index_add_(0, found, values)
@@ -279,7 +279,7 @@ class Mmdet3dSegmentor(nn.Module):
 
 
 class SpvnasMinkUnet(nn.Module):
-    """point_transforms are there, and the forward pass does not use them."""
+    """Has point_transforms, which the forward pass does not use."""
 
     def __init__(self, widths: tuple[int, ...] = (4, 4, 8, 10, 12, 11, 9, 7, 6)) -> None:
         super().__init__()
@@ -371,7 +371,7 @@ class _SpUnet(nn.Module):
 
 
 class PointceptSegmentor(nn.Module):
-    """has_head: a DefaultSegmentorV2, whose backbone has no classes."""
+    """has_head: it is a DefaultSegmentorV2, whose backbone has no classes."""
 
     def __init__(
         self,

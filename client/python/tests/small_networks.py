@@ -1,4 +1,4 @@
-"""Small networks of every family that voxserve.export.networks has, for the tests of them."""
+"""Small networks of every family in voxserve.export.networks, for their tests."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from voxserve.export.networks import (
     second,
     sp_unet,
     sparse_resnet,
+    svtnet,
     voxelnext,
 )
 from voxserve.export.networks.spconv_backbone import Bev, Voxels
@@ -45,12 +46,12 @@ SMALL_CENTER_POINT_PILLAR = replace(
     bev=Bev((1, 1), (2, 2), (6, 8), (0.5, 1), (5, 7)),
     stride=4,
 )
-# DynamicPillarVFE's: no slots.
+# For DynamicPillarVFE, which has no slots.
 SMALL_DYNAMIC_PILLARS = replace(SMALL_CENTER_POINT_PILLAR, voxels=replace(_PILLARS, max_points_per_voxel=0))
 SMALL_POINT_PILLARS = replace(
     SMALL_SECOND, voxels=replace(_PILLARS, features=second.KITTI_VOXELS.features), pillar_widths=(8,)
 )
-# Networks by name: from a state dict, and with random weights.
+# Networks by name: made from a state dict, and with random weights.
 Build = Callable[..., Network]
 FAMILIES: dict[str, tuple[Build, Build]] = {
     "minkunet": (minkunet.build, lambda **o: minkunet.random_minkunet(width=0.125, num_classes=5, **o)),
@@ -71,6 +72,7 @@ FAMILIES: dict[str, tuple[Build, Build]] = {
     ),
     "spunet": (sp_unet.build, lambda **o: sp_unet.random_network(width=0.125, num_classes=5, **o)),
     "resnet21d": (sparse_resnet.build, lambda **o: sparse_resnet.random_network(width=0.125, num_classes=5, **o)),
+    "svtnet": (svtnet.build, lambda **o: svtnet.random_network(planes=(4, 6), feature_size=16, **o)),
     "centerpoint": (
         lambda state, **o: center_point.build(state, SMALL_CENTER_POINT, **o),
         lambda **o: center_point.random_network(SMALL_CENTER_POINT, **o),
@@ -103,5 +105,5 @@ FAMILIES: dict[str, tuple[Build, Build]] = {
 
 
 def num_parameters(network: Network) -> int:
-    """That are learnt."""
+    """Returns the number of learned parameters."""
     return sum(t.size for name, t in network.tensors.items() if ".running_" not in name)

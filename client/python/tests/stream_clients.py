@@ -1,4 +1,4 @@
-"""The asyncio client's streams used as the synchronous client's, so that one test body serves both."""
+"""The asyncio client's streams with the synchronous interface, so that one test body serves both."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WAIT = 120.0  # seconds; nothing takes long unless it is broken
 
 
 class Loop:
-    """An event loop of its own, in which other threads run coroutines."""
+    """An event loop of its own, which runs coroutines for other threads."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -30,7 +30,7 @@ class Loop:
 
 
 class AioStream:
-    """A stream of the asyncio client, used as one of the synchronous client is."""
+    """A stream of the asyncio client with the interface of a synchronous one."""
 
     def __init__(self, loop: Loop, stream: voxserve.aio.Stream) -> None:
         self._loop, self._stream = loop, stream

@@ -1,4 +1,4 @@
-"""What an operator asks of a server, by both clients; see test_client.py."""
+"""An operator's calls, with both clients; see test_client.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every convolution of the builder, with a bias: the server's rows against NumPy's, which follow model.proto."""
+"""Every convolution of the builder, with a bias: compares the server's rows with NumPy's, which follow model.proto."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Weights:
 
 
 def _on_voxels(network: Network, name: str) -> str:
-    """A node's rows at the voxels' sites: a kernel of one cell, with the node's channels as they are."""
+    """Brings a node's rows to the voxels' sites by a kernel of one cell that keeps the node's channels."""
     return network.strided_onto("on_voxels", name, np.eye(4, dtype=np.float32)[None], ONE, ONE, "stem")
 
 
@@ -125,7 +125,7 @@ def made(layers: Layers) -> Network:
     options = {"rounding": "FLOOR", "origin": "RANGE", "range_min": (0.0,) * 3, "range_max": range_max}
     network.voxelize("voxels", (1.0,) * 3, features, **options)
     network.submanifold("stem", "voxels", weights.weight(27, 3), CUBE, weights.bias())
-    # Two sets of the same sites, so that a bias stands on every one.
+    # Both inputs have the same sites, so that a bias shows at every site.
     network.concat("both", [layers(network, weights), "stem"])
     network.linear("head", "both", weights.weight(1, 8, 5)[0].T.copy(), weights.bias(5))
     network.voxel_to_point("scores", "head", "voxels")
@@ -136,7 +136,7 @@ def made(layers: Layers) -> Network:
 
 
 def voxels() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Coordinates with the sample first, the smallest 0 on every axis, and features."""
+    """Returns coordinates, the sample first, with a minimum of 0 on every axis, and features."""
     rng = np.random.default_rng(11)
     cells = np.stack(np.meshgrid(*map(np.arange, SHAPE), indexing="ij"), -1).reshape(-1, 3)
     sites = cells[(rng.random(len(cells)) < 0.25) | (cells == 0).all(axis=1)]

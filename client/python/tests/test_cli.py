@@ -26,7 +26,7 @@ def run(server: FakeServer, capsys: pytest.CaptureFixture[str]) -> Run:
     def _run(command: str, *words: Any) -> tuple[int, str, str]:
         try:
             status = main([command, *map(str, words), "--address", server.address])
-        except SystemExit as stop:  # argparse's own
+        except SystemExit as stop:  # raised by argparse
             status = int(str(stop.code))
         out, err = capsys.readouterr()
         return status, out, err
@@ -58,7 +58,7 @@ def test_infer_prints_classes_stages_and_times(run: Run, scan: Path) -> None:
 
 
 def test_truth(run: Run, scan: Path, tmp_path: Path) -> None:
-    truth = np.array([0, 1, 0, 0, 1, 255, 7, 1, 0, 1], np.uint8)  # against 0 1 0 1 0 1 0 1 0 1
+    truth = np.array([0, 1, 0, 0, 1, 255, 7, 1, 0, 1], np.uint8)  # the labels are 0 1 0 1 0 1 0 1 0 1
     (tmp_path / "scan.truth.u8").write_bytes(truth.tobytes())
     status, out, _ = run("infer", "--model", "m", scan, "--truth", tmp_path / "scan.truth.u8")
     assert status == 0
@@ -163,7 +163,7 @@ def test_of_a_version_that_is_not_ready_nothing_is_known(run: Run, scan: Path, m
     for output in (("--save", "a.json"), ("--save", "a.label")):
         status, _, err = run("infer", scan, "--model", model, *output)
         assert status == 1
-        assert f"the model is {model}" in err  # the server's own
+        assert f"the model is {model}" in err  # the server's message
     status, out, _ = run("models", model)
     assert status == 0
     assert "road" in out

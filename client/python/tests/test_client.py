@@ -48,7 +48,7 @@ def test_segment_gives_a_label_per_point(call: Call, server: FakeServer, points:
     labels = call(server.address, "segment", "minkunet", points)
     np.testing.assert_array_equal(labels, np.arange(10, dtype=np.uint8) % 2)
     assert labels.dtype == np.uint8
-    labels[0] = 9  # the caller's own
+    labels[0] = 9  # the caller may change them
 
 
 def test_request_carries_the_points_as_they_are(call: Call, server: FakeServer, points: Points) -> None:
@@ -97,7 +97,7 @@ def test_no_points(call: Call, server: FakeServer) -> None:
 
 
 def test_messages_beyond_grpcs_default_limit(call: Call, server: FakeServer) -> None:
-    points = np.zeros((600_000, 4), np.float32)  # 9.6 MB there, 4.8 MB of scores back
+    points = np.zeros((600_000, 4), np.float32)  # 9.6 MB to the server, 4.8 MB of scores back
     result = call(server.address, "infer", "minkunet", points, scores=True)
     assert len(result.labels) == 600_000
     assert len(server.requests[0].cloud.data) == 9_600_000
@@ -232,12 +232,12 @@ def test_deadline_is_sent_and_kept(call: Call, server: FakeServer, points: Point
 def test_default_timeout_is_sent(call: Call, server: FakeServer, points: Points) -> None:
     call(server.address, "segment", "m", points, options={"timeout": 5})
     assert server.time_remaining is not None
-    assert server.time_remaining < 10  # and not the 30 s of a client that was told nothing
+    assert server.time_remaining < 10  # not the client's default of 30 s
 
 
 @contextmanager
 def unused_port() -> Iterator[int]:
-    """Bound and not listening: nobody else gets it."""
+    """Returns a port that is bound but does not listen, so that no other process gets it."""
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         yield unused.getsockname()[1]
@@ -298,7 +298,7 @@ def test_too_large_a_request_is_refused_with_both_sizes(call: Call, server: Fake
 def test_too_large_an_answer(call: Call, server: FakeServer) -> None:
     points = np.zeros((3_000, 3), np.uint8)
     options = {"max_message_bytes": 65536}
-    scored = np.tile(points, (4, 1))  # 36 kB there, 96 kB of scores back
+    scored = np.tile(points, (4, 1))  # 36 kB to the server, 96 kB of scores back
     assert len(call(server.address, "infer", "m", points, scores=True, options=options).labels) == 3_000
     with pytest.raises(voxserve.ResourceExhaustedError, match="max_message_bytes") as caught:
         call(server.address, "infer", "m", scored, scores=True, options=options)

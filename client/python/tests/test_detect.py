@@ -1,4 +1,4 @@
-"""Boxes of a fake server: one body, both clients; then their files, counts and tables."""
+"""Boxes of a fake server, in one test body for both clients; then their files, counts and tables."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_frames_of_a_stream_have_what_the_model_has(client: Any, server: FakeSer
         for request in requests:
             response = answer(request)
             add_boxes(response.result.response, request.frame.cloud.num_points)
-            if request.frame.frame_id != 1:  # which has both
+            if request.frame.frame_id != 1:  # frame 1 has both
                 response.result.response.ClearField("segmentation")
             if request.frame.frame_id == 3:
                 response.result.response.ClearField("detections")
@@ -203,7 +203,7 @@ def test_counts_of_several_scans() -> None:
 
 def test_the_surest_box_comes_first() -> None:
     found = make_found(np.zeros((4, 7)), scores=[0.4, 0.9, 0.5, 0.4])
-    assert surest_first(found) == [1, 2, 0, 3]  # ties as they were
+    assert surest_first(found) == [1, 2, 0, 3]  # equal scores keep their order
 
 
 def test_the_table_has_the_surest_boxes() -> None:

@@ -29,7 +29,7 @@ State = dict[str, np.ndarray[Any, Any]]
 
 
 def make_state(cs: Sequence[int] = (2, 2, 3, 4, 5, 5, 4, 3, 3), inputs: int = 4, classes: int = 6) -> State:
-    """A SparseResUNet42's tensors by its published architecture, with distinct values."""
+    """Returns a SparseResUNet42's tensors by its published architecture, with distinct values."""
     rng = np.random.default_rng(5)
     state: State = {}
 

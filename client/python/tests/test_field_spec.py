@@ -1,4 +1,4 @@
-"""The one-line layout that both command-line clients read."""
+"""The field spec that both command-line clients read."""
 
 from __future__ import annotations
 

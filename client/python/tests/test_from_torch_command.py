@@ -1,4 +1,4 @@
-"""python -m voxserve.export from-torch: from a factory and a checkpoint to a folder, and nothing where one is wrong."""
+"""python -m voxserve.export from-torch: makes a folder from a factory and a checkpoint, and nothing if one is wrong."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def factory(tmp_path: Path) -> str:
 
 
 def state(**changes: Any) -> dict[str, Any]:
-    """A checkpoint of the network; a change of None removes a tensor."""
+    """Returns a checkpoint of the network; a change to None removes a tensor."""
     rng = np.random.default_rng(1)
     shapes = {
         "conv.0.weight": (4, 3, 3, 3, 2),
@@ -133,7 +133,7 @@ def test_several_results_are_tensors_of_their_names(tmp_path: Path, factory: str
 
 
 class Malicious:
-    """Runs code where it is unpickled."""
+    """Runs code when it is unpickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,4 +1,4 @@
-"""Networks of spconv itself, on the CPU, against their exported models. Skipped where spconv is not installed."""
+"""Compares networks of spconv itself, on the CPU, with their exported models. Skipped if spconv is not installed."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 import traced_networks as networks  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # of spconv and its libraries
+pytestmark = pytest.mark.filterwarnings("ignore")  # spconv and its libraries warn
 
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    """spconv 2.3 on a CPU gives another result in each run of two threads or more: it loses some of the sums."""
+    """Sets one thread: with two or more, spconv 2.3 on a CPU loses some of the sums, differently in each run."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -29,7 +29,7 @@ def test_round_trip(tmp_path: Path, kind: str, axes: str) -> None:
     spconv = pytest.importorskip("spconv.pytorch", reason="spconv is not installed")
     if (kind, axes) == ("detector", "xyz"):
         pytest.skip("an image from above needs axes zyx")
-    # spconv on a CPU adds no bias but of kernels of one cell.
+    # spconv on a CPU adds a bias only in kernels of one cell.
     module = networks.spconv_unet(spconv, bias=False) if kind == "unet" else networks.spconv_detector(spconv)
     example = networks.spconv_example(spconv)
     _, comparison = networks.round_trip(tmp_path, module, example, axes=axes)

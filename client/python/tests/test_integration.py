@@ -1,4 +1,4 @@
-"""The client against the real server and the model of deploy/models, by the golden scans."""
+"""The client with the real server and the model of deploy/models, on the golden scans."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from voxserve.cli.main import main
 pytestmark = pytest.mark.integration
 SCAN = REPOSITORY / "deploy" / "scans" / "pandaset_070.bin"
 GOLDEN = REPOSITORY / "tests" / "golden"
-TIMEOUT = 120.0  # a busy machine without a GPU
+TIMEOUT = 120.0  # enough for a busy machine without a GPU
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def scan() -> np.ndarray[Any, Any]:
 
 
 def voxels_of(points: Any) -> Any:
-    """The row of each point's voxel; tests/golden has a voxel's values in these rows."""
+    """Returns the row of each point's voxel; tests/golden has a voxel's values in these rows."""
     index = np.round(points[:, :3] / np.float32(0.05)).astype(np.int64)
     return np.unique((index - index.min(axis=0)) @ (1 << 40, 1 << 20, 1), return_inverse=True)[1]
 
@@ -54,7 +54,7 @@ def test_golden_labels(client: voxserve.Client, name: str) -> None:
 def test_golden_scores(client: voxserve.Client, scan: Any) -> None:
     result = client.infer("minkunet", scan, scores=True)
     golden = np.load(GOLDEN / "pandaset_070.npz")
-    logits = golden["logits_floor"] + golden["logits_fraction"] / 65536  # of every voxel of this scan
+    logits = golden["logits_floor"] + golden["logits_fraction"] / 65536  # for every voxel of this scan
     np.testing.assert_allclose(result.scores, logits[voxels_of(scan)], rtol=0, atol=5e-4)
     assert (result.counts.used, result.counts.voxels) == (len(scan), len(golden["margin"]))
     assert {"voxelize", "geometry", "features"} <= {stage.name for stage in result.stages}
@@ -84,7 +84,7 @@ def test_every_way_to_say_the_same(client: voxserve.Client, scan: Any) -> None:
     ):
         np.testing.assert_array_equal(labels, expected)
     rescaled = client.segment("minkunet", scaled, fields=fields, scales={"intensity": 1 / 255})
-    assert (rescaled == expected).mean() > 0.999  # x 255 / 255 rounds
+    assert (rescaled == expected).mean() > 0.999  # x / 255 * 255 is rounded
 
 
 def test_no_points_one_point_and_invalid_points(client: voxserve.Client, scan: Any) -> None:
@@ -98,7 +98,7 @@ def test_no_points_one_point_and_invalid_points(client: voxserve.Client, scan: A
 
 
 def farthest(points: Any, number: int) -> list[int]:
-    """The definition, from point 0; every operation rounds to float32."""
+    """Selects points by the definition, from point 0; every operation rounds to float32."""
     distance = np.full(len(points), np.inf, np.float32)
     selected = [0]
     while len(selected) < number:
@@ -170,7 +170,7 @@ def test_a_stream_answers_as_calls_do(client: voxserve.Client, scan: Any) -> Non
     with client.stream("minkunet", policy="queue", scores=True, timeout=TIMEOUT) as stream:
         for frame_id, cloud in enumerate(clouds):
             stream.send(frame_id, cloud)
-        stream.send(9, clouds[0][:, :3])  # a bad frame among them
+        stream.send(9, clouds[0][:, :3])  # a bad frame between good ones
         stream.close_sends()
         results = list(stream)
     assert [result.frame_id for result in results] == [0, 1, 2, 3, 9]
@@ -181,12 +181,12 @@ def test_a_stream_answers_as_calls_do(client: voxserve.Client, scan: Any) -> Non
 
 
 def tolerance(device: str) -> float:
-    """Of logits that are computed twice in different batches: a GPU's are float16."""
+    """Returns the tolerance of logits that are computed twice in different batches: a GPU's are float16."""
     return 1e-4 if device == "cpu" else 0.1
 
 
 def turn(angle: float, translation: tuple[float, float, float]) -> Any:
-    """[4, 4], about the vertical axis."""
+    """Returns the matrix [4, 4] of a rotation about the vertical axis and a translation."""
     matrix = np.eye(4)
     matrix[:2, :2] = [[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]]
     matrix[:3, 3] = translation
@@ -194,7 +194,7 @@ def turn(angle: float, translation: tuple[float, float, float]) -> Any:
 
 
 def merge(sweeps: list[tuple[Any, Any]]) -> Any:
-    """The points of all (points, pose) in the coordinates of the last one, whose own come first, then older ones'."""
+    """Returns the points of all (points, pose) in the last one's coordinates; its own points come first, then older."""
     newest, to_newest = sweeps[-1][0], np.linalg.inv(sweeps[-1][1])
     clouds = [newest]
     for points, pose in reversed(sweeps[:-1]):
@@ -257,7 +257,7 @@ def test_both_command_lines_say_the_same(real_server: str, capsys: pytest.Captur
 
 
 def without_times(text: str) -> Any:
-    """Also without the bars that the C++ client draws."""
+    """Removes times, and the bars that the C++ client draws."""
     if text.startswith("{"):
         return {key: value for key, value in json.loads(text).items() if not key.endswith("_ms")}
     lines = text.splitlines()

@@ -1,4 +1,4 @@
-"""The boxes that clients get from the real server, against what the networks' definitions give."""
+"""Compares the boxes that clients get from the real server with the networks' definitions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import voxserve
 
 pytestmark = pytest.mark.integration
 GOLDEN = REPOSITORY / "tests" / "golden"
-TIMEOUT = 120.0  # a busy machine without a GPU
+TIMEOUT = 120.0  # enough for a busy machine without a GPU
 # Models, their boxes in networks.npz, and whether they have velocities.
 DETECTORS = [
     ("small-centerpoint-openpcdet", "centerpoint_openpcdet_boxes", True),
@@ -38,12 +38,12 @@ def golden() -> dict[str, Any]:
 
 
 def tolerance(device: str) -> tuple[float, float, float]:
-    """Of a box's numbers, of its score, and the fraction of boxes that must match; tests/engine has the reasons."""
+    """Returns tolerances for a box's numbers and score, and the share of boxes that must match; see tests/engine."""
     return (2e-3, 2e-3, 1.0) if device == "cpu" else (0.2, 0.02, 0.9)
 
 
 def expect_boxes(found: voxserve.Detections, golden: Any) -> None:
-    """Each box is matched at most once, with the closest one of its class."""
+    """Matches each box at most once, with the closest one of its class."""
     number, score, fraction = tolerance(found.device)
     columns = (found.boxes, found.velocities, found.scores[:, None], found.class_ids[:, None])
     left = np.concatenate(columns, axis=1)

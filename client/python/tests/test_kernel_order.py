@@ -1,4 +1,4 @@
-"""Kernels of other libraries in the served order, cell by cell by their published rules."""
+"""Checks the conversion of other libraries' kernels to the served order, cell by cell by their published rules."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_odd_torchsparse_kernels_run_the_first_axis_fastest(sizes: tuple[int, ..
         k = sum(d * int(np.prod(sizes[:axis])) for axis, d in enumerate(cell))
         weight[k] = hash_of(cell)
     served = kernel_order.from_torchsparse(weight, sizes)
-    for k, cell in enumerate(cells):  # product runs the last axis fastest, as the served order does
+    for k, cell in enumerate(cells):  # product() runs the last axis fastest, as the served order does
         assert (served[k] == hash_of(cell)).all()
 
 

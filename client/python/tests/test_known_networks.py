@@ -1,4 +1,4 @@
-"""Known networks: state dicts by the names of their repositories' modules, exported, against those modules.
+"""Exports state dicts of known networks, named as in their repositories, and compares them with those modules.
 
 The modules (known_networks.py) run on the stand-ins, and on spconv itself where it is installed. The exported networks
 run by NumPy from the model's text, voxel by voxel, and in the server, from the points on.
@@ -28,7 +28,7 @@ import known_detectors as detectors  # noqa: E402
 import known_networks as known  # noqa: E402
 from traced_networks import randomize  # noqa: E402
 
-TOLERANCE = 1e-4  # of the largest magnitude
+TOLERANCE = 1e-4  # relative to the largest magnitude
 VOXEL = 0.5  # metres
 State = dict[str, np.ndarray[Any, Any]]
 
@@ -42,7 +42,7 @@ class Known:
     command: str
     rounding: Callable[..., Any] = np.round
     is_mean: bool = False
-    is_moved: bool = True  # the smallest coordinate becomes 0
+    is_moved: bool = True  # the smallest coordinate is moved to 0
     levels: tuple[str, ...] = ("stage1.down", "stage2.down", "stage3.down", "stage4.down")
 
 
@@ -85,19 +85,19 @@ def state_of(module: Any) -> State:
 
 
 def cloud() -> np.ndarray[Any, Any]:
-    """float32 [N, 4]: a third of a box of 16 voxels, whose corners are there, some with several points."""
+    """Returns float32 [N, 4]: points in a third of a box of 16 voxels and its corners, some voxels with several."""
     rng = np.random.default_rng(5)
     cells = np.stack(np.meshgrid(*[np.arange(16)] * 3, indexing="ij"), -1).reshape(-1, 3)
     corners = cells[np.isin(cells, (0, 15)).all(axis=1)]
     chosen = np.concatenate([rng.permutation(cells)[:700], corners])
     chosen = rng.permutation(np.concatenate([chosen, chosen[:200]]))
-    # Within a voxel of either rounding: a quarter of its size above its lower face, and below its centre's upper face.
+    # Positions give the same voxel with either rounding: below its centre and at least 0.05 above its lower face.
     position = (chosen - 9 + rng.uniform(0.05, 0.45, chosen.shape)) * VOXEL
     return np.concatenate([position, rng.uniform(0, 1, (len(chosen), 1))], axis=1).astype(np.float32)
 
 
 def voxelized(points: np.ndarray[Any, Any], network: Known) -> tuple[Any, Any, np.ndarray[Any, Any]]:
-    """Features, coordinates with the sample first, and every point's voxel, as the repository's data set makes them."""
+    """Returns features, coordinates with the sample first, and every point's voxel, as in the repository's data set."""
     index = network.rounding(points[:, :3] / np.float32(VOXEL)).astype(np.int64)
     if network.is_moved:
         index -= index.min(axis=0)
@@ -146,12 +146,12 @@ def test_exported_networks_are_the_modules(tmp_path: Path, name: str) -> None:
     check_by_numpy(tmp_path / "model", NETWORKS[name])
 
 
-@pytest.mark.filterwarnings("ignore")  # of spconv and its libraries
+@pytest.mark.filterwarnings("ignore")  # spconv and its libraries warn
 @pytest.mark.parametrize("name", ON_SPCONV)
 def test_exported_networks_are_the_modules_on_spconv(tmp_path: Path, name: str) -> None:
     pytest.importorskip("spconv.pytorch", reason="spconv is not installed")
     before = torch.get_num_threads()
-    torch.set_num_threads(1)  # spconv 2.3 on a CPU loses some of the sums in two threads or more
+    torch.set_num_threads(1)  # with two or more threads, spconv 2.3 on a CPU loses some of the sums
     try:
         check_by_numpy(tmp_path / "model", NETWORKS[name])
     finally:
@@ -185,7 +185,7 @@ def test_the_server_computes_the_modules(tmp_path: Path) -> None:
 
 @pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[int, ...]]:
-    """The shapes that random networks ask for from now on."""
+    """Returns the shapes that random networks ask for from now on."""
     shapes: dict[str, tuple[int, ...]] = {}
 
     def record(self: RandomTensors, name: str, shape: Any, **options: Any) -> Any:
@@ -277,7 +277,7 @@ def test_names_without_their_segmentor_and_spconv_1() -> None:
         built = sp_unet.build(other, name="n")
         assert built.to_textproto() == network.to_textproto()
     for name, tensor in network.tensors.items():
-        # Kernels of one cell are multiplied as they lie in memory, which the older order changes.
+        # Kernels of one cell are multiplied as they lie in memory, so the older order of storage changes them.
         if name != "final.weight" and not name.endswith(".shortcut.weight"):
             np.testing.assert_array_equal(built.tensors[name], tensor)
 

@@ -1,4 +1,4 @@
-"""Labels: counted by class, compared with those of people, and kept in files."""
+"""Labels: counted by class, compared with the truth, and written to files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LZF, the compression of PCD files, against an encoder and streams that are damaged."""
+"""The LZF decoder, tested with an encoder and with damaged streams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints that are damaged, hostile or of another network: every command says why, and leaves its folder alone."""
+"""Checkpoints that are damaged, hostile or of another network: every command reports why, and changes no folder."""
 
 from __future__ import annotations
 
@@ -30,13 +30,14 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 pytestmark = pytest.mark.usefixtures("stand_in_libraries")
 
 State = dict[str, np.ndarray[Any, Any]]
-# By the exporter's command, the family whose state dict it reads, and its arguments.
+# By the exporter's command: the family of its state dict, and its arguments.
 COMMANDS = {
     "torchsparse-minkunet": ("minkunet", ()),
     "spvcnn": ("spvcnn", ()),
     "torchsparse-resnet21d": ("resnet21d", ()),
     "minkowski-unet": ("minkowski", ()),
     "pointcept-spunet": ("spunet", ()),
+    "svtnet": ("svtnet", ()),
     "centerpoint": ("centerpoint", ("--dataset", "waymo")),
     "centerpoint-pillar": ("centerpoint-pillar", ("--dataset", "waymo")),
     "voxelnext": ("voxelnext", ()),
@@ -47,7 +48,7 @@ COMMANDS = {
 
 
 class Command:
-    """An exporter's command, a state dict that it takes, and a folder that it may write."""
+    """An exporter's command, a state dict that it accepts, and a folder that it may write."""
 
     def __init__(self, folder: Path, name: str, state: State) -> None:
         self.folder, self.name, self.state = folder, name, state
@@ -206,7 +207,7 @@ def contents(path: Path) -> dict[str, bytes]:
     return {str(p.relative_to(path)): p.read_bytes() for p in path.rglob("*") if p.is_file()}
 
 
-@pytest.mark.filterwarnings("ignore")  # of torch's old formats
+@pytest.mark.filterwarnings("ignore")  # torch warns of its old formats
 def test_the_folder_stays_as_it_was(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
     def refuse(malformed: Callable[[Command], tuple[Path, str]]) -> None:
         path, message = malformed(command)

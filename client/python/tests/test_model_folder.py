@@ -1,4 +1,4 @@
-"""The nodes that a Network writes, as the messages read them, and the folder that they go to."""
+"""The nodes that a Network writes, read back as messages, and the model's folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The networks of the field: their shapes, their tensors by seed and by state dict, and their errors."""
+"""The published networks: their shapes, their tensors by seed and by state dict, and their errors."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_names_are_those_of_the_libraries(recorded: State) -> None:
 
 
 def test_center_point_without_residual_blocks(recorded: State) -> None:
-    """OpenPCDet's centerpoint_without_resnet.yaml: SECOND's backbone under CenterPoint's head."""
+    """Uses OpenPCDet's centerpoint_without_resnet.yaml: SECOND's backbone with CenterPoint's head."""
     second.random_network(replace(SMALL_SECOND, sparse_widths=(4, 5, 6, 6)), name="n")
     backbone = {n: t for n, t in recorded.items() if n.startswith("backbone_3d.") and "conv_input" not in n}
     recorded.clear()
@@ -224,7 +224,7 @@ def test_crosses_of_a_state_dict_become_ascending(recorded: State, voxel_size: t
     built = minkowski_unet.build(recorded, **options)
     assert built.to_textproto() == random.to_textproto()
     kernel = recorded["block1.0.conv1.kernel"]
-    # Theirs has +1 before -1 on every axis.
+    # MinkowskiEngine has +1 before -1 on every axis.
     order = [0, *(k for axis in range(len(voxel_size)) for k in (2 * axis + 2, 2 * axis + 1))]
     np.testing.assert_array_equal(built.tensors["level1.0.conv1.weight"], kernel[order])
     np.testing.assert_array_equal(random.tensors["level1.0.conv1.weight"], kernel[order])
@@ -243,7 +243,7 @@ def test_det3d_boxes_become_ours(recorded: State) -> None:
     np.testing.assert_array_equal(tensors["task2.dim.weight"], dim[[1, 0, 2]])
     np.testing.assert_array_equal(tensors["task2.rot.weight"], -rot[[1, 0]])
     np.testing.assert_array_equal(tensors["task2.rot.bias"], -recorded["bbox_head.tasks.2.rot.3.bias"][[1, 0]])
-    yaw = 0.3  # as det3d means it
+    yaw = 0.3  # in det3d's convention
     sine, cosine = -np.cos(yaw), -np.sin(yaw)
     assert np.arctan2(sine, cosine) == pytest.approx(-yaw - np.pi / 2)
 
@@ -293,7 +293,7 @@ def test_missing_tensors_are_named(family: str, recorded: State) -> None:
     build, make = FAMILIES[family]
     make(name="n")
     state = dict(recorded)
-    # A head's first bias may be left out with all of them; then the others are no part of the network.
+    # Without its first bias the head is taken to have none, so that bias is never reported as missing.
     names = [n for n in state if n != "dense_head.shared_conv.0.bias" and n != "bbox_head.shared_conv.0.bias"]
     for name in names[:: max(len(names) // 12, 1)]:
         with pytest.raises(ExportError) as caught:
@@ -428,7 +428,7 @@ def test_what_happens_above_a_limit_needs_one(tmp_path: Path) -> None:
         export(tmp_path / "without", "--max-voxels", "0")
     assert caught.value.code == 2
     assert not (tmp_path / "without").exists()
-    assert export(tmp_path / "own") == 0  # the network comes with a limit
+    assert export(tmp_path / "own") == 0  # the network has a limit of its own
     config = text_format.Parse((tmp_path / "own" / "config.textproto").read_text(), wire.ModelConfig())
     assert config.max_voxels > 0
     assert config.voxel_overflow_policy == wire.VOXEL_OVERFLOW_POLICY_NEAREST_FIRST

@@ -1,4 +1,4 @@
-"""OPERATORS.md against the libraries' public names, and against traces of each operator on the stand-ins."""
+"""Checks OPERATORS.md against the libraries' public names, and against traces of each operator on the stand-ins."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def names_of(text: str, prefix: str = "") -> set[str]:
 
 
 def table(library: str) -> dict[str, str]:
-    """What a section says of each name: served, refused or no operator."""
+    """Returns the entry of each name in a section: served, refused or no operator."""
     section = TEXT[TEXT.index(f"## {library}\n") :].removeprefix("## ").partition("\n## ")[0]
     says: dict[str, str] = {}
     for row in section.splitlines():
@@ -103,7 +103,7 @@ def test_every_public_name_stands_once(library: str) -> None:
     assert set(table(library)) == PUBLIC[library]
 
 
-@pytest.mark.filterwarnings("ignore")  # of spconv and its libraries
+@pytest.mark.filterwarnings("ignore")  # spconv and its libraries warn
 def test_the_names_of_spconv_are_its_own() -> None:
     spconv = pytest.importorskip("spconv.pytorch", reason="spconv is not installed")
     own = {n for n, v in vars(spconv).items() if str(getattr(v, "__module__", "")).startswith("spconv.pytorch")}
@@ -115,7 +115,7 @@ def test_the_names_of_spconv_are_its_own() -> None:
 
 
 class Layer(nn.Module):
-    """Runs a function of a sparse tensor, and an activation that makes a node of every result."""
+    """Runs a function of a sparse tensor, and an activation that turns every result into a node."""
 
     def __init__(self, *parts: Any, run: Callable[..., Any] | None = None) -> None:
         super().__init__()
@@ -197,7 +197,7 @@ def torchsparse_probes() -> dict[str, Callable[[], bool]]:
 
 
 def made(library: Any, name: str, arguments: tuple[Any, ...], probe: Any) -> bool:
-    """Whether a layer is served that a stand-in may lack."""
+    """Returns whether a layer is served; a stand-in may lack it."""
     try:
         layer = getattr(library, name)(*arguments)
     except NotImplementedError:
@@ -262,7 +262,7 @@ PROBES = {
     "torchsparse": torchsparse_probes,
     "MinkowskiEngine": minkowski_probes,
 }
-NOT_TRACED = {"backbones.SparseResUNet42", "backbones.SparseResNet21D"}  # served by commands of their own
+NOT_TRACED = {"backbones.SparseResUNet42", "backbones.SparseResNet21D"}  # other commands export them
 
 
 @pytest.mark.usefixtures("stand_in_libraries")

@@ -1,4 +1,4 @@
-"""What users have, described for the wire. The oracle is NumPy's own view of the same values."""
+"""Users' data described for the wire. The oracle is NumPy's own view of the same values."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ Matrix = np.ndarray[Any, np.dtype[np.float64]]
 
 
 def matrix_of(pose: Pose) -> Matrix:
-    """[4, 4]"""
+    """Returns the matrix [4, 4]."""
     w, x, y, z = np.array(pose.rotation) / np.linalg.norm(pose.rotation)
     matrix = np.eye(4)
     matrix[:3, 3] = pose.translation
@@ -100,3 +100,12 @@ def test_matrices_that_are_no_pose(matrix: Any, message: str) -> None:
 def test_numbers_that_are_no_pose(translation: Any, rotation: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Pose(translation, rotation)
+
+
+def test_pose_gives_back_its_matrix() -> None:
+    pose = Pose((1.0, -2.0, 3.5), (0.4, -0.8, 1.2, 2.0))  # of any length
+    matrix = pose.matrix()
+    np.testing.assert_allclose(matrix[:3, :3] @ matrix[:3, :3].T, np.eye(3), atol=1e-12)
+    again = Pose.from_matrix(matrix)
+    np.testing.assert_allclose(again.translation, pose.translation)
+    np.testing.assert_allclose(again.rotation, np.array(pose.rotation) / np.linalg.norm(pose.rotation))

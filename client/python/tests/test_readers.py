@@ -1,4 +1,4 @@
-"""Readers against files written here, and against real ones where VOXSERVE_SHARED_DATA has them."""
+"""Readers, tested with files written here, and with real ones if VOXSERVE_SHARED_DATA has them."""
 
 from __future__ import annotations
 
@@ -346,7 +346,7 @@ def npy(header: bytes, body: bytes = b"", version: int = 1) -> bytes:
 
 
 def table_of(descr: str, body: bytes = bytes(16)) -> bytes:
-    """Four items of that type."""
+    """Returns a file with four items of that type."""
     return npy(f"{{'descr': {descr}, 'fortran_order': False, 'shape': (4,)}}".encode(), body)
 
 

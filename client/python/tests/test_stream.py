@@ -1,4 +1,4 @@
-"""Streams of the synchronous and the asyncio client against a fake server: one body, both clients."""
+"""Streams of the synchronous and the asyncio client with a fake server: one test body, both clients."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_every_frame_is_sampled(client: Any, server: FakeServer, points: Points)
     server.streams = streams
     with client.stream("m", sample=voxserve.FarthestPoints(2, seed=3), policy="queue", timeout=WAIT) as stream:
         stream.send(2, points)
-        stream.send(1, points)  # whose answer has a point too few
+        stream.send(1, points)  # its answer lacks a point
         stream.close_sends()
         good, bad = stream
     assert good.segmentation.sampled_points.tolist() == [4, 0]
@@ -83,7 +83,7 @@ def test_the_defaults_are_the_servers(client: Any, server: FakeServer) -> None:
         stream.close_sends()
         assert list(stream) == []
     assert server.requests[0].config == wire.StreamConfig(model="minkunet", policy=wire.STREAM_POLICY_LATEST)
-    assert server.time_remaining is None or server.time_remaining > 1e6  # the client's 30 s are of calls
+    assert server.time_remaining is None or server.time_remaining > 1e6  # the client's 30 s apply to calls only
 
 
 def test_frames_carry_points_pose_and_stamp(client: Any, server: FakeServer, points: Points) -> None:
@@ -176,7 +176,7 @@ def test_a_bad_frame_ends_nothing_but_itself(client: Any, server: FakeServer, po
     assert isinstance(full, voxserve.ResourceExhaustedError)
     assert full.retry_after == 0.25
     assert error_of(results[5]).code == grpc.StatusCode.UNKNOWN
-    assert type(error_of(results[6])) is voxserve.AbortedError  # without the reason it is no superseded frame
+    assert type(error_of(results[6])) is voxserve.AbortedError  # without the reason it does not count as superseded
     assert (error_of(results[7]).message, error_of(results[7]).reason) == ("details cut short", "")
 
 
@@ -278,7 +278,7 @@ def test_a_stream_that_is_refused_says_why(client: Any, server: FakeServer, poin
 
     server.streams = streams
     with client.stream("m", timeout=WAIT) as stream:
-        for _ in range(3):  # whoever asks
+        for _ in range(3):  # every reader gets the same error
             with pytest.raises(voxserve.NotFoundError, match="there is minkunet") as caught:
                 next(stream)
             assert caught.value.reason == "MODEL_NOT_FOUND"
@@ -307,7 +307,7 @@ def test_a_server_that_drains(client: Any, server: FakeServer, points: Points) -
             stream.send(frame_id, points)
         assert next(stream).frame_id == 0
         assert stream.is_going_away
-        assert [next(stream).frame_id, next(stream).frame_id] == [1, 2]  # answers come before the error
+        assert [next(stream).frame_id, next(stream).frame_id] == [1, 2]  # the answers come before the error
         with pytest.raises(voxserve.UnavailableError, match="going away") as caught:
             next(stream)
         assert caught.value.reason == "DRAINING"
@@ -336,7 +336,7 @@ def test_answers_that_were_not_read_survive_the_end(client: Any, server: FakeSer
 def test_half_closing_gets_what_is_under_way(client: Any, server: FakeServer, points: Points) -> None:
     def streams(requests: Iterator[Any], _context: Any) -> Iterator[Any]:
         next(requests)
-        yield from map(answer, reversed(list(requests)))  # once the client has closed, and in another order
+        yield from map(answer, reversed(list(requests)))  # after the client has closed, in reverse order
 
     server.streams = streams
     with client.stream("m", policy="queue", timeout=WAIT) as stream:
@@ -347,13 +347,13 @@ def test_half_closing_gets_what_is_under_way(client: Any, server: FakeServer, po
         with pytest.raises(ValueError, match="sends are closed"):
             stream.send(9, points)
         assert [result.frame_id for result in stream] == [4, 3, 2, 1, 0]
-        assert list(stream) == []  # and again
+        assert list(stream) == []  # the second iteration is empty too
         with pytest.raises(ValueError, match="sends are closed"):
             stream.send(9, points)
 
 
 class Silence:
-    """A server that reads the config and its first frame, answers nothing, and knows when the client is gone."""
+    """A server that reads the config and the first frame, answers nothing, and notices when the client is gone."""
 
     def __init__(self, server: FakeServer) -> None:
         self.has_frame = threading.Event()

@@ -1,4 +1,4 @@
-"""Who waits for whom in a stream, where one side is slow or several threads use it: one body, both clients."""
+"""Waiting in a stream if one side is slow or several threads use it: one test body, both clients."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from stream_clients import WAIT, error_of, labels_of
 import voxserve
 
 Points = np.ndarray[Any, np.dtype[np.float32]]
-LARGE = np.zeros((1 << 18, 4), np.float32)  # 4 MB: beyond what a connection takes before it is read
+LARGE = np.zeros((1 << 18, 4), np.float32)  # 4 MB: more than a connection buffers before it is read
 
 
 class SlowServer:
-    """Reads the config, and frames once it may."""
+    """A server that reads the config, and reads frames only after may_read is set."""
 
     def __init__(self, server: FakeServer) -> None:
         self.may_read = threading.Event()
@@ -27,7 +27,7 @@ class SlowServer:
         server.streams = self._run
 
     def _run(self, requests: Iterator[Any], context: Any) -> Iterator[Any]:
-        context.add_callback(self.may_read.set)  # at the end at the latest
+        context.add_callback(self.may_read.set)  # set at the end in any case
         next(requests)
         self.may_read.wait(WAIT)
         for request in requests:
@@ -39,13 +39,13 @@ def test_a_slow_uplink_gets_the_newest_frame(client: Any, server: FakeServer) ->
     slow = SlowServer(server)
     with client.stream("m", policy="latest", timeout=WAIT) as stream:
         for frame_id in range(40):
-            stream.send(frame_id, LARGE)  # and never waits, although nobody reads
-        first = next(stream)  # at once, while nothing has been answered
+            stream.send(frame_id, LARGE)  # never waits, although the server does not read
+        first = next(stream)  # returns at once, though nothing has been answered
         slow.may_read.set()
         stream.close_sends()
         results = {result.frame_id: result for result in [first, *stream]}
     assert isinstance(error_of(first), voxserve.SupersededError)
-    assert sorted(results) == list(range(40))  # each exactly once
+    assert sorted(results) == list(range(40))  # each frame exactly once
     for frame_id, result in results.items():
         if frame_id in slow.read_ids:
             assert len(labels_of(result)) == len(LARGE)
@@ -111,7 +111,7 @@ def test_a_held_sender_is_let_go_by_cancelling(client: Any, server: FakeServer) 
 
 
 def test_a_slow_reader_holds_a_latest_stream(client: Any, server: FakeServer, points: Points) -> None:
-    """All frames are sent before the first answer is read, and each still gets its one result."""
+    """Sends all frames before it reads the first answer; each frame still gets exactly one result."""
     with client.stream("m", policy="latest", timeout=WAIT) as stream:
         for frame_id in range(200):
             stream.send(frame_id, points)

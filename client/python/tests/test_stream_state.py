@@ -1,4 +1,4 @@
-"""What becomes of a stream's frames in the client, step by step, without a connection."""
+"""The states of a stream's frames in the client, step by step, without a connection."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_superseded_reset_is_handed_on(resets: tuple[bool, ...], expected: boo
         add(state, frame_id, reset_sweeps=reset, stamp=frame_id)
     request = take(state)
     assert request.frame.reset_sweeps == expected
-    assert request.frame.frame_id == 2  # and all else is the newest frame's
+    assert request.frame.frame_id == 2  # all other fields are the newest frame's
     assert request.frame.cloud.data == CLOUD.tobytes()
     assert request.frame.cloud.stamp.seconds == 2
     add(state, 9)

@@ -1,4 +1,4 @@
-"""Tensors and voxels: as messages, and against the real server."""
+"""Tensors and voxels: as messages, and with the real server."""
 
 from __future__ import annotations
 
@@ -234,7 +234,7 @@ def test_the_command_line_saves_them(address: str, tmp_path: Path, capsys: pytes
     assert main([*words, "--save", str(tmp_path / "out"), "--outputs", "vector"]) == 0
     with np.load(tmp_path / "out" / "scan.npz") as saved:
         assert saved.files == ["vector"]
-    # scan.npz beside scan.npy is no file of scans
+    # scan.npz beside scan.npy is not listed as a scan.
     assert main([*words, "--save", str(tmp_path), "--outputs", "vector", "--tensor_type", "float16"]) == 0
     with np.load(tmp_path / "scan.npz") as saved:
         assert saved["vector"].dtype == np.float16

@@ -1,4 +1,4 @@
-"""record and verify: what they print, and what is wrong with files."""
+"""record and verify: their output, and their errors for bad files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FEATURES = np.array([[1, -2], [3, 4], [-5, 6]], np.float32)
 
 @pytest.fixture
 def recorded(stand_in_libraries: None, tmp_path: Path) -> Path:
-    """A folder "model" and its reference.npz."""
+    """Returns a folder with "model" and its reference.npz."""
     from traced_networks import made
 
     module, example, options = made("spconv-zyx")
@@ -84,7 +84,7 @@ def test_what_cannot_be_recorded(stand_in_libraries: None, tmp_path: Path) -> No
     assert not path.exists()
 
 
-# A model that was built by hand, and references of it
+# A model that was built by hand, and its references
 
 
 def write_model(folder: Path, **voxelize: Any) -> None:

@@ -1,4 +1,4 @@
-"""The messages without stubs: up to date with proto/, and independent of whatever else is loaded."""
+"""The messages without stubs: they are up to date with proto/, and independent of other loaded packages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def update_wire() -> ModuleType:
 
 
 def normalised(files: Any) -> dict[str, bytes]:
-    """Descriptors without what differs between releases of protoc."""
+    """Returns descriptors without the parts that differ between releases of protoc."""
     result = {}
     for file in files.file:
         pending = list(file.message_type)

@@ -16,11 +16,11 @@ from voxserve.verify.compare import Comparison, Model
 
 CHANNELS = 4
 CLASSES = 5
-TOLERANCE = 1e-5  # of the largest magnitude: float32 in torch, float64 in NumPy
+TOLERANCE = 1e-5  # relative to the largest magnitude: torch uses float32, NumPy float64
 
 
 def sites(seed: int, size: tuple[int, ...] = (9, 8, 10), samples: int = 2) -> Any:
-    """int32 [N, 4] of samples that fill about a third of a box."""
+    """Returns int32 [N, 4]: samples that fill about a third of a box."""
     rng = np.random.default_rng(seed)
     cells = np.stack(np.meshgrid(*map(np.arange, (samples, *size)), indexing="ij"), -1).reshape(-1, 1 + len(size))
     chosen = cells[rng.random(len(cells)) < 0.3]
@@ -28,7 +28,7 @@ def sites(seed: int, size: tuple[int, ...] = (9, 8, 10), samples: int = 2) -> An
 
 
 def randomize(module: Any, seed: int = 0) -> Any:
-    """Random weights and random statistics of every norm, in evaluation mode."""
+    """Sets random weights and random statistics of every norm, in evaluation mode."""
     generator = torch.Generator().manual_seed(seed)
     for part in module.modules():
         for name, values in part.named_parameters(recurse=False):
@@ -52,7 +52,7 @@ def spconv_example(spconv: Any, shape: tuple[int, ...] = (10, 9, 11)) -> Any:
 
 
 def spconv_unet(spconv: Any, bias: bool = True) -> Any:
-    """Residual blocks, a strided and an inverse convolution, kernels of one cell, tensor code on features."""
+    """Makes residual blocks, a strided and an inverse convolution, kernels of one cell, and torch code on features."""
 
     class Block(spconv.SparseModule):
         def __init__(self, a: int, b: int, key: str) -> None:
@@ -95,7 +95,7 @@ def spconv_unet(spconv: Any, bias: bool = True) -> Any:
 
 
 def spconv_detector(spconv: Any) -> Any:
-    """Transposed sites and back to a dense image seen from above."""
+    """Makes a transposed convolution, and a dense image of the view from above."""
 
     class Detector(nn.Module):
         def __init__(self) -> None:
@@ -153,7 +153,7 @@ def minkowski_example(engine: Any) -> Any:
 
 
 def minkowski_unet(engine: Any, block: Any) -> Any:
-    """Every kind of layer that MinkowskiEngine's networks have, back on the voxels in the end."""
+    """Makes every kind of layer in MinkowskiEngine's networks, ending on the voxels."""
     three = {"dimension": 3}
 
     class UNet(engine.MinkowskiNetwork):
@@ -189,7 +189,7 @@ def minkowski_unet(engine: Any, block: Any) -> Any:
 
 
 def minkowski_generator(engine: Any) -> Any:
-    """New sites, a pruning of them, and their union with others."""
+    """Makes new sites, prunes them, and unites them with others."""
 
     class Generator(nn.Module):
         def __init__(self) -> None:
@@ -213,7 +213,7 @@ def load(name: str) -> Any:
 
 
 def made(kind: str) -> tuple[Any, Any, dict[str, Any]]:
-    """A module, its example and the options of the trace."""
+    """Returns a module, its example and the options of the trace."""
     if kind.startswith("spconv"):
         spconv = load("spconv.pytorch")
         if kind == "spconv-detector":
@@ -230,7 +230,7 @@ def made(kind: str) -> tuple[Any, Any, dict[str, Any]]:
 
 
 def round_trip(folder: Path, module: Any, example: Any, **options: Any) -> tuple[Exported, Comparison]:
-    """A module's export, whose results are equal to what the module computes: every output, every known part."""
+    """Exports a module, and checks that every output and every known part equals the module's result."""
     exported = from_torch(module, example, **options)
     exported.write(folder / "model")
     reference = voxserve.record(module, example, folder / "reference.npz")

@@ -47,7 +47,7 @@ def message_class(full_name: str) -> type[Message]: ...
 
 
 def compile_descriptors() -> descriptor_pb2.FileDescriptorSet:
-    """The descriptors of all files and of what they import, imported files first."""
+    """Returns the descriptors of all files and of their imports, imported files first."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "descriptors"
         command = ["protoc", f"-I{_REPOSITORY / 'proto'}", "--include_imports", f"--descriptor_set_out={out}", *_FILES]
@@ -58,7 +58,7 @@ def compile_descriptors() -> descriptor_pb2.FileDescriptorSet:
 
 
 def type_stubs(files: descriptor_pb2.FileDescriptorSet) -> str:
-    """The text of wire.pyi."""
+    """Returns the text of wire.pyi."""
     lines = [_HEAD]
     for file in files.file:
         if file.package != "google.protobuf":
@@ -88,7 +88,7 @@ def _message(message: DescriptorProto, indent: str) -> list[str]:
 
 
 def _types(field: FieldDescriptorProto, entries: dict[str, DescriptorProto]) -> tuple[str, str]:
-    """The types of a field's attribute and of its constructor's parameter."""
+    """Returns the types of a field's attribute and of its constructor's parameter."""
     name = _type_name(field)
     if field.label != FieldDescriptorProto.LABEL_REPEATED:
         return name, f"{name} | None"

@@ -1,55 +1,137 @@
 #include "engine/model/checks/activation_parameters.h"
 
 #include <cmath>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/types/span.h"
 
 namespace voxserve {
 namespace {
 
 using kernels::ActivationFunction;
+using Proto = model::v1::Activation;
 
 constexpr float kDefaultNegativeSlope = 0.01f;  // PyTorch's
 
-std::optional<ActivationFunction> FunctionOf(model::v1::Activation::Function function) {
-  using model::v1::Activation;
-  switch (function) {
-    case Activation::FUNCTION_RELU:
-      return ActivationFunction::kRelu;
-    case Activation::FUNCTION_LEAKY_RELU:
-      return ActivationFunction::kLeakyRelu;
-    case Activation::FUNCTION_SIGMOID:
-      return ActivationFunction::kSigmoid;
-    case Activation::FUNCTION_GELU:
-      return ActivationFunction::kGelu;
-    case Activation::FUNCTION_SILU:
-      return ActivationFunction::kSilu;
-    case Activation::FUNCTION_TANH:
-      return ActivationFunction::kTanh;
-    default:
-      return std::nullopt;
+constexpr std::pair<Proto::Function, ActivationFunction> kFunctions[] = {
+    {Proto::FUNCTION_RELU, ActivationFunction::kRelu},
+    {Proto::FUNCTION_LEAKY_RELU, ActivationFunction::kLeakyRelu},
+    {Proto::FUNCTION_SIGMOID, ActivationFunction::kSigmoid},
+    {Proto::FUNCTION_GELU, ActivationFunction::kGelu},
+    {Proto::FUNCTION_SILU, ActivationFunction::kSilu},
+    {Proto::FUNCTION_TANH, ActivationFunction::kTanh},
+    {Proto::FUNCTION_ELU, ActivationFunction::kElu},
+    {Proto::FUNCTION_CLAMP, ActivationFunction::kClamp},
+    {Proto::FUNCTION_HARD_SIGMOID, ActivationFunction::kHardSigmoid},
+    {Proto::FUNCTION_HARD_SWISH, ActivationFunction::kHardSwish},
+    {Proto::FUNCTION_SOFTPLUS, ActivationFunction::kSoftplus},
+    {Proto::FUNCTION_MISH, ActivationFunction::kMish},
+    {Proto::FUNCTION_GELU_TANH, ActivationFunction::kGeluTanh},
+    {Proto::FUNCTION_EXP, ActivationFunction::kExp},
+    {Proto::FUNCTION_LOG, ActivationFunction::kLog},
+    {Proto::FUNCTION_SQUARE, ActivationFunction::kSquare},
+    {Proto::FUNCTION_SQRT, ActivationFunction::kSqrt},
+    {Proto::FUNCTION_ABS, ActivationFunction::kAbs},
+    {Proto::FUNCTION_POWER, ActivationFunction::kPower},
+};
+
+std::optional<ActivationFunction> FunctionOf(Proto::Function function) {
+  for (const auto& [proto, kernel] : kFunctions) {
+    if (proto == function) return kernel;
   }
+  return std::nullopt;
+}
+
+std::string NamesOfFunctions() {
+  return absl::StrJoin(kFunctions, ", ", [](std::string* out, const auto& function) {
+    absl::StrAppend(out, Proto::Function_Name(function.first));
+  });
+}
+
+// A parameter as the file has it, and the one function that reads it.
+struct Parameter {
+  const char* name;
+  bool is_there;
+  float value;
+  Proto::Function owner;
+};
+
+// True where every parameter belongs to the function and is finite.
+bool AreRight(absl::Span<const Parameter> parameters, Proto::Function function, const ProblemsAt& at) {
+  for (const Parameter& parameter : parameters) {
+    if (!parameter.is_there) continue;
+    if (parameter.owner != function) {
+      at.Add(parameter.name, " belongs to ", Proto::Function_Name(parameter.owner), " alone");
+      return false;
+    }
+    if (!std::isfinite(parameter.value)) {
+      at.Add(parameter.name, " is ", parameter.value, "; it must be finite");
+      return false;
+    }
+  }
+  return true;
+}
+
+std::optional<ActivationOp> ReadClamp(const Proto& proto, const ProblemsAt& at) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  if (!proto.has_minimum() && !proto.has_maximum()) {
+    at.Add("FUNCTION_CLAMP needs minimum, maximum or both");
+    return std::nullopt;
+  }
+  const float minimum = proto.has_minimum() ? proto.minimum() : -kInfinity;
+  const float maximum = proto.has_maximum() ? proto.maximum() : kInfinity;
+  if (minimum > maximum) {
+    at.Add("minimum is ", minimum, ", above the maximum, ", maximum);
+    return std::nullopt;
+  }
+  return ActivationOp{.activation = {ActivationFunction::kClamp, minimum, maximum}};
 }
 
 }  // namespace
 
-std::optional<ActivationOp> ReadActivation(const model::v1::Activation& proto, const ProblemsAt& at) {
+std::optional<ActivationOp> ReadActivation(const Proto& proto, const ProblemsAt& at) {
   const std::optional<ActivationFunction> function = FunctionOf(proto.function());
   if (!function) {
-    at.Add(
-        "function must be FUNCTION_RELU, FUNCTION_LEAKY_RELU, FUNCTION_SIGMOID, FUNCTION_GELU, FUNCTION_SILU or "
-        "FUNCTION_TANH");
+    at.Add("function must be one of ", NamesOfFunctions());
     return std::nullopt;
   }
-  if (function != ActivationFunction::kLeakyRelu) {
-    if (!proto.has_negative_slope()) return ActivationOp{.activation = *function};
-    at.Add("negative_slope belongs to FUNCTION_LEAKY_RELU alone");
-    return std::nullopt;
+  const Parameter parameters[] = {
+      {"negative_slope", proto.has_negative_slope(), proto.negative_slope(), Proto::FUNCTION_LEAKY_RELU},
+      {"alpha", proto.has_alpha(), proto.alpha(), Proto::FUNCTION_ELU},
+      {"beta", proto.has_beta(), proto.beta(), Proto::FUNCTION_SOFTPLUS},
+      {"minimum", proto.has_minimum(), proto.minimum(), Proto::FUNCTION_CLAMP},
+      {"maximum", proto.has_maximum(), proto.maximum(), Proto::FUNCTION_CLAMP},
+      {"exponent", proto.has_exponent(), proto.exponent(), Proto::FUNCTION_POWER},
+  };
+  if (!AreRight(parameters, proto.function(), at)) return std::nullopt;
+  switch (*function) {
+    case ActivationFunction::kLeakyRelu:
+      return ActivationOp{
+          .activation = {*function, proto.has_negative_slope() ? proto.negative_slope() : kDefaultNegativeSlope}};
+    case ActivationFunction::kElu:
+      return ActivationOp{.activation = {*function, proto.has_alpha() ? proto.alpha() : 1.0f}};
+    case ActivationFunction::kSoftplus:
+      if (proto.has_beta() && proto.beta() <= 0) {
+        at.Add("beta is ", proto.beta(), "; it must be above 0");
+        return std::nullopt;
+      }
+      return ActivationOp{.activation = {*function, proto.has_beta() ? proto.beta() : 1.0f}};
+    case ActivationFunction::kClamp:
+      return ReadClamp(proto, at);
+    case ActivationFunction::kPower:
+      if (!proto.has_exponent()) {
+        at.Add("FUNCTION_POWER needs an exponent");
+        return std::nullopt;
+      }
+      return ActivationOp{.activation = {*function, proto.exponent()}};
+    default:
+      return ActivationOp{.activation = *function};
   }
-  const float slope = proto.has_negative_slope() ? proto.negative_slope() : kDefaultNegativeSlope;
-  if (!std::isfinite(slope)) {
-    at.Add("negative_slope is ", slope, "; it must be finite");
-    return std::nullopt;
-  }
-  return ActivationOp{.activation = {*function, slope}};
 }
 
 }  // namespace voxserve

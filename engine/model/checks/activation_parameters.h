@@ -1,6 +1,6 @@
 #pragma once
 
-// An activation, as model.textproto has it.
+// ReadActivation reads an activation of model.textproto.
 
 #include <optional>
 
@@ -10,7 +10,7 @@
 
 namespace voxserve {
 
-// Empty, and a problem that `at` reports for the node, where the function or its slope is wrong.
+// Returns nullopt and reports a problem at `at` where the function or its slope is wrong.
 std::optional<ActivationOp> ReadActivation(const model::v1::Activation& proto, const ProblemsAt& at);
 
 }  // namespace voxserve

@@ -23,7 +23,7 @@ using model::v1::CenterHeadDecode;
 
 constexpr int kMostStride = 1024;
 
-// The parameters of one head; is_ok() once all are read without a problem.
+// Reads the parameters of one head. is_ok() is true while it has found no problem.
 class HeadReader {
  public:
   explicit HeadReader(const ProblemsAt& at) : at_(at) {}
@@ -43,7 +43,7 @@ class HeadReader {
     *to = static_cast<int32_t>(max_boxes);
   }
 
-  // below_one: whether 1 itself is too much.
+  // below_one: 1 itself is refused too.
   void ReadThreshold(float threshold, bool below_one, float* to) {
     if (!(threshold >= 0 && (below_one ? threshold < 1 : threshold <= 1))) {
       Report("score_threshold is ", threshold, "; it must be at least 0 and ", below_one ? "below" : "at most", " 1");
@@ -56,7 +56,7 @@ class HeadReader {
     *to = value;
   }
 
-  // what: how messages call the ids' list.
+  // what: the name of the list of ids in messages.
   void ReadClasses(const char* what, const std::vector<uint32_t>& ids, int32_t* count,
                    std::array<int32_t, kernels::kMaxHeadClasses>* to) {
     if (ids.empty() || ids.size() > to->size()) {
@@ -177,7 +177,7 @@ void SetBoxes(int32_t max_boxes, GraphNode& node) {
   node.channels = kernels::kBoxColumns;
 }
 
-// False, and a problem, where a sample's candidates cannot be numbered.
+// Returns false and reports a problem where a sample has more candidates than 31 bits can number.
 bool FitsNumbers(const GridShape& image, int64_t candidates_a_cell, const ProblemsAt& at) {
   const int64_t most = std::numeric_limits<int32_t>::max();
   if (image.num_cells() <= most / candidates_a_cell) return true;
@@ -191,12 +191,13 @@ struct HeadImage {
   int channels;      // 0: not known
 };
 
-// Its cells, where a node has those of an image.
+// Returns the grid of a node that computes an image; else nullopt.
 std::optional<GridShape> ImageOf(const GraphNode& node) {
   return node.grid && node.grid->dimension == 2 ? node.grid : std::nullopt;
 }
 
-// The same, or the image in which its sites lie, seen from above, where each has a cell of its own.
+// As ImageOf, but for a node on sites it returns the image that they form when seen from above, where each site has a
+// cell of its own.
 std::optional<GridShape> ImageOfSites(const GraphNode& node, const Graph& graph) {
   if (node.level < 0) return ImageOf(node);
   const std::optional<kernels::Axes>& shape = graph.levels.levels()[static_cast<size_t>(node.level)].spatial_shape;
@@ -204,9 +205,9 @@ std::optional<GridShape> ImageOfSites(const GraphNode& node, const Graph& graph)
   return GridShape{.dimension = 2, .size = {(*shape)[1], (*shape)[0], 1, 1}};
 }
 
-// The size of a head's images, which its inputs are in their order; empty, and a problem unless there was one before,
-// where they do not fit. may_be_sites: they may have rows of one level's sites instead, which lie in an image of that
-// size.
+// Returns the size of a head's images. `images` describes the inputs in their order. Returns nullopt where the inputs
+// do not fit, and reports a problem unless there was one before. may_be_sites: the inputs may also be on the sites of
+// one level, which lie in an image of the returned size.
 std::optional<GridShape> HeadImages(const NodeContext& context, const std::vector<HeadImage>& images,
                                     bool may_be_sites) {
   const GraphNode* first = nullptr;
@@ -250,7 +251,8 @@ std::optional<GridShape> HeadImages(const NodeContext& context, const std::vecto
   return is_ok && first != nullptr ? first_size : std::nullopt;
 }
 
-// The voxelize, in whose range boxes lie; null, and a problem unless there was one before, where it has none.
+// Returns the voxelize, which has the range of the boxes. Returns null where it has no range, and reports a problem
+// unless there was one before.
 const VoxelizeOp* RangeOfBoxes(const NodeContext& context) {
   if (!context.voxelize.is_there || context.voxelize.is_broken) return nullptr;
   const VoxelizeOp& voxelize = context.graph.voxelize_op();

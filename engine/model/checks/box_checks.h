@@ -1,6 +1,6 @@
 #pragma once
 
-// Checks of detection: heads that decode boxes, and the suppression of their boxes.
+// These functions check the operators of detection: heads that decode boxes, and non-maximum suppression.
 
 #include "engine/model/checks/node_context.h"
 

@@ -17,9 +17,9 @@
 namespace voxserve {
 namespace {
 
-constexpr int64_t kMaxGridValues = std::numeric_limits<int32_t>::max();  // of a sample: 8 GiB of float32
+constexpr int64_t kMaxGridValues = std::numeric_limits<int32_t>::max();  // per sample: 8 GiB of float32
 
-// False, and a problem, where a sample's cells are too many.
+// Returns false and reports a problem where a sample has too many cells.
 bool FitsMemory(const std::array<int64_t, kernels::kMaxDimension>& size, int dimension, int64_t channels,
                 const ProblemsAt& at) {
   int64_t room = kMaxGridValues / channels;
@@ -85,7 +85,7 @@ class Conv2dReader {
     ReadPair("kernel_size", values, 1, most, &geometry_.kernel_size);
   }
 
-  // Rows and columns, or one value for both; none: they stay.
+  // Reads rows and columns, or one value for both. Without values, `pair` keeps its default.
   template <typename Values>
   void ReadPair(const char* name, const Values& values, uint32_t least, uint32_t most, std::array<int32_t, 2>* pair) {
     if (values.empty()) return;
@@ -112,7 +112,8 @@ class Conv2dReader {
   bool is_ok_ = true;
 };
 
-// The input of an operator that has one, an image; null where it is not known, or, with a problem, no image.
+// Returns the input of an operator on one image. Returns null where the input is not known; where it is no image, also
+// reports a problem.
 const GraphNode* ImageInput(const NodeContext& context) {
   const GraphNode* const input = context.FeaturesInput(0);
   if (input == nullptr || (input->grid && input->grid->dimension == 2)) return input;
@@ -122,7 +123,7 @@ const GraphNode* ImageInput(const NodeContext& context) {
   return nullptr;
 }
 
-// Sets the size of the image that a convolution or pool makes, and its channels; a problem where it has none.
+// Sets the size and channels of the image that a convolution or pool makes. Reports a problem where it would be empty.
 void PlaceImage(const GraphNode& input, const kernels::Conv2dGeometry& geometry, int channels, NodeContext& context) {
   const kernels::Axes& size = input.grid->size;
   const int64_t rows = geometry.OutSize(0, size[0]), columns = geometry.OutSize(1, size[1]);
@@ -138,7 +139,7 @@ void PlaceImage(const GraphNode& input, const kernels::Conv2dGeometry& geometry,
   context.node.channels = channels;
 }
 
-// Checks what a convolution and a transposed one have in common. geometry: empty where it has a problem.
+// Checks what convolutions and transposed convolutions have in common. geometry: nullopt where it has a problem.
 void CheckImageConv(const std::optional<kernels::Conv2dGeometry>& geometry, bool is_transposed, uint32_t out_channels,
                     uint32_t groups, bool has_bias, NodeContext& context) {
   Conv2dOp op{.out_channels = ReadOutChannels(out_channels, context.at)};
@@ -159,7 +160,7 @@ void CheckImageConv(const std::optional<kernels::Conv2dGeometry>& geometry, bool
   context.node.op = std::move(op);
 }
 
-// is_from_above: to_bev.
+// Checks a to_dense, or with is_from_above a to_bev.
 void CheckCells(bool is_from_above, NodeContext& context) {
   context.node.op = ToDenseOp{.is_from_above = is_from_above};
   if (is_from_above && context.graph.dimension != 3) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// Checks of dense grids: sites to cells and back, convolutions and pools of images.
+// These functions check the operators of dense grids: sites to cells and back, convolutions and pools of images.
 
 #include "engine/model/checks/node_context.h"
 

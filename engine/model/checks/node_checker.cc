@@ -9,7 +9,8 @@
 namespace voxserve {
 namespace {
 
-// Both make the check's assumptions true: an input that is wrong becomes one that is not known.
+// The next two functions ensure what an operator's check relies on: a wrong input is reported and becomes an unknown
+// one.
 
 void CheckInputCount(const InputCount& count, NodeContext& context) {
   std::vector<int>& inputs = context.node.inputs;
@@ -31,7 +32,8 @@ void CheckFirstInput(FirstInput rows, NodeContext& context) {
 
 }  // namespace
 
-void NodeChecker::Check(const model::v1::Node& proto, std::vector<int> inputs, int partner, const ProblemsAt& at) {
+void NodeChecker::Check(const model::v1::Node& proto, std::vector<int> inputs, int partner,
+                        const std::string& weights_owner, const ProblemsAt& at) {
   NodeContext context{.proto = proto,
                       .at = at,
                       .graph = graph_,
@@ -39,10 +41,14 @@ void NodeChecker::Check(const model::v1::Node& proto, std::vector<int> inputs, i
                       .voxelize = voxelize_,
                       .partner = partner,
                       .node = {.name = proto.name(), .inputs = std::move(inputs)}};
+  context.weights_owner = weights_owner;
   if (const OperatorRow* const row = FindOperator(proto.op_case()); row != nullptr) {
     CheckInputCount(row->inputs, context);
     CheckFirstInput(row->first_input, context);
     row->check(context);
+    if (!proto.weights_of().empty() && !context.has_read_tensors && context.node.channels > 0) {
+      at.Add("has weights_of, and reads no tensors");
+    }
   } else {
     at.Add("has no operator");
   }

@@ -1,8 +1,10 @@
 #pragma once
 
-// Checks one node after the other, in topological order, and appends it to the graph: parameters, inputs, channels,
-// coordinate levels and tensors. The validator's inner half; operator_table.h has what it knows of each operator.
+// NodeChecker checks one node after the other, in topological order, and appends it to the graph. It checks parameters,
+// inputs, channels, coordinate levels and tensors. graph_validator.cc uses it. operator_table.h says how each operator
+// is checked.
 
+#include <string>
 #include <vector>
 
 #include "engine/model/checks/node_context.h"
@@ -20,7 +22,9 @@ class NodeChecker {
 
   // Appends exactly one node to the graph. inputs and partner (of one with paired_with or sites_of) are indices of
   // nodes that have been checked, -1 for those that do not exist or stand in a cycle, which has been reported.
-  void Check(const model::v1::Node& proto, std::vector<int> inputs, int partner, const ProblemsAt& at);
+  // weights_owner: see NodeContext.
+  void Check(const model::v1::Node& proto, std::vector<int> inputs, int partner, const std::string& weights_owner,
+             const ProblemsAt& at);
 
   bool has_voxelize() const { return voxelize_.is_there; }
 

@@ -1,10 +1,11 @@
 #pragma once
 
-// The node that is being checked, with everything that its operator's check may read and fill. Every check
-// (operator_table.h) takes one. It lives as long as the check; what it refers to belongs to the validator.
+// NodeContext holds the node that is being checked, and everything that its operator's check may read and fill. Every
+// check (operator_table.h) takes one. It lives as long as the check; the objects that it refers to belong to the
+// validator.
 //
-// A node whose result is not known, for a problem of its own or of an input, has 0 channels. A node that reads it is
-// then checked for its own parameters and tensors alone, so that one mistake is reported once.
+// A node's result is not known where the node or an input has a problem; it then has 0 channels. In a node that reads
+// it, only the node's own parameters and tensors are checked, so that one mistake is reported once.
 
 #include <cstddef>
 #include <cstdint>
@@ -18,7 +19,7 @@
 
 namespace voxserve {
 
-// The network's voxelize node, as far as it has been checked.
+// The state of the network's voxelize node.
 struct VoxelizeState {
   bool is_there = false;
   bool is_broken = false;  // it has a problem, so that the shape of its grid is not known
@@ -28,23 +29,28 @@ struct NodeContext {
   const model::v1::Node& proto;
   const ProblemsAt& at;   // reports problems of this node
   Graph& graph;           // the nodes before this one, and the levels and rulebooks so far
-  WeightReader& weights;  // of the model
+  WeightReader& weights;  // reads the model's tensors
   VoxelizeState& voxelize;
   int partner = -1;  // index of the node in paired_with or sites_of; -1: none, or unknown, which has been reported
   GraphNode node;    // the check fills its op and what it computes
+  // The node whose tensors it reads: itself, or that in weights_of; empty: wrong, which has been reported.
+  std::string weights_owner = {};
+  bool has_read_tensors = false;
 
-  // The node that this input names; null where its result is not known.
+  // Returns the node that this input names; null where its result is not known.
   const GraphNode* Known(size_t input) const { return KnownNode(node.inputs[input]); }
-  // The partner; null where there is none, or its result is not known.
+  // Returns the partner; null where there is none, or its result is not known.
   const GraphNode* KnownPartner() const { return KnownNode(partner); }
-  // The node that this input names, where its result is known and holds features; else null, and a problem where the
-  // result is known.
+  // Returns the node that this input names where it holds features. Returns null where its result is not known; where
+  // the result is known but holds no features, also reports a problem.
   const GraphNode* FeaturesInput(size_t input) const;
-  // All inputs, with the same rows; empty, and a problem unless there was one before, otherwise.
+  // Returns all inputs, which hold features on the same rows. Otherwise returns none, and reports a problem unless
+  // there was one before.
   std::vector<const GraphNode*> FeaturesOnOneLevel() const;
-  // The node's tensor of this name (WeightReader::Read).
+  // The node's tensor of this name, or that of the node in weights_of (WeightReader::Read).
   HostTensorPtr ReadTensor(const std::string& part, const std::vector<int64_t>& shape) {
-    return weights.Read(node.name, part, shape);
+    has_read_tensors = true;
+    return weights_owner.empty() ? nullptr : weights.Read(weights_owner, node.name, part, shape);
   }
 
  private:
@@ -53,10 +59,10 @@ struct NodeContext {
   }
 };
 
-// The kind of the node's rows, for messages: "a row a site".
+// Returns the kind of the node's rows for messages: "a row a site".
 const char* RowsText(const GraphNode& node);
 
-// A grid's size, for messages: "188 x 376".
+// Returns a grid's size for messages: "188 x 376".
 std::string SizeText(const GridShape& grid);
 
 }  // namespace voxserve

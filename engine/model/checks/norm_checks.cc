@@ -7,7 +7,7 @@
 namespace voxserve {
 namespace {
 
-// Checks what both norms have. num_groups 0: it has a problem.
+// Checks what both norms have in common. num_groups 0: it had a problem.
 void CheckSampleNorm(int num_groups, float epsilon, bool is_affine, NodeContext& context) {
   SampleNormOp op{.num_groups = num_groups, .epsilon = epsilon};
   if (!std::isfinite(epsilon) || epsilon <= 0)

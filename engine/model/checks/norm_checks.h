@@ -1,6 +1,6 @@
 #pragma once
 
-// Checks of norms by the statistics of each sample.
+// These functions check the norms that use each sample's own statistics.
 
 #include "engine/model/checks/node_context.h"
 

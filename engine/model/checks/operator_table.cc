@@ -9,12 +9,14 @@
 
 #include "engine/base/quoted.h"
 #include "engine/model/checks/activation_parameters.h"
+#include "engine/model/checks/attention_checks.h"
 #include "engine/model/checks/box_checks.h"
 #include "engine/model/checks/channel_parameters.h"
 #include "engine/model/checks/grid_checks.h"
 #include "engine/model/checks/norm_checks.h"
 #include "engine/model/checks/point_checks.h"
 #include "engine/model/checks/pool_checks.h"
+#include "engine/model/checks/row_checks.h"
 #include "engine/model/checks/site_checks.h"
 #include "engine/model/checks/sparse_conv_checks.h"
 #include "engine/model/checks/voxelize_checks.h"
@@ -154,6 +156,17 @@ constexpr OperatorRow kOperators[] = {
     {Node::kPointFeatures, {1, 1}, kAny, CheckPointFeatures},
     {Node::kPointToVoxel, {1, 3}, kAny, CheckPointToVoxel},
     {Node::kDevoxelize, {2, 2}, kSites, CheckDevoxelize},
+
+    {Node::kMultiply, {2, 2}, kAny, CheckMultiply},
+    {Node::kSoftmax, {1, 1}, kAny, CheckSoftmax},
+    {Node::kLayerNorm, {1, 1}, kAny, CheckLayerNorm},
+    {Node::kL2Norm, {1, 1}, kAny, CheckL2Norm},
+    {Node::kPrelu, {1, 1}, kAny, CheckPRelu},
+    {Node::kEmbedding, {1, 1}, kAny, CheckEmbedding},
+
+    {Node::kSampleRows, {0, 0}, kAny, CheckSampleRows},
+    {Node::kAttention, {3, 3}, kAny, CheckAttention},
+
     {Node::kMaxPool2D, {1, 1}, kAny, CheckMaxPool2d},
     {Node::kPointOffsets, {1, 1}, kAny, CheckPointOffsets},
 };

@@ -1,10 +1,11 @@
 #pragma once
 
-// The table of operators: one row for each case of model.proto's Node.op, with the number of its inputs, the kind of
-// rows that it reads, and its check. NodeChecker looks every node up here; a test finds a case without a row.
+// This is the table of operators. It has one row for each case of model.proto's Node.op: the number of inputs, the kind
+// of rows that the operator reads, and its check. NodeChecker looks up every node here; a test finds a case without a
+// row.
 //
-// A check is a function on a NodeContext. The checks of operators that work row by row stand beside the table, the
-// others in the file of their family (conv, pool, grid, ...).
+// A check is a function on a NodeContext. Checks of operators that work row by row are in operator_table.cc; the others
+// are in the file of their family (conv, pool, grid, ...).
 
 #include <cstddef>
 #include <limits>
@@ -23,19 +24,19 @@ struct InputCount {
 
 // The rows that an operator's first input may have.
 enum class FirstInput {
-  kAny,    // or its check decides
-  kSites,  // a row a site
+  kAny,    // any rows, or the check decides
+  kSites,  // one row per site
 };
 
 struct OperatorRow {
   model::v1::Node::OpCase op;
   InputCount inputs;
   FirstInput first_input;
-  // Fills context.node, and reports what is wrong. It may trust the number of inputs and the first input's rows.
+  // Fills context.node and reports problems. The number of inputs and the first input's rows have been checked before.
   void (*check)(NodeContext& context);
 };
 
-// The row of an operator; null for OP_NOT_SET.
+// Returns the row of an operator; null for OP_NOT_SET.
 const OperatorRow* FindOperator(model::v1::Node::OpCase op);
 
 }  // namespace voxserve

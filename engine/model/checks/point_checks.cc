@@ -9,7 +9,7 @@
 namespace voxserve {
 namespace {
 
-// True where this input is the voxelize, or is not known; else a problem. which: "second ", say.
+// Returns true where this input is the voxelize or is not known; else reports a problem. which: "second ", say.
 bool IsVoxelize(const NodeContext& context, size_t input, const char* which) {
   const GraphNode* const voxelize = context.Known(input);
   if (voxelize == nullptr || std::holds_alternative<VoxelizeOp>(voxelize->op)) return true;
@@ -17,7 +17,7 @@ bool IsVoxelize(const NodeContext& context, size_t input, const char* which) {
   return false;
 }
 
-// True where the sites of `level` have units of the input's or coarser ones; else a problem.
+// Returns true where the unit of `level` is that of the input or coarser; else reports a problem.
 bool IsCoarsening(const NodeContext& context, const GraphNode& input, int level) {
   const std::optional<kernels::SiteRatio> ratio = context.graph.levels.RatioBetween(input.level, level);
   if (!ratio) {
@@ -32,8 +32,8 @@ bool IsCoarsening(const NodeContext& context, const GraphNode& input, int level)
   return true;
 }
 
-// Checks the empty slots of a point_to_voxel. input: its first; null: not known. False, and a problem unless there was
-// one before, where they are not as they must be.
+// Checks the empty slots of a point_to_voxel. input: its first input; null: not known. Returns false where something is
+// wrong with them, and reports a problem unless there was one before.
 bool HasSlotsThatFit(const NodeContext& context, const GraphNode* input) {
   const model::v1::PointToVoxel& proto = context.proto.point_to_voxel();
   const size_t num_inputs = context.node.inputs.size();

@@ -1,6 +1,6 @@
 #pragma once
 
-// Checks of rows of points, and of the ways between points and voxels.
+// These functions check the operators on rows of points, and those between points and voxels.
 
 #include "engine/model/checks/node_context.h"
 

@@ -1,5 +1,6 @@
 #include "engine/model/checks/pool_checks.h"
 
+#include <cmath>
 #include <optional>
 #include <utility>
 
@@ -25,7 +26,7 @@ std::optional<kernels::PoolReduce> ReduceOf(Pool::Reduce reduce) {
   }
 }
 
-// The convolution that reads what the pool reads.
+// Returns a convolution with the pool's geometry, so that one reader checks both.
 model::v1::SparseConv ConvolutionOf(const Pool& pool) {
   model::v1::SparseConv conv;
   conv.set_kind(pool.kind());
@@ -40,7 +41,7 @@ model::v1::SparseConv ConvolutionOf(const Pool& pool) {
   return conv;
 }
 
-// The kind, the sites (but of an inverse) and the reduce of a pool.
+// Reads the kind, the sites (not for an inverse) and the reduce of a pool.
 std::optional<PoolOp> ReadPool(const Pool& proto, int dimension, const ProblemsAt& at) {
   const std::optional<kernels::PoolReduce> reduce = ReadReduce(proto.reduce(), at);
   using model::v1::SparseConv;
@@ -54,10 +55,35 @@ std::optional<PoolOp> ReadPool(const Pool& proto, int dimension, const ProblemsA
   return PoolOp{.reduce = *reduce, .kind = conv->kind, .sites = conv->sites};
 }
 
+// The exponent or the epsilon of a generalised mean.
+float ReadPositive(const char* name, bool is_there, float value, float preset, const ProblemsAt& at) {
+  if (!is_there) return preset;
+  if (!std::isfinite(value) || value <= 0) at.Add(name, " is ", value, "; it must be finite and above 0");
+  return value;
+}
+
+GlobalPoolOp ReadGlobalPool(const model::v1::GlobalPool& proto, const ProblemsAt& at) {
+  constexpr float kDefaultExponent = 3, kDefaultEpsilon = 1e-6f;
+  if (proto.reduce() != Pool::REDUCE_GENERALISED_MEAN) {
+    if (proto.has_exponent()) at.Add("exponent belongs to REDUCE_GENERALISED_MEAN alone");
+    if (proto.has_epsilon()) at.Add("epsilon belongs to REDUCE_GENERALISED_MEAN alone");
+    const std::optional<kernels::PoolReduce> reduce = ReduceOf(proto.reduce());
+    if (!reduce) at.Add("reduce must be REDUCE_MAX, REDUCE_AVERAGE, REDUCE_SUM or REDUCE_GENERALISED_MEAN");
+    return {.reduce = reduce.value_or(kernels::PoolReduce::kMax)};
+  }
+  return {.reduce = kernels::PoolReduce::kAverage,
+          .exponent = ReadPositive("exponent", proto.has_exponent(), proto.exponent(), kDefaultExponent, at),
+          .epsilon = ReadPositive("epsilon", proto.has_epsilon(), proto.epsilon(), kDefaultEpsilon, at)};
+}
+
 }  // namespace
 
 std::optional<kernels::PoolReduce> ReadReduce(Pool::Reduce reduce, const ProblemsAt& at) {
   const std::optional<kernels::PoolReduce> read = ReduceOf(reduce);
+  if (reduce == Pool::REDUCE_GENERALISED_MEAN) {
+    at.Add("reduce is REDUCE_GENERALISED_MEAN, which global_pool alone has");
+    return std::nullopt;
+  }
   if (!read) at.Add("reduce must be REDUCE_MAX, REDUCE_AVERAGE or REDUCE_SUM");
   return read;
 }
@@ -84,8 +110,7 @@ void CheckPool(NodeContext& context) {
 }
 
 void CheckGlobalPool(NodeContext& context) {
-  const std::optional<kernels::PoolReduce> reduce = ReadReduce(context.proto.global_pool().reduce(), context.at);
-  context.node.op = GlobalPoolOp{.reduce = reduce.value_or(kernels::PoolReduce::kMax)};
+  context.node.op = ReadGlobalPool(context.proto.global_pool(), context.at);
   const GraphNode* const input = context.FeaturesInput(0);
   if (input == nullptr) return;
   context.node.level = kSampleLevel;

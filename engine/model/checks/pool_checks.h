@@ -1,6 +1,6 @@
 #pragma once
 
-// Checks of pooling, local and over whole samples, and of its way back.
+// These functions check pooling, local and over whole samples, and broadcast.
 
 #include <optional>
 
@@ -12,7 +12,7 @@ void CheckPool(NodeContext& context);
 void CheckGlobalPool(NodeContext& context);
 void CheckBroadcast(NodeContext& context);
 
-// Empty, and a problem that `at` reports for the node, where it is none.
+// Returns nullopt and reports a problem at `at` where `reduce` is not set or unknown.
 std::optional<kernels::PoolReduce> ReadReduce(model::v1::Pool::Reduce reduce, const ProblemsAt& at);
 
 }  // namespace voxserve

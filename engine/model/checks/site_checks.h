@@ -1,6 +1,6 @@
 #pragma once
 
-// Checks of nodes whose sites are made of other nodes' sites: unions, crops, prunes.
+// These functions check operators that make sites from other nodes' sites: unions, crops, prunes.
 
 #include <vector>
 
@@ -11,8 +11,8 @@ namespace voxserve {
 void CheckCrop(NodeContext& context);
 void CheckPrune(NodeContext& context);
 
-// Returns all inputs of an addition or concatenation; the node has its rows then, and rulebooks are those of AddOp.
-// Empty, and a problem unless there was one before, where the inputs cannot meet.
+// Returns all inputs of an addition or concatenation, and sets the node's rows and AddOp::rulebooks. Where the inputs
+// cannot be combined it returns none, and reports a problem unless there was one before.
 std::vector<const GraphNode*> MeetInputs(model::v1::Sites sites, std::vector<int>* rulebooks, NodeContext& context);
 
 }  // namespace voxserve

@@ -21,7 +21,7 @@ std::string AxesText(const Axes& axes, int dimension) {
   return absl::StrJoin(axes.begin(), axes.begin() + dimension, " x ");
 }
 
-// Places a convolution on the sites of its partner (sites_of), as PlaceOnNewSites does on new ones.
+// Places a convolution on the sites of the node that sites_of names. Otherwise the same as PlaceOnNewSites.
 bool PlaceOnGivenSites(const GraphNode& input, SparseConvOp* op, NodeContext& context) {
   const GraphNode* const known = context.KnownPartner();
   if (known == nullptr) return false;
@@ -131,7 +131,7 @@ bool PlaceInverse(const GraphNode& input, SparseConvOp* op, NodeContext& context
   const bool is_strided = (conv != nullptr && conv->kind == SparseConvOp::Kind::kStrided) ||
                           (pool != nullptr && pool->kind == SparseConvOp::Kind::kStrided);
   if (!is_strided) {
-    // A convolution or pool with a problem of its own has channels 0 and stays unnamed here.
+    // A partner with a problem of its own has 0 channels; it is not reported a second time.
     if ((conv == nullptr && pool == nullptr) || paired.channels > 0) {
       context.at.Add("paired_with ", Quoted(paired.name), " is not a pool or sparse_conv of KIND_STRIDED");
     }

@@ -1,7 +1,7 @@
 #pragma once
 
-// Checks of sparse convolutions, and the placing of convolutions and pools: which sites they read and make, and through
-// which rulebook.
+// Checks sparse convolutions. Also finds the level of a convolution's or pool's output sites, and the rulebook between
+// its input and output sites. This is called placing.
 
 #include "engine/model/checks/node_context.h"
 
@@ -9,10 +9,11 @@ namespace voxserve {
 
 void CheckSparseConv(NodeContext& context);
 
-// Both place a convolution or pool: they set the node's level, and the op's rulebook and sites. False where these are
-// not known, which is a problem unless there was one before.
+// Places a convolution or pool on new output sites. Like PlaceInverse, it sets the node's level and the op's rulebook
+// and sites. Both return false if these cannot be determined, and report a problem unless the cause was reported
+// before.
 bool PlaceOnNewSites(const GraphNode& input, SparseConvOp* op, NodeContext& context);
-// On the sites that its partner (paired_with) has read.
+// Places an inverse convolution or pool on the input sites of its partner (paired_with).
 bool PlaceInverse(const GraphNode& input, SparseConvOp* op, NodeContext& context);
 
 }  // namespace voxserve

@@ -180,7 +180,7 @@ class SparseConvReader {
     }
   }
 
-  // One value per axis, from `least` to the margin of a coordinate's key.
+  // Reads one value per axis, from `least` to the margin of a coordinate key.
   template <typename Values>
   void ReadAxes(const char* name, const Values& values, uint32_t least, Axes* axes) {
     if (values.size() != dimension_) {
@@ -271,7 +271,7 @@ class SparseConvReader {
     List(cells);
   }
 
-  // The centre, then axis by axis what lies on it.
+  // Lists the cells of a cross: the centre, then the other cells axis by axis.
   void ListCross() {
     const kernels::ConvGeometry& geometry = op_.sites.geometry;
     for (int axis = 0; axis < dimension_; ++axis) {
@@ -281,7 +281,7 @@ class SparseConvReader {
     }
     const int32_t centre = geometry.Volume() / 2;
     std::vector<int32_t> cells = {centre};
-    int32_t step = geometry.Volume();  // from cell to cell on the axis
+    int32_t step = geometry.Volume();  // difference of the numbers of two neighbouring cells on the axis
     for (int axis = 0; axis < dimension_; ++axis) {
       step /= geometry.kernel_size[axis];
       for (int32_t at = -(geometry.kernel_size[axis] / 2); at <= geometry.kernel_size[axis] / 2; ++at) {
@@ -291,7 +291,7 @@ class SparseConvReader {
     List(cells);
   }
 
-  // The kernel's cells as they stand in the file.
+  // Sets the kernel's cells. cells: in the order of the file.
   void List(const std::vector<int32_t>& cells) {
     if (cells.size() > kernels::kMaxListedCells) {
       Report("its kernel lists ", cells.size(), " cells; at most ", kernels::kMaxListedCells, " are possible");
@@ -312,7 +312,7 @@ class SparseConvReader {
       return;
     }
     if (geometry.num_listed_cells < geometry.Volume()) return;
-    geometry.num_listed_cells = 0;  // it is the box
+    geometry.num_listed_cells = 0;  // the cells fill the box, so no list is needed
     geometry.listed_cells = {};
   }
 
@@ -328,12 +328,12 @@ class SparseConvReader {
     }
   }
 
-  // Odd kernels are centred, even ones start at the site.
+  // Sets the default padding: odd kernels are centred, even ones start at the site.
   void CentrePadding() {
     if (proto_.padding_size() > 0) {
       Report("padding belongs to boxes of RULE_PADDED, KIND_TRANSPOSED or sites_of alone");
     }
-    if (proto_.offsets_size() > 0) return;  // they have said it
+    if (proto_.offsets_size() > 0) return;  // the offsets have set it
     kernels::ConvGeometry& geometry = op_.sites.geometry;
     for (int axis = 0; axis < dimension_; ++axis) {
       const int32_t kernel_size = geometry.kernel_size[axis];
@@ -341,7 +341,7 @@ class SparseConvReader {
     }
   }
 
-  // No cell may lie further from its site than a key can be moved.
+  // Reports a cell that lies further from its site than a coordinate key can be moved.
   void CheckReach() {
     const kernels::ConvGeometry& geometry = op_.sites.geometry;
     for (int axis = 0; axis < dimension_; ++axis) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// The parameters of a convolution, as far as they can be checked without knowing its input or its tensors: lists have
-// one entry per axis, numbers are in range, defaults are filled in, padding is canonical.
+// ReadSparseConv checks the parameters of a convolution that do not depend on its input or tensors: lists have one
+// entry per axis, and numbers are in range. It fills in defaults and makes padding canonical.
 
 #include <optional>
 
@@ -11,8 +11,8 @@
 
 namespace voxserve {
 
-// Returns the kind and, but for an inverse, the sites; not the channels, the partner or the rulebook. Empty where `at`
-// has reported a problem for the node.
+// Returns the kind and, except for an inverse, the sites. Channels, partner and rulebook are not set. Returns nullopt
+// where it has reported a problem at `at`.
 std::optional<SparseConvOp> ReadSparseConv(const model::v1::SparseConv& proto, int dimension, const ProblemsAt& at);
 
 }  // namespace voxserve

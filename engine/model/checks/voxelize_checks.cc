@@ -20,7 +20,7 @@
 namespace voxserve {
 namespace {
 
-// A GPU decodes so many columns of a point, its axes among them.
+// A GPU decodes at most kMaxPointColumns columns of a point, its axes included.
 constexpr int kMaxFeatures = kernels::kMaxPointColumns - kernels::kMaxDimension;
 
 using model::v1::Voxelize;
@@ -147,7 +147,7 @@ class VoxelizeReader {
     op_.grid_shape = shape;
   }
 
-  // Widens the grid's shape; points stay where their range puts them.
+  // Enlarges the grid's shape; the voxels of points do not change.
   void ReadSpatialShape() {
     if (proto_.spatial_shape_size() == 0 || !HasOnePerAxis("spatial_shape", proto_.spatial_shape_size())) return;
     kernels::Axes& shape = *op_.grid_shape;

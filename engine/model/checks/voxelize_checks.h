@@ -1,6 +1,6 @@
 #pragma once
 
-// Checks of the network's input: the voxelize, and the sample of points that it may read.
+// These functions check the network's input: the voxelize, and the sample of points that it may read.
 
 #include "engine/model/checks/node_context.h"
 

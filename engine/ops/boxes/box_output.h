@@ -1,6 +1,6 @@
 #pragma once
 
-// An output of the network: boxes, each sample's own.
+// BoxOutputStep writes each sample's boxes into its result.
 
 #include "engine/ops/batch_outputs.h"
 #include "engine/ops/step.h"

@@ -14,7 +14,7 @@ kernels::ImageChannels ImageAt(const StepContext& context, const BufferSlice& sl
   return {.data = image.data, .pitch = image.pitch};
 }
 
-// Null where a program is measured without a batch.
+// Returns null where memory is measured without a batch.
 uint32_t* NotFiniteBoxes(const StepContext& context) {
   return context.outputs == nullptr ? nullptr : context.outputs->not_finite_boxes();
 }
@@ -57,7 +57,7 @@ absl::Status DecodeCenterHeadsStep::Run(const StepContext& context) const {
   if constexpr (kernels::kHasCuda) {
     if (context.cuda() != nullptr) {
       if (sites_) {
-        // The table is the scratch's beginning.
+        // The table lies at the beginning of the scratch memory.
         auto* const site_of = static_cast<int32_t*>(context.scratch);
         RETURN_IF_CUDA_ERROR(kernels::cuda::NumberCells(TableIn(context, site_of), context.stream()));
         params.site_of = site_of;

@@ -1,6 +1,6 @@
 #pragma once
 
-// Boxes of detection heads' images, or of what heads say of sites.
+// These steps decode boxes from detection heads: from images, or from rows on sites.
 
 #include <optional>
 #include <utility>
@@ -13,10 +13,10 @@
 
 namespace voxserve {
 
-// CenterPoint's: several tasks' heads at once.
+// Decodes CenterPoint's heads, those of several tasks at once.
 class DecodeCenterHeadsStep final : public Step {
  public:
-  // All images of all heads have one dtype. Their rows are cells, or the sites of one level.
+  // All images of all heads have the same dtype. Their rows are cells, or the sites of one level.
   struct Images {
     BufferSlice heatmap;
     BufferSlice center;
@@ -26,22 +26,23 @@ class DecodeCenterHeadsStep final : public Step {
     BufferSlice vel;  // none: boxes have no velocities
   };
   struct Head {
-    kernels::CenterHead parameters;  // but for pointers and pitches
+    kernels::CenterHead parameters;  // without pointers and pitches
     Images images;
     BufferSlice out;  // rows of kernels/boxes/box_rows.h
   };
 
-  // The sites whose rows stand for images.
+  // Says how rows on sites stand for images.
   struct Sites {
-    int level = 0;           // of Program::key_levels
-    kernels::SiteGrid grid;  // to the cells of an image
+    int level = 0;           // one of Program::key_levels
+    kernels::SiteGrid grid;  // maps sites to the cells of an image
   };
 
-  // heads: 1 to kernels::kMaxCenterHeads. sites: of all of them; none: they have images.
+  // heads: 1 to kernels::kMaxCenterHeads. sites: set where all heads have rows on sites; nullopt: they have images.
   DecodeCenterHeadsStep(std::vector<Head> heads, const std::optional<Sites>& sites)
       : heads_(std::move(heads)), sites_(sites) {}
 
   absl::Status Run(const StepContext& context) const override;
+  bool IsCapturable(const std::vector<Buffer>&) const override { return true; }
   size_t ScratchBytes(const StepContext& context) const override;
   bool has_scratch_of_samples() const override { return true; }
 
@@ -49,19 +50,19 @@ class DecodeCenterHeadsStep final : public Step {
   kernels::CenterHeadParams ParamsIn(const StepContext& context) const;
   // site_of: memory for the table.
   kernels::NumberCellsParams TableIn(const StepContext& context, int32_t* site_of) const;
-  // The memory of a GPU that the table from cells to sites takes; 0 for images.
+  // Returns the bytes of GPU memory for the table from cells to sites; 0 for images.
   int64_t TableBytes(const StepContext& context) const;
 
   const std::vector<Head> heads_;
   const std::optional<Sites> sites_;
 };
 
-// SECOND's.
+// Decodes SECOND's head.
 class DecodeAnchorHeadStep final : public Step {
  public:
   struct Options {
-    kernels::AnchorHeadParams parameters;  // but for pointers and pitches
-    // Images of one dtype.
+    kernels::AnchorHeadParams parameters;  // without pointers and pitches
+    // Images, all of the same dtype.
     BufferSlice scores;
     BufferSlice residuals;
     BufferSlice directions;
@@ -71,6 +72,7 @@ class DecodeAnchorHeadStep final : public Step {
   explicit DecodeAnchorHeadStep(const Options& options) : options_(options) {}
 
   absl::Status Run(const StepContext& context) const override;
+  bool IsCapturable(const std::vector<Buffer>&) const override { return true; }
   size_t ScratchBytes(const StepContext& context) const override;
   bool has_scratch_of_samples() const override { return true; }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Non-maximum suppression: of several lists of boxes, each thinned on its own, one.
+// NmsStep runs non-maximum suppression on each of several lists of boxes and joins the results into one list.
 
 #include <utility>
 #include <vector>
@@ -12,18 +12,19 @@ namespace voxserve {
 
 class NmsStep final : public Step {
  public:
-  // All rows of kernels/boxes/box_rows.h.
+  // All slices hold rows of kernels/boxes/box_rows.h.
   struct Options {
     std::vector<BufferSlice> in;  // 1 to kernels::kMaxNmsInputs
     BufferSlice out;
     float iou_threshold = 0;
-    int max_boxes_in = 0;  // of each input and sample; 0: all
-    int max_boxes_out = 1;
+    int max_boxes_in = 0;   // boxes that are read of each input and sample, the best; 0: all
+    int max_boxes_out = 1;  // boxes that are kept of each input and sample
   };
 
   explicit NmsStep(Options options) : options_(std::move(options)) {}
 
   absl::Status Run(const StepContext& context) const override;
+  bool IsCapturable(const std::vector<Buffer>&) const override { return true; }
   size_t ScratchBytes(const StepContext& context) const override;
   bool has_scratch_of_samples() const override { return true; }
 

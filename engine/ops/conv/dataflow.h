@@ -1,10 +1,11 @@
 #pragma once
 
-// The table of dataflows: the ways in which a sparse convolution is multiplied. The compiler, plan files, the tuner and
-// benchmarks iterate over it, so that what a dataflow means stands in its entry alone.
+// This is the table of dataflows. A dataflow is a way to compute the matrix products of a sparse convolution. The
+// compiler, plan files, the tuner and benchmarks iterate over the table, so that only its entry knows what a dataflow
+// means.
 //
-// To add one: a value of Dataflow (conv_plan.h) and of plan.proto's, an entry in files of its own, and its line in
-// dataflow.cc.
+// To add one: add a value to Dataflow (conv_plan.h) and to plan.proto's enum, write an entry in files of its own, and
+// add its line to dataflow.cc.
 //
 // Entries are constants, shared by all threads.
 
@@ -25,7 +26,7 @@
 
 namespace voxserve {
 
-// What the compiler knows of a convolution.
+// ConvShape holds what the compiler knows about a convolution.
 struct ConvShape {
   int32_t in_channels = 0;
   int32_t out_channels = 0;
@@ -35,22 +36,23 @@ struct ConvShape {
   bool is_symmetric = false;      // kernels::ConvGeometry::IsSymmetric
 };
 
-// A dataflow that a device serves for one convolution.
+// ServedDataflow is a dataflow that a device supports for one convolution.
 struct ServedDataflow {
   Dataflow dataflow = {};
-  // Values of ConvPlan::block besides the default; none: blocks of any number of rows, which may say nothing.
+  // The values of ConvPlan::block besides the default. nullopt: any number of rows is valid, though the dataflow may
+  // ignore it.
   std::optional<std::vector<kernels::ConvBlock>> blocks = {};
 
   bool Serves(const ConvPlan& plan) const;
 };
 
-// One convolution of the batch under way.
+// ConvRun is one convolution of the current batch.
 struct ConvRun {
   const StepContext& context;
   const ConvPlan& plan;
   const ConvShape& shape;
-  int rulebook = 0;                // of the batch's geometry
-  kernels::ConvOperands operands;  // weights as PackWeights of the plan's dataflow has them
+  int rulebook = 0;                // index in the batch's geometry
+  kernels::ConvOperands operands;  // the weights are in the order of the dataflow's PackWeights
 };
 
 class ConvDataflow {
@@ -58,42 +60,43 @@ class ConvDataflow {
   virtual ~ConvDataflow() = default;
 
   virtual Dataflow id() const = 0;
-  // The word in plan files, behind plan.proto's "DATAFLOW_".
+  // The name in plan files, without plan.proto's prefix "DATAFLOW_".
   virtual absl::string_view name() const = 0;
   // True where the dataflow reads ConvPlan::grouping, so that plan files have it.
   virtual bool has_grouping() const { return false; }
-  // True where a graph that captured Launch may be replayed for another batch: Launch reads no size on the host.
+  // True where a CUDA graph that captured Launch may be replayed for another batch: Launch reads no size on the host.
   virtual bool is_capturable() const = 0;
 
-  // Nothing where the device does not serve the convolution. on_cuda: the current GPU; else the CPU.
+  // Returns nullopt where the device does not support the convolution. on_cuda: the current GPU; else the CPU.
   virtual std::optional<ServedDataflow> Serves(const ConvShape& shape, bool on_cuda) const = 0;
-  // The forms of a GPU's rulebook that Launch reads; a CPU's has one. is_swapped: the convolution walks it from outputs
-  // to inputs.
+  // Returns the forms of a rulebook that Launch reads on a GPU; on a CPU a rulebook has one form. is_swapped: the
+  // convolution reads the rulebook from outputs to inputs.
   virtual RulebookForms Forms(bool is_swapped) const = 0;
-  // What a tuner measures, in this order: `base`, which is by this dataflow, with other choices. maps: the sizes of a
-  // batch's; without offsets where they are not known.
+  // Returns the plans that a tuner measures, in this order: variants of `base`, which uses this dataflow. maps: the
+  // sizes of a batch's maps; it has no offsets where they are not known.
   virtual std::vector<ConvPlan> Candidates(const ServedDataflow& served, const ConvPlan& base,
                                            const kernels::MatmulGroupingParams& maps) const = 0;
 
-  // weights: [num_offsets, in channels, out channels]. In the order that Launch reads where they are stored as
+  // Brings weights, [num_offsets, in channels, out channels], into the order that Launch reads once they are stored as
   // shape.dtype.
   virtual std::vector<float> PackWeights(const ConvShape& shape, const std::vector<float>& weights) const = 0;
-  // Device memory that Launch finds in StepContext::scratch. Asked before the operands have memory.
+  // Returns the bytes of device memory that Launch needs in StepContext::scratch. Called before the operands have
+  // memory.
   virtual size_t WorkspaceBytes(const ConvRun&) const { return 0; }
-  // On the context's device; on a GPU it queues work on the stream. The errors are those of Step::Run.
+  // Runs on the context's device; on a GPU it queues work on the stream. The errors are those of Step::Run.
   virtual absl::Status Launch(const ConvRun& run) const = 0;
 };
 
-// Every dataflow once, in the order in which the tuner measures them. The first that a device serves at all serves
-// every convolution there.
+// Returns every dataflow once, in the order in which the tuner measures them. The first of them that a device supports
+// at all, it supports for every convolution.
 const std::vector<const ConvDataflow*>& Dataflows();
 
 const ConvDataflow& DataflowOf(Dataflow id);
 
-// "64 rows", "128 x 96", "128 x 96 by warps, split 2".
+// Returns a block as text: "64 rows", "128 x 96", "128 x 96 by warps, split 2".
 std::string Describe(const kernels::ConvBlock& block);
 
-// In the table's order; never empty.
+// Returns the dataflows that the device supports for the convolution, in the table's order. Never empty.
 std::vector<ServedDataflow> ServedDataflows(const ConvShape& shape, bool on_cuda);
 
 }  // namespace voxserve

@@ -11,8 +11,8 @@ using kernels::Grouping;
 using kernels::GroupingOptions;
 
 constexpr int kNumEpsilons = 21;     // 0, 0.05, ... 1
-constexpr int kNumBmmMaxRows = 50;   // the last is no limit
-constexpr int kLowestBmmRows = 256;  // a quarter of an octave from one to the next: 256 to 1,048,576
+constexpr int kNumBmmMaxRows = 50;   // the last one stands for no limit
+constexpr int kLowestBmmRows = 256;  // values grow by a factor of 2^(1/4), from 256 to 1,048,576
 constexpr int kBmmRowsPerOctave = 4;
 
 GroupingOptions Adaptive(int epsilon, int bmm_max_rows) {
@@ -25,12 +25,13 @@ GroupingOptions Adaptive(int epsilon, int bmm_max_rows) {
   return options;
 }
 
-// Parameters of ADAPTIVE that make the same groups.
+// A set of parameters of ADAPTIVE that make the same groups.
 struct Agreeing {
   std::vector<kernels::MatmulGroup> groups;
   std::vector<std::pair<int, int>> parameters;  // indices of epsilon and S
 
-  // The one nearest to their mean: the likeliest to agree for the next scan's maps as well.
+  // Returns the parameters nearest to the mean. They are the likeliest to give the same groups for the next scan's
+  // maps.
   GroupingOptions Middle() const {
     double epsilon = 0, rows = 0;
     for (const auto& [e, s] : parameters) {

@@ -1,9 +1,10 @@
 #pragma once
 
-// Which groupings of matrix products (kernels/conv/matmul_grouping.h) are worth measuring for the maps of a batch:
-// those of TorchSparse's Algorithm 5 (Tang et al., MLSys 2022, Appendix B), SEPARATE, SYMMETRIC, FIXED, and ADAPTIVE
-// over 21 values of epsilon and 50 of S. Most of these thousand give the same groups for the maps that a scan really
-// has; one of each kind is measured, from the middle of the parameters that agree.
+// DistinctGroupings lists the groupings of matrix products (kernels/conv/matmul_grouping.h) that are worth measuring
+// for a batch's maps. The search space is that of TorchSparse's Algorithm 5 (Tang et al., MLSys 2022, Appendix B):
+// SEPARATE, SYMMETRIC, FIXED, and ADAPTIVE over 21 values of epsilon and 50 of S. Most of these thousand options give
+// the same groups for a real scan's maps. Only one option for each distinct set of groups is returned, from the middle
+// of the parameters that give it.
 
 #include <vector>
 
@@ -11,7 +12,7 @@
 
 namespace voxserve {
 
-// Options whose groups differ from each other's for these maps; the first is `base`, for all that agree with it.
+// Returns options that each give different groups for these maps. The first is `base`.
 std::vector<kernels::GroupingOptions> DistinctGroupings(const kernels::MatmulGroupingParams& maps,
                                                         const kernels::GroupingOptions& base);
 

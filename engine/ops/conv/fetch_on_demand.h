@@ -1,7 +1,7 @@
 #pragma once
 
-// The table's entry of fetch-on-demand (kernels/conv/fetch_on_demand.h), which reads input rows in place. The CPU runs
-// every convolution by it, and a GPU none.
+// The dataflow fetch-on-demand (kernels/conv/fetch_on_demand.h) reads input rows in place. The CPU runs every
+// convolution with it; GPUs do not use it.
 
 #include "engine/ops/conv/dataflow.h"
 
@@ -14,7 +14,7 @@ class FetchOnDemandDataflow : public ConvDataflow {
   bool is_capturable() const override { return false; }
   std::optional<ServedDataflow> Serves(const ConvShape& shape, bool on_cuda) const override;
   RulebookForms Forms(bool is_swapped) const override;
-  // Blocks of some numbers of rows.
+  // The candidates differ in the number of rows per block.
   std::vector<ConvPlan> Candidates(const ServedDataflow& served, const ConvPlan& base,
                                    const kernels::MatmulGroupingParams& maps) const override;
   std::vector<float> PackWeights(const ConvShape& shape, const std::vector<float>& weights) const override;

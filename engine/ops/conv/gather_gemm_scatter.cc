@@ -29,7 +29,7 @@ size_t GatherGemmScatterDataflow::WorkspaceBytes(const ConvRun& run) const {
   return 0;
 }
 
-// A group of offsets lies side by side then (kernels/conv/matmul_grouping.h).
+// Orders the weights so that those of a group of offsets are contiguous (kernels/conv/matmul_grouping.h).
 std::vector<float> GatherGemmScatterDataflow::PackWeights(const ConvShape& shape,
                                                           const std::vector<float>& weights) const {
   const int64_t matrix = int64_t{shape.in_channels} * shape.out_channels;

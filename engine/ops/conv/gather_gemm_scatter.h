@@ -1,7 +1,7 @@
 #pragma once
 
-// The table's entry of gather-GEMM-scatter (kernels/conv/gather_gemm_scatter.h), which copies input rows into a buffer
-// and calls the library's GEMM. A GPU serves every convolution by it.
+// The dataflow gather-GEMM-scatter (kernels/conv/gather_gemm_scatter.h) copies input rows into a buffer and calls the
+// library's GEMM. A GPU can run every convolution with it.
 
 #include "engine/ops/conv/dataflow.h"
 
@@ -12,12 +12,12 @@ class GatherGemmScatterDataflow : public ConvDataflow {
   Dataflow id() const override { return Dataflow::kGatherGemmScatter; }
   absl::string_view name() const override { return "GATHER_GEMM_SCATTER"; }
   bool has_grouping() const override { return true; }
-  // The host groups products by the sizes of the maps.
+  // False, since the host reads the sizes of the maps to group the products.
   bool is_capturable() const override { return false; }
-  // ConvPlan::block says nothing to it.
+  // It ignores ConvPlan::block.
   std::optional<ServedDataflow> Serves(const ConvShape& shape, bool on_cuda) const override;
   RulebookForms Forms(bool is_swapped) const override;
-  // DistinctGroupings of the maps.
+  // The candidates are the DistinctGroupings of the maps.
   std::vector<ConvPlan> Candidates(const ServedDataflow& served, const ConvPlan& base,
                                    const kernels::MatmulGroupingParams& maps) const override;
   size_t WorkspaceBytes(const ConvRun& run) const override;

@@ -1,6 +1,6 @@
 #pragma once
 
-// A convolution of images, or its transpose: out = epilogue(conv(in)).
+// Conv2dStep convolves images, directly or transposed: out = epilogue(conv(in)).
 
 #include <cstdint>
 #include <string>
@@ -28,20 +28,21 @@ class Conv2dStep final : public Step {
   // weights: as PyTorch stores them, with batch norms folded in.
   Conv2dStep(Options options, std::vector<float> weights);
 
-  // INTERNAL where the CPU's library refuses the convolution, as Check tells before.
+  // INTERNAL where the CPU's library refuses the convolution; Check reports that before.
   absl::Status Run(const StepContext& context) const override;
+  bool IsCapturable(const std::vector<Buffer>&) const override { return true; }
   absl::Status Check() const override;
   absl::Status Upload(WeightUploader& uploader) override;
 
   const Options& options() const { return options_; }
 
  private:
-  // Without memory.
+  // Returns the parameters without pointers.
   kernels::Conv2dParams FixedParams() const;
 
   Options options_;
   Weights weights_;      // packed for the device, on a GPU by Upload
-  std::string refusal_;  // why they could not be packed; empty: they are
+  std::string refusal_;  // why packing failed; empty: it succeeded
 };
 
 }  // namespace voxserve

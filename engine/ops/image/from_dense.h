@@ -1,6 +1,6 @@
 #pragma once
 
-// Every site gets its cell's row of a dense grid.
+// FromDenseStep copies to every site the row of its cell in a dense grid.
 
 #include "engine/ops/step.h"
 #include "kernels/image/site_grid.h"
@@ -10,8 +10,8 @@ namespace voxserve {
 class FromDenseStep final : public Step {
  public:
   struct Options {
-    int level = 0;           // of Program::key_levels
-    BufferSlice in;          // on kSampleLevel, a row a cell of `grid`
+    int level = 0;           // one of Program::key_levels
+    BufferSlice in;          // on kSampleLevel, one row per cell of `grid`
     BufferSlice out;         // on that level, with the same channels
     kernels::SiteGrid grid;  // the level's spatial shape
   };
@@ -19,6 +19,7 @@ class FromDenseStep final : public Step {
   explicit FromDenseStep(const Options& options) : options_(options) {}
 
   absl::Status Run(const StepContext& context) const override;
+  bool IsCapturable(const std::vector<Buffer>&) const override { return true; }
 
  private:
   const Options options_;

@@ -1,6 +1,6 @@
 #pragma once
 
-// Maximum over windows of images.
+// MaxPool2dStep takes the maximum over windows of images, channel by channel.
 
 #include <cstdint>
 
@@ -12,7 +12,7 @@ namespace voxserve {
 class MaxPool2dStep final : public Step {
  public:
   struct Options {
-    BufferSlice in, out;  // images of all samples on kSampleLevel, of as many channels; do not overlap
+    BufferSlice in, out;  // images of all samples on kSampleLevel, with the same channels; do not overlap
     int32_t in_rows = 0;  // of an image
     int32_t in_columns = 0;
     kernels::Conv2dGeometry geometry;
@@ -21,6 +21,7 @@ class MaxPool2dStep final : public Step {
   explicit MaxPool2dStep(const Options& options) : options_(options) {}
 
   absl::Status Run(const StepContext& context) const override;
+  bool IsCapturable(const std::vector<Buffer>&) const override { return true; }
 
  private:
   const Options options_;

@@ -1,7 +1,7 @@
 #pragma once
 
-// Sites to the cells of a dense grid (to_dense), or of an image whose channels hold what stands above each other
-// (to_bev).
+// ToDenseStep writes sites into the cells of a dense grid (to_dense), or into an image seen from above, where a cell's
+// channels are those of all sites above each other (to_bev).
 
 #include "engine/ops/step.h"
 #include "kernels/image/site_grid.h"
@@ -11,7 +11,7 @@ namespace voxserve {
 class ToDenseStep final : public Step {
  public:
   struct Options {
-    int level = 0;           // of Program::key_levels
+    int level = 0;           // one of Program::key_levels
     BufferSlice in;          // on that level
     BufferSlice out;         // on kSampleLevel, with `depth` times as many channels and a row for every `depth` cells
     kernels::SiteGrid grid;  // the level's spatial shape
@@ -21,6 +21,7 @@ class ToDenseStep final : public Step {
   explicit ToDenseStep(const Options& options) : options_(options) {}
 
   absl::Status Run(const StepContext& context) const override;
+  bool IsCapturable(const std::vector<Buffer>&) const override { return true; }
   size_t ScratchBytes(const StepContext& context) const override;
   bool has_scratch_of_samples() const override { return true; }
 

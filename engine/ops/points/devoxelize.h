@@ -1,7 +1,7 @@
 #pragma once
 
-// Rows of sites to positions between them: first which sites are around each position and how much they count, once
-// for all tensors on the same sites, then the sums.
+// These steps interpolate rows of sites at positions between them. InterpolationWeightsStep finds the sites around each
+// position and their weights, once for all tensors on the same sites. DevoxelizeStep computes the weighted sums.
 
 #include <array>
 
@@ -15,10 +15,10 @@ class InterpolationWeightsStep final : public Step {
   struct Options {
     BufferSlice out;  // on the positions' level: 2^dimension neighbours of 4 bytes, then as many float32 weights
     int32_t dimension = 3;
-    int position_level = kPointLevel;  // whose sites the positions are, or kPointLevel
-    int level = 0;
-    kernels::SiteRatio ratio;  // from positions to the level's sites
-    // Of points alone; kernels/points/interpolation_weights.h says what they are.
+    int position_level = kPointLevel;  // the level of the positions; kPointLevel: they are the points
+    int level = 0;                     // the level of the sites
+    kernels::SiteRatio ratio;          // from the positions' unit to the sites' unit
+    // Read only where positions are points; kernels/points/interpolation_weights.h defines them.
     kernels::VoxelRounding rounding = kernels::VoxelRounding::kHalfEven;
     std::array<float, kernels::kMaxDimension> voxel_size = {1, 1, 1, 1};
     std::array<float, kernels::kMaxDimension> shift = {0, 0, 0, 0};
@@ -40,7 +40,7 @@ class DevoxelizeStep final : public Step {
   struct Options {
     BufferSlice in;          // on sites
     BufferSlice out;         // on the positions' level
-    BufferSlice weights;     // InterpolationWeightsStep's; none: positions are points, each takes its voxel's row
+    BufferSlice weights;     // InterpolationWeightsStep's output; empty: each point takes its voxel's row
     FusedEpilogue epilogue;  // without a bias
   };
 

@@ -72,7 +72,7 @@ absl::StatusOr<std::vector<int32_t>> SampleChecked(absl::Span<const float> point
   for (size_t i = 0; i < num_samples; ++i) {
     RETURN_IF_ERROR(CheckFarthestPoints(name_of(i), asked_of(i), num_points(i)));
     FarthestPoints selected = asked_of(i);
-    selected.restricts_network = false;  // there is none
+    selected.restricts_network = false;  // no network runs here
     sampling.Set(i, selected, num_points(i));
   }
   if (sampling.is_empty()) return std::vector<int32_t>();

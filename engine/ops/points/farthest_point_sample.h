@@ -1,19 +1,21 @@
 #pragma once
 
-// Farthest point sampling of clouds in host memory, on the context's device: its pool's threads, or its GPU's stream.
-// What is selected is said in kernels/points/farthest/farthest_point_sample.h, and is the same on every device and
-// whatever the other clouds of the batch are. Points of device memory: the kernel.
+// These functions sample the farthest points of clouds in host memory, on the context's device: on its pool's threads
+// or its GPU's stream. kernels/points/farthest/farthest_point_sample.h defines the selection. It is the same on every
+// device and does not depend on the other clouds. For points in device memory, call the kernel.
 //
-// A context has one caller at a time; these return when the work is done. On a GPU they take the memory that the
-// context's batches have.
+// - A context has one caller at a time. The functions return when the work is done. On a GPU they use the memory of the
+//   context's batches.
+// - Points with a NaN or infinite coordinate are never selected. Where the start is such a point, the next valid one
+//   takes its place; the first point follows the last.
+// - `asked` says how many points M a cloud selects (0: none) and where it starts. FarthestPoints::restricts_network is
+//   ignored.
 //
-// Points with a coordinate that is NaN or infinite are never selected; where the start is one, the next valid point
-// takes its place, the first after the last. `asked` says how many points a cloud selects, M, of 0 none, and where it
-// starts: FarthestPoints::restricts_network is of no meaning here.
-//
-// INVALID_ARGUMENT: BAD_LAYOUT for shapes or offsets that do not fit, BAD_SAMPLE for a cloud of fewer valid points than
-// M or without the start, naming it and both numbers. RESOURCE_EXHAUSTED: TOO_MANY_POINTS above 2^31 - 1 points,
-// OUT_OF_MEMORY. UNAVAILABLE (DEVICE_FAILED): a GPU that broke.
+// Errors:
+// - INVALID_ARGUMENT: BAD_LAYOUT for shapes or offsets that do not fit; BAD_SAMPLE for a cloud with fewer valid points
+//   than M, or without the start. The message names the cloud and both numbers.
+// - RESOURCE_EXHAUSTED: TOO_MANY_POINTS above 2^31 - 1 points, OUT_OF_MEMORY.
+// - UNAVAILABLE (DEVICE_FAILED): the GPU failed.
 
 #include <cstdint>
 #include <vector>
@@ -33,9 +35,9 @@ absl::StatusOr<std::vector<int32_t>> FarthestPointSample(absl::Span<const float>
                                                          int64_t num_points, const FarthestPoints& asked,
                                                          ExecutionContext& context);
 
-// Clouds of any sizes: points [P, 3], of which cloud b has those from point_begin[b] to point_begin[b + 1]; [B + 1],
-// from 0 to P. asked: one for every cloud, [B], or one for all, [1]. Returns the indices within each cloud, M of the
-// first and then M of the next.
+// Samples clouds of any sizes. points: [P, 3]. point_begin: [B + 1], from 0 to P; cloud b has the points
+// [point_begin[b], point_begin[b + 1]). asked: [B], one per cloud, or [1] for all. Returns indices within each cloud,
+// the M of the first cloud, then the M of the next.
 absl::StatusOr<std::vector<int32_t>> RaggedFarthestPointSample(absl::Span<const float> points,
                                                                absl::Span<const int64_t> point_begin,
                                                                absl::Span<const FarthestPoints> asked,
@@ -43,7 +45,7 @@ absl::StatusOr<std::vector<int32_t>> RaggedFarthestPointSample(absl::Span<const 
 
 namespace internal {
 
-// num_valid and selected_points of clouds that have been checked; `sampling` is not empty.
+// Returns num_valid and selected_points. The clouds have been checked, and `sampling` is not empty.
 absl::StatusOr<BatchCounts> SelectOnCuda(absl::Span<const float> points, absl::Span<const int64_t> point_begin,
                                          const PointSampling& sampling, CudaContext& context);
 

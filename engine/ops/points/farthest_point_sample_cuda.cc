@@ -10,7 +10,8 @@
 namespace voxserve::internal {
 namespace {
 
-// A copy in the context's batch arena. CUDA has read pageable memory before it returns.
+// Copies values into the context's batch arena. CUDA has read pageable memory when the copy call returns, so `values`
+// need not live longer.
 template <typename T>
 absl::StatusOr<const T*> CopyIn(absl::Span<const T> values, CudaContext& context) {
   ASSIGN_OR_RETURN(T * copy, context.batch.TakeArray<T>(static_cast<int64_t>(values.size())));
@@ -42,7 +43,7 @@ absl::StatusOr<BatchCounts> SelectOnCuda(absl::Span<const float> points, absl::S
   RETURN_IF_ERROR(context.MakeCurrent());
   DeviceGeometry geometry;
   const absl::Status queued = Queue(points, point_begin, sampling, context, geometry);
-  // Whatever came of it: nothing of these clouds may still run when the memory is used again.
+  // Wait even after an error: no kernel of these clouds may still run when the memory is used again.
   RETURN_IF_ERROR(context.stream.view().Synchronize());
   RETURN_IF_ERROR(queued);
   RETURN_IF_ERROR(geometry.WaitForSizes());

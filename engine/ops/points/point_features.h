@@ -1,6 +1,6 @@
 #pragma once
 
-// The cloud's features as a tensor on points.
+// PointFeaturesStep copies the cloud's features to a tensor on points.
 
 #include "engine/ops/step.h"
 
@@ -8,7 +8,7 @@ namespace voxserve {
 
 class PointFeaturesStep final : public Step {
  public:
-  // first_column: of the features, in StepContext::points.
+  // first_column: the first column of the features in StepContext::points.
   PointFeaturesStep(const BufferSlice& out, int first_column) : out_(out), first_column_(first_column) {}
 
   absl::Status Run(const StepContext& context) const override;

@@ -10,7 +10,7 @@
 namespace voxserve {
 namespace {
 
-constexpr int64_t kMeansPitch = kernels::kMaxDimension;  // 16 bytes a row
+constexpr int64_t kMeansPitch = kernels::kMaxDimension;  // rows of 16 bytes
 
 }  // namespace
 

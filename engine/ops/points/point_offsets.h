@@ -1,6 +1,7 @@
 #pragma once
 
-// Where each point lies in its voxel, as a tensor on points. kernels/points/point_offsets.h defines it.
+// PointOffsetsStep computes each point's position in its voxel, a tensor on points. kernels/points/point_offsets.h
+// defines the values.
 
 #include <array>
 #include <cstddef>
@@ -14,11 +15,11 @@ namespace voxserve {
 class PointOffsetsStep final : public Step {
  public:
   struct Options {
-    BufferSlice out;  // on points, a channel an axis
+    BufferSlice out;  // on points, one channel per axis
     int32_t dimension = 3;
-    bool is_from_mean = false;
-    int64_t max_points = 0;  // of a mean; 0: all
-    // For offsets from centres, for which level 0 is one of Program::key_levels.
+    bool is_from_mean = false;  // else from the centres of cells
+    int64_t max_points = 0;     // points that a mean counts, the first ones; 0: all
+    // For offsets from centres. Level 0 must then be one of Program::key_levels.
     std::array<float, kernels::kMaxDimension> voxel_size = {1, 1, 1, 1};
     std::array<float, kernels::kMaxDimension> first_center = {0, 0, 0, 0};
   };
@@ -29,9 +30,9 @@ class PointOffsetsStep final : public Step {
   size_t ScratchBytes(const StepContext& context) const override;
 
  private:
-  // Without the means.
+  // Returns the parameters without the means.
   kernels::PointOffsetsParams ParamsIn(const StepContext& context) const;
-  // A row a voxel. data: MeansBytes.
+  // Returns the means, one row per voxel. data: MeansBytes.
   kernels::Rows MeansIn(const StepContext& context, float* data) const;
   size_t MeansBytes(const StepContext& context) const;
 

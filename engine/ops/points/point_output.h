@@ -1,8 +1,9 @@
 #pragma once
 
-// An output of the network: every point that is answered gets its own row, or its voxel's. Points without a voxel get
-// the ignore label, or values of 0; so do those whose labels or scores come from numbers that are NaN or infinite. The
-// latter are counted where labels are made. A tensor's values are given as they are.
+// PointOutputStep writes an output on points: every answered point gets its own row or its voxel's row.
+// - Points without a voxel get the ignore label, or values of 0.
+// - So do points with NaN or infinite logits, in labels and scores. The step for labels counts these points.
+// - A tensor's values are not changed.
 
 #include <string_view>
 
@@ -14,9 +15,8 @@ namespace voxserve {
 
 class PointOutputStep final : public Step {
  public:
-  // in: on points or on the voxels. output: NamedOutput::kLabels (one column of uint8 or uint16), or that of float32
-  // rows.
-  // tensor: of the program's, whose rows are the output, as they are where they are not finite; else -1.
+  // in: on points or on the voxels. output: the output's name; NamedOutput::kLabels has one column of uint8 or uint16,
+  // all others have float32 rows. tensor: index of the program's tensor that is the output; -1: labels or scores.
   PointOutputStep(const BufferSlice& in, std::string_view output, int tensor)
       : in_(in), output_(output), tensor_(tensor) {}
 
@@ -26,7 +26,7 @@ class PointOutputStep final : public Step {
  private:
   absl::Status RunOnCuda(const StepContext& context) const;
   BatchOutputs::Spec SpecOf(const kernels::Rows& in) const;
-  // The parameters for the batch's points [begin, begin + num_points), with point_to_voxel as the device has it.
+  // Returns the parameters for the batch's points [begin, begin + num_points). point_to_voxel: on the context's device.
   kernels::VoxelToPointParams ParamsOf(const StepContext& context, const int32_t* point_to_voxel, int64_t begin,
                                        int64_t num_points, void* points) const;
 

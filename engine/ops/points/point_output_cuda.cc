@@ -10,7 +10,7 @@ struct PointRange {
   int64_t end = 0;
 };
 
-// Those of the batch's points that are answered, in order. One range where every point is.
+// Returns the ranges of the batch's points that are answered, in order. It is one range where all points are answered.
 std::vector<PointRange> AnsweredPoints(const StepContext& context) {
   std::vector<PointRange> ranges;
   for (size_t i = 0; i < context.outputs->num_samples(); ++i) {
@@ -31,7 +31,7 @@ std::vector<PointRange> AnsweredPoints(const StepContext& context) {
 absl::Status PointOutputStep::RunOnCuda(const StepContext& context) const {
   const BatchOutputs::Spec spec = SpecOf(context.At(in_));
   char* const rows = context.outputs->next_rows();
-  int64_t num_rows = 0;  // that have been written
+  int64_t num_rows = 0;  // rows written so far
   for (const PointRange& points : AnsweredPoints(context)) {
     RETURN_IF_CUDA_ERROR(
         kernels::cuda::VoxelToPoint(ParamsOf(context, context.device_geometry->point_to_voxel(), points.begin,

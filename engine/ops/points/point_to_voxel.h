@@ -1,6 +1,7 @@
 #pragma once
 
-// Rows of points to sites: every site reduces those of its points, which may be the sites of a finer level.
+// PointToVoxelStep reduces rows of points to sites: every site reduces the rows of its points. The points may be the
+// sites of a finer level.
 
 #include "engine/ops/step.h"
 #include "kernels/points/point_groups.h"
@@ -14,14 +15,15 @@ class PointToVoxelStep final : public Step {
     BufferSlice in;   // on points or finer sites
     BufferSlice out;  // on sites
     kernels::PoolReduce reduce = kernels::PoolReduce::kMax;
-    int64_t max_points = 0;   // of a site; 0: all
-    BufferSlice empty_slots;  // of kMax with max_points: on the sites, of in's type; none: there are none
+    int64_t max_points = 0;   // points that a site counts, the first ones; 0: all
+    BufferSlice empty_slots;  // with kMax and max_points: an empty slot's row, on the sites, of in's type; or empty
     int32_t dimension = 3;
-    int position_level = kPointLevel;  // of `in`
-    int level = 0;                     // of the sites
-    kernels::SiteRatio ratio;          // from voxels, or the finer sites, to the sites
+    int position_level = kPointLevel;  // the level of `in`
+    int level = 0;                     // the level of the sites
+    kernels::SiteRatio ratio;          // from the unit of voxels or finer sites to the unit of the sites
 
-    // The voxels have their points already; else the keys of level and position_level (of points: level 0) are read.
+    // False for points and voxels, since the geometry pass has grouped them. Where true, the keys of `level` and of
+    // position_level (for points, of level 0) are read.
     bool needs_groups() const { return position_level != kPointLevel || level != 0; }
   };
 
@@ -31,7 +33,7 @@ class PointToVoxelStep final : public Step {
   size_t ScratchBytes(const StepContext& context) const override;
 
  private:
-  // What belongs to each site; sorted_points, site_begin and workspace are left out.
+  // Returns the parameters that group points by site, without sorted_points, site_begin and workspace.
   kernels::PointGroupsParams GroupsOf(const StepContext& context) const;
 
   const Options options_;

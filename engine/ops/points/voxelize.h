@@ -1,7 +1,7 @@
 #pragma once
 
-// The network's input: one row per voxel of level 0, its first point's features or its points' mean. Which voxels there
-// are was settled in the geometry pass (geometry/batch_geometry.h).
+// VoxelFeaturesStep makes the network's input: one row per voxel of level 0, with the features of its first point or
+// the mean of its points. The geometry pass has found the voxels (geometry/batch_geometry.h).
 
 #include "engine/ops/step.h"
 #include "kernels/points/voxel_features.h"
@@ -12,14 +12,15 @@ class VoxelFeaturesStep final : public Step {
  public:
   struct Options {
     BufferSlice out;       // a whole buffer: its padding is set too
-    int first_column = 0;  // of the batch's points: where the features begin
+    int first_column = 0;  // the first column of the features in StepContext::points
     kernels::VoxelReduce reduce = kernels::VoxelReduce::kFirst;
-    int64_t max_points_per_voxel = 0;  // of kMean; 0: all
+    int64_t max_points_per_voxel = 0;  // for kMean; 0: all
   };
 
   explicit VoxelFeaturesStep(const Options& options) : options_(options) {}
 
   absl::Status Run(const StepContext& context) const override;
+  bool IsCapturable(const std::vector<Buffer>&) const override { return true; }
 
  private:
   const Options options_;

@@ -1,7 +1,7 @@
 #pragma once
 
-// The channel of the largest value of each row: class ids. Ties go to the lowest. Rows with a value that is NaN or
-// infinite get the ignore label.
+// ArgmaxStep finds the channel of the largest value of each row, the row's class id. Ties go to the lowest channel. A
+// row with a NaN or infinite value gets the ignore label.
 
 #include "engine/ops/step.h"
 
@@ -13,6 +13,7 @@ class ArgmaxStep final : public Step {
   ArgmaxStep(const BufferSlice& in, const BufferSlice& out) : in_(in), out_(out) {}
 
   absl::Status Run(const StepContext& context) const override;
+  bool IsCapturable(const std::vector<Buffer>& buffers) const override { return AreOffPoints(buffers, {in_, out_}); }
 
  private:
   const BufferSlice in_, out_;

@@ -1,7 +1,7 @@
 #pragma once
 
-// A sample's row at each of its sites: added to the site's, multiplied with it, or copied (into its columns of a
-// concatenation).
+// BroadcastStep brings a sample's row to each of its sites. The row is added to the site's row, multiplied with it, or
+// copied into its columns of a concatenation.
 
 #include <utility>
 
@@ -14,7 +14,7 @@ class BroadcastStep final : public Step {
   enum class Function { kCopy, kAdd, kMultiply };
 
   struct Options {
-    BufferSlice sites;    // on a level whose samples are known; of kCopy: none
+    BufferSlice sites;    // on one of its segment's sample_levels; empty for kCopy
     BufferSlice samples;  // on kSampleLevel
     BufferSlice out;      // on the sites' level; all with the same channels
     Function function = Function::kCopy;
@@ -24,6 +24,7 @@ class BroadcastStep final : public Step {
   explicit BroadcastStep(Options options) : options_(std::move(options)) {}
 
   absl::Status Run(const StepContext& context) const override;
+  bool IsCapturable(const std::vector<Buffer>&) const override { return true; }
 
  private:
   const Options options_;

@@ -9,6 +9,8 @@ namespace voxserve {
 absl::Status GlobalPoolStep::Run(const StepContext& context) const {
   const kernels::SampleReduceParams params{.sample_begin = context.SampleBegin(options_.in),
                                            .reduce = options_.reduce,
+                                           .exponent = options_.exponent,
+                                           .least = options_.least,
                                            .in = context.At(options_.in),
                                            .out = context.At(options_.out),
                                            .workspace = context.scratch};

@@ -1,6 +1,7 @@
 #pragma once
 
-// The largest, the average or the sum of every channel over all sites of a sample: a row a sample.
+// The largest, the average, the sum or the generalised mean of every channel over all sites of a sample: a row a
+// sample.
 
 #include "engine/ops/step.h"
 #include "kernels/rows/pool.h"
@@ -10,14 +11,17 @@ namespace voxserve {
 class GlobalPoolStep final : public Step {
  public:
   struct Options {
-    BufferSlice in;   // on a level whose samples are known (ProgramSegment::sample_levels)
+    BufferSlice in;   // on one of its segment's sample_levels (ProgramSegment)
     BufferSlice out;  // on kSampleLevel, with the same channels
     kernels::PoolReduce reduce = kernels::PoolReduce::kMax;
+    float exponent = 0;  // with kAverage, of a generalised mean; 0: none
+    float least = 0;     // of a generalised mean: what values below it count as
   };
 
   explicit GlobalPoolStep(const Options& options) : options_(options) {}
 
   absl::Status Run(const StepContext& context) const override;
+  bool IsCapturable(const std::vector<Buffer>&) const override { return true; }
   size_t ScratchBytes(const StepContext& context) const override;
   bool has_scratch_of_samples() const override { return true; }
 

@@ -31,7 +31,7 @@ absl::Status LinearStep::Run(const StepContext& context) const {
 }
 
 absl::Status LinearStep::Upload(WeightUploader& uploader) {
-  DType bias_dtype = options_.out_dtype;  // as kernels/rows/linear.h asks for it
+  DType bias_dtype = options_.out_dtype;  // kernels/rows/linear.h requires this type
   if constexpr (kernels::kHasCuda) {
     const int32_t in_channels = options_.in.channels, out_channels = options_.out.channels;
     is_implicit_gemm_ =

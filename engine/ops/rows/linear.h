@@ -1,8 +1,8 @@
 #pragma once
 
-// A linear layer, row by row: out = epilogue(in W). Also a 1x1 convolution, which is the same thing. A GPU with tensor
-// cores runs it in 16 bits as a sparse convolution of one offset (kernels/conv/implicit_gemm/implicit_gemm.h), else by
-// the library.
+// LinearStep computes a linear layer, row by row: out = epilogue(in W). A 1x1 convolution is the same computation. In
+// 16 bits, a GPU with tensor cores runs it as a sparse convolution of one offset
+// (kernels/conv/implicit_gemm/implicit_gemm.h); otherwise the GEMM library runs it.
 
 #include <utility>
 #include <vector>
@@ -24,15 +24,18 @@ class LinearStep final : public Step {
   explicit LinearStep(Options options) : options_(std::move(options)) {}
 
   absl::Status Run(const StepContext& context) const override;
+  bool IsCapturable(const std::vector<Buffer>& buffers) const override {
+    return AreOffPoints(buffers, {options_.in, options_.out, options_.epilogue.residual});
+  }
   absl::Status Upload(WeightUploader& uploader) override;
-  // The library is told the number of rows, and its sums may depend on it.
+  // The library needs the number of rows on the host, and the order of its sums may depend on it.
   bool NeedsSizes(const std::vector<ConvPlan>&) const override { return !is_implicit_gemm_; }
 
   const Options& options() const { return options_; }
 
  private:
   Options options_;
-  bool is_implicit_gemm_ = false;  // as the weights were packed for the GPU
+  bool is_implicit_gemm_ = false;  // the weights were packed for the implicit GEMM
 };
 
 }  // namespace voxserve

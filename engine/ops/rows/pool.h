@@ -1,6 +1,6 @@
 #pragma once
 
-// Local pooling over a rulebook: strided, submanifold, or inverse (unpooling). kernels/rows/pool.h defines it.
+// PoolStep pools over a rulebook: strided, submanifold, or inverse (unpooling). kernels/rows/pool.h defines the result.
 
 #include "engine/ops/step.h"
 #include "kernels/rows/pool.h"
@@ -11,13 +11,14 @@ class PoolStep final : public Step {
  public:
   struct Options {
     BufferSlice in, out;  // the same channels; do not overlap
-    int rulebook = 0;     // of the batch's geometry; on a GPU as neighbours
+    int rulebook = 0;     // index in the batch's geometry; a GPU reads its neighbours form
     kernels::PoolReduce reduce = kernels::PoolReduce::kMax;
   };
 
   explicit PoolStep(const Options& options) : options_(options) {}
 
   absl::Status Run(const StepContext& context) const override;
+  bool IsCapturable(const std::vector<Buffer>&) const override { return true; }
 
  private:
   const Options options_;

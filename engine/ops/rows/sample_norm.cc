@@ -37,7 +37,7 @@ int64_t NumFactors(const StepContext& context, const BufferSlice& slice) {
   return int64_t{context.num_samples()} * slice.channels;
 }
 
-// Of means, and of scales.
+// Returns the bytes of the means; the scales take as many.
 size_t FactorBytes(const StepContext& context, const BufferSlice& slice) {
   return static_cast<size_t>(AlignedBytes(NumFactors(context, slice) * static_cast<int64_t>(sizeof(float))));
 }

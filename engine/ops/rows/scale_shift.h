@@ -1,7 +1,7 @@
 #pragma once
 
-// out = epilogue(in * scale), row by row: a batch norm, addition or activation that no layer could absorb, or the copy
-// of a concatenation's input that could not be written in place.
+// ScaleShiftStep computes out = epilogue(in * scale), row by row. It runs a batch norm, addition or activation that no
+// layer could absorb, and copies an input of a concatenation that could not be written in place.
 
 #include <utility>
 
@@ -20,6 +20,9 @@ class ScaleShiftStep final : public Step {
   explicit ScaleShiftStep(Options options) : options_(std::move(options)) {}
 
   absl::Status Run(const StepContext& context) const override;
+  bool IsCapturable(const std::vector<Buffer>& buffers) const override {
+    return AreOffPoints(buffers, {options_.in, options_.out, options_.epilogue.residual});
+  }
   absl::Status Upload(WeightUploader& uploader) override;
 
  private:

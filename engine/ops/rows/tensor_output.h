@@ -1,7 +1,7 @@
 #pragma once
 
-// An output of the network: rows of sites, samples or cells as they are, each sample's own. Rows of points are
-// PointOutputStep's (ops/points/point_output.h).
+// TensorOutputStep writes a tensor of sites, samples or cells into each sample's result, unchanged. PointOutputStep
+// (ops/points/point_output.h) writes rows of points.
 
 #include <cstdint>
 
@@ -13,9 +13,9 @@ namespace voxserve {
 class TensorOutputStep final : public Step {
  public:
   struct Options {
-    BufferSlice in;  // float32; on a level whose samples and keys are known, or on kSampleLevel
+    BufferSlice in;  // float32; on a level of sample_levels and key_levels, or on kSampleLevel
     int level = 0;
-    int tensor = 0;  // of the program's
+    int tensor = 0;  // index of the program's tensor
   };
   explicit TensorOutputStep(const Options& options) : options_(options) {}
 

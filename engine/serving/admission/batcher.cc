@@ -13,11 +13,11 @@
 namespace voxserve {
 namespace {
 
-// Tasks that are looked at to fill one batch.
+// The most tasks that are considered for one batch.
 constexpr int kMaxCandidates = 64;
 
-// Most device time of a batch that counts against its model's turns: so many times its prediction, or so many seconds
-// where that is more.
+// The most device time of a batch that is charged to its model's turns: the larger of kMostCharged times its prediction
+// and kLeastCharge seconds.
 constexpr double kMostCharged = 3;
 constexpr double kLeastCharge = 0.1;
 
@@ -130,7 +130,7 @@ absl::Status Batcher::MakeRoom(const QueuedTask& task, const WaitingTask& waitin
     if (queue_.LessUrgentThan(name, waiting.level).requests > 0) {
       evict(queue_.LeastUrgent(name, size), "a more urgent level");
     } else {
-      // Somebody else holds more than a share, or there would be room.
+      // Some other client must hold more than its share, or there would be room.
       evict(queue_.NewestOfLargestHold(name, waiting.level, size), "a client that holds less of it");
     }
   }
@@ -151,7 +151,7 @@ std::unique_ptr<WaitingTask> Batcher::Remove(WaitingTask* task) {
   return removed;
 }
 
-// Under the lock: the gauge sees changes in their order.
+// Called under the lock, so that the gauge gets changes in order.
 void Batcher::ObserveDepth(const std::string& model) const {
   if (options_.observer != nullptr) options_.observer->OnQueueDepth(model, queue_.OfModel(model).requests);
 }
@@ -186,7 +186,7 @@ bool Batcher::Cancel(uint64_t ticket, DropReason reason) {
     absl::MutexLock lock(&mutex_);
     WaitingTask* task = queue_.Find(ticket);
     if (task == nullptr) return false;
-    // gRPC cancels a call whose deadline has passed: that is no wish of the client's.
+    // gRPC also cancels calls whose deadline has passed; such a task counts as expired, not as cancelled.
     if (const absl::Time now = options_.now(); task->expiry <= now) {
       ended.push_back(Expire(task, now));
     } else {
@@ -225,7 +225,8 @@ Batch Batcher::Pop(size_t device) {
       is_over = stopped_ && queue_.empty();
       batch = Form(device, ended);
       if (options_.has_timer && !ended.empty()) {
-        // The batch should not wait for it, which is charged from now on.
+        // Leaves the answers to the timer's thread: the batch's model is charged from now on, so it should start at
+        // once.
         std::move(ended.begin(), ended.end(), std::back_inserter(ended_));
         ended.clear();
         first_expiry_changed_.Signal();
@@ -264,7 +265,7 @@ Batch Batcher::Form(size_t device, std::vector<Ended>& ended) {
                                                          Format(end - lead->deadline), " after the deadline"))});
     } else {
       const std::vector<WaitingTask*> tasks = Fill(lead, device, now);
-      double costs = 0;  // of all alone
+      double costs = 0;  // sum over the tasks, each run alone
       for (const WaitingTask* task : tasks) {
         batch.load += task->load;
         costs += task->cost;
@@ -291,12 +292,12 @@ std::vector<WaitingTask*> Batcher::Fill(WaitingTask* lead, size_t device, absl::
   const auto end_of = [&](const Load& load) ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
     return now + latency_.BoundBesideOthers(model, device, load);
   };
-  int max_level = std::numeric_limits<int>::max();  // the most urgent of another version has it
+  int max_level = std::numeric_limits<int>::max();  // the most urgent level at which another version has a task
   for (const auto& [other, version] : queue_.versions()) {
     if (other != &model) max_level = std::min(max_level, version.num_by_level.begin()->first);
   }
 
-  // Workers that wait take their share.
+  // Leaves a share of the tasks to each idle worker.
   const TaskQueue::Version& waiting = queue_.versions().at(&model);
   const int num_idle = std::accumulate(num_waiting_workers_.begin(), num_waiting_workers_.end(), 0);
   const int64_t share = (waiting.num_tasks + num_idle) / (1 + num_idle);  // rounded up
@@ -306,8 +307,8 @@ std::vector<WaitingTask*> Batcher::Fill(WaitingTask* lead, size_t device, absl::
   std::vector<WaitingTask*> tasks = {lead};
   Load load = lead->load;
   absl::Time end = end_of(load);
-  // A larger batch must end by then: by the deadlines that it makes, and the latest starts of tasks that it passed
-  // over.
+  // A larger batch must end by this time, so that it keeps the deadlines that it meets now and starts the tasks that it
+  // skipped in time.
   absl::Time must_end = absl::InfiniteFuture();
   if (lead->deadline >= end) must_end = lead->deadline;
   int num_candidates = 0;
@@ -330,7 +331,7 @@ std::vector<WaitingTask*> Batcher::Fill(WaitingTask* lead, size_t device, absl::
       Load grown = load;
       grown += task->load;
       const absl::Time grown_end = end_of(grown);
-      if (task->deadline < grown_end && turns.is_shared()) continue;  // it would take others' places in vain
+      if (task->deadline < grown_end && turns.is_shared()) continue;  // it would be late and take others' places
       if (grown_end > must_end) return tasks;
       load = grown;
       end = grown_end;
@@ -348,7 +349,7 @@ void Batcher::Finished(const Batch& batch, const Outcome& outcome) {
   {
     absl::MutexLock lock(&mutex_);
     device_time = latency_.Finish(batch.device, batch.id, options_.now());
-    // The time of a stall, or of a clock that was set, is not the model's use of the device.
+    // Bounds the charge, since a stall or a clock that was set is not the model's use of the device.
     const double most_seconds = std::max(kLeastCharge, kMostCharged * batch.charged_seconds);
     const double used_seconds = std::min(absl::ToDoubleSeconds(device_time), most_seconds);
     queue_.Correct(model.info.name, batch.level, used_seconds - batch.charged_seconds);
@@ -361,7 +362,7 @@ void Batcher::Finished(const Batch& batch, const Outcome& outcome) {
   if (outcome.num_voxels && (outcome.in_parts || !is_typical)) {
     if (load.unseen_points == 0) latency.ObserveVoxels(load.points, *outcome.num_voxels);
   } else if (outcome.num_voxels) {
-    // What a network sees of samples says nothing of the memory of clouds.
+    // The points of a batch with samples say little about memory, since the network sees fewer of them.
     if (load.samples == 0) model.memory[batch.device]->Fit(load.points, load.requests);
     const double sample_share = load.samples == 0 ? 0 : outcome.sample_share;
     model.sampling[batch.device]->Observe(load, sample_share * device_time);

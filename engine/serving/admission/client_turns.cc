@@ -6,11 +6,11 @@
 namespace voxserve {
 namespace {
 
-// Lately: what ran counts by exp(-age / kRecent), where the age is the cost in seconds of all that ran since then.
+// A task that ran counts as recent by exp(-age / kRecent); its age is the cost in seconds of all tasks that ran since.
 constexpr double kRecent = 0.25;
-// A client's share begins as 1: a cost of so many seconds counts as its own.
+// The share that a client had recently starts at 1: this cost, in seconds, counts as its own.
 constexpr double kCredit = 0.03;
-// Absent clients that are remembered: so many for each that waits, and at least so many.
+// The number of absent clients that are remembered: kAbsentPerWaiting for each waiting one, and at least kMinAbsent.
 constexpr size_t kAbsentPerWaiting = 2;
 constexpr size_t kMinAbsent = 64;
 
@@ -102,7 +102,7 @@ void ClientTurns::Place(Client* client) {
 }
 
 void ClientTurns::Advance(double cost) {
-  // The client that is charged has been taken out, and counts.
+  // Counts the charged client as active, though it has been taken out of the orders.
   while (!absent_.empty()) {
     const double until_next = (absent_.begin()->first - order_.now()) * sum_of_shares_;
     if (until_next > cost) break;
@@ -159,7 +159,7 @@ absl::flat_hash_map<const ServedModel*, Load> ClientTurns::AheadBeyondWaiting(co
   const double share = std::max(RecentShare(*own), own->share / sum_of_shares_);
   const double others_expected = own->waiting_cost * (1 / share - 1);
   if (others_expected <= others_before) return beyond;
-  // It is like more of the client's own work.
+  // Adds the others' expected work as more of the client's own work.
   const double more = (others_expected - others_before) / own->waiting_cost;
   for (const auto& [model, version] : own->versions) {
     const Load& load = version.not_promoted;

@@ -12,14 +12,14 @@
 //   of now: it has saved nothing up and owes nothing.
 // - One request ahead: a client that has nothing else waiting when its task runs may be ahead of its share by that one
 //   request. So clients that send one request at a time mostly run by their urgency, as if they were one client.
-// - Predictions go by the share of the level that each client had lately.
+// - Predictions use the share of the level that each client had recently.
 // - Absent clients are remembered, and count as active, until virtual time reaches their start. At most twice as many
-//   as wait are remembered, or 64 where that is more: each more would slow virtual time, and with it the turns of those
-//   that wait. The one with the earliest start, which owes least, is forgotten first. All is forgotten when no task
-//   waits.
+//   as wait are remembered, or 64 if that is more: each more would slow virtual time, and with it the turns of waiting
+//   clients. The absent client with the earliest start, which owes least, is forgotten first. When no task waits, all
+//   clients are forgotten.
 // - One client: its tasks run by urgency.
 // - Cost: logarithmic in the number of tasks. AheadBeyondWaiting and Cursor's constructor are linear in the number of
-//   clients that wait, which the queue's limit bounds.
+//   waiting clients, which the queue's limit bounds.
 // - Threads: not thread-safe. ModelTurns owns it.
 
 #include <cstdint>
@@ -42,22 +42,24 @@ class ClientTurns {
   class Cursor;
 
   void Add(WaitingTask* task);
-  // The task leaves without having run.
+  // Removes a task that does not run.
   void Remove(WaitingTask* task);
-  // The task leaves to run, which is a turn of its client.
+  // Removes a task that runs, which takes a turn of its client.
   void Run(WaitingTask* task);
 
   bool empty() const { return waiting_.empty(); }
   // Returns the task whose turn it is; nullptr: none waits.
   WaitingTask* First() const { return empty() ? nullptr : order_.First()->head; }
 
-  // Returns by how much, for a task of this client that comes now, the load ahead differs from all that waits at the
-  // level and has not been promoted to it. Less by what has its turn after the task: each other client is ahead by as
-  // much as its share lets it be, and by one task at least. More by what others are expected to send while the client's
-  // own tasks run: as much as keeps the client at the share of the device that it had lately, or at an equal one.
+  // Returns the difference between the load that is expected to run before a new task of this client and the load of
+  // all tasks that wait at the level and were not promoted to it.
+  // - It is less by the tasks whose turn comes after the new one: before it, each other client runs what its share
+  //   allows, and at least one task.
+  // - It is more by what others are expected to send while the client's own tasks run: enough to keep the client at the
+  //   larger of its recent share of the device and an equal share.
   absl::flat_hash_map<const ServedModel*, Load> AheadBeyondWaiting(const std::string& client) const;
 
-  // Clients that wait or are remembered.
+  // Returns the number of clients that wait or are remembered.
   int64_t num_active() const { return static_cast<int64_t>(clients_.size()); }
 
  private:
@@ -70,23 +72,23 @@ class ClientTurns {
     double share = 1;                                // of the newest task
     std::map<const ServedModel*, Version> versions;  // with tasks
     double waiting_cost = 0;                         // of the tasks that have not been promoted
-    int64_t num_waiting = 0;                         // number of those
-    // The device time that the client had of the level lately: its cost, as of `had_until`, and since when it is known.
-    // The times count the cost of all that ran.
+    int64_t num_waiting = 0;                         // number of tasks that have not been promoted
+    // The client's recent device time at this level: `had` is its decayed cost at the time `had_until`, known from
+    // `since` on. Times are counted in the cost of all tasks that ran (ran_).
     double had = 0;
     double had_until = 0;
     double since = 0;
   };
 
-  // A client is taken out of the orders below before it changes, and placed again where it belongs then.
+  // A client is taken out of the orders below before it changes, and placed again afterwards.
   void TakeOut(Client* client);
   void Place(Client* client);
   void Erase(Client* client, WaitingTask* task);
-  // Moves virtual time by what the clients' shares of `cost` are, and forgets absent clients on the way.
+  // Moves virtual time by the clients' share of `cost`, and forgets absent clients whose start it reaches.
   void Advance(double cost);
   void ForgetUpToNow();
   void ForgetFirstAbsent();
-  // Returns the share of the level's cost that the client had lately; 1 where nothing is known yet.
+  // Returns the share of the level's cost that the client had recently; 1 where nothing is known yet.
   double RecentShare(const Client& client) const;
 
   TurnOrder order_;                                                    // of the clients with tasks
@@ -97,8 +99,8 @@ class ClientTurns {
   double ran_ = 0;                                                     // the cost of all that ran
 };
 
-// Walks through the tasks of one version in the order in which they would run if it alone was served. Valid until the
-// turns change.
+// Walks through the tasks of one version in the order in which they would run if no other version was served. Valid
+// until the turns change.
 class ClientTurns::Cursor {
  public:
   Cursor(const ClientTurns& turns, const ServedModel* version);
@@ -107,7 +109,7 @@ class ClientTurns::Cursor {
   bool is_shared() const { return is_shared_; }
   // Returns the next task; nullptr: none.
   WaitingTask* Next();
-  // The task that Next returned last will run: its client's turn is over. A task that is passed over costs no turn.
+  // Tells that the task that Next returned last will run, which is a turn of its client. A skipped task costs no turn.
   void Take();
 
  private:
@@ -117,14 +119,14 @@ class ClientTurns::Cursor {
     TasksByUrgency::const_iterator end;
   };
 
-  // Puts the client where its next task belongs, if it has one.
+  // Puts the client at the place of its next task, if it has one.
   void Put(Client* client);
 
   const bool is_shared_;
   const double sum_of_shares_;
   std::vector<Client> clients_;
   TurnOrder order_;
-  Client* last_ = nullptr;  // whose task Next returned, taken out of the order
+  Client* last_ = nullptr;  // the client of the task that Next returned; it is taken out of the order
 };
 
 }  // namespace voxserve

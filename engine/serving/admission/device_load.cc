@@ -45,7 +45,7 @@ absl::Duration DeviceLoad::UntilFree(absl::Time now) const {
   if (is_idle()) return absl::ZeroDuration();
   const double virtual_now = VirtualTime(now);
   double least = absl::ToDoubleSeconds(Remaining(now));
-  // While the first to end still runs, all the others do.
+  // If a batch ends first, all others still run until then, so it takes num_running times its remaining device time.
   for (const auto& [id, batch] : running_) least = std::min(least, RemainingOf(batch, virtual_now) * num_running());
   return absl::Seconds(least);
 }
@@ -56,7 +56,7 @@ absl::Duration UntilStarted(absl::Span<const absl::Duration> remaining, absl::Sp
     devices.emplace_back(absl::ToDoubleSeconds(remaining[i]), absl::ToDoubleSeconds(work[i]));
   }
   std::sort(devices.begin(), devices.end());
-  // The least t with sum over the devices of max(0, t - remaining) / work = 1, device after device.
+  // Finds the least t for which the sum over the devices of max(0, t - remaining) / work is 1, adding device by device.
   double speed = 0, offset = 0, started = 0;
   for (size_t i = 0; i < devices.size(); ++i) {
     const auto& [free, seconds] = devices[i];

@@ -1,10 +1,10 @@
 #pragma once
 
-// DeviceLoad predicts when one device has ended the batches that run on it. It is a part of LatencyModel.
+// DeviceLoad predicts when the batches that run on one device end. It is a part of LatencyModel.
 //
-// - Rule: a device does one second of device time a second, whatever runs there. Its streams share it in equal parts,
-//   so a batch that runs beside another is charged half of the time that passes.
-// - Overdue: a batch that has had its expected time and still runs is expected to be overdue as long again.
+// - Rule: a device does one second of device time per second. Its streams share it in equal parts, so a batch that runs
+//   beside another is charged half of the time that passes.
+// - Overdue: a batch that runs beyond its expected time is expected to need as much longer as it is overdue.
 // - Threads: not thread-safe.
 
 #include <cstdint>
@@ -28,7 +28,7 @@ class DeviceLoad {
 
   int num_workers() const { return num_workers_; }
   int num_running() const { return static_cast<int>(running_.size()); }
-  bool is_idle() const { return num_running() < num_workers_; }  // some worker is
+  bool is_idle() const { return num_running() < num_workers_; }  // at least one worker is idle
 
   // Returns the device time until all batches have ended.
   absl::Duration Remaining(absl::Time now) const;
@@ -47,13 +47,14 @@ class DeviceLoad {
 
   int num_workers_;
   absl::flat_hash_map<uint64_t, Running> running_;  // by batch
-  // Seconds that have been charged to a batch which ran all the time.
+  // Seconds charged to a (hypothetical) batch that runs all the time.
   double virtual_time_ = 0;
   absl::Time updated_ = absl::InfinitePast();
 };
 
-// Returns when the last of the work that is queued for several devices has begun at the latest: until then every device
-// that is still needed is busy. `remaining` is by device; `work` is the queued work as each device would do it alone.
+// Returns the time at which the last of the work that is queued for several devices has begun. Until then all devices
+// that take part are busy. `remaining` is by device; `work` is the time that each device would need for all of the
+// work.
 absl::Duration UntilStarted(absl::Span<const absl::Duration> remaining, absl::Span<const absl::Duration> work);
 
 }  // namespace voxserve

@@ -1,6 +1,6 @@
 #pragma once
 
-// Why a task did not run. Every such task counts once, under one of these reasons (EngineObserver::OnDropped).
+// The reasons for which a task does not run. Each such task counts once, under one reason (EngineObserver::OnDropped).
 
 #include <array>
 #include <cstddef>
@@ -14,23 +14,24 @@ namespace voxserve {
 
 enum class DropReason : uint8_t {
   kCancelled,
-  kDraining,    // it came too late: the server takes no more
+  kDraining,    // it came while the server drained; a draining server takes no more tasks
   kExpired,     // its deadline passed, or it waited for too long
-  kGivenUp,     // it left the queue, since it could not end before its deadline any more
-  kQueueFull,   // the queue was full, or a more urgent task took its place there
+  kGivenUp,     // it left the queue, since it could no longer end before its deadline
+  kQueueFull,   // the queue was full, or another task took its place there
   kSuperseded,  // a newer frame of its stream came
-  kUnmeetable,  // it was not taken, since it could not end before its deadline
+  kUnmeetable,  // it was not accepted, since it could not end before its deadline
 };
 
-// By reason. Part of the API: never renamed.
+// The metric's label of each reason. Part of the API: never renamed.
 inline constexpr auto kDropReasonNames = std::to_array<std::string_view>(
     {"cancelled", "draining", "expired", "given_up", "queue_full", "superseded", "unmeetable"});
 static_assert(kDropReasonNames.size() == static_cast<size_t>(DropReason::kUnmeetable) + 1);
 
 constexpr std::string_view NameOf(DropReason reason) { return kDropReasonNames[static_cast<size_t>(reason)]; }
 
-// Why a task did not run that got this error. None where the task itself is at fault, or the server: those are not
-// dropped. Never kGivenUp, which gets the same error as kUnmeetable.
+// Returns the reason for which a task that ended with `status` was dropped. Returns nullopt for an error of the task
+// itself or of the server, since such a task does not count as dropped. Never returns kGivenUp: a task that was given
+// up ends with the same status as an unmeetable one, so the result is kUnmeetable for both.
 std::optional<DropReason> DropReasonOf(const absl::Status& status);
 
 }  // namespace voxserve

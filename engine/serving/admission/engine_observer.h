@@ -1,8 +1,9 @@
 #pragma once
 
-// How metrics leave the engine. server/ implements it; the engine knows no metric library.
+// EngineObserver receives the engine's events for metrics. server/ implements it; the engine knows no metric library.
 //
-// Called from the engine's threads, several at once: implementations are thread-safe and quick, and never call back.
+// - Threads: called from several of the engine's threads at once. Implementations are thread-safe and quick, and never
+//   call back into the engine.
 
 #include <cstdint>
 #include <string_view>
@@ -19,41 +20,42 @@ class EngineObserver {
  public:
   virtual ~EngineObserver() = default;
 
-  // A stage of a batch ended. Stage::kQueue is told of every request.
+  // A stage of a batch ended. Stage::kQueue is reported for every request.
   virtual void OnStage(std::string_view model, Stage stage, absl::Duration duration) = 0;
   // A batch ran.
   virtual void OnBatch(std::string_view model, int64_t requests, int64_t points, int64_t voxels) = 0;
   // The fates of a request's points.
   virtual void OnPoints(std::string_view model, const PointCounts& counts) = 0;
-  // Candidates of boxes of a request that are no boxes, since some number of theirs is NaN or infinite.
+  // A request had box candidates that were left out, since one of their numbers is NaN or infinite.
   virtual void OnNotFiniteBoxes(std::string_view model, int64_t candidates) = 0;
-  // A batch ended whose time had been predicted when it began. Not called where nothing is known to predict from.
+  // A batch ended that had a predicted time. Not called where nothing is known to predict from.
   virtual void OnPrediction(std::string_view model, absl::Duration predicted, absl::Duration actual) = 0;
-  // Device time that a batch took, whether it was predicted or not; batches side by side share their device's.
+  // The device time of a batch, with or without a prediction; batches that run side by side share their device's time.
   virtual void OnDeviceTime(std::string_view model, absl::Duration duration) = 0;
-  // A batch has run on the device for far longer than predicted (BatchWatchdog). Told once a batch.
+  // A batch has run on the device for far longer than predicted (BatchWatchdog). Called once per batch.
   virtual void OnStuckBatch(std::string_view model, std::string_view device) = 0;
-  // A task will not run: it left the queue or never entered it. Told once a task.
+  // A task will not run: it left the queue or never entered it. Called once per task.
   virtual void OnDropped(std::string_view model, DropReason reason) = 0;
   virtual void OnQueueDepth(std::string_view model, int64_t tasks) = 0;
   // ready = false: loading, failed or gone.
   virtual void OnModelState(std::string_view model, int64_t version, bool ready) = 0;
-  // The version is listed no more: it was unloaded, or its folder is gone. Comes after OnModelState(ready = false);
-  // tasks that it had accepted may still end. OnModelState announces it anew where it comes back.
+  // The version is no longer listed: it was unloaded, or its folder is gone. Comes after OnModelState(ready = false).
+  // Tasks that it had accepted may still end. If the version comes back, OnModelState announces it again.
   virtual void OnModelRemoved(std::string_view model, int64_t version) = 0;
-  // A coordinate table was to be a grid and did not fit max_grid_bytes.
+  // A coordinate table was planned as a grid, which did not fit max_grid_bytes, and became a hash table.
   virtual void OnGridFallback() = 0;
-  // A GPU's batch had more sites than there was room for, and ran again.
+  // A GPU's batch ran again with exact sizes, since a forecast was wrong.
   virtual void OnRerun() = 0;
   // A batch's maps did not fit a GPU's memory and were made on the CPU.
   virtual void OnGeometryFallback() = 0;
-  // A model that was loaded looked for its tuned plan.
+  // A tuned plan was looked up for a model that was loaded.
   virtual void OnPlanLookup(bool found) = 0;
-  // By which plan a model runs on a device from now on: ModelVersionInfo::plan_source.
+  // The plan by which a model runs on a device from now on. source: as ModelVersionInfo::plan_source.
   virtual void OnPlan(std::string_view model, int64_t version, std::string_view device, std::string_view source) = 0;
-  // Time that a batch took on a stream ("0", "1", ...) of a device.
+  // The time that a batch took on a stream ("0", "1", ...) of a device.
   virtual void OnDeviceBusy(std::string_view device, std::string_view stream, absl::Duration duration) = 0;
-  // Bytes that a device's contexts hold ("batches", "weights"), and copies of streams' sweeps ("sweeps").
+  // The bytes of a device that are held: by contexts ("batches", "weights"), or by copies of streams' sweeps
+  // ("sweeps").
   virtual void OnDeviceMemory(std::string_view device, std::string_view kind, int64_t bytes) = 0;
 };
 

@@ -6,7 +6,7 @@
 namespace voxserve {
 namespace {
 
-// A bucket whose last batch was so many batches ago begins again.
+// A bucket starts anew if its last batch was more than this many batches ago.
 constexpr int64_t kLong = 256;
 
 }  // namespace

@@ -1,14 +1,14 @@
 #pragma once
 
-// LatencyFit estimates how long a batch of one model version takes one device. It is the part of LatencyModel that a
-// version owns (ServedModel::latency), and learns from the batches as they end.
+// LatencyFit estimates the device time of a batch of one model version on one device. It is the part of LatencyModel
+// that a version owns (ServedModel::latency), and learns from batches when they end.
 //
-// - Buckets: batches are told apart by their points, from one power of two to the next, as SiteForecast does. Each
-//   bucket has a line (LineFit): plans, capacities and what bounds a kernel change with the size, and one line through
-//   all sizes is off by 10% to 14% where lines by bucket are off by 3%.
-// - All: one more line learns from every batch. A bucket begins as that line, and again where it has not been seen for
-//   long; where that line forgets, since times have changed, every bucket begins again.
-// - Voxels and range are those of all batches.
+// - Buckets: batches are grouped by their points, from one power of two to the next, as in SiteForecast. Each bucket
+//   has a line (LineFit). Plans, capacities and bottlenecks of kernels change with the size: one line for all sizes is
+//   off by 10% to 14%, lines by bucket by 3%.
+// - Common line: one more line learns from every batch. A bucket starts as a copy of it, and again after a long time
+//   without batches. When the common line forgets, since the times have changed, every bucket starts anew.
+// - The voxel estimate and the known range come from the common line.
 // - Threads: thread-safe.
 
 #include <array>
@@ -25,7 +25,7 @@ namespace voxserve {
 
 class LatencyFit {
  public:
-  // As LineFit's.
+  // The methods do what LineFit's of the same name do.
   void Observe(const BatchSize& size, absl::Duration device_time, LineFit::Voxels voxels = LineFit::Voxels::kEstimated);
   void ObserveVoxels(int64_t points, int64_t voxels) { all_.ObserveVoxels(points, voxels); }
   absl::Duration Expected(const BatchSize& size) const;
@@ -34,10 +34,10 @@ class LatencyFit {
   int64_t EstimateVoxels(int64_t points) const { return all_.EstimateVoxels(points); }
   double voxels_per_point() const { return all_.voxels_per_point(); }
 
-  // Copies the fit of the version that this one's version replaces; its buckets begin anew.
+  // Copies the fit of the version that this version replaces; the buckets start anew.
   void StartAs(const LatencyFit& other);
 
-  // Returns the size of batches that have not run: their voxels are estimated.
+  // Returns the size of batches that have not run, with estimated voxels.
   BatchSize EstimateSize(int64_t points, int64_t requests, int64_t batches = 1) const {
     return {.points = points, .voxels = EstimateVoxels(points), .requests = requests, .batches = batches};
   }
@@ -45,10 +45,10 @@ class LatencyFit {
  private:
   struct Bucket {
     std::unique_ptr<LineFit> line;  // null: no batch yet
-    int64_t last_batch = 0;         // number of the last batch
+    int64_t last_batch = 0;         // num_batches_ at its last batch
   };
 
-  // By the size of one of the batches.
+  // Returns the bucket by the mean points of the batches.
   static size_t IndexOf(const BatchSize& size);
   bool IsFresh(const Bucket& bucket) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   const LineFit& LineOf(const BatchSize& size) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);

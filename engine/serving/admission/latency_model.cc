@@ -20,11 +20,11 @@ absl::Duration Bound(const ServedModel& model, size_t device, const Load& load, 
 
 // Device time on one device.
 struct Work {
-  absl::Duration ahead;  // of all batches before the request's
-  absl::Duration own;    // of the request's batch, which is the last of its version's
+  absl::Duration ahead;  // the batches that run before the request's batch
+  absl::Duration own;    // the request's batch, the last one of its version
 };
 
-// own_ahead: what the request's own version runs before it.
+// own_ahead: the time of the request's own version before the request's batch.
 absl::Duration OthersWorkOn(size_t device, int64_t max_bytes, const WaitingWork& waiting, absl::Duration own_ahead) {
   const ServedModel& model = *waiting.model;
   const BatchLimits limits = MemoryModel::LimitsOf(model, device, max_bytes);

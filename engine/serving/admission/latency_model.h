@@ -3,10 +3,10 @@
 // LatencyModel predicts when a batch ends: alone, beside the batches that run, or behind the requests that wait.
 //
 // - Parts: each model version has a LatencyFit per device (ServedModel::latency), which knows how long its batches
-//   take. This class adds a DeviceLoad per device, which knows what runs there.
-// - Assumption: a device does one second of device time a second, and batches side by side share it in equal parts.
-// - Units: a Load is of a whole batch; voxels are estimated from points. Samples of farthest points are a part of the
-//   batch's time (ServedModel::sampling).
+//   take. This class has a DeviceLoad per device, which knows what runs there.
+// - Assumption: a device does one second of device time per second, and batches side by side share it in equal parts.
+// - Units: a Load is that of a whole batch; voxels are estimated from points. The time of sampling farthest points is
+//   added to the network's (ServedModel::sampling).
 // - Devices are indices, in the order of the engine's.
 // - Threads: not thread-safe. The Batcher owns it and calls it under its lock.
 
@@ -24,12 +24,12 @@ namespace voxserve {
 
 struct ServedModel;
 
-// Requests of one model version that wait.
+// The requests of one model version that wait.
 struct WaitingWork {
-  // By how much its turns come before a newcomer's of another model (ModelTurns).
+  // How the version's turns compare with those of a newcomer of another model (ModelTurns).
   struct Turn {
-    double lead_seconds = 0;  // device time that it has before the newcomer's model has its next turn; may be negative
-    double weight_ratio = 1;  // more of it for each second that the newcomer's model has before the newcomer
+    double lead_seconds = 0;  // device time that it gets before the newcomer's model has its next turn; may be negative
+    double weight_ratio = 1;  // device time that it gets for each second of the newcomer's model before the newcomer
   };
 
   const ServedModel* model = nullptr;
@@ -44,14 +44,14 @@ class LatencyModel {
 
   // Returns the device time of a batch; zero where nothing is known yet.
   static absl::Duration Expected(const ServedModel& model, size_t device, const Load& load);
-  // Returns the device time of one request in a batch of its own, on the device where that is longest.
+  // Returns the device time of one request in a batch of its own, on the slowest device.
   absl::Duration LongestAlone(const ServedModel& model, const Load& load) const;
 
-  // Returns the time that a batch takes which starts on the device now, beside those that run there. It is an upper
-  // bound (LatencyFit::Bound).
+  // Returns an upper bound (LatencyFit::Bound) of the time that a batch takes if it starts on the device now, beside
+  // the batches that run there.
   absl::Duration BoundBesideOthers(const ServedModel& model, size_t device, const Load& load) const;
-  // Returns true if one request that starts now is expected to end sooner on `device` than on `other`. Where both would
-  // end at once, the device with fewer running batches wins.
+  // Returns true if one request that starts now is expected to end sooner on `device` than on `other`. If both would
+  // end at the same time, the device with fewer running batches wins.
   bool EndsSooner(const ServedModel& model, const Load& load, size_t device, size_t other) const;
 
   // When a request's batch starts and ends, counted from now.
@@ -59,15 +59,18 @@ class LatencyModel {
     absl::Duration start;
     absl::Duration end;
   };
-  // Predicts the run of a request that comes now; admission goes by it. All of `ahead` runs before it, but of work with
-  // a Turn only what its turns are and one batch beyond them, in batches as full as `max_batch_bytes` and the models'
-  // limits let them be, and so does what runs already. Its own batch then shares the device with a batch of every other
-  // worker. Running batches count with their expected time, waiting ones with their Bound. So a request keeps what it
-  // was promised if `ahead` is all that waits at its level or a more urgent one.
+  // Predicts the run of a request that comes now; admission decides by it.
+  // - All of `ahead` runs before the request, in batches as full as `max_batch_bytes` and the models' limits allow. For
+  //   work with a Turn, only its turns and one batch beyond them run before.
+  // - The batches that run now end before. Then the request's batch shares the device with one batch of each other
+  //   worker.
+  // - Running batches count with their expected time, waiting ones with their Bound. So the prediction is kept if
+  // `ahead`
+  //   is all that waits at the request's level or a more urgent one.
   Run PredictRun(const ServedModel& model, const Load& load, absl::Span<const WaitingWork> ahead,
                  const MaxBatchBytes& max_batch_bytes, absl::Time now) const;
 
-  // A batch starts on a device, and ends there. Finish returns the device time that the batch was charged.
+  // Tell that a batch starts on a device, and ends there. Finish returns the device time that the batch was charged.
   void Start(size_t device, uint64_t batch, absl::Duration expected, absl::Time now);
   absl::Duration Finish(size_t device, uint64_t batch, absl::Time now);
 

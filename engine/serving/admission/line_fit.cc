@@ -9,19 +9,19 @@
 namespace voxserve {
 namespace {
 
-constexpr double kForgetting = 0.9;      // weight of a batch beside that of the next
+constexpr double kForgetting = 0.9;      // weight of a batch relative to the next one
 constexpr size_t kMaxObservations = 32;  // the oldest counts 0.04
-constexpr double kFarOff = 2;            // ratio of actual to expected time, or its inverse
-constexpr double kKnownRange = 4;        // larger requests than so many times the largest count as that
-constexpr double kStiffness = 0.3;       // of coefficients: as so many batches would hold them where they are
-constexpr int kMaxSweeps = 200;          // of the fit, which ends when nothing moves
-constexpr double kDefaultRatio = 1.25;   // of the bound, at least, until there are enough ratios
+constexpr double kFarOff = 2;            // ratio of actual to expected time, or its inverse, that is a surprise
+constexpr double kKnownRange = 4;        // requests larger than this many times the largest count as that size
+constexpr double kStiffness = 0.3;       // the old coefficients weigh as much as this many batches
+constexpr int kMaxSweeps = 200;          // sweeps of the fit, which ends earlier when nothing moves
+constexpr double kDefaultRatio = 1.25;   // the least ratio of the bound until there are enough ratios
 constexpr size_t kEnoughRatios = 16;
 constexpr size_t kMaxRatios = 128;
-constexpr double kLargestRatio = 2.5;  // of the bound: hiccups must not keep all requests out
+constexpr double kLargestRatio = 2.5;  // the largest ratio of the bound: a few stalls must not refuse all requests
 constexpr size_t kMaxDensities = 64;
 
-// How a first batch's time is taken to divide: a launch's fixed part, points, voxels, requests.
+// The assumed parts of a first batch's time: a fixed part, points, voxels, requests.
 constexpr std::array<double, 4> kFirstShares = {0.25, 0.45, 0.15, 0.15};
 
 void PushBounded(std::deque<double>& values, double value, size_t most) {
@@ -29,7 +29,7 @@ void PushBounded(std::deque<double>& values, double value, size_t most) {
   if (values.size() > most) values.pop_front();
 }
 
-// index 0: the largest.
+// Returns the n-th largest value. index 0: the largest.
 double NthLargest(const std::deque<double>& values, size_t index) {
   std::vector<double> sorted(values.begin(), values.end());
   const auto nth = sorted.begin() + static_cast<std::ptrdiff_t>(std::min(index, sorted.size() - 1));
@@ -65,7 +65,7 @@ bool LineFit::Observe(const BatchSize& size, absl::Duration device_time, Voxels 
     observations_.push_back(observation);
     bound_ratio_ = kDefaultRatio;
   } else {
-    // The ratio is to the time that was expected before the batch ran, when its voxels were not known.
+    // Compares with the time that was expected before the batch ran, when its voxels were not known.
     BatchSize estimated = size;
     if (voxels != Voxels::kKnownBefore) {
       estimated.voxels = static_cast<int64_t>(static_cast<double>(size.points) * voxels_per_point_);
@@ -105,7 +105,7 @@ bool LineFit::Believe(Observation observation, double ratio) {
 }
 
 // Minimises sum w (t - x.theta)^2 + kStiffness * sum_i (mean(x_i^2) (theta_i - old_i)^2), theta >= 0, by coordinate
-// descent: the old coefficients first scaled to the times of now, since what changes is most often the device's speed.
+// descent. Scales the old coefficients to the current times first, since most often the device's speed has changed.
 void LineFit::Fit() {
   std::array<Vector, kNumCoefficients> xx{};  // sums of products
   Vector xt{};
@@ -123,7 +123,7 @@ void LineFit::Fit() {
   for (double& coefficient : old) coefficient *= sum_seconds / sum_expected;
   coefficients_ = old;
   for (int sweep = 0; sweep < kMaxSweeps; ++sweep) {
-    double largest_change = 0;  // in seconds of a batch
+    double largest_change = 0;  // effect on a batch's time, in seconds
     for (size_t i = 0; i < kNumCoefficients; ++i) {
       if (xx[i][i] <= 0) continue;
       const double stiffness = kStiffness * xx[i][i] / sum_weights;

@@ -1,17 +1,17 @@
 #pragma once
 
-// LineFit learns a line from batches as they end: t = a + b * points + c * voxels + d * requests. LatencyFit has one
+// LineFit learns a line from batches when they end: t = a + b * points + c * voxels + d * requests. LatencyFit has one
 // for all batches of a model version on a device and one per bucket of sizes; SampleFit has one for farthest points.
 //
-// - Time: t is device time. Batches that run side by side share their device and each is charged its share
-//   (DeviceLoad), so a batch that ran alone teaches about one among others, and the other way round.
+// - Time: t is device time. Batches that run side by side share their device, and each is charged its share
+//   (DeviceLoad), so a batch that ran alone and one that ran beside others teach the same line.
 // - Fit: least squares over the last batches, each counting 0.9 times as much as the next; coefficients are 0 or more.
-//   Where the batches are too alike to tell a coefficient (all of one size, say), it keeps its ratio to the others.
-// - Outliers: a batch far off its expected time counts as if it had been off by 2 times. The second in a row that is
-//   far off in the same direction is believed, and all batches before it are forgotten. So a change of clocks, plans or
-//   host load is followed within two batches.
-// - Range: requests beyond 4 times the largest seen are expected to take as long as that size: small requests say
-//   nothing of large ones, which are let in until one has shown its time.
+//   If the batches are too alike to determine a coefficient (all of one size, say), its ratio to the others stays.
+// - Outliers: a batch far off its expected time counts as if it had been off by a factor of 2. If the next one is far
+//   off in the same direction, it counts in full, and all batches before it are forgotten. So a change of clocks, plans
+//   or host load is learned within two batches.
+// - Range: requests beyond 4 times the largest seen are expected to take as long as 4 times the largest. Small requests
+//   say nothing about large ones, which are admitted until one has shown its time.
 // - Threads: thread-safe.
 
 #include <array>
@@ -35,33 +35,32 @@ struct BatchSize {
 class LineFit {
  public:
   enum class Voxels {
-    kEstimated,    // before the batch ran, from its points; the estimate learns from them
-    kNotTypical,   // likewise, but of points that were chosen: the estimate does not learn from them
-    kKnownBefore,  // before the batch ran
+    kEstimated,    // not known before the batch ran; the estimate from its points learns from them
+    kNotTypical,   // not known before the batch ran; the estimate does not learn, since its points were selected
+    kKnownBefore,  // known before the batch ran
   };
 
-  // Learns from one batch that has run. Passes over what is no measurement: no request, or a time that is not positive
-  // and finite.
-  // Returns true if the batch was the second surprise: all batches before the two are forgotten.
+  // Learns from one batch that has run. Ignores a batch without requests, and a time that is not positive and finite.
+  // Returns true if the batch was the second surprise in a row: all batches before it are forgotten.
   bool Observe(const BatchSize& size, absl::Duration device_time, Voxels voxels = Voxels::kEstimated);
 
-  // Learns from a batch that ran in parts: its time says nothing of its size.
+  // Learns the voxels of a batch that ran in parts, whose time is not that of a batch of its size.
   void ObserveVoxels(int64_t points, int64_t voxels);
 
-  // Copies the fit of the version that this one's version replaces.
+  // Copies the fit of the version that this version replaces.
   void StartAs(const LineFit& other);
 
   // Returns the expected device time; zero before the first observation, when nothing is known and everything is
   // admitted.
   absl::Duration Expected(const BatchSize& size) const;
-  // Returns true if batches were observed that tell of this size: its requests are no more than 4 times as large.
+  // Returns true if requests of this size were observed: they are no more than 4 times as large as the largest seen.
   bool Knows(const BatchSize& size) const;
-  // Returns the device time that 99 of 100 batches of the size keep within: Expected times the second largest ratio of
-  // actual to expected time among the last 128 batches, 1 to 2.5; 1.25 or more while there are few.
+  // Returns a time that 99 of 100 batches of the size do not exceed: Expected times the second largest ratio of actual
+  // to expected time among the last 128 batches. The ratio is 1 to 2.5, and 1.25 or more while there are few batches.
   absl::Duration Bound(const BatchSize& size) const;
 
-  // Estimates voxels from above: `points` times the 95th percentile of the voxels per point over the last 64 batches;
-  // one voxel a point before the first.
+  // Returns an upper estimate of the voxels: `points` times the 95th percentile of the voxels per point over the last
+  // 64 batches; one voxel per point before the first.
   int64_t EstimateVoxels(int64_t points) const;
   double voxels_per_point() const;  // the percentile
 
@@ -71,12 +70,13 @@ class LineFit {
 
   struct Observation {
     Vector size{};       // 1, points, voxels, requests
-    double seconds = 0;  // as it was
-    double counted = 0;  // as the fit takes it
+    double seconds = 0;  // measured
+    double counted = 0;  // used by the fit
   };
 
   double Predict(const BatchSize& size) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  // ratio: of actual to expected time. Returns what Observe does.
+  // Adds an observation, and forgets the earlier ones after a second surprise; returns true then. ratio: actual to
+  // expected time.
   bool Believe(Observation observation, double ratio) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Fit() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void UpdateRatio(double ratio) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -85,12 +85,12 @@ class LineFit {
 
   mutable absl::Mutex mutex_;
   bool is_seeded_ ABSL_GUARDED_BY(mutex_) = false;
-  Vector coefficients_ ABSL_GUARDED_BY(mutex_){};                 // seconds: a batch, a point, a voxel, a request
+  Vector coefficients_ ABSL_GUARDED_BY(mutex_){};                 // seconds per batch, point, voxel, request
   std::deque<Observation> observations_ ABSL_GUARDED_BY(mutex_);  // oldest first
-  Vector largest_ ABSL_GUARDED_BY(mutex_){};                      // points and voxels of a request among them
+  Vector largest_ ABSL_GUARDED_BY(mutex_){};                      // the most points and voxels per request among them
   int surprise_ ABSL_GUARDED_BY(mutex_) = 0;  // the last batch was far off: 1 slower, -1 quicker; 0: it was not
-  std::deque<double> ratios_ ABSL_GUARDED_BY(mutex_);     // actual to expected; oldest first, as the next
-  std::deque<double> densities_ ABSL_GUARDED_BY(mutex_);  // voxels of a point
+  std::deque<double> ratios_ ABSL_GUARDED_BY(mutex_);     // actual to expected time; oldest first
+  std::deque<double> densities_ ABSL_GUARDED_BY(mutex_);  // voxels per point; oldest first
   double bound_ratio_ ABSL_GUARDED_BY(mutex_) = 1;
   double voxels_per_point_ ABSL_GUARDED_BY(mutex_) = 1;
 };

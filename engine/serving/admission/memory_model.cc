@@ -10,9 +10,9 @@ namespace voxserve {
 namespace {
 
 constexpr size_t kMaxRuns = 32;
-// An arena keeps an eighth more than was needed; the rest is for what sizes alone do not tell.
+// An arena keeps an eighth more than was needed; the rest covers what sizes alone do not predict.
 constexpr double kMargin = 1.25;
-constexpr int64_t kGrowth = 16;  // the part by which the limit grows that batches without room set
+constexpr int64_t kGrowth = 16;  // the limit set by batches that did not fit grows by one part in this many
 
 // Returns the largest ratio among the runs that had at least half of the largest size.
 template <typename Runs, typename SizeOf, typename BytesOf>

@@ -5,7 +5,7 @@
 namespace voxserve {
 namespace {
 
-// Virtual times that differ by less, in seconds, are equal: their sums are rounded.
+// Virtual times that differ by less than this, in seconds, count as equal, since their sums are rounded.
 constexpr double kRounding = 1e-9;
 
 bool IsNotPromoted(const WaitingTask& task) { return task.level == task.priority(); }
@@ -52,7 +52,8 @@ void ModelTurns::Erase(const WaitingTask& task, Model& model) {
 void ModelTurns::Correct(const std::string& model, double seconds) {
   const auto found = models_.find(model);
   if (found == models_.end()) return;
-  // What is given back may be of a time before the level was last empty, when all began anew: it is no credit.
+  // A correction may be for a batch from before the level was last empty, when all starts were reset: it gives no
+  // credit.
   const double corrected = found->second.start + seconds / found->second.weight;
   found->second.start = std::max(corrected, std::min(found->second.start, now_));
   ForgetSettled();

@@ -12,7 +12,7 @@
 namespace voxserve {
 namespace {
 
-// Returns the rows that a tensor is certain to have. num_points: those that are answered.
+// Returns a lower limit of a tensor's rows. num_points: the points that get an answer.
 int64_t CertainRows(const TensorInfo& tensor, int64_t num_points) {
   switch (tensor.rows) {
     case TensorRows::kPoints:

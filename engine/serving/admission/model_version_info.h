@@ -1,6 +1,6 @@
 #pragma once
 
-// ModelVersionInfo describes a model version to clients. The functions below tell what follows from it for a request.
+// ModelVersionInfo describes a model version to clients. The functions below check requests against it.
 
 #include <cstdint>
 #include <string>
@@ -32,7 +32,7 @@ struct ModelVersionInfo {
   std::string name;
   int64_t version = 0;
   ModelState state = ModelState::kLoading;
-  std::vector<std::string> problems;  // all of them, of a failed version or of a ready one's broken successor
+  std::vector<std::string> problems;  // of a failed version, or of a ready version's broken successor
   std::string description;
   std::vector<ClassInfo> classes;
   int ignore_label = 255;
@@ -42,35 +42,34 @@ struct ModelVersionInfo {
   std::vector<float> voxel_size;
   int64_t num_parameters = 0;
   int priority_levels = 1;
-  bool has_scores = false;  // beside labels
+  bool has_scores = false;  // scores per point, beside labels
   bool has_labels = false;
   bool has_boxes = false;
-  bool has_velocities = false;  // of the boxes
+  bool has_velocities = false;  // boxes have velocities
   std::vector<TensorInfo> tensors;
   std::string device;
   std::string digest;
-  std::string plan_source;  // where the plan comes from by which it runs: "default", "model", "plan_dir", "tuned"
+  std::string plan_source;  // the source of the plan in use: "default", "model", "plan_dir", "tuned"
 };
 
 // Returns why a version is not ready: UNAVAILABLE (MODEL_LOADING, with a retry delay, or MODEL_FAILED with its
 // problems).
 absl::Status WhyNotReady(const ModelVersionInfo& info);
 
-// INVALID_ARGUMENT (BAD_PRIORITY) where a ready model has no such priority level. Submit asks it, and FindOutputs.
+// Returns INVALID_ARGUMENT (BAD_PRIORITY) if a ready model has no such priority level.
 absl::Status CheckPriority(const ModelVersionInfo& info, int priority);
-// Returns the tensors that answer a request for these names. A request without names gets all of them where the model
-// has no labels and no boxes, else none. INVALID_ARGUMENT (UNSUPPORTED_OUTPUT) where a ready model has no scores, or no
-// tensor of a name.
+// Returns the tensors to answer a request with. A request without names gets all of them if the model has no labels and
+// no boxes, else none. INVALID_ARGUMENT (UNSUPPORTED_OUTPUT) if a ready model has no scores, or no tensor of a name.
 absl::StatusOr<TensorSet> FindOutputs(const ModelVersionInfo& info, bool return_scores,
                                       const std::vector<std::string>& tensors);
 
-// INVALID_ARGUMENT (RESPONSE_TOO_LARGE), naming the bytes, where the task's tensors alone are certain to take more than
-// max_bytes: rows of points, samples and cells are known beforehand. max_bytes 0: there is no limit.
-// task: with its tensor_set.
+// Returns INVALID_ARGUMENT (RESPONSE_TOO_LARGE), naming the bytes, if the task's tensors alone are certain to exceed
+// max_bytes: the numbers of points, samples and cells are known in advance. max_bytes 0: there is no limit. The task's
+// tensor_set must be set.
 absl::Status CheckAnswerSize(const ModelVersionInfo& info, const InferTask& task, int64_t max_bytes);
 
-// Returns true if the task costs what the version's requests cost by default: it asks for no tensors, or the version
-// has nothing else. What a batch of others takes says nothing of those.
+// Returns true if the task costs as much as the version's default requests: it asks for no tensors, or the version has
+// no other outputs. The measurements of other batches must not be learned as typical.
 bool IsTypical(const ModelVersionInfo& info, const InferTask& task);
 
 }  // namespace voxserve

@@ -1,9 +1,9 @@
 #pragma once
 
-// ServedModel holds a model version that is ready to run, with all that the batcher and the workers know of it.
+// ServedModel holds a model version that is ready to run, and what the batcher and the workers know about it.
 //
-// - Threads: constant once it is served, but for `plans`, `latency`, `sampling` and `memory`, which are thread-safe.
-// - Owners: handles share it; the last one to go frees its weights (ModelManager).
+// - Threads: constant once it is served, except `plans`, `latency`, `sampling` and `memory`, which are thread-safe.
+// - Ownership: handles share it; after the last handle is gone its weights are freed (ModelManager).
 
 #include <memory>
 #include <string>
@@ -24,19 +24,19 @@ namespace voxserve {
 
 struct ServedModel {
   ModelVersionInfo info;
-  MemoryBudget::Reservation host_memory;  // of the weights that the programs hold on the host; ends after them
-  std::vector<Program> programs;  // by device, in the order of the engine's; they differ in where their weights lie
-  // Equal for versions that launch the same kernels by their default plans: those of one network with other weights.
+  MemoryBudget::Reservation host_memory;  // for the programs' weights on the host; declared before them, to end after
+  std::vector<Program> programs;          // by device, in the engine's order; they differ in where their weights lie
+  // Equal for versions that launch the same kernels by their default plans: one network with other weights.
   std::string kernels;
   RunLimits limits;
   std::vector<PlanKey> plan_keys;  // by device
   std::unique_ptr<ModelPlans> plans;
   ModelConfig::Batching batching;
-  std::vector<std::unique_ptr<LatencyFit>> latency;  // by device, as are the next two
-  std::vector<std::unique_ptr<SampleFit>> sampling;
-  std::vector<std::unique_ptr<MemoryModel>> memory;
+  std::vector<std::unique_ptr<LatencyFit>> latency;  // by device
+  std::vector<std::unique_ptr<SampleFit>> sampling;  // by device
+  std::vector<std::unique_ptr<MemoryModel>> memory;  // by device
 
-  // For what is the same on every device.
+  // Returns a program for properties that are the same on every device.
   const Program& program() const { return programs.front(); }
 };
 using ModelHandle = std::shared_ptr<const ServedModel>;

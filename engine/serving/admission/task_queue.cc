@@ -151,7 +151,7 @@ WaitingTask* TaskQueue::NewestOfLargestHold(const std::string& name, int priorit
   if (counts == nullptr) return nullptr;
   const Hold* largest = nullptr;
   for (const auto& [client, hold] : counts->by_client) {
-    // Between equal holds, the client that came last gives way.
+    // If several holds are equal, the client whose newest task came last gives way.
     const auto rank = [size](const Hold& one) {
       return std::make_pair(one.load.*size, (*one.tasks.rbegin())->arrival);
     };

@@ -1,14 +1,14 @@
 #pragma once
 
-// TaskQueue holds the tasks that wait, in every order that the Batcher asks for: by level, turn and urgency, by expiry,
+// TaskQueue holds the waiting tasks in every order that the Batcher needs: by level, turn and urgency, by expiry, and
 // by arrival.
 //
-// - Levels rule: a task of a lower level comes first. Within a level models take turns (ModelTurns), and within a model
+// - Levels: a task of a lower level comes first. Within a level models take turns (ModelTurns), and within a model
 //   clients do (ClientTurns).
-// - Promotion: a task that was promoted to level 0 takes turns there. It is still counted at its own priority:
-//   otherwise it would keep out the urgent tasks that it was promoted to run among.
-// - Cost: every operation is logarithmic in the number of tasks, but for WorkAhead, TasksOf, LeastUrgent and
-//   NewestOfLargestHold, which are linear in the number of clients that wait. The queue's limit bounds that.
+// - Promotion: a task that was promoted to level 0 takes turns there. It still counts at its own priority: otherwise it
+//   would take the room of the urgent tasks that it was promoted to run among.
+// - Cost: every operation is logarithmic in the number of tasks, except WorkAhead, TasksOf, LeastUrgent and
+//   NewestOfLargestHold, which are linear in the number of waiting clients. The queue's limit bounds that.
 // - Threads: not thread-safe. The Batcher owns it and calls it under its lock.
 
 #include <cstdint>
@@ -30,7 +30,7 @@ namespace voxserve {
 
 class TaskQueue {
  public:
-  // The tasks of one version that wait.
+  // The waiting tasks of one version.
   struct Version {
     int64_t num_tasks = 0;
     std::map<int, int64_t> num_by_level;  // levels with tasks
@@ -38,49 +38,53 @@ class TaskQueue {
   };
 
   WaitingTask* Add(std::unique_ptr<WaitingTask> task);
-  // The task leaves without having run.
+  // Removes a task that does not run.
   std::unique_ptr<WaitingTask> Remove(WaitingTask* task);
-  // The task leaves to run, which is a turn of its client, and of its model for the predicted seconds of the device.
+  // Removes a task that runs. It takes a turn of its client, and charges its model the predicted seconds of the device.
   std::unique_ptr<WaitingTask> Run(WaitingTask* task, double seconds);
-  // Tasks of this level took so many seconds of the device more than Run was told, or less.
+  // Adds the difference between the actual and the predicted seconds of a batch of this model and level.
   void Correct(const std::string& model, int level, double seconds);
 
   bool empty() const { return owned_.empty(); }
   int64_t size() const { return static_cast<int64_t>(owned_.size()); }
-  // Returns nullptr where the task does not wait.
+  // Returns nullptr if the task does not wait.
   WaitingTask* Find(uint64_t ticket) const;
   const std::map<const ServedModel*, Version>& versions() const { return versions_; }
-  // Returns the work, by version, that is expected to run before a task of this level, model and client that comes now:
-  // all of more urgent priorities; of the same model, the client's own, and the other clients' as far as their turns
-  // come first (ClientTurns::AheadBeyondWaiting); and the other models' with their turns (ModelTurns::WorkOfOthers).
+  // Returns the work, by version, that is expected to run before a new task of this level, model and client. It is the
+  // sum of: all tasks of more urgent priorities; at the task's level, the client's own tasks and those of the model's
+  // other clients whose turns come first (ClientTurns::AheadBeyondWaiting); and the other models' tasks with their
+  // turns (ModelTurns::WorkOfOthers).
   std::vector<WaitingWork> WorkAhead(int level, const ServedModel& model, const std::string& client) const;
-  // Returns the task whose turn it is, of all; nullptr: none waits.
+  // Returns the task to run next: in the lowest level that has tasks, the task whose turn it is. Returns nullptr if no
+  // task waits.
   WaitingTask* First() const { return levels_.empty() ? nullptr : levels_.begin()->second.First(); }
-  // Returns the tasks of one version and level, in turn; the level has tasks. Valid until a task comes or goes.
+  // Returns the tasks of one version and level, in the order of turns. The level must have tasks. Valid until a task
+  // comes or goes.
   ClientTurns::Cursor TasksOf(const ServedModel* version, int level) const {
     return ClientTurns::Cursor(levels_.at(level).ClientsOf(version->info.name), version);
   }
 
   // Returns the load of all versions of a model.
   Load OfModel(const std::string& name) const { return LessUrgentThan(name, -1); }
-  // Returns the part of it that has a priority above `priority`.
+  // Returns the part of OfModel whose priority number is above `priority`.
   Load LessUrgentThan(const std::string& name, int priority) const;
-  // Returns the task that gives way first: at the model's highest priority number, which is the least urgent, the
-  // newest of the client that holds most by `size` (requests, bytes); nullptr: none.
+  // Returns the task to evict first: at the model's highest (least urgent) priority number, the newest task of the
+  // client that holds most by `size` (requests, bytes). Returns nullptr if there is none.
   WaitingTask* LeastUrgent(const std::string& name, int64_t Load::*size) const;
 
-  // The clients' holds of a model's queue at one priority.
+  // The shares that clients hold of a model's queue at one priority.
   struct Holds {
-    int64_t num_clients = 0;  // that hold something, and the one that is asked for
-    Load own;                 // of the one that is asked for
+    int64_t num_clients = 0;  // clients that hold something; `client` always counts
+    Load own;                 // held by `client`
   };
   Holds HoldsOf(const std::string& name, int priority, const std::string& client) const;
-  // Returns the newest task of the client that holds most by `size` (requests, bytes); nullptr: nobody holds any.
+  // Returns the newest task of the client that holds most by `size` (requests, bytes), or nullptr if no client holds
+  // any.
   WaitingTask* NewestOfLargestHold(const std::string& name, int priority, int64_t Load::*size) const;
 
-  // Returns the first task to expire; nullptr: none.
+  // Returns the first task to expire, or nullptr if there is none.
   WaitingTask* FirstToExpire() const { return by_expiry_.empty() ? nullptr : *by_expiry_.begin(); }
-  // Moves the tasks to level 0 that have waited until their promotion.
+  // Moves each task whose promotion time has come to level 0.
   void Promote(absl::Time now);
 
  private:
@@ -95,27 +99,27 @@ class TaskQueue {
     Load load;
     std::set<WaitingTask*, ByArrival> tasks;
   };
-  // They belong to one model and priority.
+  // The tasks of one model and priority.
   struct Priority {
     Load all;
-    absl::flat_hash_map<std::string, Hold> by_client;  // with tasks
+    absl::flat_hash_map<std::string, Hold> by_client;  // only clients with tasks
   };
-  using Model = std::map<int, Priority>;  // priorities with tasks, of all versions together
+  using Model = std::map<int, Priority>;  // by priority; only those with tasks; all versions together
 
   const Priority* FindPriority(const std::string& name, int priority) const;
   void Count(WaitingTask* task);
   void Discount(WaitingTask* task);
   void EnterLevel(WaitingTask* task);
-  // seconds: of the device, where the task runs.
+  // seconds: predicted device time if the task runs; none if it does not.
   void LeaveLevel(WaitingTask* task, std::optional<double> seconds);
   std::unique_ptr<WaitingTask> Release(WaitingTask* task);
 
   absl::flat_hash_map<uint64_t, std::unique_ptr<WaitingTask>> owned_;  // by ticket
-  std::map<int, ModelTurns> levels_;                                   // with tasks
-  std::map<const ServedModel*, Version> versions_;                     // with tasks
-  absl::flat_hash_map<std::string, Model> models_;                     // with tasks
+  std::map<int, ModelTurns> levels_;                                   // only levels with tasks
+  std::map<const ServedModel*, Version> versions_;                     // only versions with tasks
+  absl::flat_hash_map<std::string, Model> models_;                     // only models with tasks
   std::set<WaitingTask*, Earlier> by_expiry_{Earlier{&WaitingTask::expiry}};
-  std::set<WaitingTask*, Earlier> by_promotion_{Earlier{&WaitingTask::promotion}};  // of levels above 0
+  std::set<WaitingTask*, Earlier> by_promotion_{Earlier{&WaitingTask::promotion}};  // tasks of levels above 0
   uint64_t next_arrival_ = 0;
 };
 

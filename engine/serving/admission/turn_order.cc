@@ -5,7 +5,7 @@
 namespace voxserve {
 namespace {
 
-// Virtual times that differ by less, in seconds, are equal: their sums are rounded.
+// Virtual times that differ by less than this, in seconds, count as equal, since their sums are rounded.
 constexpr double kRounding = 1e-9;
 
 }  // namespace

@@ -1,13 +1,13 @@
 #pragma once
 
-// TurnOrder tells whose turn it is, among clients with equal shares of the device.
+// TurnOrder decides whose turn it is, among clients with equal shares of the device.
 //
-// - Virtual time is the device time that a client has had who always had its share.
+// - Virtual time is the device time that a client has had if it had its share all the time.
 // - Ready: a client whose turn is due. The most urgent of them comes first.
-// - Overdue: a client that has been ready for so long that its request would have run by now, had it run at the
-//   client's share of the device alone. Overdue clients come before all others, the longest overdue first: so whatever
-//   urgency others claim, and however many others come, nobody waits for ever.
-// - No device is left idle: where no client is ready, virtual time moves on to the first that will be.
+// - Overdue: a client that has been ready for as long as its request would have run on the client's share of the device
+//   alone. Overdue clients come before all others, the longest overdue first. So no client waits for ever, whatever
+//   urgency others claim and however many others come.
+// - No idle device: if no client is ready, virtual time moves on to the first client that will be.
 // - Cost: logarithmic in the number of clients.
 // - Threads: not thread-safe.
 
@@ -19,13 +19,13 @@ namespace voxserve {
 
 class TurnOrder {
  public:
-  // One client's place. Whoever puts it here owns it, and changes it only while it is not here.
+  // One client's place in the order. Its owner changes it only while it is not in the order.
   struct Turn {
-    double start = 0;             // virtual time at which its share of what it has had ends
-    double due = 0;               // virtual time from which on it is ready
+    double start = 0;             // virtual time at which it has paid for the device time that it had
+    double due = 0;               // virtual time from which it is ready
     WaitingTask* head = nullptr;  // its most urgent task
 
-    // The virtual time from which on it is overdue.
+    // Returns the virtual time from which the client is overdue.
     double overdue() const { return start + head->cost; }
   };
 
@@ -34,17 +34,17 @@ class TurnOrder {
   TurnOrder(const TurnOrder&) = delete;
   TurnOrder& operator=(const TurnOrder&) = delete;
 
-  // Settle follows before First is called.
+  // Adds a turn. Settle must be called before First.
   void Put(Turn* turn);
   void TakeOut(Turn* turn);
-  // Returns nullptr where there is none.
+  // Returns the client whose turn it is; nullptr where there is none.
   Turn* First() const;
 
   double now() const { return now_; }
   bool HasCome(double time) const;
-  // Moves virtual time, never back.
+  // Moves virtual time forward; ignores an earlier time.
   void MoveTo(double time);
-  // Makes ready whoever is due, and at least one.
+  // Makes the clients ready whose turn is due, and at least one.
   void Settle();
 
  private:
@@ -61,7 +61,7 @@ class TurnOrder {
   double now_;
   std::set<Turn*, MoreUrgentHead> ready_;
   std::set<Turn*, OverdueEarlier> ready_by_overdue_;
-  std::set<Turn*, DueEarlier> pending_;  // those that are not ready
+  std::set<Turn*, DueEarlier> pending_;  // turns that are not ready
 };
 
 }  // namespace voxserve

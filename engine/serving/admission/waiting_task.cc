@@ -6,7 +6,7 @@
 namespace voxserve {
 namespace {
 
-// A request costs at least this, in seconds: so clients take turns while nothing is known of the time that runs take.
+// The least cost of a request in seconds, so that clients take turns while nothing is known about the time of runs.
 constexpr double kLeastCost = 1e-4;
 
 }  // namespace
@@ -21,7 +21,7 @@ WaitingTask::WaitingTask(const QueuedTask& task, const LatencyModel& latency, ab
   expiry = std::min(deadline, longest_wait);
   latest_start = std::min(deadline - alone, longest_wait);
   const absl::Duration head_start = std::max(absl::ZeroDuration(), now - task.task.waiting_since);
-  // It does not pass the tasks whose deadlines are close: they were admitted without it.
+  // Bounds the head start, so that the task does not pass tasks with close deadlines, which were admitted without it.
   urgency = std::max(latest_start - head_start, std::min(latest_start, now + batching.max_queue_delay / 2));
   promotion = now + (expiry - now) / 2 - head_start;
 }

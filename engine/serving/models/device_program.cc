@@ -29,7 +29,7 @@ std::string PrecisionName(ModelConfig::Precision precision) {
   return "float32";
 }
 
-// "AMD EPYC 7763 64-Core Processor"; "CPU" where the kernel does not say.
+// Returns "AMD EPYC 7763 64-Core Processor", say; "CPU" if /proc/cpuinfo does not tell.
 std::string CpuModelName() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
@@ -52,7 +52,7 @@ absl::StatusOr<Program> MakeProgram(const Graph& graph, const ModelConfig& confi
     return program;
   }
   if constexpr (kernels::kHasCuda) {
-    RETURN_IF_ERROR(device.pool->MakeCurrent());  // the compiler asks it what it can
+    RETURN_IF_ERROR(device.pool->MakeCurrent());  // since the compiler asks CUDA for the device's properties
   }
   Program program = Compile(graph, plan,
                             {.bytes_per_label = config.bytes_per_label(),

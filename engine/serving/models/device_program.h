@@ -13,8 +13,8 @@
 
 namespace voxserve {
 
-// Compiles the graph with the default plan and puts its weights on the device. INVALID_ARGUMENT where a weight is
-// beyond its type, RESOURCE_EXHAUSTED for memory, INTERNAL where the CPU's library refuses a convolution of images.
+// Compiles the graph with the default plan and copies its weights to the device. INVALID_ARGUMENT if a weight exceeds
+// the range of its type, RESOURCE_EXHAUSTED for memory, INTERNAL if the CPU's library refuses an image convolution.
 absl::StatusOr<Program> MakeProgram(const Graph& graph, const ModelConfig& config, const Device& device,
                                     bool is_deterministic = false);
 

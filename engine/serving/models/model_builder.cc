@@ -27,7 +27,7 @@ absl::StatusOr<std::unique_ptr<ServedModel>> ModelBuilder::Make(const std::strin
   model->kernels = absl::StrCat(graph.network_digest, " ", static_cast<int>(config.precision), " ",
                                 config.bytes_per_label(), " ", config.max_points, " ", config.max_voxels);
   model->batching = config.batching;
-  // The CPU's products see how many rows there are: there a request has a batch of its own.
+  // Gives each request a batch of its own on a CPU, since the CPU's matrix products depend on the number of rows.
   const auto is_cpu = [](const Device& device) { return !device.is_cuda(); };
   if (options_.is_deterministic && std::any_of(options_.devices->begin(), options_.devices->end(), is_cpu)) {
     model->batching.max_batch_requests = 1;
@@ -102,7 +102,7 @@ bool ModelBuilder::FindPlans(const ServedModel& model, const std::filesystem::pa
 absl::Status ModelBuilder::WarmUpOn(size_t device, const ServedModel& model, bool is_first) const {
   ASSIGN_OR_RETURN(ExecutionContext context,
                    MakeContext((*options_.devices)[device], options_.pool, StreamPriority::kLow));
-  // Without room for the one there may be some for the other.
+  // Warms up even if loading failed: there may be memory for one and not for the other.
   absl::Status status = LoadKernels(model.programs[device], context);
   if (is_first) {
     if constexpr (kernels::kHasCuda) context.cuda->ReleaseMemory();
@@ -139,7 +139,7 @@ void ModelBuilder::ReturnMemory() const {
     for (const Device& device : *options_.devices) {
       if (!device.is_cuda()) continue;
       absl::Status status = device.pool->MakeCurrent();
-      // Weights are freed in the order of this stream; when it is waited for, the pool lets go of them.
+      // Weights are freed in the order of this stream; waiting for it makes the pool return them to the device.
       if (status.ok()) status = device.loading->view().Synchronize();
       if (!status.ok()) {
         Log(LogLevel::kError, "memory of a model could not be returned",

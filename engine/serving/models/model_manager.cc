@@ -20,18 +20,18 @@ namespace {
 
 absl::Status OutOfMemory() { return OutOfMemoryError("it does not fit into memory"); }
 
-// Between two tries of a version that found no memory: each reads its files and takes what memory there is.
+// The longest time between two tries of a version that found no memory, since each try reads all its files.
 constexpr absl::Duration kLongestWait = absl::Minutes(1);
 
-// The most copies of the graph's weights that stand side by side while it is compiled: the graph's own, those of the
-// layers, which are folded and fused, and those that the steps pack.
+// The most copies of the weights that exist at once during compilation: the graph's own, the layers' after folding and
+// fusing, and those that the steps pack.
 constexpr int64_t kCopiesOfWeights = 3;
 
 bool Contains(const std::vector<int64_t>& versions, int64_t version) {
   return std::find(versions.begin(), versions.end(), version) != versions.end();
 }
 
-// Returns one error for the versions that did not load. Where only memory was missing, the model is not broken.
+// Returns one error for the versions that did not load. If only memory was missing, the model does not count as broken.
 absl::Status StatusOfFailures(const std::string& name, const std::map<int64_t, absl::Status>& failures) {
   if (failures.empty()) return absl::OkStatus();
   std::string message = absl::StrCat("model ", Quoted(name));
@@ -206,7 +206,7 @@ absl::StatusOr<std::vector<int64_t>> ModelManager::RunUnload(const std::string& 
 
 void ModelManager::Poll() {
   const absl::StatusOr<RepositoryListing> listing = ScanRepository(options_.repository);
-  // A repository that cannot be read (a share that is away for a moment) takes nothing out of service.
+  // A repository that cannot be read (a network share may be away for a moment) takes nothing out of service.
   if (!listing.ok()) return LogNewWarnings({std::string(listing.status().message())});
   Reconcile(*listing);
 }
@@ -228,7 +228,7 @@ void ModelManager::Reconcile(const RepositoryListing& listing) {
   }
   for (const ModelFolder& folder : listing.models) {
     if (stopping_) return;
-    // What is wrong is in the log and in the table.
+    // Problems are already in the log and in the table.
     ReconcileModel(folder, false).IgnoreError();
   }
 }
@@ -240,7 +240,7 @@ ModelManager::Choice ModelManager::Choose(const ModelFolder& folder) {
     Problems problems;
     const VersionPolicy policy = ReadVersionPolicy(FolderOf(folder.name), &problems);
     VersionPolicy::Choice asked = policy.Choose(folder.versions);
-    // By a config that is broken (which every load will tell) nothing comes and goes.
+    // With a broken config (every load reports it), the listed versions stay as they are.
     if (std::vector<int64_t> listed = models_.Versions(folder.name); !problems.empty() && !listed.empty()) {
       asked.versions = std::move(listed);
     }
@@ -261,7 +261,7 @@ ModelManager::Choice ModelManager::Choose(const ModelFolder& folder) {
 absl::Status ModelManager::ReconcileModel(const ModelFolder& folder, bool retries) {
   const Choice choice = Choose(folder);
   std::map<int64_t, absl::Status> failures;
-  // Those whose folder is gone make room first.
+  // Removes versions whose folder is gone first, to free their memory.
   const std::vector<int64_t> ready = models_.ReadyVersions(folder.name);
   for (const int64_t version : models_.Versions(folder.name)) {
     const bool is_told_missing = Contains(choice.missing, version) && !Contains(ready, version);
@@ -284,7 +284,7 @@ absl::Status ModelManager::ReconcileModel(const ModelFolder& folder, bool retrie
 }
 
 absl::Status ModelManager::LoadVersion(const std::string& name, int64_t version, bool retries) {
-  ReleaseRetired();  // what was replaced just now makes room
+  ReleaseRetired();  // frees the memory of versions that were replaced just now
   Attempt& attempt = known_[name].attempts[version];
   std::string fingerprint = FingerprintOf(FolderOf(name), version);
   if (fingerprint != attempt.fingerprint) {
@@ -323,7 +323,7 @@ absl::Status ModelManager::ReplaceWithinMemory(const std::string& name, int64_t 
   }
   ASSIGN_OR_RETURN(LoadedModel loaded, LoadModelVersion(FolderOf(name), version, &memory));
   if (loaded.content == attempt.content) {
-    models_.SetFailed(name, version, {});  // a successor that was broken is gone
+    models_.SetFailed(name, version, {});  // clears the problems of a broken successor that is gone
     return absl::OkStatus();
   }
   ASSIGN_OR_RETURN(std::unique_ptr<ServedModel> made, Build(name, version, loaded, std::move(memory)));
@@ -331,7 +331,7 @@ absl::Status ModelManager::ReplaceWithinMemory(const std::string& name, int64_t 
   const bool has_plans = builder_.FindPlans(*model, FolderOf(name) / absl::StrCat(version));
   builder_.WarmUp(*model, stopping_);
   if (stopping_) return DrainingError();
-  // The successor is expected to take about as long, and as much memory, as its predecessor.
+  // Expects the successor to take as long, and as much memory, as its predecessor.
   absl::StatusOr<ModelHandle> predecessor = models_.Find(name, version);
   if (!predecessor.ok()) predecessor = models_.Find(name, 0);
   if (predecessor.ok()) {

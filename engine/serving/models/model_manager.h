@@ -1,17 +1,18 @@
 #pragma once
 
-// ModelManager keeps the models in service as the model repository and the operator want them: it loads, reloads,
-// unloads and releases versions.
+// ModelManager keeps those models in service that the model repository and the operator ask for: it loads, reloads,
+// unloads and frees versions.
 //
 // - Threads: thread-safe. One thread of its own does all the work, one job after the other.
 // - Replacing: a version that replaces another is built and warmed up beside it, and then swapped in. Holders of the
-//   old version go on with it. When its last handle ends, this thread frees its weights: no other thread waits for
-//   that.
+//   old version go on with it. When its last handle ends, this class's thread frees its weights, so that no other
+//   thread waits for that.
 // - The versions of a model in service are:
 //     those in its folder that its version policy asks for (config.textproto; default: all),
-//     less those that a call unloaded (all of them: until the next load),
+//     without those that a call unloaded (all of them: until the next load),
 //     and those that a call loaded by number.
-//   A version that the policy gives up goes when all that it asks for are ready: a broken newcomer costs nothing.
+//   A version that the policy no longer asks for is removed when all that it asks for are ready, so that a broken new
+//   version does not take a working one out of service.
 
 #include <atomic>
 #include <cstdint>
@@ -45,20 +46,21 @@ class ModelManager {
 
   struct Options {
     std::filesystem::path repository;
-    absl::Duration poll_interval;   // zero: the repository is looked at when a call asks for it
+    absl::Duration poll_interval;   // zero: the repository is scanned only when a call asks for it
     ModelTable* models = nullptr;   // outlives the manager, which alone writes to it and empties it at the end
-    ModelBuilder::Options builder;  // its observer is the manager's too
-    // Counts the host's memory: a version's files, graph and weights are reserved in it before they are there.
+    ModelBuilder::Options builder;  // the manager uses its observer too
+    // Counts host memory: a version's files, graph and weights are reserved in it before they are allocated.
     // Null: without a limit.
     MemoryBudget* memory_budget = nullptr;
-    // From the manager's thread; both may be empty.
-    // A version became ready; has_plans: a tuned one on every device.
+    // The functions below are called from the manager's thread; both may be empty.
+    // A version became ready. has_plans: it has a tuned plan on every device.
     std::function<void(const ModelVersionInfo& model, bool has_plans)> on_ready;
-    // A version was taken out of service, or replaced: holders that do not need it let go of it.
+    // A version was taken out of service or replaced: holders should release it if they can.
     std::function<void(const ModelHandle& model)> on_retired;
   };
 
-  // Lists what there is as loading, and starts to load it. Every handle from the table ends before the manager does.
+  // Lists the versions in `listing` as loading, and starts to load them. Every handle from the table must end before
+  // the manager does.
   ModelManager(Options options, RepositoryListing listing);
   ~ModelManager();
   ModelManager(const ModelManager&) = delete;
@@ -70,36 +72,36 @@ class ModelManager {
   void WaitUntilLoaded() const;
   bool loaded() const;
 
-  // Cancels what waits, and the load under way as soon as that can be. Returns when nothing runs. Idempotent.
+  // Cancels waiting jobs, and the current load as soon as possible. Returns when nothing runs. Idempotent.
   void Stop();
 
  private:
   using Done = std::function<void(absl::StatusOr<std::vector<int64_t>>)>;
   struct Job {
-    bool loads = false;  // else it unloads
+    bool loads = false;  // false: it unloads
     std::string name;
     int64_t version = 0;
     Done done;
   };
-  // A version that was loaded, or that could not be.
+  // The last attempt to load a version, successful or not.
   struct Attempt {
-    std::string fingerprint;  // of the files when it began
-    std::string content;      // of what is in service; "": nothing is
+    std::string fingerprint;  // of the files when the attempt began
+    std::string content;      // of the version in service; "": none is
     absl::Status status = absl::UnknownError("not tried");
-    // After a try that found no memory: when polling tries again, and how long it waits for that.
+    // After an attempt that found no memory: the time of the next one by polling, and the wait until then.
     absl::Time next_try = absl::InfiniteFuture();
     absl::Duration wait;
   };
-  // The manager's thread alone uses it. What calls asked for outlives the folder.
+  // Used by the manager's thread alone. It keeps the requests of calls even if the folder goes and comes back.
   struct Model {
-    bool is_unloaded = false;  // all of it
+    bool is_unloaded = false;  // all versions are
     std::set<int64_t> unloaded;
     std::set<int64_t> loaded_by_number;
-    std::map<int64_t, Attempt> attempts;  // of the versions in the table
+    std::map<int64_t, Attempt> attempts;  // by version; of the versions in the table
   };
   struct Choice {
-    std::set<int64_t> wanted;      // that are in the folder
-    std::vector<int64_t> missing;  // that the policy names and that are not
+    std::set<int64_t> wanted;      // versions that are in the folder
+    std::vector<int64_t> missing;  // versions that the policy names and that are not in the folder
   };
 
   void Loop(const RepositoryListing& listing);
@@ -108,19 +110,19 @@ class ModelManager {
   absl::StatusOr<std::vector<int64_t>> RunLoad(const std::string& name, int64_t version);
   absl::StatusOr<std::vector<int64_t>> RunUnload(const std::string& name, int64_t version);
 
-  // Looks through the repository. What is broken is tried again only where it has changed; what found no memory, which
-  // others may have given back, also after a while that doubles each time.
+  // Scans the repository. A broken version is tried again only after its files have changed. A version that found no
+  // memory, which may be free by now, is also tried again after a wait that doubles each time.
   void Poll();
   void Reconcile(const RepositoryListing& listing);
   void LogNewWarnings(const std::vector<std::string>& warnings);
-  // Makes one model what its folder and the calls want. BAD_MODEL with every problem of every version.
+  // Brings one model to the state that its folder and the calls ask for. BAD_MODEL with every problem of every version.
   absl::Status ReconcileModel(const ModelFolder& folder, bool retries);
   Choice Choose(const ModelFolder& folder);
-  // OK: what the files say is in service.
+  // Returns OK if the version in service matches the files.
   absl::Status LoadVersion(const std::string& name, int64_t version, bool retries);
   absl::Status Replace(const std::string& name, int64_t version, Attempt& attempt);
   absl::Status ReplaceWithinMemory(const std::string& name, int64_t version, Attempt& attempt);
-  // Compiles the version, and lets go of its graph. memory: that of the graph.
+  // Compiles the version and frees its graph. memory: the reservation of the graph.
   absl::StatusOr<std::unique_ptr<ServedModel>> Build(const std::string& name, int64_t version, LoadedModel& loaded,
                                                      MemoryBudget::Reservation memory) const;
   void Fail(const std::string& name, int64_t version, const absl::Status& status);
@@ -129,7 +131,7 @@ class ModelManager {
   std::filesystem::path FolderOf(const std::string& name) const { return options_.repository / name; }
   void ObserveState(const std::string& name, int64_t version, bool ready);
 
-  // The handle's end brings the version back here, from whatever thread.
+  // Makes a handle whose end puts the version into retired_, on any thread.
   ModelHandle Adopt(std::unique_ptr<const ServedModel> model);
   void ReleaseRetired();
   void CountWeights(const ServedModel& model, int64_t sign);
@@ -139,7 +141,7 @@ class ModelManager {
   ModelTable& models_;
   std::map<std::string, Model> known_;
   std::vector<int64_t> weight_bytes_;  // by device
-  std::set<std::string> warnings_;     // of the last look
+  std::set<std::string> warnings_;     // of the last scan
 
   mutable absl::Mutex mutex_;
   std::atomic<bool> stopping_{false};  // changes under mutex_

@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The folders in a folder, by name; links to folders count.
+// Returns the folders in a folder, by name; links to folders count.
 absl::StatusOr<std::vector<fs::path>> ListFolders(const fs::path& folder) {
   std::vector<fs::path> folders;
   std::error_code error;
@@ -38,7 +38,7 @@ absl::StatusOr<std::vector<fs::path>> ListFolders(const fs::path& folder) {
   return folders;
 }
 
-// "1", "2", ...; not "0", "01", "+1".
+// Accepts "1", "2", ...; not "0", "01", "+1".
 std::optional<int64_t> ParseVersion(const std::string& name) {
   int64_t version = 0;
   if (name.empty() || !std::all_of(name.begin(), name.end(), absl::ascii_isdigit) || name[0] == '0')
@@ -47,7 +47,7 @@ std::optional<int64_t> ParseVersion(const std::string& name) {
   return version;
 }
 
-// Versions may be none.
+// Returns a model's versions, which may be none.
 absl::StatusOr<ModelFolder> ScanFolder(const fs::path& folder, std::vector<std::string>* warnings) {
   ASSIGN_OR_RETURN(const std::vector<fs::path> entries, ListFolders(folder));
   const std::string place = absl::StrCat("folder ", Quoted(folder.string()));
@@ -71,7 +71,7 @@ absl::StatusOr<ModelFolder> ScanFolder(const fs::path& folder, std::vector<std::
   return model;
 }
 
-// "-" where there is no such file.
+// Returns a text that changes with the file; "-" if there is no such file.
 std::string IdentityOf(const fs::path& file) {
   struct stat info = {};
   if (::stat(file.c_str(), &info) != 0) return "-";

@@ -1,9 +1,9 @@
 #pragma once
 
-// ModelTable tells which versions of which models there are, and how they stand.
+// ModelTable lists the versions of all models and their states.
 //
 // - Ownership: a ModelHandle keeps its version alive for as long as a task holds it, whatever the table does meanwhile.
-//   The table lets go of a handle outside its lock.
+//   The table releases a handle outside its lock.
 // - Threads: thread-safe. The model manager writes, all others read.
 
 #include <cstdint>
@@ -25,24 +25,25 @@ namespace voxserve {
 
 class ModelTable {
  public:
-  // A version that was found in the repository; it counts as loading until one of the next two is called. One that is
-  // in service stays so.
+  // Adds a version of the repository as loading, until SetReady or SetFailed is called. A version in service stays so.
   void AddLoading(const std::string& name, int64_t version);
-  // Returns the one that it replaces; null: none.
+  // Puts a version into service. Returns the version that it replaces; null: none.
   ModelHandle SetReady(ModelHandle model);
-  // A version that is in service, whose successor this is about, stays so, and shows the problems (none: no longer).
+  // Sets a version's problems. If a version is in service, the problems are its successor's (none: they are cleared)
+  // and it stays in service.
   void SetFailed(const std::string& name, int64_t version, std::vector<std::string> problems);
-  // Returns what it served; null: nothing. `by_call`: whoever asks for it is told that it was unloaded.
+  // Removes a version. Returns its handle if it was in service, else null. by_call: errors for it will then say that it
+  // was unloaded.
   ModelHandle Remove(const std::string& name, int64_t version, bool by_call);
   void Clear();
 
   std::vector<std::string> Names() const;
-  // Ascending; none where there is no such model.
+  // Return versions, ascending; none if there is no such model.
   std::vector<int64_t> Versions(const std::string& name) const;
   std::vector<int64_t> ReadyVersions(const std::string& name) const;
 
-  // The version to run; 0: the newest that is ready. NOT_FOUND (MODEL_NOT_FOUND, VERSION_NOT_FOUND) lists what is
-  // there, UNAVAILABLE is MODEL_LOADING or MODEL_FAILED.
+  // Returns the version to run; 0: the newest that is ready. NOT_FOUND (MODEL_NOT_FOUND, VERSION_NOT_FOUND) lists what
+  // exists, UNAVAILABLE is MODEL_LOADING or MODEL_FAILED.
   absl::StatusOr<ModelHandle> Find(std::string_view name, int64_t version) const;
 
   std::vector<ModelVersionInfo> List() const;
@@ -56,17 +57,17 @@ class ModelTable {
   };
   using Entries = std::map<int64_t, Entry>;  // by version
 
-  // As it stands now.
+  // Returns the entry's info with the source of its current plan.
   static ModelVersionInfo InfoOf(const Entry& entry);
-  // The entry as Describe says.
+  // Returns the entry that Describe describes.
   absl::StatusOr<const Entry*> FindEntry(std::string_view name, int64_t version) const
       ABSL_SHARED_LOCKS_REQUIRED(mutex_);
 
-  // What to say of those that were taken out by call: "", or a clause. version 0: of any.
+  // Returns a clause for an error if the version was unloaded by a call, else "". version 0: any version.
   std::string HintOf(const std::string& name, int64_t version) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
 
   mutable absl::Mutex mutex_;
-  std::map<std::string, Entries> models_ ABSL_GUARDED_BY(mutex_);  // none is empty
+  std::map<std::string, Entries> models_ ABSL_GUARDED_BY(mutex_);  // by name; every model has entries
   std::map<std::string, std::set<int64_t>> unloaded_ ABSL_GUARDED_BY(mutex_);
 };
 

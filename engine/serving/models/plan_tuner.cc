@@ -21,17 +21,17 @@ absl::Status Cancelled() {
   return WithReason(absl::CancelledError("the search was cancelled"), error_reason::kCancelled);
 }
 
-// A search that takes longer concludes from what it has measured.
+// After this time a search decides by what it has measured.
 constexpr absl::Duration kTimeLimit = absl::Minutes(10);
 
-// After a run that took the device for itself: so many times its time.
+// After each run, which has the device to itself, the search rests for this many times the run's time.
 constexpr int kRestShare = 4;
 
-// Scans may take one part in so many of the process's memory limit.
+// Scans may take one part in this many of the process's memory limit.
 constexpr int64_t kMemoryShare = 4;
 
-// The scan in ordinary memory: requests need the page-locked. It has sweeps of its own then, so that what streams hold
-// for theirs is free when they forget them. RESOURCE_EXHAUSTED.
+// Copies the scan to ordinary memory, since requests need the page-locked memory. The copy has sweeps of its own, so
+// that streams can free theirs. RESOURCE_EXHAUSTED.
 absl::StatusOr<InferTask> InOrdinaryMemory(InferTask scan) {
   for (PlacedSweep& placed : scan.sweeps) {
     if (!placed.sweep->cloud.is_pinned()) continue;
@@ -63,7 +63,7 @@ absl::Status PlanTuner::Start(uint64_t ticket, ModelHandle model, std::filesyste
   const auto is_of_model = [&](const std::shared_ptr<Search>& search) {
     return search != nullptr && !search->has_ended && !search->is_cancelled && search->model == model;
   };
-  // One that the engine began by itself and that still waits for scans makes way.
+  // A search that the engine started by itself and that still waits for scans is cancelled for this one.
   for (const std::shared_ptr<Search>& search : waiting_) {
     if (!is_of_model(search) || search->task.done) continue;
     search->is_cancelled = true;
@@ -97,7 +97,7 @@ void PlanTuner::CancelAllOf(const ModelHandle& model) {
 }
 
 void PlanTuner::CancelWhere(absl::FunctionRef<bool(const Search&)> is_meant) {
-  if (running_ != nullptr && is_meant(*running_)) running_->is_cancelled = true;  // it still reads its scans
+  if (running_ != nullptr && is_meant(*running_)) running_->is_cancelled = true;  // its scans are still in use
   for (const std::shared_ptr<Search>& search : waiting_) {
     if (!is_meant(*search)) continue;
     search->is_cancelled = true;
@@ -121,7 +121,7 @@ void PlanTuner::Offer(const ServedModel& model, const InferTask& scan) {
     ++num_scans_;
     scan_bytes_ += bytes;
   }
-  // Copied without the lock: clouds are large, and the callers of others would wait for it.
+  // Copies without the lock: clouds are large, and other requests would wait.
   MemoryBudget::Reservation reservation;
   absl::StatusOr<InferTask> kept = Copy(scan, bytes, reservation);
 
@@ -222,7 +222,7 @@ void PlanTuner::Loop() {
     {
       absl::MutexLock lock(&mutex_);
       LetGo(*search);
-      search->has_ended = true;  // whoever hears of it may begin the next one
+      search->has_ended = true;  // before `done`, whose receiver may start the next search
     }
     if (search->task.done) search->task.done(std::move(result));
     absl::MutexLock lock(&mutex_);
@@ -236,7 +236,7 @@ absl::StatusOr<TuneResult> PlanTuner::RunCatching(Search& search) {
     return Run(search);
   } catch (const std::bad_alloc&) {
     return OutOfMemoryError("the search does not fit into memory");
-  } catch (const std::exception& error) {  // of the standard library: files, random devices
+  } catch (const std::exception& error) {  // by the standard library: files, random devices
     return WithReason(absl::InternalError(error.what()), error_reason::kInternal);
   }
 }

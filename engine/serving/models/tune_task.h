@@ -1,7 +1,7 @@
 #pragma once
 
 // TuneTask asks for the search of a plan on the scans that a model serves. TuneProgress tells how far the search is,
-// TuneResult what it found.
+// TuneResult what it has found.
 
 #include <cstdint>
 #include <functional>
@@ -15,7 +15,7 @@ namespace voxserve {
 
 struct TuneProgress {
   std::string stage;    // "waiting for scans", "candidates", ...
-  double fraction = 0;  // of the whole, 0 to 1
+  double fraction = 0;  // of the whole search, 0 to 1
 };
 
 // The times before and after a search, in a range of input sizes.
@@ -28,20 +28,20 @@ struct TuneBucket {
 };
 
 struct TuneResult {
-  std::string device;  // "cuda:0": that was searched on; its plan serves every device of its kind
+  std::string device;  // "cuda:0", where the search ran; the plan is used on every device of its kind
   int num_scans = 0;
   std::vector<TuneBucket> buckets;
   absl::Duration search_time;
-  std::string path;  // of the file; empty where it could not be written
+  std::string path;  // the plan's file; empty if it could not be written
 };
 
 struct TuneTask {
   std::string model;
   int64_t version = 0;                          // 0: the newest that is ready
-  int num_scans = 16;                           // of the next requests, whose clouds are kept until the search has run
-  absl::Duration max_wait = absl::Seconds(60);  // for them; then it is searched with what there is, as it is ten
-                                                // minutes after the first one came (PlanTuner: what else bounds them)
-  // From a thread of the engine's; neither may block. done is called exactly once.
+  int num_scans = 16;                           // copies of this many next requests' clouds are kept for the search
+  absl::Duration max_wait = absl::Seconds(60);  // for them; then the search starts with those that have come. It starts
+                                                // at the latest 10 minutes after the first one (PlanTuner's bounds)
+  // Called from one of the engine's threads; neither may block. done is called exactly once.
   std::function<void(const TuneProgress&)> on_progress;
   std::function<void(absl::StatusOr<TuneResult>)> done;
 };

@@ -21,29 +21,29 @@
 namespace voxserve {
 namespace {
 
-// The largest first: memory is then taken once.
+// Sizes of the warm-up clouds, the largest first, so that memory is allocated once.
 constexpr int64_t kNumPoints[] = {250'000, 180'000, 120'000, 80'000, 55'000, 35'000, 20'000, 10'000, 3'000};
 
-// The size of a sample that requests may ask for. Its kernels follow the cloud's size, not this one.
+// The size of the sample in warm-up runs with one. The choice of kernels depends on the cloud's size, not on this.
 constexpr uint64_t kNumSampled = 64;
 
-// For products, of which the largest are left out.
+// Scratch for warm-up matrix products. Products that need more are left out.
 constexpr int64_t kProductBytes = int64_t{256} << 20;
 
-// The sensor. Angles in radians, lengths in metres.
+// The simulated sensor. Angles in radians, lengths in metres.
 constexpr int kNumBeams = 64;
 constexpr double kLowestBeam = -0.43, kHighestBeam = 0.035;
 constexpr double kHeight = 1.73, kRange = 80, kNoise = 0.02;
 constexpr double kPi = 3.14159265358979;
 
-// How far a beam sees: the ground, or what stands around, near in some directions and far in others.
+// Returns how far a beam sees: to the ground, or to walls that are near in some directions and far in others.
 double DistanceOf(double elevation, double azimuth) {
   const double ground = elevation < 0 ? kHeight / std::tan(-elevation) : std::numeric_limits<double>::infinity();
   const double walls = 7 + 45 * std::pow(std::sin(2.5 * azimuth), 2) + 3 * std::sin(23 * azimuth);
   return std::min({ground, walls, kRange});
 }
 
-// x, y, z, ..., then the features, all 0.5.
+// Makes a cloud with the axes (x, y, z, ...) and the features, all 0.5.
 absl::StatusOr<PointCloud> MakeStreet(const VoxelizeOp& voxelize, int64_t num_points) {
   std::vector<std::string> fields = voxelize.axes;
   for (const InputFeature& feature : voxelize.features) {
@@ -70,14 +70,14 @@ absl::StatusOr<PointCloud> MakeStreet(const VoxelizeOp& voxelize, int64_t num_po
   return PointCloud::FromFloats(fields, values.data(), static_cast<uint64_t>(num_points));
 }
 
-// A run of a cloud, and whether its memory is that of usual requests.
+// A run on a cloud. is_typical: it takes as much memory as usual requests.
 struct WarmUpRun {
   InferTask task;
   bool is_typical = true;
 };
 
-// With all outputs, then with those that every request gets. Tensors beside labels or boxes take memory that usual
-// requests do not need: scores run without them too.
+// Returns runs with all outputs, then with scores, then with the default outputs. Tensors beside labels or boxes take
+// memory that usual requests do not need, so scores also have a run without them.
 std::vector<WarmUpRun> RunsOf(const Program& program, const PointCloud& cloud) {
   std::vector<WarmUpRun> runs;
   if (!program.tensors.empty() && (program.has_labels || program.has_boxes)) {
@@ -135,12 +135,13 @@ absl::Status WarmUp(const Program& program, const PlanTable* plans, const RunLim
       });
       first_failure.Update(output.status);
       if (!output.status.ok() && (is_typical || !IsOutOfMemory(output.status))) break;
-      if (!is_typical || !output.samples[0].status.ok()) continue;  // or more voxels than the model takes
+      if (!is_typical || !output.samples[0].status.ok()) continue;  // the cloud may have too many voxels for the model
       memory.Observe(static_cast<int64_t>(cloud.num_points()), output.samples[0].counts.voxels, output.bytes);
     }
     if (IsOutOfMemory(output.status)) continue;
     RETURN_IF_ERROR(output.status);
-    // A request may have a sample. The network sees no more than that here, since it has run.
+    // Requests may ask for a sample. The network sees only the sample here, since it has already run on the whole
+    // cloud.
     const FarthestPoints few{.num_points = std::min(kNumSampled, uint64_t{cloud.num_points()}),
                              .restricts_network = true};
     const InferTask sampled{.cloud = cloud, .sample = few};
@@ -151,7 +152,7 @@ absl::Status WarmUp(const Program& program, const PlanTable* plans, const RunLim
       if (!IsOutOfMemory(ran.status)) RETURN_IF_ERROR(ran.status);
     }
     if (latency == nullptr || !output.samples[0].status.ok()) continue;
-    // The second run: the first may have loaded code.
+    // Learns from the second run: the first may have loaded code.
     latency->Observe(
         {.points = static_cast<int64_t>(cloud.num_points()), .voxels = output.samples[0].counts.voxels, .requests = 1},
         time);

@@ -64,7 +64,7 @@ absl::Status StreamSession::AddCloud(StreamFrame& pushed, Frame* frame) {
 }
 
 absl::Status StreamSession::AddSweep(StreamFrame& pushed, Frame* frame) {
-  // Even where this frame itself is bad: the jump that the client tells of has happened.
+  // Resets even if this frame is bad, since the jump that the client reports has happened.
   if (pushed.reset_sweeps) ForgetSweeps();
   if (!pushed.cloud.ok()) return pushed.cloud.status();
   if (!pushed.pose.has_value()) {
@@ -203,7 +203,7 @@ void StreamSession::EndExpired() {
 }
 
 void StreamSession::OnResult(Frame& frame, absl::StatusOr<InferResult> result) {
-  // A frame that is refused as it is: its cloud may be among the sweeps, and must not have the next ones refused.
+  // Forgets the sweeps when a frame is refused: the sweep that caused it would cause the next frames to be refused too.
   if (absl::IsInvalidArgument(result.status())) ForgetSweeps();
   {
     absl::MutexLock lock(&mutex_);
@@ -248,7 +248,7 @@ void StreamSession::Advance() {
 }
 
 StreamSession::Step StreamSession::NextStep() {
-  // Work for the engine first: answers take longer to write.
+  // Gives work to the engine first, since answers take longer to write.
   if (FramePtr frame = NextToSubmit()) return {&StreamSession::SubmitFrame, std::move(frame)};
   if (FramePtr frame = NextToCancel()) return {&StreamSession::CancelFrame, std::move(frame)};
   if (FramePtr frame = NextToAnswer()) return {&StreamSession::AnswerFrame, std::move(frame)};
@@ -317,7 +317,7 @@ void StreamSession::CancelFrame(const FramePtr& frame) {
   }
   try {
     options_.cancel(ticket, DropReasonOf(why.value_or(Superseded())).value_or(DropReason::kCancelled));
-  } catch (const std::bad_alloc&) {  // the frame runs, then
+  } catch (const std::bad_alloc&) {  // then the frame runs
   }
 }
 
@@ -333,7 +333,7 @@ StreamSession::FramePtr StreamSession::NextToAnswer() {
 
 void StreamSession::AnswerFrame(const FramePtr& frame) {
   KeepSweeps();
-  // Its captures must not outlive the call: they are the caller's.
+  // Destroys the function after the call: its captures are the caller's and must not live on in the frame.
   const auto done = std::exchange(frame->done, nullptr);
   done(std::move(frame->result), frame->num_sweeps);
 }

@@ -1,25 +1,22 @@
 #pragma once
 
-// StreamSession is one vehicle's stream of frames. It decides which frames run, which give way to newer ones, and in
-// which order their answers leave.
+// StreamSession is one vehicle's stream of frames. It decides which frames run, which ones newer frames replace, and in
+// which order answers are sent.
 //
-// LATEST: one frame is the engine's (queued or running there) and one waits here. A newer frame supersedes the one that
-// waits, and the engine's too where that has not started: they are answered ABORTED, reason SUPERSEDED. So a frame that
-// starts is the newest there is. Answers leave as they come.
-// QUEUE: every frame goes to the engine at once; answers leave in the order of the frames. The caller keeps frames back
-// while HasRoom() says no.
-//
-// Every frame gets exactly one call of its `done`, whatever happens. A session calls the engine and `done` from one
-// thread at a time, whichever caller's or engine's that is, and without its lock: both may call back into it.
-//
-// The session alone has its accumulated sweeps. A session that has answered all frames, and gets none for as long
-// as a sweep may be old and kMaxJitter, forgets them: a next frame could not use them. (By its own clock: stamps are
-// the sensor's, which say nothing while none come.)
-//
-// A frame that no memory is left for gets OutOfMemoryError. Push alone throws std::bad_alloc, where it has not taken
-// the frame: `done` is not called then. `done` must not throw.
-//
-// Thread-safe, but that calls of Push do not overlap. Nothing here blocks. Made with Create: what the engine holds
+// - LATEST: at most one frame is in the engine (queued or running) and one waits here. A newer frame supersedes the
+//   waiting frame, and the engine's too if that has not started: they are answered ABORTED, reason SUPERSEDED. So a
+//   frame that starts is the newest there is. Answers are sent in the order in which they become ready.
+// - QUEUE: every frame goes to the engine at once; answers are sent in the order of the frames. The caller must not
+//   push frames while HasRoom() is false.
+// - Answers: every frame gets exactly one call of its `done`, whatever happens. The session calls the engine and `done`
+//   from one thread at a time (any caller's or engine thread), and without its lock: both may call back into it.
+// - Sweeps: only the session refers to its accumulated sweeps. It forgets them when it has answered all frames and gets
+//   no new one for the largest age of a sweep plus kMaxJitter, since no later frame could use them. (By its own clock:
+//   stamps come from the sensor, and none arrive meanwhile.)
+// - Memory: a frame for which no memory is left gets OutOfMemoryError. Only Push throws std::bad_alloc, if it has not
+//   accepted the frame; `done` is not called then. `done` must not throw.
+// - Threads: thread-safe, except that calls of Push must not overlap. Nothing blocks.
+// - Lifetime: made with Create. The functions that the engine holds keep the session alive. It knows no gRPC.
 // keeps the session alive. Knows no gRPC.
 
 #include <cstdint>
@@ -49,20 +46,22 @@ namespace voxserve {
 enum class StreamPolicy { kLatest, kQueue };
 
 struct StreamFrame {
-  // An error (of a frame that did not decode, or must not be taken) is its answer, in its turn.
+  // If it is an error (a frame that did not decode, or must not be accepted), the frame is answered with it in its
+  // turn.
   absl::StatusOr<PointCloud> cloud = PointCloud();
-  std::optional<Pose> pose;                 // required where sweeps accumulate, as is
+  std::optional<Pose> pose;                 // required if sweeps accumulate, as is the stamp
   absl::Time stamp = absl::InfinitePast();  // when the sensor took the cloud; InfinitePast: unknown
-  bool reset_sweeps = false;                // forget those before this one
+  bool reset_sweeps = false;                // forget the sweeps before this frame
   std::shared_ptr<const void> reservation;  // of memory, for as long as the cloud is kept as a sweep; may be null
-  // num_sweeps: that were run together, this one included; 0 where none accumulate, or none ran. Must not block.
+  // num_sweeps: the sweeps that were run together, this one included; 0 if none accumulate or the frame did not run.
+  // Must not block.
   std::function<void(absl::StatusOr<InferResult> result, int num_sweeps)> done;
 };
 
 class StreamSession : public std::enable_shared_from_this<StreamSession> {
  public:
   static constexpr int kMaxQueuedFrames = 64;
-  // The jitter of frames on their way: the sensor took them at equal intervals.
+  // Allowance for frames that arrive late, though the sensor takes them at equal intervals.
   static constexpr absl::Duration kMaxJitter = absl::Seconds(1);
 
   struct Config {
@@ -71,15 +70,15 @@ class StreamSession : public std::enable_shared_from_this<StreamSession> {
     double client_share = 1;
     int64_t version = 0;
     bool return_scores = false;
-    std::vector<std::string> tensors;  // as in InferTask, as is the next
+    std::vector<std::string> tensors;
     DType tensor_dtype = DType::kFloat32;
     int priority = 0;
     StreamPolicy policy = StreamPolicy::kLatest;
     absl::Duration frame_timeout = absl::InfiniteDuration();  // from Push to the answer; infinite: the model's own
-    int max_queued_frames = 4;                                // of QUEUE: unanswered ones; 1 to kMaxQueuedFrames
-    std::optional<SweepHistory::Options> sweeps;              // none: each frame is a whole scan
-    std::string age_feature;                                  // as in InferTask, as is the next
-    std::optional<FarthestPoints> sample;                     // of every frame
+    int max_queued_frames = 4;                    // limit of QUEUE's unanswered frames; 1 to kMaxQueuedFrames
+    std::optional<SweepHistory::Options> sweeps;  // none: each frame is a whole scan
+    std::string age_feature;                      // as in InferTask
+    std::optional<FarthestPoints> sample;         // of every frame; as in InferTask
   };
 
   struct Options {
@@ -95,29 +94,30 @@ class StreamSession : public std::enable_shared_from_this<StreamSession> {
   // Takes the next frame. `done` may be called before this returns.
   void Push(StreamFrame frame);
 
-  // Whether the caller may read on.
+  // Returns true if the caller may push another frame.
   bool HasRoom() const;
 
   // Returns the bytes of the clouds that are kept for later frames.
   int64_t SweepBytes() const;
-  // The next frame runs without those before it.
+  // Forgets the sweeps: the next frame runs without those before it.
   void ForgetSweeps();
 
-  // Returns the bytes of the clouds of LATEST's unanswered frames, which the next one supersedes or, where one runs
-  // already, waits for.
+  // For LATEST: returns the bytes of the clouds of unanswered frames. The next frame supersedes them or, if one already
+  // runs, waits for it. For QUEUE: 0.
   int64_t BytesAheadOfNext() const;
 
-  // Frames that come from now on are answered UNAVAILABLE, reason DRAINING. Those taken before go on.
+  // Answers frames that come from now on with UNAVAILABLE, reason DRAINING. Frames that were accepted go on.
   void StartDraining();
 
-  // Answers are not wanted any more: unanswered frames get this error (a running one when the engine is through with
-  // it), and so do frames that come later. The first call counts.
+  // Cancels the stream: unanswered frames get this error (a running frame when the engine has finished it), and so do
+  // frames that come later. Only the first call counts.
   void Cancel(const absl::Status& why);
 
-  // Answers frames that wait here and whose time is up: DEADLINE_EXCEEDED, reason DEADLINE_EXPIRED. Forgets sweeps
-  // where the stream has fallen silent.
+  // Answers frames that wait here and whose time is over: DEADLINE_EXCEEDED, reason DEADLINE_EXPIRED. Forgets the
+  // sweeps of a stream that has fallen silent.
   void ExpireDue();
-  // When ExpireDue will have something to do; InfiniteFuture where nothing waits or is kept here, or without a limit.
+  // Returns the time at which ExpireDue has something to do; InfiniteFuture if nothing waits or is kept here, or
+  // nothing has a limit.
   absl::Time NextExpiry() const;
 
  private:
@@ -125,20 +125,20 @@ class StreamSession : public std::enable_shared_from_this<StreamSession> {
     enum class State { kWaiting, kSubmitted, kEnded };
 
     State state = State::kWaiting;
-    InferTask task;  // until it is submitted
+    InferTask task;  // moved out when it is submitted
     std::function<void(absl::StatusOr<InferResult>, int)> done;
     int num_sweeps = 0;
     int64_t cloud_bytes = 0;
     absl::Time arrived;
-    absl::Time deadline = absl::InfiniteFuture();  // without the model's own
-    absl::Time waiting_since;                      // of it and of those that it superseded in the engine's queue
-    std::optional<uint64_t> ticket;                // once Submit has returned
-    bool is_superseded = false;                    // and so to be cancelled
+    absl::Time deadline = absl::InfiniteFuture();  // without the model's default timeout
+    absl::Time waiting_since;                      // of the oldest of it and the frames that it replaced in the queue
+    std::optional<uint64_t> ticket;                // set when Submit has returned
+    bool is_superseded = false;                    // then it is to be cancelled
     bool is_cancel_tried = false;
-    absl::StatusOr<InferResult> result = InferResult();  // of an ended one
+    absl::StatusOr<InferResult> result = InferResult();  // set when it has ended
   };
   using FramePtr = std::shared_ptr<Frame>;
-  // To be done without the lock. Steps allocate nothing before they are done, so that none is lost.
+  // A call to make without the lock. Finding a step allocates nothing, so that no step is lost.
   struct Step {
     void (StreamSession::*run)(const FramePtr& frame) = nullptr;  // nullptr: there is none
     FramePtr frame;
@@ -146,21 +146,21 @@ class StreamSession : public std::enable_shared_from_this<StreamSession> {
 
   StreamSession(Config config, Options options);
 
-  // The cloud alone, or with the sweeps before it.
+  // Put the cloud into the frame's task: alone, or with the sweeps before it.
   absl::Status AddCloud(StreamFrame& pushed, Frame* frame);
   absl::Status AddSweep(StreamFrame& pushed, Frame* frame);
-  // While frames have no answer it may be the server that keeps the next ones back: silence begins with the last
-  // answer.
+  // Restarts the time until the sweeps expire, if it runs. While frames are unanswered the server itself may be
+  // delaying the next ones, so silence counts from the last answer.
   void KeepSweeps() ABSL_LOCKS_EXCLUDED(sweeps_mutex_);
   void ResetHistory() ABSL_EXCLUSIVE_LOCKS_REQUIRED(sweeps_mutex_);
   void SupersedeOlder() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Ends a frame that the engine does not have, and tells OnDropped where that is what the error says.
+  // Ends a frame that the engine does not have, and calls OnDropped if the error is a drop reason.
   void End(Frame& frame, const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndExpired() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndOutOfMemory(Frame& frame) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void OnResult(Frame& frame, absl::StatusOr<InferResult> result);
 
-  // Does what can be done, until nothing can; returns at once where another thread is at it, which sees to it all.
+  // Takes steps until none is left. Returns at once if another thread is doing so, which will take all steps.
   void Advance();
   Step NextStep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   FramePtr NextToSubmit() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -172,15 +172,15 @@ class StreamSession : public std::enable_shared_from_this<StreamSession> {
 
   const Config config_;
   const Options options_;
-  const absl::Status out_of_memory_ = OutOfMemoryError();  // made while there is memory
+  const absl::Status out_of_memory_ = OutOfMemoryError();  // made in advance, while there is memory
 
-  mutable absl::Mutex sweeps_mutex_;  // never held with the other
+  mutable absl::Mutex sweeps_mutex_;  // never held together with mutex_
   std::optional<SweepHistory> history_ ABSL_GUARDED_BY(sweeps_mutex_);
-  absl::Time sweeps_expiry_ ABSL_GUARDED_BY(sweeps_mutex_) = absl::InfiniteFuture();  // without another sweep
+  absl::Time sweeps_expiry_ ABSL_GUARDED_BY(sweeps_mutex_) = absl::InfiniteFuture();  // if no further sweep comes
 
   mutable absl::Mutex mutex_;
-  std::deque<FramePtr> frames_ ABSL_GUARDED_BY(mutex_);  // whose `done` has not been called, in order of arrival
-  std::optional<absl::Time> waiting_since_ ABSL_GUARDED_BY(mutex_);  // the place that a superseded frame leaves
+  std::deque<FramePtr> frames_ ABSL_GUARDED_BY(mutex_);  // those whose `done` has not been called, by arrival
+  std::optional<absl::Time> waiting_since_ ABSL_GUARDED_BY(mutex_);  // of a superseded frame, for its successor
   std::optional<absl::Status> cancelled_ ABSL_GUARDED_BY(mutex_);
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_advancing_ ABSL_GUARDED_BY(mutex_) = false;

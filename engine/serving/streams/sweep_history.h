@@ -1,10 +1,10 @@
 #pragma once
 
 // SweepHistory keeps the last sweeps of one stream, and returns those that run together with a new one. It holds the
-// clouds as they came, in host memory; a GPU's copies of them are a cache (engine/runtime/device_copies.h).
+// clouds unchanged in host memory; a GPU's copies of them are a cache (engine/runtime/device_copies.h).
 //
 // - Threads: not thread-safe. A stream has one and calls it in the order in which frames arrive.
-// - Ownership: sweeps that Add has returned stay valid whatever happens here later.
+// - Ownership: sweeps that Add has returned stay valid whatever happens to the history.
 
 #include <cstdint>
 #include <deque>
@@ -21,16 +21,16 @@ namespace voxserve {
 class SweepHistory {
  public:
   struct Options {
-    int num_sweeps = 1;                         // with the newest; 1 or more
-    absl::Duration max_age = absl::Seconds(2);  // before the newest's stamp; what is older is forgotten
+    int num_sweeps = 1;                         // the newest included; 1 or more
+    absl::Duration max_age = absl::Seconds(2);  // relative to the newest's stamp; older sweeps are forgotten
     int64_t max_bytes = int64_t{256} << 20;     // of clouds; the oldest are forgotten first, the newest never
   };
 
   explicit SweepHistory(const Options& options) : options_(options) {}
 
-  // Adds the newest sweep and returns those to run with it, newest (this one) first. INVALID_ARGUMENT for a bad pose
-  // (BAD_POSE, see CheckPose), and for a stamp that is infinite or before that of the last sweep (BAD_STAMP; the same
-  // stamp is fine): nothing has changed then.
+  // Adds the newest sweep and returns the sweeps to run with it, newest (this one) first. INVALID_ARGUMENT for a bad
+  // pose (BAD_POSE, see CheckPose), and for a stamp that is infinite or before that of the last sweep (BAD_STAMP; an
+  // equal stamp is fine); an error changes nothing.
   absl::StatusOr<std::vector<PlacedSweep>> Add(PointCloud cloud, const Pose& pose, absl::Time stamp,
                                                std::shared_ptr<const void> reservation = nullptr);
 
@@ -45,7 +45,7 @@ class SweepHistory {
 
   const Options options_;
   std::deque<std::shared_ptr<const Sweep>> sweeps_;  // newest first
-  int64_t num_bytes_ = 0;                            // of their clouds
+  int64_t num_bytes_ = 0;                            // of the sweeps' clouds
 };
 
 }  // namespace voxserve

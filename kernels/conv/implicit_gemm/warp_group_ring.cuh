@@ -1,7 +1,8 @@
 #pragma once
 
-// The ring of stages between the roles of warp_groups.cuh: the shapes of blocks, the notes that describe stages, and
-// places in the ring. Only .cu files include this header.
+// The ring of stages through which the roles of a block pass data: block shapes, the notes that describe stages, and
+// places in the ring. warp_groups.cuh defines the terms (item, stage, note, role), slices.h defines slices. Only .cu
+// files include this header.
 
 #include <cstddef>
 #include <cstdint>
@@ -12,7 +13,7 @@
 namespace voxserve::kernels::cuda {
 
 inline constexpr int kGroupThreads = 128;  // threads of a warp group
-inline constexpr int kWeightCopiers = 2;   // threads that copy stages' weights in turns
+inline constexpr int kWeightCopiers = 2;   // threads that take turns to copy a stage's weights
 
 template <int kGroups, int kTileColumns, int kCopyingGroups, int kRingStages, int kBlocks, int kParts = 1>
 struct WarpGroupShape {
@@ -32,8 +33,9 @@ struct WarpGroupShape {
   static constexpr int kAlignment = 1024;
   static constexpr int kOutRowBytes = kRows * int{sizeof(int32_t)};  // per stage
   static constexpr int kSharedBytes = kStages * (kStageBytes + kOutRowBytes) + kAlignment;
-  // Registers of a copying thread, and of a multiplying thread, which gets what the copying threads give up. Sums of
-  // 256 columns need the larger split.
+  // kRegisters is a thread's share at launch. All threads but the multiplying ones lower theirs to kCopyRegisters, and
+  // the multiplying threads raise theirs to kProductRegisters. Tiles of more than 128 x 128 sums need more registers,
+  // so copying threads keep fewer there.
   static constexpr int kRegisters = 65536 / kBlocks / kThreads / 8 * 8;
   static constexpr int kMostCopyRegisters = kRows * kColumns > 128 * 128 ? 48 : 56;
   static constexpr int kCopyRegisters = kRegisters < kMostCopyRegisters ? kRegisters : kMostCopyRegisters;
@@ -46,36 +48,38 @@ struct WarpGroupShape {
   static_assert((kSharedBytes + kStaticBytes + 1024) * kBlocks <= 228 * 1024, "more shared memory than an SM has");
 };
 
-// Describes a stage, so that the roles that read it need not compute this themselves.
+// Describes a stage. The scheduler writes it, so that the other roles need not compute it themselves.
 struct alignas(16) StageNote {
-  int32_t channels[kSlicesAStage];     // each slice's first channel of the row
-  uint32_t has[kSlicesAStage];         // bit kTileBits * t + j: tile t has the slice's offset j; 0: there is no slice
-  int32_t index_tiles[kSlicesAStage];  // index of the first tile's input rows at the first offset, in units of 64
-  int32_t weights[kSlicesAStage];      // the place of the slice's weights, in units of 16 bytes; -1: there is no slice
+  int32_t channels[kSlicesAStage];  // the input channel at which the slice begins
+  uint32_t has[kSlicesAStage];      // bit kTileBits * t + j: tile t has the slice's offset j; 0: there is no slice
+  // Where in_rows lists the input rows of the first tile at the slice's first offset, in units of kMaskTileRows
+  // indices.
+  int32_t index_tiles[kSlicesAStage];
+  int32_t weights[kSlicesAStage];  // the place of the slice's weights, in units of 16 bytes; -1: there is no slice
   int32_t row_tile;
-  int32_t column;  // the first column
+  int32_t column;  // the first output column of the item
   uint32_t flags;  // bit kSlicesAStage * t + s: tile t has slice s; also kLastStage, kNoStage
-  int32_t half;    // the half of the sums, 0 or 1, with split K
+  int32_t half;    // with split K: which half of the sums, 0 or 1
 };
 static_assert(sizeof(StageNote) == 48 && offsetof(StageNote, index_tiles) == 16 && offsetof(StageNote, row_tile) == 32);
 inline constexpr uint32_t kLastStage = 1u << 30;  // the last stage of an item: its sums are stored after it
 inline constexpr uint32_t kNoStage = 1u << 31;    // there are no more stages
 
-// The ring's parts in shared memory. A barrier has 8 bytes; there is one per slot.
+// The ring's parts in shared memory. The uint32_t members are shared addresses. A barrier has 8 bytes.
 struct Ring {
   uint32_t stages;
   uint32_t out_rows;  // output rows of each stage's tile, if the stage is its item's last
   StageNote* notes;
-  // Arrays of barriers, one array behind the other.
-  uint32_t full, ready, empty;  // stages: copied, visible to products, multiplied
-  uint32_t noted, freed;        // notes: written, free again
+  // Five arrays of barriers, one after the other. Each array has one barrier per slot.
+  uint32_t full, ready, empty;  // of stages: copied, visible to products, multiplied
+  uint32_t noted, freed;        // of notes: written, free again
 };
 
 // A place in a ring of kSlots slots.
 template <int kSlots>
 struct RingPlace {
   int32_t slot = 0;
-  uint32_t parity = 0;  // parity of the barriers' phase in this round
+  uint32_t parity = 0;  // of the barriers' phase; it changes with each round of the ring
 
   __device__ void Advance(int count = 1) {
     slot += count;

@@ -13,7 +13,7 @@
 
 namespace voxserve::kernels::cuda {
 
-// Of a sample's valid points; all ones where there is none.
+// The state of a sample's valid points; all bits are 1 where it has none.
 struct FarthestPointState {
   uint32_t lowest[3];  // of OrderedBits
   uint32_t highest_complement[3];
@@ -57,7 +57,7 @@ struct FarthestPointWorkspace {
   size_t bytes;
 };
 
-// Where a sample's boxes begin, whatever the other samples hold.
+// Returns where a sample's boxes begin. It does not depend on which points of other samples are valid.
 __device__ inline int64_t FirstBox(const FarthestPointSampleParams& params, int sample) {
   return params.point_begin[sample] / kWarpThreads + sample;
 }

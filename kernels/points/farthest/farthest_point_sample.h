@@ -1,10 +1,10 @@
 #pragma once
 
-// Farthest point sampling: of each cloud, a start point and then, again and again, the point whose distance to the
-// nearest of those already selected is largest.
+// FarthestPointSample selects points that cover each cloud evenly: a start point, and then repeatedly the point with
+// the largest distance to the nearest point selected before.
 //
-// Exactly the serial algorithm (Y. Eldar et al., "The farthest point strategy for progressive image sampling", IEEE
-// Trans. Image Processing 6(9), 1997), on every device and in every batch the same indices:
+// The indices are exactly those of the serial algorithm (Y. Eldar et al., "The farthest point strategy for progressive
+// image sampling", IEEE Trans. Image Processing 6(9), 1997), on every device and in every batch:
 //   distance[i] = +infinity for all i; select the start
 //   repeat: distance[i] = min(distance[i], (dx * dx + dy * dy) + dz * dz) with the point selected last, in metres^2,
 //           each operation rounded to float32 for itself;
@@ -12,13 +12,13 @@
 // So where a cloud has fewer distinct points than are selected, all distances are 0 in the end and its first valid
 // point is selected again.
 //
-// A point is valid where its three coordinates are finite and the caller's mask does not speak against it. Others are
-// never selected and change nothing.
+// A point is valid where its three coordinates are finite and the caller's mask does not exclude it. Invalid points are
+// never selected and have no effect.
 //
-// Both devices skip what cannot change. Points are sorted along a Morton curve into buckets that know their box and
-// their largest distance; a bucket whose box is not nearer to the point selected last than its largest distance is left
-// alone, as in QuickFPS (M. Han et al., IEEE TCAD 42(11), 2023). The bound is computed by the same roundings as the
-// distances, each of them monotonic, and so holds for the rounded distances too.
+// Both devices skip distances that cannot change. Points are sorted along a Morton curve into buckets; each bucket has
+// its bounding box and its largest distance. A bucket is skipped where its box is at least that far from the point
+// selected last, as in QuickFPS (M. Han et al., IEEE TCAD 42(11), 2023). The bound uses the same roundings as the
+// distances, and each is monotonic, so the bound also holds for the rounded distances.
 
 #include <cstddef>
 #include <cstdint>
@@ -30,13 +30,13 @@
 
 namespace voxserve::kernels {
 
-// What selected says in every place of a sample from which nothing could be selected.
+// `selected` has this value in all places of a sample from which nothing could be selected.
 inline constexpr int32_t kNothingSelected = -1;
 
 struct FarthestPointSampleParams {
   // Input.
   int64_t num_points = 0;                   // N, of all samples, below 2^31
-  int64_t max_sample_points = 0;            // CUDA alone: no sample has more points, a hint; 0: nobody knows
+  int64_t max_sample_points = 0;            // CUDA only, a hint: no sample has more points; 0: not known
   int32_t num_samples = 0;                  // B, at most kMaxSamples
   const int64_t* point_begin = nullptr;     // [B + 1] first point of each sample; [0] is 0, [B] is N
   ConstRows points;                         // [N] float32, the first three columns are x, y, z
@@ -57,8 +57,9 @@ struct FarthestPointSampleParams {
 };
 static_assert(std::is_trivially_copyable_v<FarthestPointSampleParams>);
 
-// A start for a sample by seed: the same on every machine, and for a power of two of points every bit counts.
-// num_points > 0. (The finalizer of SplitMix64: G. L. Steele et al., OOPSLA 2014.)
+// Returns a sample's start point for a seed, the same on every machine. The seed is mixed first, so that all of its
+// bits matter also where num_points is a power of two. num_points > 0. (The finalizer of SplitMix64: G. L. Steele et
+// al., OOPSLA 2014.)
 constexpr int64_t FarthestPointStart(uint64_t seed, int64_t num_points) {
   uint64_t bits = seed + 0x9E3779B97F4A7C15u;
   bits = (bits ^ bits >> 30) * 0xBF58476D1CE4E5B9u;
@@ -69,7 +70,7 @@ constexpr int64_t FarthestPointStart(uint64_t seed, int64_t num_points) {
 
 namespace cpu {
 
-// Of num_points and num_samples alone.
+// Reads only num_points and num_samples.
 size_t FarthestPointSampleWorkspaceBytes(const FarthestPointSampleParams& params);
 
 // The sort is of all threads; then a thread a sample, and one for a lone sample: each selection needs the one before
@@ -80,8 +81,8 @@ void FarthestPointSample(const FarthestPointSampleParams& params, ThreadPool& po
 
 namespace cuda {
 
-// How a sample is spread over the device. Zeros leave it to the launcher, which is what everybody wants but tests and
-// benchmarks: results do not depend on it.
+// Says how a sample is spread over the device. With zeros the launcher decides; only tests and benchmarks set other
+// values. Results do not depend on it.
 struct FarthestPointLayout {
   int32_t num_blocks = 0;  // of a sample: 1, or a cluster of 2, 4, 8 or 16 where the device has such
   int32_t num_warps = 0;   // of a block, at most kMaxFarthestPointWarps
@@ -91,10 +92,10 @@ inline constexpr int32_t kMaxFarthestPointWarps = 32;
 // The largest cluster that a sample can have on the current device with this build's code: 1, 2, 4, 8 or 16.
 cudaError_t MaxFarthestPointBlocks(int32_t* num_blocks);
 
-// Asks CUB, and so needs a device. Else of num_points and num_samples alone.
+// Calls CUB, so it needs a device. Reads only num_points and num_samples.
 size_t FarthestPointSampleWorkspaceBytes(const FarthestPointSampleParams& params);
 
-// cudaErrorInvalidValue for a layout that there is not on this device.
+// cudaErrorInvalidValue for a layout that this device does not support.
 cudaError_t FarthestPointSample(const FarthestPointSampleParams& params, cudaStream_t stream,
                                 const FarthestPointLayout& layout = {});
 

@@ -26,7 +26,7 @@ constexpr int64_t kPointsAChunk = 4096;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNone = -1;  // a distance that nothing has
 
-// What the radix sort moves.
+// The radix sort moves these.
 struct PointKey {
   uint64_t key;
   int64_t row;

@@ -1,20 +1,22 @@
 #pragma once
 
-// The kernel of farthest_point_sample.h: all the iterations of a sample, in a block or in the blocks of a cluster.
-// Included by .cu files alone.
+// The kernel of farthest_point_sample.h. One block, or the blocks of one cluster, run all iterations of a sample. Only
+// .cu files include this header.
 //
-// Every lane owns a bucket (box, furthest point, how far the second is) in its registers. A round begins with the
-// points selected last: lanes test their buckets against them, and the whole warp updates a bucket that does not pass.
-// Neighbouring buckets belong to different blocks and warps, so that those around a new point are updated at once. A
-// point and its distance are touched by the same thread in every round, and what is touched often stays in its SM's
-// cache.
+// A point's distance is the distance to the nearest selected point. Every lane owns a bucket of points and keeps three
+// things of it in registers: its bounding box, its furthest point, and the distance of its second furthest point. A
+// round begins with the points that the round before selected: each lane tests its bucket's box against them, and the
+// whole warp updates every bucket that a new point may change. Neighbouring buckets belong to different blocks and
+// warps, so that the buckets around a new point are updated in parallel. The same thread reads and writes a point and
+// its distance in every round, so data that is used often stays in the cache of its SM.
 //
-// A round selects several points, exactly those that one at a time would be. Every warp (of a cluster: block) offers
-// its furthest point, with the distance that nothing else it owns exceeds: the rest. In the order of selection, the
-// first offer is the next point. Another offer follows those before it if
-//   - its distance is above the rest of each of them: then nothing that is not offered comes before it, and distances
-//     only fall;
-//   - none of them is nearer to it than its distance, which therefore stays what it is.
+// A round selects several points: exactly those that a selection of one point at a time would select. Every warp (in a
+// cluster: every block) offers its furthest point, together with `rest`, a distance that none of its other points
+// exceeds. Offers are ranked in the order of selection. The first is the next point. A later offer is selected too if
+//   - its distance is above the rest of each offer before it: distances only fall, so no point that was not offered can
+//     come before it;
+//   - none of the offers before it is nearer to it than its distance: its distance stays the same when they are
+//     selected.
 // The first offer that fails ends the round.
 
 #include <cstdint>
@@ -26,21 +28,22 @@
 
 namespace voxserve::kernels::cuda {
 
-inline constexpr int kMaxThreads = kMaxFarthestPointWarps * kWarpThreads;  // of a block
+inline constexpr int kMaxThreads = kMaxFarthestPointWarps * kWarpThreads;  // per block
 inline constexpr int kMaxClusterBlocks = 16;
-inline constexpr int kMaxOffers = kWarpThreads;  // a lane each
+inline constexpr int kMaxOffers = kWarpThreads;  // one per lane of the warp that ranks them
 static_assert(kMaxFarthestPointWarps <= kMaxOffers && kMaxClusterBlocks <= kMaxOffers);
 
 inline constexpr uint32_t kInfinityBits = 0x7f800000u;
 
-// A point that may be selected. The larger distance comes first, then the lower index; all zero is no point.
+// A point that may be selected. The larger distance comes first, then the lower index. If all members are zero, there
+// is no point.
 struct Candidate {
-  uint32_t distance;    // the float's bits, which sort as it does
-  uint32_t complement;  // of the index
+  uint32_t distance;    // bits of the float, which is not negative, so they sort like the float
+  uint32_t complement;  // ~index of the point
   float x, y, z;
 };
 
-// The furthest of some points, and the largest distance of the others.
+// The furthest of a set of points, and the largest distance of the others.
 struct Offer {
   Candidate best;
   uint32_t rest;
@@ -50,7 +53,7 @@ __device__ inline bool IsBefore(uint32_t distance, uint32_t complement, const Ca
   return distance > other.distance || (distance == other.distance && complement > other.complement);
 }
 
-// The lane whose candidate comes first.
+// Returns the lane whose candidate comes first. All lanes of the warp must call it.
 __device__ inline int FirstLane(uint32_t distance, uint32_t complement) {
   const uint32_t furthest = WarpMax(distance);
   unsigned lanes = __ballot_sync(~0u, distance == furthest);
@@ -61,7 +64,8 @@ __device__ inline int FirstLane(uint32_t distance, uint32_t complement) {
   return __ffs(static_cast<int>(lanes)) - 1;
 }
 
-// The definition's, and of a box's nearest corner the bound: both round alike.
+// Returns the squared length of a vector. Distances of points and lower bounds of boxes both use it: they round alike,
+// so a bound never exceeds the distance of a point in the box.
 __device__ inline float SquaredLength(float x, float y, float z) {
   return __fadd_rn(__fadd_rn(__fmul_rn(x, x), __fmul_rn(y, y)), __fmul_rn(z, z));
 }
@@ -70,7 +74,7 @@ __device__ inline float SquaredDistance(const float4& a, const float4& b) {
   return SquaredLength(__fsub_rn(a.x, b.x), __fsub_rn(a.y, b.y), __fsub_rn(a.z, b.z));
 }
 
-// Of all lanes' offers together, to all lanes.
+// Joins the offers of all lanes of a warp, and returns the result to all lanes.
 __device__ inline Offer FirstOffer(const Offer& of_lane) {
   const auto lane = static_cast<int>(threadIdx.x) % kWarpThreads;
   const Candidate& best = of_lane.best;
@@ -81,7 +85,7 @@ __device__ inline Offer FirstOffer(const Offer& of_lane) {
           rest};
 }
 
-// Adds a point, or what another has, to a lane's offer.
+// Adds another offer, or a point as an offer with rest 0, to a lane's offer.
 __device__ inline void Join(const Offer& other, Offer& offer) {
   if (IsBefore(other.best.distance, other.best.complement, offer.best)) {
     offer = {other.best, max(offer.best.distance, other.rest)};
@@ -96,8 +100,8 @@ struct Bucket {
   Offer offer;
 };
 
-// Who has which of a sample's sorted points. Buckets of num_rows * 32 of them are dealt out, bucket b to block
-// b % num_blocks, which deals out those it got to its warps, and these to their lanes.
+// Spread maps a sample's sorted points to threads. The points are divided into buckets of num_rows * 32. Bucket b goes
+// to block b % num_blocks; a block distributes its buckets over its warps, and a warp over its lanes.
 struct Spread {
   __device__ Spread(int64_t sample_points, int blocks, int rank_in_sample)
       : num_points(static_cast<int>(sample_points)), num_blocks(blocks), rank(rank_in_sample) {
@@ -105,22 +109,23 @@ struct Spread {
     num_rows = max(1, static_cast<int>((sample_points + points_a_row - 1) / points_a_row));
   }
 
-  // The bucket of a lane of this thread's warp.
+  // Returns the number of the bucket that a lane of this thread's warp owns.
   __device__ int BucketOf(int lane) const {
     const auto num_warps = static_cast<int>(blockDim.x) / kWarpThreads;
     return (lane * num_warps + static_cast<int>(threadIdx.x) / kWarpThreads) * num_blocks + rank;
   }
-  // Its first point, and how many it has.
+  // Returns the index of the bucket's first point among the sample's sorted points.
   __device__ int FirstPoint(int bucket) const { return bucket * num_rows * kWarpThreads; }
+  // Returns the number of points in the bucket; 0 or less if there is no such bucket.
   __device__ int NumPoints(int bucket) const { return min(num_rows * kWarpThreads, num_points - FirstPoint(bucket)); }
 
   int num_points;
   int num_blocks;
-  int rank;      // the block's
-  int num_rows;  // of 32 points, in a bucket
+  int rank;      // of this block among the sample's blocks
+  int num_rows;  // rows of 32 points per bucket
 };
 
-// With all distances infinite.
+// Returns a bucket before the first selection: all distances are infinite.
 __device__ inline Bucket LoadBucket(const FarthestPointSampleParams& params, const FarthestPointBox* boxes, int sample,
                                     const Spread& spread, int number) {
   Bucket bucket = {};
@@ -143,7 +148,7 @@ __device__ inline Bucket LoadBucket(const FarthestPointSampleParams& params, con
   return bucket;
 }
 
-// Whether a bucket may have a point that is nearer to p than to what was selected before.
+// Returns true if the bucket may have a point that is nearer to p than to every point selected before.
 __device__ inline bool IsTouched(const Bucket& bucket, const float4& p) {
   const float bound =
       SquaredLength(fmaxf(0, fmaxf(__fsub_rn(bucket.lowest[0], p.x), __fsub_rn(p.x, bucket.highest[0]))),
@@ -152,8 +157,9 @@ __device__ inline bool IsTouched(const Bucket& bucket, const float4& p) {
   return __float_as_uint(bound) < bucket.offer.best.distance;
 }
 
-// Lowers the distances of a bucket's points, num_points in rows of 32, by those of the new points whose bits are set;
-// what the bucket offers then, to all lanes of the warp. kUnrolledRows: loads of a lane in flight.
+// Lowers the distances of a bucket's points to the nearest of the new points whose bits are set in `touching`. Returns
+// the bucket's new offer to all lanes of the warp. The points are num_points in num_rows rows of 32. kUnrolledRows is
+// the number of loads that a lane has in flight.
 template <int kUnrolledRows>
 __device__ Offer Update(const float4* points, float* distances, int num_points, int num_rows, const float4* new_points,
                         unsigned touching) {
@@ -191,7 +197,7 @@ __device__ Offer Update(const float4* points, float* distances, int num_points, 
   return FirstOffer(offer);
 }
 
-// ---- Who is next -------------------------------------------------------------------------------------------------
+// ---- Selection of a round's points -------------------------------------------------------------------------------
 
 struct OfferList {
   uint4 keys[kMaxOffers];  // distance, complement, rest
@@ -206,7 +212,7 @@ struct Ranking {
 
 struct Exchange {
   OfferList of_warps;
-  OfferList of_blocks[2];  // one is read while the next is written by others
+  OfferList of_blocks[2];  // this block reads one while other blocks write the next
   Ranking ranking;
   uint64_t barriers[2];
 };
@@ -222,8 +228,8 @@ __device__ inline Offer Get(const OfferList& list, int place) {
   return {{key.x, key.y, point.x, point.y, point.z}, key.z};
 }
 
-// By all warps of a block, each of which ranks some of the offers. Of those that are no points (they come last) not all
-// are ranked, but the first is.
+// Ranks the offers in the order of selection. All warps of a block must call it, and each warp ranks some of the
+// offers. Offers without a point come last; all of them get the same rank.
 __device__ inline void Rank(const OfferList& list, int num_offers, Ranking& ranking) {
   const auto lane = static_cast<int>(threadIdx.x) % kWarpThreads;
   const auto num_warps = static_cast<int>(blockDim.x) / kWarpThreads;
@@ -245,7 +251,7 @@ __device__ inline void Rank(const OfferList& list, int num_offers, Ranking& rank
   }
 }
 
-// How many are selected, at least one; to all lanes of every warp.
+// Returns the number of selected offers, at least one, to all lanes of every warp.
 __device__ inline int NumSelected(const Ranking& ranking, int num_offers) {
   const auto lane = static_cast<int>(threadIdx.x) % kWarpThreads;
   const unsigned ends = __ballot_sync(~0u, lane >= num_offers || ranking.keys[lane].z != 0);
@@ -259,7 +265,7 @@ __device__ inline void ExpectOffers(Exchange& exchange, int list, int num_blocks
   ExpectBytes(&exchange.barriers[list], kOfferBytes * static_cast<uint32_t>(num_blocks));
 }
 
-// All threads of the cluster, before the first ExchangeOffers.
+// All threads of the cluster must call it before the first ExchangeOffers.
 __device__ inline void OpenMailboxes(Exchange& exchange, int num_blocks) {
   if (threadIdx.x == 0) {
     for (int list = 0; list < 2; ++list) {
@@ -270,7 +276,8 @@ __device__ inline void OpenMailboxes(Exchange& exchange, int num_blocks) {
   SynchronizeCluster();
 }
 
-// Brings the block's offer, which the first warp has, to all blocks, and theirs here. turn: 0, 1, ...
+// Sends the block's offer to all blocks of the cluster, and returns the offers of all blocks. All threads of the
+// block call it; only `of_block` of the first warp is read. turn: the number of earlier calls.
 __device__ inline const OfferList& ExchangeOffers(Exchange& exchange, int64_t turn, const Offer& of_block, int rank,
                                                   int num_blocks) {
   const auto list = static_cast<int>(turn & 1);
@@ -286,7 +293,7 @@ __device__ inline const OfferList& ExchangeOffers(Exchange& exchange, int64_t tu
   }
   __syncwarp();
   WaitForPhase(barrier, static_cast<uint32_t>(turn / 2 & 1));
-  // In time: no block sends for this list's next turn before it has heard from this one once more.
+  // This is early enough: no block sends to this list again before it has received this block's next offer.
   if (threadIdx.x == 0) ExpectOffers(exchange, list, num_blocks);
   __syncwarp();
   return exchange.of_blocks[list];
@@ -296,7 +303,7 @@ __device__ inline const OfferList& ExchangeOffers(Exchange& exchange, int64_t tu
 
 // ---- The kernel --------------------------------------------------------------------------------------------------
 
-// A block a sample, or a cluster of num_blocks.
+// One block works on a sample, or a cluster of num_blocks blocks.
 template <bool kIsCluster>
 __global__ void __launch_bounds__(kMaxThreads, 1)
     SelectFarthestPointsKernel(const __grid_constant__ FarthestPointSampleParams params,
@@ -339,7 +346,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
   __syncthreads();
 
   const auto num_warps = static_cast<int>(blockDim.x) / kWarpThreads;
-  int num_new = 1;  // that the last round selected
+  int num_new = 1;  // points that the last round selected
   int64_t num_done = 0;
   for (int64_t round = 0;; ++round) {
     if (spread.rank == 0 && static_cast<int>(threadIdx.x) < num_new) {
@@ -350,7 +357,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
     num_done += num_new;
     if (num_done == num_selected) break;
 
-    unsigned touching = 0;  // a bit a new point
+    unsigned touching = 0;  // one bit per new point
     for (int i = 0; i < num_new; ++i) touching |= IsTouched(bucket, exchange.ranking.points[i]) ? 1u << i : 0;
     const unsigned touched = __ballot_sync(~0u, touching != 0);
     for (unsigned left = touched; left != 0; left &= left - 1) {
@@ -384,7 +391,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
     num_new = static_cast<int>(min(static_cast<int64_t>(num_ranked), num_selected - num_done));
   }
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  if constexpr (kIsCluster) SynchronizeCluster();  // a block's memory is there until the last message has come
+  if constexpr (kIsCluster) SynchronizeCluster();  // keeps this block's memory valid until the last message has arrived
 #endif
 }
 

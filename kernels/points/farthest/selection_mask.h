@@ -1,6 +1,6 @@
 #pragma once
 
-// Which points a network sees that is to see a farthest point sample alone.
+// SelectionMask marks the points that a network sees where it sees only a farthest point sample.
 
 #include <cstdint>
 #include <type_traits>
@@ -21,8 +21,8 @@ struct SelectionMaskParams {
   const int32_t* selected = nullptr;        // [M] as FarthestPointSample made them
   const int64_t* is_restricted = nullptr;   // [B] 0: all valid points of the sample are seen, selected or not
 
-  // Output: 1 where the point is seen. Of a restricted sample the selected points; where nothing could be selected
-  // (kNothingSelected), or nothing was to be, all valid ones.
+  // Output: 1 where the network sees the point. In a restricted sample these are the selected points. In other samples,
+  // and where nothing was or could be selected (kNothingSelected), these are all valid points.
   uint8_t* mask = nullptr;  // [N]; not is_valid itself
 };
 static_assert(std::is_trivially_copyable_v<SelectionMaskParams>);

@@ -41,6 +41,19 @@ TEST(PlanTableTest, NearestBucketServesBetweenAndBeyond) {
   for (const int64_t voxels : {1000, 1999, 2000, 1 << 30}) EXPECT_EQ(table.ForVoxels(voxels)[0], large) << voxels;
 }
 
+// Caches find what they made by them, whatever lies where the table lay.
+TEST(PlanTableTest, HasAnIdAndItsPlansHaveIndices) {
+  const Program program = MakeProgram();
+  const std::vector<PlanTable::Bucket> buckets = {{.max_voxels = 1000, .plan = {.fallback = kGrouped}},
+                                                  {.min_voxels = 1000, .plan = {.fallback = kGrouped}}};
+  const PlanTable table(program, buckets), other(program, buckets);
+  EXPECT_NE(table.id(), other.id());
+  EXPECT_EQ(PlanTable(table).id(), table.id()) << "a copy is the same table";
+  EXPECT_EQ(table.IndexOf(table.ForVoxels(1)), 0u);
+  EXPECT_EQ(table.IndexOf(table.ForVoxels(5000)), 1u);
+  EXPECT_NE(program.id.value(), MakeProgram().id.value());
+}
+
 TEST(PlanTableTest, OfAProgramWithoutConvolutionsIsEmpty) { EXPECT_TRUE(PlanTable().ForVoxels(7).empty()); }
 
 TEST(PlanTableTest, NodesHaveTheirOwnPlanOrTheFallback) {

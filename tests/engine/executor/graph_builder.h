@@ -1,6 +1,7 @@
 #pragma once
 
-// Graphs for tests, as the loader leaves them: random weights, two coordinate levels.
+// Builds graphs for tests, in the form that the loader returns. They have random weights and two coordinate levels: the
+// voxels and a coarser level.
 
 #include <algorithm>
 #include <array>
@@ -20,16 +21,15 @@ namespace voxserve {
 using Site = std::array<int32_t, 3>;
 using Values = std::map<Site, std::vector<double>>;  // rows of a tensor by site
 
-inline constexpr int kFine = 0;                        // level 0, the voxels
-inline constexpr int kCoarse = 1;                      // what the graph's rule makes of it
-inline constexpr kernels::Axes kShape = {7, 5, 4, 1};  // of the voxels
+inline constexpr int kFine = 0;                            // level 0, the voxels
+inline constexpr int kCoarse = 1;                          // the level that Down and PoolDown make of level 0
+inline constexpr kernels::Axes kShape = {7, 5, 4, 1};      // spatial shape of the voxels in 3 dimensions
+inline constexpr kernels::Axes kFlatShape = {7, 5, 1, 1};  // spatial shape of the voxels in 2 dimensions
 
-inline constexpr kernels::Axes kFlatShape = {7, 5, 1, 1};  // of those of 2 axes
-
-// Builds graphs as the loader leaves them. Every method returns the new node's index.
+// Builds one graph. Methods that add a node return its index; node 0 is the voxelization.
 class GraphBuilder {
  public:
-  // dimension: 3, or 2, where all sites have z = 0.
+  // dimension: 3, or 2; in 2 dimensions all sites have z = 0. rule: how Down and PoolDown make their sites.
   explicit GraphBuilder(uint32_t seed, kernels::CoordinateRule rule = kernels::CoordinateRule::kFloor,
                         int dimension = 3)
       : random_(seed), rule_(rule) {
@@ -63,7 +63,7 @@ class GraphBuilder {
     op.rulebook = graph_.levels.Rulebook(kFine, level, op.geometry());
     return AddConv(input, std::move(op), out_channels, false, level);
   }
-  // down: a convolution or pool.
+  // Adds the inverse convolution of `down`, a convolution or pool.
   int Up(int input, int down, int out_channels) {
     const GraphOp& partner = graph_.nodes[static_cast<size_t>(down)].op;
     const auto* const conv = std::get_if<SparseConvOp>(&partner);
@@ -76,10 +76,45 @@ class GraphBuilder {
   int GlobalPool(int input, kernels::PoolReduce reduce) {
     return Add("global", {input}, GlobalPoolOp{reduce}, kSampleLevel, Channels(input));
   }
+  int GeneralisedMean(int input, float exponent, float epsilon) {
+    return Add("gem", {input},
+               GlobalPoolOp{.reduce = kernels::PoolReduce::kAverage, .exponent = exponent, .epsilon = epsilon},
+               kSampleLevel, Channels(input));
+  }
+  int Multiply(int a, int b) { return Add("multiply", {a, b}, MultiplyOp(), Level(a), Channels(a)); }
+  int RowNorm(int input, kernels::RowNorm kind, float epsilon = 0, bool affine = false) {
+    const int channels = Channels(input);
+    return Add("row_norm", {input},
+               RowNormOp{.kind = kind,
+                         .epsilon = epsilon,
+                         .weight = affine ? RandomTensor({channels}) : nullptr,
+                         .bias = affine ? RandomTensor({channels}) : nullptr},
+               Level(input), channels);
+  }
+  int PRelu(int input, int num_slopes) {
+    return Add("prelu", {input}, PReluOp{RandomTensor({num_slopes})}, Level(input), Channels(input));
+  }
+  int Embedding(int input, int channel, int num_rows, int channels) {
+    return Add("embedding", {input}, EmbeddingOp{channel, RandomTensor({num_rows, channels})}, Level(input), channels);
+  }
+  // A linear layer with the tensors of another.
+  int LinearWithWeightsOf(int input, int linear) {
+    return Add("shared", {input}, std::get<LinearOp>(graph_.nodes[static_cast<size_t>(linear)].op), Level(input),
+               Channels(linear));
+  }
   int Broadcast(int sites, int samples, BroadcastOp::Function function) {
     const bool is_concat = function == BroadcastOp::Function::kConcat;
     return Add("broadcast", {sites, samples}, BroadcastOp{function}, Level(sites),
                Channels(sites) + (is_concat ? Channels(samples) : 0));
+  }
+  int SampleRows(int num_rows, int channels) {
+    const int node = Add("sample_rows", {}, SampleRowsOp{RandomTensor({num_rows, channels})}, kSampleLevel, channels);
+    if (num_rows > 1) graph_.nodes.back().grid = GridShape{.dimension = 1, .size = {num_rows, 1, 1, 1}};
+    return node;
+  }
+  int Attention(int queries, int keys, int values, int num_heads, float scale) {
+    return Add("attention", {queries, keys, values}, AttentionOp{.num_heads = num_heads, .scale = scale},
+               Level(queries), Channels(values));
   }
   // num_groups 0: instance norm.
   int SampleNorm(int input, int num_groups, bool affine) {
@@ -91,7 +126,7 @@ class GraphBuilder {
                             .bias = affine ? RandomTensor({channels}) : nullptr},
                Level(input), channels);
   }
-  // The sites of Down.
+  // Adds a pool with the same output sites as Down.
   int PoolDown(int input, kernels::PoolReduce reduce) {
     PoolOp op{.reduce = reduce, .kind = SparseConvOp::Kind::kStrided};
     op.sites.rule = rule_;
@@ -106,7 +141,7 @@ class GraphBuilder {
     op.rulebook = graph_.levels.Rulebook(Level(input), Level(input), op.sites.geometry);
     return Add("pool", {input}, op, Level(input), Channels(input));
   }
-  // down: a pool or convolution.
+  // Adds the inverse pool of `down`, a pool or convolution.
   int Unpool(int input, int down, kernels::PoolReduce reduce) {
     const GraphOp& partner = graph_.nodes[static_cast<size_t>(down)].op;
     const auto* const conv = std::get_if<SparseConvOp>(&partner);
@@ -118,7 +153,7 @@ class GraphBuilder {
                       .rulebook = conv ? conv->rulebook : std::get<PoolOp>(partner).rulebook},
                kFine, Channels(input));
   }
-  // Of the input's level.
+  // Adds a dense grid with the spatial shape of the input's level.
   int ToDense(int input) {
     const int node = Add("to_dense", {input}, ToDenseOp(), kSampleLevel, Channels(input));
     graph_.nodes.back().grid = GridShape{.dimension = graph_.dimension, .size = ShapeOf(Level(input))};
@@ -133,7 +168,7 @@ class GraphBuilder {
   int FromDense(int input, int sites_of) {
     return Add("from_dense", {input}, FromDenseOp{.sites_of = sites_of}, Level(sites_of), Channels(input));
   }
-  // Of an image.
+  // Adds a convolution of an image.
   int Conv2d(int input, const kernels::Conv2dGeometry& geometry, int out_channels, bool bias) {
     const int in_channels = Channels(input);
     const kernels::Axes in_size = graph_.nodes[static_cast<size_t>(input)].grid->size;
@@ -175,7 +210,7 @@ class GraphBuilder {
     for (const int input : inputs) channels += Channels(input);
     return Add("concat", inputs, ConcatOp(), Level(inputs[0]), channels);
   }
-  // Where the inputs are on one level, these are Sum and Concat.
+  // UnionSum and UnionConcat give the same as Sum and Concat if all inputs are on one level.
   int UnionSum(int a, int b) {
     AddOp op;
     const int level = Meet({a, b}, &op.rulebooks);
@@ -192,13 +227,13 @@ class GraphBuilder {
     const int level = graph_.levels.Filter(Level(input), {.lower = lower, .upper = upper});
     return Add("crop", {input}, CropOp{SameSites(input, level)}, level, Channels(input));
   }
-  // A graph with prunes keeps the nodes that nothing reads.
+  // FinishOutputs removes no nodes from a graph with prunes, since its levels refer to score nodes by index.
   int Prune(int input, int scores, float threshold) {
     has_prunes_ = true;
     const int level = graph_.levels.Filter(Level(input), {.score_node = scores, .threshold = threshold});
     return Add("prune", {input, scores}, PruneOp{SameSites(input, level)}, level, Channels(input));
   }
-  // A convolution onto the sites of another node of the same unit.
+  // Adds a convolution onto the sites of another node. Both levels must have the same unit.
   int Onto(int input, int sites, int out_channels) {
     SparseConvOp op;
     op.kind = SparseConvOp::Kind::kStrided;
@@ -217,27 +252,27 @@ class GraphBuilder {
                Level(input), out_channels);
   }
 
-  // Rows of points.
+  // Operators on rows of points.
   int PointFeatures() { return Add("point_features", {0}, PointFeaturesOp(), kPointLevel, Channels(0)); }
   int VoxelToPoint(int input) {
     return Add("voxel_to_point", {input, 0}, VoxelToPointOp(), kPointLevel, Channels(input));
   }
-  // positions: -1 for points, or a tensor on sites.
+  // positions: -1 to interpolate at the points, or a node to interpolate at its sites.
   int Devoxelize(int input, int positions = -1) {
     return Add("devoxelize", {input, positions < 0 ? 0 : positions}, DevoxelizeOp(),
                positions < 0 ? kPointLevel : Level(positions), Channels(input));
   }
-  // input: on points, or on sites, which are the points then.
+  // input: a node on points, or a node on sites, whose sites are then pooled like points.
   int PointToVoxel(int input, kernels::PoolReduce reduce, int sites_of = -1) {
     std::vector<int> inputs = {input};
     if (Level(input) == kPointLevel) inputs.push_back(0);
     return Add("point_to_voxel", std::move(inputs), PointToVoxelOp{.reduce = reduce, .sites_of = sites_of},
                sites_of < 0 ? kFine : Level(sites_of), Channels(input));
   }
-  // Of the voxels; half to even unless it is called.
+  // Makes the voxelization round down. Without this call it rounds half to even.
   void Floor() { std::get<VoxelizeOp>(graph_.nodes[0].op).rounding = kernels::VoxelRounding::kFloor; }
 
-  // Ends the graph: scores and labels of `head`, on the fine level or on points.
+  // Ends the graph. Its outputs are the scores and labels of `head`, which must be on the fine level or on points.
   Graph Finish(int head) {
     AddScores(head);
     AddLabels(head);
@@ -251,7 +286,8 @@ class GraphBuilder {
     graph_.labels_output = Level(head) == kPointLevel ? argmax : VoxelToPoint(argmax);
     graph_.nodes.back().is_labels = true;
   }
-  // Labels and scores of five classes, each by a head of its own: both of `trunk`, or the labels of `other`.
+  // Ends the graph with one head for labels and one for scores, of five classes. Both heads read `trunk` if
+  // reads_trunk_alone is true. Otherwise the head for labels reads `other`.
   Graph FinishWithTwoHeads(int trunk, int other, bool reads_trunk_alone) {
     if (reads_trunk_alone) {
       AddLabels(Linear(trunk, 5, true));
@@ -262,13 +298,14 @@ class GraphBuilder {
     }
     return FinishOutputs();
   }
-  // Takes out the nodes that nothing reads.
+  // Ends the graph. Removes the nodes that nothing reads, unless the graph has prunes.
   Graph FinishOutputs() {
     if (!has_prunes_) RemoveUnread();
     return graph_;
   }
 
-  // Of images of one size; their own size is filled in, and the boxes lie on the voxels' grid of unit cells.
+  // Adds a decoder of `images`, which must all have one size. Fills in the head's num_rows and num_columns. Boxes lie
+  // on the voxels' grid, whose cells have size 1. The same holds for AnchorHead.
   int CenterHead(const std::vector<int>& images, kernels::CenterHead head) {
     head.num_rows = Grid(images[0]).size[0];
     head.num_columns = Grid(images[0]).size[1];
@@ -289,7 +326,7 @@ class GraphBuilder {
     }
     return AddBoxes("nms", boxes, op, max_boxes);
   }
-  // Ends a graph all of whose nodes are read: its output is boxes alone.
+  // Ends the graph with boxes as its only output. It removes no nodes, so every node must be read.
   Graph FinishBoxes(int nms, int num_classes) {
     graph_.boxes_output = nms;
     graph_.num_classes = num_classes;
@@ -310,7 +347,8 @@ class GraphBuilder {
   }
   kernels::Axes ShapeOf(int level) const { return *graph_.levels.levels()[static_cast<size_t>(level)].spatial_shape; }
   int SameSites(int input, int level) { return graph_.levels.SameSiteRulebook(Level(input), level, 3); }
-  // The level of the inputs' union, and how each of them comes to it, where they are not all there.
+  // Returns the level of the union of the inputs' sites. Adds one rulebook per input, from its level to the union,
+  // unless all inputs are on that level already.
   int Meet(const std::vector<int>& inputs, std::vector<int>* rulebooks) {
     std::vector<int> levels;
     for (const int input : inputs) levels.push_back(Level(input));
@@ -338,7 +376,8 @@ class GraphBuilder {
     node.name = absl::StrCat(name, graph_.nodes.size());
     node.inputs = std::move(inputs);
     node.op = std::move(op);
-    if (level == kSampleLevel) node.grid = graph_.nodes[static_cast<size_t>(node.inputs[0])].grid;
+    if (level == kSampleLevel && !node.inputs.empty())
+      node.grid = graph_.nodes[static_cast<size_t>(node.inputs[0])].grid;
     node.level = level;
     node.channels = channels;
     graph_.nodes.push_back(std::move(node));

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -69,7 +71,11 @@ class Interpreter {
       }
       return out;
     }
+    if (const auto* rows = std::get_if<SampleRowsOp>(&node.op)) return RowsOfASample(*rows, node);
     const Values in = Evaluate(node.inputs[0]);
+    if (const auto* attention = std::get_if<AttentionOp>(&node.op)) {
+      return Attend(*attention, in, Evaluate(node.inputs[1]), Evaluate(node.inputs[2]));
+    }
     if (std::holds_alternative<VoxelToPointOp>(node.op)) {
       Values out;
       for (size_t i = 0; i < points_.size(); ++i) {
@@ -84,7 +90,13 @@ class Interpreter {
     if (const auto* global = std::get_if<GlobalPoolOp>(&node.op)) {
       std::vector<std::vector<double>> rows;
       for (const auto& [site, row] : in) rows.push_back(row);
-      return {{kSampleRow, Reduce(global->reduce, rows, static_cast<size_t>(node.channels))}};
+      for (std::vector<double>& row : rows) {
+        if (global->exponent == 0) break;
+        for (double& value : row) value = std::pow(std::max(value, double{global->epsilon}), global->exponent);
+      }
+      std::vector<double> reduced = Reduce(global->reduce, rows, static_cast<size_t>(node.channels));
+      for (double& value : reduced) value = global->exponent == 0 ? value : std::pow(value, 1.0 / global->exponent);
+      return {{kSampleRow, reduced}};
     }
     if (const auto* norm = std::get_if<SampleNormOp>(&node.op)) return Normalize(*norm, in);
     if (const auto* to_dense = std::get_if<ToDenseOp>(&node.op)) {
@@ -135,6 +147,16 @@ class Interpreter {
       } else if (std::holds_alternative<AddOp>(node.op)) {
         const std::vector<double> other = Evaluate(node.inputs[1]).at(site);
         for (size_t c = 0; c < row.size(); ++c) row[c] += other[c];
+      } else if (std::holds_alternative<MultiplyOp>(node.op)) {
+        const std::vector<double> other = Evaluate(node.inputs[1]).at(site);
+        for (size_t c = 0; c < row.size(); ++c) row[c] *= other[c];
+      } else if (const auto* row_norm = std::get_if<RowNormOp>(&node.op)) {
+        row = NormalizeRow(*row_norm, row);
+      } else if (const auto* prelu = std::get_if<PReluOp>(&node.op)) {
+        const std::vector<float>& slopes = prelu->slopes->values;
+        for (size_t c = 0; c < row.size(); ++c) row[c] *= row[c] < 0 ? slopes[c % slopes.size()] : 1;
+      } else if (const auto* embedding = std::get_if<EmbeddingOp>(&node.op)) {
+        row = LookUp(*embedding, row[static_cast<size_t>(embedding->channel)]);
       } else if (const auto* broadcast = std::get_if<BroadcastOp>(&node.op)) {
         const std::vector<double> sample = Evaluate(node.inputs[1]).begin()->second;
         if (broadcast->function == BroadcastOp::Function::kConcat) {
@@ -154,6 +176,37 @@ class Interpreter {
     return out;
   }
 
+  static std::vector<double> NormalizeRow(const RowNormOp& norm, std::vector<double> row) {
+    const auto count = static_cast<double>(row.size());
+    double sum = 0, mean = 0, variance = 0;
+    if (norm.kind == kernels::RowNorm::kLayerNorm) {
+      for (const double value : row) mean += value / count;
+      for (const double value : row) variance += (value - mean) * (value - mean) / count;
+      for (size_t c = 0; c < row.size(); ++c) {
+        row[c] = (row[c] - mean) / std::sqrt(variance + norm.epsilon) * (norm.weight ? norm.weight->values[c] : 1.0) +
+                 (norm.bias ? norm.bias->values[c] : 0.0);
+      }
+      return row;
+    }
+    const bool is_softmax = norm.kind == kernels::RowNorm::kSoftmax;
+    for (double& value : row) {
+      if (is_softmax) value = std::exp(value);
+      sum += is_softmax ? value : value * value;
+    }
+    for (double& value : row) value /= is_softmax ? sum : std::max(std::sqrt(sum), double{norm.epsilon});
+    return row;
+  }
+
+  static std::vector<double> LookUp(const EmbeddingOp& embedding, double number) {
+    const auto channels = static_cast<size_t>(embedding.table->shape[1]);
+    const bool is_there =
+        number >= 0 && number < static_cast<double>(embedding.table->shape[0]) && number == std::floor(number);
+    if (!is_there) return std::vector<double>(channels, std::numeric_limits<double>::quiet_NaN());
+    const auto begin =
+        embedding.table->values.begin() + static_cast<std::ptrdiff_t>(number) * static_cast<std::ptrdiff_t>(channels);
+    return {begin, begin + static_cast<std::ptrdiff_t>(channels)};
+  }
+
   static double Activate(const kernels::Activation& activation, double x) {
     switch (activation.function) {
       case kernels::ActivationFunction::kNone:
@@ -161,7 +214,7 @@ class Interpreter {
       case kernels::ActivationFunction::kRelu:
         return std::max(x, 0.0);
       case kernels::ActivationFunction::kLeakyRelu:
-        return x < 0 ? activation.negative_slope * x : x;
+        return x < 0 ? activation.parameter * x : x;
       case kernels::ActivationFunction::kSigmoid:
         return 1 / (1 + std::exp(-x));
       case kernels::ActivationFunction::kGelu:
@@ -170,6 +223,32 @@ class Interpreter {
         return x / (1 + std::exp(-x));
       case kernels::ActivationFunction::kTanh:
         return std::tanh(x);
+      case kernels::ActivationFunction::kElu:
+        return x < 0 ? activation.parameter * (std::exp(x) - 1) : x;
+      case kernels::ActivationFunction::kClamp:
+        return std::clamp(x, double{activation.parameter}, double{activation.largest});
+      case kernels::ActivationFunction::kHardSigmoid:
+        return std::clamp(x / 6 + 0.5, 0.0, 1.0);
+      case kernels::ActivationFunction::kHardSwish:
+        return x * std::clamp(x / 6 + 0.5, 0.0, 1.0);
+      case kernels::ActivationFunction::kSoftplus:
+        return std::log(1 + std::exp(activation.parameter * x)) / activation.parameter;
+      case kernels::ActivationFunction::kMish:
+        return x * std::tanh(std::log(1 + std::exp(x)));
+      case kernels::ActivationFunction::kGeluTanh:
+        return x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))) / 2;
+      case kernels::ActivationFunction::kExp:
+        return std::exp(x);
+      case kernels::ActivationFunction::kLog:
+        return std::log(x);
+      case kernels::ActivationFunction::kSquare:
+        return x * x;
+      case kernels::ActivationFunction::kSqrt:
+        return std::sqrt(x);
+      case kernels::ActivationFunction::kAbs:
+        return std::abs(x);
+      case kernels::ActivationFunction::kPower:
+        return std::pow(x, double{activation.parameter});
     }
     return x;
   }
@@ -255,6 +334,38 @@ class Interpreter {
       }
     }
     return cells;
+  }
+
+  static Values RowsOfASample(const SampleRowsOp& op, const GraphNode& node) {
+    Values rows = node.grid ? Cells(node) : Values{{kSampleRow, {}}};
+    auto from = op.weight->values.begin();
+    for (auto& [place, row] : rows) {
+      row.assign(from, from + node.channels);
+      from += node.channels;
+    }
+    return rows;
+  }
+
+  static Values Attend(const AttentionOp& op, const Values& queries, const Values& keys, const Values& values) {
+    Values out;
+    for (const auto& [place, query] : queries) {
+      std::vector<double>& row = out[place];
+      row.assign(values.begin()->second.size(), 0.0);
+      const size_t heads = static_cast<size_t>(op.num_heads), ins = query.size() / heads, outs = row.size() / heads;
+      for (size_t head = 0; head < heads; ++head) {
+        double sum = 0;
+        std::vector<double> result(outs);
+        for (const auto& [other, key] : keys) {
+          double score = 0;
+          for (size_t c = head * ins; c < (head + 1) * ins; ++c) score += query[c] * key[c];
+          const double weight = std::exp(op.scale * score);
+          sum += weight;
+          for (size_t c = 0; c < outs; ++c) result[c] += weight * values.at(other)[head * outs + c];
+        }
+        for (size_t c = 0; c < outs; ++c) row[head * outs + c] = result[c] / sum;
+      }
+    }
+    return out;
   }
 
   // Every pair of positions that the definition names.

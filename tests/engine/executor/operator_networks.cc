@@ -354,6 +354,94 @@ nodes { name: "head" inputs: "better" sparse_conv { kind: KIND_STRIDED sites_of:
   return model;
 }
 
+// Attention among sites, and through rows that every sample has.
+TestModel OfAttention() {
+  TestModel model;
+  model.graph = absl::StrCat(R"(
+nodes { name: "voxels" voxelize { voxel_size: [0.5, 0.5, 0.5] rounding: ROUNDING_FLOOR origin: ORIGIN_ZERO
+                                  reduce: REDUCE_MEAN )",
+                             kFeatures, R"( } }
+nodes { name: "stem" inputs: "voxels" sparse_conv { kind: KIND_SUBMANIFOLD kernel_size: [3, 3, 3] out_channels: 8 } }
+nodes { name: "down" inputs: "stem" sparse_conv { kind: KIND_STRIDED rule: RULE_FLOOR kernel_size: [2, 2, 2]
+                                                  stride: [2, 2, 2] out_channels: 8 } }
+nodes { name: "among" inputs: ["stem", "stem", "stem"] attention { num_heads: 2 } }
+nodes { name: "learned" sample_rows { num_rows: 3 channels: 8 } }
+nodes { name: "tokens" inputs: ["learned", "down", "down"] attention { scale: 1 } }
+nodes { name: "mixed" inputs: "tokens" linear { out_channels: 8 bias: true } }
+nodes { name: "both" inputs: ["mixed", "learned"] add {} }
+nodes { name: "back" inputs: ["stem", "both", "tokens"] attention { num_heads: 4 scale: 0.5 } }
+nodes { name: "wide" inputs: ["among", "back", "stem"] concat {} }
+nodes { name: "head" inputs: "wide" linear { out_channels: 4 bias: true } })",
+                             kLabelsAndScores);
+  Weights(&model)
+      .Conv("stem", 27, 4, 8)
+      .Conv("down", 8, 8, 8)
+      .Weight("learned", {3, 8}, 1)
+      .Linear("mixed", 8, 8)
+      .Bias("mixed", 8)
+      .Linear("head", 4, 24)
+      .Bias("head", 4);
+  return model;
+}
+
+// Rows that are computed one by one, of points, sites and samples, and every activation.
+TestModel OfRows() {
+  TestModel model;
+  model.graph = absl::StrCat(R"(
+nodes { name: "voxels" voxelize { voxel_size: [0.5, 0.5, 0.5] rounding: ROUNDING_FLOOR origin: ORIGIN_RANGE
+                                  range_min: [0, 0, 0] range_max: [6, 5, 4] reduce: REDUCE_FIRST )",
+                             kFeatures, R"( } }
+nodes { name: "points" inputs: "voxels" point_features {} }
+nodes { name: "lifted" inputs: "points" linear { out_channels: 80 bias: true } }
+nodes { name: "wide_norm" inputs: "lifted" layer_norm { affine: true } }
+nodes { name: "wide_softmax" inputs: "wide_norm" softmax {} }
+nodes { name: "gated" inputs: ["wide_norm", "wide_softmax"] multiply { sites: SITES_SAME } }
+nodes { name: "narrow" inputs: "gated" linear { out_channels: 12 } }
+nodes { name: "slopes" inputs: "narrow" prelu {} }
+nodes { name: "most" inputs: ["slopes", "voxels"] point_to_voxel { reduce: REDUCE_MAX } }
+nodes { name: "cells" inputs: "voxels" activation { function: FUNCTION_HARD_SIGMOID } }
+nodes { name: "numbers" inputs: "cells" activation { function: FUNCTION_POWER exponent: 0 } }
+nodes { name: "looked_up" inputs: "numbers" embedding { channel: 2 } }
+nodes { name: "stem" inputs: "most" sparse_conv { kind: KIND_SUBMANIFOLD kernel_size: [3, 3, 3] out_channels: 12 } }
+nodes { name: "again" inputs: "stem" sparse_conv { kind: KIND_SUBMANIFOLD kernel_size: [3, 3, 3] out_channels: 12 }
+        weights_of: "stem" }
+nodes { name: "elu" inputs: "again" activation { function: FUNCTION_ELU alpha: 0.7 } }
+nodes { name: "clamp" inputs: "elu" activation { function: FUNCTION_CLAMP minimum: -0.5 maximum: 6 } }
+nodes { name: "hard_swish" inputs: "clamp" activation { function: FUNCTION_HARD_SWISH } }
+nodes { name: "softplus" inputs: "hard_swish" activation { function: FUNCTION_SOFTPLUS beta: 2 } }
+nodes { name: "log" inputs: "softplus" activation { function: FUNCTION_LOG } }
+nodes { name: "mish" inputs: "log" activation { function: FUNCTION_MISH } }
+nodes { name: "gelu_tanh" inputs: "mish" activation { function: FUNCTION_GELU_TANH } }
+nodes { name: "exp" inputs: "gelu_tanh" activation { function: FUNCTION_EXP } }
+nodes { name: "sqrt" inputs: "exp" activation { function: FUNCTION_SQRT } }
+nodes { name: "square" inputs: "sqrt" activation { function: FUNCTION_SQUARE } }
+nodes { name: "abs" inputs: "stem" activation { function: FUNCTION_ABS } }
+nodes { name: "product" inputs: ["square", "abs"] multiply {} }
+nodes { name: "unit" inputs: "product" l2_norm {} }
+nodes { name: "slope" inputs: "unit" prelu { } }
+nodes { name: "gem" inputs: "product" global_pool { reduce: REDUCE_GENERALISED_MEAN exponent: 2.5 epsilon: 0.001 } }
+nodes { name: "descriptor" inputs: "gem" l2_norm {} }
+nodes { name: "attention" inputs: "descriptor" softmax {} }
+nodes { name: "scaled" inputs: ["descriptor", "attention"] multiply {} }
+nodes { name: "brought" inputs: ["slope", "scaled"] broadcast { function: FUNCTION_MULTIPLY } }
+nodes { name: "all" inputs: ["brought", "looked_up"] concat {} }
+nodes { name: "normed" inputs: "all" layer_norm {} }
+nodes { name: "head" inputs: "normed" linear { out_channels: 5 bias: true } })",
+                             kLabelsAndScores);
+  Weights(&model)
+      .Linear("lifted", 80, 4)
+      .Bias("lifted", 80)
+      .Affine("wide_norm", 80)
+      .Linear("narrow", 12, 80)
+      .Weight("slopes", {12}, 4)
+      .Weight("looked_up", {4, 6}, 2)
+      .Conv("stem", 27, 12, 12)
+      .Weight("slope", {1}, 4)
+      .Linear("head", 5, 18)
+      .Bias("head", 5);
+  return model;
+}
+
 }  // namespace
 
 std::vector<OperatorNetwork> OperatorNetworks() {
@@ -366,6 +454,8 @@ std::vector<OperatorNetwork> OperatorNetworks() {
           {"images", OfImages()},
           {"anchors", OfAnchors()},
           {"four axes", OfFourAxes()},
+          {"attention", OfAttention()},
+          {"rows", OfRows()},
           {"detector of sites", SiteDetector()},
           {"detector of pillars", PillarDetector()}};
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// Networks that have every operator of the file format between them, as files with random weights.
+// Makes small networks as model files with random weights. Together they use every operator of the file format.
 
 #include <string>
 #include <vector>
@@ -14,7 +14,8 @@ struct OperatorNetwork {
   testing::TestModel model;
 };
 
-// Their clouds have fields x, y, z and f; positions from 0 to (6, 5, 4) metres, and f within 1, are what they are for.
+// Returns the networks. They read clouds with the fields x, y, z and f. Positions should lie between 0 and (6, 5, 4)
+// metres, and f between -1 and 1.
 std::vector<OperatorNetwork> OperatorNetworks();
 
 }  // namespace voxserve

@@ -1,4 +1,5 @@
-// Networks of points and voxels: rows of points, and the ways between them and sites of any level.
+// Tests networks of points and voxels: operators on rows of points, and operators between points and sites of any
+// level.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -27,8 +28,8 @@ PointCloud Cloud(const Points& points) {
   return *PointCloud::FromFloats({"x", "y", "z", "f"}, points.values.data(), points.size());
 }
 
-// SPVCNN in small: convolutions down and up, and a branch of points beside them that meets the voxels at the stem, at
-// the coarse level and at the end.
+// Returns a small SPVCNN: a branch of voxels with one convolution down and one up, and a branch of points. The branches
+// exchange features at the stem, at the coarse level and at the end.
 Graph SmallSpvcnn(uint32_t seed, CoordinateRule rule = CoordinateRule::kFloor) {
   GraphBuilder b(seed, rule);
   const auto layer = [&](int input, int channels) { return b.Relu(b.Norm(b.Linear(input, channels, true))); };
@@ -68,7 +69,7 @@ TEST_P(PointsTest, NetworkOfPointsAlone) {
   Expect(graph, 1);
 }
 
-// The cloud's features are answered as they are, and 0 where a point has no voxel.
+// Expects the cloud's features, unchanged, as scores. A point without a voxel gets 0.
 TEST_P(PointsTest, FeaturesAsScores) {
   GraphBuilder b(2);
   Expect(b.Finish(b.PointFeatures()), 2);
@@ -84,7 +85,7 @@ TEST_P(PointsTest, VoxelToPointInTheMiddle) {
   }
 }
 
-// One node is an output and is read again; so is its input.
+// In each network a node is both an output and the input of another node.
 TEST_P(PointsTest, OutputsThatTheNetworkReadsOn) {
   GraphBuilder b(4);
   const int stem = b.Submanifold(0, 3, true);
@@ -96,7 +97,7 @@ TEST_P(PointsTest, OutputsThatTheNetworkReadsOn) {
   GraphBuilder other(5);
   const int logits = other.Linear(other.PointFeatures(), 3, true);
   other.AddScores(logits);
-  other.AddLabels(other.Relu(logits));  // alone reads the scores, and must not take their place
+  other.AddLabels(other.Relu(logits));  // the only reader of the scores, but it must not overwrite them
   Expect(other.FinishOutputs(), 5);
 }
 
@@ -137,8 +138,8 @@ TEST_P(PointsTest, DevoxelizeToSitesByEveryRule) {
   }
 }
 
-// Neighbours and weights are found once for all tensors of a level, whoever asks for the results; sums and activations
-// cost no step.
+// The neighbours and weights of an interpolation are found once for all tensors of a level, whether labels or scores
+// need the results. Sums and activations take no step of their own.
 TEST_P(PointsTest, DevoxelizesOfOneLevelShareTheirSearch) {
   GraphBuilder b(30);
   const int one = b.Linear(0, 4, true), other = b.Submanifold(0, 4, true);
@@ -171,7 +172,7 @@ TEST_P(PointsTest, PointToVoxelByEveryRule) {
   }
 }
 
-// The sites of a finer level are the points; a site of the same level is its own.
+// Pools the sites of a finer level as if they were points. On one level, each site is pooled alone.
 TEST_P(PointsTest, SitesToCoarserSites) {
   uint32_t seed = 45;
   for (const CoordinateRule rule : kRules) {
@@ -186,7 +187,7 @@ TEST_P(PointsTest, SitesToCoarserSites) {
   }
 }
 
-// A convolution that nothing but its sites is read of takes no step and no map.
+// A convolution takes no step and no map if other nodes read its sites but not its values.
 TEST_P(PointsTest, SitesOfANodeThatIsNotComputed) {
   GraphBuilder b(50);
   const int down = b.Down(0, 5);
@@ -249,7 +250,7 @@ TEST_P(PointsTest, ASampleDoesNotDependOnItsBatchMates) {
   }
 }
 
-// Labels alone are asked for, and nothing or nothing valid is there.
+// Asks for labels only, for clouds that have no points, or no valid points.
 TEST_P(PointsTest, BatchesWithoutPointsAndWithoutVoxels) {
   const Points nowhere = {{-1, 0, 0, 1, std::nanf(""), 1, 1, 1}};
   const auto runner = DeviceRunner::Create({.device = GetParam()});
@@ -268,7 +269,8 @@ TEST_P(PointsTest, BatchesWithoutPointsAndWithoutVoxels) {
   }
 }
 
-// Points that the limit of voxels drops have rows of 0 and no answer; the others' voxels are as if they were not there.
+// Points that the limit of voxels drops get the ignore label and scores of 0. The other points get the same results as
+// in a cloud without the dropped points.
 TEST_P(PointsTest, PointsOfDroppedVoxels) {
   GraphBuilder b(90);
   const int down = b.Down(b.PointToVoxel(b.PointFeatures(), PoolReduce::kSum), 6);
@@ -306,7 +308,7 @@ TEST_P(PointsTest, PointsOfDroppedVoxels) {
   }
 }
 
-// Of several sweeps all points take part, and those of the first are answered.
+// The points of all sweeps enter the network, and only those of the first sweep get answers.
 TEST_P(PointsTest, AnswersOfTheFirstSweep) {
   const Points all = RandomScan(95, 120);
   const size_t num_first = 40;
@@ -337,11 +339,13 @@ TEST_P(PointsTest, AnswersOfTheFirstSweep) {
   }
 }
 
-// What the CPU makes for a GPU without room has the keys that these steps read.
+// The CPU makes the maps if the GPU has too little memory. These maps must include the keys that the steps of points
+// read.
 TEST(PointsCudaTest, MapsThatAreMadeOnTheCpu) {
   SKIP_WITHOUT(support::Device::kCuda);
   const Graph graph = SmallSpvcnn(97);
-  // Two million points in few voxels: the maps would be made for two million voxels.
+  // The cloud has two million points in few voxels. The GPU takes memory for two million voxels, since it does not know
+  // their number yet, so under a low limit only the CPU can make the maps.
   const PointCloud cloud = Cloud(RandomScan(97, 2'000'000));
   ExpectEqualWithMapsOfTheCpu(graph, cloud, /*limit_steps=*/8);
 }
@@ -392,7 +396,7 @@ TEST_P(RandomPointGraphTest, ProgramEqualsInterpreter) {
           nodes.push_back(b.Devoxelize(input));
           break;
         }
-        // Sums of sums would lose their digits.
+        // kSum is left out, since sums of sums would grow until rounding errors fail the comparison.
         const PoolReduce reduce = pick(2) == 0 ? PoolReduce::kMax : PoolReduce::kAverage;
         nodes.push_back(b.PointToVoxel(input, reduce, pick(2) == 0 ? down : -1));
         break;

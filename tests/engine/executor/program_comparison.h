@@ -1,6 +1,6 @@
 #pragma once
 
-// A compiled program beside the interpreter of its graph.
+// Compares the results of a compiled program with those of the interpreter of its graph.
 
 #include <gtest/gtest.h>
 
@@ -19,7 +19,8 @@
 
 namespace voxserve {
 
-// In float32, which each device serves by one dataflow; with any search, of which a GPU has one.
+// Expects the interpreter's scores and labels for these points. The program runs in float32, for which each device has
+// one dataflow. `map_search` matters only on the CPU: a GPU has one search.
 inline void ExpectEqual(support::Device device, const Graph& graph, const Points& points,
                         kernels::MapSearch map_search = kernels::MapSearch::kMerge, int64_t max_grid_bytes = 1 << 20) {
   const auto cloud = PointCloud::FromFloats({"x", "y", "z", "f"}, points.values.data(), points.size());
@@ -67,8 +68,9 @@ inline void ExpectEqual(support::Device device, const Graph& graph, const Points
   }
 }
 
-// On a GPU without room to make the maps of a cloud: what the CPU makes for it has all that the program's steps read.
-// Memory limits are tried from 96 MiB up, each larger than the one before by 1 / limit_steps.
+// Expects equal scores whether the GPU makes the maps of a cloud, or the CPU makes them because the GPU has too little
+// memory. Tries memory limits from 96 MiB up, each larger than the one before by 1 / limit_steps, until the batch runs
+// with maps of the CPU.
 inline void ExpectEqualWithMapsOfTheCpu(const Graph& graph, const PointCloud& cloud, int64_t limit_steps) {
   const auto run = [&](int64_t limit) {
     BatchOutput output;
@@ -98,7 +100,8 @@ inline void ExpectEqualWithMapsOfTheCpu(const Graph& graph, const PointCloud& cl
   EXPECT_TRUE(fell_back);
 }
 
-// The same limit holds for two million points in few voxels: the maps would be made for two million voxels.
+// Expects the same for two million random points in few voxels. The GPU takes memory for two million voxels, since it
+// does not know their number yet, so under a low limit only the CPU can make the maps.
 inline void ExpectEqualWithMapsOfTheCpu(const Graph& graph) {
   const auto& range_max = graph.voxelize_op().range_max;
   std::mt19937 random(60);
@@ -112,7 +115,7 @@ inline void ExpectEqualWithMapsOfTheCpu(const Graph& graph) {
   ExpectEqualWithMapsOfTheCpu(graph, cloud, /*limit_steps=*/4);
 }
 
-// Of one point a voxel.
+// Expects the same for random points, with one point in each voxel.
 inline void ExpectEqual(support::Device device, const Graph& graph, uint32_t seed,
                         kernels::MapSearch map_search = kernels::MapSearch::kMerge, int64_t max_grid_bytes = 1 << 20) {
   ExpectEqual(device, graph, RandomPoints(seed, graph.dimension), map_search, max_grid_bytes);

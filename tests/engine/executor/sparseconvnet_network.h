@@ -1,7 +1,7 @@
 #pragma once
 
-// Random networks of SparseConvNet's layers, as a model's file and as loops over its rules. The table of layers in
-// proto/README.md says which operators they are here; this is how to write them.
+// Builds random networks of SparseConvNet's layers in two forms: as a model file, and as loops over SparseConvNet's
+// rules. Tests compare the two. The table of layers in proto/README.md lists the operators that stand for each layer.
 
 #include <gtest/gtest.h>
 
@@ -22,19 +22,20 @@
 
 namespace voxserve::sparseconvnet {
 
-// What a layer makes: a node, SparseConvNet's spatial size, channels.
+// The output of a layer.
 struct Layer {
-  std::string node;
-  Place spatial_size;
+  std::string node;    // the node that computes it
+  Place spatial_size;  // SparseConvNet's spatial size
   int channels = 0;
-  std::string strided = {};  // of what a Convolution or a pooling makes: its node of KIND_STRIDED
+  std::string strided = {};  // for a Convolution or a pooling: its node of KIND_STRIDED
 };
 
 struct Box {
   Place size, stride = kOnes;
 };
 
-// Exactly divisible sizes alone: the others are refused there.
+// Returns the spatial size after a strided convolution or pooling. The stride must divide the size exactly, since
+// SparseConvNet refuses other sizes.
 inline Place Smaller(int dimension, const Place& size, const Box& box) {
   Place out = kOnes;
   for (size_t axis = 0; axis < static_cast<size_t>(dimension); ++axis) {
@@ -43,6 +44,7 @@ inline Place Smaller(int dimension, const Place& size, const Box& box) {
   }
   return out;
 }
+// Returns the spatial size after a transposed convolution. It is the inverse of Smaller.
 inline Place Larger(int dimension, const Place& size, const Box& box) {
   Place out = kOnes;
   for (size_t axis = 0; axis < static_cast<size_t>(dimension); ++axis) {
@@ -51,10 +53,11 @@ inline Place Larger(int dimension, const Place& size, const Box& box) {
   return out;
 }
 
-// A network as a model's file and as SparseConvNet's loops. Weights are random; so is which layer has a bias.
+// A network as a model file and as loops over SparseConvNet's rules. Weights are random. Each layer has a bias at
+// random.
 class Network {
  public:
-  using Values = std::map<std::string, Rows>;  // one sample's, by node
+  using Values = std::map<std::string, Rows>;  // the rows of one sample, by node
 
   Network(int dimension, const Place& spatial_size, int channels, uint32_t seed)
       : dimension_(dimension), rules_(dimension), random_(seed) {
@@ -70,7 +73,7 @@ class Network {
 
   const Layer& input() const { return input_; }
 
-  // Odd sizes are centred; an even one begins at -size / 2, which the cells' list says.
+  // A kernel of odd sizes is centred. A kernel with an even size begins at -size / 2, so its cells are listed.
   Layer SubmanifoldConvolution(const Layer& in, const Place& size, int out_channels, int groups = 1) {
     const bool is_odd = std::all_of(size.begin(), size.begin() + dimension_, [](int32_t s) { return s % 2 == 1; });
     std::vector<int32_t> offsets;
@@ -114,8 +117,8 @@ class Network {
                           });
   }
 
-  // Onto the sites of `fine`, those of its spatial size. `paired`: the Convolution from there of the same box; where a
-  // pooling led down, none.
+  // The output sites are those of `fine`. `paired` is the Convolution with the same box that led down from there; it is
+  // nullopt if a pooling led down.
   Layer Deconvolution(const Layer& in, const Layer& fine, const std::optional<Layer>& paired, const Box& box,
                       int out_channels, int groups = 1) {
     EXPECT_EQ(Larger(dimension_, in.spatial_size, box), fine.spatial_size);
@@ -140,7 +143,7 @@ class Network {
                           });
   }
 
-  // Begins at 0, so that what is below is lost: a maximum and a ReLU.
+  // SparseConvNet's maximum starts at 0, so negative values become 0. Here it is a maximum followed by a ReLU.
   Layer MaxPooling(const Layer& in, const Box& box, int num_features_to_drop = 0) {
     const Layer kept = Drop(in, num_features_to_drop);
     const Layer largest = AddPool(kept, box, "REDUCE_MAX", [](double& to, double from) { to = std::max(to, from); });
@@ -148,7 +151,7 @@ class Network {
     return Named(largest, [largest](const Values& values) { return values.at(largest.node); });
   }
 
-  // Divides by the kernel's cells, whether they have a site or not: a sum and a scale.
+  // SparseConvNet divides by the number of the kernel's cells, with or without a site. Here it is a sum and a scale.
   Layer AveragePooling(const Layer& in, const Box& box, int num_features_to_drop = 0) {
     const Layer kept = Drop(in, num_features_to_drop);
     const Layer sum = AddPool(kept, box, "REDUCE_SUM", [](double& to, double from) { to += from; });
@@ -169,7 +172,7 @@ class Network {
     });
   }
 
-  // Every site of `fine` gets the sum of the rows that it went into.
+  // Every site of `fine` gets the sum of the rows into which it was pooled.
   Layer UnPooling(const Layer& in, const Layer& fine, const Layer& paired, const Box& box) {
     EXPECT_EQ(Larger(dimension_, in.spatial_size, box), fine.spatial_size);
     AddText(absl::StrCat("pool { reduce: REDUCE_SUM kind: KIND_INVERSE paired_with: \"", paired.strided, "\" }"), in);
@@ -201,7 +204,8 @@ class Network {
     });
   }
 
-  // No layer of theirs: the rows of the voxels' sites, 0 where `in`, of the voxels' units, has none.
+  // This is not a layer of SparseConvNet. It returns a row for every voxel: the row of `in` at that site, or zeros if
+  // `in` has no such site. `in` must have the voxels' unit.
   Layer AtVoxels(const Layer& in) {
     Weights weights{.cells = 1, .in = static_cast<size_t>(in.channels), .out = static_cast<size_t>(in.channels)};
     for (int i = 0; i < in.channels * in.channels; ++i) weights.values.push_back(i % (in.channels + 1) == 0 ? 1 : 0);
@@ -217,9 +221,9 @@ class Network {
                           });
   }
 
-  // Nor is this: one more channel behind those of `head`, the number of the sites of `counted` in 32nds.
+  // This is not a layer of SparseConvNet. It adds a last channel to `head`: 1/32 of the number of sites of `counted`.
   Layer WithNumSites(const Layer& head, const Layer& counted) {
-    constexpr float kPart = 1.0f / 32;  // one is more than the rounding that is allowed
+    constexpr float kPart = 1.0f / 32;  // per site; larger than the allowed rounding error, so one missing site shows
     const std::string one = AddText("linear { out_channels: 1 bias: true }", counted);
     model_.weights[one + ".weight"] =
         testing::FloatTensor({1, counted.channels}, std::vector<float>(static_cast<size_t>(counted.channels), 0.0f));
@@ -239,7 +243,7 @@ class Network {
     });
   }
 
-  // What the loops make and what the device does, at the points of these samples' voxels.
+  // Expects that the device's scores equal those of the loops, for clouds with one point in each voxel of the samples.
   void ExpectEqual(support::Device device, const Layer& head, const std::vector<Rows>& samples) const {
     testing::TestModel model = model_;
     absl::StrAppend(&model.graph, "nodes { name: \"best\" inputs: \"", head.node, "\" argmax {} }\n",
@@ -270,8 +274,8 @@ class Network {
   }
   size_t Volume(const Place& size) const { return rules_.Positions(size).size(); }
 
-  // Offsets within 1 of the centre, in a lattice whose axes have length 1 and are 60 degrees apart; the first axis
-  // fastest.
+  // Returns the offsets at a distance of at most 1 from the centre, in a lattice whose axes have length 1 and meet at
+  // 60 degrees. The first axis varies fastest.
   std::vector<Place> LatticeNeighbours() const {
     Place threes = kOnes, centre = kNone;
     for (size_t axis = 0; axis < static_cast<size_t>(dimension_); ++axis) threes[axis] = 3, centre[axis] = 1;
@@ -303,7 +307,7 @@ class Network {
     return weights;
   }
 
-  // Adds a node without a loop; returns its name.
+  // Adds a node to the model file, but no loop. Returns the node's name.
   template <typename... More>
   std::string AddText(const std::string& op, const Layer& in, const More&... more) {
     last_ = absl::StrCat("node", ++num_nodes_);
@@ -313,7 +317,7 @@ class Network {
     return last_;
   }
 
-  // The node that was added last, and how it is computed.
+  // Adds the loop of the node that was added last. Returns `layer` with that node's name.
   Layer Named(Layer layer, Loop loop) {
     layer.node = last_;
     if (layer.strided.empty()) layer.strided = last_;
@@ -350,7 +354,7 @@ class Network {
                  });
   }
 
-  // nFeaturesToDrop: without the first so many channels.
+  // Drops the first num_features channels (SparseConvNet's nFeaturesToDrop).
   Layer Drop(const Layer& in, int num_features) {
     if (num_features == 0) return in;
     Layer out = in;

@@ -127,10 +127,14 @@ INSTANTIATE_TEST_SUITE_P(
                     Text("[\"both\"]", "[\"head\"]"),
                     {"model.textproto: nodes form a cycle, each depending on the next: \"head\" -> \"head\""}},
         BrokenModel{"NoOperator", Text("add {}", ""), {"node \"sum\": has no operator"}},
-        BrokenModel{"NoFunction",
-                    Text("function: FUNCTION_RELU", ""),
-                    {"node \"relu\": function must be FUNCTION_RELU, FUNCTION_LEAKY_RELU, FUNCTION_SIGMOID, "
-                     "FUNCTION_GELU, FUNCTION_SILU or FUNCTION_TANH"}},
+        BrokenModel{
+            "NoFunction",
+            Text("function: FUNCTION_RELU", ""),
+            {"node \"relu\": function must be one of "
+             "FUNCTION_RELU, FUNCTION_LEAKY_RELU, FUNCTION_SIGMOID, FUNCTION_GELU, FUNCTION_SILU, FUNCTION_TANH, "
+             "FUNCTION_ELU, FUNCTION_CLAMP, FUNCTION_HARD_SIGMOID, FUNCTION_HARD_SWISH, FUNCTION_SOFTPLUS, "
+             "FUNCTION_MISH, FUNCTION_GELU_TANH, FUNCTION_EXP, FUNCTION_LOG, FUNCTION_SQUARE, FUNCTION_SQRT, "
+             "FUNCTION_ABS, FUNCTION_POWER"}},
         BrokenModel{"SlopeOfRelu",
                     Text("function: FUNCTION_RELU", "function: FUNCTION_RELU negative_slope: 0"),
                     {"node \"relu\": negative_slope belongs to FUNCTION_LEAKY_RELU alone"}},

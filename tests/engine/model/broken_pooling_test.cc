@@ -132,7 +132,8 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         BrokenModel{"NoReduceOfGlobal",
                     Append("nodes { name: \"global\" inputs: \"relu\" global_pool {} }"),
-                    {"node \"global\": reduce must be REDUCE_MAX, REDUCE_AVERAGE or REDUCE_SUM"}},
+                    {"node \"global\": reduce must be REDUCE_MAX, REDUCE_AVERAGE, REDUCE_SUM or "
+                     "REDUCE_GENERALISED_MEAN"}},
         BrokenModel{"GlobalOfLabels",
                     Append("nodes { name: \"global\" inputs: \"best\" global_pool { reduce: REDUCE_MAX } }"),
                     {"node \"global\": its input \"best\" computes labels; only voxel_to_point reads those"}},

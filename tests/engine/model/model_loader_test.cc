@@ -334,10 +334,14 @@ TEST(LoadGraphTest, TheGraphIsCheckedWithoutWeightsToo) {
   const TemporaryFolder folder;
   SmallModel().Replace("function: FUNCTION_RELU", "").WriteTo(folder.path());
   std::filesystem::remove(folder.path() / "1/weights.safetensors");
-  EXPECT_THAT(ProblemsOf(LoadGraph(folder.path() / "1").status()),
-              ElementsAre("weights.safetensors: cannot be read (No such file or directory)",
-                          "node \"relu\": function must be FUNCTION_RELU, FUNCTION_LEAKY_RELU, FUNCTION_SIGMOID, "
-                          "FUNCTION_GELU, FUNCTION_SILU or FUNCTION_TANH"));
+  EXPECT_THAT(
+      ProblemsOf(LoadGraph(folder.path() / "1").status()),
+      ElementsAre("weights.safetensors: cannot be read (No such file or directory)",
+                  "node \"relu\": function must be one of "
+                  "FUNCTION_RELU, FUNCTION_LEAKY_RELU, FUNCTION_SIGMOID, FUNCTION_GELU, FUNCTION_SILU, FUNCTION_TANH, "
+                  "FUNCTION_ELU, FUNCTION_CLAMP, FUNCTION_HARD_SIGMOID, FUNCTION_HARD_SWISH, FUNCTION_SOFTPLUS, "
+                  "FUNCTION_MISH, FUNCTION_GELU_TANH, FUNCTION_EXP, FUNCTION_LOG, FUNCTION_SQUARE, FUNCTION_SQRT, "
+                  "FUNCTION_ABS, FUNCTION_POWER"));
 }
 
 // Whatever is cut out of a graph, or put elsewhere in it, loading ends in problems or in a graph that keeps its word.

@@ -33,7 +33,7 @@ using testing::Sorted;
 using testing::ToMorton;
 using testing::VisitMorton;
 
-// A table of a level, with its own memory.
+// A level's brick table on the GPU, and the device memory that it owns.
 class Table {
  public:
   Table(const Level& in, int32_t dimension) {
@@ -55,7 +55,7 @@ class NeighbourSearchCudaTest : public ::testing::Test {
  protected:
   void SetUp() override { SKIP_WITHOUT(Device::kCuda); }
 
-  // [K, num_out]
+  // Returns the neighbours: [K, num_out] input row or -1.
   std::vector<int32_t> Search(const ConvGeometry& geometry, const Table& table, const Level& out) {
     const auto num_offsets = static_cast<size_t>(geometry.NumOffsets());
     const auto capacity = static_cast<size_t>(out.capacity);

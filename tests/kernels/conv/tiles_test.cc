@@ -22,7 +22,7 @@ namespace {
 using support::ExpectCudaSuccess;
 using support::TestStream;
 
-// Returns these offsets, and 0 for the bits behind them.
+// Returns a SortOrder that begins with these offsets. The unused bits at its end are 0.
 SortOrder Order(const std::vector<int>& offsets) {
   SortOrder order{};
   std::transform(offsets.begin(), offsets.end(), order.begin(), [](int k) { return static_cast<int8_t>(k); });
@@ -99,7 +99,7 @@ struct TilesCase {
   DeviceArray<uint32_t> masks, row_offsets;
   DeviceArray<int64_t> num_out;
 
-  // count: the device's number of rows, if it differs from the table's.
+  // count: the number of rows in device memory, if it differs from the table's.
   TilesCase(NeighbourTable made, int64_t rows_at_most, const SortOrder& by, int64_t count = -1)
       : table(std::move(made)),
         capacity(rows_at_most),
@@ -167,7 +167,7 @@ void ExpectGuard(const std::vector<T>& made) {
   }
 }
 
-// Expects every tile with rows once, and never behind a lighter one.
+// Expects every tile with rows exactly once, sorted from the heaviest to the lightest.
 void ExpectTilesByWeight(const TilesCase& c, const HostTiles& tiles) {
   const std::vector<int32_t> made = c.by_weight.ToHost();
   ExpectGuard(made);
@@ -262,7 +262,7 @@ SortOrder RandomOrder(int32_t num_offsets, Random& random) {
   return order;
 }
 
-// Adds `spare` rows of capacity, and a pitch above that.
+// Adds `spare` rows to the capacity, and makes the pitch larger than the capacity.
 std::unique_ptr<TilesCase> RandomCase(Presence presence, double density, int32_t num_offsets, int64_t num_rows,
                                       int64_t spare, int64_t pitch_margin, Random& random) {
   const int64_t capacity = num_rows + spare;

@@ -161,7 +161,7 @@ TEST(Conv2dCudaTest, RefusesGeometryBeyondItsLimits) {
     expect_refused([](Conv2dParams& p) { p.in.channels = 0; });
     expect_refused([](Conv2dParams& p) { p.out.dtype = DType::kFloat16; });
 
-    // Each case below is one that a tiling cannot compute.
+    // Each case below asks a tiling for a convolution that it cannot compute.
     const DeviceArray<float> values(Device::kCuda, std::vector<float>(4096));
     Conv2dParams one = good;
     one.num_images = 1;

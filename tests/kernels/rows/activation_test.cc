@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -25,7 +26,20 @@ const std::vector<Activation> kActivations = {ActivationFunction::kNone,
                                               ActivationFunction::kSigmoid,
                                               ActivationFunction::kGelu,
                                               ActivationFunction::kSilu,
-                                              ActivationFunction::kTanh};
+                                              ActivationFunction::kTanh,
+                                              {ActivationFunction::kElu, 1.5f},
+                                              {ActivationFunction::kClamp, -1.25f, 6},
+                                              ActivationFunction::kHardSigmoid,
+                                              ActivationFunction::kHardSwish,
+                                              {ActivationFunction::kSoftplus, 0.5f},
+                                              ActivationFunction::kMish,
+                                              ActivationFunction::kGeluTanh,
+                                              ActivationFunction::kAbs};
+
+// They do not have a number for every input, or grow faster than a sum's tolerance.
+const std::vector<Activation> kPartialActivations = {
+    ActivationFunction::kExp,  ActivationFunction::kLog,           ActivationFunction::kSquare,
+    ActivationFunction::kSqrt, {ActivationFunction::kPower, 1.5f}, {ActivationFunction::kPower, 3}};
 
 double Defined(const Activation& activation, double x) {
   switch (activation.function) {
@@ -34,7 +48,7 @@ double Defined(const Activation& activation, double x) {
     case ActivationFunction::kRelu:
       return x > 0 ? x : 0;
     case ActivationFunction::kLeakyRelu:
-      return x > 0 ? x : activation.negative_slope * x;
+      return x > 0 ? x : activation.parameter * x;
     case ActivationFunction::kSigmoid:
       return 1 / (1 + std::exp(-x));
     case ActivationFunction::kGelu:
@@ -43,6 +57,32 @@ double Defined(const Activation& activation, double x) {
       return x / (1 + std::exp(-x));
     case ActivationFunction::kTanh:
       return std::tanh(x);
+    case ActivationFunction::kElu:
+      return x > 0 ? x : activation.parameter * std::expm1(x);
+    case ActivationFunction::kClamp:
+      return std::max(std::min(x, double{activation.largest}), double{activation.parameter});
+    case ActivationFunction::kHardSigmoid:
+      return std::min(std::max(x + 3, 0.0), 6.0) / 6;
+    case ActivationFunction::kHardSwish:
+      return x * std::min(std::max(x + 3, 0.0), 6.0) / 6;
+    case ActivationFunction::kSoftplus:
+      return activation.parameter * x > 100 ? x : std::log1p(std::exp(activation.parameter * x)) / activation.parameter;
+    case ActivationFunction::kMish:
+      return x > 100 ? x : x * std::tanh(std::log1p(std::exp(x)));
+    case ActivationFunction::kGeluTanh:
+      return x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))) / 2;
+    case ActivationFunction::kExp:
+      return std::exp(x);
+    case ActivationFunction::kLog:
+      return std::log(x);
+    case ActivationFunction::kSquare:
+      return x * x;
+    case ActivationFunction::kSqrt:
+      return std::sqrt(x);
+    case ActivationFunction::kAbs:
+      return std::abs(x);
+    case ActivationFunction::kPower:
+      return std::pow(x, double{activation.parameter});
   }
   return 0;
 }
@@ -106,6 +146,25 @@ TEST_P(ActivationTest, EqualsItsDefinition) {
   }
 }
 
+TEST_P(ActivationTest, OfNumbersThatItIsDefinedForEqualsItsDefinition) {
+  std::vector<float> values;
+  for (int i = -8; i < 40; ++i) values.push_back(Rounded(dtype(), 0.21f * static_cast<float>(i)));
+  values.push_back(0);
+  for (const Activation& activation : kPartialActivations) {
+    const std::vector<float> results = Apply(activation, values, 0);
+    for (size_t i = 0; i < values.size(); ++i) {
+      const double expected = Defined(activation, values[i]);
+      if (!std::isfinite(expected)) {
+        EXPECT_EQ(std::isnan(results[i]), std::isnan(expected)) << values[i];
+        EXPECT_EQ(std::isinf(results[i]), std::isinf(expected)) << values[i];
+        continue;
+      }
+      EXPECT_NEAR(results[i], expected, 4 * Tolerance(dtype(), std::abs(expected)))
+          << "function " << static_cast<int>(activation.function) << " of " << values[i];
+    }
+  }
+}
+
 // 1 + erf loses its digits here: x erfc(-x / sqrt(2)) / 2 at x = -4 is -1.2668e-4.
 TEST_P(ActivationTest, GeluOfFarNegativeValuesKeepsItsDigits) {
   const float result = Apply(ActivationFunction::kGelu, {-4}, 0)[0];
@@ -114,7 +173,9 @@ TEST_P(ActivationTest, GeluOfFarNegativeValuesKeepsItsDigits) {
 }
 
 TEST_P(ActivationTest, NanStaysNan) {
-  for (const Activation& activation : kActivations) {
+  std::vector<Activation> activations = kActivations;
+  activations.insert(activations.end(), kPartialActivations.begin(), kPartialActivations.end());
+  for (const Activation& activation : activations) {
     EXPECT_TRUE(std::isnan(Apply(activation, {std::numeric_limits<float>::quiet_NaN()}, 0)[0]))
         << static_cast<int>(activation.function);
   }

@@ -1,4 +1,4 @@
-"""voxserve: a LiDAR scan in, a label per point or boxes out.
+"""voxserve: sends a LiDAR scan to a server, and gets a label per point, boxes or tensors.
 
 import voxserve
 
@@ -53,7 +53,7 @@ from voxserve.voxels import Voxels
 
 try:
     __version__ = metadata.version("voxserve")
-except metadata.PackageNotFoundError:  # the sources are used without an installation
+except metadata.PackageNotFoundError:  # the package is used from its sources, without an installation
     __version__ = "0+unknown"
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""python -m voxserve: the command line of voxserve.cli."""
+"""Runs the command line of voxserve.cli: python -m voxserve."""
 
 import sys
 

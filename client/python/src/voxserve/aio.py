@@ -3,7 +3,7 @@
     async with voxserve.aio.Client("localhost:8500") as client:
         labels = await client.segment("minkunet", points)
 
-Belongs to the event loop in which its first call was made.
+A client belongs to the event loop in which its first call was made.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Client(ClientBase[grpc.aio.Channel]):
         sample: FarthestPoints | None = None,
         timeout: float | None = None,
     ) -> Labels:
-        """A class id for each point: uint8 [N], or uint16 where the model has more classes than a byte holds."""
+        """Returns a class id for each point: uint8 [N], or uint16 if the model has more classes than a byte holds."""
         result = await self.infer(
             model,
             points,
@@ -70,7 +70,7 @@ class Client(ClientBase[grpc.aio.Channel]):
         timeout: float | None = None,
         request_id: str = "",
     ) -> Segmentation:
-        """Labels, and what the server tells about them; see voxserve.Client.infer."""
+        """Returns labels with details of the answer; see voxserve.Client.infer."""
         call = protocol.infer(
             self._options,
             model,
@@ -102,7 +102,7 @@ class Client(ClientBase[grpc.aio.Channel]):
         timeout: float | None = None,
         request_id: str = "",
     ) -> Detections:
-        """Boxes; see voxserve.Client.detect."""
+        """Returns boxes; see voxserve.Client.detect."""
         call = protocol.infer(
             self._options,
             model,
@@ -134,7 +134,7 @@ class Client(ClientBase[grpc.aio.Channel]):
         timeout: float | None = None,
         request_id: str = "",
     ) -> Tensors:
-        """Tensors of a model, by name; see voxserve.Client.tensors."""
+        """Returns tensors of a model, by name; see voxserve.Client.tensors."""
         call = protocol.infer(
             self._options,
             model,
@@ -188,19 +188,19 @@ class Client(ClientBase[grpc.aio.Channel]):
         return Stream(self._next_channel(), config, self._options, limit)
 
     async def models(self, *, timeout: float | None = None) -> list[ModelVersion]:
-        """Every version of every model, loading and broken ones too."""
+        """Returns every version of every model, also loading and broken ones."""
         return await self._run(protocol.list_models(), timeout)
 
     async def model(self, name: str, version: int = 0, *, timeout: float | None = None) -> ModelVersion:
-        """One version of a model; 0 for the newest that is ready."""
+        """Returns one version of a model; 0 for the newest that is ready."""
         return await self._run(protocol.get_model(name, version), timeout)
 
     async def load_model(self, model: str, version: int = 0, *, timeout: float = 300.0) -> tuple[int, ...]:
-        """The versions in service once the new one is ready; see voxserve.Client.load_model."""
+        """Loads a version, and returns the versions then in service; see voxserve.Client.load_model."""
         return await self._run(protocol.load_model(model, version), timeout)
 
     async def unload_model(self, model: str, version: int = 0, *, timeout: float | None = None) -> tuple[int, ...]:
-        """The versions that were taken out of service; see voxserve.Client.unload_model."""
+        """Takes versions out of service, and returns their numbers; see voxserve.Client.unload_model."""
         return await self._run(protocol.unload_model(model, version), timeout)
 
     async def tune_plan(
@@ -213,7 +213,7 @@ class Client(ClientBase[grpc.aio.Channel]):
         on_progress: Callable[[TuneProgress], object] | None = None,
         timeout: float = 3600.0,
     ) -> TunedPlan:
-        """Lets the server search the model's plan; see voxserve.Client.tune_plan. on_progress is a plain function."""
+        """Makes the server search a plan; see voxserve.Client.tune_plan. on_progress is a plain function."""
         call = protocol.tune_plan(model, version, num_scans, max_wait)
         limit = self._options.timeout_of(timeout)
         method: Any = self._channel_of(call.method).unary_stream(
@@ -237,11 +237,11 @@ class Client(ClientBase[grpc.aio.Channel]):
         return plan
 
     async def health(self, *, timeout: float | None = None) -> bool:
-        """Whether the server says that it serves. UnavailableError where nothing answers."""
+        """Returns whether the server says that it serves. UnavailableError if nothing answers."""
         return await self._run(protocol.check_health(), timeout)
 
     async def close(self) -> None:
-        """Ends the connections; calls under way are cancelled."""
+        """Closes the connections and cancels the calls in flight."""
         while self._channels:
             await self._channels.popitem()[1].close()
 

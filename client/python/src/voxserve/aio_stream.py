@@ -25,16 +25,16 @@ from voxserve.stream_state import METHOD, StreamConfig, StreamState
 
 
 class Stream:
-    """One vehicle's frames; voxserve.stream.Stream documents what it does with them. Any task may send, another one
-    read. A wait that is cancelled (asyncio.wait_for) leaves the stream as it is.
+    """One vehicle's frames; voxserve.stream.Stream documents the behaviour. One task may send while another one reads.
+    Cancelling a wait (asyncio.wait_for) leaves the stream as it is.
     """
 
     def __init__(self, channel: Any, config: StreamConfig, options: Options, timeout: float | None) -> None:
-        """aio.Client.stream makes it."""
+        """Called by aio.Client.stream."""
         self._address, self._timeout = options.address, timeout
-        self._channel = channel  # the stream's call ends where nobody holds it
+        self._channel = channel  # keeps the channel alive, without which the call would end
         self._state = StreamState(config, options.max_message_bytes)
-        self._changed = asyncio.Event()  # a new one after each change
+        self._changed = asyncio.Event()  # replaced by a new one after each change
         first = config.request()
         method = channel.stream_stream(METHOD, request_serializer=None, response_deserializer=None)
         self._call = method(timeout=timeout, metadata=options.metadata())
@@ -56,12 +56,12 @@ class Stream:
         self._announce()
 
     def close_sends(self) -> None:
-        """No more frames: iteration ends after the results of those that were sent."""
+        """Sends no more frames: iteration ends after the results of the frames that were sent."""
         self._state.close()
         self._announce()
 
     def cancel(self) -> None:
-        """Ends the stream: iteration raises CancelledError after the results that are there already. No effect on a
+        """Ends the stream: iteration raises CancelledError after the results that have arrived. Has no effect on a
         stream that has ended.
         """
         self._state.is_cancelled = True
@@ -113,10 +113,10 @@ class Stream:
                 await self._call.write(request)
             await self._call.done_writing()
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            return  # the call has ended; _read learns why
+            return  # the call has ended; _read learns the reason
 
     async def _read(self) -> None:
-        # Where the loop ends or the client is closed; asyncio.CancelledError tells of both.
+        # Used if the event loop ends or the client is closed: both raise asyncio.CancelledError here.
         error: errors.InferenceError | None = errors.make(grpc.StatusCode.CANCELLED, "the stream was cancelled", "")
         try:
             async for data in self._call:
@@ -129,7 +129,7 @@ class Stream:
         except errors.InferenceError as malformed:
             error = malformed
         finally:
-            self._call.cancel()  # of an answer that was malformed; else the call has ended
-            self._writer.cancel()  # of a call that is cancelled before it has begun, gRPC leaves a writer waiting
+            self._call.cancel()  # ends a call with a malformed answer; without effect on an ended call
+            self._writer.cancel()  # gRPC leaves the writer waiting if a call is cancelled before it has begun
             self._state.end(error)
             self._announce()

@@ -1,4 +1,4 @@
-"""The server's messages, checked and made into plain Python values."""
+"""Checks the server's messages and converts them to plain Python values."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from voxserve.tensors import UNNAMED, Tensor, Wanted, read_info, read_tensor
 
 @dataclass(frozen=True)
 class Asked:
-    """What an answer is to."""
+    """The parts of a request that its answer must match."""
 
     num_points: int
     start: float  # time.perf_counter() when the call began
@@ -40,7 +40,7 @@ class Asked:
 
 
 def read_segmentation(response: wire.InferResponse, asked: Asked) -> Segmentation:
-    """The answer, checked against the request. UNSUPPORTED_OUTPUT where there are boxes in place of labels."""
+    """Returns the answer, checked against the request. UNSUPPORTED_OUTPUT if it has boxes instead of labels."""
     if not response.HasField("segmentation"):
         raise _other_output(response, "detections", "boxes", "labels", "detect")
     answer, num_points, wants_scores = response.segmentation, asked.num_points, asked.wants_scores
@@ -62,7 +62,7 @@ def read_segmentation(response: wire.InferResponse, asked: Asked) -> Segmentatio
 
 
 def read_detections(response: wire.InferResponse, asked: Asked) -> Detections:
-    """The answer, checked against the request. UNSUPPORTED_OUTPUT where there are labels in place of boxes."""
+    """Returns the answer, checked against the request. UNSUPPORTED_OUTPUT if it has labels instead of boxes."""
     if not response.HasField("detections"):
         raise _other_output(response, "segmentation", "labels", "boxes", "infer or segment")
     boxes = response.detections.boxes
@@ -84,7 +84,7 @@ def read_detections(response: wire.InferResponse, asked: Asked) -> Detections:
 
 
 def read_tensors(response: wire.InferResponse, asked: Asked) -> Tensors:
-    """The answer's tensors, whatever else it has. UNSUPPORTED_OUTPUT where it has something else and no tensor."""
+    """Returns only the answer's tensors. UNSUPPORTED_OUTPUT if it has other outputs and no tensors."""
     if not response.tensors:
         if not response.HasField("segmentation") and not response.HasField("detections"):
             raise malformed("neither labels nor boxes nor tensors")
@@ -97,7 +97,7 @@ def read_tensors(response: wire.InferResponse, asked: Asked) -> Tensors:
 def read_outputs(
     response: wire.InferResponse, asked: Asked
 ) -> tuple[Segmentation | None, Detections | None, Tensors | None]:
-    """What the model has; Tensors where it has neither of the others. MALFORMED_RESPONSE where it has nothing."""
+    """Returns the outputs of the model; Tensors if it has no others. MALFORMED_RESPONSE if there are none."""
     detections = read_detections(response, asked) if response.HasField("detections") else None
     if response.HasField("segmentation"):
         return read_segmentation(response, asked), detections, None
@@ -109,7 +109,7 @@ def read_outputs(
 
 
 def _read_common(response: wire.InferResponse, asked: Asked) -> dict[str, Any]:
-    """The fields of an Answer."""
+    """Returns the fields of an Answer."""
     counts, num_sampled = response.counts, 0 if asked.sample is None else asked.sample.num_points
     sampled = np.array(response.sampled_points, np.uint32)
     if len(sampled) != num_sampled:
@@ -158,7 +158,7 @@ def _other_output(response: wire.InferResponse, field: str, has: str, lacks: str
 
 
 def read_model(model: wire.ModelVersion) -> ModelVersion:
-    """A ModelVersion message as a plain value."""
+    """Converts a ModelVersion message."""
     return ModelVersion(
         name=model.name,
         version=model.version,
@@ -176,7 +176,7 @@ def read_model(model: wire.ModelVersion) -> ModelVersion:
         num_parameters=model.num_parameters,
         device=model.device,
         digest=model.digest,
-        # Servers from before boxes say neither of a model that is ready.
+        # For a ready model, servers from before boxes set neither has_labels nor has_boxes.
         has_labels=model.has_labels
         or (model.state == wire.MODEL_STATE_READY and not model.has_boxes and not model.tensors),
         has_scores=model.has_scores,
@@ -187,12 +187,12 @@ def read_model(model: wire.ModelVersion) -> ModelVersion:
 
 
 def read_progress(progress: wire.TunePlanProgress) -> TuneProgress:
-    """How far a search has come."""
+    """Converts a progress message."""
     return TuneProgress(progress.stage, progress.fraction)
 
 
 def read_tuned_plan(result: wire.TunePlanResult) -> TunedPlan:
-    """What a search found."""
+    """Converts the result of a search."""
     return TunedPlan(
         device=result.device,
         num_scans=result.num_scans,
@@ -206,7 +206,7 @@ def read_tuned_plan(result: wire.TunePlanResult) -> TunedPlan:
 
 
 def malformed(what: str) -> errors.InferenceError:
-    """The error of an answer that contradicts its request or itself."""
+    """Returns the error for an answer that contradicts its request or itself."""
     return errors.make(grpc.StatusCode.INTERNAL, f"the server's answer is malformed: {what}", "MALFORMED_RESPONSE")
 
 

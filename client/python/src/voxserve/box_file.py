@@ -1,7 +1,7 @@
-"""Boxes in files, a record a box, in the answer's order.
+"""Writes boxes to files, one record per box, in the answer's order.
 
 .json    an array of objects: class_id, class_name, score, x, y, z, length, width, height, yaw, velocity_x, velocity_y
-.csv     a line of these names, then one a box
+.csv     a line of these names, then a line per box
 .npy     NumPy, structured [N] as Detections.structured gives it: without class_name
 """
 
@@ -20,12 +20,12 @@ from voxserve.results import BOX_DTYPE, Detections
 
 
 def is_box_file(path: str | os.PathLike[str]) -> bool:
-    """Whether write knows the extension."""
+    """Returns whether write() knows the extension."""
     return os.fspath(path).lower().endswith((".json", ".csv", ".npy"))
 
 
 def records(detections: Detections) -> list[dict[str, Any]]:
-    """As .json has them; numbers in as few digits as tell float32 values apart."""
+    """Returns the objects of .json, with the fewest digits that tell float32 values apart."""
     rows = []
     for values, name in zip(detections.structured(), detections.names, strict=True):
         numbers = {field: float(str(values[field])) for field in BOX_DTYPE.names[1:]}
@@ -34,7 +34,7 @@ def records(detections: Detections) -> list[dict[str, Any]]:
 
 
 def write(path: str | os.PathLike[str], detections: Detections) -> None:
-    """ValueError for any other extension. The file is whole or not there: what stood there before stays until then."""
+    """Writes the file; replaces an older file only when the new one is complete. ValueError for other extensions."""
     if not is_box_file(path):
         raise ValueError(f"{os.fspath(path)}: boxes are written as .json, .csv or .npy")
     extension = os.fspath(path).lower().rsplit(".", 1)[-1]

@@ -4,7 +4,7 @@
     labels = client.segment("minkunet", points)  # points: float32 [N, 4], labels: uint8 [N]
     found = client.detect("centerpoint", points)  # found.boxes: float32 [M, 7], found.scores, found.names
 
-Thread-safe: one client serves a whole process. Connects with the first call.
+Thread-safe: one client serves a whole process. It connects at the first call.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from voxserve.tensors import TensorType, Wanted
 
 
 class Client(ClientBase[grpc.Channel]):
-    """A connection to a voxserve server. Errors are InferenceError and its subclasses; ValueError where arguments
-    contradict themselves before anything is sent.
+    """A connection to a voxserve server. Errors are InferenceError and its subclasses; ValueError for wrong arguments,
+    before anything is sent.
 
     address: host:port, or unix:path. timeout: seconds a call may take unless it says otherwise, None for no limit.
     max_message_bytes: of a request and of an answer. channels: connections, between which calls take turns.
@@ -50,7 +50,7 @@ class Client(ClientBase[grpc.Channel]):
         sample: FarthestPoints | None = None,
         timeout: float | None = None,
     ) -> Labels:
-        """A class id for each point: uint8 [N], or uint16 where the model has more classes than a byte holds."""
+        """Returns a class id for each point: uint8 [N], or uint16 if the model has more classes than a byte holds."""
         return self.infer(
             model,
             points,
@@ -78,16 +78,16 @@ class Client(ClientBase[grpc.Channel]):
         timeout: float | None = None,
         request_id: str = "",
     ) -> Segmentation:
-        """Labels, and what the server tells about them. Of a model that has boxes alone: InvalidArgumentError, reason
-        UNSUPPORTED_OUTPUT, as from detect of one that has none.
+        """Returns labels with details of the answer. InvalidArgumentError, reason UNSUPPORTED_OUTPUT, if the model has
+        only boxes; so does detect() if the model has none.
 
         points: [N, C] array (x, y, z, intensity first), structured array, mapping of columns, Voxels, PointCloud (see
         voxserve.read for files) or ROS PointCloud2. fields: the names of other columns (["x", "y", "z", "-", "ring"])
-        or a field spec. scales: of fields that are not in metres or 0..1: {"intensity": 1 / 255}. version: 0 for the
-        newest. scores: logits per class as well. priority: 0 is the most urgent; how many levels there are is the
-        model's configuration (1 by default). sample: farthest points of the cloud, for Segmentation.sampled_points or
-        for the network alone. outputs, tensor_type: as in tensors, for Segmentation.tensors. timeout: seconds, sent to
-        the server as its deadline; math.inf for no limit.
+        or a field spec. scales: for fields that are not in metres or 0..1: {"intensity": 1 / 255}. version: 0 for the
+        newest. scores: also returns logits per class. priority: 0 is the most urgent; the model's configuration sets
+        the number of levels (1 by default). sample: farthest points of the cloud, for Segmentation.sampled_points or
+        as the network's only input. outputs, tensor_type: as in tensors(), for Segmentation.tensors. timeout: seconds,
+        sent to the server as its deadline; math.inf for no limit.
         """
         call = protocol.infer(
             self._options,
@@ -120,7 +120,7 @@ class Client(ClientBase[grpc.Channel]):
         timeout: float | None = None,
         request_id: str = "",
     ) -> Detections:
-        """Boxes, of a model that has them; arguments as in infer."""
+        """Returns the boxes of a model that has them; arguments as in infer()."""
         call = protocol.infer(
             self._options,
             model,
@@ -152,11 +152,11 @@ class Client(ClientBase[grpc.Channel]):
         timeout: float | None = None,
         request_id: str = "",
     ) -> Tensors:
-        """Tensors of a model, by name (Tensors.tensors): of any model that has some; arguments as in infer.
+        """Returns tensors of any model that has some, by name (Tensors.tensors); arguments as in infer().
 
-        outputs: their names, of ModelVersion.tensors; none: all of a model that has neither labels nor boxes. An
-        unknown one, or none of another model: InvalidArgumentError, reason UNSUPPORTED_OUTPUT. tensor_type: float32 or
-        float16, where magnitudes of 65520 and more become infinite.
+        outputs: their names, from ModelVersion.tensors; none: all, if the model has neither labels nor boxes.
+        InvalidArgumentError, reason UNSUPPORTED_OUTPUT, for an unknown name, and for no name if the model has labels or
+        boxes. tensor_type: float32, or float16, in which magnitudes of 65520 and more become infinite.
         """
         call = protocol.infer(
             self._options,
@@ -192,17 +192,17 @@ class Client(ClientBase[grpc.Channel]):
         tensor_type: TensorType = "float32",
         timeout: float | None = None,
     ) -> Stream:
-        """Opens a stream of frames, one vehicle's scans one after the other; use it in a `with` block.
+        """Opens a stream of frames, the scans of one vehicle; use it in a `with` block.
 
-        policy: what happens to frames that come faster than they are answered. "latest": one waits at most, a newer one
-        takes its place, and it gets the result SupersededError. "queue": all are run, and answered in order; sending
-        waits while max_queued_frames (1 to 64, default 4) wait at the server. frame_timeout: seconds from a frame's
-        arrival at the server to its answer; default: the model's own. sweeps: let the server merge each frame with
-        those before it. fields, scales, version, scores, priority, sample, outputs, tensor_type: as in
-        infer, for every frame. timeout: of
-        the whole stream in seconds; default: no limit, whatever the client's is.
+        policy: what happens to frames that come faster than they are answered. "latest": at most one frame waits. A
+        newer one replaces it, and the replaced frame gets the result SupersededError. "queue": all frames are run, and
+        answered in order; sending waits while max_queued_frames (1 to 64, default 4) wait at the server. frame_timeout:
+        seconds from a frame's arrival at the server to its answer; default: the model's own. sweeps: makes the server
+        merge each frame with those before it. fields, scales, version, scores, priority, sample, outputs, tensor_type:
+        as in infer(), for every frame. timeout: of the whole stream in seconds; default: no limit, whatever the
+        client's is.
 
-        A stream that cannot be opened says so when it is read: its first answer is the error.
+        If a stream cannot be opened, reading it raises the error.
         """
         config = StreamConfig(
             model=model,
@@ -222,23 +222,24 @@ class Client(ClientBase[grpc.Channel]):
         return Stream(self._next_channel(), config, self._options, limit)
 
     def models(self, *, timeout: float | None = None) -> list[ModelVersion]:
-        """Every version of every model, loading and broken ones too."""
+        """Returns every version of every model, also loading and broken ones."""
         return self._run(protocol.list_models(), timeout)
 
     def model(self, name: str, version: int = 0, *, timeout: float | None = None) -> ModelVersion:
-        """One version of a model; 0 for the newest that is ready."""
+        """Returns one version of a model; 0 for the newest that is ready."""
         return self._run(protocol.get_model(name, version), timeout)
 
     def load_model(self, model: str, version: int = 0, *, timeout: float = 300.0) -> tuple[int, ...]:
-        """Loads a version from the server's repository, or loads it anew where its files have changed; 0 for those that
-        the model's version policy asks for. Returns the versions that are then in service, ascending, once the new one
-        is ready; until then, and where it is broken (FailedPreconditionError with every problem), the old one serves.
+        """Loads a version from the server's repository, or reloads it if its files have changed; 0 for those that the
+        model's version policy asks for. Returns the versions that are then in service, ascending, once the new one is
+        ready. Until then the old one serves; it also does if the new one is broken (FailedPreconditionError with every
+        problem).
         """
         return self._run(protocol.load_model(model, version), timeout)
 
     def unload_model(self, model: str, version: int = 0, *, timeout: float | None = None) -> tuple[int, ...]:
-        """Takes a version out of service, 0 for all, until load_model; requests that the server has accepted are
-        answered. Returns the versions that were taken out, ascending.
+        """Takes a version out of service, 0 for all, until load_model(); requests that the server has accepted are
+        still answered. Returns the versions that were taken out, ascending.
         """
         return self._run(protocol.unload_model(model, version), timeout)
 
@@ -252,11 +253,12 @@ class Client(ClientBase[grpc.Channel]):
         on_progress: Callable[[TuneProgress], object] | None = None,
         timeout: float = 3600.0,
     ) -> TunedPlan:
-        """Lets the server search the plan by which a model runs fastest on its device, and swap it in.
+        """Makes the server search for the plan by which a model runs fastest on its device, and use it.
 
         The server searches on the next num_scans (1 to 100) requests for the model, or on those that come within
-        max_wait seconds: somebody must send some. on_progress is called meanwhile; what it raises ends the search, as
-        the timeout does. FailedPreconditionError, reason ALREADY_TUNING, while another search of the model runs.
+        max_wait seconds, so requests must be coming. on_progress is called meanwhile; an exception of it ends the
+        search, as the timeout does. FailedPreconditionError, reason ALREADY_TUNING, while another search of the model
+        runs.
         """
         call = protocol.tune_plan(model, version, num_scans, max_wait)
         limit = self._options.timeout_of(timeout)
@@ -280,11 +282,11 @@ class Client(ClientBase[grpc.Channel]):
         return plan
 
     def health(self, *, timeout: float | None = None) -> bool:
-        """Whether the server says that it serves. UnavailableError where nothing answers."""
+        """Returns whether the server says that it serves. UnavailableError if nothing answers."""
         return self._run(protocol.check_health(), timeout)
 
     def close(self) -> None:
-        """Ends the connections; calls under way are cancelled."""
+        """Closes the connections and cancels the calls in flight."""
         while self._channels:
             self._channels.popitem()[1].close()
 

@@ -1,5 +1,5 @@
-"""The bytes of requests that carry a cloud. protobuf would copy the points into a message and again into its bytes;
-here they are copied once, from where the caller has them into the request.
+"""Encodes requests that carry a cloud. protobuf would copy the points twice: into a message, and into its bytes. This
+module copies them once, from the caller's memory into the request.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ _Parts = list["bytes | memoryview"]
 
 
 def encode_request(head: wire.InferRequest, cloud: PointCloud, max_bytes: int) -> bytes:
-    """The request of `head`, which must have no cloud, and the cloud. MESSAGE_TOO_LARGE beyond max_bytes."""
+    """Returns the request of `head`, which must have no cloud, and the cloud. MESSAGE_TOO_LARGE above max_bytes."""
     return _join(_with_cloud(head, cloud), cloud.num_points, max_bytes)
 
 
 def encode_frame(head: wire.StreamFrame, cloud: PointCloud, max_bytes: int) -> bytes:
-    """The InferStreamRequest of a frame; likewise."""
+    """Returns the InferStreamRequest of a frame. MESSAGE_TOO_LARGE above max_bytes."""
     parts = _with_cloud(head, cloud)
     return _join([_tag(wire.InferStreamRequest, "frame") + _varint(_size(parts)), *parts], cloud.num_points, max_bytes)
 
 
 def _with_cloud(head: Any, cloud: PointCloud) -> _Parts:
-    """The fields of `head` and its field `cloud`."""
+    """Returns the fields of `head` and its field `cloud`."""
     message = wire.PointCloud(
         num_points=cloud.num_points,
         point_step=cloud.point_step,

@@ -1,4 +1,4 @@
-"""What went wrong, for people (the message) and for programs (code, reason, retry_after).
+"""Errors for people (the message) and for programs (code, reason, retry_after).
 
 The server's reasons arrive as google.rpc.ErrorInfo and are listed in its documentation (QUEUE_FULL, MODEL_NOT_FOUND,
 ...). The client's own are NO_SERVER, TLS_FAILED, CONNECTION_LOST, CLIENT_TIMEOUT, MESSAGE_TOO_LARGE and
@@ -18,7 +18,7 @@ _DETAILS_KEY = "grpc-status-details-bin"
 
 
 class InferenceError(Exception):
-    """A call that did not get its answer. Caught by its subclass, or by `reason`, which never changes."""
+    """A call failed. Catch it by its subclass, or compare `reason`, whose values never change."""
 
     def __init__(
         self,
@@ -31,24 +31,24 @@ class InferenceError(Exception):
         super().__init__(message)
         self.message = message
         self.code = code
-        self.reason = reason  # UPPER_SNAKE_CASE; "" where the server gave none
-        self.retry_after = retry_after  # seconds after which the server asks to try again; None: it does not ask
-        self.metadata = dict(metadata or {})  # of the ErrorInfo
+        self.reason = reason  # UPPER_SNAKE_CASE; "" if the server gave none
+        self.retry_after = retry_after  # seconds after which the server asks for a retry; None: it does not ask
+        self.metadata = dict(metadata or {})  # the ErrorInfo's
 
     def __str__(self) -> str:
         return f"{self.message} [{self.reason or self.code.name}]"
 
 
 class InvalidArgumentError(InferenceError):
-    """The request cannot be served as it is: a field is missing, the bytes do not fit, too many points."""
+    """The request cannot be served: a field is missing, the bytes do not fit, there are too many points."""
 
 
 class NotFoundError(InferenceError):
-    """There is no such model or version; the message lists what there is."""
+    """There is no such model or version; the message lists those that exist."""
 
 
 class UnavailableError(InferenceError):
-    """Nothing answers, or the model is loading, or the server is going away. Worth trying again."""
+    """Nothing answers, or the model is loading, or the server is going away. A retry may succeed."""
 
 
 class ResourceExhaustedError(InferenceError):
@@ -56,7 +56,7 @@ class ResourceExhaustedError(InferenceError):
 
 
 class DeadlineExceededError(InferenceError):
-    """No answer in time."""
+    """There was no answer in time."""
 
 
 class CancelledError(InferenceError):
@@ -72,15 +72,15 @@ class PermissionDeniedError(InferenceError):
 
 
 class FailedPreconditionError(InferenceError):
-    """Not in the state that it is in: a model folder is broken, a search of the model is under way already."""
+    """The server's state does not allow the call: a model folder is broken, a search of the model already runs."""
 
 
 class AbortedError(InferenceError):
-    """Given up for something else."""
+    """The request was given up in favour of another."""
 
 
 class SupersededError(AbortedError):
-    """Of a frame of a stream: a newer one came before it was run (reason SUPERSEDED)."""
+    """A newer frame of the stream came before this one was run (reason SUPERSEDED)."""
 
 
 _CLASSES: dict[grpc.StatusCode, type[InferenceError]] = {
@@ -99,12 +99,12 @@ _CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.Statu
 
 
 def make(code: grpc.StatusCode, message: str, reason: str) -> InferenceError:
-    """An error of the client itself."""
+    """Returns an error of the client itself."""
     return _make(code, message, reason, None, {})
 
 
 def from_status(status: wire.Status) -> InferenceError | None:
-    """The error of a google.rpc.Status in an answer; None for OK."""
+    """Returns the error of a google.rpc.Status in an answer; None for OK."""
     if status.code == 0:
         return None
     code = _CODES.get(status.code, grpc.StatusCode.UNKNOWN)
@@ -113,7 +113,7 @@ def from_status(status: wire.Status) -> InferenceError | None:
 
 
 def from_rpc(error: Any, address: str, timeout: float | None) -> InferenceError:
-    """The error of a grpc.RpcError (or grpc.aio.AioRpcError) of a call to `address`."""
+    """Returns the error for a grpc.RpcError (or grpc.aio.AioRpcError) of a call to `address`."""
     code = error.code() or grpc.StatusCode.UNKNOWN
     message = error.details() or code.name
     reason, retry_after, metadata = _read_details(_details(error))
@@ -132,7 +132,7 @@ def _make(
 
 
 def _read_details(details: Any) -> tuple[str, float | None, dict[str, str]]:
-    """Reason, retry_after and metadata."""
+    """Returns reason, retry_after and metadata."""
     reason, retry_after, metadata = "", None, {}
     for detail in details:
         info, retry = wire.ErrorInfo(), wire.RetryInfo()
@@ -141,7 +141,7 @@ def _read_details(details: Any) -> tuple[str, float | None, dict[str, str]]:
                 reason, metadata = info.reason, dict(info.metadata)
             elif detail.Unpack(retry):
                 retry_after = retry.retry_delay.seconds + retry.retry_delay.nanos / 1e9
-        except Exception:  # DecodeError of whichever protobuf is installed: details are an extra
+        except Exception:  # DecodeError of the installed protobuf; the error is reported without these details
             continue
     return reason, retry_after, metadata
 
@@ -152,14 +152,14 @@ def _details(error: Any) -> Any:
             status = wire.Status()
             try:
                 status.ParseFromString(value)
-            except Exception:  # likewise
+            except Exception:  # DecodeError, as above
                 return ()
             return status.details
     return ()
 
 
 def _explain(code: grpc.StatusCode, message: str, address: str, timeout: float | None) -> tuple[str, str]:
-    """Reason and message of what gRPC itself reports."""
+    """Returns reason and message for an error that gRPC itself reports."""
     lower = message.lower()
     if code == grpc.StatusCode.UNAVAILABLE:
         if "handshake" in lower or "ssl" in lower:

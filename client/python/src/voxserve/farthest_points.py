@@ -1,4 +1,4 @@
-"""N farthest points of a cloud, which an answer may bring along."""
+"""FarthestPoints asks for a sample of a cloud's points."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _USES = {"return": wire.FarthestPointSample.USE_RETURN, "network": wire.Farthest
 
 @dataclass(frozen=True)
 class FarthestPoints:
-    """A start point, then again and again the point farthest from those already selected: a sample that covers the
-    cloud evenly. Points that are NaN or infinite are never selected; InvalidArgumentError, reason BAD_SAMPLE, where the
-    cloud has fewer others.
+    """A sample that covers the cloud evenly: it begins with a start point, and each further point is the farthest from
+    those already selected. NaN and infinite points are never selected; InvalidArgumentError, reason BAD_SAMPLE, if the
+    cloud has fewer other points.
 
-    use: "return" to be told which points they are (Segmentation.sampled_points), "network" to let the network see no
-    others as well, which then get the ignore label.
+    use: "return" to get the points' indices (Segmentation.sampled_points), "network" if also the network shall see only
+    these points; the others then get the ignore label.
     """
 
     num_points: int  # 1 or more
     use: Use = "return"
-    start_index: int = 0  # selected first; where it is invalid: the next valid one
-    seed: int | None = None  # that draws the start instead, the same on every machine
+    start_index: int = 0  # the point selected first; if it is invalid, the next valid one
+    seed: int | None = None  # draws the first point at random, the same on every machine, instead of start_index
 
     def __post_init__(self) -> None:
         if self.use not in _USES:
@@ -42,7 +42,7 @@ class FarthestPoints:
                 raise ValueError(f"{name} is {number}, must be {least} to 2^{bits} - 1")
 
     def message(self) -> wire.FarthestPointSample:
-        """As it is sent."""
+        """Returns the wire's message."""
         message = wire.FarthestPointSample(num_points=self.num_points, use=_USES[self.use])
         if self.seed is None:
             message.start_index = self.start_index

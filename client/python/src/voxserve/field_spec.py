@@ -1,10 +1,10 @@
-"""The layout of a scan's points in one line, as --fields of both command-line clients reads it.
+"""A field spec: the layout of a scan's points in one line, as in --fields of both command-line clients.
 
     x:f32,y:f32,z:f32,intensity:f32*0.00392156862745098,-:f32
 
 Entries follow each other without gaps, separated by commas: NAME:TYPE[*SCALE][+SHIFT]. TYPE is i8, u8, i16, u16, i32,
-u32, f16, f32 or f64, little endian. What the network gets is raw * SCALE + SHIFT (default 1 and 0), in metres for x, y,
-z and 0..1 for intensity. The name - skips a value of that type.
+u32, f16, f32 or f64, little endian. The network gets raw * SCALE + SHIFT (defaults 1 and 0), in metres for x, y, z and
+as 0..1 for intensity. The name - skips a value of that type.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ class Field:
 
     @property
     def value_bytes(self) -> int:
-        """Bytes of one value."""
+        """Returns the bytes of one value."""
         return int(NUMPY_CODES[self.type][1:])
 
 
 @dataclass(frozen=True)
 class FieldSpec:
-    """Fields with offsets, those named - left out, and the bytes of a whole point."""
+    """Fields with offsets, without the skipped ones, and the bytes of a whole point."""
 
     fields: tuple[Field, ...]
     point_step: int
 
 
 def parse(text: str) -> FieldSpec:
-    """ValueError quoting the entry that is wrong and saying what it should look like."""
+    """Parses a spec. ValueError quotes the wrong entry and shows the right form."""
     fields: list[Field] = []
     offset = 0
     for entry in (part.strip() for part in text.split(",")):
@@ -73,7 +73,7 @@ def parse(text: str) -> FieldSpec:
 
 
 def describe(fields: Iterable[Field]) -> str:
-    """The reverse, without skipped values: for messages."""
+    """Returns the spec of fields as text, without skipped values, for messages."""
     return ",".join(
         f"{f.name}:{f.type}" + (f"*{f.scale:g}" if f.scale != 1 else "") + (f"+{f.shift:g}" if f.shift else "")
         for f in fields

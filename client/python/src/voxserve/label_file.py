@@ -1,8 +1,8 @@
-"""A label per point, in files.
+"""Files with one label per point:
 
 .npy     NumPy, uint8 or uint16 [N] (read: any integers)
-.label   SemanticKITTI: uint32 a point, the class in the low 16 bits
-else     read only: one byte a point, or four as .label
+.label   SemanticKITTI: uint32 per point, the class in the low 16 bits
+else     read only: one byte per point, or four as in .label
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _CLASS_BITS = 0xFFFF
 
 
 def is_label_file(path: str | os.PathLike[str]) -> bool:
-    """Whether write knows the extension."""
+    """Returns whether write() knows the extension."""
     return os.fspath(path).lower().endswith((".npy", ".label"))
 
 
 def write(path: str | os.PathLike[str], labels: Labels) -> None:
-    """ValueError for any other extension. The file is whole or not there: what stood there before stays until then."""
+    """Writes the file; replaces an older file only when the new one is complete. ValueError for other extensions."""
     if not is_label_file(path):
         raise ValueError(f"{os.fspath(path)}: labels are written as .npy or .label")
     with new_file(path) as file:
@@ -38,7 +38,7 @@ def write(path: str | os.PathLike[str], labels: Labels) -> None:
 
 
 def read(path: str | os.PathLike[str], num_points: int) -> npt.NDArray[np.int64]:
-    """ValueError naming both numbers where the file does not hold num_points labels."""
+    """Reads the labels. ValueError, with both numbers, if the file does not hold num_points labels."""
     contents = Path(path).read_bytes()
     name = os.fspath(path)
     values: npt.NDArray[Any]

@@ -1,4 +1,4 @@
-"""Files that appear when they are complete."""
+"""Writes files that appear only when they are complete."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import BinaryIO
 
 @contextmanager
 def new_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """A file to write, which takes the place of the one at `path` at the end of the block, and is gone where an error
-    ends it. OSError names `path`.
+    """Yields a file to write. It replaces the file at `path` at the end of the block; an error in the block removes it
+    instead. OSError names `path`.
     """
     target = os.fspath(path)
     temporary = Path(f"{target}.{os.getpid()}.{threading.get_ident()}.part")
@@ -22,7 +22,7 @@ def new_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             yield file
         temporary.replace(target)
     except OSError as error:
-        if error.errno is None:  # of a library that writes, not of the system
+        if error.errno is None:  # raised by a library that writes, not by the system
             raise
         raise OSError(error.errno, error.strerror, target) from None
     finally:

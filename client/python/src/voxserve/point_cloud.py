@@ -1,7 +1,7 @@
 """A point cloud as its users have it: a block of bytes and a list of named fields.
 
-Nothing is converted on the way to the server, which reads the fields that its model names and skips the others. So a
-NumPy array, a structured array, columns and a ROS PointCloud2 are all the same thing here, described differently.
+Nothing is converted on the way to the server, which reads the fields that its model names and skips the others. A NumPy
+array, a structured array, columns and a ROS PointCloud2 differ only in their description.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ DEFAULT_COLUMNS = ("x", "y", "z", "intensity")
 _TYPE_OF_CODE = {code: name for name, code in field_spec.NUMPY_CODES.items()}
 _TYPE_OF_NUMBER = {number: name for name, number in field_spec.WIRE_TYPES.items()}
 
-# What Client.infer takes for a cloud, and for its fields: a field spec, or the names of an array's columns.
+# The types that Client.infer accepts for a cloud, and for its fields: a field spec, or the names of an array's columns.
 PointsLike = Any
 Fields = str | FieldSpec | Sequence[str] | None
 
 
 @dataclass(frozen=True)
 class PointCloud:
-    """num_points points, point_step bytes apart; in height rows that are row_step bytes apart (0: packed).
+    """num_points points, point_step bytes apart, in height rows that are row_step bytes apart (0: packed).
 
-    `data` may be any bytes-like object; the points are read where they are until they are sent.
+    `data` may be any bytes-like object; it is not copied before it is sent.
     """
 
     data: bytes | bytearray | memoryview
@@ -45,8 +45,8 @@ class PointCloud:
 
     @staticmethod
     def from_array(points: npt.ArrayLike, fields: Fields = None) -> PointCloud:
-        """[N, C] numbers. fields: the columns' names, "-" for one to skip (default x, y, z, intensity, further ones
-        are skipped), or a field spec ("x:f32,y:f32,...") whose types are the array's. Structured arrays name theirs.
+        """Takes numbers [N, C]. fields: the columns' names, "-" to skip one (default x, y, z, intensity, and further
+        ones skipped), or a field spec ("x:f32,y:f32,...") with the array's types. Structured arrays have names.
         """
         array = np.asarray(points)
         if array.dtype.names is not None:
@@ -69,7 +69,7 @@ class PointCloud:
 
     @staticmethod
     def from_columns(columns: Mapping[str, npt.ArrayLike]) -> PointCloud:
-        """One array of N values a field: {"x": ..., "y": ..., "z": ..., "intensity": ...}."""
+        """Takes one array of N values per field: {"x": ..., "y": ..., "z": ..., "intensity": ...}."""
         arrays = {name: np.asarray(values) for name, values in columns.items()}
         if not arrays:
             raise ValueError("no columns; x, y and z at least are needed")
@@ -87,7 +87,7 @@ class PointCloud:
 
     @staticmethod
     def from_ros(message: Any) -> PointCloud:
-        """A sensor_msgs/PointCloud2 of ROS 1 or 2, or anything with its attributes, as it is."""
+        """Takes a sensor_msgs/PointCloud2 of ROS 1 or 2, or an object with its attributes, without conversion."""
         fields = []
         for field in message.fields:
             if field.datatype not in _TYPE_OF_NUMBER:
@@ -111,18 +111,18 @@ class PointCloud:
         )
 
     def field(self, name: str) -> Field | None:
-        """The field of that name, None where there is none."""
+        """Returns the field with that name; None if there is none."""
         return next((field for field in self.fields if field.name == name), None)
 
     def scaled(self, scales: Mapping[str, float]) -> PointCloud:
-        """The same bytes with other scales: {"intensity": 1 / 255}."""
+        """Returns the same bytes with other scales: {"intensity": 1 / 255}."""
         for name in scales:
             if self.field(name) is None:
                 raise ValueError(f"a scale for '{name}', but the cloud's fields are {self._names()}")
         return replace(self, fields=tuple(replace(f, scale=float(scales.get(f.name, f.scale))) for f in self.fields))
 
     def described_by(self, spec: FieldSpec) -> PointCloud:
-        """Gives fields the scale and shift of the spec's entries of their names."""
+        """Sets the scale and shift of fields from the spec's entries of the same names."""
         entries = {entry.name: entry for entry in spec.fields}
         for name, entry in entries.items():
             own = self.field(name)
@@ -135,7 +135,7 @@ class PointCloud:
         return replace(self, fields=tuple(fields))
 
     def values(self, name: str) -> npt.NDArray[np.float32]:
-        """A field's first value of every point, in its canonical unit. ValueError where the bytes do not hold it."""
+        """Returns a field's first value of every point, in its canonical unit. ValueError if the bytes are too few."""
         field = self.field(name)
         if field is None:
             raise ValueError(f"there is no field '{name}'; the cloud has {self._names()}")
@@ -164,7 +164,7 @@ class PointCloud:
 
 
 def as_cloud(points: PointsLike, fields: Fields = None) -> PointCloud:
-    """What a user has as a PointCloud: one already, an array, a mapping of columns, Voxels or a PointCloud2 message."""
+    """Converts what a user has: a PointCloud, an array, a mapping of columns, Voxels or a PointCloud2 message."""
     if callable(getattr(type(points), "cloud", None)):  # voxserve.Voxels; a table may have a column of that name
         points = points.cloud()
     if isinstance(points, PointCloud):
@@ -231,14 +231,14 @@ def _base(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def _bytes_of(array: npt.NDArray[Any]) -> memoryview:
-    """The array's own bytes where it is packed and little endian, else a copy that is."""
+    """Returns the array's own bytes if it is packed and little endian, else a copy that is."""
     if array.dtype.names is None:
         array = np.asarray(array, array.dtype.newbyteorder("<"))
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def _stamp_ns(stamp: Any) -> int | None:
-    """A ROS 1 (secs, nsecs) or ROS 2 (sec, nanosec) time. A zero stamp is one that nobody set."""
+    """Converts a ROS 1 (secs, nsecs) or ROS 2 (sec, nanosec) time. A zero stamp means unknown."""
     seconds = getattr(stamp, "sec", getattr(stamp, "secs", None))
     nanoseconds = getattr(stamp, "nanosec", getattr(stamp, "nsecs", None))
     if seconds is None or nanoseconds is None:

@@ -1,4 +1,4 @@
-"""Where a sensor was when it took a cloud."""
+"""The pose of a sensor when it took a cloud."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-# What Stream.send takes for a pose: a Pose, or a 4x4 or 3x4 matrix.
+# The type that Stream.send accepts for a pose: a Pose, or a 4x4 or 3x4 matrix.
 PoseLike = Any
-_MAX_STRAIN = 1e-3  # of a matrix that is a rotation up to rounding: 9 digits in files, float32 in messages
+_MAX_STRAIN = 1e-3  # allowed deviation from a rotation: files have 9 digits, messages float32
 
 
 @dataclass(frozen=True)
 class Pose:
-    """Of a cloud's coordinates in a frame that stands still: p_world = rotation * p_cloud + translation.
+    """The pose of a cloud's coordinates in a fixed frame: p_world = rotation * p_cloud + translation.
 
-    translation: x, y, z in metres. rotation: a quaternion w, x, y, z of any length but 0. ValueError where a value is
-    not finite.
+    translation: x, y, z in metres. rotation: a quaternion w, x, y, z of any length but 0. ValueError if a value is not
+    finite.
     """
 
     translation: tuple[float, float, float]
@@ -40,10 +40,14 @@ class Pose:
         object.__setattr__(self, "translation", translation)
         object.__setattr__(self, "rotation", rotation)
 
+    def matrix(self) -> npt.NDArray[np.float64]:
+        """[4, 4], cloud to world."""
+        return _matrix(self.translation, self.rotation)
+
     @staticmethod
     def from_matrix(matrix: npt.ArrayLike) -> Pose:
-        """From [4, 4], or [3, 4] without the last row, cloud to world, as datasets write them. A rotation that is one
-        up to rounding becomes the nearest one; ValueError where the matrix scales, shears, mirrors or projects.
+        """Takes [4, 4], or [3, 4] without the last row, from cloud to world, as in datasets. A rotation with rounding
+        errors becomes the nearest exact one; ValueError if the matrix scales, shears, mirrors or projects.
         """
         values = np.asarray(matrix, np.float64)
         if values.shape not in ((4, 4), (3, 4)):
@@ -61,8 +65,20 @@ class Pose:
         return Pose((float(values[0, 3]), float(values[1, 3]), float(values[2, 3])), (w, x, y, z))
 
 
+def _matrix(translation: Sequence[float], rotation: Sequence[float]) -> npt.NDArray[np.float64]:
+    w, x, y, z = np.array(rotation, np.float64) / np.linalg.norm(rotation)
+    matrix = np.eye(4)
+    matrix[:3, :3] = [
+        [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+        [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+        [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
+    ]
+    matrix[:3, 3] = translation
+    return matrix
+
+
 def as_pose(pose: PoseLike) -> Pose:
-    """A Pose as it is, anything else as a matrix."""
+    """Returns a Pose unchanged; converts anything else as a matrix."""
     return pose if isinstance(pose, Pose) else Pose.from_matrix(pose)
 
 
@@ -71,8 +87,8 @@ def _numbers(values: Sequence[float]) -> tuple[float, ...]:
 
 
 def _nearest_quaternion(rotation: npt.NDArray[np.float64]) -> list[float]:
-    """w, x, y, z with w >= 0: the eigenvector of Bar-Itzhack's matrix, "New method for extracting the quaternion from a
-    rotation matrix" (2000), which is well conditioned for every angle.
+    """Returns w, x, y, z with w >= 0: the eigenvector of Bar-Itzhack's matrix ("New method for extracting the
+    quaternion from a rotation matrix", 2000), which is well conditioned for every angle.
     """
     m = rotation
     trace = m[0, 0] + m[1, 1] + m[2, 2]

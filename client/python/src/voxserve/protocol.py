@@ -1,4 +1,4 @@
-"""What the clients say and how they read the answers; the part that the synchronous and asyncio clients share."""
+"""The requests of the clients and the reading of answers: the part that the synchronous and asyncio clients share."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ADMIN_CHANNEL = -1  # its place among the channels
 
 @dataclass(frozen=True)
 class Options:
-    """How a client talks to its server."""
+    """A client's connection to its server."""
 
     address: str = "localhost:8500"  # host:port, or unix:path
     timeout: float | None = 30.0  # seconds a call may take unless it says otherwise; None: no limit
@@ -104,8 +104,8 @@ class Options:
             ("grpc.max_receive_message_length", self.max_message_bytes),
             ("grpc.use_local_subchannel_pool", 1),
             ("voxserve.channel", index),
-            # gRPC's own delays are 2 minutes between attempts, and 30 s between look-ups of the server's name, of which
-            # each attempt makes one.
+            # gRPC's defaults are up to 2 minutes between attempts, and 30 s between look-ups of the server's name,
+            # which each attempt needs.
             ("grpc.initial_reconnect_backoff_ms", 100),
             ("grpc.max_reconnect_backoff_ms", 1000),
             ("grpc.dns_min_time_between_resolutions_ms", 500),
@@ -115,7 +115,7 @@ class Options:
         return arguments
 
     def timeout_of(self, timeout: float | None) -> float | None:
-        """A call's own timeout or the client's, seconds; None for no limit. ValueError where it is not positive."""
+        """Returns a call's own timeout or the client's, in seconds; None for no limit. ValueError unless positive."""
         if timeout is None:
             timeout = self.timeout
         elif not timeout > 0:
@@ -125,7 +125,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Call(Generic[Result]):
-    """One call, ready to be made: where to, the request's bytes, and how to read the answer."""
+    """One call, ready to be made: its method, the request's bytes, and the function that reads the answer."""
 
     method: str
     request: bytes
@@ -134,7 +134,7 @@ class Call(Generic[Result]):
 
 
 class ClientBase(ABC, Generic[Channel]):
-    """How both clients are made and which of their channels a call takes; voxserve.Client documents the options."""
+    """Makes the channels of both clients and chooses one per call; voxserve.Client documents the options."""
 
     def __init__(
         self,
@@ -183,7 +183,7 @@ class ClientBase(ABC, Generic[Channel]):
             return self._channels[_ADMIN_CHANNEL]
 
     def _next_channel(self) -> Channel:
-        """Channels take turns. Each is made with its first call, for asyncio's belong to the loop that then runs."""
+        """Returns the channels in turn. Each is made at its first call, since asyncio's belong to the running loop."""
         with self._lock:
             index = next(self._turns) % self._options.channels
             if index not in self._channels:
@@ -205,13 +205,13 @@ def _read_pem(option: str, path: str, part: bytes) -> bytes:
 
 
 def check_model(model: str) -> None:
-    """ValueError where no model is named."""
+    """Raises ValueError if no model is named."""
     if not model:
         raise ValueError("model is empty; name a model of the server's repository")
 
 
 def priority_of(priority: int) -> int:
-    """ValueError where no model can have such a level."""
+    """Raises ValueError for a level that no model can have."""
     if not 0 <= priority < 1 << 32:
         raise ValueError(f"priority is {priority}, must be 0 (the most urgent) or more")
     return priority
@@ -232,8 +232,8 @@ def infer(
     tensors: Wanted,
     read: Callable[[wire.InferResponse, Asked], Result],
 ) -> Call[Result]:
-    """read: answers.read_segmentation, read_detections or read_tensors. ValueError where the points cannot be
-    described; MESSAGE_TOO_LARGE where they do not fit a message.
+    """read: answers.read_segmentation, read_detections or read_tensors. ValueError for points that cannot be described;
+    MESSAGE_TOO_LARGE if they do not fit a message.
     """
     start = time.perf_counter()
     check_model(model)
@@ -258,7 +258,7 @@ def infer(
 
 
 def list_models() -> Call[list[ModelVersion]]:
-    """Every version of every model."""
+    """Makes the call for every version of every model."""
     return Call(
         "/voxserve.v1.InferenceService/ListModels",
         wire.ListModelsRequest().SerializeToString(),
@@ -268,7 +268,7 @@ def list_models() -> Call[list[ModelVersion]]:
 
 
 def get_model(name: str, version: int) -> Call[ModelVersion]:
-    """One version of a model."""
+    """Makes the call for one version of a model."""
     return Call(
         "/voxserve.v1.InferenceService/GetModel",
         wire.GetModelRequest(model=name, version=version).SerializeToString(),
@@ -278,7 +278,7 @@ def get_model(name: str, version: int) -> Call[ModelVersion]:
 
 
 def check_health() -> Call[bool]:
-    """Whether the server says that it serves."""
+    """Makes the call that asks whether the server serves."""
     return Call(
         "/grpc.health.v1.Health/Check",
         wire.HealthCheckRequest().SerializeToString(),
@@ -288,7 +288,7 @@ def check_health() -> Call[bool]:
 
 
 def load_model(model: str, version: int) -> Call[tuple[int, ...]]:
-    """The versions in service afterwards."""
+    """Makes the call that loads versions; it returns those then in service."""
     check_model(model)
     return Call(
         "/voxserve.v1.AdminService/LoadModel",
@@ -299,7 +299,7 @@ def load_model(model: str, version: int) -> Call[tuple[int, ...]]:
 
 
 def unload_model(model: str, version: int) -> Call[tuple[int, ...]]:
-    """The versions that were taken out."""
+    """Makes the call that takes versions out of service; it returns their numbers."""
     check_model(model)
     return Call(
         "/voxserve.v1.AdminService/UnloadModel",
@@ -310,7 +310,7 @@ def unload_model(model: str, version: int) -> Call[tuple[int, ...]]:
 
 
 def tune_plan(model: str, version: int, num_scans: int, max_wait: float) -> Call[TuneProgress | TunedPlan | None]:
-    """A stream of progress, and the plan last. None: an update that a newer server sends."""
+    """Makes the call that streams progress, then the plan. None stands for an unknown update from a newer server."""
     check_model(model)
     if not 1 <= num_scans <= 100:
         raise ValueError(f"num_scans is {num_scans}, must be 1 to 100")

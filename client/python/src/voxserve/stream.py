@@ -1,4 +1,4 @@
-"""A stream of frames, as Client.stream opens it.
+"""A stream of frames, opened by Client.stream.
 
 with client.stream("minkunet") as stream:
     threading.Thread(target=drive, args=[stream]).start()  # stream.send(frame_id, points) for every scan
@@ -24,21 +24,21 @@ from voxserve.stream_state import METHOD, StreamConfig, StreamState
 
 
 class Stream:
-    """One vehicle's frames. Every frame that send() took gets exactly one result, unless the stream ends with an error:
-    then iteration raises it, after the results that were there before.
+    """One vehicle's frames. Every frame that send() accepted gets exactly one result, unless the stream ends with an
+    error: then iteration raises it, after the results that arrived before.
 
-    Thread-safe: one thread may send while another one reads. A program that sends all its frames, closes its sends and
-    then reads the results is served too; results wait in memory until they are read.
+    Thread-safe: one thread may send while another one reads. A program may also send all its frames, close its sends
+    and then read the results, which wait in memory until they are read.
 
-    Leaving its `with` block cancels what is still under way.
+    Leaving its `with` block cancels the stream if it has not ended.
     """
 
     def __init__(self, channel: Any, config: StreamConfig, options: Options, timeout: float | None) -> None:
-        """Client.stream makes it."""
+        """Called by Client.stream."""
         self._address, self._timeout = options.address, timeout
-        self._channel = channel  # the stream's call ends where nobody holds it
+        self._channel = channel  # keeps the channel alive, without which the call would end
         self._state = StreamState(config, options.max_message_bytes)
-        self._changed = threading.Condition()  # guards and announces changes of _state
+        self._changed = threading.Condition()  # guards _state and announces its changes
         method = channel.stream_stream(METHOD, request_serializer=None, response_deserializer=None)
         self._call = method(self._requests(config.request()), timeout=timeout, metadata=options.metadata())
         self._reader = threading.Thread(target=self._read, name="voxserve-stream", daemon=True)
@@ -54,17 +54,17 @@ class Stream:
     ) -> None:
         """Sends a frame; its points are copied before this returns.
 
-        frame_id: chosen by the caller, of no other frame that is under way; comes back. points: as in Client.infer.
-        pose: of the points' coordinates in a frame that stands still, a voxserve.Pose or a 4x4 or 3x4 matrix. stamp:
-        when the sensor took the points, seconds since 1970; default: the PointCloud's own. Both are required where
-        sweeps accumulate. reset_sweeps: forget those before this one, after a jump of the pose, say.
+        frame_id: chosen by the caller, different from all unanswered frames; the result repeats it. points: as in
+        Client.infer. pose: the pose of the points' coordinates in a fixed frame, a voxserve.Pose or a 4x4 or 3x4
+        matrix. stamp: when the sensor took the points, seconds since 1970; default: the PointCloud's own. Both are
+        required if sweeps accumulate. reset_sweeps: forget the sweeps before this frame, after a jump of the pose, say.
 
-        With policy "latest" it never waits: a frame that could not be sent yet gets the result SupersededError and this
-        one takes its place. Its sweep is lost to the frames after it, unlike that of a frame which the server
-        supersedes. With "queue" it waits until the frame before it is on its way.
+        With policy "latest" it never waits: it replaces a frame that could not be sent yet, which gets the result
+        SupersededError. The replaced frame's sweep is lost to later frames, unlike that of a frame which the server
+        supersedes. With "queue" it waits until the frame before it is being sent.
 
-        ValueError where the points or the pose cannot be described, after close_sends(), and for the id of a frame that
-        is under way. ResourceExhaustedError where they do not fit a message. The stream's error where it has ended.
+        ValueError for points or a pose that cannot be described, after close_sends(), and for the id of an unanswered
+        frame. ResourceExhaustedError if the points do not fit a message. The stream's error if it has ended.
         """
         frame = self._state.make_frame(frame_id, points, pose, stamp, reset_sweeps)
         with self._changed:
@@ -73,13 +73,13 @@ class Stream:
             self._changed.notify_all()
 
     def close_sends(self) -> None:
-        """No more frames: iteration ends after the results of those that were sent."""
+        """Sends no more frames: iteration ends after the results of the frames that were sent."""
         with self._changed:
             self._state.close()
             self._changed.notify_all()
 
     def cancel(self) -> None:
-        """Ends the stream at once: iteration raises CancelledError after the results that are there already. No effect
+        """Ends the stream at once: iteration raises CancelledError after the results that have arrived. Has no effect
         on a stream that has ended.
         """
         with self._changed:
@@ -89,8 +89,8 @@ class Stream:
 
     @property
     def is_going_away(self) -> bool:
-        """Whether the server has announced that it takes no more frames. It answers those that it has accepted and ends
-        the stream with UnavailableError, reason DRAINING: open one elsewhere.
+        """True if the server has announced that it accepts no more frames. It answers those that it has accepted and
+        ends the stream with UnavailableError, reason DRAINING: open a stream to another server.
         """
         return self._state.is_going_away
 
@@ -116,7 +116,7 @@ class Stream:
         self._reader.join()
 
     def _requests(self, config: bytes) -> Iterator[bytes]:
-        """Runs in gRPC's thread, which asks for the next request when the one before is on its way."""
+        """Runs in gRPC's thread, which asks for the next request when the previous one is being sent."""
         yield config
         while True:
             with self._changed:
@@ -140,7 +140,7 @@ class Stream:
         except errors.InferenceError as malformed:
             error = malformed
         finally:
-            self._call.cancel()  # of an answer that was malformed; else the call has ended
+            self._call.cancel()  # ends a call with a malformed answer; without effect on an ended call
             with self._changed:
                 self._state.end(error)
                 self._changed.notify_all()

@@ -1,7 +1,7 @@
-"""What becomes of a stream's frames in the client; the part that the synchronous and asyncio streams share.
+"""The states of a stream's frames in the client; the part that the synchronous and asyncio streams share.
 
-A frame waits to be sent, is under way, and gets one result. Where frames come faster than they can be sent, policy
-"latest" keeps the newest one alone, so that a slow uplink builds no lag; with "queue" the sender is held.
+A frame waits to be sent, is in flight, and gets one result. If frames come faster than they can be sent, policy
+"latest" keeps only the newest one, so that a slow uplink builds no lag; with "queue" the sender waits.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ METHOD = "/voxserve.v1.InferenceService/InferStream"
 Policy = Literal["latest", "queue"]
 
 _POLICIES = {"latest": wire.STREAM_POLICY_LATEST, "queue": wire.STREAM_POLICY_QUEUE}
-# Answers of a "latest" stream that wait to be read. More are not taken from the connection: so the server holds its own
-# back and runs the frame that is the newest when the reader is there for it.
+# The most unread answers of a "latest" stream. Further ones are not taken from the connection. So the server delays its
+# answers, and runs the frame that is newest when the reader is ready.
 _MAX_UNREAD_ANSWERS = 2
-_MAX_STAMP = 253_402_300_800.0  # the year 10000, where google.protobuf.Timestamp ends
-_MAX_SECONDS = 315_576_000_000.0  # of google.protobuf.Duration
+_MAX_STAMP = 253_402_300_800.0  # the year 10000, the end of google.protobuf.Timestamp
+_MAX_SECONDS = 315_576_000_000.0  # limit of google.protobuf.Duration
 
 
 @dataclass(frozen=True)
 class Sweeps:
-    """For a model that wants several sweeps at once: each is sent once, with its pose and stamp, and the server keeps
-    the last ones, moves them into the newest frame's coordinates and runs them together. The answer is to the points of
-    the newest frame alone.
+    """Options for a model that takes several sweeps at once. The client sends each sweep once, with its pose and stamp.
+    The server keeps the last ones, moves them into the newest frame's coordinates and runs them together. The answer is
+    for the points of the newest frame only.
     """
 
-    num_sweeps: int  # with the newest; 1 to 64
-    age_feature: str = ""  # the model's feature that is the points' age in seconds; "": it reads none
+    num_sweeps: int  # the newest included; 1 to 64
+    age_feature: str = ""  # the model's feature for the points' age in seconds; "": it has none
     max_age: float | None = None  # seconds, up to 60; older sweeps are dropped. None: 2 s
 
     def __post_init__(self) -> None:
         if not 1 <= self.num_sweeps <= 64:
             raise ValueError(f"num_sweeps is {self.num_sweeps}, must be 1 to 64")
-        self.message()  # refuses a max_age that cannot be
+        self.message()  # raises an error for an impossible max_age
 
     def message(self) -> wire.SweepAccumulation:
-        """As it is sent."""
+        """Returns the wire's message."""
         message = wire.SweepAccumulation(num_sweeps=self.num_sweeps, age_feature=self.age_feature)
         if self.max_age is not None:
             _set_duration(message.max_age, "max_age", self.max_age)
@@ -61,7 +61,7 @@ class Sweeps:
 
 @dataclass(frozen=True)
 class StreamConfig:
-    """What Client.stream is asked for, which documents it."""
+    """The arguments of Client.stream, which documents them."""
 
     model: str
     policy: Policy = "latest"
@@ -88,7 +88,7 @@ class StreamConfig:
             raise ValueError("a sample is taken of whole scans, and sweeps are parts of one")
 
     def request(self) -> bytes:
-        """The stream's first request."""
+        """Returns the stream's first request."""
         config = wire.StreamConfig(
             model=self.model,
             version=self.version,
@@ -112,17 +112,17 @@ class Frame:
 
     frame_id: int
     num_points: int
-    request: bytes  # b"" once it has been sent
+    request: bytes  # b"" after it has been sent
     resets_sweeps: bool
     start: float  # time.perf_counter() of send()
 
 
-# Protobuf merges a message that comes twice, so that these bytes after a frame's request set its reset_sweeps.
+# Protobuf merges repeated messages, so these bytes after a frame's request set its reset_sweeps.
 _RESET = wire.InferStreamRequest(frame=wire.StreamFrame(reset_sweeps=True)).SerializeToString()
 
 
 class StreamState:
-    """A stream's frames and results. Not thread-safe: its owner locks it, and waits for what it says."""
+    """A stream's frames and results. Not thread-safe: its owner locks it, and waits until the can_... methods allow."""
 
     def __init__(self, config: StreamConfig, max_message_bytes: int) -> None:
         self.config = config
@@ -131,7 +131,7 @@ class StreamState:
         self._max_message_bytes = max_message_bytes
         self._waiting: Frame | None = None
         self._under_way: dict[int, Frame] = {}
-        self._results: deque[tuple[FrameResult, bool]] = deque()  # with whether the server answered it
+        self._results: deque[tuple[FrameResult, bool]] = deque()  # the flag: whether the server answered it
         self._num_unread_answers = 0
         self._is_closed = False
         self._has_ended = False
@@ -140,7 +140,7 @@ class StreamState:
     def make_frame(
         self, frame_id: int, points: PointsLike, pose: PoseLike | None, stamp: float | None, reset_sweeps: bool
     ) -> Frame:
-        """Copies the points. Reads nothing that changes: needs no lock. ValueError, MESSAGE_TOO_LARGE."""
+        """Copies the points. Needs no lock, since it reads nothing that changes. ValueError, MESSAGE_TOO_LARGE."""
         start = time.perf_counter()
         frame_id = operator.index(frame_id)
         if not 0 <= frame_id < 1 << 64:
@@ -166,17 +166,17 @@ class StreamState:
 
     @property
     def can_add(self) -> bool:
-        """Whether add() takes a frame now, or says at once why it never will."""
+        """Returns whether add() can be called: it accepts a frame, or raises an error because it never will."""
         return self._waiting is None or self.config.policy == "latest" or self._is_closed or self._has_ended
 
     def add(self, frame: Frame) -> None:
-        """Queues a frame to be sent; can_add must hold. ValueError after close() and for the id of a frame that is
-        under way; the stream's error where that has ended.
+        """Queues a frame to be sent; can_add must hold. ValueError after close() and for the id of an unanswered frame;
+        the stream's error if it has ended.
         """
         if self._is_closed:
             raise ValueError("the stream's sends are closed")
         if self._has_ended:
-            assert self._error is not None  # only a stream whose sends are closed ends without one
+            assert self._error is not None  # a stream ends without an error only after its sends were closed
             raise self._error.with_traceback(None)
         old = self._waiting
         if frame.frame_id in self._under_way or (old is not None and old.frame_id == frame.frame_id):
@@ -190,16 +190,16 @@ class StreamState:
         self._waiting = frame
 
     def close(self) -> None:
-        """No more frames."""
+        """Accepts no more frames."""
         self._is_closed = True
 
     @property
     def can_take(self) -> bool:
-        """Whether take() has something to say."""
+        """Returns whether take() can be called."""
         return self._waiting is not None or self._is_closed or self._has_ended
 
     def take(self) -> bytes | None:
-        """The next request to send; None where there are no more. can_take must hold."""
+        """Returns the next request to send; None if there are no more. can_take must hold."""
         frame, self._waiting = self._waiting, None
         if frame is None:
             return None
@@ -208,20 +208,20 @@ class StreamState:
 
     @property
     def can_receive(self) -> bool:
-        """Whether the next message may be taken from the connection."""
+        """Returns whether the next message may be taken from the connection."""
         is_full = self.config.policy == "latest" and self._num_unread_answers >= _MAX_UNREAD_ANSWERS
         return not is_full or self.is_cancelled
 
     def receive(self, data: bytes) -> None:
-        """A message of the server. MALFORMED_RESPONSE where it ends the stream."""
+        """Takes a message of the server. MALFORMED_RESPONSE if it ends the stream."""
         try:
             response = wire.InferStreamResponse.FromString(data)
-        except Exception:  # DecodeError of whichever protobuf is installed
+        except Exception:  # DecodeError of the installed protobuf
             raise answers.malformed("bytes that are no InferStreamResponse") from None
         kind = response.WhichOneof("response")
         if kind == "going_away":
             self.is_going_away = True
-        elif kind == "result":  # anything else is of a newer server
+        elif kind == "result":  # other kinds come from a newer server
             self._results.append((self._read(response.result), True))
             self._num_unread_answers += 1
 
@@ -243,7 +243,7 @@ class StreamState:
         return FrameResult(frame.frame_id, segmentation, error, answer.num_sweeps, detections, tensors)
 
     def end(self, error: errors.InferenceError | None) -> None:
-        """The call has ended: None, with OK."""
+        """Tells that the call has ended; None: with OK."""
         if self.is_cancelled:
             error = errors.make(grpc.StatusCode.CANCELLED, "the stream was cancelled", "")
         elif error is None and not self._is_closed:
@@ -257,12 +257,12 @@ class StreamState:
 
     @property
     def can_pop(self) -> bool:
-        """Whether pop() has something to say."""
+        """Returns whether pop() can be called."""
         return bool(self._results) or self._has_ended
 
     def pop(self) -> FrameResult | None:
-        """The oldest result that has not been read; None after the last one, or the stream's error. can_pop must
-        hold.
+        """Returns the oldest unread result; None after the last one. Raises the stream's error instead if it has one.
+        can_pop must hold.
         """
         if self._results:
             result, is_answer = self._results.popleft()

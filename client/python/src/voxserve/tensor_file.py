@@ -1,6 +1,6 @@
-"""Tensors as a file: NumPy's .npz with an array for each tensor by its name.
+"""Writes tensors to NumPy's .npz, with one array per tensor, by its name.
 
-Of sites there are NAME.coordinates (int32 [N, axes]) and NAME.unit (float64 [axes]) too.
+A tensor of sites also has NAME.coordinates (int32 [N, axes]) and NAME.unit (float64 [axes]).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from voxserve.tensors import Tensor
 
 
 def is_tensor_file(path: str | os.PathLike[str]) -> bool:
-    """Whether write knows the extension."""
+    """Returns whether write() knows the extension."""
     return os.fspath(path).lower().endswith(".npz")
 
 
 def write(path: str | os.PathLike[str], tensors: Mapping[str, Tensor]) -> None:
-    """ValueError where two arrays would have one name."""
+    """Writes the tensors. ValueError if two arrays would have the same name."""
     arrays: dict[str, npt.NDArray[Any]] = {}
     for name, tensor in tensors.items():
         parts: dict[str, npt.NDArray[Any]] = {name: tensor.rows}

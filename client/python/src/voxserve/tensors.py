@@ -1,4 +1,4 @@
-"""Tensors that a model answers with: values of any node of its network, as they are."""
+"""Tensors of an answer: the values of nodes of the model's network, unchanged."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _DTYPES = {wire.ELEMENT_TYPE_FLOAT32: "<f4", wire.ELEMENT_TYPE_FLOAT16: "<f2"}
 
 
 class TensorRows(Enum):
-    """What a tensor's rows belong to."""
+    """The kind of thing that a tensor's row belongs to."""
 
     UNKNOWN = 0
-    POINTS = 1  # the points, in their order; 0 for those without a voxel
-    SITES = 2  # occupied voxels of a level, in no promised order: coordinates tell them apart
-    SAMPLES = 3  # the cloud as a whole: one row
+    POINTS = 1  # the points, in their order; 0 for points without a voxel
+    SITES = 2  # the occupied voxels of a level, in an order that may change: identify them by their coordinates
+    SAMPLES = 3  # the whole cloud: one row
     CELLS = 4  # all cells of a dense result: an image's rows and columns
 
 
@@ -36,23 +36,23 @@ class TensorInfo:
     kind: TensorRows
     channels: int
     unit: tuple[float, ...] = ()  # as in Tensor
-    cells: tuple[int, ...] = ()  # of CELLS: the size of each axis
+    cells: tuple[int, ...] = ()  # for CELLS: the size of each axis
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor's rows of one cloud. NaN and infinite values are given as they are."""
+    """A tensor's rows for one cloud. NaN and infinite values are returned unchanged."""
 
-    rows: npt.NDArray[Any]  # float32 or float16 [N, channels]; of CELLS [size of each axis..., channels]
+    rows: npt.NDArray[Any]  # float32 or float16 [N, channels]; for CELLS [size of each axis..., channels]
     kind: TensorRows
-    coordinates: npt.NDArray[np.int32] | None = None  # of SITES: [N, axes], in units of the level
-    # Of SITES: voxels from one site to the next, one per axis. coordinates * unit is the index of a voxel.
+    coordinates: npt.NDArray[np.int32] | None = None  # for SITES: [N, axes], in units of the level
+    # For SITES: the step of a coordinate in voxels, one per axis. coordinates * unit is the index of a voxel.
     unit: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which tensors a request asks for."""
+    """The tensors that a request asks for."""
 
     names: Sequence[str] = ()
     type: TensorType = "float32"
@@ -65,20 +65,20 @@ class Wanted:
 
     @property
     def number(self) -> int:
-        """The type, as it is sent."""
+        """Returns the wire's number of the type."""
         return _TYPES[self.type]
 
 
-UNNAMED = Wanted()  # what the server answers to whoever names none
+UNNAMED = Wanted()  # asks for no names, so the server chooses
 
 
 def read_info(info: wire.TensorInfo) -> TensorInfo:
-    """A TensorInfo message as a plain value."""
+    """Converts a TensorInfo message."""
     return TensorInfo(info.name, _kind_of(info.rows), info.channels, tuple(info.unit), tuple(info.cells))
 
 
 def read_tensor(tensor: wire.Tensor, num_points: int) -> Tensor:
-    """Raises ValueError where the message contradicts itself or the points."""
+    """Converts a Tensor message. ValueError if it contradicts itself or the points."""
     where, kind, shape = f"tensor '{tensor.name}'", _kind_of(tensor.rows), tuple(tensor.shape)
     if tensor.type not in _DTYPES or kind is TensorRows.UNKNOWN:
         raise ValueError(f"{where} of type {tensor.type} and rows {tensor.rows}")

@@ -1,4 +1,4 @@
-"""Voxels as training code made them: integer coordinates and their features."""
+"""Voxels as training code has them: integer coordinates and features."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ import numpy.typing as npt
 from voxserve.point_cloud import PointCloud
 
 AXES = ("x", "y", "z", "t")
-_KEY_BITS = 54  # of a server's key, in equal parts for the axes, at most 32 bits each
-_MAX_FIELDS = 256  # that a server reads of a cloud
-_MARGIN = 128  # cells that it keeps free at both ends
-_EXACT = 1 << 24  # integers below it are exact in the float32 that the server computes voxels with
+_KEY_BITS = 54  # of a server's key, divided equally among the axes, at most 32 bits each
+_MAX_FIELDS = 256  # the server's limit for a cloud
+_MARGIN = 128  # cells that the server keeps free at both ends
+_EXACT = 1 << 24  # limit of exact integers in float32, which the server computes voxels with
 
 
 @dataclass(frozen=True, eq=False)
 class Voxels:
-    """One sample's voxels, usable wherever points are: a model serves them whose voxelize has voxel size 1, begins at 0
-    and reads f0, f1, ... Such is a model that voxserve.export.from_torch made without `points`.
+    """One sample's voxels, accepted wherever points are. The model's voxelize must have voxel size 1, begin at 0 and
+    read f0, f1, ..., as in a model that voxserve.export.from_torch made without `points`.
 
     coordinates: [N, 1 to 4 axes] integers of any sign, in the model's order of axes (x, y, z, t), no site twice.
-    features: [N, C] numbers, sent as float32; axes and C are 256 at most together.
+    features: [N, C] numbers, sent as float32; the sum of axes and C is at most 256.
 
-    ValueError where a coordinate is no integer, stands twice or is beyond what a server can hold (131,072 - 128 cells
-    each way in 3 axes, 3,968 in 4), or where a feature is not finite in float32.
+    ValueError if a coordinate is not an integer or exceeds the server's range (131,072 - 128 cells in each direction
+    with 3 axes, 3,968 in 4), if a site occurs twice, or if a feature is not finite in float32.
     """
 
     coordinates: npt.ArrayLike
     features: npt.ArrayLike
 
     def cloud(self) -> PointCloud:
-        """A point for each voxel: int32 fields x, y, z, t, then float32 fields f0, f1, ..."""
+        """Returns a cloud with a point per voxel: int32 fields x, y, z, t, then float32 fields f0, f1, ..."""
         coordinates, features = _integers(self.coordinates), np.asarray(self.features)
         if features.ndim != 2 or len(features) != len(coordinates):
             raise ValueError(f"features have shape {features.shape}; ({len(coordinates)}, channels) is needed")

@@ -355,9 +355,18 @@ class Node(Message):
     point_features: PointFeatures
     point_to_voxel: PointToVoxel
     devoxelize: Devoxelize
+    multiply: Multiply
+    softmax: Softmax
+    layer_norm: LayerNorm
+    l2_norm: L2Norm
+    prelu: PRelu
+    embedding: Embedding
+    sample_rows: SampleRows
+    attention: Attention
     max_pool2d: MaxPool2d
     point_offsets: PointOffsets
-    def __init__(self, *, name: str | None = ..., inputs: Iterable[str] | None = ..., voxelize: Voxelize | None = ..., sparse_conv: SparseConv | None = ..., batch_norm: BatchNorm | None = ..., linear: Linear | None = ..., activation: Activation | None = ..., add: Add | None = ..., concat: Concat | None = ..., voxel_to_point: VoxelToPoint | None = ..., argmax: Argmax | None = ..., pool: Pool | None = ..., global_pool: GlobalPool | None = ..., broadcast: Broadcast | None = ..., instance_norm: InstanceNorm | None = ..., group_norm: GroupNorm | None = ..., farthest_point_sample: FarthestPointSampling | None = ..., to_dense: ToDense | None = ..., to_bev: ToBev | None = ..., from_dense: FromDense | None = ..., conv2d: Conv2d | None = ..., conv_transpose2d: ConvTranspose2d | None = ..., center_head_decode: CenterHeadDecode | None = ..., anchor_head_decode: AnchorHeadDecode | None = ..., nms: Nms | None = ..., crop: Crop | None = ..., prune: Prune | None = ..., point_features: PointFeatures | None = ..., point_to_voxel: PointToVoxel | None = ..., devoxelize: Devoxelize | None = ..., max_pool2d: MaxPool2d | None = ..., point_offsets: PointOffsets | None = ...) -> None: ...
+    weights_of: str
+    def __init__(self, *, name: str | None = ..., inputs: Iterable[str] | None = ..., voxelize: Voxelize | None = ..., sparse_conv: SparseConv | None = ..., batch_norm: BatchNorm | None = ..., linear: Linear | None = ..., activation: Activation | None = ..., add: Add | None = ..., concat: Concat | None = ..., voxel_to_point: VoxelToPoint | None = ..., argmax: Argmax | None = ..., pool: Pool | None = ..., global_pool: GlobalPool | None = ..., broadcast: Broadcast | None = ..., instance_norm: InstanceNorm | None = ..., group_norm: GroupNorm | None = ..., farthest_point_sample: FarthestPointSampling | None = ..., to_dense: ToDense | None = ..., to_bev: ToBev | None = ..., from_dense: FromDense | None = ..., conv2d: Conv2d | None = ..., conv_transpose2d: ConvTranspose2d | None = ..., center_head_decode: CenterHeadDecode | None = ..., anchor_head_decode: AnchorHeadDecode | None = ..., nms: Nms | None = ..., crop: Crop | None = ..., prune: Prune | None = ..., point_features: PointFeatures | None = ..., point_to_voxel: PointToVoxel | None = ..., devoxelize: Devoxelize | None = ..., multiply: Multiply | None = ..., softmax: Softmax | None = ..., layer_norm: LayerNorm | None = ..., l2_norm: L2Norm | None = ..., prelu: PRelu | None = ..., embedding: Embedding | None = ..., sample_rows: SampleRows | None = ..., attention: Attention | None = ..., max_pool2d: MaxPool2d | None = ..., point_offsets: PointOffsets | None = ..., weights_of: str | None = ...) -> None: ...
 
 class Output(Message):
     KIND_UNSPECIFIED: ClassVar[int]
@@ -455,9 +464,27 @@ class Activation(Message):
     FUNCTION_GELU: ClassVar[int]
     FUNCTION_SILU: ClassVar[int]
     FUNCTION_TANH: ClassVar[int]
+    FUNCTION_ELU: ClassVar[int]
+    FUNCTION_CLAMP: ClassVar[int]
+    FUNCTION_HARD_SIGMOID: ClassVar[int]
+    FUNCTION_HARD_SWISH: ClassVar[int]
+    FUNCTION_SOFTPLUS: ClassVar[int]
+    FUNCTION_MISH: ClassVar[int]
+    FUNCTION_GELU_TANH: ClassVar[int]
+    FUNCTION_EXP: ClassVar[int]
+    FUNCTION_LOG: ClassVar[int]
+    FUNCTION_SQUARE: ClassVar[int]
+    FUNCTION_SQRT: ClassVar[int]
+    FUNCTION_ABS: ClassVar[int]
+    FUNCTION_POWER: ClassVar[int]
     function: int
     negative_slope: float
-    def __init__(self, *, function: int | None = ..., negative_slope: float | None = ...) -> None: ...
+    alpha: float
+    beta: float
+    minimum: float
+    maximum: float
+    exponent: float
+    def __init__(self, *, function: int | None = ..., negative_slope: float | None = ..., alpha: float | None = ..., beta: float | None = ..., minimum: float | None = ..., maximum: float | None = ..., exponent: float | None = ...) -> None: ...
 
 class Add(Message):
     sites: int
@@ -478,6 +505,7 @@ class Pool(Message):
     REDUCE_MAX: ClassVar[int]
     REDUCE_AVERAGE: ClassVar[int]
     REDUCE_SUM: ClassVar[int]
+    REDUCE_GENERALISED_MEAN: ClassVar[int]
     reduce: int
     kind: int
     kernel_size: RepeatedScalarFieldContainer[int]
@@ -492,7 +520,9 @@ class Pool(Message):
 
 class GlobalPool(Message):
     reduce: int
-    def __init__(self, *, reduce: int | None = ...) -> None: ...
+    exponent: float
+    epsilon: float
+    def __init__(self, *, reduce: int | None = ..., exponent: float | None = ..., epsilon: float | None = ...) -> None: ...
 
 class Broadcast(Message):
     FUNCTION_UNSPECIFIED: ClassVar[int]
@@ -512,6 +542,39 @@ class GroupNorm(Message):
     epsilon: float
     affine: bool
     def __init__(self, *, num_groups: int | None = ..., epsilon: float | None = ..., affine: bool | None = ...) -> None: ...
+
+class SampleRows(Message):
+    num_rows: int
+    channels: int
+    def __init__(self, *, num_rows: int | None = ..., channels: int | None = ...) -> None: ...
+
+class Attention(Message):
+    num_heads: int
+    scale: float
+    def __init__(self, *, num_heads: int | None = ..., scale: float | None = ...) -> None: ...
+
+class Multiply(Message):
+    sites: int
+    def __init__(self, *, sites: int | None = ...) -> None: ...
+
+class Softmax(Message):
+    def __init__(self) -> None: ...
+
+class LayerNorm(Message):
+    epsilon: float
+    affine: bool
+    def __init__(self, *, epsilon: float | None = ..., affine: bool | None = ...) -> None: ...
+
+class L2Norm(Message):
+    epsilon: float
+    def __init__(self, *, epsilon: float | None = ...) -> None: ...
+
+class PRelu(Message):
+    def __init__(self) -> None: ...
+
+class Embedding(Message):
+    channel: int
+    def __init__(self, *, channel: int | None = ...) -> None: ...
 
 class Crop(Message):
     lower_bound: RepeatedScalarFieldContainer[int]

@@ -1,6 +1,6 @@
 #pragma once
 
-// A StreamSession over an engine that the test cranks by hand, on a clock that it sets.
+// A test fixture: a StreamSession over a ManualEngine, with a clock that the test sets.
 
 #include <gtest/gtest.h>
 
@@ -22,13 +22,13 @@ namespace voxserve {
 
 inline const absl::Time kStart = absl::FromUnixSeconds(1'700'000'000);
 
-// num_points of x, y, z.
+// Returns a cloud of num_points points with the fields x, y and z.
 inline PointCloud CloudOf(uint64_t num_points) {
   const std::vector<float> points(num_points * 3, 1.0f);
   return *PointCloud::FromFloats({"x", "y", "z"}, points.data(), num_points);
 }
 
-// Holds tasks until the test starts and ends them. Frames are known by their number of points.
+// Holds tasks until the test starts and ends them. The number of points identifies a frame.
 class ManualEngine {
  public:
   uint64_t Submit(InferTask task) {

@@ -1,4 +1,4 @@
-// A session keeps earlier frames for those that run together with them.
+// Tests that a StreamSession keeps the clouds of earlier frames (sweeps) and runs them together with later frames.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -111,7 +111,7 @@ TEST_F(StreamSessionTest, ASilentStreamForgetsItsSweeps) {
   EXPECT_EQ(num_sweeps_[3], 1);
 }
 
-// With a queue it may be the server that keeps the next frame back.
+// With a queue, the server may be the one that keeps the next frame back.
 TEST_F(StreamSessionTest, AStreamIsNotSilentWhileAFrameRuns) {
   OpenSweeps(3);
   session_->Push(SweepOf(1, 0.1));

@@ -1,1 +1,1 @@
-"""The command line in text: infer, models and health, with the flags and the words of voxserve-client."""
+"""The command line: infer, models and health, with the flags and the output of voxserve-client."""

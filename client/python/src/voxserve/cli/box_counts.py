@@ -13,7 +13,7 @@ from voxserve.results import ClassInfo, Detections
 
 @dataclass(frozen=True)
 class BoxCount:
-    """How many boxes are of one class."""
+    """The number of boxes of one class."""
 
     id: int
     name: str
@@ -22,13 +22,13 @@ class BoxCount:
 
 
 def surest_first(detections: Detections) -> list[int]:
-    """Returns the indices of the boxes, the best score first; equal ones stay in the order of the answer."""
+    """Returns the indices of the boxes, best score first; equal scores keep the answer's order."""
     order: list[int] = np.argsort(-detections.scores, kind="stable").tolist()
     return order
 
 
 def name_of(detections: Detections, index: int, classes: Sequence[ClassInfo]) -> str:
-    """The box's own name for its class, else the one in classes, else "class N"."""
+    """Returns the box's own name for its class, else the one in classes, else "class N"."""
     class_id = int(detections.class_ids[index])
     listed = next((info.name for info in classes if info.id == class_id), "")
     return detections.names[index] or listed or f"class {class_id}"
@@ -37,7 +37,7 @@ def name_of(detections: Detections, index: int, classes: Sequence[ClassInfo]) ->
 def count_boxes(
     detections: Detections, classes: Sequence[ClassInfo], counted: Sequence[BoxCount] = ()
 ) -> list[BoxCount]:
-    """One entry for every class that has boxes, most boxes first. counted: what other scans have, which is added."""
+    """Returns one entry per class that has boxes, most boxes first. counted: counts of other scans, which are added."""
     by_id = {count.id: count for count in counted}
     ids, first, numbers = np.unique(detections.class_ids, return_index=True, return_counts=True)
     for class_id, index, number in zip(ids.tolist(), first.tolist(), numbers.tolist(), strict=True):

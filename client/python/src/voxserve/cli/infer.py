@@ -1,4 +1,4 @@
-"""The command infer: labels scans, or finds boxes in them, and tells and saves what came of it."""
+"""The command infer: labels scans, or finds boxes in them, then prints and saves the results."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from voxserve.farthest_points import FarthestPoints
 from voxserve.point_cloud import PointCloud
 from voxserve.results import ClassInfo, Detections, ModelState, ModelVersion
 
-_MAX_PLAUSIBLE_INTENSITY = 1.5  # of a field whose unit is 1
-_MAX_CHANNELS = 4
-_PROGRESS_SECONDS = 10.0  # between two lines about how far a folder has come
+_MAX_PLAUSIBLE_INTENSITY = 1.5  # for a field with unit 1
+MAX_CHANNELS = 4
+_PROGRESS_SECONDS = 10.0  # between two lines of progress on a folder
 _ADVICE = {
     "NO_SERVER": "start one (voxserve --model_repository deploy/models) or name its address with --address HOST:PORT",
     "TLS_FAILED": "--tls_ca names the roots of the server's certificate",
@@ -46,7 +46,7 @@ _ADVICE = {
 
 
 def advise(error: Exception) -> str:
-    """The message, and what to do about it where that is known."""
+    """Returns the message, with advice if there is some."""
     if not isinstance(error, errors.InferenceError):
         return str(error)
     advice = _ADVICE.get(error.reason)
@@ -54,29 +54,29 @@ def advise(error: Exception) -> str:
 
 
 def run(options: argparse.Namespace) -> int:
-    """The exit status. UsageError where the command line is wrong; other errors for main to tell."""
+    """Runs the command and returns the exit status. UsageError for a wrong command line; main prints other errors."""
     if not options.sample and (options.sample_start or options.sample_use != "return"):
         raise UsageError("--sample_start and --sample_use are of --sample, which is missing")
     is_folder = options.save and not scan_jobs.is_file(options.save)
     jobs = scan_jobs.plan(options.scans, "" if is_folder else options.save, options.truth)
-    channels = min(options.concurrency, _MAX_CHANNELS) if len(jobs) > 1 else 1
+    channels = min(options.concurrency, MAX_CHANNELS) if len(jobs) > 1 else 1
     with connect(options, channels=channels) as client:
         model = client.model(options.model, options.version)
-        if is_folder:  # the model decides what its files are
-            extension = ".npz" if _asks_tensors(model, options) else ".npy"
+        if is_folder:  # the format of its files depends on the model
+            extension = ".npz" if asks_tensors(model, options) else ".npy"
             jobs = scan_jobs.plan(options.scans, options.save, options.truth, extension)
-        _check_for(model, options, jobs)
-        runner = _ScanRunner(options, client, model)
-        return _run_one(jobs[0], runner) if len(jobs) == 1 else _run_many(jobs, runner)
+        check_for(model, options, jobs)
+        runner = ScanRunner(options, client, model)
+        return _run_one(jobs[0], runner) if len(jobs) == 1 else run_many(jobs, runner)
 
 
-def _check_for(model: ModelVersion, options: argparse.Namespace, jobs: Sequence[ScanJob]) -> None:
-    """UsageError of what only the model decides. What one that is not ready answers is not known: its error is the
-    server's to tell.
+def check_for(model: ModelVersion, options: argparse.Namespace, jobs: Sequence[ScanJob]) -> None:
+    """Raises UsageError for arguments that do not fit the model. If the model is not ready, its outputs are not known,
+    and the server reports the error.
     """
     if model.state is not ModelState.READY:
         return
-    if _asks_tensors(model, options):
+    if asks_tensors(model, options):
         if options.truth:
             raise UsageError(f"--truth compares labels, but {model.name} answers with tensors here")
         if jobs[0].save and not tensor_file.is_tensor_file(jobs[0].save):
@@ -87,21 +87,21 @@ def _check_for(model: ModelVersion, options: argparse.Namespace, jobs: Sequence[
         raise UsageError(f"--tensor_type needs --outputs, as {model.name} answers with {kind}")
     if model.has_boxes and options.truth:
         raise UsageError(f"--truth compares labels, but {model.name} answers with boxes")
-    save = jobs[0].save  # all of one extension
+    save = jobs[0].save  # all have the same extension
     if save and model.has_boxes and not box_file.is_box_file(save):
         raise UsageError(f"--save {save}: {model.name} answers with boxes, written as .json, .csv or .npy")
     if save and not model.has_boxes and not label_file.is_label_file(save):
         raise UsageError(f"--save {save}: {model.name} answers with labels, written as .npy or .label")
 
 
-def _asks_tensors(model: ModelVersion, options: argparse.Namespace) -> bool:
+def asks_tensors(model: ModelVersion, options: argparse.Namespace) -> bool:
     is_ready = model.state is ModelState.READY
     return bool(options.outputs) or (is_ready and not model.has_labels and not model.has_boxes)
 
 
-class _ScanRunner:
-    """Asks the model for scans of one command line, for tensors where they are named or it has nothing else, else for
-    boxes where it has them, else for labels, and writes what the command line asks for. Thread-safe.
+class ScanRunner:
+    """Runs the scans of one command line and writes the outputs that it names. Asks the model for tensors if they are
+    named or the model has nothing else, otherwise for boxes if the model has them, else for labels. Thread-safe.
     """
 
     def __init__(self, options: argparse.Namespace, client: Client, model: ModelVersion) -> None:
@@ -111,10 +111,10 @@ class _ScanRunner:
         self._has_warned = threading.Event()
 
     def run(self, job: ScanJob) -> ScanReport:
-        """Asks for one scan, and saves the answer where the command line wants it."""
+        """Runs one scan, and saves the answer if the command line asks for it."""
         cloud = readers.read(job.input, self.options.fields or "")
         self._warn_of_intensity(job.input, cloud)
-        if _asks_tensors(self.model, self.options):
+        if asks_tensors(self.model, self.options):
             return self._tensors(job, cloud)
         return self._detect(job, cloud) if self.model.has_boxes else self._segment(job, cloud)
 
@@ -133,7 +133,7 @@ class _ScanRunner:
         if job.save:
             label_file.write(job.save, result.labels)
             report.written.append(job.save)
-        report.result = dataclasses.replace(result, labels=np.zeros(0, np.uint8))  # folders are long
+        report.result = dataclasses.replace(result, labels=np.zeros(0, np.uint8))  # saves memory in long folders
         return report
 
     def _detect(self, job: ScanJob, cloud: PointCloud) -> ScanReport:
@@ -159,7 +159,7 @@ class _ScanRunner:
         if job.save:
             tensor_file.write(job.save, answer.tensors)
             report.written.append(job.save)
-        # Folders are long: reports need the shapes alone, which an array without memory of its own has.
+        # Saves memory in long folders: reports need only the shapes, which these arrays have without any data.
         shapes = {
             name: dataclasses.replace(
                 tensor, rows=np.broadcast_to(np.zeros((), tensor.rows.dtype), tensor.rows.shape), coordinates=None
@@ -170,7 +170,7 @@ class _ScanRunner:
         return report
 
     def _warn_of_intensity(self, file: str, cloud: PointCloud) -> None:
-        """The commonest way to get nonsense out of a network that reads intensity as 0..1."""
+        """Warns of the commonest cause of wrong results from networks that read intensity as 0..1."""
         reads = any(f.name == "intensity" and f.unit == "1" for f in self.model.features)
         if not reads or cloud.field("intensity") is None or self._has_warned.is_set():
             return
@@ -191,7 +191,7 @@ def _sample_of(options: argparse.Namespace) -> FarthestPoints | None:
     return FarthestPoints(options.sample, use=options.sample_use, start_index=options.sample_start)
 
 
-def _run_one(job: ScanJob, runner: _ScanRunner) -> int:
+def _run_one(job: ScanJob, runner: ScanRunner) -> int:
     options = runner.options
     try:
         report = runner.run(job)
@@ -207,7 +207,7 @@ def _run_one(job: ScanJob, runner: _ScanRunner) -> int:
 
 
 class _Totals:
-    """Sums over a folder's scans."""
+    """The sums over a folder's scans."""
 
     def __init__(self) -> None:
         self.round_trips: list[float] = []
@@ -232,12 +232,13 @@ class _Totals:
             self.agreement.add(report.agreement)
 
     def counts(self) -> list[ClassCount]:
-        """Most points first."""
+        """Returns the counts, most points first."""
         ordered = sorted(self._counts.values(), key=lambda count: -count.num_points)
         return [dataclasses.replace(count, share=count.num_points / self.num_points) for count in ordered]
 
 
-def _run_many(jobs: Sequence[ScanJob], runner: _ScanRunner) -> int:
+def run_many(jobs: Sequence[ScanJob], runner: ScanRunner) -> int:
+    """Runs every job, tells of all of them together, and returns the exit status."""
     totals = _Totals()
     as_json = runner.options.json
     start = last_told = time.perf_counter()
@@ -248,7 +249,7 @@ def _run_many(jobs: Sequence[ScanJob], runner: _ScanRunner) -> int:
             try:
                 report = future.result()
             except (errors.InferenceError, OSError, ValueError) as error:
-                text = advise(error)  # errors of files name them already
+                text = advise(error)  # errors about files contain the name already
                 totals.failures.append(text if job.input in text else f"{job.input}: {text}")
                 line = _json_error(job, error)
             else:
@@ -269,15 +270,15 @@ def _run_many(jobs: Sequence[ScanJob], runner: _ScanRunner) -> int:
     return 1
 
 
-def _print_totals(totals: _Totals, elapsed: float, runner: _ScanRunner) -> None:
+def _print_totals(totals: _Totals, elapsed: float, runner: ScanRunner) -> None:
     trips = sorted(totals.round_trips)
     print(
         f"{len(trips)} scans, {totals.num_points:,} points in {format_time(elapsed)} ({len(trips) / elapsed:.1f} "
         f"scans/s), round trip p50 {format_time(trips[len(trips) // 2])}, longest {format_time(trips[-1])}"
     )
     counts, classes = totals.counts(), runner.model.classes
-    if _asks_tensors(runner.model, runner.options):
-        pass  # their shapes differ from scan to scan
+    if asks_tensors(runner.model, runner.options):
+        pass  # shapes of tensors differ from scan to scan
     elif runner.model.has_boxes:
         print(reports.format_box_counts(totals.boxes), end="")
     else:

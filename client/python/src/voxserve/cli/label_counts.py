@@ -1,4 +1,4 @@
-"""Counts the labels of a scan by class, and compares them with those of people."""
+"""Counts the labels of a scan by class, and compares them with the truth, the labels given by people."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NO_TRUTH = 255
 
 @dataclass(frozen=True)
 class ClassCount:
-    """How much of a scan is of one class."""
+    """The share of a scan that has one class."""
 
     id: int
     name: str
@@ -39,12 +39,12 @@ def count_classes(labels: npt.NDArray[np.integer], ignore_label: int, classes: S
 
 @dataclass
 class Agreement:
-    """How far labels agree with those of people. Points by class are those that people gave it."""
+    """How many labels agree with the truth. Points are counted by their class in the truth."""
 
     num_points: int = 0
     num_agreeing: int = 0
-    num_without: int = 0  # points that people did not label, or with a class that the model does not know
-    by_class: dict[int, tuple[int, int]] = field(default_factory=dict)  # id -> points, those that agree
+    num_without: int = 0  # points without a label in the truth, or with a class that the model does not know
+    by_class: dict[int, tuple[int, int]] = field(default_factory=dict)  # id -> points, points that agree
 
     @staticmethod
     def compare(
@@ -53,7 +53,7 @@ class Agreement:
         ignore_label: int,
         classes: Sequence[ClassInfo],
     ) -> Agreement:
-        """Truth's 255, the ignore label and ids that are none of the classes count as unlabelled."""
+        """Compares labels with the truth, whose 255, ignore label and unknown ids count as unlabelled."""
         wanted = [c.id for c in classes if c.id not in (_NO_TRUTH, ignore_label)]
         has_truth = np.isin(truth, np.array(wanted, np.int64))
         agreement = Agreement(num_without=int((~has_truth).sum()))
@@ -63,13 +63,13 @@ class Agreement:
         return agreement
 
     def add(self, other: Agreement) -> None:
-        """Sums of several scans."""
+        """Adds another scan's counts."""
         self.num_without += other.num_without
         for class_id, (points, agreeing) in other.by_class.items():
             self._add(class_id, points, agreeing)
 
     def of(self, class_id: int) -> tuple[int, int]:
-        """A class's points, and those that agree."""
+        """Returns a class's number of points, and of points that agree."""
         return self.by_class.get(class_id, (0, 0))
 
     def _add(self, class_id: int, points: int, agreeing: int) -> None:

@@ -1,4 +1,4 @@
-"""Parses the command line and tells what went wrong.
+"""Parses the command line, runs the command and prints errors.
 
 Exit status: 0 done, 1 something failed (or the server does not serve), 2 wrong usage.
 """
@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from voxserve import errors, field_spec
-from voxserve.cli import infer, models
-from voxserve.cli.connection import add_identity_flags, connect
+from voxserve import errors
+from voxserve.cli import arguments, batch, infer, models
+from voxserve.cli.connection import connect
 from voxserve.cli.scan_jobs import UsageError
 
 _PROGRAM = "python -m voxserve"
-_SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _POLL_SECONDS = 0.2
 _INFER = """\
 Reads scans, sends them to the server, and prints how many points each class has, or the boxes that were found (of a
@@ -39,6 +37,16 @@ examples:
   python -m voxserve infer --model minkunet waymo.bin \\
       --fields x:f32,y:f32,z:f32,intensity:f32,-:f32                          # five floats a point
   python -m voxserve infer --model minkunet scans/ --json | jq .round_trip_ms
+"""
+_BATCH = """\
+Like infer, for folders that take long: it skips scans whose result is there, so the same command goes on where one was
+cut off; it tries errors that pass again; and several machines share a folder with --shard. A note in the folder of
+results keeps the model's version, and other results from being mixed in. `python -m voxserve.batch` is the same.
+"""
+_BATCH_EXAMPLES = """\
+examples:
+  python -m voxserve.batch --model minkunet drives/ --save labels/
+  python -m voxserve.batch --model minkunet drives/ --save labels/ --shard 3/8
 """
 _MODELS = """\
 Without a name: every version of every model, its state, and of a failed one every problem. With a name: its classes and
@@ -74,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UsageError as error:
         print(f"voxserve {options.command}: {error}; see {_PROGRAM} {options.command} --help", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # of `| head`
+    except BrokenPipeError:  # the output goes to `head`, say, which has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (errors.InferenceError, OSError, ValueError) as error:
@@ -86,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run_health(options: argparse.Namespace) -> int:
-    """0 if the server serves, within the time to wait."""
+    """Returns 0 if the server serves within the time to wait."""
     end = time.monotonic() + (options.wait or 0)
     with connect(options) as client:
         while True:
@@ -120,35 +128,49 @@ def _parser() -> argparse.ArgumentParser:
 
     inferring = command("infer", "labels scans or finds boxes in them, as the model does", _INFER, _INFER_EXAMPLES)
     _add_infer(inferring)
-    _add_connection(inferring, 30)
+    arguments.add_connection(inferring, 30)
     inferring.set_defaults(run=infer.run)
+
+    batching = command("batch", "infer for long folders: in shards, resumable", _BATCH, _BATCH_EXAMPLES)
+    _add_request(batching)
+    batching.add_argument("--save", required=True, metavar="FOLDER", help="gets one file per scan")
+    batching.add_argument(
+        "--shard",
+        type=batch.parse_shard,
+        default=(1, 1),
+        metavar="I/N",
+        help="does the I-th of N parts of the scans, chosen by their file names (default 1/1)",
+    )
+    batching.add_argument(
+        "--retry",
+        type=arguments.duration,
+        default=300.0,
+        metavar="TIME",
+        help="how long to try a scan again while no server answers or its queue is full (default 5m)",
+    )
+    arguments.add_connection(batching, 30)
+    batching.set_defaults(run=batch.run, truth="")
 
     listing = command("models", "lists the server's models, or describes one", _MODELS)
     listing.add_argument("name", nargs="?", default="", metavar="NAME", help="the model to describe")
-    listing.add_argument("--version", type=_count(1), default=0, metavar="N", help="of NAME; default: the newest")
-    _add_connection(listing, 30)
+    listing.add_argument(
+        "--version", type=arguments.count(1), default=0, metavar="N", help="of NAME; default: the newest"
+    )
+    arguments.add_connection(listing, 30)
     listing.set_defaults(run=models.run)
 
     health = command("health", "says whether the server serves", _HEALTH)
-    health.add_argument("--wait", type=_duration, metavar="TIME", help="ask again until it serves, for this long")
-    _add_connection(health, 5)
+    health.add_argument(
+        "--wait", type=arguments.duration, metavar="TIME", help="ask again until it serves, for this long"
+    )
+    arguments.add_connection(health, 5)
     health.set_defaults(run=run_health)
     return parser
 
 
 def _add_infer(parser: argparse.ArgumentParser) -> None:
+    _add_request(parser)
     add = parser.add_argument
-    add("scans", nargs="+", metavar="SCAN|FOLDER", help="the scans")
-    add("--model", required=True, metavar="NAME", help="the model to use; the command models lists them")
-    add("--version", type=_count(1), default=0, metavar="N", help="its version; default: the newest that is ready")
-    add(
-        "--fields",
-        type=_fields,
-        metavar="SPEC",
-        help="layout of the points where the extension does not say it: NAME:TYPE[*SCALE][+SHIFT] for each value in "
-        "order, with types i8 u8 i16 u16 i32 u32 f16 f32 f64; the name - skips a value. In PCD, PLY and structured NPY "
-        "files, which name their fields, an entry sets the scale and shift of its field",
-    )
     add(
         "--save",
         default="",
@@ -156,6 +178,35 @@ def _add_infer(parser: argparse.ArgumentParser) -> None:
         help="writes the labels: .npy (uint8 or uint16 [N]) or .label (uint32, as SemanticKITTI); or the boxes: .json, "
         ".csv or .npy (structured: class_id, score, x, y, z, length, width, height, yaw, velocity_x, velocity_y); a "
         "folder gets one .npy per scan",
+    )
+    add(
+        "--truth",
+        default="",
+        metavar="FILE|FOLDER",
+        help="compares labels with those of people: one byte a point (255 = none), .label or .npy; in a folder "
+        "SCAN.truth.u8, SCAN.u8, SCAN.label or SCAN.npy",
+    )
+
+
+def _add_request(parser: argparse.ArgumentParser) -> None:
+    """Which scans, and what is asked about each."""
+    add = parser.add_argument
+    add("scans", nargs="+", metavar="SCAN|FOLDER", help="the scans")
+    add("--model", required=True, metavar="NAME", help="the model to use; the command models lists them")
+    add(
+        "--version",
+        type=arguments.count(1),
+        default=0,
+        metavar="N",
+        help="its version; default: the newest that is ready",
+    )
+    add(
+        "--fields",
+        type=arguments.fields,
+        metavar="SPEC",
+        help="layout of the points where the extension does not say it: NAME:TYPE[*SCALE][+SHIFT] for each value in "
+        "order, with types i8 u8 i16 u16 i32 u32 f16 f32 f64; the name - skips a value. In PCD, PLY and structured NPY "
+        "files, which name their fields, an entry sets the scale and shift of its field",
     )
     add(
         "--outputs",
@@ -167,15 +218,8 @@ def _add_infer(parser: argparse.ArgumentParser) -> None:
     )
     add("--tensor_type", choices=("float32", "float16"), default="float32", help="of their values (default float32)")
     add(
-        "--truth",
-        default="",
-        metavar="FILE|FOLDER",
-        help="compares labels with those of people: one byte a point (255 = none), .label or .npy; in a folder "
-        "SCAN.truth.u8, SCAN.u8, SCAN.label or SCAN.npy",
-    )
-    add(
         "--sample",
-        type=_count(1, (1 << 32) - 1),
+        type=arguments.count(1, (1 << 32) - 1),
         default=0,
         metavar="N",
         help="takes N farthest points of each scan too: every next one is the farthest from those before it; --json "
@@ -183,7 +227,7 @@ def _add_infer(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--sample_start",
-        type=_count(0, (1 << 32) - 1),
+        type=arguments.count(0, (1 << 32) - 1),
         default=0,
         metavar="INDEX",
         help="the point of --sample that is selected first (default 0)",
@@ -196,54 +240,10 @@ def _add_infer(parser: argparse.ArgumentParser) -> None:
         "which are not labelled then",
     )
     add("--json", action="store_true", help="prints one line of JSON per scan instead of tables")
-    add("--concurrency", type=_count(1, 256), default=4, metavar="N", help="scans under way at once (default 4)")
-
-
-def _add_connection(parser: argparse.ArgumentParser, timeout: float) -> None:
-    add = parser.add_argument
     add(
-        "--address",
-        default="localhost:8500",
-        metavar="HOST:PORT",
-        help="where the server listens (default %(default)s)",
-    )
-    add(
-        "--timeout",
-        type=_duration,
-        default=timeout,
-        metavar="TIME",
-        help=f"how long a request may take, e.g. 500ms or 2m; the server gives up then as well (default {timeout:g}s)",
-    )
-    add(
-        "--max_message_bytes",
-        type=_count(1 << 16, (1 << 31) - 1),
-        default=64 << 20,
+        "--concurrency",
+        type=arguments.count(1, 256),
+        default=4,
         metavar="N",
-        help="largest request or answer (default %(default)s, as the server's)",
+        help="scans under way at once (default 4)",
     )
-    add_identity_flags(parser)
-
-
-def _duration(text: str) -> float:
-    match = re.fullmatch(r"(\d+\.?\d*|\.\d+)(ms|s|m|h)", text)
-    seconds = float(match[1]) * _SECONDS[match[2]] if match else 0
-    if seconds <= 0:
-        raise argparse.ArgumentTypeError(f"is '{text}', must be a time such as 10s or 500ms")
-    return seconds
-
-
-def _count(low: int, high: int = (1 << 63) - 1) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        if not (text.isascii() and text.isdigit() and len(text) < 20 and low <= int(text) <= high):
-            raise argparse.ArgumentTypeError(f"is '{text}', must be a number from {low} to {high}")
-        return int(text)
-
-    return parse
-
-
-def _fields(text: str) -> str:
-    try:
-        field_spec.parse(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    return text

@@ -11,7 +11,7 @@ from voxserve.results import FeatureInfo, ModelVersion
 
 
 def run(options: argparse.Namespace) -> int:
-    """The exit status."""
+    """Runs the command and returns the exit status."""
     if not options.name and options.version:
         raise UsageError("--version needs the model's name")
     with connect(options) as client:
@@ -23,7 +23,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def format_table(models: Sequence[ModelVersion]) -> str:
-    """A line for each version, followed by its problems."""
+    """Returns a line for each version, followed by its problems."""
     if not models:
         return "no models\n"
     text = f"  {'model':<20} {'version':>7}  {'state':<8} {'classes':>8} {'parameters':>12}  device\n"
@@ -35,7 +35,7 @@ def format_table(models: Sequence[ModelVersion]) -> str:
 
 
 def format_details(model: ModelVersion) -> str:
-    """Everything about one version."""
+    """Returns all details of one version."""
     rows = [
         ("description", model.description),
         ("device", model.device),

@@ -1,4 +1,4 @@
-"""What a person or a program is told about labelled scans, and those in which boxes were found."""
+"""Formats the results of scans for people and for programs."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _MAX_BOX_ROWS = 20
 
 @dataclass
 class ScanReport:
-    """One scan that was labelled, or in which boxes were found."""
+    """The result of one scan."""
 
     file: str
     result: Segmentation | Detections | Tensors
     num_points: int
-    classes: list[ClassCount]  # of labels, most points first
+    classes: list[ClassCount]  # classes of the labels, most points first
     agreement: Agreement | None = None
-    truth: str = ""  # the file that it was compared with
-    written: list[str] = field(default_factory=list)  # files
+    truth: str = ""  # the file that the labels were compared with
+    written: list[str] = field(default_factory=list)  # names of files
 
 
 def format_report(report: ScanReport, classes: Sequence[ClassInfo]) -> str:
-    """The table of classes, agreement or boxes, times and files."""
+    """Returns the table of classes, the agreement or boxes, the times and the files."""
     result, counts = report.result, report.result.counts
     boxes = result if isinstance(result, Detections) else None
     is_labelled = isinstance(result, Segmentation)
@@ -69,7 +69,7 @@ def format_report(report: ScanReport, classes: Sequence[ClassInfo]) -> str:
 def format_classes(
     counts: Sequence[ClassCount], agreement: Agreement | None, num_points: int, classes: Sequence[ClassInfo]
 ) -> str:
-    """The table of classes and agreement: those that were predicted, then those that only people saw."""
+    """Returns the table of classes and agreement: the predicted classes, then those that only the truth has."""
     rows = list(counts)
     if agreement is not None:
         there = {row.id for row in rows}
@@ -93,7 +93,7 @@ def format_classes(
 
 
 def format_box_counts(counts: Sequence[BoxCount]) -> str:
-    """The table of classes of boxes."""
+    """Returns the table of the boxes' classes."""
     if not counts:
         return "\n  no boxes\n"
     text = f"\n  {'class':<16} {'boxes':>11} {'best':>7}\n"
@@ -103,7 +103,7 @@ def format_box_counts(counts: Sequence[BoxCount]) -> str:
 
 
 def format_boxes(found: Detections, classes: Sequence[ClassInfo]) -> str:
-    """A line for each of the surest boxes, the best score first, and how many more there are."""
+    """Returns a line for each of the boxes with the best scores, best first, and the number of further boxes."""
     if not len(found):
         return ""
     text = f"\n  {'box':<16} {'score':>6} {'x m':>8} {'y m':>8} {'z m':>8} {'long':>6} {'wide':>6} {'high':>6} "
@@ -119,7 +119,7 @@ def format_boxes(found: Detections, classes: Sequence[ClassInfo]) -> str:
 
 
 def format_tensors(answer: Tensors) -> str:
-    """A line for each tensor."""
+    """Returns a line for each tensor."""
     text = ""
     for name, tensor in answer.tensors.items():
         shape = " x ".join(f"{size:,}" for size in tensor.rows.shape)
@@ -129,7 +129,7 @@ def format_tensors(answer: Tensors) -> str:
 
 
 def format_json(report: ScanReport, classes: Sequence[ClassInfo]) -> str:
-    """One line."""
+    """Returns one line of JSON."""
     result, counts = report.result, report.result.counts
     names = {info.id: info.name for info in classes}
     line: dict[str, Any] = {
@@ -174,12 +174,12 @@ def format_json(report: ScanReport, classes: Sequence[ClassInfo]) -> str:
 
 
 def format_time(seconds: float) -> str:
-    """12.3 ms, 1.24 s."""
+    """Returns a text such as "12.3 ms" or "1.24 s"."""
     return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1e3:.1f} ms"
 
 
 def format_json_error(file: str, code: str, reason: str, message: str) -> str:
-    """One line."""
+    """Returns one line of JSON."""
     return json.dumps({"file": file, "error": {"code": code, "reason": reason, "message": message}}) + "\n"
 
 

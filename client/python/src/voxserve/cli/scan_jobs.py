@@ -1,4 +1,4 @@
-"""From the command line's files and folders to one job a scan: what to read, where its results go."""
+"""Makes one job per scan from the command line's files and folders: the file to read, and the files for its results."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _TRUTH_EXTENSIONS = (".truth.u8", ".u8", ".label", ".npy")
 
 
 class UsageError(ValueError):
-    """The command line asks for what cannot be."""
+    """The command line is wrong."""
 
 
 @dataclass(frozen=True)
 class ScanJob:
-    """One scan; "" for what is not asked for."""
+    """The files of one scan; "" for an output that is not asked for."""
 
     input: str
     save: str = ""
@@ -25,11 +25,11 @@ class ScanJob:
 
 
 def plan(inputs: Sequence[str], save: str = "", truth: str = "", extension: str = ".npy") -> list[ScanJob]:
-    """save and truth are each a file, or a folder of one file per scan, named after it; plan makes the folder of save,
-    whose files get the extension.
+    """Returns a job for each scan. save and truth are each a file, or a folder with one file per scan, named after it.
+    plan() creates the folder of save, whose files get the extension.
 
-    UsageError: nothing to do, one output file for many scans, two scans that would write the same file, an unknown
-    extension. FileNotFoundError: an input or a truth that is not there.
+    UsageError: no scan, one output file for many scans, two scans that would write the same file, or an unknown
+    extension. FileNotFoundError: a missing input or truth.
     """
     scans = _find_scans(inputs)
     outputs: set[Path] = set()
@@ -70,13 +70,13 @@ def _find_scans(inputs: Sequence[str]) -> list[str]:
 
 
 def _stem(scan: str) -> str:
-    """a/b.pcd.bin -> b"""
+    """Turns "a/b.pcd.bin" into "b"."""
     path = Path(scan)
     return Path(path.stem).stem if path.name.lower().endswith(".pcd.bin") else path.stem
 
 
 def is_file(output: str) -> bool:
-    """Whether --save names a file and no folder."""
+    """Returns whether --save names a file and not a folder."""
     return label_file.is_label_file(output) or box_file.is_box_file(output) or tensor_file.is_tensor_file(output)
 
 

@@ -1,4 +1,4 @@
-"""Writes the folders that voxserve serves from the networks that people have.
+"""Converts networks of other libraries to the folders that voxserve serves.
 
 python -m voxserve.export from-torch my_networks.py:make checkpoint.pth --output models/mine
 python -m voxserve.export torchsparse-minkunet weights.safetensors --classes card.json --output models/minkunet

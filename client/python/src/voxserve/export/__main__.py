@@ -22,6 +22,7 @@ from voxserve.export.networks import (
     sp_unet,
     sparse_resnet,
     spconv_backbone,
+    svtnet,
     voxelnext,
 )
 from voxserve.export.networks.tensors import ExportError, Tensor
@@ -31,7 +32,7 @@ _State = dict[str, Tensor] | None  # None: random weights
 
 @dataclass(frozen=True)
 class _Made:
-    """A network and what its config says unless the command line does."""
+    """A network, and the defaults of its config."""
 
     network: Network
     num_classes: int
@@ -42,7 +43,7 @@ class _Made:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status: 0 written, 1 the weights or the class file are not right, 2 the command line is not."""
+    """Returns the exit status: 0 written, 1 the weights or the class file are wrong, 2 the command line is wrong."""
     parser = _parser()
     options = parser.parse_args(arguments)
     if options.network == from_torch_command.NAME:
@@ -84,7 +85,7 @@ def _labelled(network: Network, classifier: str = "classifier", warnings: tuple[
 
 
 def _of_random(options: argparse.Namespace, *names: str) -> dict[str, Any]:
-    """Those of the options that random weights have and that were said."""
+    """Returns the options that apply to random weights and were given."""
     values = {name: getattr(options, name) for name in ("seed", *names)}
     return {name: value for name, value in values.items() if value is not None}
 
@@ -180,6 +181,13 @@ def _make_point_pillars(options: argparse.Namespace, state: _State) -> _Made:
     return _make_detector(second, second.POINT_PILLARS, options, state)
 
 
+def _make_svtnet(options: argparse.Namespace, state: _State) -> _Made:
+    common = {name: getattr(options, name) for name in ("name", "description", "voxel_size")}
+    if state is not None:
+        return _Made(svtnet.build(state, **common), num_classes=0)
+    return _Made(svtnet.random_network(**common, **_of_random(options)), num_classes=0)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m voxserve.export",
@@ -225,6 +233,8 @@ def _parser() -> argparse.ArgumentParser:
     _add(networks, "voxelnext", _make_voxelnext, "VoxelNeXt of OpenPCDet on nuScenes")
     _add(networks, "second", _make_second, "SECOND of OpenPCDet on KITTI")
     _add(networks, "pointpillars", _make_point_pillars, "PointPillars of OpenPCDet on KITTI")
+    svt_net = _add(networks, "svtnet", _make_svtnet, "SVT-Net: a vector for each cloud, to recognise places by")
+    _add_voxel_size(svt_net, svtnet.QUANTIZATION, "M[,M,M]", "the quantization size, in the cloud's unit")
     from_torch_command.add_parser(networks)
     return parser
 
@@ -246,6 +256,11 @@ def _add(networks: Any, name: str, make: Callable[..., _Made], text: str) -> arg
     return command
 
 
+def _add_voxel_size(command: argparse.ArgumentParser, default_size: tuple[float, ...], metavar: str, text: str) -> None:
+    text = f"{text} (default {default_size[0]})"
+    command.add_argument("--voxel-size", type=voxel_size, default=default_size, metavar=metavar, help=text)
+
+
 def _add_points(
     command: argparse.ArgumentParser,
     default_size: tuple[float, ...],
@@ -253,14 +268,9 @@ def _add_points(
     *,
     may_have_time: bool = False,
 ) -> None:
-    command.add_argument(
-        "--voxel-size",
-        type=voxel_size,
-        default=default_size,
-        metavar="M[,M,M[,S]]" if may_have_time else "M[,M,M]",
-        help=f"metres of every axis or of each{', and seconds of a fourth' if may_have_time else ''} "
-        f"(default {default_size[0]})",
-    )
+    metavar = "M[,M,M[,S]]" if may_have_time else "M[,M,M]"
+    text = f"metres of every axis or of each{', and seconds of a fourth' if may_have_time else ''}"
+    _add_voxel_size(command, default_size, metavar, text)
     command.add_argument(
         "--features",
         type=point_features,

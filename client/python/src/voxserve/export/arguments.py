@@ -9,7 +9,7 @@ from voxserve.export.model_folder import PointFeature
 
 
 def add_folder(command: argparse.ArgumentParser) -> None:
-    """The arguments that say which folder is written, and what its files tell."""
+    """Adds the arguments that name the folder to write and describe its model."""
     command.add_argument("--output", required=True, metavar="FOLDER", help="the model's; its name is the model's")
     command.add_argument("--version", type=int, default=1, help="version to write (default 1)")
     command.add_argument(

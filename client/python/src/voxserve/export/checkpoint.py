@@ -1,4 +1,4 @@
-"""Loads a state dict into a module, and says what it had to leave."""
+"""Loads a state dict into a module, and reports the tensors that it ignored."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from voxserve.export.input_files import told
 from voxserve.export.networks.tensors import ExportError
 
-# Training code puts one of these in front of every name: DataParallel, Lightning, mmengine, Pointcept's segmentors.
+# Training code puts such a prefix before every name: DataParallel, Lightning, mmengine, Pointcept's segmentors.
 _PREFIXES = (
     "",
     "module.",
@@ -23,13 +23,13 @@ _PREFIXES = (
     "module.backbone.",
     "model.net.",
 )
-_COUNTER = ".num_batches_tracked"  # of a batch norm, which only training reads
+_COUNTER = ".num_batches_tracked"  # of a batch norm; only training reads it
 
 
 def load(module: Any, state: Mapping[str, npt.NDArray[Any]]) -> list[str]:
-    """Sets every parameter and buffer of a torch module. Returns warnings that name what was left or changed.
+    """Sets every parameter and buffer of a torch module. Returns warnings that name ignored and changed tensors.
 
-    Raises ExportError with all tensors that are missing, misshaped or not finite; the module is as before then.
+    Raises ExportError with all tensors that are missing, misshaped or not finite, and then leaves the module unchanged.
     """
     import torch
 

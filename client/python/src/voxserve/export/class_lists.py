@@ -1,4 +1,4 @@
-"""Classes of public data sets, in the order of the networks that are trained on them, with the data sets' colours."""
+"""Classes and colours of public data sets, in the order of the networks that are trained on them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def _listed(*entries: tuple[str, tuple[int, int, int]]) -> tuple[ClassEntry, ...
 
 
 CLASS_LISTS = {
-    # spvnas, mmdetection3d and Pointcept have one order of SemanticKITTI's 19 classes.
+    # spvnas, mmdetection3d and Pointcept share this order of SemanticKITTI's 19 classes.
     "semantic-kitti": _listed(
         ("car", (100, 150, 245)),
         ("bicycle", (100, 230, 245)),
@@ -32,7 +32,7 @@ CLASS_LISTS = {
         ("pole", (255, 240, 150)),
         ("traffic-sign", (255, 0, 0)),
     ),
-    # nuScenes' 16 classes of points, as Pointcept counts them from 0.
+    # nuScenes' 16 classes of points; as in Pointcept, ids start at 0.
     "nuscenes": _listed(
         ("barrier", (112, 128, 144)),
         ("bicycle", (220, 20, 60)),

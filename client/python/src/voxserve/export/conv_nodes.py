@@ -1,7 +1,7 @@
-"""Nodes of sparse convolutions and pools, every kind that model.proto has.
+"""Nodes of sparse convolutions and pools, of every kind in model.proto.
 
-Weights are [K, in_channels / groups, out_channels] with the last axis of the kernel fastest in K; kernel_order brings
-other libraries' weights there. A bias is [out_channels]. Sizes, strides, paddings and dilations have a value an axis.
+Weights are [K, in_channels / groups, out_channels] with the last axis of the kernel fastest in K; kernel_order converts
+other libraries' weights. A bias is [out_channels]. Sizes, strides, paddings and dilations have one value per axis.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _Values = npt.NDArray[Any]
 
 
 class ConvNodes(NodeList):
-    """The methods of Network that convolve and pool sites."""
+    """The methods of Network for sparse convolutions and pools."""
 
     def submanifold(
         self,
@@ -32,9 +32,9 @@ class ConvNodes(NodeList):
         groups: int = 1,
         is_cross: bool = False,
     ) -> str:
-        """The output sites are the input sites.
+        """Adds a convolution whose output sites are the input sites.
 
-        is_cross: the kernel's cells are the centre and what lies on the axes, in KERNEL_SHAPE_CROSS's order.
+        is_cross: the kernel's cells are the centre and the cells on the axes, in KERNEL_SHAPE_CROSS's order.
         """
         parameters = f"KIND_SUBMANIFOLD kernel_size: {sizes(kernel_size)}{_shape(is_cross)}{_options(dilation, groups)}"
         return self._conv(name, source, weight, parameters, bias)
@@ -50,7 +50,7 @@ class ConvNodes(NodeList):
         dilation: Sequence[int] = (),
         groups: int = 1,
     ) -> str:
-        """A kernel of listed offsets, a value an axis each."""
+        """Adds a submanifold convolution whose kernel is a list of offsets, each with one value per axis."""
         values = [value for offset in offsets for value in offset]
         parameters = f"KIND_SUBMANIFOLD offsets: {sizes(values)}{_options(dilation, groups)}"
         return self._conv(name, source, weight, parameters, bias)
@@ -68,7 +68,7 @@ class ConvNodes(NodeList):
         groups: int = 1,
         is_cross: bool = False,
     ) -> str:
-        """Sites floor(c / stride), as MinkowskiEngine makes them, and TorchSparse where kernel_size == stride."""
+        """Adds a convolution with sites floor(c / stride): MinkowskiEngine, or TorchSparse if kernel_size == stride."""
         parameters = (
             f"KIND_STRIDED rule: RULE_FLOOR{_window(kernel_size, stride)}{_shape(is_cross)}{_options(dilation, groups)}"
         )
@@ -88,7 +88,7 @@ class ConvNodes(NodeList):
         dilation: Sequence[int] = (),
         groups: int = 1,
     ) -> str:
-        """Sites as TorchSparse (MLSys 2022) makes them. lower and upper bound stride * site, in the input's units."""
+        """Adds a convolution with TorchSparse's sites (MLSys 2022). lower and upper: of stride * site, input units."""
         bounds = _list("lower_bound", lower) + _list("upper_bound", upper)
         parameters = f"KIND_STRIDED rule: RULE_EXPAND{_window(kernel_size, stride)}{bounds}{_options(dilation, groups)}"
         return self._conv(name, source, weight, parameters, bias)
@@ -106,7 +106,7 @@ class ConvNodes(NodeList):
         dilation: Sequence[int] = (),
         groups: int = 1,
     ) -> str:
-        """Sites as spconv's SparseConv makes them: all that an input reaches, within the spatial shape."""
+        """Adds a convolution with the sites of spconv's SparseConv: all that an input reaches in the spatial shape."""
         window = f"{_window(kernel_size, stride)} padding: {sizes(padding)}"
         parameters = f"KIND_STRIDED rule: RULE_PADDED{window}{_options(dilation, groups)}"
         return self._conv(name, source, weight, parameters, bias)
@@ -126,7 +126,7 @@ class ConvNodes(NodeList):
         groups: int = 1,
         is_cross: bool = False,
     ) -> str:
-        """The output sites are those of the node sites_of, whose unit is `stride` of the input's."""
+        """Adds a convolution onto the sites of the node sites_of, whose unit is `stride` units of the input."""
         window = _window(kernel_size, stride) + _list("padding", padding)
         options = _shape(is_cross) + _options(dilation, groups)
         parameters = f"KIND_STRIDED{window} sites_of: {quote(sites_of)}{options}"
@@ -142,7 +142,7 @@ class ConvNodes(NodeList):
         *,
         groups: int = 1,
     ) -> str:
-        """Back to the input sites of the strided convolution or pool paired_with, with its kernel."""
+        """Adds a convolution back to the input sites of the strided node paired_with, with that node's kernel."""
         parameters = f"KIND_INVERSE paired_with: {quote(paired_with)}{_options((), groups)}"
         return self._conv(name, source, weight, parameters, bias)
 
@@ -160,7 +160,7 @@ class ConvNodes(NodeList):
         dilation: Sequence[int] = (),
         groups: int = 1,
     ) -> str:
-        """New sites, all that an input reaches within the spatial shape: spconv's SparseConvTranspose."""
+        """Adds a convolution to new sites, all that an input reaches within the spatial shape: SparseConvTranspose."""
         paddings = _list("padding", padding) + _list("output_padding", output_padding)
         parameters = f"KIND_TRANSPOSED{_window(kernel_size, stride)}{paddings}{_options(dilation, groups)}"
         return self._conv(name, source, weight, parameters, bias)
@@ -180,7 +180,7 @@ class ConvNodes(NodeList):
         groups: int = 1,
         is_cross: bool = False,
     ) -> str:
-        """The output sites are those of the node sites_of, finer by `stride`: MinkowskiEngine's `coordinates`."""
+        """Adds a convolution onto the sites of sites_of, finer by `stride`: MinkowskiEngine's `coordinates`."""
         window = _window(kernel_size, stride) + _list("padding", padding)
         options = _shape(is_cross) + _options(dilation, groups)
         parameters = f"KIND_TRANSPOSED{window} sites_of: {quote(sites_of)}{options}"
@@ -199,14 +199,14 @@ class ConvNodes(NodeList):
         groups: int = 1,
         is_cross: bool = False,
     ) -> str:
-        """New sites, all that an input reaches: MinkowskiEngine's generative transposed convolution."""
+        """Adds MinkowskiEngine's generative transposed convolution: new sites, all that an input reaches."""
         parameters = f"KIND_GENERATIVE{_window(kernel_size, stride)}{_shape(is_cross)}{_options(dilation, groups)}"
         return self._conv(name, source, weight, parameters, bias)
 
     def pool_submanifold(
         self, name: str, source: str, reduce: str, kernel_size: Sequence[int], *, dilation: Sequence[int] = ()
     ) -> str:
-        """Every site reduces its neighbourhood. reduce: MAX, AVERAGE or SUM."""
+        """Adds a pool at every site over its neighbours. reduce: MAX, AVERAGE or SUM."""
         return self._pool(name, source, reduce, f"KIND_SUBMANIFOLD kernel_size: {sizes(kernel_size)}", dilation)
 
     def pool_strided_floor(
@@ -219,7 +219,7 @@ class ConvNodes(NodeList):
         *,
         dilation: Sequence[int] = (),
     ) -> str:
-        """Sites floor(c / stride), as MinkowskiEngine makes them. reduce: MAX, AVERAGE or SUM."""
+        """Adds a pool with sites floor(c / stride), as in MinkowskiEngine. reduce: MAX, AVERAGE or SUM."""
         sites = f"KIND_STRIDED rule: RULE_FLOOR{_window(kernel_size, stride)}"
         return self._pool(name, source, reduce, sites, dilation)
 
@@ -234,12 +234,12 @@ class ConvNodes(NodeList):
         *,
         dilation: Sequence[int] = (),
     ) -> str:
-        """Sites as spconv's pools make them. reduce: MAX, AVERAGE or SUM."""
+        """Adds a pool with the sites of spconv's pools. reduce: MAX, AVERAGE or SUM."""
         sites = f"KIND_STRIDED rule: RULE_PADDED{_window(kernel_size, stride)} padding: {sizes(padding)}"
         return self._pool(name, source, reduce, sites, dilation)
 
     def unpool(self, name: str, source: str, paired_with: str, reduce: str = "AVERAGE") -> str:
-        """Every site reduces the rows that it went into: AVERAGE is MinkowskiPoolingTranspose."""
+        """Adds an unpool: every site reduces the rows that it went into. AVERAGE is MinkowskiPoolingTranspose."""
         return self._pool(name, source, reduce, f"KIND_INVERSE paired_with: {quote(paired_with)}")
 
     def pool_transposed(
@@ -253,7 +253,7 @@ class ConvNodes(NodeList):
         *,
         dilation: Sequence[int] = (),
     ) -> str:
-        """New sites, as `transposed` makes them: each reduces the rows that reach it. reduce: MAX, AVERAGE or SUM.
+        """Adds a pool to the sites of `transposed`; each reduces the rows that reach it. reduce: MAX, AVERAGE or SUM.
 
         A kernel of one cell moves site c to stride * c.
         """

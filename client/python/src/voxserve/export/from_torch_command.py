@@ -1,4 +1,4 @@
-"""python -m voxserve.export from-torch FACTORY CHECKPOINT: traces a user's own module with its weights."""
+"""python -m voxserve.export from-torch FACTORY CHECKPOINT: exports a user's own module by tracing it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def add_parser(networks: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Exit status: 0 written, 1 the module or its weights cannot be exported."""
+    """Returns the exit status: 0 written, 1 the module or its weights cannot be exported."""
     try:
         folder, texts, num_tensors = _export(options)
     except (ExportError, OSError, ValueError, NotImplementedError) as error:
@@ -68,7 +68,7 @@ def _export(options: argparse.Namespace) -> tuple[Path, list[str], int]:
         texts += checkpoint.load(module, state)
     module.eval()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # they are in the result
+        warnings.simplefilter("ignore")  # the result has them
         exported = from_torch(
             module,
             example,

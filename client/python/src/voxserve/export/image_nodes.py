@@ -14,7 +14,7 @@ from voxserve.export.textproto import number, numbers, quote, sizes
 
 @dataclass(frozen=True)
 class Anchor:
-    """What SECOND's head predicts a class's boxes against."""
+    """The reference box that SECOND's head predicts a class's boxes against."""
 
     class_id: int
     size: tuple[float, float, float]  # length, width, height in metres
@@ -23,18 +23,18 @@ class Anchor:
 
 
 class ImageNodes(NodeList):
-    """The methods of Network that make and read images."""
+    """The methods of Network for images and boxes."""
 
     def to_dense(self, name: str, source: str) -> str:
-        """A cell for every position of the sites' range."""
+        """Adds a node that makes a cell for every position of the sites' range."""
         return self._node(name, [source], "to_dense {}")
 
     def from_dense(self, name: str, source: str, sites_of: str) -> str:
-        """Every site of a node's result gets its cell's row."""
+        """Adds a node that gives every site of sites_of the row of its cell."""
         return self._node(name, [source], f"from_dense {{ sites_of: {quote(sites_of)} }}")
 
     def to_bev(self, name: str, source: str) -> str:
-        """channel = c * depth + z; rows are y, columns are x."""
+        """Adds the view from above: channel = c * depth + z; rows are y, columns are x."""
         return self._node(name, [source], "to_bev {}")
 
     def conv2d(
@@ -49,7 +49,7 @@ class ImageNodes(NodeList):
         dilation: int | Sequence[int] = 1,
         groups: int = 1,
     ) -> str:
-        """weight: [out_channels, in_channels / groups, rows, columns]. Sizes: rows and columns, or one for both."""
+        """weight: [out_channels, in_channels / groups, rows, columns]. Sizes: (rows, columns), or one for both."""
         options = _size("dilation", dilation, 1) + (f" groups: {groups}" if groups != 1 else "")
         return self._image_conv("conv2d", name, source, weight, weight.shape[0], bias, stride, padding, options)
 
@@ -79,7 +79,7 @@ class ImageNodes(NodeList):
         stride: int | Sequence[int] | None = None,
         padding: int | Sequence[int] = 0,
     ) -> str:
-        """torch's MaxPool2d without dilation. stride: kernel_size by default. Rows and columns, or one for both."""
+        """Adds torch's MaxPool2d without dilation. stride: default kernel_size. A size may be one for both axes."""
         kernel = (kernel_size,) if isinstance(kernel_size, int) else kernel_size
         step = f" stride: {sizes((stride,) if isinstance(stride, int) else stride)}" if stride is not None else ""
         parameters = f"kernel_size: {sizes(kernel)}{step}{_size('padding', padding, 0)}"
@@ -98,9 +98,9 @@ class ImageNodes(NodeList):
         center_min: Sequence[float] = (),
         center_max: Sequence[float] = (),
     ) -> str:
-        """branches: heatmap, center, height, dim, rot and, where boxes have a velocity, vel.
+        """branches: heatmap, center, height, dim, rot and, if boxes have a velocity, vel.
 
-        All are images, or all have rows on the sites of one level, which has one cell on z (VoxelNeXt).
+        All are images, or all are rows on the sites of one level that has one cell on z (VoxelNeXt).
         convention: OPENPCDET or DET3D.
         """
         limits = f" center_min: {numbers(center_min)}" if center_min else ""
@@ -164,7 +164,7 @@ class ImageNodes(NodeList):
 
 
 def _size(key: str, value: int | Sequence[int], default: int) -> str:
-    """A value for both axes or one for each; nothing where it is the default."""
+    """Returns one value for both axes or one for each; nothing for the default."""
     if isinstance(value, int):
         return f" {key}: {value}" if value != default else ""
     return f" {key}: {sizes(value)}" if any(v != default for v in value) else ""

@@ -1,4 +1,4 @@
-"""What an exporter is given: a state dict and a list of classes."""
+"""Reads the inputs of an exporter: a state dict and a list of classes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from voxserve.export.class_lists import CLASS_LISTS
 from voxserve.export.model_folder import ClassEntry
 
 _DATA_PARALLEL = "module."
-_TORCH_BEGINNINGS = (b"PK\x03\x04", b"\x80\x02")  # a zip file; before torch 1.6, a pickle of protocol 2
+_TORCH_BEGINNINGS = (b"PK\x03\x04", b"\x80\x02")  # a zip file, or (before torch 1.6) a pickle of protocol 2
 
 
 def read_state_dict(path: str) -> dict[str, npt.NDArray[Any]]:
-    """Tensors by name from .safetensors, or from a torch file of any name where torch is installed.
+    """Returns tensors by name from .safetensors, or from a torch file of any name if torch is installed.
 
-    Names that all begin with "module." are those of torch's DataParallel, and go on without it. Raises OSError where
-    there is no such file, ValueError where it holds something else.
+    If all names begin with "module.", as torch's DataParallel writes them, the prefix is removed. Raises OSError if the
+    file does not exist, ValueError if it holds something else.
     """
     with Path(path).open("rb") as file:
         is_torch_file = path.endswith((".pt", ".pth", ".ckpt")) or file.read(4).startswith(_TORCH_BEGINNINGS)
@@ -34,9 +34,9 @@ def read_state_dict(path: str) -> dict[str, npt.NDArray[Any]]:
 
 
 def narrowed(tensors: Mapping[str, npt.NDArray[Any]]) -> tuple[dict[str, npt.NDArray[Any]], list[str]]:
-    """float64 as float32, and a warning that names such tensors."""
+    """Converts float64 to float32, and returns a warning that names such tensors."""
     doubles = [name for name, tensor in tensors.items() if tensor.dtype == np.float64]
-    with np.errstate(over="ignore"):  # an infinity is told with its name later
+    with np.errstate(over="ignore"):  # infinities are reported later, by name
         made = {name: tensor.astype(np.float32) if name in doubles else tensor for name, tensor in tensors.items()}
     return made, [told("float64, stored as float32", doubles)] if doubles else []
 
@@ -52,12 +52,12 @@ def _read_torch_file(path: str) -> dict[str, npt.NDArray[Any]]:
         raise ValueError(
             f"{path} is a torch file, which needs torch: pip install torch, or save the state dict as .safetensors"
         ) from None
-    # Before 2.6 weights_only could be made to run what a file says (CVE-2025-32434).
+    # Before 2.6 a file could run code in spite of weights_only (CVE-2025-32434).
     if tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 6):
         raise ValueError(f"{path} is a torch file, which needs torch 2.6 or newer; here is {torch.__version__}")
     try:
         loaded: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # of the zip file, of pickle, of what weights_only forbids
+    except Exception as error:  # by the zip file, by pickle, or for what weights_only forbids
         raise ValueError(f"{path} is not a torch file of tensors alone: {_why_not(error)}") from None
     if not isinstance(loaded, dict):
         raise ValueError(f"{path} holds a {type(loaded).__name__}, not a state dict")
@@ -70,7 +70,7 @@ def _read_torch_file(path: str) -> dict[str, npt.NDArray[Any]]:
 
 
 def _why_not(error: Exception) -> str:
-    """What is wrong with a file, in a line. torch's own texts advise to load it in the way that runs its code."""
+    """Returns what is wrong with a file in one line. torch's own texts suggest the option that runs the file's code."""
     forbidden = re.search(r"(?:GLOBAL|[Gg]lobal) ([\w.]+)", str(error))
     if forbidden:
         return (
@@ -93,9 +93,10 @@ def _to_numpy(path: str, name: str, tensor: Any) -> npt.NDArray[Any]:
 
 
 def read_classes(path: str) -> tuple[tuple[ClassEntry, ...], int | None]:
-    """Classes and ignore label of a JSON file {"classes": [{"id", "name", "color": [r, g, b]}], "ignore_label"}.
+    """Returns classes and ignore label of a JSON file {"classes": [{"id", "name", "color": [r, g, b]}],
+    "ignore_label"}.
 
-    path can be the name of a data set, whose classes are known.
+    path can also be the name of a public data set, whose classes are built in.
     """
     if path in CLASS_LISTS:
         return CLASS_LISTS[path], None

@@ -1,4 +1,4 @@
-"""How other libraries order the cells of a convolution's kernel, and the way to the served order.
+"""Converts the order of a convolution kernel's cells from other libraries' to the served one.
 
 Served weights are [K, in_channels, out_channels] with the LAST axis of the kernel fastest in K.
 """
@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 
 def from_torchsparse(weight: npt.NDArray[Any], kernel_size: Sequence[int]) -> npt.NDArray[Any]:
-    """TorchSparse [K, Cin, Cout] -> served order.
+    """Converts TorchSparse's [K, Cin, Cout].
 
-    TorchSparse runs K with the FIRST axis fastest where the kernel's volume is odd, with the LAST where it is even.
+    TorchSparse runs K with the FIRST axis fastest if the kernel's volume is odd, with the LAST if it is even.
     """
     _check_volume(weight, kernel_size)
     if math.prod(kernel_size) % 2 == 0:
@@ -26,7 +26,7 @@ def from_torchsparse(weight: npt.NDArray[Any], kernel_size: Sequence[int]) -> np
 
 
 def first_axis_fastest(weight: npt.NDArray[Any], kernel_size: Sequence[int]) -> npt.NDArray[Any]:
-    """[K, Cin, Cout] with the first axis fastest -> served order."""
+    """Converts [K, Cin, Cout] with the first axis fastest."""
     dimension = len(kernel_size)
     cells = weight.reshape(*reversed(kernel_size), *weight.shape[1:])
     axes = (*reversed(range(dimension)), dimension, dimension + 1)
@@ -34,15 +34,15 @@ def first_axis_fastest(weight: npt.NDArray[Any], kernel_size: Sequence[int]) -> 
 
 
 def from_minkowski(weight: npt.NDArray[Any], kernel_size: Sequence[int]) -> npt.NDArray[Any]:
-    """MinkowskiEngine [K, Cin, Cout] -> served order. It runs the FIRST axis fastest, whatever the volume."""
+    """Converts MinkowskiEngine's [K, Cin, Cout], in which the FIRST axis is fastest for any volume."""
     _check_volume(weight, kernel_size)
     return first_axis_fastest(weight, kernel_size)
 
 
 def from_minkowski_cross(weight: npt.NDArray[Any], kernel_size: Sequence[int]) -> npt.NDArray[Any]:
-    """MinkowskiEngine HYPER_CROSS [K, Cin, Cout] -> KERNEL_SHAPE_CROSS's order, whose axes are ascending.
+    """Converts MinkowskiEngine's HYPER_CROSS [K, Cin, Cout] to KERNEL_SHAPE_CROSS's order, with ascending axes.
 
-    It has the centre first, then axis by axis +1 to +r and -r to -1.
+    MinkowskiEngine has the centre first, then for each axis +1 to +r and -r to -1.
     """
     volume = 1 + sum(size - 1 for size in kernel_size)
     if weight.ndim != 3 or weight.shape[0] != volume or any(size % 2 == 0 for size in kernel_size):
@@ -65,16 +65,16 @@ def from_spconv(
     has_stride: bool = False,
     axes: Sequence[int] | None = None,
 ) -> npt.NDArray[Any]:
-    """spconv's weights of a network over (z, y, x) -> served order over (x, y, z).
+    """Converts spconv's weights of a network over (z, y, x) to the served order over (x, y, z).
 
-    kernel_size is that of (x, y, z). spconv 2 stores [Cout, kz, ky, kx, Cin], spconv 1 [kz, ky, kx, Cin, Cout]; where
-    a shape could be either, it is spconv 2's.
+    kernel_size is over (x, y, z). spconv 2 stores [Cout, kz, ky, kx, Cin], spconv 1 [kz, ky, kx, Cin, Cout]; a shape
+    that could be either is taken as spconv 2's.
 
-    A kernel of one cell is multiplied as it lies in memory: spconv 2 (2.0 to 2.3.8, every kind of convolution, int8
-    apart) computes mm(x, weight.view(Cin, Cout)), though its shape says [Cout, 1, 1, 1, Cin].
-    has_stride: the kernel of one cell belongs to a convolution with a stride, no submanifold one. Since 2.1.21 spconv
-    reads that like any other kernel.
-    axes: spconv's axis that is the served axis i; by default the last first, z, y, x being x, y, z here.
+    A kernel of one cell is multiplied as it lies in memory: spconv 2 (2.0 to 2.3.8, every kind of convolution except
+    int8) computes mm(x, weight.view(Cin, Cout)), though its shape says [Cout, 1, 1, 1, Cin].
+    has_stride: a kernel of one cell belongs to a convolution with a stride, not to a submanifold one. Since 2.1.21
+    spconv reads such a kernel like any other.
+    axes: axes[i] is spconv's axis for the served axis i; by default reversed, from z, y, x to x, y, z.
     """
     dimension = len(kernel_size)
     order = tuple(reversed(range(dimension))) if axes is None else tuple(axes)
@@ -98,10 +98,10 @@ def from_spconv(
 def from_sparseconvnet(
     weight: npt.NDArray[Any], kernel_size: Sequence[int], out_channels: int, groups: int = 1
 ) -> npt.NDArray[Any]:
-    """SparseConvNet [K, groups, Cin / groups, Cout / groups] -> [K, Cin / groups, Cout], the served order of groups.
+    """Converts SparseConvNet's [K, groups, Cin / groups, Cout / groups] to [K, Cin / groups, Cout].
 
-    Before June 2019 it had no groups and stored [K, Cin, Cout]. The cells stay where they are: it runs the LAST axis
-    fastest. Even submanifold kernels begin at -size / 2 there, which sparseconvnet_offsets lists.
+    Before June 2019 it had no groups and stored [K, Cin, Cout]. The order of the cells does not change: it runs the
+    LAST axis fastest. Its even submanifold kernels begin at -size / 2; sparseconvnet_offsets lists their cells.
     """
     volume = math.prod(kernel_size)
     if groups < 1 or out_channels % groups:
@@ -117,7 +117,7 @@ def from_sparseconvnet(
 
 
 def sparseconvnet_offsets(kernel_size: Sequence[int]) -> list[tuple[int, ...]]:
-    """What the cells of a SubmanifoldConvolution read, in the order of its weights: the `offsets` of an even one."""
+    """Returns the offsets that a SubmanifoldConvolution reads, in its weights' order (for even kernels)."""
     return list(itertools.product(*(range(-(size // 2), size - size // 2) for size in kernel_size)))
 
 

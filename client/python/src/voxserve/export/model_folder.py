@@ -18,12 +18,13 @@ import numpy.typing as npt
 from voxserve.export import safetensors_file
 from voxserve.export.conv_nodes import ConvNodes
 from voxserve.export.image_nodes import Anchor, ImageNodes
+from voxserve.export.row_nodes import RowNodes
 from voxserve.export.textproto import comment, number, numbers, quote, sizes
 from voxserve.new_file import new_file
 
 __all__ = ["Anchor", "ClassEntry", "Network", "PointFeature", "config_textproto", "write"]
 
-VOXEL_OVERFLOWS = ("REJECT", "NEAREST_FIRST", "FIRST_SEEN")  # of the config's VoxelOverflowPolicy
+VOXEL_OVERFLOWS = ("REJECT", "NEAREST_FIRST", "FIRST_SEEN")  # the config's VoxelOverflowPolicy
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class PointFeature:
 
     name: str
     unit: str
-    default: float | None = None  # where the cloud has no such field; None: the field is required
+    default: float | None = None  # for clouds without the field; None: the field is required
     scale: float = 1.0  # column = field * scale
 
 
@@ -45,7 +46,7 @@ class ClassEntry:
     color: tuple[int, int, int]
 
 
-class Network(ConvNodes, ImageNodes):
+class Network(ConvNodes, ImageNodes, RowNodes):
     """Nodes in the order of the forward pass, and the tensors that they name.
 
     network = Network("small")
@@ -59,7 +60,7 @@ class Network(ConvNodes, ImageNodes):
     network.output("SCORES", "point_scores")
     model_folder.write("models/small", network, model_folder.config_textproto(classes=()))
 
-    Nothing is checked here but what could not be written: the server says, with the node's name, what does not fit.
+    This class checks only what could not be written: the server reports other mistakes, with the node's name.
     """
 
     def voxelize(
@@ -77,7 +78,7 @@ class Network(ConvNodes, ImageNodes):
         spatial_shape: Sequence[int] = (),
         axes: Sequence[str] = (),
     ) -> str:
-        """Rounds half to even, subtracts the minimum, keeps a voxel's first point, as TorchSparse's datasets do.
+        """Adds the voxelize node. Defaults are TorchSparse's: half to even, minimum subtracted, first point kept.
 
         rounding: HALF_EVEN or FLOOR. origin: MINIMUM, RANGE or ZERO. reduce: FIRST or MEAN.
         """
@@ -119,21 +120,31 @@ class Network(ConvNodes, ImageNodes):
         parameters = f"group_norm {{ num_groups: {num_groups} epsilon: {number(epsilon)}"
         return self._sample_norm(name, source, tensors, parameters)
 
-    def relu(self, name: str, source: str) -> str:
-        return self.activation(name, source, "RELU")
-
-    def activation(self, name: str, source: str, function: str, negative_slope: float | None = None) -> str:
-        """function: a name of model.proto without FUNCTION_, such as RELU. LEAKY_RELU alone has a slope."""
-        slope = "" if negative_slope is None else f" negative_slope: {number(negative_slope)}"
-        return self._node(name, [source], f"activation {{ function: FUNCTION_{function}{slope} }}")
-
-    def global_pool(self, name: str, source: str, reduce: str) -> str:
-        """reduce: MAX, AVERAGE or SUM."""
-        return self._node(name, [source], f"global_pool {{ reduce: REDUCE_{reduce} }}")
+    def global_pool(self, name: str, source: str, reduce: str, **parameters: float) -> str:
+        """reduce: MAX, AVERAGE, SUM or GENERALISED_MEAN, which has the parameters exponent and epsilon."""
+        text = "".join(f" {key}: {number(value)}" for key, value in parameters.items())
+        return self._node(name, [source], f"global_pool {{ reduce: REDUCE_{reduce}{text} }}")
 
     def broadcast(self, name: str, sites: str, samples: str, function: str) -> str:
         """function: ADD, MULTIPLY or CONCAT."""
         return self._node(name, [sites, samples], f"broadcast {{ function: FUNCTION_{function} }}")
+
+    def sample_rows(self, name: str, weight: npt.NDArray[Any]) -> str:
+        """Learned rows, the same for every sample. weight: [num_rows, channels]."""
+        self.tensors[f"{name}.weight"] = weight
+        num_rows, channels = weight.shape
+        return self._node(name, [], f"sample_rows {{ num_rows: {num_rows} channels: {channels} }}")
+
+    def attention(
+        self, name: str, queries: str, keys: str, values: str, *, num_heads: int = 1, scale: float | None = None
+    ) -> str:
+        """Each query's mean of its sample's values, by softmax(scale * query . key).
+
+        The result has the queries' rows. scale: None for 1 / sqrt(channels of a head's keys).
+        """
+        heads = f" num_heads: {num_heads}" if num_heads != 1 else ""
+        factor = "" if scale is None else f" scale: {number(scale)}"
+        return self._node(name, [queries, keys, values], f"attention {{{heads}{factor} }}")
 
     def linear(self, name: str, source: str, weight: npt.NDArray[Any], bias: npt.NDArray[Any] | None = None) -> str:
         """weight: [out_channels, in_channels]."""
@@ -142,7 +153,7 @@ class Network(ConvNodes, ImageNodes):
         return self._node(name, [source], f"linear {{ out_channels: {weight.shape[0]}{flag} }}")
 
     def add(self, name: str, sources: Sequence[str], union: bool = False) -> str:
-        """union: on every site that either has, 0 where one has none; else both have the same sites."""
+        """union: adds on every site of either, with 0 for a missing row; else both must have the same sites."""
         return self._node(name, sources, f"add {{{' sites: SITES_UNION ' if union else ''}}}")
 
     def concat(self, name: str, sources: Sequence[str], union: bool = False) -> str:
@@ -150,12 +161,12 @@ class Network(ConvNodes, ImageNodes):
         return self._node(name, sources, f"concat {{{' sites: SITES_UNION ' if union else ''}}}")
 
     def crop(self, name: str, source: str, lower: Sequence[int] = (), upper: Sequence[int] = ()) -> str:
-        """The sites with lower <= coordinate < upper, in their own units; one value per axis, or none."""
+        """Keeps the sites with lower <= coordinate < upper, in their own units; one value per axis, or none."""
         bounds = [f"{key}_bound: {sizes(values)}" for key, values in (("lower", lower), ("upper", upper)) if values]
         return self._node(name, [source], f"crop {{ {' '.join(bounds)} }}")
 
     def prune(self, name: str, source: str, scores: str, threshold: float = 0.0) -> str:
-        """The sites whose score, of one channel, is above the threshold."""
+        """Keeps the sites whose score, which has one channel, is above the threshold."""
         return self._node(name, [source, scores], f"prune {{ threshold: {number(threshold)} }}")
 
     def argmax(self, name: str, source: str) -> str:
@@ -165,13 +176,13 @@ class Network(ConvNodes, ImageNodes):
         return self._node(name, [source, voxelize], "voxel_to_point {}")
 
     def point_features(self, name: str, voxelize: str) -> str:
-        """The cloud's features, a row a point."""
+        """Adds the cloud's features, one row per point."""
         return self._node(name, [voxelize], "point_features {}")
 
     def point_offsets(self, name: str, voxelize: str, reference: str, *, max_points: int = 0) -> str:
-        """Where each point lies in its voxel, metres on each axis.
+        """Adds each point's offset in its voxel, metres on each axis.
 
-        reference: MEAN of the voxel's points, of the first max_points where it is set; or CENTER of its cell.
+        reference: MEAN of the voxel's points (if max_points is set, of that many first ones), or CENTER of its cell.
         """
         limit = f" max_points: {max_points}" if max_points else ""
         return self._node(name, [voxelize], f"point_offsets {{ reference: REFERENCE_{reference}{limit} }}")
@@ -187,11 +198,11 @@ class Network(ConvNodes, ImageNodes):
         max_points: int = 0,
         empty_slots: str = "",
     ) -> str:
-        """Rows of points to the sites of a node, or to the voxels. reduce: MAX, AVERAGE or SUM.
+        """Reduces rows of points to the sites of a node, or to the voxels. reduce: MAX, AVERAGE or SUM.
 
-        voxelize: empty where the source is on finer sites, which are the points then.
-        max_points: only the first so many points of a site count; 0: all.
-        empty_slots: rows on the voxels, which MAX sees as well where a voxel has fewer than max_points points.
+        voxelize: empty if the source is on finer sites, which then act as the points.
+        max_points: the number of first points of a site that count; 0: all.
+        empty_slots: rows on the voxels. MAX includes a voxel's row if the voxel has fewer than max_points points.
         """
         parameters = f"reduce: REDUCE_{reduce}" + (f" sites_of: {quote(sites_of)}" if sites_of else "")
         parameters += (f" max_points: {max_points}" if max_points else "") + (
@@ -201,7 +212,7 @@ class Network(ConvNodes, ImageNodes):
         return self._node(name, sources, f"point_to_voxel {{ {parameters} }}")
 
     def devoxelize(self, name: str, source: str, positions: str) -> str:
-        """Trilinear, to the points where positions is the voxelize, or to the sites of a tensor of finer units."""
+        """Interpolates (trilinear) at the points if positions is the voxelize, or at the sites of a finer tensor."""
         return self._node(name, [source, positions], "devoxelize {}")
 
     def _sample_norm(self, name: str, source: str, tensors: dict[str, npt.NDArray[Any]], parameters: str) -> str:
@@ -218,10 +229,10 @@ def config_textproto(
     max_voxels: int = 0,
     voxel_overflow: str = "REJECT",
 ) -> str:
-    """The text of config.textproto.
+    """Returns the text of config.textproto.
 
-    max_voxels: of a request; 0: no limit. voxel_overflow: what happens above it, REJECT, NEAREST_FIRST (the nearest to
-    the sensor are kept) or FIRST_SEEN (the first in input order, as spconv and OpenPCDet have it).
+    max_voxels: limit per request; 0: none. voxel_overflow: what happens above it: REJECT, NEAREST_FIRST (keeps those
+    nearest to the sensor) or FIRST_SEEN (keeps the first in input order, as spconv and OpenPCDet do).
     """
     if voxel_overflow not in VOXEL_OVERFLOWS:
         raise ValueError(f"voxel_overflow is '{voxel_overflow}', not one of {', '.join(VOXEL_OVERFLOWS)}")
@@ -250,12 +261,12 @@ def write(
     notice: str = "",
     files: Mapping[str, str] | None = None,
 ) -> Path:
-    """Writes the folder; a version of the same number is replaced. Returns the version's folder.
+    """Writes the folder and replaces a version with the same number. Returns the version's folder.
 
-    files: texts by name that stand beside the model; the server does not read them.
+    files: further texts by file name, which the server does not read.
 
-    The version appears as a whole: its files are written into a hidden folder beside it, which the server does not
-    read, and an error leaves nothing of it behind.
+    The version appears as a whole: its files are written into a hidden folder beside it, which the server ignores, and
+    an error leaves nothing behind.
     """
     folder = Path(folder)
     is_new = not folder.exists()

@@ -1,14 +1,18 @@
-"""The nodes of a network as text, and the tensors that they name."""
+"""Collects a network's nodes as text, and the tensors that they name."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from voxserve.export.textproto import comment, quote
+
+WEIGHTS_OF = "weights_of:"
 
 
 @dataclass
@@ -22,13 +26,14 @@ class NodeList:
     _lines: list[str] = field(default_factory=list)
     _outputs: list[str] = field(default_factory=list)
     _names: list[str] = field(default_factory=list)
+    _texts: dict[str, tuple[int, str, str]] = field(default_factory=dict)  # by node: its line, inputs and operator
 
     def section(self, title: str) -> None:
-        """A comment before the nodes that follow."""
+        """Adds a comment before the nodes that follow."""
         self._lines.append(f"\n# {title}")
 
     def output(self, kind: str, node: str, name: str = "") -> None:
-        """kind: LABELS, SCORES, BOXES, or TENSOR, which alone has a name: features of any node."""
+        """kind: LABELS, SCORES, BOXES, or TENSOR, the features of any node. Only a TENSOR has a name."""
         if (kind == "TENSOR") != bool(name):
             raise ValueError(f"an output of kind {kind} {'has no' if name else 'needs a'} name")
         named = f" name: {quote(name)}" if name else ""
@@ -45,7 +50,7 @@ class NodeList:
 
     @property
     def names(self) -> list[str]:
-        """The nodes in their order."""
+        """Returns the nodes' names in order."""
         return list(self._names)
 
     @property
@@ -61,5 +66,37 @@ class NodeList:
     def _node(self, name: str, sources: Sequence[str], op: str) -> str:
         inputs = ", ".join(map(quote, sources))
         self._names.append(name)
+        self._texts[name] = (len(self._lines), inputs, op)
         self._lines.append(f"nodes {{ name: {quote(name)} inputs: [{inputs}] {op} }}")
         return name
+
+    def again(self, name: str, sources: Sequence[str], node: str) -> str:
+        """A node again, of other inputs, with the same parameters and the same tensors: they are stored once."""
+        op = self._texts[node][2]
+        shared = op if WEIGHTS_OF in op else f"{op} {WEIGHTS_OF} {quote(node)}"
+        return self._node(name, sources, shared)
+
+    def share_equal_weights(self) -> None:
+        """Stores tensors once that several nodes of one operator have, such as those of a module that runs twice."""
+        parts: dict[str, dict[str, npt.NDArray[Any]]] = {}
+        for key, values in self.tensors.items():
+            node, _, part = key.rpartition(".")
+            parts.setdefault(node, {})[part] = values
+        owners: dict[Any, str] = {}
+        for name, (line, inputs, op) in self._texts.items():
+            if name not in parts or WEIGHTS_OF in op:
+                continue
+            of_node = sorted(parts[name].items())
+            key = (op, *((part, v.shape, v.dtype.str, _digest(v)) for part, v in of_node))
+            owner = owners.setdefault(key, name)
+            if owner == name:
+                continue
+            shared = f"{op} {WEIGHTS_OF} {quote(owner)}"
+            self._texts[name] = (line, inputs, shared)
+            self._lines[line] = f"nodes {{ name: {quote(name)} inputs: [{inputs}] {shared} }}"
+            for part in parts[name]:
+                del self.tensors[f"{name}.{part}"]
+
+
+def _digest(values: npt.NDArray[Any]) -> bytes:
+    return hashlib.sha256(np.ascontiguousarray(values).tobytes()).digest()

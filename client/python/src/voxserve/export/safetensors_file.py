@@ -31,11 +31,11 @@ _MAX_HEADER_BYTES = 100_000_000  # as in the reference implementation
 
 
 class SafetensorsError(ValueError):
-    """A file that is not a valid safetensors file; the message names the file and what is wrong."""
+    """The file is not a valid safetensors file; the message names the file and the problem."""
 
 
 def read(path: str | Path) -> dict[str, npt.NDArray[Any]]:
-    """Every tensor of a file by name, in the file's order. bfloat16 is widened to float32, which is exact."""
+    """Returns every tensor of a file by name, in the file's order. Widens bfloat16 to float32, which is exact."""
     raw = Path(path).read_bytes()
     if len(raw) < 8:
         raise SafetensorsError(f"{path}: {len(raw)} bytes are too few for a safetensors header (8)")
@@ -57,7 +57,7 @@ def read(path: str | Path) -> dict[str, npt.NDArray[Any]]:
 
 
 def write(path: str | Path, tensors: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Writes tensors, those of wide values first so that each is aligned to its own size."""
+    """Writes tensors, those with wide values first, so that each is aligned to its own size."""
     names = {dtype: name for name, dtype in _DTYPES.items() if name != "BF16"}
     header: dict[str, Any] = {}
     chunks: list[bytes] = []

@@ -1,4 +1,4 @@
-"""Reads a scan file as a cloud that a server takes. The extension says what a file is.
+"""Reads a scan file as a cloud for the server. The extension selects the format:
 
     .bin       KITTI: float32 x, y, z, intensity (0..1)
     .pcd.bin   nuScenes: float32 x, y, z, intensity (0..255, scaled to 0..1), ring
@@ -8,9 +8,9 @@
 
 Points are not converted: their bytes and a description go to the server. A .bin of another layout needs a field spec
 (voxserve.field_spec), which then describes its points from the first byte to the last. For .npy of shape [N, C] it
-names the columns in order. In files that name their fields (PCD, PLY, structured NPY) an entry gives the scale and
-shift of the field of its name. Types that contradict the file are refused. A valid file is the same cloud to the C++
-client.
+names the columns in order. In files that name their fields (PCD, PLY, structured NPY) an entry sets the scale and shift
+of the field with its name. Types that contradict the file are refused. The C++ client reads valid files to the same
+clouds.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _WITH_HEADER = {".pcd": pcd.read, ".ply": ply.read, ".npy": npy.read}
 
 
 def read(path: str | os.PathLike[str], fields: str = "") -> PointCloud:
-    """OSError where the file cannot be read, ValueError naming the file and what in it is wrong, with both numbers.
+    """Reads a file. OSError if it cannot be read; ValueError names the file and the problem, with both numbers.
 
-    A broken or hostile header never makes it allocate more than the file's size warrants.
+    A broken or hostile header cannot make it allocate more than the file's size justifies.
     """
     spec = field_spec.parse(fields) if fields else None
     name = os.fspath(path).lower()
@@ -53,7 +53,7 @@ def read(path: str | os.PathLike[str], fields: str = "") -> PointCloud:
 
 
 def read_packed(contents: bytes, spec: FieldSpec) -> PointCloud:
-    """Packed points without a header."""
+    """Reads packed points without a header."""
     num_points, rest = divmod(len(contents), spec.point_step)
     if rest:
         raise ValueError(
@@ -65,5 +65,5 @@ def read_packed(contents: bytes, spec: FieldSpec) -> PointCloud:
 
 
 def is_point_cloud_file(path: str | os.PathLike[str]) -> bool:
-    """Whether the extension is one of the above."""
+    """Returns whether the extension is one of those above."""
     return os.fspath(path).lower().endswith((*_PACKED, *_WITH_HEADER))

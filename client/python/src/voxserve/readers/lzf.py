@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-MAX_EXPANSION = 264  # the longest match that three bytes can stand for
+MAX_EXPANSION = 264  # the longest match that three bytes can encode
 _MAX_LITERALS = 32
 
 
 def decompress(data: bytes | memoryview, size: int) -> bytes:
-    """Exactly `size` bytes, or ValueError: never more, whatever the data says."""
+    """Returns exactly `size` bytes, or raises ValueError; never makes more, whatever the data says."""
     if size > len(data) * MAX_EXPANSION:
         raise ValueError(f"{len(data)} compressed bytes cannot hold {size}")
     out = bytearray()
@@ -33,7 +33,7 @@ def decompress(data: bytes | memoryview, size: int) -> bytes:
                 if start < 0:
                     raise ValueError("the compressed data refers to what is before its beginning")
                 chunk = out[start : start + length]
-                while len(chunk) < length:  # the match overlaps what it makes
+                while len(chunk) < length:  # the match overlaps its own output
                     chunk += chunk[: length - len(chunk)]
                 out += chunk
             if len(out) > size:

@@ -1,7 +1,7 @@
-"""NPY, versions 1 to 3 (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html).
+"""Reads NPY, versions 1 to 3 (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html).
 
-Read here and not by numpy.load, which trusts a header's shape before it has seen that many bytes. Structured arrays
-keep the fields that a cloud can have; nested ones, and those that mix byte orders, are refused.
+It does not use numpy.load, which trusts a header's shape before it has seen that many bytes. Structured arrays keep the
+fields that a cloud can have; nested arrays, and arrays that mix byte orders, are refused.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PLAIN = re.compile(r"[<>|=][biufcmMSUV]\d{1,9}")
 
 
 def read(contents: bytes, spec: FieldSpec | None) -> PointCloud:
-    """ValueError says what is wrong, with both numbers."""
+    """Reads a file's contents. ValueError describes the problem, with both numbers."""
     try:
         array = read_array(contents)
         if array.dtype.names is None and (array.ndim != 2 or not 3 <= array.shape[1] <= _MAX_COLUMNS):
@@ -36,7 +36,7 @@ def read(contents: bytes, spec: FieldSpec | None) -> PointCloud:
 
 
 def read_array(contents: bytes) -> npt.NDArray[Any]:
-    """The file's array, which reads the given bytes where they are. Arrays of Python objects are refused."""
+    """Returns the file's array, without copying the bytes. Arrays of Python objects are refused."""
     if contents[:6] != _MAGIC:
         raise ValueError("the file does not begin with \\x93NUMPY")
     major = contents[6] if len(contents) > 6 else 0
@@ -69,7 +69,7 @@ def read_array(contents: bytes) -> npt.NDArray[Any]:
 
 
 def _dtype(descr: Any) -> np.dtype[Any]:
-    """The type that a header describes. Of a list of fields, those that a cloud can have, at their offsets."""
+    """Returns the type that a header describes; of a list of fields only those that a cloud can have."""
     if isinstance(descr, str):
         return _plain(descr)
     if not isinstance(descr, list):
@@ -100,7 +100,7 @@ def _dtype(descr: Any) -> np.dtype[Any]:
 
 
 def _plain(text: str) -> np.dtype[Any]:
-    """A type of one value: order, kind, bytes, such as <f4, |u1, >i2 and |V8."""
+    """Returns the type of one value from order, kind and bytes, such as <f4, |u1, >i2 and |V8."""
     try:
         dtype = np.dtype(text) if _PLAIN.fullmatch(text) else None
     except (TypeError, ValueError):

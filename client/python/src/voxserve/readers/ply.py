@@ -1,7 +1,7 @@
-"""PLY 1.0 (http://paulbourke.net/dataformats/ply/).
+"""Reads PLY 1.0 (http://paulbourke.net/dataformats/ply/).
 
-The points are the element "vertex"; elements before it are passed over. "scalar_Intensity" and the like (CloudCompare's
-names) lose the prefix and the capitals.
+The points are the element "vertex"; elements before it are skipped. Names like "scalar_Intensity" (from CloudCompare)
+lose the prefix and become lower case.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class _Element:
     name: str
     count: int
     properties: dict[str, Field] = field(default_factory=dict)  # packed, by name
-    step: int = 0  # bytes of one in a binary file
-    list_name: str = ""  # of a list property, whose size is not fixed
+    step: int = 0  # bytes of one element in a binary file
+    list_name: str = ""  # name of a list property, which has no fixed size
 
 
 def read(contents: bytes, spec: FieldSpec | None) -> PointCloud:
-    """ValueError says what is wrong, with both numbers."""
+    """Reads a file's contents. ValueError describes the problem, with both numbers."""
     try:
         cloud = _read(contents)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""What the formats with text headers and ascii points share: lines, and rows of numbers."""
+"""Reads lines and rows of numbers, for formats with text headers and ascii points."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WORD = re.compile(r"[^ \t]+")
 
 
 class LineReader:
-    """Goes through the lines of a file that may turn binary. `position` is the bytes taken so far."""
+    """Reads the lines of a file that may become binary. `position` is the number of bytes read."""
 
     def __init__(self, contents: bytes) -> None:
         self._contents = contents
@@ -22,7 +22,7 @@ class LineReader:
         self.num_lines = 0
 
     def next(self) -> str | None:
-        """The next line without its ending; None at the end of the file."""
+        """Returns the next line without its end; None at the end of the file."""
         if self.position >= len(self._contents):
             return None
         end = self._contents.find(b"\n", self.position)
@@ -34,15 +34,15 @@ class LineReader:
 
 
 def split_words(line: str) -> list[str]:
-    """What stands between blanks and tabs."""
+    """Splits a line at blanks and tabs."""
     return _WORD.findall(line)
 
 
 def parse_points(lines: LineReader, num_points: int, columns: Sequence[npt.DTypeLike | None]) -> list[npt.NDArray[Any]]:
     """Reads num_points lines of len(columns) numbers and returns the columns in their types; None drops a column.
 
-    Blank lines are passed over. ValueError naming the line that has another number of values or one that its type
-    cannot hold, and where lines are missing.
+    Blank lines are skipped. ValueError if lines are missing; it names a line with a wrong number of values or with a
+    value that does not fit its type.
     """
     rows: list[list[str]] = []
     numbers: list[int] = []
@@ -83,5 +83,5 @@ def _column(words: list[str], dtype: np.dtype[Any], lines: list[int]) -> npt.NDA
 
 
 def whole_number(text: str) -> int | None:
-    """A count of a header; None where it is none, or has more digits than any count."""
+    """Returns a header's count; None if it is not a number, or has more digits than any count."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None

@@ -12,7 +12,7 @@ from voxserve.verify.compare import Comparison, Model
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status: 0 within the tolerance, 1 not, or nothing could be compared; 2 the command line is not right."""
+    """Returns the exit status: 0 within the tolerance, 1 not, or nothing to compare; 2 the command line is wrong."""
     options = _parser().parse_args(arguments)
     try:
         model, recorded = Model.read(options.model), reference.read(options.reference)

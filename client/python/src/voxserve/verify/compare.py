@@ -1,4 +1,4 @@
-"""Holds a model's nodes against a reference."""
+"""Compares a model's nodes with a reference."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ Values = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Deviation:
-    """How far a node is from a reference. problem: why they cannot be compared; empty where they can."""
+    """How far a node is from a reference. problem: why they cannot be compared; "" if they can."""
 
     node: str
     largest: float = 0.0
     mean: float = 0.0
-    magnitude: float = 0.0  # the reference's largest
+    magnitude: float = 0.0  # the reference's largest absolute value
     problem: str = ""
 
     def is_within(self, tolerance: float) -> bool:
@@ -50,13 +50,13 @@ class Model:
 
     network: Any
     tensors: dict[str, Values]
-    axes: tuple[int, ...]  # the library's axis that is the served axis i
+    axes: tuple[int, ...]  # axes[i]: the library's axis for the served axis i
     outputs: dict[str, str]
     modules: dict[str, str]
 
     @staticmethod
     def read(folder: str | Path) -> Model:
-        """folder: a model's, of which the newest version is read, or a version's."""
+        """Reads a folder: a model's (its newest version), or a version's."""
         folder = Path(folder)
         versions = sorted((p for p in folder.glob("*") if p.name.isdigit()), key=lambda p: int(p.name))
         folder = folder if (folder / "model.textproto").exists() or not versions else versions[-1]
@@ -69,7 +69,7 @@ class Model:
         return Model(network, weights, axes, names.get("outputs", {}), names.get("modules", {}))
 
     def sites(self, coordinates: Values) -> site_maths.Sites:
-        """A library's coordinates in the served order of axes."""
+        """Converts a library's coordinates to the served order of axes."""
         if coordinates.shape[1] != 1 + len(self.axes):
             raise ValueError(f"the reference has {coordinates.shape[1] - 1} axes, the model {len(self.axes)}")
         sites: site_maths.Sites = coordinates.astype(np.int64)[:, [0, *(1 + a for a in self.axes)]]
@@ -77,7 +77,7 @@ class Model:
 
 
 class Comparison:
-    """Computes the model's nodes of a reference's input, once."""
+    """Computes the model's nodes once, on a reference's input."""
 
     def __init__(self, model: Model, reference: Reference) -> None:
         self._model, self._reference = model, reference
@@ -88,20 +88,20 @@ class Comparison:
 
     @property
     def skipped(self) -> dict[str, str]:
-        """Nodes that were not computed, and why."""
+        """Returns the nodes that were not computed, with reasons."""
         return self._interpreter.skipped
 
     def outputs(self) -> dict[str, Deviation]:
-        """The deviation of each of the reference's outputs."""
+        """Returns the deviation of each of the reference's outputs."""
         return {
             name: self._deviation(self._model.outputs.get(name, name), rows)
             for name, rows in self._reference.outputs.items()
         }
 
     def modules(self) -> list[tuple[str, Deviation]]:
-        """The deviation of each module that the reference holds and a node is known for, in the order of the nodes.
+        """Returns the deviation of each of the reference's modules with a known node, in the order of the nodes.
 
-        Results are left out where no one knows which sites their rows are: after a function of features alone.
+        Results whose sites are unknown are left out: those of functions that take only features.
         """
         order = {node: i for i, node in enumerate(self._interpreter.order())}
         known = [

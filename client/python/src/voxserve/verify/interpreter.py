@@ -1,7 +1,8 @@
-"""Computes a model's nodes by NumPy, from the comments of model.proto: slow, and independent of the server.
+"""Computes a model's nodes with NumPy, following the comments of model.proto. It is slow, and independent of the
+server.
 
-It begins at the voxels: level 0's sites and their features are given, one point a voxel. Values are float64. Nodes that
-it does not compute (points in their own right, boxes) are listed, and what follows them.
+It begins at the voxels: level 0's sites and their features are given, one point per voxel. Values are float64. It does
+not compute nodes of points (other than voxels) and boxes, and lists them and the nodes that follow them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Tensors = Mapping[str, Values]
 
 
 class NotComputedError(Exception):
-    """A node that is not computed here, or that follows one."""
+    """A node is not computed here, or follows such a node."""
 
 
 @dataclass(frozen=True)
@@ -30,14 +31,15 @@ class Result:
 
     values: Values
     sites: site_maths.Sites | None = None
-    shape: tuple[int, ...] = ()  # cells per axis, where the level has them
+    shape: tuple[int, ...] = ()  # cells per axis, if the level has them
+    rows_per_sample: int = 1  # of rows of samples, which lie one sample after another
 
 
 class Interpreter:
-    """run() gives the results by node; skipped says why others have none."""
+    """run() returns the results by node; skipped has the reasons for missing ones."""
 
     def __init__(self, model: Any, tensors: Tensors, coordinates: Values, features: Values) -> None:
-        """coordinates: [N, 1 + D], the sample first, axes as the model has them; features: [N, C]."""
+        """coordinates: [N, 1 + D], the sample first, with the model's axes; features: [N, C]."""
         self._nodes = {node.name: node for node in model.nodes}
         self._dimension = model.dimension or 3
         self._tensors = tensors
@@ -54,7 +56,7 @@ class Interpreter:
         return self.results
 
     def order(self) -> list[str]:
-        """The computed nodes in the order of computation."""
+        """Returns the computed nodes in the order of computation."""
         return list(self.results)
 
     def _result(self, name: str) -> Result | None:
@@ -74,6 +76,10 @@ class Interpreter:
         except NotComputedError as error:
             self.skipped[name] = str(error)
         return self.results.get(name)
+
+    def _tensor(self, name: str, part: str) -> Values:
+        """A node's own, or that of the node in weights_of."""
+        return self._tensors[f"{self._nodes[name].weights_of or name}.{part}"]
 
     def _voxelize(self, _name: str, op: Any, *_inputs: Result) -> Result:
         shape = tuple(op.spatial_shape)
@@ -113,7 +119,7 @@ class Interpreter:
         return tuple(values) or (default,) * self._dimension
 
     def _place(self, name: str, op: Any, x: Result) -> tuple[Result, site_maths.KernelMap]:
-        """The output's sites (values unset), and the kernel's map."""
+        """Returns the output's sites (without values), and the kernel's map."""
         sites, kind = _sites(x), enum_name(op, "kind")
         if kind == "KIND_INVERSE":
             fine, kernel_map = self._strided[op.paired_with]
@@ -162,13 +168,13 @@ class Interpreter:
 
     def _sparse_conv(self, name: str, op: Any, x: Result) -> Result:
         out, kernel_map = self._place(name, op, x)
-        weight = self._tensors[f"{name}.weight"].astype(np.float64)
+        weight = self._tensor(name, "weight").astype(np.float64)
         groups = op.groups or 1
         y = np.zeros((len(kernel_map.targets), op.out_channels))
         for cell, (sources, targets) in zip(weight, kernel_map.pairs(), strict=True):
             y[targets] += row_maths.grouped_product(x.values[sources], cell, groups)
         if op.bias:
-            y += self._tensors[f"{name}.bias"].astype(np.float64)
+            y += self._tensor(name, "bias").astype(np.float64)
         return replace(out, values=y)
 
     def _pool(self, name: str, op: Any, x: Result) -> Result:
@@ -181,8 +187,7 @@ class Interpreter:
 
     def _batch_norm(self, name: str, op: Any, x: Result) -> Result:
         weight, bias, mean, variance = (
-            self._tensors[f"{name}.{part}"].astype(np.float64)
-            for part in ("weight", "bias", "running_mean", "running_var")
+            self._tensor(name, part).astype(np.float64) for part in ("weight", "bias", "running_mean", "running_var")
         )
         scale = weight / np.sqrt(variance + (op.epsilon if op.HasField("epsilon") else 1e-5))
         shift = bias - mean * scale
@@ -200,16 +205,42 @@ class Interpreter:
         epsilon = op.epsilon if op.HasField("epsilon") else 1e-5
         y = row_maths.sample_normalized(x.values, _sites(x)[:, 0], num_groups, epsilon)
         if op.affine:
-            y = y * self._tensors[f"{name}.weight"] + self._tensors[f"{name}.bias"]
+            y = y * self._tensor(name, "weight") + self._tensor(name, "bias")
         return replace(x, values=y)
 
     def _linear(self, name: str, op: Any, x: Result) -> Result:
-        y = x.values @ self._tensors[f"{name}.weight"].astype(np.float64).T
-        return replace(x, values=y + self._tensors[f"{name}.bias"] if op.bias else y)
+        y = x.values @ self._tensor(name, "weight").astype(np.float64).T
+        return replace(x, values=y + self._tensor(name, "bias") if op.bias else y)
 
     def _activation(self, _name: str, op: Any, x: Result) -> Result:
-        slope = op.negative_slope if op.HasField("negative_slope") else 0.01
-        return replace(x, values=row_maths.activated(x.values, enum_name(op, "function"), slope))
+        return replace(x, values=row_maths.activated(x.values, enum_name(op, "function"), op))
+
+    def _multiply(self, _name: str, op: Any, a: Result, b: Result) -> Result:
+        a, b = self._on_same_sites(op, a, b)
+        return replace(a, values=a.values * b.values)
+
+    def _softmax(self, _name: str, _op: Any, x: Result) -> Result:
+        return replace(x, values=row_maths.softmax(x.values))
+
+    def _layer_norm(self, name: str, op: Any, x: Result) -> Result:
+        y = row_maths.layer_normalized(x.values, op.epsilon if op.HasField("epsilon") else 1e-5)
+        if op.affine:
+            weight, bias = (row_maths.of_channels(self._tensor(name, part), y) for part in ("weight", "bias"))
+            y = y * weight + bias
+        return replace(x, values=y)
+
+    def _l2_norm(self, _name: str, op: Any, x: Result) -> Result:
+        epsilon = op.epsilon if op.HasField("epsilon") else 1e-12
+        return replace(x, values=row_maths.l2_normalized(x.values, epsilon))
+
+    def _prelu(self, name: str, _op: Any, x: Result) -> Result:
+        slopes = row_maths.of_channels(self._tensor(name, "weight"), x.values)
+        return replace(x, values=np.where(x.values < 0, slopes * x.values, x.values))
+
+    def _embedding(self, name: str, op: Any, x: Result) -> Result:
+        if x.values.ndim != 2:
+            raise NotComputedError("an embedding of cells is not computed here")
+        return replace(x, values=row_maths.embedded(x.values[:, op.channel], self._tensor(name, "weight")))
 
     def _add(self, _name: str, op: Any, a: Result, b: Result) -> Result:
         a, b = self._on_same_sites(op, a, b)
@@ -242,7 +273,12 @@ class Interpreter:
         return replace(voxels, values=x.values[rows])
 
     def _global_pool(self, _name: str, op: Any, x: Result) -> Result:
-        return Result(row_maths.reduced(x.values, _sites(x)[:, 0], self._num_samples, _reduce(op)))
+        reduce, samples = _reduce(op), _sites(x)[:, 0]
+        if reduce == "GENERALISED_MEAN":
+            exponent = op.exponent if op.HasField("exponent") else 3.0
+            epsilon = op.epsilon if op.HasField("epsilon") else 1e-6
+            return Result(row_maths.generalised_means(x.values, samples, self._num_samples, exponent, epsilon))
+        return Result(row_maths.reduced(x.values, samples, self._num_samples, reduce))
 
     def _broadcast(self, _name: str, op: Any, x: Result, samples: Result) -> Result:
         rows = samples.values[_sites(x)[:, 0]]
@@ -250,6 +286,22 @@ class Interpreter:
         if function == "FUNCTION_CONCAT":
             return replace(x, values=np.concatenate([x.values, rows], axis=1))
         return replace(x, values=x.values + rows if function == "FUNCTION_ADD" else x.values * rows)
+
+    def _sample_rows(self, name: str, op: Any) -> Result:
+        rows = self._tensor(name, "weight").astype(np.float64)
+        return Result(np.tile(rows, (self._num_samples, 1)), rows_per_sample=op.num_rows)
+
+    def _attention(self, _name: str, op: Any, queries: Result, keys: Result, values: Result) -> Result:
+        if 4 in (queries.values.ndim, keys.values.ndim):
+            raise NotComputedError("attention of images is not computed here")
+        heads = op.num_heads or 1
+        scale = op.scale if op.HasField("scale") else (keys.values.shape[1] // heads) ** -0.5
+        y = np.zeros((len(queries.values), values.values.shape[1]))
+        for sample in range(self._num_samples):
+            at = _rows_of_sample(queries, sample)
+            of_keys, of_values = (r.values[_rows_of_sample(r, sample)] for r in (keys, values))
+            y[at] = row_maths.attended(queries.values[at], of_keys, of_values, heads, scale)
+        return replace(queries, values=y)
 
     def _crop(self, _name: str, op: Any, x: Result) -> Result:
         at = _sites(x)[:, 1:]
@@ -277,11 +329,11 @@ class Interpreter:
         return Result(image.reshape(self._num_samples, -1, height, columns))
 
     def _conv2d(self, name: str, op: Any, x: Result) -> Result:
-        weight = self._tensors[f"{name}.weight"].astype(np.float64)
+        weight = self._tensor(name, "weight").astype(np.float64)
         y = row_maths.conv2d(
             x.values, weight, _two(op.stride, 1), _two(op.padding, 0), _two(op.dilation, 1), op.groups or 1
         )
-        return Result(y + self._tensors[f"{name}.bias"][:, None, None] if op.bias else y)
+        return Result(y + self._tensor(name, "bias")[:, None, None] if op.bias else y)
 
     def _max_pool2d(self, _name: str, op: Any, x: Result) -> Result:
         kernel = _two(op.kernel_size, 1)
@@ -289,15 +341,15 @@ class Interpreter:
         return Result(row_maths.max_pool2d(x.values, kernel, stride, _two(op.padding, 0)))
 
     def _conv_transpose2d(self, name: str, op: Any, x: Result) -> Result:
-        weight = self._tensors[f"{name}.weight"].astype(np.float64)
+        weight = self._tensor(name, "weight").astype(np.float64)
         y = row_maths.conv_transpose2d(
             x.values, weight, _two(op.stride, 1), _two(op.padding, 0), _two(op.output_padding, 0)
         )
-        return Result(y + self._tensors[f"{name}.bias"][:, None, None] if op.bias else y)
+        return Result(y + self._tensor(name, "bias")[:, None, None] if op.bias else y)
 
 
 def enum_name(message: Any, field: str) -> str:
-    """The name of an enum field's value."""
+    """Returns the name of an enum field's value."""
     name: str = message.DESCRIPTOR.fields_by_name[field].enum_type.values_by_number[getattr(message, field)].name
     return name
 
@@ -306,6 +358,13 @@ def _sites(result: Result) -> site_maths.Sites:
     if result.sites is None:
         raise ValueError("rows of sites are needed")
     return result.sites
+
+
+def _rows_of_sample(result: Result, sample: int) -> Any:
+    """The index of a sample's rows."""
+    if result.sites is not None:
+        return result.sites[:, 0] == sample
+    return slice(sample * result.rows_per_sample, (sample + 1) * result.rows_per_sample)
 
 
 def _reduce(op: Any) -> str:

@@ -1,4 +1,4 @@
-"""voxserve.record: writes what a user's own module computes."""
+"""voxserve.record: writes the results of a user's own module."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ def record(module: Any, inputs: Any, path: str | Path = "reference.npz", *, inte
     """Runs module(inputs) and writes its inputs and outputs for `python -m voxserve.verify`.
 
     module: a torch.nn.Module in evaluation mode, with its own library, on any device.
-    inputs: what it is called with; a tuple is several arguments. They hold one sparse tensor, or tensors that the
-        module makes one of.
-    intermediates: writes what the module's parts return as well, so that the first one that deviates can be named.
+    inputs: its input; a tuple stands for several arguments. They hold one sparse tensor, or tensors from which the
+    module
+        makes one.
+    intermediates: also writes the results of the module's parts, so that the first one that deviates can be named.
     """
     import torch
 
@@ -46,13 +47,13 @@ def record(module: Any, inputs: Any, path: str | Path = "reference.npz", *, inte
 
 
 class _Recorder:
-    """Keeps results, and knows which tensors are rows of which sites: a layer of features keeps their order."""
+    """Keeps results and their sites. A layer that takes only features keeps the order of rows."""
 
     def __init__(self) -> None:
         self.input: Rows | None = None
         self.modules: dict[str, Rows] = {}
         self._coordinates: dict[int, Any] = {}  # by the identity of a tensor of features
-        self._alive: list[Any] = []  # so that no identity is used twice
+        self._alive: list[Any] = []  # keeps tensors alive, so that no identity is used twice
         self._calls: dict[str, int] = {}
 
     def see(self, value: Any) -> None:
@@ -86,7 +87,7 @@ class _Recorder:
         return hook
 
     def rows(self, value: Any) -> Rows | None:
-        """A copy of a tensor's values, with its sites where they are known; None of anything else."""
+        """Returns a copy of a tensor's values, with its sites if they are known; None for other values."""
         self.see(value)
         features = features_of(value)
         if not hasattr(features, "detach"):

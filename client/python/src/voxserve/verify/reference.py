@@ -1,9 +1,9 @@
-"""The file that voxserve.record writes: an .npz of a run's inputs, outputs and intermediate results.
+"""The .npz file of voxserve.record: a run's inputs, outputs and intermediate results.
 
 format                          "voxserve reference 1"
 input/features                  float32 [N, C]
 input/coordinates               int32 [N, 1 + D]: the sample, then the library's axes
-output/NAME, module/PATH        what the module and its parts returned; of sites with .../coordinates, own units
+output/NAME, module/PATH        results of the module and its parts; for sites with .../coordinates in the level's units
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Values = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Rows:
-    """values: [N, C] of sites, where coordinates are there; anything else without."""
+    """values: [N, C] of sites if there are coordinates; any shape otherwise."""
 
     values: Values
     coordinates: Values | None = None
@@ -33,7 +33,7 @@ class Rows:
 
 @dataclass
 class Reference:
-    """A run of the user's own."""
+    """The record of one run of the user's module."""
 
     input: Rows
     outputs: dict[str, Rows] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Reference:
 
 
 def read(path: str | Path) -> Reference:
-    """Raises ValueError, with the file's name, where it is no such file."""
+    """Reads a file. ValueError, with the file's name, if it is not such a file."""
     try:
         with np.load(path, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}

@@ -1,8 +1,9 @@
-"""Computes operators of rows and images by their definitions, by NumPy alone."""
+"""Computes operators of rows and images by their definitions, with NumPy alone."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ Values = npt.NDArray[Any]
 
 
 def grouped_product(rows: Values, weight: Values, groups: int) -> Values:
-    """rows [N, Cin] by weight [Cin / groups, Cout]."""
+    """Returns the product of rows [N, Cin] and weight [Cin / groups, Cout]."""
     if groups == 1:
         product: Values = rows @ weight
         return product
@@ -21,7 +22,7 @@ def grouped_product(rows: Values, weight: Values, groups: int) -> Values:
 
 
 def reduced(rows: Values, targets: Values, num_targets: int, reduce: str) -> Values:
-    """The rows that go to each target by MAX, AVERAGE or SUM; 0 where there is none."""
+    """Reduces the rows of each target by MAX, AVERAGE or SUM; 0 for a target without rows."""
     counts = np.bincount(targets, minlength=num_targets)[:, None]
     if reduce == "MAX":
         result = np.full((num_targets, rows.shape[1]), -np.inf)
@@ -33,7 +34,7 @@ def reduced(rows: Values, targets: Values, num_targets: int, reduce: str) -> Val
 
 
 def sample_normalized(rows: Values, samples: Values, num_groups: int, epsilon: float) -> Values:
-    """Each sample's groups of neighbouring channels with mean 0 and variance 1."""
+    """Normalizes each sample's groups of neighbouring channels to mean 0 and variance 1."""
     result = np.zeros_like(rows)
     for sample in np.unique(samples):
         at = samples == sample
@@ -44,21 +45,109 @@ def sample_normalized(rows: Values, samples: Values, num_groups: int, epsilon: f
     return result
 
 
-def activated(x: Values, function: str, slope: float) -> Values:
-    """function: a name of Activation.Function."""
-    if function == "FUNCTION_RELU":
-        return np.maximum(x, 0)
-    if function == "FUNCTION_LEAKY_RELU":
-        leaky: Values = np.where(x < 0, slope * x, x)
-        return leaky
-    if function == "FUNCTION_TANH":
-        return np.tanh(x)
-    if function == "FUNCTION_GELU":
-        erf = np.vectorize(math.erf, otypes=[np.float64])
-        gelu: Values = x * (1 + erf(x / math.sqrt(2))) / 2
-        return gelu
+def attended(queries: Values, keys: Values, values: Values, num_heads: int, scale: float) -> Values:
+    """One sample's rows: each query's mean of the values by softmax(scale * query . key); 0 without keys."""
+    if len(keys) == 0:
+        return np.zeros((len(queries), values.shape[1]))
+    results = []
+    heads = (np.split(part, num_heads, axis=1) for part in (queries, keys, values))
+    for q, k, v in zip(*heads, strict=True):
+        scores = scale * (q @ k.T)
+        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+        results.append(weights / weights.sum(axis=1, keepdims=True) @ v)
+    return np.concatenate(results, axis=1)
+
+
+def generalised_means(rows: Values, targets: Values, num_targets: int, exponent: float, epsilon: float) -> Values:
+    """The generalised mean of the rows that go to each target; 0 where there is none."""
+    powers = np.maximum(rows, epsilon) ** exponent
+    means: Values = reduced(powers, targets, num_targets, "AVERAGE") ** (1 / exponent)
+    return means
+
+
+def _gelu(x: Values, _op: Any) -> Values:
+    erf = np.vectorize(math.erf, otypes=[np.float64])
+    gelu: Values = x * (1 + erf(x / math.sqrt(2))) / 2
+    return gelu
+
+
+def _set(op: Any, field: str, default: float) -> float:
+    """A field that may be left out."""
+    return float(getattr(op, field)) if op.HasField(field) else default
+
+
+def _softplus(x: Values) -> Values:
+    return np.logaddexp(0, x)
+
+
+def _sigmoid(x: Values) -> Values:
     sigmoid: Values = (1 + np.tanh(x / 2)) / 2
-    return x * sigmoid if function == "FUNCTION_SILU" else sigmoid
+    return sigmoid
+
+
+def _hard_sigmoid(x: Values) -> Values:
+    return np.clip(x + 3, 0, 6) / 6
+
+
+# By the name of Activation.Function: of the values and the message.
+_FUNCTIONS: dict[str, Callable[[Values, Any], Values]] = {
+    "RELU": lambda x, _: np.maximum(x, 0),
+    "LEAKY_RELU": lambda x, op: np.where(x < 0, _set(op, "negative_slope", 0.01) * x, x),
+    "SIGMOID": lambda x, _: _sigmoid(x),
+    "GELU": _gelu,
+    "SILU": lambda x, _: x * _sigmoid(x),
+    "TANH": lambda x, _: np.tanh(x),
+    "ELU": lambda x, op: np.where(x < 0, _set(op, "alpha", 1) * np.expm1(np.minimum(x, 0)), x),
+    "CLAMP": lambda x, op: np.clip(x, _set(op, "minimum", -np.inf), _set(op, "maximum", np.inf)),
+    "HARD_SIGMOID": lambda x, _: _hard_sigmoid(x),
+    "HARD_SWISH": lambda x, _: x * _hard_sigmoid(x),
+    "SOFTPLUS": lambda x, op: _softplus(_set(op, "beta", 1) * x) / _set(op, "beta", 1),
+    "MISH": lambda x, _: x * np.tanh(_softplus(x)),
+    "GELU_TANH": lambda x, _: x * _sigmoid(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)),
+    "EXP": lambda x, _: np.exp(x),
+    "LOG": lambda x, _: np.log(x),
+    "SQUARE": lambda x, _: x * x,
+    "SQRT": lambda x, _: np.sqrt(x),
+    "ABS": lambda x, _: np.abs(x),
+    "POWER": lambda x, op: np.power(x, op.exponent),
+}
+
+
+def activated(x: Values, function: str, op: Any) -> Values:
+    """function: a name of Activation.Function; op: the message, with its parameters."""
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        return _FUNCTIONS[function.removeprefix("FUNCTION_")](x, op)
+
+
+def softmax(x: Values) -> Values:
+    """Over the channels, which are axis 1."""
+    powers = np.exp(x - x.max(axis=1, keepdims=True))
+    result: Values = powers / powers.sum(axis=1, keepdims=True)
+    return result
+
+
+def layer_normalized(x: Values, epsilon: float) -> Values:
+    deviation = x - x.mean(axis=1, keepdims=True)
+    result: Values = deviation / np.sqrt((deviation**2).mean(axis=1, keepdims=True) + epsilon)
+    return result
+
+
+def l2_normalized(x: Values, epsilon: float) -> Values:
+    result: Values = x / np.maximum(np.sqrt((x**2).sum(axis=1, keepdims=True)), epsilon)
+    return result
+
+
+def of_channels(values: Values, x: Values) -> Values:
+    """[channels] in the shape in which it meets x, whose channels are axis 1."""
+    return values.astype(np.float64).reshape(-1, *(1,) * (x.ndim - 2))
+
+
+def embedded(numbers: Values, table: Values) -> Values:
+    """The table's rows of these numbers, [N]; NaN where there is none."""
+    is_there = (numbers >= 0) & (numbers < len(table)) & (numbers == np.floor(numbers))
+    result = np.full((len(numbers), table.shape[1]), np.nan)
+    result[is_there] = table[numbers[is_there].astype(np.int64)]
+    return result
 
 
 def conv2d(
@@ -89,7 +178,7 @@ def conv2d(
 
 
 def max_pool2d(x: Values, kernel: tuple[int, int], stride: tuple[int, int], padding: tuple[int, int]) -> Values:
-    """x [B, C, H, W]. Cells outside of the image are none."""
+    """x: [B, C, H, W]. Cells outside the image do not count."""
     height, width = ((n + 2 * p - k) // s + 1 for n, p, k, s in zip(x.shape[2:], padding, kernel, stride, strict=True))
     x = np.pad(x, ((0, 0), (0, 0), (padding[0],) * 2, (padding[1],) * 2), constant_values=-np.inf)
     y = np.full((*x.shape[:2], height, width), -np.inf)

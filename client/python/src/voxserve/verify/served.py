@@ -1,4 +1,4 @@
-"""Holds a running server's tensors or scores against a reference."""
+"""Compares a running server's tensors or scores with a reference."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from voxserve.verify.interpreter import enum_name
 from voxserve.verify.reference import Reference, Rows
 
 Values = npt.NDArray[Any]
-Columns = Callable[[Values], dict[str, Values]]  # the cloud of some of the voxels
+Columns = Callable[[Values], dict[str, Values]]  # makes the cloud for some of the voxels
 
 
 def points_of(model: Model, coordinates: Values, features: Values) -> dict[str, Values]:
-    """A cloud with one point in each voxel. Raises ValueError where no point can have a voxel's features."""
+    """Returns a cloud with one point in each voxel. ValueError if no point can have a voxel's features."""
     voxelize = next(n.voxelize for n in model.network.nodes if n.WhichOneof("op") == "voxelize")
     is_floor, origin = enum_name(voxelize, "rounding") == "ROUNDING_FLOOR", enum_name(voxelize, "origin")
     if origin == "ORIGIN_MINIMUM":
@@ -45,8 +45,8 @@ def points_of(model: Model, coordinates: Values, features: Values) -> dict[str, 
 
 
 def deviations(model: Model, reference: Reference, address: str, name: str) -> dict[str, Deviation]:
-    """The deviation of the served model's tensors from the reference's outputs of the same nodes, or of its scores from
-    the one output of voxels.
+    """Returns the deviation of the served model's tensors from the reference's outputs of the same nodes, or of its
+    scores from the only output on voxels.
     """
     assert reference.input.coordinates is not None
     sites = model.sites(reference.input.coordinates)

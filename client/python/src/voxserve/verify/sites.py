@@ -1,4 +1,4 @@
-"""Sites and which of them a kernel's cell pairs, by lists and search. Slow and plain: what results are held against.
+"""Computes sites and the pairs of kernels, slowly and plainly by lists and search, as an oracle for other results.
 
 Sites are int64 [N, 1 + D]: the sample, then the coordinates in their level's own units.
 """
@@ -19,16 +19,16 @@ Values = npt.NDArray[Any]
 
 
 def box(kernel_size: Sequence[int]) -> list[tuple[int, ...]]:
-    """Cells of a kernel, the last axis fastest."""
+    """Returns the cells of a kernel, the last axis fastest."""
     return list(itertools.product(*map(range, kernel_size)))
 
 
 def deltas(
     kernel_size: Sequence[int], dilation: Sequence[int], padding: Sequence[int] | None = None
 ) -> list[tuple[int, ...]]:
-    """dilation * cell - padding of a kernel's cells, the last axis fastest.
+    """Returns dilation * cell - padding of a kernel's cells, the last axis fastest.
 
-    padding: by default an odd size has its centre at 0, and an even one begins there.
+    padding: by default an odd size is centred at 0, and an even one begins at 0.
     """
     if padding is None:
         padding = [d * (k // 2) if k % 2 else 0 for k, d in zip(kernel_size, dilation, strict=True)]
@@ -37,13 +37,13 @@ def deltas(
 
 
 def unique(sites: Values) -> Sites:
-    """Each site once, ascending."""
+    """Returns each site once, ascending."""
     sites = np.asarray(sites, np.int64)
     return np.unique(sites, axis=0) if len(sites) else sites
 
 
 def rows_of(sites: Values, wanted: Values) -> Rows:
-    """The row of each wanted site, -1 where there is none."""
+    """Returns the row of each wanted site, -1 if it does not exist."""
     return _looked_up(_numbered(sites), wanted)
 
 
@@ -56,21 +56,21 @@ def _looked_up(rows: dict[tuple[int, ...], int], wanted: Values) -> Rows:
 
 
 def moved(sites: Values, stride: Sequence[int], delta: Sequence[int]) -> Sites:
-    """stride * site + delta."""
+    """Returns stride * site + delta."""
     result = np.array(sites, np.int64)
     result[:, 1:] = result[:, 1:] * np.asarray(stride, np.int64) + np.asarray(delta, np.int64)
     return result
 
 
 def floored(sites: Values, stride: Sequence[int]) -> Sites:
-    """Sites floor(c / stride), each once."""
+    """Returns the sites floor(c / stride), each once."""
     result = np.array(sites, np.int64)
     result[:, 1:] //= np.asarray(stride, np.int64)
     return unique(result)
 
 
 def reaching(sites: Values, stride: Sequence[int], deltas: Sequence[Sequence[int]]) -> Sites:
-    """Sites o with stride * o = site - delta for some site and delta, each once."""
+    """Returns the sites o with stride * o = site - delta for some site and delta, each once."""
     step, parts = np.asarray(stride, np.int64), [np.zeros((0, np.shape(sites)[1]), np.int64)]
     for delta in deltas:
         at = moved(sites, [1] * len(step), [-d for d in delta])
@@ -81,12 +81,12 @@ def reaching(sites: Values, stride: Sequence[int], deltas: Sequence[Sequence[int
 
 
 def reached(sites: Values, stride: Sequence[int], deltas: Sequence[Sequence[int]]) -> Sites:
-    """Sites stride * site + delta, each once."""
+    """Returns the sites stride * site + delta, each once."""
     return unique(np.concatenate([moved(sites, stride, delta) for delta in deltas]))
 
 
 def within(sites: Sites, shape: Sequence[int]) -> Sites:
-    """The sites with 0 <= c < shape."""
+    """Returns the sites with 0 <= c < shape."""
     inside: Sites = sites[((sites[:, 1:] >= 0) & (sites[:, 1:] < np.asarray(shape))).all(axis=1)]
     return inside
 
@@ -95,7 +95,7 @@ def within(sites: Sites, shape: Sequence[int]) -> Sites:
 class KernelMap:
     """The rows that a kernel pairs: fine = stride * coarse + delta for each of its deltas.
 
-    is_onto_fine: rows go from the coarse sites to the fine ones, as those of an inverse or transposed layer do.
+    is_onto_fine: rows go from the coarse sites to the fine ones, as in an inverse or transposed layer.
     """
 
     fine: Sites
@@ -109,7 +109,7 @@ class KernelMap:
         return self.fine if self.is_onto_fine else self.coarse
 
     def pairs(self) -> Iterator[tuple[Rows, Rows]]:
-        """For each delta the rows of the sources and those of their targets."""
+        """Yields, for each delta, the rows of the sources and those of their targets."""
         fine_rows = _numbered(self.fine)
         for delta in self.deltas:
             fine = _looked_up(fine_rows, moved(self.coarse, self.stride, delta))

@@ -1,4 +1,4 @@
-"""The sparse tensors of spconv, torchsparse and MinkowskiEngine, told by their classes' names."""
+"""Reads the sparse tensors of spconv, torchsparse and MinkowskiEngine, recognized by their classes' names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def kind_of(value: Any) -> str:
-    """spconv, torchsparse or MinkowskiEngine of a sparse tensor; empty of anything else."""
+    """Returns spconv, torchsparse or MinkowskiEngine for a sparse tensor; "" for other values."""
     for cls in type(value).__mro__:
         if cls.__name__ == "SparseConvTensor":
             return "spconv"
@@ -17,21 +17,21 @@ def kind_of(value: Any) -> str:
 
 
 def features_of(value: Any) -> Any:
-    """The features of a sparse tensor, or the value itself."""
+    """Returns the features of a sparse tensor, or the value itself."""
     kind = kind_of(value)
     return (value.features if kind == "spconv" else value.F) if kind else value
 
 
 def coordinates_of(value: Any) -> Any:
-    """[N, 1 + D], the sample first, in the library's order of axes and in the level's own units. NumPy."""
+    """Returns [N, 1 + D] as NumPy, the sample first, in the library's order of axes and the level's units."""
     coordinates = (value.indices if kind_of(value) == "spconv" else value.C).detach().cpu().numpy().astype("int64")
     if kind_of(value) == "MinkowskiEngine":
-        coordinates[:, 1:] //= [max(stride, 1) for stride in value.tensor_stride]  # 0: a row a sample
+        coordinates[:, 1:] //= [max(stride, 1) for stride in value.tensor_stride]  # a stride of 0: one row per sample
     return coordinates
 
 
 def named(result: Any, name: str = "output") -> Iterator[tuple[str, Any]]:
-    """The results of a module by name: a dict's keys, a list's numbers, "output" of a single value."""
+    """Yields a module's results by name: a dict's keys, a list's indices, "output" for a single value."""
     if isinstance(result, dict):
         for key, value in result.items():
             yield from named(value, str(key) if name == "output" else f"{name}.{key}")

@@ -1,7 +1,7 @@
-"""CenterPoint's head, a task after the other, as OpenPCDet and det3d have it and as VoxelNeXt has it on sites.
+"""CenterPoint's head, one task after another, as in OpenPCDet and det3d, and on sites as in VoxelNeXt.
 
-Branches of convolutions for the heat map, centre, height, size, rotation and, of nuScenes, velocity; then boxes, and
-their suppression.
+Each task has branches of convolutions for the heat map, centre, height, size, rotation and (for nuScenes) velocity. The
+boxes are decoded from them and suppressed.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from voxserve.export.networks.layers import Layers
 from voxserve.export.networks.spconv_backbone import Voxels
 from voxserve.export.networks.tensors import RandomTensors
 
-HEAD_EPSILON = 1e-5  # of the head's batch norms: torch's default
-_HEATMAP_BIAS = -2.19  # of a random heat map: sigmoid(-2.19) = 0.1, as both libraries begin
-# The gains of a random branch's last convolution: scores differ, and sizes, exp(dim), are some metres.
+HEAD_EPSILON = 1e-5  # for the head's batch norms: torch's default
+_HEATMAP_BIAS = -2.19  # for a random heat map: sigmoid(-2.19) = 0.1, the initial value in both libraries
+# Gains of the last convolution of random branches. They make scores differ, and sizes exp(dim) a few metres.
 _HEATMAP_GAIN = 0.3
 _BRANCH_GAIN = 0.1
 
-# (node, key, input, out, bias, gain, value of a random bias) -> the node: a convolution of a branch.
+# Adds a convolution of a branch: (node, key, input, out, bias, gain, value of a random bias) -> the node.
 Convolve = Callable[[str, str, str, int, bool, float, "float | None"], str]
 
 
 @dataclass(frozen=True)
 class HeadConfig:
-    """The voxels of points, and the boxes that a head makes of them."""
+    """The voxelization of points, and the parameters of a head's boxes."""
 
     voxels: Voxels
     classes: tuple[ClassEntry, ...]
-    tasks: tuple[tuple[int, ...], ...]  # ids of the classes of each
+    tasks: tuple[tuple[int, ...], ...]  # the class ids of each task
     has_velocity: bool
-    center_min: tuple[float, float, float]  # metres: a box's centre lies within, bounds included
+    center_min: tuple[float, float, float]  # metres: range of a box's centre, bounds included
     center_max: tuple[float, float, float]
     nms_iou: float
     nms_boxes_in: int
-    nms_boxes_out: int  # of each task
-    max_boxes: int = 500  # of each task, before the suppression
+    nms_boxes_out: int  # per task
+    max_boxes: int = 500  # per task, before the suppression
     score_threshold: float = 0.1
 
     def check(self) -> None:
@@ -47,7 +47,7 @@ class HeadConfig:
 
 
 class CenterHead:
-    """Separate branches a task."""
+    """The head: separate branches for each task."""
 
     def __init__(
         self,
@@ -60,9 +60,9 @@ class CenterHead:
         bias_key: str,
         is_det3d: bool = False,
     ) -> None:
-        """convolve: makes a branch's convolutions. stride: of a cell, in voxels. width: of a branch's hidden layer.
+        """convolve: adds a branch's convolutions. stride: a cell's size in voxels. width: of a branch's hidden layer.
 
-        bias_key: a convolution before a batch norm, which all have a bias where it has one (USE_BIAS_BEFORE_NORM).
+        bias_key: a convolution before a batch norm. All such convolutions have a bias if it has (USE_BIAS_BEFORE_NORM).
         """
         self._layers = layers
         self._config = config
@@ -73,7 +73,7 @@ class CenterHead:
         self._is_det3d = is_det3d
 
     def boxes(self, x: str) -> None:
-        """The network's output: every task's boxes of the shared layer x, suppressed."""
+        """Adds the network's output: the suppressed boxes of all tasks, from the shared layer x."""
         config, network = self._config, self._layers.network
         decoded = [self._task(task, classes, x) for task, classes in enumerate(config.tasks)]
         network.section("Suppression, task by task.")
@@ -81,10 +81,10 @@ class CenterHead:
         network.output("BOXES", "boxes")
 
     def _task(self, task: int, class_ids: Sequence[int], x: str) -> str:
-        """The decoded boxes of one."""
+        """Adds one task and returns its decoded boxes."""
         config = self._config
         self._layers.network.section(f"Task {task}: {', '.join(config.classes[i].name for i in class_ids)}.")
-        # A branch's name here, in OpenPCDet's state dict and in det3d's, and its channels.
+        # A branch's name here, in OpenPCDet's state dict, in det3d's, and its number of channels.
         branches = [
             ("heatmap", "hm", "hm", len(class_ids)),
             ("center", "center", "reg", 2),
@@ -132,6 +132,6 @@ class CenterHead:
 
 
 def _take_rows(network: Network, node: str, rows: Sequence[int], sign: int) -> None:
-    """A convolution whose output channels are those of another, in another order and sign."""
+    """Reorders a convolution's output channels and changes their sign."""
     for part in ("weight", "bias"):
         network.tensors[f"{node}.{part}"] = sign * network.tensors[f"{node}.{part}"][list(rows)]

@@ -1,19 +1,19 @@
 """CenterPoint on voxels, as OpenPCDet and det3d (its authors' own) train it, and on pillars as OpenPCDet does.
 
 T. Yin et al., "Center-based 3D Object Detection and Tracking", CVPR 2021. VoxelResBackBone8x or pillars (pillars.py),
-BaseBEVBackbone, and a head of separate branches a task: heat map, centre, height, size, rotation and, of nuScenes,
-velocity. A state dict of OpenPCDet's can have VoxelBackBone8x (centerpoint_without_resnet.yaml) instead of residual
-blocks, which its names say.
+BaseBEVBackbone, and a head with separate branches per task: heat map, centre, height, size, rotation and (for nuScenes)
+velocity. A state dict of OpenPCDet may have VoxelBackBone8x (centerpoint_without_resnet.yaml) instead of residual
+blocks, which its names show.
 
-State dicts: OpenPCDet's CenterPoint ("backbone_3d.conv_input.0.weight", of pillars "vfe.pfn_layers.0.linear.weight", to
-"dense_head.heads_list.5.hm.1.bias") and det3d's VoxelNet ("backbone.conv_input.0.weight" to
+State dicts: OpenPCDet's CenterPoint ("backbone_3d.conv_input.0.weight", with pillars "vfe.pfn_layers.0.linear.weight",
+to "dense_head.heads_list.5.hm.1.bias") and det3d's VoxelNet ("backbone.conv_input.0.weight" to
 "bbox_head.tasks.5.hm.3.bias"), of spconv 1 or 2.
 
-Points that the vehicle itself reflects are the client's to leave out: of nuScenes' older sweeps both libraries drop
-those within a metre of the sensor.
+The client must leave out points that the vehicle itself reflects: in nuScenes' older sweeps both libraries drop those
+within a metre of the sensor.
 
 det3d's boxes have width before length, and a yaw of -yaw - pi/2. Both are linear in the channels of the branches' last
-convolutions, whose rows are put in order and sign here: what is served are boxes as OpenPCDet and voxserve have them.
+convolutions. This module reorders and negates their rows, so served boxes are as in OpenPCDet.
 """
 
 from __future__ import annotations
@@ -46,22 +46,22 @@ WAYMO_CLASSES = (
     ClassEntry(2, "Cyclist", (220, 20, 60)),
 )
 _XYZ = (PointFeature("x", "m"), PointFeature("y", "m"), PointFeature("z", "m"))
-# Both libraries take nuScenes' intensity as it is stored, 0 to 255, and the age of a sweep in seconds.
+# Both libraries use nuScenes' intensity as it is stored, 0 to 255, and the age of a sweep in seconds.
 _NUSCENES_FEATURES = (*_XYZ, PointFeature("intensity", "1", scale=255), PointFeature("age", "s", 0))
-# Both take tanh of Waymo's intensity, which the client has to send: it is no scale.
+# Both take tanh of Waymo's intensity. The client must send tanh, since it cannot be expressed as a scale.
 _WAYMO_FEATURES = (*_XYZ, PointFeature("intensity", "1"), PointFeature("elongation", "1", 0))
 
 
 @dataclass(frozen=True)
 class Config(HeadConfig):
-    """The parts of a CenterPoint. The defaults are the published network's on voxels."""
+    """The parameters of a CenterPoint. The defaults are the published network's on voxels."""
 
     sparse_widths: tuple[int, ...] = (16, 32, 64, 128)
     sparse_out_width: int = 128
-    pillar_widths: tuple[int, ...] = ()  # of pillars, which then are in the place of the sparse backbone
+    pillar_widths: tuple[int, ...] = ()  # of pillars, which then replace the sparse backbone
     bev: Bev = field(default_factory=Bev)
     head_width: int = 64
-    stride: int = 8  # of the heat map, in voxels or pillars
+    stride: int = 8  # a heat map's cell, in voxels or pillars
 
 
 _NUSCENES_0075 = Config(
@@ -93,7 +93,8 @@ CONFIGS = {
         nms_boxes_out=500,
     ),
 }
-# OpenPCDet's of pillars: cbgs_dyn_pp_centerpoint.yaml (DynamicPillarVFE) and centerpoint_pillar_1x.yaml (PillarVFE).
+# OpenPCDet's configurations with pillars: cbgs_dyn_pp_centerpoint.yaml (DynamicPillarVFE) and
+# centerpoint_pillar_1x.yaml.
 PILLAR_CONFIGS = {
     "nuscenes": replace(
         _NUSCENES_0075,
@@ -113,12 +114,12 @@ PILLAR_CONFIGS = {
         stride=1,
     ),
 }
-# Of det3d's configurations, when it tests.
+# The limits of det3d's configurations for testing.
 _DET3D_MAX_VOXELS = {"nuscenes-0.075": 160_000, "nuscenes-0.1": 120_000, "waymo": 200_000}
 
 
 def config_of(dataset: str, library: str = "openpcdet") -> Config:
-    """The published configuration. det3d has other limits than OpenPCDet, and no limit before the suppression's own."""
+    """Returns the published configuration. det3d has other limits than OpenPCDet, and none before the suppression's."""
     spconv_backbone.check_library(library)
     if dataset not in CONFIGS:
         raise ValueError(f"dataset is '{dataset}', not one of {', '.join(CONFIGS)}")
@@ -135,7 +136,7 @@ def config_of(dataset: str, library: str = "openpcdet") -> Config:
 def build(
     state: Mapping[str, Tensor], config: Config, *, name: str, description: str = "", library: str = "openpcdet"
 ) -> Network:
-    """The network of a state dict. Raises ExportError with every tensor that is missing, unknown or misshaped."""
+    """Returns the network of a state dict. Raises ExportError with all missing, unknown or misshaped tensors."""
     tensors = StateDict(state, "CenterPoint", lambda key: key.endswith(".num_batches_tracked") or key == "global_step")
     network = _build(tensors, config, name, description, library)
     tensors.raise_problems()
@@ -145,7 +146,7 @@ def build(
 def random_network(
     config: Config, *, name: str, description: str = "", library: str = "openpcdet", seed: int = 0
 ) -> Network:
-    """The network with random weights."""
+    """Returns the network with random weights."""
     return _build(RandomTensors(seed), config, name, description, library)
 
 
@@ -163,7 +164,7 @@ def _build(tensors: Tensors, config: Config, name: str, description: str, librar
         spconv_backbone.depth_after(config.voxels.grid()[2])
         x = spconv_backbone.voxelize(network, layers, config.voxels)
         if not is_det3d and spconv_backbone.is_plain(tensors):
-            widths = (*config.sparse_widths[:3], config.sparse_widths[2])  # its last two stages are of one width
+            widths = (*config.sparse_widths[:3], config.sparse_widths[2])  # its last two stages have the same width
             x = spconv_backbone.plain_backbone(layers, x, widths, config.sparse_out_width)
         else:
             x = spconv_backbone.residual_backbone(layers, x, library, config.sparse_widths, config.sparse_out_width)

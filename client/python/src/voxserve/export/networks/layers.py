@@ -1,6 +1,6 @@
-"""The layers that the networks share: tensors by a library's names and orders on one side, nodes on the other.
+"""The layers that the networks share. They read tensors by a library's names and orders, and add nodes.
 
-`channels` knows how wide each node's output is; 0 where a tensor that says so is missing.
+`channels` has the width of each node's output; 0 if a tensor that determines it is missing.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from voxserve.export.model_folder import Network
 from voxserve.export.networks.tensors import Tensor, Tensors
 
 _BATCH_NORM_TENSORS = ("weight", "bias", "running_mean", "running_var")
-_RESIDUAL_GAIN = 0.5  # of a random residual branch, so that a sum of many stays within float16
-# Of a random network's first convolution, whose inputs are metres.
+_RESIDUAL_GAIN = 0.5  # for random residual branches, so that a sum of many stays within float16
+# For a random network's first convolution, whose inputs are metres.
 INPUT_GAIN = 0.05
 
 
 @dataclass(frozen=True)
 class ResidualKeys:
-    """Where a residual block's tensors are."""
+    """The names of a residual block's tensors."""
 
     convs: tuple[str, ...]
     norms: tuple[str, ...]
-    shortcut: tuple[str, str] | None = None  # a kernel of one cell and its norm, where a block may have them
+    shortcut: tuple[str, str] | None = None  # a kernel of one cell and its norm, if a block may have them
 
 
-# (node, key, input) -> the node: a convolution of a residual block.
+# Adds a convolution of a residual block: (node, key, input) -> the node.
 Convolve = Callable[[str, str, str], str]
 
-# (tensors, key, kernel size, in channels, out channels, gain) -> served weight [K, in channels, out channels].
+# Reads a weight: (tensors, key, kernel size, in channels, out channels, gain) -> served weight [K, in, out].
 WeightReader = Callable[[Tensors, str, Sequence[int], int, int, float], Tensor]
 
 
 def usual_fan_in(volume: int, c_in: int) -> int:
-    """Values that make one of a sparse convolution's: of a scan, about a third of a kernel's neighbours are there."""
+    """Returns the usual number of values in a sparse convolution's sum: in a scan about a third of the cells exist."""
     return max(volume * c_in // 3, c_in)
 
 
@@ -51,7 +51,7 @@ def minkowski_weight(tensors: Tensors, key: str, kernel: Sequence[int], c_in: in
 
 
 def _kernel(tensors: Tensors, key: str, kernel: Sequence[int], c_in: int, c_out: int, gain: float) -> Tensor:
-    """TorchSparse's or MinkowskiEngine's [K, in, out]. A kernel of one cell is stored as [in, out]."""
+    """Reads TorchSparse's or MinkowskiEngine's [K, in, out]. A kernel of one cell is stored as [in, out]."""
     volume = math.prod(kernel)
     shape = (c_in, c_out) if volume == 1 else (volume, c_in, c_out)
     weight = tensors.take(f"{key}.kernel", shape, fan_in=usual_fan_in(volume, c_in), gain=gain)
@@ -59,12 +59,12 @@ def _kernel(tensors: Tensors, key: str, kernel: Sequence[int], c_in: int, c_out:
 
 
 def spconv_weight(tensors: Tensors, key: str, kernel: Sequence[int], c_in: int, c_out: int, gain: float) -> Tensor:
-    """kernel: of x, y, z, or of x, y; spconv's tensors are of z, y, x, or of y, x."""
+    """Reads spconv's weight. kernel: over x, y, z, or x, y; spconv's tensors are over z, y, x, or y, x."""
     return _spconv_weight(tensors, key, kernel, c_in, c_out, gain, tuple(reversed(range(len(kernel)))))
 
 
 def spconv_xyz_weight(tensors: Tensors, key: str, kernel: Sequence[int], c_in: int, c_out: int, gain: float) -> Tensor:
-    """spconv's, of networks whose coordinates are x, y, z."""
+    """Reads spconv's weight in networks whose coordinates are x, y, z."""
     return _spconv_weight(tensors, key, kernel, c_in, c_out, gain, tuple(range(len(kernel))))
 
 
@@ -75,25 +75,25 @@ def _spconv_weight(
     fan_in = usual_fan_in(math.prod(kernel), c_in)
     name = f"{key}.weight"
     weight = tensors.take(name, (c_out, *stored, c_in), or_shape=(*stored, c_in, c_out), fan_in=fan_in, gain=gain)
-    if 0 in weight.shape:  # a tensor is missing, which says how many channels there are
+    if 0 in weight.shape:  # the number of channels is unknown, since a tensor is missing
         return np.zeros((math.prod(kernel), c_in, c_out), np.float32)
     stored_out = weight.shape[0] if weight.shape[1:-1] == stored else weight.shape[-1]
     return kernel_order.from_spconv(weight, kernel, c_out or stored_out, axes=axes)
 
 
 class Layers:
-    """Adds layers to a network. `key` is where a layer's tensors are in the library's state dict."""
+    """Adds layers to a network. `key` is the name of a layer's tensors in the library's state dict."""
 
     def __init__(self, network: Network, tensors: Tensors, read_weight: WeightReader, epsilon: float) -> None:
         self.network = network
         self.tensors = tensors
-        self.epsilon = epsilon  # of batch norms, unless they say otherwise
+        self.epsilon = epsilon  # default for batch norms
         self.channels: dict[str, int] = {}
         self._read_weight = read_weight
         self._kernels: dict[str, Sequence[int]] = {}  # of strided convolutions, for their inverses
 
     def points(self, name: str, num_features: int) -> str:
-        """Makes the voxelize node known."""
+        """Registers the voxelize node."""
         self.channels[name] = num_features
         return name
 
@@ -129,9 +129,9 @@ class Layers:
         gain: float = 1.0,
         is_flat: bool = False,
     ) -> str:
-        """rule: FLOOR, EXPAND or PADDED, which alone has a padding.
+        """rule: FLOOR, EXPAND or PADDED; only PADDED has a padding.
 
-        is_flat: the library's layer has no z, on which the kernel is 1 here.
+        is_flat: the library's layer has no z axis; the kernel's size on z is 1 here.
         """
         weight = self._read_weight(self.tensors, key, _of_axes(kernel, is_flat), self.channels[x], out, gain)
         if rule == "PADDED":
@@ -159,11 +159,11 @@ class Layers:
         return self._made(self.network.relu(name, x), self.channels[x])
 
     def norm_relu(self, x: str, key: str, *, epsilon: float | None = None) -> str:
-        """Batch norm and ReLU of the layer x, named after it."""
+        """Adds batch norm and ReLU to the layer x, with names derived from it."""
         return self.relu(f"{x}.relu", self.norm(f"{x}.norm", key, x, epsilon=epsilon))
 
     def residual_block(self, name: str, keys: ResidualKeys, x: str, convolves: Sequence[Convolve]) -> str:
-        """Convolutions beside a shortcut, which is a kernel of one cell where the channels change."""
+        """Adds convolutions beside a shortcut, which is a kernel of one cell if the channels change."""
         y, last = x, len(convolves)
         for index, (convolve, conv, norm) in enumerate(zip(convolves, keys.convs, keys.norms, strict=True), start=1):
             y = convolve(f"{name}.conv{index}", conv, y)
@@ -178,14 +178,14 @@ class Layers:
         return self.relu(f"{name}.relu", self.add(f"{name}.add", [y, x]))
 
     def linear(self, name: str, key: str, x: str, out: int, *, gain: float = 1.0, bias: bool = True) -> str:
-        """A torch Linear."""
+        """Adds a torch Linear."""
         shape = (out, self.channels[x])
         weight = self.tensors.take(f"{key}.weight", shape, fan_in=self.channels[x], gain=gain)
         self.network.linear(name, x, weight, self._bias(key, out, bias))
         return self._made(name, out)
 
     def pointwise(self, name: str, key: str, x: str, out: int, *, bias: bool = False) -> str:
-        """A library's convolution of one cell, without a stride."""
+        """Adds a library's convolution of one cell, without a stride."""
         kernel = (1,) * self.network.dimension
         weight = self._read_weight(self.tensors, key, kernel, self.channels[x], out, 1.0)
         self.network.linear(name, x, np.ascontiguousarray(weight[0].T), self._bias(key, out, bias))
@@ -215,7 +215,7 @@ class Layers:
         gain: float = 1.0,
         fill_bias: float | None = None,
     ) -> str:
-        """A torch Conv2d. fill_bias: the value of a random network's bias."""
+        """Adds a torch Conv2d. fill_bias: the value of a random network's bias."""
         shape = (out, self.channels[x], kernel, kernel)
         weight = self.tensors.take(f"{key}.weight", shape, fan_in=math.prod(shape[1:]), gain=gain)
         values = self._bias(key, out, bias, fill_bias)
@@ -223,7 +223,7 @@ class Layers:
         return self._made(name, out)
 
     def conv_transpose2d(self, name: str, key: str, x: str, kernel: int, out: int, *, stride: int) -> str:
-        """A torch ConvTranspose2d without a bias."""
+        """Adds a torch ConvTranspose2d without a bias."""
         shape = (self.channels[x], out, kernel, kernel)
         fan_in = self.channels[x] * kernel * kernel // (stride * stride)
         weight = self.tensors.take(f"{key}.weight", shape, fan_in=fan_in)

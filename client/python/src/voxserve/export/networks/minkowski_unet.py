@@ -1,8 +1,8 @@
-"""MinkowskiEngine's MinkUNet (examples/minkunet.py) of 3 axes, and of 4 with time as the last.
+"""MinkowskiEngine's MinkUNet (examples/minkunet.py) with 3 axes, or 4 with time as the last.
 
 C. Choy et al., "4D Spatio-Temporal ConvNets: Minkowski Convolutional Neural Networks", CVPR 2019. Every level's sites
-are floor(c / 2); kernels run the first axis fastest and are reordered by kernel_order. Of four axes the first
-convolution and the strided ones are of one step in time, and the others have the kernel that is asked for:
+are floor(c / 2); its kernels run the first axis fastest and kernel_order converts them. With four axes, the first
+convolution and the strided ones have size 1 in time, and the others have the kernel that is asked for:
 
   cube         3x3x3 in space, one step in time: 27 cells
   hypercube    3x3x3x3: 81 cells
@@ -10,8 +10,8 @@ convolution and the strided ones are of one step in time, and the others have th
   cube_cross   the cube and two neighbours in time, the paper's hybrid: 29 cells; random weights only
 
 State dicts: MinkUNet14 to MinkUNet101, "conv0p1s1.kernel" to "final.bias", any width and number of blocks, basic or
-bottlenecks. What the kernels are is read from their volumes; cube_cross is none of them, as its cells are in an order
-of this module's own.
+bottlenecks. The kernels are read from their volumes. A state dict cannot have cube_cross, whose order of cells is this
+module's own.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _PLANES_34 = {
     "B": (32, 64, 128, 256, 256, 128, 64, 32),
     "C": (32, 64, 128, 256, 256, 128, 96, 96),
 }
-# Blocks a level, and the widths of each letter.
+# Blocks per level, and the widths of each letter.
 VARIANTS = {
     **{f"MinkUNet14{letter}": ((1,) * 8, planes) for letter, planes in _PLANES.items()},
     **{f"MinkUNet18{letter}": ((2,) * 8, planes) for letter, planes in _PLANES.items() if letter != "C"},
@@ -52,9 +52,9 @@ VARIANTS = {
     "MinkUNet101": ((2, 3, 4, 23, 2, 2, 2, 2), _PLANES[""]),
 }
 _BOTTLENECKS = ("MinkUNet50", "MinkUNet101")
-_EXPANSION = 4  # of a bottleneck: its last convolution's channels by its width
+_EXPANSION = 4  # of a bottleneck: its last convolution's channels divided by its width
 KERNELS = ("cube", "hypercube", "hypercross", "cube_cross")
-# Strided and inverse convolutions, by the level that they lead to.
+# The strided and inverse convolutions, by the level that they produce.
 _DOWN = ("conv1p1s2", "conv2p2s2", "conv3p4s2", "conv4p8s2")
 _UP = ("convtr4p16s2", "convtr5p8s2", "convtr6p4s2", "convtr7p2s2")
 SPACE_FEATURES = (PointFeature("x", "m"), PointFeature("y", "m"), PointFeature("z", "m"))
@@ -69,7 +69,7 @@ def build(
     voxel_size: Sequence[float] = (0.05, 0.05, 0.05),
     features: Sequence[PointFeature] = LIDAR_FEATURES,
 ) -> Network:
-    """The network of a state dict, of as many axes as voxel_size has.
+    """Returns the network of a state dict, with as many axes as voxel_size.
 
     Raises ExportError with every tensor that is missing, unknown or misshaped.
     """
@@ -78,7 +78,7 @@ def build(
     layers = [max(num_numbered(state, f"block{block}."), 1) for block in range(1, 9)]
     planes = [tensors.size(f"block{block}.0.norm1.bn.weight", 0) for block in range(1, 9)]
     is_bottleneck = "block1.0.conv3.kernel" in tensors or "block1.0.norm3.bn.weight" in tensors
-    # A volume that is no kernel's is reported against the most usual one.
+    # An unknown volume is reported as a wrong shape of the most usual kernel.
     kernels = {"cube": 27, "hypercube": 3**dimension, "hypercross": 2 * dimension + 1}
     volume = tensors.size("block1.0.conv2.kernel", 0)
     kernel = next((k for k, cells in kernels.items() if cells == volume), "cube")
@@ -104,7 +104,7 @@ def random_network(
     features: Sequence[PointFeature] = LIDAR_FEATURES,
     width: float = 1.0,
 ) -> Network:
-    """The network with random weights, of as many axes as voxel_size has. width multiplies the channels."""
+    """Returns the network with random weights, with as many axes as voxel_size. width multiplies the channels."""
     dimension = _dimension(voxel_size)
     if variant not in VARIANTS:
         raise ValueError(f"variant is '{variant}', not one of {', '.join(VARIANTS)}")
@@ -130,7 +130,7 @@ def _dimension(voxel_size: Sequence[float]) -> int:
 
 
 def _box_of(volume: int, sizes: Sequence[int], dimension: int) -> tuple[int, ...]:
-    """The box of that volume, of one of the sizes on every axis or on every one but time; else the first of them."""
+    """Returns the box with that volume and one size on every axis (or all but time); if none, the first size's box."""
     boxes = [(size,) * 3 + (last,) * (dimension - 3) for size in sizes for last in (1, size)]
     return next((box for box in boxes if math.prod(box) == volume), boxes[0])
 

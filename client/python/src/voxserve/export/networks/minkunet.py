@@ -1,4 +1,4 @@
-"""MinkUNet as TorchSparse and spvnas have it, and SPVCNN, which is the same with a branch of points.
+"""MinkUNet of TorchSparse and spvnas, and SPVCNN, which adds a branch of points to it.
 
 H. Tang et al., "Searching Efficient 3D Architectures with Sparse Point-Voxel Convolution", ECCV 2020. Four levels down
 and up by 2x2x2 convolutions, two residual blocks a level, `widths` channels; TorchSparse calls it SparseResUNet42. Its
@@ -9,14 +9,14 @@ State dicts: TorchSparse's torch.nn.ModuleDict({"backbone": SparseResUNet42(...)
 mmdetection3d's MinkUNet, MinkUNet V2 and SPVCNN, "backbone.conv_input.0.net.0.kernel" to "decode_head.conv_seg.bias",
 of TorchSparse, MinkowskiEngine and spconv. Widths and mmdetection3d's depths are read from the tensors.
 
-spvnas' MinkUNet has the tensors of its SPVCNN, point_transforms too, and does not use them: a state dict does not say
-which of both it is. V2 of mmdetection3d classifies rows of three levels, interpolated at the voxels of level 0.
+spvnas' MinkUNet has the tensors of its SPVCNN, including point_transforms, and does not use them: a state dict does not
+show which of the two it is. V2 of mmdetection3d classifies rows of three levels, interpolated at the voxels of level 0.
 
-SPVCNN's points. spvnas feeds the network one point a voxel, at whole coordinates, and gives every point of the scan its
-voxel's class. So its points are the sites of level 0, and the branch is made of rows of those sites (points="voxels"):
-trilinear devoxelize of a coarse level onto level 0, and the mean over the level-0 sites of a coarse one. Where both are
-level 0, either is the identity (a point at a whole coordinate has weight 1 there) and left out. With points="cloud" the
-branch has all points of the cloud at their own positions, which is the paper's text.
+SPVCNN's points: spvnas feeds the network one point per voxel, at integer coordinates, and gives every point of the scan
+its voxel's class. So its points are the sites of level 0, and the branch consists of rows of those sites
+(points="voxels"): trilinear devoxelize of a coarse level onto level 0, and the mean over the level-0 sites of a coarse
+one. On level 0 itself both are the identity (a point at an integer coordinate has weight 1 there) and are left out.
+With points="cloud" the branch has all points of the cloud at their own positions, as in the paper's text.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from voxserve.export.networks.minkunet_keys import SPVNAS, UnetKeys, keys_of
 from voxserve.export.networks.tensors import RandomTensors, StateDict, Tensor, Tensors
 
 _NUM_STAGES = 4
-_EPSILON = 1e-5  # torch's default, which both keep
-_JOINED = (4, 6, 8)  # the widths that MinkUNet V2's head joins: of stage 4, of up 2 and of up 4
+_EPSILON = 1e-5  # torch's default, which both libraries use
+_JOINED = (4, 6, 8)  # indices of the widths that MinkUNet V2's head joins: of stage 4, of up 2 and of up 4
 _BASE_WIDTHS = (32, 32, 64, 128, 256, 256, 128, 96, 96)
 LIDAR_FEATURES = (
     PointFeature("x", "m"),
@@ -43,7 +43,7 @@ POINTS = ("voxels", "cloud")
 
 
 def is_spvcnn(state: Mapping[str, Tensor]) -> bool:
-    """Whether a state dict has SPVCNN's branch of points."""
+    """Returns whether a state dict has SPVCNN's branch of points."""
     return has_transforms(state, keys_of(state))
 
 
@@ -60,7 +60,7 @@ def build(
     features: Sequence[PointFeature] = LIDAR_FEATURES,
     points: str = "voxels",
 ) -> Network:
-    """The MinkUNet or, where it has point transforms, SPVCNN of a state dict. points: "" leaves the transforms out.
+    """Returns the MinkUNet or, if it has point transforms, SPVCNN of a state dict. points: "" ignores the transforms.
 
     Raises ExportError with every tensor that is missing, unknown or misshaped.
     """
@@ -94,7 +94,7 @@ def random_minkunet(
     voxel_size: Sequence[float] = (0.05, 0.05, 0.05),
     features: Sequence[PointFeature] = LIDAR_FEATURES,
 ) -> Network:
-    """MinkUNet with random weights. width: spvnas' cr, which multiplies the channels."""
+    """Returns MinkUNet with random weights. width: spvnas' cr, which multiplies the channels."""
     return _random(name, description, "", width, num_classes, seed, voxel_size, features)
 
 
@@ -109,7 +109,7 @@ def random_spvcnn(
     features: Sequence[PointFeature] = LIDAR_FEATURES,
     points: str = "voxels",
 ) -> Network:
-    """SPVCNN with random weights. points: voxels or cloud, which the module explains."""
+    """Returns SPVCNN with random weights. points: "voxels" or "cloud", see the module's text."""
     return _random(name, description, points, width, num_classes, seed, voxel_size, features)
 
 
@@ -135,7 +135,7 @@ def _random(
 
 
 def _widths_of(tensors: StateDict, keys: UnetKeys) -> list[int]:
-    """Read from the batch norms, which every library stores alike."""
+    """Reads the widths from the batch norms, which every library stores alike."""
 
     def width(norm: str, **fields: int) -> int:
         return tensors.size(f"{norm.format(**fields)}.weight", 0)
@@ -149,7 +149,7 @@ def _widths_of(tensors: StateDict, keys: UnetKeys) -> list[int]:
 
 
 class _Builder:
-    """points: "" of MinkUNet; of SPVCNN what its points are."""
+    """points: "" for MinkUNet; else SPVCNN's kind of points."""
 
     def __init__(self, network: Network, tensors: Tensors, keys: UnetKeys, points: str) -> None:
         if points and points not in POINTS:
@@ -254,10 +254,10 @@ class _Builder:
 
 
 class _PointBranch:
-    """SPVCNN's points: what they know so far, and what they exchange with the voxels."""
+    """SPVCNN's points: their current features, and their exchange with the voxels."""
 
     def __init__(self, layers: Layers, points: str, transforms: str, voxels: str, stem: str) -> None:
-        """transforms: where they are in the state dict; voxels: the voxelize node; stem: level 0's first features."""
+        """transforms: their name in the state dict; voxels: the voxelize node; stem: level 0's first features."""
         self._layers = layers
         self._transforms = transforms
         self._is_cloud = points == "cloud"
@@ -270,12 +270,12 @@ class _PointBranch:
         return self._to_voxels("points.0.voxels", self._stem) if self._is_cloud else self._stem
 
     def exchange(self, index: int, x: str, out: int) -> str:
-        """The points take in x; their mean takes its place."""
+        """Adds x to the points' features, and returns the points' mean at x's sites."""
         self.join(index, x, out)
         return self._to_voxels(f"points.{index + 1}.voxels", x)
 
     def join(self, index: int, x: str, out: int) -> str:
-        """Rows of points: x there, and what they knew, transformed."""
+        """Returns rows of points: x interpolated, plus the transformed earlier features."""
         layers, name, key = self._layers, f"points.{index + 1}", f"{self._transforms}.{index}"
         transformed = layers.linear(f"{name}.transform", f"{key}.0", self._known, out)
         transformed = layers.norm_relu(transformed, f"{key}.1")

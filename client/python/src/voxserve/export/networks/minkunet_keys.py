@@ -1,4 +1,4 @@
-"""Where the libraries' state dicts have the parts of MinkUNet and SPVCNN: TorchSparse, spvnas and mmdetection3d."""
+"""The names of MinkUNet's and SPVCNN's tensors in the state dicts of TorchSparse, spvnas and mmdetection3d."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class UnetKeys:
     shortcut: Pair
     transforms: str  # SPVCNN's
     classifier: str
-    has_any_depth: bool = False  # else two blocks a level
+    has_any_depth: bool = False  # False: two blocks per level
 
     def num_blocks(self, names: Iterable[str], level: int, *, is_up: bool = False) -> int:
-        """The residual blocks of a stage or an up, counted from 0. At least one."""
+        """Returns the number of residual blocks of a stage or an up (levels count from 0), at least one."""
         if not self.has_any_depth:
             return 2
         part = self.fuse if is_up else self.block
@@ -122,7 +122,7 @@ MMDET3D_SPCONV = replace(
 
 
 def keys_of(names: Iterable[str]) -> UnetKeys:
-    """The library whose names these are; TorchSparse's where they are nobody's."""
+    """Returns the keys of the library that uses these names; TorchSparse's for unknown names."""
     names = tuple(names)
 
     def is_there(*prefixes: str) -> bool:

@@ -1,14 +1,14 @@
-"""Pillars: points to a flat grid by small networks of points, and an image of them.
+"""Pillars: small networks reduce the points to a flat grid, which becomes an image.
 
 A. H. Lang et al., "PointPillars: Fast Encoders for Object Detection from Point Clouds", CVPR 2019. OpenPCDet's
 PillarVFE and DynamicPillarVFE (DynPillarVFE), with absolute positions, batch norms and without distances, and
 PointPillarScatter.
 
-PillarVFE computes on max_points_per_voxel slots a pillar. A slot without a point has features of 0, but is not 0
-behind a layer's batch norm and ReLU, and the maximum over the slots sees it. So an empty slot is computed here as well,
-a row a pillar, and point_to_voxel compares with it where a pillar has an empty slot. DynamicPillarVFE has no slots: all
-points count, and nothing else; those above and below the range, too, which OpenPCDet cuts off along x and y alone. The
-range of z is made wider for it, about the same middle, since offsets are from there.
+PillarVFE computes on max_points_per_voxel slots per pillar. A slot without a point has features of 0, but is not 0
+after a layer's batch norm and ReLU, and the maximum over the slots includes it. So this module also computes an empty
+slot, one row per pillar, and point_to_voxel includes that row if a pillar has an empty slot. DynamicPillarVFE has no
+slots: all points count, and nothing else. That includes points above and below the range, since OpenPCDet crops only
+along x and y. So the range of z is widened for it, around the same middle, which its offsets are relative to.
 
 State dict: "vfe.pfn_layers.0.linear.weight", "vfe.pfn_layers.0.norm.weight" and so on.
 """
@@ -23,13 +23,13 @@ from voxserve.export.model_folder import Network
 from voxserve.export.networks.layers import INPUT_GAIN, Layers
 from voxserve.export.networks.spconv_backbone import Voxels
 
-_BEYOND = 512.0  # metres above and below the middle of a range that all points lie in
+_BEYOND = 512.0  # metres above and below the middle of a range; no point lies farther away
 
 
 def image(network: Network, layers: Layers, voxels: Voxels, widths: Sequence[int]) -> str:
-    """The image of the pillars. widths: of the layers.
+    """Returns the image of the pillars. widths: of the layers.
 
-    voxels: with one cell on z, and max_points_per_voxel 0 for DynamicPillarVFE.
+    voxels: must have one cell on z; for DynamicPillarVFE max_points_per_voxel must be 0.
     """
     grid = voxels.grid()
     if min(grid) < 1 or grid[2] != 1:
@@ -80,7 +80,7 @@ def image(network: Network, layers: Layers, voxels: Voxels, widths: Sequence[int
 
 
 def _layer(layers: Layers, name: str, number: int, x: str, out: int) -> str:
-    """PFNLayer, without its maximum."""
+    """Adds a PFNLayer without its maximum."""
     key = f"vfe.pfn_layers.{number}"
     layers.linear(name, f"{key}.linear", x, out, gain=INPUT_GAIN if number == 0 else 1.0, bias=False)
     return layers.norm_relu(name, f"{key}.norm")

@@ -2,7 +2,7 @@
 
 Y. Yan et al., "SECOND: Sparsely Embedded Convolutional Detection", Sensors 2018. VoxelBackBone8x, BaseBEVBackbone and
 AnchorHeadSingle: two anchors a class at every cell. Boxes are suppressed whatever their classes. PointPillars (A. H.
-Lang et al., CVPR 2019) has pillars (pillars.py) in the place of the sparse backbone.
+Lang et al., CVPR 2019) has pillars (pillars.py) instead of the sparse backbone.
 
 State dicts: OpenPCDet's SECONDNet ("backbone_3d.conv_input.0.weight" to "dense_head.conv_dir_cls.bias"), of spconv 1 or
 2, and its PointPillar, which begins with "vfe.pfn_layers.0.linear.weight".
@@ -20,8 +20,8 @@ from voxserve.export.networks.layers import Layers, spconv_weight
 from voxserve.export.networks.spconv_backbone import SPARSE_EPSILON, Bev, Voxels
 from voxserve.export.networks.tensors import RandomTensors, StateDict, Tensor, Tensors
 
-_SCORE_BIAS = -math.log((1 - 0.01) / 0.01)  # of random scores, as OpenPCDet begins
-# Of random scores, which differ, and of random residuals, which are small beside an anchor.
+_SCORE_BIAS = -math.log((1 - 0.01) / 0.01)  # for random scores: OpenPCDet's initial value
+# Gains for random scores, which must differ, and for random residuals, which must be small compared with an anchor.
 _SCORE_GAIN = 0.3
 _BOX_GAIN = 0.03
 
@@ -41,7 +41,7 @@ KITTI_VOXELS = Voxels((0, -40, -3), (70.4, 40, 1), (0.05, 0.05, 0.1), 5, 40_000,
 
 @dataclass(frozen=True)
 class Config:
-    """The parts of a SECOND or a PointPillars. The defaults are the published SECOND's on KITTI."""
+    """The parameters of a SECOND or a PointPillars. The defaults are the published SECOND's on KITTI."""
 
     voxels: Voxels = KITTI_VOXELS
     classes: tuple[ClassEntry, ...] = KITTI_CLASSES
@@ -59,7 +59,7 @@ class Config:
     nms_boxes_out: int = 500
     sparse_widths: tuple[int, ...] = (16, 32, 64, 64)
     sparse_out_width: int = 128
-    pillar_widths: tuple[int, ...] = ()  # of pillars, which then are in the place of the sparse backbone
+    pillar_widths: tuple[int, ...] = ()  # of pillars, which then replace the sparse backbone
     bev: Bev = field(default_factory=Bev)
 
 
@@ -71,7 +71,7 @@ POINT_PILLARS = Config(
 
 
 def build(state: Mapping[str, Tensor], config: Config, *, name: str, description: str = "") -> Network:
-    """The network of a state dict. Raises ExportError with every tensor that is missing, unknown or misshaped."""
+    """Returns the network of a state dict. Raises ExportError with all missing, unknown or misshaped tensors."""
     network_name = "PointPillars" if config.pillar_widths else "SECOND"
     tensors = StateDict(state, network_name, lambda key: key.endswith(".num_batches_tracked") or key == "global_step")
     network = _build(tensors, config, name, description)
@@ -80,7 +80,7 @@ def build(state: Mapping[str, Tensor], config: Config, *, name: str, description
 
 
 def random_network(config: Config, *, name: str, description: str = "", seed: int = 0) -> Network:
-    """The network with random weights."""
+    """Returns the network with random weights."""
     return _build(RandomTensors(seed), config, name, description)
 
 

@@ -1,17 +1,16 @@
-"""Pointcept's SpUNet (SpUNet-v1m1, pointcept/models/sparse_unet/spconv_unet_v1m1_base.py), of spconv.
+"""Pointcept's SpUNet (SpUNet-v1m1, pointcept/models/sparse_unet/spconv_unet_v1m1_base.py) on spconv.
 
-A U-Net of submanifold residual blocks, by default of MinkUNet34C's depths. Its axes are x, y, z, its batch norms have
-an epsilon of 1e-3, its stem a kernel of 5, and its residual shortcuts are kernels of one cell, which spconv multiplies
-as they lie in memory. The spatial shape is the cloud's extent and 96 more, so that a strided convolution of kernel and
-stride 2 keeps all sites, floor(c / 2).
+A U-Net of submanifold residual blocks, by default with MinkUNet34C's depths. Its axes are x, y, z, its batch norms have
+an epsilon of 1e-3, its stem has a kernel of 5. Its residual shortcuts are kernels of one cell, which spconv multiplies
+as they lie in memory. The spatial shape is the cloud's extent plus 96, so a strided convolution with kernel and stride
+2 keeps all sites, floor(c / 2).
 
 Points: Pointcept's GridSample rounds down, subtracts the smallest voxel, and takes one of a voxel's points (a random
-one in training); here it is the first. Its test loop, which runs every point of a voxel and scaled and flipped clouds
-and adds their scores, is the client's to do.
+one in training); here it is the first. Its test loop runs every point of a voxel, and scaled and flipped clouds, and
+adds their scores; a client that wants this must do it.
 
-State dicts: "backbone.conv_input.0.weight" to "backbone.final.bias" of a DefaultSegmentor, the same without
-"backbone.", or with "seg_head.weight" of a DefaultSegmentorV2; of spconv 1 or 2. Depths and widths are read from the
-tensors.
+State dicts: a DefaultSegmentor's "backbone.conv_input.0.weight" to "backbone.final.bias", the same without "backbone.",
+or a DefaultSegmentorV2's with "seg_head.weight"; of spconv 1 or 2. Depths and widths are read from the tensors.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ from voxserve.export.networks.tensors import ExportError, RandomTensors, StateDi
 
 _EPSILON = 1e-3
 _BASE_WIDTH = 32
-_WIDTHS = (32, 64, 128, 256, 256, 128, 96, 96)  # of the encoder's stages, then of the decoder's, the deepest first
+_WIDTHS = (32, 64, 128, 256, 256, 128, 96, 96)  # the encoder's stages, then the decoder's, deepest first
 _DEPTHS = (2, 3, 4, 6, 2, 2, 2, 2)
-_HEAD = "seg_head"  # DefaultSegmentorV2's
+_HEAD = "seg_head"  # a DefaultSegmentorV2's
 
 
 def build(
@@ -39,7 +38,7 @@ def build(
     voxel_size: Sequence[float] = (0.05, 0.05, 0.05),
     features: Sequence[PointFeature] = LIDAR_FEATURES,
 ) -> Network:
-    """The network of a state dict. Raises ExportError with every tensor that is missing, unknown or misshaped."""
+    """Returns the network of a state dict. Raises ExportError with all missing, unknown or misshaped tensors."""
     prefix = "backbone." if any(key.startswith("backbone.") for key in state) else ""
     num_stages = max(num_numbered(state, f"{prefix}down."), 1)
     if not any(key.startswith(f"{prefix}dec.") for key in state) and any(k.startswith(f"{prefix}enc.") for k in state):
@@ -68,7 +67,7 @@ def random_network(
     voxel_size: Sequence[float] = (0.05, 0.05, 0.05),
     features: Sequence[PointFeature] = LIDAR_FEATURES,
 ) -> Network:
-    """The published network with random weights. width multiplies the channels."""
+    """Returns the published network with random weights. width multiplies the channels."""
     num_stages = len(_WIDTHS) // 2
     encoder, decoder = _WIDTHS[:num_stages], _WIDTHS[: num_stages - 1 : -1]
     depths = (*_DEPTHS[:num_stages], *_DEPTHS[: num_stages - 1 : -1])
@@ -97,7 +96,7 @@ class _Builder:
         depths: Sequence[int],
         num_classes: int,
     ) -> None:
-        """widths and depths: of the encoder's stages from the finest, then of the decoder's from the finest."""
+        """widths and depths: of the encoder's stages, finest first, then of the decoder's, finest first."""
         network, layers, prefix, num_stages = self._network, self._layers, self._prefix, len(widths) // 2
         network.section("Points to voxels, as Pointcept's GridSample makes them: floor, the smallest one subtracted.")
         network.voxelize("voxels", voxel_size, features, rounding="FLOOR", origin="MINIMUM", reduce="FIRST")

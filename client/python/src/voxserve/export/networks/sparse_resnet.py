@@ -1,12 +1,12 @@
-"""SparseResNet21D, TorchSparse's backbone of detectors, as a network that labels points.
+"""SparseResNet21D, TorchSparse's backbone for detectors, as a network that labels points.
 
 Five blocks of (number, channels, kernel, stride): a strided convolution, then residual blocks of the same kernel. The
-last one only makes its second axis coarser. TorchSparse ends there; here a linear classifier follows, and every point
-gets the interpolated scores of the sites around it.
+last block only coarsens its second axis. TorchSparse's network ends there; here a linear classifier follows, and every
+point gets the interpolated scores of the sites around it.
 
 State dict: torch.nn.ModuleDict({"backbone": SparseResNet21D(...), "classifier": Linear(...)}), "backbone.0.0.0.kernel"
-to "classifier.bias". Sites are those of TorchSparse's MLSys 2022 engine (RULE_EXPAND). `axes` says which fields its
-three axes are: ("x", "z", "y") makes the height the axis that the last block halves.
+to "classifier.bias". Sites are those of TorchSparse's MLSys 2022 engine (RULE_EXPAND). `axes` names the fields of the
+three axes: ("x", "z", "y") makes the height the axis that the last block halves.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def build(
     features: Sequence[PointFeature] = LIDAR_FEATURES,
     axes: Sequence[str] = (),
 ) -> Network:
-    """The network of a state dict. Raises ExportError with every tensor that is missing, unknown or misshaped."""
+    """Returns the network of a state dict. Raises ExportError with all missing, unknown or misshaped tensors."""
     tensors = StateDict(state, "SparseResNet21D + classifier")
     widths = [tensors.size(f"backbone.{block}.0.0.kernel", 2) for block in range(len(_BLOCKS))]
     num_classes = tensors.size("classifier.weight", 0)
@@ -58,7 +58,7 @@ def random_network(
     features: Sequence[PointFeature] = LIDAR_FEATURES,
     axes: Sequence[str] = (),
 ) -> Network:
-    """SparseResNet21D with random weights. width multiplies the channels."""
+    """Returns SparseResNet21D with random weights. width multiplies the channels."""
     widths = [int(width * channels) for _, channels, _, _ in _BLOCKS]
     if min(widths) < 1 or num_classes < 1:
         raise ValueError(f"width {width} and {num_classes} classes leave a layer without channels")

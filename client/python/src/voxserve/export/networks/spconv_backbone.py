@@ -1,11 +1,11 @@
-"""The voxel backbones of OpenPCDet and det3d: spconv convolutions to an eighth of the grid, seen from above, then 2-D.
+"""The voxel backbones of OpenPCDet and det3d: spconv convolutions to an eighth of the grid, then a 2-D network.
 
 VoxelResBackBone8x (det3d: SpMiddleResNetFHD) has residual blocks, VoxelBackBone8x (SECOND's) does not. Both libraries
 compute with axes z, y, x and sites as spconv makes them (RULE_PADDED); here axes are x, y, z, and weights are permuted.
-Their grid has one cell more on z than the range has, which is the voxelize node's spatial_shape. What is seen from
-above has channel = c * depth + z, rows of y and columns of x, as theirs.
+Their grid has one more cell on z than the range, which the voxelize node's spatial_shape includes. The view from above
+has channel = c * depth + z, rows of y and columns of x, as theirs.
 
-BaseBEVBackbone (det3d: RPN): blocks of 3x3 convolutions, each brought to the size of the first and set side by side.
+BaseBEVBackbone (det3d: RPN): blocks of 3x3 convolutions. Their results are scaled to the first's size and concatenated.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from voxserve.export.model_folder import Network, PointFeature
 from voxserve.export.networks.layers import INPUT_GAIN, Layers, ResidualKeys
 from voxserve.export.networks.tensors import Tensors
 
-SPARSE_EPSILON = 1e-3  # of every batch norm but the heads'
+SPARSE_EPSILON = 1e-3  # for every batch norm except the heads'
 LIBRARIES = ("openpcdet", "det3d")
 _CUBE = (3, 3, 3)
 
 
 @dataclass(frozen=True)
 class Voxels:
-    """What the points become. Sizes in metres, of x, y and z."""
+    """The voxelization of points. Sizes are in metres, for x, y and z."""
 
     range_min: tuple[float, float, float]
     range_max: tuple[float, float, float]
     size: tuple[float, float, float]
     max_points_per_voxel: int
-    max_voxels: int  # of a request
+    max_voxels: int  # per request
     features: tuple[PointFeature, ...]
 
     def grid(self) -> tuple[int, int, int]:
-        """Cells of the range, as OpenPCDet rounds them."""
+        """Returns the cells of the range, rounded as in OpenPCDet."""
         cells = [
             round((high - low) / size)
             for low, high, size in zip(self.range_min, self.range_max, self.size, strict=True)
@@ -65,7 +65,7 @@ def check_library(library: str) -> None:
 
 
 def voxelize(network: Network, layers: Layers, voxels: Voxels) -> str:
-    """The mean of a voxel's first points (MeanVFE), on a grid with one cell more on z."""
+    """Adds the mean of a voxel's first points (MeanVFE), on a grid with one more cell on z."""
     grid = voxels.grid()
     if min(grid) < 1:
         raise ValueError(f"the range has {' x '.join(map(str, grid))} voxels; it must have 1 or more on every axis")
@@ -86,7 +86,7 @@ def voxelize(network: Network, layers: Layers, voxels: Voxels) -> str:
 
 
 def residual_backbone(layers: Layers, x: str, library: str, widths: Sequence[int], out: int) -> str:
-    """VoxelResBackBone8x. widths: of its four stages, 16, 32, 64, 128; out: of conv_out, 128."""
+    """Adds VoxelResBackBone8x. widths: of its four stages, 16, 32, 64, 128; out: of conv_out, 128."""
     prefix = "backbone" if library == "det3d" else "backbone_3d"
     x = conv_input(layers, f"{prefix}.conv_input", x, widths[0])
     for stage, width in enumerate(widths, start=1):
@@ -94,7 +94,7 @@ def residual_backbone(layers: Layers, x: str, library: str, widths: Sequence[int
         first = 0
         if stage > 1:
             layers.network.section(f"Stage {stage}: stride {2 ** (stage - 1)}.")
-            # det3d's stages are one list of convolution, norm, ReLU and blocks; OpenPCDet's first entry has the three.
+            # A stage of det3d is one list: convolution, norm, ReLU, blocks. OpenPCDet's first entry holds those three.
             down, norm, first = (".0", ".1", 3) if library == "det3d" else (".0.0", ".0.1", 1)
             x = _down(layers, f"{name}.down", f"{key}{down}", f"{key}{norm}", x, width, stage)
         for block in range(2):
@@ -104,12 +104,12 @@ def residual_backbone(layers: Layers, x: str, library: str, widths: Sequence[int
 
 
 def is_plain(tensors: Tensors) -> bool:
-    """Whether a state dict of OpenPCDet has VoxelBackBone8x, whose first stage is a convolution and its norm."""
+    """Returns whether a state dict of OpenPCDet has VoxelBackBone8x: its first stage is a convolution and its norm."""
     return "backbone_3d.conv1.0.0.weight" in tensors or "backbone_3d.conv1.0.1.weight" in tensors
 
 
 def plain_backbone(layers: Layers, x: str, widths: Sequence[int], out: int) -> str:
-    """VoxelBackBone8x. widths: of its four stages, 16, 32, 64, 64; out: of conv_out, 128."""
+    """Adds VoxelBackBone8x. widths: of its four stages, 16, 32, 64, 64; out: of conv_out, 128."""
     x = conv_input(layers, "backbone_3d.conv_input", x, widths[0])
     for stage, width in enumerate(widths, start=1):
         key, name = f"backbone_3d.conv{stage}", f"conv{stage}"
@@ -124,7 +124,7 @@ def plain_backbone(layers: Layers, x: str, widths: Sequence[int], out: int) -> s
 
 
 def depth_after(grid_z: int) -> int:
-    """Cells on z of conv_out's sites, of a range of grid_z: 40 gives 2."""
+    """Returns the cells on z of conv_out's sites, for a range of grid_z cells: 40 gives 2."""
     cells = grid_z + 1
     for padding in (1, 1, 0, 0):
         cells = (cells + 2 * padding - 3) // 2 + 1
@@ -140,7 +140,7 @@ def to_bev(layers: Layers, x: str, voxels: Voxels) -> str:
 
 
 def bev_backbone(layers: Layers, x: str, library: str, bev: Bev) -> str:
-    """BaseBEVBackbone of an image."""
+    """Adds BaseBEVBackbone on an image."""
     bev.check()
     prefix = "neck" if library == "det3d" else "backbone_2d"
     ups = []
@@ -148,7 +148,7 @@ def bev_backbone(layers: Layers, x: str, library: str, bev: Bev) -> str:
         layers.network.section(f"2-D block {block}.")
         key, width = f"{prefix}.blocks.{block}", bev.widths[block]
         for layer in range(count + 1):
-            # Their first layer pads by a module of its own; entries are padding, then three a layer.
+            # The first layer has a padding module of its own; entries are the padding, then three per layer.
             entry, stride = 3 * layer + 1, bev.strides[block] if layer == 0 else 1
             name = f"bev{block}.{layer}"
             layers.conv2d(name, f"{key}.{entry}", x, 3, width, stride=stride, padding=1)
@@ -185,7 +185,7 @@ def _conv_out(layers: Layers, key: str, x: str, width: int) -> str:
 
 
 def residual_block(layers: Layers, name: str, key: str, x: str, width: int) -> str:
-    """SparseBasicBlock: its convolutions have a bias beside the batch norm's."""
+    """Adds a SparseBasicBlock, whose convolutions have a bias besides the batch norm's."""
     keys = ResidualKeys(convs=(f"{key}.conv1", f"{key}.conv2"), norms=(f"{key}.bn1", f"{key}.bn2"))
     convolve = partial(layers.submanifold, kernel=_CUBE, out=width, bias=True)
     return layers.residual_block(name, keys, x, [convolve] * 2)

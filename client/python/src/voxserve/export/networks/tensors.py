@@ -1,4 +1,4 @@
-"""Where a network's tensors come from: a state dict, whose names and shapes are checked, or a seed.
+"""The sources of a network's tensors: a state dict, whose names and shapes are checked, or a random seed.
 
 A network asks for every tensor by the name and shape that its own library gives it, so that one description of the
 network serves both.
@@ -18,7 +18,7 @@ _STORED_DTYPES = (np.float16, np.float32)
 
 
 class ExportError(ValueError):
-    """A state dict that is not the network it should be. `problems` lists everything that is wrong with it."""
+    """A state dict does not match the network. `problems` lists all that is wrong with it."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         self.problems = tuple(problems)
@@ -26,13 +26,13 @@ class ExportError(ValueError):
 
 
 class Tensors(Protocol):
-    """Hands out tensors by name. A size of 0 is one that could not be read, because its tensor is missing."""
+    """Returns tensors by name. A size of 0 means that it is unknown, because its tensor is missing."""
 
     def __contains__(self, name: str) -> bool:
-        """Whether the tensor is surely there; a seed has none of its own accord."""
+        """Returns whether the tensor certainly exists; always false for a seed."""
 
     def size(self, name: str, axis: int) -> int:
-        """A size of a stored tensor; 0 where it is not known."""
+        """Returns a size of a stored tensor; 0 if it is unknown."""
 
     def take(
         self,
@@ -44,18 +44,18 @@ class Tensors(Protocol):
         gain: float = 1.0,
         fill: float | None = None,
     ) -> Tensor:
-        """The tensor of that shape, or of or_shape where that is stored.
+        """Returns the tensor of that shape, or of or_shape if it is stored so.
 
-        For those that are drawn: weights are normal with variance gain^2 * 2 / fan_in, a norm's scale is about gain,
-        and fill is the value of all.
+        For random tensors: weights are normal with variance gain^2 * 2 / fan_in, a norm's scale is about gain, and fill
+        is the value of all elements.
         """
 
     def raise_problems(self) -> None:
-        """Raises ExportError with all that was wrong."""
+        """Raises ExportError with all problems, if there are any."""
 
 
 def num_numbered(names: Iterable[str], prefix: str, first: int = 0) -> int:
-    """How many of the parts <prefix><first>, <prefix><first + 1>, ... have tensors, up to the first that has none."""
+    """Returns how many of the parts <prefix><first>, <prefix><first + 1>, ... have tensors, without a gap."""
     there = {name.removeprefix(prefix).partition(".")[0] for name in names if name.startswith(prefix)}
     count = 0
     while str(first + count) in there:
@@ -64,7 +64,7 @@ def num_numbered(names: Iterable[str], prefix: str, first: int = 0) -> int:
 
 
 class StateDict:
-    """The tensors of a state dict, and what was wrong with them. Sizes that are not known are held against nobody."""
+    """The tensors of a state dict, and their problems. Unknown sizes (0) are not checked."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class StateDict:
         network: str,
         ignore: Callable[[str], bool] = lambda name: name.endswith(".num_batches_tracked"),
     ) -> None:
-        """network: what a tensor that nobody takes is not part of; ignore: names that nobody needs to take."""
+        """network: its name, for reporting tensors that were not used; ignore: names that need not be used."""
         self._state = state
         self._network = network
         self._ignore = ignore
@@ -96,7 +96,7 @@ class StateDict:
         gain: float = 1.0,
         fill: float | None = None,
     ) -> Tensor:
-        """The tensor, or zeros of that shape where it has a problem."""
+        """Returns the tensor, or zeros of that shape if it has a problem."""
         self._taken.add(name)
         shapes = [shape] if or_shape is None else [shape, or_shape]
         expected = " or ".join("[" + ", ".join(str(n) if n else "?" for n in s) + "]" for s in shapes)
@@ -118,17 +118,17 @@ class StateDict:
 
     def raise_problems(self) -> None:
         unknown = [n for n in self._state if n not in self._taken and not self._ignore(n)]
-        problems = [*dict.fromkeys(self._problems)]  # a tensor that two layers share is asked for twice
+        problems = [*dict.fromkeys(self._problems)]  # once each, since two layers may share a tensor
         problems += [f"tensor '{n}' {list(self._state[n].shape)} is not part of {self._network}" for n in unknown]
         if problems:
             raise ExportError(problems)
 
 
 class RandomTensors:
-    """Random tensors by seed and name: one name has one value, whatever else a network has.
+    """Random tensors by seed and name: a name's value does not depend on the rest of the network.
 
-    Weights are He et al.'s (2015) and stored as float16, so that every precision computes with the same; statistics of
-    batch norms are close to 0 and 1, so that activations neither vanish nor leave float16 on the way through.
+    Weights are He et al.'s (2015), rounded to float16 so that every precision computes with the same. Statistics of
+    batch norms are close to 0 and 1, so that activations neither vanish nor exceed float16.
     """
 
     def __init__(self, seed: int) -> None:
@@ -165,7 +165,7 @@ class RandomTensors:
         return (0.1 * rng.standard_normal(tuple(shape))).astype(np.float32)
 
     def raise_problems(self) -> None:
-        """Nothing can be wrong with them."""
+        """Does nothing, since random tensors have no problems."""
 
 
 def _fits(tensor: Tensor, shape: Sequence[int]) -> bool:

@@ -1,15 +1,15 @@
 """VoxelNeXt as OpenPCDet trains it on nuScenes (tools/cfgs/nuscenes_models/cbgs_voxel0075_voxelnext.yaml).
 
 Y. Chen et al., "VoxelNeXt: Fully Sparse VoxelNet for 3D Object Detection and Tracking", CVPR 2023.
-VoxelResBackBone8xVoxelNeXt and VoxelNeXtHead: boxes are decoded from sites, and nothing is dense.
+VoxelResBackBone8xVoxelNeXt and VoxelNeXtHead: boxes are decoded from sites, without dense tensors.
 
-Six stages of residual blocks. The sites of the last two come to those of the fourth (each at its coordinate times 2 and
-4), the three sets are united, and what is seen from above at one place is added up. Layers of two axes are, here, of
-three whose last has one cell.
+It has six stages of residual blocks. The sites of the last two are moved onto the fourth's grid (coordinates times 2
+and 4), the three sets are united, and rows at the same x and y are added. Layers over two axes become layers over three
+here, with one cell on the last.
 
 State dict: OpenPCDet's VoxelNeXt ("backbone_3d.conv_input.0.weight" to "dense_head.heads_list.5.hm.1.bias"), of spconv
-1 or 2. With an iou branch (IOU_BRANCH, of Waymo) it is refused: scores are then another power of two branches, and the
-suppression differs by class. DOUBLE_FLIP is a test of several clouds, which no server makes of one.
+1 or 2. A state dict with an iou branch (IOU_BRANCH, for Waymo) is refused: its scores combine powers of two branches,
+and its suppression differs by class. DOUBLE_FLIP, a test on several versions of a cloud, is not supported.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from voxserve.export.networks.layers import Layers, spconv_weight
 from voxserve.export.networks.spconv_backbone import SPARSE_EPSILON
 from voxserve.export.networks.tensors import ExportError, RandomTensors, StateDict, Tensor, Tensors
 
-_STRIDE = 8  # of the fourth stage's sites, in voxels
+_STRIDE = 8  # the fourth stage's site, in voxels
 _KEY = "backbone_3d"
-_MERGED_GAIN = 0.03  # of a random conv_out, which reads sums over the height and three stages
+_MERGED_GAIN = 0.03  # for a random conv_out, which reads sums over the height and three stages
 
 
 @dataclass(frozen=True)
 class Config(HeadConfig):
-    """The parts of a VoxelNeXt. The defaults are the published network's."""
+    """The parameters of a VoxelNeXt. The defaults are the published network's."""
 
-    widths: tuple[int, int, int, int, int] = (16, 32, 64, 128, 128)  # of the stages; the sixth has the fifth's
-    kernel_sizes: tuple[int, int, int, int] = (3, 3, 3, 3)  # of what leads to stages 2, 3, 4, and 5 and 6
+    widths: tuple[int, int, int, int, int] = (16, 32, 64, 128, 128)  # of the stages; the sixth has the fifth's width
+    kernel_sizes: tuple[int, int, int, int] = (3, 3, 3, 3)  # of the convolutions to stages 2, 3, 4, and 5 and 6
     out_width: int = 128
     head_kernel: int = 1
 
@@ -55,7 +55,7 @@ NUSCENES = Config(
 
 
 def build(state: Mapping[str, Tensor], config: Config, *, name: str, description: str = "") -> Network:
-    """The network of a state dict. Raises ExportError with every tensor that is missing, unknown or misshaped."""
+    """Returns the network of a state dict. Raises ExportError with all missing, unknown or misshaped tensors."""
     if any(".iou." in key for key in state):
         raise ExportError(["the state dict has an iou branch (IOU_BRANCH), which no operator decodes"])
     tensors = StateDict(state, "VoxelNeXt", lambda key: key.endswith(".num_batches_tracked") or key == "global_step")
@@ -65,7 +65,7 @@ def build(state: Mapping[str, Tensor], config: Config, *, name: str, description
 
 
 def random_network(config: Config, *, name: str, description: str = "", seed: int = 0) -> Network:
-    """The network with random weights."""
+    """Returns the network with random weights."""
     return _build(RandomTensors(seed), config, name, description)
 
 
@@ -80,7 +80,7 @@ def _build(tensors: Tensors, config: Config, name: str, description: str) -> Net
     kernel = (size, size, 1)
 
     def convolve(node: str, key: str, source: str, out: int, bias: bool, gain: float, fill: float | None) -> str:
-        # A branch's last convolution has one cell; only its first has the head's kernel.
+        # Only a branch's first convolution has the head's kernel; its last has one cell.
         cells = kernel if node.endswith(".0") else (1, 1, 1)
         return layers.submanifold(node, key, source, cells, out, bias=bias, gain=gain, fill_bias=fill, is_flat=True)
 
@@ -90,7 +90,7 @@ def _build(tensors: Tensors, config: Config, name: str, description: str) -> Net
 
 
 def _from_above(layers: Layers, x: str, config: Config) -> str:
-    """The stages, and the sum of the last three seen from above."""
+    """Adds the stages, and the sum of the last three over the height."""
     x = spconv_backbone.conv_input(layers, f"{_KEY}.conv_input", x, config.widths[0])
     stages, depth, depths = [], config.voxels.grid()[2] + 1, []
     for stage, width in enumerate((*config.widths, config.widths[-1]), start=1):
@@ -116,13 +116,13 @@ def _from_above(layers: Layers, x: str, config: Config) -> str:
         moved.append(layers.points(node, config.widths[-1]))
     united = partial(layers.add, union=True)
     x = united("united", [united("united.5", moved[:2]), moved[2]])
-    height = depths[3] + depths[3] % 2  # an even kernel begins at its site
+    height = depths[3] + depths[3] % 2  # rounded up to even, since an even kernel begins at its site
     network.pool_strided_floor("from_above", x, "SUM", (1, 1, height), (1, 1, height))
     return layers.points("from_above", layers.channels[x])
 
 
 def _shared(layers: Layers, x: str, width: int) -> str:
-    """conv_out and shared_conv."""
+    """Adds conv_out and shared_conv."""
     layers.network.section("Seen from above.")
     flat = (3, 3, 1)
     layers.strided(

@@ -1,7 +1,7 @@
 """Light stand-ins for spconv.pytorch, torchsparse and MinkowskiEngine where they are not installed.
 
-They have the classes that networks are made of, with the names, shapes and orders of the libraries' parameters, and
-compute on the CPU by plain loops over a kernel's cells. They are for tracing and for comparing, not for training.
+They have the classes that networks are made of, with the libraries' names, shapes and orders of parameters, and compute
+on the CPU with plain loops over a kernel's cells. They serve for tracing and comparing, not for training.
 A name that a stand-in lacks can be imported; using it raises NotImplementedError.
 """
 
@@ -42,7 +42,7 @@ _MODULES = {
     },
 }
 
-_VERSIONS = {"spconv": "2.3.8", "torchsparse": "2.1.0", "MinkowskiEngine": "0.5.4"}  # that they stand in for
+_VERSIONS = {"spconv": "2.3.8", "torchsparse": "2.1.0", "MinkowskiEngine": "0.5.4"}  # the versions they replace
 
 
 def install() -> list[str]:
@@ -65,7 +65,7 @@ def install() -> list[str]:
 
 
 def remove() -> None:
-    """Takes the stand-ins out of the importable modules again."""
+    """Removes the stand-ins from the importable modules."""
     for name in [n for n, module in sys.modules.items() if isinstance(module, _StandIn)]:
         del sys.modules[name]
 

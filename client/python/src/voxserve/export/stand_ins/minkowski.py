@@ -23,7 +23,7 @@ class RegionType(enum.Enum):
 
 
 class CoordinateManager:
-    """The coordinates of every key. A key is (tensor stride, name)."""
+    """The coordinates of every key, which is (tensor stride, name)."""
 
     def __init__(self, D: int = 3, **_unused: Any) -> None:  # noqa: N803
         self.D = D
@@ -64,7 +64,7 @@ class Tensor:
         return self.on(self.coordinate_map_key, features)
 
     def on(self, key: Any, features: Any) -> SparseTensor:
-        """Features on other coordinates of the same manager."""
+        """Returns a tensor with these features on other coordinates of the same manager."""
         return SparseTensor(features, coordinate_map_key=key, coordinate_manager=self._manager)
 
     def __iadd__(self, other: Tensor) -> Tensor:
@@ -112,7 +112,7 @@ class SparseTensor(Tensor):
 
 
 def union(tensors: Sequence[Tensor]) -> SparseTensor:
-    """The sum on every site that any has."""
+    """Adds the tensors on every site that any of them has."""
     sites = [products.to_sites(x.C) for x in tensors]
     made = site_maths.unique(np.concatenate(sites))
     y = tensors[0].F.new_zeros((len(made), tensors[0].F.shape[1]))
@@ -124,7 +124,7 @@ def union(tensors: Sequence[Tensor]) -> SparseTensor:
 
 
 def cat(*tensors: Any) -> SparseTensor:
-    """Channels of tensors with the same coordinates."""
+    """Concatenates the channels of tensors with the same coordinates."""
     listed = tensors[0] if len(tensors) == 1 else tensors
     if any(x.coordinate_map_key != listed[0].coordinate_map_key for x in listed):
         raise ValueError("cat needs the same coordinates")
@@ -133,7 +133,7 @@ def cat(*tensors: Any) -> SparseTensor:
 
 
 class KernelGenerator:
-    """A kernel's cells."""
+    """Lists a kernel's cells."""
 
     def __init__(
         self,
@@ -180,7 +180,7 @@ class _Layer(nn.Module):
     is_generative = False
 
     def place(self, x: SparseTensor, coordinates: Any = None) -> tuple[Any, site_maths.KernelMap]:
-        """The output's key, and the kernel's map in voxels."""
+        """Returns the output's key, and the kernel's map in voxels."""
         generator, manager = self.kernel_generator, x.coordinate_manager
         unit, name = x.coordinate_map_key
         here, strides, ones = products.to_sites(x.C), generator.kernel_stride, [1] * x.D
@@ -245,17 +245,17 @@ class MinkowskiConvolutionBase(_Layer):
 
 
 class MinkowskiConvolution(MinkowskiConvolutionBase):
-    """Sites floor(c / stride)."""
+    """Convolves onto the sites floor(c / stride)."""
 
 
 class MinkowskiConvolutionTranspose(MinkowskiConvolutionBase):
-    """Back to finer coordinates that are known."""
+    """Convolves back onto finer coordinates that are known."""
 
     is_transpose = True
 
 
 class MinkowskiGenerativeConvolutionTranspose(MinkowskiConvolutionBase):
-    """To finer coordinates, all that are reached."""
+    """Convolves onto finer coordinates, all that are reached."""
 
     is_transpose = True
     is_generative = True
@@ -288,7 +288,7 @@ class MinkowskiChannelwiseConvolution(_Layer):
 
 
 class MinkowskiPoolingBase(_Layer):
-    """Reduces the rows that are there."""
+    """Reduces the rows that exist in the kernel."""
 
     reduce = "mean"
 
@@ -310,23 +310,23 @@ class MinkowskiPoolingBase(_Layer):
 
 
 class MinkowskiAvgPooling(MinkowskiPoolingBase):
-    """The average of the rows that are there."""
+    """Averages the rows that exist in the kernel."""
 
 
 class MinkowskiSumPooling(MinkowskiPoolingBase):
-    """Their sum."""
+    """Adds the rows that exist in the kernel."""
 
     reduce = "sum"
 
 
 class MinkowskiMaxPooling(MinkowskiPoolingBase):
-    """Their maximum."""
+    """Takes the maximum of the rows that exist in the kernel."""
 
     reduce = "amax"
 
 
 class MinkowskiPoolingTranspose(MinkowskiPoolingBase):
-    """Back to finer coordinates: the average of the rows that a site went into."""
+    """Pools back onto finer coordinates: averages the rows that a site went into."""
 
     is_transpose = True
 
@@ -342,7 +342,7 @@ PoolingMode = enum.Enum(
 
 
 class MinkowskiGlobalPooling(nn.Module):
-    """A row a sample: the average, or what the mode says."""
+    """Reduces each sample to one row: the average, or what the mode says."""
 
     kind = "AVG"
 
@@ -363,51 +363,51 @@ class MinkowskiGlobalPooling(nn.Module):
 
 
 class MinkowskiGlobalAvgPooling(MinkowskiGlobalPooling):
-    """A row a sample: the average."""
+    """Averages each sample's rows."""
 
 
 class MinkowskiGlobalSumPooling(MinkowskiGlobalPooling):
-    """A row a sample: the sum."""
+    """Adds each sample's rows."""
 
     kind = "SUM"
 
 
 class MinkowskiGlobalMaxPooling(MinkowskiGlobalPooling):
-    """A row a sample: the maximum."""
+    """Takes the maximum of each sample's rows."""
 
     kind = "MAX"
 
 
 class MinkowskiBroadcastAddition(nn.Module):
-    """Every site and its sample's row."""
+    """Adds its sample's row to every site."""
 
     def forward(self, x: SparseTensor, x_glob: SparseTensor) -> SparseTensor:
         return x.like(x.F + x_glob.F[x.C[:, 0].long()])
 
 
 class MinkowskiBroadcastMultiplication(nn.Module):
-    """Every site times its sample's row."""
+    """Multiplies every site by its sample's row."""
 
     def forward(self, x: SparseTensor, x_glob: SparseTensor) -> SparseTensor:
         return x.like(x.F * x_glob.F[x.C[:, 0].long()])
 
 
 class MinkowskiBroadcastConcatenation(nn.Module):
-    """Every site and its sample's row, side by side."""
+    """Concatenates every site with its sample's row."""
 
     def forward(self, x: SparseTensor, x_glob: SparseTensor) -> SparseTensor:
         return x.like(torch.cat([x.F, x_glob.F[x.C[:, 0].long()]], dim=1))
 
 
 class MinkowskiUnion(nn.Module):
-    """The sum on every site that any has."""
+    """Adds tensors on every site that any of them has."""
 
     def forward(self, *tensors: SparseTensor) -> SparseTensor:
         return union(tensors)
 
 
 class MinkowskiPruning(nn.Module):
-    """The sites where the mask is true."""
+    """Keeps the sites where the mask is true."""
 
     def forward(self, x: SparseTensor, mask: Any) -> SparseTensor:
         key = x.coordinate_manager.new_key(x.coordinate_map_key[0], x.C[mask], "pruned")
@@ -415,7 +415,7 @@ class MinkowskiPruning(nn.Module):
 
 
 class MinkowskiBatchNorm(nn.Module):
-    """torch's, of the features."""
+    """Applies torch's function to the features."""
 
     def __init__(self, num_features: int, **kwargs: Any) -> None:
         super().__init__()
@@ -426,11 +426,11 @@ class MinkowskiBatchNorm(nn.Module):
 
 
 class MinkowskiSyncBatchNorm(MinkowskiBatchNorm):
-    """The same where there is one process."""
+    """Equals MinkowskiBatchNorm, since there is one process."""
 
 
 class MinkowskiInstanceNorm(nn.Module):
-    """Each sample's own mean and variance of each channel, with an epsilon of 1e-8."""
+    """Normalizes each channel of each sample by its own mean and variance, with an epsilon of 1e-8."""
 
     epsilon = 1e-8
 
@@ -449,13 +449,13 @@ class MinkowskiInstanceNorm(nn.Module):
 
 
 class MinkowskiStableInstanceNorm(MinkowskiInstanceNorm):
-    """The same with an epsilon of 1e-6."""
+    """Equals MinkowskiInstanceNorm with an epsilon of 1e-6."""
 
     epsilon = 1e-6
 
 
 class MinkowskiLinear(nn.Module):
-    """torch's, of the features."""
+    """Applies torch's function to the features."""
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
         super().__init__()
@@ -466,7 +466,7 @@ class MinkowskiLinear(nn.Module):
 
 
 class MinkowskiNetwork(nn.Module):
-    """A network of D axes."""
+    """The base class of networks with D axes."""
 
     def __init__(self, D: int) -> None:  # noqa: N803
         super().__init__()

@@ -1,4 +1,4 @@
-"""Stand-in for MinkowskiEngine.MinkowskiFunctional: torch's functions, of the features."""
+"""Stand-in for MinkowskiEngine.MinkowskiFunctional: torch's functions, applied to the features."""
 
 from __future__ import annotations
 

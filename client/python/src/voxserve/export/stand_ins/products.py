@@ -1,4 +1,4 @@
-"""Convolutions and pools of feature rows by loops over a kernel's cells, in torch."""
+"""Computes convolutions and pools of feature rows in torch, by loops over a kernel's cells."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def to_sites(coordinates: Any) -> site_maths.Sites:
 
 
 def convolve(x: Any, cells: Any, kernel_map: site_maths.KernelMap) -> Any:
-    """out[target] = sum of x[source] @ cells[k] over the pairs of each of the kernel's cells."""
+    """Returns out[target] = sum of x[source] @ cells[k] over the pairs of each cell k of the kernel."""
     y = x.new_zeros((len(kernel_map.targets), cells[0].shape[1]))
     for cell, (sources, targets) in zip(cells, kernel_map.pairs(), strict=True):
         y.index_add_(0, torch.from_numpy(targets), x[torch.from_numpy(sources)] @ cell)
@@ -24,13 +24,13 @@ def convolve(x: Any, cells: Any, kernel_map: site_maths.KernelMap) -> Any:
 
 
 def pool(x: Any, reduce: str, kernel_map: site_maths.KernelMap) -> Any:
-    """reduce: amax, mean or sum of the rows that are there; 0 where there is none."""
+    """Reduces the rows that exist in the kernel (amax, mean or sum); 0 if there is none."""
     sources, targets = (torch.from_numpy(np.concatenate(rows)) for rows in zip(*kernel_map.pairs(), strict=True))
     return _reduced(x[sources], targets, len(kernel_map.targets), reduce)
 
 
 def samples_of(x: Any, batch: Any, reduce: str, batch_size: int) -> Any:
-    """[batch_size, C]: amax, mean or sum of each sample's rows."""
+    """Returns [batch_size, C]: amax, mean or sum of each sample's rows."""
     return _reduced(x, batch.long(), batch_size, reduce)
 
 
@@ -40,7 +40,7 @@ def _reduced(rows: Any, targets: Any, num_targets: int, reduce: str) -> Any:
 
 
 def axes(value: Any, dimension: int) -> list[int]:
-    """One value for all axes, or a value an axis."""
+    """Returns one value per axis; a single value stands for all axes."""
     if isinstance(value, int):
         return [value] * dimension
     values = [int(v) for v in value]

@@ -1,4 +1,4 @@
-"""Stand-in for spconv.pytorch 2.3: sites as its convolutions make them, weights as it stores them."""
+"""Stand-in for spconv.pytorch 2.3, with the sites of its convolutions and the storage order of its weights."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class SparseConvTensor:
 
 
 class SparseModule(nn.Module):
-    """Takes a SparseConvTensor."""
+    """The base class of modules that take a SparseConvTensor."""
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class SparseModule(nn.Module):
 
 
 class SparseSequential(SparseModule):
-    """Feeds sparse modules the tensor, others its features."""
+    """Gives the tensor to sparse modules, and its features to others."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
@@ -140,7 +140,7 @@ class SparseConvolution(SparseModule):
         self.bias = nn.Parameter(torch.zeros(out_channels)) if bias else None
 
     def forward(self, x: SparseConvTensor) -> SparseConvTensor:
-        if self.conv1x1:  # the weight is read as it lies in memory
+        if self.conv1x1:  # the weight is multiplied as it lies in memory
             y = torch.mm(x.features, self.weight.view(self.in_channels, self.out_channels))
             return x.replace_feature(y if self.bias is None else y + self.bias)
         sites = products.to_sites(x.indices)
@@ -172,7 +172,7 @@ class SparseConvolution(SparseModule):
 
 
 class SparsePool(SparseModule):
-    """Pools that are there: the maximum begins at 0, the average divides by the sites that are there."""
+    """Pools the sites that exist: the maximum begins at 0, the average divides by their number."""
 
     reduce = "amax"
 
@@ -213,21 +213,21 @@ class SparseAvgPool(SparsePool):
 
 
 class SparseGlobalMaxPool(SparseModule):
-    """[batch_size, C]."""
+    """Returns [batch_size, C]."""
 
     def forward(self, x: SparseConvTensor) -> Any:
         return products.samples_of(x.features, x.indices[:, 0], "amax", x.batch_size)
 
 
 class ToDense(SparseModule):
-    """[batch_size, C, *spatial_shape]."""
+    """Returns [batch_size, C, *spatial_shape]."""
 
     def forward(self, x: SparseConvTensor) -> Any:
         return x.dense()
 
 
 class RemoveGrid(SparseModule):
-    """Forgets a buffer that only saves time."""
+    """Drops spconv's lookup grid, which only saves time."""
 
     def forward(self, x: SparseConvTensor) -> SparseConvTensor:
         x.grid = None
@@ -235,7 +235,7 @@ class RemoveGrid(SparseModule):
 
 
 class Identity(nn.Module):
-    """Its input."""
+    """Returns its input."""
 
     def forward(self, x: Any) -> Any:
         return x
@@ -249,19 +249,19 @@ class _OfFeatures:
 
 
 class SparseBatchNorm(_OfFeatures, nn.BatchNorm1d):
-    """torch's, of the features."""
+    """Applies torch's function to the features."""
 
 
 class SparseReLU(_OfFeatures, nn.ReLU):
-    """torch's, of the features."""
+    """Applies torch's function to the features."""
 
 
 class SparseIdentity(_OfFeatures, nn.Identity):
-    """torch's, of the features."""
+    """Applies torch's function to the features."""
 
 
 class ConcatTable(SparseModule):
-    """A list of each module's result."""
+    """Returns a list of each module's result."""
 
     def add(self, module: Any) -> ConcatTable:
         self._modules[str(len(self._modules))] = module
@@ -272,7 +272,7 @@ class ConcatTable(SparseModule):
 
 
 class AddTable(SparseModule):
-    """The sum of tensors on the same sites."""
+    """Adds tensors on the same sites."""
 
     def forward(self, inputs: list[SparseConvTensor]) -> SparseConvTensor:
         total = inputs[0].features
@@ -282,7 +282,7 @@ class AddTable(SparseModule):
 
 
 class JoinTable(SparseModule):
-    """Channels of tensors on the same sites, side by side."""
+    """Concatenates the channels of tensors on the same sites."""
 
     def forward(self, inputs: list[SparseConvTensor]) -> SparseConvTensor:
         return inputs[0].replace_feature(torch.cat([x.features for x in inputs], 1))
@@ -298,7 +298,7 @@ def _made(x: Any, features: Any, sites: Any, shape: list[int], module: Any, know
 
 
 def _strided(module: Any, x: SparseConvTensor) -> tuple[site_maths.KernelMap, list[int]]:
-    """The map of a strided layer, and the spatial shape of its output."""
+    """Returns the map of a strided layer, and the spatial shape of its output."""
     sizes = zip(x.spatial_shape, module.padding, module.dilation, module.kernel_size, module.stride, strict=True)
     shape = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, p, d, k, s in sizes]
     sites, deltas = products.to_sites(x.indices), site_maths.deltas(module.kernel_size, module.dilation, module.padding)
@@ -307,7 +307,7 @@ def _strided(module: Any, x: SparseConvTensor) -> tuple[site_maths.KernelMap, li
 
 
 def _class(name: str, base: type, ndim: int, names: tuple[str, ...], **fixed: Any) -> type:
-    """A class of spconv's names, whose positional arguments are `names`."""
+    """Makes a class with spconv's name, whose positional arguments are `names`."""
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
         base.__init__(self, ndim, **{**dict(zip(names, args, strict=False)), **kwargs, **fixed})  # type: ignore[misc]

@@ -96,14 +96,14 @@ class Conv3d(nn.Module):
 
 
 class BatchNorm(nn.BatchNorm1d):
-    """torch's, of the features."""
+    """Applies torch's function to the features."""
 
     def forward(self, x: SparseTensor) -> SparseTensor:
         return fapply(x, super().forward)
 
 
 class GroupNorm(nn.GroupNorm):
-    """torch's, of each sample's features."""
+    """Applies torch's function to the features of each sample."""
 
     def forward(self, x: SparseTensor) -> SparseTensor:
         y = torch.zeros_like(x.feats)
@@ -114,21 +114,21 @@ class GroupNorm(nn.GroupNorm):
 
 
 class ReLU(nn.ReLU):
-    """torch's, of the features."""
+    """Applies torch's function to the features."""
 
     def forward(self, x: SparseTensor) -> SparseTensor:
         return fapply(x, super().forward)
 
 
 class LeakyReLU(nn.LeakyReLU):
-    """torch's, of the features."""
+    """Applies torch's function to the features."""
 
     def forward(self, x: SparseTensor) -> SparseTensor:
         return fapply(x, super().forward)
 
 
 class SiLU(nn.SiLU):
-    """torch's, of the features."""
+    """Applies torch's function to the features."""
 
     def forward(self, x: SparseTensor) -> SparseTensor:
         return fapply(x, super().forward)
@@ -149,15 +149,15 @@ class GlobalMaxPool(nn.Module):
 
 
 def relu(x: SparseTensor, inplace: bool = True) -> SparseTensor:
-    """torch's, of the features."""
+    """Applies torch's function to the features."""
     return fapply(x, nn.functional.relu, inplace=inplace)
 
 
 def silu(x: SparseTensor, inplace: bool = True) -> SparseTensor:
-    """torch's, of the features."""
+    """Applies torch's function to the features."""
     return fapply(x, nn.functional.silu, inplace=inplace)
 
 
 def leaky_relu(x: SparseTensor, negative_slope: float = 0.1, inplace: bool = True) -> SparseTensor:
-    """torch's, of the features, with torchsparse's slope."""
+    """Applies torch's function, with torchsparse's slope, to the features."""
     return fapply(x, nn.functional.leaky_relu, negative_slope=negative_slope, inplace=inplace)

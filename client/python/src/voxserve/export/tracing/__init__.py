@@ -1,1 +1,1 @@
-"""Follows a module of spconv, torchsparse or MinkowskiEngine, and writes down the nodes that it is."""
+"""Traces a module of spconv, torchsparse or MinkowskiEngine, and converts it to nodes."""

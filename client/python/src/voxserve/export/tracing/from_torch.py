@@ -1,4 +1,4 @@
-"""voxserve.export.from_torch: a network from a module and one example of what it is called with."""
+"""voxserve.export.from_torch: makes a network from a module and one example of its input."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from voxserve.export.tracing.input_points import Points, add_voxelize
 from voxserve.export.tracing.refusal import RefusalError
 from voxserve.verify.sparse_tensors import features_of, kind_of, named
 
-_TENSOR_KINDS = ("sites", "points", "samples")  # of places, whose rows a tensor can have
-_MAX_NAME = 64  # of a tensor
-TRACE_FILE = "trace.json"  # beside model.textproto: what voxserve.verify needs to compare by name
+_TENSOR_KINDS = ("sites", "points", "samples")  # kinds of places that a tensor's rows can have
+_MAX_NAME = 64  # of a tensor's name
+TRACE_FILE = "trace.json"  # beside model.textproto: voxserve.verify uses it to compare by name
 
 
 @dataclass(frozen=True)
 class Exported:
-    """A traced network. `network` can be added to before it is written: heads, other outputs."""
+    """A traced network. Before it is written, `network` can be extended by heads and other outputs."""
 
     network: Network
-    outputs: dict[str, str]  # the node of each of the module's results, by the result's name
-    modules: dict[str, str]  # the node of each traced module's result, by the module's path
-    axes: tuple[int, ...]  # the library's axis that is the served axis i
+    outputs: dict[str, str]  # result's name -> node, for each result of the module
+    modules: dict[str, str]  # module's path -> node of its result, for each traced module
+    axes: tuple[int, ...]  # axes[i]: the library's axis for the served axis i
     warnings: tuple[str, ...]
 
     def write(
@@ -43,7 +43,7 @@ class Exported:
         version: int = 1,
         notice: str = "",
     ) -> Path:
-        """Writes the folder that the server loads. config: the text of config.textproto; default: of the classes."""
+        """Writes the folder that the server loads. config: the text of config.textproto; default: from the classes."""
         text = model_folder.config_textproto(classes, ignore_label, notice) if config is None else config
         names = {"axes": list(self.axes), "outputs": self.outputs, "modules": self.modules}
         files = {TRACE_FILE: json.dumps(names, indent=1) + "\n"}
@@ -62,19 +62,19 @@ def from_torch(
     output: str = "",
     features: str = "",
 ) -> Exported:
-    """Follows module(example), and returns the network that it is.
+    """Traces module(example), and returns it as a network.
 
     module: a torch.nn.Module in evaluation mode, on the CPU or where its library runs.
-    example: what it is called with: a sparse tensor, a dict, or a tuple of arguments. Every branch that the served
-        network has must be taken for it. Two samples or more make sure that nothing depends on the batch's size.
-    axes: which of x, y, z the library's axes are, in its order: "zyx" of OpenPCDet, det3d and mmdetection3d, "xyz" of
-        Pointcept. spconv needs it; torchsparse and MinkowskiEngine have "xyz" by default.
-    points: how the server makes voxels of points; by default it is sent voxels.
-    cut: the path of the module after which the network ends, as a refusal offers it.
-    output: which of several results is served, by its name.
+    example: its input: a sparse tensor, a dict, or a tuple of arguments. It must take every branch that the served
+        network has. Two samples or more ensure that nothing depends on the batch's size.
+    axes: which of x, y, z the library's axes are, in its order: "zyx" for OpenPCDet, det3d and mmdetection3d, "xyz" for
+        Pointcept. Required for spconv; torchsparse and MinkowskiEngine have "xyz" by default.
+    points: how the server makes voxels of points; by default clients send voxels.
+    cut: the path of the module after which the network ends, as an error message suggests it.
+    output: the name of the result to serve, if there are several.
     features: the name of the features in an example that is a dict of tensors.
 
-    Raises ExportError with the user's line of Python for what the model format does not have.
+    Raises ExportError with the user's line of Python for an operation that the model format does not have.
     """
     import torch
 
@@ -117,7 +117,7 @@ def _served_axes(axes: str, example: Any) -> tuple[int, ...]:
 
 
 def _traced_example(graph: Graph, example: Any, features: str) -> Any:
-    """The example with the features traced."""
+    """Returns the example with traced features."""
     from voxserve.export.tracing import minkowski_layers
     from voxserve.export.tracing.traced import wrap
 
@@ -154,7 +154,7 @@ def _traced_example(graph: Graph, example: Any, features: str) -> Any:
 
 
 def _places(result: Any) -> dict[str, Place]:
-    """The traced results by name."""
+    """Returns the places of the traced results, by name."""
     from voxserve.export.tracing.traced import place_of
 
     places = {name: place_of(features_of(value)) for name, value in named(result)}
@@ -177,10 +177,9 @@ def _network(
 
 
 def add_outputs(network: Network, places: dict[str, Place]) -> None:
-    """Scores of points with their labels, where the results are those; else tensors, by the results' names.
+    """Adds scores of points with their labels if the results are scores of points; else tensors by the results' names.
 
-    Images and what no node has rows for are left out, and all results with them: such a network can be added to with
-    its builder, with heads and boxes.
+    Adds nothing if a result is an image or has no rows. The builder can then add heads and boxes to such a network.
     """
     scores = [p for p in places.values() if _is_of_points(p) and p.kind != "labels"]
     labels = [p for p in places.values() if _is_of_points(p) and p.kind == "labels"]
@@ -199,7 +198,7 @@ def add_outputs(network: Network, places: dict[str, Place]) -> None:
 
 
 def _tensor_names(keys: Iterable[str]) -> list[str]:
-    """The results' names as those of tensors: letters, digits, ".", "_" and "-", each once."""
+    """Makes the results' names valid for tensors: letters, digits, ".", "_" and "-", without repetitions."""
     names: list[str] = []
     for key in keys:
         base = re.sub(r"[^A-Za-z0-9._-]", "_", key)[:_MAX_NAME]
@@ -215,7 +214,7 @@ def _tensor_names(keys: Iterable[str]) -> list[str]:
 
 
 def _is_of_points(place: Place) -> bool:
-    """Whether a result has a row for each voxel, and so for each point."""
+    """Returns whether a result has a row for each voxel, and so for each point."""
     is_of_voxels = place.level is not None and place.level.key == ("voxels",)
     return (place.kind in ("sites", "labels") and is_of_voxels) or place.kind == "points"
 

@@ -1,5 +1,5 @@
-"""torch's functions of rows, as nodes. A handler gets the call and returns the result's place, or the traced tensor
-itself where the function changes nothing."""
+"""Converts torch's functions of rows to nodes. A handler gets the call and returns the result's place, or the traced
+tensor itself if the function changes nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from voxserve.export.tracing import images
+from voxserve.export.tracing import images, row_functions
 from voxserve.export.tracing.graph import Graph, Place, Values, constant
 from voxserve.export.tracing.refusal import RefusalError
 
@@ -20,7 +20,7 @@ _ROWS = ("sites", "points", "samples")
 
 @dataclass(frozen=True)
 class Call:
-    """A function of traced tensors."""
+    """A call of a function with traced tensors."""
 
     graph: Graph
     name: str
@@ -29,11 +29,11 @@ class Call:
     place_of: Callable[[Any], Place | None]
 
     def get(self, index: int, key: str, default: Any = None) -> Any:
-        """An argument by position or name."""
+        """Returns an argument by position or name."""
         return self.args[index] if len(self.args) > index else self.kwargs.get(key, default)
 
     def source(self, value: Any = None) -> Place:
-        """The place of a value, by default of the first argument."""
+        """Returns the place of a value, by default of the first argument."""
         value = self.get(0, "input") if value is None else value
         place = self.place_of(value)
         if place is None:
@@ -57,29 +57,6 @@ def _dropout(call: Call) -> Any:
     if call.get(2, "training", True):
         raise RefusalError("a dropout is in training mode: call module.eval() before")
     return call.get(0, "input")
-
-
-def _activation(function: str) -> Handler:
-    def handler(call: Call) -> Place:
-        x = call.source()
-        if x.kind not in (*_ROWS, "image"):
-            raise RefusalError(f"'{call.name}' of {x.kind} is not in the model format")
-        if call.name == "gelu" and call.kwargs.get("approximate", "none") != "none":
-            raise RefusalError("gelu with the tanh approximation is not in the model format")
-        slope = float(call.get(1, "negative_slope", 0.01)) if function == "LEAKY_RELU" else None
-        name = call.graph.node(
-            call.name.rstrip("_"), [x.node], lambda network, n: network.activation(n, x.node, function, slope)
-        )
-        return replace(x, node=name, is_view=False)
-
-    return handler
-
-
-def _clamp(call: Call) -> Place:
-    low, high = call.get(1, "min"), call.get(2, "max")
-    if low != 0 or high is not None:
-        raise RefusalError(f"'{call.name}' to {low}..{high} is not in the model format")
-    return _activation("RELU")(call)  # type: ignore[no-any-return]
 
 
 def _linear(call: Call) -> Place:
@@ -132,7 +109,7 @@ def batch_norm(graph: Graph, x: Place, tensors: dict[str, Values], epsilon: floa
 
 
 def affine(graph: Graph, x: Place, scale: Values, shift: Values) -> Place:
-    """x * scale + shift of each channel: a batch norm of mean 0, variance 1 and epsilon 0."""
+    """Adds x * scale + shift per channel: a batch norm with mean 0, variance 1 and epsilon 0."""
     zeros, ones = np.zeros(len(scale), np.float32), np.ones(len(scale), np.float32)
     weight, bias = scale.astype(np.float32), shift.astype(np.float32)
     tensors = {"weight": weight, "bias": bias, "running_mean": zeros, "running_var": ones}
@@ -198,7 +175,9 @@ def _multiply(call: Call) -> Place:
         kinds = {places[0].kind, places[1].kind}
         if not is_division and "spread" in kinds and "sites" in kinds:
             return _spread(call, places[0], places[1], "MULTIPLY")
-        raise RefusalError(f"'{call.name}' of two traced tensors (an element-wise product) is not in the model format")
+        if is_division:
+            raise RefusalError(f"'{call.name}' of two traced tensors is not in the model format (a product is)")
+        return _product(call, call.source(a), call.source(b))
     traced, value = (a, b) if places[0] is not None else (b, a)
     values = _per_channel(call, value, traced)
     if is_division:
@@ -206,6 +185,14 @@ def _multiply(call: Call) -> Place:
             raise RefusalError(f"'{call.name}' by traced features is not in the model format")
         values = 1 / values
     return affine(call.graph, call.source(traced), values, np.zeros_like(values))
+
+
+def _product(call: Call, a: Place, b: Place) -> Place:
+    _check_same_rows(call, [a, b])
+    if call.get(0, "input").shape[1] != call.get(1, "other").shape[1]:
+        raise RefusalError(f"'{call.name}' of tensors with other channels is not in the model format")
+    name = call.graph.node("multiply", [a.node, b.node], lambda network, n: network.multiply(n, a.node, b.node))
+    return replace(a, node=name, is_view=False)
 
 
 def _negative(call: Call) -> Place:
@@ -259,8 +246,10 @@ def _get_item(call: Call) -> Any:
 def _channels(call: Call, x: Place, num_channels: int, index: Any) -> Place:
     if num_channels == 1 and index in (0, -1):
         return replace(x, is_flat=True, is_view=True)
+    if isinstance(index, int):  # an embedding reads it
+        return replace(x, kind="column", index=index % num_channels, is_view=True, column_of=x.kind)
     if not isinstance(index, (slice, list)):
-        raise RefusalError("one channel as a vector is not in the model format: keep it as [:, i:i + 1]")
+        raise RefusalError(f"channels chosen by {type(index).__name__} are not in the model format")
     chosen = np.arange(num_channels)[index]
     weight = np.zeros((len(chosen), num_channels), np.float32)
     weight[np.arange(len(chosen)), chosen] = 1
@@ -315,19 +304,10 @@ def _cast(call: Call) -> Any:
     return call.args[0]
 
 
-_ACTIVATIONS = {
-    "relu": "RELU",
-    "leaky_relu": "LEAKY_RELU",
-    "sigmoid": "SIGMOID",
-    "gelu": "GELU",
-    "silu": "SILU",
-    "tanh": "TANH",
-}
 _BY_HANDLER: dict[Handler, str] = {
     same: "contiguous detach clone float double cpu cuda alias",
     _cast: "to type type_as half bfloat16",
     _dropout: "dropout dropout1d dropout2d alpha_dropout feature_alpha_dropout",
-    _clamp: "clamp clamp_ clamp_min clamp_min_",
     _linear: "linear",
     _matmul: "matmul mm __matmul__",
     _batch_norm: "batch_norm",
@@ -344,6 +324,6 @@ _BY_HANDLER: dict[Handler, str] = {
 }
 HANDLERS: dict[str, Handler] = {
     **{name: handler for handler, names in _BY_HANDLER.items() for name in names.split()},
-    **{name + end: _activation(f) for name, f in _ACTIVATIONS.items() for end in ("", "_")},
+    **row_functions.HANDLERS,
     **images.HANDLERS,
 }

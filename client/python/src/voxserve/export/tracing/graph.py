@@ -1,4 +1,4 @@
-"""The nodes that a trace has seen, and the levels that their rows are on."""
+"""The nodes of a trace, and the levels that their rows are on."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ INPUT = "voxels"  # the name of the voxelize node
 
 @dataclass(eq=False)
 class Level:
-    """Sites as a library made them, in the order of its rows. key: how they follow from the voxels.
+    """Sites that a library made, in the order of its rows. key: how they follow from the voxels.
 
-    coordinates: [N, 1 + D], the sample first, served axes, own units; None for the voxels until they are known.
+    coordinates: [N, 1 + D], the sample first, served axes, the level's units; None for the voxels until they are known.
     """
 
     key: tuple[Any, ...]
@@ -36,23 +36,24 @@ class Level:
         return self.coordinates
 
     def has_rows_of(self, other: Level) -> bool:
-        """Whether both have the same sites in the same order."""
+        """Returns whether both have the same sites in the same order."""
         return self is other or (self.key == other.key and np.array_equal(self.sites(), other.sites()))
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a tensor's values are in the network.
+    """The node and the rows that hold a tensor's values.
 
     kind: sites [N, C], points [P, C], samples [B, C], cells [B, C, ...], image [B, C, H, W], mask [N] (the node's rows
-    above a threshold), spread [N, C] (rows of samples, one for each site) or labels [N].
+    above a threshold), spread [N, C] (rows of samples, one for each site), column [N] (one channel) or labels [N].
     """
 
     kind: str
     node: str
     level: Level | None = None
     threshold: float = 0.0  # of a mask
-    index: Any = None  # of spread: each row's sample
+    index: Any = None  # of spread: each row's sample; of column: the channel
+    column_of: str = ""  # of column: the kind of the rows
     padding: tuple[int, int] = (0, 0)  # zeros around an image that the next convolution has to add
     is_view: bool = False  # shares memory with another tensor
     is_flat: bool = False  # [N] of one channel
@@ -71,18 +72,21 @@ class _Step:
 
 @dataclass
 class Graph:
-    """Collects steps while a module runs. axes[i]: the library's axis that is the served axis i."""
+    """Collects steps while a module runs. axes[i]: the library's axis for the served axis i."""
 
     axes: tuple[int, ...] = ()
-    path: list[str] = field(default_factory=list)  # the modules that run, outermost first
-    is_leaf: bool = False  # the next node has the innermost module's name, which is a library's layer
-    modules: dict[str, str] = field(default_factory=dict)  # the node of a module's result, by the module's path
+    path: list[str] = field(default_factory=list)  # the running modules, outermost first
+    is_leaf: bool = False  # the innermost module is a library's layer, whose name the next node gets
+    modules: dict[str, str] = field(default_factory=dict)  # module's path -> node of its result
     warnings: list[str] = field(default_factory=list)
-    last_module: str = ""  # the last one that was traced whole
+    last_module: str = ""  # the last module that was traced completely
     num_features: int = 0
     stored: set[int] = field(default_factory=set)  # addresses of the module's parameters and buffers
-    paired: dict[Any, Any] = field(default_factory=dict)  # strided convolutions by their library's key
+    paired: dict[Any, Any] = field(default_factory=dict)  # strided convolutions, by their library's key
     levels: list[Level] = field(default_factory=list)
+    # Of nodes that a generalised mean may consist of: ("clamp", source, least), ("power", source, exponent) or
+    # ("average", source).
+    made_by: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     _steps: dict[str, _Step] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -90,7 +94,7 @@ class Graph:
         self.levels.append(self.input_level)
 
     def node(self, kind: str, needs: Sequence[str], emit: Callable[[Network, str], Any]) -> str:
-        """Adds a node, named after the module that runs. needs: the nodes that it names."""
+        """Adds a node, named after the running module. needs: the nodes that it names."""
         where = self.path[-1] if self.path else ""
         base = where if self.is_leaf else ".".join(filter(None, (where, kind)))
         self.is_leaf = False
@@ -102,11 +106,11 @@ class Graph:
         return name
 
     def axes_of(self, values: Sequence[Any]) -> tuple[Any, ...]:
-        """A library's value an axis in the served order."""
+        """Converts a library's values, one per axis, to the served order."""
         return tuple(values[a] for a in self.axes)
 
     def sites_of(self, coordinates: Any, unit: Sequence[int] = ()) -> site_maths.Sites:
-        """A library's [N, 1 + D], the sample first, in the served order of axes and in own units."""
+        """Converts a library's [N, 1 + D], the sample first, to the served order of axes and the level's units."""
         values = coordinates.detach().cpu().numpy().astype(np.int64)
         if unit:
             values[:, 1:] //= np.asarray(unit, np.int64)
@@ -116,7 +120,7 @@ class Graph:
     def level(
         self, key: tuple[Any, ...], node: str, stride: Sequence[int], sites: site_maths.Sites, shape: Sequence[int] = ()
     ) -> Level:
-        """The level of that key and of those rows: a known one, or a new one."""
+        """Returns the level with that key and those rows: a known one, or a new one."""
         made = Level(key, node, tuple(stride), sites, tuple(shape))
         for level in self.levels:
             if level.coordinates is not None and level.has_rows_of(made):
@@ -125,14 +129,14 @@ class Graph:
         return made
 
     def floor_level(self, node: str, finer: Level, stride: Sequence[int], sites: site_maths.Sites, what: str) -> Level:
-        """The level of floor(c / stride). Raises RefusalError where the library's sites are others."""
+        """Returns the level of floor(c / stride). Raises RefusalError if the library's sites differ."""
         check_sites(sites, site_maths.floored(finer.sites(), stride), what)
         unit = tuple(a * b for a, b in zip(finer.stride, stride, strict=True))
         shape = tuple((n - 1) // s + 1 for n, s in zip(finer.shape, stride, strict=False))
         return self.level((*finer.key, "floor", tuple(stride)), node, unit, sites, shape)
 
     def check_stored(self, tensor: Any) -> None:
-        """Warns of a constant that is no parameter or buffer: it may depend on the example."""
+        """Warns of a constant that is not a parameter or buffer, since it may depend on the example."""
         if tensor.data_ptr() not in self.stored:
             where = f" in '{self.path[-1]}'" if self.path and self.path[-1] else ""
             self.warn(
@@ -155,10 +159,11 @@ class Graph:
         for name, step in self._steps.items():
             if name in needed:
                 step.emit(network)
+        network.share_equal_weights()
 
 
 def constant(value: Any) -> Values:
-    """A parameter's or a buffer's values as they are stored."""
+    """Returns a parameter's or a buffer's values as they are stored."""
     values: Values = np.ascontiguousarray(value.detach().cpu().numpy())
     if values.dtype not in (np.float16, np.float32):
         values = values.astype(np.float32)
@@ -168,6 +173,6 @@ def constant(value: Any) -> Values:
 
 
 def check_sites(made: site_maths.Sites, expected: site_maths.Sites, what: str) -> None:
-    """Raises RefusalError where the library's sites are not those that the served rule makes."""
+    """Raises RefusalError if the library's sites differ from those of the served rule."""
     if not np.array_equal(site_maths.unique(made), site_maths.unique(expected)):
         raise RefusalError(f"{what} made {len(made)} sites, the served rule makes {len(expected)} others")

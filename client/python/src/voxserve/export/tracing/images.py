@@ -1,4 +1,4 @@
-"""torch's functions of images, as nodes, and the way from sites to an image."""
+"""Converts torch's functions of images to nodes, and sites to an image."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def _flatten(call: Call) -> Any:
 
 
 def from_above(call: Call, x: Place) -> Place:
-    """Cells [B, C, D, H, W] with D in front of the channels: seen from above."""
+    """Flattens cells [B, C, D, H, W] with D before the channels: the view from above."""
     if call.graph.axes != (2, 1, 0):
         raise RefusalError("the first axis is folded into the channels, which is z in the model format: say axes='zyx'")
     name = call.graph.node("to_bev", [x.node], lambda network, n: network.to_bev(n, x.node))

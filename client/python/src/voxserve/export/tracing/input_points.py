@@ -1,4 +1,4 @@
-"""The points that a served network reads, and the voxelize node that it begins with."""
+"""The points that a served network reads, and its voxelize node."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from voxserve.export.tracing.refusal import RefusalError
 
 @dataclass(frozen=True)
 class Points:
-    """How the server makes voxels of a cloud's points; the values of a voxelize node.
+    """How the server makes voxels of a cloud's points: the values of a voxelize node.
 
-    Without one, the server is sent voxels as the training code made them: a point a voxel, whose x, y, z are the
-    integer coordinates, and whose fields f0, f1, ... are the features.
+    Without it, clients send voxels as the training code makes them: one point per voxel, whose x, y, z are the integer
+    coordinates, and whose fields f0, f1, ... are the features.
     """
 
     voxel_size: Sequence[float]  # metres
     features: Sequence[PointFeature]
     rounding: str = "FLOOR"  # or HALF_EVEN
-    origin: str = "ZERO"  # MINIMUM, RANGE or ZERO; RANGE where the network has a spatial shape
+    origin: str = "ZERO"  # MINIMUM, RANGE or ZERO; RANGE if the network has a spatial shape
     reduce: str = "FIRST"  # or MEAN
     range_min: Sequence[float] = ()
     range_max: Sequence[float] = ()
@@ -30,7 +30,7 @@ class Points:
 
 
 def add_voxelize(network: Network, graph: Graph, points: Points | None) -> None:
-    """The node that the trace began with."""
+    """Adds the trace's voxelize node."""
     level = graph.input_level
     dimension = len(level.stride)
     if points is None:
@@ -60,7 +60,7 @@ def add_voxelize(network: Network, graph: Graph, points: Points | None) -> None:
 
 
 def _more_cells(points: Points, shape: Sequence[int]) -> Sequence[int]:
-    """The spatial shape where it is not the range's own."""
+    """Returns the spatial shape if it differs from the range's."""
     if not shape:
         return ()
     ranges = zip(points.range_min, points.range_max, points.voxel_size, strict=True)

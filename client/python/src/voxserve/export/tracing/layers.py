@@ -1,6 +1,6 @@
-"""The layers of spconv, torchsparse and MinkowskiEngine, as nodes.
+"""Converts the layers of spconv, torchsparse and MinkowskiEngine to nodes.
 
-A layer runs as the library has it, on features without places; its result gets the place of the node that it is.
+A layer runs in the library, on features without places; then its result gets the place of its node.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LAYERS: dict[str, Layer] = {
 
 
 def layer_of(module: Any) -> Layer | None:
-    """The layer that a module is, by the name of its class or of one that it derives from."""
+    """Returns the layer for a module, by the name of its class or a base class."""
     for cls in type(module).__mro__:
         if cls.__module__.startswith(_OWNERS) and cls.__name__ in _LAYERS:
             return _LAYERS[cls.__name__]
@@ -30,5 +30,5 @@ def layer_of(module: Any) -> Layer | None:
 
 
 def is_library_layer(module: Any) -> bool:
-    """Whether a module is one of a library's own, without others in it."""
+    """Returns whether a module is one of a library's own, without others in it."""
     return type(module).__module__.startswith((*_OWNERS, "torch.nn")) and not any(module.children())

@@ -1,4 +1,4 @@
-"""MinkowskiEngine's layers, as nodes. Coordinates are in units of the tensor stride there, in own units here."""
+"""Converts MinkowskiEngine's layers to nodes. Its coordinates are in tensor strides, ours in the level's units."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from voxserve.verify import sites as site_maths
 
 
 def like(x: Any, features: Any) -> Any:
-    """A sparse tensor with the coordinates of another."""
+    """Returns a sparse tensor with the coordinates of another."""
     return type(x)(features, coordinate_map_key=x.coordinate_map_key, coordinate_manager=x.coordinate_manager)
 
 
@@ -34,7 +34,7 @@ def _sites(graph: Graph, x: Any) -> Any:
 
 
 def _geometry(graph: Graph, generator: Any) -> tuple[Any, Any, Any, str]:
-    """Kernel size, stride, dilation in the served order, and CUBE, CROSS or CUSTOM."""
+    """Returns kernel size, stride and dilation in the served order, and CUBE, CROSS or CUSTOM."""
     region = getattr(generator.region_type, "name", str(generator.region_type)).rpartition("_")[2]
     return (
         graph.axes_of(list(generator.kernel_size)),
@@ -45,7 +45,7 @@ def _geometry(graph: Graph, generator: Any) -> tuple[Any, Any, Any, str]:
 
 
 def _cells(generator: Any, weight: Any, axes: tuple[int, ...], region: str) -> Any:
-    """[K, ...] in the served order."""
+    """Returns the weight [K, ...] in the served order."""
     size = [int(k) for k in generator.kernel_size]
     if region == "CROSS":
         ascending = kernel_order.from_minkowski_cross(weight, size)
@@ -230,7 +230,7 @@ def _pool(reduce: str) -> Any:
 
 
 def _global_pool(reduce: str) -> Any:
-    """reduce: of a module that has no mode, which every one of the library's has."""
+    """reduce: for a module without a mode, which all of the library's have."""
 
     def layer(graph: Graph, module: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         if len(args) > 1 or kwargs:
@@ -240,6 +240,8 @@ def _global_pool(reduce: str) -> Any:
         kind = next((value for part, value in names.items() if part in mode), reduce)
         here, result = sparse_place(args[0]), call(_plain(args[0]))
         name = graph.node("global_pool", [here.node], lambda network, n: network.global_pool(n, here.node, kind))
+        if kind == "AVERAGE":
+            graph.made_by[name] = ("average", here.node)
         return _finished(graph, result, Place("samples", name))
 
     return layer
@@ -272,7 +274,7 @@ def _union(graph: Graph, module: Any, call: Callable[..., Any], args: Any, kwarg
 
 
 def union(graph: Graph, call: Callable[..., Any], tensors: list[Any]) -> Any:
-    """The sum on every site that any of the tensors has."""
+    """Adds the tensors on every site that any of them has."""
     places = [sparse_place(x) for x in tensors]
     result = call(*(_plain(x) for x in tensors))
     node, level = places[0].node, places[0].on_level()

@@ -1,4 +1,4 @@
-"""Replaces, while a module is traced, how modules are called, and how sparse tensors are made and used."""
+"""Patches, during a trace, the calls of modules, and the making and use of sparse tensors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SPARSE_TENSORS = {  # by module
 
 
 class Cut(Exception):  # noqa: N818
-    """Ends a trace after a module; result is the module's."""
+    """Ends a trace after a module; result is the module's result."""
 
     def __init__(self, result: Any) -> None:
         super().__init__("the network is cut here")
@@ -32,7 +32,7 @@ class Cut(Exception):  # noqa: N818
 
 @contextmanager
 def patched(graph: Graph, module: Any, cut: str) -> Iterator[None]:
-    """Calls of the module's parts go through the graph. cut: the path of the module that ends the trace."""
+    """Sends calls of the module's parts through the graph. cut: the path of the module that ends the trace."""
     paths = {id(part): path for path, part in module.named_modules()}
     if cut and cut not in paths.values():
         raise ValueError(f"cut is '{cut}', which is no module of the network")

@@ -1,4 +1,4 @@
-"""spconv's layers, as nodes. Weights lie as spconv 2 stores them."""
+"""Converts spconv's layers to nodes. Weights are stored as in spconv 2."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _strided(graph: Graph, module: Any, x: Place, result: Any) -> Place:
 
 
 def _onto_padded(graph: Graph, module: Any, x: Place, result: Any, name: str) -> Place:
-    """The place of a strided convolution or pool by spconv's rule; remembers it for an inverse."""
+    """Returns the place of a strided convolution or pool by spconv's rule, and remembers it for an inverse."""
     kernel, stride, padding, dilation = _sizes(graph, module)
     shape, sites = graph.axes_of(result.spatial_shape), graph.sites_of(result.indices)
     level = x.on_level()
@@ -172,7 +172,7 @@ def _global_average(*_unused: Any) -> Any:
 
 
 def dense(graph: Graph, call: Callable[..., Any], x: Any, channels_first: bool = True) -> Any:
-    """SparseConvTensor.dense()."""
+    """Handles SparseConvTensor.dense()."""
     place = sparse_place(x)
     if not channels_first:
         raise RefusalError("dense(channels_first=False) is not in the model format")

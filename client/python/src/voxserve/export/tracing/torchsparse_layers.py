@@ -1,4 +1,4 @@
-"""torchsparse's layers, as nodes (2.1: the sample is the first coordinate, a level has its own units)."""
+"""Converts torchsparse's layers to nodes (2.1: the sample is the first coordinate, a level has its own units)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from voxserve.export.tracing.traced import sparse_place, unwrapped, wrap
 
 
 def _run(call: Callable[..., Any], x: Any) -> Any:
-    """The layer's result of plain features; x is as before."""
+    """Returns the layer's result on plain features; restores x."""
     feats = x.feats
     x.feats = unwrapped(feats)
     try:
@@ -58,7 +58,7 @@ def _convolution(graph: Graph, module: Any, call: Callable[..., Any], args: Any,
 
 
 def _served(graph: Graph, weight: Any, kernel_size: Any) -> Any:
-    """[K, Cin, Cout] in the served order of cells and axes."""
+    """Returns [K, Cin, Cout] in the served order of cells and axes."""
     ordered = kernel_order.from_torchsparse(weight, kernel_size)
     cells = ordered.reshape(*kernel_size, *weight.shape[1:]).transpose(*graph.axes, 3, 4)
     return np.ascontiguousarray(cells).reshape(weight.shape)
@@ -112,6 +112,8 @@ def _global_pool(reduce: str) -> Any:
     def layer(graph: Graph, module: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         here, result = sparse_place(args[0]), _run(call, args[0])
         name = graph.node("global_pool", [here.node], lambda network, n: network.global_pool(n, here.node, reduce))
+        if reduce == "AVERAGE":
+            graph.made_by[name] = ("average", here.node)
         return wrap(result, Place("samples", name), graph)
 
     return layer

@@ -1,4 +1,4 @@
-"""A torch tensor that remembers which node it is, and sends every function of it through the graph."""
+"""A torch tensor that remembers its node, and sends every function of it through the graph."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from voxserve.export.tracing.graph import Graph, Place
 from voxserve.export.tracing.refusal import RefusalError
 from voxserve.verify.sparse_tensors import features_of
 
-# Functions that tell about a tensor and keep nothing of its values, or make constants of its size.
+# Functions that return a tensor's shape and none of its values, or make constants of its size.
 _SHAPES = ("size", "dim", "ndimension", "numel", "nelement", "stride", "storage_offset", "element_size", "__len__")
 _TRAITS = ("is_contiguous", "is_floating_point", "is_complex", "is_same_size", "get_device", "data_ptr", "__hash__")
 _TEXTS = ("__repr__", "__format__", "__str__")
@@ -23,11 +23,11 @@ _PROPERTIES_OF_VALUES = frozenset(("T", "mT", "H", "mH", "real", "imag", "data")
 
 
 class Traced(torch.Tensor):
-    """`place` says where it is in `graph`."""
+    """A tensor with a `place` in `graph`."""
 
     place: Place
     graph: Graph
-    has_views = False  # whether other tensors share its memory
+    has_views = False  # true if other tensors share its memory
 
     @classmethod
     def __torch_function__(
@@ -54,7 +54,7 @@ class Traced(torch.Tensor):
         if (name.endswith("_") and not name.endswith("__")) or name.startswith("__i") or kwargs.get("inplace"):
             return _in_place(graph, handler, name, func, args, kwargs)
         call = Call(graph, name, args, kwargs, place_of)
-        place = handler(call)  # before the values: what is refused is refused by name
+        place = handler(call)  # before the values, so that a refusal names the function
         result = func(*plain_args, **plain_kwargs)
         if isinstance(place, Traced):
             return place
@@ -87,7 +87,7 @@ def place_of(value: Any) -> Place | None:
 
 
 def sparse_place(tensor: Any, kind: str = "sites") -> Place:
-    """The place of a sparse tensor's features."""
+    """Returns the place of a sparse tensor's features."""
     place = place_of(features_of(tensor))
     if place is None or place.kind != kind:
         raise RefusalError(f"a sparse tensor whose features are not {kind} that come from the example's")
@@ -95,7 +95,7 @@ def sparse_place(tensor: Any, kind: str = "sites") -> Place:
 
 
 def unwrapped(value: Any) -> Any:
-    """The same without places."""
+    """Returns the value without places."""
     if isinstance(value, Traced):
         return value.as_subclass(torch.Tensor)
     if isinstance(value, tuple) and hasattr(value, "_fields"):

@@ -1,0 +1,5 @@
+"""What is wrong with a bag."""
+
+
+class BagError(ValueError):
+    """The bag cannot be read, or not be labelled; the message names it and says why."""

@@ -1,0 +1,212 @@
+"""Parses the command line and labels a drive.
+
+Exit status: 0 done, 1 something failed, 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+
+from voxserve import errors
+from voxserve.bag.labelling import Poses, Request, label
+from voxserve.bag.messages import Colors
+from voxserve.bag.sink import Sink, job_of
+from voxserve.bag.source import Raw, Source
+from voxserve.cli import arguments
+from voxserve.cli.connection import connect
+from voxserve.cli.ending import termination_interrupts
+from voxserve.cli.infer import advise
+from voxserve.cli.progress import Progress
+from voxserve.client import Client
+from voxserve.results import ModelState, ModelVersion
+
+_DESCRIPTION = """\
+Labels the clouds of a recorded drive, or finds boxes in them, and writes an MCAP file that Foxglove, RViz and Rerun
+open. Reads rosbag2 (mcap or sqlite3; a file, or its folder) and ROS 1 bags. For a topic /lidar it writes
+/lidar/labelled (each point's bytes as they were, then rgb and label), /lidar/boxes (foxglove.SceneUpdate),
+/lidar/markers (MarkerArray), /lidar/timing and tf. Needs: pip install 'voxserve[bag]'
+"""
+_EXAMPLES = """\
+examples:
+  python -m voxserve.bag drive.mcap --topic /lidar --model minkunet --save labelled.mcap
+  python -m voxserve.bag drive.bag --model centerpoint --sweeps 10 --pose tf --save boxes.mcap
+  python -m voxserve.bag drive/ --model second --scale intensity=0.00392 --rate 1 --save boxes.mcap
+"""
+
+
+def main(arguments_: Sequence[str] | None = None) -> int:
+    """Runs the command and returns the exit status."""
+    parser = make_parser()
+    options = parser.parse_args(arguments_)
+    if options.sweeps > 1 and not options.pose:
+        parser.error("--sweeps needs --pose: tf, or the topic that has the vehicle's poses")
+    if options.fixed_frame and options.pose != "tf":
+        parser.error("--fixed_frame goes with --pose tf")
+    if Path(options.save).resolve() == Path(options.bag).resolve():
+        parser.error("--save names the bag itself")
+    if not options.save.endswith(".mcap"):
+        parser.error("--save names a .mcap file")
+    try:
+        with termination_interrupts():
+            print(run(options))
+    except (errors.InferenceError, OSError, ValueError) as error:
+        print(f"voxserve.bag: {advise(error)}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("voxserve.bag: interrupted", file=sys.stderr)
+        return 130
+    return 0
+
+
+def run(options: argparse.Namespace) -> str:
+    """What was done, in a line. InferenceError, OSError, ValueError."""
+    with Source(options.bag) as source:
+        topic = source.topic(options.topic)
+        poses = Poses.read(source, options.pose, options.fixed_frame) if options.pose else None
+        with connect(options) as client:
+            model = ready(client, options.model, options.version)
+            request = Request(model, options.sweeps, options.rate, dict(options.scale) or None)
+            job = job_of(
+                bag=str(Path(options.bag).resolve()),
+                bytes=Path(options.bag).stat().st_size,
+                topic=topic,
+                model=f"{model.name} {model.version} {model.digest}",
+                sweeps=options.sweeps,
+                pose=f"{options.pose} {options.fixed_frame}",
+                scale=sorted(options.scale),
+                rate=options.rate,
+            )
+            sink = Sink(options.save, topic, job, Colors.of(model.classes))
+            try:
+                # A reader of its own: another thread reads the clouds meanwhile.
+                with Source(options.bag) as other:
+                    transforms = other.transform_messages()
+                    return _label_all(options, source, topic, client, request, poses, sink, transforms)
+            except BaseException:
+                if sink.abandon():
+                    print(
+                        f"voxserve.bag: {sink.part} holds the first {sink.num_sweeps} clouds; the same command goes on "
+                        "from there",
+                        file=sys.stderr,
+                    )
+                raise
+
+
+def ready(client: Client, name: str, version: int) -> ModelVersion:
+    """The model's version, which has labels or boxes."""
+    model = client.model(name, version)
+    if model.state is not ModelState.READY:
+        raise ValueError(f"{name} version {model.version} is {model.state.name.lower()}: {'; '.join(model.problems)}")
+    if not model.has_labels and not model.has_boxes:
+        raise ValueError(f"{name} answers with tensors alone, neither labels nor boxes")
+    return model
+
+
+def _label_all(
+    options: argparse.Namespace,
+    source: Source,
+    topic: str,
+    client: Client,
+    request: Request,
+    poses: Poses | None,
+    sink: Sink,
+    transforms: Iterator[Raw],
+) -> str:
+    total, first = source.count(topic), sink.first
+    waiting = next(_skipped(transforms, sink.num_copied), None)
+    times: list[float] = []
+    start = time.perf_counter()
+    # The server needs the sweeps before the first one again, to merge them with it.
+    sweeps = source.sweeps(topic, max(0, first - request.num_sweeps + 1))
+    with Progress(total, "clouds") as progress:
+        for sweep, result in label(client, request, sweeps, poses, first):
+            while waiting is not None and waiting.time_ns <= sweep.time_ns:
+                sink.copy(waiting)
+                waiting = next(transforms, None)
+            sink.write(sweep, (result.segmentation, result.detections, result.tensors))
+            answer = result.segmentation or result.detections
+            if answer is not None:
+                times.append(1e3 * sum(stage.seconds for stage in answer.stages))
+            progress.update(sweep.index + 1, f", {times[-1]:.0f} ms" if times else "")
+    for raw in chain([waiting] if waiting is not None else [], transforms):
+        sink.copy(raw)
+    sink.finish()
+    text = f"wrote {options.save}: {sink.num_sweeps} of {total} clouds of {topic}"
+    if first:
+        text += f", {first} of them before"
+    if times:
+        p50, p99 = np.percentile(times, [50, 99])
+        text += (
+            f"; {len(times) / (time.perf_counter() - start):.1f}/s, at the server p50 {p50:.1f} ms, p99 {p99:.1f} ms"
+        )
+    return text
+
+
+def _skipped(raws: Iterator[Raw], number: int) -> Iterator[Raw]:
+    for _ in range(number):
+        next(raws, None)
+    return raws
+
+
+def _scale(text: str) -> tuple[str, float]:
+    name, _, value = text.partition("=")
+    try:
+        factor = float(value)
+    except ValueError:
+        factor = 0.0
+    if not name or not np.isfinite(factor) or factor == 0:
+        raise argparse.ArgumentTypeError(f"is '{text}', must be NAME=FACTOR such as intensity=0.00392")
+    return name, factor
+
+
+def rate(text: str) -> float:
+    """A positive number."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"is '{text}', must be a positive number; 1 is the bag's own pace")
+    return value
+
+
+def add_request(parser: argparse.ArgumentParser) -> None:
+    """Adds how a bag's clouds are asked for."""
+    add = parser.add_argument
+    add("--topic", default="", help="of the clouds (default: the only one of type PointCloud2)")
+    add("--version", type=arguments.count(1), default=0, metavar="N", help="the model's version; default: the newest")
+    add("--sweeps", type=arguments.count(1, 64), default=1, metavar="N", help="that the server merges (default 1)")
+    add("--pose", default="", metavar="tf|TOPIC", help="where poses come from: tf, or Odometry or PoseStamped messages")
+    add("--fixed_frame", default="", metavar="NAME", help="of tf, that stands still (default: the root of the tree)")
+    add("--scale", type=_scale, action="append", default=[], metavar="NAME=FACTOR", help="of a field, for the network")
+    add(
+        "--rate",
+        type=rate,
+        metavar="R",
+        help="of the bag's own pace; clouds that come too fast are left out, as in a vehicle (default: every cloud, as "
+        "fast as the server takes it)",
+    )
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m voxserve.bag",
+        description=_DESCRIPTION,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("bag", metavar="BAG", help="the drive")
+    parser.add_argument("--model", required=True, metavar="NAME", help="the model that labels it")
+    parser.add_argument("--save", required=True, metavar="FILE", help="the .mcap file to write")
+    add_request(parser)
+    arguments.add_connection(parser, 60)
+    return parser

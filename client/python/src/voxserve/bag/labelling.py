@@ -1,0 +1,150 @@
+"""Sends a bag's sweeps through a stream and gives them back with their answers, in order."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from voxserve.bag.bag_error import BagError
+from voxserve.bag.source import Source, Sweep
+from voxserve.bag.transforms import Matrix, Transforms
+from voxserve.client import Client
+from voxserve.errors import SupersededError
+from voxserve.results import FrameResult, ModelVersion
+from voxserve.stream import Stream
+from voxserve.stream_state import Policy, Sweeps
+
+_MAX_UNDER_WAY = 4  # sweeps in memory: enough to keep the server busy
+
+
+@dataclass(frozen=True)
+class Poses:
+    """Where the sensor was: transforms, and the frame that stands still. moving: the frame that they are of; "": the
+    cloud's own.
+    """
+
+    transforms: Transforms
+    fixed: str
+    moving: str = ""
+    is_topic: bool = False
+
+    @staticmethod
+    def read(source: Source, pose: str, fixed: str) -> Poses:
+        """pose: "tf", or a topic; with a topic tf tells how the sensor is mounted. fixed: "" for the root of all."""
+        transforms = source.transforms()
+        if pose == "tf":
+            return Poses(transforms, fixed)
+        moved, base, moving = source.poses(pose)
+        return Poses(transforms.joined(moved), base, moving, is_topic=True)
+
+    def of(self, sweep: Sweep) -> Matrix:
+        """[4, 4], cloud to the frame that stands still. BagError where it is not known."""
+        frame, stamp = sweep.cloud.frame_id, sweep.cloud.stamp_ns or sweep.time_ns
+        fixed = self.fixed or self.transforms.root(frame)
+        try:
+            # A sensor that nobody has mounted is taken to be where the poses are.
+            known = frame if self.transforms.knows(frame) else self.moving
+            return self.transforms.lookup(fixed, known if self.is_topic else frame, stamp)
+        except BagError as error:
+            raise BagError(f"message {sweep.index}: {error}") from None
+
+
+@dataclass(frozen=True)
+class Request:
+    """How a model is asked."""
+
+    model: ModelVersion
+    num_sweeps: int = 1
+    rate: float | None = None  # of the bag's pace; None: as fast as the server takes it
+    scales: dict[str, float] | None = None
+
+    @property
+    def age_feature(self) -> str:
+        """The feature of the model that is a point's age."""
+        return next((feature.name for feature in self.model.features if feature.unit == "s"), "")
+
+
+def label(
+    client: Client, request: Request, sweeps: Iterable[Sweep], poses: Poses | None, first: int
+) -> Iterator[tuple[Sweep, FrameResult]]:
+    """Those from `first` on; the ones before are sent so that the server has them to merge. With a rate, sweeps that
+    came too fast are left out, as a vehicle would leave them. InferenceError, BagError.
+    """
+    merged = Sweeps(request.num_sweeps, age_feature=request.age_feature) if request.num_sweeps > 1 else None
+    policy: Policy = "queue" if request.rate is None else "latest"
+    with client.stream(
+        request.model.name, version=request.model.version, policy=policy, scales=request.scales, sweeps=merged
+    ) as stream:
+        sender = _Sender(stream, request, poses)
+        thread = threading.Thread(target=sender.run, args=(iter(sweeps),), name="voxserve-bag", daemon=True)
+        thread.start()
+        try:
+            for result in stream:
+                sweep = sender.take(result.frame_id)
+                if isinstance(result.error, SupersededError):
+                    continue
+                if result.error is not None:
+                    raise result.error
+                if sweep.index >= first:
+                    yield sweep, result
+            if sender.error is not None:
+                raise sender.error
+        finally:
+            sender.stop()
+            stream.cancel()
+            thread.join()
+
+
+class _Sender:
+    """Reads sweeps and sends them, in a thread of its own; keeps those that are under way."""
+
+    def __init__(self, stream: Stream, request: Request, poses: Poses | None) -> None:
+        self.error: Exception | None = None
+        self._stream, self._request, self._poses = stream, request, poses
+        self._room = threading.Semaphore(_MAX_UNDER_WAY)
+        self._under_way: dict[int, Sweep] = {}
+        self._stopped = threading.Event()
+
+    def run(self, sweeps: Iterator[Sweep]) -> None:
+        start: tuple[float, int] | None = None
+        try:
+            for sweep in sweeps:
+                self._room.acquire()
+                if self._stopped.is_set():
+                    return
+                if self._request.rate is not None:
+                    start = start or (time.perf_counter(), sweep.time_ns)
+                    due = start[0] + (sweep.time_ns - start[1]) / 1e9 / self._request.rate
+                    if self._stopped.wait(max(0.0, due - time.perf_counter())):
+                        return
+                self._send(sweep)
+        except Exception as error:  # the reader of results tells it
+            self.error = error
+        finally:
+            if not self._stopped.is_set():
+                self._stream.close_sends()
+
+    def _send(self, sweep: Sweep) -> None:
+        pose = stamp = None
+        if self._poses is not None:
+            pose = self._poses.of(sweep)
+        if sweep.cloud.stamp_ns is None:
+            sweep = replace(sweep, cloud=replace(sweep.cloud, stamp_ns=sweep.time_ns))
+        self._under_way[sweep.index] = sweep
+        try:
+            self._stream.send(sweep.index, sweep.cloud, pose=pose, stamp=stamp)
+        except ValueError as error:
+            raise BagError(f"message {sweep.index}: {error}") from None
+
+    def take(self, index: int) -> Sweep:
+        """A sweep that has its answer."""
+        sweep = self._under_way.pop(index)
+        self._room.release()
+        return sweep
+
+    def stop(self) -> None:
+        """Sends no more."""
+        self._stopped.set()
+        self._room.release()

@@ -1,0 +1,172 @@
+"""Writes a labelled drive, and goes on with one that was broken off.
+
+What is written grows in NAME.part and takes the place of NAME when it is complete. A sweep's cloud is its last message:
+where it is there, the sweep is done.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from voxserve.bag import messages
+from voxserve.bag.bag_error import BagError
+from voxserve.bag.messages import Colors
+from voxserve.bag.source import CLOUD, Raw, Sweep
+from voxserve.results import Detections, Segmentation, Tensors
+
+_RECORD = "voxserve"
+_MARKERS = "visualization_msgs/msg/MarkerArray"
+
+
+class Sink:
+    """An MCAP file of topics TOPIC/labelled, TOPIC/boxes, TOPIC/markers and TOPIC/timing, and tf.
+
+    job: what the file is made from and how, in words; a part of another job is refused.
+    """
+
+    def __init__(self, path: str, topic: str, job: Mapping[str, str], colors: Colors) -> None:
+        from mcap.writer import CompressionType, Writer
+        from rosbags.typesys import Stores, get_typestore
+
+        self.path, self.part = path, f"{path}.part"
+        self._topic, self._colors = topic.rstrip("/"), colors
+        self._store: Any = get_typestore(Stores.ROS2_HUMBLE)
+        self._schemas: dict[str, int] = {}
+        self._channels: dict[str, int] = {}
+        self.num_sweeps = 0  # done, those of an earlier run included
+        self.num_copied = 0  # messages of an earlier run, not of sweeps
+        self.first = 0  # the index of the first sweep that is not done
+        self._new = f"{self.part}.new"
+        old = self._old(job) if Path(self.part).exists() else iter(())
+        try:
+            self._file = Path(self._new).open("wb")  # noqa: SIM115  # closed by finish or abandon
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, path) from None
+        try:
+            self._writer: Any = Writer(self._file, compression=CompressionType.ZSTD)
+            self._writer.start(profile="ros2", library="voxserve")
+            self._writer.add_metadata(_RECORD, dict(job))
+            for schema, channel, message in old:
+                self._copy(schema, channel, message)
+        except BaseException:
+            self._file.close()
+            Path(self._new).unlink(missing_ok=True)
+            raise
+        Path(self._new).replace(self.part)
+
+    def _old(self, job: Mapping[str, str]) -> Iterator[tuple[Any, Any, Any]]:
+        """Messages of an earlier run up to its last complete sweep, whatever state its end is in."""
+        from mcap.records import Channel, Message, Metadata, Schema
+        from mcap.stream_reader import StreamReader
+
+        schemas: dict[int, Any] = {}
+        channels: dict[int, Any] = {}
+        waiting: list[tuple[Any, Any, Any]] = []
+        done: list[tuple[Any, Any, Any]] = []
+        made: Mapping[str, str] | None = None
+        try:
+            with Path(self.part).open("rb") as file:
+                for record in StreamReader(file, emit_chunks=False).records:
+                    if isinstance(record, Metadata) and record.name == _RECORD:
+                        made = record.metadata
+                    elif isinstance(record, Schema):
+                        schemas[record.id] = record
+                    elif isinstance(record, Channel):
+                        channels[record.id] = record
+                    elif isinstance(record, Message):
+                        channel = channels[record.channel_id]
+                        waiting.append((schemas[channel.schema_id], channel, record))
+                        if channel.topic == self._cloud_topic:
+                            done += waiting
+                            waiting = []
+        except Exception:  # the end of a file that was broken off is anything
+            pass
+        if made is not None and dict(made) != dict(job):
+            names = sorted(name for name in {*made, *job} if made.get(name) != job.get(name))
+            differs = ", ".join(f"{name}: {made.get(name)}, now {job.get(name)}" for name in names)
+            raise BagError(f"{self.part} was begun with other settings ({differs}); remove it to begin anew")
+        return iter(done if made is not None else [])
+
+    @property
+    def _cloud_topic(self) -> str:
+        return f"{self._topic}/labelled"
+
+    def _copy(self, schema: Any, channel: Any, message: Any) -> None:
+        number = self._channel(channel.topic, schema.name, schema.encoding, schema.data, channel.message_encoding)
+        self._writer.add_message(number, message.log_time, message.data, message.publish_time, message.sequence)
+        if channel.topic == self._cloud_topic:
+            self.num_sweeps += 1
+            self.first = message.sequence + 1
+        self.num_copied += not channel.topic.startswith(f"{self._topic}/")
+
+    def write(self, sweep: Sweep, answers: tuple[Segmentation | None, Detections | None, Tensors | None]) -> None:
+        """A sweep and what the model says of it."""
+        labels, found, _ = answers
+        old, time = sweep.message.header, sweep.time_ns
+        if found is not None:
+            scene = messages.scene(old, found, self._colors)
+            self._add_json(f"{self._topic}/boxes", messages.SCENE_SCHEMA, time, scene, sweep.index)
+            array = messages.markers(old, found, self._colors, self._store.types)
+            self._add(f"{self._topic}/markers", _MARKERS, time, array, sweep.index)
+        answer = labels or found
+        if answer is not None:
+            timing = messages.timing(answer)
+            self._add_json(f"{self._topic}/timing", messages.TIMING_SCHEMA, time, timing, sweep.index)
+        types = self._store.types
+        cloud = (
+            messages.plain(sweep.message, types)
+            if labels is None
+            else messages.labelled(sweep.message, labels, self._colors, types)
+        )
+        self._add(self._cloud_topic, CLOUD, time, cloud, sweep.index)
+        self.num_sweeps += 1
+
+    def copy(self, raw: Raw) -> None:
+        """A message of another topic, as it was."""
+        number = self._ros_channel(raw.topic, raw.type)
+        self._writer.add_message(number, raw.time_ns, raw.data, raw.time_ns)
+
+    def finish(self) -> None:
+        """The file is complete and takes its place."""
+        self._writer.finish()
+        self._file.close()
+        Path(self.part).replace(self.path)
+
+    def abandon(self) -> bool:
+        """Something went wrong. Whether the part stays, for a later run to go on with: where it has a sweep."""
+        try:
+            self._writer.finish()
+        finally:
+            self._file.close()
+            if not self.num_sweeps:
+                Path(self.part).unlink(missing_ok=True)
+        return bool(self.num_sweeps)
+
+    def _add(self, topic: str, kind: str, time_ns: int, message: Any, sequence: int) -> None:
+        data = bytes(self._store.serialize_cdr(message, kind))
+        self._writer.add_message(self._ros_channel(topic, kind), time_ns, data, time_ns, sequence)
+
+    def _ros_channel(self, topic: str, kind: str) -> int:
+        if topic in self._channels:
+            return self._channels[topic]
+        definition, _ = self._store.generate_msgdef(kind, ros_version=2)
+        return self._channel(topic, kind, "ros2msg", definition.encode(), "cdr")
+
+    def _add_json(self, topic: str, kind: str, time_ns: int, data: bytes, sequence: int) -> None:
+        number = self._channel(topic, kind, "jsonschema", messages.json_schema(kind), "json")
+        self._writer.add_message(number, time_ns, data, time_ns, sequence)
+
+    def _channel(self, topic: str, kind: str, encoding: str, schema: bytes, message_encoding: str) -> int:
+        if topic not in self._channels:
+            if kind not in self._schemas:
+                self._schemas[kind] = self._writer.register_schema(kind, encoding, schema)
+            self._channels[topic] = self._writer.register_channel(topic, message_encoding, self._schemas[kind])
+        return self._channels[topic]
+
+
+def job_of(**settings: object) -> dict[str, str]:
+    """Settings as a part keeps them."""
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in settings.items()}

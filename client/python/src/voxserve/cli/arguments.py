@@ -1,0 +1,67 @@
+"""Arguments that several command lines have."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable
+
+from voxserve import field_spec
+from voxserve.cli.connection import add_identity_flags
+
+_SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def add_connection(parser: argparse.ArgumentParser, timeout: float) -> None:
+    """Adds --address, --timeout (seconds by default), --max_message_bytes and the flags of TLS and tokens."""
+    add = parser.add_argument
+    add(
+        "--address",
+        default="localhost:8500",
+        metavar="HOST:PORT",
+        help="where the server listens (default %(default)s)",
+    )
+    add(
+        "--timeout",
+        type=duration,
+        default=timeout,
+        metavar="TIME",
+        help=f"how long a request may take, e.g. 500ms or 2m; the server gives up then as well (default {timeout:g}s)",
+    )
+    add(
+        "--max_message_bytes",
+        type=count(1 << 16, (1 << 31) - 1),
+        default=64 << 20,
+        metavar="N",
+        help="largest request or answer (default %(default)s, as the server's)",
+    )
+    add_identity_flags(parser)
+
+
+def duration(text: str) -> float:
+    """Returns the seconds of a time such as 10s or 500ms."""
+    match = re.fullmatch(r"(\d+\.?\d*|\.\d+)(ms|s|m|h)", text)
+    seconds = float(match[1]) * _SECONDS[match[2]] if match else 0
+    if seconds <= 0:
+        raise argparse.ArgumentTypeError(f"is '{text}', must be a time such as 10s or 500ms")
+    return seconds
+
+
+def count(low: int, high: int = (1 << 63) - 1) -> Callable[[str], int]:
+    """Returns a parser of numbers from low to high."""
+
+    def parse(text: str) -> int:
+        if not (text.isascii() and text.isdigit() and len(text) < 20 and low <= int(text) <= high):
+            raise argparse.ArgumentTypeError(f"is '{text}', must be a number from {low} to {high}")
+        return int(text)
+
+    return parse
+
+
+def fields(text: str) -> str:
+    """Returns the text, which is a field spec."""
+    try:
+        field_spec.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text

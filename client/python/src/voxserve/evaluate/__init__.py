@@ -1,0 +1,1 @@
+"""Measures a model on labelled data sets: python -m voxserve.evaluate --help."""

@@ -1,0 +1,372 @@
+"""Parses the command line, asks the server, and tells what came of it.
+
+Exit status: 0 done, 1 something failed, 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from voxserve import errors
+from voxserve.cli import arguments
+from voxserve.cli.connection import connect
+from voxserve.cli.infer import advise
+from voxserve.cli.progress import Progress
+from voxserve.client import Client
+from voxserve.evaluate import classes, segmentation
+from voxserve.evaluate.classes import ClassMatch
+from voxserve.evaluate.detection import Bins, Detection
+from voxserve.evaluate.layouts import LAYOUTS, open_dataset
+from voxserve.evaluate.report import format_report
+from voxserve.evaluate.truth import Dataset, DatasetError, Frame, Scan
+from voxserve.new_file import new_file
+from voxserve.results import Answer, Detections, ModelState, ModelVersion, Segmentation
+
+_DESCRIPTION = """\
+Measures a model on a labelled data set: mIoU of labels; mAP of boxes by nuScenes' rules (centres within 0.5, 1, 2 and
+4 m) and by KITTI's (rotated overlap, 40 recall points); by class and by distance, with the latency of the requests.
+The folder's layout is recognised: SemanticKITTI, KITTI's object detection, nuScenes (lidarseg and detection), PandaSet.
+Classes are matched by their names, and by coarser names (a Pickup Truck is a truck); --classes says it otherwise.
+"""
+_EXAMPLES = """\
+examples:
+  python -m voxserve.evaluate semantic-kitti/ --model minkunet --frames 08 --save report.json
+  python -m voxserve.evaluate kitti/training --model second --frames ImageSets/val.txt
+  python -m voxserve.evaluate nuscenes/ --model centerpoint --sweeps 10
+  python -m voxserve.evaluate pandaset/002 --model centerpoint --frames 60-79 --min_points 5
+"""
+
+
+def main(arguments_: Sequence[str] | None = None) -> int:
+    """Runs the command and returns the exit status."""
+    options = _parser().parse_args(arguments_)
+    try:
+        report = evaluate(options)
+        print(format_report(report), end="", flush=True)
+        if options.save:
+            with new_file(options.save) as file:
+                file.write((json.dumps(report, indent=1) + "\n").encode())
+            print(f"\nwrote {options.save}")
+    except BrokenPipeError:  # of `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (errors.InferenceError, OSError, ValueError) as error:
+        print(f"voxserve.evaluate: {advise(error)}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def evaluate(options: argparse.Namespace) -> dict[str, Any]:
+    """The report, of plain values. InferenceError, OSError, ValueError."""
+    dataset = open_dataset(options.dataset, options.layout, options.sweeps)
+    frames = choose_frames(dataset, options.frames)
+    chosen = classes.read_choice(options.classes) if options.classes else None
+    with connect(options) as client:
+        model = client.model(options.model, options.version)
+        run = _Run(options, dataset, client, model, chosen)
+        with Progress(len(frames), "frames") as progress:
+            for number, (frame, scan, answers) in enumerate(run.answers(frames), 1):
+                run.add(frame, scan, answers)
+                progress.update(number)
+        return run.report(len(frames))
+
+
+def choose_frames(dataset: Dataset, wanted: str) -> list[Frame]:
+    """wanted: "" for all, numbers ("60-79,85"), a file with a name a line, or names: of frames, or the beginning of
+    theirs up to a slash (sequences, scenes). DatasetError where nothing is left.
+    """
+    frames = list(dataset.frames)
+    if not wanted:
+        return frames
+    if re.fullmatch(r"\d+(-\d+)?(,\d+(-\d+)?)*", wanted) and not _names(frames, wanted.split(",")):
+        ends = [part.partition("-") for part in wanted.split(",")]
+        ranges = [(int(low), int(high or low)) for low, _, high in ends]
+        found = [f for f in frames if f.number is not None and any(low <= f.number <= high for low, high in ranges)]
+    else:
+        path = Path(wanted)
+        names = path.read_text().split() if path.is_file() else wanted.split(",")
+        found = _names(frames, names)
+    if not found:
+        raise DatasetError(
+            f"--frames {wanted}: none of the {len(frames)} frames, {frames[0].name} to {frames[-1].name}"
+        )
+    return found
+
+
+def _names(frames: Sequence[Frame], names: Sequence[str]) -> list[Frame]:
+    wanted = set(names)
+    return [f for f in frames if f.name in wanted or ("/" in f.name and f.name.partition("/")[0] in wanted)]
+
+
+@dataclass
+class _Labels:
+    """Confusion matrices: [0] of all points, then of each range of distances."""
+
+    match: ClassMatch
+    ids: list[int]  # of the model's classes, in the order of rows
+    counts: list[segmentation.Counts] = field(default_factory=list)
+
+
+class _Run:
+    """One model on one data set."""
+
+    def __init__(
+        self,
+        options: argparse.Namespace,
+        dataset: Dataset,
+        client: Client,
+        model: ModelVersion,
+        chosen: Mapping[str, Sequence[str]] | None,
+    ) -> None:
+        if model.state is not ModelState.READY:
+            problems = "; ".join(model.problems)
+            raise ValueError(f"{model.name} version {model.version} is {model.state.name.lower()}: {problems}")
+        self._options, self._dataset, self._client, self._model = options, dataset, client, model
+        self._bins = _bins(options.distances)
+        self._labels: _Labels | None = None
+        self._boxes: Detection | None = None
+        self._left_out: list[str] = []
+        self._round_trips: list[float] = []
+        self._server_times: list[float] = []
+        self._num_points = 0
+        self._answer: Answer | None = None
+        self._check_outputs()
+        if dataset.label_names and model.has_labels:
+            match = classes.match(dataset.label_names.values(), dataset.aliases, model.classes, chosen)
+            self._labels = _Labels(match, [info.id for info in model.classes])
+            size = len(model.classes)
+            self._labels.counts = [np.zeros((size, size + 1), np.int64) for _ in range(1 + len(self._bins))]
+            self._left_out += match.left_out
+        if dataset.box_names and model.has_boxes:
+            match = classes.match(dataset.box_names, dataset.aliases, model.classes, chosen)
+            self._boxes = Detection(dataset, model.classes, match.ids, options.min_points, options.max_distance)
+            self._left_out += match.left_out
+
+    def _check_outputs(self) -> None:
+        dataset, model, folder = self._dataset, self._model, self._options.dataset
+        has = [name for name, there in (("labels", dataset.label_names), ("boxes", dataset.box_names)) if there]
+        gives = [name for name, there in (("labels", model.has_labels), ("boxes", model.has_boxes)) if there]
+        if not has:
+            raise DatasetError(f"{folder}: layout {dataset.layout}, but it has neither labels nor boxes")
+        if not set(has) & set(gives):
+            answers = " and ".join(gives) or "tensors alone"
+            raise ValueError(f"{model.name} answers with {answers}, but {folder} has {' and '.join(has)} alone")
+
+    def answers(self, frames: Sequence[Frame]) -> Iterator[tuple[Frame, Scan, list[Answer]]]:
+        """In order, with as many requests under way as the command line says."""
+        waiting = iter(frames)
+        with ThreadPoolExecutor(self._options.concurrency) as pool:
+            futures = [(f, pool.submit(self._ask, f)) for f in islice(waiting, self._options.concurrency)]
+            while futures:
+                frame, future = futures.pop(0)
+                scan, answers = future.result()
+                futures += [(f, pool.submit(self._ask, f)) for f in islice(waiting, 1)]
+                yield frame, scan, answers
+
+    def _ask(self, frame: Frame) -> tuple[Scan, list[Answer]]:
+        scan = frame.read(self._labels is not None, self._boxes is not None)
+        cloud = scan.cloud
+        if cloud.field("age") is not None:
+            name = next((feature.name for feature in self._model.features if feature.unit == "s"), None)
+            if name is None:
+                raise ValueError(f"--sweeps: {self._model.name} reads no age of points (a feature in s)")
+            cloud = replace(cloud, fields=tuple(replace(f, name=name) if f.name == "age" else f for f in cloud.fields))
+        asked: list[Answer] = []
+        if self._labels is not None:
+            asked.append(self._client.infer(self._model.name, cloud, version=self._options.version))
+        if self._boxes is not None:
+            asked.append(self._client.detect(self._model.name, cloud, version=self._options.version))
+        return scan, asked
+
+    def add(self, frame: Frame, scan: Scan, answers: Sequence[Answer]) -> None:
+        """Counts a frame."""
+        self._num_points += scan.cloud.num_points
+        for answer in answers:
+            self._answer = answer
+            self._round_trips.append(answer.round_trip)
+            self._server_times.append(sum(stage.seconds for stage in answer.stages))
+            if isinstance(answer, Segmentation):
+                self._add_labels(frame, scan, answer)
+            elif isinstance(answer, Detections) and self._boxes is not None:
+                self._boxes.add(scan, answer)
+
+    def _add_labels(self, frame: Frame, scan: Scan, answer: Segmentation) -> None:
+        labels, known = self._labels, scan.labels
+        assert labels is not None
+        assert known is not None
+        # With sweeps the answer has the points of the earlier ones too, after those that have labels.
+        found = answer.labels[: len(known)].astype(np.int64)
+        if len(found) != len(known):
+            raise DatasetError(f"{frame.name}: {len(known)} labels, but {len(found)} points were labelled")
+        place = {class_id: row for row, class_id in enumerate(labels.ids)}
+        to_row = np.full(int(max(known.max(initial=0), *self._dataset.label_names)) + 1, segmentation.IGNORED)
+        for raw, name in self._dataset.label_names.items():
+            if name in labels.match.ids:
+                to_row[raw] = place[labels.match.ids[name]]
+        truth = to_row[known]
+        of_found = np.full(int(found.max(initial=0)) + 1, len(labels.ids))
+        for class_id, row in place.items():
+            if class_id < len(of_found):
+                of_found[class_id] = row
+        rows = of_found[found]
+        points = np.stack([scan.cloud.values(axis) for axis in "xyz"], axis=1)[: len(known)]
+        if self._options.unit == "voxels":
+            first = first_of_voxels(points, self._model.voxel_size)
+            truth, rows, points = truth[first], rows[first], points[first]
+        distances = np.hypot(points[:, 0], points[:, 1])
+        labels.counts[0] += segmentation.confusion(truth, rows, len(labels.ids))
+        for index, (low, high) in enumerate(self._bins, 1):
+            near = (distances >= low) & (distances < high)
+            labels.counts[index] += segmentation.confusion(truth[near], rows[near], len(labels.ids))
+
+    def report(self, num_frames: int) -> dict[str, Any]:
+        """Of plain values."""
+        answer = self._answer
+        assert answer is not None
+        report: dict[str, Any] = {
+            "dataset": self._options.dataset,
+            "layout": self._dataset.layout,
+            "frames": num_frames,
+            "points": self._num_points,
+            "model": answer.model,
+            "version": answer.version,
+            "digest": self._model.digest,
+            "device": answer.device,
+            "latency_ms": {"round_trip": _percentiles(self._round_trips), "server": _percentiles(self._server_times)},
+            "left_out": list(dict.fromkeys(self._left_out)),
+        }
+        if self._labels is not None:
+            report["segmentation"] = self._segmentation(self._labels)
+        if self._boxes is not None:
+            report["detection"] = self._boxes.result(self._bins)
+        return report
+
+    def _segmentation(self, labels: _Labels) -> dict[str, Any]:
+        names = {info.id: info.name for info in self._model.classes}
+        known = set(labels.match.ids.values())
+        judged = np.array([class_id in known for class_id in labels.ids], bool)
+        scores = segmentation.scores(labels.counts[0], judged)
+        near = [segmentation.scores(counts, judged) for counts in labels.counts[1:]]
+        return {
+            "unit": self._options.unit,
+            "count": int(scores.points.sum()),
+            "mIoU": _known(scores.mean_iou),
+            "accuracy": _known(scores.accuracy),
+            "classes": [
+                {"name": names[class_id], "count": int(scores.points[row]), "iou": _known(scores.ious[row])}
+                for row, class_id in enumerate(labels.ids)
+            ],
+            "by_distance": [
+                {
+                    "from": low,
+                    "to": _known(high),
+                    "count": int(part.points.sum()),
+                    "mIoU": _known(part.mean_iou),
+                    "accuracy": _known(part.accuracy),
+                    "classes": [_known(iou) for iou in part.ious],
+                }
+                for (low, high), part in zip(self._bins, near, strict=True)
+            ],
+            "confusion": labels.counts[0].tolist(),
+        }
+
+
+def first_of_voxels(points: Any, voxel_size: Sequence[float]) -> Any:
+    """Indices of the first point of each voxel, in the order of the points. Points that are not finite are in none."""
+    if len(voxel_size) < 3 or min(voxel_size) <= 0:
+        raise ValueError("--unit voxels: the model has no voxels")
+    finite = np.flatnonzero(np.isfinite(points).all(axis=1))
+    cells = np.rint(points[finite] / np.asarray(voxel_size[:3], np.float32)).astype(np.int64)
+    _, first = np.unique(cells, axis=0, return_index=True)
+    return finite[np.sort(first)]
+
+
+def _bins(edges: Sequence[float]) -> Bins:
+    return list(zip((0.0, *edges), (*edges, float("inf")), strict=True)) if edges else []
+
+
+def _known(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def _percentiles(seconds: Sequence[float]) -> dict[str, float]:
+    values = 1e3 * np.array(seconds)
+    return {"p50": float(np.percentile(values, 50)), "p99": float(np.percentile(values, 99))}
+
+
+def _edges(text: str) -> tuple[float, ...]:
+    try:
+        edges = tuple(float(part) for part in text.split(",") if part)
+    except ValueError:
+        edges = (-1.0,)
+    if any(low >= high for low, high in zip((0.0, *edges), edges, strict=False)):
+        raise argparse.ArgumentTypeError(f"is '{text}', must be growing numbers of metres such as 20,40")
+    return edges
+
+
+def _metres(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"is '{text}', must be a number of metres")
+    return value
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m voxserve.evaluate",
+        description=_DESCRIPTION,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("dataset", metavar="DATASET", help="its folder")
+    add("--model", required=True, metavar="NAME", help="the model to measure")
+    add("--version", type=arguments.count(1), default=0, metavar="N", help="its version; default: the newest")
+    add("--layout", choices=tuple(LAYOUTS), default="", help="where the folder could be of several")
+    add(
+        "--frames",
+        default="",
+        metavar="LIST|FILE",
+        help="only these: numbers (60-79), names of frames, sequences or scenes (08,09), or a file of names",
+    )
+    add("--classes", default="", metavar="FILE", help='JSON: {"model\'s class": ["data set\'s class", ...]}')
+    add("--sweeps", type=arguments.count(1, 64), default=1, metavar="N", help="of nuScenes, merged (default 1)")
+    add(
+        "--min_points",
+        type=arguments.count(0),
+        default=1,
+        metavar="N",
+        help="true boxes with fewer points do not count, where the data set says how many they have (default 1)",
+    )
+    add(
+        "--max_distance", type=_metres, metavar="M", help="boxes beyond do not count (default: nuScenes' range of each)"
+    )
+    add("--distances", type=_edges, default=(20.0, 40.0), metavar="M,...", help="ends of ranges (default 20,40)")
+    add(
+        "--unit",
+        choices=("points", "voxels"),
+        default="points",
+        help="what labels are counted by; voxels: the first point of each of the model's (default points)",
+    )
+    add("--concurrency", type=arguments.count(1, 64), default=1, metavar="N", help="requests at once (default 1)")
+    add("--save", default="", metavar="FILE", help="writes the report as JSON")
+    arguments.add_connection(parser, 60)
+    return parser

@@ -1,0 +1,234 @@
+"""Average precision of a model's boxes over a data set, by both benchmarks' rules, class and distance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from voxserve.evaluate import kitti_rules, nuscenes_rules
+from voxserve.evaluate.classes import plain
+from voxserve.evaluate.kitti_rules import COUNTED, IGNORED, OTHER, Difficulty, Matching
+from voxserve.evaluate.nuscenes_rules import ClassFrame
+from voxserve.evaluate.overlaps import count_inside, overlaps
+from voxserve.evaluate.truth import Array, Dataset, Scan
+from voxserve.results import ClassInfo, Detections
+
+_EVERYTHING = Difficulty("all", 0, 3, 1.0)
+_WIDE = frozenset({"car", "vehicle"})  # that must overlap by 0.7, all others by 0.5
+_IN_RACKS = frozenset({"bicycle", "motorcycle"})
+Bins = Sequence[tuple[float, float]]
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """A frame's boxes; ids are the model's, -1 of what the model does not have."""
+
+    true: Array
+    true_ids: npt.NDArray[np.int64]
+    true_names: tuple[str, ...]
+    true_velocities: Array
+    true_distances: Array
+    has_points: Mask  # enough of them, or unknown
+    found: Array
+    found_ids: npt.NDArray[np.int64]
+    found_velocities: Array
+    found_distances: Array
+    scores: Array
+    heights: Array  # [found] pixels in the image; infinite where there is none
+    true_heights: Array
+    occlusions: npt.NDArray[np.int64]
+    truncations: Array
+    from_above: Array  # [found, true] overlaps
+    in_space: Array
+
+
+class Detection:
+    """Collects frames, then measures. min_points: true boxes with fewer do not count. max_distance: metres; nor do
+    boxes beyond; None: the data set's own range of each class.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        classes: Sequence[ClassInfo],
+        ids: Mapping[str, int],
+        min_points: int,
+        max_distance: float | None,
+    ) -> None:
+        self._dataset = dataset
+        self._ids = ids
+        self._min_points = min_points
+        self._frames: list[_Frame] = []
+        evaluated = sorted(set(ids.values()))
+        names = {info.id: info.name for info in classes}
+        self._names = {class_id: names[class_id] for class_id in evaluated}
+        ranges = {plain(name): metres for name, metres in dataset.ranges.items()}
+        self._ranges = {
+            class_id: max_distance if max_distance is not None else ranges.get(plain(name), np.inf)
+            for class_id, name in self._names.items()
+        }
+
+    def add(self, scan: Scan, found: Detections) -> None:
+        """A frame, whose scan has boxes."""
+        truth = scan.boxes
+        assert truth is not None
+        boxes, ids = found.boxes.astype(np.float64), found.class_ids.astype(np.int64)
+        scores, velocities = found.scores.astype(np.float64), found.velocities.astype(np.float64)
+        heights = np.full(len(boxes), np.inf)
+        keep = np.ones(len(boxes), bool)
+        if scan.to_image is not None:
+            image = scan.to_image(boxes)
+            heights, keep = image[:, 3] - image[:, 1], np.isfinite(image[:, 0])
+        true_keep = np.ones(len(truth.boxes), bool)
+        if truth.racks is not None and len(truth.racks):
+            in_rack = in_racks(truth.racks, boxes)
+            keep &= ~(in_rack & np.array([plain(self._names.get(i, "")) in _IN_RACKS for i in ids.tolist()], bool))
+            true_keep &= ~(in_racks(truth.racks, truth.boxes) & np.array([n in _IN_RACKS for n in truth.names], bool))
+        boxes, ids, scores = boxes[keep], ids[keep], scores[keep]
+        velocities, heights = velocities[keep], heights[keep]
+        true = truth.boxes[true_keep]
+        names = tuple(name for name, stays in zip(truth.names, true_keep, strict=True) if stays)
+        number = len(truth.boxes)
+        image_boxes = np.full((number, 4), np.nan) if truth.image_boxes is None else truth.image_boxes
+        true_heights = np.where(np.isnan(image_boxes[:, 3]), np.inf, image_boxes[:, 3] - image_boxes[:, 1])
+        occlusions = np.zeros(number, np.int64) if truth.occlusions is None else truth.occlusions
+        truncations = np.zeros(number) if truth.truncations is None else truth.truncations
+        points = truth.num_points[true_keep]
+        from_above, in_space = overlaps(boxes, true)
+        self._frames.append(
+            _Frame(
+                true, np.array([self._ids.get(name, -1) for name in names], np.int64), names,
+                truth.velocities[true_keep], _distances(true, scan.origin), (points < 0) | (points >= self._min_points),
+                boxes, ids, velocities, _distances(boxes, scan.origin), scores, heights, true_heights[true_keep],
+                occlusions[true_keep], truncations[true_keep], from_above, in_space,
+            )
+        )  # fmt: skip
+
+    def result(self, bins: Bins) -> dict[str, Any]:
+        """For a report: both rules, each by class and by distance."""
+        return {"nuscenes": self._by_centres(bins), "kitti": self._by_overlap(bins)}
+
+    def _by_centres(self, bins: Bins) -> dict[str, Any]:
+        rows = []
+        for class_id, name in self._names.items():
+            row = {"name": name, **self._centre_row(class_id, name, 0, self._ranges[class_id])}
+            row["by_distance"] = [
+                {"from": low, "to": _finite(high), **self._centre_row(class_id, name, low, high)} for low, high in bins
+            ]
+            rows.append(row)
+        errors = {key: _mean([row["errors"][key] for row in rows if row["errors"]]) for key in nuscenes_rules.ERRORS}
+        return {"mAP": _mean([row["mAP"] for row in rows]), "errors": errors, "classes": rows}
+
+    def _centre_row(self, class_id: int, name: str, low: float, high: float) -> dict[str, Any]:
+        frames = []
+        for frame in self._frames:
+            true = (frame.true_ids == class_id) & frame.has_points & _within(frame.true_distances, low, high)
+            found = (frame.found_ids == class_id) & _within(frame.found_distances, low, high)
+            frames.append(
+                ClassFrame(
+                    frame.true[true],
+                    frame.true_velocities[true],
+                    frame.found[found],
+                    frame.found_velocities[found],
+                    frame.scores[found],
+                )
+            )
+        period = np.pi if plain(name) == "barrier" else 2 * np.pi
+        results = {d: nuscenes_rules.evaluate(frames, d, period) for d in nuscenes_rules.DISTANCES}
+        return {
+            "boxes": sum(len(frame.true) for frame in frames),
+            "found": sum(len(frame.found) for frame in frames),
+            "mAP": _mean([result.ap for result in results.values()]),
+            "ap": {f"{distance:g}": _finite(result.ap) for distance, result in results.items()},
+            "errors": dict(results[nuscenes_rules.ERROR_DISTANCE].errors),
+        }
+
+    def _by_overlap(self, bins: Bins) -> dict[str, Any]:
+        difficulties = kitti_rules.DIFFICULTIES if self._dataset.layout == "kitti" else (_EVERYTHING,)
+        rows = []
+        for class_id, name in self._names.items():
+            limit = 0.7 if plain(name) in _WIDE else 0.5
+            row: dict[str, Any] = {"name": name, "min_overlap": limit}
+            for difficulty in difficulties:
+                row[difficulty.name] = self._overlap_row(class_id, difficulty, limit, 0, self._ranges[class_id])
+            row["by_distance"] = [
+                {"from": low, "to": _finite(high), **self._overlap_row(class_id, difficulties[-1], limit, low, high)}
+                for low, high in bins
+            ]
+            rows.append(row)
+        means = {
+            difficulty.name: {key: _mean([row[difficulty.name][key] for row in rows]) for key in ("bev", "3d")}
+            for difficulty in difficulties
+        }
+        return {"mAP": means, "classes": rows}
+
+    def _overlap_row(
+        self, class_id: int, difficulty: Difficulty, min_overlap: float, low: float, high: float
+    ) -> dict[str, Any]:
+        of_class = {name for name, known in self._ids.items() if known == class_id}
+        neighbours = {n for name in of_class for n in self._dataset.neighbours.get(name, ())} - of_class
+        above: list[Matching] = []
+        space: list[Matching] = []
+        number = 0
+        for frame in self._frames:
+            true = np.array(
+                [COUNTED if n in of_class else IGNORED if n in neighbours else OTHER for n in frame.true_names],
+                np.int64,
+            )
+            ignored = (
+                (frame.occlusions > difficulty.max_occlusion)
+                | (frame.truncations > difficulty.max_truncation)
+                | (frame.true_heights <= difficulty.min_height)
+                | ~frame.has_points
+                | ~_within(frame.true_distances, low, high)
+            )
+            true = np.where((true == COUNTED) & ignored, IGNORED, true)
+            found = np.where(frame.found_ids == class_id, COUNTED, OTHER)
+            # As the benchmark does: what is small in the image is ignored, of whichever class.
+            found = np.where(frame.heights < difficulty.min_height, IGNORED, found)
+            found = np.where((found == COUNTED) & ~_within(frame.found_distances, low, high), IGNORED, found)
+            rows, columns = found != OTHER, true != OTHER
+            number += int((true == COUNTED).sum())
+            for matchings, values in ((above, frame.from_above), (space, frame.in_space)):
+                matchings.append(
+                    Matching(values[np.ix_(rows, columns)], frame.scores[rows], found[rows], true[columns])
+                )
+        is_benchmark = self._dataset.layout == "kitti" and high >= self._ranges[class_id] and low == 0
+        measure = kitti_rules.average_precision if is_benchmark else kitti_rules.curve_precision
+        return {
+            "boxes": number,
+            "bev": _finite(measure(above, min_overlap)),
+            "3d": _finite(measure(space, min_overlap)),
+        }
+
+
+def in_racks(racks: Array, boxes: Array) -> Mask:
+    """[N]: whether a box's centre lies in a rack."""
+    is_in = np.zeros(len(boxes), bool)
+    for index, centre in enumerate(boxes[:, :3]):
+        is_in[index] = bool(count_inside(racks, centre[None]).any())
+    return is_in
+
+
+def _distances(boxes: Array, origin: tuple[float, float]) -> Array:
+    return np.hypot(boxes[:, 0] - origin[0], boxes[:, 1] - origin[1])
+
+
+def _within(distances: Array, low: float, high: float) -> Mask:
+    within: Mask = (distances >= low) & (distances < high)
+    return within
+
+
+def _finite(value: float) -> float | None:
+    """None, which JSON has, for what is not known."""
+    return float(value) if np.isfinite(value) else None
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None and np.isfinite(value)]
+    return float(np.mean(known)) if known else None

@@ -1,0 +1,106 @@
+"""Reads the tables that PandaSet's pickles hold (pandas.DataFrame as pandas 0.25 and 1.0 wrote it), without pandas.
+
+A pickle can call any function that it names. Here it may name nothing but what such a table is made of, and these names
+stand for classes of this file that keep what they are given.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import pickle
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+_MAX_BYTES = 1 << 30
+
+
+def read(path: Path) -> dict[str, npt.NDArray[Any]]:
+    """The columns by name, all of one length. ValueError names the file and what is wrong with it; OSError."""
+    try:
+        with gzip.open(path) as file:
+            contents = file.read(_MAX_BYTES + 1)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(f"{path}: not a whole gzip file: {error}") from None
+    if len(contents) > _MAX_BYTES:
+        raise ValueError(f"{path}: unpacks to more than {_MAX_BYTES} bytes")
+    try:
+        table = _Unpickler(io.BytesIO(contents)).load()
+        return _columns(table)
+    except pickle.UnpicklingError as error:
+        raise ValueError(f"{path}: not a table as PandaSet has it: {error}") from None
+    except Exception as error:  # whatever a broken pickle makes of these classes
+        raise ValueError(f"{path}: not a table as PandaSet has it ({type(error).__name__}: {error})") from None
+
+
+class _Kept:
+    """An object that keeps the state of a pickle."""
+
+    state: Any = None
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+
+class _DataFrame(_Kept):
+    pass
+
+
+class _BlockManager(_Kept):
+    pass
+
+
+def _new_index(_kind: Any, values: dict[str, Any]) -> list[Any]:
+    return list(values["data"]) if "data" in values else []  # a range of rows needs no names
+
+
+class _Index:
+    pass
+
+
+def _reconstruct(_kind: Any, _shape: Any, _code: Any) -> npt.NDArray[Any]:
+    return np.ndarray((0,), np.int8)
+
+
+# Older names of modules and newer ones.
+_ALLOWED: dict[tuple[str, str], Any] = {
+    ("pandas.core.frame", "DataFrame"): _DataFrame,
+    ("pandas.core.internals.managers", "BlockManager"): _BlockManager,
+    ("pandas.core.indexes.base", "_new_Index"): _new_index,
+    ("pandas.core.indexes.base", "Index"): _Index,
+    ("pandas.core.indexes.range", "RangeIndex"): _Index,
+    ("pandas.core.indexes.numeric", "Int64Index"): _Index,
+    ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
+    ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
+    ("numpy", "ndarray"): np.ndarray,
+    ("numpy", "dtype"): np.dtype,
+    ("builtins", "slice"): slice,
+}
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        found = _ALLOWED.get((module, name))
+        if found is None:
+            raise pickle.UnpicklingError(f"the pickle asks for {module}.{name}, which no table of PandaSet needs")
+        return found
+
+
+def _columns(table: Any) -> dict[str, npt.NDArray[Any]]:
+    if not isinstance(table, _DataFrame):
+        raise pickle.UnpicklingError(f"the pickle holds a {type(table).__name__}, not a table of pandas")
+    manager = table.state["_data"] if "_data" in table.state else table.state["_mgr"]
+    named = manager.state[3]["0.14.1"]
+    names = list(named["axes"][0])
+    columns: dict[str, npt.NDArray[Any]] = {}
+    for block in named["blocks"]:
+        values = np.asarray(block["values"])
+        places = np.arange(len(names))[block["mgr_locs"]]
+        if values.ndim != 2 or len(values) != len(places):
+            raise pickle.UnpicklingError(f"a block of {values.shape} for {len(places)} columns")
+        columns.update((names[place], values[row]) for row, place in enumerate(places.tolist()))
+    return columns

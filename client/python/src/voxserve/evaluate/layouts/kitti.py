@@ -1,0 +1,168 @@
+"""KITTI's object detection (Geiger et al. 2012): velodyne/, calib/ and label_2/, or these in training/.
+
+Only what the left colour camera sees has boxes. So points and found boxes outside its image are left out, as the
+benchmark and those who train on it do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from voxserve import readers
+from voxserve.evaluate.truth import Array, Dataset, DatasetError, Frame, Scan, TrueBoxes
+from voxserve.point_cloud import PointCloud
+
+NAMES = ("Car", "Van", "Truck", "Pedestrian", "Person_sitting", "Cyclist", "Tram", "Misc")
+_ALIASES = {"Pedestrian": ("person",), "Cyclist": ("bicyclist", "bicycle", "two-wheeler")}
+_NEIGHBOURS = {"Car": ("Van",), "Pedestrian": ("Person_sitting",)}
+_IMAGE_SIZE = (1242, 375)  # where there is no picture
+_NEAR = 0.1  # metres before the camera, where what is seen begins
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """projection: [3, 4], rectified camera to pixels; to_camera: [4, 4], scanner to rectified camera."""
+
+    projection: Array
+    to_camera: Array
+
+
+def is_dataset(folder: Path) -> bool:
+    """Whether the folder has this layout."""
+    root = _root(folder)
+    return (root / "velodyne").is_dir() and (root / "calib").is_dir()
+
+
+def open_dataset(folder: Path, _num_sweeps: int = 1) -> Dataset:
+    """DatasetError where scans and labels do not pair."""
+    root = _root(folder)
+    scans = {path.stem: path for path in sorted((root / "velodyne").glob("*.bin"))}
+    has_boxes = (root / "label_2").is_dir()
+    if has_boxes:
+        wanted = {path.stem for path in (root / "label_2").glob("*.txt")}
+        missing = sorted(scans.keys() - wanted)
+        if missing:
+            raise DatasetError(
+                f"{root / 'label_2'}: {len(wanted)} label files, but {root / 'velodyne'} has {len(scans)} scans; "
+                f"{missing[0]}.txt is missing"
+            )
+    frames = [
+        Frame(stem, int(stem) if stem.isascii() and stem.isdigit() else None, partial(_read, root, stem))
+        for stem in scans
+    ]
+    return Dataset("kitti", frames, {}, NAMES if has_boxes else (), _ALIASES, neighbours=_NEIGHBOURS)
+
+
+def _root(folder: Path) -> Path:
+    return folder / "training" if (folder / "training" / "velodyne").is_dir() else folder
+
+
+def read_calibration(path: Path) -> Calibration:
+    """DatasetError names the file and the line that is missing."""
+    if not path.is_file():
+        raise DatasetError(f"{path}: no such file, but the scan of this frame is there")
+    rows: dict[str, Array] = {}
+    for line in path.read_text(errors="replace").splitlines():
+        name, _, numbers = line.partition(":")
+        try:
+            rows[name.strip()] = np.array([float(number) for number in numbers.split()])
+        except ValueError:
+            raise DatasetError(f"{path}: the line {name} holds something else than numbers") from None
+    for name, size in (("P2", 12), ("R0_rect", 9), ("Tr_velo_to_cam", 12)):
+        if rows.get(name, np.zeros(0)).size != size:
+            raise DatasetError(f"{path}: no line {name} of {size} numbers")
+    rectify, to_camera = np.eye(4), np.eye(4)
+    rectify[:3, :3] = rows["R0_rect"].reshape(3, 3)
+    to_camera[:3] = rows["Tr_velo_to_cam"].reshape(3, 4)
+    return Calibration(rows["P2"].reshape(3, 4), rectify @ to_camera)
+
+
+def _read(root: Path, stem: str, _with_labels: bool, with_boxes: bool) -> Scan:
+    cloud = readers.read(root / "velodyne" / f"{stem}.bin")
+    calibration = read_calibration(root / "calib" / f"{stem}.txt")
+    size = _image_size(root / "image_2" / f"{stem}.png")
+    points = np.stack([cloud.values(axis) for axis in ("x", "y", "z", "intensity")], axis=1)
+    pixels, depth = _project(calibration, points[:, :3].astype(np.float64))
+    seen = (depth > 0) & (pixels >= 0).all(axis=1) & (pixels < np.array(size)).all(axis=1)
+    boxes = read_boxes(root / "label_2" / f"{stem}.txt", calibration) if with_boxes else None
+    return Scan(PointCloud.from_array(points[seen]), None, boxes, partial(image_boxes, calibration, size))
+
+
+def _image_size(path: Path) -> tuple[int, int]:
+    """Width and height from a PNG's header."""
+    if not path.is_file():
+        return _IMAGE_SIZE
+    with path.open("rb") as file:
+        head = file.read(24)
+    if head[:8] != b"\x89PNG\r\n\x1a\n" or len(head) < 24:
+        raise DatasetError(f"{path}: not a PNG")
+    return int.from_bytes(head[16:20], "big"), int.from_bytes(head[20:24], "big")
+
+
+def _project(calibration: Calibration, points: Array) -> tuple[Array, Array]:
+    """[N, 2] pixels and [N] metres before the camera."""
+    camera = points @ calibration.to_camera[:3, :3].T + calibration.to_camera[:3, 3]
+    image = camera @ calibration.projection[:, :3].T + calibration.projection[:, 3]
+    depth = image[:, 2]
+    return image[:, :2] / np.where(np.abs(depth) < 1e-9, 1e-9, depth)[:, None], depth
+
+
+def image_boxes(calibration: Calibration, size: tuple[int, int], boxes: Array) -> Array:
+    """[N, 4]: left, top, right, bottom of boxes [N, 7] in the image, cut at its edge; NaN where a box is not in it."""
+    out = np.full((len(boxes), 4), np.nan)
+    signs = np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)]) / 2
+    for index, (x, y, z, length, width, height, yaw) in enumerate(boxes.tolist()):
+        local = signs * (length, width, height)
+        cos, sin = np.cos(yaw), np.sin(yaw)
+        corners = np.stack(
+            [x + local[:, 0] * cos - local[:, 1] * sin, y + local[:, 0] * sin + local[:, 1] * cos, z + local[:, 2]], 1
+        )
+        pixels, depth = _project(calibration, corners)
+        if depth.max() < _NEAR:
+            continue
+        left, top = np.clip(pixels.min(axis=0), 0, np.array(size) - 1)
+        right, bottom = np.clip(pixels.max(axis=0), 0, np.array(size) - 1)
+        if right > left and bottom > top:
+            out[index] = left, top, right, bottom
+    return out
+
+
+def read_boxes(path: Path, calibration: Calibration) -> TrueBoxes:
+    """DontCare regions have no box in space and are left out: the benchmark uses them in the image alone."""
+    if not path.is_file():
+        raise DatasetError(f"{path}: no such file, but the scan of this frame is there")
+    names, rows = [], []
+    for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
+        words = line.split()
+        if not words or words[0] == "DontCare":
+            continue
+        try:
+            values = [float(word) for word in words[1:15]]
+        except ValueError:
+            values = []
+        if len(values) != 14:
+            raise DatasetError(f"{path}: line {number} is not a class and 14 numbers")
+        names.append(words[0])
+        rows.append(values)
+    values_of = np.array(rows, np.float64).reshape(-1, 14)
+    height, width, length = values_of[:, 7], values_of[:, 8], values_of[:, 9]
+    bottom = values_of[:, 10:13]  # the middle of the lower face, in the camera's frame (y down)
+    back = np.linalg.inv(calibration.to_camera)
+    centres = (bottom - np.stack([0 * height, height / 2, 0 * height], axis=1)) @ back[:3, :3].T + back[:3, 3]
+    turn = values_of[:, 13]
+    headings = np.stack([np.cos(turn), 0 * turn, -np.sin(turn)], axis=1) @ back[:3, :3].T
+    yaw = np.arctan2(headings[:, 1], headings[:, 0])
+    boxes = np.concatenate([centres, np.stack([length, width, height, yaw], axis=1)], axis=1)
+    return TrueBoxes(
+        boxes,
+        tuple(names),
+        np.full((len(boxes), 2), np.nan),
+        np.full(len(boxes), -1),
+        values_of[:, 3:7],
+        values_of[:, 0],
+        values_of[:, 1].astype(np.int64),
+    )

@@ -1,0 +1,76 @@
+"""SemanticKITTI (Behley et al. 2019; http://semantic-kitti.org): a label a point.
+
+sequences/NN/velodyne/FFFFFF.bin with sequences/NN/labels/FFFFFF.label; or one sequence's velodyne/ and labels/; or
+NAME.bin beside NAME.label. Labels are uint32 with the class in the low 16 bits, and become the benchmark's 19.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from voxserve import label_file, readers
+from voxserve.evaluate.truth import Dataset, DatasetError, Frame, Scan
+
+_LABELS = {  # the benchmark's learning_map
+    10: "car", 11: "bicycle", 13: "other-vehicle", 15: "motorcycle", 16: "other-vehicle", 18: "truck",
+    20: "other-vehicle", 30: "person", 31: "bicyclist", 32: "motorcyclist", 40: "road", 44: "parking", 48: "sidewalk",
+    49: "other-ground", 50: "building", 51: "fence", 60: "road", 70: "vegetation", 71: "trunk", 72: "terrain",
+    80: "pole", 81: "traffic-sign", 252: "car", 253: "bicyclist", 254: "person", 255: "motorcyclist",
+    256: "other-vehicle", 257: "other-vehicle", 258: "truck", 259: "other-vehicle",
+}  # fmt: skip
+_ALIASES = {  # names of coarser classes
+    "person": ("pedestrian",),
+    "bicycle": ("two-wheeler",),
+    "motorcycle": ("two-wheeler",),
+    "bicyclist": ("cyclist", "two-wheeler"),
+    "motorcyclist": ("two-wheeler",),
+    "road": ("driveable_surface",),
+    "parking": ("road", "driveable_surface"),
+    "building": ("manmade",),
+    "trunk": ("vegetation",),
+    "traffic-sign": ("sign",),
+    "fence": ("other-static", "manmade"),
+    "pole": ("other-static", "manmade"),
+}
+
+
+def is_dataset(folder: Path) -> bool:
+    """Whether the folder has this layout."""
+    return bool(_sequences(folder)) or any(folder.glob("*.bin"))
+
+
+def open_dataset(folder: Path, _num_sweeps: int = 1) -> Dataset:
+    """DatasetError where scans and labels do not pair."""
+    frames: list[Frame] = []
+    has_labels = False
+    for name, scans, labels in _sequences(folder) or [("", folder, folder)]:
+        paths = sorted(path for path in scans.glob("*.bin"))
+        wanted = sorted(path.stem for path in labels.glob("*.label"))
+        has_labels |= bool(wanted)
+        if wanted and len(wanted) != len(paths):
+            raise DatasetError(f"{labels}: {len(wanted)} label files, but {scans} has {len(paths)} scans")
+        frames += [_frame(f"{name}/{path.stem}" if name else path.stem, path, labels) for path in paths]
+    return Dataset("semantic-kitti", frames, _LABELS if has_labels else {}, (), _ALIASES)
+
+
+def _sequences(folder: Path) -> list[tuple[str, Path, Path]]:
+    """Name, folder of scans, folder of labels."""
+    if (folder / "velodyne").is_dir():
+        return [("", folder / "velodyne", folder / "labels")]
+    inner = folder / "sequences" if (folder / "sequences").is_dir() else folder
+    return [(p.name, p / "velodyne", p / "labels") for p in sorted(inner.iterdir()) if (p / "velodyne").is_dir()]
+
+
+def _frame(name: str, path: Path, labels: Path) -> Frame:
+    number = int(path.stem) if path.stem.isascii() and path.stem.isdigit() else None
+    return Frame(name, number, partial(_read, path, labels / f"{path.stem}.label"))
+
+
+def _read(path: Path, labels: Path, with_labels: bool, _with_boxes: bool) -> Scan:
+    cloud = readers.read(path)
+    if not with_labels:
+        return Scan(cloud)
+    if not labels.is_file():
+        raise DatasetError(f"{labels}: no such file, but {path} is there")
+    return Scan(cloud, label_file.read(labels, cloud.num_points))

@@ -1,0 +1,114 @@
+"""Average precision by nuScenes' rules: of boxes whose centres are close.
+
+Caesar et al., "nuScenes: a multimodal dataset for autonomous driving" (2020). Found boxes, the surest first, take the
+nearest true box of their class that is free and less than a distance away, seen from above. Precision is averaged over
+recalls above 10%, above 10%. Errors are of matches within 2 m, as running means at each recall.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+
+DISTANCES = (0.5, 1.0, 2.0, 4.0)
+ERROR_DISTANCE = 2.0
+ERRORS = ("translation", "scale", "orientation", "velocity")  # metres, 1 - IoU, radians, metres a second
+_MIN_RECALL = _MIN_PRECISION = 0.1
+_RECALLS = np.linspace(0, 1, 101)
+
+
+@dataclass(frozen=True)
+class ClassFrame:
+    """A frame's boxes of one class, [N, 7] and [N, 2] each."""
+
+    true: Array
+    true_velocities: Array  # NaN where unknown
+    found: Array
+    found_velocities: Array
+    scores: Array
+
+
+@dataclass(frozen=True)
+class ClassResult:
+    """Of one class at one distance."""
+
+    ap: float  # NaN where people have none
+    errors: dict[str, float] = field(default_factory=dict)  # of ERRORS; 1 where recall does not pass 10%
+
+
+def evaluate(frames: Sequence[ClassFrame], max_distance: float, period: float = 2 * np.pi) -> ClassResult:
+    """period: of yaw; pi for barriers, which have no front."""
+    num_true = sum(len(frame.true) for frame in frames)
+    if num_true == 0:
+        return ClassResult(float("nan"))
+    order = sorted(
+        ((float(score), f, i) for f, frame in enumerate(frames) for i, score in enumerate(frame.scores)), reverse=True
+    )
+    is_free = [np.ones(len(frame.true), bool) for frame in frames]
+    hits: list[bool] = []
+    scores: list[float] = []
+    errors: dict[str, list[float]] = {name: [] for name in ERRORS}
+    hit_scores: list[float] = []
+    for score, f, i in order:
+        frame = frames[f]
+        distances = np.linalg.norm(frame.true[:, :2] - frame.found[i, :2], axis=1)
+        distances = np.where(is_free[f], distances, np.inf)
+        nearest = int(np.argmin(distances)) if len(distances) else 0
+        is_hit = bool(len(distances)) and bool(distances[nearest] < max_distance)
+        hits.append(is_hit)
+        scores.append(score)
+        if is_hit:
+            is_free[f][nearest] = False
+            hit_scores.append(score)
+            for name, value in zip(ERRORS, _errors(frame, nearest, i, period), strict=True):
+                errors[name].append(value)
+    if not hit_scores:
+        return ClassResult(0.0, dict.fromkeys(ERRORS, 1.0))
+    number = np.cumsum(hits).astype(np.float64)
+    precision = number / np.arange(1, len(hits) + 1)
+    recall = number / num_true
+    at_recalls = np.interp(_RECALLS, recall, precision, right=0)
+    confidence = np.interp(_RECALLS, recall, np.array(scores), right=0)
+    first = round(100 * _MIN_RECALL) + 1
+    ap = float(np.maximum(at_recalls[first:] - _MIN_PRECISION, 0).mean() / (1 - _MIN_PRECISION))
+    return ClassResult(
+        ap, {name: _mean_error(values, hit_scores, confidence, first) for name, values in errors.items()}
+    )
+
+
+def _mean_error(values: Sequence[float], hit_scores: Sequence[float], confidence: Array, first: int) -> float:
+    reached = np.flatnonzero(confidence)
+    last = int(reached[-1]) if len(reached) else 0
+    if last < first:
+        return 1.0
+    means = _running_means(np.array(values))
+    at_recalls = np.interp(confidence[::-1], np.array(hit_scores)[::-1], means[::-1])[::-1]
+    return float(at_recalls[first : last + 1].mean())
+
+
+def _running_means(values: Array) -> Array:
+    """The mean of the first values, without those that are NaN; 1 for all where every one is, 0 before the first."""
+    known = np.isfinite(values)
+    if not known.any():
+        return np.ones(len(values))
+    numbers = np.cumsum(known)
+    means: Array = np.divide(np.nancumsum(values), numbers, out=np.zeros(len(values)), where=numbers > 0)
+    return means
+
+
+def _errors(frame: ClassFrame, true: int, found: int, period: float) -> tuple[float, float, float, float]:
+    a, b = frame.true[true], frame.found[found]
+    common = float(np.prod(np.minimum(a[3:6], b[3:6])))
+    union = float(np.prod(a[3:6]) + np.prod(b[3:6])) - common
+    turn = (a[6] - b[6] + period / 2) % period - period / 2
+    return (
+        float(np.linalg.norm(a[:2] - b[:2])),
+        1 - common / union if union > 0 else 1.0,
+        abs(float(turn)),
+        float(np.linalg.norm(frame.found_velocities[found] - frame.true_velocities[true])),
+    )

@@ -1,0 +1,48 @@
+"""Intersection over union of labels, from a confusion matrix."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Counts = npt.NDArray[np.int64]
+IGNORED = -1  # of points that people did not label
+
+
+def confusion(truth: npt.NDArray[np.integer], labels: npt.NDArray[np.integer], num_classes: int) -> Counts:
+    """[num_classes, num_classes + 1]: points by the class that people gave them and the one that the model did; the
+    last column is for labels that are none of the classes. Points whose truth is IGNORED are left out.
+    """
+    counted = truth != IGNORED
+    rows, columns = truth[counted].astype(np.int64), labels[counted].astype(np.int64)
+    columns = np.where((columns >= 0) & (columns < num_classes), columns, num_classes)
+    flat = np.bincount(rows * (num_classes + 1) + columns, minlength=num_classes * (num_classes + 1))
+    return flat.reshape(num_classes, num_classes + 1)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """NaN where a class has neither true nor labelled points: the mean leaves it out."""
+
+    ious: npt.NDArray[np.float64]  # [classes]
+    points: Counts  # [classes] by people
+    mean_iou: float
+    accuracy: float
+
+
+def scores(counts: Counts, judged: npt.NDArray[np.bool_] | None = None) -> Scores:
+    """From a confusion matrix. A class that the model finds where people have none of it has an IoU of 0. judged: which
+    classes people tell apart at all (default: all); the IoU of any other is NaN.
+    """
+    size = len(counts)
+    agreeing = np.diag(counts[:, :size]).astype(np.float64)
+    points = counts.sum(axis=1)
+    union = points + counts[:, :size].sum(axis=0) - agreeing
+    ious = np.divide(agreeing, union, out=np.full(size, np.nan), where=union > 0)
+    if judged is not None:
+        ious[~judged] = np.nan
+    mean = float(np.nanmean(ious)) if np.isfinite(ious).any() else float("nan")
+    total = int(points.sum())
+    return Scores(ious, points, mean, float(agreeing.sum() / total) if total else float("nan"))

@@ -1,0 +1,70 @@
+"""What people say about a scan, and what a data set is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from voxserve.point_cloud import PointCloud
+
+Array = npt.NDArray[np.float64]
+
+
+class DatasetError(ValueError):
+    """The data set is not as its layout says; the message names the file and what is wrong."""
+
+
+@dataclass(frozen=True)
+class TrueBoxes:
+    """Boxes by people, in the cloud's coordinates."""
+
+    boxes: Array  # [N, 7], as Detections.boxes
+    names: tuple[str, ...]  # [N] as the data set names its classes
+    velocities: Array  # [N, 2] metres a second along the cloud's x and y; NaN where unknown
+    num_points: npt.NDArray[np.int64]  # [N] that lie in the box; -1 where unknown
+    # Of KITTI alone: [N, 4] left, top, right, bottom in the image, [N] how far the box leaves it (0..1), and
+    # [N] 0 to 3.
+    image_boxes: Array | None = None
+    truncations: Array | None = None
+    occlusions: npt.NDArray[np.int64] | None = None
+    # Of nuScenes alone: [R, 7] racks, in which bicycles and motorcycles are left out.
+    racks: Array | None = None
+
+
+@dataclass(frozen=True)
+class Scan:
+    """A scan with its truth, as it is read."""
+
+    cloud: PointCloud
+    labels: npt.NDArray[np.int64] | None = None  # [points] ids of Dataset.label_names; those without a name count not
+    boxes: TrueBoxes | None = None
+    # Of KITTI: brings boxes [N, 7] into the image: [N, 4], NaN where a box is not in it.
+    to_image: Callable[[Array], Array] | None = None
+    origin: tuple[float, float] = (0.0, 0.0)  # x, y from which a box's distance counts
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A scan that is read when it is asked for."""
+
+    name: str  # "08/000123"
+    number: int | None  # that --frames can name
+    read: Callable[[bool, bool], Scan]  # with labels, with boxes; DatasetError, OSError
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Frames in order, and the classes that people tell apart."""
+
+    layout: str
+    frames: Sequence[Frame]
+    label_names: Mapping[int, str] = field(default_factory=dict)  # classes of points; none: it has no labels
+    box_names: tuple[str, ...] = ()  # classes of boxes; none: it has no boxes
+    # Names that a model may give a data set's class, besides its own: the first that the model has is taken.
+    aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    ranges: Mapping[str, float] = field(default_factory=dict)  # nuScenes' range of a class, metres
+    # Of KITTI: a class -> those so like it that finding one there is no error.
+    neighbours: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -1,0 +1,57 @@
+"""Nodes that compute each row on its own: activations, products, norms of rows, embeddings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy.typing as npt
+
+from voxserve.export.node_list import NodeList
+from voxserve.export.textproto import number
+
+
+class RowNodes(NodeList):
+    """The methods of Network whose nodes have their input's rows."""
+
+    def relu(self, name: str, source: str) -> str:
+        return self.activation(name, source, "RELU")
+
+    def activation(
+        self, name: str, source: str, function: str, negative_slope: float | None = None, **parameters: float
+    ) -> str:
+        """function: a name of model.proto without FUNCTION_, such as RELU. LEAKY_RELU alone has a slope.
+
+        parameters: alpha of ELU, beta of SOFTPLUS, minimum and maximum of CLAMP, exponent of POWER.
+        """
+        named = parameters if negative_slope is None else {"negative_slope": negative_slope, **parameters}
+        text = "".join(f" {key}: {number(value)}" for key, value in named.items())
+        return self._node(name, [source], f"activation {{ function: FUNCTION_{function}{text} }}")
+
+    def multiply(self, name: str, a: str, b: str) -> str:
+        """The element-wise product of two tensors on the same rows."""
+        return self._node(name, [a, b], "multiply {}")
+
+    def softmax(self, name: str, source: str) -> str:
+        """Over each row's channels."""
+        return self._node(name, [source], "softmax {}")
+
+    def layer_norm(self, name: str, source: str, tensors: dict[str, npt.NDArray[Any]], epsilon: float = 1e-5) -> str:
+        """tensors: weight and bias, or nothing."""
+        for key, values in tensors.items():
+            self.tensors[f"{name}.{key}"] = values
+        affine = " affine: true" if tensors else ""
+        return self._node(name, [source], f"layer_norm {{ epsilon: {number(epsilon)}{affine} }}")
+
+    def l2_norm(self, name: str, source: str, epsilon: float = 1e-12) -> str:
+        """Each row by its length, or by epsilon where it is shorter."""
+        return self._node(name, [source], f"l2_norm {{ epsilon: {number(epsilon)} }}")
+
+    def prelu(self, name: str, source: str, weight: npt.NDArray[Any]) -> str:
+        """weight: [1] or [channels]."""
+        self.tensors[f"{name}.weight"] = weight
+        return self._node(name, [source], "prelu {}")
+
+    def embedding(self, name: str, source: str, weight: npt.NDArray[Any], channel: int = 0) -> str:
+        """Rows of a table, weight [num_rows, channels], by the number in a channel of the source."""
+        self.tensors[f"{name}.weight"] = weight
+        return self._node(name, [source], f"embedding {{ channel: {channel} }}")

@@ -1,0 +1,172 @@
+"""Parses the command line and shows scans.
+
+Exit status: 0 done, 1 something failed, 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from voxserve import errors, readers
+from voxserve.bag.command import add_request, ready
+from voxserve.bag.labelling import Poses, Request, label
+from voxserve.bag.source import Source
+from voxserve.cli import arguments
+from voxserve.cli.connection import connect
+from voxserve.cli.ending import termination_interrupts
+from voxserve.cli.infer import advise
+from voxserve.cli.progress import Progress
+from voxserve.client import Client
+from voxserve.results import ClassInfo, ModelVersion
+from voxserve.view import labelled_bag
+from voxserve.view.viewer import Shown, Viewer, ViewError
+
+_DESCRIPTION = """\
+Shows scans in Rerun, whose statistics stay off: points in the colours of their classes, boxes and the time that each
+answer took, on one timeline. SOURCE is a folder of scans, a scan, a bag (with --model), or a bag that python -m
+voxserve.bag has labelled. With --follow the folder's new scans are shown as they come, until it is interrupted.
+Needs: pip install 'voxserve[view]' (and 'voxserve[bag]' for bags)
+"""
+_EXAMPLES = """\
+examples:
+  python -m voxserve.view labelled.mcap
+  python -m voxserve.view drive.mcap --model minkunet --topic /lidar --rate 1
+  python -m voxserve.view scans/ --model minkunet --web 9090       # in a browser of this machine
+  python -m voxserve.view /data/live --model minkunet --follow
+  python -m voxserve.view scans/ --model minkunet --record drive.rrd
+"""
+_POLL_SECONDS = 0.05
+
+
+def main(arguments_: Sequence[str] | None = None) -> int:
+    """Runs the command and returns the exit status."""
+    parser = _parser()
+    options = parser.parse_args(arguments_)
+    if sum(map(bool, (options.record, options.web, options.connect))) > 1:
+        parser.error("--record, --web and --connect are one or another")
+    if options.sweeps > 1 and not options.pose:
+        parser.error("--sweeps needs --pose: tf, or the topic that has the vehicle's poses")
+    if options.follow and not Path(options.source).is_dir():
+        parser.error("--follow needs a folder")
+    try:
+        with termination_interrupts():
+            number = run(options)
+        print(f"{number} scans shown" + (f", in {options.record}" if options.record else ""))
+    except (errors.InferenceError, OSError, ValueError) as error:
+        print(f"voxserve.view: {advise(error)}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def run(options: argparse.Namespace) -> int:
+    """How many scans were shown. InferenceError, OSError, ValueError."""
+    if labelled_bag.is_labelled(options.source):
+        return _show(options, (), labelled_bag.read(options.source))
+    if not options.model:
+        raise ViewError(f"{options.source}: --model says who labels it; it is no bag that voxserve.bag has labelled")
+    with connect(options) as client:
+        model = ready(client, options.model, options.version)
+        if _is_bag(Path(options.source)):
+            with Source(options.source) as source:
+                return _show(options, model.classes, _bag(options, source, client, model))
+        return _show(options, model.classes, _scans(options, client, model))
+
+
+def _is_bag(path: Path) -> bool:
+    return path.suffix in (".mcap", ".db3", ".bag") or (path / "metadata.yaml").is_file()
+
+
+def _show(options: argparse.Namespace, classes: Sequence[ClassInfo], scans: Iterator[Shown]) -> int:
+    number = 0
+    # The first scan comes before the viewer: what cannot be read opens none.
+    first = next(scans, None)
+    if first is None:
+        raise ViewError(f"{options.source}: nothing to show")
+    with Viewer(classes, save=options.record, web_port=options.web, connect=options.connect) as viewer:
+        if viewer.address:
+            print(f"open {viewer.address}", flush=True)
+        with Progress(0, "scans") as progress:
+            shown: Shown | None = first
+            while shown is not None:
+                viewer.show(shown)
+                number += 1
+                progress.update(number)
+                shown = next(scans, None)
+        if viewer.address and options.stay:
+            print("all is shown; interrupt to end", flush=True)
+            while True:
+                time.sleep(1)
+    return number
+
+
+def _bag(options: argparse.Namespace, source: Source, client: Client, model: ModelVersion) -> Iterator[Shown]:
+    topic = source.topic(options.topic)
+    poses = Poses.read(source, options.pose, options.fixed_frame) if options.pose else None
+    request = Request(model, options.sweeps, options.rate, dict(options.scale) or None)
+    for sweep, result in label(client, request, source.sweeps(topic), poses, 0):
+        yield Shown.of_result(sweep.index, sweep.cloud, result.segmentation, result.detections)
+
+
+def _scans(options: argparse.Namespace, client: Client, model: ModelVersion) -> Iterator[Shown]:
+    for index, path in enumerate(_files(Path(options.source), options.follow)):
+        cloud = readers.read(path, options.fields or "")
+        if options.scale:
+            cloud = cloud.scaled(dict(options.scale))
+        labels = client.infer(model.name, cloud, version=model.version) if model.has_labels else None
+        found = client.detect(model.name, cloud, version=model.version) if model.has_boxes else None
+        if options.follow and cloud.stamp_ns is None:
+            cloud = replace(cloud, stamp_ns=time.time_ns())
+        yield Shown.of_result(index, cloud, labels, found)
+
+
+def _files(source: Path, is_followed: bool) -> Iterator[Path]:
+    """Scans by name; of a folder that is followed, each new one when it has stopped growing."""
+    if not source.exists():
+        raise ViewError(f"{source}: no such file or folder")
+    if not source.is_dir():
+        yield source
+        return
+    done: set[Path] = set()
+    sizes: dict[Path, int] = {}
+    while True:
+        found = sorted(path for path in source.iterdir() if path.is_file() and readers.is_point_cloud_file(path))
+        if not found and not is_followed:
+            raise ViewError(f"{source}: the folder has no scans (.bin, .pcd, .ply or .npy)")
+        for path in found:
+            size = path.stat().st_size
+            if path not in done and (not is_followed or sizes.get(path) == size):
+                done.add(path)
+                yield path
+            sizes[path] = size
+        if not is_followed:
+            return
+        time.sleep(_POLL_SECONDS)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m voxserve.view",
+        description=_DESCRIPTION,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("source", metavar="SOURCE", help="what to show")
+    add("--model", default="", metavar="NAME", help="the model that labels it")
+    add("--follow", action="store_true", help="shows the folder's new scans as they come")
+    add("--fields", type=arguments.fields, metavar="SPEC", help="layout of scans, as of voxserve infer")
+    add("--record", default="", metavar="FILE", help="writes a recording (.rrd) and opens no viewer")
+    add("--web", type=arguments.count(1024, 65534), metavar="PORT", help="serves the viewer to browsers; PORT + 1 too")
+    add("--no_stay", dest="stay", action="store_false", help="with --web: ends when all is shown")
+    add("--connect", default="", metavar="URL", help="of a viewer that runs: rerun+http://HOST:9876/proxy")
+    add_request(parser)
+    arguments.add_connection(parser, 60)
+    return parser

@@ -1,0 +1,203 @@
+"""The command batch against the fake server: shards, resuming, what it refuses, and errors that pass."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import FakeServer
+
+from voxserve.cli import batch
+from voxserve.cli.main import main
+
+Run = Callable[..., tuple[int, str, str]]
+NUM_SCANS = 24
+
+
+@pytest.fixture
+def scans(tmp_path: Path) -> Path:
+    folder = tmp_path / "scans"
+    folder.mkdir()
+    for i in range(NUM_SCANS):
+        np.full((i + 1, 4), 0.5, np.float32).tofile(folder / f"{i:06}.bin")
+    return folder
+
+
+@pytest.fixture
+def run(server: FakeServer, scans: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    def _run(*words: Any, model: str = "minkunet", save: Any = tmp_path / "out") -> tuple[int, str, str]:
+        given = ["batch", "--model", model, str(scans), "--save", str(save), "--address", server.address]
+        try:
+            status = main([*given, *map(str, words)])
+        except SystemExit as stop:
+            status = int(str(stop.code))
+        out, err = capsys.readouterr()
+        return status, out, err
+
+    return _run
+
+
+def results(folder: Path) -> set[str]:
+    return {path.stem for path in folder.glob("*.npy")}
+
+
+def test_shards_do_every_scan_once(run: Run, server: FakeServer, tmp_path: Path) -> None:
+    done: list[set[str]] = []
+    for i in (1, 2, 3):
+        before = results(tmp_path / "out")
+        assert run("--shard", f"{i}/3")[0] == 0
+        done.append(results(tmp_path / "out") - before)
+    assert all(done), "each has some"
+    assert len(set.union(*done)) == sum(map(len, done)) == NUM_SCANS == len(server.requests)
+    np.testing.assert_array_equal(np.load(tmp_path / "out" / "000002.npy"), [0, 1, 0])
+
+
+@pytest.mark.parametrize("count", [2, 3, 8])
+def test_shards_of_numbered_scans_are_alike(count: int) -> None:
+    for pattern in ("{:06}.bin", "s{}.bin", "{}.pcd"):
+        sizes = [0] * count
+        for i in range(8000):
+            sizes[batch.shard_of(pattern.format(i), count) - 1] += 1
+        assert max(sizes) < 1.15 * 8000 / count, "15% are five standard deviations or more"
+        assert min(sizes) > 0.85 * 8000 / count
+
+
+def test_a_new_scan_changes_no_other_scans_shard(run: Run, scans: Path, tmp_path: Path) -> None:
+    assert run("--shard", "2/3")[0] == 0
+    before = results(tmp_path / "out")
+    np.full((2, 4), 0.5, np.float32).tofile(scans / "000000a.bin")  # the second in order
+    assert run("--shard", "2/3")[0] == 0
+    assert before <= results(tmp_path / "out") <= before | {"000000a"}
+
+
+def test_it_goes_on_where_it_was_cut_off(run: Run, server: FakeServer, tmp_path: Path) -> None:
+    assert run()[0] == 0
+    for name in ("000003", "000007"):
+        (tmp_path / "out" / f"{name}.npy").unlink()
+    (tmp_path / "out" / "000003.npy.1.2.part").write_bytes(b"half")  # of a run that was killed
+    server.requests.clear()
+    status, _, err = run()
+    assert status == 0
+    assert f"{NUM_SCANS} scans, {NUM_SCANS - 2} done before, 2 to do" in err
+    assert sorted(request.cloud.num_points for request in server.requests) == [4, 8]
+    server.requests.clear()
+    assert run()[0] == 0
+    assert not server.requests
+
+
+def test_a_bad_scan_fails_alone_and_is_tried_again_later(run: Run, scans: Path, tmp_path: Path) -> None:
+    good = (scans / "000005.bin").read_bytes()
+    (scans / "000005.bin").write_bytes(b"123")
+    status, _, err = run()
+    assert status == 1
+    assert "1 of 24 scans failed" in err
+    assert "000005.bin" in err
+    assert len(results(tmp_path / "out")) == NUM_SCANS - 1
+    (scans / "000005.bin").write_bytes(good)
+    assert run()[0] == 0
+    assert len(results(tmp_path / "out")) == NUM_SCANS
+
+
+@pytest.mark.parametrize(
+    ("words", "model", "name"),
+    [
+        ([], "wide", "model"),
+        (["--version", "2"], "minkunet", "version"),
+        (["--sample", "3"], "minkunet", "sample"),
+        (["--fields", "x:f32,y:f32,z:f32,intensity:f32*0.5"], "minkunet", "fields"),
+    ],
+)
+def test_other_results_are_not_mixed_in(run: Run, tmp_path: Path, words: list[str], model: str, name: str) -> None:
+    assert run("--shard", "1/2")[0] == 0
+    before = results(tmp_path / "out")
+    status, _, err = run("--shard", "2/2", *words, model=model)
+    assert status == 2
+    assert f"has results of {name}" in err
+    assert "name another folder" in err
+    assert results(tmp_path / "out") == before
+    assert not list((tmp_path / "out").glob("*.part"))
+
+
+def test_a_version_of_other_weights_is_refused(run: Run, tmp_path: Path) -> None:
+    assert run("--shard", "1/2")[0] == 0
+    note = tmp_path / "out" / batch.NOTE
+    noted = json.loads(note.read_text())
+    note.write_text(json.dumps({**noted, "digest": "other"}))
+    status, _, err = run("--shard", "2/2")
+    assert status == 2
+    assert "has results of digest 'other'" in err
+
+
+def test_the_noted_version_is_kept(run: Run, server: FakeServer) -> None:
+    assert run("--shard", "1/2", "--version", "2")[0] == 0
+    server.requests.clear()
+    assert run("--shard", "2/2")[0] == 0  # the newest is 3
+    assert {request.version for request in server.requests} == {2}
+
+
+@pytest.mark.parametrize("text", ["{", "[]"])
+def test_a_damaged_note_is_named(run: Run, tmp_path: Path, text: str) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / batch.NOTE).write_text(text)
+    status, _, err = run()
+    assert status == 1
+    assert batch.NOTE in err
+
+
+@pytest.mark.parametrize("shard", ["0/3", "4/3", "1", "a/b", "1/0", "-1/2", "1/2/3", ""])
+def test_shards_that_cannot_be(run: Run, shard: str) -> None:
+    status, _, err = run("--shard", shard)
+    assert status == 2
+    assert "--shard" in err
+
+
+def test_one_file_is_refused(run: Run) -> None:
+    status, _, err = run(save="labels.npy")
+    assert status == 2
+    assert "batch writes a folder" in err
+
+
+def test_a_full_queue_is_waited_for(run: Run, server: FakeServer) -> None:
+    status, _, err = run("--retry", "2s", "--concurrency", "24", model="busy")
+    assert status == 1
+    assert "24 of 24 scans failed" in err
+    assert "the queue is full" in err
+    # The server asks for 1.25 s: there is time for one more attempt.
+    assert len(server.requests) == 2 * NUM_SCANS
+
+
+@pytest.mark.parametrize(("model", "least"), [("broken", 0.0), ("loading", 0.5)])
+def test_a_model_that_is_not_ready(run: Run, server: FakeServer, model: str, least: float) -> None:
+    start = time.monotonic()
+    status, _, err = run("--retry", "1s", model=model)
+    assert status == 1
+    assert f"{model} version 3 is {'failed' if model == 'broken' else 'loading'}" in err
+    assert least <= time.monotonic() - start < 30
+    assert not server.requests
+
+
+def test_a_server_that_restarts_is_waited_for(scans: Path, tmp_path: Path) -> None:
+    first = FakeServer()
+    port = int(first.address.rpartition(":")[2])
+    first.stop()
+    started: list[FakeServer] = []
+    timer = threading.Timer(1.0, lambda: started.append(FakeServer(port)))
+    timer.start()
+    words = ["--model", "m", scans, "--save", tmp_path / "out", "--address", f"127.0.0.1:{port}", "--retry", "60s"]
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "voxserve.batch", *map(str, words)], capture_output=True, text=True, timeout=120
+        )
+    finally:
+        timer.join()
+        started[0].stop()
+    assert done.returncode == 0, done.stderr
+    assert len(results(tmp_path / "out")) == NUM_SCANS

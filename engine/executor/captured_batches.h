@@ -1,0 +1,117 @@
+#pragma once
+
+// CapturedBatches keeps what a GPU's batches were captured as, for one execution context, and decides when a batch is
+// captured and when it is replayed. A replay launches the same kernels with the same parameters on the same memory; so
+// a batch is found by everything that those parameters follow from (BatchShape). Numbers of samples, plans, rooms and
+// addresses are part of that; numbers of sites are not, since kernels read them on the device.
+//
+// - A shape that comes once runs as it is: to capture costs more than one batch gains. One that comes again is captured
+//   while it is queued, and replayed from then on.
+// - The least recently used goes first. What graphs take is reserved in the process's memory budget. Where the budget
+//   refuses, older ones give way, and where that does not do, the shape runs as it is for a while.
+// - A tuned plan has another id, as has a program that was loaded anew. What was captured of the old one is not found
+//   any more, and goes in its turn.
+//
+// Belongs to an executor. Keep and Clear drop graphs: they are called when the stream has been waited for. Choose drops
+// none. Not thread-safe.
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "engine/executor/captured_work.h"
+#include "engine/runtime/memory_budget.h"
+
+namespace voxserve {
+
+// Steps [begin, end) of a program.
+struct StepRange {
+  size_t begin = 0;
+  size_t end = 0;
+
+  friend bool operator==(const StepRange&, const StepRange&) = default;
+};
+
+// A step, as a batch uses it.
+struct StepUse {
+  bool is_needed = false;      // else it is passed over
+  bool is_capturable = false;  // Step::IsCapturable
+};
+
+// Returns what is captured of a batch: the longest ranges in which each needed step is capturable, of two such steps or
+// more, each of which begins and ends with one. No range goes across `border`, where a stage's time is taken.
+std::vector<StepRange> CapturableRanges(absl::Span<const StepUse> steps, size_t border);
+
+// All that the launches of a batch's captured steps follow from.
+struct BatchShape {
+  uint64_t program = 0;  // Program::id
+  uint64_t plans = 0;    // PlanTable::id: of one generation
+  uint64_t plan = 0;     // which one of the table
+  int64_t num_samples = 0;
+  int64_t ignore_label = 0;
+  std::vector<int64_t> capacities;     // of the levels
+  std::vector<bool> needed_steps;      // by step: what the batch's outputs ask for
+  std::vector<const void*> addresses;  // whatever the steps may be told
+};
+
+// Equal for equal shapes alone.
+using BatchKey = std::vector<uint64_t>;
+BatchKey KeyOf(const BatchShape& shape);
+
+struct CapturedPart {
+  StepRange steps;
+  std::unique_ptr<ReplayableWork> work;
+};
+
+class CapturedBatches {
+ public:
+  struct Options {
+    size_t max_shapes = 128;         // that are remembered, captured or not
+    size_t max_captured = 16;        // of them captured
+    int num_resting = 100;           // batches of a shape that run as they are where it could not be kept
+    MemoryBudget* budget = nullptr;  // outlives this; null: memory is not counted
+  };
+  enum class Way {
+    kRun,      // as it is
+    kCapture,  // and tell by Keep or Decline what came of it
+    kReplay,   // Parts
+  };
+
+  explicit CapturedBatches(const Options& options) : options_(options) {}
+
+  // How the next batch runs, which has this shape.
+  Way Choose(const BatchKey& key);
+  // After Choose said kReplay, until the next Keep, Decline or Clear.
+  absl::Span<const CapturedPart> Parts() const { return shapes_.front().parts; }
+
+  // Keeps what was captured of the shape that Choose was asked for last. False where memory does not allow it.
+  bool Keep(std::vector<CapturedPart> parts);
+  // That shape could not be captured: it is not tried again for a while.
+  void Decline() { shapes_.front().num_resting = options_.num_resting; }
+  // Forgets everything.
+  void Clear() { shapes_.clear(); }
+
+  size_t num_shapes() const { return shapes_.size(); }
+  size_t num_captured() const;
+  int64_t bytes() const;  // of what is captured
+
+ private:
+  struct Shape {
+    BatchKey key;
+    std::vector<CapturedPart> parts;  // none: it is not captured
+    MemoryBudget::Reservation memory;
+    int num_resting = 0;  // batches to come that run as they are
+  };
+
+  // Forgets the least recently used shape that is captured, but for the first. False where there is none.
+  bool DropOldestCaptured();
+
+  const Options options_;
+  std::list<Shape> shapes_;  // the last used first
+};
+
+}  // namespace voxserve

@@ -1,0 +1,58 @@
+#pragma once
+
+// A GPU's work that is recorded once and launched again by one call: a CUDA graph.
+//
+// Not thread-safe: the thread that captures is the one whose calls on the stream are recorded, and no other thread uses
+// the stream meanwhile. Others may use their own streams, and allocate.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/runtime/stream.h"
+
+struct CUgraphExec_st;
+
+namespace voxserve {
+
+// Work that can be launched again and again. An interface, so that those who keep it are tested without a GPU.
+class ReplayableWork {
+ public:
+  virtual ~ReplayableWork() = default;
+  // Queues the work on the stream, as its calls were when they were recorded: the same kernels with the same
+  // parameters, on the same memory.
+  virtual absl::Status Launch(StreamView stream) = 0;
+  // What it takes of memory.
+  virtual int64_t bytes() const = 0;
+};
+
+class CapturedWork final : public ReplayableWork {
+ public:
+  // Records what `queue` queues on the stream, none of which runs. The stream is as before afterwards, whatever comes
+  // of it. The errors are those of `queue` first, then CUDA's: a call that waits, or that allocates from a DevicePool,
+  // cannot be recorded.
+  static absl::StatusOr<std::unique_ptr<CapturedWork>> Capture(StreamView stream,
+                                                               const std::function<absl::Status()>& queue);
+  // The work has ended.
+  ~CapturedWork() override;
+  CapturedWork(const CapturedWork&) = delete;
+  CapturedWork& operator=(const CapturedWork&) = delete;
+
+  absl::Status Launch(StreamView stream) override;
+  // An estimate by the number of nodes: CUDA does not tell.
+  int64_t bytes() const override { return kBytesAGraph + num_nodes_ * kBytesANode; }
+  int64_t num_nodes() const { return num_nodes_; }
+
+ private:
+  static constexpr int64_t kBytesAGraph = int64_t{64} << 10;
+  static constexpr int64_t kBytesANode = int64_t{8} << 10;
+
+  CapturedWork(CUgraphExec_st* work, int64_t num_nodes) : work_(work), num_nodes_(num_nodes) {}
+
+  CUgraphExec_st* const work_;
+  const int64_t num_nodes_;
+};
+
+}  // namespace voxserve

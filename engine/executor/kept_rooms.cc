@@ -1,0 +1,60 @@
+#include "engine/executor/kept_rooms.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+
+#include "engine/runtime/aligned_bytes.h"
+
+namespace voxserve {
+namespace {
+
+constexpr size_t kMostKinds = 256;  // programs come and go; what is forgotten is made again
+constexpr int kStepsAnOctave = 8;
+constexpr int64_t kSmallestStep = 256;
+// Of what a forecast wants, whose room of an eighth a batch may use up by half.
+constexpr double kLeastSites = 15.0 / 16;
+// Above which memory and blocks without work cost more than a new capture.
+constexpr double kMost = 1.5;
+
+int64_t RoundUp(int64_t count) {
+  const auto octave = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(count, 1))));
+  const int64_t step = std::max(kSmallestStep, octave / kStepsAnOctave);
+  return std::max(step, (count + step - 1) / step * step);
+}
+
+// An eighth more, in coarse steps. Points and sites are numbered by 31 bits.
+int64_t RoomFor(int64_t count, int64_t limit) { return std::max(count, std::min(limit, RoundUp(count + count / 8))); }
+
+bool Serves(int64_t kept, int64_t wanted, double least) {
+  return static_cast<double>(kept) >= least * static_cast<double>(wanted) &&
+         static_cast<double>(kept) <= std::max(kMost * static_cast<double>(wanted), double{2 * kSmallestStep});
+}
+
+bool Serve(const SiteRooms& kept, const SiteRooms& wanted) {
+  // What the batch has must fit whole.
+  if (!Serves(kept.points, wanted.points, 1) || kept.upload_bytes < wanted.upload_bytes) return false;
+  if (kept.capacities.size() != wanted.capacities.size()) return false;
+  for (size_t i = 0; i < kept.capacities.size(); ++i) {
+    if (!Serves(kept.capacities[i], wanted.capacities[i], kLeastSites)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+SiteRooms KeptRooms::Fit(const Kind& kind, const SiteRooms& wanted) {
+  if (kept_.size() >= kMostKinds && !kept_.contains(kind)) kept_.clear();
+  SiteRooms& kept = kept_[kind];
+  if (!Serve(kept, wanted)) {
+    constexpr int64_t kMostRows = std::numeric_limits<int32_t>::max();
+    kept.points = RoomFor(wanted.points, kMostRows);
+    kept.upload_bytes = AlignedBytes(RoomFor(wanted.upload_bytes, std::numeric_limits<int64_t>::max()));
+    kept.capacities = wanted.capacities;
+    for (int64_t& sites : kept.capacities) sites = std::max(sites, std::min(kMostRows, RoundUp(sites)));
+  }
+  kept.axis_bits = wanted.axis_bits;  // no address depends on it
+  return kept;
+}
+
+}  // namespace voxserve

@@ -1,0 +1,44 @@
+#pragma once
+
+// KeptRooms gives batches of a kind the same rooms, so that they lie in the same memory and a captured one can be
+// replayed (captured_batches.h). Rooms that a forecast wants differ with every batch; those that are kept change in
+// coarse steps, and only where a batch does not fit them or is far smaller.
+//
+// Belongs to an executor. Not thread-safe.
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "engine/geometry/site_rooms.h"
+
+namespace voxserve {
+
+class KeptRooms {
+ public:
+  // Batches of one kind share their rooms.
+  struct Kind {
+    uint64_t program = 0;  // Program::id
+    int64_t num_samples = 0;
+    int32_t points_octave = 0;  // the bits of the number of points: SiteForecast's buckets
+
+    friend bool operator==(const Kind&, const Kind&) = default;
+    template <typename H>
+    friend H AbslHashValue(H hash, const Kind& kind) {
+      return H::combine(std::move(hash), kind.program, kind.num_samples, kind.points_octave);
+    }
+  };
+
+  // Returns rooms for the batch: those that the last one of its kind had, where they serve, else new ones.
+  // wanted: by SiteForecast, which adds an eighth to what it expects; its `points` and `upload_bytes` are what the
+  // batch has. Capacities and points are no less than are needed; axis_bits are as wanted.
+  SiteRooms Fit(const Kind& kind, const SiteRooms& wanted);
+
+  size_t num_kinds() const { return kept_.size(); }
+
+ private:
+  absl::flat_hash_map<Kind, SiteRooms> kept_;
+};
+
+}  // namespace voxserve

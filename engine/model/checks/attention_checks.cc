@@ -1,0 +1,93 @@
+#include "engine/model/checks/attention_checks.h"
+
+#include <cmath>
+#include <cstdint>
+#include <utility>
+
+#include "engine/base/quoted.h"
+#include "kernels/rows/attention.h"
+
+namespace voxserve {
+namespace {
+
+constexpr uint32_t kMaxSampleRows = 4096;
+constexpr uint32_t kMaxHeads = 64;
+
+// The number of heads; 0, and a problem, where there are too many.
+int ReadHeads(uint32_t num_heads, const ProblemsAt& at) {
+  if (num_heads <= kMaxHeads) return num_heads == 0 ? 1 : static_cast<int>(num_heads);
+  at.Add("num_heads is ", num_heads, "; it must be 1 to ", kMaxHeads);
+  return 0;
+}
+
+// True where every head gets as many of the input's channels as any other, and no more than kernels take.
+bool CutsIntoHeads(const GraphNode& input, int num_heads, const ProblemsAt& at) {
+  if (input.channels % num_heads != 0) {
+    at.Add("num_heads is ", num_heads, ", which does not divide the ", input.channels, " channels of ",
+           Quoted(input.name));
+    return false;
+  }
+  if (input.channels / num_heads > kernels::kMaxAttentionHeadChannels) {
+    at.Add("each of its heads has ", input.channels / num_heads, " channels of ", Quoted(input.name), "; at most ",
+           kernels::kMaxAttentionHeadChannels, " are possible");
+    return false;
+  }
+  return true;
+}
+
+// True where the three inputs belong together.
+bool MatchInputs(const GraphNode& queries, const GraphNode& keys, const GraphNode& values, const ProblemsAt& at) {
+  if (keys.level == kPointLevel) {
+    at.Add("its keys ", Quoted(keys.name), " have ", RowsText(keys), "; they need a row a site, or rows of samples");
+    return false;
+  }
+  if (!values.HasRowsOf(keys)) {
+    at.Add("its keys ", Quoted(keys.name), " and values ", Quoted(values.name), " have different rows");
+    return false;
+  }
+  if (queries.channels != keys.channels) {
+    at.Add("its queries ", Quoted(queries.name), " have ", queries.channels, " channels and its keys ",
+           Quoted(keys.name), " ", keys.channels);
+    return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void CheckSampleRows(NodeContext& context) {
+  const model::v1::SampleRows& proto = context.proto.sample_rows();
+  const uint32_t num_rows = proto.num_rows(), channels = proto.channels();
+  const bool has_rows = num_rows >= 1 && num_rows <= kMaxSampleRows;
+  const bool has_channels = channels >= 1 && channels <= static_cast<uint32_t>(kMaxChannels);
+  if (!has_rows) context.at.Add("num_rows is ", num_rows, "; it must be 1 to ", kMaxSampleRows);
+  if (!has_channels) context.at.Add("channels is ", channels, "; it must be 1 to ", kMaxChannels);
+  SampleRowsOp op;
+  op.weight =
+      context.ReadTensor("weight", {has_rows ? num_rows : kUnknownSize, has_channels ? channels : kUnknownSize});
+  context.node.op = std::move(op);
+  if (!has_rows || !has_channels) return;
+  context.node.level = kSampleLevel;
+  context.node.channels = static_cast<int>(channels);
+  if (num_rows > 1) context.node.grid = GridShape{.dimension = 1, .size = {static_cast<int32_t>(num_rows), 1, 1, 1}};
+}
+
+void CheckAttention(NodeContext& context) {
+  const model::v1::Attention& proto = context.proto.attention();
+  AttentionOp op{.num_heads = ReadHeads(proto.num_heads(), context.at)};
+  if (proto.has_scale()) op.scale = proto.scale();
+  if (!std::isfinite(op.scale)) context.at.Add("scale is ", op.scale, "; it must be finite");
+  const GraphNode* const queries = context.FeaturesInput(0);
+  const GraphNode* const keys = context.FeaturesInput(1);
+  const GraphNode* const values = context.FeaturesInput(2);
+  if (op.num_heads > 0 && queries != nullptr && keys != nullptr && values != nullptr &&
+      MatchInputs(*queries, *keys, *values, context.at) && CutsIntoHeads(*keys, op.num_heads, context.at) &&
+      CutsIntoHeads(*values, op.num_heads, context.at)) {
+    if (!proto.has_scale()) op.scale = 1.0f / std::sqrt(static_cast<float>(keys->channels / op.num_heads));
+    context.node.TakeRowsOf(*queries);
+    context.node.channels = values->channels;
+  }
+  context.node.op = op;
+}
+
+}  // namespace voxserve

@@ -1,0 +1,120 @@
+#include "engine/model/checks/row_checks.h"
+
+#include <cmath>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "engine/base/quoted.h"
+#include "kernels/rows/embedding.h"
+
+namespace voxserve {
+namespace {
+
+constexpr float kLayerNormEpsilon = 1e-5f;  // PyTorch's
+constexpr float kL2NormEpsilon = 1e-12f;    // likewise
+
+float CheckedEpsilon(bool is_there, float epsilon, float preset, const NodeContext& context) {
+  if (!is_there) return preset;
+  if (std::isfinite(epsilon) && epsilon > 0) return epsilon;
+  context.at.Add("epsilon is ", epsilon, "; it must be finite and above 0");
+  return preset;
+}
+
+// Gives the node its input's rows and channels.
+void TakeRowsAndChannels(const GraphNode* input, NodeContext& context) {
+  if (input == nullptr) return;
+  context.node.TakeRowsOf(*input);
+  context.node.channels = input->channels;
+}
+
+}  // namespace
+
+void CheckMultiply(NodeContext& context) {
+  context.node.op = MultiplyOp();
+  switch (context.proto.multiply().sites()) {
+    case model::v1::SITES_UNSPECIFIED:
+    case model::v1::SITES_SAME:
+      break;
+    case model::v1::SITES_UNION:
+      context.at.Add("sites is SITES_UNION; a product is 0 where one of its inputs has no site, so both need the same");
+      return;
+    default:
+      context.at.Add("sites must be SITES_SAME");
+      return;
+  }
+  const std::vector<const GraphNode*> inputs = context.FeaturesOnOneLevel();
+  if (inputs.empty()) return;
+  if (inputs[0]->channels != inputs[1]->channels) {
+    context.at.Add("multiplies ", inputs[0]->channels, " channels of ", Quoted(inputs[0]->name), " and ",
+                   inputs[1]->channels, " of ", Quoted(inputs[1]->name));
+    return;
+  }
+  TakeRowsAndChannels(inputs[0], context);
+}
+
+void CheckSoftmax(NodeContext& context) {
+  context.node.op = RowNormOp{.kind = kernels::RowNorm::kSoftmax};
+  TakeRowsAndChannels(context.FeaturesInput(0), context);
+}
+
+void CheckLayerNorm(NodeContext& context) {
+  const model::v1::LayerNorm& proto = context.proto.layer_norm();
+  RowNormOp op{.kind = kernels::RowNorm::kLayerNorm,
+               .epsilon = CheckedEpsilon(proto.has_epsilon(), proto.epsilon(), kLayerNormEpsilon, context)};
+  const GraphNode* const input = context.FeaturesInput(0);
+  if (proto.affine()) {
+    const int64_t channels = input == nullptr ? kUnknownSize : input->channels;
+    op.weight = context.ReadTensor("weight", {channels});
+    op.bias = context.ReadTensor("bias", {channels});
+  }
+  TakeRowsAndChannels(input, context);
+  context.node.op = std::move(op);
+}
+
+void CheckL2Norm(NodeContext& context) {
+  const model::v1::L2Norm& proto = context.proto.l2_norm();
+  context.node.op = RowNormOp{.kind = kernels::RowNorm::kL2,
+                              .epsilon = CheckedEpsilon(proto.has_epsilon(), proto.epsilon(), kL2NormEpsilon, context)};
+  TakeRowsAndChannels(context.FeaturesInput(0), context);
+}
+
+void CheckPRelu(NodeContext& context) {
+  const GraphNode* const input = context.FeaturesInput(0);
+  PReluOp op{.slopes = context.ReadTensor("weight", {kUnknownSize})};
+  TakeRowsAndChannels(input, context);
+  if (op.slopes != nullptr && input != nullptr) {
+    const int64_t num_slopes = op.slopes->shape[0];
+    if (num_slopes != 1 && num_slopes != input->channels) {
+      context.at.Add("has ", num_slopes, " slopes; it needs 1 or one for each of the ", input->channels,
+                     " channels of ", Quoted(input->name));
+    }
+  }
+  context.node.op = std::move(op);
+}
+
+void CheckEmbedding(NodeContext& context) {
+  const uint32_t channel = context.proto.embedding().channel();
+  const GraphNode* const input = context.FeaturesInput(0);
+  EmbeddingOp op{.table = context.ReadTensor("weight", {kUnknownSize, kUnknownSize})};
+  if (input != nullptr && channel >= static_cast<uint32_t>(input->channels)) {
+    context.at.Add("channel is ", channel, "; its input ", Quoted(input->name), " has ", input->channels, " channels");
+  } else {
+    op.channel = static_cast<int>(channel);
+  }
+  if (op.table != nullptr) {
+    const int64_t num_embeddings = op.table->shape[0], channels = op.table->shape[1];
+    if (num_embeddings < 1 || num_embeddings > kernels::kMaxEmbeddingRows) {
+      context.at.Add("its table has ", num_embeddings, " rows; 1 to ", kernels::kMaxEmbeddingRows, " are possible");
+    }
+    if (channels < 1 || channels > kMaxChannels) {
+      context.at.Add("has ", channels, " channels; 1 to ", kMaxChannels, " are possible");
+    } else if (input != nullptr) {
+      context.node.TakeRowsOf(*input);
+      context.node.channels = static_cast<int>(channels);
+    }
+  }
+  context.node.op = std::move(op);
+}
+
+}  // namespace voxserve

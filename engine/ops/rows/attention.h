@@ -1,0 +1,28 @@
+#pragma once
+
+// Dot-product attention within each sample (kernels/rows/attention.h).
+
+#include "engine/ops/step.h"
+#include "kernels/rows/attention.h"
+
+namespace voxserve {
+
+class AttentionStep final : public Step {
+ public:
+  struct Options {
+    // Sites are on levels whose samples are known (ProgramSegment::sample_levels). Keys and values have the same rows,
+    // not of points. `out` has the queries' rows and the values' channels, and overlaps none of them.
+    BufferSlice queries, keys, values, out;
+    int num_heads = 1;
+    float scale = 1;
+  };
+
+  explicit AttentionStep(const Options& options) : options_(options) {}
+
+  absl::Status Run(const StepContext& context) const override;
+
+ private:
+  const Options options_;
+};
+
+}  // namespace voxserve

@@ -1,0 +1,38 @@
+#include "engine/ops/rows/embedding.h"
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/error_reason.h"
+#include "engine/base/status_macros.h"
+#include "engine/runtime/cuda_status.h"
+#include "kernels/rows/embedding.h"
+
+namespace voxserve {
+
+absl::Status EmbeddingStep::Run(const StepContext& context) const {
+  const kernels::EmbeddingParams params{.index = context.At(options_.index),
+                                        .table = options_.table.data(),
+                                        .num_embeddings = options_.num_embeddings,
+                                        .out = context.At(options_.out)};
+  if constexpr (kernels::kHasCuda) {
+    if (context.cuda() != nullptr) {
+      RETURN_IF_CUDA_ERROR(kernels::cuda::Embedding(params, context.stream()));
+      return absl::OkStatus();
+    }
+  }
+  kernels::cpu::Embedding(params, *context.execution->pool);
+  return absl::OkStatus();
+}
+
+absl::Status EmbeddingStep::Upload(WeightUploader& uploader) {
+  const int64_t limit = MaxEmbeddings(options_.index_dtype);
+  if (options_.num_embeddings > limit) {
+    return WithReason(
+        absl::InvalidArgumentError(absl::StrCat("the embedding has ", options_.num_embeddings, " rows; numbers above ",
+                                                limit, " are not exact in ", kernels::NameOf(options_.index_dtype),
+                                                "; set the model's precision to FLOAT32")),
+        error_reason::kBadModel);
+  }
+  return uploader.Upload(options_.table, options_.out_dtype);
+}
+
+}  // namespace voxserve

@@ -1,0 +1,27 @@
+#pragma once
+
+// A rectifier with a slope below 0 for each channel.
+
+#include <utility>
+
+#include "engine/ops/step.h"
+
+namespace voxserve {
+
+class PReluStep final : public Step {
+ public:
+  struct Options {
+    BufferSlice in, out;  // on one level, with the same channels
+    Weights slopes;       // [channels]
+  };
+
+  explicit PReluStep(Options options) : options_(std::move(options)) {}
+
+  absl::Status Run(const StepContext& context) const override;
+  absl::Status Upload(WeightUploader& uploader) override;
+
+ private:
+  Options options_;
+};
+
+}  // namespace voxserve

@@ -1,0 +1,31 @@
+#include "engine/ops/rows/row_norm.h"
+
+#include "engine/base/status_macros.h"
+#include "engine/runtime/cuda_status.h"
+#include "kernels/rows/row_norm.h"
+
+namespace voxserve {
+
+absl::Status RowNormStep::Run(const StepContext& context) const {
+  const kernels::RowNormParams params{.kind = options_.kind,
+                                      .epsilon = options_.epsilon,
+                                      .weight = options_.weight.floats(),
+                                      .bias = options_.bias.floats(),
+                                      .in = context.At(options_.in),
+                                      .out = context.At(options_.out)};
+  if constexpr (kernels::kHasCuda) {
+    if (context.cuda() != nullptr) {
+      RETURN_IF_CUDA_ERROR(kernels::cuda::NormalizeRows(params, context.stream()));
+      return absl::OkStatus();
+    }
+  }
+  kernels::cpu::NormalizeRows(params, *context.execution->pool);
+  return absl::OkStatus();
+}
+
+absl::Status RowNormStep::Upload(WeightUploader& uploader) {
+  RETURN_IF_ERROR(uploader.Upload(options_.weight, DType::kFloat32));
+  return uploader.Upload(options_.bias, DType::kFloat32);
+}
+
+}  // namespace voxserve

@@ -1,0 +1,30 @@
+#pragma once
+
+// Softmax, layer norm and L2 norm: each row by its own channels.
+
+#include <utility>
+
+#include "engine/ops/step.h"
+#include "kernels/rows/row_norm.h"
+
+namespace voxserve {
+
+class RowNormStep final : public Step {
+ public:
+  struct Options {
+    BufferSlice in, out;  // on one level, with the same channels; do not overlap
+    kernels::RowNorm kind = kernels::RowNorm::kSoftmax;
+    float epsilon = 0;
+    Weights weight, bias;  // of a layer norm, [channels]; empty: 1 and 0
+  };
+
+  explicit RowNormStep(Options options) : options_(std::move(options)) {}
+
+  absl::Status Run(const StepContext& context) const override;
+  absl::Status Upload(WeightUploader& uploader) override;
+
+ private:
+  Options options_;
+};
+
+}  // namespace voxserve

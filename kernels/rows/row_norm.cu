@@ -1,0 +1,112 @@
+#include <cuda/std/limits>
+
+#include "kernels/core/launch.cuh"
+#include "kernels/core/pool_reduce.h"
+#include "kernels/core/row_tiles.cuh"
+#include "kernels/rows/row_norm.h"
+
+namespace voxserve::kernels::cuda {
+namespace {
+
+// Neighbouring threads that share a row. The narrow number reads a whole memory sector of float32 values.
+constexpr int kNarrowLanes = 8;
+constexpr int kWideLanes = kWarpThreads;
+constexpr int32_t kNarrowChannels = 64;  // rows of more channels have kWideLanes
+static_assert(kWarpThreads % kNarrowLanes == 0 && kBlockThreads % kWarpThreads == 0);
+
+// Combines the values of a row's threads. All of them get the result, with the same bytes: both sides of an exchange
+// combine the same two values. All threads of the warp call it.
+template <int kLanes, typename Combine>
+__device__ float CombineLanes(float value, const Combine& combine) {
+#pragma unroll
+  for (int distance = kLanes / 2; distance > 0; distance /= 2) {
+    value = combine(value, __shfl_xor_sync(0xffffffffu, value, distance));
+  }
+  return value;
+}
+
+// One thread's part of a row: channels lane, lane + kLanes, ...
+template <typename T, int kLanes>
+struct RowPart {
+  const T* in;
+  int32_t channels;  // 0 for a row that does not exist
+  int32_t lane;
+
+  template <typename ValueOf>
+  __device__ float Sum(const ValueOf& value_of) const {
+    float sum = 0;
+    for (int32_t c = lane; c < channels; c += kLanes) sum += value_of(ToFloat(in[c]));
+    return CombineLanes<kLanes>(sum, [](float a, float b) { return a + b; });
+  }
+  __device__ float Largest() const {
+    float largest = -::cuda::std::numeric_limits<float>::infinity();
+    for (int32_t c = lane; c < channels; c += kLanes) largest = LargerOrNan(largest, ToFloat(in[c]));
+    return CombineLanes<kLanes>(largest, [](float a, float b) { return LargerOrNan(a, b); });
+  }
+  // Writes value_of(value, channel) to every channel.
+  template <typename Out, typename ValueOf>
+  __device__ void Write(Out* out, const ValueOf& value_of) const {
+    for (int32_t c = lane; c < channels; c += kLanes) out[c] = FromFloat<Out>(value_of(ToFloat(in[c]), c));
+  }
+};
+
+// No thread leaves before the end, since the warp's shuffles need all of them.
+template <typename T, typename Out, int kLanes>
+__global__ void __launch_bounds__(kBlockThreads) NormalizeRowsKernel(const __grid_constant__ RowNormParams params) {
+  constexpr int kRowsPerBlock = kBlockThreads / kLanes;
+  const int64_t row = int64_t{blockIdx.x} * kRowsPerBlock + threadIdx.x / kLanes;
+  const bool exists = row < NumRows(params.out.capacity, params.out.num_rows);
+  const int64_t read_row = exists ? row : 0;
+  const RowPart<T, kLanes> part{static_cast<const T*>(params.in.data) + read_row * params.in.pitch,
+                                exists ? params.out.channels : 0, static_cast<int32_t>(threadIdx.x) % kLanes};
+  auto* const out = static_cast<Out*>(params.out.data) + read_row * params.out.pitch;
+  switch (params.kind) {
+    case RowNorm::kSoftmax: {
+      const float largest = part.Largest();
+      const float sum = part.Sum([&](float value) { return expf(value - largest); });
+      part.Write(out, [&](float value, int32_t) { return expf(value - largest) / sum; });
+      break;
+    }
+    case RowNorm::kLayerNorm: {
+      const auto count = static_cast<float>(params.out.channels);
+      const float mean = part.Sum([](float value) { return value; }) / count;
+      const float variance = part.Sum([&](float value) { return (value - mean) * (value - mean); }) / count;
+      const float scale = 1.0f / sqrtf(variance + params.epsilon);
+      part.Write(out, [&](float value, int32_t c) {
+        const float normal = (value - mean) * scale;
+        const float weighted = params.weight == nullptr ? normal : normal * params.weight[c];
+        return params.bias == nullptr ? weighted : weighted + params.bias[c];
+      });
+      break;
+    }
+    case RowNorm::kL2: {
+      const float length = sqrtf(part.Sum([](float value) { return value * value; }));
+      const float divisor = length < params.epsilon ? params.epsilon : length;  // NaN stays NaN
+      part.Write(out, [&](float value, int32_t) { return value / divisor; });
+      break;
+    }
+  }
+}
+
+template <typename T, typename Out, int kLanes>
+cudaError_t Launch(const RowNormParams& params, cudaStream_t stream) {
+  constexpr int kRowsPerBlock = kBlockThreads / kLanes;
+  const auto num_blocks = static_cast<unsigned>((params.out.capacity + kRowsPerBlock - 1) / kRowsPerBlock);
+  NormalizeRowsKernel<T, Out, kLanes><<<num_blocks, kBlockThreads, 0, stream>>>(params);
+  return LaunchStatus(stream);
+}
+
+}  // namespace
+
+cudaError_t NormalizeRows(const RowNormParams& params, cudaStream_t stream) {
+  if (params.out.capacity == 0 || params.out.channels == 0) return cudaSuccess;
+  const NvtxRange range("NormalizeRows");
+  return VisitInAndOutType(params.in.dtype, params.out.dtype, [&](auto in, auto out) {
+    using T = decltype(in);
+    using Out = decltype(out);
+    return params.out.channels <= kNarrowChannels ? Launch<T, Out, kNarrowLanes>(params, stream)
+                                                  : Launch<T, Out, kWideLanes>(params, stream);
+  });
+}
+
+}  // namespace voxserve::kernels::cuda

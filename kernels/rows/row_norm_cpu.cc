@@ -1,0 +1,81 @@
+#include <cassert>
+#include <cmath>
+#include <limits>
+
+#include "kernels/core/pool_reduce.h"
+#include "kernels/rows/row_norm.h"
+
+namespace voxserve::kernels::cpu {
+namespace {
+
+constexpr int64_t kBlockRows = 1024;
+constexpr int32_t kLanes = 16;  // sums side by side, which compilers turn into vectors
+
+// Returns the sum of value_of(channel) over all channels, in a fixed order.
+template <typename ValueOf>
+float SumOf(int32_t channels, const ValueOf& value_of) {
+  float sums[kLanes] = {};
+  int32_t first = 0;
+  for (; first + kLanes <= channels; first += kLanes) {
+    for (int32_t lane = 0; lane < kLanes; ++lane) sums[lane] += value_of(first + lane);
+  }
+  for (int32_t lane = 0; first + lane < channels; ++lane) sums[lane] += value_of(first + lane);
+  for (int32_t half = kLanes / 2; half > 0; half /= 2) {
+    for (int32_t lane = 0; lane < half; ++lane) sums[lane] += sums[lane + half];
+  }
+  return sums[0];
+}
+
+void Softmax(const float* in, int32_t channels, float* out) {
+  float largest = -std::numeric_limits<float>::infinity();
+  for (int32_t c = 0; c < channels; ++c) largest = LargerOrNan(largest, in[c]);
+  for (int32_t c = 0; c < channels; ++c) out[c] = std::exp(in[c] - largest);
+  const float sum = SumOf(channels, [=](int32_t c) { return out[c]; });
+  for (int32_t c = 0; c < channels; ++c) out[c] /= sum;
+}
+
+void LayerNorm(const RowNormParams& params, const float* in, int32_t channels, float* out) {
+  const auto count = static_cast<float>(channels);
+  const float mean = SumOf(channels, [=](int32_t c) { return in[c]; }) / count;
+  const float variance = SumOf(channels, [=](int32_t c) { return (in[c] - mean) * (in[c] - mean); }) / count;
+  const float scale = 1.0f / std::sqrt(variance + params.epsilon);
+  for (int32_t c = 0; c < channels; ++c) out[c] = (in[c] - mean) * scale;
+  if (params.weight != nullptr) {
+    for (int32_t c = 0; c < channels; ++c) out[c] *= params.weight[c];
+  }
+  if (params.bias != nullptr) {
+    for (int32_t c = 0; c < channels; ++c) out[c] += params.bias[c];
+  }
+}
+
+void NormalizeByLength(float epsilon, const float* in, int32_t channels, float* out) {
+  const float length = std::sqrt(SumOf(channels, [=](int32_t c) { return in[c] * in[c]; }));
+  const float divisor = length < epsilon ? epsilon : length;  // NaN stays NaN
+  for (int32_t c = 0; c < channels; ++c) out[c] = in[c] / divisor;
+}
+
+}  // namespace
+
+void NormalizeRows(const RowNormParams& params, ThreadPool& pool) {
+  assert(params.in.dtype == DType::kFloat32 && params.out.dtype == DType::kFloat32);
+  const int32_t channels = params.out.channels;
+  pool.ParallelFor(params.out.capacity, kBlockRows, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const float* const in = params.in.floats(row);
+      float* const out = params.out.floats(row);
+      switch (params.kind) {
+        case RowNorm::kSoftmax:
+          Softmax(in, channels, out);
+          break;
+        case RowNorm::kLayerNorm:
+          LayerNorm(params, in, channels, out);
+          break;
+        case RowNorm::kL2:
+          NormalizeByLength(params.epsilon, in, channels, out);
+          break;
+      }
+    }
+  });
+}
+
+}  // namespace voxserve::kernels::cpu

@@ -1,0 +1,82 @@
+"""What the tests of deploy/ share: the tools, which skip where they are missing, a running server, and its own words.
+
+PYTHONPATH=tests VOXSERVE_BINARY=build/dev/server/voxserve build/venv/bin/python -m pytest -q tests/deploy
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DEPLOY = ROOT / "deploy"
+sys.path.append(str(ROOT / "tests" / "hostile"))  # its Server starts, watches and ends the binary
+
+from server import Server  # noqa: E402
+
+
+def tool(name: str, package: str) -> str:
+    """The path of a program that not every machine needs; skips where it is missing."""
+    variable = f"VOXSERVE_{name.upper().replace('-', '_')}"
+    path = os.environ.get(variable) or shutil.which(name)
+    if not path:
+        pytest.skip(f"{name} is not installed ({package}, or {variable}=PATH)")
+    return path
+
+
+def binary() -> str:
+    path = os.environ.get("VOXSERVE_BINARY")
+    if not path:
+        pytest.skip("VOXSERVE_BINARY does not name the server's binary; tests/run.sh sets it")
+    return path
+
+
+@pytest.fixture(scope="session")
+def flags() -> set[str]:
+    """The flags that the server knows."""
+    text = subprocess.run([binary(), "--help"], capture_output=True, text=True, check=True, timeout=30).stdout
+    return set(re.findall(r"^  (--\w+)", text, re.MULTILINE))
+
+
+@pytest.fixture(scope="session")
+def metric_names() -> set[str]:
+    """The series that the server may have, as its source names them; a histogram has three."""
+    source = (ROOT / "server/metrics/metrics.cc").read_text(encoding="utf-8")
+    names = set(re.findall(r'"(voxserve_\w+)"', source))
+    parts = {name + part for name in names for part in ("_bucket", "_sum", "_count")}
+    return names | {part for part in parts if re.search(r"_(seconds|requests|points|voxels|ratio)_[a-z]+$", part)}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with the demo's model that serves, on free ports of this machine alone."""
+    running = Server(binary(), tmp_path_factory.mktemp("server") / "log", "--max_client_streams=1")
+    try:
+        running.await_ready()
+        yield running
+    finally:
+        running.close()
+
+
+def metrics_in(expression: str) -> set[str]:
+    return set(re.findall(r"\bvoxserve_\w+", expression))
+
+
+def dig(tree: Any, *path: Any) -> Any:
+    """The value at a path of keys and indices; None where the path ends early."""
+    for key in path:
+        if isinstance(tree, dict):
+            tree = tree.get(key)
+        elif isinstance(tree, list) and isinstance(key, int) and key < len(tree):
+            tree = tree[key]
+        else:
+            return None
+    return tree

@@ -1,0 +1,310 @@
+// A GPU's batches that are captured and replayed give the bytes that they give without: whatever their scans, samples
+// and outputs, where they do not fit, where plans change, and where there is no memory for graphs. Small enough for
+// compute-sanitizer.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/executor/captured_work.h"
+#include "engine/executor/cuda_executor.h"
+#include "tests/engine/device_runner.h"
+#include "tests/engine/executor/same_bytes.h"
+#include "tests/support/minkunet.h"
+
+namespace voxserve {
+namespace {
+
+// A debug build waits after each launch, which cannot be captured: batches run as they are there.
+#ifdef NDEBUG
+constexpr bool kCanCapture = true;
+#else
+constexpr bool kCanCapture = false;
+#endif
+
+// Points all over a box of this size in metres.
+PointCloud BoxOfPoints(int64_t num_points, float size, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::uniform_real_distribution<float> unit(-0.5f, 0.5f);
+  std::vector<float> points;
+  for (int64_t i = 0; i < num_points; ++i) {
+    points.insert(points.end(), {size * unit(random), size * unit(random), 0.1f * size * unit(random), unit(random)});
+  }
+  return *PointCloud::FromFloats({"x", "y", "z", "intensity"}, points.data(), static_cast<uint64_t>(num_points));
+}
+
+class CapturedBatchesCudaTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    SKIP_WITHOUT(support::Device::kCuda);
+    if (!kCanCapture) GTEST_SKIP() << "a debug build waits after each launch";
+    Start(/*budget_bytes=*/0);
+  }
+
+  // budget_bytes 0: memory is counted without a limit.
+  void Start(int64_t budget_bytes) {
+    program_ = Program();
+    runner_.reset();
+    budget_ = std::make_unique<MemoryBudget>(budget_bytes);
+    auto runner = DeviceRunner::Create({.device = support::Device::kCuda, .memory_budget = budget_.get()});
+    ASSERT_TRUE(runner.ok()) << runner.status();
+    runner_ = *std::move(runner);
+    const auto graph = support::LoadNetwork(support::MinkUNet(
+        {.width = 0.25, .num_classes = 7, .features = {"x", "y", "z", "intensity"}, .voxel_size_m = 0.2f}));
+    ASSERT_TRUE(graph.ok()) << graph.status();
+    auto program = runner_->Compile(*graph, {.device = support::Device::kCuda,
+                                             .precision = ModelConfig::Precision::kFloat16,
+                                             .plan = kDefaultCudaConvPlan,
+                                             .is_deterministic = true});
+    ASSERT_TRUE(program.ok()) << program.status();
+    program_ = *std::move(program);
+  }
+
+  BatchOutput Run(const std::vector<const PointCloud*>& clouds, RunOptions options = {}, bool return_scores = true,
+                  const RunLimits& limits = {}) {
+    options.captures = true;
+    return runner_->Run(program_, clouds, return_scores, limits, options);
+  }
+  BatchOutput RunAsItIs(const std::vector<const PointCloud*>& clouds, const RunOptions& options = {},
+                        bool return_scores = true, const RunLimits& limits = {}) {
+    const BatchOutput output = runner_->Run(program_, clouds, return_scores, limits, options);
+    EXPECT_FALSE(output.is_replay);
+    return output;
+  }
+  // Runs the batch until it is replayed. The first one learns sizes, the next ones are seen and captured.
+  BatchOutput RunToReplay(const std::vector<const PointCloud*>& clouds, const RunOptions& options = {},
+                          bool return_scores = true) {
+    BatchOutput output;
+    for (int i = 0; i < 8 && !output.is_replay; ++i) output = Run(clouds, options, return_scores);
+    EXPECT_TRUE(output.is_replay);
+    return output;
+  }
+  const CapturedBatches& captured() const { return static_cast<const CudaExecutor&>(runner_->executor()).captured(); }
+
+  std::unique_ptr<MemoryBudget> budget_;
+  std::unique_ptr<DeviceRunner> runner_;
+  Program program_;  // ends before the runner, which has its weights
+};
+
+TEST_F(CapturedBatchesCudaTest, NothingIsCapturedWhereNobodyAsksForIt) {
+  const PointCloud cloud = BoxOfPoints(5000, 20, 1);
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(RunAsItIs({&cloud}).status.ok());
+  EXPECT_EQ(captured().num_shapes(), 0u);
+}
+
+TEST_F(CapturedBatchesCudaTest, AReplayGivesTheSameBytes) {
+  const PointCloud cloud = BoxOfPoints(5000, 20, 1);
+  const BatchOutput expected = RunAsItIs({&cloud});
+  for (int i = 0; i < 6; ++i) ASSERT_NO_FATAL_FAILURE(ExpectSameBytes(Run({&cloud}), expected)) << i;
+  EXPECT_GE(captured().num_captured(), 1u);
+  EXPECT_TRUE(Run({&cloud}).is_replay);
+}
+
+// Other points, numbers of points and of sites than when it was captured.
+TEST_F(CapturedBatchesCudaTest, BatchesOfOneToFourScansThatDiffer) {
+  std::mt19937 random(5);
+  std::uniform_int_distribution<int64_t> num_points(4600, 5400);
+  std::uniform_real_distribution<float> metres(18, 20);
+  int num_replays = 0;
+  for (uint32_t batch = 0; batch < 80; ++batch) {
+    SCOPED_TRACE(batch);
+    std::vector<PointCloud> clouds;
+    for (uint32_t i = 0; i <= batch % 4; ++i) {
+      clouds.push_back(BoxOfPoints(num_points(random), metres(random), 10 * batch + i));
+    }
+    std::vector<const PointCloud*> together;
+    for (const PointCloud& cloud : clouds) together.push_back(&cloud);
+    const BatchOutput output = Run(together);
+    num_replays += output.is_replay ? 1 : 0;
+    ASSERT_NO_FATAL_FAILURE(ExpectSameBytes(output, RunAsItIs(together)));
+  }
+  EXPECT_GT(num_replays, 30);
+}
+
+// The first of a batch fails, and has no points then.
+TEST_F(CapturedBatchesCudaTest, ReplaysHaveSamplesWithoutPoints) {
+  const PointCloud cloud = BoxOfPoints(5000, 20, 1), none = BoxOfPoints(0, 1, 1), one = BoxOfPoints(1, 1, 1);
+  RunToReplay({&cloud, &cloud});
+  for (const PointCloud* const other : {&none, &one}) {
+    for (int i = 0; i < 4; ++i) {
+      ASSERT_NO_FATAL_FAILURE(ExpectSameBytes(Run({other, &cloud}), RunAsItIs({other, &cloud})));
+    }
+  }
+  ExpectSameBytes(Run({&cloud, &cloud}), RunAsItIs({&cloud, &cloud}));
+}
+
+// As many points as before, in far more voxels: the replay finds that it has no room.
+TEST_F(CapturedBatchesCudaTest, AReplayThatDoesNotFitRunsAgain) {
+  const PointCloud dense = BoxOfPoints(5000, 2, 1), scattered = BoxOfPoints(5000, 40, 2);
+  const BatchOutput replay = RunToReplay({&dense});
+  const BatchOutput again = Run({&scattered});
+  EXPECT_TRUE(again.ran_again);
+  EXPECT_FALSE(again.is_replay);
+  ExpectSameBytes(again, RunAsItIs({&scattered}));
+  ExpectSameBytes(RunToReplay({&scattered}), RunAsItIs({&scattered}));
+  ExpectSameBytes(replay, RunAsItIs({&dense}));
+}
+
+// The batch that is captured is one that does not fit.
+TEST_F(CapturedBatchesCudaTest, ABatchThatDoesNotFitMayBeTheOneThatIsCaptured) {
+  const PointCloud dense = BoxOfPoints(5000, 2, 1), scattered = BoxOfPoints(5000, 40, 2);
+  Run({&dense});  // learns
+  Run({&dense});  // is seen
+  const BatchOutput captured = Run({&scattered});
+  EXPECT_TRUE(captured.ran_again);
+  ExpectSameBytes(captured, RunAsItIs({&scattered}));
+  for (int i = 0; i < 4; ++i) ASSERT_NO_FATAL_FAILURE(ExpectSameBytes(Run({&dense}), RunAsItIs({&dense}))) << i;
+}
+
+TEST_F(CapturedBatchesCudaTest, OutputsThatAreAskedForAreCapturedApart) {
+  const PointCloud cloud = BoxOfPoints(5000, 20, 1);
+  RunToReplay({&cloud}, {}, /*return_scores=*/true);
+  const BatchOutput labels = RunToReplay({&cloud}, {}, /*return_scores=*/false);
+  EXPECT_TRUE(labels.samples[0].scores().empty());
+  ExpectSameBytes(labels, RunAsItIs({&cloud}, {}, /*return_scores=*/false));
+  ExpectSameBytes(Run({&cloud}, {}, /*return_scores=*/true), RunAsItIs({&cloud}, {}, /*return_scores=*/true));
+}
+
+// Labels are made in the captured part.
+TEST_F(CapturedBatchesCudaTest, TheIgnoreLabelIsThatOfTheBatch) {
+  const float nan = std::nanf("");
+  std::vector<float> values;
+  for (int i = 0; i < 3000; ++i) {
+    const auto at = static_cast<float>(i % 300);
+    values.insert(values.end(), {0.3f * at, 0.3f * static_cast<float>(i / 300), 0, i == 7 ? nan : 0.5f});
+  }
+  const PointCloud cloud = *PointCloud::FromFloats({"x", "y", "z", "intensity"}, values.data(), values.size() / 4);
+  for (int i = 0; i < 4; ++i) {
+    for (const int label : {255, 7}) {
+      const RunLimits limits{.ignore_label = label};
+      ASSERT_NO_FATAL_FAILURE(ExpectSameBytes(Run({&cloud}, {}, true, limits), RunAsItIs({&cloud}, {}, true, limits)));
+    }
+  }
+}
+
+TEST_F(CapturedBatchesCudaTest, AnotherGenerationOfPlansIsCapturedAnew) {
+  const PointCloud cloud = BoxOfPoints(5000, 20, 1);
+  const Plan plan{.fallback = kDefaultCudaConvPlan};
+  RunToReplay({&cloud});
+  // Tables that follow each other may lie at the same address.
+  for (int generation = 0; generation < 4; ++generation) {
+    const auto plans = std::make_unique<PlanTable>(program_, std::vector<PlanTable::Bucket>{{.plan = plan}});
+    const RunOptions options{.plans = plans.get()};
+    EXPECT_FALSE(Run({&cloud}, options).is_replay) << generation;
+    ExpectSameBytes(RunToReplay({&cloud}, options), RunAsItIs({&cloud}, options));
+  }
+  EXPECT_TRUE(Run({&cloud}).is_replay) << "the first plan's is still there";
+}
+
+// Its graphs must not be taken for those of the one that has gone.
+TEST_F(CapturedBatchesCudaTest, AnotherProgramIsCapturedAnew) {
+  const PointCloud cloud = BoxOfPoints(5000, 20, 1);
+  ExpectSameBytes(RunToReplay({&cloud}), RunAsItIs({&cloud}));
+  program_ = Program();
+  const auto graph = support::LoadNetwork(support::MinkUNet(
+      {.width = 0.25, .num_classes = 7, .features = {"x", "y", "z", "intensity"}, .voxel_size_m = 0.2f, .seed = 2}));
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  auto program = runner_->Compile(*graph, {.device = support::Device::kCuda,
+                                           .precision = ModelConfig::Precision::kFloat16,
+                                           .plan = kDefaultCudaConvPlan,
+                                           .is_deterministic = true});
+  ASSERT_TRUE(program.ok()) << program.status();
+  program_ = *std::move(program);
+  EXPECT_FALSE(Run({&cloud}).is_replay);
+  ExpectSameBytes(RunToReplay({&cloud}), RunAsItIs({&cloud}));
+}
+
+TEST_F(CapturedBatchesCudaTest, ArenasThatMoveAreNoTrouble) {
+  const PointCloud cloud = BoxOfPoints(5000, 20, 1), large = BoxOfPoints(400'000, 200, 2);
+  const BatchOutput expected = RunToReplay({&cloud});
+  for (int i = 0; i < 3; ++i) {
+    runner_->context().cuda->ReleaseArenas();
+    if (i == 1) {
+      EXPECT_TRUE(Run({&large}).status.ok());
+    }
+    ASSERT_NO_FATAL_FAILURE(ExpectSameBytes(Run({&cloud}), expected));
+    ASSERT_NO_FATAL_FAILURE(ExpectSameBytes(RunToReplay({&cloud}), expected));
+  }
+}
+
+TEST_F(CapturedBatchesCudaTest, BatchesRunAsTheyAreWhereTheBudgetIsSpent) {
+  Start(int64_t{64} << 20);
+  if (HasFatalFailure()) return;
+  const PointCloud cloud = BoxOfPoints(5000, 20, 1);
+  const BatchOutput expected = RunAsItIs({&cloud});  // has taken what it needs of the host
+  // All but what an answer takes, which is less than a graph.
+  const int64_t rest = budget_->limit_bytes() - budget_->held();
+  const auto others = budget_->Reserve(MemoryBudget::Use::kModels, rest - (300 << 10));
+  ASSERT_TRUE(others.ok()) << others.status();
+  for (int i = 0; i < 6; ++i) {
+    const BatchOutput output = Run({&cloud}, {}, true);
+    EXPECT_FALSE(output.is_replay);
+    ASSERT_NO_FATAL_FAILURE(ExpectSameBytes(output, expected));
+  }
+  EXPECT_EQ(captured().num_captured(), 0u);
+}
+
+TEST_F(CapturedBatchesCudaTest, GraphsAreCountedInTheBudget) {
+  const PointCloud cloud = BoxOfPoints(5000, 20, 1);
+  RunToReplay({&cloud});
+  EXPECT_GT(captured().bytes(), 0);
+  EXPECT_GE(budget_->held(MemoryBudget::Use::kScratch), captured().bytes());
+}
+
+// ---- executor/captured_work.h
+
+class CapturedWorkTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    SKIP_WITHOUT(support::Device::kCuda);
+    auto stream = Stream::CreateOn(0);
+    ASSERT_TRUE(stream.ok()) << stream.status();
+    stream_.emplace(*std::move(stream));
+  }
+  std::optional<Stream> stream_;
+};
+
+TEST_F(CapturedWorkTest, ACaptureThatWaitsEndsAndTheStreamGoesOn) {
+  const auto work = CapturedWork::Capture(stream_->view(), [&] { return stream_->view().Synchronize(); });
+  EXPECT_FALSE(work.ok());
+  EXPECT_NE(work.status().message().find("cudaStreamSynchronize"), std::string::npos) << work.status();
+  EXPECT_TRUE(stream_->view().Synchronize().ok());
+  auto event = Event::Create();
+  ASSERT_TRUE(event.ok()) << event.status();
+  EXPECT_TRUE(event->Record(stream_->view()).ok());
+  EXPECT_TRUE(event->Synchronize().ok());
+}
+
+TEST_F(CapturedWorkTest, ACallersErrorComesFirst) {
+  const auto work = CapturedWork::Capture(stream_->view(), [] { return absl::InternalError("of the caller"); });
+  EXPECT_EQ(work.status(), absl::InternalError("of the caller"));
+  EXPECT_TRUE(stream_->view().Synchronize().ok());
+}
+
+TEST_F(CapturedWorkTest, DeviceMemoryIsRefusedMeanwhile) {
+  auto pool = DevicePool::Create({});
+  ASSERT_TRUE(pool.ok()) << pool.status();
+  const auto work = CapturedWork::Capture(stream_->view(),
+                                          [&] { return DeviceBuffer::Create(**pool, 1024, stream_->view()).status(); });
+  EXPECT_NE(work.status().message().find("not allocated while"), std::string::npos) << work.status();
+  EXPECT_EQ((*pool)->used_bytes(), 0);
+  EXPECT_TRUE(DeviceBuffer::Create(**pool, 1024, stream_->view()).ok());
+}
+
+TEST_F(CapturedWorkTest, WorkOfNothingCanBeLaunched) {
+  const auto work = CapturedWork::Capture(stream_->view(), [] { return absl::OkStatus(); });
+  ASSERT_TRUE(work.ok()) << work.status();
+  EXPECT_EQ((*work)->num_nodes(), 0);
+  EXPECT_GT((*work)->bytes(), 0);
+  EXPECT_TRUE((*work)->Launch(stream_->view()).ok());
+  EXPECT_TRUE(stream_->view().Synchronize().ok());
+}
+
+}  // namespace
+}  // namespace voxserve

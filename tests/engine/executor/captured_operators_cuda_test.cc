@@ -1,0 +1,62 @@
+// Networks that have every operator between them give the same bytes where what can be is captured and replayed: each
+// step says rightly whether a replay may stand for it (Step::IsCapturable).
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/engine/executor/expected_scores.h"
+#include "tests/engine/executor/operator_networks.h"
+#include "tests/engine/executor/random_points.h"
+#include "tests/engine/executor/same_bytes.h"
+
+namespace voxserve {
+namespace {
+
+InferTask TaskOf(uint32_t seed, int num_points, const Program& program, bool asks_for_all) {
+  const Points points = RandomScan(seed, num_points);
+  return {.cloud = *PointCloud::FromFloats({"x", "y", "z", "f"}, points.values.data(), points.size()),
+          .return_scores = asks_for_all && program.has_scores,
+          .tensor_set = asks_for_all ? AllTensors(program.tensors.size()) : 0};
+}
+
+TEST(CapturedOperatorsTest, ReplaysAreWhatTheirBatchesAreWithout) {
+  SKIP_WITHOUT(support::Device::kCuda);
+  auto runner = DeviceRunner::Create({.device = support::Device::kCuda});
+  ASSERT_TRUE(runner.ok()) << runner.status();
+  int num_replays = 0;
+  for (const OperatorNetwork& network : OperatorNetworks()) {
+    SCOPED_TRACE(network.name);
+    const absl::StatusOr<Graph> graph = LoadTestGraph(network.model);
+    ASSERT_TRUE(graph.ok()) << graph.status();
+    const auto program = (*runner)->Compile(*graph, {.device = support::Device::kCuda,
+                                                     .precision = ModelConfig::Precision::kFloat16,
+                                                     .plan = kDefaultCudaConvPlan,
+                                                     .is_deterministic = true});
+    ASSERT_TRUE(program.ok()) << program.status();
+    // Clouds of two sizes, alone and two together, with all that can be asked for and with nothing.
+    for (uint32_t batch = 0; batch < 32; ++batch) {
+      SCOPED_TRACE(batch);
+      const bool asks_for_all = batch % 4 < 2;
+      std::vector<InferTask> tasks;
+      for (uint32_t i = 0; i <= batch % 2; ++i) {
+        tasks.push_back(TaskOf(2 * batch + i, 250 + static_cast<int>(batch % 5), *program, asks_for_all));
+      }
+      const BatchOutput output = (*runner)->Run(*program, tasks, {}, {.captures = true});
+      num_replays += output.is_replay ? 1 : 0;
+      const BatchOutput expected = (*runner)->Run(*program, tasks);
+      ASSERT_TRUE(expected.status.ok()) << expected.status;
+      EXPECT_FALSE(expected.is_replay);
+      ASSERT_NO_FATAL_FAILURE(ExpectSameBytes(output, expected));
+    }
+  }
+#ifdef NDEBUG  // a debug build waits after each launch, which cannot be captured
+  EXPECT_GT(num_replays, 10);
+#endif
+}
+
+}  // namespace
+}  // namespace voxserve

@@ -1,0 +1,116 @@
+#include "engine/executor/kept_rooms.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <random>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "engine/executor/site_forecast.h"
+
+namespace voxserve {
+namespace {
+
+constexpr KeptRooms::Kind kKind{.program = 1, .num_samples = 1, .points_octave = 17};
+
+SiteRooms Wanted(int64_t points, std::vector<int64_t> sites) {
+  return {.capacities = std::move(sites), .axis_bits = 12, .points = points, .upload_bytes = 16 * points + 256};
+}
+
+bool IsSame(const SiteRooms& a, const SiteRooms& b) {
+  return a.capacities == b.capacities && a.points == b.points && a.upload_bytes == b.upload_bytes;
+}
+
+TEST(KeptRoomsTest, HaveRoomForWhatIsWantedAndLittleMore) {
+  for (const int64_t points : {1, 100, 1000, 65'536, 110'725, 2'000'000}) {
+    KeptRooms rooms;
+    const SiteRooms made = rooms.Fit(kKind, Wanted(points, {points, points / 4}));
+    EXPECT_GE(made.points, points);
+    EXPECT_LE(made.points, points + points / 3 + 256);
+    EXPECT_GE(made.capacities[0], points);
+    EXPECT_LE(made.capacities[0], points + points / 8 + 256);
+    EXPECT_GE(made.capacities[1], points / 4);
+    EXPECT_GE(made.upload_bytes, 16 * points + 256);
+    EXPECT_EQ(made.upload_bytes % 256, 0);
+    EXPECT_EQ(made.axis_bits, 12);
+  }
+}
+
+TEST(KeptRoomsTest, ServeBatchesThatFitAndAreNotFarSmaller) {
+  KeptRooms rooms;
+  const SiteRooms first = rooms.Fit(kKind, Wanted(100'000, {90'000, 20'000}));
+  EXPECT_TRUE(IsSame(rooms.Fit(kKind, Wanted(104'000, {92'000, 20'500})), first));
+  EXPECT_TRUE(IsSame(rooms.Fit(kKind, Wanted(90'000, {80'000, 17'000})), first));
+  EXPECT_TRUE(IsSame(rooms.Fit(kKind, Wanted(100'000, {90'000, 20'000})), first));
+}
+
+TEST(KeptRoomsTest, ChangeForABatchThatDoesNotFit) {
+  KeptRooms rooms;
+  const SiteRooms first = rooms.Fit(kKind, Wanted(100'000, {90'000, 20'000}));
+  const SiteRooms more_points = rooms.Fit(kKind, Wanted(first.points + 1, {90'000, 20'000}));
+  EXPECT_GT(more_points.points, first.points);
+  const SiteRooms more_sites = rooms.Fit(kKind, Wanted(100'000, {90'000, 40'000}));
+  EXPECT_GE(more_sites.capacities[1], 40'000);
+  SiteRooms wanted = Wanted(100'000, {90'000, 40'000});
+  wanted.upload_bytes = more_sites.upload_bytes + 1;
+  EXPECT_GE(rooms.Fit(kKind, wanted).upload_bytes, wanted.upload_bytes);
+}
+
+TEST(KeptRoomsTest, ShrinkForABatchThatIsFarSmaller) {
+  KeptRooms rooms;
+  const SiteRooms large = rooms.Fit(kKind, Wanted(130'000, {120'000, 50'000}));
+  const SiteRooms fewer_sites = rooms.Fit(kKind, Wanted(130'000, {120'000, 20'000}));
+  EXPECT_LT(fewer_sites.capacities[1], large.capacities[1]);
+  const SiteRooms fewer_points = rooms.Fit(kKind, Wanted(70'000, {60'000, 20'000}));
+  EXPECT_LT(fewer_points.points, large.points);
+}
+
+TEST(KeptRoomsTest, AreThoseOfTheKind) {
+  KeptRooms rooms;
+  const SiteRooms first = rooms.Fit(kKind, Wanted(100'000, {90'000}));
+  KeptRooms::Kind other = kKind;
+  other.num_samples = 4;
+  EXPECT_FALSE(IsSame(rooms.Fit(other, Wanted(120'000, {100'000})), first));
+  EXPECT_TRUE(IsSame(rooms.Fit(kKind, Wanted(100'000, {90'000})), first));
+  EXPECT_EQ(rooms.num_kinds(), 2u);
+  for (uint64_t program = 2; program < 3000; ++program) {
+    other.program = program;
+    rooms.Fit(other, Wanted(100, {100}));
+  }
+  EXPECT_LE(rooms.num_kinds(), 256u) << "programs come and go";
+}
+
+// A drive: neighbouring scans differ by a few per cent.
+TEST(KeptRoomsTest, ADriveHasFewRooms) {
+  SiteForecast forecast;
+  KeptRooms rooms;
+  std::mt19937 random(3);
+  std::uniform_real_distribution<double> points_of(100'000, 125'000), sites_a_point(0.68, 0.78);
+  std::set<std::vector<int64_t>> kept, forecasts;
+  int num_too_small = 0;
+  for (int scan = 0; scan < 1000; ++scan) {
+    const auto points = static_cast<int64_t>(points_of(random));
+    const auto voxels = static_cast<int64_t>(static_cast<double>(points) * sites_a_point(random));
+    if (forecast.has_learned(points)) {
+      SiteRooms wanted = forecast.Rooms(points);
+      forecasts.insert(wanted.capacities);
+      wanted.points = points;
+      wanted.upload_bytes = 16 * points;
+      const SiteRooms made = rooms.Fit(kKind, wanted);
+      ASSERT_GE(made.points, points);
+      num_too_small += made.capacities[0] < voxels ? 1 : 0;
+      std::vector<int64_t> key = made.capacities;
+      key.insert(key.end(), {made.points, made.upload_bytes});
+      kept.insert(key);
+    }
+    forecast.Learn(points, {voxels, voxels / 3, voxels / 8}, 0);
+  }
+  EXPECT_LE(kept.size(), 5u);
+  EXPECT_GT(forecasts.size(), 2 * kept.size());
+  EXPECT_LE(num_too_small, 10);
+}
+
+}  // namespace
+}  // namespace voxserve

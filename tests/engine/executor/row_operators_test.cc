@@ -1,0 +1,146 @@
+// Operators that compute each row on its own, in networks: products, row norms, PReLU, embeddings, generalised means,
+// activations, and layers that share their weights.
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "tests/engine/executor/program_comparison.h"
+
+namespace voxserve {
+namespace {
+
+using kernels::ActivationFunction;
+using kernels::RowNorm;
+
+class RowOperatorsTest : public testing::TestWithParam<support::Device> {
+ protected:
+  void SetUp() override { SKIP_WITHOUT(GetParam()); }
+};
+INSTANTIATE_TEST_SUITE_P(Devices, RowOperatorsTest, support::AllDevices(), support::DeviceName);
+
+TEST_P(RowOperatorsTest, ProductsOfSites) {
+  for (const int channels : {1, 7, 16}) {
+    GraphBuilder b(1);
+    const int stem = b.Submanifold(0, channels, true);
+    const int product = b.Multiply(stem, b.Activation(b.Linear(stem, channels, true), ActivationFunction::kSigmoid));
+    ExpectEqual(GetParam(), b.Finish(b.Linear(b.Multiply(product, product), 3, true)), 1);
+  }
+}
+
+TEST_P(RowOperatorsTest, NormsOfRows) {
+  uint32_t seed = 10;
+  for (const int channels : {1, 6, 40, 130}) {
+    for (const RowNorm kind : {RowNorm::kSoftmax, RowNorm::kLayerNorm, RowNorm::kL2}) {
+      for (const bool affine : {false, true}) {
+        if (affine && kind != RowNorm::kLayerNorm) continue;
+        GraphBuilder b(++seed);
+        const int norm = b.RowNorm(b.Submanifold(0, channels, true), kind, 1e-3f, affine);
+        ExpectEqual(GetParam(), b.Finish(b.Linear(norm, 3, true)), seed);
+      }
+    }
+  }
+}
+
+// Nothing is fused into them, and they into nothing: what stands around them has its own place.
+TEST_P(RowOperatorsTest, BetweenOtherOperators) {
+  GraphBuilder b(30);
+  const int stem = b.Relu(b.Norm(b.Submanifold(0, 8, true)));
+  const int normed = b.Relu(b.Norm(b.RowNorm(stem, RowNorm::kLayerNorm, 1e-5f, true)));
+  const int sum = b.Relu(b.Sum(b.PRelu(b.Linear(normed, 8, false), 8), stem));
+  ExpectEqual(GetParam(), b.Finish(b.Linear(b.Concat({sum, b.RowNorm(sum, RowNorm::kL2, 1e-12f)}), 3, true)), 30);
+}
+
+TEST_P(RowOperatorsTest, SlopesOfOneChannelOrOfEach) {
+  for (const int num_slopes : {1, 9}) {
+    GraphBuilder b(40);
+    ExpectEqual(GetParam(), b.Finish(b.Linear(b.PRelu(b.Submanifold(0, 9, true), num_slopes), 3, true)), 40);
+  }
+}
+
+TEST_P(RowOperatorsTest, RowsOfPointsAndOfSamples) {
+  GraphBuilder b(50);
+  const int points = b.RowNorm(b.Linear(b.PointFeatures(), 8, true), RowNorm::kSoftmax);
+  const int sites = b.PointToVoxel(b.PRelu(points, 1), kernels::PoolReduce::kAverage);
+  const int sample = b.RowNorm(b.GeneralisedMean(sites, 3, 1e-6f), RowNorm::kL2, 1e-12f);
+  const int gate = b.RowNorm(b.Multiply(sample, sample), RowNorm::kSoftmax);
+  ExpectEqual(GetParam(), b.Finish(b.Linear(b.Broadcast(sites, gate, BroadcastOp::Function::kMultiply), 3, true)), 50);
+}
+
+TEST_P(RowOperatorsTest, GeneralisedMeansOfNegativeValuesToo) {
+  for (const float exponent : {1.0f, 3.0f, 6.5f}) {
+    GraphBuilder b(60);
+    const int stem = b.Submanifold(0, 7, true);
+    const int mean = b.GeneralisedMean(stem, exponent, 0.01f);
+    ExpectEqual(GetParam(), b.Finish(b.Linear(b.Broadcast(stem, mean, BroadcastOp::Function::kConcat), 3, true)), 60);
+  }
+}
+
+TEST_P(RowOperatorsTest, EmbeddingsOfWholeNumbers) {
+  GraphBuilder b(70);
+  const int points = b.Embedding(b.PointFeatures(), 3, 3, 6);
+  const int sites = b.Embedding(0, 3, 3, 4);
+  const Graph graph = b.Finish(b.Linear(b.Concat({points, b.VoxelToPoint(sites)}), 3, true));
+  Points cloud = RandomPoints(70, 3);
+  for (size_t i = 0; i < cloud.size(); ++i) cloud.values[4 * i + 3] = static_cast<float>(i % 3);
+  ExpectEqual(GetParam(), graph, cloud);
+}
+
+TEST_P(RowOperatorsTest, EveryActivationOfASite) {
+  const std::vector<kernels::Activation> chain = {{ActivationFunction::kElu, 0.5f},
+                                                  ActivationFunction::kHardSwish,
+                                                  {ActivationFunction::kClamp, -0.2f, 2},
+                                                  ActivationFunction::kMish,
+                                                  ActivationFunction::kHardSigmoid,
+                                                  ActivationFunction::kGeluTanh,
+                                                  {ActivationFunction::kSoftplus, 2},
+                                                  ActivationFunction::kLog,
+                                                  ActivationFunction::kAbs,
+                                                  ActivationFunction::kSqrt,
+                                                  {ActivationFunction::kPower, 1.5f},
+                                                  ActivationFunction::kSquare,
+                                                  ActivationFunction::kExp};
+  GraphBuilder b(80);
+  int node = b.Submanifold(0, 8, true);
+  for (const kernels::Activation& activation : chain) node = b.Activation(node, activation);
+  ExpectEqual(GetParam(), b.Finish(b.Linear(node, 3, true)), 80);
+}
+
+// A batch norm that is folded into one of two layers with the same weights leaves the other's alone.
+TEST_P(RowOperatorsTest, ABatchNormChangesNoSharedWeight) {
+  GraphBuilder b(90);
+  const int stem = b.Submanifold(0, 6, true);
+  const int first = b.Linear(stem, 6, true);
+  const int second = b.LinearWithWeightsOf(b.Relu(b.Norm(first)), first);
+  const int third = b.LinearWithWeightsOf(b.Norm(second), first);
+  ExpectEqual(GetParam(), b.Finish(b.Linear(b.Concat({third, b.LinearWithWeightsOf(stem, first)}), 3, true)), 90);
+}
+
+// A number that the table does not have makes a row of NaN, so that its point has the ignore label, scores of 0 and is
+// counted.
+TEST_P(RowOperatorsTest, NumbersOutsideOfTheTableGetTheIgnoreLabel) {
+  GraphBuilder b(100);
+  const int found = b.Embedding(b.PointFeatures(), 3, 2, 4);
+  const Graph graph = b.Finish(b.Linear(found, 3, true));
+  Points points;
+  const std::vector<float> numbers = {0, 1, 2, -1, 0.5f, 1e30f, -0.0f};
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    for (const float value : {static_cast<float>(i), 1.0f, 1.0f, numbers[i]}) points.values.push_back(value);
+  }
+  const PointCloud cloud = *PointCloud::FromFloats({"x", "y", "z", "f"}, points.values.data(), points.size());
+  const auto runner = DeviceRunner::Create({.device = GetParam()});
+  ASSERT_TRUE(runner.ok()) << runner.status();
+  const auto program = (*runner)->Compile(graph, {.device = GetParam()});
+  ASSERT_TRUE(program.ok()) << program.status();
+  const BatchOutput output = (*runner)->Run(*program, {&cloud}, true);
+  ASSERT_TRUE(output.status.ok()) << output.status;
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    const bool is_there = numbers[i] == 0 || numbers[i] == 1;
+    EXPECT_EQ(output.samples[0].labels()[i] != 255, is_there) << numbers[i];
+    EXPECT_EQ(output.samples[0].scores()[i * 3] != 0, is_there) << numbers[i];
+  }
+  EXPECT_EQ(output.samples[0].counts.not_finite, 4);
+}
+
+}  // namespace
+}  // namespace voxserve

@@ -1,0 +1,132 @@
+// What networks with broken attention are told.
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "tests/engine/model/broken_model.h"
+
+namespace voxserve {
+namespace {
+
+using testing::FilledTensor;
+using testing::TestModel;
+
+class BrokenAttentionTest : public ::testing::TestWithParam<BrokenModel> {};
+
+TEST_P(BrokenAttentionTest, IsToldExactly) { ExpectToldExactly(GetParam()); }
+
+// Rows "tokens" [num_rows, channels] of every sample, with a weight of this shape.
+std::function<void(TestModel&)> Tokens(int64_t num_rows, int64_t channels, const std::vector<int64_t>& shape) {
+  return [=](TestModel& model) {
+    model.graph +=
+        absl::StrCat("nodes { name: \"tokens\" sample_rows { num_rows: ", num_rows, " channels: ", channels, " } }");
+    model.weights["tokens.weight"] = FilledTensor(shape);
+  };
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    SampleRows, BrokenAttentionTest,
+    ::testing::Values(
+        BrokenModel{"NoRows", Tokens(0, 4, {1, 4}), {"node \"tokens\": num_rows is 0; it must be 1 to 4096"}},
+        BrokenModel{
+            "TooManyRows", Tokens(4097, 4, {1, 4}), {"node \"tokens\": num_rows is 4097; it must be 1 to 4096"}},
+        BrokenModel{"NoChannels", Tokens(2, 0, {2, 1}), {"node \"tokens\": channels is 0; it must be 1 to 65536"}},
+        BrokenModel{
+            "TooManyChannels", Tokens(1, 65537, {1, 1}), {"node \"tokens\": channels is 65537; it must be 1 to 65536"}},
+        BrokenModel{"Shape",
+                    Tokens(2, 4, {4, 2}),
+                    {"tensor \"tokens.weight\": has shape [4, 2]; node \"tokens\" needs [2, 4]"}},
+        BrokenModel{"NoTensor",
+                    Append("nodes { name: \"tokens\" sample_rows { num_rows: 2 channels: 4 } }"),
+                    {"tensor \"tokens.weight\": is missing; node \"tokens\" needs it with shape [2, 4]"}},
+        BrokenModel{"Inputs",
+                    [](TestModel& model) {
+                      Append("nodes { name: \"tokens\" inputs: \"relu\" sample_rows { num_rows: 2 channels: 4 } }")(
+                          model);
+                      model.weights["tokens.weight"] = FilledTensor({2, 4});
+                    },
+                    {"node \"tokens\": has 1 inputs; it needs 0"}},
+        BrokenModel{"SitesOfTokens",
+                    [](TestModel& model) {
+                      Tokens(2, 4, {2, 4})(model);
+                      Append("nodes { name: \"next\" inputs: \"tokens\" global_pool { reduce: REDUCE_SUM } }")(model);
+                    },
+                    {"node \"next\": its input \"tokens\" has a row a cell; it needs sites"}},
+        BrokenModel{"BroadcastOfTokens",
+                    [](TestModel& model) {
+                      Tokens(2, 4, {2, 4})(model);
+                      Append(
+                          "nodes { name: \"next\" inputs: [\"relu\", \"tokens\"] broadcast { function: "
+                          "FUNCTION_ADD } }")(model);
+                    },
+                    {"node \"next\": its second input \"tokens\" has a row a cell; it needs one a sample, as "
+                     "global_pool makes"}},
+        BrokenModel{"AddOfOtherNumbers",
+                    [](TestModel& model) {
+                      Tokens(2, 4, {2, 4})(model);
+                      model.weights["others.weight"] = FilledTensor({3, 4});
+                      Append(
+                          "nodes { name: \"others\" sample_rows { num_rows: 3 channels: 4 } }"
+                          "nodes { name: \"next\" inputs: [\"tokens\", \"others\"] add {} }")(model);
+                    },
+                    {"node \"next\": its inputs \"tokens\" and \"others\" have different rows"}}),
+    CaseName);
+
+// A node "attention" of these inputs.
+std::function<void(TestModel&)> Attention(const std::string& inputs, const std::string& parameters = "") {
+  return Append(absl::StrCat("nodes { name: \"attention\" inputs: [", inputs, "] attention { ", parameters, " } }"));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Attention, BrokenAttentionTest,
+    ::testing::Values(
+        BrokenModel{"TwoInputs", Attention("\"relu\", \"relu\""), {"node \"attention\": has 2 inputs; it needs 3"}},
+        BrokenModel{"HeadsDoNotDivideTheKeys",
+                    Attention("\"relu\", \"relu\", \"relu\"", "num_heads: 3"),
+                    {"node \"attention\": num_heads is 3, which does not divide the 4 channels of \"relu\""}},
+        BrokenModel{"HeadsDoNotDivideTheValues",
+                    [](TestModel& model) {
+                      Append("nodes { name: \"wide\" inputs: \"relu\" linear { out_channels: 6 } }")(model);
+                      model.weights["wide.weight"] = FilledTensor({6, 4});
+                      Attention("\"relu\", \"relu\", \"wide\"", "num_heads: 4")(model);
+                    },
+                    {"node \"attention\": num_heads is 4, which does not divide the 6 channels of \"wide\""}},
+        BrokenModel{"TooManyHeads",
+                    Attention("\"relu\", \"relu\", \"relu\"", "num_heads: 65"),
+                    {"node \"attention\": num_heads is 65; it must be 1 to 64"}},
+        BrokenModel{"HeadsBeyondInt",
+                    Attention("\"relu\", \"relu\", \"relu\"", "num_heads: 4294967295"),
+                    {"node \"attention\": num_heads is 4294967295; it must be 1 to 64"}},
+        BrokenModel{"ScaleIsNan",
+                    Attention("\"relu\", \"relu\", \"relu\"", "scale: nan"),
+                    {"node \"attention\": scale is nan; it must be finite"}},
+        BrokenModel{"ScaleIsInfinite",
+                    Attention("\"relu\", \"relu\", \"relu\"", "scale: inf"),
+                    {"node \"attention\": scale is inf; it must be finite"}},
+        BrokenModel{"TooManyChannelsOfAHead",
+                    [](TestModel& model) {
+                      Append("nodes { name: \"wide\" inputs: \"relu\" linear { out_channels: 514 } }")(model);
+                      model.weights["wide.weight"] = FilledTensor({514, 4});
+                      Attention("\"relu\", \"relu\", \"wide\"", "num_heads: 2")(model);
+                    },
+                    {"node \"attention\": each of its heads has 257 channels of \"wide\"; at most 256 are possible"}},
+        BrokenModel{"QueriesOfOtherChannels",
+                    Attention("\"voxels\", \"relu\", \"relu\""),
+                    {"node \"attention\": its queries \"voxels\" have 2 channels and its keys \"relu\" 4"}},
+        BrokenModel{"ValuesOnOtherSites",
+                    Attention("\"relu\", \"relu\", \"down\""),
+                    {"node \"attention\": its keys \"relu\" and values \"down\" have different rows"}},
+        BrokenModel{"KeysOnPoints",
+                    [](TestModel& model) {
+                      Append("nodes { name: \"points\" inputs: \"voxels\" point_features {} }")(model);
+                      Attention("\"voxels\", \"points\", \"points\"")(model);
+                    },
+                    {"node \"attention\": its keys \"points\" have a row a point; they need a row a site, or rows of "
+                     "samples"}},
+        BrokenModel{"OfLabels",
+                    Attention("\"best\", \"relu\", \"relu\""),
+                    {"node \"attention\": its input \"best\" computes labels; only voxel_to_point reads those"}}),
+    CaseName);
+
+}  // namespace
+}  // namespace voxserve

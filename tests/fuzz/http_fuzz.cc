@@ -1,0 +1,65 @@
+// The bytes are what one connection sends to the HTTP port.
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <memory>
+#include <string>
+
+#include "server/http/http_server.h"
+#include "tests/fuzz/fuzz.h"
+
+namespace {
+
+// Sends the bytes, ends its side and returns what came back.
+std::string Answer(int port, std::string_view bytes) {
+  const int connection = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  FUZZ_CHECK(connection >= 0);
+  // A reset in place of a close: no port waits for late packets.
+  const linger at_once{.l_onoff = 1, .l_linger = 0};
+  setsockopt(connection, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  FUZZ_CHECK(connect(connection, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+  while (!bytes.empty()) {
+    const ssize_t sent = send(connection, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (sent <= 0) break;  // the server closed it, as it may
+    bytes.remove_prefix(static_cast<size_t>(sent));
+  }
+  shutdown(connection, SHUT_WR);
+  std::string answer;
+  std::array<char, 4096> buffer;
+  for (;;) {
+    const ssize_t received = recv(connection, buffer.data(), buffer.size(), 0);
+    if (received <= 0) break;
+    answer.append(buffer.data(), static_cast<size_t>(received));
+  }
+  close(connection);
+  return answer;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using voxserve::HttpServer;
+  static const std::unique_ptr<HttpServer> server = [] {
+    auto started = HttpServer::Start({.port = 0, .connection_time = absl::Seconds(2)},
+                                     {.metrics = [] { return std::string("metric 1\n"); },
+                                      .readiness = [] { return absl::OkStatus(); },
+                                      .status_page = [] { return std::string("<html></html>"); }});
+    FUZZ_CHECK(started.ok());
+    return std::move(*started);
+  }();
+  const std::string answer = Answer(server->port(), voxserve::fuzz::Text(data, size));
+  FUZZ_CHECK(answer.empty() || answer.starts_with("HTTP/1."));
+  // Whatever was sent, the next client is answered.
+  FUZZ_CHECK(Answer(server->port(), "GET /healthz HTTP/1.0\r\n\r\n").find("200 OK") != std::string::npos);
+  return 0;
+}

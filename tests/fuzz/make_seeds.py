@@ -1,0 +1,142 @@
+"""Writes the inputs that each fuzzer's corpus began with: one that is accepted, and few beside it.
+
+python tests/fuzz/make_seeds.py FOLDER (with the client in PYTHONPATH). What the fuzzers found to reach more code lies
+in the corpus beside them.
+"""
+
+import io
+import json
+import pathlib
+import struct
+import sys
+
+import numpy as np
+from voxserve import wire
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def cloud() -> "wire.PointCloud":
+    message = wire.PointCloud(num_points=3, point_step=16, data=bytes(range(48)))
+    for i, name in enumerate(("x", "y", "z", "intensity")):
+        message.fields.add(name=name, offset=4 * i, type=wire.POINT_FIELD_TYPE_FLOAT32, count=1, scale=0.5, shift=1.0)
+    message.stamp.seconds = 1_700_000_000
+    return message
+
+
+def requests() -> dict[str, bytes]:
+    request = wire.InferRequest(model="minkunet", request_id="a", cloud=cloud(), outputs=["labels", "trunk"])
+    request.sample.num_points = 2
+    config = wire.InferStreamRequest(config=wire.StreamConfig(model="minkunet"))
+    frame = wire.InferStreamRequest(frame=wire.StreamFrame(frame_id=7, cloud=cloud()))
+    frame.frame.pose.x = 1.0
+    frame.frame.pose.qw = 1.0
+    return {
+        "infer_request/whole": request.SerializeToString(),
+        "infer_request/empty_cloud": wire.InferRequest(cloud=wire.PointCloud()).SerializeToString(),
+        "infer_request/no_cloud": wire.InferRequest(model="m").SerializeToString(),
+        "stream_request/config": config.SerializeToString(),
+        "stream_request/frame": frame.SerializeToString(),
+    }
+
+
+def safetensors(tensors: dict[str, np.ndarray]) -> bytes:
+    header, data = {}, b""
+    for name, values in tensors.items():
+        dtype = {"float32": "F32", "float16": "F16", "int64": "I64"}[values.dtype.name]
+        header[name] = {"dtype": dtype, "shape": values.shape, "data_offsets": [len(data), len(data) + values.nbytes]}
+        data += values.tobytes()
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+SMALL_MODEL = """
+dimension: 3
+nodes { name: "voxels" voxelize { voxel_size: [0.1, 0.1, 0.1] rounding: ROUNDING_FLOOR origin: ORIGIN_ZERO
+  reduce: REDUCE_MEAN features { name: "x" unit: "m" } } }
+nodes { name: "conv" inputs: "voxels" sparse_conv { kind: KIND_SUBMANIFOLD kernel_size: [3, 3, 3] out_channels: 2 } }
+nodes { name: "relu" inputs: "conv" activation { function: FUNCTION_RELU } }
+nodes { name: "points" inputs: "relu" inputs: "voxels" voxel_to_point {} }
+nodes { name: "labels" inputs: "points" argmax {} }
+outputs { kind: KIND_LABELS node: "labels" }
+"""
+
+
+def models() -> dict[str, bytes]:
+    weights = {"conv.weight": np.zeros((27, 1, 2), np.float32)}
+    files = {
+        "safetensors/three": safetensors(
+            {"a": np.ones((2, 3), np.float32), "b": np.ones(3, np.float16), "c": np.zeros(1, np.int64)}
+        ),
+        "safetensors/none": safetensors({}),
+        "model/small": SMALL_MODEL.encode() + b"\0" + safetensors(weights),
+        "model_config/small": bytes([2])
+        + b'classes { id: 0 name: "road" color: "#804080" } ignore_label: 255\nbatching { max_batch_requests: 4 }',
+        "model_config/empty": bytes([0]),
+    }
+    for folder in sorted((ROOT / "tests/golden/networks").iterdir()):
+        text = (folder / "1/model.textproto").read_bytes()
+        # Without its weights: large inputs are slow, and their shapes are told by the text.
+        if len(text) < 8192:
+            files[f"model/{folder.name}"] = text
+    return files
+
+
+PLAN = """
+key { model_digest: "%s" device: "NVIDIA H200" compute_capability: "9.0" cuda_version: "13.0" engine_version: "0.1.0"
+  dtype: "float16" }
+buckets { min_voxels: 0 max_voxels: 100000 num_scans: 3 default_ms: 1.5 tuned_ms: 1.25
+  convs { node: "conv" map_search: MAP_SEARCH_HASH dataflow: DATAFLOW_IMPLICIT_GEMM block_rows: 128 split_k: 2 } }
+buckets { min_voxels: 100000 num_scans: 1 default_ms: 3 tuned_ms: 2
+  convs { node: "conv" dataflow: DATAFLOW_GATHER_GEMM_SCATTER grouping: GROUPING_ADAPTIVE epsilon: 0.25 bmm_max_rows: 9 } }
+""" % ("0123456789abcdef" * 4)
+
+
+def scans() -> dict[str, bytes]:
+    points = np.arange(12, dtype=np.float32).reshape(3, 4)
+    npy, structured = io.BytesIO(), io.BytesIO()
+    np.save(npy, points)
+    np.save(structured, np.zeros(3, [("x", "<f4"), ("y", "<f4"), ("z", "<f4"), ("ring", "<u2"), ("t", "<i8")]))
+    pcd = (
+        b"VERSION 0.7\nFIELDS x y z _ n\nSIZE 4 4 4 1 2\nTYPE F F F U I\nCOUNT 1 1 1 3 2\nWIDTH 4\nHEIGHT 2\n"
+        b"VIEWPOINT 0 0 0 1 0 0 0\nPOINTS 8\n"
+    )
+    packed = b"\x00\x61\xe0\x8e\x00"  # 152 bytes of "a" in LZF
+    ply = (
+        b" 1.0\ncomment x\nelement sensor 1\nproperty list uchar int id\nelement vertex 2\nproperty float x\n"
+        b"property float y\nproperty double z\nproperty uchar scalar_Intensity\nend_header\n"
+    )
+    return {
+        "npy/table": npy.getvalue(),
+        "npy/structured": structured.getvalue(),
+        "pcd/ascii": pcd + b"DATA ascii\n" + b"1 -2.5 3e2 1 2 3 7 8\n" * 8,
+        "pcd/binary": pcd + b"DATA binary\n" + b"a" * (8 * 19),
+        "pcd/compressed": pcd + b"DATA binary_compressed\n" + struct.pack("<II", len(packed), 152) + packed,
+        "ply/ascii": b"ply\nformat ascii" + ply + b"2 1 2\n1 2.5 nan 3\n4 5 6 7\n",
+        "ply/little_endian": b"ply\nformat binary_little_endian" + ply + b"\x01" + b"a" * 4 + b"b" * 34,
+        "ply/big_endian": b"ply\nformat binary_big_endian" + ply + b"\x01" + b"a" * 4 + b"b" * 34,
+        "raw_points/kitti": b"x:f32,y:f32,z:f32,intensity:f32\n" + points.tobytes(),
+        "raw_points/spec": b"x:i16*0.01+5,y:i16,z:f16,-:u8,intensity:u8*0.0039\n" + b"a" * 24,
+    }
+
+
+HTTP = {
+    "http/metrics": b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n",
+    "http/head": b"HEAD / HTTP/1.0\r\n\r\n",
+    "http/ready": b"GET /readyz?x=%20 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+    "http/post": b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc",
+    "http/chunked": b"PUT /a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+    "http/nothing": b"\r\n",
+}
+
+
+def main(folder: str) -> None:
+    inputs = {**requests(), **models(), "plan/two_buckets": PLAN.encode(), **scans(), **HTTP}
+    for name, contents in inputs.items():
+        path = pathlib.Path(folder) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(contents)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

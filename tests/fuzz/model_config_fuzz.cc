@@ -1,0 +1,17 @@
+// The bytes are a file config.textproto, after one byte that says how many classes the network has (255: unknown).
+
+#include "engine/model/model_config.h"
+#include "tests/fuzz/fuzz.h"
+
+using namespace voxserve;  // NOLINT(google-build-using-namespace): the entry point has no namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size == 0) return 0;
+  const int num_classes = data[0] == 255 ? kUnknownNumClasses : data[0];
+  Problems problems;
+  const ModelConfig config = ParseModelConfig(fuzz::Text(data + 1, size - 1), num_classes, &problems);
+  if (!problems.empty()) return 0;
+  FUZZ_CHECK(num_classes == kUnknownNumClasses || static_cast<int>(config.classes.size()) == num_classes);
+  FUZZ_CHECK(config.max_points > 0 && config.batching.max_batch_requests > 0 && config.batching.priority_levels > 0);
+  return 0;
+}

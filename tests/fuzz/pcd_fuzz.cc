@@ -1,0 +1,12 @@
+// The bytes are a PCD file.
+
+#include "client/cpp/io/pcd_reader.h"
+#include "tests/fuzz/scan_files.h"
+
+using namespace voxserve;  // NOLINT(google-build-using-namespace): the entry point has no namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view contents = fuzz::Text(data, size);
+  fuzz::CheckCloud(client::ReadPcd(std::string(contents), nullptr));
+  return 0;
+}

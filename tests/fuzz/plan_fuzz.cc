@@ -1,0 +1,20 @@
+// The bytes are a plan file.
+
+#include "engine/tuner/plan_file.h"
+#include "tests/fuzz/fuzz.h"
+
+using namespace voxserve;  // NOLINT(google-build-using-namespace): the entry point has no namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const auto plan = ParsePlan(fuzz::Text(data, size), "plan.textproto");
+  if (!plan.ok()) {
+    FUZZ_CHECK(plan.status().code() == absl::StatusCode::kInvalidArgument);
+    return 0;
+  }
+  // Equal plans give equal texts, and reading a text gives an equal plan.
+  const std::string text = PlanText(*plan);
+  const auto again = ParsePlan(text, "plan.textproto");
+  FUZZ_CHECK(again.ok());
+  FUZZ_CHECK(PlanText(*again) == text);
+  return 0;
+}

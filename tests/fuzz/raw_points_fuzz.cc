@@ -1,0 +1,19 @@
+// The bytes are a field spec, a line feed and a file of packed points.
+
+#include "client/cpp/io/field_spec.h"
+#include "client/cpp/io/raw_reader.h"
+#include "tests/fuzz/scan_files.h"
+
+using namespace voxserve;  // NOLINT(google-build-using-namespace): the entry point has no namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const auto [text, points] = fuzz::SplitAt(fuzz::Text(data, size), '\n');
+  const auto spec = client::ParseFieldSpec(text);
+  if (!spec.ok()) {
+    FUZZ_CHECK(spec.status().code() == absl::StatusCode::kInvalidArgument);
+    return 0;
+  }
+  FUZZ_CHECK(spec->point_step > 0);
+  fuzz::CheckCloud(client::ReadRaw(std::string(points), *spec));
+  return 0;
+}

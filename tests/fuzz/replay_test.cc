@@ -1,0 +1,37 @@
+// Runs a fuzzer's entry point on each file of its corpus, and on no bytes at all.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tests/fuzz/fuzz.h"
+#include "tests/support/paths.h"
+
+namespace {
+
+TEST(CorpusTest, EveryInputReturns) {
+  const std::filesystem::path folder = std::filesystem::path(voxserve::support::SourceDir()) / "tests/fuzz/corpus" / VOXSERVE_FUZZ_NAME;
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  ASSERT_FALSE(files.empty()) << folder;
+
+  LLVMFuzzerTestOneInput(nullptr, 0);
+  for (const std::filesystem::path& file : files) {
+    // A crash ends the program: the last name printed is that of the input.
+    SCOPED_TRACE(file.filename().string());
+    std::ostringstream bytes;
+    bytes << std::ifstream(file, std::ios::binary).rdbuf();
+    const std::string input = bytes.str();
+    std::cerr << file.filename().string() << ", " << input.size() << " bytes\n";
+    LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(input.data()), input.size());
+  }
+}
+
+}  // namespace

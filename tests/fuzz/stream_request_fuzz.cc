@@ -1,0 +1,34 @@
+// The bytes are a message of InferenceService.InferStream.
+
+#include "server/codec/message_parser.h"
+#include "tests/fuzz/requests.h"
+
+using namespace voxserve;  // NOLINT(google-build-using-namespace): the entry point has no namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  fuzz::SilenceProtobuf();
+  const std::string_view bytes = fuzz::Text(data, size);
+  const grpc::ByteBuffer slices = fuzz::InSlices(bytes);
+  v1::InferStreamRequest message;
+  HostBuffer points;
+  const absl::Status status = ParseStreamRequest(slices, HostBuffer::Create, &message, &points);
+  {
+    v1::InferStreamRequest whole = message;
+    if (points.size() > 0) whole.mutable_frame()->mutable_cloud()->set_data(std::string(points.bytes()));
+    fuzz::CheckAgainstProtobuf(bytes, status, whole);
+  }
+  // A frame that nobody can parse is answered by its id.
+  const uint64_t frame_id = FrameIdOf(slices);
+  if (status.ok()) FUZZ_CHECK(frame_id == message.frame().frame_id());
+  if (!status.ok()) return 0;
+
+  if (message.has_config()) {
+    const auto config = DecodeStreamConfig(message.config());
+    if (!config.ok()) FUZZ_CHECK(!ReasonOf(config.status()).empty());
+  }
+  if (message.has_frame()) {
+    (void)DecodePose(message.frame().pose());
+    fuzz::DecodeAndReadCloud(message.mutable_frame()->mutable_cloud(), std::move(points));
+  }
+  return 0;
+}

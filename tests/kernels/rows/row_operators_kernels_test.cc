@@ -1,0 +1,287 @@
+// Tests products, row norms, PReLU and embeddings against naive loops in double.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "kernels/rows/embedding.h"
+#include "kernels/rows/multiply.h"
+#include "kernels/rows/prelu.h"
+#include "kernels/rows/row_norm.h"
+#include "kernels/rows/sample_reduce.h"
+#include "tests/kernels/core/feature_testing.h"
+
+namespace voxserve::kernels {
+namespace {
+
+using support::ExpectCudaSuccess;
+using support::TestStream;
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+const std::vector<Margins> kMargins = {{}, {.before = 8, .after = 8}, {.before = 1, .after = 2}};
+const std::vector<int32_t> kChannels = {1, 3, 16, 40, 64, 65, 300};
+
+class RowKernelTest : public testing::TestWithParam<Ground> {
+ protected:
+  void SetUp() override { SKIP_WITHOUT(device()); }
+  Device device() const { return GetParam().device; }
+  DType dtype() const { return GetParam().dtype; }
+
+  template <typename Params, typename OnCpu, typename OnCuda>
+  void Run(const Params& params, const OnCpu& on_cpu, const OnCuda& on_cuda) const {
+    if (device() == Device::kCpu) {
+      ThreadPool pool(3);
+      on_cpu(params, pool);
+    } else if constexpr (kHasCuda) {
+      ExpectCudaSuccess(on_cuda(params, TestStream()));
+      support::Synchronize();
+    }
+  }
+
+  Matrix Normalize(RowNormParams params, const Matrix& in, DType out_dtype, const std::vector<float>& weight = {},
+                   const std::vector<float>& bias = {}) const {
+    const DeviceMatrix device_in(device(), dtype(), in);
+    const DeviceMatrix out(device(), out_dtype, Matrix(in.rows, in.channels, {.before = 4, .after = 3}, nullptr));
+    const DeviceArray<float> device_weight(device(), weight), device_bias(device(), bias);
+    params.in = device_in.View();
+    params.out = out.View();
+    if (!weight.empty()) params.weight = device_weight.data();
+    if (!bias.empty()) params.bias = device_bias.data();
+    Run(params, cpu::NormalizeRows, [](const auto&... all) { return cuda::NormalizeRows(all...); });
+    return out.ToHost();
+  }
+};
+
+std::vector<double> Defined(const RowNormParams& params, const Matrix& in, int64_t row,
+                            const std::vector<float>& weight, const std::vector<float>& bias) {
+  std::vector<double> values;
+  for (int64_t c = 0; c < in.channels; ++c) values.push_back(in.at(row, c));
+  const auto count = static_cast<double>(values.size());
+  double sum = 0, squares = 0, mean = 0, variance = 0;
+  for (const double value : values) {
+    sum += std::exp(value);
+    squares += value * value;
+    mean += value / count;
+  }
+  for (const double value : values) variance += (value - mean) * (value - mean) / count;
+  for (size_t c = 0; c < values.size(); ++c) {
+    double& value = values[c];
+    switch (params.kind) {
+      case RowNorm::kSoftmax:
+        value = std::exp(value) / sum;
+        break;
+      case RowNorm::kL2:
+        value /= std::max(std::sqrt(squares), double{params.epsilon});
+        break;
+      case RowNorm::kLayerNorm:
+        value = (value - mean) / std::sqrt(variance + params.epsilon);
+        if (!weight.empty()) value = value * weight[c] + bias[c];
+    }
+  }
+  return values;
+}
+
+TEST_P(RowKernelTest, NormsEqualTheNaiveLoop) {
+  Random random(1);
+  for (const int32_t channels : kChannels) {
+    for (const int64_t num_rows : {0, 1, 70, 2100}) {
+      const Matrix in(num_rows, channels, random.OneOf(kMargins), &random, dtype());
+      for (const RowNorm kind : {RowNorm::kSoftmax, RowNorm::kLayerNorm, RowNorm::kL2}) {
+        const bool is_affine = kind == RowNorm::kLayerNorm && random.Chance(0.5);
+        const std::vector<float> weight = is_affine ? random.Floats(channels) : std::vector<float>();
+        const std::vector<float> bias = is_affine ? random.Floats(channels) : std::vector<float>();
+        const RowNormParams params{.kind = kind, .epsilon = 1e-2f};
+        for (const DType out_dtype : OutDTypes(dtype())) {
+          const Matrix out = Normalize(params, in, out_dtype, weight, bias);
+          EXPECT_TRUE(out.MarginsAreUntouched());
+          for (int64_t row = 0; row < num_rows; ++row) {
+            const std::vector<double> expected = Defined(params, in, row, weight, bias);
+            for (int64_t c = 0; c < channels; ++c) {
+              const double value = expected[static_cast<size_t>(c)];
+              // Values are at most 10 / sqrt(epsilon) of a float32's rounding away before the last one.
+              const double tolerance = Tolerance(DType::kFloat32, 10) + Tolerance(out_dtype, std::abs(value));
+              ASSERT_NEAR(out.at(row, c), value, tolerance)
+                  << "norm " << static_cast<int>(kind) << ", " << channels << " channels, row " << row;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(RowKernelTest, SoftmaxOfLargeValuesHasNoOverflow) {
+  Matrix in(2, 3, {}, nullptr);
+  in.values = {1000, 1000, -1000, -60000, -60000, -60000};
+  const Matrix out = Normalize({.kind = RowNorm::kSoftmax}, in, dtype());
+  EXPECT_NEAR(out.at(0, 0), 0.5, 1e-3);
+  EXPECT_EQ(out.at(0, 2), 0);
+  EXPECT_NEAR(out.at(1, 1), 1.0 / 3, 2e-3);
+}
+
+// As in PyTorch: NaN and +infinity, or -infinity alone, take the whole row; its neighbours keep their values.
+TEST_P(RowKernelTest, NanTakesTheRowAlone) {
+  Matrix in(5, 2, {}, nullptr);
+  in.values = {1, 1, kNan, 1, kInfinity, 1, -kInfinity, -kInfinity, -kInfinity, 1};
+  const Matrix softmax = Normalize({.kind = RowNorm::kSoftmax}, in, dtype());
+  EXPECT_EQ(softmax.at(0, 0), 0.5f);
+  for (const int64_t row : {1, 2, 3}) {
+    EXPECT_TRUE(std::isnan(softmax.at(row, 0)) && std::isnan(softmax.at(row, 1))) << row;
+  }
+  EXPECT_EQ(softmax.at(4, 0), 0);
+  EXPECT_EQ(softmax.at(4, 1), 1);
+  for (const RowNorm kind : {RowNorm::kLayerNorm, RowNorm::kL2}) {
+    const Matrix normed = Normalize({.kind = kind, .epsilon = 1e-5f}, in, dtype());
+    EXPECT_TRUE(std::isfinite(normed.at(0, 0)));
+    EXPECT_TRUE(std::isnan(normed.at(1, 0)) && std::isnan(normed.at(1, 1)));
+  }
+}
+
+TEST_P(RowKernelTest, ARowOfZerosHasTheLengthEpsilon) {
+  Matrix in(2, 5, {}, nullptr);
+  std::fill(in.values.begin(), in.values.end(), 0.0f);
+  in.at(1, 2) = 1e-3f;
+  const Matrix out = Normalize({.kind = RowNorm::kL2, .epsilon = 1e-2f}, in, dtype());
+  EXPECT_EQ(out.at(0, 0), 0);
+  EXPECT_NEAR(out.at(1, 2), 0.1, 1e-3);
+}
+
+// A row's bytes follow from the row alone, wherever it stands and however its matrix lies.
+TEST_P(RowKernelTest, ARowsBytesDoNotDependOnItsPlace) {
+  Random random(2);
+  for (const int32_t channels : kChannels) {
+    const Matrix in(37, channels, {}, &random, dtype());
+    for (const RowNorm kind : {RowNorm::kSoftmax, RowNorm::kLayerNorm, RowNorm::kL2}) {
+      const Matrix all = Normalize({.kind = kind, .epsilon = 1e-5f}, in, dtype());
+      for (const int64_t row : {0, 5, 36}) {
+        Matrix alone(1, channels, {.before = 3, .after = 1}, nullptr);
+        for (int64_t c = 0; c < channels; ++c) alone.at(0, c) = in.at(row, c);
+        const Matrix result = Normalize({.kind = kind, .epsilon = 1e-5f}, alone, dtype());
+        for (int64_t c = 0; c < channels; ++c) ASSERT_EQ(result.at(0, c), all.at(row, c)) << row << " " << c;
+      }
+    }
+  }
+}
+
+TEST_P(RowKernelTest, ProductsEqualTheNaiveLoop) {
+  Random random(3);
+  for (const int32_t channels : kChannels) {
+    const Matrix in(130, channels, random.OneOf(kMargins), &random, dtype());
+    const Matrix factor(130, channels, random.OneOf(kMargins), &random, dtype());
+    for (const DType out_dtype : OutDTypes(dtype())) {
+      const DeviceMatrix device_in(device(), dtype(), in), device_factor(device(), dtype(), factor);
+      const DeviceMatrix device_out(device(), out_dtype, Matrix(130, channels, random.OneOf(kMargins), nullptr));
+      const MultiplyRowsParams params{.in = device_in.View(), .factor = device_factor.View(), .out = device_out.View()};
+      Run(params, cpu::MultiplyRows, [](const auto&... all) { return cuda::MultiplyRows(all...); });
+      const Matrix out = device_out.ToHost();
+      EXPECT_TRUE(out.MarginsAreUntouched());
+      for (int64_t row = 0; row < 130; ++row) {
+        for (int64_t c = 0; c < channels; ++c) {
+          ASSERT_EQ(out.at(row, c), Rounded(out_dtype, in.at(row, c) * factor.at(row, c)));
+        }
+      }
+    }
+  }
+}
+
+TEST_P(RowKernelTest, SlopesEqualTheNaiveLoop) {
+  Random random(4);
+  for (const int32_t channels : kChannels) {
+    Matrix in(130, channels, random.OneOf(kMargins), &random, dtype());
+    in.at(0, 0) = kNan;
+    const std::vector<float> slopes = random.Floats(channels);
+    const DeviceArray<float> device_slopes(device(), slopes);
+    for (const DType out_dtype : OutDTypes(dtype())) {
+      const DeviceMatrix device_in(device(), dtype(), in);
+      const DeviceMatrix device_out(device(), out_dtype, Matrix(130, channels, random.OneOf(kMargins), nullptr));
+      const PReluParams params{.in = device_in.View(), .slopes = device_slopes.data(), .out = device_out.View()};
+      Run(params, cpu::PRelu, [](const auto&... all) { return cuda::PRelu(all...); });
+      const Matrix out = device_out.ToHost();
+      EXPECT_TRUE(out.MarginsAreUntouched());
+      EXPECT_TRUE(std::isnan(out.at(0, 0)));
+      for (int64_t i = 1; i < 130 * channels; ++i) {
+        const float x = in.at(i / channels, i % channels);
+        const float expected = x > 0 ? x : slopes[static_cast<size_t>(i % channels)] * x;
+        ASSERT_EQ(out.at(i / channels, i % channels), Rounded(out_dtype, expected)) << i;
+      }
+    }
+  }
+}
+
+TEST_P(RowKernelTest, EmbeddingsAreRowsOfTheTable) {
+  const std::vector<float> numbers = {0, 4, 2, 5, -1, 0.5f, kNan, kInfinity, -kInfinity, -0.0f, 3, 60000};
+  Random random(5);
+  for (const int32_t channels : {1, 5, 16, 64}) {
+    Matrix index(static_cast<int64_t>(numbers.size()), 1, {.before = 2, .after = 1}, nullptr);
+    for (size_t i = 0; i < numbers.size(); ++i) index.at(static_cast<int64_t>(i), 0) = numbers[i];
+    for (const DType out_dtype : OutDTypes(dtype())) {
+      const std::vector<float> table = random.Floats(int64_t{5} * channels, out_dtype);
+      const DeviceValues device_table(device(), out_dtype, table);
+      const DeviceMatrix device_index(device(), dtype(), index);
+      const DeviceMatrix device_out(device(), out_dtype, Matrix(index.rows, channels, random.OneOf(kMargins), nullptr));
+      const EmbeddingParams params{
+          .index = device_index.View(), .table = device_table.data(), .num_embeddings = 5, .out = device_out.View()};
+      Run(params, cpu::Embedding, [](const auto&... all) { return cuda::Embedding(all...); });
+      const Matrix out = device_out.ToHost();
+      EXPECT_TRUE(out.MarginsAreUntouched());
+      for (int64_t row = 0; row < index.rows; ++row) {
+        const float number = numbers[static_cast<size_t>(row)];
+        const bool is_there = number == 0 || number == 2 || number == 3 || number == 4;
+        for (int32_t c = 0; c < channels; ++c) {
+          if (!is_there) {
+            EXPECT_TRUE(std::isnan(out.at(row, c))) << number;
+          } else {
+            EXPECT_EQ(out.at(row, c),
+                      table[static_cast<size_t>(number) * static_cast<size_t>(channels) + static_cast<size_t>(c)])
+                << number;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(RowKernelTest, GeneralisedMeansEqualTheNaiveLoop) {
+  Random random(6);
+  const std::vector<int64_t> begins = {0, 0, 1, 900, 4000};
+  for (const int32_t channels : {1, 7, 70}) {
+    const Matrix in(begins.back(), channels, {}, &random, dtype());
+    for (const float exponent : {1.0f, 3.0f, 4.5f}) {
+      const DeviceMatrix device_in(device(), dtype(), in);
+      const DeviceMatrix device_out(device(), DType::kFloat32, Matrix(4, channels, {}, nullptr));
+      const DeviceArray<int64_t> sample_begin(device(), begins);
+      size_t workspace_bytes = 1;
+      if constexpr (kHasCuda) workspace_bytes = cuda::SampleReduceWorkspaceBytes(4, channels);
+      const DeviceArray<char> workspace(device(), workspace_bytes);
+      const SampleReduceParams params{.sample_begin = sample_begin.data(),
+                                      .reduce = PoolReduce::kAverage,
+                                      .exponent = exponent,
+                                      .least = 0.125f,
+                                      .in = device_in.View(),
+                                      .out = device_out.View(),
+                                      .workspace = workspace.data()};
+      Run(params, cpu::SampleReduce, [](const auto&... all) { return cuda::SampleReduce(all...); });
+      const Matrix out = device_out.ToHost();
+      for (int64_t s = 0; s < 4; ++s) {
+        const auto first = begins[static_cast<size_t>(s)], last = begins[static_cast<size_t>(s) + 1];
+        for (int32_t c = 0; c < channels; ++c) {
+          double sum = 0;
+          for (int64_t row = first; row < last; ++row) sum += std::pow(std::max(in.at(row, c), 0.125f), exponent);
+          const double mean = sum / static_cast<double>(std::max<int64_t>(last - first, 1));
+          ASSERT_NEAR(out.at(s, c), last == first ? 0 : std::pow(mean, 1 / double{exponent}), 2e-5)
+              << "exponent " << exponent << ", sample " << s;
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Grounds, RowKernelTest, AllGrounds(), GroundName);
+
+}  // namespace
+}  // namespace voxserve::kernels
