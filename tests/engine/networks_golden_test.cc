@@ -1,6 +1,6 @@
-// Small networks of every kind as the exporter writes them, on a real scan, against what
-// tests/oracles/network_definitions.py computes from the libraries' definitions in float64. TorchSparse's MinkUNet is
-// in golden_test.cc: deploy/models/minkunet is as the exporter writes it.
+// Tests small networks of every kind, as the exporter writes them, on a real scan. The expected results come from
+// tests/oracles/network_definitions.py, which computes the libraries' definitions in float64. TorchSparse's MinkUNet is
+// in golden_test.cc, since deploy/models/minkunet is what the exporter writes.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -44,10 +44,10 @@ struct NetworkVariant {
 };
 
 std::vector<NetworkVariant> Variants() {
-  // The definitions' own passes with every result rounded to float16 are off by up to 0.0017 of the largest score, by
-  // 0.07 in a box's numbers and by 0.005 in its score. Scores may be off by six times that, as sums may be rounded on
-  // their way too, boxes by three times. Those passes have every golden box and at most one more; yet where an overlap
-  // or a score is at its threshold, rounding decides which boxes there are, so one in ten may be another.
+  // If the oracle rounds every result to float16, it is off by up to 0.0017 of the largest score, by 0.07 in a box's
+  // numbers and by 0.005 in a box's score. We allow scores six times that error, since intermediate sums may be rounded
+  // too, and boxes three times that error. The rounded oracle has every golden box and at most one more. But one box in
+  // ten may differ, since rounding decides if an overlap or a score is at its threshold.
   return {{{.name = "Cpu"}},
           {{.name = "CudaFloat32", .device = support::Device::kCuda, .plan = kDefaultCudaConvPlan}},
           {.variant = {.name = "CudaHalf",

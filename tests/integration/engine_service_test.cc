@@ -1,5 +1,5 @@
-// DESIGN's table of bad input and bad luck, through a real gRPC server over the real engine, with a network small
-// enough to compute by hand.
+// Tests the server's answers to bad input and to failures, as a table in DESIGN lists them. A real gRPC server runs the
+// real engine with a network that is small enough to compute by hand.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -27,8 +27,8 @@ using ::testing::IsEmpty;
 
 constexpr int kIgnored = 255;
 
-// Scores of a point alone in its voxel: {0.5, z, 10 * intensity - 1}. In range: -16 to 16 m, z -4 to 4 m; voxels of 1
-// m.
+// Returns a model whose scores are {0.5, z, 10 * intensity - 1} for a point that is the only one in its voxel. The
+// range is -16 to 16 m in x and y and -4 to 4 m in z. Voxels are 1 m wide.
 testing::TestModel HeightModel() {
   testing::TestModel model;
   model.graph = R"(name: "height"
@@ -91,8 +91,8 @@ TEST_F(EngineServiceTest, LabelsWhatTheNetworkSays) {
 TEST_F(EngineServiceTest, PointsWhoseLogitsOverflowGetTheIgnoreLabelAndAreCounted) {
   StartWith(HeightModel());
   v1::InferRequest request = Request("height", {0.5f, 0.5f, 2.5f, 0,     //
-                                                -3.5f, 0.5f, -1, 1e38f,  // ten times as much is no float
-                                                -3.5f, 0.6f, -1, 0.9f,   // in the same voxel
+                                                -3.5f, 0.5f, -1, 1e38f,  // ten times this intensity overflows a float
+                                                -3.5f, 0.6f, -1, 0.9f,   // in the same voxel as the point before
                                                 7.5f, 0.5f, 1, 0.9f});
   request.set_return_scores(true);
   const v1::InferResponse response = InferOk(request);
@@ -108,7 +108,7 @@ TEST_F(EngineServiceTest, PointsWhoseLogitsOverflowGetTheIgnoreLabelAndAreCounte
   EXPECT_THAT(Body("/metrics"), HasSubstr(R"(voxserve_points_not_finite_total{model="height"} 2)"));
 }
 
-// Points a voxel each, of which the fourth is none.
+// Returns a request of five points. Each point has a voxel of its own, except the fourth, which has no voxel.
 v1::InferRequest FivePoints() {
   return Request("height", {0.5f,  0.5f, 1,  0, 3.5f, 0.5f, 2, 0, 7.5f, 0.5f, 3, 0, std::nanf(""), 0, 0, 0,  //
                             10.5f, 0.5f, -1, 0});
@@ -176,7 +176,7 @@ TEST_F(EngineServiceTest, AStreamSamplesItsFrames) {
   frame.set_frame_id(1);
   *frame.mutable_cloud() = FivePoints().cloud();
   EXPECT_TRUE(vehicle.Send(frame));
-  EXPECT_TRUE(vehicle.Send(2, 2));  // too few points for it, which ends that frame alone
+  EXPECT_TRUE(vehicle.Send(2, 2));  // too few points for a sample of 3, so only this frame fails
   frame.set_frame_id(3);
   EXPECT_TRUE(vehicle.Send(frame));
   vehicle.CloseSends();
@@ -193,8 +193,8 @@ TEST_F(EngineServiceTest, AStreamSamplesItsFrames) {
 
 TEST_F(EngineServiceTest, ReadsAnyLayout) {
   StartWith(HeightModel());
-  // A PointCloud2 as drivers send it: doubles, big endian, a ring and a time that the model does not name, padding
-  // after each point and each row, intensity in 0..255.
+  // Makes a PointCloud2 as drivers send it: doubles, big endian, a ring and a time that the model does not name,
+  // padding after each point and after each row, and intensity in 0..255.
   v1::InferRequest request;
   request.set_model("height");
   v1::PointCloud& cloud = *request.mutable_cloud();
@@ -400,7 +400,7 @@ TEST_F(EngineServiceTest, LabelsAndScoresOfAGoldenScanAreThoseOfOtherEngines) {
   float largest_difference = 0;
   int64_t num_wrong = 0;
   for (int64_t i = 0; i < num_points; ++i) {
-    const float* golden = scan->LogitsOf(rows[i]);  // this scan has them all
+    const float* golden = scan->LogitsOf(rows[i]);  // this scan stores the logits of all voxels
     for (int c = 0; c < num_classes; ++c) {
       largest_difference = std::max(largest_difference, std::abs(scores[i * num_classes + c] - golden[c]));
     }

@@ -1,5 +1,5 @@
-// A sample's result never depends on its batch-mates, whatever the operators: networks that have all of them between
-// them (operator_networks.h), random batches in different company and order.
+// Tests that a sample's result never depends on the other samples of its batch. The networks together use every
+// operator (operator_networks.h). Each sample runs in random batches with different other samples and orders.
 
 #include <gtest/gtest.h>
 
@@ -34,14 +34,14 @@ using google::protobuf::Message;
 
 const google::protobuf::OneofDescriptor& Operators() { return *model::v1::Node::descriptor()->FindOneofByName("op"); }
 
-// The nodes that outputs are computed from.
+// Returns the nodes from which the outputs are computed.
 std::vector<model::v1::Node> ComputedNodes(const testing::TestModel& model) {
   model::v1::Model proto;
   EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(model.graph, &proto));
   std::set<std::string> wanted;
   for (const model::v1::Output& output : proto.outputs()) wanted.insert(output.node());
   std::vector<model::v1::Node> nodes;
-  for (size_t before = 0; before != wanted.size();) {  // until it grows no more
+  for (size_t before = 0; before != wanted.size();) {  // until the set no longer grows
     before = wanted.size();
     nodes.clear();
     for (const model::v1::Node& node : proto.nodes()) {
@@ -53,13 +53,13 @@ std::vector<model::v1::Node> ComputedNodes(const testing::TestModel& model) {
   return nodes;
 }
 
-// An operator that the loader does not know cannot be computed.
+// Returns false for an operator that the file format has but the loader does not support.
 bool IsKnownToTheLoader(const FieldDescriptor& op) {
   const testing::TestModel model{.graph = absl::StrCat("nodes { name: \"one\" ", op.name(), " {} }")};
   return !absl::StrContains(LoadTestGraph(model).status().message(), "\"one\": has no operator");
 }
 
-// By enum, the values that its fields have.
+// Maps each enum to the values of it that the networks' fields have.
 using UsedValues = std::map<const EnumDescriptor*, std::set<int>>;
 
 void AddEnumValues(const Message& message, UsedValues* used) {
@@ -96,7 +96,7 @@ TEST(OperatorNetworksTest, HaveEveryOperatorAndEveryOneOfItsKinds) {
   }
 }
 
-// It is computed as a matrix product, whose algorithm may follow the number of rows.
+// A convolution of a single cell is computed as a matrix product, whose algorithm may depend on the number of rows.
 TEST(OperatorNetworksTest, HaveConvolutionsOfASingleCellThatDecodersRead) {
   int num_read = 0;
   for (const OperatorNetwork& network : OperatorNetworks()) {
@@ -115,7 +115,8 @@ TEST(OperatorNetworksTest, HaveConvolutionsOfASingleCellThatDecodersRead) {
 
 // ---- What samples become in company ------------------------------------------------------------------------------
 
-// Points within the networks' range, and some that are not, or no numbers; some voxels have several.
+// Returns random points. Most are within the networks' range, some are outside it or not a number, and some voxels have
+// several points.
 PointCloud RandomCloud(int num_points, std::mt19937& random) {
   std::uniform_real_distribution<float> unit(0, 1);
   std::vector<float> values;
@@ -123,7 +124,7 @@ PointCloud RandomCloud(int num_points, std::mt19937& random) {
     for (const float size : {6.0f, 5.0f, 4.0f}) values.push_back(unit(random) * size);
     values.push_back(2 * unit(random) - 1);
     float* const point = &values[values.size() - 4];
-    if (i > 0 && unit(random) < 0.3f) {  // beside another
+    if (i > 0 && unit(random) < 0.3f) {  // this point is near an earlier one
       for (int axis = 0; axis < 3; ++axis) point[axis] = values[static_cast<size_t>(axis)] + 0.01f * unit(random);
     }
     if (num_points > 1 && unit(random) < 0.05f) point[0] = -point[0] - 0.1f;
@@ -166,16 +167,16 @@ void ExpectSameBoxes(const std::vector<Box>& boxes, const std::vector<Box>& expe
   }
 }
 
-// Where sums are of halves, their rounding decides which boxes there are, where two overlap as much as the threshold or
-// are as good as each other: three of 20 may be others. Weights that are off by ten times a float16's rounding change
-// two at most; two samples of more than two points share 15 of 20 or fewer.
+// In half precision, rounding decides which boxes remain if an overlap is near the threshold or two scores are nearly
+// equal. So three of 20 boxes may differ. Weights that are changed by ten times a float16's rounding error change at
+// most two boxes. Two different samples with more than two points have at most 15 of 20 boxes in common.
 void ExpectAlmostTheSameBoxes(const std::vector<Box>& boxes, const std::vector<Box>& expected) {
   const BoxMatches matches = MatchBoxes(RowsOf(boxes), RowsOf(expected), {.number = 0.02f, .score = 0.005f});
   ASSERT_GE(matches.num_matched, 0.85 * static_cast<double>(std::max(boxes.size(), expected.size())))
       << matches.ToString();
 }
 
-// tolerance 0: the same bytes.
+// If the tolerance is 0, the bytes must be equal.
 void ExpectSameSample(const InferResult& sample, const InferResult& expected, double tolerance) {
   ASSERT_EQ(sample.status, expected.status);
   ExpectSameCounts(sample.counts, expected.counts);
@@ -195,7 +196,7 @@ void ExpectSameSample(const InferResult& sample, const InferResult& expected, do
   const size_t num_classes = expected.labels().empty() ? 0 : expected.scores().size() / expected.labels().size();
   for (size_t point = 0; point < expected.labels().size(); ++point) {
     if (sample.labels()[point] == expected.labels()[point]) continue;
-    // Where two classes are as good as each other, rounding decides.
+    // If two classes have nearly the same score, rounding decides the label.
     ASSERT_LT(std::max(sample.labels()[point], expected.labels()[point]), num_classes) << point;
     const float* const row = &expected.scores()[point * num_classes];
     ASSERT_LE(std::abs(row[sample.labels()[point]] - row[expected.labels()[point]]), 2 * tolerance * largest) << point;
@@ -222,7 +223,8 @@ class BatchMatesTest : public ::testing::TestWithParam<support::Device> {
     runner_ = *std::move(runner);
   }
 
-  // All batches under these limits, beside their clouds alone, which come back.
+  // Runs all batches under these limits, and each cloud as the only one of its batch. Expects equal results, and
+  // returns the results of the clouds that ran on their own.
   std::vector<InferResult> ExpectSameInCompany(const Graph& graph, const Variant& variant, const RunLimits& limits) {
     SCOPED_TRACE(variant.name);
     std::vector<InferResult> alone;
@@ -251,7 +253,7 @@ class BatchMatesTest : public ::testing::TestWithParam<support::Device> {
   }
 
   std::vector<PointCloud> clouds_;
-  std::vector<std::vector<size_t>> batches_;  // of clouds_
+  std::vector<std::vector<size_t>> batches_;  // each batch lists indices of clouds_
   std::unique_ptr<DeviceRunner> runner_;
 };
 INSTANTIATE_TEST_SUITE_P(Devices, BatchMatesTest, support::AllDevices(), support::DeviceName);
@@ -273,7 +275,7 @@ TEST_P(BatchMatesTest, ASampleIsInCompanyWhatItIsAlone) {
   }
 }
 
-// Where a sample has more voxels than it may: each policy looks at the sample alone.
+// Tests samples with more voxels than the limit. Each policy must decide by the sample only, not by its batch.
 TEST_P(BatchMatesTest, ASampleKeepsTheVoxelsThatItKeepsAlone) {
   using Overflow = ModelConfig::VoxelOverflow;
   for (const OperatorNetwork& network : OperatorNetworks()) {

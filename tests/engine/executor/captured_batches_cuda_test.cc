@@ -1,6 +1,6 @@
-// A GPU's batches that are captured and replayed give the bytes that they give without: whatever their scans, samples
-// and outputs, where they do not fit, where plans change, and where there is no memory for graphs. Small enough for
-// compute-sanitizer.
+// Tests that a GPU gives the same bytes for a batch whether it captures and replays the batch or not. The tests vary
+// scans, samples, outputs and plans. They also cover batches that do not fit, and a GPU without memory for graphs. The
+// tests are small enough for compute-sanitizer.
 
 #include <gtest/gtest.h>
 
@@ -21,14 +21,14 @@
 namespace voxserve {
 namespace {
 
-// A debug build waits after each launch, which cannot be captured: batches run as they are there.
+// A debug build waits after each launch, and a capture forbids waiting. So a debug build does not capture batches.
 #ifdef NDEBUG
 constexpr bool kCanCapture = true;
 #else
 constexpr bool kCanCapture = false;
 #endif
 
-// Points all over a box of this size in metres.
+// Returns random points in a box of `size` metres.
 PointCloud BoxOfPoints(int64_t num_points, float size, uint32_t seed) {
   std::mt19937 random(seed);
   std::uniform_real_distribution<float> unit(-0.5f, 0.5f);
@@ -47,7 +47,7 @@ class CapturedBatchesCudaTest : public ::testing::Test {
     Start(/*budget_bytes=*/0);
   }
 
-  // budget_bytes 0: memory is counted without a limit.
+  // If budget_bytes is 0, memory is counted without a limit.
   void Start(int64_t budget_bytes) {
     program_ = Program();
     runner_.reset();
@@ -77,7 +77,8 @@ class CapturedBatchesCudaTest : public ::testing::Test {
     EXPECT_FALSE(output.is_replay);
     return output;
   }
-  // Runs the batch until it is replayed. The first one learns sizes, the next ones are seen and captured.
+  // Runs the batch until it is replayed. The first run learns sizes, and the batch is captured when its shape has come
+  // often enough.
   BatchOutput RunToReplay(const std::vector<const PointCloud*>& clouds, const RunOptions& options = {},
                           bool return_scores = true) {
     BatchOutput output;
@@ -89,7 +90,7 @@ class CapturedBatchesCudaTest : public ::testing::Test {
 
   std::unique_ptr<MemoryBudget> budget_;
   std::unique_ptr<DeviceRunner> runner_;
-  Program program_;  // ends before the runner, which has its weights
+  Program program_;  // destroyed before the runner, which holds its weights
 };
 
 TEST_F(CapturedBatchesCudaTest, NothingIsCapturedWhereNobodyAsksForIt) {
@@ -106,7 +107,7 @@ TEST_F(CapturedBatchesCudaTest, AReplayGivesTheSameBytes) {
   EXPECT_TRUE(Run({&cloud}).is_replay);
 }
 
-// Other points, numbers of points and of sites than when it was captured.
+// The replayed batches have other points, other numbers of points and other numbers of sites than the captured batch.
 TEST_F(CapturedBatchesCudaTest, BatchesOfOneToFourScansThatDiffer) {
   std::mt19937 random(5);
   std::uniform_int_distribution<int64_t> num_points(4600, 5400);
@@ -127,7 +128,7 @@ TEST_F(CapturedBatchesCudaTest, BatchesOfOneToFourScansThatDiffer) {
   EXPECT_GT(num_replays, 30);
 }
 
-// The first of a batch fails, and has no points then.
+// The first sample of a batch fails, so it has no points in the replay.
 TEST_F(CapturedBatchesCudaTest, ReplaysHaveSamplesWithoutPoints) {
   const PointCloud cloud = BoxOfPoints(5000, 20, 1), none = BoxOfPoints(0, 1, 1), one = BoxOfPoints(1, 1, 1);
   RunToReplay({&cloud, &cloud});
@@ -139,7 +140,8 @@ TEST_F(CapturedBatchesCudaTest, ReplaysHaveSamplesWithoutPoints) {
   ExpectSameBytes(Run({&cloud, &cloud}), RunAsItIs({&cloud, &cloud}));
 }
 
-// As many points as before, in far more voxels: the replay finds that it has no room.
+// The second batch has as many points as the first, but in far more voxels. So the replay finds that it has too little
+// room.
 TEST_F(CapturedBatchesCudaTest, AReplayThatDoesNotFitRunsAgain) {
   const PointCloud dense = BoxOfPoints(5000, 2, 1), scattered = BoxOfPoints(5000, 40, 2);
   const BatchOutput replay = RunToReplay({&dense});
@@ -151,11 +153,11 @@ TEST_F(CapturedBatchesCudaTest, AReplayThatDoesNotFitRunsAgain) {
   ExpectSameBytes(replay, RunAsItIs({&dense}));
 }
 
-// The batch that is captured is one that does not fit.
+// Tests a batch that is captured although it does not fit the sizes that earlier batches taught.
 TEST_F(CapturedBatchesCudaTest, ABatchThatDoesNotFitMayBeTheOneThatIsCaptured) {
   const PointCloud dense = BoxOfPoints(5000, 2, 1), scattered = BoxOfPoints(5000, 40, 2);
-  Run({&dense});  // learns
-  Run({&dense});  // is seen
+  Run({&dense});  // this run learns the sizes
+  Run({&dense});  // this run counts the shape as seen
   const BatchOutput captured = Run({&scattered});
   EXPECT_TRUE(captured.ran_again);
   ExpectSameBytes(captured, RunAsItIs({&scattered}));
@@ -171,7 +173,7 @@ TEST_F(CapturedBatchesCudaTest, OutputsThatAreAskedForAreCapturedApart) {
   ExpectSameBytes(Run({&cloud}, {}, /*return_scores=*/true), RunAsItIs({&cloud}, {}, /*return_scores=*/true));
 }
 
-// Labels are made in the captured part.
+// The captured steps include the one that makes labels.
 TEST_F(CapturedBatchesCudaTest, TheIgnoreLabelIsThatOfTheBatch) {
   const float nan = std::nanf("");
   std::vector<float> values;
@@ -192,7 +194,7 @@ TEST_F(CapturedBatchesCudaTest, AnotherGenerationOfPlansIsCapturedAnew) {
   const PointCloud cloud = BoxOfPoints(5000, 20, 1);
   const Plan plan{.fallback = kDefaultCudaConvPlan};
   RunToReplay({&cloud});
-  // Tables that follow each other may lie at the same address.
+  // Each generation has a new plan table, which may lie at the address of the one before.
   for (int generation = 0; generation < 4; ++generation) {
     const auto plans = std::make_unique<PlanTable>(program_, std::vector<PlanTable::Bucket>{{.plan = plan}});
     const RunOptions options{.plans = plans.get()};
@@ -202,7 +204,7 @@ TEST_F(CapturedBatchesCudaTest, AnotherGenerationOfPlansIsCapturedAnew) {
   EXPECT_TRUE(Run({&cloud}).is_replay) << "the first plan's is still there";
 }
 
-// Its graphs must not be taken for those of the one that has gone.
+// Tests that the graphs of a new program are not mistaken for those of a deleted program.
 TEST_F(CapturedBatchesCudaTest, AnotherProgramIsCapturedAnew) {
   const PointCloud cloud = BoxOfPoints(5000, 20, 1);
   ExpectSameBytes(RunToReplay({&cloud}), RunAsItIs({&cloud}));
@@ -237,8 +239,8 @@ TEST_F(CapturedBatchesCudaTest, BatchesRunAsTheyAreWhereTheBudgetIsSpent) {
   Start(int64_t{64} << 20);
   if (HasFatalFailure()) return;
   const PointCloud cloud = BoxOfPoints(5000, 20, 1);
-  const BatchOutput expected = RunAsItIs({&cloud});  // has taken what it needs of the host
-  // All but what an answer takes, which is less than a graph.
+  const BatchOutput expected = RunAsItIs({&cloud});  // this run allocates the host memory that every run needs
+  // Leaves only the memory that an answer takes, which is less than a graph needs.
   const int64_t rest = budget_->limit_bytes() - budget_->held();
   const auto others = budget_->Reserve(MemoryBudget::Use::kModels, rest - (300 << 10));
   ASSERT_TRUE(others.ok()) << others.status();

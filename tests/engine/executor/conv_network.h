@@ -1,7 +1,7 @@
 #pragma once
 
-// Random networks of convolutions and pools, as a model's file and as its definition: what is written goes through the
-// loader, what is expected through conv_reference.h.
+// Builds random networks of convolutions and pools in two forms: as a model file for the loader, and as definitions
+// that conv_reference.h evaluates. Tests compare the results.
 
 #include <cmath>
 #include <cstdint>
@@ -22,16 +22,17 @@
 
 namespace voxserve {
 
-// A convolution's or pool's shape, as a file says it. Per axis; axes past the dimension are ignored.
+// The shape of a convolution or pool as a model file gives it, with one number per axis. Axes past the dimension are
+// ignored.
 struct KernelShape {
   Place kernel_size = {3, 3, 3, 3};
   Place stride = {1, 1, 1, 1};
   Place dilation = {1, 1, 1, 1};
-  std::optional<Place> padding = std::nullopt;  // none: centred
+  std::optional<Place> padding = std::nullopt;  // nullopt: centred
   bool is_cross = false;
-  std::vector<Place> offsets = {};  // in the place of kernel_size
+  std::vector<Place> offsets = {};  // used instead of kernel_size if not empty
   int groups = 1;
-  // A pool: a box, and as many channels as its input has.
+  // If set, the node is a pool: its kernel is a box, and it has as many output channels as input channels.
   std::optional<kernels::PoolReduce> reduce = std::nullopt;
 };
 
@@ -39,7 +40,7 @@ class ConvNetwork {
  public:
   static constexpr const char* kFields[] = {"x", "y", "z", "t"};
 
-  // shape: of the voxels' grid, from 0; none: voxels may lie anywhere.
+  // `shape` is the shape of the voxels' grid, which begins at 0. Without a shape, voxels may lie anywhere.
   ConvNetwork(int dimension, int channels, std::optional<Place> shape, uint32_t seed)
       : dimension_(dimension), shape_(shape), random_(seed) {
     channels_["voxels"] = channels;
@@ -58,7 +59,7 @@ class ConvNetwork {
   int dimension() const { return dimension_; }
   int Channels(const std::string& node) const { return channels_.at(node); }
 
-  // Each adds a node and returns its name. Weights are random.
+  // Each of the following methods adds a node with random weights and returns the node's name.
   std::string Submanifold(const std::string& input, const KernelShape& shape, int out_channels) {
     return Add("KIND_SUBMANIFOLD", "", input, "", shape, out_channels,
                [](const auto& conv, const Rows& in, const auto&) { return Convolve(conv, in, SitesOf(in)); });
@@ -76,7 +77,7 @@ class ConvNetwork {
     shapes_[name] = out;
     return name;
   }
-  // bounds: both or none.
+  // Both bounds must be given, or neither.
   std::string Expand(const std::string& input, const KernelShape& shape, int out_channels,
                      const std::optional<std::pair<Place, Place>>& bounds) {
     std::optional<Place> lower, upper;
@@ -91,7 +92,8 @@ class ConvNetwork {
   }
   std::string Transposed(const std::string& input, const KernelShape& shape, int out_channels, const Place& more) {
     const Place out = TransposedShape(shapes_.count(input) > 0 ? shapes_.at(input) : *shape_, shape, more);
-    const std::string padding = shape.reduce ? "" : absl::StrCat("output_padding: ", List(more));  // pools have none
+    const std::string padding =
+        shape.reduce ? "" : absl::StrCat("output_padding: ", List(more));  // a pool has no output_padding
     const std::string name = Add("KIND_TRANSPOSED", padding, input, "", shape, out_channels,
                                  [out](const auto& conv, const Rows& in, const auto&) {
                                    return ConvolveTransposed(conv, in, TransposedSites(conv, in, out));
@@ -114,7 +116,8 @@ class ConvNetwork {
     return Add("KIND_TRANSPOSED", absl::StrCat("sites_of: \"", sites, "\""), input, sites, shape, out_channels,
                [](const auto& conv, const Rows& in, const auto& of) { return ConvolveTransposed(conv, in, of); });
   }
-  // Back onto the sites that `paired`, of this kernel, was given. `of`: the node that it read.
+  // Adds the inverse of `paired`, which must have the same kernel. Its output sites are those of the node `of`, which
+  // `paired` read.
   std::string Inverse(const std::string& input, const std::string& paired, const std::string& of, KernelShape shape,
                       int out_channels, int groups) {
     shape.groups = groups;
@@ -125,7 +128,7 @@ class ConvNetwork {
                    [](const auto& c, const Rows& in, const auto& sites) { return ConvolveTransposed(c, in, sites); });
   }
 
-  // The shape with as much padding as Padded needs for its kernel to fit into the input.
+  // Returns the shape with enough padding for the kernel to fit into the input, as Padded requires.
   KernelShape Fitting(const std::string& input, KernelShape shape) const {
     const Place& in = shapes_.count(input) > 0 ? shapes_.at(input) : *shape_;
     for (size_t a = 0; a < static_cast<size_t>(dimension_); ++a) {
@@ -135,14 +138,14 @@ class ConvNetwork {
     return shape;
   }
 
-  // Every site that any input has; 0 where an input has none.
+  // Adds the sum over the union of the inputs' sites. An input counts as 0 at a site that it does not have.
   std::string UnionAdd(const std::vector<std::string>& inputs) { return Unite("add", inputs, Channels(inputs[0])); }
   std::string UnionConcat(const std::vector<std::string>& inputs) {
     int channels = 0;
     for (const std::string& input : inputs) channels += Channels(input);
     return Unite("concat", inputs, channels);
   }
-  // lower <= site < upper.
+  // Keeps the sites with lower <= site < upper.
   std::string Crop(const std::string& input, const Place& lower, const Place& upper) {
     return AddCombination(absl::StrCat("crop { lower_bound: ", List(lower), " upper_bound: ", List(upper), " }"),
                           {input}, Channels(input), [=, d = static_cast<size_t>(dimension_)](const auto& in) {
@@ -155,7 +158,7 @@ class ConvNetwork {
                             return out;
                           });
   }
-  // The sites with scores above the threshold.
+  // Keeps the sites whose scores are above the threshold.
   std::string Prune(const std::string& input, const std::string& scores, float threshold) {
     return AddCombination(absl::StrCat("prune { threshold: ", threshold, " }"), {input, scores}, Channels(input),
                           [=](const auto& in) {
@@ -167,10 +170,10 @@ class ConvNetwork {
                           });
   }
 
-  // Weights from now on are halves from -1 to 1, so that few sums of few of them round in any type.
+  // Makes all later weights multiples of 1/2 from -1 to 1. Small sums of such numbers are exact in every type.
   void UseHalves() { uses_halves_ = true; }
 
-  // Ends the network: scores and labels of a node on the voxels' sites.
+  // Ends the network. Its outputs are the scores and labels of a node on the voxels' sites.
   testing::TestModel Finish(const std::string& head) {
     head_ = head;
     absl::StrAppend(&model_.graph, "nodes { name: \"best\" inputs: \"", head, "\" argmax {} }\n",
@@ -180,7 +183,7 @@ class ConvNetwork {
     return model_;
   }
 
-  // The head's rows for one sample's voxels.
+  // Computes the head's rows for the voxels of one sample.
   Rows Evaluate(const Rows& voxels) const {
     std::map<std::string, Rows> values = {{"voxels", voxels}};
     for (const Node& node : nodes_) {
@@ -201,7 +204,7 @@ class ConvNetwork {
     std::string name, input, sites;
     ReferenceConv conv;
     std::function<Rows(const ReferenceConv&, const Rows&, const std::set<Place>&)> compute;
-    // Of what is no convolution.
+    // Inputs of a node that is not a convolution.
     std::vector<std::string> inputs = {};
     std::function<Rows(const std::vector<const Rows*>&)> combine = {};
   };
@@ -336,7 +339,7 @@ class ConvNetwork {
   testing::TestModel model_;
   std::vector<Node> nodes_;
   std::map<std::string, int> channels_;
-  std::map<std::string, Place> shapes_;  // of what has one of its own
+  std::map<std::string, Place> shapes_;  // shapes of the nodes that have a shape of their own
   std::string head_;
 };
 

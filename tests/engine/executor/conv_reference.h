@@ -1,7 +1,7 @@
 #pragma once
 
-// Sparse convolutions and pools by their definitions: maps of coordinates, loops over sites and cells, sums in double.
-// One sample at a time; no level, rulebook or batch.
+// Computes sparse convolutions and pools by their definitions, with maps of coordinates, loops over sites and cells,
+// and sums in double. It handles one sample at a time and has no levels, rulebooks or batches.
 
 #include <algorithm>
 #include <array>
@@ -16,10 +16,10 @@
 
 namespace voxserve {
 
-using Place = std::array<int32_t, 4>;               // a site, or one number an axis; 0 past the dimension
+using Place = std::array<int32_t, 4>;               // a site, or one number per axis; axes past the dimension are 0
 using Rows = std::map<Place, std::vector<double>>;  // rows of a tensor by site
 
-// fine = stride * coarse + delta, one delta a cell in the order of the weights.
+// A convolution with fine = stride * coarse + delta. It has one delta per kernel cell, in the order of the weights.
 struct ReferenceConv {
   int dimension = 3;
   Place stride = {1, 1, 1, 1};
@@ -27,11 +27,11 @@ struct ReferenceConv {
   int groups = 1;
   int out_channels = 0;
   std::vector<float> weight;  // [K, in channels / groups, out channels]
-  // In the place of a weight: the rows that a site reads are reduced.
+  // If set, the node is a pool: it has no weight and reduces the rows that a site reads.
   std::optional<kernels::PoolReduce> reduce = std::nullopt;
 };
 
-// All cells of a box, the last axis fastest.
+// Returns the deltas of all cells of a box. The last axis varies fastest.
 inline std::vector<Place> BoxDeltas(int dimension, const Place& kernel_size, const Place& dilation,
                                     const Place& padding) {
   std::vector<Place> deltas = {{0, 0, 0, 0}};
@@ -48,7 +48,7 @@ inline std::vector<Place> BoxDeltas(int dimension, const Place& kernel_size, con
   return deltas;
 }
 
-// Centred where the size is odd, from the site where it is even.
+// Returns the padding of a centred kernel. On an axis of even size, the kernel begins at the site.
 inline Place CentredPadding(const Place& kernel_size, const Place& dilation) {
   Place padding = {0, 0, 0, 0};
   for (size_t axis = 0; axis < 4; ++axis) {
@@ -65,7 +65,7 @@ inline Place FineSite(const ReferenceConv& conv, const Place& coarse, const Plac
   return fine;
 }
 
-// None where the division leaves a remainder.
+// Returns the coarse site, or nullopt if the division leaves a remainder.
 inline std::optional<Place> CoarseSite(const ReferenceConv& conv, const Place& fine, const Place& delta) {
   Place coarse = {0, 0, 0, 0};
   for (size_t axis = 0; axis < static_cast<size_t>(conv.dimension); ++axis) {
@@ -89,7 +89,7 @@ inline std::set<Place> SitesOf(const Rows& rows) {
   return sites;
 }
 
-// MinkowskiEngine: floor(c / stride).
+// Returns the output sites by MinkowskiEngine's rule: floor(c / stride).
 inline std::set<Place> FloorSites(const ReferenceConv& conv, const Rows& in) {
   std::set<Place> sites;
   for (const auto& [site, row] : in) {
@@ -103,7 +103,7 @@ inline std::set<Place> FloorSites(const ReferenceConv& conv, const Rows& in) {
   return sites;
 }
 
-// spconv: what an input reaches, within the output's shape.
+// Returns the output sites by spconv's rule: every site that an input reaches, within the output's shape.
 inline std::set<Place> PaddedSites(const ReferenceConv& conv, const Rows& in, const Place& out_shape) {
   std::set<Place> sites;
   for (const auto& [site, row] : in) {
@@ -115,8 +115,9 @@ inline std::set<Place> PaddedSites(const ReferenceConv& conv, const Rows& in, co
   return sites;
 }
 
-// TorchSparse (MLSys 2022): lower <= stride * site <= upper. Without a lower bound the sites' own minimum. With a
-// stride of 1 or the kernel's size on every axis, its floor.
+// Returns the output sites by TorchSparse's rule (MLSys 2022): lower <= stride * site <= upper. Without a lower bound,
+// the minimum of the sites is the bound. If the stride is 1 or the kernel's size on every axis, the rule is floor(c /
+// stride).
 inline std::set<Place> ExpandSites(const ReferenceConv& conv, const Rows& in, const Place& kernel_size,
                                    const std::optional<Place>& lower, const std::optional<Place>& upper) {
   const auto dimension = static_cast<size_t>(conv.dimension);
@@ -143,7 +144,7 @@ inline std::set<Place> ExpandSites(const ReferenceConv& conv, const Rows& in, co
   return sites;
 }
 
-// Transposed within a shape; generative without one.
+// Returns the output sites of a transposed convolution if a shape is given, else of a generative one.
 inline std::set<Place> TransposedSites(const ReferenceConv& conv, const Rows& in, const std::optional<Place>& shape) {
   std::set<Place> sites;
   for (const auto& [site, row] : in) {
@@ -167,7 +168,8 @@ inline void AddProduct(const ReferenceConv& conv, size_t cell, const std::vector
   }
 }
 
-// What a site makes of the rows that it reads, by cell; 0 of none.
+// Returns the output row of a site from the rows that it reads, listed by kernel cell. It returns zeros if there are
+// none.
 inline std::vector<double> Combine(const ReferenceConv& conv,
                                    const std::map<size_t, const std::vector<double>*>& read) {
   std::vector<double> out(static_cast<size_t>(conv.out_channels), 0.0);
@@ -188,7 +190,7 @@ inline std::vector<double> Combine(const ReferenceConv& conv,
   return out;
 }
 
-// out[o] = sum_k in[stride * o + delta_k] W_k at these sites.
+// Returns out[o] = sum_k in[stride * o + delta_k] W_k at these sites.
 inline Rows Convolve(const ReferenceConv& conv, const Rows& in, const std::set<Place>& sites) {
   Rows out;
   for (const Place& site : sites) {
@@ -202,7 +204,7 @@ inline Rows Convolve(const ReferenceConv& conv, const Rows& in, const std::set<P
   return out;
 }
 
-// out[f] = sum of in[c] W_k over f = stride * c + delta_k at these sites.
+// Returns out[f] = sum of in[c] W_k over f = stride * c + delta_k at these sites.
 inline Rows ConvolveTransposed(const ReferenceConv& conv, const Rows& in, const std::set<Place>& sites) {
   Rows out;
   for (const Place& site : sites) {

@@ -63,8 +63,8 @@ TEST_P(PointsTest, NetworkOfPointsAlone) {
   const int hidden = b.Relu(b.Norm(b.Linear(features, 7, true)));
   const int sum = b.Activation(b.Sum(b.Linear(hidden, 7, false), hidden), ActivationFunction::kSilu);
   const Graph graph = b.Finish(b.Linear(b.Concat({sum, features, hidden}), 3, true));
-  // features and two linear layers in the columns of the concatenation, linear,
-  // argmax and the two outputs; the voxels have no features
+  // The steps are: voxel features, two linear layers in the columns of the concatenation, linear, argmax and the two
+  // outputs. The voxels' features cost no step.
   EXPECT_EQ(CountSteps(graph), 7);
   Expect(graph, 1);
 }
@@ -85,7 +85,7 @@ TEST_P(PointsTest, VoxelToPointInTheMiddle) {
   }
 }
 
-// In each network a node is both an output and the input of another node.
+// Tests networks in which a node is both an output and the input of another node.
 TEST_P(PointsTest, OutputsThatTheNetworkReadsOn) {
   GraphBuilder b(4);
   const int stem = b.Submanifold(0, 3, true);
@@ -146,7 +146,7 @@ TEST_P(PointsTest, DevoxelizesOfOneLevelShareTheirSearch) {
   b.AddScores(b.Devoxelize(one));
   b.AddLabels(b.Relu(b.Sum(b.Devoxelize(other), b.Devoxelize(one))));
   const Graph graph = b.FinishOutputs();
-  // voxel features, linear, conv, search, three devoxelizations, argmax and the two outputs
+  // The steps are: voxel features, linear, conv, search, three devoxelizations, argmax and the two outputs.
   EXPECT_EQ(CountSteps(graph), 10);
   Expect(graph, 30);
   const Program program = Compile(graph, Plan(), {});
@@ -172,7 +172,7 @@ TEST_P(PointsTest, PointToVoxelByEveryRule) {
   }
 }
 
-// Pools the sites of a finer level as if they were points. On one level, each site is pooled alone.
+// Pools the sites of a finer level as if they were points. On one level, each site is its own pool.
 TEST_P(PointsTest, SitesToCoarserSites) {
   uint32_t seed = 45;
   for (const CoordinateRule rule : kRules) {
@@ -197,7 +197,7 @@ TEST_P(PointsTest, SitesOfANodeThatIsNotComputed) {
   const Program program = Compile(graph, Plan(), {});
   EXPECT_TRUE(program.convs.empty());
   EXPECT_TRUE(program.rulebooks.empty());
-  // features, point_to_voxel, two searches and two sums, linear, argmax and the two outputs
+  // The steps are: features, point_to_voxel, two searches and two sums, linear, argmax and the two outputs.
   EXPECT_EQ(program.steps.size(), 10u);
   Expect(graph, 50);
 }
@@ -308,7 +308,7 @@ TEST_P(PointsTest, PointsOfDroppedVoxels) {
   }
 }
 
-// The points of all sweeps enter the network, and only those of the first sweep get answers.
+// Tests that the points of all sweeps enter the network, and that only the points of the first sweep get answers.
 TEST_P(PointsTest, AnswersOfTheFirstSweep) {
   const Points all = RandomScan(95, 120);
   const size_t num_first = 40;

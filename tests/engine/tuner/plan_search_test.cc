@@ -43,7 +43,7 @@ class PlanSearchTest : public ::testing::Test {
     scans_ = Scans(sizes);
     return SearchPlan(program_, device_.AsRunScan(), scans_, options_);
   }
-  // Of the only bucket.
+  // Returns the plan of the only bucket.
   NetworkPlan SearchOne(int64_t size = 50000) {
     result_ = *Search({size});
     EXPECT_EQ(result_.buckets.size(), 1u);
@@ -108,9 +108,10 @@ TEST_F(PlanSearchTest, FindsWhatIsPlantedForEachConvolution) {
   EXPECT_EQ(result_.buckets[0].default_time - result_.buckets[0].tuned_time, absl::Microseconds(80 + 70 + 40 + 30));
 }
 
-// As one is that only tensors need which the searched scans do not ask for.
+// A convolution does not run if only tensor outputs need it and the searched scans do not ask for them.
 TEST_F(PlanSearchTest, AConvolutionThatDoesNotRunKeepsItsDefault) {
-  // One beside another of its rulebook; all of a rulebook and of that which reverses it; all.
+  // The cases are: one convolution of a rulebook that others also use; all convolutions of a rulebook and of its
+  // reverse; all convolutions.
   const std::vector<std::vector<size_t>> cases = {{3}, {1, 4}, {0, 1, 2, 3, 4, 5}};
   for (const std::vector<size_t>& resting : cases) {
     const auto rests = [&](size_t conv) { return std::count(resting.begin(), resting.end(), conv) > 0; };
@@ -121,18 +122,18 @@ TEST_F(PlanSearchTest, AConvolutionThatDoesNotRunKeepsItsDefault) {
     for (size_t c = 0; c < plan.size(); ++c) {
       if (rests(c)) {
         EXPECT_EQ(plan[c], Defaults()[c]) << c;
-      } else if (c != 4) {  // which has no implicit GEMM
+      } else if (c != 4) {  // convolution 4 has no implicit GEMM
         EXPECT_TRUE(IsImplicitGemm(plan[c])) << c;
       }
     }
   }
 }
 
-// Groupings follow from the numbers of pairs, which tiles do not tell.
+// Groupings need the numbers of pairs. A default plan that reads tiles does not count pairs.
 TEST_F(PlanSearchTest, FindsGroupingsBesideADefaultThatReadsTiles) {
   program_.default_plans = PlanTable(program_, {{.plan = {.fallback = kDefaultCudaConvPlan}}});
   const NetworkPlan defaults = Defaults();
-  ASSERT_EQ(std::count_if(defaults.begin(), defaults.end(), IsImplicitGemm), 5);  // all but "up"
+  ASSERT_EQ(std::count_if(defaults.begin(), defaults.end(), IsImplicitGemm), 5);  // all convolutions except "up"
   device_.conv_us = [](size_t conv, const ConvPlan& plan, int64_t) {
     if (conv == 1) return plan.block.rows == 128 ? 80 : 100;
     return !IsImplicitGemm(plan) && plan.grouping.grouping == Grouping::kSeparate ? 60 : 100;
@@ -146,7 +147,7 @@ TEST_F(PlanSearchTest, FindsGroupingsBesideADefaultThatReadsTiles) {
   }
 }
 
-// Of 1,050 parameters the best, although few are measured.
+// The search finds the best of 1,050 parameter sets, although it measures only a few.
 TEST_F(PlanSearchTest, FindsTheBestGroupingParameters) {
   constexpr int64_t kVoxels = 50000;
   const auto cost_us = [&](const ProgramRulebook& rulebook, const kernels::GroupingOptions& options) {
@@ -195,7 +196,7 @@ TEST_F(PlanSearchTest, SizesGetPlansOfTheirOwn) {
   const absl::StatusOr<SearchResult> result = Search({20000, 150000, 21000, 140000});
   ASSERT_TRUE(result.ok()) << result.status();
   ASSERT_EQ(result->buckets.size(), 2u);
-  // Parts of 16k, 32k, 64k and 128k: the two between are shared.
+  // The sizes 16k, 32k, 64k and 128k make parts, and neighbouring buckets share the two inner parts.
   EXPECT_EQ(result->buckets[0].bucket.min_voxels, 0);
   EXPECT_EQ(result->buckets[0].bucket.max_voxels, 65536);
   EXPECT_EQ(result->buckets[1].bucket.min_voxels, 65536);
@@ -205,8 +206,8 @@ TEST_F(PlanSearchTest, SizesGetPlansOfTheirOwn) {
   EXPECT_FALSE(IsImplicitGemm(PlanOf(*result, 1)[2]));
 }
 
-// The small size wins 100 us by reading tiles, the large one 400 by another grouping. Beside the large one's pairs
-// the tiles cost 200.
+// The small size gains 100 us by reading tiles, and the large size gains 400 us by another grouping. If one plan has
+// both the tiles and the pairs of the large size, the tiles cost 200 us.
 TEST_F(PlanSearchTest, SizesThatLoseBesideTheOthersKeepTheDefault) {
   device_.conv_us = [](size_t conv, const ConvPlan& plan, int64_t voxels) {
     if (voxels < 30000) return (conv == 2 || conv == 3) && IsImplicitGemm(plan) ? 450 : 500;
@@ -226,7 +227,8 @@ TEST_F(PlanSearchTest, SizesThatLoseBesideTheOthersKeepTheDefault) {
   EXPECT_LT(result->buckets[1].tuned_time, result->buckets[1].default_time);
 }
 
-// One bucket, where half of the scans want the one and half the other: sums decide, not the middle scan.
+// One bucket holds all scans. Half of them are faster with one plan, half with another. The sum of the times decides,
+// not the median scan.
 TEST_F(PlanSearchTest, AllScansOfABucketCount) {
   device_.conv_us = [](size_t conv, const ConvPlan& plan, int64_t voxels) {
     if (conv != 2 || !IsImplicitGemm(plan)) return 100;
@@ -245,7 +247,7 @@ TEST_F(PlanSearchTest, WhatComputesSomethingElseIsDropped) {
   device_.conv_us = [](size_t, const ConvPlan& plan, int64_t) {
     return !IsImplicitGemm(plan) ? 100 : plan.block.rows == 64 ? 30 : 50;
   };
-  // Of 4.0: 2% is 0.08.
+  // The largest score is 4.0, so the limit of 2% is 0.08.
   device_.score_error = [](const NetworkPlan& plans) {
     return IsImplicitGemm(plans[3]) && plans[3].block.rows == 64 ? 0.15f : 0.05f;
   };
@@ -256,7 +258,7 @@ TEST_F(PlanSearchTest, WhatComputesSomethingElseIsDropped) {
   EXPECT_NE(plan[3].block.rows, 64);
   ASSERT_EQ(result_.notes.size(), 1u);
   EXPECT_THAT(result_.notes[0], HasSubstr("deep.1 by implicit_gemm 64 x 64"));
-  EXPECT_THAT(result_.notes[0], HasSubstr("a score is off by 0.1"));  // 0.15 against the default's 0.05
+  EXPECT_THAT(result_.notes[0], HasSubstr("a score is off by 0.1"));  // 0.15 minus the default's 0.05
 }
 
 TEST_F(PlanSearchTest, WhatDiffersFromRunToRunIsDroppedUnlessAllowed) {
@@ -265,13 +267,14 @@ TEST_F(PlanSearchTest, WhatDiffersFromRunToRunIsDroppedUnlessAllowed) {
   };
   device_.is_nondeterministic = [](const NetworkPlan& plans) { return IsImplicitGemm(plans[1]); };
   EXPECT_EQ(SearchOne(), Defaults());
-  ASSERT_EQ(result_.notes.size(), 3u);  // the default block, 64 and 128 rows
+  ASSERT_EQ(result_.notes.size(), 3u);  // the default block, 64 rows and 128 rows
   EXPECT_THAT(result_.notes[0], HasSubstr("its results differ from run to run"));
   options_.may_be_nondeterministic = true;
   EXPECT_TRUE(IsImplicitGemm(SearchOne()[1]));
 }
 
-// Both forms of a rulebook cost more than a convolution wins by its own dataflow.
+// If two convolutions of a rulebook use different dataflows, the rulebook needs both forms. Here both forms cost more
+// than a convolution gains by its own dataflow.
 TEST_F(PlanSearchTest, MixedDataflowsMustPayForBothForms) {
   device_.conv_us = [](size_t conv, const ConvPlan& plan, int64_t) {
     return conv == 2 && IsImplicitGemm(plan) ? 80 : conv == 3 && IsImplicitGemm(plan) ? 110 : 100;
@@ -285,7 +288,8 @@ TEST_F(PlanSearchTest, MixedDataflowsMustPayForBothForms) {
   EXPECT_FALSE(IsImplicitGemm(SearchOne()[3]));
   EXPECT_TRUE(IsImplicitGemm(SearchOne()[2]));
   device_.geometry_us = [&](const NetworkPlan& plans) { return 15 * forms(plans); };
-  const NetworkPlan both = SearchOne();  // by implicit GEMM: 190 against 200 and against 180 + 15
+  // Implicit GEMM for both takes 190 us, the default takes 200 us, and a mix takes 180 + 15 us.
+  const NetworkPlan both = SearchOne();
   EXPECT_TRUE(IsImplicitGemm(both[2]));
   EXPECT_TRUE(IsImplicitGemm(both[3]));
   device_.conv_us = [](size_t conv, const ConvPlan& plan, int64_t) {
@@ -299,7 +303,7 @@ TEST_F(PlanSearchTest, AGpuHasOneMapSearch) {
   for (const ConvPlan& plan : SearchOne()) EXPECT_EQ(plan.map_search, MapSearch::kHash);
 }
 
-// Every convolution looks faster; the whole network is slower.
+// Each convolution is faster on its own with its candidate, but the whole network is slower.
 TEST_F(PlanSearchTest, KeepsTheDefaultWhereTheWholeDoesNotWin) {
   device_.conv_us = [](size_t, const ConvPlan& plan, int64_t) { return IsImplicitGemm(plan) ? 50 : 100; };
   device_.geometry_us = [](const NetworkPlan& plans) {
@@ -387,7 +391,7 @@ TEST_F(PlanSearchTest, EndsWithinItsTime) {
     ASSERT_TRUE(result.ok()) << result.status();
     EXPECT_LE(device_.num_runs() - before, runs + 10) << runs;
     EXPECT_FALSE(result->buckets.empty());
-    // Enough is a matter of the runs that candidates need; then the plan is found although much was left out.
+    // From 1000 runs on, the search finds the plan although it skips most candidates.
     if (runs >= 1000) {
       EXPECT_TRUE(IsImplicitGemm(PlanOf(*result, 0)[0])) << runs;
     }

@@ -1,7 +1,8 @@
 #pragma once
 
-// A Batcher with its workers on devices that exist in simulated time alone: arrivals by seed, batches that take
-// t = a + d * points, streams that share their device. Seconds of service pass in milliseconds.
+// Runs a Batcher with its workers on devices that exist only in simulated time. Requests arrive at random times drawn
+// from a seed. A batch takes t = a + d * points, and the streams of a device share it. A simulation of several seconds
+// runs in milliseconds.
 
 #include <algorithm>
 #include <cmath>
@@ -24,12 +25,12 @@ class ServingSimulation {
   struct Options {
     int num_devices = 1;
     int streams_per_device = 1;
-    // What two or more streams that run side by side get done, beside what one does.
+    // The work per second that two or more streams do side by side, divided by the work that one stream does.
     double overlap_gain = 1;
     absl::Duration per_batch = absl::Microseconds(1067);
-    absl::Duration per_cloud = absl::Microseconds(3133);  // of kPoints points
-    double noise = 0.05;                                  // of the logarithm of a batch's time
-    double hiccup_probability = 0;                        // of a batch, which takes 3 times as long
+    absl::Duration per_cloud = absl::Microseconds(3133);  // the time that one more cloud of kPoints points adds
+    double noise = 0.05;                                  // standard deviation of the logarithm of a batch's time
+    double hiccup_probability = 0;                        // the probability that a batch takes 3 times as long
     int64_t max_queue_requests = 4096;
     ModelConfig::Batching batching;
     uint64_t seed = 1;
@@ -37,30 +38,30 @@ class ServingSimulation {
   static constexpr int64_t kPoints = 124'000;
 
   struct Load {
-    double rate = 0;  // requests a second, Poisson
+    double rate = 0;  // requests a second; a Poisson process
     absl::Duration timeout = absl::Milliseconds(50);
-    double size_spread = 0;  // clouds have kPoints * (1 +- spread)
+    double size_spread = 0;  // clouds have from kPoints * (1 - spread) to kPoints * (1 + spread) points
   };
 
-  // Somebody who keeps `in_flight` requests under way, and sends the next one `pause` after an answer. A refusal is an
-  // answer too, after which the pause is 5 ms or more.
+  // A client that keeps `in_flight` requests under way. It sends its next request one `pause` after an answer. A
+  // refusal counts as an answer, but the pause after it is at least 5 ms.
   struct Client {
     std::string name;
     int in_flight = 1;
     absl::Duration pause;
     absl::Duration timeout = absl::Milliseconds(50);
-    double size = 1;  // of a cloud, in kPoints
+    double size = 1;  // points of a cloud, in units of kPoints
     int priority = 0;
   };
 
   struct Counts {
-    int64_t sent = 0, refused = 0, met = 0, late = 0, dropped = 0;  // dropped: admitted, and refused later
+    int64_t sent = 0, refused = 0, met = 0, late = 0, dropped = 0;  // dropped: admitted, but refused later
     int64_t batches = 0, most_waiting = 0;
-    absl::Duration longest_wait;     // of those that ran
-    absl::Duration longest_latency;  // of those that met their deadline
+    absl::Duration longest_wait;     // of the requests that ran
+    absl::Duration longest_latency;  // of the requests that met their deadline
     absl::Duration span;
 
-    int64_t ended() const { return met + late + dropped; }  // of those admitted
+    int64_t ended() const { return met + late + dropped; }  // admitted requests that have ended
     double goodput() const { return static_cast<double>(met) / absl::ToDoubleSeconds(span); }
     double met_share() const { return static_cast<double>(met) / static_cast<double>(std::max<int64_t>(1, ended())); }
     std::string ToString() const {
@@ -80,12 +81,12 @@ class ServingSimulation {
                   .now = [this] { return clock_.now(); },
                   .has_timer = false}) {}
 
-  // Batches take so many times as long from now on.
+  // Makes all later batches take `slowdown` times as long.
   void SetSlowdown(double slowdown) { slowdown_ = slowdown; }
   LatencyFit& latency(size_t device) { return *model_->latency[device]; }
   Batcher& batcher() { return batcher_; }
 
-  // As a warm-up does.
+  // Teaches the latency model the times of some batches, as a warm-up does.
   void Seed() {
     for (size_t i = 0; i < devices_.size(); ++i) {
       for (const int requests : {1, 1, 2, 4}) {
@@ -95,7 +96,7 @@ class ServingSimulation {
     }
   }
 
-  // What happens to the requests that are sent in the next `span`, each counted when it ends.
+  // Sends requests for the next `span` and counts what happens to them. Each request is counted when it ends.
   Counts Run(const Load& load, absl::Duration span) {
     counts_ = {.span = span};
     const absl::Time end = clock_.now() + span;
@@ -117,7 +118,7 @@ class ServingSimulation {
     return counts_;
   }
 
-  // `outstanding` clients, each of which sends its next request when it has its answer.
+  // Simulates `outstanding` clients. Each sends its next request when it has its answer.
   Counts RunClosed(int outstanding, absl::Duration span) {
     closed_load_ = std::make_unique<Load>(Load{.timeout = absl::Seconds(10)});
     for (int i = 0; i < outstanding; ++i) Send(*closed_load_);
@@ -127,7 +128,8 @@ class ServingSimulation {
     return counts;
   }
 
-  // Returns the counts by client, of the answers that come in the next `span`.
+  // Simulates these clients for the next `span`. Returns the counts of each client, from the answers that come in that
+  // time.
   std::vector<Counts> RunClients(const std::vector<Client>& clients, absl::Duration span) {
     std::vector<Counts> counts(clients.size(), {.span = span});
     clients_ = &clients;
@@ -161,7 +163,7 @@ class ServingSimulation {
  private:
   struct Running {
     Batch batch;
-    double work = 0;  // seconds of the device that are left
+    double work = 0;  // the remaining work, in seconds of the device
   };
   struct Device {
     std::vector<Running> running;
@@ -201,7 +203,7 @@ class ServingSimulation {
     task.ticket = next_ticket_++;
     task.model = model_;
     task.task.model = "m";
-    // One byte of a field that nobody reads stands for a point.
+    // Each point is one byte of a field that no network reads.
     task.task.cloud = CloudOf(static_cast<uint64_t>(kPoints * factor));
     const absl::Time deadline = clock_.now() + load.timeout;
     task.task.deadline = deadline;
@@ -252,7 +254,7 @@ class ServingSimulation {
     static const auto* const clouds = new std::vector<PointCloud>(MakeClouds());
     return (*clouds)[std::min(clouds->size() - 1, num_points * 100 / kPoints)];
   }
-  // Of 0, 1, 2, ... hundredths of kPoints.
+  // Makes one cloud of 0, 1, 2, ... hundredths of kPoints points each.
   static std::vector<PointCloud> MakeClouds() {
     std::vector<PointCloud> clouds;
     for (uint64_t i = 0; i <= 300; ++i) {
@@ -284,7 +286,7 @@ class ServingSimulation {
   }
 
   void StartBatches() {
-    // The least busy device first, as Pop has it.
+    // Asks the least busy device first, as Pop does.
     for (int stream = 0; stream < options_.streams_per_device; ++stream) {
       for (size_t i = 0; i < devices_.size(); ++i) {
         if (devices_[i].running.size() > static_cast<size_t>(stream)) continue;
@@ -312,10 +314,10 @@ class ServingSimulation {
   uint64_t next_ticket_ = 1;
   Counts counts_;
   std::unique_ptr<Load> closed_load_;
-  // While RunClients runs.
+  // Points to the clients while RunClients runs.
   const std::vector<Client>* clients_ = nullptr;
   std::vector<Counts>* client_counts_ = nullptr;
-  std::multimap<absl::Time, size_t> sends_;  // of which client
+  std::multimap<absl::Time, size_t> sends_;  // maps the time of the next request to the index of its client
   Batcher batcher_;
 };
 
