@@ -123,7 +123,7 @@ TEST_F(UploadGuardTest, WhatHasBecomeAMessageIsFinished) {
     EXPECT_THAT(Floods(), IsEmpty()) << i;
     guard.OnMessage(kOne, 50 * kMiB, /*is_first=*/false);
   }
-  // Small calls are read whole, with the headers of their frames.
+  // Small messages, with the headers of their calls, are counted too.
   for (int i = 0; i < 20; ++i) {
     for (int j = 0; j < 10'000; ++j) guard.OnMessage(kOther, 100, /*is_first=*/true);
     Receive(kOther, 10'000 * 500);
