@@ -132,8 +132,7 @@ TEST_F(BenchRunTest, OpenLoopReportsWhatItDidNotSend) {
   ASSERT_TRUE(scans.ok()) << scans.status();
   BenchRecorder recorder;
   RequestSender sender(&channels, &*scans, absl::Seconds(1), &recorder);
-  OpenLoop load(ArrivalSchedule::Constant(1e6), /*max_under_way=*/2,
-                &sender);  // all due before an answer
+  OpenLoop load(ArrivalSchedule::Constant(1e6), /*max_under_way=*/2, &sender);  // all due before the first answer
   const absl::Time start = absl::Now();
   load.Start({start, 10});
   EXPECT_TRUE(support::AwaitTrue([&] { return load.is_exhausted(); }));
@@ -181,8 +180,7 @@ TEST_F(BenchRunTest, StreamsOfSweepsHavePosesAndResetAtEachRound) {
   EXPECT_EQ(result.summary.num_requests, 7u);
   EXPECT_EQ(server_.last_stream_config().sweeps().num_sweeps(), 2u);
   for (const v1::StreamFrame& frame : server_.frames()) {
-    EXPECT_EQ(frame.pose().x(),
-              static_cast<double>(frame.cloud().num_points()));  // names the scan
+    EXPECT_EQ(frame.pose().x(), static_cast<double>(frame.cloud().num_points()));  // 10, 20 and 30
     EXPECT_EQ(frame.reset_sweeps(), frame.cloud().num_points() == 10);
   }
 }
