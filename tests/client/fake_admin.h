@@ -1,6 +1,6 @@
 #pragma once
 
-// The AdminService of FakeServer. fake_server.h says what each model does.
+// The AdminService of FakeServer. fake_server.h lists what each model does.
 
 #include <grpcpp/grpcpp.h>
 

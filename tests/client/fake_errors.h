@@ -1,6 +1,6 @@
 #pragma once
 
-// Errors as the server sends them, for the services of FakeServer.
+// Makes errors in the form in which the server sends them, for the services of FakeServer.
 
 #include <grpcpp/grpcpp.h>
 
@@ -8,13 +8,13 @@
 
 namespace voxserve::client {
 
-// The status with its reason, and a retry delay where there is one.
+// Returns the status with its reason, and with a retry delay if one is given.
 grpc::Status Error(grpc::StatusCode code, const std::string& message, const std::string& reason,
                    int retry_milliseconds = 0);
 
 grpc::Status ModelNotFound(const std::string& model);
 
-// Blocks until the call is cancelled or past its deadline. CANCELLED.
+// Blocks until the call is cancelled or its deadline has passed. Returns CANCELLED.
 grpc::Status AwaitCancellation(grpc::ServerContext* context);
 
 }  // namespace voxserve::client

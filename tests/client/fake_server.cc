@@ -61,7 +61,7 @@ v1::ModelVersion Describe(const std::string& name, int64_t version) {
   return model;
 }
 
-// Versions that are not ready say nothing of what they answer.
+// Versions that are not ready do not say what they answer.
 v1::ModelVersion Loading() {
   v1::ModelVersion model;
   model.set_name("loading");
@@ -238,7 +238,7 @@ class FakeServer::Impl final : public v1::InferenceService::Service {
   }
 
  private:
-  // Counts the calls that are under way.
+  // Counts a call as under way until it is destroyed.
   class CallCounter {
    public:
     explicit CallCounter(Impl* impl) : impl_(impl) {

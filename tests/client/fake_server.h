@@ -1,9 +1,8 @@
 #pragma once
 
-// A server of the wire's InferenceService that computes labels a test can foresee: the integer part of |x| modulo 3,
-// the ignore label where x is NaN. A sample is of consecutive points from the start on, or from point 1 where there is
-// a seed. What a model does is in its name:
-//
+// A server of InferenceService whose answers a test can predict. The label of a point is the integer part of |x| modulo
+// 3, or the ignore label if x is NaN. A sample consists of consecutive points from the start, or from point 1 if the
+// request has a seed. The name of a model determines what it does:
 //   segmenter  classes road, car, person; version 2 is the newest, 1 exists
 //   wide       the same with 300 added, two bytes a label
 //   slow       answers when the call is cancelled or past its deadline
@@ -20,19 +19,21 @@
 //   broken     failed, with two problems
 //   any other  NOT_FOUND, MODEL_NOT_FOUND
 //
-// Streams answer each frame as Infer does, at once and in order, with num_sweeps counted up to the config's; slow reads
-// no frames. More models are for them:
+// A stream answers each frame as Infer does, at once and in order, with num_sweeps counted up to the config's number.
+// The stream of "slow" reads no frames. These models exist only for streams:
 //
 //   held       reads frames only once ReleaseStreams was called; then as segmenter
 //   stranger   answers frame_id + 1000
 //   forgetful  answers nothing and ends with OK
 //   leaving    at the first frame: going_away, the answer, then UNAVAILABLE, DRAINING
 //
-// Searches of plans (AdminService) end at once: segmenter with a result, wide with one that could not be written, full
-// with FAILED_PRECONDITION, ALREADY_TUNING, liar without a result, slow and others as above.
+// A search of a plan (AdminService) ends at once. For "segmenter" it has a result, and for "wide" a result that could
+// not be written. "full" answers FAILED_PRECONDITION, ALREADY_TUNING, and "liar" answers without a result. "slow" and
+// the other models behave as above.
 //
-// Loads and unloads too: segmenter has versions 1 and 2, or the one that was asked for; wide none; broken has two
-// problems (FAILED_PRECONDITION, BAD_MODEL); slow and others as above.
+// A load or unload ends at once too. "segmenter" then has versions 1 and 2, or only the version that was asked for, and
+// "wide" has none. "broken" has two problems (FAILED_PRECONDITION, BAD_MODEL). "slow" and the other models behave as
+// above.
 
 #include <chrono>
 #include <memory>
@@ -46,7 +47,7 @@ namespace voxserve::client {
 
 class FakeServer {
  public:
-  // At 127.0.0.1; port 0 is one that is free.
+  // Listens at 127.0.0.1. Port 0 chooses a free port.
   explicit FakeServer(int port = 0);
   ~FakeServer();
 
@@ -55,16 +56,16 @@ class FakeServer {
 
   void ReleaseStreams();
 
-  // Of the last stream: its config, and the frames that were read.
+  // Return the config of the last stream, and the frames that were read from it.
   v1::StreamConfig last_stream_config() const;
   std::vector<v1::StreamFrame> frames() const;
-  // Of the last TunePlan, and of the last Infer.
+  // Return the request of the last TunePlan, and of the last Infer.
   v1::TunePlanRequest last_tune_request() const;
   v1::InferRequest last_request() const;
-  // Peers (address and port of the client's end) that have called Infer.
+  // Returns the number of connections (different addresses and ports of clients) that have called Infer.
   size_t num_connections() const;
   size_t num_infer_calls() const;
-  // The time that the client gave the last GetModel.
+  // Returns the timeout that the client set for the last GetModel.
   std::chrono::nanoseconds last_get_model_timeout() const;
   size_t max_concurrent_calls() const;
 
@@ -73,7 +74,7 @@ class FakeServer {
   std::unique_ptr<Impl> impl_;
 };
 
-// An address of this machine where nothing listens.
+// Returns an address of this machine at which nothing listens.
 std::string UnusedAddress();
 
 }  // namespace voxserve::client

@@ -1,6 +1,6 @@
 #pragma once
 
-// A folder of a test's own, gone with it.
+// A folder for one test, which is deleted with its object.
 
 #include <string>
 
@@ -23,13 +23,13 @@ class TemporaryFolder {
   std::string path_;
 };
 
-// The bytes of a number as this machine has them (little endian).
+// Returns the bytes of a number in this machine's order (little endian).
 template <typename T>
 std::string Bytes(T value) {
   return std::string(reinterpret_cast<const char*>(&value), sizeof(T));
 }
 
-// The same, most significant byte first.
+// Returns the bytes of a number with the most significant byte first.
 template <typename T>
 std::string BigEndianBytes(T value) {
   const std::string bytes = Bytes(value);

@@ -1,12 +1,13 @@
 #pragma once
 
-// An Engine that computes nothing and whose time the test controls. It keeps the interface's promises: one answer a
-// task, refusals at once, cancellation of what has not started. A search of a plan does what the test says, and lasts
-// until the test ends it; so do loads and unloads, of which the last counts, and which change nothing.
+// An Engine that computes nothing and whose time the test controls. It keeps the interface's promises: it gives one
+// answer to each task, refuses at once, and cancels tasks that have not started. A search of a plan behaves as the test
+// says, and lasts until the test ends it. Loads and unloads do so too: the test ends the last one that began, and none
+// of them changes the models.
 //
-// Models: "fake" versions 1 and 2 (ready when loading has finished), "broken" version 1 (failed). Labels are the
-// point's index modulo 3; with Options::has_boxes there are boxes in their place, one a point, with that class and the
-// point's index as x.
+// Models: "fake" versions 1 and 2 (ready once loading has finished), "broken" version 1 (failed). The label of a point
+// is its index modulo 3. With Options::has_boxes the answer has boxes instead of labels: one box for each point, whose
+// class is that label and whose x is the point's index.
 
 #include <cstdint>
 #include <deque>
@@ -36,14 +37,14 @@ class FakeEngine final : public Engine {
 
   struct Options {
     EngineObserver* observer = nullptr;
-    bool loading = false;  // until FinishLoading
+    bool loading = false;  // whether the models are loading until FinishLoading
     int64_t max_queue_requests = 4;
     Pause pause = Pause::kNever;
     int64_t scores_per_point = 3;
     bool has_boxes = false;
-    // Where clouds lie; null: in ordinary memory.
+    // The pool of pinned memory for clouds. If null, clouds are in ordinary memory.
     std::shared_ptr<PinnedPool> pinned_pool = nullptr;
-    bool ends_cancelled_tunes = true;  // false: a cancelled search goes on until FinishTune
+    bool ends_cancelled_tunes = true;  // if false, a cancelled search continues until FinishTune
   };
 
   explicit FakeEngine(Options options);
@@ -51,42 +52,42 @@ class FakeEngine final : public Engine {
 
   void FinishLoading();
   void Resume();
-  // Lets one task that has started end, or the next one that does; after it the pause goes on.
+  // Lets one started task end, or the next task that starts. The pause continues for all other tasks.
   void EndOne();
-  // Block until so many tasks wait, or have started, or were cancelled; false after ten seconds.
+  // Block until `count` tasks wait, have started, or were cancelled. Return false after ten seconds.
   bool AwaitWaiting(int64_t count);
   bool AwaitStarted(int64_t count);
   bool AwaitCancelled(int64_t count);
-  // Likewise, of calls of Cancel, those for tasks that had started included.
+  // Blocks until Cancel was called `count` times, for tasks that had started too. Returns false after ten seconds.
   bool AwaitCancelCalls(int64_t count);
-  // The next task that starts gets this instead of an answer.
+  // Ends the next task that starts with this status instead of an answer.
   void FailNext(absl::Status status);
   int64_t num_started() const;
-  // Nothing waits or runs.
+  // Returns true if no task waits or runs.
   bool IsIdle() const;
-  // Points of the cloud of the task that started last.
+  // Returns the number of points in the cloud of the task that started last.
   uint64_t last_started_points() const;
-  // True where they lay in memory that is pinned.
+  // Returns true if those points were in pinned memory.
   bool last_started_was_pinned() const;
-  // Blocks until nobody holds the newest sweep of the last task with sweeps any more; false after ten seconds.
+  // Blocks until nothing refers to the newest sweep of the last task with sweeps. Returns false after ten seconds.
   bool AwaitLastSweepGone() const;
 
-  // Likewise, of searches that began, or calls of CancelTune.
+  // Block until `count` searches began, or until CancelTune was called `count` times. Return false after ten seconds.
   bool AwaitTunes(int64_t count);
   bool AwaitTuneCancels(int64_t count);
-  // The last search that began, its callbacks included: a search tells its progress until it has stopped, which may be
-  // after it has been cancelled.
+  // Returns the task of the last search that began, with its callbacks. A search reports its progress until it has
+  // stopped, which may be after its cancellation.
   TuneTask last_tune() const;
-  // Tells its end, unless it has ended.
+  // Reports the end of that search with this result, unless it has ended.
   void FinishTune(absl::StatusOr<TuneResult> result);
 
   struct ModelCall {
-    bool loads = false;  // else it unloads
+    bool loads = false;  // false for an unload
     std::string model;
     int64_t version = 0;
     std::function<void(absl::StatusOr<std::vector<int64_t>>)> done;
   };
-  // Likewise, of loads and unloads that began.
+  // Blocks until `count` loads and unloads began. Returns false after ten seconds.
   bool AwaitModelCalls(int64_t count);
   ModelCall last_model_call() const;
 
@@ -131,14 +132,14 @@ class FakeEngine final : public Engine {
   uint64_t next_ticket_ ABSL_GUARDED_BY(mutex_) = 1;
   int64_t num_waiting_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t num_started_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t num_ends_ ABSL_GUARDED_BY(mutex_) = 0;  // that EndOne allows
+  int64_t num_ends_ ABSL_GUARDED_BY(mutex_) = 0;  // the number of tasks that EndOne lets end
   uint64_t last_started_points_ ABSL_GUARDED_BY(mutex_) = 0;
   bool last_started_was_pinned_ ABSL_GUARDED_BY(mutex_) = false;
   std::weak_ptr<const Sweep> last_sweep_ ABSL_GUARDED_BY(mutex_);
   int64_t num_cancelled_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t num_cancel_calls_ ABSL_GUARDED_BY(mutex_) = 0;
   TuneTask last_tune_ ABSL_GUARDED_BY(mutex_);
-  uint64_t tune_ticket_ ABSL_GUARDED_BY(mutex_) = 0;  // of the search under way; 0: none
+  uint64_t tune_ticket_ ABSL_GUARDED_BY(mutex_) = 0;  // the ticket of the search that runs; 0 if none runs
   int64_t num_tunes_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t num_tune_cancels_ ABSL_GUARDED_BY(mutex_) = 0;
   ModelCall last_model_call_ ABSL_GUARDED_BY(mutex_);

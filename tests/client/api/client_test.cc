@@ -130,7 +130,7 @@ TEST_F(ClientTest, SampledPointsThatWereNotAskedForAreMalformed) {
 }
 
 TEST_F(ClientTest, SendsAndReceivesMoreThanFourMegabytes) {
-  const uint64_t num_points = 1'000'000;  // 16 MB there, 12 MB of scores back
+  const uint64_t num_points = 1'000'000;  // 16 MB of points, 12 MB of scores
   const auto result = Connect()->Infer({.model = "segmenter", .return_scores = true}, LargeCloud(num_points));
   ASSERT_TRUE(result.ok()) << result.status();
   ASSERT_EQ(result->labels.size(), num_points);
@@ -149,7 +149,7 @@ TEST_F(ClientTest, RefusesWhatNoMessageHoldsWithoutSendingIt) {
 
 TEST_F(ClientTest, ExplainsAnAnswerThatIsTooLarge) {
   const auto client = Connect({.max_message_bytes = 1 << 16});
-  // 32 kB there, 6 kB of labels and 72 kB of scores back.
+  // The request has 32 kB. The answer has 6 kB of labels and 72 kB of scores.
   std::vector<float> points(6000);
   const auto result = client->Infer({.model = "segmenter", .return_scores = true},
                                     PointCloudFromFloats({"x"}, points.data(), points.size()));

@@ -1,4 +1,4 @@
-// Boxes of a server, by each kind of call, and what a model that has none says.
+// Tests the boxes that a server answers to each kind of call, and the error for a model without boxes.
 
 #include <cmath>
 #include <functional>
@@ -34,7 +34,7 @@ absl::StatusOr<Detections> DetectLater(Client* client, const InferOptions& optio
   return outcome;
 }
 
-// One frame of a stream.
+// Sends the cloud as the only frame of a stream, and returns its boxes.
 absl::StatusOr<Detections> DetectInStream(Client* client, const InferOptions& options, PointCloud cloud) {
   absl::StatusOr<Detections> outcome = absl::UnknownError("not called");
   absl::Notification ended;

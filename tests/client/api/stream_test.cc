@@ -16,7 +16,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr uint64_t kLargeCloud = 1'000'000;  // points: 16 MB, more than gRPC and the socket take from a writer
+constexpr uint64_t kLargeCloud = 1'000'000;  // points, 16 MB: more than gRPC and the socket take from a writer
 
 PointCloud Cloud(const std::vector<float>& xs) {
   std::vector<float> points;
@@ -29,7 +29,7 @@ PointCloud LargeCloud() {
   return PointCloudFromFloats({"x", "y", "z", "intensity"}, points.data(), kLargeCloud);
 }
 
-// What a stream told, in order.
+// Records the events of a stream, in order.
 class Log {
  public:
   StreamCallbacks Callbacks() {
@@ -218,7 +218,7 @@ TEST_F(StreamTest, LatestKeepsTheNewestOfTheFramesThatWaitToBeSent) {
   server_->ReleaseStreams();
   stream->CloseSends();
   EXPECT_TRUE(log_.AwaitEnd().ok()) << log_.AwaitEnd();
-  // Which frames were sent depends on when the config was on its way; the newest always is, and two never are.
+  // The sent frames depend on when the config left the client. The newest frame is always sent, and two are never sent.
   std::vector<uint64_t> sent;
   bool is_reset = false;
   for (const v1::StreamFrame& frame : server_->frames()) {
@@ -252,7 +252,7 @@ TEST_F(StreamTest, QueueRefusesMoreThanMayWaitUnsentAndLosesNone) {
     num_accepted += refusal.ok();
   }
   EXPECT_GE(num_accepted, 2u);
-  EXPECT_LE(num_accepted, 4u);  // two wait, one is written, one may be in buffers
+  EXPECT_LE(num_accepted, 4u);  // two wait, one is being written, one may be in buffers
   EXPECT_EQ(refusal.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(ErrorReason(refusal), kTooManyUnsent);
   server_->ReleaseStreams();
@@ -274,7 +274,7 @@ TEST_F(StreamTest, LabelsOfAnotherLengthAreThatFramesError) {
   const auto stream = Open({.model = "liar"});
   ASSERT_TRUE(stream->Send(1, Cloud({1, 2, 3})).ok());
   log_.AwaitResults(1);
-  ASSERT_TRUE(stream->Send(2, Cloud({})).ok());  // nothing to lie about
+  ASSERT_TRUE(stream->Send(2, Cloud({})).ok());  // "liar" cannot leave out a label of an empty cloud
   stream->CloseSends();
   EXPECT_TRUE(log_.AwaitEnd().ok());
   const auto statuses = log_.StatusByFrame();
@@ -337,8 +337,8 @@ TEST_F(StreamTest, CancelEndsItAndSoDoesItsDestruction) {
     stream->Cancel();
     EXPECT_EQ(log_.AwaitEnd().code(), absl::StatusCode::kCancelled);
     EXPECT_EQ(log_.StatusByFrame().at(1).code(), absl::StatusCode::kCancelled);
-    stream->Cancel();      // nothing more
-    stream->CloseSends();  // nothing more
+    stream->Cancel();      // does nothing
+    stream->CloseSends();  // does nothing
   }
   Log other;
   {
@@ -352,7 +352,7 @@ TEST_F(StreamTest, CancelEndsItAndSoDoesItsDestruction) {
 }
 
 TEST_F(StreamTest, EndsAsInferWouldFail) {
-  Open({.model = "missing"});  // and is gone before it was answered
+  Open({.model = "missing"});  // is destroyed before the server answers
   EXPECT_FALSE(log_.AwaitEnd().ok());
   Log missing;
   const auto stream = client_->OpenStream({.model = "missing"}, missing.Callbacks());

@@ -1,4 +1,4 @@
-// Tensors of answers that contradict themselves or their request.
+// Tests tensors of answers that contradict themselves or their request.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -49,7 +49,7 @@ TEST(BoxReportTest, LongListsEnd) {
   EXPECT_THAT(FormatReport(Report(23), {}, Terminal()), HasSubstr("  3 more; use --json or --save for all"));
 }
 
-// As many heads make it: each head's boxes from its best to its worst.
+// Many heads answer in this order: the boxes of each head are sorted by score, but not those of different heads.
 TEST(BoxReportTest, TheSurestBoxesComeFirst) {
   ScanReport report = Report(22);
   report.boxes->insert(report.boxes->begin() + 10, {.class_name = "first", .score = 0.9f});

@@ -51,7 +51,7 @@ TEST(ReportTest, ComparesWithPeople) {
   EXPECT_EQ(agreement.by_class.at(1).num_points, 2u);
   EXPECT_EQ(agreement.by_class.at(1).num_agreeing, 1u);
   EXPECT_EQ(agreement.by_class.at(2).num_agreeing, 0u);
-  // Classes of another data set are nobody's error.
+  // A label may belong to a class of another data set. It counts as a point without a class, not as an error.
   EXPECT_EQ(Compare({0, 1}, {40, 252}, 255, Classes()).num_without, 2u);
   Agreement sum = agreement;
   sum.Add(agreement);
@@ -64,7 +64,7 @@ TEST(ReportTest, SaysItAllInPlainText) {
   EXPECT_THAT(text, HasSubstr("scan.bin: 8 points in 5 voxels, labelled by minkunet version 3 on cpu"));
   EXPECT_THAT(text, testing::ContainsRegex("road +5 +62.5% +4 +75.0%  #+"));
   EXPECT_THAT(text, testing::ContainsRegex("car +2 +25.0% +2 +50.0%  #+"));
-  EXPECT_THAT(text, testing::ContainsRegex("person +0 +0.0% +1 +0.0%"));  // that only people saw
+  EXPECT_THAT(text, testing::ContainsRegex("person +0 +0.0% +1 +0.0%"));  // only the given labels have this class
   EXPECT_THAT(text, testing::ContainsRegex("not labelled +1 +12.5%"));
   EXPECT_THAT(text, HasSubstr("57.1% agree with the labels of people: 4 of 7 points (1 have none)"));
   EXPECT_THAT(text, HasSubstr("not labelled: 1 NaN or infinite"));

@@ -1,4 +1,4 @@
-// voxserve-client as its users run it: a process of its own, against a server.
+// Tests voxserve-client as users run it: in its own process, against a server.
 
 #include <sys/wait.h>
 
@@ -30,7 +30,7 @@ struct Outcome {
 
 class ToolTest : public testing::Test {
  protected:
-  // `arguments` as a shell reads them.
+  // Runs the client with `arguments`, split into words as a shell does.
   Outcome Run(const std::string& arguments, const std::string& environment = "LANG=C.UTF-8") const {
     const std::string line =
         absl::StrCat("env -u NO_COLOR -u LC_ALL -u LC_CTYPE ", environment, " '", VOXSERVE_CLIENT_TOOL, "' ", arguments,
@@ -48,7 +48,7 @@ class ToolTest : public testing::Test {
                environment);
   }
 
-  // A KITTI scan with the given x.
+  // Writes a KITTI scan with the given x, and returns its path.
   std::string Scan(const std::string& name, const std::vector<float>& xs, float intensity = 0.5f) const {
     std::string bytes;
     for (const float x : xs) bytes += Bytes(x) + Bytes(x / 2) + Bytes(0.0f) + Bytes(intensity);
@@ -61,7 +61,7 @@ class ToolTest : public testing::Test {
 };
 
 TEST_F(ToolTest, LabelsAScanAndWritesWhatIsAsked) {
-  const std::string scan = Scan("scan.bin", {0, 1, 1, 2, 4, 7, 10, 13});  // 0 once, 1 six times, 2 once
+  const std::string scan = Scan("scan.bin", {0, 1, 1, 2, 4, 7, 10, 13});  // labels 0, 1 (six times), 2
   const std::string truth = folder_.Write("truth.u8", std::string("\x00\x01\x01\x02\x01\x01\x00\xff", 8));
   const Outcome outcome =
       RunAtServer(absl::StrCat("infer --model segmenter ", scan, " --save ", folder_.path(), "/labels.npy --picture ",
@@ -74,7 +74,7 @@ TEST_F(ToolTest, LabelsAScanAndWritesWhatIsAsked) {
   EXPECT_THAT(outcome.out, HasSubstr("85.7% agree with the labels of people: 6 of 7 points (1 have none)"));
   EXPECT_THAT(outcome.out, ContainsRegex("features +2.50"));
   EXPECT_THAT(outcome.out, ContainsRegex("round trip +[0-9.]+"));
-  EXPECT_THAT(outcome.out, HasSubstr("@ sensor"));  // the preview, in plain letters: this is no terminal
+  EXPECT_THAT(outcome.out, HasSubstr("@ sensor"));  // the preview has plain letters, since the output is no terminal
   EXPECT_THAT(outcome.out, Not(HasSubstr("\x1b")));
   EXPECT_EQ(folder_.Read("labels.npy").substr(128), std::string("\x00\x01\x01\x02\x01\x01\x01\x01", 8));
   EXPECT_THAT(folder_.Read("bev.png"), testing::StartsWith("\x89PNG"));
@@ -358,7 +358,7 @@ TEST_F(ToolTest, BenchesEachKindOfLoadAndWritesJson) {
     EXPECT_THAT(outcome.out, ContainsRegex("features +2.50"));
     EXPECT_EQ(nlohmann::json::parse(folder_.Read("bench.json"))["requests"], 20) << load;
   }
-  // The load's time limit is not that of the call which looks for the model.
+  // The load's time limit is independent of that of the call that looks up the model.
   RunAtServer(absl::StrCat("bench --model segmenter ", scans, bounds, " --timeout 1s"));
   EXPECT_GT(server_.last_get_model_timeout(), std::chrono::seconds(10));
   const Outcome refused = RunAtServer(absl::StrCat("bench --model full ", scans, bounds));

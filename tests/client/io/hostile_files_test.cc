@@ -1,5 +1,5 @@
-// Files that lie: every reader answers with an error or with a cloud whose bytes hold what its fields say, whatever is
-// cut off or changed. Run under the sanitizers this finds what the checks forgot.
+// Tests files with false contents. If a file is cut off or changed anywhere, every reader returns an error, or a cloud
+// whose data agrees with its fields. Under the sanitizers these tests also find reads beyond the memory.
 
 #include <functional>
 #include <random>
@@ -41,7 +41,7 @@ std::vector<Specimen> Specimens() {
     ascii_points += "1 -2.5 3e2 1 2 3 7 8\n";
     ascii_vertices += "1 2.5 nan\n";
   }
-  // 152 bytes of 'a' in LZF: one literal, then a reference one byte back of 7 + 142 + 2 bytes.
+  // 152 bytes of 'a' in LZF: one literal, then a reference to the previous byte with a length of 7 + 142 + 2 bytes.
   const std::string packed("\x00\x61\xe0\x8e\x00", 5);
   return {
       {"pcd ascii", pcd, pcd_header + "DATA ascii\n" + ascii_points},
@@ -55,7 +55,7 @@ std::vector<Specimen> Specimens() {
   };
 }
 
-// A cloud that was read holds what it promises.
+// Expects that the cloud's data has the size that its fields and its number of points require.
 void ExpectConsistent(const absl::StatusOr<PointCloud>& cloud) {
   if (!cloud.ok()) {
     EXPECT_EQ(cloud.status().code(), absl::StatusCode::kInvalidArgument) << cloud.status();

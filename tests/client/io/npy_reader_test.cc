@@ -1,4 +1,4 @@
-// The headers here are those that numpy.save of NumPy 2.4 wrote.
+// Tests the reader of .npy files. Their headers are copies of those that numpy.save of NumPy 2.4 writes.
 
 #include "client/cpp/io/npy_reader.h"
 
@@ -78,7 +78,7 @@ TEST(NpyReaderTest, ReadsStructuredArrays) {
       "{'descr': [('x', '<f4'), ('y', '<f4'), ('z', '<f4'), ('intensity', '|u1'), ('n', '<f4', (2,)), ('t', '<i8')], "
       "'fortran_order': False, 'shape': (2,), }",
       row + row);
-  // The dict is longer than the others: numpy pads to the next multiple of 64.
+  // This dict is longer than the others, so numpy pads it to the next multiple of 64.
   const std::string dict =
       "{'descr': [('x', '<f4'), ('y', '<f4'), ('z', '<f4'), ('intensity', '|u1'), ('n', '<f4', (2,)), ('t', '<i8')], "
       "'fortran_order': False, 'shape': (2,), }                                \n";
@@ -88,7 +88,7 @@ TEST(NpyReaderTest, ReadsStructuredArrays) {
   const auto cloud = ReadNpy(long_file, &spec);
   ASSERT_TRUE(cloud.ok()) << cloud.status();
   EXPECT_EQ(cloud->num_points(), 2u);
-  ASSERT_EQ(cloud->fields_size(), 5);  // without the 8-byte integer
+  ASSERT_EQ(cloud->fields_size(), 5);  // the 8-byte integer is left out
   EXPECT_EQ(cloud->fields(4).count(), 2u);
   EXPECT_THAT(*FieldValues(*cloud, "z"), ElementsAre(3, 3));
   EXPECT_THAT(*FieldValues(*cloud, "intensity"), ElementsAre(1, 1));
@@ -153,7 +153,7 @@ TEST(NpyReaderTest, AnArrayWithoutRowsIsACloudWithoutPoints) {
 }
 
 TEST(NpyReaderTest, MakesTheHeaderThatNumpyMakes) {
-  // numpy.save of three uint8: 128 bytes of header, 10 of them before the dict.
+  // numpy.save of three uint8 writes 128 bytes of header, 10 of them before the dict.
   std::string dict = "{'descr': '|u1', 'fortran_order': False, 'shape': (3,), }";
   dict.resize(117, ' ');
   EXPECT_EQ(MakeNpyHeader("'|u1'", {3}), std::string("\x93NUMPY\x01\x00\x76\x00", 10) + dict + "\n");

@@ -36,9 +36,8 @@ void ExpectTwoPoints(const absl::StatusOr<PointCloud>& cloud) {
 
 const char kRows[] = "1.5 2 3 7\n-4 5 6.25 255\n";
 
-std::string Columns() {  // field after field, as compressed files hold them
-  return BytesOf<float>({1.5, -4, 2, 5, 3, 6.25}) + "\x07\xff";
-}
+// Returns the values field by field, as compressed files store them.
+std::string Columns() { return BytesOf<float>({1.5, -4, 2, 5, 3, 6.25}) + "\x07\xff"; }
 
 std::string Compressed(const std::string& packed, uint32_t size) {
   return Bytes(static_cast<uint32_t>(packed.size())) + Bytes(size) + packed;
@@ -79,7 +78,7 @@ TEST(PcdReaderTest, ReadsBinaryPaddedWithZeros) {
 }
 
 TEST(PcdReaderTest, ReadsCompressedLiteralsWrittenByHand) {
-  // LZF: a byte below 32 announces so many literals, less one.
+  // In LZF a byte n below 32 announces n + 1 literal bytes.
   const std::string columns = Columns();
   const std::string packed = std::string(1, static_cast<char>(columns.size() - 1)) + columns;
   ExpectTwoPoints(
@@ -87,7 +86,8 @@ TEST(PcdReaderTest, ReadsCompressedLiteralsWrittenByHand) {
 }
 
 TEST(PcdReaderTest, ReadsCompressedReferencesWrittenByHand) {
-  // 26 bytes of 0: a literal 0, then a reference one byte back (offset 0), of 7 + 16 + 2 = 25 bytes (length code 7).
+  // 26 bytes of 0 in LZF: a literal 0, then a reference to the previous byte (offset 0) with 7 + 16 + 2 = 25 bytes
+  // (length code 7).
   const std::string packed("\x00\x00\xe0\x10\x00", 5);
   const auto cloud = ReadPcd(Header(2, "binary_compressed") + Compressed(packed, 26), nullptr);
   ASSERT_TRUE(cloud.ok()) << cloud.status();
@@ -205,7 +205,7 @@ TEST(PcdReaderTest, ReadsARealDrive) {
   float farthest = 0;
   for (const float x : xs) farthest = std::max(farthest, std::abs(x));
   EXPECT_GT(farthest, 30);
-  EXPECT_LT(farthest, 121);  // an HDL-64 sees 120 m
+  EXPECT_LT(farthest, 121);  // an HDL-64 measures up to 120 m
 }
 
 }  // namespace

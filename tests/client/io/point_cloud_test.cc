@@ -59,7 +59,7 @@ TEST(PointCloudTest, ReadsEveryTypeInBothByteOrders) {
 }
 
 TEST(PointCloudTest, ReadsHalfPrecision) {
-  // Bit patterns of IEEE 754 binary16 and what they stand for.
+  // Bit patterns of IEEE 754 binary16, and their values.
   const std::vector<std::pair<uint16_t, float>> cases = {
       {0x0000, 0.0f},     {0x8000, -0.0f},    {0x3c00, 1.0f},       {0xc000, -2.0f},          {0x7bff, 65504.0f},
       {0x0400, 0x1p-14f}, {0x0001, 0x1p-24f}, {0x03ff, 0x3ffp-24f}, {0x3555, 0.333251953125f}};
@@ -106,13 +106,13 @@ TEST(PointCloudTest, RefusesLayoutsThatDoNotFitTheBytes) {
   cloud.set_num_points(std::numeric_limits<uint64_t>::max());
   EXPECT_FALSE(FieldValues(cloud, "x").ok());
   cloud = good;
-  cloud.set_height(2);  // does not divide 3
+  cloud.set_height(2);  // a height of 2 does not divide 3 points
   EXPECT_FALSE(FieldValues(cloud, "x").ok());
   cloud = good;
   cloud.set_height(3);
   cloud.set_row_step(std::numeric_limits<uint32_t>::max());
   EXPECT_FALSE(FieldValues(cloud, "x").ok());
-  cloud.set_row_step(2);  // rows would overlap
+  cloud.set_row_step(2);  // the rows would overlap
   EXPECT_FALSE(FieldValues(cloud, "x").ok());
   cloud = good;
   cloud.mutable_fields(0)->set_offset(1);

@@ -37,7 +37,7 @@ TEST_F(PoseFileTest, ReadsMatricesWithAndWithoutFrames) {
   EXPECT_EQ(plain->front().frame, "");
 }
 
-// Back from each quaternion to its matrix, for turns where each component is the largest.
+// Converts each quaternion back to a matrix, for rotations in which each component of the quaternion is the largest.
 TEST_F(PoseFileTest, QuaternionsAreTheirMatrices) {
   for (const auto& [w, x, y, z] : std::vector<std::array<double, 4>>{
            {0.8, 0.2, -0.4, 0.4}, {0.2, 0.8, 0.4, -0.4}, {-0.4, 0.2, 0.8, 0.4}, {0.4, -0.4, 0.2, 0.8}, {0, 1, 0, 0}}) {
@@ -47,7 +47,7 @@ TEST_F(PoseFileTest, QuaternionsAreTheirMatrices) {
                           2 * (x * z - w * y), " ", 2 * (y * z + w * x), " ", 1 - 2 * (x * x + y * y), " 0"));
     ASSERT_TRUE(poses.ok()) << poses.status();
     const Pose& pose = poses->front().pose;
-    const double same = pose.qw * w + pose.qx * x + pose.qy * y + pose.qz * z;  // q and -q are one turn
+    const double same = pose.qw * w + pose.qx * x + pose.qy * y + pose.qz * z;  // q and -q are the same rotation
     EXPECT_NEAR(std::abs(same), 1, 1e-5) << w << " " << x << " " << y << " " << z;
   }
 }

@@ -1,4 +1,4 @@
-// .bin and .pcd.bin files, and what holds for every format: which reader is picked, which errors name the file.
+// Tests .bin and .pcd.bin files, and the rules of all formats: which reader is chosen, and which errors name the file.
 
 #include <filesystem>
 #include <fstream>
@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 
 std::string MessageOf(const absl::StatusOr<PointCloud>& cloud) { return std::string(cloud.status().message()); }
 
-// The floats of a file of packed floats, read without the code under test.
+// Returns the values of a file of packed floats, without the code under test.
 std::vector<float> FloatsOf(const std::string& path) {
   std::vector<float> floats(std::filesystem::file_size(path) / sizeof(float));
   std::ifstream(path, std::ios::binary)

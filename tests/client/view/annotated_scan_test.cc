@@ -29,7 +29,7 @@ TEST(AnnotatedScanTest, CountsTheMostFrequentClassFirst) {
   EXPECT_EQ(counts[0].num_points, 3u);
   EXPECT_DOUBLE_EQ(counts[0].share, 3.0 / 8);
   EXPECT_EQ(counts[0].color_rgb, 0x112233u);
-  EXPECT_EQ(counts[1].name, "class 7");  // not one of the model's
+  EXPECT_EQ(counts[1].name, "class 7");  // the model has no name for this class
   EXPECT_EQ(counts[2].name, "road");
   EXPECT_TRUE(CountClasses({}, 255, {}).empty());
   EXPECT_TRUE(CountClasses({255, 255}, 255, {}).empty());

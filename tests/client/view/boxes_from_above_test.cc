@@ -26,7 +26,7 @@ std::vector<v1::ClassInfo> Classes() {
   return classes;
 }
 
-// A car 20 m ahead that looks to the left, and a truck 15 m to the right that looks ahead.
+// Returns a scan with a car 20 m ahead that faces left, and a truck 15 m to the right that faces ahead.
 AnnotatedScan TwoBoxes() {
   AnnotatedScan scan;
   scan.classes = Classes();
@@ -47,7 +47,7 @@ TEST(BoxesFromAboveTest, AFootprintTurnsWithItsYaw) {
   ASSERT_TRUE(footprint.has_value());
   EXPECT_NEAR(footprint->front.x, 10, 1e-5);
   EXPECT_NEAR(footprint->front.y, 7, 1e-5);
-  EXPECT_NEAR(footprint->corners[0].x, 9, 1e-5);  // its left is behind
+  EXPECT_NEAR(footprint->corners[0].x, 9, 1e-5);  // the car's left side is towards the rear
   EXPECT_NEAR(footprint->corners[0].y, 7, 1e-5);
   EXPECT_NEAR(footprint->corners[2].x, 11, 1e-5);
   EXPECT_NEAR(footprint->corners[2].y, 3, 1e-5);
@@ -101,7 +101,7 @@ TEST(BoxesFromAboveTest, TheSurestIsDrawnLast) {
   EXPECT_THAT(drawn, ElementsAre(&boxes[3], &boxes[0], &boxes[1])) << "without the one too far away";
 }
 
-// Whatever the order of the answer, over a less sure truck at the same place.
+// The box with the highest score is drawn last, over a box with a lower score at the same place, whatever their order.
 TEST(BoxesFromAboveTest, TheSurestLiesOnTop) {
   AnnotatedScan scan;
   scan.classes = Classes();
@@ -149,7 +149,7 @@ TEST(BoxesFromAboveTest, TheLegendSaysThatThereAreNone) {
 TEST(BoxesFromAboveTest, TheExtentHoldsEveryBox) {
   AnnotatedScan scan = TwoBoxes();
   (*scan.boxes)[0].x = 90;
-  (*scan.boxes)[1].y = 1e6f;  // is not drawn
+  (*scan.boxes)[1].y = 1e6f;  // too far away to be drawn
   const Extent extent = DenseExtent(scan);
   EXPECT_GT(extent.max_x, 90);
   EXPECT_LT(extent.max_x, 100);

@@ -34,7 +34,7 @@ DecodedPng Decode(const std::string& bytes) {
   return decoded;
 }
 
-// Of the same hue: white and black mixed in do not matter.
+// Returns true if both colours have the same hue. A mix with white or black has the same hue.
 bool IsHueOf(const Color& color, const Color& of) {
   const auto normalised = [](Color c) {
     const float low = std::min({c[0], c[1], c[2]}), high = std::max({c[0], c[1], c[2]});
@@ -46,7 +46,8 @@ bool IsHueOf(const Color& color, const Color& of) {
   return spread > 0.25f && std::abs(a[0] - b[0]) + std::abs(a[1] - b[1]) + std::abs(a[2] - b[2]) < 0.35f;
 }
 
-// Blocks of points at known places, one a class: ahead road (red), left car (green), behind right person (blue).
+// Returns a scan with a block of points for each class: road (red) ahead, car (green) to the left, person (blue) behind
+// and to the right.
 AnnotatedScan ThreeBlocks() {
   AnnotatedScan scan;
   const uint32_t colors[] = {0xff0000, 0x00ff00, 0x0000ff};
@@ -71,7 +72,7 @@ struct Spot {
   int num_pixels = 0;
 };
 
-// The middle of the pixels of that hue, left of the legend.
+// Returns the middle of the pixels that have this hue and are left of column `right`, where the legend begins.
 Spot Find(const DecodedPng& png, const Color& color, int right) {
   Spot spot;
   for (int y = 0; y < png.height; ++y) {
@@ -97,15 +98,15 @@ TEST(PictureTest, ShowsEveryClassInItsColourAtItsPlace) {
   EXPECT_LE(png.width, 2200);
   EXPECT_LE(png.height, 1500);
 
-  const int map_width = png.width - 470;  // the legend's width
+  const int map_width = png.width - 470;  // the legend is 470 pixels wide
   const Spot ahead = Find(png, {1, 0, 0}, map_width), left = Find(png, {0, 1, 0}, map_width),
              behind = Find(png, {0, 0, 1}, map_width);
   for (const Spot& spot : {ahead, left, behind}) EXPECT_GT(spot.num_pixels, 500);
-  EXPECT_LT(ahead.y, left.y);  // forward is up
+  EXPECT_LT(ahead.y, left.y);  // forward is up in the picture
   EXPECT_LT(left.y, behind.y);
-  EXPECT_LT(left.x, ahead.x);  // left is left
+  EXPECT_LT(left.x, ahead.x);  // the left of the scan is left in the picture
   EXPECT_GT(behind.x, ahead.x);
-  // Metres are the same size in both directions: the blocks' middles are (20, -10 / 25) apart.
+  // A metre has the same length in both directions: the middles of the blocks are (20, -10 / 25) apart.
   const double pixels_per_m = (left.y - ahead.y) / 20;
   EXPECT_NEAR((ahead.x - left.x) / 15, pixels_per_m, 0.05 * pixels_per_m);
   EXPECT_NEAR((behind.x - ahead.x) / 10, pixels_per_m, 0.05 * pixels_per_m);
@@ -142,7 +143,7 @@ TEST(PictureTest, DrawsScansOfAnyShape) {
   bad.z = {std::numeric_limits<float>::infinity()};
   AnnotatedScan unlabelled = one;
   unlabelled.labels = {255};
-  AnnotatedScan line;  // 300 m ahead, nothing beside
+  AnnotatedScan line;  // points up to 300 m ahead, and none beside
   for (int i = 0; i < 3000; ++i) {
     line.x.push_back(static_cast<float>(i) * 0.1f);
     line.y.push_back(0);
@@ -184,7 +185,7 @@ TEST(StrokeFontTest, EveryPrintableCharacterLeavesInk) {
 
 TEST(StrokeFontTest, WidthsAddUp) {
   EXPECT_EQ(TextWidth("", 20), 0);
-  EXPECT_EQ(TextWidth("111", 20), TextWidth("888", 20));  // numbers stand in columns
+  EXPECT_EQ(TextWidth("111", 20), TextWidth("888", 20));  // so columns align
   EXPECT_GT(TextWidth("ab", 20), TextWidth("a", 20) + TextWidth("b", 20));
   EXPECT_FLOAT_EQ(TextWidth("ab", 40), 2 * TextWidth("ab", 20));
   EXPECT_FLOAT_EQ(TextWidth("\xc3", 20), TextWidth("?", 20));

@@ -9,7 +9,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// A wide scan: cars left, road right, nothing elsewhere.
+// Returns a wide scan: cars on the left, road on the right, and no other points.
 AnnotatedScan Wide() {
   AnnotatedScan scan;
   const char* names[] = {"road", "car"};
@@ -45,7 +45,7 @@ TEST(PreviewTest, PlainTextHasALetterPerClassAndALegend) {
     first_road = std::min(first_road, lines[i].find('r'));
   }
   EXPECT_GT(last_car, 0u);
-  EXPECT_LT(last_car, first_road);  // left is left
+  EXPECT_LT(last_car, first_road);  // the left of the scan is left in the preview
 }
 
 TEST(PreviewTest, ColourShowsTheClassesColours) {

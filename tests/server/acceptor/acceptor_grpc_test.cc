@@ -1,4 +1,4 @@
-// The acceptor in front of a real grpc::Server: what it builds on in gRPC 1.51.1, shown.
+// Tests the acceptor in front of a real grpc::Server. They show the behaviour of gRPC 1.51.1 that the acceptor needs.
 
 #include <gmock/gmock.h>
 #include <grpcpp/generic/async_generic_service.h>
@@ -25,8 +25,8 @@ namespace {
 
 using testing::StartsWith;
 
-// HTTP/2 frames of a call without a library: SETTINGS; HEADERS with literal fields; DATA of one empty message that ends
-// the stream.
+// Makes HTTP/2 frames without a library. A call consists of SETTINGS, of HEADERS with literal fields, and of DATA with
+// one empty message that ends the stream.
 std::string Frame(char type, char flags, char stream, const std::string& payload) {
   const auto size = static_cast<char>(payload.size());
   return std::string({0, 0, size, type, flags, 0, 0, 0, stream}) + payload;
@@ -46,7 +46,7 @@ std::string Call(const std::string& method) {
   return Frame(1, 4, 1, fields) + Frame(0, 1, 1, std::string(5, '\0'));
 }
 
-// Answers "/echo" with its request's bytes; "/wait" when it is cancelled. Thread-safe.
+// Answers "/echo" with the bytes of its request, and "/wait" when the call is cancelled. Thread-safe.
 class Service final : public grpc::CallbackGenericService {
  public:
   grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* context) override {
@@ -57,7 +57,7 @@ class Service final : public grpc::CallbackGenericService {
     return new Reactor(this, context->method() == "/wait");
   }
 
-  // The peer of the last of so many calls; "" where they do not come.
+  // Waits for `num_calls` calls and returns the last one's peer. Returns "" if they do not arrive in time.
   std::string AwaitPeer(size_t num_calls) {
     absl::MutexLock lock(&mutex_);
     const auto is_reached = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return peers_.size() >= num_calls; };
@@ -125,14 +125,14 @@ class AcceptorGrpcTest : public testing::Test {
 
   int port() const { return acceptor_->port(); }
 
-  // A channel with a connection of its own.
+  // Returns a channel that has its own connection.
   std::shared_ptr<grpc::Channel> ChannelTo(const std::string& host) const {
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     return grpc::CreateCustomChannel(absl::StrCat(host, ":", port()), grpc::InsecureChannelCredentials(), arguments);
   }
 
-  // A call in the background.
+  // A call that runs in the background.
   struct Pending {
     grpc::ClientContext context;
     grpc::ByteBuffer request;
@@ -157,7 +157,7 @@ class AcceptorGrpcTest : public testing::Test {
 
   static grpc::Status Echo(const std::shared_ptr<grpc::Channel>& channel) {
     const auto pending = StartCall(channel, "/echo");
-    pending->done.WaitForNotification();  // the call has a deadline
+    pending->done.WaitForNotification();  // ends, since the call has a deadline
     if (pending->status.ok()) {
       grpc::Slice answer;
       EXPECT_TRUE(pending->answer.DumpToSingleSlice(&answer).ok());
@@ -233,7 +233,7 @@ TEST_F(AcceptorGrpcTest, SilentConnectionsHoldNoCallUp) {
 
 TEST_F(AcceptorGrpcTest, GrpcShutsDownWhatItLetsGo) {
   StartWith({.host = "127.0.0.1"}, {{GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 300}});
-  RawClient no_settings = RawClient::To(port());  // and stays
+  RawClient no_settings = RawClient::To(port());  // stays open
   no_settings.Send(kPreface);
   ASSERT_TRUE(watcher_.AwaitOpen(1));
   EXPECT_TRUE(watcher_.AwaitOpen(0));
@@ -269,7 +269,7 @@ TEST_F(AcceptorGrpcTest, GrpcCancelsTheCallsOfAHalfClosedClient) {
 
 TEST_F(AcceptorGrpcTest, ManyShortConnectionsLeakNoDescriptor) {
   StartWith({.host = "127.0.0.1"});
-  ASSERT_TRUE(Echo(ChannelTo("127.0.0.1")).ok());  // what gRPC opens once
+  ASSERT_TRUE(Echo(ChannelTo("127.0.0.1")).ok());  // lets gRPC open the descriptors that it opens only once
   ASSERT_TRUE(watcher_.AwaitOpen(0));
   const int64_t before = NumOpenDescriptors();
   for (int i = 0; i < 2000; ++i) {
@@ -278,16 +278,16 @@ TEST_F(AcceptorGrpcTest, ManyShortConnectionsLeakNoDescriptor) {
     if (i % 4 < 2) client.EndSending();
     client.Reset();
   }
-  EXPECT_TRUE(Echo(ChannelTo("127.0.0.1")).ok());  // the last one: all others have been accepted
+  EXPECT_TRUE(Echo(ChannelTo("127.0.0.1")).ok());  // the last connection: all earlier ones have been accepted
   EXPECT_TRUE(watcher_.AwaitOpen(0));
   // gRPC closes its descriptors when the calls on them have ended.
   const absl::Time deadline = absl::Now() + kLong;
   while (NumOpenDescriptors() > before && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(20));
-  EXPECT_LE(NumOpenDescriptors(), before);  // the call before may still have had some
+  EXPECT_LE(NumOpenDescriptors(), before);  // the call before may have had open descriptors when `before` was counted
   EXPECT_EQ(watcher_.closed(), 0);
 }
 
-// Descriptors and gRPC's records of them are used again and again while their duplicates end.
+// gRPC uses descriptors and its records of them again while duplicates of the same descriptors end.
 TEST_F(AcceptorGrpcTest, ConnectionsThatEndFromAllSidesDisturbNoOther) {
   StartWith({.host = "127.0.0.1"});
   auto sound = ChannelTo("127.0.0.1");

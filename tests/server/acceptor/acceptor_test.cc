@@ -1,5 +1,5 @@
-// The acceptor with a stand-in for gRPC that keeps what it is given: which connections it gets, and when.
-// acceptor_grpc_test has the real one.
+// Tests which connections the acceptor passes on, and when, with a stand-in for gRPC that keeps them.
+// acceptor_grpc_test uses the real gRPC.
 
 #include "server/acceptor/acceptor.h"
 
@@ -31,7 +31,7 @@ using testing::HasSubstr;
 using testing::Pair;
 using testing::UnorderedElementsAre;
 
-// Thread-safe.
+// Keeps the connections that the acceptor passes on, as gRPC would. Thread-safe.
 class Keeper {
  public:
   void Keep(int descriptor) {
@@ -55,7 +55,7 @@ class Keeper {
     return kept_.at(i).get();
   }
 
-  // As gRPC does.
+  // Releases connection `i`, as gRPC does when it ends one.
   void LetGo(size_t i) {
     absl::MutexLock lock(&mutex_);
     shutdown(kept_.at(i).get(), SHUT_RDWR);
@@ -88,7 +88,7 @@ class AcceptorTest : public testing::Test {
 
   int port() const { return acceptor_->port(); }
 
-  // A connection that the stand-in has.
+  // Returns a client whose connection has reached the stand-in.
   RawClient Established(const std::string& from = "127.0.0.1") {
     const size_t before = keeper_.size();
     RawClient client = RawClient::To(port(), from);
@@ -237,14 +237,14 @@ TEST_F(AcceptorTest, IdleConnectionsOfTheLargestClientGiveWay) {
   std::vector<RawClient> large, small;
   for (int i = 0; i < 3; ++i) large.push_back(Established("127.0.0.1"));
   for (int i = 0; i < 3; ++i) small.push_back(Established(absl::StrCat("127.0.0.", 2 + i)));
-  // The oldest is asked first, and has work: so the next gives way.
+  // The acceptor asks the oldest connection first, but that one has work. So the next oldest is closed.
   const RawClient next = Established("127.0.0.9");
   EXPECT_TRUE(large[1].IsEndedWithin());
   EXPECT_FALSE(large[0].IsEndedWithin(absl::Milliseconds(50)));
   EXPECT_FALSE(large[2].IsEndedWithin(absl::Milliseconds(50)));
   EXPECT_TRUE(watcher_.AwaitClosed(connection_reason::kConnectionLimit, 1));
   EXPECT_EQ(acceptor_->open_connections(), 6);
-  // A client that would have as many as the largest gets no more.
+  // A client that would have as many connections as the largest client gets no more.
   RawClient further = RawClient::To(port(), "127.0.0.9");
   EXPECT_TRUE(further.IsEndedWithin());
   EXPECT_TRUE(watcher_.AwaitClosed(connection_reason::kConnectionLimit, 2));
@@ -258,7 +258,7 @@ TEST_F(AcceptorTest, ConnectionsWithWorkGiveWayToAClientThatHasNone) {
   const RawClient other = Established("127.0.0.2");
   EXPECT_TRUE(large[0].IsEndedWithin());
   EXPECT_TRUE(watcher_.AwaitClosed(connection_reason::kConnectionLimit, 1));
-  // It has one now.
+  // The client has one connection now.
   RawClient further = RawClient::To(port(), "127.0.0.2");
   EXPECT_TRUE(further.IsEndedWithin());
   EXPECT_TRUE(watcher_.AwaitClosed(connection_reason::kConnectionLimit, 2));
@@ -279,7 +279,7 @@ TEST_F(AcceptorTest, ConnectionsOfAClientAreBounded) {
 
 TEST_F(AcceptorTest, SilentConnectionsGiveWay) {
   StartWith({.max_connections = 4, .max_client_connections = 2, .first_bytes_timeout = absl::Hours(1)});
-  // Between two of one client, the older one goes.
+  // If two connections belong to one client, the older one is closed.
   RawClient older = RawClient::To(port());
   ASSERT_TRUE(watcher_.AwaitOpen(1));
   RawClient newer = RawClient::To(port());
@@ -288,7 +288,7 @@ TEST_F(AcceptorTest, SilentConnectionsGiveWay) {
   EXPECT_TRUE(older.IsEndedWithin());
   EXPECT_FALSE(newer.IsEndedWithin(absl::Milliseconds(50)));
   EXPECT_TRUE(watcher_.AwaitClosed(connection_reason::kClientLimit, 1));
-  // In all: the oldest goes, whoever has it.
+  // At the limit of all connections, the oldest is closed, whichever client it belongs to.
   const RawClient third = Established("127.0.0.3");
   const RawClient fourth = Established("127.0.0.4");
   const RawClient fifth = Established("127.0.0.5");
@@ -397,7 +397,7 @@ TEST_F(AcceptorTest, APortInUseIsAnErrorThatSaysWhatToDo) {
                     HasSubstr("--port chooses another port")));
 }
 
-// Descriptors that fill the process up to its limit.
+// Opens descriptors until the process has reached its limit, and returns them.
 std::vector<Descriptor> TakeAllDescriptors() {
   std::vector<Descriptor> fillers;
   for (int descriptor = 0; (descriptor = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0;) {
@@ -421,7 +421,7 @@ TEST_F(AcceptorTest, WithoutDescriptorsConnectionsAreRefusedAndServiceResumes) {
     EXPECT_TRUE(watcher_.AwaitClosed(connection_reason::kNoDescriptors, 150));
     EXPECT_EQ(acceptor_->open_connections(), 1);
 
-    // One descriptor is enough to accept, and not enough to hand over.
+    // One free descriptor is enough to accept a connection, but not enough to pass it on.
     fillers.pop_back();
     ASSERT_TRUE(later.Connect(port()));
     ASSERT_TRUE(watcher_.AwaitOpen(2));
@@ -438,7 +438,7 @@ TEST_F(AcceptorTest, WithoutASpareDescriptorConnectionsWaitAndNothingSpins) {
   StartWith({});
   std::vector<RawClient> clients = Unconnected(5);
   {
-    // Even the spare's number is beyond the limit.
+    // Even the number of the spare descriptor is beyond this limit.
     const LoweredDescriptorLimit lowered(3);
     for (RawClient& client : clients) {
       ASSERT_TRUE(client.Connect(port()));
@@ -463,7 +463,7 @@ TEST_F(AcceptorTest, ManyShortConnectionsLeakNoDescriptor) {
     if (i % 3 != 0) client.Send(i % 3 == 1 ? kPreface.substr(0, 5) : "x");
     client.Reset();
   }
-  Established().Reset();  // the last one: all others have been accepted
+  Established().Reset();  // the last connection: all earlier ones have been accepted
   keeper_.LetGo(0);
   EXPECT_TRUE(watcher_.AwaitOpen(0));
   EXPECT_EQ(NumOpenDescriptors(), before);

@@ -82,7 +82,7 @@ TEST_F(CallRateTest, FullBucketsAreForgotten) {
   EXPECT_EQ(rate.num_clients(), 2);
   now_ += absl::Seconds(1);
   rate.Spend("c");
-  EXPECT_EQ(rate.num_clients(), 2);  // b and c
+  EXPECT_EQ(rate.num_clients(), 2);  // clients b and c
 }
 
 TEST_F(CallRateTest, BeyondTheBoundTheLeastSpentIsForgotten) {

@@ -51,7 +51,7 @@ class FloodGuardTest : public testing::Test {
     absl::MutexLock lock(&mutex_);
     started_[peer] += streams;
   }
-  // Blocks until the guard has looked so many times more; false after ten seconds.
+  // Blocks until the guard has looked `count` more times. Returns false after ten seconds.
   bool AwaitLooks(int count) {
     absl::MutexLock lock(&mutex_);
     const int wanted = num_looks_ + count;
@@ -113,7 +113,7 @@ TEST_F(FloodGuardTest, LooksAtNothingWhileTheMemoryIsAccountedForOrGrowsSlowly) 
     absl::SleepFor(absl::Milliseconds(5));
   }
   EXPECT_THAT(floods(), IsEmpty());
-  // The two sums are not changed at once: a look between them finds nothing to compare with.
+  // The two sums do not change at the same moment. A look between the two changes has nothing to compare with.
   EXPECT_LE(num_looks(), 1);
 }
 

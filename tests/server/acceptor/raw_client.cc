@@ -126,7 +126,7 @@ int64_t Watcher::closed() const {
 
 int64_t NumOpenDescriptors() {
   const std::filesystem::directory_iterator descriptors("/proc/self/fd");
-  return std::distance(begin(descriptors), end(descriptors)) - 1;  // without the iterator's own
+  return std::distance(begin(descriptors), end(descriptors)) - 1;  // the iterator has one descriptor itself
 }
 
 LoweredDescriptorLimit::LoweredDescriptorLimit(rlim_t limit) {

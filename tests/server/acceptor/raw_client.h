@@ -1,7 +1,7 @@
 #pragma once
 
-// Shared by the tests of the acceptor: a client that speaks bytes, and what watches an acceptor. Every wait has a
-// limit.
+// Shared by the tests of the acceptor: a client that sends and receives plain bytes, and a class that counts what an
+// acceptor reports. Every wait has a limit.
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -20,38 +20,39 @@
 namespace voxserve {
 
 inline constexpr std::string_view kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-inline constexpr absl::Duration kLong = absl::Seconds(10);  // what nothing that works takes
+inline constexpr absl::Duration kLong = absl::Seconds(10);  // longer than any wait that succeeds
 
 class RawClient {
  public:
-  // A socket that is not connected yet, from that address.
+  // Makes a socket with the local address `from`, not yet connected.
   explicit RawClient(const std::string& from = "127.0.0.1");
 
-  // A connected one.
+  // Returns a client that is connected to this port of loopback.
   static RawClient To(int port, const std::string& from = "127.0.0.1");
 
   bool Connect(int port);
   void Send(std::string_view bytes);
   void EndSending();
 
-  // The bytes that come until there are so many, the connection ends, or the time is over.
+  // Returns the bytes received until there are `size` of them, the connection ends, or the time is over.
   std::string Receive(size_t size, absl::Duration timeout = kLong);
-  // Reads what comes until the server ends the connection. False where it does not in time.
+  // Reads until the server ends the connection. Returns false if it does not end in time.
   bool IsEndedWithin(absl::Duration timeout = kLong);
 
-  std::string peer() const;  // as gRPC writes it
+  // Returns this client's address in the form that gRPC uses for a peer.
+  std::string peer() const;
   int get() const { return socket_.get(); }
   void Close() { socket_.Reset(); }
-  void Reset();  // closes with RST, and so leaves no TIME_WAIT
+  void Reset();  // closes with RST, so that no socket stays in TIME_WAIT
 
  private:
   Descriptor socket_;
 };
 
-// Counts what an acceptor reports. Thread-safe.
+// Counts the events that an acceptor reports. Thread-safe.
 class Watcher {
  public:
-  // The options with hooks to this.
+  // Returns the options, with hooks that report to this object.
   Acceptor::Options Watching(Acceptor::Options options);
 
   bool AwaitOpen(int64_t open, absl::Duration timeout = kLong);
@@ -67,7 +68,7 @@ class Watcher {
 
 int64_t NumOpenDescriptors();
 
-// Sets the soft limit of descriptors while it lives.
+// Lowers the soft limit of descriptors until it is destroyed.
 class LoweredDescriptorLimit {
  public:
   explicit LoweredDescriptorLimit(rlim_t limit);

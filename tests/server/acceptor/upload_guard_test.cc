@@ -20,7 +20,7 @@ using testing::IsEmpty;
 constexpr int64_t kMiB = 1 << 20;
 constexpr int64_t kMessage = 60 * kMiB;
 constexpr char kOne[] = "ipv4:10.0.0.1:1000";
-constexpr char kSame[] = "ipv4:10.0.0.1:2000";  // of the same client
+constexpr char kSame[] = "ipv4:10.0.0.1:2000";  // another connection of the same client
 constexpr char kOther[] = "ipv4:10.0.0.2:1000";
 
 class UploadGuardTest : public testing::Test {
@@ -58,7 +58,7 @@ class UploadGuardTest : public testing::Test {
     absl::MutexLock lock(&mutex_);
     num_reading_[peer] = number;
   }
-  // Whom the guard has reported when it has looked at what there is now.
+  // Lets the guard look at the present state, and returns the clients that it has reported.
   std::set<std::string> Floods() {
     absl::MutexLock lock(&mutex_);
     const int wanted = num_looks_ + 2;
@@ -69,7 +69,8 @@ class UploadGuardTest : public testing::Test {
 
   absl::Mutex mutex_;
   std::map<std::string, int64_t> received_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::string, int64_t> num_reading_ ABSL_GUARDED_BY(mutex_);  // 100 where there is none
+  // The number of calls that are being read, by client. A client without an entry has 100.
+  std::map<std::string, int64_t> num_reading_ ABSL_GUARDED_BY(mutex_);
   std::set<std::string> floods_ ABSL_GUARDED_BY(mutex_);
   int num_looks_ ABSL_GUARDED_BY(mutex_) = 0;
 };
@@ -107,7 +108,7 @@ TEST_F(UploadGuardTest, ACallHoldsNoMoreThanAMessage) {
   UploadGuard guard(Small());
   SetReading(kOne, 2);
   for (int i = 0; i < 10; ++i) {
-    Receive(kOne, 50 * kMiB);  // for calls that are cancelled
+    Receive(kOne, 50 * kMiB);  // bytes of calls that are cancelled
     EXPECT_THAT(Floods(), IsEmpty()) << i;
   }
   SetReading(kOne, 3);
@@ -118,17 +119,17 @@ TEST_F(UploadGuardTest, ACallHoldsNoMoreThanAMessage) {
 TEST_F(UploadGuardTest, WhatHasBecomeAMessageIsFinished) {
   UploadGuard guard(Small());
   for (int i = 0; i < 20; ++i) {
-    Receive(kOne, 50 * kMiB + 32'000);  // with its frames' headers
+    Receive(kOne, 50 * kMiB + 32'000);  // includes the headers of the frames
     EXPECT_THAT(Floods(), IsEmpty()) << i;
     guard.OnMessage(kOne, 50 * kMiB, /*is_first=*/false);
   }
-  // Small ones, with the headers of their calls.
+  // Small messages, with the headers of their calls, are counted too.
   for (int i = 0; i < 20; ++i) {
     for (int j = 0; j < 10'000; ++j) guard.OnMessage(kOther, 100, /*is_first=*/true);
     Receive(kOther, 10'000 * 500);
     EXPECT_THAT(Floods(), IsEmpty()) << i;
   }
-  // Nothing is left to its credit.
+  // The client has no credit left.
   Receive(kOther, 151 * kMiB);
   EXPECT_THAT(Floods(), ElementsAre(kOther));
 }
@@ -137,7 +138,7 @@ TEST_F(UploadGuardTest, SmallMessagesOfAStreamHideNoLargeOne) {
   UploadGuard guard(Small());
   for (int i = 0; i < 16; ++i) {
     for (int j = 0; j < 20'000; ++j) guard.OnMessage(kOne, 2, /*is_first=*/false);
-    Receive(kOne, 20'000 * 16 + 10 * kMiB);  // the rest is of another call
+    Receive(kOne, 20'000 * 16 + 10 * kMiB);  // the rest belongs to another call
     Floods();
   }
   EXPECT_THAT(Floods(), ElementsAre(kOne));
@@ -148,11 +149,11 @@ TEST_F(UploadGuardTest, WithoutCallsThatReadNothingIsUnfinished) {
   for (int i = 0; i < 5; ++i) {
     Receive(kOne, 140 * kMiB);
     EXPECT_THAT(Floods(), IsEmpty()) << i;
-    guard.OnIdle(kOne);  // for a moment
+    guard.OnIdle(kOne);  // idle for a moment
     EXPECT_THAT(Floods(), IsEmpty()) << i;
   }
   SetReading(kOne, 0);
-  Receive(kOne, 200 * kMiB);  // for calls that were refused
+  Receive(kOne, 200 * kMiB);  // bytes of calls that were refused
   EXPECT_THAT(Floods(), IsEmpty());
   SetReading(kOne, 3);
   Receive(kOne, 140 * kMiB);

@@ -1,5 +1,5 @@
-// Tests of the cost of parsing: every allocation of this thread is counted, and can be made to fail. That needs an
-// operator new of our own, for this whole program.
+// Tests the cost of parsing. Every allocation of this thread is counted, and can be made to fail. For that the whole
+// program uses the operator new of this file.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -22,15 +22,16 @@
 namespace {
 
 struct Heap {
-  int64_t live_bytes = 0;  // since the counting began
+  int64_t live_bytes = 0;  // allocated since the counting began, and not yet freed
   int64_t peak_bytes = 0;
-  int64_t num_large = 0;         // allocations of at least large_bytes
-  int64_t allocations_left = 0;  // before one fails, where it is not negative
+  int64_t num_large = 0;  // allocations of at least large_bytes
+  // The number of allocations that succeed before one fails. If negative, none fails.
+  int64_t allocations_left = 0;
   size_t large_bytes = 0;
   size_t max_bytes = 0;  // a larger allocation fails
 };
 
-thread_local Heap* heap = nullptr;  // nullptr: nothing is counted
+thread_local Heap* heap = nullptr;  // if null, nothing is counted
 
 bool Fails(size_t size) {
   if (heap == nullptr) return false;
@@ -63,10 +64,10 @@ namespace {
 
 using testing::HasSubstr;
 
-// Counts while `parse` runs.
+// Counts allocations while `parse` runs.
 template <typename Parse>
 Heap Counted(Heap counted, const Parse& parse) {
-  // Protobuf makes the descriptors of its messages once, when they are first asked for.
+  // Protobuf creates the descriptors of its messages once, at their first use.
   v1::InferRequest::descriptor();
   v1::PointCloud::descriptor();
   heap = &counted;
@@ -82,7 +83,7 @@ struct Case {
   std::string bytes;
 };
 
-// 60 MiB each, of values that are small on the wire and large in memory.
+// Returns messages of 60 MiB, each with values that are small on the wire and large in memory.
 std::vector<Case> Floods() {
   constexpr size_t kBytes = size_t{60} << 20;
   const auto filled = [](const std::string& value) { return Repeated(value, kBytes / value.size()); };
@@ -117,7 +118,7 @@ TEST(ParserMemoryTest, AFloodOfSmallValuesCostsNoMoreThanTheBound) {
   }
 }
 
-// Messages at the limits, of values that are as large in memory as any.
+// Returns messages at the limits, with the values that take the most memory.
 std::vector<Case> LargestSkeletons() {
   constexpr int kValues = MessageLimits::kMaxValues;
   const auto cloud = [](const std::string& body) { return DelimitedField(kCloud, body); };
@@ -221,8 +222,8 @@ TEST(ParserMemoryTest, DataWithoutMemoryIsAnError) {
   EXPECT_EQ(infer.ByteSizeLong(), 0u);
 }
 
-// Fails each allocation in turn. Without a PointField and a group: protobuf 3.21 leaks one whose place in its list has
-// no memory.
+// Fails each allocation in turn. The messages have no PointField and no group: protobuf 3.21 leaks such an object if
+// the list that should hold it cannot grow.
 TEST(ParserMemoryTest, NoFailedAllocationLeavesAnException) {
   const std::string text(100, 't');
   const std::string cloud =

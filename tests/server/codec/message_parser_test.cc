@@ -17,15 +17,15 @@
 #include "tests/support/fake_pinned_memory.h"
 #include "voxserve/v1/admin.pb.h"
 
-// Protobuf itself says what every message means. Beyond that there are limits, which protobuf does not have: random
-// messages stay below them, so that both must agree on all of them.
+// Protobuf's own parser is the oracle for the meaning of every message. Our parser also has limits, which protobuf does
+// not have. Random messages stay below these limits, so both parsers must agree on all of them.
 
 namespace voxserve {
 namespace {
 
 using testing::HasSubstr;
 
-// The whole message, with its cloud's data in it.
+// Parses the whole message, and puts the data of its cloud into it.
 absl::Status Parse(const grpc::ByteBuffer& bytes, v1::InferRequest* message) {
   HostBuffer data;
   const absl::Status status = ParseInferRequest(bytes, HostBuffer::Create, message, &data);
@@ -56,7 +56,8 @@ void ExpectRefused(const std::string& bytes, const std::string& text) {
   ExpectMalformed(Parse(OneSlice(bytes), &message), text);
 }
 
-// Parses as protobuf does; the message is small enough to be within all limits. True where both accept it.
+// Parses with both parsers and expects equal results. The message must be small enough for all limits. Returns true if
+// both parsers accept it.
 template <typename Request>
 bool ExpectAsProtobuf(const std::string& bytes, const grpc::ByteBuffer& slices) {
   Request expected, message;
@@ -65,12 +66,13 @@ bool ExpectAsProtobuf(const std::string& bytes, const grpc::ByteBuffer& slices) 
   EXPECT_EQ(status.ok(), is_message) << status << "\n" << testing::PrintToString(bytes);
   EXPECT_EQ(ReasonOf(status), status.ok() ? "" : error_reason::kMalformed) << status;
   if (!is_message || !status.ok()) return false;
-  // Bytes tell all apart that messages can hold: unknown fields, presence, the bits of NaN.
+  // Equal bytes mean equal messages, with their unknown fields, presence of fields, and bits of NaN.
   EXPECT_EQ(message.SerializeAsString(), expected.SerializeAsString()) << testing::PrintToString(bytes);
   return true;
 }
 
-// As many values as there are must take fewer bytes, and so must a string that is too long.
+// A message of this size stays within every limit: on a string's length, and on the number of values, since each value
+// takes a byte or more.
 constexpr size_t kMaxRandomBytes = MessageLimits::kMaxTextBytes;
 
 template <typename Request>
@@ -151,7 +153,7 @@ TEST(MessageParserTest, DepthWithinMessagesCountsThemToo) {
   }
 }
 
-// The bound on memory counts on this: a value on the wire is one object at most.
+// The bound on memory relies on this: each value on the wire becomes at most one object.
 TEST(MessageParserTest, RequestsHaveNoPackedFields) {
   const auto expect_none = [](const auto& self, const google::protobuf::Descriptor& type) -> void {
     for (int i = 0; i < type.field_count(); ++i) {
@@ -191,7 +193,7 @@ TEST(MessageParserTest, DataOfManySlicesArrivesWhole) {
   }
 }
 
-// Slices end in any place of a number, a length, a name or the data, and pieces of the data have any alignment.
+// Slices end anywhere in a number, a length, a name or the data. Pieces of the data have any alignment.
 TEST(MessageParserTest, DataOfOddSlicesArrivesWholeInPinnedMemory) {
   support::FakePinnedMemory memory;
   const auto pool = PinnedPool::Create({.source = memory.Source()});
@@ -329,7 +331,7 @@ TEST(MessageParserTest, RefusesACallWithoutAMessage) {
 TEST(MessageParserTest, TextIsUtf8AsProtobufHasIt) {
   google::protobuf::LogSilencer quiet;
   int num_text = 0;
-  // Every lead byte with every second byte, and the third and fourth at their ends.
+  // Tests every first byte with every second byte, and the third and fourth bytes at the ends of their ranges.
   for (int lead = 0; lead < 256; ++lead) {
     for (int second = 0; second < 256; ++second) {
       for (const char* rest : {"", "\x80", "\xbf", "\x7f", "\xc0", "\x80\x80", "\xbf\xbf", "\x80z"}) {
@@ -339,7 +341,7 @@ TEST(MessageParserTest, TextIsUtf8AsProtobufHasIt) {
         if (ExpectAsProtobuf<v1::InferRequest>(bytes, OneSlice(bytes))) {
           ++num_text;
         } else {
-          ExpectRefused<v1::InferRequest>(bytes, "is not UTF-8");  // and not by protobuf, which would write to stderr
+          ExpectRefused<v1::InferRequest>(bytes, "is not UTF-8");  // protobuf's own check would write to stderr
         }
       }
     }
@@ -360,7 +362,7 @@ TEST(MessageParserTest, NoClientWritesToTheLog) {
   google::protobuf::SetLogHandler(handler);
 }
 
-// A cloud at each limit, and one beyond it.
+// Tests a cloud at each limit, and one beyond it.
 TEST(MessageParserTest, FieldsOfACloudAreBounded) {
   const std::string field = DelimitedField(kFields, DelimitedField(kName, "x"));
   v1::InferRequest message;
@@ -435,7 +437,7 @@ TEST(MessageParserTest, SmallMessagesHaveTheirOwnLimit) {
 
 v1::InferStreamRequest Refused(const std::string& bytes) {
   v1::InferStreamRequest message;
-  message.mutable_frame()->set_frame_id(99);  // of the frame before
+  message.mutable_frame()->set_frame_id(99);  // the id of the previous frame
   ExpectMalformed(Parse(OneSlice(bytes), &message), "");
   return message;
 }

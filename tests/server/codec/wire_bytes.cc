@@ -12,7 +12,7 @@ using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::internal::WireFormatLite;
 
-// From 0 up to `most`, this included.
+// Returns a random number from 0 to `most`, both included.
 size_t Draw(size_t most, std::mt19937* random) { return std::uniform_int_distribution<size_t>(0, most)(*random); }
 
 bool OneIn(size_t n, std::mt19937* random) { return Draw(n - 1, random) == 0; }
@@ -63,7 +63,7 @@ std::string Sized(const std::string& value, std::mt19937* random) {
   return Varint(value.size(), OneIn(10, random) ? static_cast<int>(1 + Draw(4, random)) : 1) + value;
 }
 
-// A value of a field that the message does not know, or knows otherwise.
+// Returns the value of a field that the message does not have, or has with another wire type.
 std::string RandomValue(int number, int wire_type, int depth, std::mt19937* random) {
   std::string value = Tag(number, wire_type, random);
   switch (wire_type) {
@@ -153,12 +153,12 @@ std::string RandomMessage(const Descriptor& type, size_t max_bytes, std::mt19937
   std::string bytes;
   while (type.field_count() > 0 && bytes.size() < max_bytes && !OneIn(12, random)) {
     const FieldDescriptor& field = *type.field(static_cast<int>(Draw(type.field_count() - 1, random)));
-    constexpr int kTypes[] = {0, 1, 3, 5};  // delimited bytes would have to be a message, too
+    constexpr int kTypes[] = {0, 1, 3, 5};  // without length-delimited ones, which would have to hold a valid message
     std::string value;
     if (OneIn(10, random)) {
       value = RandomValue(static_cast<int>(100 + Draw(1000, random)), kTypes[Draw(3, random)], 0, random);
     } else if (OneIn(20, random)) {
-      // Fields of a known number. Wire types that fit would have to hold what the field wants: all of ours do.
+      // The field's number is known. If the wire type matches, the value must be valid for the field; these always are.
       value = RandomValue(field.number(), kTypes[Draw(3, random)], 0, random);
     } else {
       value = RandomField(field, max_bytes - bytes.size(), random);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Bytes of messages as clients send them, good and bad ones: for tests of the parser.
+// Makes bytes of valid and invalid messages, as clients may send them. The tests of the parser use them.
 
 #include <google/protobuf/descriptor.h>
 #include <grpcpp/support/byte_buffer.h>
@@ -24,26 +24,27 @@ inline constexpr int kFrame = v1::InferStreamRequest::kFrameFieldNumber;
 inline constexpr int kFrameId = v1::StreamFrame::kFrameIdFieldNumber;
 inline constexpr int kFrameCloud = v1::StreamFrame::kCloudFieldNumber;
 
-// One varint; num_bytes: how many it takes at least, so that it may be longer than it need be.
+// Returns one varint. It has at least num_bytes bytes, so that it may be longer than necessary.
 std::string Varint(uint64_t value, int num_bytes = 1);
-// One field with its tag.
+// Returns one field with its tag.
 std::string VarintField(int number, uint64_t value);
 std::string DelimitedField(int number, const std::string& value);
 std::string GroupField(int number, const std::string& body);
 
-// The bytes `times` times.
+// Returns the bytes repeated `times` times.
 std::string Repeated(const std::string& bytes, size_t times);
 
-// The bytes in one slice.
+// Returns the bytes as one slice.
 grpc::ByteBuffer OneSlice(const std::string& bytes);
-// The bytes in slices of random sizes up to max_slice_bytes, empty ones among them.
+// Returns the bytes in slices of random sizes up to max_slice_bytes. Some slices are empty.
 grpc::ByteBuffer RandomSlices(const std::string& bytes, size_t max_slice_bytes, std::mt19937* random);
 
-// A random message of the type that protobuf takes, in about max_bytes: fields in any order and several times, fields
-// that the type does not have, groups, fields of a wrong wire type, varints longer than they need be.
+// Returns a random message of about max_bytes bytes that protobuf parses as this type. It has fields in any order and
+// several times, fields that the type does not have, groups, fields of a wrong wire type, and varints that are longer
+// than necessary.
 std::string RandomMessage(const google::protobuf::Descriptor& type, size_t max_bytes, std::mt19937* random);
 
-// The bytes with one to four changes: bits flipped, bytes inserted, removed or copied, the end cut off.
+// Returns the bytes with one to four changes: flips of bits, or bytes inserted, removed, copied or cut off at the end.
 std::string Mutated(std::string bytes, std::mt19937* random);
 
 }  // namespace voxserve

@@ -32,11 +32,11 @@ class BenchRecorderTest : public testing::Test {
 };
 
 TEST_F(BenchRecorderTest, LatencyIsOfWhatWasDueAndThroughputOfWhatEnded) {
-  Answer(-1, 0.5);   // due in the warm-up, answered while it measures
-  Answer(0, 1);      // both
-  Answer(1.5, 1.6);  // both
-  Answer(1.9, 9);    // answered after the end: a slow one counts all the same
-  Answer(2, 2.1);    // neither
+  Answer(-1, 0.5);   // due in the warm-up, answered while measuring
+  Answer(0, 1);      // due and answered while measuring
+  Answer(1.5, 1.6);  // due and answered while measuring
+  Answer(1.9, 9);    // answered after the end, but a slow answer counts too
+  Answer(2, 2.1);    // neither due nor answered while measuring
   const BenchSummary summary = recorder_.Summarise(At(0), At(2), 0);
   EXPECT_EQ(summary.measured, absl::Seconds(2));
   EXPECT_EQ(summary.num_requests, 3u);

@@ -1,4 +1,4 @@
-// The load generator against a server: what it sends, and that it ends.
+// Tests what the load generator sends to a server, and that it ends.
 
 #include "client/cpp/cli/bench/bench_run.h"
 
@@ -27,7 +27,7 @@ class BenchRunTest : public testing::Test {
     options_.connection.address = server_.address();
     options_.paths = {folder_.path() + "/drive"};
     options_.warm_up = absl::ZeroDuration();
-    options_.duration = absl::Minutes(4);  // the number of requests ends the runs
+    options_.duration = absl::Minutes(4);  // so long that the number of requests ends the runs
     options_.max_requests = 30;
   }
 
@@ -78,7 +78,7 @@ TEST_F(BenchRunTest, ClosedLoopKeepsItsCallersBusyAndSendsEveryScan) {
   EXPECT_TRUE(summary.failures.empty());
   EXPECT_GT(summary.ok.p50, absl::ZeroDuration());
   EXPECT_GT(summary.scans_per_second, 0);
-  // Scans take turns, so that points are to scans as 10 + 20 + 30 to 3.
+  // Scans of 10, 20 and 30 points take turns, so a scan has 20 points on average.
   EXPECT_NEAR(summary.points_per_second / summary.scans_per_second, 20, 1e-6);
   ASSERT_EQ(summary.stages.size(), 2u);
   EXPECT_EQ(summary.stages[1].first, "features");
@@ -133,7 +133,7 @@ TEST_F(BenchRunTest, OpenLoopReportsWhatItDidNotSend) {
   ASSERT_TRUE(scans.ok()) << scans.status();
   BenchRecorder recorder;
   RequestSender sender(&channels, &*scans, absl::Seconds(1), &recorder);
-  OpenLoop load(ArrivalSchedule::Constant(1e6), /*max_under_way=*/2, &sender);  // all due long before the first answer
+  OpenLoop load(ArrivalSchedule::Constant(1e6), /*max_under_way=*/2, &sender);  // all due before the first answer
   const absl::Time start = absl::Now();
   load.Start({start, 10});
   EXPECT_TRUE(support::AwaitTrue([&] { return load.is_exhausted(); }));
@@ -181,7 +181,7 @@ TEST_F(BenchRunTest, StreamsOfSweepsHavePosesAndResetAtEachRound) {
   EXPECT_EQ(result.summary.num_requests, 7u);
   EXPECT_EQ(server_.last_stream_config().sweeps().num_sweeps(), 2u);
   for (const v1::StreamFrame& frame : server_.frames()) {
-    EXPECT_EQ(frame.pose().x(), static_cast<double>(frame.cloud().num_points()));  // 10, 20 and 30 of each
+    EXPECT_EQ(frame.pose().x(), static_cast<double>(frame.cloud().num_points()));  // 10, 20 and 30
     EXPECT_EQ(frame.reset_sweeps(), frame.cloud().num_points() == 10);
   }
 }
@@ -233,7 +233,7 @@ TEST_F(BenchRunTest, CallersWaitWhereThereIsNoServer) {
 TEST_F(BenchRunTest, EndsOnceItIsStable) {
   options_.max_requests = 0;
   options_.window = absl::Milliseconds(30);
-  options_.stable_percent = 100;  // p99 and throughput of all windows are within 100% of their means
+  options_.stable_percent = 100;  // the p99 and throughput of all windows are within 100% of their means
   const BenchResult result = Run();
   EXPECT_TRUE(result.is_stable);
   EXPECT_EQ(result.summary.measured, absl::Milliseconds(90));
