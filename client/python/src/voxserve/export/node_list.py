@@ -87,8 +87,8 @@ class NodeList:
             if name not in parts or WEIGHTS_OF in op:
                 continue
             of_node = sorted(parts[name].items())
-            key = (op, *((part, v.shape, v.dtype.str, _digest(v)) for part, v in of_node))
-            owner = owners.setdefault(key, name)
+            stored = (op, *((part, v.shape, v.dtype.str, _digest(v)) for part, v in of_node))
+            owner = owners.setdefault(stored, name)
             if owner == name:
                 continue
             shared = f"{op} {WEIGHTS_OF} {quote(owner)}"

@@ -86,7 +86,8 @@ def _sigmoid(x: Values) -> Values:
 
 
 def _hard_sigmoid(x: Values) -> Values:
-    return np.clip(x + 3, 0, 6) / 6
+    hard_sigmoid: Values = np.clip(x + 3, 0, 6) / 6
+    return hard_sigmoid
 
 
 # By the name of Activation.Function: of the values and the message.

@@ -95,7 +95,7 @@ def _clamped(call: Call, low: float | None, high: float | None) -> Place:
     if low == 0 and high is None:
         made = activated(call, "RELU")
     else:
-        bounds = {key: v for key, v in (("minimum", low), ("maximum", high)) if v is not None}
+        bounds: dict[str, Any] = {key: v for key, v in (("minimum", low), ("maximum", high)) if v is not None}
         if not bounds:
             raise RefusalError(f"'{call.name}' without a bound is not in the model format")
         made = activated(call, "CLAMP", **bounds)
