@@ -8,7 +8,7 @@ using namespace voxserve;  // NOLINT(google-build-using-namespace): the entry po
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto [text, points] = fuzz::SplitAt(fuzz::Text(data, size), '\n');
-  const auto spec = client::ParseFieldSpec(text);
+  const auto spec = client::ParseFieldSpec(std::string(text));
   if (!spec.ok()) {
     FUZZ_CHECK(spec.status().code() == absl::StatusCode::kInvalidArgument);
     return 0;

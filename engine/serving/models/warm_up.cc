@@ -127,7 +127,7 @@ absl::Status WarmUp(const Program& program, const PlanTable* plans, const RunLim
     BatchOutput output;
     absl::Duration time;
     for (const auto& [task, is_typical] : RunsOf(program, cloud)) {
-      output = arbiter.TryOnce({.plans = plans}, [&](const RunOptions& options) {
+      output = arbiter.TryOnce({.plans = plans}, [&, &task = task](const RunOptions& options) {
         const absl::Time start = absl::Now();
         BatchOutput ran = executor.Run(program, task, limits, options);
         time = absl::Now() - start;
