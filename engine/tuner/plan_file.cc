@@ -33,6 +33,8 @@ using kernels::Grouping;
 using kernels::MapSearch;
 
 constexpr uint32_t kMaxBlockRows = uint32_t{1} << 20;
+// The longest time of a batch. Much longer ones lose digits as milliseconds, so the text would not give them back.
+constexpr absl::Duration kMaxTime = absl::Hours(24);
 constexpr absl::string_view kDataflowPrefix = "DATAFLOW_";
 
 model::v1::Dataflow ProtoOf(const ConvDataflow& dataflow) {
@@ -192,8 +194,8 @@ class PlanReader {
 
   static absl::Duration ReadTime(const char* name, double milliseconds, const ProblemsAt& at) {
     const absl::Duration time = std::isnan(milliseconds) ? absl::InfiniteDuration() : absl::Milliseconds(milliseconds);
-    if (time >= absl::ZeroDuration() && time != absl::InfiniteDuration()) return time;
-    at.Add(name, " is ", milliseconds, "; it must be finite and not negative");
+    if (time >= absl::ZeroDuration() && time <= kMaxTime) return time;
+    at.Add(name, " is ", milliseconds, "; it must be 0 to ", absl::ToInt64Milliseconds(kMaxTime));
     return absl::ZeroDuration();
   }
 
