@@ -300,7 +300,7 @@ def points() -> np.ndarray[Any, np.dtype[np.float32]]:
 
 
 @pytest.fixture(scope="session")
-def real_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def real_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerAddress]:
     """Starts a real server of deploy/models for these tests, and returns its address."""
     with serving(REPOSITORY / "deploy" / "models", tmp_path_factory.mktemp("server") / "log") as address:
         yield address
@@ -313,15 +313,23 @@ def network_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
 
 
+class ServerAddress(str):
+    """The address of a server that a test started."""
+
+    admin: str  # of its AdminService
+
+
 @contextmanager
-def serving(models: Path, log: Path) -> Iterator[str]:
+def serving(models: Path, log: Path) -> Iterator[ServerAddress]:
     binary = os.environ.get("VOXSERVE_BINARY")
     if not binary:
         pytest.skip("VOXSERVE_BINARY does not name the server's binary; tests/run.sh sets it")
     command = [binary, "--model_repository", str(models), "--port=0", "--http_port=0"]
     with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT) as process:
         try:
-            address = f"localhost:{_port_of(process, log)}"
+            port, admin_port = _ports_of(process, log)
+            address = ServerAddress(f"localhost:{port}")
+            address.admin = f"localhost:{admin_port}"
             wait = [sys.executable, "-m", "voxserve", "health", "--address", address, "--wait", f"{START_SECONDS}s"]
             subprocess.run(wait, check=True)
             yield address
@@ -330,12 +338,12 @@ def serving(models: Path, log: Path) -> Iterator[str]:
             assert process.wait(60) == 0, log.read_text(errors="replace")[-4000:]
 
 
-def _port_of(process: subprocess.Popen[bytes], log: Path) -> int:
+def _ports_of(process: subprocess.Popen[bytes], log: Path) -> tuple[str, str]:
     end = time.monotonic() + START_SECONDS
     while time.monotonic() < end and process.poll() is None:
-        match = re.search(r"\bserving\b.* grpc_port=(\d+)", log.read_text(errors="replace"))
+        match = re.search(r"\bserving\b.* grpc_port=(\d+).* admin_port=(\d+)", log.read_text(errors="replace"))
         if match:
-            return int(match[1])
+            return match[1], match[2]
         time.sleep(0.05)
     return pytest.fail(f"the server did not start:\n{log.read_text(errors='replace')[-4000:]}")
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import REPOSITORY
+from conftest import REPOSITORY, ServerAddress
 
 import voxserve
 from voxserve.cli.main import main
@@ -24,8 +24,8 @@ TIMEOUT = 120.0  # enough for a busy machine without a GPU
 
 
 @pytest.fixture
-def client(real_server: str) -> Iterator[voxserve.Client]:
-    with voxserve.Client(real_server, timeout=TIMEOUT) as client:
+def client(real_server: ServerAddress) -> Iterator[voxserve.Client]:
+    with voxserve.Client(real_server, timeout=TIMEOUT, admin_address=real_server.admin) as client:
         yield client
 
 
