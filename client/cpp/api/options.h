@@ -13,7 +13,7 @@ namespace voxserve::client {
 
 struct Options {
   std::string address = "localhost:8500";  // host:port, or unix:path
-  // Of AdminService (loads, unloads, searches of plans). Empty: the port above that of `address`, on the same host.
+  // The address of AdminService (loads, unloads, searches of plans). If empty: the host of `address`, one port above.
   std::string admin_address = {};
   // TLS, for both addresses. Files in PEM form, read by Client::Create.
   std::string tls_ca = {};           // roots that the server's certificate must come from; empty: no TLS

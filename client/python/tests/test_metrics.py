@@ -58,7 +58,7 @@ def test_precision_along_the_curve() -> None:
     recalls = np.arange(1, 41) / 40
     expected = np.where(recalls <= 1 / 3, 1, np.where(recalls <= 2 / 3, 2 / 3, 0)).mean()
     assert kitti_rules.curve_precision([frame], 0.5) == pytest.approx(expected)
-    # Of many boxes both measures are nearly one.
+    # With many boxes the two measures are nearly equal.
     many = [matching(drawn, kitti_rules.Difficulty("all", 0, 3, 1.0), "bev") for drawn in draw()]
     both = [measure(many, 0.5) for measure in (kitti_rules.average_precision, kitti_rules.curve_precision)]
     assert both[0] == pytest.approx(both[1], abs=0.03)

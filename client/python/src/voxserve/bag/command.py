@@ -168,13 +168,7 @@ def _scale(text: str) -> tuple[str, float]:
 
 def rate(text: str) -> float:
     """A positive number."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"is '{text}', must be a positive number; 1 is the bag's own pace")
-    return value
+    return arguments.positive(text, "a positive number; 1 is the bag's own pace")
 
 
 def add_request(parser: argparse.ArgumentParser) -> None:

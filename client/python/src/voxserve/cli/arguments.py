@@ -58,6 +58,17 @@ def count(low: int, high: int = (1 << 63) - 1) -> Callable[[str], int]:
     return parse
 
 
+def positive(text: str, what: str) -> float:
+    """Returns the positive number that the text is. what: what it must be, for the error."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"is '{text}', must be {what}")
+    return value
+
+
 def fields(text: str) -> str:
     """Returns the text, which is a field spec."""
     try:

@@ -319,13 +319,7 @@ def _edges(text: str) -> tuple[float, ...]:
 
 
 def _metres(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"is '{text}', must be a number of metres")
-    return value
+    return arguments.positive(text, "a number of metres")
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -25,12 +25,12 @@ class TrueBoxes:
     names: tuple[str, ...]  # [N] as the data set names its classes
     velocities: Array  # [N, 2] metres a second along the cloud's x and y; NaN where unknown
     num_points: npt.NDArray[np.int64]  # [N] that lie in the box; -1 where unknown
-    # Of KITTI alone: [N, 4] left, top, right, bottom in the image, [N] how far the box leaves it (0..1), and
+    # Only KITTI has it: [N, 4] left, top, right, bottom in the image, [N] how far the box leaves it (0..1), and
     # [N] 0 to 3.
     image_boxes: Array | None = None
     truncations: Array | None = None
     occlusions: npt.NDArray[np.int64] | None = None
-    # Of nuScenes alone: [R, 7] racks, in which bicycles and motorcycles are left out.
+    # Only nuScenes has it: [R, 7] racks, in which bicycles and motorcycles are left out.
     racks: Array | None = None
 
 
@@ -41,7 +41,7 @@ class Scan:
     cloud: PointCloud
     labels: npt.NDArray[np.int64] | None = None  # [points] ids of Dataset.label_names; those without a name count not
     boxes: TrueBoxes | None = None
-    # Of KITTI: brings boxes [N, 7] into the image: [N, 4], NaN where a box is not in it.
+    # KITTI sets it. Projects boxes [N, 7] into the image: [N, 4], NaN if a box is not in it.
     to_image: Callable[[Array], Array] | None = None
     origin: tuple[float, float] = (0.0, 0.0)  # x, y from which a box's distance counts
 
@@ -66,5 +66,5 @@ class Dataset:
     # Names that a model may give a data set's class, besides its own: the first that the model has is taken.
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     ranges: Mapping[str, float] = field(default_factory=dict)  # nuScenes' range of a class, metres
-    # Of KITTI: a class -> those so like it that finding one there is no error.
+    # KITTI sets it. Maps a class to those so like it that finding one there is no error.
     neighbours: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
