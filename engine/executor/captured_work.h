@@ -24,7 +24,7 @@ class ReplayableWork {
   // Queues the work on the stream, as its calls were when they were recorded: the same kernels with the same
   // parameters, on the same memory.
   virtual absl::Status Launch(StreamView stream) = 0;
-  // What it takes of memory.
+  // Returns the memory that the work takes, in bytes.
   virtual int64_t bytes() const = 0;
 };
 

@@ -84,7 +84,7 @@ class Graph:
     stored: set[int] = field(default_factory=set)  # addresses of the module's parameters and buffers
     paired: dict[Any, Any] = field(default_factory=dict)  # strided convolutions, by their library's key
     levels: list[Level] = field(default_factory=list)
-    # Of nodes that a generalised mean may consist of: ("clamp", source, least), ("power", source, exponent) or
+    # Has the nodes that may be parts of a generalised mean: ("clamp", source, least), ("power", source, exponent) or
     # ("average", source).
     made_by: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     _steps: dict[str, _Step] = field(default_factory=dict)
