@@ -177,7 +177,8 @@ def test_a_full_queue_is_waited_for(run: Run, server: FakeServer) -> None:
 @pytest.mark.parametrize(("model", "least"), [("broken", 0.0), ("loading", 0.5)])
 def test_a_model_that_is_not_ready(run: Run, server: FakeServer, model: str, least: float) -> None:
     start = time.monotonic()
-    status, _, err = run("--retry", "1s", model=model)
+    # Two pauses fit, and last 0.75 s at least.
+    status, _, err = run("--retry", "2s", model=model)
     assert status == 1
     assert f"{model} version 3 is {'failed' if model == 'broken' else 'loading'}" in err
     assert least <= time.monotonic() - start < 30
