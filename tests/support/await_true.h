@@ -1,6 +1,6 @@
 #pragma once
 
-// Waits in a test for what another thread or process does, with a limit: a test that hangs says nothing.
+// Polls until another thread or process has done something, but only up to a limit: a test that hangs does not say why.
 
 #include "absl/functional/function_ref.h"
 #include "absl/time/clock.h"
@@ -8,11 +8,11 @@
 
 namespace voxserve::support {
 
-// Ample for a busy machine, and far below ctest's time limit for a test.
+// This limit is long enough for a busy machine, and far below ctest's time limit for a test.
 inline constexpr absl::Duration kAwaitLimit = absl::Minutes(1);
 
-// Asks `condition` every `pause` until it is true, and returns true then; false once `limit` has passed. Use it in an
-// expectation, so that its failure names the condition:
+// Calls `condition` every `pause` until it returns true. Returns true then, or false once `limit` has passed. Use it in
+// an expectation, so that the failure message shows the condition:
 //
 //   EXPECT_TRUE(AwaitTrue([&] { return num_answers == 10; }));
 inline bool AwaitTrue(absl::FunctionRef<bool()> condition, absl::Duration limit = kAwaitLimit,

@@ -1,7 +1,7 @@
 #pragma once
 
-// Heap memory that counts as page-locked: the source of a PinnedPool on a machine without a GPU. Its users link the
-// engine's runtime.
+// A source of memory for a PinnedPool on a machine without a GPU. It allocates from the heap and acts as if the memory
+// were page-locked (pinned). Link voxserve_engine_runtime to use it.
 
 #include <algorithm>
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace voxserve::support {
 
-// Thread-safe. Its pools may live longer than it.
+// Counts its blocks. It is thread-safe. A pool that uses its Source() may be destroyed after it.
 class FakePinnedMemory {
  public:
   PinnedPool::Source Source() {
@@ -25,7 +25,7 @@ class FakePinnedMemory {
             .free = [state = state_](char* data) { state->Free(data); }};
   }
 
-  // Makes further allocations fail, or succeed again.
+  // Makes later calls of Allocate fail with RESOURCE_EXHAUSTED (true), or succeed again (false).
   void set_is_full(bool is_full) {
     absl::MutexLock lock(&state_->mutex);
     state_->is_full = is_full;
@@ -39,7 +39,7 @@ class FakePinnedMemory {
     absl::MutexLock lock(&state_->mutex);
     return state_->num_allocations;
   }
-  // Returns true if all bytes are within one block.
+  // Returns true if the `bytes` bytes from `data` on lie within one allocated block.
   bool Holds(const char* data, int64_t bytes) const {
     absl::MutexLock lock(&state_->mutex);
     return std::any_of(state_->blocks.begin(), state_->blocks.end(), [&](const auto& block) {
@@ -72,7 +72,7 @@ class FakePinnedMemory {
   const std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
-// Prepares `count` buffers of the pool for clouds of this size.
+// Makes the pool hold `count` free buffers of `bytes` bytes, so that later requests of this size need no allocation.
 inline void MakeReady(PinnedPool& pool, int64_t bytes, int count) {
   std::vector<HostBuffer> buffers;
   for (int i = 0; i < count; ++i) buffers.push_back(*pool.Take(bytes, BufferLife::kRequest));

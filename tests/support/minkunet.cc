@@ -20,17 +20,18 @@ constexpr KernelSize kCube1 = {1, 1, 1};
 constexpr KernelSize kCube2 = {2, 2, 2};
 constexpr KernelSize kCube3 = {3, 3, 3};
 
-// The mean square of raw x, y, z and intensity in a scan, in m^2. The first norm divides by it.
+// The mean of the squares of a scan's x, y, z (in m) and intensity. The first norm divides by it.
 constexpr double kInputMeanSquare = 75;
-// The gain of the norms in a residual block's branches: the sum of both is then about as large as the block's input.
+// These are the gains of the norms in the two branches of a residual block. They make the sum of the branches about as
+// large as the block's input.
 constexpr double kResidualGain = 0.5;
 constexpr double kShortcutGain = 0.8;
 
 std::string Axes(const KernelSize& sizes) { return absl::StrCat("[", absl::StrJoin(sizes, ", "), "]"); }
 
-// Returns how many of a kernel's cells hold a site, for the initial weights. In semantickitti-00/000000 it is 3.8 of 27
-// on average at 5 cm, 9.3 at 80 cm, and 1.5 to 2.4 of 8. The densest places count more, since the largest values come
-// from them.
+// Returns how many cells of the kernel typically hold a site; the initial weights are scaled by it. In
+// semantickitti-00/000000 the average is 3.8 of 27 cells at a voxel size of 5 cm, 9.3 of 27 at 80 cm, and 1.5 to 2.4 of
+// 8. The returned counts are above these averages, because the largest values arise where points are densest.
 double OccupiedCells(const KernelSize& kernel) {
   const int cells = kernel[0] * kernel[1] * kernel[2];
   return cells == 27 ? 10 : cells == 8 ? 2.5 : cells;
@@ -84,8 +85,8 @@ class NetworkWriter {
                   channels);
   }
 
-  // Adds a norm named "<input>.norm". It brings an input with mean square `power` to a root mean square of about
-  // `gain`.
+  // Adds a norm named "<input>.norm". `power` is the mean square of the input; the output has a root mean square of
+  // about `gain`.
   std::string Norm(const std::string& input, double gain = 1, double power = 1) {
     const std::string name = input + ".norm";
     const int channels = channels_.at(input);
@@ -108,7 +109,8 @@ class NetworkWriter {
     return Append(name, {left, right}, "concat {}", channels_.at(left) + channels_.at(right));
   }
 
-  // Adds conv-BN-ReLU-conv-BN + (identity, or linear-BN if the channels change), ReLU.
+  // Adds two convolutions with norms and a shortcut, their sum, and a ReLU. The shortcut is the input itself, or a
+  // linear layer and a norm if the number of channels changes.
   std::string Residual(const std::string& name, const std::string& input, const KernelSize& kernel, int channels) {
     const std::string first = NormRelu(Submanifold(name + ".conv1", input, kernel, channels));
     const std::string second = Norm(Submanifold(name + ".conv2", first, kernel, channels), kResidualGain);
@@ -119,7 +121,7 @@ class NetworkWriter {
     return Relu(name + ".relu", Append(name + ".add", {second, shortcut}, "add {}", channels));
   }
 
-  // Adds the classifier and the outputs, which complete the network.
+  // Adds the classifier and the outputs (labels and scores of points), and returns the complete model.
   testing::TestModel Finish(const std::string& input) {
     const std::string scores = Linear("classifier", input, options_.num_classes, /*bias=*/true);
     Append("argmax", {scores}, "argmax {}", 1);
@@ -144,7 +146,8 @@ class NetworkWriter {
     return name;
   }
 
-  // He initialisation: products of `occupied` cells keep the mean square of a ReLU's output.
+  // Uses He initialisation: with `occupied` cells that hold a site, the output has the same mean square as the input
+  // (after a ReLU).
   void AddConvWeight(const std::string& name, const std::string& input, const KernelSize& kernel, double occupied,
                      int channels) {
     const int in_channels = channels_.at(input);
@@ -164,8 +167,8 @@ class NetworkWriter {
   std::mt19937 random_;
   const NetworkOptions options_;
   testing::TestModel model_;
-  std::map<std::string, int> channels_;        // by node
-  std::map<std::string, KernelSize> kernels_;  // strided convolutions only
+  std::map<std::string, int> channels_;        // by the node's name
+  std::map<std::string, KernelSize> kernels_;  // by the node's name; strided convolutions only
 };
 
 }  // namespace

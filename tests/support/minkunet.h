@@ -1,12 +1,12 @@
 #pragma once
 
-// Networks for which others publish numbers, with random weights, for benchmarks in which only shapes matter. They go
-// through the loader like a user's model folder.
+// Builds two networks for which others have published numbers. The weights are random, because the benchmarks that use
+// them depend on shapes only. The loader reads them like a user's model folder.
 //
-// Weights are He-initialised for the neighbours in LiDAR scans, and norms have random statistics, so activations keep
-// their size from the first layer to the last, and nothing overflows in float16. (MinkUNet at width 1 on
-// semantickitti-00/000000 has a root mean square of 0.2 to 0.5, and values of at most 20.) Equal options give equal
-// bytes.
+// Weights use He initialisation for the number of neighbours in LiDAR scans, and norms have random statistics.
+// Activations therefore keep their size from the first layer to the last, and none overflows in float16. (MinkUNet at
+// width 1 on semantickitti-00/000000 has a root mean square of 0.2 to 0.5, and no value above 20.) Equal options give
+// equal bytes.
 
 #include <cstdint>
 #include <string>
@@ -19,7 +19,7 @@
 namespace voxserve::support {
 
 struct NetworkOptions {
-  double width = 1.0;  // factor on the channels ("cr"): int(width * channels)
+  double width = 1.0;  // each layer has int(width * channels) channels; papers write 1.0x or "cr"
   int num_classes = 19;
   std::vector<std::string> features = {"x", "y", "z",
                                        "intensity"};  // the cloud's fields; x, y, z in m, others near 0..1
@@ -27,13 +27,15 @@ struct NetworkOptions {
   uint32_t seed = 1;
 };
 
-// MinkUNet (spvnas; TorchSparse's SparseResUNet42 with a linear classifier): 42 spatial convolutions, and 1 x 1 x 1
-// shortcuts where a residual block changes the channels (7 at width 1). Nodes have the names of deploy/models/minkunet.
+// MinkUNet, as spvnas defines it: TorchSparse's SparseResUNet42 with a linear classifier. It has 42 convolutions over
+// neighbours, and a 1 x 1 x 1 shortcut in each residual block that changes the number of channels (7 at width 1). Nodes
+// have the names that deploy/models/minkunet uses.
 testing::TestModel MinkUNet(const NetworkOptions& options);
 
-// TorchSparse's SparseResNet21D with EXPAND's strides (kernel 3, stride 2), as in the MLSys paper. A backbone has no
-// labels, but a graph needs some. So inverse convolutions with 8 channels take its result back to the voxels. They use
-// the strided rulebooks, so that all maps are the backbone's.
+// TorchSparse's SparseResNet21D, the backbone of its MLSys paper, with strided convolutions of kernel 3 and stride 2
+// under RULE_EXPAND. The backbone computes no labels, but a model must have some. Inverse convolutions with 8 channels
+// therefore bring its result back to the voxels. They reuse the rulebooks of the strided convolutions, so no kernel map
+// is added.
 testing::TestModel SparseResNet21D(const NetworkOptions& options);
 
 // Loads the model through a temporary folder.

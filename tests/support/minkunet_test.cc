@@ -20,8 +20,8 @@ int CountNodes(const Graph& graph) {
   return count;
 }
 
-// The sites by level, and the pairs of the 3 x 3 x 3 kernel, for semantickitti-00/000000
-// (tests/kernels/real_scans_test.cc).
+// The number of sites at each level, and of pairs of the 3 x 3 x 3 submanifold kernel there, in
+// semantickitti-00/000000. tests/kernels/real_scans_test.cc checks them.
 constexpr std::array<int64_t, 5> kSites = {91852, 60236, 31883, 14454, 5908};
 constexpr std::array<int64_t, 5> kPairs = {345532, 365218, 238211, 122064, 54656};
 
@@ -29,7 +29,7 @@ double GigaMacs(const Graph& graph) {
   double macs = 0;
   for (const GraphNode& node : graph.nodes) {
     if (const auto* conv = std::get_if<SparseConvOp>(&node.op)) {
-      // A stride of 2 pairs every fine site exactly once.
+      // Every fine site is in exactly one pair of a strided convolution whose kernel and stride are 2.
       const int finer = graph.nodes[static_cast<size_t>(node.inputs[0])].level;
       const int64_t pairs = conv->kind == SparseConvOp::Kind::kSubmanifold
                                 ? kPairs.at(static_cast<size_t>(node.level))
@@ -59,7 +59,7 @@ TEST(MinkUNetTest, HasTheOptionsWidthClassesAndFeatures) {
   const absl::StatusOr<Graph> graph = LoadNetwork(
       MinkUNet({.width = 0.5, .num_classes = 12, .features = {"x", "y", "z", "intensity"}, .voxel_size_m = 0.05f}));
   ASSERT_TRUE(graph.ok()) << graph.status();
-  // deploy/models/minkunet has the same number.
+  // deploy/models/minkunet, which was trained elsewhere, has the same number of parameters.
   EXPECT_EQ(graph->num_parameters, 5441036);
   EXPECT_NEAR(GigaMacs(*graph), 28.9, 0.1);
 

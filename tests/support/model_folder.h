@@ -1,8 +1,8 @@
 #pragma once
 
-// Small valid model folders (graph, weights, config), which tests change to make errors.
+// Writes small valid model folders (graph, weights, config). Tests of errors change one part of such a folder.
 //
-// The safetensors writer is independent of the reader under test.
+// The safetensors writer shares no code with the engine's reader, which is under test.
 
 #include <cstdint>
 #include <filesystem>
@@ -12,7 +12,7 @@
 
 namespace voxserve::testing {
 
-// A new folder in the test's temporary folder, deleted with the object.
+// Creates a folder among the system's temporary files and deletes it, with its content, in the destructor.
 class TemporaryFolder {
  public:
   TemporaryFolder();
@@ -40,9 +40,9 @@ TestTensor FloatTensor(std::vector<int64_t> shape, const std::vector<float>& val
 // Returns a tensor whose values differ and are within 0.1 to 1.
 TestTensor FilledTensor(std::vector<int64_t> shape);
 
-// Returns a file: the header's size, the header, the data.
+// Returns the bytes of a safetensors file: the size of the header, the header (JSON), the data.
 std::string SafetensorsFile(const std::string& header, const std::string& data);
-// Writes the tensors in the order of their names, without gaps.
+// Returns a safetensors file with the tensors in the order of their names, without gaps.
 std::string Safetensors(const std::map<std::string, TestTensor>& tensors);
 
 struct TestModel {
@@ -55,9 +55,9 @@ struct TestModel {
   void WriteTo(const std::filesystem::path& model_folder, int64_t version = 1) const;
 };
 
-// A minimal valid network with a U-Net's operators: nodes voxels, conv, norm, relu, down, up, sum, both, head, best,
-// labels, scores. It has two features (x, and intensity with default 0), a range of 32 x 32 x 8 voxels, and three
-// classes.
+// Returns a minimal valid network with the operators of a U-Net. Its nodes are voxels, conv, norm, relu, down, up, sum,
+// both, head, best, labels and scores. It reads two features (x, and intensity, which is 0 where it is missing), has a
+// range of 32 x 32 x 8 voxels, and predicts three classes.
 TestModel SmallModel();
 
 }  // namespace voxserve::testing

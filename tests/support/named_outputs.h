@@ -1,6 +1,6 @@
 #pragma once
 
-// Makes the outputs of an answer, for tests that build answers themselves.
+// Makes the outputs of an inference from plain values, for tests and fakes that build answers without an engine.
 
 #include <cstdint>
 #include <string_view>

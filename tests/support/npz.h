@@ -44,7 +44,7 @@ struct NpyArray {
     return count;
   }
 
-  // Returns num_elements() values. A type other than dtype's is an error of the test and ends the process.
+  // Returns num_elements() values. If T is not the array's dtype, the test has a bug: the call prints both and aborts.
   template <typename T>
   const T* data() const {
     if (dtype != NpyDtype<T>()) {

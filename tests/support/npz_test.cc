@@ -1,4 +1,4 @@
-// Tests against files written by NumPy (testdata/, see make_npz.py), and against damaged copies of them.
+// Reads files that NumPy wrote (testdata/, made by make_npz.py), and damaged copies of them.
 #include "tests/support/npz.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,8 @@ TEST(NpzTest, DeflatedArraysOfEveryDtype) {
   EXPECT_TRUE(arrays->at("b1").data<bool>()[0]);
   EXPECT_FALSE(arrays->at("b1").data<bool>()[1]);
   EXPECT_EQ(arrays->at("f2").dtype, "<f2");
-  EXPECT_EQ(arrays->at("f2").bytes, std::string("\x00\x3c\x00\xc0", 4));  // 1, -2
+  // The values 1 and -2.
+  EXPECT_EQ(arrays->at("f2").bytes, std::string("\x00\x3c\x00\xc0", 4));
   EXPECT_EQ(arrays->at("empty").shape, (std::vector<int64_t>{0, 4}));
   EXPECT_EQ(arrays->at("empty").num_elements(), 0);
 }
@@ -85,8 +86,8 @@ TEST(NpzTest, OverflowingShape) {
   EXPECT_EQ(ParseNpy(file).status().code(), absl::StatusCode::kDataLoss);
 }
 
-// Whichever byte is damaged and wherever the file ends, reading returns arrays or an error, and reads nothing outside
-// the file (the sanitizer presets check that).
+// Damages one byte after the other, and cuts the file at every length. Each time, reading must return arrays or an
+// error. The sanitizer presets check that it reads nothing outside the file.
 TEST(NpzTest, DamageNeverCrashes) {
   for (const char* name : {"deflated.npz", "stored.npz", "zip64.zip"}) {
     const std::string file = ReadFile(absl::StrCat(Dir(), name)).value();
@@ -108,7 +109,8 @@ TEST(NpzTest, DamageNeverCrashes) {
       read_all(std::move(damaged));
       read_all(file.substr(0, i));
     }
-    EXPECT_GT(refused, static_cast<int>(file.size())) << name;  // at least every truncated file
+    // Every truncated file, at least, is refused.
+    EXPECT_GT(refused, static_cast<int>(file.size())) << name;
   }
 }
 

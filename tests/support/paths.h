@@ -1,7 +1,8 @@
 #pragma once
 
-// The folders of a test's files. A build knows its own folders. For a program that was copied to another machine,
-// environment variables with the macros' names replace them. Targets link voxserve_test_paths.
+// Tells tests where their files are. The build defines these folders as macros. If a program was copied to another
+// machine, environment variables with the names of the macros override them. Link voxserve_test_paths to use this
+// header.
 
 #include <cstdlib>
 #include <string>
@@ -13,13 +14,13 @@ inline std::string FolderFromEnvironment(const char* variable, const char* of_th
   return value != nullptr && *value != '\0' ? value : of_the_build;
 }
 
-// The repository, with tests/golden, deploy/models and deploy/scans.
+// Returns the root of the repository, which contains tests/golden, deploy/models and deploy/scans.
 inline std::string SourceDir() { return FolderFromEnvironment("VOXSERVE_SOURCE_DIR", VOXSERVE_SOURCE_DIR); }
 
-// The build folder, with server/voxserve.
+// Returns the build folder, which contains server/voxserve.
 inline std::string BinaryDir() { return FolderFromEnvironment("VOXSERVE_BINARY_DIR", VOXSERVE_BINARY_DIR); }
 
-// Real scans that may not be part of the repository. Tests that need them skip if they are missing.
+// Returns the folder of real scans that may not be part of the repository. Tests skip if the scans are missing.
 inline std::string SharedData() { return FolderFromEnvironment("VOXSERVE_SHARED_DATA", VOXSERVE_SHARED_DATA); }
 
 }  // namespace voxserve::support

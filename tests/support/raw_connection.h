@@ -1,6 +1,6 @@
 #pragma once
 
-// A TCP connection to a local port without any library, for tests.
+// A TCP connection to a port of this machine, made with sockets only. Tests use it to send bytes that no library sends.
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 
 namespace voxserve {
 
-// Waits for the server for at most 10 seconds.
+// Each receive and send waits for the server for at most 10 seconds.
 class RawConnection {
  public:
   RawConnection() : descriptor_(socket(AF_INET, SOCK_STREAM, 0)) {
@@ -45,14 +45,14 @@ class RawConnection {
     return send(descriptor_, bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size());
   }
 
-  // Sends the bytes again and again until the server closes the connection. Returns the number of bytes it took;
-  // max_bytes if it took all.
+  // Sends the bytes again and again until the server closes the connection, or until it took max_bytes. Returns the
+  // number of bytes that the server took.
   int64_t SendUntilClosed(const std::string& bytes, int64_t max_bytes) {
     int64_t sent = 0;
     while (sent < max_bytes) {
       const ssize_t size = send(descriptor_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
       if (size <= 0) {
-        EXPECT_NE(errno, EAGAIN) << "the connection stays open and unread";
+        EXPECT_NE(errno, EAGAIN) << "the server neither reads from the connection nor closes it";
         return sent;
       }
       sent += size;
@@ -60,7 +60,7 @@ class RawConnection {
     return max_bytes;
   }
 
-  // Reads until the server closes the connection or the time is over, and returns all bytes.
+  // Reads until the server closes the connection or sends nothing for 10 seconds. Returns all bytes.
   std::string ReadAll() {
     std::string text;
     char buffer[65536];
@@ -69,7 +69,7 @@ class RawConnection {
     is_closed_ = size == 0 || errno == ECONNRESET;
     return text;
   }
-  // Returns, after ReadAll, whether the server closed the connection.
+  // Returns whether the server closed the connection during ReadAll.
   bool is_closed() const { return is_closed_; }
 
  private:

@@ -11,7 +11,7 @@
 namespace voxserve::support {
 namespace {
 
-// Describes fields of one type without gaps.
+// Returns the layout of points whose fields all have one type and follow each other without gaps.
 PointCloudLayout Packed(PointFieldType type, const std::vector<std::string>& names, double intensity_scale) {
   PointCloudLayout layout;
   for (const std::string& name : names) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// Reads real scans as clouds, each in its file's layout. paths.h tells where the files are.
+// Reads real scans as point clouds. paths.h tells where the files are.
 
 #include <cstdint>
 #include <optional>
@@ -12,15 +12,16 @@
 
 namespace voxserve::support {
 
-// Packed points without a header. Fields are in canonical units: an intensity of 0..255 has a scale.
+// The layouts of scan files, which hold packed points without a header. ReadScan scales an intensity of 0..255 to 0..1.
 enum class ScanFormat {
   kKitti,           // float32 x, y, z, intensity
   kWaymo,           // float32 x, y, z, intensity, elongation
-  kNuScenes,        // float32 x, y, z, intensity (0..255), ring: a single key frame
-  kNuScenesSweeps,  // float16 x, y, z, intensity (0..255), dt (s): 10 sweeps in one cloud
+  kNuScenes,        // float32 x, y, z, intensity (0..255), ring: one sweep
+  kNuScenesSweeps,  // float16 x, y, z, intensity (0..255), dt (s): 10 sweeps merged into one cloud
 };
 
-// NOT_FOUND names the file. INVALID_ARGUMENT if its size is not a whole number of points.
+// Returns the scan's cloud. The error is NOT_FOUND with the path if there is no file, and INVALID_ARGUMENT if its size
+// is not a whole number of points.
 absl::StatusOr<PointCloud> ReadScan(ScanFormat format, const std::string& path);
 
 // Returns the fields that networks read from such a scan, in order: x, y, z, intensity, and elongation or dt.
@@ -35,7 +36,7 @@ struct RealScan {
   std::string path() const;
 };
 
-// The README's numbers are measured on this scan.
+// This is the scan on which the README's numbers are measured.
 inline constexpr RealScan kSemanticKittiScan = {"semantickitti-00/000000", ScanFormat::kKitti,
                                                 "semantickitti-00/000000.bin", 124668};
 inline constexpr RealScan kNuScenesSweeps = {"nuscenes/10sweeps", ScanFormat::kNuScenesSweeps,
@@ -45,10 +46,10 @@ inline constexpr RealScan kNuScenesKeyFrame = {
     "nuscenes/n008-2018-08-01-15-16-36-0400__LIDAR_TOP__1533151611446636.pcd.bin", 34720};
 inline constexpr RealScan kWaymoFrame = {"waymo/frame_100", ScanFormat::kWaymo, "waymo/seq_0_frame_100.bin", 177125};
 
-// Returns the scan with that name, or nothing.
+// Returns the scan with that name, or nullopt.
 std::optional<RealScan> RealScanNamed(const std::string& name);
 
-// Returns the files, relative to SharedData(), of the frames that follow the scan in its drive.
+// Returns the files, relative to SharedData(), of the scans that the same vehicle recorded next.
 std::vector<std::string> LaterFramesOf(const RealScan& scan);
 
 }  // namespace voxserve::support

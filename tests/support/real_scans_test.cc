@@ -25,7 +25,7 @@ TEST_P(RealScansTest, HasItsPointsAndFeatures) {
     std::vector<float> values(cloud->num_points());
     cloud->ReadField(*field, 0, cloud->num_points(), values.data(), 1);
     const auto [low, high] = std::minmax_element(values.begin(), values.end());
-    // A wrong type or offset would give values outside these ranges.
+    // A field that was read with a wrong type or offset has values outside these ranges (m for x, y and z).
     const bool is_axis = name == "x" || name == "y" || name == "z";
     EXPECT_GE(*low, is_axis ? -110.0f : 0.0f);
     EXPECT_LE(*high, is_axis ? 110.0f : 1.5f);

@@ -1,7 +1,7 @@
 #pragma once
 
-// Outputs of spconv 2, as another project published them. The files may not be part of the repository: tests/run.sh and
-// tests/gpu/run.sh convert them from the shared data into the build folder. Tests skip if they are missing.
+// Finds outputs of spconv 2 that another project published. The files may not be part of the repository: tests/run.sh
+// and tests/gpu/run.sh convert them from the shared data into the build folder. Tests skip if they are missing.
 
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ inline std::string SpconvOutputPath(const std::string& name) { return BinaryDir(
 
 }  // namespace voxserve::support
 
-// Declares `file`, an ArrayTree, or skips the test.
+// Declares `file`, an ArrayTree of the published file `name`; skips the test if it is missing.
 #define OPEN_SPCONV_OUTPUT_OR_SKIP(file, name)                                                     \
   const std::string file##_path = ::voxserve::support::SpconvOutputPath(name);                     \
   if (!std::filesystem::exists(file##_path)) {                                                     \

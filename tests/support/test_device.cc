@@ -89,7 +89,7 @@ void CopyToDevice(Device device, void* to, const void* from, size_t bytes) {
 #if VOXSERVE_CUDA
   if (device == Device::kCuda) {
     ExpectCudaSuccess(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice));
-    // A copy from pageable memory may still run on the legacy stream, for which our stream does not wait.
+    // A copy from pageable memory may still run on the legacy default stream, for which TestStream() does not wait.
     return ExpectCudaSuccess(cudaDeviceSynchronize());
   }
 #endif

@@ -1,6 +1,6 @@
 #pragma once
 
-// Memory on the device of a test, so that one test body serves CPU and CUDA.
+// Allocates memory on the CPU or the GPU, so that one test body serves both devices.
 //
 //   class FooTest : public testing::TestWithParam<Device> {};
 //   TEST_P(FooTest, Does) {
@@ -24,7 +24,8 @@ namespace voxserve::support {
 
 enum class Device { kCpu, kCuda };
 
-// Returns false if the build has no CUDA or no code for the GPU, or the machine has no driver or no GPU.
+// Returns true for the CPU. For CUDA, returns false if the build has no CUDA or no code for the GPU, or if the machine
+// has no driver or no GPU.
 bool HasDevice(Device device);
 
 inline auto AllDevices() { return ::testing::Values(Device::kCpu, Device::kCuda); }
@@ -37,9 +38,9 @@ inline std::string DeviceName(const ::testing::TestParamInfo<Device>& device) {
     if (!::voxserve::support::HasDevice(device)) GTEST_SKIP() << "no CUDA device here"; \
   } while (false)
 
-// Returns the only stream of a test program; null on the CPU.
+// Returns the test program's only CUDA stream; null in a build without CUDA.
 cudaStream_t TestStream();
-// Waits for the stream. Ends the program if a kernel failed.
+// Waits for TestStream(). Prints the error and ends the program if a kernel failed.
 void Synchronize();
 void ExpectCudaSuccess(cudaError_t error);
 

@@ -29,9 +29,10 @@ constexpr uint64_t kZip64LocatorBytes = 20;
 constexpr uint16_t kZip64Extra = 1;
 constexpr uint16_t kStored = 0;
 constexpr uint16_t kDeflated = 8;
-constexpr uint32_t kIn64 = 0xffffffff;  // the value of the 32-bit field is in the zip64 extra field
+// In a 32-bit field, this value means that the zip64 extra field has the true value.
+constexpr uint32_t kIn64 = 0xffffffff;
 
-// Loads a little-endian value; the caller has checked the range.
+// Returns the little-endian value at `offset`. The caller has checked that it lies within `bytes`.
 template <typename T>
 T Load(const std::string& bytes, uint64_t offset) {
   T value;
@@ -52,7 +53,7 @@ absl::StatusOr<Directory> FindDirectory(const std::string& bytes) {
   if (bytes.size() < kEndOfDirectoryBytes) {
     return absl::DataLossError(absl::StrCat("not a zip file: ", bytes.size(), " bytes"));
   }
-  // The record is at the end, followed only by a comment of at most 65,535 bytes.
+  // The end-of-directory record is at the end of the file. Only a comment of at most 65,535 bytes may follow it.
   const uint64_t last = bytes.size() - kEndOfDirectoryBytes;
   const uint64_t first = last - std::min<uint64_t>(last, std::numeric_limits<uint16_t>::max());
   for (uint64_t end = last + 1; end-- > first;) {
@@ -71,7 +72,7 @@ absl::StatusOr<Directory> FindDirectory(const std::string& bytes) {
 }
 
 absl::StatusOr<std::string> Inflate(absl::string_view compressed, uint64_t bytes) {
-  // Deflate expands by at most 1032. A header that claims more would only cause a useless allocation.
+  // Deflate expands data by a factor of at most 1032. A header that claims more would only cause a useless allocation.
   if (bytes / 1032 > compressed.size()) {
     return absl::DataLossError(absl::StrCat("claims ", bytes, " bytes from ", compressed.size(), " deflated ones"));
   }
@@ -134,7 +135,7 @@ absl::StatusOr<ZipArchive> ZipArchive::Parse(std::string bytes) {
     std::string name = bytes.substr(at + kCentralHeaderBytes, name_bytes);
     Entry entry{Load<uint16_t>(bytes, at + 10), Load<uint32_t>(bytes, at + 16), Load<uint32_t>(bytes, at + 20),
                 Load<uint32_t>(bytes, at + 24), Load<uint32_t>(bytes, at + 42)};
-    // The zip64 field only holds the values whose 32-bit field is full, in this order.
+    // The zip64 field holds 64-bit values only for the 32-bit fields that have their maximum, in this order.
     uint64_t field = at + kCentralHeaderBytes + name_bytes;
     const uint64_t extra_end = field + extra_bytes;
     while (extra_end - field >= 4) {

@@ -23,7 +23,7 @@ absl::StatusOr<std::string> ReadFile(const std::string& path);
 
 class ZipArchive {
  public:
-  // Owns the file's bytes. A name that occurs twice is an error.
+  // Parses an archive, whose bytes the object then owns. A name that occurs twice is an error.
   static absl::StatusOr<ZipArchive> Open(const std::string& path);
   static absl::StatusOr<ZipArchive> Parse(std::string bytes);
 
