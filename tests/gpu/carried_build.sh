@@ -1,9 +1,9 @@
-# Sourced by the scripts of this folder after deploy/steps.sh. Helps to run a build that was copied to a machine with a
-# GPU.
+# The scripts of this folder source this file after deploy/steps.sh. Its functions help to run a build that was copied
+# to a machine with a GPU.
 # shellcheck shell=bash
 
-# use_carried_build BUILD: tells the programs where scans, models and missing libraries are on this machine; they may be
-# in other folders than at build time.
+# use_carried_build BUILD: exports where the scans, models and missing libraries are on this machine. A copied build
+# knows only the folders of the machine that built it.
 use_carried_build() {
   local build=$1 libraries=${LD_LIBRARY_PATH:-} folder
   export VOXSERVE_SOURCE_DIR=$ROOT VOXSERVE_BINARY_DIR=$build
@@ -18,7 +18,7 @@ use_carried_build() {
   export LD_LIBRARY_PATH=$libraries
 }
 
-# built_commit: prints the commit of this checkout, and whether it has changes.
+# built_commit: prints the commit of this checkout, followed by " and changes" if files differ from it.
 built_commit() {
   local commit
   commit=$(git -C "$ROOT" rev-parse --short HEAD 2>/dev/null || echo unknown)
@@ -26,7 +26,7 @@ built_commit() {
   echo "$commit"
 }
 
-# require_gpu: sets `gpu` to the name of the first GPU; ends the script with 77 if there is none.
+# require_gpu: sets `gpu` to the name of the first GPU, or ends the script with status 77 if there is none.
 require_gpu() {
   gpu=$(gpus | head -n 1)
   if [[ -z $gpu ]]; then

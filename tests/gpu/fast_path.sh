@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures the cost of convolutions on a GPU, and of other libraries beside them, in one run. Run it with --help.
+# Measures in one run how long convolutions take on a GPU in voxserve and in other libraries. Run it with --help.
 set -euo pipefail
 # shellcheck source=deploy/steps.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../../deploy/steps.sh"
@@ -74,13 +74,15 @@ out=$(realpath -m "${out:-$build/gpu/fast_path}")
 mkdir -p "$out"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-own_libraries=${LD_LIBRARY_PATH:-}  # torch brings its own
+# torch brings its own versions of the libraries below, so peers run with the caller's library path.
+own_libraries=${LD_LIBRARY_PATH:-}
 use_carried_build "$build"
 
 num_failures=0
 fail() { num_failures=$((num_failures + 1)); }
 
-# measure NAME SECONDS COMMAND...: the command's output goes to out/NAME.md, its errors to out/NAME.log.
+# measure NAME SECONDS COMMAND...: runs the command with a time limit. Its output goes to out/NAME.md, its errors to
+# out/NAME.log.
 measure() {
   local name=$1 limit=$2 begin=$SECONDS status=0
   shift 2
@@ -91,7 +93,7 @@ measure() {
   if ((status == 124 || status == 137)); then
     printf '\n**%s TIMED OUT after %d s**\n' "$name" "$((SECONDS - begin))" >>"$out/$name.md"
   else
-    # shellcheck disable=SC2016  # Markdown's marks of code
+    # shellcheck disable=SC2016  # the backticks are Markdown
     printf '\n**%s FAILED with status %d:**\n\n```\n%s\n```\n' "$name" "$status" \
       "$(tail -n 5 "$out/$name.log")" >>"$out/$name.md"
   fi
@@ -111,7 +113,7 @@ run_networks() {
   local options=() missing=() name scan exporter
   rm -f "$out/export.log"
   while read -r name scan exporter; do
-    # shellcheck disable=SC2086  # an exporter and its options
+    # shellcheck disable=SC2086  # the words of $exporter are an exporter and its options
     if export_model "$name" $exporter; then
       options+=(--model "$work/models/$name" "$scan")
     else
@@ -135,7 +137,7 @@ MODELS
   rm -rf "$work/models"
   if ((${#missing[@]} > 0)); then
     fail
-    # shellcheck disable=SC2016  # Markdown's marks of code
+    # shellcheck disable=SC2016  # the backticks are Markdown
     printf '\n**Not exported: %s**\n\n```\n%s\n```\n' "${missing[*]}" "$(tail -n 3 "$out/export.log")" \
       >>"$out/networks.md"
   fi

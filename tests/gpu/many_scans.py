@@ -4,18 +4,19 @@
     tests/gpu/many_scans.py --server build/release/server/voxserve --repository deploy/models --model minkunet \\
         --count 10000 --clients 16 deploy/scans/*.bin -- --devices=cuda:0
 
-Scans are the given ones turned about z by any angle, thinned to 80% to 100% of their points, and shifted by up to 2 m
-along x and y and 0.1 m along z, by seed. The script starts the server, on this machine's loopback, with --deterministic,
-so that a scan's bytes do not depend on those beside it. It runs
+The scans are made from the given ones: each is turned about z by any angle, thinned to 80% to 100% of its points, and
+shifted by up to 2 m along x and y and 0.1 m along z. A seed decides the random numbers. The script starts the server on
+this machine's loopback, with --deterministic, so that the bytes of an answer do not depend on other scans in the batch.
+It has four parts:
 
   1. a tenth of the scans, as a warm-up, from several clients
   2. all scans, from several clients: every answer is checked, and its labels and scores are kept as a digest
-  3. every 20th scan alone: its bytes must be those of 2
-  4. the same scans in a second process, one after the other again: the bytes must be those of 2
+  3. every 20th scan alone: the answer's bytes must equal those of part 2
+  4. the scans of part 3 in a second server process, one after the other: the bytes must equal those of part 2
 
-and reports what failed or differed, batches that ran again, and the memory of the process and of its devices before and
-after 2. Exits with 0 where nothing failed or differed and memory grew by no more than --max_growth_mb, else with 1.
-Needs Python with numpy, and the client (client/python).
+It reports the scans that failed or differed, the batches that ran again, and the memory of the process and of its
+devices before and after part 2. It exits with 0 if nothing failed or differed and memory grew by no more than
+--max_growth_mb, else with 1. It needs Python with numpy, and the client (client/python).
 """
 
 from __future__ import annotations
@@ -37,19 +38,19 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "hostile"))  # the server's process
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "hostile"))  # contains server.py, which runs a server
 
 import voxserve
 from server import MEBIBYTE, Server
 
 Points = np.ndarray[Any, np.dtype[np.float32]]
-TIMEOUT = 120.0  # of a call, on a busy machine without a GPU
+TIMEOUT = 120.0  # limit of one call, in seconds; a busy machine without a GPU may need minutes
 ALONE_EVERY = 20
-MAX_REASONS = 10  # that are listed
+MAX_REASONS = 10  # number of different problems that the report lists
 
 
 def varied(scan: Points, seed: int) -> Points:
-    """The scan turned, thinned and shifted: the same arguments give the same points."""
+    """Returns the scan turned, thinned and shifted at random. The same seed gives the same points."""
     random = np.random.default_rng(seed)
     points = scan[random.random(len(scan)) < random.uniform(0.8, 1)].copy()
     angle = random.uniform(0, 2 * np.pi)
@@ -62,7 +63,7 @@ def varied(scan: Points, seed: int) -> Points:
 
 
 def what_is_wrong(answer: voxserve.Segmentation, points: Points) -> str:
-    """With an answer by itself; "" where nothing is."""
+    """Returns a problem that the answer shows by itself, without a reference; "" if there is none."""
     counts = answer.counts
     sum_of_fates = counts.used + counts.invalid + counts.out_of_range + counts.dropped + counts.unsampled
     if len(answer.labels) != len(points):
@@ -88,14 +89,14 @@ def digest(answer: voxserve.Segmentation) -> bytes:
 
 @dataclass
 class Findings:
-    """The results of runs on the scans; `digests` are by the scan's seed."""
+    """Results of sending scans: a digest of each answer, by the scan's seed, and how often each problem occurred."""
 
     digests: dict[int, bytes] = field(default_factory=dict)
     problems: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
 
     def compare(self, what: str, other: Findings) -> None:
-        """Adds the scans of `other` whose bytes differ from those here, and other's problems."""
+        """Adds the problems of `other`, and a problem for each scan whose bytes in `other` differ from those here."""
         self.problems.update(other.problems)
         for seed, value in other.digests.items():
             if self.digests.get(seed, value) != value:
@@ -103,7 +104,7 @@ class Findings:
 
 
 def run(address: str, model: str, scans: Sequence[Points], seeds: Sequence[int], clients: int) -> Findings:
-    """Sends the scans of the seeds, `clients` at a time, with scores, each after an answer to another."""
+    """Sends the scans of `seeds` and returns what was found. `clients` threads each send one scan at a time."""
     findings = Findings()
 
     def ask(client: voxserve.Client, seed: int) -> tuple[int, bytes | None, str]:
@@ -127,11 +128,11 @@ def run(address: str, model: str, scans: Sequence[Points], seeds: Sequence[int],
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes, and batches that ran again, of a server at one time."""
+    """The memory that a server uses, in bytes, and its number of batches that ran again, at one time."""
 
     resident: int
-    device: int  # that the server's contexts hold, as it tells
-    used: int  # of all GPUs, by all processes; 0 where there is none
+    device: int  # held by the server's CUDA contexts, from the server's metrics
+    used: int  # by all processes on all GPUs, from nvidia-smi; 0 without a GPU
     reruns: int
 
     @staticmethod
@@ -141,7 +142,7 @@ class Memory:
         return Memory(server.rss(), int(device), used_by_gpus(), int(metrics["voxserve_batch_reruns_total"]))
 
     def growth(self, before: Memory) -> int:
-        """The largest of the bytes by which one of them grew."""
+        """Returns how many bytes were added to the number of `Memory` that grew most."""
         return max(self.resident - before.resident, self.device - before.device, self.used - before.used)
 
 
@@ -156,7 +157,7 @@ def used_by_gpus() -> int:
 
 @contextmanager
 def serving(binary: str, repository: Path, log: Path, flags: Sequence[str]) -> Iterator[Server]:
-    """A deterministic server that is ready; it ends with the block."""
+    """Starts a deterministic server and yields it when it is ready. The server ends with the block."""
     server = Server(binary, log, f"--model_repository={repository}", "--deterministic=true", *flags)
     try:
         server.await_ready()
@@ -167,7 +168,7 @@ def serving(binary: str, repository: Path, log: Path, flags: Sequence[str]) -> I
 
 @dataclass
 class Report:
-    """The results of all runs."""
+    """What all runs found, and the memory before and after the run over all scans."""
 
     findings: Findings
     before: Memory
@@ -206,7 +207,7 @@ def check(
     flags: Sequence[str] = (),
     alone_every: int = ALONE_EVERY,
 ) -> Report:
-    """Runs the four parts."""
+    """Runs the four parts that the module's docstring lists."""
     some = range(0, count, alone_every)
     with serving(binary, repository, logs / "first.log", flags) as server:
         warm = run(server.address, model, scans, range(count, count + max(clients, count // 10)), clients)
@@ -228,7 +229,7 @@ def positive(text: str) -> int:
 
 
 def read_scan(path: str) -> Points:
-    """A scan of x, y, z and intensity as float32."""
+    """Reads a scan of x, y, z and intensity as float32; returns [num_points, 4]."""
     data = Path(path).read_bytes()
     if not data or len(data) % 16:
         raise ValueError(f"'{path}' has {len(data)} bytes, which are no points of 4 float32")
@@ -236,15 +237,15 @@ def read_scan(path: str) -> Points:
 
 
 def main(arguments: list[str]) -> int:
-    """Exit status."""
+    """Returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--server", required=True, help="the server's binary")
     parser.add_argument("--repository", required=True, type=Path)
     parser.add_argument("--model", required=True)
-    parser.add_argument("--count", type=positive, default=10_000, help="scans (default: 10,000)")
-    parser.add_argument("--clients", type=positive, default=16, help="at a time (default: 16)")
-    parser.add_argument("--every", type=positive, default=1, help="keep one of so many points (default: 1)")
-    parser.add_argument("--max_growth_mb", type=positive, default=64, help="of memory (default: 64)")
+    parser.add_argument("--count", type=positive, default=10_000, help="number of scans to send (default: 10,000)")
+    parser.add_argument("--clients", type=positive, default=16, help="number of requests at a time (default: 16)")
+    parser.add_argument("--every", type=positive, default=1, help="keep every N-th point of a scan (default: 1)")
+    parser.add_argument("--max_growth_mb", type=positive, default=64, help="largest growth of memory that passes, in MiB (default: 64)")
     parser.add_argument("--logs", type=Path, help="folder of the servers' logs")
     parser.add_argument("scans", nargs="+", help="files of x, y, z and intensity as float32")
     flags = arguments[arguments.index("--") + 1 :] if "--" in arguments else []

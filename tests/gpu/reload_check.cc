@@ -1,4 +1,5 @@
-// Reloads a model while it serves requests, and compares every answer with that of the version that it names.
+// Reloads a model while the server answers requests for it. Every answer names a version of the model; its labels are
+// compared with the labels that this version gave before.
 
 #include <algorithm>
 #include <atomic>
@@ -33,7 +34,9 @@ namespace voxserve::client {
 namespace {
 
 constexpr absl::Duration kLoadTimeout = absl::Minutes(5);
-constexpr double kMinDistinct = 0.01;  // the least share of points whose labels must differ between two versions
+// Between two versions, at least this share of the points must have different labels; otherwise answers of the two
+// cannot be told apart.
+constexpr double kMinDistinct = 0.01;
 
 struct CheckOptions {
   Connection connection;
@@ -43,7 +46,7 @@ struct CheckOptions {
   int64_t concurrency = 8;
   absl::Duration duration = absl::Seconds(60);
   absl::Duration interval = absl::Seconds(1);
-  double tolerance = 0.1;  // in percent
+  double tolerance = 0.1;  // share of an answer's points whose labels may differ, in percent
   std::vector<std::string> paths;
 
   std::vector<Flag> Flags() {
@@ -55,7 +58,8 @@ struct CheckOptions {
         DurationFlag("duration", "How long to run. Default 60s.", &duration),
         DurationFlag("interval", "Time from one reload to the next. Default 1s.", &interval),
         NumberFlag("tolerance", "PERCENT",
-                   "Points of an answer whose labels may differ from the reference: rounding depends on the batch. "
+                   "Share of an answer's points whose labels may differ from the reference, since rounding depends on "
+                   "the batch. "
                    "Default 0.1.",
                    0, 50, &tolerance),
         StringFlag("fields", "SPEC", "Layout of the points; see voxserve-client infer.", &fields),
@@ -66,9 +70,9 @@ struct CheckOptions {
 };
 
 using Labels = std::vector<uint16_t>;
-using References = std::map<int64_t, std::vector<Labels>>;  // by version, then by scan
+using References = std::map<int64_t, std::vector<Labels>>;  // by version, then by the scan's index
 
-// Returns the share of labels that differ; 1 if their numbers differ.
+// Returns the share (0..1) of labels that differ, or 1 if the two have different numbers of labels.
 double Difference(const Labels& left, const Labels& right) {
   if (left.size() != right.size()) return 1;
   if (left.empty()) return 0;
@@ -79,9 +83,10 @@ double Difference(const Labels& left, const Labels& right) {
 
 struct Tally {
   std::map<int64_t, uint64_t> answers;  // by version
-  uint64_t num_wrong = 0;               // answers that are not those of the version that they name
+  // The number of answers that differ from the labels of the version that they name.
+  uint64_t num_wrong = 0;
   uint64_t num_failed = 0;
-  double largest_difference = 0;  // among the right answers
+  double largest_difference = 0;  // share of labels (0..1), over the right answers
   std::string first_problem;
   std::vector<absl::Duration> latencies;
 };
@@ -122,7 +127,7 @@ class ReloadCheck {
     return absl::OkStatus();
   }
 
-  // Calls and reloads for as long as the options say, then restores the configuration.
+  // Sends requests and reloads the model until the duration has passed. Then restores the model's config.textproto.
   absl::Status Run() {
     std::string before;
     std::error_code error;
@@ -180,7 +185,8 @@ class ReloadCheck {
   }
 
  private:
-  // Puts the versions into service one after the other, each alone.
+  // Lets the versions take over from each other in turn, so that only one version serves at a time. `before` is the
+  // text of config.textproto without a policy.
   absl::Status Reload(const std::string& before) {
     const absl::Time end = absl::Now() + options_.duration;
     auto next = references_.begin();
@@ -201,7 +207,7 @@ class ReloadCheck {
 
   absl::Status Load() { return client_->LoadModel(options_.model, 0, kLoadTimeout).status(); }
 
-  // Renames the file into place, so that no reader sees half of it.
+  // Writes a new file and renames it to config.textproto, so that no reader sees an incomplete file.
   absl::Status Write(const std::string& text) {
     const std::string coming = absl::StrCat(config_.string(), ".coming");
     if (absl::Status status = WriteFile(coming, text); !status.ok()) return status;
@@ -293,10 +299,11 @@ int Main(const std::vector<std::string>& words) {
       "",
       "--model NAME --repository DIR SCAN|FOLDER... [FLAGS]",
       "reloads a model while it serves requests, and checks every answer",
-      "Takes the labels of the scans from each version of the model that is in service, then lets callers ask for the "
-      "newest one while, again and again, another version takes over: config.textproto gets a version_policy, and "
-      "LoadModel is called. Every answer is compared with the labels of the version that it names.\n"
-      "The exit code is 0 where every request was answered, rightly, and answers came of every version; else 1.",
+      "First asks each version of the model that is in service for the labels of the scans. Then callers send requests "
+      "for the newest version, while this program lets one version after the other take over: it writes a "
+      "version_policy to config.textproto and calls LoadModel. Every answer is compared with the labels of the version "
+      "that it names.\n"
+      "The exit code is 0 if every request got a right answer and every version gave an answer, else 1.",
       "  reload_check --model minkunet --repository models deploy/scans --duration 60s\n",
       "reload_check"};
   CheckOptions options;

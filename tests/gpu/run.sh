@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs everything that needs a GPU, in one go. Run it with --help.
+# Runs all tests and benchmarks that need a GPU. Run it with --help.
 set -euo pipefail
 # shellcheck source=deploy/steps.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../../deploy/steps.sh"
@@ -31,18 +31,18 @@ Exit codes: 0 everything ran and passed, 1 something failed, timed out or could 
 HELP
 }
 
-# Time limits of one program, in seconds.
+# Each program may run for this many seconds.
 test_limit=300 sanitizer_limit=300 bench_limit=300
 cuda_tests='*Cuda*:*CUDA*:*Gpu*'
-# Tests of whole scans take minutes under the sanitizer and show nothing that small tests do not. racecheck is slower by
-# far, since it runs one launch at a time.
+# The sanitizer leaves out tests of whole scans, which take minutes under it and find nothing that small tests do not.
+# racecheck leaves out more tests: it is much slower, since it runs one launch at a time.
 left_out_of_memcheck='*RealScan*:*Large*:*Million*:*WholeScan*:*2To31*'
-# The same holds for tests that run an implicit GEMM's blocks hundreds of times.
+# It also leaves out tests that run an implicit GEMM's blocks hundreds of times, for the same reason.
 left_out_of_memcheck+=':*ImplicitGemmTest.EveryKind*:*ImplicitGemmTest.EveryWidth*:*ImplicitGemmTest.EveryAlignment*'
 left_out_of_memcheck+=':*ImplicitGemmFuzzTest*:*ImplicitGemmChainTest*'
-# shellcheck disable=SC2034  # read by name
+# shellcheck disable=SC2034  # run_sanitizer builds this name
 left_out_of_synccheck=$left_out_of_memcheck
-# shellcheck disable=SC2034  # read by name
+# shellcheck disable=SC2034  # run_sanitizer builds this name
 left_out_of_racecheck=$left_out_of_memcheck:'*MorePoints*:*EveryGrouping*:*EveryRule*:*AsManySamples*:*InEveryTile*'
 
 build=$BUILD/dev out='' commit='' programs='' steps=()
@@ -85,18 +85,19 @@ convert_spconv_outputs python3 "$build" || warn "the outputs of spconv were not 
 num_failures=0
 fail() { num_failures=$((num_failures + 1)); }
 
-# matching FOLDER NAME_PATTERN: programs below BUILD/tests, by their path from there.
+# matching FOLDER NAME_PATTERN: prints the programs in BUILD/tests/FOLDER whose names match, as paths below BUILD/tests.
 matching() {
   (cd "$build/tests" && find "$1" -type f -name "$2" -perm -u+x 2>/dev/null) | sed 's|^\./||' |
     { grep -E -- "$programs" || true; } | LC_ALL=C sort
 }
 
-# selection PROGRAM: the filter of its tests that need a GPU.
+# selection PROGRAM: prints the GoogleTest filter that selects the program's tests that need a GPU.
 selection() {
   if grep -qx "$(basename "$1")" "$build/tests/gpu_programs.txt" 2>/dev/null; then echo '*'; else echo "$cuda_tests"; fi
 }
 
-# limited SECONDS LOG COMMAND...: sets `status` and `seconds`; the output goes to the terminal's log LOG and to $work/last.
+# limited SECONDS LOG COMMAND...: runs the command with a time limit and sets `status` and `seconds`. Its output is
+# appended to LOG and written to $work/last.
 limited() {
   local limit=$1 log=$2 begin=$SECONDS
   shift 2
@@ -106,7 +107,7 @@ limited() {
   { printf '\n===== %s (status %d, %d s)\n' "$*" "$status" "$seconds" && cat "$work/last"; } >>"$log"
 }
 
-# Prints why a program ended, if it did not end well.
+# reason: prints why the last program of `limited` ended, unless it ended well.
 reason() {
   case $status in
     124) echo "TIMED OUT after $seconds s" ;;
@@ -116,7 +117,8 @@ reason() {
   esac
 }
 
-# gtest_count WORD: prints a number of the last program's summary ("[  PASSED  ] 12 tests.").
+# gtest_count WORD: prints the number of tests from the line of the last program's summary that begins with WORD, such
+# as "[  PASSED  ] 12 tests.", or 0.
 gtest_count() { sed -nE "s/^\[ +$1 +\] ([0-9]+) tests?[.,].*/\1/p" "$work/last" | tail -n 1 | grep . || echo 0; }
 
 run_tests() {
@@ -167,7 +169,7 @@ run_sanitizer() {
   while read -r program; do
     for tool in memcheck racecheck synccheck; do
       left_out=left_out_of_$tool options=()
-      # A warp-specialized kernel's blocks have more barriers in total than synccheck watches by default.
+      # By default, synccheck watches fewer barriers than the blocks of a warp-specialized kernel have in total.
       [[ $tool != synccheck ]] || options=(--num-cuda-barriers 100000)
       filter="$(selection "$program")-${!left_out}"
       limited 60 "$log" "$build/tests/$program" --gtest_list_tests "--gtest_filter=$filter"
@@ -183,7 +185,8 @@ run_sanitizer() {
       quiet "$program under $tool ($selected tests)"
       limited "$sanitizer_limit" "$log" "$sanitizer" --tool "$tool" "${options[@]}" --error-exitcode 99 \
         "$build/tests/$program" "--gtest_filter=$filter"
-      # "========= ERROR SUMMARY: 0 errors", "========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)"
+      # The tools end with "========= ERROR SUMMARY: 0 errors" or "========= RACECHECK SUMMARY: 0 hazards displayed (0
+      # errors, 0 warnings)".
       summary=$(sed -nE 's/^=+ (ERROR|RACECHECK) SUMMARY: //p' "$work/last" | tail -n 1)
       note=''
       if [[ -z $summary ]]; then
@@ -218,7 +221,8 @@ run_bench() {
       fail
       report "**FAILED: $(reason)**" ""
     fi
-    # The output of programs that print Markdown is used unchanged; the # before digests is not Markdown.
+    # Some programs print Markdown, which starts with # or |; it goes into the report unchanged. The # before digests is
+    # no Markdown, hence the check for options.
     if ((${#options[@]} == 0)) && grep -m 1 . "$work/last" | grep -q '^[#|]'; then
       cat "$work/last" >>"$work/report"
     else

@@ -64,7 +64,7 @@ while (($# > 0)); do
       --out | --fields | --mixed_fields | --drive_fields)
       (($# > 1)) || die "$1 needs a value; see --help"
       declare -n value=${1#--}
-      # shellcheck disable=SC2034  # names one of the variables above
+      # shellcheck disable=SC2034  # $name is one of the variables above
       value=$2
       shift
       ;;
@@ -106,7 +106,7 @@ mkdir -p "$logs"
 work=$(mktemp -d)
 use_carried_build "$build"
 
-# Ids of the processes that run beside the script.
+# The ids of the processes that this script started and has to end.
 running=()
 
 stop() {
@@ -120,7 +120,7 @@ stop() {
   wait "$pid" 2>/dev/null || true
 }
 
-# shellcheck disable=SC2317  # called by the trap
+# shellcheck disable=SC2317  # a trap calls it
 clean_up() {
   local pid
   rm -f "$work/goes_on"
@@ -135,7 +135,8 @@ fail() { num_failures=$((num_failures + 1)); }
 report() { printf '%s\n' "$@" >>"$work/report"; }
 
 time_limit=$((150 + versions_seconds))
-# has_time SECONDS WHAT: succeeds if so much of the run's time is left; otherwise reports what is left out.
+# has_time SECONDS WHAT: succeeds if that many seconds are left of the run's time limit. Otherwise the report says that
+# WHAT was left out.
 has_time() {
   ((SECONDS + $1 <= time_limit)) && return
   fail
@@ -143,7 +144,7 @@ has_time() {
   return 1
 }
 
-# These print the server's memory and the GPUs' used memory, in MB.
+# resident_mb prints the server's resident memory, and device_mb the memory in use on all GPUs, both in MB.
 resident_mb() { echo $(($(sed -nE 's/^VmRSS:[[:space:]]*([0-9]+) kB/\1/p' "/proc/$server_pid/status") / 1000)); }
 
 device_mb() {
@@ -152,7 +153,7 @@ device_mb() {
   echo $((${used:-0}))
 }
 
-# measure NAME ADDRESS SECONDS FLAGS...: runs the load generator once; its numbers go to $logs/NAME.json.
+# measure NAME ADDRESS SECONDS FLAGS...: runs the load generator once and writes its numbers to $logs/NAME.json.
 measure() {
   local name=$1 address=$2 duration=$3 status=0
   shift 3
@@ -166,7 +167,7 @@ measure() {
   fi
 }
 
-# await SECONDS PID COMMAND...: waits until the command succeeds; fails if the process ends or the time is over.
+# await SECONDS PID COMMAND...: repeats the command until it succeeds. Fails if process PID ends or the time is over.
 await() {
   local end=$((SECONDS + $1)) pid=$2
   shift 2
@@ -229,7 +230,8 @@ beyond echo's, ms |" "|---|---|---|---|---|---|---|---|---|---|"
     total "$work/after_closed" voxserve_batch_requests_count)") requests." ""
 }
 
-# Prints the memory of the process and of the device while something runs, one line per half second.
+# sample_memory FILE: appends a line with resident_mb and device_mb to the file every half second, until $work/goes_on
+# is deleted.
 sample_memory() {
   while [[ -e $work/goes_on ]]; do
     echo "$(resident_mb) $(device_mb)" >>"$1"
@@ -237,12 +239,13 @@ sample_memory() {
   done
 }
 
-# highest FILE COLUMN: prints the largest value of a column.
+# highest FILE COLUMN: prints the largest value of that column.
 highest() { cut -d' ' -f"$2" "$1" | sort -n | tail -n 1; }
 
-# outcomes FILE GIVEN_UP: prints rows on the requests that were not answered with OK, and on the accepted ones. The
-# server does not accept requests that it refuses for lack of time or room, except for GIVEN_UP of them, by its own
-# count. Every other request without an answer was accepted and missed its deadline.
+# outcomes FILE GIVEN_UP: prints table rows that count the requests without an OK answer, and the accepted requests.
+# FILE is the load generator's JSON. A request that was refused for lack of time or room in the queue was not accepted,
+# except for GIVEN_UP of them, which the server counted as accepted before it gave them up. Every other request without
+# an answer was accepted and missed its deadline.
 outcomes() {
   python3 - "$1" "$2" <<'PY'
 import json, sys
@@ -333,13 +336,14 @@ run_streams() {
     read -r sent answered superseded p50 p99 < <(numbers "$logs/streams_$n.json" streams.frames streams.answered \
       streams.superseded latency_ms.p50 latency_ms.p99)
     report "| $n | $sent | $answered | $superseded | $p50 | $p99 |"
-    # With more vehicles all frames are late.
+    # Frames of more vehicles would all be late.
     [[ $(calculate "$p99>100") != 1 ]] || break
   done
   report ""
 }
 
-# Changes the model's files and loads it again, once a second.
+# Changes the model's config.textproto and calls LoadModel, once a second, until $work/goes_on is deleted. Writes the
+# time of each load, in ms, to $work/loads.
 reload() {
   local config=$work/models/$model/config.textproto begin i
   for ((i = 1; ; ++i)); do
@@ -399,7 +403,7 @@ run_versions() {
   fi
 }
 
-# The number of clients for the mixed sizes, the reload and the versions: 8, or that of the closed loop's last row.
+# The parts mixed, reload and versions use 8 clients, or the last number of --clients if it does not contain 8.
 many=${clients##* }
 [[ " $clients " != *" 8 "* ]] || many=8
 capacity=0

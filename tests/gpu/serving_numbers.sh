@@ -1,8 +1,9 @@
-# Sourced by serving.sh. Reads numbers from JSON files and from the metrics of the server at $http_port.
+# serving.sh sources this file. Its functions read numbers from JSON files and from the metrics of the server at
+# $http_port.
 # shellcheck shell=bash
 
-# numbers FILE KEY...: prints values of a JSON file in one line, by paths like latency_ms.p50; sums over lists; "-" for
-# a missing value.
+# numbers FILE KEY...: prints values of a JSON file in one line. A key is a path such as latency_ms.p50. Where the path
+# meets a list, the values of its items are added. A missing value is printed as "-".
 numbers() {
   python3 - "$@" <<'PY'
 import json, sys
@@ -26,7 +27,7 @@ print(*(find(document, path) for path in sys.argv[2:]))
 PY
 }
 
-# calculate EXPRESSION: computes with numbers; prints "-" if one is missing.
+# calculate EXPRESSION: prints the value of a Python expression of numbers, or "-" if one of them is missing.
 calculate() {
   python3 - "$1" <<'PY'
 import sys
@@ -39,9 +40,9 @@ except (ArithmeticError, SyntaxError, TypeError):
 PY
 }
 
-# scrape FILE: writes the server's metrics to a file.
+# scrape FILE: writes the metrics that the server exports now to the file.
 scrape() {
-  # shellcheck disable=SC2154  # set by serving.sh
+  # shellcheck disable=SC2154  # serving.sh sets http_port
   python3 - "http://127.0.0.1:$http_port/metrics" >"$1" <<'PY' || true
 import sys, urllib.request
 
@@ -49,7 +50,8 @@ print(urllib.request.urlopen(sys.argv[1], timeout=5).read().decode())
 PY
 }
 
-# total FILE NAME [LABELS]: prints the sum of a metric's series in a scraped file; LABELS (REGEX) selects series.
+# total FILE NAME [LABELS]: prints the sum over a metric's series in a scraped file. LABELS is a regular expression that
+# selects series.
 total() {
   python3 - "$1" "$2" "${3:-}" <<'PY'
 import re, sys
@@ -64,8 +66,8 @@ print(f"{total:.6g}")
 PY
 }
 
-# percentile PERCENT NAME BEFORE AFTER: prints a percentile, in ms, of a histogram's observations between two scrapes,
-# and their number. The value is the upper end of a bucket, so the true percentile is not higher.
+# percentile PERCENT NAME BEFORE AFTER: prints a percentile, in ms, of the values that a histogram observed between two
+# scraped files, and their number. The percentile is the upper end of a bucket, so the true one is not higher.
 percentile() {
   python3 - "$@" <<'PY'
 import re, sys

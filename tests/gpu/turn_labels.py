@@ -18,7 +18,7 @@ from pathlib import Path
 
 
 def turned(data: bytes, layer: str) -> bytes:
-    """Returns a safetensors file in which the layer's tensors begin with their second row."""
+    """Returns the safetensors file `data` with the first row of the layer's tensors moved to their end."""
     (head_bytes,) = struct.unpack_from("<Q", data)
     head = json.loads(data[8 : 8 + head_bytes])
     out = bytearray(data)

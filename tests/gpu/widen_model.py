@@ -36,7 +36,7 @@ def read_tensors(path: Path) -> dict[str, np.ndarray]:
 
 
 def write_tensors(path: Path, tensors: dict[str, np.ndarray]) -> None:
-    """Returns the bytes of a safetensors file."""
+    """Writes a safetensors file."""
     names = {np.dtype(dtype): name for name, dtype in _TYPES.items()}
     head, offset = {}, 0
     for name, tensor in tensors.items():
@@ -52,7 +52,11 @@ def write_tensors(path: Path, tensors: dict[str, np.ndarray]) -> None:
 
 
 def widen(name: str, tensor: np.ndarray, first: str, last: str) -> np.ndarray:
-    """[K, in, out] of a convolution, [out, in] of a linear layer, [channels] of the others."""
+    """Returns the tensor with each channel twice. A copy that is an input channel has half the weight.
+
+    `tensor` is [K, in, out] of a convolution, [out, in] of a linear layer, or [channels] of any other layer. The inputs
+    of node `first` and the outputs of node `last` keep their number of channels.
+    """
     node = name.rsplit(".", 1)[0]
     if tensor.ndim == 1:
         return tensor if node == last else np.repeat(tensor, 2)
