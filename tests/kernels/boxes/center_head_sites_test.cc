@@ -1,4 +1,4 @@
-// CenterPoint's heads on rows of sites in place of images.
+// Tests the decoding of CenterPoint heads whose outputs are rows of sites (VoxelNeXt) in place of dense images.
 
 #include <gtest/gtest.h>
 
@@ -27,7 +27,8 @@ class CenterHeadSitesTest : public testing::TestWithParam<Ground> {
   Device device() const { return GetParam().device; }
   DType dtype() const { return GetParam().dtype; }
 
-  // Returns [samples * max_boxes] of each head. site_of: on the device; null: the heads have images.
+  // Decodes all heads and returns [samples * max_boxes] boxes for each. site_of is the table from cells to rows, on the
+  // device; if it is null, the heads' outputs are images.
   std::vector<std::vector<BoxRow>> Decode(int32_t num_samples, const std::vector<CenterHead>& heads,
                                           const int32_t* site_of) {
     const DeviceArray<uint32_t> num_not_finite(device(), std::vector<uint32_t>(static_cast<size_t>(num_samples), 0));
@@ -62,14 +63,15 @@ class CenterHeadSitesTest : public testing::TestWithParam<Ground> {
 };
 INSTANTIATE_TEST_SUITE_P(Grounds, CenterHeadSitesTest, AllGrounds(), GroundName);
 
-// Rows of sites, in any order, are what images say whose other cells have a logit of -infinity: byte by byte.
+// Rows of sites, in any order, must give the same boxes, bit by bit, as images in which every cell without a site has a
+// logit of -infinity.
 TEST_P(CenterHeadSitesTest, AreImagesWithoutTheOtherCells) {
   constexpr int32_t kSamples = 3, kRows = 20, kColumns = 70, kClasses = 2;
   constexpr int64_t kCells = int64_t{kSamples} * kRows * kColumns;
   Random random(11);
   const std::vector<int64_t> channels = {kClasses, 2, 1, 3, 2, 2};
   for (const double occupancy : {0.0, 0.02, 0.5, 1.0}) {
-    std::vector<int64_t> cells;  // of the sites, by row
+    std::vector<int64_t> cells;  // the cell of each row's site
     for (int64_t cell = 0; cell < kCells; ++cell) {
       if (cell / (kRows * kColumns) != 1 && random.Chance(occupancy)) cells.push_back(cell);  // sample 1 has none
     }
@@ -117,7 +119,7 @@ TEST_P(CenterHeadSitesTest, AreImagesWithoutTheOtherCells) {
       EXPECT_EQ(boxes[0], expected[0]);
       EXPECT_EQ(boxes[1], expected[0]);
       EXPECT_EQ(std::count_if(boxes[0].begin(), boxes[0].end(), IsBox) > 20, occupancy > 0);
-      // The one NaN, in both heads; cells without a site are nothing at all.
+      // Each of the two heads counts the one NaN. Cells without a site count as nothing.
       const uint32_t num_broken = cells.empty() ? 0 : 2;
       EXPECT_EQ(std::accumulate(num_not_finite_.begin(), num_not_finite_.end(), 0u), num_broken);
     }

@@ -1,5 +1,5 @@
-// Tests the decoding of CenterPoint's and SECOND's heads against stored boxes of tests/oracles/detection_heads.py, and
-// the choice of the best candidates against a plain sort.
+// Compares decoded boxes of CenterPoint's and SECOND's heads with the boxes that tests/oracles/detection_heads.py
+// stored, and the choice of the best candidates with a plain sort.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -65,7 +65,7 @@ class DetectionHeadTest : public testing::TestWithParam<Ground> {
   Device device() const { return GetParam().device; }
   DType dtype() const { return GetParam().dtype; }
 
-  // Returns for each head [samples * max_boxes] boxes.
+  // Decodes all heads and returns [samples * max_boxes] boxes for each.
   std::vector<std::vector<BoxRow>> Decode(int32_t num_samples, const std::vector<CenterHead>& heads) {
     const DeviceArray<uint32_t> num_not_finite(device(), std::vector<uint32_t>(static_cast<size_t>(num_samples), 0));
     CenterHeadParams params{.num_samples = num_samples,
@@ -114,10 +114,11 @@ class DetectionHeadTest : public testing::TestWithParam<Ground> {
     return BoxRowsOf(boxes.ToHost());
   }
 
-  std::vector<uint32_t> num_not_finite_;  // last decoding, by sample
+  std::vector<uint32_t> num_not_finite_;  // of the last decoding, by sample
 };
 
-// Makes a head whose boxes show their origin: x is the column, y the row, the class its number.
+// Returns a head whose boxes tell where they come from: a box's x is its column, its y the row, and its class the index
+// of the channel. logits: [cells, num_classes].
 CenterHead PlainHead(CenterHeadConvention convention, int32_t num_rows, int32_t num_columns, int32_t num_classes,
                      const std::vector<float>& logits, DeviceImages& images) {
   CenterHead head{.convention = convention,
@@ -141,7 +142,8 @@ struct Place {
   int32_t cell;
 };
 
-// Finds the best of a sample's logits [cells, classes] by sorting all of them.
+// Returns the candidates of one sample with a finite logit over `above`, sorted by descending logit. The sample's
+// logits [cells, classes] start at index `begin`.
 std::vector<Place> BestPlaces(const std::vector<float>& logits, int64_t begin, int32_t num_cells, int32_t num_classes,
                               bool one_class_a_cell, float above) {
   std::vector<Place> places;
@@ -235,8 +237,8 @@ TEST_P(DetectionHeadTest, AnchorHeadDecodesTheStoredImages) {
   }
 }
 
-// Uses more candidates than one sort can take, in every distribution that the histograms distinguish: spread out, all
-// in one bin, all equal, beyond the bins, and few.
+// Uses more candidates than one sort can take. The distributions cover every path of the histograms that choose
+// candidates: logits spread out, all in one bin, all equal, beyond the bins, and few.
 TEST_P(DetectionHeadTest, TheBestAreThoseOfAPlainSort) {
   Random random(1);
   const auto uniform = [&](double low, double high) {
@@ -297,7 +299,8 @@ TEST_P(DetectionHeadTest, TheBestAreThoseOfAPlainSort) {
   }
 }
 
-// Heads of different sizes in one launch give the same bytes as each head alone. The same holds for samples.
+// Decodes heads of different sizes, and several samples, in one launch. Each must give the same bytes as when it is
+// decoded alone.
 TEST_P(DetectionHeadTest, HeadsAndSamplesAreIndependent) {
   Random random(2);
   DeviceImages images(device(), dtype());
@@ -358,10 +361,12 @@ TEST_P(DetectionHeadTest, BoxesOnTheBoundsAreWithinAndScoresOnTheThresholdAreNot
   EXPECT_FALSE(IsBox(Decode(1, {head})[0][0]));
 }
 
-// Under OpenPCDet's convention their places stay empty, under det3d's the following boxes move up.
+// A box with a value that is not finite is dropped. OpenPCDet's convention leaves its row empty; det3d's convention
+// moves the following boxes up.
 TEST_P(DetectionHeadTest, WhatIsNotFiniteIsNoBox) {
   for (const auto convention : {CenterHeadConvention::kOpenPcdet, CenterHeadConvention::kDet3d}) {
-    // Cell i is better than cell i + 1. Only the last three of ten cells are boxes.
+    // Cell i has a higher logit than cell i + 1. Seven of the ten cells get a value that is not finite, so only the
+    // last three are boxes.
     std::vector<float> logits;
     for (int i = 0; i < 10; ++i) logits.push_back(static_cast<float>(10 - i));
     DeviceImages images(device(), dtype());
@@ -404,7 +409,7 @@ TEST_P(DetectionHeadTest, LogitsThatAreNotFiniteAreNoScores) {
   for (const auto convention : {CenterHeadConvention::kOpenPcdet, CenterHeadConvention::kDet3d}) {
     DeviceImages images(device(), dtype());
     CenterHead head = PlainHead(convention, 1, 3, 2,
-                                {kInfinity, 1, kNan, 2, -kInfinity, -kInfinity,  // the first sample
+                                {kInfinity, 1, kNan, 2, -kInfinity, -kInfinity,  // sample 0
                                  0, 3, 0, 0, kInfinity, kInfinity},
                                 images);
     head.max_boxes = 3;
@@ -437,7 +442,7 @@ TEST_P(DetectionHeadTest, AnchorsOnTheThresholdAreBoxesAndTiesGoToTheFirst) {
   params.directions = images.Add(std::vector<float>(6, kNan), 2);
   const std::vector<BoxRow> boxes = Decode(params);
   EXPECT_THAT(num_not_finite_, testing::ElementsAre(4));
-  // x, z, class.
+  // Each tuple is (x, z, class) of a box.
   const std::vector<std::tuple<float, float, float>> expected = {
       {0.0f, 3.5f, 2.0f}, {2.0f, 3.5f, 4.0f}, {0.0f, 0.5f, 4.0f}, {2.0f, 0.5f, 2.0f}};
   for (size_t i = 0; i < boxes.size(); ++i) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// Helpers for the tests of detection kernels: rows of boxes on any device.
+// Helps the tests of detection kernels to put heads on any device and to read boxes back.
 
 #include <gtest/gtest.h>
 
@@ -21,11 +21,11 @@
 
 namespace voxserve::kernels {
 
-using BoxRow = std::vector<float>;  // [kBoxColumns]
+using BoxRow = std::vector<float>;  // the kBoxColumns values of one box
 
 inline bool IsBox(const BoxRow& row) { return row[kBoxScore] != kNoBox; }
 
-// Reads [samples * rows per sample] boxes and drops their padding.
+// Splits values [boxes, kBoxPitch] into boxes and drops the padding.
 inline std::vector<BoxRow> BoxRowsOf(const std::vector<float>& values) {
   std::vector<BoxRow> rows;
   for (size_t i = 0; i < values.size(); i += kBoxPitch) {
@@ -34,7 +34,7 @@ inline std::vector<BoxRow> BoxRowsOf(const std::vector<float>& values) {
   return rows;
 }
 
-// Does the reverse, with padding that must not be read.
+// Returns values [boxes, kBoxPitch]. The padding is NaN, since kernels must not read it.
 inline std::vector<float> ValuesOf(const std::vector<BoxRow>& rows) {
   std::vector<float> values;
   for (const BoxRow& row : rows) {
@@ -50,7 +50,7 @@ inline BoxRow NoBoxRow() {
   return row;
 }
 
-// Reads a stored array [..., kBoxColumns].
+// Splits a stored array [..., kBoxColumns] into boxes.
 inline std::vector<BoxRow> BoxRowsOf(const support::NpyArray& array) {
   const float* const values = array.data<float>();
   std::vector<BoxRow> rows;
@@ -60,7 +60,7 @@ inline std::vector<BoxRow> BoxRowsOf(const support::NpyArray& array) {
   return rows;
 }
 
-// Compares rows value by value; yaws may differ by a full turn.
+// Expects equal boxes up to rounding. Two yaws also count as equal if they differ by a full turn.
 inline void ExpectNearBoxes(const std::vector<BoxRow>& boxes, const std::vector<BoxRow>& expected) {
   ASSERT_EQ(boxes.size(), expected.size());
   for (size_t i = 0; i < boxes.size(); ++i) {
@@ -83,12 +83,13 @@ inline const std::map<std::string, support::NpyArray>& GoldenHeads() {
   return *golden;
 }
 
-// Images of one head on a device, with columns of others around them.
+// Copies the outputs of one head to a device. Each matrix has other columns before and after its own, which kernels
+// must not read.
 class DeviceImages {
  public:
   DeviceImages(Device device, DType dtype) : device_(device), dtype_(dtype) {}
 
-  // values: [cells of all samples, channels].
+  // Adds an output. values: [cells of all samples, channels].
   ImageChannels Add(const std::vector<float>& values, int64_t channels) {
     Matrix matrix(static_cast<int64_t>(values.size()) / channels, channels, {.before = 2, .after = 3}, nullptr);
     for (int64_t i = 0; i < static_cast<int64_t>(values.size()); ++i) {

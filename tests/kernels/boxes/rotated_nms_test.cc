@@ -1,5 +1,5 @@
-// Tests overlaps of rotated boxes against polygon clipping, and suppression against the plain algorithm and stored
-// results of tests/oracles/detection_heads.py.
+// Compares the overlaps of rotated boxes with polygon clipping, and suppressed boxes with the plain algorithm and with
+// the results that tests/oracles/detection_heads.py stored.
 
 #include "kernels/boxes/rotated_nms.h"
 
@@ -50,7 +50,8 @@ std::vector<Point> CornersOf(const BoxRow& box, const BoxRow& origin) {
   return corners;
 }
 
-// Clips polygons as in I. Sutherland and G. Hodgman, "Reentrant Polygon Clipping", 1974.
+// Returns the area of the intersection of two boxes, seen from above. It clips polygons as in I. Sutherland and G.
+// Hodgman, "Reentrant Polygon Clipping", 1974.
 double CutArea(const BoxRow& a, const BoxRow& b) {
   std::vector<Point> polygon = CornersOf(a, a);
   const std::vector<Point> sides = CornersOf(b, a);
@@ -109,8 +110,8 @@ TEST(BoxOverlapTest, KnowsTheSpecialCases) {
   const BoxRow square = BoxAt(0, 0, 2, 2, 0);
   EXPECT_EQ(iou(square, square), 1.0f);
   EXPECT_NEAR(overlap(square, BoxAt(0, 0, 2, 2, kPi / 4)), 8 * (std::sqrt(2.0) - 1), 1e-6);
-  EXPECT_EQ(overlap(square, BoxAt(2, 0, 2, 2, 0)), 0.0);  // side to side
-  EXPECT_EQ(overlap(square, BoxAt(2, 2, 2, 2, 0)), 0.0);  // corner to corner
+  EXPECT_EQ(overlap(square, BoxAt(2, 0, 2, 2, 0)), 0.0);  // they share a side
+  EXPECT_EQ(overlap(square, BoxAt(2, 2, 2, 2, 0)), 0.0);  // they share a corner
   EXPECT_EQ(overlap(square, BoxAt(0, 0, 1, 1, 0)), 1.0);
   EXPECT_EQ(iou(square, BoxAt(1, 0, 2, 2, 0)), 1.0f / 3);
   const BoxRow turned = BoxAt(3, -5, 4, 1.5, 0.7);
@@ -133,7 +134,7 @@ class RotatedNmsTest : public testing::TestWithParam<Device> {
  protected:
   void SetUp() override { SKIP_WITHOUT(GetParam()); }
 
-  // inputs: each [samples * boxes].
+  // Runs the kernel. Each input has [samples * boxes] boxes; the result has the same number of rows for each sample.
   std::vector<BoxRow> Suppress(int32_t num_samples, const std::vector<std::vector<BoxRow>>& inputs, float threshold,
                                int32_t max_in, int32_t max_out) const {
     std::vector<std::unique_ptr<DeviceArray<float>>> arrays;
@@ -162,7 +163,7 @@ class RotatedNmsTest : public testing::TestWithParam<Device> {
   }
 };
 
-// Runs the plain algorithm for one sample of one input; the result has `rows` rows.
+// Runs the plain algorithm on one sample of one input. The result is padded to `rows` rows.
 std::vector<BoxRow> PlainNms(const std::vector<BoxRow>& boxes, float threshold, size_t max_in, size_t rows) {
   std::vector<BoxRow> kept;
   for (size_t i = 0; i < boxes.size() && i < max_in && IsBox(boxes[i]) && kept.size() < rows; ++i) {
@@ -174,7 +175,7 @@ std::vector<BoxRow> PlainNms(const std::vector<BoxRow>& boxes, float threshold, 
   return kept;
 }
 
-// Makes crowds of boxes around some places; a few boxes of each are equal or rotated by a quarter turn.
+// Returns boxes crowded around a few places. Some equal another box, or another box rotated by a quarter turn.
 std::vector<BoxRow> Crowd(Random& random, int64_t num_boxes, double spread) {
   std::uniform_real_distribution<double> place(-spread, spread), size(0.3, 5), yaw(-kPi, kPi);
   std::vector<BoxRow> boxes;
@@ -216,7 +217,7 @@ TEST_P(RotatedNmsTest, EqualsThePlainAlgorithm) {
         const int32_t max_in = random.OneOf<int32_t>({0, 1, 500, 4096});
         const int32_t max_out = random.OneOf<int32_t>({1, 83, 4096});
         std::vector<std::vector<BoxRow>> samples = {Crowd(random, num_boxes, spread), Crowd(random, num_boxes, spread)};
-        // The second sample has fewer boxes.
+        // Sample 1 has a third of the boxes of sample 0.
         for (auto i = static_cast<size_t>(num_boxes / 3); i < samples[1].size(); ++i) samples[1][i] = NoBoxRow();
         std::vector<BoxRow> both = samples[0];
         both.insert(both.end(), samples[1].begin(), samples[1].end());
@@ -244,7 +245,7 @@ TEST_P(RotatedNmsTest, OfTheSameBoxesTheFirstStays) {
   EXPECT_EQ(result[1], NoBoxRow());
 }
 
-// In a chain, each box overlaps the next. Every other box stays, which must be decided one by one.
+// In this chain each box overlaps the next. A suppressed box must not suppress its successor, so every other box stays.
 TEST_P(RotatedNmsTest, ABoxThatWentSuppressesNothing) {
   std::vector<BoxRow> chain, expected;
   for (int i = 0; i < 300; ++i) {
@@ -258,26 +259,28 @@ TEST_P(RotatedNmsTest, ABoxThatWentSuppressesNothing) {
 }
 
 TEST_P(RotatedNmsTest, ABoxOnTheThresholdStays) {
-  // The IoU is 1/3; for rotated boxes it is 0.2.
+  // The two boxes have an IoU of exactly 1/3; the rotated boxes below have one of exactly 0.2.
   const std::vector<BoxRow> third = {BoxAt(0, 0, 2, 2, 0), BoxAt(1, 0, 2, 2, 0)};
   EXPECT_EQ(Suppress(1, {third}, 1.0f / 3, 0, 2), third);
   EXPECT_EQ(Suppress(1, {third}, std::nextafter(1.0f / 3, 0.0f), 0, 2)[1], NoBoxRow());
   const std::vector<BoxRow> fifth = {BoxAt(0, 0, 3, 1, kPi / 2), BoxAt(0, 2, 3, 1, kPi / 2)};
   EXPECT_EQ(Suppress(1, {fifth}, 0.2f, 0, 2), fifth);
   EXPECT_EQ(Suppress(1, {fifth}, 0.199f, 0, 2)[1], NoBoxRow());
-  // No IoU is above 1, and boxes that only touch are not above 0.
+  // No IoU is above 1, so a threshold of 1 suppresses nothing. Boxes that only touch have an IoU of 0, which is not
+  // above a threshold of 0.
   const std::vector<BoxRow> same = {third[0], third[0]}, touching = {BoxAt(0, 0, 2, 2, 0), BoxAt(2, 0, 2, 2, 0)};
   EXPECT_EQ(Suppress(1, {same}, 1.0f, 0, 2), same);
   EXPECT_EQ(Suppress(1, {touching}, 0.0f, 0, 2), touching);
 }
 
-// Boxes of one input do not affect those of another. They follow the boxes of earlier inputs without gaps.
+// Boxes of one input must not suppress those of another. In the result, a sample's boxes from all inputs follow each
+// other without gaps.
 TEST_P(RotatedNmsTest, InputsFollowEachOtherWithoutGaps) {
   const BoxRow box = BoxAt(0, 0, 2, 2, 0), other = BoxAt(9, 0, 2, 2, 0), none = NoBoxRow();
   const std::vector<std::vector<BoxRow>> inputs = {{box, box, other, none, none, none},  // sample 0, sample 1
                                                    {none, box},
                                                    {other, box, none, none, other, box, none, none}};
-  // The inputs give 3, 1 and 3 rows.
+  // The inputs contribute at most 3, 1 and 3 rows.
   const std::vector<BoxRow> expected = {box, other, other, box,  none, none, none,  // sample 0: [3], [1], [4]
                                         box, other, box,   none, none, none, none};
   const std::vector<BoxRow> result = Suppress(2, inputs, 0.5f, 0, 3);

@@ -1,5 +1,5 @@
-// Tests the CPU's sparse convolution against naive loops in double, on every path of the register tiles (whole and
-// partial vectors, whole and partial row tiles), with pitches and epilogues.
+// Compares the CPU's sparse convolution with naive loops in double. The cases reach every path of the register tiles
+// (whole and partial vectors, whole and partial row tiles), with pitches and epilogues.
 
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@
 namespace voxserve::kernels {
 namespace {
 
-// Parameters: rows, in channels, out channels, block rows.
+// The parameters are rows, input channels, output channels, and rows of a block.
 class ConvolutionTest : public testing::TestWithParam<std::tuple<int, int, int, int>> {};
 
 TEST_P(ConvolutionTest, EqualsTheNaiveLoop) {

@@ -1,4 +1,4 @@
-// Tests the GPU's gather-GEMM-scatter against naive loops in double, for every grouping.
+// Compares the GPU's gather-GEMM-scatter with naive loops in double, for every grouping of offsets.
 
 #include "kernels/conv/gather_gemm_scatter.h"
 
@@ -20,9 +20,10 @@ namespace {
 using support::ExpectCudaSuccess;
 using support::TestStream;
 
-constexpr int32_t kRubbishPair = 0x7f7f7f7f;  // fills table entries behind the rows, which must not be read
+// Fills the entries of a pair table behind its rows. A kernel that reads them uses a pair that does not exist.
+constexpr int32_t kRubbishPair = 0x7f7f7f7f;
 
-// The pair tables of a rulebook on the GPU, with capacities above its rows.
+// Copies the pair tables of a rulebook to the GPU. Their capacities exceed the number of rows.
 class DeviceTables {
  public:
   explicit DeviceTables(const RulebookView& rulebook)
@@ -76,7 +77,8 @@ class DeviceTables {
   PairTablesView view_;
 };
 
-// Makes the rulebook of a submanifold convolution: the identity at the centre, mirrored pairs around it.
+// Returns the rulebook of a submanifold convolution: the centre offset pairs each row with itself, and opposite offsets
+// have the same pairs reversed.
 Rulebook RandomSubmanifoldRulebook(int32_t num_offsets, int64_t num_rows, double density, Random& random) {
   const Rulebook half = RandomRulebook(num_offsets / 2, num_rows, num_rows, density, random);
   Rulebook rulebook{.num_out_rows = num_rows, .num_in_rows = num_rows, .offset_begin = {0}};
@@ -104,7 +106,7 @@ struct RulebookCase {
   std::string name;
   Rulebook rulebook;
   bool is_symmetric = false;
-  bool is_inverse = false;  // run with inputs and outputs swapped
+  bool is_inverse = false;  // the test swaps inputs and outputs
 };
 
 std::vector<RulebookCase> RulebookCases(Random& random) {
@@ -147,7 +149,7 @@ struct Case {
   Margins margins;
   EpilogueCase epilogue;
   DType dtype, out_dtype;
-  bool in_place;  // the output is the residual
+  bool in_place;  // the output is also the residual
 };
 
 void Check(const Case& c, cuda::Gemm& gemm, Random& random) {
@@ -196,7 +198,8 @@ void Check(const Case& c, cuda::Gemm& gemm, Random& random) {
         .grouping = &grouping,
         .operands = {device_in.View(), out.View(), device_weights.data(),
                      c.epilogue.With(device_bias.data(), c.in_place ? out.View() : device_residual.View())}};
-    // The padding holds NaN in one run and another value in the other.
+    // Unused workspace holds NaN in the first run and another value in the second. Results that differ would depend on
+    // it.
     const size_t bytes = cuda::GatherGemmScatterWorkspaceBytes(params);
     const DeviceArray<uint8_t> workspace(Device::kCuda, std::vector<uint8_t>(bytes, run == 0 ? 0xff : 0x11));
     params.workspace = workspace.data();
@@ -256,7 +259,7 @@ TEST_P(GatherGemmScatterTest, EveryWidthOfRows) {
 TEST_P(GatherGemmScatterTest, GatherWritesThePairsOfMovedOffsetsAlone) {
   const DType dtype = GetParam();
   Random random(23);
-  for (const int64_t channels : {3, 8, 2056}) {  // the last is more than a block has threads for
+  for (const int64_t channels : {3, 8, 2056}) {  // 2056 exceeds the number of threads in a block
     const Rulebook rulebook = RandomRulebook(4, 50, 40, 0.5, random);
     const DeviceTables tables(rulebook.View());
     const Matrix in(50, channels, {.after = 8}, &random, dtype);
@@ -291,7 +294,7 @@ TEST_P(GatherGemmScatterTest, MoreOffsetsThanTheLimitAreRefused) {
   EXPECT_EQ(cuda::GatherGemmScatter(params, *gemm, TestStream()), cudaErrorInvalidValue);
 }
 
-// Every offset pairs every row with itself, so the buffers exceed 2^31 values.
+// Every offset pairs every row with itself, so the buffers of gathered rows exceed 2^31 values and need 64-bit indices.
 TEST_P(GatherGemmScatterTest, BuffersOfMoreThan2To31Values) {
   if (GetParam() != DType::kFloat16) GTEST_SKIP() << "one dtype is enough";
   size_t free_bytes = 0, total_bytes = 0;
@@ -319,9 +322,8 @@ TEST_P(GatherGemmScatterTest, BuffersOfMoreThan2To31Values) {
                             .num_out_rows = kRows};
   for (const bool is_input_wide : {true, false}) {
     const int32_t in_channels = is_input_wide ? kWide : kNarrow, out_channels = is_input_wide ? kNarrow : kWide;
-    // A row has one value and an offset has one weight, (1 + k) * weight. Every output of a row is in_channels * value
-    // * weight
-    // * (1 + 2 + ... + 27). This sum and every product are exact, in float16 too.
+    // All values of a row are equal, and offset k has the one weight (1 + k) * weight. Each output of a row is thus
+    // in_channels * value * weight * (1 + 2 + ... + 27). The sum and all products are exact, in float16 too.
     const float weight = 1.0f / 64;
     constexpr int32_t kSumOfFactors = kOffsets * (kOffsets + 1) / 2;
     const auto value_of = [](int64_t row) { return static_cast<float>(row % 61) / 64; };

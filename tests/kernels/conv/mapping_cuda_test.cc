@@ -1,5 +1,5 @@
-// Tests brick tables and map search on the GPU, against stored results and against the CPU, whose own tests compare it
-// with loops over all sites. Pairs are compared as sites, since the GPU orders rows differently.
+// Compares brick tables and map search on the GPU with stored results and with the CPU's search, whose own tests use
+// loops over all sites. Pairs are compared by their sites, since the GPU orders rows differently.
 
 #include <algorithm>
 #include <memory>
@@ -33,7 +33,7 @@ using testing::Sorted;
 using testing::ToMorton;
 using testing::VisitMorton;
 
-// A level's brick table on the GPU, and the device memory that it owns.
+// Builds the brick table of a level on the GPU and owns its memory.
 class Table {
  public:
   Table(const Level& in, int32_t dimension) {
@@ -55,7 +55,7 @@ class NeighbourSearchCudaTest : public ::testing::Test {
  protected:
   void SetUp() override { SKIP_WITHOUT(Device::kCuda); }
 
-  // Returns the neighbours: [K, num_out] input row or -1.
+  // Returns [K, num_out]: for each offset and output row the input row of its pair, or -1 if there is none.
   std::vector<int32_t> Search(const ConvGeometry& geometry, const Table& table, const Level& out) {
     const auto num_offsets = static_cast<size_t>(geometry.NumOffsets());
     const auto capacity = static_cast<size_t>(out.capacity);
@@ -94,7 +94,8 @@ class NeighbourSearchCudaTest : public ::testing::Test {
     EXPECT_EQ(Sorted(pairs), Sorted(expected));
   }
 
-  // in and out: ascending CoordinateKeys; a submanifold convolution passes `in` twice.
+  // Expects that the GPU finds the pairs of the CPU's search. in and out are ascending CoordinateKeys; for a
+  // submanifold convolution both are the same vector.
   void ExpectTheCpusPairs(const ConvGeometry& geometry, const std::vector<uint64_t>& in,
                           const std::vector<uint64_t>& out) {
     ThreadPool pool(2);
@@ -127,7 +128,8 @@ ConvGeometry Cube(int32_t size, int32_t stride) {
           .padding = {padding, padding, padding, 0}};
 }
 
-// Uses kernel volumes from 1 to 343: those with a specialised kernel, and those that need several launches.
+// The kernel volumes range from 1 to 343. Some have a specialised CUDA kernel, and the large ones need several
+// launches.
 TEST_F(NeighbourSearchCudaTest, OfALargeCloudAgreesWithTheCpu) {
   const std::vector<uint64_t> in = RandomSites(3, 3, 20000, 40);
   ThreadPool pool(2);
@@ -147,7 +149,8 @@ TEST_F(NeighbourSearchCudaTest, OfALargeCloudAgreesWithTheCpu) {
   }
 }
 
-// The cells are in one brick, in two bricks per axis, or farther apart.
+// Depending on the dilation, the cells around an output lie in one brick, in two bricks along an axis, or farther
+// apart.
 TEST_F(NeighbourSearchCudaTest, KernelsOfEveryDimensionAndReachAgreeWithTheCpu) {
   for (const int32_t dimension : {1, 2, 3, 4}) {
     const int32_t extent = std::vector<int32_t>{9000, 60, 14, 8}[static_cast<size_t>(dimension) - 1];
@@ -178,7 +181,7 @@ TEST_F(NeighbourSearchCudaTest, NothingIsFoundAcrossAFieldsEdge) {
   ExpectTheCpusPairs(
       {.kernel_size = {1, 3, 3, 1}, .dilation = {1, 1, kCoordinateMargin, 1}, .padding = {0, 1, kCoordinateMargin, 0}},
       in, in);
-  // Includes outputs whose inputs no key can hold, and one output with valid inputs.
+  // For some of these outputs no key can hold an input's coordinate. One output has valid inputs.
   const std::vector<uint64_t> out = Sorted(std::vector<uint64_t>{
       layout.Pack(0, {high, high, high, 0}), layout.Pack(0, {0, 0, high / 2 + 1, 0}),
       layout.Pack(1, {low / 2, low / 2, low / 2, 0}), layout.Pack(1023, {high / 2, high / 2, high / 2, 0})});
@@ -195,7 +198,7 @@ TEST_F(NeighbourSearchCudaTest, ZeroRowsHaveNoNeighbours) {
   ExpectTheCpusPairs(Cube(3, 1), one, one);
 }
 
-// Puts many keys into few bricks.
+// A line of sites fills few bricks with many keys.
 TEST_F(NeighbourSearchCudaTest, SitesInALineAndInEverySampleAreFound) {
   const CoordinateKey layout(1);
   std::vector<uint64_t> in;
@@ -206,7 +209,7 @@ TEST_F(NeighbourSearchCudaTest, SitesInALineAndInEverySampleAreFound) {
   ExpectTheCpusPairs(geometry, in, in);
 }
 
-// Expects each row's bits to be the offsets at which it has a neighbour. neighbours: [K, num_rows].
+// Expects that bit k of a row's entry is set exactly if the row has a neighbour at offset k. neighbours: [K, num_rows].
 void ExpectRowOffsets(const DeviceArray<uint32_t>& made, const std::vector<int32_t>& neighbours, size_t num_rows) {
   const std::vector<uint32_t> row_offsets = made.ToHost();
   for (size_t row = 0; row < num_rows; ++row) {
@@ -218,7 +221,8 @@ void ExpectRowOffsets(const DeviceArray<uint32_t>& made, const std::vector<int32
   }
 }
 
-// Makes all tables and rulebooks of a network at once, more than one launch takes, and compares with each made alone.
+// Makes all tables and rulebooks of a network in one call, which needs more than one launch. Each must equal the one
+// that a call of its own makes.
 TEST_F(NeighbourSearchCudaTest, OfManyRulebooksIsThatOfEach) {
   struct Rulebook {
     size_t in;
@@ -250,7 +254,7 @@ TEST_F(NeighbourSearchCudaTest, OfManyRulebooksIsThatOfEach) {
 
   std::vector<NeighbourSearchParams> searches;
   std::vector<std::unique_ptr<DeviceArray<int32_t>>> neighbours;
-  std::vector<std::unique_ptr<DeviceArray<uint32_t>>> row_offsets;  // only for small kernels
+  std::vector<std::unique_ptr<DeviceArray<uint32_t>>> row_offsets;  // only of small kernels
   for (size_t i = 0; i < rulebooks.size(); ++i) {
     const Rulebook& rulebook = rulebooks[i];
     const Level& out = *levels[rulebook.out];
@@ -283,7 +287,7 @@ TEST_F(NeighbourSearchCudaTest, OfManyRulebooksIsThatOfEach) {
   }
 }
 
-// A row's list of inputs has the same rows as its neighbours.
+// The compact list of a row's inputs must hold the same input rows, in the order of offsets, as its neighbours.
 TEST_F(NeighbourSearchCudaTest, RowsInputsAreTheNeighboursInOrder) {
   for (const int32_t size : {1, 2, 3}) {
     for (const int32_t dilation : {1, 40}) {
@@ -379,9 +383,9 @@ TEST_F(NeighbourSearchCudaTest, BlocksOfConsecutiveRowsAreWhatALookupFinds) {
   }
 }
 
-// The host refuses these, so the tests need no device, and the params point to no memory.
+// The host finds these errors before any launch. The tests thus need no GPU, and the params point to no memory.
 TEST(BrickTableRefusalCudaTest, TablesOfTwoDimensionsOrOfTooManyKeysAreRefused) {
-  constexpr size_t kNumTables = 35;  // the last ones are in a launch of their own
+  constexpr size_t kNumTables = 35;  // so many tables need a second launch
   const std::vector<cuda::BrickTableParams> building(kNumTables, {.capacity = 10});
   std::vector<cuda::BrickTable> tables(kNumTables);
   for (const size_t other : {size_t{1}, kNumTables - 1}) {
@@ -402,7 +406,7 @@ TEST(NeighbourSearchRefusalCudaTest, ParamsThatDisagreeInDimensionAreRefused) {
   of_geometry.geometry.dimension = 2;
   of_params.dimension = 2;
   of_table.table.dimension = 2;
-  NeighbourSearchParams of_all = of_geometry;  // consistent in itself, but not with the others
+  NeighbourSearchParams of_all = of_geometry;  // agrees with itself, but not with the other params of the call
   of_all.dimension = of_all.table.dimension = 2;
   const auto search = [](std::vector<NeighbourSearchParams> params, int64_t out_capacity) {
     for (NeighbourSearchParams& one : params) one.out_capacity = out_capacity;
@@ -429,7 +433,7 @@ TEST(NeighbourSearchRefusalCudaTest, ParamsThatDisagreeInDimensionAreRefused) {
       .geometry = Cube(2, 2), .first_in_rows = &input, .row_offsets = &offsets, .row_inputs = &input};
   EXPECT_EQ(search({of_blocks}, 10), cudaErrorInvalidValue);
 
-  // Without rows nothing is launched, so the accepted case can be tested too.
+  // Without rows nothing is launched. The accepted params can therefore be tested without memory.
   EXPECT_EQ(search({agreeing, agreeing}, 0), cudaSuccess);
   EXPECT_EQ(search({of_all}, 0), cudaSuccess);
   const int32_t row = 0;

@@ -1,4 +1,5 @@
-// Tests the structure of groups: the special cases of Algorithm 4 exactly, and the properties of every grouping.
+// Tests how offsets are grouped into matrix products: the special cases of the paper's Algorithm 4 exactly, and the
+// properties of every grouping.
 
 #include "kernels/conv/matmul_grouping.h"
 
@@ -31,7 +32,8 @@ MatmulGrouping GroupSizes(const std::vector<int64_t>& sizes, bool is_symmetric, 
                       options);
 }
 
-// Returns the sizes of a symmetric convolution from those of its first half.
+// Returns the number of pairs of each offset of a symmetric convolution: the first half, the centre, and the first half
+// reversed.
 std::vector<int64_t> Mirrored(const std::vector<int64_t>& half, int64_t centre) {
   std::vector<int64_t> sizes = half;
   sizes.push_back(centre);
@@ -75,7 +77,7 @@ TEST(GroupMatmulsTest, FixedJoinsTheFirstFourPairsOfASubmanifoldConvolution) {
 
 TEST(GroupMatmulsTest, FixedJoinsAllOffsetsWithoutSymmetry) {
   const MatmulGrouping grouping = GroupSizes({0, 5, 7, 0, 6, 0}, false, {.grouping = Grouping::kFixed});
-  // Empty maps at the ends are dropped; the one inside stays as padding.
+  // Offsets without pairs at both ends are dropped. The one between others stays in the group as padding.
   EXPECT_THAT(grouping.groups, ElementsAre(MatmulGroup{.first = 1, .count = 4, .rows = 7, .begin = 0}));
   EXPECT_THAT(grouping.buffer_begin, ElementsAre(-1, 0, 7, -1, 21, -1));
 }

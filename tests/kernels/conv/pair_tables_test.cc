@@ -1,4 +1,4 @@
-// Tests the pair tables of a rulebook on the GPU against plain loops.
+// Compares the pair tables that the GPU makes from neighbours with plain loops.
 
 #include "kernels/conv/pair_tables.h"
 
@@ -19,14 +19,16 @@ using support::DeviceArray;
 using support::ExpectCudaSuccess;
 using support::TestStream;
 
-constexpr int32_t kRubbish = static_cast<int32_t>(0xCDCDCDCD);  // the value of unwritten memory
+// The value with which the tests fill memory before a kernel writes it.
+constexpr int32_t kRubbish = static_cast<int32_t>(0xCDCDCDCD);
 
-// Neighbours in the form of a map search: every input row occurs at most once in an offset.
+// Random neighbours as a map search returns them. Within an offset, each input row has at most one output row.
 struct Neighbours {
   int32_t num_offsets;
   int64_t num_in, num_out;
   int64_t in_capacity, out_capacity;
-  std::vector<int32_t> rows;  // [K, out_capacity]; behind num_out invalid values that look like rows
+  // [K, out_capacity]. Entries behind num_out are 0, which looks like a row; kernels must not use them.
+  std::vector<int32_t> rows;
 
   Neighbours(int32_t offsets, int64_t in, int64_t out, int64_t slack, double density)
       : num_offsets(offsets), num_in(in), num_out(out), in_capacity(in + slack), out_capacity(out + slack) {
@@ -46,8 +48,8 @@ struct Neighbours {
   }
 };
 
-// Makes the neighbours of a submanifold convolution: offset K - 1 - k has the pairs of offset k reversed, and the
-// centre is the identity.
+// Returns the neighbours of a submanifold convolution: offset K - 1 - k has the pairs of offset k reversed, and the
+// centre offset pairs each row with itself.
 Neighbours Symmetric(int32_t num_offsets, int64_t num_rows, int64_t slack, double density) {
   Neighbours neighbours(num_offsets, num_rows, num_rows, slack, density);
   const auto at = [&](int64_t k, int64_t row) -> int32_t& {
@@ -73,7 +75,8 @@ struct Tables {
   std::vector<int64_t> offset_begin;
 };
 
-// Returns the masks of a table of pairs [K, capacity]; rows from num_rows on have `past` in every word.
+// Returns the masks of a table of pairs [K, capacity]: bit k of a row is set if it has a pair at offset k. All words of
+// rows from num_rows on are `past`.
 std::vector<uint32_t> Masks(const std::vector<int32_t>& pairs, int32_t num_offsets, int64_t capacity, int64_t num_rows,
                             uint32_t past) {
   const auto num_words = static_cast<size_t>(MaskWords(num_offsets));
@@ -88,7 +91,7 @@ std::vector<uint32_t> Masks(const std::vector<int32_t>& pairs, int32_t num_offse
   return masks;
 }
 
-// Computes the tables by their definition. Rows behind the counts get `past`.
+// Computes the tables by their definition. Pairs behind the counts are `past`.
 Tables Expected(const Neighbours& neighbours, int32_t past) {
   Tables tables;
   tables.in_pairs.assign(static_cast<size_t>(neighbours.num_offsets * neighbours.in_capacity), past);
@@ -106,7 +109,7 @@ Tables Expected(const Neighbours& neighbours, int32_t past) {
     }
   }
   tables.offset_begin.push_back(pair);
-  // Lists of pairs have no counts, so the whole capacity is cleared.
+  // Tables made from lists of pairs have no counts, so the kernel clears the masks of the whole capacity.
   const auto past_mask = static_cast<uint32_t>(past == -1 ? 0 : past);
   tables.in_masks =
       Masks(tables.in_pairs, neighbours.num_offsets, neighbours.in_capacity, neighbours.num_in, past_mask);
@@ -127,14 +130,14 @@ class PairTablesTest : public ::testing::Test {
     EXPECT_TRUE(tables.out_masks == expected.out_masks);
   }
 
-  // in_place: the table of output rows overwrites the neighbours.
+  // Makes the tables of a rulebook on the GPU. With in_place, the table of output rows overwrites the neighbours.
   static Tables Run(const Neighbours& neighbours, bool in_place) {
     Rulebook rulebook(neighbours, in_place, false);
     ExpectCudaSuccess(cuda::PairTables(rulebook.params, TestStream()));
     return rulebook.ToHost();
   }
 
-  // The memory of one rulebook.
+  // Owns the device memory of one rulebook.
   struct Rulebook {
     Rulebook(const Neighbours& of, bool is_in_place, bool is_symmetric)
         : neighbours(of),
@@ -166,7 +169,7 @@ class PairTablesTest : public ::testing::Test {
       Tables tables{in_pairs.ToHost(), in_place ? rows.ToHost() : out_pairs.ToHost(), in_masks.ToHost(),
                     out_masks.ToHost(), offset_begin.ToHost()};
       if (!in_place) return tables;
-      // Entries behind the count keep the neighbours' invalid values.
+      // When the table overwrites the neighbours, entries behind the count keep the value 0.
       for (int64_t k = 0; k < neighbours.num_offsets; ++k) {
         for (int64_t row = neighbours.num_out; row < neighbours.out_capacity; ++row) {
           int32_t& value = tables.out_pairs[static_cast<size_t>(k * neighbours.out_capacity + row)];
@@ -222,7 +225,7 @@ TEST_F(PairTablesTest, OfSymmetricNeighboursAreTheSame) {
   }
 }
 
-// Uses more rulebooks than one launch takes.
+// So many rulebooks need more than one launch.
 TEST_F(PairTablesTest, OfManyRulebooksAreThoseOfEach) {
   std::vector<Neighbours> all;
   for (int i = 0; i < 9; ++i) {

@@ -55,7 +55,8 @@ TEST(RulebookSearchTest, AgreesWithTheDefinition) {
     SCOPED_TRACE(c.name);
     const std::vector<uint64_t> in = Sorted(c.in_keys);
     const std::vector<uint64_t> strided_out = Sorted(c.out_keys);
-    // A submanifold convolution passes the same vector twice, so that the mirrored half is tested.
+    // A submanifold convolution passes the same vector as inputs and outputs. The search then finds half of the pairs
+    // and mirrors them.
     const std::vector<uint64_t>& out = c.is_submanifold ? in : strided_out;
     for (ThreadPool* pool : {&alone, &several}) {
       for (const MapSearch search : {MapSearch::kMerge, MapSearch::kGrid, MapSearch::kHash}) {
@@ -96,7 +97,8 @@ TEST(RulebookSearchTest, TheInverseSwapsEveryPair) {
   }
 }
 
-// Compares a cloud that is large enough to be split among threads with a loop over all sites and cells.
+// The cloud is large enough to be split among threads. The rulebook is compared with a loop over all sites and kernel
+// cells.
 class LargeCloudTest : public ::testing::TestWithParam<ConvGeometry> {};
 
 TEST_P(LargeCloudTest, AgreesWithALoopOverAllSites) {
@@ -143,7 +145,7 @@ TEST_P(LargeCloudTest, AgreesWithALoopOverAllSites) {
   EXPECT_EQ(RulebookFlaw(rulebook.View()), "");
   EXPECT_EQ(Sorted(SitesOf(rulebook.View(), in, out, 3)), expected);
 
-  // The bytes are the same for any number of threads and any search.
+  // One thread and the other searches must give the same bytes.
   ThreadPool alone(1);
   for (const MapSearch search : {MapSearch::kMerge, MapSearch::kGrid, MapSearch::kHash}) {
     const Rulebook other = Search(geometry, in, out, search, alone);
@@ -188,8 +190,8 @@ TEST(RulebookSearchTest, ARefilledRulebookHoldsOnlyTheNewPairs) {
 }
 
 TEST(RulebookSearchTest, NeighboursAcrossAFieldsEdgeAreNotMistaken) {
-  // Without the margin, the last site of a column and the first of the next would differ by one key step. The limits
-  // keep them apart.
+  // In the key order, the last coordinate of one column and the first of the next are neighbours. Without the margin of
+  // the key's fields they would count as neighbours in space.
   const CoordinateKey layout(3);
   ThreadPool pool(1);
   const int32_t low = layout.min_coordinate(), high = layout.max_coordinate();

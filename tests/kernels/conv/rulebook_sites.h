@@ -1,6 +1,7 @@
 #pragma once
 
-// The sites of a rulebook's pairs, independent of the rows, and the further promises of rulebook.h.
+// Turns a rulebook's pairs of rows into pairs of sites, which do not depend on the order of rows, and checks the other
+// promises of rulebook.h.
 
 #include <cstdint>
 #include <string>
@@ -20,7 +21,8 @@ inline std::vector<PairSites> SitesOf(const RulebookView& rulebook, const std::v
     for (int64_t pair = rulebook.offset_begin[k]; pair < rulebook.offset_begin[k + 1]; ++pair) {
       const uint64_t in = in_keys.at(static_cast<size_t>(rulebook.in_rows[pair]));
       const uint64_t out = out_keys.at(static_cast<size_t>(rulebook.out_rows[pair]));
-      // Samples never mix. A sample of -1 is in no expected pair, so it makes the test fail.
+      // Both sites of a pair must be in the same sample. Otherwise the pair gets sample -1, which no expected pair has,
+      // so that the test fails.
       const int32_t sample = layout.Sample(in) == layout.Sample(out) ? layout.Sample(in) : -1;
       sites.emplace_back(k, sample, layout.Unpack(in), layout.Unpack(out));
     }
@@ -28,7 +30,7 @@ inline std::vector<PairSites> SitesOf(const RulebookView& rulebook, const std::v
   return sites;
 }
 
-// Checks the promises of rulebook.h other than the pairs: their order, and tile_begin. Returns "" or the violation.
+// Checks the order of a rulebook's pairs, and its tile_begin. Returns the first violation, or "".
 inline std::string RulebookFlaw(const RulebookView& view) {
   for (int32_t k = 0; k < view.num_offsets; ++k) {
     for (int64_t pair = view.offset_begin[k] + 1; pair < view.offset_begin[k + 1]; ++pair) {

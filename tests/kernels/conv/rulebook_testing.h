@@ -1,6 +1,7 @@
 #pragma once
 
-// Random rulebooks, and the naive convolution that is every dataflow's oracle.
+// Makes random rulebooks, and computes a convolution by naive loops. The loops are the oracle of every dataflow's
+// tests.
 
 #include <cstdint>
 #include <vector>
@@ -10,7 +11,8 @@
 
 namespace voxserve::kernels {
 
-// Makes some increasing map from input to output rows for each offset, as translations of sorted coordinates do.
+// Returns a random rulebook. Within each offset, input and output rows both ascend, as they do for sorted coordinates.
+// `density` is the probability that an output row has a pair.
 inline Rulebook RandomRulebook(int32_t num_offsets, int64_t num_in, int64_t num_out, double density, Random& random) {
   Rulebook rulebook{.num_out_rows = num_out, .num_in_rows = num_in};
   const int64_t num_tiles = (num_out + kRulebookTileRows - 1) / kRulebookTileRows;
@@ -36,7 +38,7 @@ inline Rulebook RandomRulebook(int32_t num_offsets, int64_t num_in, int64_t num_
   return rulebook;
 }
 
-// weights: [K, in channels, out channels]
+// Computes a convolution in double. in: [input rows, in channels]; weights: [K, in channels, out channels].
 inline Expected NaiveConvolution(const RulebookView& rulebook, const Matrix& in, const std::vector<float>& weights,
                                  int64_t out_channels, const std::vector<float>* bias, const Matrix* residual,
                                  bool relu) {

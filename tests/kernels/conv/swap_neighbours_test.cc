@@ -18,9 +18,10 @@ namespace {
 using support::ExpectCudaSuccess;
 using support::TestStream;
 
-constexpr int32_t kRubbishRow = 0x7f7f7f7f;  // fills table entries behind the rows, which must not be read
+// Fills the entries of a table behind its rows. A kernel that reads them uses a row that does not exist.
+constexpr int32_t kRubbishRow = 0x7f7f7f7f;
 
-// Returns [K, pitch]: the input row of each output row's pair, -1 if there is none.
+// Returns a table [K, pitch] with the input row of each output row's pair, or -1 if there is none.
 std::vector<int32_t> Neighbours(const RulebookView& rulebook, int64_t pitch) {
   std::vector<int32_t> neighbours(static_cast<size_t>(rulebook.num_offsets * pitch), kRubbishRow);
   for (int64_t k = 0; k < rulebook.num_offsets; ++k) {
@@ -33,7 +34,7 @@ std::vector<int32_t> Neighbours(const RulebookView& rulebook, int64_t pitch) {
   return neighbours;
 }
 
-// Uses more rulebooks than one launch takes, of every size, with counts below the capacities.
+// The call has more rulebooks than one launch takes. They have different sizes, and counts below their capacities.
 TEST(SwapNeighboursTest, TurnsEveryPairRound) {
   SKIP_WITHOUT(Device::kCuda);
   Random random(35);

@@ -1,4 +1,5 @@
-// Tests the tiles form of rulebooks against the same form made in the simplest way on the host.
+// Compares the tiles that the GPU makes from a rulebook with the tiles that a simple host function makes
+// (tiles_testing.h).
 
 #include "kernels/conv/tiles.h"
 
@@ -22,7 +23,7 @@ namespace {
 using support::ExpectCudaSuccess;
 using support::TestStream;
 
-// Returns a SortOrder that begins with these offsets. The unused bits at its end are 0.
+// Returns a SortOrder whose first bits are these offsets. Its other bits are 0.
 SortOrder Order(const std::vector<int>& offsets) {
   SortOrder order{};
   std::transform(offsets.begin(), offsets.end(), order.begin(), [](int k) { return static_cast<int8_t>(k); });
@@ -65,7 +66,7 @@ ConvGeometry Listed(const Axes& kernel_size, const std::vector<int32_t>& cells) 
   return geometry;
 }
 
-// Offsets are the listed cells' numbers in the list, not in the box.
+// For a kernel of listed cells, an offset is a cell's index in the list, not in the bounding box.
 TEST(OffsetsByDistanceTest, Crosses) {
   EXPECT_EQ(OffsetsByDistance(Listed({3, 3, 3, 1}, {4, 10, 12, 13, 14, 16, 22})), Order({3, 0, 1, 2, 4, 5, 6}));
   EXPECT_EQ(OffsetsByDistance(Listed({5, 5, 5, 1}, {12, 37, 52, 57, 60, 61, 62, 63, 64, 67, 72, 87, 112})),
@@ -88,9 +89,10 @@ TEST(NumTilePlacesTest, WholeBlocks) {
   EXPECT_EQ(NumTilePlaces(kMaxBlockTileRows + 1), 2 * kMaxBlockTileRows);
 }
 
-constexpr size_t kGuard = 64;  // values behind an output, which must not change
+// The number of values behind an output that the kernel must not change.
+constexpr size_t kGuard = 64;
 
-// A rulebook on the GPU, with memory for its tiles.
+// Owns a rulebook on the GPU and the memory of its tiles.
 struct TilesCase {
   NeighbourTable table;
   int64_t capacity;
@@ -99,7 +101,7 @@ struct TilesCase {
   DeviceArray<uint32_t> masks, row_offsets;
   DeviceArray<int64_t> num_out;
 
-  // count: the number of rows in device memory, if it differs from the table's.
+  // `count` is the number of rows in device memory; -1 takes the table's.
   TilesCase(NeighbourTable made, int64_t rows_at_most, const SortOrder& by, int64_t count = -1)
       : table(std::move(made)),
         capacity(rows_at_most),
@@ -131,7 +133,7 @@ struct TilesCase {
             .by_weight = by_weight.data()};
   }
 
-  // Half of the cases have row_offsets, and half of those have the lists of inputs instead of neighbours.
+  // Every second case has row_offsets. Half of these have lists of inputs in place of neighbours.
   bool HasRowOffsets() const { return table.num_offsets <= kSortBits && table.num_rows % 2 == 0; }
   bool HasRowInputs() const { return HasRowOffsets() && table.num_rows % 4 == 0; }
   std::vector<int32_t> RowInputs() const {
@@ -159,7 +161,7 @@ struct TilesCase {
 };
 using TilesCases = std::vector<std::unique_ptr<TilesCase>>;
 
-// Expects that the memory behind the form's values is unchanged.
+// Expects that the kGuard values behind the output are unchanged.
 template <typename T>
 void ExpectGuard(const std::vector<T>& made) {
   for (size_t i = made.size() - kGuard; i < made.size(); ++i) {
@@ -167,7 +169,8 @@ void ExpectGuard(const std::vector<T>& made) {
   }
 }
 
-// Expects every tile with rows exactly once, sorted from the heaviest to the lightest.
+// Expects that the list of tiles names every tile with rows exactly once, from the heaviest (most offsets) to the
+// lightest.
 void ExpectTilesByWeight(const TilesCase& c, const HostTiles& tiles) {
   const std::vector<int32_t> made = c.by_weight.ToHost();
   ExpectGuard(made);
@@ -237,7 +240,7 @@ void ExpectTiles(const TilesCase& c) {
   }
 }
 
-// Makes the tiles of all cases in one call, and checks each.
+// Makes the tiles of all cases in one call and checks each case.
 void CheckTogether(const TilesCases& cases) {
   std::vector<TilesParams> params;
   for (const auto& c : cases) params.push_back(c->Params());
@@ -262,7 +265,8 @@ SortOrder RandomOrder(int32_t num_offsets, Random& random) {
   return order;
 }
 
-// Adds `spare` rows to the capacity, and makes the pitch larger than the capacity.
+// Returns a random case. Its capacity exceeds num_rows by `spare`, and its pitch exceeds the capacity by
+// `pitch_margin`.
 std::unique_ptr<TilesCase> RandomCase(Presence presence, double density, int32_t num_offsets, int64_t num_rows,
                                       int64_t spare, int64_t pitch_margin, Random& random) {
   const int64_t capacity = num_rows + spare;
@@ -312,7 +316,7 @@ TEST_F(TilesTest, EveryRulebookAlone) {
   }
 }
 
-// Makes 77 rulebooks in one call, which sorts 31 at a time.
+// The call makes tiles of 77 rulebooks. One sort takes at most 31, so it sorts several times.
 TEST_F(TilesTest, ManyRulebooksTogether) {
   Random random(43);
   TilesCases cases;
@@ -329,8 +333,8 @@ TEST_F(TilesTest, ManyRulebooksTogether) {
   CheckTogether(cases);
 }
 
-// Uses as many rulebooks as one sort takes, one less and one more: the last rulebook's keys are next to the keys of no
-// row.
+// The numbers of rulebooks are those that one or more sorts take, one less and one more. In a full sort, the last
+// rulebook's keys are next to the key that marks unused entries.
 TEST_F(TilesTest, AroundTheRulebooksOfOneSort) {
   Random random(44);
   for (const int count : {2, 3, 7, 8, 15, 16, 30, 31, 32, 62, 63}) {
@@ -357,7 +361,7 @@ TEST_F(TilesTest, EveryKindOfMasks) {
   }
 }
 
-// There are few different masks, so most rows are ordered only by their numbers.
+// Few different masks occur, so most rows are ordered only by their numbers.
 TEST_F(TilesTest, RowsAlikeKeepTheirOrder) {
   Random random(46);
   TilesCases cases;
@@ -380,7 +384,7 @@ TEST_F(TilesTest, InTheOrderByDistance) {
   CheckTogether(cases);
 }
 
-// There are more blocks than a launch has.
+// The rows fill more blocks than one launch starts.
 TEST_F(TilesTest, AMillionRows) {
   Random random(48);
   TilesCases cases;
@@ -389,7 +393,7 @@ TEST_F(TilesTest, AMillionRows) {
   CheckTogether(cases);
 }
 
-// The device's number of rows is limited to the capacity.
+// If the number of rows in device memory exceeds the capacity, the kernel must use the capacity.
 TEST_F(TilesTest, CountBeyondTheCapacity) {
   Random random(49);
   TilesCases cases;

@@ -1,7 +1,7 @@
 #pragma once
 
-// Rulebooks of every kind as tables of neighbours, and their tiles form (kernels/conv/tiles.h), made on the host in the
-// simplest way.
+// Makes rulebooks of every kind as tables of neighbours, and their tiles (kernels/conv/tiles.h) with simple host code,
+// which is the oracle of the GPU's tiles.
 
 #include <algorithm>
 #include <cstdint>
@@ -17,9 +17,11 @@
 
 namespace voxserve::kernels {
 
-inline constexpr int32_t kRubbishRow = 0x7f7f7f7f;  // fills entries that must not be read
+// Fills entries that must not be read.
+inline constexpr int32_t kRubbishRow = 0x7f7f7f7f;
 
-// [K, pitch] the input row that an output row reads, -1 if none; invalid values behind the rows.
+// A table [K, pitch] with the input row that an output row reads at each offset, or -1 if there is none. Entries behind
+// num_rows are kRubbishRow.
 struct NeighbourTable {
   int32_t num_offsets = 0;
   int64_t num_rows = 0;  // output rows
@@ -44,13 +46,14 @@ inline NeighbourTable Neighbours(const RulebookView& rulebook, int64_t pitch) {
   return table;
 }
 
-// Which offsets the rows have.
+// Tells which output rows have a neighbour: all, none, one row, 64 consecutive rows, all rows at the same random
+// offsets, or each at random.
 enum class Presence { kFull, kEmpty, kOneRow, kOneTile, kAlike, kRandom };
 inline constexpr Presence kPresences[] = {Presence::kFull,    Presence::kEmpty, Presence::kOneRow,
                                           Presence::kOneTile, Presence::kAlike, Presence::kRandom};
 
-// Makes a random input row for every neighbour. density: for kAlike the share of offsets that all rows have, for
-// kRandom the share of pairs.
+// Returns a table whose neighbours are random input rows. `density` is used by kAlike, as the share of offsets at which
+// all rows have a neighbour, and by kRandom, as the share of neighbours that exist.
 inline NeighbourTable RandomNeighbours(Presence presence, double density, int32_t num_offsets, int64_t num_rows,
                                        int64_t num_in, int64_t pitch, Random& random) {
   NeighbourTable table(num_offsets, num_rows, pitch);
@@ -85,7 +88,8 @@ inline NeighbourTable RandomNeighbours(Presence presence, double density, int32_
   return table;
 }
 
-// Makes the rulebook of a submanifold convolution: random pairs, the identity at the centre.
+// Returns the rulebook of a submanifold convolution: the centre offset pairs each row with itself, and all other pairs
+// are random.
 inline Rulebook RandomSubmanifoldRulebook(int32_t num_offsets, int64_t num_rows, double density, Random& random) {
   const Rulebook pairs = RandomRulebook(num_offsets, num_rows, num_rows, density, random);
   Rulebook rulebook{.num_out_rows = num_rows, .num_in_rows = num_rows, .offset_begin = {0}};
@@ -106,7 +110,8 @@ inline Rulebook RandomSubmanifoldRulebook(int32_t num_offsets, int64_t num_rows,
   return rulebook;
 }
 
-// Every output row has a pair in every offset. The input rows are rotated by the offset's number.
+// Returns a rulebook in which every output row has a pair at every offset. At offset k, output row r reads input row r
+// + k, modulo num_rows.
 inline Rulebook DenseRulebook(int32_t num_offsets, int64_t num_rows) {
   Rulebook rulebook{.num_out_rows = num_rows, .num_in_rows = num_rows, .offset_begin = {0}};
   for (int32_t k = 0; k < num_offsets; ++k) {
@@ -122,7 +127,7 @@ inline Rulebook DenseRulebook(int32_t num_offsets, int64_t num_rows) {
 struct RulebookCase {
   std::string name;
   Rulebook rulebook;
-  bool is_inverse = false;  // run with inputs and outputs swapped
+  bool is_inverse = false;  // the test swaps inputs and outputs
 
   RulebookView View() const {
     RulebookView view = rulebook.View();
@@ -152,7 +157,7 @@ inline std::vector<RulebookCase> RulebookCases(Random& random) {
   return cases;
 }
 
-// Writes NaN to memory that must not be read: between the rows' channels, and in rows of no pair.
+// Writes NaN to memory that kernels must not read: the margins of rows, and rows that are in no pair.
 inline void Poison(const NeighbourTable& table, Matrix& in) {
   std::vector<bool> is_read(static_cast<size_t>(in.rows));
   for (int32_t k = 0; k < table.num_offsets; ++k) {
@@ -169,7 +174,7 @@ inline void Poison(const NeighbourTable& table, Matrix& in) {
   }
 }
 
-// Returns the bits of a row's mask, in the order of SortOrder.
+// Returns the bits by which a row is sorted: bit i is set if the row has a neighbour at offset order[i].
 inline uint32_t SortBitsOfRow(const NeighbourTable& table, int64_t row, const SortOrder& order) {
   uint32_t code = 0;
   if (table.num_offsets <= kSortBits) {
@@ -184,15 +189,14 @@ inline uint32_t SortBitsOfRow(const NeighbourTable& table, int64_t row, const So
   return code;
 }
 
-// Returns the place of a code among all Gray codes. The Gray code of a rank marks the positions where neighbouring bits
-// of the rank differ.
+// Returns the position of `code` in the sequence of Gray codes. Code number r is r ^ (r >> 1).
 inline uint32_t GrayRank(uint32_t code) {
   uint32_t rank = 0;
   for (int bit = kSortBits - 1; bit >= 0; --bit) rank |= ((code >> bit ^ rank >> (bit + 1)) & 1) << bit;
   return rank;
 }
 
-// Returns the rows from which the frequency of bits is sampled.
+// Returns the rows that are sampled to learn how often each bit occurs.
 inline std::vector<int64_t> SampledRows(const NeighbourTable& table) {
   const int64_t num_runs = (table.num_rows + kRunRows - 1) / kRunRows;
   const int64_t num_sampled = std::min(num_runs, NumSampledRuns(table.num_offsets));
@@ -204,12 +208,13 @@ inline std::vector<int64_t> SampledRows(const NeighbourTable& table) {
   return rows;
 }
 
-// Orders rows by class, then by the Gray rank of their other bits in the class's order, both descending. Equal rows
-// keep their order.
+// Returns the rows in the order of tiles. The class of a row is its highest bit. Rows are sorted by class, then by the
+// Gray rank of their lower bits, whose order depends on the class, both descending. Equal rows keep their order.
 inline std::vector<int32_t> RowsInTileOrder(const NeighbourTable& table, const SortOrder& order) {
   std::vector<uint32_t> row_bits;
   for (int64_t row = 0; row < table.num_rows; ++row) row_bits.push_back(SortBitsOfRow(table, row, order));
-  std::vector<std::vector<int>> orders;  // for each class the bits below its own, the commonest first
+  // The bits below the class's own bit, the most frequent first, for each class.
+  std::vector<std::vector<int>> orders;
   for (int row_class = 0; row_class < kSortBits; ++row_class) {
     std::vector<int> counts(static_cast<size_t>(row_class));
     for (const int64_t row : SampledRows(table)) {
@@ -247,8 +252,8 @@ struct HostTiles {
   std::vector<int32_t> in_rows;   // [tiles, K, 64]
 };
 
-// Makes the form from rows in the given order. Values that the form does not define are invalid: for offsets that a
-// tile does not have, and behind the last row's block.
+// Makes the tiles of rows in the given order. Entries that the layout leaves undefined get invalid values: those of
+// offsets that a tile does not have, and those behind the last row's tile.
 inline HostTiles MakeHostTiles(const NeighbourTable& table, const std::vector<int32_t>& rows, int64_t capacity) {
   const int64_t num_places = NumTilePlaces(capacity), num_rows = static_cast<int64_t>(rows.size());
   const int64_t words = MaskWords(table.num_offsets);
@@ -275,13 +280,13 @@ inline HostTiles MakeHostTiles(const NeighbourTable& table, const std::vector<in
   return tiles;
 }
 
-// Tiles that are made on the host, copied to the GPU.
+// Copies tiles that the host made to the GPU.
 class DeviceTiles {
  public:
   DeviceTiles(const NeighbourTable& table, const std::vector<int32_t>& rows, int64_t capacity)
       : DeviceTiles(table.num_offsets, table.num_rows, capacity, MakeHostTiles(table, rows, capacity)) {}
 
-  // The number of rows is on the device, unless it equals the capacity.
+  // Returns the tiles. If the number of rows differs from the capacity, kernels read it from device memory.
   TilesView View() const {
     return {.num_offsets = num_offsets_,
             .out_rows = out_rows_.data(),
@@ -306,7 +311,7 @@ class DeviceTiles {
         by_weight_(Device::kCuda, LightestFirst(num_rows, capacity)),
         num_out_(Device::kCuda, std::vector<int64_t>{num_rows}) {}
 
-  // Any order must work, so this one is not that of the places.
+  // Lists the tiles in descending order of their numbers. Kernels must accept any order.
   static std::vector<int32_t> LightestFirst(int64_t num_rows, int64_t capacity) {
     std::vector<int32_t> tiles(static_cast<size_t>(NumTilesByWeight(capacity)));
     for (int64_t tile_rows = kMaskTileRows; tile_rows <= kMaxBlockTileRows; tile_rows *= 2) {

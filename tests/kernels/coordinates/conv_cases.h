@@ -1,6 +1,6 @@
 #pragma once
 
-// The cases of tests/oracles/geometry_oracle.py for output sites and rulebooks.
+// Reads the stored cases of output sites and rulebooks that tests/oracles/geometry_oracle.py computed.
 
 #include <cstdint>
 #include <string>
@@ -29,7 +29,7 @@ struct ConvCase {
   OutputCoordinatesParams OutputParams() const;
 };
 
-// Ends the test program if the file cannot be read, since nothing could be tested.
+// Returns all cases. Ends the test program if the file cannot be read, since nothing could be tested.
 const std::vector<ConvCase>& AllConvCases();
 
 }  // namespace voxserve::kernels::testing

@@ -31,7 +31,7 @@ class CoordinateKeyByDimension : public ::testing::TestWithParam<int32_t> {
  protected:
   const CoordinateKey layout_{GetParam()};
 
-  // The limits' corners, zero and its neighbours, on every axis.
+  // Returns all combinations of the smallest and largest coordinate, -1, 0 and 1 over the axes.
   std::vector<Axes> Edges() const {
     const std::vector<int32_t> values = {layout_.min_coordinate(), -1, 0, 1, layout_.max_coordinate()};
     std::vector<Axes> edges = {{0, 0, 0, 0}};

@@ -19,7 +19,7 @@ std::vector<uint64_t> RandomKeys(int32_t dimension, int32_t num_samples, int32_t
     for (int axis = 0; axis < dimension; ++axis) {
       coordinate[axis] = static_cast<int32_t>(random() % static_cast<uint32_t>(extent)) - extent / 2;
     }
-    // Sample 1 stays empty.
+    // Sample 1 stays empty, so that the tables must cope with a sample without sites.
     const auto sample = static_cast<int32_t>(random() % static_cast<uint32_t>(num_samples));
     keys.insert(layout.Pack(sample == 1 ? 0 : sample, coordinate));
   }
@@ -42,7 +42,7 @@ class CoordinateTableTest : public ::testing::TestWithParam<Case> {
                         pool_);
   }
 
-  // Looks up every key, and every neighbour of a key, and compares with a map.
+  // Looks up every key and every neighbour of a key, and compares the rows with those in a std::map.
   void ExpectFinds(const std::vector<uint64_t>& keys) {
     const CoordinateKey layout(GetParam().dimension);
     std::map<uint64_t, int32_t> rows;
@@ -108,7 +108,7 @@ TEST(CoordinateTableFallbackTest, AGridThatDoesNotFitBecomesAHash) {
   const CoordinateKey layout(3);
   ThreadPool pool(1);
   cpu::CoordinateTable table;
-  // Two samples of 10 x 10 x 10 cells each.
+  // The bounding boxes of the two samples have 10 x 10 x 10 cells each, of 4 bytes.
   const std::vector<uint64_t> keys = {layout.Pack(0, {0, 0, 0, 0}), layout.Pack(0, {9, 9, 9, 0}),
                                       layout.Pack(1, {-9, 0, 0, 0}), layout.Pack(1, {0, 9, 9, 0})};
   CoordinateTableParams params{

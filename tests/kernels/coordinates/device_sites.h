@@ -1,7 +1,7 @@
 #pragma once
 
-// Sites for tests of the GPU's coordinate kernels: random sites, their keys in the GPU's order, and a level in device
-// memory.
+// Makes sites for tests of the GPU's coordinate kernels: random sites, their keys in the GPU's order, and levels in
+// device memory.
 
 #include <algorithm>
 #include <cstddef>
@@ -19,7 +19,7 @@ namespace voxserve::kernels::testing {
 using support::Device;
 using support::DeviceArray;
 
-inline constexpr int64_t kSlack = 37;  // rows between a count and its capacity
+inline constexpr int64_t kSlack = 37;  // number of rows between a count and its capacity
 
 template <typename T>
 std::vector<T> Sorted(std::vector<T> values) {
@@ -27,7 +27,7 @@ std::vector<T> Sorted(std::vector<T> values) {
   return values;
 }
 
-// Calls visit with the MortonKey type of a dimension.
+// Calls `visit` with a MortonKey of this dimension.
 template <typename Visitor>
 auto VisitMorton(int32_t dimension, const Visitor& visit) {
   switch (dimension) {
@@ -42,7 +42,7 @@ auto VisitMorton(int32_t dimension, const Visitor& visit) {
   }
 }
 
-// Returns the same sites as ascending MortonKeys.
+// Converts CoordinateKeys to MortonKeys of the same sites, in ascending order.
 inline std::vector<uint64_t> ToMorton(std::vector<uint64_t> keys, int32_t dimension) {
   const CoordinateKey layout(dimension);
   VisitMorton(dimension, [&](auto morton) {
@@ -51,8 +51,8 @@ inline std::vector<uint64_t> ToMorton(std::vector<uint64_t> keys, int32_t dimens
   return Sorted(keys);
 }
 
-// Keys on the device, with more of them than their count. The keys behind the count are sites that exist already, so a
-// kernel that reads them makes unexpected pairs.
+// Holds a level's keys and their count on the device. The capacity exceeds the count. Keys behind the count repeat
+// existing sites, so a kernel that reads them makes unexpected pairs.
 struct Level {
   explicit Level(const std::vector<uint64_t>& morton_keys)
       : host(morton_keys),
@@ -72,7 +72,7 @@ struct Level {
   }
 };
 
-// Returns CoordinateKeys of different sites in a box around the origin.
+// Returns CoordinateKeys of `count` different random sites in a box around the origin.
 inline std::vector<uint64_t> RandomSites(int32_t dimension, int32_t num_samples, size_t count, int32_t extent) {
   const CoordinateKey layout(dimension);
   std::mt19937 random(11);

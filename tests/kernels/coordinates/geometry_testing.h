@@ -1,7 +1,7 @@
 #pragma once
 
-// Runs the coordinate kernels with their own buffers, for tests. The kernels' own functions give the sizes. The memory
-// is filled with invalid values first, so that unwritten values are visible.
+// Runs the CPU's coordinate kernels with buffers of their own. The kernels' own functions give the sizes of the
+// buffers. Invalid values fill the buffers first, so that values a kernel fails to write are visible.
 
 #include <cstdint>
 #include <tuple>
@@ -30,7 +30,8 @@ inline std::vector<uint64_t> RunOutputCoordinates(OutputCoordinatesParams params
   return keys;
 }
 
-// (cell, sample, input coordinate, output coordinate): a pair without its rows.
+// A pair of a rulebook as (kernel cell, sample, input coordinate, output coordinate). It does not depend on the numbers
+// of rows.
 using PairSites = std::tuple<int32_t, int32_t, Axes, Axes>;
 
 }  // namespace voxserve::kernels::testing

@@ -25,7 +25,7 @@ class HoldSitesTest : public ::testing::Test {
   cudaError_t Run(const Batch& batch) {
     DeviceArray<int64_t> num_voxels(Device::kCuda, std::vector<int64_t>{batch.num_sites[0]});
     std::vector<int64_t> sites = batch.num_sites;
-    sites[0] = 1'000'000;  // not read
+    sites[0] = 1'000'000;  // the kernel takes the first level's count from num_voxels
     DeviceArray<int64_t> num_sites(Device::kCuda, sites), held(Device::kCuda, std::vector<int64_t>(sites.size(), -1));
     DeviceArray<int64_t> max_coordinate(Device::kCuda, std::vector<int64_t>{batch.max_coordinate});
     DeviceArray<int32_t> point_to_voxel(Device::kCuda, batch.point_to_voxel);
@@ -80,7 +80,7 @@ TEST_F(HoldSitesTest, CoordinatesAreHeldToTheirBits) {
     reaching.max_coordinate = coordinate;
     fits ? ExpectHeld(reaching) : ExpectEmptied(reaching);
   }
-  ExpectHeld(batch);  // without a coordinate there is no limit
+  ExpectHeld(batch);  // without a largest coordinate there is no limit
 }
 
 TEST_F(HoldSitesTest, MostLevelsAndManyPoints) {

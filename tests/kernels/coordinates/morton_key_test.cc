@@ -19,7 +19,7 @@ class MortonKeyTest : public ::testing::Test {
   static constexpr int kDimension = DimensionType::value;
   using KeyType = MortonKey<kDimension>;
 
-  // The limits' corners, 0 and its neighbours on every axis, and random coordinates.
+  // Returns all combinations of the limits, -1, 0 and 1 over the axes, and random coordinates.
   static std::vector<Axes> Coordinates() {
     const CoordinateKey layout(kDimension);
     std::vector<Axes> all = {{0, 0, 0, 0}};
@@ -43,7 +43,7 @@ class MortonKeyTest : public ::testing::Test {
     return all;
   }
 
-  // Packs bit by bit, as the header describes it.
+  // Packs a key bit by bit, as morton_key.h describes it.
   static uint64_t NaivePack(int32_t sample, const Axes& coordinate) {
     auto key = static_cast<uint64_t>(sample);
     for (int bit = KeyType::kAxisBits - 1; bit >= 0; --bit) {
@@ -142,7 +142,7 @@ TYPED_TEST(MortonKeyTest, HalvingKeepsTheOrder) {
   EXPECT_TRUE(std::is_sorted(keys.begin(), keys.end()));
 }
 
-// Uses flat and other shapes, and shapes that no place or key can hold.
+// Includes flat shapes, and shapes that are too large for a place number or a key.
 TYPED_TEST(MortonKeyTest, PlacesOfABoxAreInTheOrderOfItsKeys) {
   constexpr int kAxes = TestFixture::kDimension;
   using Key = typename TestFixture::KeyType;

@@ -1,5 +1,5 @@
-// Tests implicit GEMMs one after the other. A launch starts before its predecessor has ended. So it must wait before it
-// reads the predecessor's results, and before it overwrites the predecessor's inputs.
+// Tests implicit GEMMs that are launched one after the other. A launch may start before its predecessor has ended, so
+// it must wait before it reads the predecessor's results and before it overwrites the predecessor's inputs.
 
 #include <cuda_runtime_api.h>
 
@@ -33,12 +33,15 @@ std::vector<float> SmallWeights(int32_t num_offsets, DType dtype, Random& random
 struct Link {
   ConvBlock block;
   ActivationFunction activation = ActivationFunction::kRelu;
-  bool is_linear = false;  // reads only the row of its own number, through a view without tables
+  bool is_linear = false;  // each output row reads only the input row of the same number
 };
 
-enum class How { kOneByOne, kInARow, kReplayed };  // waits after each link; never waits; replays a graph
+// kOneByOne waits after each convolution, kInARow launches all without a wait, and kReplayed launches all from a
+// captured graph.
+enum class How { kOneByOne, kInARow, kReplayed };
 
-// Convolutions back and forth between two matrices; each has its input as the residual.
+// Runs convolutions that alternate between two matrices: each reads one, writes the other, and adds its input as
+// residual.
 class Chain {
  public:
   Chain(DType dtype, int64_t num_rows, Random& random)
@@ -49,7 +52,7 @@ class Chain {
         weights_(PackedWeights(kOffsets, kChannels, kChannels, dtype, SmallWeights(kOffsets, dtype, random))),
         linear_weights_(PackedWeights(1, kChannels, kChannels, dtype, SmallWeights(1, dtype, random))) {}
 
-  // Returns the bytes after all links, an even number of them, have run twice.
+  // Runs all links twice and returns the bytes of the result. The number of links must be even.
   std::vector<uint8_t> Run(const std::vector<Link>& links, How how) const {
     const DeviceMatrix matrices[] = {{Device::kCuda, dtype_, start_}, {Device::kCuda, dtype_, start_}};
     size_t workspace_bytes = 0;
@@ -113,7 +116,8 @@ class Chain {
   DeviceValues linear_weights_;
 };
 
-// The first counts give fewer items than a GPU runs blocks, so that several launches run together; the last gives more.
+// With the first two counts, a launch has fewer items of work than the GPU runs blocks, so several launches run
+// together. The last count gives more items.
 constexpr int64_t kNumRows[] = {300, 5'000, 40'000};
 
 TEST_P(ImplicitGemmChainTest, LaunchesInARowGiveWhatTheyGiveOneByOne) {
@@ -122,7 +126,7 @@ TEST_P(ImplicitGemmChainTest, LaunchesInARowGiveWhatTheyGiveOneByOne) {
     const Chain chain(GetParam(), num_rows, random);
     for (const ConvBlock& block : AllBlocks(GetParam(), kChannels)) {
       SCOPED_TRACE(testing::Message() << num_rows << " rows, " << testing::PrintToString(block));
-      // ReLU has its own code for storing sums.
+      // ReLU has its own code for storing sums; tanh stands for all other activations.
       for (const ActivationFunction activation : {ActivationFunction::kRelu, ActivationFunction::kTanh}) {
         const std::vector<Link> links(kLaunches, {.block = block, .activation = activation});
         const std::vector<uint8_t> expected = chain.Run(links, How::kOneByOne);
@@ -132,8 +136,8 @@ TEST_P(ImplicitGemmChainTest, LaunchesInARowGiveWhatTheyGiveOneByOne) {
   }
 }
 
-// Mixes, in any order: blocks with and without split sums, blocks of single warps (which wait for the whole
-// predecessor), and linear layers.
+// Mixes blocks with and without split sums, blocks of single warps (which wait for the whole predecessor), and linear
+// layers, in random order.
 TEST_P(ImplicitGemmChainTest, LaunchesOfDifferentBlocksInARowToo) {
   Random random(89);
   const std::vector<ConvBlock> blocks = AllBlocks(GetParam(), kChannels);
@@ -156,9 +160,9 @@ TEST_P(ImplicitGemmChainTest, LaunchesOfDifferentBlocksInARowToo) {
   }
 }
 
-// Tiles are made in memory that an earlier launch may still read, and a launch begins while they are made. Two
-// rulebooks with different masks, tile weights and numbers of rows take turns in that memory; the number of rows is
-// overwritten too.
+// Makes new tiles in memory that an earlier launch may still read; the next launch begins while they are made. Two
+// rulebooks with different masks, tile weights and numbers of rows alternate in that memory, and the number of rows in
+// device memory changes too.
 TEST_P(ImplicitGemmChainTest, TilesMadeBetweenLaunchesAreThoseThatTheyRead) {
   const DType dtype = GetParam();
   Random random(90);
@@ -176,7 +180,7 @@ TEST_P(ImplicitGemmChainTest, TilesMadeBetweenLaunchesAreThoseThatTheyRead) {
     const auto run = [&](const ConvBlock& block, bool waits) {
       const DeviceMatrix matrices[] = {{Device::kCuda, dtype, start}, {Device::kCuda, dtype, start}};
       ImplicitGemmParams params{.tiles = memory.View(), .block = block};
-      params.operands = {.out = matrices[0].View()};  // only its channels are used
+      params.operands = {.out = matrices[0].View()};  // the size of the workspace depends only on its channels
       const DeviceArray<uint8_t> workspace(Device::kCuda, cuda::ImplicitGemmWorkspaceBytes(params));
       params.workspace = workspace.data();
       const auto step = [&](cudaError_t status) {

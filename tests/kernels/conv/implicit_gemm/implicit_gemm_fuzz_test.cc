@@ -1,5 +1,5 @@
-// Tests the GPU's tiles together with the implicit GEMM, on masks of every kind and up to a million rows. Factors are
-// small integers, whose sums are exact in any order, so results are compared bit by bit.
+// Tests the tiles that the GPU makes together with the implicit GEMM that reads them, for masks of every kind and up to
+// a million rows. Factors are small integers, so sums are exact in any order and results are compared bit by bit.
 
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
@@ -18,14 +18,14 @@ namespace {
 using support::ExpectCudaSuccess;
 using support::TestStream;
 
-// Values are from -3 to 3: a sum of 625 * 256 products stays below 2^24.
+// Returns integers from -3 to 3. A sum of 625 * 256 of their products stays below 2^24, so float32 holds it exactly.
 std::vector<float> Integers(int64_t count, Random& random) {
   std::vector<float> values(static_cast<size_t>(count));
   for (float& value : values) value = static_cast<float>(random.engine()() % 7) - 3;
   return values;
 }
 
-// The tiles that the GPU makes of a neighbour table.
+// Owns the tiles that the GPU makes from a neighbour table.
 class MadeTiles {
  public:
   MadeTiles(const NeighbourTable& table, int64_t capacity) : memory_(table.num_offsets, capacity) {
@@ -52,7 +52,8 @@ struct FuzzCase {
   Margins margins;
 };
 
-// Returns the first row with a pair, the first without one, the last row, and others as far as the time allows.
+// Returns the first row with a pair, the first row without one, the last row, and random rows until comparing them
+// would take more than kMostProducts products.
 std::vector<int64_t> SampleOfRows(const NeighbourTable& table, int64_t products_a_pair, Random& random) {
   constexpr int64_t kMostProducts = 20'000'000;
   const auto num_pairs = [&](int64_t row) {
@@ -145,7 +146,7 @@ void Check(const FuzzCase& c, Random& random) {
 using ImplicitGemmFuzzTest = ImplicitGemmTest;
 
 TEST_P(ImplicitGemmFuzzTest, MasksOfEveryKind) {
-  constexpr int64_t kMostValues = 3'000'000;  // limit for a table or a matrix
+  constexpr int64_t kMostValues = 3'000'000;  // limits the size of a table or a matrix
   const std::vector<int32_t> num_offsets = {1, 2, 3, 5, 8, 9, 27, 28, 31, 32, 33, 64, 125, 343, 625};
   const std::vector<int32_t> in_channels = {1, 3, 4, 8, 12, 16, 20, 32, 36, 64, 96, 100, 128, 256};
   const std::vector<int32_t> out_channels = {1, 3, 16, 20, 32, 48, 64, 96, 128, 144, 256, 300};
@@ -215,7 +216,7 @@ TEST_P(ImplicitGemmFuzzTest, AMillionRows) {
         random);
 }
 
-// Uses slices of such wide rows that the last rows begin beyond 2^31 values.
+// The rows of these matrices are slices of rows so wide that the last ones begin beyond 2^31 values.
 TEST_P(ImplicitGemmFuzzTest, RowsBeyond2To31Values) {
   if (GetParam() != DType::kFloat16) GTEST_SKIP() << "one dtype is enough";
   size_t free_bytes = 0, total_bytes = 0;
@@ -225,7 +226,8 @@ TEST_P(ImplicitGemmFuzzTest, RowsBeyond2To31Values) {
   constexpr int32_t kChannels = 16;
   static_assert(kPitch * kRows > int64_t{1} << 31);
   const DeviceArray<uint16_t> in(Device::kCuda, kPitch * kRows), out(Device::kCuda, kPitch * kRows);
-  // All values are exact in float16: a row has one value, and all weights are 1/16. Row o reads row kRows - 1 - o.
+  // A row's values are all equal and all weights are 1/16, so every result is exact in float16. Output row o reads
+  // input row kRows - 1 - o.
   const auto value_of = [](int64_t row) { return static_cast<float>(row % 1021) / 8; };
   std::vector<uint16_t> values(kRows * kChannels);
   NeighbourTable table(1, kRows, kRows);
@@ -238,7 +240,7 @@ TEST_P(ImplicitGemmFuzzTest, RowsBeyond2To31Values) {
       PackedWeights(1, kChannels, kChannels, DType::kFloat16, std::vector<float>(kChannels * kChannels, 1.0f / 16));
   ExpectCudaSuccess(cudaMemcpy2D(in.data(), kPitch * kValueBytes, values.data(), kChannels * kValueBytes,
                                  kChannels * kValueBytes, kRows, cudaMemcpyHostToDevice));
-  ExpectCudaSuccess(cudaDeviceSynchronize());  // a copy from pageable memory may still run
+  ExpectCudaSuccess(cudaDeviceSynchronize());  // a copy from pageable memory may still be running
   const Rows in_rows{
       .data = in.data(), .dtype = DType::kFloat16, .channels = kChannels, .pitch = kPitch, .capacity = kRows};
   Rows out_rows = in_rows;

@@ -1,5 +1,5 @@
-// Tests the implicit GEMM with every block against naive loops in double. Tiles are made on the host;
-// implicit_gemm_fuzz_test.cc uses the GPU's.
+// Compares the implicit GEMM, with every block, with naive loops in double. The host makes the tiles here;
+// implicit_gemm_fuzz_test.cc uses the tiles that the GPU makes.
 
 #include "kernels/conv/implicit_gemm/implicit_gemm.h"
 
@@ -30,11 +30,13 @@ struct Case {
   DType dtype, out_dtype;
   bool has_bias = true, has_residual = false;
   Activation activation = ActivationFunction::kNone;
-  bool in_place = false;  // the output is the residual
+  bool in_place = false;  // the output is also the residual
   Margins in_margins = {}, out_margins = {}, residual_margins = {};
-  int64_t bias_begin = 0;  // number of floats before the bias
-  int64_t spare_rows = 0;  // capacity behind the rows; if above 0, the number of rows is on the device
-  bool is_linear = false;  // uses a view without tables; the rulebook is the identity
+  int64_t bias_begin = 0;  // number of floats before the bias, which changes its alignment
+  // The capacity exceeds the number of rows by this number. If it is above 0, the kernel reads the number of rows from
+  // device memory.
+  int64_t spare_rows = 0;
+  bool is_linear = false;  // passes no tables; the rulebook is the identity
 };
 
 std::ostream& operator<<(std::ostream& os, const Case& c) {
@@ -47,7 +49,8 @@ std::ostream& operator<<(std::ostream& os, const Case& c) {
             << ", spare rows " << c.spare_rows;
 }
 
-// Chooses how results are stored: types, added values, and margins that keep or break the alignment of 16 bytes.
+// Chooses at random how results are stored: dtypes, bias, residual, and margins that keep or break an alignment of 16
+// bytes.
 void ChooseStores(Case& c, Random& random) {
   const std::vector<Margins> margins = {{}, {.before = 8, .after = 8}, {.before = 1, .after = 2}, {.after = 5}};
   c.in_margins = random.OneOf(margins);
@@ -75,7 +78,7 @@ void ExpectResult(const Matrix& out, const Expected& sums, const Case& c) {
     double value = sums.values[i], magnitude = sums.magnitudes[i];
     if (c.activation.function != ActivationFunction::kNone) {
       value = Activate(c.activation, static_cast<float>(value));
-      magnitude = 1.2 * magnitude + std::abs(value);  // no activation has a slope above 1.2
+      magnitude = 1.2 * magnitude + std::abs(value);  // no slope is above 1.2
     }
     ASSERT_NEAR(out.at(row, channel), value, GemmTolerance(c.dtype, magnitude))
         << "row " << row << " channel " << channel;
@@ -83,8 +86,8 @@ void ExpectResult(const Matrix& out, const Expected& sums, const Case& c) {
   ExpectUntouched(out, static_cast<int64_t>(sums.values.size()) / out.channels);
 }
 
-// Runs a case twice with every block. Blocks with the same split and the same instructions must give the same bytes,
-// and the default must equal one of them.
+// Runs a case twice with every block. Blocks that split sums alike and use the same instructions must give the same
+// bytes. The default block must give the bytes of one of them.
 void Check(const Case& c, Random& random) {
   SCOPED_TRACE(testing::Message() << c);
   const RulebookView rulebook = c.rulebook->View();
@@ -192,7 +195,7 @@ TEST_P(ImplicitGemmTest, EveryWidthOfRows) {
   const RulebookCase rulebook{"submanifold", RandomSubmanifoldRulebook(27, 70, 0.4, random)};
   for (const int32_t in_channels : {1, 3, 4, 8, 12, 16, 20, 32, 36, 64, 96, 100, 128, 256}) {
     for (const int32_t out_channels : {1, 3, 16, 20, 32, 48, 64, 96, 128, 144, 256, 300}) {
-      // Every second case has no margins, like most networks.
+      // Every second case has no margins, like most layers of networks.
       Case c{.rulebook = &rulebook,
              .in_channels = in_channels,
              .out_channels = out_channels,
@@ -206,7 +209,7 @@ TEST_P(ImplicitGemmTest, EveryWidthOfRows) {
   }
 }
 
-// Rows of a matrix begin at multiples of 16 bytes, and at every other offset that the dtype allows.
+// Shifts the rows of the matrices to every offset from a multiple of 16 bytes that the dtype allows.
 TEST_P(ImplicitGemmTest, EveryAlignment) {
   Random random(53);
   const RulebookCase rulebook{"strided", RandomRulebook(8, 150, 100, 0.5, random)};
@@ -266,7 +269,7 @@ TEST_P(ImplicitGemmTest, IdentityIsALinearLayer) {
   }
 }
 
-// Runs the same rows twice in one batch, and alone.
+// Each row occurs twice in one batch and must give the same bytes there and in a batch of its own.
 TEST_P(ImplicitGemmTest, RowsDoNotDependOnTheirBatch) {
   const DType dtype = GetParam();
   Random random(56);
@@ -309,7 +312,7 @@ TEST_P(ImplicitGemmTest, RowsDoNotDependOnTheirBatch) {
   }
 }
 
-// The device's number of rows is limited to the capacity.
+// If the number of rows in device memory exceeds the capacity, the kernel must use the capacity.
 TEST_P(ImplicitGemmTest, CountBeyondTheCapacity) {
   const DType dtype = GetParam();
   Random random(58);
@@ -347,7 +350,8 @@ TEST_P(ImplicitGemmTest, CountBeyondTheCapacity) {
   }
 }
 
-// The code for 90a offers them on Hopper. A build without it is slow there.
+// On compute capability 9 the build must contain the code for sm_90a, which has blocks of warp groups. A build without
+// it would be slow there.
 TEST_P(ImplicitGemmTest, WarpGroupsAreOfferedWhereTheCodeHasThem) {
   int device = 0, major = 0;
   ExpectCudaSuccess(cudaGetDevice(&device));
@@ -402,7 +406,7 @@ TEST_P(ImplicitGemmTest, WhatItDoesNotServeIsRefused) {
       params.operands.epilogue.residual.dtype = other;
     });
   }
-  // Split sums need counters and memory.
+  // Blocks that split sums need counters and a workspace; without them they are refused.
   for (const ConvBlock& offered : cuda::ImplicitGemmBlocks(dtype, 128)) {
     if (offered.split_k == 1) continue;
     SCOPED_TRACE(testing::PrintToString(offered));
@@ -426,11 +430,12 @@ TEST_P(ImplicitGemmTest, WhatItDoesNotServeIsRefused) {
   expect_refused([](auto& params) { params.tiles.out_capacity = std::numeric_limits<int32_t>::max(); });
   expect_refused([](auto& params) { params.operands.in.pitch = int64_t{1} << 30; });
   ExpectUntouched(out.ToHost(), 0);
-  EXPECT_EQ(cuda::ImplicitGemm(good, TestStream()), cudaSuccess);  // otherwise the refusals would prove nothing
+  // The same params without a fault are accepted, so each refusal above has its own reason.
+  EXPECT_EQ(cuda::ImplicitGemm(good, TestStream()), cudaSuccess);
   support::Synchronize();
 }
 
-// A captured stream shows that nothing is launched.
+// If there are no rows, nothing may be launched: the captured graph must have no node.
 TEST_P(ImplicitGemmTest, NothingIsLaunchedForNoRows) {
   for (const ConvBlock& block : AllBlocks(GetParam(), 8)) {
     ExpectCudaSuccess(cudaStreamBeginCapture(TestStream(), cudaStreamCaptureModeThreadLocal));

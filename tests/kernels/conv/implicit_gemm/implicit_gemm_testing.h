@@ -1,6 +1,6 @@
 #pragma once
 
-// Helpers for the tests of implicit GEMMs: blocks, operands on the GPU, and checks of an output's unused parts.
+// Helps the tests of implicit GEMMs with blocks, operands on the GPU, and checks of memory that must stay unchanged.
 
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ inline void PrintTo(const ConvBlock& block, std::ostream* os) {
   *os << block.rows << " x " << block.columns << ", split K " << block.split_k << (block.by_warps ? ", by warps" : "");
 }
 
-// Returns the offered blocks and the default.
+// Returns the blocks that the GPU offers, and {}, which stands for the default.
 inline std::vector<ConvBlock> AllBlocks(DType dtype, int32_t out_channels) {
   std::vector<ConvBlock> blocks = cuda::ImplicitGemmBlocks(dtype, out_channels);
   blocks.push_back({});
@@ -38,18 +38,19 @@ class ImplicitGemmTest : public testing::TestWithParam<DType> {
   }
 };
 
-// TensorFloat-32 factors have 11 significant bits.
+// For float32, the kernel multiplies TensorFloat-32 factors, which have only 11 significant bits, so the tolerance is
+// wider.
 inline double GemmTolerance(DType dtype, double magnitude) {
   return dtype == DType::kFloat32 ? 2e-3 * magnitude + 1e-6 : Tolerance(dtype, magnitude);
 }
 
-// Packs weights [K, in channels, out channels] for an implicit GEMM, on the GPU.
+// Packs weights [K, in channels, out channels] in the layout of implicit GEMMs and copies them to the GPU.
 inline DeviceValues PackedWeights(int32_t num_offsets, int32_t in_channels, int32_t out_channels, DType dtype,
                                   const std::vector<float>& weights) {
   return {Device::kCuda, dtype, PackImplicitGemmWeights(num_offsets, in_channels, out_channels, dtype, weights.data())};
 }
 
-// Memory for tiles that the GPU makes.
+// Owns the device memory for tiles that the GPU makes.
 class TilesMemory {
  public:
   TilesMemory(int32_t num_offsets, int64_t capacity)
@@ -63,13 +64,13 @@ class TilesMemory {
         by_weight_(support::Device::kCuda, static_cast<size_t>(NumTilesByWeight(capacity))),
         num_out_(support::Device::kCuda, 1) {}
 
-  // [1], set by the caller.
+  // Returns the number of output rows, one value on the device, which the caller sets.
   int64_t* num_out() const { return num_out_.data(); }
   size_t WorkspaceBytes() const {
     const TilesParams params = ParamsOf(nullptr, capacity_);
     return cuda::TilesWorkspaceBytes({&params, 1});
   }
-  // Does not wait. neighbours: [num_offsets, pitch], on the GPU.
+  // Queues the making of tiles and does not wait. neighbours: [num_offsets, pitch], on the GPU.
   cudaError_t Make(const int32_t* neighbours, int64_t pitch, void* workspace) const {
     const TilesParams params = ParamsOf(neighbours, pitch);
     return cuda::MakeTiles({&params, 1}, workspace, support::TestStream());
@@ -111,7 +112,7 @@ class TilesMemory {
   support::DeviceArray<int64_t> num_out_;
 };
 
-// Allocates the block's workspace, and waits for the end.
+// Runs an implicit GEMM with a workspace of its own and waits until it has ended.
 inline cudaError_t RunImplicitGemm(ImplicitGemmParams params) {
   const support::DeviceArray<uint8_t> workspace(support::Device::kCuda, cuda::ImplicitGemmWorkspaceBytes(params));
   params.workspace = workspace.data();
@@ -120,7 +121,8 @@ inline cudaError_t RunImplicitGemm(ImplicitGemmParams params) {
   return status;
 }
 
-// Returns an output before a run: NaN where a result belongs, kUntouched in the rows behind and between rows.
+// Returns an output matrix before a run: NaN where a result must be written, kUntouched between the rows and behind
+// them.
 inline Matrix OutBefore(int64_t num_rows, int64_t capacity, int64_t channels, const Margins& margins) {
   Matrix out(capacity, channels, margins, nullptr);
   for (int64_t row = 0; row < num_rows; ++row) {
@@ -129,7 +131,7 @@ inline Matrix OutBefore(int64_t num_rows, int64_t capacity, int64_t channels, co
   return out;
 }
 
-// Expects that the memory between the rows and behind them is unchanged.
+// Expects that a run changed nothing between the rows or behind the first num_rows rows.
 inline void ExpectUntouched(const Matrix& out, int64_t num_rows) {
   EXPECT_TRUE(out.MarginsAreUntouched());
   for (int64_t row = num_rows; row < out.rows; ++row) {

@@ -1,4 +1,4 @@
-// Tests the packing of an implicit GEMM's weights against the description in slices.h.
+// Compares the packed weights of implicit GEMMs with the layout that slices.h describes.
 
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ namespace {
 
 class PackImplicitGemmWeightsTest : public testing::TestWithParam<DType> {};
 
-// Returns different values, from 1 up.
+// Returns 1, 2, 3 and so on, so that each weight can be found by its value.
 std::vector<float> Numbered(int64_t count) {
   std::vector<float> values(static_cast<size_t>(count));
   std::iota(values.begin(), values.end(), 1.0f);
@@ -34,7 +34,7 @@ TEST_P(PackImplicitGemmWeightsTest, EveryWeightHasItsPlaceAndTheRestIsZero) {
         const std::vector<float> weights = Numbered(num_weights);
         const std::vector<float> packed =
             PackImplicitGemmWeights(num_offsets, in_channels, out_channels, dtype, weights.data());
-        // One, two or four offsets share a slice if their channels fit, each in whole vectors.
+        // A slice holds one, two or four offsets, if their channels fit into it as whole vectors.
         int64_t sharing = 1;
         if (in_channels <= slice_values / 2) sharing = 2;
         if (in_channels <= slice_values / 4) sharing = 4;
@@ -45,14 +45,14 @@ TEST_P(PackImplicitGemmWeightsTest, EveryWeightHasItsPlaceAndTheRestIsZero) {
         ASSERT_EQ(packed.size(), expected.size());
         for (int64_t i = 0; i < num_weights; ++i) {
           const int64_t k = i / out_channels / in_channels, channel = i / out_channels % in_channels;
-          // In every 32 channels, eight neighbours are four pairs, and each pair is eight columns behind the one
-          // before.
+          // Each group of 32 output channels is permuted: eight neighbouring channels form four pairs, and each pair is
+          // placed eight columns behind the pair before it.
           const int64_t channel_out = i % out_channels;
           const int64_t column =
               channel_out / 32 * 32 + channel_out % 8 / 2 * 8 + channel_out % 32 / 8 * 2 + channel_out % 2;
           const int64_t slice = k / sharing * slices_an_offset + channel / slice_values;
           const int64_t value = k % sharing * (slice_values / sharing) + channel % slice_values;
-          // The 16-byte vectors swap places every second row.
+          // The 16-byte vectors of a row swap places; the swap changes with every second row.
           const int64_t vector = value / vector_values ^ (column / 2 % 4);
           float& place = expected[static_cast<size_t>((slice * padded_out + column) * slice_values +
                                                       vector * vector_values + value % vector_values)];
@@ -69,13 +69,13 @@ INSTANTIATE_TEST_SUITE_P(DTypes, PackImplicitGemmWeightsTest,
                          testing::Values(DType::kFloat16, DType::kBfloat16, DType::kFloat32),
                          [](const auto& dtype) { return std::string(NameOf(dtype.param)); });
 
-// Expected values by hand. 16-bit slices have 4 vectors of 8 values.
+// The expected places were computed by hand. A row of a 16-bit slice has 4 vectors of 8 values.
 TEST(PackedImplicitGemmWeightsTest, PlacesOfSomeWeights) {
   const auto place_of = [](const std::vector<float>& packed, float weight) {
     return std::find(packed.begin(), packed.end(), weight) - packed.begin();
   };
-  // Two offsets of one channel, five columns: one slice, offset 1 in its second vector. Channels 2 to 4 have rows 8, 9
-  // and 16.
+  // Two offsets of one channel share one slice; offset 1 is in the second vector. Output channels 2, 3 and 4 are in
+  // rows 8, 9 and 16.
   const std::vector<float> narrow = PackImplicitGemmWeights(2, 1, 5, DType::kFloat16, Numbered(10).data());
   ASSERT_EQ(narrow.size(), 32u * 32u);
   EXPECT_EQ(place_of(narrow, 1), 0);             // offset 0, channel 0
@@ -85,22 +85,23 @@ TEST(PackedImplicitGemmWeightsTest, PlacesOfSomeWeights) {
   EXPECT_EQ(place_of(narrow, 5), 16 * 32);       // offset 0, channel 4
   EXPECT_EQ(place_of(narrow, 6), 8);             // offset 1, channel 0
   EXPECT_EQ(place_of(narrow, 10), 16 * 32 + 8);  // offset 1, channel 4
-  // Channel 8 is in row 2, in which vectors are swapped.
+  // Output channel 8 is in row 2, in which vectors are swapped.
   const std::vector<float> swapped = PackImplicitGemmWeights(2, 1, 9, DType::kFloat16, Numbered(18).data());
   EXPECT_EQ(place_of(swapped, 9), 2 * 32 + 8);
   EXPECT_EQ(place_of(swapped, 18), 2 * 32);
-  // One offset has 33 channels and one column: the last channel has its own slice.
+  // One offset has 33 channels, one more than a slice holds, so the last channel is in a second slice.
   const std::vector<float> wide = PackImplicitGemmWeights(1, 33, 1, DType::kBfloat16, Numbered(33).data());
   ASSERT_EQ(wide.size(), 2u * 32u * 32u);
   EXPECT_EQ(place_of(wide, 32), 31);
   EXPECT_EQ(place_of(wide, 33), 32 * 32);
-  // 32-bit slices have 4 vectors of 4 values.
+  // A row of a 32-bit slice has 4 vectors of 4 values.
   const std::vector<float> wider = PackImplicitGemmWeights(1, 6, 1, DType::kFloat32, Numbered(6).data());
   ASSERT_EQ(wider.size(), 32u * 16u);
   EXPECT_EQ(place_of(wider, 6), 5);
 }
 
-// The vectors of eight neighbouring rows are in different banks of shared memory: in different eighths of 128 bytes.
+// If eight neighbouring rows are read at the same vector, the reads must not share a bank of shared memory. They must
+// thus lie in different eighths of 128 bytes.
 TEST(SwizzledSliceVectorTest, EightRowsInDifferentBanks) {
   for (int32_t vector = 0; vector < kSliceVectors; ++vector) {
     for (int32_t first = 0; first < 64; first += 8) {
