@@ -40,9 +40,9 @@ left_out_of_memcheck='*RealScan*:*Large*:*Million*:*WholeScan*:*2To31*'
 # It also leaves out tests that run an implicit GEMM's blocks hundreds of times, for the same reason.
 left_out_of_memcheck+=':*ImplicitGemmTest.EveryKind*:*ImplicitGemmTest.EveryWidth*:*ImplicitGemmTest.EveryAlignment*'
 left_out_of_memcheck+=':*ImplicitGemmFuzzTest*:*ImplicitGemmChainTest*'
-# shellcheck disable=SC2034  # run_sanitizer builds this name
+# shellcheck disable=SC2034  # run_sanitizer reads it by a computed name
 left_out_of_synccheck=$left_out_of_memcheck
-# shellcheck disable=SC2034  # run_sanitizer builds this name
+# shellcheck disable=SC2034  # run_sanitizer reads it by a computed name
 left_out_of_racecheck=$left_out_of_memcheck:'*MorePoints*:*EveryGrouping*:*EveryRule*:*AsManySamples*:*InEveryTile*'
 
 build=$BUILD/dev out='' commit='' programs='' steps=()

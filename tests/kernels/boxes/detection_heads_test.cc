@@ -143,7 +143,7 @@ struct Place {
 };
 
 // Returns the candidates of one sample with a finite logit over `above`, sorted by descending logit. The sample's
-// logits [cells, classes] start at index `begin`.
+// logits [cells, classes] start at index `begin`. With one_class_a_cell, a cell contributes only its best class.
 std::vector<Place> BestPlaces(const std::vector<float>& logits, int64_t begin, int32_t num_cells, int32_t num_classes,
                               bool one_class_a_cell, float above) {
   std::vector<Place> places;
