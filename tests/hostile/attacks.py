@@ -80,8 +80,8 @@ def started() -> None:
 def silent_connections(
     target: Target, number: int = 1300, addresses: int = 26, http: bool = False, greeting: bool = False
 ) -> Counts:
-    """Opens connections from several addresses that send nothing (`greeting`: nothing after HTTP/2's first frame).
-    Opens a connection again if the server closes it.
+    """Opens connections from several addresses. They send nothing, or with `greeting` only HTTP/2's first frames. A
+    connection that the server closes is opened again.
     """
     address = ("127.0.0.1", target.http_port if http else target.grpc_port)
     held: dict[int, socket.socket] = {}
