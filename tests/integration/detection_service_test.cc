@@ -121,7 +121,7 @@ TEST_F(DetectionServiceTest, BoxesBeyondTheMessageLimitAreRefused) {
   options.max_message_bytes = 1 << 20;
   Start({.has_boxes = true}, options);
   v1::InferResponse response;
-  // The request has 0.96 MB; the response would be larger than the limit.
+  // The request has 0.96 MB, which is below the limit. The boxes of the response have more than the limit.
   const grpc::Status status = client_->Infer(RequestOf("fake", 60'000), &response);
   EXPECT_EQ(status.error_code(), StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_EQ(ReasonOf(status), "RESPONSE_TOO_LARGE");

@@ -93,7 +93,9 @@ def shared(found, true):
 
 
 def kitti(eval_py: str) -> dict:
-    """Returns the AP by difficulty, kind of overlap and least overlap, and the sums of overlaps by frame."""
+    """Returns two kinds of figures by name: the AP by difficulty, kind of overlap (bev or 3d) and least overlap, and
+    the sums of overlaps by frame.
+    """
     run = program(eval_py)
     frames = draw()
     overlaps = [shared(frame.found, frame.true) for frame in frames]
