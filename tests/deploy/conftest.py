@@ -1,6 +1,7 @@
-"""What the tests of deploy/ share: the tools, which skip where they are missing, a running server, and its own words.
+"""Fixtures for the tests of deploy/: programs that may be missing, a running server, and the names of its flags and
+metrics.
 
-PYTHONPATH=tests VOXSERVE_BINARY=build/dev/server/voxserve build/venv/bin/python -m pytest -q tests/deploy
+    PYTHONPATH=tests VOXSERVE_BINARY=build/dev/server/voxserve build/venv/bin/python -m pytest -q tests/deploy
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
-sys.path.append(str(ROOT / "tests" / "hostile"))  # its Server starts, watches and ends the binary
+sys.path.append(str(ROOT / "tests" / "hostile"))  # This folder has the class Server, which starts and ends the binary.
 
 from server import Server  # noqa: E402
 
 
 def tool(name: str, package: str) -> str:
-    """The path of a program that not every machine needs; skips where it is missing."""
+    """Returns the path of a program of the package `package`. Skips the test if this machine lacks it."""
     variable = f"VOXSERVE_{name.upper().replace('-', '_')}"
     path = os.environ.get(variable) or shutil.which(name)
     if not path:
@@ -41,14 +42,14 @@ def binary() -> str:
 
 @pytest.fixture(scope="session")
 def flags() -> set[str]:
-    """The flags that the server knows."""
+    """Returns the flags that the server's --help lists."""
     text = subprocess.run([binary(), "--help"], capture_output=True, text=True, check=True, timeout=30).stdout
     return set(re.findall(r"^  (--\w+)", text, re.MULTILINE))
 
 
 @pytest.fixture(scope="session")
 def metric_names() -> set[str]:
-    """The series that the server may have, as its source names them; a histogram has three."""
+    """Returns the names of all metrics that the server's source can create. A histogram has three names."""
     source = (ROOT / "server/metrics/metrics.cc").read_text(encoding="utf-8")
     names = set(re.findall(r'"(voxserve_\w+)"', source))
     parts = {name + part for name in names for part in ("_bucket", "_sum", "_count")}
@@ -57,7 +58,7 @@ def metric_names() -> set[str]:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server with the demo's model that serves, on free ports of this machine alone."""
+    """Runs a server with the demonstration model on free ports of the loopback interface."""
     running = Server(binary(), tmp_path_factory.mktemp("server") / "log", "--max_client_streams=1")
     try:
         running.await_ready()
@@ -71,7 +72,7 @@ def metrics_in(expression: str) -> set[str]:
 
 
 def dig(tree: Any, *path: Any) -> Any:
-    """The value at a path of keys and indices; None where the path ends early."""
+    """Returns the value at a path of keys and indices in nested dicts and lists, or None if the path does not exist."""
     for key in path:
         if isinstance(tree, dict):
             tree = tree.get(key)

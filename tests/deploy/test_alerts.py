@@ -1,4 +1,6 @@
-"""Every alert rule fires on the series that it is for, and stays silent on healthy ones, as Prometheus computes it."""
+"""promtool evaluates every alert rule on made-up series: the rule must fire on faulty ones and stay silent on healthy
+ones.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ MODEL = 'job="voxserve",instance="a:8080",model="m"'
 
 
 class Case(NamedTuple):
-    """Series in promtool's notation: `0+60x30` begins at 0 and grows by 60 a minute, 30 times."""
+    """The series on which one rule fires and those on which it does not, in promtool's notation: `0+60x30` begins at 0
+    and grows by 60 a minute, 30 times. The rule is evaluated at the time `at`.
+    """
 
     fires: dict[str, str]
     silent: dict[str, str]
@@ -25,7 +29,9 @@ class Case(NamedTuple):
 
 
 def slow_share(metric: str, bound: str, slow: str, total: str, more: str = "") -> dict[str, str]:
-    """A histogram of which `slow` of `total` a minute lie above the bound, and below 10 seconds."""
+    """Returns the buckets of a histogram that gets `total` values a minute. `slow` of them lie between `bound` and 10
+    seconds, the others below `bound`.
+    """
     under = int(total) - int(slow)
     labels = f"{MODEL}{more}"
     return {
@@ -69,7 +75,7 @@ CASES = {
     "VoxserveClocksDisagree": Case(
         rate_of("voxserve_frame_age_negative_total", 5), rate_of("voxserve_frame_age_negative_total", 0)
     ),
-    # It was scraped once, then the process ended.
+    # The counter was scraped once, and then the process ended: a rate over one sample would be empty.
     "VoxserveStuckBatch": Case(
         {f'voxserve_stuck_batches_total{{{MODEL},device="cuda:0"}}': "_x25 1 _x30"},
         {f'voxserve_stuck_batches_total{{{MODEL},device="cuda:0"}}': "1 _x60"},
@@ -105,7 +111,8 @@ CASES = {
         },
         {
             f'voxserve_points_total{{{MODEL},fate="used"}}': "0+700x60",
-            f'voxserve_points_total{{{MODEL},fate="unsampled"}}': "0+300x60",  # the client asked for that
+            # The client asked the server to sample points, so these are not lost.
+            f'voxserve_points_total{{{MODEL},fate="unsampled"}}': "0+300x60",
         },
     ),
     "VoxservePredictionsWrong": Case(

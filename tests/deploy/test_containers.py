@@ -1,4 +1,4 @@
-"""The image's description, its bill of materials, and the Compose files."""
+"""Tests of the image's description, its bill of materials, and the Compose files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ FINAL = DOCKERFILE[DOCKERFILE.rindex("\nFROM ") :]
 
 
 def services(*files: Path) -> dict[str, Any]:
-    """The services, later files over earlier ones, as far as these files need it."""
+    """Returns the services of Compose files. A later file is merged over the earlier ones, by the rules that these
+    files use.
+    """
     merged: dict[str, Any] = {}
     for file in files:
         for name, service in yaml.safe_load(file.read_text(encoding="utf-8"))["services"].items():
@@ -101,7 +103,7 @@ def test_compose_accepts_the_files(files: tuple[str, ...]) -> None:
     assert run.returncode == 0, run.stderr
     server = json.loads(run.stdout)["services"]["voxserve"]
     assert server["runtime"] == ("runc" if "cpu.yaml" in files else "nvidia")
-    # Paths are relative to the first file's folder.
+    # Compose resolves paths relative to the first file's folder.
     assert server["build"]["context"] == str(ROOT)
     for service in json.loads(run.stdout)["services"].values():
         for volume in service["volumes"]:

@@ -1,4 +1,4 @@
-"""Grafana's dashboard: every query is asked of a Prometheus that scrapes a running server, and must return numbers."""
+"""A Prometheus that scrapes a running server evaluates every query of Grafana's dashboard, and must return numbers."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ yaml = pytest.importorskip("yaml", reason="PyYAML is not installed (deploy/insta
 DASHBOARD = json.loads((DEPLOY / "grafana" / "voxserve.json").read_text(encoding="utf-8"))
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 QUERIES = [(panel["title"], target["expr"]) for panel in PANELS for target in panel["targets"]]
-# What a healthy server on a CPU does not show, by the panel's title, and why.
+# The panels, by title, that stay empty on a healthy server with a CPU, and the event that they wait for.
 NEEDS_AN_EVENT = {"Stuck batches": "a batch that hangs, whereupon the process ends"}
 LOAD_SECONDS = 20
 WINDOW = "30s"
-SUBJECTS = {  # what the dashboard must show, and the metric that tells it
+SUBJECTS = {  # What the dashboard must show, and the metric that it reads for that.
     "FPS": "voxserve_frames_total",
     "latency by stage": "voxserve_stage_duration_seconds_bucket",
     "queue": "voxserve_queue_depth",
@@ -78,7 +78,9 @@ def test_variables_are_defined() -> None:
 
 
 def test_grafana_finds_it() -> None:
-    """The provisioned folder is where deploy/compose mounts the dashboard, the data source where Prometheus listens."""
+    """The provisioned dashboards lie where deploy/compose mounts them, and the data source has the address of
+    Prometheus.
+    """
     compose = yaml.safe_load((DEPLOY / "compose" / "compose.yaml").read_text(encoding="utf-8"))
     folder = DEPLOY / "grafana" / "provisioning"
     (provider,) = yaml.safe_load((folder / "dashboards" / "voxserve.yaml").read_text(encoding="utf-8"))["providers"]
@@ -94,7 +96,7 @@ def test_grafana_finds_it() -> None:
 
 
 class Prometheus:
-    """Debian's Prometheus on a free port of this machine, which scrapes one server every second."""
+    """Debian's Prometheus on a free port of this machine. It scrapes one server every second."""
 
     def __init__(self, program: str, server: Server, folder: Path) -> None:
         config = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yaml").read_text(encoding="utf-8"))
@@ -150,8 +152,8 @@ def free_port() -> int:
 
 
 def put_under_load(server: Server) -> None:
-    """One vehicle's stream with stamps, a second one that is refused, requests that are answered and some that cannot
-    be answered in time.
+    """Sends work to the server for LOAD_SECONDS: one vehicle's stream whose frames have time stamps, a second stream
+    that the server refuses, requests that it answers, and requests whose deadline cannot be met.
     """
     points = np.fromfile(ROOT / "deploy/scans/pandaset_070.bin", dtype=np.float32).reshape(-1, 4)[::10]
     end = time.monotonic() + LOAD_SECONDS
@@ -191,7 +193,7 @@ def prometheus(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iter
     try:
         running.await_target()
         put_under_load(server)
-        time.sleep(2)  # for the last scrape
+        time.sleep(2)  # Prometheus needs this time for its last scrape.
         yield running
     finally:
         running.close()

@@ -1,4 +1,4 @@
-"""The arithmetic of deploy/FLEETS.md, from the measured numbers that it cites."""
+"""Checks the arithmetic of deploy/FLEETS.md against the measured numbers that it cites."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ZONES, HERTZ, POINTS = 3, 10, 124_668
 
 
 def capacity() -> float:
-    """Scans a second of 16 clients in the table that the page cites."""
+    """Returns the scans per second that 16 clients got, from the table that the page cites."""
     section = RESULTS.split("## 2026-11-23, rooms and bricks")[1]
     (row,) = re.findall(r"^\| 16 \|.*$", section.split("Poisson")[0], re.MULTILINE)
     return float(row.split("|")[5])

@@ -1,5 +1,5 @@
-"""The manifests of deploy/kubernetes, as kubectl renders them: valid by Kubernetes' own schemas, safe, and about flags,
-ports, probes and metrics that the server has.
+"""Tests the manifests of deploy/kubernetes as kubectl renders them. They must match Kubernetes' schemas, restrict their
+pods, and only use flags, ports, probes and metrics that the server has.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ yaml = pytest.importorskip("yaml", reason="PyYAML is not installed (deploy/insta
 
 FOLDER = DEPLOY / "kubernetes"
 OVERLAYS = ("cpu", "gpu", "autoscale", "kserve")
-OWN = "voxserve + object-storage"  # an overlay as a user writes it
-SCHEMAS = "1.32"  # the version of Kubernetes
-NO_CORE_KIND = {"ServiceMonitor", "ScaledObject", "ServingRuntime", "InferenceService"}  # custom resources
-MINIMUM_KUBECTL = (1, 21)  # the first whose Kustomize reads folders as resources; Debian 12's own is 1.20
+OWN = "voxserve + object-storage"  # This overlay is one that a user would write, from two of ours.
+SCHEMAS = "1.32"  # The Kubernetes version of the schemas.
+# Custom resources, whose schemas are not part of Kubernetes.
+NO_CORE_KIND = {"ServiceMonitor", "ScaledObject", "ServingRuntime", "InferenceService"}
+# Before this version, kubectl's Kustomize cannot read folders as resources. Debian 12 has kubectl 1.20.
+MINIMUM_KUBECTL = (1, 21)
 Objects = dict[str, list[dict[str, Any]]]
 
 
@@ -41,7 +43,7 @@ def kubectl() -> str:
 
 @pytest.fixture(scope="session")
 def rendered(kubectl: str, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[dict[str, Any]]]:
-    """rendered(overlay): its objects."""
+    """rendered(overlay) returns the Kubernetes objects of one overlay."""
     cache: Objects = {}
 
     def render(overlay: str) -> list[dict[str, Any]]:
@@ -70,7 +72,7 @@ def only(objects: list[dict[str, Any]], kind: str, name: str = "voxserve") -> di
 
 
 def pod_of(objects: list[dict[str, Any]]) -> dict[str, Any]:
-    """The pod's specification; KServe's runtime is one."""
+    """Returns the specification of the pod. In the overlay for KServe, it is that of the ServingRuntime."""
     for entry in objects:
         if entry["kind"] == "Deployment":
             return dict(entry["spec"]["template"]["spec"])
@@ -114,7 +116,7 @@ def test_the_schemas_refuse_what_is_wrong(rendered: Render) -> None:
 
 @every_overlay
 def test_the_server_knows_every_flag(overlay: str, rendered: Render, flags: set[str]) -> None:
-    # The image's entry point has two.
+    # The image's entry point passes two more flags.
     entry = re.search(r"ENTRYPOINT (\[.*\])", (ROOT / "Dockerfile").read_text(encoding="utf-8"))
     assert entry
     given = {word.split("=")[0] for word in [*server_of(rendered(overlay))["args"], *json.loads(entry[1])[1:]]}
@@ -147,7 +149,8 @@ def test_the_server_answers_every_probe(overlay: str, rendered: Render, server: 
     paths = {container[probe]["httpGet"]["path"] for probe in ("startupProbe", "livenessProbe", "readinessProbe")}
     assert paths == {"/healthz", "/readyz"}
     assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
-    # What says "not ready" must not restart the pod.
+    # A server that is not ready must not be restarted, so the liveness probe asks another path than the readiness
+    # probe.
     assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
     for path in paths:
         assert server.get(path)[0] == 200
@@ -215,7 +218,7 @@ def test_prometheus_scrapes_each_pod_once(overlay: str, rendered: Render, server
     (endpoint,) = monitor["endpoints"]
     assert endpoint["port"] in {port["name"] for port in services[0]["spec"]["ports"]}
     assert server.get(endpoint["path"])[0] == 200
-    # The alert rules' label.
+    # The alert rules select series by this label.
     assert services[0]["metadata"]["labels"][monitor["jobLabel"]] == "voxserve"
 
 
@@ -247,7 +250,7 @@ def test_devices(rendered: Render) -> None:
 
 
 def test_kserve(rendered: Render) -> None:
-    """KServe's own rules."""
+    """The objects follow the rules that KServe has for them."""
     runtime = only(rendered("kserve"), "ServingRuntime")
     service = only(rendered("kserve"), "InferenceService")["spec"]["predictor"]
     container = server_of(rendered("kserve"))
@@ -306,7 +309,7 @@ def test_autoscale_asks_for_pods_by_queue_time(load: str, rendered: Render, tmp_
     series, value = LOADS[load]
     trigger = only(rendered("autoscale"), "ScaledObject")["spec"]["triggers"][0]
     expected = [{"labels": "{}", "value": value}]
-    # Rounded, since quantiles are not exact in binary.
+    # The query is rounded because quantiles are not exact in binary.
     test = {"expr": f"round({trigger['metadata']['query']}, 0.001)", "eval_time": "4m", "exp_samples": expected}
     inputs = [{"series": name, "values": values} for name, values in series.items()]
     file = tmp_path / "test.yaml"

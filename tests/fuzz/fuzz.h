@@ -1,11 +1,11 @@
 #pragma once
 
-// Each *_fuzz.cc of this folder drives one parser of bytes that nobody trusts. It defines the entry point of libFuzzer
-// (https://llvm.org/docs/LibFuzzer.html), which must return for every input. A crash, a sanitizer's report, a broken
-// promise (FUZZ_CHECK), or a run that takes too long or too much memory is a finding.
+// Each *_fuzz.cc of this folder feeds one parser of untrusted bytes. It defines the entry point of libFuzzer
+// (https://llvm.org/docs/LibFuzzer.html), which must return for every input. A finding is a crash, a sanitizer's
+// report, a failed FUZZ_CHECK, or a run that takes too long or too much memory.
 //
-// Two programs are built from it: by the preset "fuzz" a fuzzer (tests/run.sh --fuzz), by the others a test that replays
-// the files of tests/fuzz/corpus/NAME.
+// Two programs are built from each file. The preset "fuzz" builds a fuzzer (tests/run.sh --fuzz). The other presets
+// build a test that runs the entry point on the files of tests/fuzz/corpus/NAME.
 
 #include <cstddef>
 #include <cstdint>
@@ -15,20 +15,21 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
-// Ends the program where a promise of the parser does not hold.
-#define FUZZ_CHECK(condition)                                                          \
-  do {                                                                                 \
-    if (!(condition)) {                                                                \
+// Ends the program if `condition`, which the parser guarantees, is false.
+#define FUZZ_CHECK(condition)                                                           \
+  do {                                                                                  \
+    if (!(condition)) {                                                                 \
       std::cerr << __FILE__ << ":" << __LINE__ << ": broken promise: " #condition "\n"; \
-      std::abort();                                                                    \
-    }                                                                                  \
+      std::abort();                                                                     \
+    }                                                                                   \
   } while (false)
 
 namespace voxserve::fuzz {
 
 inline std::string_view Text(const uint8_t* data, size_t size) { return {reinterpret_cast<const char*>(data), size}; }
 
-// The parts of an input before and after its first byte of this value; all of it and nothing where there is none.
+// Splits an input at its first byte `separator`. Returns the parts before and after it, or the whole input and an empty
+// part if it has no such byte.
 struct TwoParts {
   std::string_view first;
   std::string_view second;

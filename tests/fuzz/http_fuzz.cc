@@ -1,4 +1,4 @@
-// The bytes are what one connection sends to the HTTP port.
+// The fuzzer's input is what one connection sends to the HTTP port.
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -16,11 +16,11 @@
 
 namespace {
 
-// Sends the bytes, ends its side and returns what came back.
+// Sends `bytes` over a new connection, shuts down its sending side and returns all that the server sent back.
 std::string Answer(int port, std::string_view bytes) {
   const int connection = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   FUZZ_CHECK(connection >= 0);
-  // A reset in place of a close: no port waits for late packets.
+  // Closing with a reset leaves no port in the state TIME_WAIT, of which many runs would run out.
   const linger at_once{.l_onoff = 1, .l_linger = 0};
   setsockopt(connection, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
   sockaddr_in address{};
@@ -30,7 +30,7 @@ std::string Answer(int port, std::string_view bytes) {
   FUZZ_CHECK(connect(connection, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
   while (!bytes.empty()) {
     const ssize_t sent = send(connection, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    if (sent <= 0) break;  // the server closed it, as it may
+    if (sent <= 0) break;  // The server may close the connection early.
     bytes.remove_prefix(static_cast<size_t>(sent));
   }
   shutdown(connection, SHUT_WR);
@@ -59,7 +59,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }();
   const std::string answer = Answer(server->port(), voxserve::fuzz::Text(data, size));
   FUZZ_CHECK(answer.empty() || answer.starts_with("HTTP/1."));
-  // Whatever was sent, the next client is answered.
+  // Whatever the first connection sent, the server still answers the next one.
   FUZZ_CHECK(Answer(server->port(), "GET /healthz HTTP/1.0\r\n\r\n").find("200 OK") != std::string::npos);
   return 0;
 }

@@ -1,4 +1,4 @@
-// The bytes are a message of InferenceService.Infer.
+// The fuzzer's input is an encoded request of InferenceService.Infer.
 
 #include "server/codec/message_parser.h"
 #include "tests/fuzz/requests.h"

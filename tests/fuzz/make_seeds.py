@@ -1,7 +1,8 @@
-"""Writes the inputs that each fuzzer's corpus began with: one that is accepted, and few beside it.
+"""Writes the first inputs of each fuzzer's corpus: one that the parser accepts and a few variants of it.
 
-python tests/fuzz/make_seeds.py FOLDER (with the client in PYTHONPATH). What the fuzzers found to reach more code lies
-in the corpus beside them.
+    PYTHONPATH=client/python/src python tests/fuzz/make_seeds.py FOLDER
+
+The corpus in this repository also has inputs that a fuzzer found later because they reach more code.
 """
 
 import io
@@ -76,7 +77,7 @@ def models() -> dict[str, bytes]:
     }
     for folder in sorted((ROOT / "tests/golden/networks").iterdir()):
         text = (folder / "1/model.textproto").read_bytes()
-        # Without its weights: large inputs are slow, and their shapes are told by the text.
+        # The weights are left out, because large inputs slow the fuzzer down. The text alone has their shapes.
         if len(text) < 8192:
             files[f"model/{folder.name}"] = text
     return files
@@ -101,7 +102,7 @@ def scans() -> dict[str, bytes]:
         b"VERSION 0.7\nFIELDS x y z _ n\nSIZE 4 4 4 1 2\nTYPE F F F U I\nCOUNT 1 1 1 3 2\nWIDTH 4\nHEIGHT 2\n"
         b"VIEWPOINT 0 0 0 1 0 0 0\nPOINTS 8\n"
     )
-    packed = b"\x00\x61\xe0\x8e\x00"  # 152 bytes of "a" in LZF
+    packed = b"\x00\x61\xe0\x8e\x00"  # The LZF encoding of 152 bytes of "a".
     ply = (
         b" 1.0\ncomment x\nelement sensor 1\nproperty list uchar int id\nelement vertex 2\nproperty float x\n"
         b"property float y\nproperty double z\nproperty uchar scalar_Intensity\nend_header\n"

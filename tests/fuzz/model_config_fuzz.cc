@@ -1,4 +1,5 @@
-// The bytes are a file config.textproto, after one byte that says how many classes the network has (255: unknown).
+// The fuzzer's input is one byte with the network's number of classes (255 if it is unknown) and then a file
+// config.textproto.
 
 #include "engine/model/model_config.h"
 #include "tests/fuzz/fuzz.h"

@@ -1,5 +1,5 @@
-// The bytes are a file model.textproto, a byte of 0 and a file weights.safetensors. A network that is accepted is
-// compiled for the CPU.
+// The fuzzer's input is a file model.textproto, a byte of 0 and a file weights.safetensors. If the network is valid, it
+// is also compiled for the CPU.
 
 #include "engine/compiler/compiler.h"
 #include "engine/model/graph_validator.h"

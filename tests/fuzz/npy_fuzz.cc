@@ -1,4 +1,4 @@
-// The bytes are a NumPy file.
+// The fuzzer's input is a NumPy file of points.
 
 #include "client/cpp/io/npy_reader.h"
 #include "tests/fuzz/scan_files.h"

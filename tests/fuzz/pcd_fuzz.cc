@@ -1,4 +1,4 @@
-// The bytes are a PCD file.
+// The fuzzer's input is a PCD file of points.
 
 #include "client/cpp/io/pcd_reader.h"
 #include "tests/fuzz/scan_files.h"

@@ -1,4 +1,4 @@
-// The bytes are a plan file.
+// The fuzzer's input is a plan file.
 
 #include "engine/tuner/plan_file.h"
 #include "tests/fuzz/fuzz.h"
@@ -11,7 +11,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     FUZZ_CHECK(plan.status().code() == absl::StatusCode::kInvalidArgument);
     return 0;
   }
-  // Equal plans give equal texts, and reading a text gives an equal plan.
+  // A plan that is written as text and read again must be the same plan.
   const std::string text = PlanText(*plan);
   const auto again = ParsePlan(text, "plan.textproto");
   FUZZ_CHECK(again.ok());

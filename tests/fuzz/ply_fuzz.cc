@@ -1,4 +1,4 @@
-// The bytes are a PLY file.
+// The fuzzer's input is a PLY file of points.
 
 #include "client/cpp/io/ply_reader.h"
 #include "tests/fuzz/scan_files.h"

@@ -1,4 +1,4 @@
-// The bytes are a field spec, a line feed and a file of packed points.
+// The fuzzer's input is a field specification, a line feed and a file of packed points.
 
 #include "client/cpp/io/field_spec.h"
 #include "client/cpp/io/raw_reader.h"

@@ -1,4 +1,4 @@
-// Runs a fuzzer's entry point on each file of its corpus, and on no bytes at all.
+// Runs a fuzzer's entry point on each file of its corpus and on an empty input.
 
 #include <gtest/gtest.h>
 
@@ -16,7 +16,8 @@
 namespace {
 
 TEST(CorpusTest, EveryInputReturns) {
-  const std::filesystem::path folder = std::filesystem::path(voxserve::support::SourceDir()) / "tests/fuzz/corpus" / VOXSERVE_FUZZ_NAME;
+  const std::filesystem::path folder =
+      std::filesystem::path(voxserve::support::SourceDir()) / "tests/fuzz/corpus" / VOXSERVE_FUZZ_NAME;
   std::vector<std::filesystem::path> files;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) files.push_back(entry.path());
   std::sort(files.begin(), files.end());
@@ -24,7 +25,7 @@ TEST(CorpusTest, EveryInputReturns) {
 
   LLVMFuzzerTestOneInput(nullptr, 0);
   for (const std::filesystem::path& file : files) {
-    // A crash ends the program: the last name printed is that of the input.
+    // If an input crashes the program, the last name in its output is that of the input's file.
     SCOPED_TRACE(file.filename().string());
     std::ostringstream bytes;
     bytes << std::ifstream(file, std::ios::binary).rdbuf();

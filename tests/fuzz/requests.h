@@ -1,6 +1,6 @@
 #pragma once
 
-// What the fuzzers of a request and of a stream's message share.
+// Helpers that the fuzzers of requests and of stream messages share.
 
 #include <google/protobuf/stubs/logging.h>
 #include <grpcpp/support/byte_buffer.h>
@@ -20,7 +20,8 @@
 
 namespace voxserve::fuzz {
 
-// The bytes in slices of up to 61 bytes: fields lie across their borders, as those of large messages do.
+// Returns the bytes as a buffer of slices of at most 61 bytes each. Fields then cross the borders of slices, as they do
+// in large messages.
 inline grpc::ByteBuffer InSlices(std::string_view bytes) {
   constexpr size_t kSliceBytes = 61;
   std::vector<grpc::Slice> slices;
@@ -31,11 +32,11 @@ inline grpc::ByteBuffer InSlices(std::string_view bytes) {
   return grpc::ByteBuffer(slices.data(), slices.size());
 }
 
-// protobuf writes a line about each text that is not UTF-8.
+// Silences protobuf's log, which would get a line for each text that is not UTF-8.
 inline void SilenceProtobuf() { static const google::protobuf::LogSilencer silencer; }
 
-// Checks that a refusal of the parser carries its reason, and that a message which it accepts is the one that protobuf
-// reads from the same bytes. parsed: with the cloud's data put back.
+// Checks the parser's answer. A refusal must carry an error reason, and an accepted message must equal the one that
+// protobuf parses from the same bytes. parsed: the parsed message, with the cloud's data inserted again.
 template <typename Message>
 void CheckAgainstProtobuf(std::string_view bytes, const absl::Status& status, const Message& parsed) {
   if (!status.ok()) {
@@ -48,7 +49,7 @@ void CheckAgainstProtobuf(std::string_view bytes, const absl::Status& status, co
   FUZZ_CHECK(parsed.SerializeAsString() == expected.SerializeAsString());
 }
 
-// Takes a cloud apart as the server does, and reads a value of each field of its first and last points.
+// Decodes a cloud as the server does, and reads every field of its first and last points.
 inline void DecodeAndReadCloud(v1::PointCloud* message, HostBuffer data) {
   (void)StampOf(*message);
   const auto cloud = DecodeCloud(message, std::move(data));

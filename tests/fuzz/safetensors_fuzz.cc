@@ -1,4 +1,4 @@
-// The bytes are a file weights.safetensors.
+// The fuzzer's input is a file weights.safetensors.
 
 #include "engine/model/safetensors.h"
 #include "tests/fuzz/fuzz.h"

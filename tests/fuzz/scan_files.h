@@ -1,6 +1,6 @@
 #pragma once
 
-// What the fuzzers of scan files share.
+// A check that the fuzzers of scan files share.
 
 #include <string>
 
@@ -10,7 +10,7 @@
 
 namespace voxserve::fuzz {
 
-// Checks that a reader refused its file, or that the cloud's bytes hold what its fields say.
+// Checks that a reader refused its file with InvalidArgument, or that the cloud has as many bytes as its fields need.
 inline void CheckCloud(const absl::StatusOr<client::PointCloud>& cloud) {
   if (!cloud.ok()) {
     FUZZ_CHECK(cloud.status().code() == absl::StatusCode::kInvalidArgument);

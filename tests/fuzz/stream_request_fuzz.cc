@@ -1,4 +1,4 @@
-// The bytes are a message of InferenceService.InferStream.
+// The fuzzer's input is an encoded message of InferenceService.InferStream.
 
 #include "server/codec/message_parser.h"
 #include "tests/fuzz/requests.h"
@@ -17,7 +17,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (points.size() > 0) whole.mutable_frame()->mutable_cloud()->set_data(std::string(points.bytes()));
     fuzz::CheckAgainstProtobuf(bytes, status, whole);
   }
-  // A frame that nobody can parse is answered by its id.
+  // The server answers a frame that it cannot parse by the frame's id, so FrameIdOf must find the id in every message
+  // that parses, and must not fail on any other bytes.
   const uint64_t frame_id = FrameIdOf(slices);
   if (status.ok()) FUZZ_CHECK(frame_id == message.frame().frame_id());
   if (!status.ok()) return 0;

@@ -1,4 +1,4 @@
-"""An attack of attacks.py, run in its own process."""
+"""Runs one function of attacks.py in a process of its own."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from typing import Any
 from server import Server
 
 _PROGRAM = Path(__file__).parent / "attacks.py"
-START_SECONDS = 60  # attacks on unread calls take some time before they stand
+# The longest time until an attack has its full effect. unread_answers and silent_streams need the longest.
+START_SECONDS = 60
 
 
 class Attack:
-    """Waits until the attack stands, at most `start_seconds`. It ends when its time is over, when its server ends, at
-    stop(), or at the end of the `with` block.
+    """A running attack. The constructor waits until the attack has its full effect, for at most `start_seconds`. The
+    attack ends when its time is over, when its server ends, at stop(), or at the end of the `with` block.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class Attack:
         self._end = time.monotonic() + seconds
         self._output = ""
         self._process = subprocess.Popen(
-            # The attacker stands for another machine, so it may only use the processor time that the server leaves.
+            # The attacker represents another machine, so it only gets the processor time that the server leaves.
             ["nice", "-n", str(nice), sys.executable, str(_PROGRAM), name, text],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -69,13 +70,13 @@ class Attack:
         self._process.communicate()
 
     def stop(self) -> dict[str, float]:
-        """Ends the attack and returns its counts."""
+        """Ends the attack and returns its counts, by name: what it opened, sent or was refused."""
         if self._process.poll() is None:
             self._process.terminate()
         return self.counts()
 
     def counts(self) -> dict[str, float]:
-        """Waits for the attack's end and returns its counts."""
+        """Waits until the attack ends and returns its counts, as stop() does."""
         left = max(0.0, self._end - time.monotonic())
         output, errors = self._process.communicate(timeout=left + 60)
         lines = output.decode().splitlines()

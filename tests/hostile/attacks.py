@@ -1,10 +1,11 @@
-"""The attacks of tests/hostile, each a function that runs for some seconds. As a program this file runs one of them, so
-that it takes no time from the client that is measured beside it:
+"""The attacks on a server that the tests of tests/hostile make. Each is a function that runs for some seconds. Run as a
+program, this file executes one attack, so that the attack takes no time from the client that is measured beside it:
 
     python attacks.py NAME '{"grpc_port": ..., "http_port": ..., "pid": ..., "seconds": 10, ...}'
 
-It prints "started" when the attack stands and, when it ends, its counts as JSON. It ends at SIGTERM. It also ends, and
-counts "stopped_early", when the server has grown by more than `most_growth`, which proves the point.
+The program prints "started" when the attack has its full effect, and its counts as JSON when it ends. SIGTERM ends it.
+It also ends, and sets the count "stopped_early" to 1, once the server's memory has grown by more than `most_growth`
+bytes: the test has failed by then, and the machine should stay usable.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Target:
         self._end = 0.0
 
     def hold(self) -> None:
-        """Waits for the end."""
+        """Waits until the attack's time is over."""
         while not self.is_over():
             time.sleep(0.1)
 
@@ -79,8 +80,8 @@ def started() -> None:
 def silent_connections(
     target: Target, number: int = 1300, addresses: int = 26, http: bool = False, greeting: bool = False
 ) -> Counts:
-    """Opens connections from several addresses that send nothing (`greeting`: nothing after HTTP/2's first frame).
-    Opens a connection again if the server closes it.
+    """Opens connections from several addresses. They send nothing, or with `greeting` only HTTP/2's first frames. A
+    connection that the server closes is opened again.
     """
     address = ("127.0.0.1", target.http_port if http else target.grpc_port)
     held: dict[int, socket.socket] = {}
@@ -112,7 +113,7 @@ def silent_connections(
                 continue
             except OSError as error:
                 if error.errno == errno.ENOTCONN and held[i].getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0:
-                    continue  # still on its way
+                    continue  # The connection is still being established.
             closed += i in connected
             connected.discard(i)
             held.pop(i).close()
@@ -127,7 +128,9 @@ def silent_connections(
 
 
 def dripping_http(target: Target, number: int = 40) -> Counts:
-    """Connections that send a byte of a header every half second, opened again if the server closes them."""
+    """Opens HTTP connections that each send one byte of a header every half second. A connection that the server closes
+    is opened again.
+    """
     held: list[socket.socket | None] = [None] * number
     opened = dripped = closed = 0
     request = b"GET /metrics HTTP/1.1\r\nHost: voxserve\r\nX-Drip: "
@@ -157,7 +160,7 @@ def dripping_http(target: Target, number: int = 40) -> Counts:
 
 
 def endless_http(target: Target, kind: str = "chunks", number: int = 4) -> Counts:
-    """Endless requests: chunks of a body, a request line or a header."""
+    """Sends HTTP requests that never end: by kind, the chunks of a body, the request line, or a header."""
     begin = {
         "chunks": b"POST /metrics HTTP/1.1\r\nHost: v\r\nTransfer-Encoding: chunked\r\n\r\n",
         "line": b"GET /",
@@ -188,9 +191,9 @@ def endless_http(target: Target, kind: str = "chunks", number: int = 4) -> Count
 
 
 def headers_without_body(target: Target, number: int = 700_000, path: str = http2.INFER) -> Counts:
-    """Calls without a body, over one connection at a time. It never acknowledges the server's SETTINGS, and so ignores
-    the limit on streams. If the server closes the connection, another replaces it. When all calls have begun, it stays
-    open.
+    """Opens calls that send headers and no body, over one connection at a time. The connection never acknowledges the
+    server's SETTINGS, so it may ignore the limit on open streams. If the server closes the connection, another replaces
+    it. Once all calls are open, the connection stays open.
     """
     block = http2.header_block(path)
     chunk = 500
@@ -220,9 +223,10 @@ def headers_without_body(target: Target, number: int = 700_000, path: str = http
 
 
 def rapid_reset(target: Target, number: int = 2, kind: str = "headers") -> Counts:
-    """Calls that are reset at once, over `number` connections at a time. kind: "headers" resets before the request. The
-    others send the whole request and reset 10 ms later: "infer", "stream" (with its config), and "check" (health),
-    which is answered in that time.
+    """Opens and resets calls over `number` connections at a time. `kind` says what is sent before the reset:
+    - "headers": only the headers.
+    - "infer", "stream": a whole request, or a stream's configuration, and 10 ms for the server to begin it.
+    - "check": a health request, which the server answers within these 10 ms.
     """
     from calls import infer_request, scan, stream_config
 
@@ -232,7 +236,8 @@ def rapid_reset(target: Target, number: int = 2, kind: str = "headers") -> Count
         "stream": (http2.INFER_STREAM, stream_config(policy=2)),
         "check": ("/grpc.health.v1.Health/Check", b""),
     }[kind]
-    batch = {"headers": 200, "check": 25}.get(kind, 50)  # below the client's share, except for calls without a request
+    # A batch stays below a client's share of calls, which counts only calls that have sent a request.
+    batch = {"headers": 200, "check": 25}.get(kind, 50)
     block = http2.header_block(path)
     reset = b"\x00\x00\x00\x08"
     begun = [0] * number
@@ -273,8 +278,9 @@ def half_sent_bodies(
     sent: int = 62 << 20,
     stream: bool = False,
 ) -> Counts:
-    """Calls (or frames of streams) that announce a message of a given size and send less, all in step, as far as the
-    server's windows allow. If the server closes a connection, another replaces it.
+    """Opens calls (or frames of streams) that announce a message of a given size and send fewer bytes. All calls
+    advance together, as far as the server's flow control allows. If the server closes a connection, another replaces
+    it.
     """
     from calls import stream_config
 
@@ -318,8 +324,9 @@ def half_sent_bodies(
 
 
 def unread_answers(target: Target, number: int = 4200, in_flight: int = 48) -> Counts:
-    """Calls over one connection whose windows never open, so that no answer can leave. At most `in_flight` of them wait
-    for the headers of an answer, so that no queue is full. If the server closes the connection, another replaces it.
+    """Makes calls over one connection that never grants the server a byte of flow control, so no answer can be sent. At
+    most `in_flight` calls wait for the headers of their answer, so the server refuses none because of a full queue. If
+    the server closes the connection, another replaces it.
     """
     from calls import infer_request, scan
 
@@ -364,7 +371,7 @@ def unread_answers(target: Target, number: int = 4200, in_flight: int = 48) -> C
 
 
 def silent_streams(target: Target, number: int = 1024, connections: int = 8, again: bool = False) -> Counts:
-    """InferStreams that send no config. again: opens those again that the server ends."""
+    """Opens InferStream calls that send no configuration. again: whether to reopen streams that the server ends."""
     block = http2.header_block(http2.INFER_STREAM)
     share = number // connections
     held: list[Connection | None] = [None] * connections
@@ -419,7 +426,7 @@ def silent_streams(target: Target, number: int = 1024, connections: int = 8, aga
 
 
 def empty_fields(target: Target, megabytes: int = 60) -> Counts:
-    """Requests that consist of empty fields, one after the other."""
+    """Sends requests of `megabytes` MiB that consist of empty fields, one request after the other."""
     from calls import call
     from forwarder import Forwarder
 
@@ -449,7 +456,7 @@ def varint(value: int) -> bytes:
 
 
 def calls_in_flight(target: Target, number: int = 64, num_points: int = 30_000) -> Counts:
-    """One client that always has `number` calls with a large cloud in flight."""
+    """Acts as one client that always has `number` calls in flight, each with a cloud of `num_points` points."""
     from calls import answer_of, channel, infer_request, scan, start_call
     from forwarder import Forwarder
 

@@ -1,4 +1,6 @@
-"""Makes calls of the service as bytes, and has the ordinary client that must be served whatever others do."""
+"""Makes calls of the service from encoded messages. OrdinaryClient is the client that the server must still serve
+during an attack.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +33,14 @@ _SCAN = np.fromfile(REPOSITORY / "deploy" / "scans" / "pandaset_070.bin", "<f4")
 
 
 def scan(num_points: int) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Returns evenly chosen points of a real scan; all 107,000 if more are wanted."""
+    """Returns `num_points` points spread over a real scan, float32 [N, 4], or all of its 107,000 if more are asked
+    for.
+    """
     return np.ascontiguousarray(_SCAN[:: max(1, len(_SCAN) // num_points)][:num_points])
 
 
 def scattered(num_points: int, seed: int = 1) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Returns points of which hardly two share a voxel."""
+    """Returns random points float32 [num_points, 4], spread so widely that most of them have a voxel of their own."""
     random = np.random.default_rng(seed)
     points = random.uniform(-100, 100, (num_points, 4)).astype(np.float32)
     points[:, 2] *= 0.1
@@ -49,7 +53,7 @@ def infer_request(points: np.ndarray[Any, Any], scores: bool = False) -> bytes:
 
 
 def padded_cloud(num_points: int, point_step: int) -> PointCloud:
-    """Returns points in a single voxel, in many bytes: quick to run, large to keep."""
+    """Returns a cloud whose points share one voxel and occupy `point_step` bytes each: little work, much memory."""
     data = np.zeros((num_points, point_step // 4), "<f4")
     data[:, :4] = scan(1)[0]
     packed = as_cloud(scan(1))
@@ -66,7 +70,7 @@ def stream_frame(frame_id: int, points: np.ndarray[Any, Any]) -> bytes:
 
 @dataclass(frozen=True)
 class Answer:
-    """The end of a call: gRPC's code, the ErrorInfo's reason ("" if there is none), the message's bytes."""
+    """How a call ended: gRPC's status code, the reason in its ErrorInfo ("" if it has none), and the status message."""
 
     code: grpc.StatusCode
     reason: str = ""
@@ -95,36 +99,40 @@ def answer_of(call: Callable[[], bytes]) -> Answer:
 
 
 def start_call(to: grpc.Channel, request: bytes, timeout: float, method: str = http2.INFER) -> Any:
-    """Returns a future; answer_of(future.result) gives its answer."""
+    """Starts a call and returns its future. answer_of(future.result) waits for the Answer."""
     return to.unary_unary(method).future(request, timeout=timeout)
 
 
 def call(address: str, request: bytes, timeout: float = 30, method: str = http2.INFER) -> Answer:
-    """Makes one call over its own connection."""
+    """Makes one call over a connection of its own and returns its Answer."""
     with channel(address) as to:
         return answer_of(lambda: to.unary_unary(method)(request, timeout=timeout))
 
 
 def stream(to: grpc.Channel, requests: Iterator[bytes], timeout: float) -> Any:
-    """Returns the InferStream's answers as they arrive: bytes of InferStreamResponse."""
+    """Starts an InferStream call. Iterating over the result yields its responses, as encoded InferStreamResponse
+    messages.
+    """
     return to.stream_stream(http2.INFER_STREAM)(requests, timeout=timeout)
 
 
 def reason_of(status: wire.Status) -> str:
-    """Returns the reason of a stream's FrameResult; "" if it is OK."""
+    """Returns the error reason in the status of a stream's FrameResult, or "" if the status is OK."""
     error = errors.from_status(status)
     return error.reason if error else ""
 
 
 @dataclass
 class OrdinaryClient(threading.Thread):
-    """Sends small requests at an even rate, every tenth over a new connection, and never retries."""
+    """Sends small requests at an even rate from a thread of its own. It opens a new connection for every tenth request
+    and never retries.
+    """
 
     address: str
     per_minute: float = 100
     timeout: float = 15
     num_points: int = 1000
-    seconds: list[float] = field(default_factory=list)  # of the answered requests
+    seconds: list[float] = field(default_factory=list)  # The duration of each request that was answered.
     failures: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -137,7 +145,7 @@ class OrdinaryClient(threading.Thread):
     def run(self) -> None:
         clients = [voxserve.Client(self.address, timeout=self.timeout)]
         start = time.monotonic()
-        # A slow request does not delay the next ones.
+        # Requests run in a pool, so a slow request does not delay the next ones.
         with ThreadPoolExecutor(64) as pool:
             for i in range(1, 1 << 31):
                 if i % 10 == 0:
@@ -169,14 +177,14 @@ class OrdinaryClient(threading.Thread):
         self.join(self.timeout + 5)
 
     def ask(self, count: int) -> OrdinaryClient:
-        """Sends requests one after the other, on the caller's thread."""
+        """Sends `count` requests one after the other, on the caller's thread."""
         with voxserve.Client(self.address, timeout=self.timeout) as client:
             for _ in range(count):
                 self._ask(client)
         return self
 
     def percentile(self, percent: float) -> float:
-        """Returns a percentile of the answers' seconds; infinite without answers."""
+        """Returns a percentile of the answered requests' durations in seconds, or infinity if none was answered."""
         return float(np.percentile(self.seconds, percent)) if self.seconds else float("inf")
 
     def figures(self) -> str:

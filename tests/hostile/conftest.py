@@ -1,9 +1,10 @@
-"""Fixtures of these tests: servers to attack, attacks, and the figures that they print.
+"""Fixtures that start servers to attack, run attacks beside them, and print measured figures.
 
     PYTHONPATH=tests VOXSERVE_BINARY=build/dev/server/voxserve build/venv/bin/python -m pytest -q tests/hostile
 
-Every test uses the numbers of an attack that once succeeded, or smaller ones if the same effect shows sooner. The
-figures are listed at the end. VOXSERVE_HOSTILE_SECONDS is the duration of all attacks together (default 20).
+An attack is as large as one that once succeeded, or smaller if the same effect shows sooner. The number in a test's
+name (test_03_...) is that of the attack. The figures are listed at the end of the run. VOXSERVE_HOSTILE_SECONDS is the
+duration of the test that runs all attacks at once (20 by default).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _FIGURES: list[str] = []
 
 
 def pytest_configure() -> None:
-    # The attack comes from one machine, so it needs more descriptors than a server may have.
+    # This process plays many machines at once, so it needs more file descriptors than the server may have.
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 16384) if hard > 0 else 16384, hard))
 
@@ -39,7 +40,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 @pytest.fixture
 def figure(request: pytest.FixtureRequest) -> Callable[..., None]:
-    """figure(name=value, ...): reports a measured value, even if the test then fails."""
+    """figure(name=value, ...) records a measured value for the list at the end, even if the test fails afterwards."""
 
     def say(**values: object) -> None:
         line = f"{request.node.name}: " + ", ".join(f"{k.replace('_', ' ')} {v}" for k, v in values.items())
@@ -52,14 +53,16 @@ def figure(request: pytest.FixtureRequest) -> Callable[..., None]:
 
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
-    """serve(*flags, num_files=..., stderr=...): returns a server with deploy/models that is ready and warm."""
+    """serve(*flags, num_files=..., stderr=...) starts a server with deploy/models and returns it when the model is
+    loaded and warmed up.
+    """
     with ExitStack() as stack:
         yield lambda *flags, **options: _start(stack, tmp_path, *flags, **options)
 
 
 @pytest.fixture(scope="module")
 def serve_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One server for all tests that leave no traces."""
+    """One server that is shared by all tests of a module that leave no state behind."""
     with ExitStack() as stack:
         yield _start(stack, tmp_path_factory.mktemp("server"))
 
@@ -78,6 +81,8 @@ def _start(stack: ExitStack, folder: Path, *flags: str, read_log: object = None,
 
 @pytest.fixture
 def attack() -> Iterator[Callable[..., Attack]]:
-    """attack(name, server, seconds, **options): returns a standing attack of attacks.py, which ends with the test."""
+    """attack(name, server, seconds, **options) starts an attack of attacks.py and returns it once it has its full
+    effect. It ends with the test at the latest.
+    """
     with ExitStack() as stack:
         yield lambda *arguments, **options: stack.enter_context(Attack(*arguments, **options))

@@ -1,4 +1,6 @@
-"""Makes a gRPC client look like another client: gRPC cannot choose its own address, this forwarder can."""
+"""Lets a gRPC client appear under another address. gRPC cannot choose its own source address, but this forwarder
+can.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from types import TracebackType
 
 
 class Forwarder:
-    """Listens on a free port of loopback and passes every connection on to the server's port, from `source`."""
+    """Listens on a free port of the loopback interface and forwards each connection to the server's port, from the
+    address `source`.
+    """
 
     def __init__(self, port: int, source: str) -> None:
         self._port = port

@@ -1,7 +1,8 @@
-"""HTTP/2 by hand, for things that no client library sends: endless streams, windows that never open, SETTINGS that are
-never acknowledged, resets by the thousand. RFC 9113 defines the frames, RFC 7541 the header blocks.
+"""Writes HTTP/2 frames by hand, for behaviour that client libraries do not offer: calls without an end, flow-control
+windows that never open, SETTINGS that are never acknowledged, thousands of resets. RFC 9113 defines the frames, RFC
+7541 the header blocks.
 
-One thread per connection reads and counts what the server sends; the connection's owner sends.
+One thread per connection reads and counts what the server sends. The connection's owner sends.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import time
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
 END_STREAM, ACK, END_HEADERS = 1, 1, 4
 NO_ERROR, CANCEL, ENHANCE_YOUR_CALM = 0, 8, 11
-MAX_FRAME_BYTES = 16384  # until a SETTINGS frame allows more
+MAX_FRAME_BYTES = 16384  # RFC 9113's default, which holds until a SETTINGS frame allows more.
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 MAX_CONCURRENT_STREAMS, _INITIAL_WINDOW_SIZE = 3, 4
 
@@ -28,7 +29,7 @@ def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
 
 
 def header_block(path: str) -> bytes:
-    """Returns the headers of a gRPC call. They are literals outside any table, so one block serves every stream."""
+    """Returns the encoded headers of a gRPC call. They use no dynamic table, so one block serves every stream."""
     return (
         b"\x83\x86"  # :method POST, :scheme http
         + b"\x04"
@@ -50,7 +51,7 @@ def _text(text: str) -> bytes:
 
 
 def message_frames(stream: int, message: bytes, flags: int = END_STREAM) -> bytes:
-    """Returns the DATA frames of one gRPC message; the last frame has the flags."""
+    """Returns the DATA frames of one gRPC message. Only the last frame carries `flags`."""
     rest = b"\x00" + struct.pack(">I", len(message)) + message
     frames = []
     while len(rest) > MAX_FRAME_BYTES:
@@ -60,16 +61,19 @@ def message_frames(stream: int, message: bytes, flags: int = END_STREAM) -> byte
 
 
 def call_frames(stream: int, block: bytes, message: bytes | None = None, end: bool = True) -> bytes:
-    """Returns the frames of a call: its headers and, unless it is None, its message. `end` half-closes after the
-    message.
+    """Returns the frames of a call: its headers and then its message, unless that is None. `end` says whether the
+    message ends the client's side of the call.
     """
     frames = frame(HEADERS, END_HEADERS, stream, block)
     return frames if message is None else frames + message_frames(stream, message, END_STREAM if end else 0)
 
 
 class Connection:
-    """window: of each stream; the server may send so much of an answer. acknowledge: whether the server's SETTINGS are
-    acknowledged. source: the address that the server sees. The constructor and send raise OSError.
+    """One HTTP/2 connection to the server. The constructor and send raise OSError.
+
+    - window: the bytes of an answer that the server may send on each stream.
+    - acknowledge: whether to acknowledge the server's SETTINGS.
+    - source: the client's address as the server sees it.
     """
 
     def __init__(
@@ -89,11 +93,11 @@ class Connection:
         self.begun: set[int] = set()  # streams whose headers the server has sent
         self.ended: set[int] = set()  # streams that the server has ended or reset
         self.data_bytes = 0
-        self.settings: dict[int, int] = {}  # the server's
-        self.goaway: int | None = None  # the error code of a GOAWAY
+        self.settings: dict[int, int] = {}  # The server's SETTINGS, by identifier.
+        self.goaway: int | None = None  # The error code of the server's GOAWAY frame, if one has arrived.
         self.is_closed = False  # the server has closed the connection, or GOAWAY has arrived
         self._next_stream = 1
-        self._first_window = 65535  # of a stream, for sending
+        self._first_window = 65535  # The bytes that may be sent on a stream before the server opens its window further.
         self._windows: dict[int, int] = {0: 65535}  # bytes that may be sent, by stream; 0: the whole connection
         self._reader = threading.Thread(target=self._read, daemon=True)
         self.send(PREFACE + frame(SETTINGS, 0, 0, struct.pack(">HI", _INITIAL_WINDOW_SIZE, window)))
@@ -117,13 +121,15 @@ class Connection:
             self._socket.sendall(data)
 
     def streams(self, count: int) -> range:
-        """Returns the ids of new streams."""
+        """Returns the ids of `count` new streams."""
         first = self._next_stream
         self._next_stream += 2 * count
         return range(first, self._next_stream, 2)
 
     def send_data(self, stream: int, data: bytes, seconds: float = 10) -> int:
-        """Sends DATA frames as far as the server's windows open in the time. Returns the number of bytes sent."""
+        """Sends DATA frames as far as the server's flow control allows within `seconds`. Returns the number of bytes
+        sent.
+        """
         end = time.monotonic() + seconds
         sent = 0
         while sent < len(data):
@@ -144,7 +150,9 @@ class Connection:
         return min(self._windows[0], self._windows[stream])
 
     def wait(self, condition: object, seconds: float) -> bool:
-        """Returns whether the condition, a function without arguments, became true."""
+        """Waits for `condition`, a function without arguments, to become true. Returns whether it did within
+        `seconds`.
+        """
         with self._changed:
             return self._changed.wait_for(condition, seconds)  # type: ignore[arg-type]
 
@@ -200,7 +208,9 @@ class Connection:
 
 
 def await_true(condition: object, seconds: float, pause: float = 0.05) -> bool:
-    """Returns whether the condition, a function without arguments, became true in time."""
+    """Polls `condition`, a function without arguments, every `pause` seconds. Returns whether it became true within
+    `seconds`.
+    """
     end = time.monotonic() + seconds
     while not condition():  # type: ignore[operator]
         if time.monotonic() > end:

@@ -1,4 +1,4 @@
-"""Starts, watches and ends a server process under attack."""
+"""Starts a server process to attack, observes it and ends it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from http2 import await_true
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MODELS = REPOSITORY / "deploy" / "models"
-START_SECONDS = 120  # loading a model on a busy machine
+START_SECONDS = 120  # Loading a model can take this long on a busy machine.
 MEBIBYTE = 1 << 20
 
 
 class Server:
-    """Runs the binary on free ports until close(). It leaves out flags that the binary's --help does not list, so an
-    older binary fails by its behaviour and not by its command line.
+    """A server process on free ports that runs until close(). Flags that the binary's --help does not list are left
+    out, so an older binary fails the test by its behaviour and not by refusing its command line.
     """
 
     def __init__(
@@ -52,7 +52,9 @@ class Server:
         self.grpc_port = self.http_port = self.admin_port = 0
 
     def await_ready(self, read_log: object = None) -> None:
-        """Waits until the server has its ports and its model. read_log: a function that returns the log so far."""
+        """Waits until the server listens and has loaded its model. read_log: a function that returns the log so far;
+        self.log by default.
+        """
         text = read_log if read_log is not None else self.log
         pattern = re.compile(r"\bserving\b.* grpc_port=(\d+) http_port=(\d+)(?:.* admin_port=(\d+))?")
         assert await_true(lambda: pattern.search(text()) or self.process.poll() is not None, START_SECONDS)
@@ -74,7 +76,7 @@ class Server:
         return f"127.0.0.1:{self.admin_port}"
 
     def get(self, path: str, timeout: float = 10) -> tuple[int, str]:
-        """Returns (0, the problem) if no answer came in time."""
+        """Requests `path` over HTTP. Returns the status and the body, or (0, the problem) if no answer came in time."""
         connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=timeout)
         try:
             connection.request("GET", path)
@@ -86,7 +88,7 @@ class Server:
             connection.close()
 
     def metrics(self) -> dict[str, float]:
-        """Returns every sample by its name and labels, as written on the page."""
+        """Returns every sample of the metrics page. A key is a metric's name with its labels, as the page has it."""
         status, text = self.get("/metrics")
         assert status == 200, text
         lines = (line.rpartition(" ") for line in text.splitlines() if line and not line.startswith("#"))
@@ -95,11 +97,11 @@ class Server:
     # ---- memory
 
     def rss(self) -> int:
-        """Returns the process's bytes in memory; 0 if it has ended."""
+        """Returns the process's resident memory in bytes, or 0 if the process has ended."""
         return self._status("VmRSS")
 
     def peak_rss(self) -> int:
-        """Returns the largest value since reset_peak."""
+        """Returns the largest resident memory in bytes since reset_peak."""
         return self._status("VmHWM")
 
     def reset_peak(self) -> None:
@@ -118,15 +120,15 @@ class Server:
         return 0
 
     def cpu_seconds(self) -> float:
-        """Returns the CPU seconds of all threads since the start, in user and kernel mode."""
+        """Returns the processor time of all threads since the start, in user and kernel mode."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     # ---- end of the server
 
     def terminate(self, limit: float = 60) -> tuple[float, int | None]:
-        """Sends SIGTERM. Returns the seconds to the end and the exit status, which is None if the process still runs
-        after `limit`.
+        """Sends SIGTERM and waits for the process to end. Returns the seconds this took and the exit status, which is
+        None if the process still runs after `limit` seconds.
         """
         start = time.monotonic()
         self.process.send_signal(signal.SIGTERM)

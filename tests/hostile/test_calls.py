@@ -1,4 +1,4 @@
-"""Calls that never end, are never read, or come without a pause (rows 2, 5, 6, 10 and 17)."""
+"""Attacks with calls that never end, whose answers are never read, or that follow each other without a pause."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from server import MEBIBYTE, mebibytes
 
 HEALTH = "/grpc.health.v1.Health"
 REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
-# The time that a stream without a config, or an unread answer, may last.
+# The server ends a stream without a configuration, or a call whose answer is not read, after this time.
 SILENCE_SECONDS = 30
 
 
@@ -33,7 +33,9 @@ SILENCE_SECONDS = 30
     ids=["infer", "stream", "check", "watch", "reflection", "unknown"],
 )
 def test_02_headers_without_body(serve, attack, figure, path, number):
-    """HEADERS without a body, over a connection that acknowledges no limit. The server once kept 12 kB of each."""
+    """One connection opens calls with headers and no body, and ignores the server's limit on open streams. The server
+    once kept 12 kB for each such call.
+    """
     server = serve()
     samples = server.metrics()
     before = server.rss()
@@ -60,17 +62,21 @@ def test_02_headers_without_body(serve, attack, figure, path, number):
 
 
 def moved(before: dict[str, float], after: dict[str, float]) -> list[str]:
-    """Returns metrics that rose by at least a hundred, which an ordinary client's few requests cannot cause."""
+    """Returns the names of metrics that rose by at least a hundred. The few requests of an ordinary client cannot cause
+    that.
+    """
     grown = {name.partition("{")[0] for name, value in after.items() if value >= before.get(name, 0) + 100}
     return sorted(name for name in grown if "_bytes" not in name and "_points" not in name and "_voxels" not in name)
 
 
 def test_05_unread_answers(serve, attack, figure):
-    """4,200 calls over one connection whose windows never open: other clients are served, and the drain ends."""
+    """One connection makes 4,200 calls whose answers cannot be sent. Other clients are still served, and the server
+    drains.
+    """
     server = serve()
     unread = attack("unread_answers", server, 60)
     client = OrdinaryClient(server.address, timeout=10).ask(20)
-    # The calls that arrived during the attack wait for their turn.
+    # Meanwhile more of the attack's calls arrive and wait in the server's queue.
     time.sleep(1)
     client.ask(5)
     seconds, status = server.terminate(60)
@@ -82,8 +88,8 @@ def test_05_unread_answers(serve, attack, figure):
 
 
 def test_06_silent_streams(serve, attack, figure):
-    """1,024 streams of one address that send nothing: a vehicle still gets its stream, and they are closed with a
-    reason.
+    """One address holds 1,024 streams that send nothing. A client at another address still gets its stream, and the
+    server closes the silent streams with a reason.
     """
     server = serve()
     silent = attack("silent_streams", server, SILENCE_SECONDS + 5)
@@ -95,7 +101,7 @@ def test_06_silent_streams(serve, attack, figure):
         closed = answer_of(lambda: next(quiet))
         closed_after = time.monotonic() - start
         stop.set()
-    time.sleep(2)  # wait for the calls of the attack
+    time.sleep(2)  # The server may end the attack's streams later than the stream of this test.
     counts = silent.stop()
     figure(
         vehicle=vehicle,
@@ -110,7 +116,7 @@ def test_06_silent_streams(serve, attack, figure):
 
 
 def vehicle_answers(address: str) -> str:
-    """Returns how many of three frames are answered, or why the stream ends."""
+    """Sends three frames over a stream. Returns how many were answered, or why the stream ended."""
     try:
         with voxserve.Client(address, timeout=10) as client, client.stream("minkunet", policy="queue") as frames:
             for i in range(3):
@@ -122,7 +128,9 @@ def vehicle_answers(address: str) -> str:
 
 
 def test_10_calls_in_flight(serve, attack, figure):
-    """One client always has 64 large clouds in flight; 20 small requests of another client are answered."""
+    """One client always has 64 calls with large clouds in flight. Another client's 20 small requests are all
+    answered.
+    """
     server = serve()
     greedy = attack("calls_in_flight", server, 40, num_points=110_000)
     client = OrdinaryClient(server.address, timeout=15, num_points=500).ask(20)
@@ -134,13 +142,15 @@ def test_10_calls_in_flight(serve, attack, figure):
 
 @pytest.mark.parametrize("kind", ["headers", "infer", "stream", "check"])
 def test_17_rapid_reset(serve, attack, figure, kind):
-    """Two connections begin and reset calls as fast as they can for 10 s: before their requests, or right after them.
+    """Two connections open and reset calls as fast as they can for 10 s, either before sending a request or right after
+    it.
     """
     server = serve()
     before = server.rss()
     server.reset_peak()
     lines = len(server.log().splitlines())
-    # This attack works by its speed. On a busy machine, beside other processes, nothing would be left of it.
+    # The attack depends on its speed, so it runs at normal priority: at a low one, a busy machine would leave it no
+    # processor time.
     reset = attack("rapid_reset", server, 10, nice=0, most_growth=1 << 30, kind=kind)
     with OrdinaryClient(server.address, per_minute=120, timeout=5) as client:
         counts = reset.counts()

@@ -1,4 +1,4 @@
-"""Connections that send nothing, or never end (rows 1, 4 and 15 of the issue on hostile networks)."""
+"""Attacks with connections that send nothing, or whose requests never end."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ from calls import OrdinaryClient, stream_config
 from http2 import Connection, await_true
 from server import MEBIBYTE, mebibytes
 
-# Silent connections may hold all descriptors until they are closed, so a new client may have to retry for that time. A
-# probe must not have to.
+# The longest time, in seconds, until a new client is served, by kind of attack. Silent connections may hold all
+# descriptors until the server closes them, so the client may retry until then. A health probe must be answered without
+# a retry.
 SECONDS_TO_SERVE = {"grpc": 20, "greeting": 20, "many_greetings": 20, "http": 4}
 
-# The attack must hold this many connections at once, or it proves nothing: a client's share, all connections, all of
-# HTTP.
+# The attack must hold at least this many connections at once, or the test proves nothing. The values are the server's
+# limits: one client's share, all connections of gRPC, and all of HTTP.
 MOST_AT_ONCE = {"grpc": 300, "greeting": 90, "many_greetings": 380, "http": 100}
 
 
 @pytest.mark.parametrize("kind", SECONDS_TO_SERVE)
 def test_01_silent_connections(serve, attack, figure, kind):
-    """1,300 connections at 1,024 descriptors, from 26 addresses or, with HTTP/2's greeting and nothing after it, from
-    one or from 26. Others are served during the attack and after it.
+    """26 addresses open 1,300 connections to a server with 1,024 file descriptors. The kinds with a greeting send
+    HTTP/2's first frames and nothing more, from one address or from 26. Other clients are served during the attack and
+    after it.
     """
     options = {
         "grpc": {},
@@ -71,7 +73,9 @@ def test_01_silent_connections(serve, attack, figure, kind):
 
 @pytest.mark.parametrize("kind", ["watch", "stream"])
 def test_01_connections_with_calls(serve, figure, kind):
-    """Four addresses hold all connections, each with a call that does not end: a fifth address is served."""
+    """Four addresses hold all connections, each with a call that does not end. A client at a fifth address is still
+    served.
+    """
     server = serve("--max_connections=40")
     path, message = {
         "watch": ("/grpc.health.v1.Health/Watch", b""),
@@ -97,7 +101,7 @@ def test_01_connections_with_calls(serve, figure, kind):
 
 @pytest.mark.parametrize("kind", ["chunks", "line", "header"])
 def test_04_endless_http(serve, attack, figure, kind):
-    """Four endless requests for 4 s."""
+    """Four HTTP requests whose body, request line or header never ends are sent for 4 s: memory must not grow."""
     server = serve()
     before = server.rss()
     server.reset_peak()
@@ -110,7 +114,9 @@ def test_04_endless_http(serve, attack, figure, kind):
 
 
 def test_04_many_ranges(serve, figure):
-    """A request of 7 kB asks for the page a thousand times."""
+    """One request of 7 kB asks for the metrics page 2,300 times, by ranges. The answer must not be that many times as
+    long.
+    """
     server = serve()
     page = len(server.get("/metrics")[1])
     ranges = "bytes=" + ",".join(["0-"] * 2300)
@@ -122,13 +128,15 @@ def test_04_many_ranges(serve, figure):
             while data := one.recv(1 << 16):
                 received += len(data)
         except ConnectionResetError:
-            pass  # a refusal that did not read the whole request
+            pass  # The server may refuse the request before it has read all of it.
     figure(sent=len(request), received=received, page=page)
     assert received < 2 * page + 4096
 
 
 def test_15_dripping_http(serve, attack, figure):
-    """40 connections send a byte now and then; a probe from another address is answered within 2 s each time."""
+    """40 HTTP connections send one byte every half second. Health probes from another address are each answered within
+    2 s.
+    """
     server = serve()
     dripping = attack("dripping_http", server, 12)
     time.sleep(1)

@@ -1,4 +1,4 @@
-"""SIGTERM ends the process in time, even if clients read slowly or not at all (row 12)."""
+"""SIGTERM ends the server in time, even if clients read slowly or not at all."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SMALL_PIPE_BYTES = 4096
 
 
 def test_12_dripping_http(serve, attack, figure):
-    """One HTTP client sends a byte every half second."""
+    """The server ends although an HTTP client still sends one byte of its request every half second."""
     server = serve()
     dripping = attack("dripping_http", server, 60, number=1)
     time.sleep(2)
@@ -30,7 +30,7 @@ def test_12_dripping_http(serve, attack, figure):
 
 
 def test_12_unread_stream(serve, figure):
-    """The client of one stream never reads its answers."""
+    """The server ends although the client of one stream never reads its answers."""
     server = serve()
     block = http2.header_block(http2.INFER_STREAM)
     with Connection(server.grpc_port, window=0) as connection:
@@ -49,7 +49,9 @@ def test_12_unread_stream(serve, figure):
 
 
 def test_12_unread_log(serve, figure):
-    """The pipe of stderr is full and has no reader: calls are answered, and the server ends."""
+    """The log is written to a pipe that is full and that nothing reads. Calls are still answered, and the server still
+    ends.
+    """
     reader, writer = os.pipe()
     fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, SMALL_PIPE_BYTES)
     os.set_blocking(reader, False)
@@ -63,7 +65,7 @@ def test_12_unread_log(serve, figure):
 
     try:
         server = serve("--log_level=debug", stderr=writer, read_log=read_log)
-        # Each call logs a line of more than a hundred bytes.
+        # Each call writes a log line of more than a hundred bytes, so that the pipe fills.
         client = OrdinaryClient(server.address, timeout=5, num_points=100)
         while len(client.seconds) < 40 and not client.failures:
             client.ask(1)

@@ -1,4 +1,5 @@
-"""Limits that gRPC enforces for the server: streams, pings, and how long a connection takes to open, idles and lives.
+"""Limits that gRPC enforces for the server: the number of streams, the rate of pings, and how long a connection may
+take to open, be idle and live.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from calls import scan, stream_config, stream_frame
 from http2 import Connection
 
 HANDSHAKE_SECONDS = 10
-# A client must not ping more often than that.
+# The server allows a client one ping in this many seconds.
 PING_SECONDS = 5
 
 
@@ -25,7 +26,7 @@ def ping(connection: Connection) -> None:
 
 @pytest.mark.parametrize("number", [100, 1024])
 def test_stream_limit_is_announced(serve, figure, number):
-    """The SETTINGS frame tells how many calls a client may have open."""
+    """The server's SETTINGS frame announces how many calls a client may have open."""
     server = serve() if number == 1024 else serve(f"--max_client_calls={number}")
     with Connection(server.grpc_port) as connection:
         connection.wait(lambda: bool(connection.settings), 5)
@@ -34,8 +35,8 @@ def test_stream_limit_is_announced(serve, figure, number):
 
 
 def test_ping_flood(serve_once, figure):
-    """A client that pings a hundred times a second is told to be calm and loses its connection. A client without calls
-    that pings as often as allowed keeps it.
+    """A client that pings a hundred times a second gets GOAWAY with ENHANCE_YOUR_CALM and loses its connection. A
+    client without calls that pings as often as the server allows keeps its connection.
     """
     port = serve_once.grpc_port
     with Connection(port, "127.0.0.2") as flood, Connection(port, "127.0.0.3") as patient:
@@ -65,7 +66,7 @@ UNFINISHED = {
 
 @pytest.mark.parametrize("kind", UNFINISHED)
 def test_unfinished_preface(serve_once, figure, kind):
-    """A connection whose HTTP/2 preface never ends is closed in time."""
+    """The server closes a connection whose HTTP/2 preface never ends, within its time limit."""
     address = ("127.0.0.1", serve_once.grpc_port)
     start = time.monotonic()
     with socket.create_connection(address, 10, source_address=("127.0.0.4", 0)) as one:
@@ -86,7 +87,7 @@ def test_unfinished_preface(serve_once, figure, kind):
 
 
 def test_idle_connection(serve, figure):
-    """A connection without calls is asked to close; a connection with a call stays."""
+    """The server asks a connection without calls to close. A connection with a call stays open."""
     server = serve("--max_connection_idle=2s")
     start = time.monotonic()
     with Connection(server.grpc_port) as idle, Connection(server.grpc_port) as busy:
@@ -104,7 +105,9 @@ def test_idle_connection(serve, figure):
 
 
 def test_old_connection(serve, figure):
-    """An old connection with a stream is asked to end; the stream's later frames are still answered."""
+    """The server asks a connection of more than --max_connection_age to close, with GOAWAY. Its open stream goes on: a
+    frame that is sent afterwards is still answered.
+    """
     server = serve("--max_connection_age=3s")
     start = time.monotonic()
     with Connection(server.grpc_port) as connection:

@@ -1,4 +1,4 @@
-"""Memory: of calls, of incomplete messages, of a search, and when none is left (rows 8, 9 and 14)."""
+"""The server's memory during calls, incomplete messages and a plan search, and when allocations fail."""
 
 from __future__ import annotations
 
@@ -26,12 +26,14 @@ from server import MEBIBYTE, mebibytes
 from voxserve import wire
 from voxserve.encoding import encode_request
 
-IDLE_SECONDS = 30  # by then unneeded memory is given back to the system
+IDLE_SECONDS = 30  # After this many idle seconds the server has given unneeded memory back to the system.
 LIMIT = 2 << 30
 
 
 def test_08_scattered_points(serve, figure):
-    """Two calls at once with 2,000,000 points that hardly share a voxel, under --memory_limit=2GiB."""
+    """Two concurrent calls each send 2,000,000 points of which most have a voxel of their own, under
+    --memory_limit=2GiB.
+    """
     server = serve("--memory_limit=2GiB")
     before = server.rss()
     server.reset_peak()
@@ -63,8 +65,8 @@ def test_08_scattered_points(serve, figure):
 
 @pytest.mark.parametrize("kind", ["infer", "stream"])
 def test_half_sent_bodies(serve, attack, figure, kind):
-    """A client announces 96 messages of 64 MiB and stops each at 62 MiB: memory stays within the limit, and a client
-    with large clouds is served and keeps its connections.
+    """A client announces 96 messages of 64 MiB and stops after 62 MiB of each. Memory stays within the limit, and a
+    client with large clouds is served and keeps its connections.
     """
     server = serve("--memory_limit=2GiB")
     server.reset_peak()
@@ -85,16 +87,17 @@ SMALL_LIMITS = ("--max_message_bytes=1MiB", "--grpc_memory_bytes=8MiB")
 
 
 def test_a_fleets_uploads_fit(serve, figure):
-    """64 calls of one connection are almost complete at the same time. Together they hold more than a client's share of
-    gRPC's memory (a quarter), but far less than all of it: all are answered. (From three fifths on, gRPC, which also
-    counts its buffers, has been seen to reset some.)
+    """One connection has 64 calls that are almost complete at the same time. Together they hold more than a quarter of
+    gRPC's memory, which is one client's share, but far less than all of it, so all are answered. (gRPC also counts its
+    own buffers and was seen to reset some calls when they held three fifths or more.)
     """
     server = serve(*SMALL_LIMITS)
     num_points = 2800
     message = infer_request(scan(num_points))
     body = b"\0" + len(message).to_bytes(4, "big") + message
     with Connection(server.grpc_port) as connection:
-        connection.send(http2.frame(http2.WINDOW_UPDATE, 0, 0, MEBIBYTE.to_bytes(4, "big")))  # room for the answers
+        # The server may send all answers without waiting.
+        connection.send(http2.frame(http2.WINDOW_UPDATE, 0, 0, MEBIBYTE.to_bytes(4, "big")))
         streams = connection.streams(64)
         sent = 0
         for one in streams:
@@ -116,7 +119,9 @@ def test_a_fleets_uploads_fit(serve, figure):
 
 
 def test_cancelled_uploads_are_not_held(serve, figure):
-    """Forty uploads of 0.9 MB, each cancelled before the next, beside a call that stays open: the connection stays."""
+    """A connection cancels forty uploads of 0.9 MB one after the other, while another call on it stays open. The server
+    must not count the cancelled uploads against the connection, so it keeps the connection open.
+    """
     server = serve(*SMALL_LIMITS)
     with Connection(server.grpc_port) as connection:
         [watch] = connection.streams(1)
@@ -127,7 +132,7 @@ def test_cancelled_uploads_are_not_held(serve, figure):
                 break
             connection.send(http2.call_frames(one, http2.header_block(http2.INFER)))
             sent += connection.send_data(one, b"\0" + (1_000_000).to_bytes(4, "big") + b"x" * 900_000)
-            time.sleep(0.06)  # later than "at once", and long enough to be visible
+            time.sleep(0.06)  # The server has time to read the upload and to count its bytes.
             if not connection.is_closed:
                 connection.send(http2.frame(http2.RST_STREAM, 0, one, http2.CANCEL.to_bytes(4, "big")))
             time.sleep(0.06)
@@ -138,14 +143,17 @@ def test_cancelled_uploads_are_not_held(serve, figure):
 
 
 def test_09_tuning_keeps_scans(serve, figure):
-    """TunePlan for a hundred scans within a day, while clients send 40 scans of 32 MiB."""
+    """A TunePlan call asks for a hundred scans within a day, while clients send 40 scans of 32 MiB. The server refuses
+    to wait for so long. A search with the longest allowed wait keeps little of the scans.
+    """
     server = serve()
     before = server.rss()
     with channel(server.admin_address) as to:
         search = to.unary_stream(TUNE_PLAN)(search_request(86400), timeout=120)
         told = answer_of(lambda: next(search))
         longest = 86400
-        if not told.is_ok:  # beyond the longest wait; the longest allowed one follows
+        # A day exceeds the longest wait that this server allows, so the test uses the longest allowed one.
+        if not told.is_ok:
             longest = longest_wait(to)
             search = to.unary_stream(TUNE_PLAN)(search_request(longest), timeout=120)
             assert answer_of(lambda: next(search)).is_ok
@@ -179,12 +187,12 @@ def test_09_tuning_keeps_scans(serve, figure):
 
 
 def search_request(seconds: float) -> bytes:
-    """Starts a search for a hundred scans, with a long wait for them."""
+    """Returns a request for a search that waits up to `seconds` for a hundred scans."""
     return bytes(wire.TunePlanRequest(model=MODEL, num_scans=100, max_wait_seconds=seconds).SerializeToString())
 
 
 def longest_wait(to: grpc.Channel) -> int:
-    """Returns the seconds of the requests that were not refused."""
+    """Returns the longest wait in seconds, of those tried, that the server accepts."""
     for seconds in (43200, 3600, 1800, 900, 600, 300, 120, 60, 30, 10):
         search = to.unary_stream(TUNE_PLAN)(search_request(seconds), timeout=60)
         is_ok = answer_of(lambda search=search: next(search)).is_ok
@@ -202,7 +210,7 @@ MALFORMED = (grpc.StatusCode.INVALID_ARGUMENT, "MALFORMED_MESSAGE")
 @pytest.mark.parametrize(
     ("kind", "size", "headroom", "expected", "expected_with_room"),
     [
-        # The server refuses it before it allocates anything for it.
+        # The message is malformed. The server refuses it before it allocates anything for it.
         ("name", 32 * MEBIBYTE, 28, MALFORMED, MALFORMED),
         # There is room for the message, but not for the cloud beside it, nor in any arena that malloc keeps.
         ("cloud", 100 * MEBIBYTE, 80, REFUSED, (grpc.StatusCode.OK, "")),
@@ -212,9 +220,9 @@ MALFORMED = (grpc.StatusCode.INVALID_ARGUMENT, "MALFORMED_MESSAGE")
     ids=["name", "cloud", "points"],
 )
 def test_14_failed_allocations(serve, figure, kind, size, headroom, expected, expected_with_room):
-    """Infer when an allocation fails because of a limit on the address space (headroom, MiB): the answer tells so, the
-    same request is served when there is room again, nothing leaks, and the drain is clean. gRPC needs room for the
-    bytes that it reads: without room it ends the process.
+    """An Infer call fails to allocate because the address space is limited to its current size plus `headroom` MiB. The
+    answer says that memory ran out, the same request is served once there is room again, and the server then drains
+    cleanly. The limit leaves gRPC room for the bytes that it reads, because gRPC ends the process without it.
     """
     server = serve("--max_message_bytes=128MiB")
     if kind == "name":

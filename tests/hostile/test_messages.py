@@ -1,4 +1,4 @@
-"""Invalid messages, and messages that need more memory than their size suggests (rows 3, 7, 13 and 18)."""
+"""Invalid messages, and messages that would need more memory than their size suggests."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ MALFORMED = {
 
 
 def test_03_empty_fields(serve, figure):
-    """60 MiB of `fields {}`, each of which once became an object of a hundred bytes."""
+    """A request has 60 MiB of empty fields of two bytes (`fields {}`). Each once became an object of a hundred
+    bytes.
+    """
     server = serve()
     before = server.rss()
     server.reset_peak()
@@ -58,7 +60,7 @@ def test_03_empty_fields(serve, figure):
 
 @pytest.mark.parametrize("kind", MALFORMED)
 def test_07_malformed_infer(serve_once, figure, kind):
-    """Bytes that are not an InferRequest."""
+    """A message that is not an InferRequest is refused with MALFORMED_MESSAGE."""
     answer = call(serve_once.address, MALFORMED[kind], 10)
     figure(answer=answer)
     assert answer.code is grpc.StatusCode.INVALID_ARGUMENT
@@ -67,7 +69,9 @@ def test_07_malformed_infer(serve_once, figure, kind):
 
 @pytest.mark.parametrize("kind", MALFORMED)
 def test_07_malformed_frame(serve_once, figure, kind):
-    """A stream's second frame is not a message: it gets an error, and the frames after it are served."""
+    """The second frame of a stream is not a message of InferStream. It is answered with an error, and the frames after
+    it are served.
+    """
     server = serve_once
     requests: queue.Queue[bytes | None] = queue.Queue()
     for one in (stream_config(policy=2), stream_frame(1, scan(100)), MALFORMED[kind], stream_frame(3, scan(100))):
@@ -86,7 +90,9 @@ def test_07_malformed_frame(serve_once, figure, kind):
 
 
 def test_13_large_headers_as_sweeps(serve, figure):
-    """Frames without points, with names and unknown fields of 4 MiB, as sweeps of six streams."""
+    """Six streams send frames without points whose names and unknown fields have 4 MiB. The server keeps earlier frames
+    as sweeps, so it could keep these bytes too: it refuses the frames instead.
+    """
     server = serve()
     before = server.rss()
     endings: dict[str, int] = {}
@@ -116,8 +122,8 @@ def test_13_large_headers_as_sweeps(serve, figure):
 
 
 def test_13_sweeps_of_many_clients(serve, figure):
-    """Ten clients stream clouds of 4 MiB as sweeps that are kept for a minute: all sweeps together stay within a
-    quarter of the memory limit, so that requests have room.
+    """Ten clients stream clouds of 4 MiB as sweeps that the server keeps for a minute. All sweeps together stay within
+    a quarter of the memory limit, so that requests have room.
     """
     server = serve("--memory_limit=1GiB")
     limit = server.metrics()["voxserve_memory_limit_bytes"]
@@ -161,13 +167,16 @@ def headers_alone(index: int) -> bytes:
     for i, one in enumerate(cloud.fields):
         message.fields.add(name=one.name, offset=4 * i, type=wire.POINT_FIELD_TYPE_FLOAT32)
     message.fields.add(name="n" * 3 * MEBIBYTE, offset=16, type=wire.POINT_FIELD_TYPE_FLOAT32)
-    unknown = b"\xfa\x3f" + b"\x80\x80\x40" + b"u" * MEBIBYTE  # field 1023, of a mebibyte
+    # Field 1023, which the schema does not have, with a mebibyte of content.
+    unknown = b"\xfa\x3f" + b"\x80\x80\x40" + b"u" * MEBIBYTE
     message.MergeFromString(unknown)
     return bytes(wire.InferStreamRequest(frame=frame).SerializeToString())
 
 
 def test_18_infinite_stamps(serve, figure):
-    """Stamps outside every clock's time are refused or ignored, and the sum of ages stays a number."""
+    """A request's time stamp lies outside the time that a clock can have. It is refused or ignored, and the sum of the
+    frames' ages stays a finite number.
+    """
     server = serve()
     request = encode_request(wire.InferRequest(model=MODEL), as_cloud(scan(100)), 1 << 31)
     answers = []
@@ -175,7 +184,7 @@ def test_18_infinite_stamps(serve, figure):
         stamp = wire.PointCloud()
         stamp.stamp.seconds = seconds
         cloud = stamp.SerializeToString()
-        # The field `cloud` occurs twice: protobuf merges the two.
+        # The field `cloud` occurs twice in the message: protobuf merges the two occurrences.
         answers.append(call(server.address, request + b"\x1a" + bytes([len(cloud)]) + cloud, 10))
     ages = [value for name, value in server.metrics().items() if "frame_age_seconds_sum" in name]
     figure(answers=[str(answer) for answer in answers], sum=ages)

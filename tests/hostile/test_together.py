@@ -1,4 +1,4 @@
-"""All attacks at once, beside one ordinary client."""
+"""Runs all attacks at once, beside one ordinary client."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from server import mebibytes
 
 SECONDS = float(os.environ.get("VOXSERVE_HOSTILE_SECONDS", "20"))
 LIMIT = 4 << 30
-# Numbered like the rows of the issue. Each attack comes from its own address.
+# The number in a name is that of the test which makes this attack alone (test_01_...). Each attack comes from an
+# address of its own.
 ATTACKS = {
     "1 silent connections": ("silent_connections", {"number": 1300}),
     "1 silent connections, HTTP": ("silent_connections", {"number": 600, "http": True}),
@@ -22,7 +23,7 @@ ATTACKS = {
     "10 calls in flight": ("calls_in_flight", {"number": 64, "num_points": 8000}),
     "17 rapid reset": ("rapid_reset", {}),
 }
-# An attack was effective if the sum of these counts is above zero.
+# An attack had an effect if the sum of these counts of its result is above zero.
 MAIN_COUNTS = {
     "silent_connections": ["opened"],
     "headers_without_body": ["begun"],
@@ -36,8 +37,9 @@ MAIN_COUNTS = {
 
 
 def test_attacks_together(serve, attack, figure):
-    """Attacks 1 to 6, 10 and 17 run for VOXSERVE_HOSTILE_SECONDS. An ordinary client's 100 requests per minute are all
-    answered, memory stays below the limit, and SIGTERM ends the server within 10 s while the attacks continue.
+    """Attacks 1 to 6, 10 and 17 run at once for VOXSERVE_HOSTILE_SECONDS. The 100 requests per minute of an ordinary
+    client are all answered, memory stays below the limit, and SIGTERM ends the server within 10 s while the attacks
+    continue.
     """
     server = serve("--memory_limit=4GiB", num_files=1024)
     server.reset_peak()

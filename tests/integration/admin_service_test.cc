@@ -1,4 +1,4 @@
-// Searches of plans, loads and unloads through a real gRPC server, over an engine whose part in them the test plays.
+// Tests plan searches, loads and unloads through a real gRPC server. The test itself plays the engine's part in them.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ v1::TunePlanRequest RequestFor(const std::string& model) {
   return request;
 }
 
-// One TunePlan, read by the test's own thread.
+// Makes one TunePlan call. The test's own thread reads its updates.
 class TuneStream {
  public:
   TuneStream(v1::AdminService::Stub* admin, const v1::TunePlanRequest& request,
@@ -41,13 +41,13 @@ class TuneStream {
     reader_ = admin->TunePlan(&context_, request);
   }
 
-  // The next update; one without content at the stream's end.
+  // Returns the next update, or an empty one at the end of the stream.
   v1::TunePlanUpdate Next() {
     v1::TunePlanUpdate update;
     if (!reader_->Read(&update)) update.Clear();
     return update;
   }
-  // Reads what is left.
+  // Reads the updates that are left and returns the call's status.
   grpc::Status Finish() {
     v1::TunePlanUpdate update;
     while (reader_->Read(&update)) continue;
@@ -81,7 +81,7 @@ class AdminServiceTest : public FakeServerTest {
     EXPECT_THAT(status.error_message(), HasSubstr(text));
   }
 
-  // A LoadModel or UnloadModel on a thread of its own.
+  // Makes a LoadModel or UnloadModel call on a thread of its own.
   struct ModelAnswer {
     grpc::Status status;
     std::vector<int64_t> versions;
@@ -123,7 +123,7 @@ TEST_F(AdminServiceTest, StreamsProgressThenTheResult) {
   EXPECT_EQ(task.version, 2);
   EXPECT_EQ(task.num_scans, 7);
   EXPECT_EQ(task.max_wait, absl::Milliseconds(2500));
-  // One that has arrived is not replaced by the next.
+  // Each update is read before the next one is made, because the server may replace an unread update by a newer one.
   for (const auto& [stage, fraction] : std::vector<std::pair<std::string, double>>{
            {"waiting for scans", 0}, {"candidates", 0.5}, {"candidates", 0.75}, {"checking", 1.5}}) {
     task.on_progress({.stage = stage, .fraction = fraction});
@@ -409,7 +409,8 @@ TEST_F(AdminServiceTest, DrainingEndsLoads) {
     EXPECT_EQ(got.status.error_code(), StatusCode::UNAVAILABLE);
     EXPECT_EQ(ReasonOf(got.status), "DRAINING");
   }
-  engine_->last_model_call().done(std::vector<int64_t>{1});  // too late
+  // The call has already been answered with DRAINING, so this result is dropped.
+  engine_->last_model_call().done(std::vector<int64_t>{1});
   engine_->Resume();
   EXPECT_TRUE(accepted.Wait().ok());
   drain.join();

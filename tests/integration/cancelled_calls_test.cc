@@ -1,5 +1,4 @@
-// Clients that cancel what they have asked for: vehicles, which do when it takes too long, and those that do nothing
-// else.
+// Tests clients that cancel their calls. Vehicles do so when an answer takes too long. Attackers do nothing else.
 
 #include <gtest/gtest.h>
 
@@ -14,13 +13,13 @@ namespace voxserve {
 namespace {
 
 constexpr char kClosed[] = R"(voxserve_calls_ended_early_total{reason="UNFINISHED_CALLS"})";
-constexpr int kBatch = 1000;  // below a client's share
+constexpr int kBatch = 1000;  // This is below a client's share of calls.
 
 class CancelledCallsTest : public FakeServerTest {
  protected:
   void StartWithLongQueue() { Start({.max_queue_requests = 2 * kBatch, .pause = FakeEngine::Pause::kBeforeStart}); }
 
-  // Begins calls and cancels them when their requests have come. False where the connection is gone.
+  // Begins calls and cancels them once the engine has their requests. Returns false if the connection is gone.
   bool CancelSome(UnreadingClient& client, int number) {
     for (int i = 0; i < number; ++i) {
       if (!client.Send(RequestOf("fake", 1))) return false;
@@ -38,9 +37,9 @@ class CancelledCallsTest : public FakeServerTest {
 TEST_F(CancelledCallsTest, VehiclesWhoseDeadlinesPassKeepTheirConnection) {
   StartWithLongQueue();
   UnreadingClient vehicles(server_->grpc_port());
-  // Many more than a client's burst, also of calls that are cancelled at once.
+  // These are many more calls than one client may leave unfinished in a short time.
   for (int batch = 1; batch <= 20; ++batch) {
-    // Long enough for a busy machine: the server counts a call's time from when it hears of it.
+    // The timeout is long enough for a busy machine to take notice of a call before it is cancelled.
     for (int i = 0; i < kBatch; ++i) ASSERT_TRUE(vehicles.Send(RequestOf("fake", 1), absl::Milliseconds(250))) << batch;
     ASSERT_TRUE(AwaitNoCalls());
   }
@@ -74,7 +73,7 @@ TEST_F(CancelledCallsTest, WhoBeginsThousandsForNothingLosesTheConnection) {
 TEST_F(CancelledCallsTest, AFewCancelledAtOnceCostNothing) {
   StartWithLongQueue();
   UnreadingClient vehicle(server_->grpc_port());
-  // More than the calls without a request that a client may begin at once.
+  // These are more calls than one client may begin and cancel without sending a request.
   for (int i = 0; i < 200; ++i) ASSERT_TRUE(CancelSome(vehicle, 10)) << i;
   EXPECT_EQ(MetricOf(kClosed), -1) << "none";
 }

@@ -1,4 +1,4 @@
-// Boxes through a real gRPC server over the real engine, of a network small enough to compute by hand.
+// Tests boxes through a real gRPC server and the real engine. The network is small enough to compute by hand.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -23,9 +23,9 @@ using ::testing::IsEmpty;
 
 constexpr int kIgnored = 255;
 
-// A point alone in its square metre is a car of 4 x 2 x 1.5 m around that square's middle, as high as the point, whose
-// score is sigmoid(10 * intensity - 5) and whose speed along x is the point's age in seconds. In range: -16 to 16 m, z
-// -4 to 4 m.
+// Returns a model that makes a car from each point that is alone in its square metre. The car is 4 x 2 x 1.5 m large.
+// It stands in the middle of the square, at the point's height. Its score is sigmoid(10 * intensity - 5), and its speed
+// along x is the point's age in seconds. The range is -16 to 16 m in x and y and -4 to 4 m in z.
 testing::TestModel SquareModel() {
   testing::TestModel model;
   model.graph = R"(name: "squares"
@@ -81,7 +81,7 @@ outputs { kind: KIND_BOXES node: "kept" }
   return model;
 }
 
-// The same with a label a point too: 0 below z = 0.5 m, else 1.
+// Returns the model above with a second output, a label for each point: 0 below z = 0.5 m, else 1.
 testing::TestModel LabellingSquareModel() {
   testing::TestModel model = SquareModel();
   model.graph += R"(
@@ -97,7 +97,8 @@ outputs { kind: KIND_SCORES node: "scores" }
   return model;
 }
 
-// Two cars far apart and a third between them, in the order of their scores, and a point that is none.
+// Returns two cars far apart, a third one between them, and a point that is no car because its score is low. The cars
+// are in the order of their scores.
 constexpr float kHigh = 0.9f, kMiddle = 0.8f, kLow = 0.7f;
 v1::InferRequest ThreeCars() {
   return Request("squares", {-12.5f, 0.5f, 1, kHigh,   //
@@ -293,7 +294,8 @@ TEST_F(DetectionEngineTest, AFrameMayHaveLabelsAndBoxes) {
   ExpectThreeCars(response.detections());
 }
 
-// Each frame holds one car that stands still, and is half a second and two metres after the one before.
+// Each frame holds one car that stands still. From one frame to the next, half a second passes and the sensor moves by
+// two metres.
 TEST_F(DetectionEngineTest, BoxesAreOfAllSweepsInTheNewestOnesCoordinates) {
   StartWith(LabellingSquareModel());
   v1::StreamConfig config = StreamConfigOf("squares", v1::STREAM_POLICY_QUEUE);

@@ -1,4 +1,4 @@
-// What clients of a model with boxes get from a real gRPC server, whose engine's time the test controls.
+// Tests what clients of a detection model get from a real gRPC server. The test controls the time of its engine.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -121,7 +121,8 @@ TEST_F(DetectionServiceTest, BoxesBeyondTheMessageLimitAreRefused) {
   options.max_message_bytes = 1 << 20;
   Start({.has_boxes = true}, options);
   v1::InferResponse response;
-  const grpc::Status status = client_->Infer(RequestOf("fake", 60'000), &response);  // 0.96 MB there, more back
+  // The request has 0.96 MB, which is below the limit. The boxes of the response have more than the limit.
+  const grpc::Status status = client_->Infer(RequestOf("fake", 60'000), &response);
   EXPECT_EQ(status.error_code(), StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_EQ(ReasonOf(status), "RESPONSE_TOO_LARGE");
   EXPECT_EQ(MetricOf(R"(voxserve_boxes_total{model="fake"})"), -1) << "none was answered";

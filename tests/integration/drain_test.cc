@@ -1,4 +1,4 @@
-// How a server ends: what was accepted is answered, what comes later is told to go elsewhere.
+// Tests how a server drains: it answers the requests that it has accepted, and tells later ones to go elsewhere.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -47,7 +47,7 @@ TEST_F(DrainTest, WhoTriesAgainAndAgainStillGetsItsAnswer) {
   ASSERT_TRUE(engine_->AwaitStarted(1));
   std::thread drain([this] { EXPECT_TRUE(server_->Drain(absl::Seconds(100)).ok()); });
   EXPECT_TRUE(support::AwaitTrue([this] { return Get("/readyz").second == "draining\n"; }));
-  // Over the same connection, far more often than a client may be refused for other reasons.
+  // The calls use one connection, and are far more than a client may make if they are refused for other reasons.
   for (int i = 0; i < 3000; ++i) {
     v1::InferResponse response;
     const grpc::Status refused = client_->Infer(RequestOf("fake", 3), &response);

@@ -1,6 +1,6 @@
 #pragma once
 
-// A Server on free ports over the real engine on the CPU, with the models that a test writes.
+// A Server on free ports that runs the real engine on the CPU, with models that the test writes.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 
 namespace voxserve {
 
-// points: x, y, z, intensity, row after row.
+// Returns a request. points: x, y, z and intensity of each point, one point after the other.
 inline v1::InferRequest Request(const std::string& model, const std::vector<float>& points) {
   v1::InferRequest request = RequestOf(model, 0);
   request.mutable_cloud()->set_num_points(points.size() / 4);
@@ -49,7 +49,7 @@ class EngineServerTest : public ServerTest {
     return response;
   }
 
-  // The message.
+  // Expects that the server refuses the request with this code and reason. Returns the error's message.
   std::string ExpectRefused(const v1::InferRequest& request, grpc::StatusCode code, const std::string& reason) {
     v1::InferResponse response;
     const grpc::Status status = client_->Infer(request, &response);

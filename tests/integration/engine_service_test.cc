@@ -91,8 +91,8 @@ TEST_F(EngineServiceTest, LabelsWhatTheNetworkSays) {
 TEST_F(EngineServiceTest, PointsWhoseLogitsOverflowGetTheIgnoreLabelAndAreCounted) {
   StartWith(HeightModel());
   v1::InferRequest request = Request("height", {0.5f, 0.5f, 2.5f, 0,     //
-                                                -3.5f, 0.5f, -1, 1e38f,  // ten times this intensity overflows a float
-                                                -3.5f, 0.6f, -1, 0.9f,   // in the same voxel as the point before
+                                                -3.5f, 0.5f, -1, 1e38f,  // Ten times this intensity overflows a float.
+                                                -3.5f, 0.6f, -1, 0.9f,   // This point is in the voxel of the last one.
                                                 7.5f, 0.5f, 1, 0.9f});
   request.set_return_scores(true);
   const v1::InferResponse response = InferOk(request);
@@ -176,7 +176,7 @@ TEST_F(EngineServiceTest, AStreamSamplesItsFrames) {
   frame.set_frame_id(1);
   *frame.mutable_cloud() = FivePoints().cloud();
   EXPECT_TRUE(vehicle.Send(frame));
-  EXPECT_TRUE(vehicle.Send(2, 2));  // too few points for a sample of 3, so only this frame fails
+  EXPECT_TRUE(vehicle.Send(2, 2));  // The frame has too few points for a sample of 3, so only this frame fails.
   frame.set_frame_id(3);
   EXPECT_TRUE(vehicle.Send(frame));
   vehicle.CloseSends();
@@ -400,7 +400,7 @@ TEST_F(EngineServiceTest, LabelsAndScoresOfAGoldenScanAreThoseOfOtherEngines) {
   float largest_difference = 0;
   int64_t num_wrong = 0;
   for (int64_t i = 0; i < num_points; ++i) {
-    const float* golden = scan->LogitsOf(rows[i]);  // this scan stores the logits of all voxels
+    const float* golden = scan->LogitsOf(rows[i]);  // The golden file of this scan has the logits of all voxels.
     for (int c = 0; c < num_classes; ++c) {
       largest_difference = std::max(largest_difference, std::abs(scores[i * num_classes + c] - golden[c]));
     }

@@ -1,6 +1,6 @@
 #pragma once
 
-// A Server on free ports over a FakeEngine that the test holds the reins of.
+// A Server on free ports whose FakeEngine is controlled by the test.
 
 #include <memory>
 
@@ -21,7 +21,7 @@ class FakeServerTest : public ServerTest {
     if (server_ != nullptr && !engine_options.loading) AwaitReady();
   }
 
-  FakeEngine* engine_ = nullptr;  // server_'s
+  FakeEngine* engine_ = nullptr;  // Owned by server_.
 };
 
 }  // namespace voxserve

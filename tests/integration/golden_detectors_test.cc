@@ -1,5 +1,5 @@
-// The boxes that a C++ client gets of a real scan, from the real engine through a real gRPC server, against what the
-// libraries' definitions give (tests/oracles/network_definitions.py).
+// Compares the boxes that a C++ client gets for a real scan, through a real gRPC server and the real engine, with those
+// that the libraries' definitions give (tests/oracles/network_definitions.py).
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@
 namespace voxserve {
 namespace {
 
-// A model of tests/golden/networks and its boxes in networks.npz.
+// A model of tests/golden/networks, and the name of the array in networks.npz that has its boxes.
 struct Detector {
   std::string name;
   std::string array;
@@ -62,7 +62,7 @@ class GoldenDetectorsTest : public EngineServerTest, public ::testing::WithParam
     EXPECT_EQ(found.counts.used() + found.counts.out_of_range() + found.counts.dropped(), points_.size() / 4);
   }
 
-  std::vector<float> points_;  // x, y, z, intensity
+  std::vector<float> points_;  // x, y, z and intensity of each point.
   std::vector<BoxRow> expected_;
   std::unique_ptr<client::Client> caller_;
 };

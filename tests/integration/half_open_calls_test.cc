@@ -1,4 +1,4 @@
-// Calls whose client sends nothing, half of a request, or bytes that are no message.
+// Tests calls whose client sends nothing, half of a request, or bytes that are no message.
 
 #include <gmock/gmock.h>
 #include <grpcpp/generic/generic_stub.h>
@@ -20,7 +20,7 @@ using testing::HasSubstr;
 constexpr char kInfer[] = "/voxserve.v1.InferenceService/Infer";
 constexpr char kInferStream[] = "/voxserve.v1.InferenceService/InferStream";
 
-// One call that sends bytes.
+// One call whose messages are written as bytes, so they may be invalid.
 class RawCall {
  public:
   RawCall(const ServiceClient& client, const std::string& method) : stub_(client.channel) {
@@ -48,7 +48,7 @@ class RawCall {
     call_->WritesDone(nullptr);
     Await();
   }
-  // False at the end.
+  // Reads one message. Returns false if the call has no more.
   bool Read(google::protobuf::Message* message) {
     grpc::ByteBuffer bytes;
     call_->Read(&bytes, nullptr);
@@ -212,11 +212,11 @@ TEST_F(HalfOpenCallsTest, AClientThatOpensUselessCallsLosesItsConnection) {
   }
   EXPECT_EQ(last, StatusCode::UNAVAILABLE) << "the connection is closed";
   EXPECT_GT(num_refused, 1000) << "a burst is allowed";
-  // The client may see its connection close before the server has counted that.
+  // The client may see that its connection is closed before the server counts it.
   const std::string counter = R"(voxserve_calls_ended_early_total{reason="UNFINISHED_CALLS"})";
   for (int i = 0; i < 1000 && MetricOf(counter) < 1; ++i) absl::SleepFor(absl::Milliseconds(10));
   EXPECT_GE(MetricOf(counter), 1);
-  // The others of its address do not.
+  // Other connections of the same address stay open.
   ServiceClient other(server_->grpc_port());
   EXPECT_EQ(other.Health(), grpc::health::v1::HealthCheckResponse::SERVING);
   EXPECT_EQ(MetricOf(counter), 1);

@@ -1,4 +1,4 @@
-// Health over gRPC (Check and Watch) and over HTTP, from the first second to the last.
+// Tests health over gRPC (Check and Watch) and over HTTP, from the server's start until its end.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

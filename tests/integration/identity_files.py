@@ -1,4 +1,4 @@
-"""Certificates and tokens for tests, made by the command openssl, and a server that uses them."""
+"""Makes certificates and tokens for tests with the command openssl, and starts a server that uses them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def run(*arguments: str) -> None:
 
 
 class Authority:
-    """A root of certificates in a folder."""
+    """A root of certificates, whose files lie in a folder."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self._folder = folder
@@ -31,7 +31,9 @@ class Authority:
         )
 
     def issue(self, name: str, usage: str, days: int = 30) -> tuple[Path, Path]:
-        """A certificate for this machine and its key. usage: serverAuth or clientAuth."""
+        """Returns the files of a new certificate for this machine and of its key. usage: "serverAuth" or
+        "clientAuth".
+        """
         certificate, key, request = (self._folder / f"{name}.{end}" for end in ("crt", "key", "csr"))
         extensions = self._folder / f"{name}.ext"
         names = "DNS:localhost,IP:127.0.0.1" if usage == "serverAuth" else f"DNS:{name}"
@@ -52,7 +54,7 @@ def token_line(name: str, token: str, rights: str) -> str:
 
 
 class Server:
-    """The binary on free ports, until close()."""
+    """The server's binary on free ports. It runs until close()."""
 
     def __init__(self, binary: str, log: Path, *flags: str) -> None:
         self._log = log

@@ -1,4 +1,4 @@
-// How streams end: what was taken is answered, and nothing of them stays.
+// Tests how streams end: frames that the server has taken are answered, and nothing of the stream stays in memory.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ TEST_F(InferStreamTest, GrpcItselfEndsAStreamWithATooLargeMessage) {
   Vehicle vehicle(client_.get(), StreamConfigOf("fake"));
   ASSERT_TRUE(vehicle.Send(1, 10));
   ASSERT_TRUE(vehicle.AwaitResults(1));
-  vehicle.Send(2, 100'000);  // 1.6 MB
+  vehicle.Send(2, 100'000);  // The frame has 1.6 MB, more than the server accepts.
   EXPECT_EQ(vehicle.End().error_code(), StatusCode::RESOURCE_EXHAUSTED) << vehicle.End().error_message();
   EXPECT_TRUE(AwaitNoStreams());
   ExpectServerLives();
@@ -131,7 +131,7 @@ TEST_F(InferStreamTest, ADrainAnswersWhatWasTakenAndSaysSoFirst) {
   Start({.pause = FakeEngine::Pause::kAfterStart});
   Vehicle vehicle(client_.get(), StreamConfigOf("fake", v1::STREAM_POLICY_QUEUE));
   Vehicle idle(client_.get(), StreamConfigOf("fake"));
-  Vehicle fresh(client_.get());  // no config yet
+  Vehicle fresh(client_.get());  // This stream has not sent its configuration.
   fresh.StartReading();
   ASSERT_TRUE(vehicle.Send(1, 10));
   ASSERT_TRUE(engine_->AwaitStarted(1));
@@ -173,8 +173,8 @@ TEST_F(InferStreamTest, AServerThatStopsAtOnceEndsItsStreams) {
 TEST_F(InferStreamTest, AClientThatDoesNotReadIsHeldBack) {
   Options options;
   options.max_message_bytes = 1 << 20;
-  // Bounds all answers too: without a bound of the stream's own, frames would be refused. Much less, and gRPC ends
-  // streams to save memory.
+  // The memory holds all answers, so only the stream's own limit holds the client back: without it, frames would be
+  // refused. With much less memory, gRPC would end streams to save it.
   options.grpc_memory_bytes = 64 << 20;
   Start({.max_queue_requests = 100, .scores_per_point = 10}, options);
   v1::StreamConfig config = StreamConfigOf("fake", v1::STREAM_POLICY_QUEUE);
@@ -183,11 +183,12 @@ TEST_F(InferStreamTest, AClientThatDoesNotReadIsHeldBack) {
   ASSERT_TRUE(vehicle.Send(config));
   constexpr uint64_t kNumFrames = 250;
   std::thread sender([&] {
-    for (uint64_t frame = 1; frame <= kNumFrames; ++frame) EXPECT_TRUE(vehicle.Send(frame, 10'000));  // 400 kB back
+    // Each answer has 400 kB.
+    for (uint64_t frame = 1; frame <= kNumFrames; ++frame) EXPECT_TRUE(vehicle.Send(frame, 10'000));
     vehicle.CloseSends();
   });
   EXPECT_TRUE(AwaitMetric(R"(voxserve_streams{model="fake"})", 1));
-  // Until the server runs no more of them.
+  // Waits until the server has started no frame for 200 ms.
   int64_t num_started = 0;
   for (int num_still = 0; num_still < 20;) {
     absl::SleepFor(absl::Milliseconds(10));
@@ -209,7 +210,7 @@ TEST_F(InferStreamTest, WhatAGoneClientDidNotReadIsLetGo) {
   Start({.max_queue_requests = 100, .scores_per_point = 10}, options);
   v1::StreamConfig config = StreamConfigOf("fake");
   config.set_return_scores(true);
-  v1::InferRequest request = RequestOf("fake", 20'000);  // 800 kB back
+  v1::InferRequest request = RequestOf("fake", 20'000);  // The answer has 800 kB.
   request.set_return_scores(true);
   for (int round = 0; round < 10; ++round) {
     {

@@ -1,6 +1,6 @@
 #pragma once
 
-// A test fixture: a server of InferStream over a FakeEngine.
+// A test fixture that runs a server of InferStream over a FakeEngine.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ namespace voxserve {
 // Maps a frame's number to "OK" or to the reason of its error.
 using Outcomes = std::map<uint64_t, std::string>;
 
-// Returns 1, 2, ..., last.
+// Returns the numbers 1, 2, ..., last.
 inline std::vector<uint64_t> UpTo(uint64_t last) {
   std::vector<uint64_t> ids(last);
   std::iota(ids.begin(), ids.end(), 1);
@@ -33,7 +33,7 @@ class InferStreamTest : public FakeServerTest {
     EXPECT_TRUE(status.ok()) << status.error_message();
   }
 
-  // Expects that a stream with this config ends with this error, and that no frame gets a result.
+  // Expects that a stream with this configuration ends with this error and that none of its frames gets a result.
   void ExpectRefused(const v1::StreamConfig& config, grpc::StatusCode code, const std::string& reason,
                      const std::string& text) {
     Vehicle vehicle(client_.get(), config);

@@ -1,4 +1,4 @@
-// What vehicles get from InferStream over a real gRPC server, whose engine's time the test controls.
+// Tests what vehicles get from InferStream of a real gRPC server. The test controls the time of its engine.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ TEST_F(InferStreamTest, AnswersEachFrameByItsId) {
   config.set_version(1);
   config.set_return_scores(true);
   Vehicle vehicle(client_.get(), config);
-  const std::vector<uint64_t> ids = {7, 0, UINT64_MAX, 7};  // as the client likes
+  const std::vector<uint64_t> ids = {7, 0, UINT64_MAX, 7};  // A client may choose any ids, even equal ones.
   for (size_t i = 0; i < ids.size(); ++i) {
     ASSERT_TRUE(vehicle.Send(ids[i], static_cast<int64_t>(i) + 1));
     ASSERT_TRUE(vehicle.AwaitResults(i + 1));
@@ -95,7 +95,7 @@ TEST_F(InferStreamTest, LatestRunsTheNewestFrame) {
   EXPECT_EQ(MetricOf(R"(voxserve_requests_total{code="ABORTED",model="fake",version="_unknown"})"), 8);
 }
 
-// An engine that takes as long as three frames take to come.
+// Three frames arrive while the engine runs one.
 TEST_F(InferStreamTest, ASlowEngineRunsTheNewestFrameEveryTime) {
   Start({.pause = FakeEngine::Pause::kAfterStart});
   Vehicle vehicle(client_.get(), StreamConfigOf("fake"));
@@ -113,7 +113,7 @@ TEST_F(InferStreamTest, ASlowEngineRunsTheNewestFrameEveryTime) {
       for (int i = 0; i < 3; ++i) ASSERT_TRUE(send());
       expected[newest - 2] = expected[newest - 1] = "SUPERSEDED";
       num_answers += 2;
-      // The third has come then: it superseded the second.
+      // Two results mean that the third frame has arrived: it superseded the second.
       ASSERT_TRUE(vehicle.AwaitResults(num_answers));
     }
     engine_->EndOne();
@@ -144,14 +144,15 @@ TEST_F(InferStreamTest, LatestSupersedesWhatTheEngineHasNotStarted) {
 }
 
 TEST_F(InferStreamTest, QueueAnswersInOrderAndHoldsTheClientBack) {
-  // A third frame that the server read would find the engine's queue full.
+  // The engine's queue holds two frames. If the server read a third, the engine would refuse it.
   Start({.max_queue_requests = 2, .pause = FakeEngine::Pause::kBeforeStart});
   v1::StreamConfig config = StreamConfigOf("fake", v1::STREAM_POLICY_QUEUE);
   config.set_max_queued_frames(2);
   Vehicle vehicle(client_.get(), config);
   constexpr uint64_t kNumFrames = 40;
   std::thread sender([&] {
-    for (uint64_t frame = 1; frame <= kNumFrames; ++frame) EXPECT_TRUE(vehicle.Send(frame, 30'000));  // 480 kB
+    // Each frame has 480 kB.
+    for (uint64_t frame = 1; frame <= kNumFrames; ++frame) EXPECT_TRUE(vehicle.Send(frame, 30'000));
     vehicle.CloseSends();
   });
   EXPECT_TRUE(engine_->AwaitWaiting(2));
@@ -190,7 +191,7 @@ TEST_F(InferStreamTest, ASecondConfigEndsTheStreamWhenItsFramesAreAnswered) {
   ASSERT_TRUE(vehicle.Send(1, 10));
   ASSERT_TRUE(engine_->AwaitStarted(1));
   ASSERT_TRUE(vehicle.Send(StreamConfigOf("fake")));
-  // Counted as the server reads it.
+  // The server counts the second configuration when it reads it.
   EXPECT_TRUE(AwaitMetric(R"(voxserve_requests_total{code="INVALID_ARGUMENT",model="fake",version="_unknown"})", 1));
   engine_->Resume();
   EXPECT_EQ(vehicle.End().error_code(), StatusCode::INVALID_ARGUMENT);
@@ -246,7 +247,7 @@ TEST_F(InferStreamTest, ABadFrameEndsNothingButItself) {
   v1::StreamFrame cut_short = StreamFrameOf(3, 10);
   cut_short.mutable_cloud()->mutable_data()->pop_back();
   ASSERT_TRUE(vehicle.Send(cut_short));
-  ASSERT_TRUE(vehicle.Send(4, 10'000));  // 160 kB in, 4 MB out
+  ASSERT_TRUE(vehicle.Send(4, 10'000));  // The request has 160 kB. The response would have 4 MB, which is too large.
   ASSERT_TRUE(vehicle.Send(5, 0));
   ASSERT_TRUE(vehicle.AwaitResults(5));
   engine_->FailNext(absl::InternalError("a bug"));
@@ -284,7 +285,8 @@ TEST_F(InferStreamTest, ARefusedFrameSaysWhenToTryAgain) {
 
 TEST_F(InferStreamTest, TheNewestFrameTakesTheRoomOfTheOlderOne) {
   Options options;
-  // A client may have half: two frames of 1,600 bytes of points each, and their fields.
+  // A client may use half of these bytes. Two frames of 1,600 bytes of points each fit with their fields, a third does
+  // not.
   options.max_queue_bytes = 10'000;
   Start({.pause = FakeEngine::Pause::kAfterStart}, options);
   Vehicle vehicle(client_.get(), StreamConfigOf("fake"));
@@ -305,7 +307,7 @@ TEST_F(InferStreamTest, TheNewestFrameTakesTheRoomOfTheOlderOne) {
   ASSERT_TRUE(other.Send(2, 200));
   ASSERT_TRUE(other.AwaitResults(2));
   EXPECT_EQ(other.outcomes()[2], "OK") << "all was given back";
-  // Each frame counts once, with its fate.
+  // Each frame is counted once, by its outcome.
   EXPECT_EQ(MetricOf(R"(voxserve_requests_total{code="OK",model="fake",version="2"})"), 3);
   EXPECT_EQ(MetricOf(R"(voxserve_requests_total{code="ABORTED",model="fake",version="_unknown"})"), 1);
   EXPECT_EQ(MetricOf(R"(voxserve_requests_total{code="RESOURCE_EXHAUSTED",model="fake",version="_unknown"})"), 1);
@@ -436,7 +438,7 @@ TEST_F(InferStreamTest, ASilentStreamLetsGoOfItsSweeps) {
   EXPECT_EQ(vehicle.results()[1].num_sweeps(), 1u) << "though the sensor's clock stood still";
 }
 
-// A stream may keep one of two buffers that are ready.
+// Of two free pinned buffers, a stream may keep only one for its sweeps.
 TEST_F(InferStreamTest, SweepsLeavePinnedMemoryToRequests) {
   support::FakePinnedMemory memory;
   constexpr int64_t kMostBytes = int64_t{1} << 20;

@@ -1,4 +1,4 @@
-// What clients get from a real gRPC server, over an engine whose time the test controls.
+// Tests what clients get from a real gRPC server. The test controls the time of its engine.
 
 #include <gmock/gmock.h>
 #include <grpcpp/generic/generic_stub.h>
@@ -86,7 +86,8 @@ TEST_F(InferenceServiceTest, CloudsLieWhereTheEngineWantsThem) {
   };
   EXPECT_FALSE(infer()) << "none is ready";
   pool->Adjust();
-  // A request gives its memory back before long, whatever becomes of it.
+  // Waits until the buffer of the last request is free again. The server frees it soon after the answer, also if the
+  // request fails.
   const auto await_ready = [&] {
     for (int i = 0; i < 1000 && !pool->Take(num_bytes, BufferLife::kRequest)->is_pinned(); ++i) {
       absl::SleepFor(absl::Milliseconds(10));
@@ -120,8 +121,8 @@ TEST_F(InferenceServiceTest, NoPointsAreNoError) {
 
 TEST_F(InferenceServiceTest, TakesMoreThanGrpcsFourMegabytes) {
   Start();
-  v1::InferRequest request = RequestOf("fake", 500'000);  // 8 MB
-  request.set_return_scores(true);                        // 6 MB back
+  v1::InferRequest request = RequestOf("fake", 500'000);  // The request has 8 MB of points.
+  request.set_return_scores(true);                        // The response has 6 MB.
   v1::InferResponse response;
   const grpc::Status status = client_->Infer(request, &response);
   ASSERT_TRUE(status.ok()) << status.error_message();
@@ -148,7 +149,8 @@ TEST_F(InferenceServiceTest, RefusesBytesThatDoNotFitWithBothSizes) {
 TEST_F(InferenceServiceTest, RefusesSizesThatOverflow) {
   Start();
   v1::InferRequest request = RequestOf("fake", 1);
-  request.mutable_cloud()->set_num_points(UINT64_MAX / 16 + 2);  // times 16: 16 bytes, if nobody looks
+  // This number times 16 bytes a point overflows to 16 bytes, which the cloud has.
+  request.mutable_cloud()->set_num_points(UINT64_MAX / 16 + 2);
   ExpectRefused(request, StatusCode::INVALID_ARGUMENT, "BAD_LAYOUT", "");
 }
 
@@ -211,7 +213,7 @@ TEST_F(InferenceServiceTest, WhatHappensOftenDoesNotFillTheLog) {
   const std::string log = testing::internal::GetCapturedStderr();
   EXPECT_THAT(log, HasSubstr("reason=MODEL_NOT_FOUND"));
   EXPECT_THAT(log, HasSubstr("reason=VERSION_NOT_FOUND")) << "other reasons are not left out";
-  // 300 calls take at most a few seconds, even on a slow machine.
+  // Log lines of one reason are limited by time. 300 calls take a few seconds at most, even on a slow machine.
   EXPECT_LT(std::count(log.begin(), log.end(), '\n'), kRefusals / 2) << log;
   EXPECT_EQ(MetricOf(R"(voxserve_refusal_duration_seconds_count{model="_unknown"})"), kRefusals);
 }
@@ -222,7 +224,8 @@ TEST_F(InferenceServiceTest, ADeadlineTakesTheTaskOutOfTheQueue) {
   const grpc::Status status = client_->Infer(RequestOf("fake", 3), &response, absl::Milliseconds(100));
   EXPECT_EQ(status.error_code(), StatusCode::DEADLINE_EXCEEDED);
   EXPECT_TRUE(engine_->AwaitCancelled(1));
-  // The client's timer may end the call a moment before the server's clock is there: then it counts as cancelled.
+  // The client's timer may end the call a moment before the server's clock reaches the deadline. The server then counts
+  // the call as cancelled.
   EXPECT_TRUE(AwaitMetric(R"(voxserve_requests_total{code="DEADLINE_EXCEEDED",model="fake",version="_unknown"})", 1) ||
               MetricOf(R"(voxserve_requests_total{code="CANCELLED",model="fake",version="_unknown"})") == 1);
   engine_->Resume();
@@ -276,10 +279,10 @@ TEST_F(InferenceServiceTest, ACutConnectionTakesTheTaskOutOfTheQueue) {
 TEST_F(InferenceServiceTest, GarbageOnThePortsHurtsNobody) {
   Start();
   const std::string preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-  std::string settings(9, '\0');  // an empty SETTINGS frame
+  std::string settings(9, '\0');  // This is an empty SETTINGS frame.
   settings[3] = 4;
   std::string headers = settings;
-  headers[2] = 100;  // HEADERS on stream 1 that promise 100 bytes and bring none
+  headers[2] = 100;  // This is a HEADERS frame on stream 1 that promises 100 bytes and brings none.
   headers[3] = 1;
   headers[8] = 1;
   for (const std::string& garbage :
@@ -294,7 +297,7 @@ TEST_F(InferenceServiceTest, GarbageOnThePortsHurtsNobody) {
 
 TEST_F(InferenceServiceTest, CompressedRequestsAreRefused) {
   Start();
-  // 16 MB of zeros in 16 kB; more would get past the message limit all the same.
+  // 16 MB of zeros compress to 16 kB. In the same way, much more would pass the limit on a message's size.
   v1::InferRequest request = RequestOf("fake", 1'000'000);
   std::string& data = *request.mutable_cloud()->mutable_data();
   data.assign(data.size(), '\0');
@@ -315,7 +318,7 @@ TEST_F(InferenceServiceTest, ATooLargeRequestIsRefusedByGrpcItself) {
   options.max_message_bytes = 1 << 20;
   Start({}, options);
   v1::InferResponse response;
-  const grpc::Status status = client_->Infer(RequestOf("fake", 100'000), &response);  // 1.6 MB
+  const grpc::Status status = client_->Infer(RequestOf("fake", 100'000), &response);  // The request has 1.6 MB.
   EXPECT_EQ(status.error_code(), StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_THAT(status.error_message(), HasSubstr("1048576"));
   ExpectServerLives();
@@ -325,7 +328,7 @@ TEST_F(InferenceServiceTest, ATooLargeResponseIsAnErrorWithBothSizes) {
   Options options;
   options.max_message_bytes = 1 << 20;
   Start({.scores_per_point = 100}, options);
-  v1::InferRequest request = RequestOf("fake", 10'000);  // 160 kB in, 4 MB out
+  v1::InferRequest request = RequestOf("fake", 10'000);  // The request has 160 kB, and the response would have 4 MB.
   request.set_return_scores(true);
   v1::InferResponse response;
   const grpc::Status status = client_->Infer(request, &response);
@@ -404,7 +407,7 @@ TEST_F(InferenceServiceTest, AStampThatIsNoTimeIsRefused) {
   google::protobuf::Timestamp& stamp = *request.mutable_cloud()->mutable_stamp();
   stamp.set_seconds(std::numeric_limits<int64_t>::min());
   ExpectRefused(request, StatusCode::INVALID_ARGUMENT, "BAD_STAMP", "-9223372036854775808 s and 0 ns");
-  stamp.set_seconds(-62'135'596'800);  // the year 1
+  stamp.set_seconds(-62'135'596'800);  // This is a time in the year 1, which is a valid stamp but not a recent one.
   v1::InferResponse response;
   const grpc::Status status = client_->Infer(request, &response);
   EXPECT_TRUE(status.ok()) << status.error_message();

@@ -1,4 +1,5 @@
-// Clients that are killed in the middle of their calls: kill -9 of voxserve-client. Nothing of them stays.
+// Tests clients that are killed (kill -9 of voxserve-client) in the middle of their calls. The server must keep nothing
+// of them.
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -32,7 +33,7 @@ constexpr int64_t kScanBytes = int64_t{kNumPoints} * 16;
 
 class ClientProcess {
  public:
-  // arguments: without spaces in them.
+  // Starts voxserve-client. arguments: separated by spaces, which they must not contain themselves.
   explicit ClientProcess(const std::string& arguments) {
     std::vector<std::string> words = absl::StrSplit(arguments, ' ');
     words.insert(words.begin(), support::BinaryDir() + "/client/cpp/voxserve-client");
@@ -49,7 +50,7 @@ class ClientProcess {
   }
   ~ClientProcess() { Kill(); }
 
-  // True where it was still running.
+  // Kills the client. Returns whether it was still running.
   bool Kill() {
     if (pid_ < 0) return false;
     kill(pid_, SIGKILL);
@@ -72,13 +73,14 @@ class KilledClientsTest : public InferStreamTest {
     std::ofstream(folder_ / "poses.txt") << "1 0 0 0 0 1 0 0 0 0 1 0\n";
   }
   void TearDown() override {
-    if (engine_ != nullptr) engine_->Resume();  // a test that failed before that must not wait for it
+    // If a test has failed before it resumed the engine, the server's end must not wait for the engine.
+    if (engine_ != nullptr) engine_->Resume();
     std::filesystem::remove_all(folder_);
   }
 
   std::string Address(int port) const { return absl::StrCat("127.0.0.1:", port); }
   std::string Scan() const { return (folder_ / "scan.bin").string(); }
-  // A load that lasts until it is killed.
+  // Returns the arguments of a benchmark that runs until it is killed.
   std::string Bench(const std::string& load) const {
     return absl::StrCat("bench --address ", Address(server_->grpc_port()),
                         " --model fake --duration 10m --timeout 10m ", load, " ", Scan());
@@ -148,13 +150,13 @@ TEST_F(KilledClientsTest, WithStreamsOfSweeps) {
     ClientProcess client(Bench(absl::StrCat("--streams ", kStreams, " --frame_rate 50 --policy ", policy,
                                             " --sweeps 3 --poses ", (folder_ / "poses.txt").string())));
     ASSERT_TRUE(engine_->AwaitStarted(1));
-    // One stream alone may hold as many bytes as two.
+    // The sweeps' bytes alone do not show that both streams are open, since one may hold as many bytes as two.
     ASSERT_TRUE(AwaitMetric(R"(voxserve_streams{model="fake"})", kStreams)) << policy;
     ASSERT_TRUE(support::AwaitTrue([this] { return server_->held().sweep_bytes >= kStreams * kScanBytes; })) << policy;
     EXPECT_EQ(server_->held().streams, kStreams);
     EXPECT_GT(server_->held().frame_bytes, 0);
     EXPECT_TRUE(client.Kill());
-    // One frame of them runs: its stream ends with it.
+    // A frame of one stream is running in the engine, so that stream stays until the frame ends.
     EXPECT_TRUE(support::AwaitTrue([this] { return server_->held().streams <= 1; })) << policy;
     engine_->Resume();
     ExpectNothingIsLeft();

@@ -1,4 +1,5 @@
-// The demo's network through a real gRPC server: what waits behind it, and what the server says of its work.
+// Tests the demonstration network through a real gRPC server: requests that wait behind it, and the metrics of its
+// work.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -25,12 +26,12 @@ namespace {
 using grpc::StatusCode;
 using ::testing::HasSubstr;
 
-// Takes the network a good second on one thread: what comes meanwhile waits.
+// The network takes more than a second for these points on one thread. Other requests arrive and wait in that time.
 constexpr int kManyPoints = 60'000;
 constexpr int64_t kManyBytes = int64_t{kManyPoints} * 16;
 
-// Two models: minkunet, whose requests do not share batches, and one that takes no time, so that each has a queue depth
-// of its own. One worker serves both, in the order of arrival.
+// Serves two models: minkunet, whose requests do not share a batch, and one that takes hardly any time. Each has a
+// queue depth of its own. One worker serves both in the order of arrival.
 class MinkunetServiceTest : public ServerTest {
  protected:
   void Start(Engine::Options options = {}, const Options& server_options = {}, bool with_small_model = true) {
@@ -54,7 +55,7 @@ class MinkunetServiceTest : public ServerTest {
     return std::make_unique<AsyncInfer>(client_.get(), RequestOf(model, num_points), timeout);
   }
 
-  // Until it has ended, whatever comes waits.
+  // Sends two large requests and waits until one runs. Later requests wait until both have ended.
   void KeepBusy() {
     for (std::unique_ptr<AsyncInfer>& call : busy_) call = Send("minkunet", kManyPoints);
     ASSERT_TRUE(AwaitMetric(R"(voxserve_queue_depth{model="minkunet"})", 1));
@@ -67,7 +68,7 @@ class MinkunetServiceTest : public ServerTest {
     }
   }
 
-  // What left the queue of the small model is gone from it, and never ran.
+  // Expects that the small model's request has left the queue for this reason and never ran.
   void ExpectSmallModelNeverRan(const std::string& reason) {
     EXPECT_TRUE(AwaitMetric(absl::StrCat(R"(voxserve_frames_dropped_total{model="small",reason=")", reason, "\"}"), 1));
     EXPECT_EQ(MetricOf(R"(voxserve_queue_depth{model="small"})"), 0);
@@ -77,7 +78,8 @@ class MinkunetServiceTest : public ServerTest {
     EXPECT_EQ(MetricOf(R"(voxserve_batch_requests_count{model="small"})"), 1) << "the last request alone";
   }
 
-  // More requests at once than may run and wait: the others are refused, with both numbers.
+  // Sends more requests at once than may run and wait. Expects that the others are refused with `text`, which has the
+  // queue's size and its limit.
   void ExpectQueueFull(const std::string& text) {
     std::vector<std::unique_ptr<AsyncInfer>> calls;
     for (int i = 0; i < 6; ++i) calls.push_back(Send("minkunet", kManyPoints));
@@ -125,7 +127,7 @@ TEST_F(MinkunetServiceTest, AModelThatIsLoadedLaterHasAQueueOfItsOwn) {
   v1::LoadModelResponse loaded;
   ASSERT_TRUE(v1::AdminService::NewStub(admin_client_->channel)->LoadModel(&context, request, &loaded).ok());
 
-  ASSERT_NO_FATAL_FAILURE(KeepBusy());  // one of them waits
+  ASSERT_NO_FATAL_FAILURE(KeepBusy());  // One of the two large requests waits in minkunet's queue.
   std::vector<std::unique_ptr<AsyncInfer>> calls;
   for (int i = 0; i < kQueue; ++i) {
     calls.push_back(Send("small", 10));
@@ -191,7 +193,7 @@ TEST_F(MinkunetServiceTest, MetricsTellOfItsWork) {
         << stage;
   }
   EXPECT_GT(MetricOf(R"(voxserve_device_busy_seconds_total{device="cpu",stream="0"})"), 0);
-  // Lower bounds: a network of megabytes, and its input's points.
+  // These are lower bounds: the network's weights have more than a megabyte, and a batch holds its points.
   EXPECT_GT(MetricOf(R"(voxserve_device_memory_bytes{device="cpu",kind="weights"})"), 1e6);
   EXPECT_GT(MetricOf(R"(voxserve_device_memory_bytes{device="cpu",kind="batches"})"), 2000 * 16);
   EXPECT_EQ(MetricOf(R"(voxserve_plan_info{device="cpu",model="minkunet",source="default"})"), 1);

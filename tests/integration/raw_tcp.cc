@@ -13,7 +13,7 @@
 namespace voxserve {
 namespace {
 
-// 127.0.0.`host`.
+// Returns the address 127.0.0.`host` with a port.
 sockaddr_in Loopback(int port, int host = 1) {
   sockaddr_in address = {};
   address.sin_family = AF_INET;
@@ -22,7 +22,7 @@ sockaddr_in Loopback(int port, int host = 1) {
   return address;
 }
 
-// Moves what is there, max_bytes at most; returns how many. None at the end of the stream.
+// Forwards bytes that have arrived at `from`, at most max_bytes. Returns how many, or 0 at the end of the connection.
 int64_t MoveBytes(int from, int to, int64_t max_bytes = std::numeric_limits<int64_t>::max()) {
   char buffer[65536];
   const ssize_t size = read(from, buffer, std::min<int64_t>(sizeof(buffer), max_bytes));
@@ -105,7 +105,7 @@ void TcpProxy::Forward() {
         upload_bytes_left_ -= num_bytes;
         open = num_bytes > 0;
       } else {
-        // Bytes that nobody reads would hold back the end of a client that is killed.
+        // The proxy reads and drops these bytes, because otherwise it would not see that a killed client is gone.
         char dropped[65536];
         open = read(client, dropped, sizeof(dropped)) > 0;
       }

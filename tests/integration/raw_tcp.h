@@ -1,6 +1,6 @@
 #pragma once
 
-// TCP below gRPC, for tests that break it.
+// TCP connections without gRPC, for tests that send invalid bytes or break connections.
 
 #include <atomic>
 #include <cstdint>
@@ -10,22 +10,22 @@
 
 namespace voxserve {
 
-// Connects to the local port, sends the bytes as they are, waits until the other end hangs up or says nothing for 200
-// ms, and hangs up.
+// Connects to a local port and sends the bytes as they are. Closes the connection when the other end closes it or sends
+// nothing for 200 ms.
 void SendRaw(int port, const std::string& bytes);
 
-// Forwards one TCP connection to a local port until told to cut it, or one end is gone, so that a test can pull the
-// cable in the middle of a call.
+// Forwards one TCP connection to a local port until Cut() is called or one end closes it. A test can so break the
+// network in the middle of a call.
 class TcpProxy {
  public:
-  // Forwards at most max_upload_bytes of what the client sends, and drops the others. The server sees the client at
-  // 127.0.0.`source`.
+  // Forwards at most max_upload_bytes of what the client sends, and drops the rest. The server sees the client under
+  // the address 127.0.0.`source`.
   explicit TcpProxy(int target_port, int64_t max_upload_bytes = std::numeric_limits<int64_t>::max(), int source = 1);
   ~TcpProxy();
 
   int port() const { return port_; }
   void Cut();
-  // Blocks until all that may be forwarded of what the client sends has been; false after ten seconds.
+  // Blocks until all bytes that may be forwarded from the client have been forwarded. Returns false after ten seconds.
   bool AwaitUpload() const;
 
  private:

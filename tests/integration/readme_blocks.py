@@ -1,14 +1,14 @@
-"""Finds the fenced blocks of a README and what is to be done with each.
+"""Finds the fenced code blocks of a README and how each is to be tested.
 
-A comment before a block, on its own line, says how it is tested:
+A comment on its own line before a block says how:
 
     <!-- test: NAME -->                 run it; it must succeed
-    <!-- test: NAME; prints: TEXT -->   and print TEXT
+    <!-- test: NAME; prints: TEXT -->   run it; it must also print TEXT
     <!-- test: NAME; serves -->         one command that starts the server: it must get ready, and end well on SIGTERM
     <!-- not tested: REASON -->
 
-A block that is indented by four spaces is for reading alone. As a program, writes the one C++ block of a file to
-standard output, for tests/integration/CMakeLists.txt to compile.
+A block that is indented by four spaces is only to be read. Run as a program, this file writes the one C++ block of a
+README to standard output, which tests/integration/CMakeLists.txt compiles.
 """
 
 import dataclasses
@@ -21,13 +21,13 @@ RUNNABLE = ("sh", "bash", "console", "python", "cpp")
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    line: int  # of the fence, from 1
+    line: int  # The line of the opening fence, counted from 1.
     language: str
     text: str
-    name: str | None = None  # None: not tested
+    name: str | None = None  # None if the block is not tested.
     prints: str | None = None
     serves: bool = False
-    reason: str | None = None  # why it is not tested; None and no name: nobody said anything
+    reason: str | None = None  # The reason why the block is not tested. If name is None too, the block has no comment.
 
     @property
     def marked(self) -> bool:
@@ -67,7 +67,9 @@ def _block(line: int, language: str, text: str, marker: str) -> Block:
 
 
 def cpp_source(markdown: str) -> str:
-    """The program of the C++ block. The test's server is where VOXSERVE_ADDRESS says."""
+    """Returns the program of a README's one tested C++ block. The program reads the server's address from
+    VOXSERVE_ADDRESS.
+    """
     sources = [block.text for block in parse(markdown) if block.language == "cpp" and block.name]
     if len(sources) != 1:
         raise ValueError(f"one C++ block is to be tested, there are {len(sources)}")

@@ -1,6 +1,6 @@
 #pragma once
 
-// The real binary as a child process: its arguments, its log, its exit status. Killed with the object.
+// Runs the real binary as a child process, and gives access to its log and exit status. The destructor kills it.
 
 #include <sys/types.h>
 
@@ -18,17 +18,18 @@ class ServerProcess {
   explicit ServerProcess(const std::vector<std::string>& args);
   ~ServerProcess();
 
-  // Blocks until a line of stderr contains the text, or the process ends, or a minute has passed; the line, else "".
+  // Blocks until stderr has a line with `text`, the process ends, or a minute has passed. Returns the line, or ""
+  // without one.
   std::string AwaitLine(const std::string& text);
-  // What stands behind "key=" in the line that begins serving; -1 where it never did.
+  // Returns the number after "key=" in the log line that begins with "serving", or -1 if the server never wrote it.
   int PortOf(const std::string& key);
-  // From now on nobody reads stderr, until Wait has seen the process end.
+  // Stops reading stderr, until Wait has seen that the process has ended.
   void StopReadingStderr();
   void Signal(int signal);
-  // Exit status as a shell has it: 128 + n after signal n.
+  // Waits for the process to end. Returns its exit status as a shell does: 128 + n after signal n.
   int Wait();
 
-  std::string stdout_text();  // all of it, after Wait
+  std::string stdout_text();  // Returns all that the process wrote. Valid after Wait.
   std::string stderr_text();
 
  private:

@@ -1,4 +1,4 @@
-// The voxserve binary from outside: what it says, how it starts, how it ends.
+// Tests the voxserve binary from outside: its output, its start and its end.
 
 #include "tests/integration/server_process.h"
 
@@ -32,10 +32,10 @@ using testing::HasSubstr;
 using testing::MatchesRegex;
 
 std::string Models() { return support::SourceDir() + "/deploy/models"; }
-// Takes the demo's network a good second on one thread: long enough to be in the middle of it.
+// The demonstration network takes more than a second for these points on one thread, so a test can act while it runs.
 constexpr int kManyPoints = 60'000;
 constexpr int kNumCalls = 3;
-constexpr int kLooks = 20;  // at the queue
+constexpr int kLooks = 20;  // KeepBusy asks for the queue's depth this many times in a row.
 
 class ServerProcessTest : public testing::Test {
  protected:
@@ -54,7 +54,8 @@ class ServerProcessTest : public testing::Test {
     return answer ? answer->body : "";
   }
 
-  // Starts requests, and returns when one runs and the others wait. Starts anew where they ended before that was seen.
+  // Starts kNumCalls requests and returns when one runs and the others wait. Starts again if a request ended before
+  // that state was seen.
   void KeepBusy() {
     for (int attempt = 0; attempt < 5; ++attempt) {
       num_ended_ = 0;
@@ -65,7 +66,8 @@ class ServerProcessTest : public testing::Test {
           ++num_ended_;
         });
       }
-      // Two that wait for more than a moment wait for the third, which runs; else the worker is about to take them.
+      // If two requests wait for a while, the third runs. If they wait only for a moment, the worker is about to take
+      // them.
       for (int num_seen = 0; num_ended_ == 0;) {
         const bool waits = Get("/metrics").find("voxserve_queue_depth{model=\"minkunet\"} 2\n") != std::string::npos;
         num_seen = waits ? num_seen + 1 : 0;
@@ -186,7 +188,7 @@ TEST_F(ServerProcessTest, ADrainThatTakesTooLongIsAFailure) {
 }
 
 TEST_F(ServerProcessTest, AStuckBatchEndsTheProcessWithItsOwnStatus) {
-  // The batch is not stuck for good, but takes far longer than the server is told to wait.
+  // The batch does end, but takes far longer than the time after which the server calls it stuck.
   Start({"--threads=1", "--stuck_batch_time=10ms", "--stuck_batch_factor=0", "--drain_timeout=100ms"});
   v1::InferResponse response;
   EXPECT_EQ(client_->Infer(RequestOf("minkunet", kManyPoints), &response, absl::Seconds(100)).error_code(),
@@ -214,7 +216,7 @@ TEST_F(ServerProcessTest, AStuckBatchThatEndsIsAnsweredFirst) {
   EXPECT_THAT(ready, AnyOf("draining\n", "")) << "nobody is there any more where the drain was quicker";
   EXPECT_EQ(process_->Wait(), 3);
   call.join();
-  // The drain gives it 5 seconds, which a busy machine may exceed.
+  // The drain waits 5 seconds for the batch, which may take longer on a busy machine.
   if (process_->stderr_text().find("drain timed out") == std::string::npos) {
     EXPECT_TRUE(status.ok()) << status.error_message();
   } else {
@@ -225,7 +227,8 @@ TEST_F(ServerProcessTest, AStuckBatchThatEndsIsAnsweredFirst) {
 TEST_F(ServerProcessTest, NobodyWaitsForTheReaderOfStderr) {
   Start({"--log_level=debug"});
   process_->StopReadingStderr();
-  constexpr int kNumRequests = 1000;  // Their lines are several times what a pipe holds.
+  // The log lines of these requests are several times as many bytes as a pipe holds.
+  constexpr int kNumRequests = 1000;
   absl::Duration longest;
   for (int i = 0; i < kNumRequests; ++i) {
     const absl::Time start = absl::Now();

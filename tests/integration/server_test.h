@@ -1,6 +1,6 @@
 #pragma once
 
-// A Server of this process on free ports, clients of it, and what it says over HTTP.
+// A Server in this process on free ports, clients of it, and functions that read its HTTP pages.
 
 #include <gtest/gtest.h>
 #include <httplib.h>
@@ -20,7 +20,7 @@ namespace voxserve {
 
 class ServerTest : public testing::Test {
  protected:
-  // Sets server_, client_ and admin_client_; models may still load.
+  // Starts the server and sets server_, client_ and admin_client_. Models may still be loading afterwards.
   void StartServer(Options options, const Server::EngineFactory& make_engine) {
     options.port = options.http_port = options.admin_port = 0;
     absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(options, "1.2.3", make_engine);
@@ -30,7 +30,7 @@ class ServerTest : public testing::Test {
     admin_client_ = std::make_unique<ServiceClient>(server_->admin_port());
   }
 
-  // {status, body}; {0, ""} where nobody answers.
+  // Requests `path` over HTTP. Returns {status, body}, or {0, ""} without an answer.
   std::pair<int, std::string> Get(const std::string& path) const {
     const auto answer = httplib::Client("127.0.0.1", server_->http_port()).Get(path);
     return answer ? std::make_pair(answer->status, answer->body) : std::make_pair(0, std::string());
@@ -40,7 +40,7 @@ class ServerTest : public testing::Test {
     ASSERT_TRUE(support::AwaitTrue([this] { return Get("/readyz").first == 200; })) << Get("/readyz").second;
   }
 
-  // The value of a time series, e.g. `voxserve_frames_total{model="fake"}`; -1 where there is none.
+  // Returns the value of a time series, e.g. `voxserve_frames_total{model="fake"}`, or -1 if the page does not have it.
   double MetricOf(const std::string& series) const {
     const std::string text = absl::StrCat("\n", Get("/metrics").second);
     const size_t found = text.find(absl::StrCat("\n", series, " "));
@@ -53,10 +53,10 @@ class ServerTest : public testing::Test {
 
   std::unique_ptr<Server> server_;
   std::unique_ptr<ServiceClient> client_;
-  std::unique_ptr<ServiceClient> admin_client_;  // of the port of AdminService
+  std::unique_ptr<ServiceClient> admin_client_;  // A client of AdminService's port.
 };
 
-// One Infer on a thread of its own.
+// Makes one Infer call on a thread of its own.
 class AsyncInfer {
  public:
   AsyncInfer(ServiceClient* client, v1::InferRequest request, absl::Duration timeout = absl::Seconds(30)) {

@@ -1,6 +1,7 @@
 #pragma once
 
-// A plain client of the service for tests: the generated stubs on a connection of their own, and what errors carry.
+// A client of the service for tests. It has the generated stubs on a connection of its own, and reads the details of
+// errors.
 
 #include <grpcpp/grpcpp.h>
 
@@ -19,7 +20,7 @@ struct ServiceClient {
 
   grpc::Status Infer(const v1::InferRequest& request, v1::InferResponse* response,
                      absl::Duration timeout = absl::Seconds(30));
-  // UNKNOWN where the call failed.
+  // Calls Check of the health service. Returns UNKNOWN if the call fails.
   grpc::health::v1::HealthCheckResponse::ServingStatus Health(const std::string& service = "");
 
   std::shared_ptr<grpc::Channel> channel;
@@ -27,12 +28,12 @@ struct ServiceClient {
   std::unique_ptr<grpc::health::v1::Health::Stub> health;
 };
 
-// num_points of x, y, z, intensity as float32, of a scan that is 40 m wide.
+// Returns a request with num_points points of x, y, z and intensity as float32, spread over 40 m.
 v1::InferRequest RequestOf(const std::string& model, int64_t num_points);
 
-// What google.rpc.ErrorInfo says; "" where there is none, or it is of another domain.
+// Returns the reason in the status's google.rpc.ErrorInfo, or "" if it has none of voxserve's domain.
 std::string ReasonOf(const grpc::Status& status);
-// What google.rpc.RetryInfo says; infinite where there is none.
+// Returns the delay in the status's google.rpc.RetryInfo, or infinity if it has none.
 absl::Duration RetryDelayOf(const grpc::Status& status);
 
 }  // namespace voxserve

@@ -1,5 +1,5 @@
-// Tensors through the wire: a real server over the real engine, asked by the C++ client and by raw requests. The
-// network reads voxels as training code has them, in 4 axes.
+// Tests tensors over the wire. The C++ client and raw requests ask a real server with the real engine. The network
+// reads voxels with 4 axes, as training code has them.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -57,7 +57,7 @@ outputs { kind: KIND_TENSOR node: "voxels" name: "input" }
 
 using Site = std::array<int32_t, 4>;
 
-// head = 2 f0 - f1: 1, 6, 4.
+// For these voxels' features, the network's result head = 2 f0 - f1 is 1, 6, 4.
 const std::vector<int32_t> kCoordinates = {-3, 7, 0, 5,  //
                                            -4, 6, 1, 4,  //
                                            0,  0, 0, 0};

@@ -1,6 +1,6 @@
-"""Flags that single files must be compiled with, read from the build's compile_commands.json.
+"""Checks flags that certain files must be compiled with, in the build's compile_commands.json.
 
-CMake passes over a file that has moved without a word, and results would differ in their last bits.
+CMake silently ignores such a flag if its file has moved, and results would then differ in their last bits.
 """
 
 import json
@@ -12,7 +12,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-# Every product is rounded before it is added to anything, as the other device does.
+# Without fused multiply-add, every product is rounded before it is added. CPU and GPU then compute the same bits.
 UNFUSED_CPU = ["-ffp-contract=off"]
 UNFUSED_CUDA = ["--fmad=false"]
 FLAGS = {
@@ -38,7 +38,7 @@ FLAGS = {
 
 @pytest.fixture(scope="module")
 def arguments():
-    """Each compiled file's arguments, by its path from the repository's root."""
+    """Returns the compiler's arguments of each compiled file, by the file's path from the repository's root."""
     binary = os.environ.get("VOXSERVE_BINARY")
     if not binary:
         pytest.skip("VOXSERVE_BINARY names no build")

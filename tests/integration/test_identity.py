@@ -1,5 +1,5 @@
-"""TLS, certificates of clients, tokens and the port of operators, of the real server: with a stock gRPC client, with
-HTTP's, and with both of ours.
+"""Tests TLS, certificates of clients, tokens and the operators' port of the real server. The clients are gRPC's own, an
+HTTP client, and the Python and C++ clients of this repository.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def token_server(start: StartServer, tls_flags: list[str], folder: Path) -> Serv
 
 
 def stock(address: str, method: str, request: bytes, token: str = "", ca: Path | None = None, **pair: bytes) -> bytes:
-    """A call of plain grpcio."""
+    """Makes a call with plain grpcio and returns the response's bytes. pair: a client's certificate and key."""
     if ca is None:
         channel = grpc.insecure_channel(address)
     else:
@@ -121,7 +121,7 @@ REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 
 
 def get(server: Server, path: str, ca: Path | None, token: str = "", pair: tuple[Path, Path] | None = None) -> int:
-    """The status over HTTP."""
+    """Returns the status of a GET over HTTP, or over HTTPS if `ca` is given."""
     if ca is None:
         connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=20)
     else:
@@ -141,7 +141,7 @@ def few_points() -> np.ndarray:
 
 
 def tool(*arguments: str, token: str = "") -> subprocess.CompletedProcess[str]:
-    """voxserve-client, beside the server's binary."""
+    """Runs voxserve-client, which is built beside the server's binary, with the token in its environment."""
     path = Path(os.environ["VOXSERVE_BINARY"]).parents[1] / "client" / "cpp" / "voxserve-client"
     environment = {**os.environ, "VOXSERVE_TOKEN": token}
     return subprocess.run([path, *arguments], capture_output=True, text=True, timeout=60, env=environment)
@@ -271,7 +271,7 @@ def test_a_certificate_changes_under_load_without_a_failed_call(
             try:
                 call()
                 counts[kind] += 1
-            except Exception as error:  # any failure is what this test is about
+            except Exception as error:  # Any failed call fails this test.
                 failures.append(f"{kind}: {error!r}")
 
     def over_http() -> None:
@@ -305,7 +305,7 @@ def test_a_certificate_changes_under_load_without_a_failed_call(
             for port in (server.port, server.http_port, server.admin_port):
                 await_certificate(port, expected)
             serials.append(serial_of(server.port))
-        # A bad pair: the certificate before stays.
+        # The key does not fit the certificate, so the server keeps the certificate that it had.
         shutil.copy(pairs[0][1], live[1])
         server.await_line(r"the certificate before stays .*does not belong", 10)
         await_certificate(server.port, expected)
@@ -382,7 +382,7 @@ def test_a_token_does_what_its_scopes_say(token_server: Server, authority: Autho
             stream.send(1, points)
             stream.close_sends()
             assert [result.error for result in stream] == [None]
-        for model in ("centerpoint", "nothing"):  # whether there is one or not
+        for model in ("centerpoint", "nothing"):  # The refusal must not tell whether the model exists.
             with pytest.raises(voxserve.PermissionDeniedError, match="has no scope infer: that fits") as caught:
                 truck.segment(model, points)
             assert caught.value.reason == "SCOPE_TOO_SMALL"

@@ -1,6 +1,7 @@
-"""Who may include whom: the house's rooms, and what each room may know.
+"""Checks which folders include which others. Each folder of ROOMS lists the folders whose headers it may include.
 
-Every source is read, whatever its suffix, because the linker alone would not notice a header that points upward.
+Every source file is read, whatever its suffix, because the linker alone would not notice an include in the wrong
+direction.
 """
 
 import pathlib
@@ -11,8 +12,8 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SUFFIXES = {".h", ".cuh", ".cc", ".cu"}
 
-# Each room and the rooms that it may include besides itself. A file belongs to the innermost room that it lies in.
-# A room stands after the rooms that it may include.
+# Each folder and the other folders that it may include. A file belongs to the innermost folder of this table that it
+# lies in. A folder is listed after the folders that it may include.
 ROOMS = {
     "voxserve/model": [],
     "voxserve/v1": [],
@@ -29,7 +30,7 @@ ROOMS = {
     "kernels/boxes": ["kernels/core"],
 }
 
-# The storeys of the engine, the lowest first: a storey may include all storeys below it.
+# The layers of the engine, the lowest first. A layer may include all layers below it.
 ENGINE_STOREYS = [
     ["engine/base"],
     ["engine/runtime"],
@@ -53,7 +54,7 @@ for _storey in ENGINE_STOREYS:
         ROOMS[_room] = list(_below)
     _below += _storey
 
-# The loader's inner half: it needs the graph, and the loader needs it.
+# engine/model/checks needs the graph of engine/model, and the loader in engine/model needs the checks.
 ROOMS["engine/model"].append("engine/model/checks")
 
 ROOMS.update(
@@ -81,7 +82,7 @@ ROOMS.update(
         "client/cpp/view": ["client/cpp/api", "client/cpp/io", "voxserve/v1"],
         "client/cpp/cli": ["client/cpp", "voxserve/v1"],
         "client/cpp/cli/bench": ["client/cpp", "voxserve/v1"],
-        # voxserve-tune runs the engine on scans from files: the one place where server and client meet.
+        # voxserve-tune runs the engine on scans from files. It is the only folder that includes both server and client.
         "deploy/tune": ["server/codec", "engine", "kernels", "client/cpp", "voxserve/v1"],
     }
 )
@@ -105,7 +106,7 @@ def lies_in(file, room):
 
 
 def room_of(file):
-    """The innermost room that the file lies in."""
+    """Returns the innermost folder of ROOMS that the file lies in."""
     return max((room for room in ROOMS if lies_in(file, room)), key=len)
 
 
@@ -122,10 +123,12 @@ def includes(file):
 
 
 def may_include(room, included):
-    """True where the room, or one that it may know as a whole ("kernels"), holds the included file."""
+    """Returns whether `room` may include a file: the file lies in `room`, or in a folder that `room` may include. A
+    folder such as "kernels" stands for all folders inside it.
+    """
     home = room_of(included) if any(lies_in(included, r) for r in ROOMS) else included
     return home == room or any(home == known or home.startswith(f"{known}/") for known in ROOMS[room]) and not (
-        # "engine/ops" is the lowest part of operators, not the rooms inside it.
+        # "engine/ops" only stands for its own files, not for the folders inside it.
         room == "engine/ops" and home.startswith("engine/ops/")
     )
 
@@ -151,9 +154,9 @@ def test_a_room_is_no_larger_than_somebody_can_hold_in_mind():
     assert {room: size for room, size in sizes.items() if size > MAX_FILES_OF_A_ROOM} == {}
 
 
-# What may follow the stem of a source file: the device, the vector instructions or the values that it is for.
+# After its header's stem, a source file's name may name the device, the vector instructions or the type that it is for.
 VARIANT = re.compile(r"_(cpu|cuda|baseline|avx2|avx512|half|bfloat16|tf32)$")
-# Destructors that the linker asks for in a build without CUDA, of several classes.
+# This file has the destructors of several classes, which the linker needs in a build without CUDA.
 WITHOUT_HEADER = {"engine/runtime/cuda_missing.cc"}
 
 

@@ -1,4 +1,6 @@
-"""Hundreds of small scans that all differ: no error, no growth, the same bytes alone, in batches and in two processes."""
+"""Sends hundreds of small scans that all differ. There must be no error and no growth of memory, and the answers' bytes
+must be equal for a scan alone, in a batch, and in a second process.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ def test_many_scans(binary: str, device: str, tmp_path: Path) -> None:
     if device != "cpu" and not many_scans.used_by_gpus():
         pytest.skip("no GPU")
     count = 300
-    # Every answer is compared with that of the same scan alone, and with that of another process.
+    # Every answer is compared with that of the same scan sent alone, and with that of another server process.
     report = check(binary, MODELS, "minkunet", [FEW], count, 8, tmp_path, [f"--devices={device}"], alone_every=1)
     print(report.text())
     assert report.failures(32 * MEBIBYTE) == []

@@ -1,9 +1,11 @@
-"""Every command and program of the READMEs, run as written against the real server.
+"""Runs every command and program of the READMEs against the real server.
 
-They run in a folder that looks like the repository's root (links to everything in it), so that what they write does not
-land in the repository. What differs from the words of a README: localhost:8500, the clients' default, and :8080 are
-the test server's ports, and ports that a block gives to a server of its own are free ones; build/release and build/dev
-are the build that is tested, and have code for one kind of GPU, as that build has.
+They run in a folder of links to everything in the repository's root, so that they write nothing into the repository. A
+few words are replaced before a block runs:
+
+- localhost:8500, the clients' default, and :8080 become the ports of the test's server.
+- Ports that a block gives to a server of its own become free ones.
+- build/release and build/dev become the build that is tested. Like that build, they have code for one kind of GPU.
 """
 
 import contextlib
@@ -20,7 +22,7 @@ import pytest
 import readme_blocks
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# The documents, and how many lines each may have. A reader should come through one in a few minutes.
+# The documents, and how many lines each may have, so that a reader needs only a few minutes for one.
 MAX_LINES = {
     "README.md": 150,
     ".github/CONTRIBUTING.md": 200,
@@ -41,9 +43,9 @@ MAX_LINES = {
 TEXTS = {name: (ROOT / name).read_text(encoding="utf-8") for name in MAX_LINES if (ROOT / name).exists()}
 BLOCKS = {name: readme_blocks.parse(text) for name, text in TEXTS.items()}
 TESTED = [(name, block) for name, blocks in BLOCKS.items() for block in blocks if block.name]
-# The C++ programs, which tests/integration/CMakeLists.txt compiles.
+# The C++ programs in the documents, which tests/integration/CMakeLists.txt compiles.
 PROGRAMS = {"README.md": "readme_example", "engine/README.md": "engine_readme_example"}
-TIMEOUT_S = 1800  # the demo's block compiles
+TIMEOUT_S = 1800  # The demonstration's block compiles the whole repository.
 
 
 def test_every_document_is_there_and_short():
@@ -106,7 +108,7 @@ def binary() -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
-    """The repository's root in links."""
+    """A folder that has a link to every entry of the repository's root."""
     folder = tmp_path_factory.mktemp("readme") / "voxserve"
     folder.mkdir()
     for entry in ROOT.iterdir():
@@ -116,14 +118,14 @@ def root(tmp_path_factory):
 
 
 def environment():
-    """With the programs in PATH, as a reader of the root's README has them."""
+    """Returns the environment of a block. PATH has the programs, as the root's README asks for."""
     build = binary().parents[1]
     folders = [build / "server", build / "client/cpp", ROOT / "build/venv/bin", os.environ["PATH"]]
     return {**os.environ, "PATH": os.pathsep.join(map(str, folders)), "CUDAARCHS": "90a"}
 
 
 def start(command, root, log):
-    """The running server and its two ports, from its "serving" line."""
+    """Starts a server. Returns its process and its two ports, which its "serving" line names."""
     with log.open("wb") as out:
         process = subprocess.Popen(
             command, cwd=root, env=environment(), stdout=out, stderr=out, stdin=subprocess.DEVNULL
@@ -206,7 +208,7 @@ def test_block(name, block, root, request, tmp_path):
         try:
             status = process.wait(timeout=TIMEOUT_S)
         finally:
-            with contextlib.suppress(ProcessLookupError):  # a server that the block has left behind
+            with contextlib.suppress(ProcessLookupError):  # This ends a server that the block has left running.
                 os.killpg(process.pid, signal.SIGKILL)
     printed = stdout.read_text(errors="replace")
     assert status == 0, printed[-4000:] + stderr.read_text(errors="replace")[-4000:]

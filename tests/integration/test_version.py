@@ -1,4 +1,4 @@
-"""The file client/python/VERSION says the version; everything else reads it."""
+"""The version is written only in the file client/python/VERSION, and everything else reads it from there."""
 
 import importlib.metadata
 import os

@@ -1,4 +1,5 @@
-// A client that asks and does not read: what the server keeps for it is bounded, and others get an answer.
+// Tests a client that sends requests and does not read the answers. The server keeps only a limited amount for it and
+// still answers others.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,7 +19,7 @@ using testing::HasSubstr;
 
 class UnreadAnswersTest : public FakeServerTest {
  protected:
-  // Sends requests whose answers stay with the server.
+  // Sends requests and does not read their answers, so the server has to keep them.
   void Leave(UnreadingClient& client, int num_answers, int num_points) {
     v1::InferRequest request = RequestOf("fake", num_points);
     request.set_return_scores(true);
@@ -37,7 +38,8 @@ class UnreadAnswersTest : public FakeServerTest {
     return support::AwaitTrue([this] { return server_->held().calls == 0 && server_->held().unsent_bytes == 0; });
   }
 
-  // Blocks until the server has noticed that the unread calls are gone.
+  // Repeats the request until it is answered. It is refused until the server has noticed that the unread calls are
+  // gone.
   bool AwaitAnswer(const v1::InferRequest& request) {
     return support::AwaitTrue([&] {
       v1::InferResponse response;
@@ -54,7 +56,7 @@ TEST_F(UnreadAnswersTest, OneClientHasItsShareAndOthersAreServed) {
   ServiceClient other(proxy.port());
   {
     UnreadingClient client(server_->grpc_port());
-    Leave(client, 64, 100);  // 72 kB an answer
+    Leave(client, 64, 100);  // Each answer has 72 kB.
     v1::InferResponse response;
     const grpc::Status refused = client_->Infer(RequestOf("fake", 1), &response);
     EXPECT_EQ(refused.error_code(), StatusCode::RESOURCE_EXHAUSTED) << refused.error_message();
@@ -92,7 +94,7 @@ TEST_F(UnreadAnswersTest, ADrainDoesNotWaitForThoseWhoDoNotRead) {
 TEST_F(UnreadAnswersTest, WhatWaitsInTheEngineIsNoneOfThem) {
   constexpr int kWaiting = 200;
   Options options;
-  options.max_queue_requests = 1;  // of the flag, which a model's own limit may exceed
+  options.max_queue_requests = 1;  // This is the value of the server's flag. The limit of a single model may be larger.
   Start({.max_queue_requests = kWaiting, .pause = FakeEngine::Pause::kBeforeStart}, options);
   {
     UnreadingClient client(server_->grpc_port());
@@ -107,8 +109,9 @@ TEST_F(UnreadAnswersTest, WhatWaitsInTheEngineIsNoneOfThem) {
 TEST_F(UnreadAnswersTest, TheirBytesAreBounded) {
   Options options;
   options.grpc_memory_bytes = 4 << 20;
-  options.memory_limit = int64_t{64} << 30;  // a client's share of it is far above what all may leave unread
-  Start({.max_queue_requests = 100, .scores_per_point = 30}, options);  // 1.2 MB an answer
+  // With so much memory, a client's share is far above what all clients together may leave unread.
+  options.memory_limit = int64_t{64} << 30;
+  Start({.max_queue_requests = 100, .scores_per_point = 30}, options);  // Each answer has 1.2 MB.
   TcpProxy proxy(server_->grpc_port(), std::numeric_limits<int64_t>::max(), 2);
   ServiceClient other(proxy.port());
   v1::InferRequest request = RequestOf("fake", 10'000);

@@ -1,6 +1,6 @@
 #pragma once
 
-// A client of Infer that never reads.
+// A client that makes Infer calls and never reads the answers.
 
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
@@ -16,8 +16,8 @@
 
 namespace voxserve {
 
-// Sends Infer calls over one connection and leaves their answers with the server: flow control lets 64 KiB of each
-// through. Cancels them all in the end.
+// Makes Infer calls over one connection and does not read their answers. Flow control lets the server send 64 KiB of
+// each. The destructor cancels all calls.
 class UnreadingClient {
  public:
   explicit UnreadingClient(int port) : stub_(Connect(port)) {}
@@ -31,7 +31,7 @@ class UnreadingClient {
     }
   }
 
-  // False where the connection is gone.
+  // Begins a call and sends its request. Returns false if the connection is gone.
   bool Send(const v1::InferRequest& request, absl::Duration timeout = absl::InfiniteDuration()) {
     grpc::Slice bytes(request.SerializeAsString());
     if (!Begin(timeout)) return false;
@@ -39,7 +39,7 @@ class UnreadingClient {
     return Await();
   }
 
-  // A call whose request does not come. False where the connection is gone.
+  // Begins a call without sending its request. Returns false if the connection is gone.
   bool Begin(absl::Duration timeout = absl::InfiniteDuration()) {
     contexts_.push_back(std::make_unique<grpc::ClientContext>());
     contexts_.back()->set_deadline(absl::ToChronoTime(absl::Now() + timeout));
@@ -57,7 +57,7 @@ class UnreadingClient {
  private:
   static std::shared_ptr<grpc::Channel> Connect(int port) {
     grpc::ChannelArguments arguments;
-    arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);  // it would widen the window
+    arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);  // The probe would make gRPC enlarge the window.
     return grpc::CreateCustomChannel(absl::StrCat("127.0.0.1:", port), grpc::InsecureChannelCredentials(), arguments);
   }
 

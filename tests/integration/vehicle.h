@@ -1,6 +1,6 @@
 #pragma once
 
-// A client of InferStream for tests: sends what the test says, keeps what comes.
+// A client of InferStream for tests. It sends the messages that a test asks for and keeps all results.
 
 #include <grpcpp/grpcpp.h>
 
@@ -36,7 +36,7 @@ inline v1::StreamFrame StreamFrameOf(uint64_t frame_id, int64_t num_points) {
 
 class Vehicle {
  public:
-  // Opens a stream without a config. The client outlives it.
+  // Opens a stream without sending its configuration. `client` must outlive this object.
   explicit Vehicle(ServiceClient* client, absl::Duration timeout = absl::Seconds(60)) {
     context_.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(timeout));
     stream_ = client->inference->InferStream(&context_);
@@ -55,7 +55,7 @@ class Vehicle {
   }
   void Cancel() { context_.TryCancel(); }
 
-  // Block while the server reads no further; false where the stream is over.
+  // Sends a message. Blocks while the server does not read. Returns false if the stream has ended.
   bool Send(const v1::InferStreamRequest& request) { return stream_->Write(request); }
   bool Send(const v1::StreamConfig& config) {
     v1::InferStreamRequest request;
@@ -70,7 +70,7 @@ class Vehicle {
   bool Send(uint64_t frame_id, int64_t num_points) { return Send(StreamFrameOf(frame_id, num_points)); }
   void CloseSends() { stream_->WritesDone(); }
 
-  // Blocks until so many results have come, or the stream has ended; false then.
+  // Blocks until `count` results have arrived, and returns true. Returns false if the stream ends before.
   bool AwaitResults(size_t count) {
     absl::MutexLock lock(&mutex_);
     const auto is_there = [&]()
@@ -85,7 +85,7 @@ class Vehicle {
     return num_going_away_ > 0;
   }
 
-  // Reads to the end.
+  // Reads all results until the stream ends, and returns its status.
   const grpc::Status& End() {
     if (!reader_.joinable() && !is_over_) StartReading();
     if (reader_.joinable()) reader_.join();
@@ -93,7 +93,7 @@ class Vehicle {
     return status_;
   }
 
-  // In the order in which they came.
+  // Returns the results in the order of their arrival.
   std::vector<v1::FrameResult> results() const {
     absl::MutexLock lock(&mutex_);
     return results_;
@@ -103,7 +103,7 @@ class Vehicle {
     for (const v1::FrameResult& result : results()) ids.push_back(result.frame_id());
     return ids;
   }
-  // By frame: "OK" or the reason; of several with one id, the last.
+  // Returns for each frame id "OK" or the reason of its error. If several frames had one id, the last one counts.
   std::map<uint64_t, std::string> outcomes() const {
     std::map<uint64_t, std::string> outcomes;
     for (const v1::FrameResult& result : results()) outcomes.insert_or_assign(result.frame_id(), OutcomeOf(result));

@@ -1,11 +1,14 @@
-"""What the benchmarks' own programs say of the boxes that client/python/tests/drawn_boxes.py draws.
+"""Computes detection metrics with the benchmarks' own programs, for the boxes that client/python/tests/drawn_boxes.py
+makes up.
 
-Prints what stands in client/python/tests/drawn_boxes_expected.py, of which test_metrics.py reads the values:
+Its output is copied into client/python/tests/drawn_boxes_expected.py, with which test_metrics.py compares voxserve's
+metrics:
 
     python tests/oracles/box_metrics.py nuscenes        # needs nuscenes-devkit 1.2.0 from PyPI
-    python tests/oracles/box_metrics.py kitti EVAL_PY   # needs shapely; of traveller59/kitti-object-eval-python
+    python tests/oracles/box_metrics.py kitti EVAL_PY   # eval.py of traveller59/kitti-object-eval-python
 
-The KITTI program runs without numba and without a GPU: overlaps are shapely's, and its own loops do the rest.
+The KITTI program needs shapely. It runs without numba and without a GPU: shapely computes the overlaps, and the
+program's own loops do the rest.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from drawn_boxes import draw
 
 
 def nuscenes() -> dict[str, list[float]]:
-    """By distance: AP, errors of translation, scale, orientation and velocity."""
+    """Returns, by matching distance in metres: AP, and the errors of translation, scale, orientation and velocity."""
     from nuscenes.eval.common.data_classes import EvalBoxes
     from nuscenes.eval.common.utils import center_distance
     from nuscenes.eval.detection.algo import accumulate, calc_ap, calc_tp
@@ -56,7 +59,7 @@ def nuscenes() -> dict[str, list[float]]:
 
 
 def program(eval_py: str) -> dict:
-    """The functions of eval.py, as plain Python."""
+    """Returns the functions of eval.py by name, as plain Python without numba's compilation."""
     numba = types.ModuleType("numba")
     numba.jit = lambda *args, **_: args[0] if args and callable(args[0]) else (lambda function: function)
     sys.modules["numba"] = numba
@@ -68,7 +71,7 @@ def program(eval_py: str) -> dict:
 
 
 def shared(found, true):
-    """[found, true] overlaps from above and in space."""
+    """Returns the overlaps [found, true] of boxes seen from above, and those of their volumes."""
     from shapely.geometry import Polygon
 
     def polygon(box):
@@ -90,7 +93,9 @@ def shared(found, true):
 
 
 def kitti(eval_py: str) -> dict:
-    """AP by difficulty, kind and least overlap, and sums of overlaps by frame."""
+    """Returns two kinds of figures by name: the AP by difficulty, kind of overlap (bev or 3d) and least overlap, and
+    the sums of overlaps by frame.
+    """
     run = program(eval_py)
     frames = draw()
     overlaps = [shared(frame.found, frame.true) for frame in frames]

@@ -1,14 +1,16 @@
-"""What PyTorch's dense convolutions make of sparse inputs: every kind, masked to the sites that its rule makes active.
+"""Computes sparse convolutions of every kind with PyTorch's dense ones. The results are masked to the sites that the
+kind's rule makes active.
 
 Writes the cases that tests/engine/executor/dense_convolutions_test.cc reads:
 
     pip install torch==2.13.0 numpy
     python3 tests/oracles/dense_convolutions.py tests/golden/dense_convolutions.npz
 
-A case is a network of a convolution (for an inverse, of the one that it is paired with too) and one back onto the
-voxels, on samples that fill 10 to 40% of an anisotropic grid. conv1d to conv3d and conv_transpose1d to 3d compute the
-features of whole grids, and the same of the occupancy, with weights of one, which sites are active. Numbers are
-multiples of 1/8, so that the sums are exact and a second run writes the same.
+A case is a network of two convolutions: one of the kind under test, and one back to the voxels. (An inverse convolution
+needs the convolution that it inverts, so there it is the second.) Its samples fill 10 to 40% of an anisotropic grid.
+conv1d to conv3d and conv_transpose1d to 3d compute the features of the whole grid. The same convolution of the
+occupancy, with weights of one, says which sites are active. All numbers are multiples of 1/8, so the sums are exact and
+a second run writes the same file.
 """
 
 import sys
@@ -22,11 +24,11 @@ CONV = [F.conv1d, F.conv2d, F.conv3d]
 CONV_TRANSPOSE = [F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d]
 AXES = ("x", "y", "z")
 KINDS = ("ODD", "EVEN", "FLOOR", "PADDED", "EXPAND", "INVERSE", "TRANSPOSED", "GENERATIVE")
-CASES_BY_DIMENSION = (4, 5, 7)  # of each kind
+CASES_BY_DIMENSION = (4, 5, 7)  # The number of cases of each kind, for 1, 2 and 3 axes.
 
 
 class Grid:
-    """Features [1, C, ...] of the cells lowest <= cell < lowest + size, and which of them are active."""
+    """Features [1, C, ...] of the cells lowest <= cell < lowest + size, and a mask of those that are active."""
 
     def __init__(self, features, active, lowest):
         self.features, self.active, self.lowest = features * active, active, list(lowest)
@@ -36,7 +38,9 @@ class Grid:
 
 
 def window(tensor, lowest, wanted, size):
-    """The cells wanted <= cell < wanted + size of a tensor that begins at `lowest`; 0 where it has none."""
+    """Returns the cells wanted <= cell < wanted + size of a tensor whose first cell is `lowest`. Cells that it does not
+    have are 0.
+    """
     out = torch.zeros(*tensor.shape[:2], *size, dtype=tensor.dtype)
     to, of = [], []
     for low, have, want, length in zip(lowest, tensor.shape[2:], wanted, size):
@@ -48,7 +52,7 @@ def window(tensor, lowest, wanted, size):
 
 
 class Convolution:
-    """A convolution's parameters and its weights [K, in / groups, out]."""
+    """The parameters of a convolution, its weights [K, in / groups, out] and its bias [out]."""
 
     def __init__(self, draw, kernel_size, stride, dilation, padding, in_channels, out_channels, groups, bias):
         self.kernel_size, self.stride, self.dilation, self.padding = kernel_size, stride, dilation, padding
@@ -64,7 +68,9 @@ class Convolution:
         )
 
     def forward(self, grid, lowest, size):
-        """out[o] = sum_k in[s o + delta_k] W_k, and the cells that an active one reaches."""
+        """Returns out[o] = sum_k in[s o + delta_k] W_k for the cells lowest <= o < lowest + size, and a mask of the
+        cells that an active input reaches.
+        """
         groups, (cells, in_group, out) = self.groups, self.weight.shape
         weight = self.weight.permute(2, 1, 0).reshape(out, in_group, *self.kernel_size)
         begin = [s * low - p for s, low, p in zip(self.stride, lowest, self.padding)]
@@ -79,7 +85,9 @@ class Convolution:
         return self.biased(features), reached.double()
 
     def backward(self, grid, lowest, size):
-        """out[f] = sum over f = s c + delta_k of in[c] W_k, and the cells that an active one reaches."""
+        """Returns out[f] = the sum over all c and k with f = s c + delta_k of in[c] W_k, for the cells lowest <= f <
+        lowest + size, and a mask of the cells that an active input reaches.
+        """
         groups, (cells, in_group, out) = self.groups, self.weight.shape
         out_group = out // groups
         weight = self.weight.reshape(cells, in_group, groups, out_group).permute(2, 1, 3, 0)
@@ -113,12 +121,14 @@ class Draw:
 
 
 def centred(kernel_size, dilation):
-    """Odd kernels are centred, even ones begin at the site."""
+    """Returns the padding of submanifold convolutions: a kernel of odd size is centred on its site, one of even size
+    begins at it.
+    """
     return [d * (k // 2) if k % 2 else 0 for k, d in zip(kernel_size, dilation)]
 
 
 def voxels(draw, shape, channels):
-    """10 to 40% of a grid, never nothing."""
+    """Returns a grid of which a random 10 to 40% are active, but at least one cell."""
     fill = draw.rng.uniform(0.1, 0.4)
     active = draw.rng.random(shape) < fill
     active[tuple(draw.rng.integers(n) for n in shape)] = True
@@ -127,13 +137,13 @@ def voxels(draw, shape, channels):
 
 
 def at_sites(tensor, lowest, sites):
-    """Rows [V, C] of a grid that begins at `lowest`."""
+    """Returns the rows [V, C] of `tensor` at `sites`. Its first cell is `lowest`."""
     at = tuple(torch.from_numpy(sites[:, axis].astype(np.int64)) - low for axis, low in enumerate(lowest))
     return tensor[0].movedim(0, -1)[at]
 
 
 class Case:
-    """A network and, of every sample, the voxels and what it makes of them."""
+    """A network and its samples: for each, the voxels and the network's output there."""
 
     def __init__(self, draw, kind, number):
         self.draw, self.kind = draw, kind
@@ -155,13 +165,14 @@ class Case:
         padding = centred(kernel_size, dilation)
         if rule in ("PADDED", "TRANSPOSED"):
             padding = [min(p, d * (k - 1)) for p, d, k in zip(draw.axes(0, 2), dilation, kernel_size)]
-        if rule == "PADDED":  # the kernel has to fit
+        if rule == "PADDED":  # Padding makes the grid at least as large as the kernel.
             least = [-(-(d * (k - 1) + 1 - n) // 2) for d, k, n in zip(dilation, kernel_size, shape)]
             padding = [max(p, low) for p, low in zip(padding, least)]
         more = [
             int(draw.rng.integers(0, max(s, d))) for s, d in zip(stride, dilation)
-        ]  # output_padding as torch has it
-        # TorchSparse's sites there are those of FLOOR, and bounds are refused.
+        ]  # torch accepts an output padding below the stride or the dilation.
+        # With EXPAND and a stride of 1 or the kernel's size, TorchSparse has the same sites as with FLOOR, and bounds
+        # are refused.
         is_quotient = rule == "FLOOR" or (rule == "EXPAND" and all(s in (1, k) for s, k in zip(stride, kernel_size)))
         has_bounds = rule == "EXPAND" and not is_quotient and draw.one_of([True, False])
         bounds = (draw.axes(-2, 2), draw.axes(3, 8)) if has_bounds else None
@@ -237,7 +248,7 @@ class Case:
             )
             self.keep("conv1", back)
         else:
-            # Every site is read by voxels near it. Of units that are stride times coarser or finer.
+            # The kernel covers at least one stride on each axis, so that every site contributes to a voxel.
             stays = kind in ("ODD", "EVEN")
             covers = [s + int(draw.rng.integers(0, 3)) for s in stride]
             shift = [int(draw.rng.integers(0, k)) for k in covers]

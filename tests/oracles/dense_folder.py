@@ -1,9 +1,10 @@
-"""A plain dense forward pass of a detector's model folder, up to what its heads decode.
+"""Runs a detector's model folder as plain dense tensors in float64, up to the inputs of its heads.
 
-Written from the contracts in proto/voxserve/model/v1/model.proto alone: tensors on sites are dense [C, x, y, z] with a
-mask, images are [C, rows, columns], tensors on points [C, points], all in float64. Serves voxelize (FLOOR, RANGE, MEAN),
-submanifold convolutions and strided ones of RULE_PADDED, batch norm, linear, ReLU, add, concat, to_bev, conv2d and
-conv_transpose2d, and what pillars have of points. Points out of the range are left out. Needs torch.
+It is written only from the operators' definitions in proto/voxserve/model/v1/model.proto. Tensors on sites are dense
+[C, x, y, z] with a mask, images are [C, rows, columns], and tensors on points are [C, points]. It has voxelize (FLOOR,
+RANGE, MEAN), submanifold convolutions and strided ones of RULE_PADDED, batch norm, linear, ReLU, add, concat, to_bev,
+conv2d, conv_transpose2d, and the operators on points that pillar networks use. Points out of the range are left out.
+Needs torch.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _CONV = wire.message_class("voxserve.model.v1.SparseConv")
 
 
 class DenseFolder:
-    """run(points) -> the output of every node that the heads read, by its name."""
+    """run(points) returns the output of every node that the heads read, by the node's name."""
 
     def __init__(self, folder: Path) -> None:
         self._model = wire.Model()
@@ -81,7 +82,8 @@ class DenseFolder:
     def _sparse_conv(self, node, x, mask):
         op = node.sparse_conv
         kernel = tuple(op.kernel_size)
-        weight = self._tensors[f"{node.name}.weight"]  # [K, in, out], the last axis fastest
+        # The weights are [K, in, out]. K counts the kernel's cells with the last axis fastest.
+        weight = self._tensors[f"{node.name}.weight"]
         weight = weight.reshape(*kernel, *weight.shape[1:]).permute(4, 3, 0, 1, 2)
         bias = self._tensors[f"{node.name}.bias"] if op.bias else None
         if op.kind == _CONV.KIND_SUBMANIFOLD:
@@ -113,11 +115,13 @@ class DenseFolder:
         return self._of_points(x)
 
     def _of_points(self, dense):
-        """Every point's voxel."""
+        """Returns the value at every point of its voxel: [C, points] from [C, x, y, z]."""
         return dense[(slice(None), *self._cells.T)]
 
     def _reduced(self, x, reduce, max_points):
-        """Every voxel's first points, and how many points it has."""
+        """Reduces each voxel's first `max_points` points by mean or maximum. Returns the results [C, x, y, z] and how
+        many points each voxel has.
+        """
         flat = np.ravel_multi_index(self._cells.T, self._shape)
         order = np.argsort(flat, kind="stable")
         begins = np.searchsorted(flat[order], flat[order])

@@ -1,13 +1,13 @@
-"""What boxes the images of detection heads mean, and which of them non-maximum suppression keeps.
+"""Decodes the images of detection heads into boxes, and applies non-maximum suppression to boxes.
 
-Written from the definitions in proto/voxserve/model/v1/model.proto, in float64 and without cleverness: every cell is
-decoded, sorted with all others, and every pair of boxes is cut polygon by polygon. Writes the cases that
-tests/kernels/boxes/detection_heads_test.cc and rotated_nms_test.cc read:
+It is written from the definitions in proto/voxserve/model/v1/model.proto, in float64 and in the simplest way: every
+cell is decoded and sorted with all others, and the overlap of each pair of boxes is cut out polygon by polygon. Writes
+the cases that tests/kernels/boxes/detection_heads_test.cc and rotated_nms_test.cc read:
 
     python3 tests/oracles/detection_heads.py tests/golden/detection_heads.npz
 
-Images have values of 1/32 between -4 and 4, which every dtype stores exactly, and so many of equal score. Seeded, so
-that a second run writes the same numbers.
+The images have multiples of 1/32 between -4 and 4. Every dtype stores them exactly, and many scores are equal. The
+random numbers have a fixed seed, so a second run writes the same file.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def rows_of(boxes, num_rows):
 
 
 def center_box(case, images, sample, row, column, k):
-    """A row of COLUMNS; None where it is no box or out of range."""
+    """Returns one box as a row of COLUMNS, or None if the cell's values make no finite box within the case's range."""
     center, height, dim, rot = (images[name][sample, row, column] for name in ("center", "height", "dim", "rot"))
     cosine, sine = rot if case["convention"] == OPENPCDET else rot[::-1]
     with np.errstate(over="ignore"):
@@ -60,7 +60,7 @@ def decode_center_sample(case, images, sample):
     cells = [(row, column) for row in range(num_rows) for column in range(num_columns)]
     max_boxes = case["max_boxes"]
 
-    def best_first(candidates):  # (logit, class, cell)
+    def best_first(candidates):  # A candidate is (logit, class, cell).
         return sorted((c for c in candidates if np.isfinite(c[0])), key=lambda c: (-c[0], c[1], c[2]))
 
     def decoded(candidate):
@@ -78,7 +78,7 @@ def decode_center_sample(case, images, sample):
 
 
 def decode_center(case, images):
-    """[samples, max_boxes, COLUMNS]."""
+    """Returns the boxes of all samples, [samples, max_boxes, COLUMNS]."""
     images = {name: image.astype(np.float64) for name, image in images.items()}
     samples = range(len(images["heatmap"]))
     return np.array([rows_of(decode_center_sample(case, images, s), case["max_boxes"]) for s in samples])
@@ -135,7 +135,7 @@ def decode_anchors_sample(case, images, sample):
                 anchor = case["anchors"][number]
                 box = anchor_box(case, scores, residuals, directions, row, column, anchor, shape)
                 candidates.append((np.nanmax(scores), box))
-    candidates.sort(key=lambda c: -c[0])  # stable: the lower anchor first
+    candidates.sort(key=lambda c: -c[0])  # The sort is stable, so of equal scores the lower anchor comes first.
     return [box for _, box in candidates[: case["max_boxes"]] if box is not None]
 
 
@@ -160,7 +160,9 @@ def cross(a, b):
 
 
 def overlap(a, b):
-    """The area of a's corners cut by each side of b (Sutherland and Hodgman)."""
+    """Returns the area that two boxes share, seen from above: a's polygon is cut by each side of b (Sutherland and
+    Hodgman).
+    """
     polygon = corners(a)
     sides = corners(b)
     for begin, end in zip(sides, sides[1:] + sides[:1]):
@@ -182,7 +184,7 @@ def iou(a, b):
 
 
 def suppress(boxes, threshold, max_in, max_out):
-    """Of boxes, best first, those that stay."""
+    """Returns the boxes that non-maximum suppression keeps. `boxes` is sorted by falling score."""
     kept = []
     for box in boxes[: max_in or None]:
         if len(kept) < max_out and all(iou(better, box) <= np.float32(threshold) for better in kept):
@@ -191,7 +193,9 @@ def suppress(boxes, threshold, max_in, max_out):
 
 
 def nms(inputs, threshold, max_in, max_out):
-    """inputs: [samples, n, COLUMNS] each."""
+    """Applies non-maximum suppression to each array of `inputs`, [samples, n, COLUMNS], on its own. Returns the kept
+    boxes of all arrays, [samples, rows, COLUMNS].
+    """
     num_rows = sum(min(max_out, max_in or len(boxes[0]), len(boxes[0])) for boxes in inputs)
     results = []
     for sample in range(len(inputs[0])):
@@ -252,7 +256,9 @@ def anchor_case(random, classes, shape, samples, max_boxes, threshold, num_bins)
 
 
 def crowd(random, samples, num_boxes, spread):
-    """Boxes around few places, some of them the same, turned by quarters or touching."""
+    """Returns boxes [samples, num_boxes, COLUMNS] around six places. Some are equal, turned by quarters or touch each
+    other.
+    """
     places = random.uniform(-spread, spread, (6, 2))
     boxes = np.zeros((samples, num_boxes, COLUMNS))
     boxes[..., :2] = places[random.integers(6, size=(samples, num_boxes))] + random.normal(0, 1, (samples, num_boxes, 2))

@@ -1,12 +1,13 @@
-"""What voxels, output sites and rulebooks must be, by definition.
+"""Computes voxels, output sites and rulebooks from their definitions.
 
 Writes the cases that tests/kernels reads:
 
     python3 tests/oracles/geometry_oracle.py tests/kernels/data
 
-Everything here works on integer coordinates, in plain loops over every site that could matter; nothing is sorted for
-speed, hashed into one number or searched cleverly. Convolutions go from the output's side: for a site of the output and
-a cell of the kernel, which input is read, and is it there? Seeded, so that a second run writes the same bytes.
+Everything works on integer coordinates, in plain loops over every site that could matter, without packed keys, hash
+functions or clever searches. A convolution is defined from its output: for a site of the output and a cell of the
+kernel, which input does it read, and does that input exist? The random numbers have a fixed seed, so a second run
+writes the same bytes.
 """
 
 import itertools
@@ -17,7 +18,7 @@ import numpy as np
 
 MAX_DIMENSION = 4
 FLOOR, PADDED, EXPAND = 0, 1, 2
-SUBMANIFOLD = 3  # output sites are the input sites
+SUBMANIFOLD = 3  # The output sites of a submanifold convolution are its input sites.
 RULE_NAMES = {FLOOR: "floor", PADDED: "padded", EXPAND: "expand", SUBMANIFOLD: "submanifold"}
 NO_BOUND = -(2**31)
 
@@ -27,7 +28,7 @@ NO_BOUND = -(2**31)
 
 
 def cells_of(kernel_size):
-    """Cells in weight order: the last axis fastest."""
+    """Returns the cells of a kernel in the order of its weights, the last axis fastest."""
     return list(itertools.product(*(range(k) for k in kernel_size)))
 
 
@@ -36,12 +37,12 @@ def centred_padding(kernel_size, dilation):
 
 
 def reads(site, cell, stride, dilation, padding):
-    """The input coordinate that an output site reads through a cell."""
+    """Returns the input coordinate that an output site reads through a kernel cell."""
     return tuple(s * o + r * d - p for o, d, s, r, p in zip(site, cell, stride, dilation, padding))
 
 
 def output_sites(case, inputs):
-    """Output sites of one sample; inputs is a set of coordinate tuples."""
+    """Returns the output sites of one sample. inputs: the set of its input coordinates, as tuples."""
     if case["rule"] == SUBMANIFOLD:
         return set(inputs)
     stride, kernel_size = case["stride"], case["kernel_size"]
@@ -56,7 +57,7 @@ def output_sites(case, inputs):
         ranges = [range(size) for size in case["out_shape"]]
         lower = upper = None
     else:
-        # Every site that could be meant, with room to spare.
+        # The ranges hold every site that could be an output, with a margin.
         reach = [r * k + p + s for r, k, p, s in zip(case["dilation"], kernel_size, case["padding"], stride)]
         low = [min(c[a] for c in inputs) for a in range(dimension)]
         high = [max(c[a] for c in inputs) for a in range(dimension)]
@@ -78,7 +79,7 @@ def output_sites(case, inputs):
 
 
 def solve(case):
-    """Adds the output sites [M, 1 + D] and the pairs [P, 3]: cell, row of `in`, row of `out`."""
+    """Adds to the case the output sites [M, 1 + D] and the pairs [P, 3] of kernel cell, input row and output row."""
     case["cells"] = cells_of(case["kernel_size"])
     out, pairs = [], []
     for sample in range(case["num_samples"]):
@@ -95,7 +96,7 @@ def solve(case):
 
 
 def random_cloud(rng, dimension, num_samples, max_cells, low):
-    """Unique sites [N, 1 + D] in no order, each sample filling 10 to 40% of a box of its own."""
+    """Returns unique sites [N, 1 + D] in random order. Each sample fills 10 to 40% of its own box."""
     sites = []
     for sample in range(num_samples):
         extents = rng.integers(2, 13, size=dimension)
@@ -125,7 +126,7 @@ def make_case(rng, dimension, rule, sites=None, **chosen):
     dilation = [int(r) for r in rng.integers(1, 3, size=dimension)]
     if rule == SUBMANIFOLD:
         stride = [1] * dimension
-        if rng.random() < 0.7:  # mostly odd sizes, as networks have
+        if rng.random() < 0.7:  # Most kernel sizes are odd, as in real networks.
             kernel_size = [k if k % 2 else k + 1 for k in kernel_size]
     if rule == FLOOR and rng.random() < 0.4:
         kernel_size = list(stride)
@@ -167,7 +168,7 @@ def conv_cases():
     for rule in (FLOOR, PADDED, EXPAND, SUBMANIFOLD):
         for dimension, count in ((1, 4), (2, 8), (3, 22), (4, 6)):
             cases += [make_case(rng, dimension, rule) for _ in range(count)]
-    # Layers that networks have.
+    # These are layers that real networks have.
     three, two, one = [3, 3, 3], [2, 2, 2], [1, 1, 1]
     cases.append(make_case(rng, 3, SUBMANIFOLD, kernel_size=three, stride=one, dilation=one))
     cases.append(make_case(rng, 3, SUBMANIFOLD, kernel_size=[5, 3, 1], stride=one, dilation=one))
@@ -179,7 +180,7 @@ def conv_cases():
     cases.append(make_case(rng, 3, PADDED, kernel_size=three, stride=two, dilation=one, padding=one))
     cases.append(make_case(rng, 3, PADDED, kernel_size=three, stride=two, dilation=one, padding=[0, 1, 1]))
     cases.append(make_case(rng, 3, PADDED, kernel_size=[3, 1, 1], stride=[2, 1, 1], dilation=one, padding=[0, 0, 0]))
-    # One site, and none, under every rule.
+    # The input has one site, or none, under every rule.
     for rule in (FLOOR, PADDED, EXPAND, SUBMANIFOLD):
         at = [[0, 5, 2, 7]] if rule == PADDED else [[0, -5, 0, 7]]
         for sites in (np.array(at), np.zeros((0, 4), dtype=np.int64)):
@@ -194,12 +195,13 @@ def conv_cases():
                     dilation=one,
                 )
             )
-    # Sample 1 of 3 is empty.
+    # The middle one of three samples is empty.
     gap = random_cloud(rng, 3, 3, 200, -9)
     cases.append(
         make_case(rng, 3, EXPAND, sites=gap[gap[:, 0] != 1], kernel_size=three, stride=two, dilation=one, bounds=0)
     )
-    # Kernels that the draws above never make: 4 and 5 cells in four dimensions, and a whole 5 x 5 x 5.
+    # The random cases above never have these kernels: 4 and 5 cells along an axis in four dimensions, and a full 5 x 5
+    # x 5.
     for rule in (FLOOR, PADDED, EXPAND, SUBMANIFOLD):
         for kernel_size, stride in (([4, 1, 5, 2], [2, 1, 3, 1]), ([1, 5, 2, 4], [1, 2, 1, 2])):
             if rule == SUBMANIFOLD:
@@ -248,12 +250,12 @@ HALF_EVEN, ROUND_FLOOR = 0, 1
 ORIGIN_MINIMUM, ORIGIN_RANGE, ORIGIN_ZERO = 0, 1, 2
 INVALID, OUT_OF_RANGE, DROPPED = -1, -2, -3
 
-# The largest index that fits the packed key with its margin of 128 cells.
+# The largest index, by number of axes, that fits the packed key with its margin of 128 cells.
 LARGEST_INDEX = {1: 2**31 - 129, 2: 2**26 - 129, 3: 2**17 - 129, 4: 2**12 - 129}
 
 
 def voxel_index(case, point):
-    """The index of one point before the origin is subtracted, or a code."""
+    """Returns the voxel index of one point before the origin is subtracted, or an error code such as INVALID."""
     dimension = len(case["voxel_size"])
     if not all(np.isfinite(x) for x in point):
         return INVALID
@@ -284,7 +286,9 @@ def voxel_index(case, point):
 
 
 def solve_voxels(case):
-    """Per point its code or coordinate; per voxel, in canonical order, its points in input order."""
+    """Adds to the case a code for every point, each sample's origin, and the voxels in lexicographic order with their
+    points in input order.
+    """
     points, dimension = case["points"], len(case["voxel_size"])
     indices = [voxel_index(case, p[:dimension]) for p in points]
     for i, ok in enumerate(case["mask"]):
@@ -307,7 +311,9 @@ def solve_voxels(case):
 
 
 def limit_voxels(case, max_voxels):
-    """Which voxels stay: the nearest of every sample, ties to the smaller coordinate."""
+    """Returns for each voxel 1 if it is among the `max_voxels` nearest of its sample, else 0. Of equal distances the
+    smaller coordinate wins.
+    """
     centre = 0.5 if case["rounding"] == ROUND_FLOOR else 0.0
     stays = []
     for sample in range(len(case["counts"])):
@@ -345,14 +351,15 @@ def voxel_cases():
     rng = np.random.default_rng(7)
     nan, inf = np.nan, np.inf
     cases = []
-    ties = [[0.5 * i, -0.5 * i, 0.25 * i] for i in range(-9, 10)]  # k + 1/2 cells of 1, and negative
+    # Coordinates of k + 1/2 voxels of size 1, of both signs, whose rounding is a tie.
+    ties = [[0.5 * i, -0.5 * i, 0.25 * i] for i in range(-9, 10)]
     odd = [[nan, 0, 0], [1, inf, 0], [1, 0, -inf], [1e9, 0, 0], [0, -1e9, 2], [3.4e38, 0, 0], [0, 0, -0.0], [1, 2, 3]]
     for rounding in (HALF_EVEN, ROUND_FLOOR):
         for origin in (ORIGIN_MINIMUM, ORIGIN_ZERO):
             cases.append(voxel_case(rng, ties, [1, 1, 0.5], rounding, origin))
             cases.append(voxel_case(rng, ties + odd, [0.5, 0.25, 0.1], rounding, origin))
             cases.append(voxel_case(rng, odd, [1e-38, 1, 1], rounding, origin))
-            # Both edges of what fits, in cells of 1.
+            # Points at both ends of the range of indices that fit the key, for voxels of size 1.
             limit = LARGEST_INDEX[3] // (2 if origin == ORIGIN_MINIMUM else 1)
             edge = [
                 [limit, 0, -limit],
@@ -384,7 +391,8 @@ def voxel_cases():
                 counts = [int(n) for n in rng.integers(0, 90, size=4)]
                 counts[int(rng.integers(4))] = 0
                 points = rng.normal(0, 1.5, size=(sum(counts), dimension)).astype(np.float32)
-                points = points[rng.integers(0, max(1, len(points)), size=len(points))]  # duplicates
+                # Some points occur more than once.
+                points = points[rng.integers(0, max(1, len(points)), size=len(points))]
                 points[rng.random(points.shape) < 0.01] = nan
                 mask = (rng.random(len(points)) > 0.05).astype(np.uint8)
                 box = ([-3.0] * dimension, [2.9] * dimension) if origin == ORIGIN_RANGE else None
@@ -394,7 +402,7 @@ def voxel_cases():
     cases.append(voxel_case(rng, [], [1, 1, 1], HALF_EVEN, ORIGIN_MINIMUM, counts=[]))
     cases.append(voxel_case(rng, [[nan, 0, 0]], [1, 1, 1], HALF_EVEN, ORIGIN_MINIMUM))
     cases.append(voxel_case(rng, [[-7.3, 2, 0.1]], [0.05] * 3, HALF_EVEN, ORIGIN_MINIMUM))
-    # Enough points for every path of the sort, several to a voxel.
+    # So many points reach every path of the sort, and several share a voxel.
     many = rng.normal(0, 2, size=(6000, 3)).astype(np.float32).round(1)
     cases.append(voxel_case(rng, many, [0.8, 0.5, 2.0], HALF_EVEN, ORIGIN_MINIMUM, counts=[2500, 0, 3500]))
     return cases

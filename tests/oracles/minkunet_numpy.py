@@ -1,9 +1,9 @@
-"""A plain NumPy forward pass of a model folder, as an oracle for the engine and for the exporter.
+"""Runs a model folder in plain NumPy. The engine and the exporter are tested against it.
 
-Written from the contracts in proto/voxserve/model/v1/model.proto and from nothing else: no engine code, no exporter
-code. Walks the nodes of model.textproto in order, in float32, without folding or fusing anything. Serves the operators
-that MinkUNet and SPVCNN are made of: voxelize (HALF_EVEN, MINIMUM, FIRST), submanifold, FLOOR-strided and inverse
-convolutions of three axes, batch norm, linear, ReLU, add, concat, argmax, voxel_to_point, and between sites of levels
+It is written only from the operators' definitions in proto/voxserve/model/v1/model.proto and shares no code with the
+engine or the exporter. It walks the nodes of model.textproto in order, in float32, without folding or fusing. It has
+the operators of MinkUNet and SPVCNN: voxelize (HALF_EVEN, MINIMUM, FIRST), submanifold, FLOOR-strided and inverse
+convolutions of three axes, batch norm, linear, ReLU, add, concat, argmax, voxel_to_point, and for SPVCNN's points
 devoxelize and point_to_voxel.
 """
 
@@ -23,7 +23,9 @@ from voxserve import wire
 
 @dataclass(frozen=True)
 class Sparse:
-    """Sites in lexicographic order [M, 3], each with its row of features [M, C]. A step is `unit` voxels on all axes."""
+    """Sites [M, 3] in lexicographic order and their features [M, C]. Neighbouring sites of this level are `unit` voxels
+    apart.
+    """
 
     sites: np.ndarray
     features: np.ndarray
@@ -31,7 +33,7 @@ class Sparse:
 
 
 def load_tensors(path: Path) -> dict[str, np.ndarray]:
-    """Tensors of a safetensors file, as float32."""
+    """Returns the tensors of a safetensors file as float32, by name."""
     raw = path.read_bytes()
     size = int.from_bytes(raw[:8], "little")
     header = json.loads(raw[8 : 8 + size])
@@ -46,7 +48,7 @@ def load_tensors(path: Path) -> dict[str, np.ndarray]:
 
 
 class MinkUNet:
-    """run(points) -> the output of every node by its name."""
+    """run(points) returns the output of every node by the node's name."""
 
     def __init__(self, folder: Path) -> None:
         self._model = wire.Model()
@@ -54,7 +56,7 @@ class MinkUNet:
         self._tensors = load_tensors(folder / "weights.safetensors")
 
     def run(self, points: np.ndarray) -> dict[str, Sparse]:
-        """points: float32 [N, 4], finite, in the order of the voxelize node's features."""
+        """points: float32 [N, 4], finite. The columns are in the order of the voxelize node's features."""
         self._inverse_map = np.zeros(0, np.int64)
         self._sites_before: dict[str, np.ndarray] = {}
         self._kernels: dict[str, list[int]] = {}
@@ -96,16 +98,18 @@ class MinkUNet:
         return Sparse(x.sites, out, x.unit)
 
     def _neighbours_of(self, sites, kernel):
-        """For each cell of a centred kernel: the sites with that neighbour, and its rows. Searched once a level."""
+        """Returns, for each cell of a centred kernel, the rows of the sites that have that neighbour and the rows of
+        the neighbours. The search runs once for each level.
+        """
         key = (id(sites), kernel)
         if key not in self._neighbours:
             reach = [range(-(k // 2), k // 2 + 1) for k in kernel]
             found = []
-            for delta in itertools.product(*reach):  # product runs the last axis fastest
+            for delta in itertools.product(*reach):  # itertools.product runs the last axis fastest, as the weights do.
                 rows = _find(sites, sites + delta)
                 found.append((np.flatnonzero(rows >= 0), rows[rows >= 0]))
             self._neighbours[key] = found
-            self._levels.append(sites)  # keeps its id from being used again
+            self._levels.append(sites)  # The reference keeps the array alive, so that id(sites) stays unique.
         return self._neighbours[key]
 
     def _strided(self, x, weight, stride):
@@ -172,7 +176,7 @@ class MinkUNet:
 
 
 def _find(sites: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """The row of each wanted site, -1 for none. Sites are in lexicographic order and not negative."""
+    """Returns the row of each wanted site in `sites`, or -1. The sites are in lexicographic order and not negative."""
     extent = sites.max(axis=0) + 1
     scale = np.array([extent[1] * extent[2], extent[2], 1])
     keys = sites @ scale
@@ -182,7 +186,7 @@ def _find(sites: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 
 
 def main() -> int:
-    """minkunet_numpy.py MODEL_VERSION_FOLDER SCAN.bin OUT.npz: coords, logits and labels of a scan."""
+    """Writes coords, logits and labels of one scan: minkunet_numpy.py MODEL_VERSION_FOLDER SCAN.bin OUT.npz."""
     folder, scan, out = map(Path, sys.argv[1:])
     values = MinkUNet(folder).run(np.fromfile(scan, np.float32).reshape(-1, 4))
     logits = values["classifier"]

@@ -1,10 +1,11 @@
-"""The networks of the field from their definitions, as oracles for the exporter and for the engine together.
+"""Computes well-known networks from their published definitions. The exporter and the engine are tested against the
+results together.
 
-Reads a state dict by the names and layouts of the library that the network comes from, and shares nothing with the
-exporter's idea of the network. CenterPoint and SECOND, here, are dense torch convolutions over (z, y, x), masked to the
-sites that spconv's rules give (torch is needed); SPVCNN, MinkowskiEngine's MinkUNet and SparseResNet21D, in modules of
-their own, are NumPy over lists of sites. All in float64. Writes small networks, as folders that the exporter makes, and
-what their definitions compute of a real scan:
+Each definition reads a state dict with the names and layouts of the library that the network comes from, and shares no
+code with the exporter. CenterPoint and SECOND, in this file, are dense torch convolutions over (z, y, x), masked to the
+sites that spconv's rules give. SPVCNN, MinkowskiEngine's MinkUNet and SparseResNet21D, in modules of their own, are
+NumPy over lists of sites. All compute in float64. The program writes small networks as model folders that the exporter
+makes, and the outputs of their definitions for a real scan. It needs torch:
 
     python3 tests/oracles/network_definitions.py tests/golden
 """
@@ -26,8 +27,8 @@ from voxserve.export.networks.tensors import RandomTensors
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 SCAN = GOLDEN / "pandaset_063.bin"  # float32 [N, 4]: x, y, z, intensity
-SPVCNN_POINTS = slice(20_000, 26_000)  # of the scan
-SEGMENTED_POINTS = slice(20_000, 22_000)  # that MinkowskiEngine's MinkUNet and SparseResNet21D see
+SPVCNN_POINTS = slice(20_000, 26_000)  # SPVCNN gets these points of the scan.
+SEGMENTED_POINTS = slice(20_000, 22_000)  # MinkowskiEngine's MinkUNet and SparseResNet21D get these points of the scan.
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -35,7 +36,7 @@ SEGMENTED_POINTS = slice(20_000, 22_000)  # that MinkowskiEngine's MinkUNet and 
 
 
 class Recorder(RandomTensors):
-    """Random tensors, and the state dict that they make."""
+    """Draws random tensors, and keeps them as a state dict under the names by which they are asked for."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -74,7 +75,8 @@ SECOND = replace(
     bev=_BEV,
 )
 NUM_CLASSES = 5
-# By the shape of its kernels, the voxels of MinkowskiEngine's MinkUNet: metres, and seconds of 4 axes.
+# The voxel sizes of MinkowskiEngine's MinkUNet by its kernel's shape: three axes in metres, and for kernels of four
+# axes time in seconds.
 MINKOWSKI_VOXEL_SIZES = {
     "cube": (0.3, 0.3, 0.3),
     "hypercube": (0.3, 0.3, 0.3, 0.1),
@@ -82,7 +84,7 @@ MINKOWSKI_VOXEL_SIZES = {
     "cube_cross": (0.3, 0.3, 0.3, 0.1),
 }
 RESNET_VOXEL_SIZE = (0.3, 0.2, 0.3)
-RESNET_AXES = ("x", "z", "y")  # the last block halves the height
+RESNET_AXES = ("x", "z", "y")  # The height is the second axis, because the network's last block halves the second axis.
 
 
 def center_point_state(library: str) -> dict[str, np.ndarray]:
@@ -107,7 +109,7 @@ def spvcnn_state(seed: int = 7) -> dict[str, np.ndarray]:
 
 
 def minkowski_network(kernel: str) -> tuple[model_folder.Network, dict[str, np.ndarray]]:
-    """Of the depth of MinkUNet14A. With its state dict."""
+    """Returns a small MinkUNet with MinkUNet14A's number of layers, and its state dict."""
     recorder, voxel_size = Recorder(3), MINKOWSKI_VOXEL_SIZES[kernel]
     dimension = len(voxel_size)
     network = model_folder.Network(f"small MinkUNet, {kernel}", "", dimension)
@@ -130,7 +132,9 @@ def resnet_state() -> dict[str, np.ndarray]:
 
 
 def mean_voxels(points, voxels: Voxels, columns: int):
-    """MeanVFE: {(z, y, x): mean of the first points}. Columns that the points lack are 0."""
+    """OpenPCDet's MeanVFE. Returns the mean of each voxel's first points by the voxel's (z, y, x), `columns` values
+    each. Columns that the points do not have are 0.
+    """
     low, high = np.float32(voxels.range_min), np.float32(voxels.range_max)
     size = np.float32(voxels.size)
     points = points[((points[:, :3] >= low) & (points[:, :3] < high)).all(axis=1)]
@@ -144,7 +148,7 @@ def mean_voxels(points, voxels: Voxels, columns: int):
 
 
 class SparseImage:
-    """A dense torch tensor [1, C, z, y, x], its sites [1, 1, z, y, x], and spconv's convolutions on it."""
+    """Dense features [1, C, z, y, x], a mask of the active sites [1, 1, z, y, x], and spconv's layers on them."""
 
     def __init__(self, state, dense, sites) -> None:
         self.state, self.dense, self.sites = state, dense, sites
@@ -160,7 +164,7 @@ class SparseImage:
         return cls(state, dense, sites)
 
     def weight(self, key):
-        """spconv 2's [Cout, kz, ky, kx, Cin] as torch's [Cout, Cin, kz, ky, kx]."""
+        """Returns spconv 2's weight [Cout, kz, ky, kx, Cin] in torch's layout [Cout, Cin, kz, ky, kx]."""
         import torch
 
         return torch.from_numpy(self.state[f"{key}.weight"].astype(np.float64)).permute(0, 4, 1, 2, 3)
@@ -219,7 +223,7 @@ def grid_zyx(voxels: Voxels) -> tuple[int, int, int]:
 
 
 def voxel_res_backbone(x: SparseImage, library: str) -> SparseImage:
-    """OpenPCDet's VoxelResBackBone8x and det3d's SpMiddleResNetFHD, by the names of each."""
+    """OpenPCDet's VoxelResBackBone8x, or det3d's SpMiddleResNetFHD, which has the same layers under other names."""
     is_det3d = library == "det3d"
     prefix = "backbone." if is_det3d else "backbone_3d."
     x = x.submanifold(f"{prefix}conv_input.0").norm(f"{prefix}conv_input.1").relu()
@@ -258,7 +262,8 @@ def bev_backbone(state, x, library: str, bev: Bev):
     ups = []
     for block, (count, stride, up) in enumerate(zip(bev.num_layers, bev.strides, bev.up_strides, strict=True)):
         key = f"{prefix}.blocks.{block}"
-        x = torch.nn.functional.pad(x, (1, 1, 1, 1))  # nn.ZeroPad2d, entry 0
+        # This is the layer nn.ZeroPad2d, entry 0 of the library's nn.Sequential.
+        x = torch.nn.functional.pad(x, (1, 1, 1, 1))
         x = batch_norm(state, f"{key}.2", conv2d(state, f"{key}.1", x, stride=stride), 1e-3).relu()
         for layer in range(count):
             y = conv2d(state, f"{key}.{4 + 3 * layer}", x, padding=1)
@@ -274,16 +279,18 @@ def bev_backbone(state, x, library: str, bev: Bev):
 
 
 def rows_first(x):
-    """[1, C, H, W] -> NumPy [1, H, W, C]."""
+    """Turns a torch tensor [1, C, H, W] into a NumPy array [1, H, W, C]."""
     return x.permute(0, 2, 3, 1).numpy()
 
 
 def center_point_images(state, library, points):
-    """The branches of every task, [1, rows, columns, channels] each, by OpenPCDet's names, and as det3d means them."""
+    """Returns each task's images by branch name, [1, rows, columns, channels] each. The names are OpenPCDet's.
+    `library` says which library's layers and conventions apply.
+    """
     config = CENTER_POINT
     cells = mean_voxels(points, config.voxels, len(config.voxels.features))
     for row in cells.values():
-        row[3] *= 255  # intensity as nuScenes stores it
+        row[3] *= 255  # nuScenes stores intensities from 0 to 255.
     x = SparseImage.of_voxels(state, cells, grid_zyx(config.voxels), len(config.voxels.features))
     x = height_compression(voxel_res_backbone(x, library))
     x = bev_backbone(state, x, library, config.bev)
@@ -311,7 +318,9 @@ def branch(state, first, norm, last, x):
 
 
 def center_point_boxes(library, tasks, config=CENTER_POINT, stride=8):
-    """The answer to these images. det3d's boxes are turned into voxserve's after the decoding, as its NMS does."""
+    """Returns the boxes that CenterPoint decodes from its images, after non-maximum suppression. det3d's boxes are
+    converted to voxserve's convention between the two steps, where det3d converts them too.
+    """
     import detection_heads
 
     decoded = []
@@ -377,14 +386,16 @@ def scan() -> np.ndarray:
 
 
 def timed(points: np.ndarray) -> np.ndarray:
-    """With a fifth column, as if three sweeps took turns: -0.05, 0.05 and 0.15 seconds."""
+    """Returns the points with a fifth column of seconds, as if points of three sweeps alternated: -0.05, 0.05 and
+    0.15.
+    """
     seconds = 0.1 * (np.arange(len(points)) % 3) - 0.05
     return np.concatenate([points, seconds[:, None].astype(np.float32)], axis=1)
 
 
 def folders() -> dict[str, model_folder.Network]:
-    """The small networks as the exporter makes them."""
-    import sites_and_pillars  # which reads this module
+    """Returns the small networks as the exporter builds them, by the name of their folder."""
+    import sites_and_pillars  # sites_and_pillars imports this module, so it cannot be imported at the top.
 
     networks = {
         f"small-centerpoint-{library}": center_point.build(
@@ -397,7 +408,8 @@ def folders() -> dict[str, model_folder.Network]:
     networks["small-spvcnn"] = minkunet.build(spvcnn_state(), name="small SPVCNN", voxel_size=VOXEL_SIZE)
     for kernel, voxel_size in MINKOWSKI_VOXEL_SIZES.items():
         network, state = minkowski_network(kernel)
-        if kernel != "cube_cross":  # which no state dict has
+        # No published state dict has this kernel, so the exporter's builder made the network already.
+        if kernel != "cube_cross":
             network = minkowski_unet.build(state, name=network.name, voxel_size=voxel_size)
         networks[f"small-minkowski-{kernel}".replace("_", "-")] = network
     networks["small-resnet21d"] = sparse_resnet.build(
@@ -407,12 +419,14 @@ def folders() -> dict[str, model_folder.Network]:
 
 
 def write_folder(folder: Path, network: model_folder.Network) -> None:
-    """config.textproto has no classes: their names are not what is tested."""
+    """Writes a model folder. Its config.textproto names no classes, because no test reads them."""
     model_folder.write(folder, network, model_folder.config_textproto(()))
 
 
 def is_stable(boxes, answer, images) -> bool:
-    """Whether rounding decides nothing: images that differ in their sixth digit have as many boxes, of the same ranks."""
+    """Returns whether the boxes do not depend on rounding: images that are changed in their sixth digit must give as
+    many boxes, in the same order.
+    """
     random = np.random.default_rng(0)
     for _ in range(3):
         shaken = [{n: v * random.uniform(1 - 1e-5, 1 + 1e-5, v.shape) for n, v in image.items()} for image in images]
@@ -423,7 +437,7 @@ def is_stable(boxes, answer, images) -> bool:
 
 
 def minkowski_scores(kernel: str, points: np.ndarray) -> np.ndarray:
-    """points: the scan's."""
+    """Returns MinkUNet's logits for each of the SEGMENTED_POINTS. points: the whole scan."""
     voxel_size = MINKOWSKI_VOXEL_SIZES[kernel]
     cloud = points[SEGMENTED_POINTS]
     unet = MinkowskiUnet(minkowski_network(kernel)[1], kernel, voxel_size)

@@ -1,6 +1,6 @@
-"""MinkowskiEngine's MinkUNet and TorchSparse's SparseResNet21D from their definitions, over lists of sites.
+"""MinkowskiEngine's MinkUNet and TorchSparse's SparseResNet21D, computed from their definitions over lists of sites.
 
-In float64 NumPy. network_definitions.py has what they are for.
+The code is NumPy in float64. network_definitions.py says what the results are compared with.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from spvcnn_definition import row_of
 
 
 def cells_of_box(sizes):
-    """Odd sizes are centred, even ones start at the site. MinkowskiEngine runs the first axis fastest; so does
-    TorchSparse where the volume is odd.
+    """Returns the offsets of a kernel's cells in the order of its weights. Odd sizes are centred on the site, even ones
+    start at it. The first axis runs fastest, as in MinkowskiEngine, and as in TorchSparse if the kernel has an odd
+    number of cells.
     """
     ranges = [range(-(size // 2), size // 2 + 1) if size % 2 else range(size) for size in sizes]
     return [tuple(reversed(cell)) for cell in itertools.product(*reversed(ranges))]
 
 
 def cells_of_cross(dimension):
-    """MinkowskiEngine's HYPER_CROSS of size 3: the centre, then on every axis +1 and -1."""
+    """Returns the cells of MinkowskiEngine's HYPER_CROSS of size 3: the centre, then +1 and -1 on each axis."""
     cells = [(0,) * dimension]
     for axis, step in itertools.product(range(dimension), (1, -1)):
         cells.append(tuple(step if a == axis else 0 for a in range(dimension)))
@@ -28,13 +29,15 @@ def cells_of_cross(dimension):
 
 
 def cells_of_cube_cross():
-    """The exporter's own order: the cube with its last axis fastest, then before and after."""
+    """Returns the cells of a cube in space and two neighbours in time, in the exporter's own order: the cube with its
+    last axis fastest, then the steps before and after.
+    """
     cube = [(*cell, 0) for cell in itertools.product((-1, 0, 1), repeat=3)]
     return [*cube, (0, 0, 0, -1), (0, 0, 0, 1)]
 
 
 def convolution(sites, x, sites_out, stride, kernel, cells):
-    """out[s] = sum over k of x[s * stride + cell k] @ kernel[k], of the sites that are there."""
+    """Returns out[s] = the sum over k of x[s * stride + cells[k]] @ kernel[k], over those inputs that exist."""
     assert len(kernel) == len(cells)
     rows = row_of(sites)
     out = np.zeros((len(sites_out), kernel.shape[2]))
@@ -45,7 +48,7 @@ def convolution(sites, x, sites_out, stride, kernel, cells):
 
 
 def transposed_convolution(sites, x, sites_out, stride, kernel, cells):
-    """out[s * stride + cell k] = sum over k of x[s] @ kernel[k], at the sites out that are there."""
+    """Computes out[s * stride + cells[k]] += x[s] @ kernel[k] for all s and k, at those output sites that exist."""
     assert len(kernel) == len(cells)
     rows = row_of(sites_out)
     out = np.zeros((len(sites_out), kernel.shape[2]))
@@ -56,7 +59,7 @@ def transposed_convolution(sites, x, sites_out, stride, kernel, cells):
 
 
 class Layers:
-    """The layers of a state dict."""
+    """The weights of a state dict in float64, and batch norm with them."""
 
     def __init__(self, state) -> None:
         self.state = {name: values.astype(np.float64) for name, values in state.items()}
@@ -67,10 +70,10 @@ class Layers:
 
 
 class MinkowskiUnet(Layers):
-    """MinkowskiEngine's examples/minkunet.py with basic blocks, of 3 axes, or of 4 with time as the last.
+    """MinkowskiEngine's examples/minkunet.py with basic blocks, for three axes, or for four of which the last is time.
 
-    kernel: cube, or of 4 axes hypercube, hypercross or cube_cross. The first convolution and the strided ones are of
-    one step in time.
+    kernel: "cube"; for four axes also "hypercube", "hypercross" or "cube_cross". The first convolution and the strided
+    ones cover one step in time.
     """
 
     def __init__(self, state, kernel, voxel_size) -> None:
@@ -88,7 +91,9 @@ class MinkowskiUnet(Layers):
         }[kernel]
 
     def run(self, cloud):
-        """cloud: float32 [N, 4 or 5]: x, y, z, intensity and time. Returns every point's logits, its voxel's."""
+        """cloud: float32 [N, 4 or 5] with x, y, z, intensity and perhaps time. Returns the logits of each point's
+        voxel, [N, classes].
+        """
         position = cloud[:, [0, 1, 2, 4][: len(self.voxel_size)]]
         index = np.floor(position / self.voxel_size).astype(np.int64)
         sites, inverse, counts = np.unique(index, axis=0, return_inverse=True, return_counts=True)
@@ -129,9 +134,11 @@ class MinkowskiUnet(Layers):
 
 
 class SparseResnet(Layers):
-    """torchsparse/backbones/resnet.py's SparseResNet21D with a classifier; a point interpolates its corners' scores."""
+    """SparseResNet21D of torchsparse/backbones/resnet.py with a classifier. A point's scores are interpolated between
+    the eight sites around it.
+    """
 
-    # Residual blocks, kernel, stride.
+    # Each block: its number of residual layers, kernel size and stride.
     BLOCKS = (
         (2, (3, 3, 3), (1, 1, 1)),
         (2, (3, 3, 3), (2, 2, 2)),
@@ -141,7 +148,7 @@ class SparseResnet(Layers):
     )
 
     def __init__(self, state, voxel_size, columns) -> None:
-        """columns: which of a cloud's are the three axes."""
+        """columns: which columns of a cloud are the three axes."""
         super().__init__(state)
         self.voxel_size = np.float32(voxel_size)
         self.columns = columns
@@ -171,14 +178,16 @@ class SparseResnet(Layers):
 
     @staticmethod
     def _expand(sites, cells, stride):
-        """TorchSparse's downsampling: where stride * site = input - cell, not below the inputs' minimum."""
+        """Returns the output sites of TorchSparse's downsampling: all sites with stride * site = input - cell, of which
+        none lies below the inputs' minimum.
+        """
         reached = np.concatenate([sites - cell for cell in cells])
         reached = reached[(reached % stride == 0).all(axis=1) & (reached >= sites.min(axis=0)).all(axis=1)]
         return np.unique(reached // stride, axis=0)
 
     @staticmethod
     def _interpolate(positions, sites, values):
-        """Trilinear, with the weights of the corners that are there divided by their sum + 1e-8."""
+        """Interpolates trilinearly. The weights of the corners that exist are divided by their sum + 1e-8."""
         rows = row_of(sites)
         base = np.floor(positions).astype(np.int64)
         out, total = np.zeros((len(positions), values.shape[1])), np.zeros((len(positions), 1))

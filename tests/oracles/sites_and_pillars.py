@@ -1,11 +1,12 @@
-"""VoxelNeXt, and CenterPoint and PointPillars on pillars, from OpenPCDet's definitions: dense torch in float64.
+"""VoxelNeXt, and CenterPoint and PointPillars on pillars, computed from OpenPCDet's definitions in dense torch tensors
+of float64.
 
-Read as network_definitions.py, whose layers these have: a state dict by OpenPCDet's names and layouts, and nothing of
-the exporter's idea of the network.
+The state dicts have OpenPCDet's names and layouts, and the code shares nothing with the exporter.
+network_definitions.py has the layers that these networks share with others.
 
-- VoxelNeXt (pcdet/models/backbones_3d/spconv_backbone_voxelnext.py, dense_heads/voxelnext_head.py): tensors on sites are
-  dense ones with a mask, and what is decoded is -infinity where no site is.
-- PillarVFE (pcdet/models/backbones_3d/vfe/pillar_vfe.py): [pillars, slots, channels], the empty slots too.
+- VoxelNeXt (pcdet/models/backbones_3d/spconv_backbone_voxelnext.py, dense_heads/voxelnext_head.py): tensors on sites
+  are dense with a mask, and cells without a site get a score of -infinity before the decoding.
+- PillarVFE (pcdet/models/backbones_3d/vfe/pillar_vfe.py): tensors are [pillars, slots, channels], with the empty slots.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _HEAD_EPSILON = 1e-5
 # Networks and their state dicts
 
 
-# It sees what stands high above the ground, so that some cells have no sites.
+# The range begins high above the ground, so that some cells of the image have no sites.
 VOXELNEXT = voxelnext.Config(
     voxels=Voxels((0, -25.6, 1), (51.2, 25.6, 7), (0.4, 0.4, 0.15), 3, 0, CENTER_POINT.voxels.features),
     classes=CENTER_POINT.classes,
@@ -44,7 +45,7 @@ VOXELNEXT = voxelnext.Config(
     kernel_sizes=(5, 3, 3, 3),
     out_width=8,
 )
-# Four slots a pillar, of which many are full.
+# A pillar has only four slots, so that many pillars are full.
 _PILLARS = Voxels((0, -12.8, -3), (38.4, 12.8, 3), (0.4, 0.4, 6), 4, 0, CENTER_POINT.voxels.features)
 CENTER_POINT_PILLAR = replace(
     CENTER_POINT,
@@ -81,7 +82,9 @@ def point_pillars_state(seed: int = 10) -> dict[str, np.ndarray]:
 
 
 def with_shifted_slots(state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """With batch norms behind which a pillar's empty slot is often its largest."""
+    """Returns the state dict with shifted batch norms, so that the value of a pillar's empty slots is often its
+    maximum.
+    """
     shift = np.float32([1.5, -0.5] * 4)
     for name in [name for name in state if name.startswith("vfe.") and name.endswith("norm.bias")]:
         state[name] = state[name] + shift[: len(state[name])]
@@ -89,7 +92,7 @@ def with_shifted_slots(state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def folders() -> dict[str, Network]:
-    """The small networks as the exporter makes them."""
+    """Returns the small networks as the exporter builds them, by the name of their folder."""
     return {
         "small-voxelnext": voxelnext.build(voxelnext_state(), VOXELNEXT, name="small VoxelNeXt"),
         "small-centerpoint-pillar": center_point.build(
@@ -100,7 +103,7 @@ def folders() -> dict[str, Network]:
 
 
 def boxes(points: np.ndarray) -> dict[str, np.ndarray]:
-    """The networks' answers for the scan."""
+    """Returns the networks' boxes for the scan, by their name in networks.npz."""
     found = {}
     for name, images, config, stride in (
         ("voxelnext", voxelnext_images(voxelnext_state(), VOXELNEXT, points), VOXELNEXT, 8),
@@ -128,7 +131,7 @@ def boxes(points: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def voxelnext_images(state, config, points):
-    """The branches of every task by OpenPCDet's names, [1, rows, columns, channels] each."""
+    """Returns each task's images by OpenPCDet's branch name, [1, rows, columns, channels] each."""
     sites = _voxelnext_sites(state, config, points)
     tasks = []
     for task in range(len(config.tasks)):
@@ -145,7 +148,7 @@ def voxelnext_images(state, config, points):
 
 
 def _voxelnext_sites(state, config, points):
-    """The heads' input: [1, C, y, x] and its sites."""
+    """Returns the input of VoxelNeXt's heads: features [1, C, y, x] and the mask of its sites."""
     import torch
 
     voxels = config.voxels
@@ -165,10 +168,12 @@ def _voxelnext_sites(state, config, points):
             x = definitions.residual_block(x, f"{key}.{first + block}")
         stages.append(x)
     dense, sites = stages[3].dense.clone(), stages[3].sites.clone()
-    for stage, factor in ((5, 2), (6, 4)):  # indices *= 2, indices *= 4
+    # OpenPCDet multiplies the indices of stage 5 by 2 and those of stage 6 by 4.
+    for stage, factor in ((5, 2), (6, 4)):
         dense[..., ::factor, ::factor, ::factor] += _cut(stages[stage - 1].dense, dense, factor)
         sites[..., ::factor, ::factor, ::factor] += _cut(stages[stage - 1].sites, sites, factor)
-    x = definitions.SparseImage(state, dense.sum(dim=2), (sites.sum(dim=2) > 0).double())  # bev_out
+    # OpenPCDet calls this step bev_out.
+    x = definitions.SparseImage(state, dense.sum(dim=2), (sites.sum(dim=2) > 0).double())
     reached = torch.nn.functional.conv2d(x.sites, torch.ones((1, 1, 3, 3), dtype=torch.float64), padding=1)
     x = definitions.SparseImage(state, _flat_conv(state, "backbone_3d.conv_out.0", x.dense), (reached > 0).double())
     x.dense = x.dense * x.sites
@@ -179,15 +184,18 @@ def _voxelnext_sites(state, config, points):
 
 
 def _cut(coarse, fine, factor):
-    """The part of a coarse tensor that has a place in a fine one."""
+    """Returns the part of a coarse tensor [1, C, z, y, x] that fits into a fine one whose axes are `factor` times as
+    long.
+    """
     z, y, x = (-(-size // factor) for size in fine.shape[2:])
     return coarse[:, :, :z, :y, :x]
 
 
 def _flat_conv(state, key, x):
-    """spconv 2's SubMConv2d and SparseConv2d of stride 1, before the mask: weight [Cout, ky, kx, Cin].
+    """spconv 2's SubMConv2d and SparseConv2d of stride 1, before the result is masked. The weight is [Cout, ky, kx,
+    Cin].
 
-    A kernel of one cell is multiplied as it lies in memory: mm(x, weight.view(Cin, Cout)).
+    spconv multiplies a kernel of one cell as it lies in memory: mm(x, weight.view(Cin, Cout)).
     """
     import torch
 
@@ -205,9 +213,9 @@ def _flat_conv(state, key, x):
 
 
 def pillar_image(state, voxels, columns, has_empty_slots=True):
-    """PillarVFE and PointPillarScatter. columns: [N, features], x, y and z first.
+    """PillarVFE and PointPillarScatter. columns: [N, features], of which the first are x, y and z.
 
-    has_empty_slots: as PillarVFE has it; else slots without a point are none.
+    has_empty_slots: whether a slot without a point takes part in the maximum, as it does in PillarVFE.
     """
     import torch
 
@@ -225,14 +233,14 @@ def pillar_image(state, voxels, columns, has_empty_slots=True):
         points = np.array(rows, np.float64)
         centre = (np.array([x, y, 0]) + 0.5) * size.astype(np.float64) + low
         offsets = [points[:, :3] - points[:, :3].mean(axis=0), points[:, :3] - centre]
-        pillar[: len(rows)] = np.concatenate([points, *offsets], axis=1)  # the other slots stay 0
+        pillar[: len(rows)] = np.concatenate([points, *offsets], axis=1)  # The other slots stay 0.
     counts = torch.tensor([len(rows) for rows in pillars.values()])
     is_point = torch.arange(features.shape[1])[None, :, None] < counts[:, None, None]
     x, layer = torch.from_numpy(features), 0
     while (key := f"vfe.pfn_layers.{layer}") + ".linear.weight" in state:
         y = x @ torch.from_numpy(state[f"{key}.linear.weight"].astype(np.float64)).T
         y = definitions.batch_norm(state, f"{key}.norm", y.permute(0, 2, 1), 1e-3).permute(0, 2, 1).relu()
-        y = y if has_empty_slots else y.where(is_point, 0)  # behind a ReLU, 0 is no maximum
+        y = y if has_empty_slots else y.where(is_point, 0)  # After a ReLU, 0 never exceeds the maximum of the others.
         most = y.amax(dim=1, keepdim=True)
         x, layer = torch.cat([y, most.expand_as(y)], dim=2), layer + 1
     grid = voxels.grid()
@@ -243,7 +251,7 @@ def pillar_image(state, voxels, columns, has_empty_slots=True):
 
 
 def bev_backbone(state, x, bev):
-    """BaseBEVBackbone, which may stride on its way up."""
+    """OpenPCDet's BaseBEVBackbone. Its upsampling layers may have a stride."""
     import torch
 
     ups = []
@@ -265,7 +273,7 @@ def bev_backbone(state, x, bev):
 
 
 def center_point_pillar_images(state, config, points):
-    """The branches of every task by OpenPCDet's names, [1, rows, columns, channels] each."""
+    """Returns each task's images by OpenPCDet's branch name, [1, rows, columns, channels] each."""
     columns = np.zeros((len(points), len(config.voxels.features)))
     columns[:, :4] = points
     columns[:, 3] *= 255  # intensity as nuScenes stores it

@@ -1,13 +1,13 @@
-"""What spconv makes of random convolutions: sites and features of a wide matrix of parameters.
+"""Computes random convolutions with spconv: the output sites and features, over a wide range of parameters.
 
 Writes the cases that tests/engine/executor/spconv_convolutions_test.cc runs:
 
     pip install torch spconv
     OMP_NUM_THREADS=1 python3 tests/oracles/spconv_convolutions.py tests/golden/spconv_convolutions.npz
 
-spconv 2.3.8 on a CPU (its native algorithm). Each case is also held against PyTorch's dense convolution of the same
-grid, masked to the sites that spconv made, before it is written. Seeded, so that a second run writes the
-same numbers; with more threads than one, spconv's are wrong at times.
+The version is spconv 2.3.8 on a CPU, with its native algorithm. Before a case is written, it is compared with PyTorch's
+dense convolution of the same grid, masked to the sites that spconv made. The random numbers have a fixed seed, so a
+second run writes the same numbers. With several threads, spconv's results are sometimes wrong.
 """
 
 import sys
@@ -30,7 +30,7 @@ POOLS = [spconv.SparseMaxPool1d, spconv.SparseMaxPool2d, spconv.SparseMaxPool3d]
 
 
 def random_sites(rng, dimension, num_samples, shape):
-    """Sites [N, 1 + D] of samples that fill 10 to 40% of an anisotropic grid."""
+    """Returns sites [N, 1 + D] in random order. Each sample fills 10 to 40% of an anisotropic grid."""
     sites = []
     for sample in range(num_samples):
         box = np.stack(np.meshgrid(*(np.arange(n) for n in shape), indexing="ij"), -1).reshape(-1, dimension)
@@ -42,13 +42,13 @@ def random_sites(rng, dimension, num_samples, shape):
 
 
 def to_cells(weight):
-    """[out, k..., in], as spconv 2 has it -> [K, in, out], the last axis fastest."""
+    """Converts spconv 2's weight [out, k..., in] to [K, in, out], where K counts cells with the last axis fastest."""
     out_channels, in_channels = weight.shape[0], weight.shape[-1]
     return weight.reshape(out_channels, -1, in_channels).transpose(1, 2, 0)
 
 
 def check_dense(case, tensor, weight, result):
-    """The same as PyTorch's dense convolution at every site that spconv made."""
+    """Checks that spconv's result equals PyTorch's dense convolution at every site that spconv made."""
     dimension = len(case["kernel_size"])
     if dimension > 3 or case["kind"] in (INVERSE, INVERSE_OF_POOL):
         return
@@ -88,15 +88,18 @@ def make_case(rng, kind, dimension):
         kernel_size = [k if k % 2 else k + 1 for k in kernel_size]
         stride, padding = [1] * dimension, [0] * dimension
     if max(kernel_size) == 1:
-        kernel_size[0] = 3  # of a single cell spconv reads the weight [in, out], whatever the shape says
+        # spconv reads the weight of a kernel with one cell as [in, out], whatever its shape says, so the kernel gets
+        # more cells.
+        kernel_size[0] = 3
     if kind in (TRANSPOSED, DILATED_TRANSPOSED):
         if kind == TRANSPOSED:
-            dilation = [1] * dimension  # spconv's output shape leaves it out
+            # spconv computes the output shape without the dilation, so these cases have none.
+            dilation = [1] * dimension
         elif max(dilation) == 1:
             dilation[0] = 2
         padding = [min(p, k - 1) for p, k in zip(padding, kernel_size)]
     if kind in (STRIDED, INVERSE, INVERSE_OF_POOL):
-        # spconv's native algorithm refuses both at once; and the kernel has to fit.
+        # spconv's native algorithm refuses a stride and a dilation at once. The loop below pads until the kernel fits.
         if rng.random() < 0.5:
             dilation = [1] * dimension
         else:

@@ -1,4 +1,6 @@
-"""SPVCNN from its definition, over dicts of sites, in float64 NumPy. network_definitions.py has what it is for."""
+"""SPVCNN, computed from its definition over dicts of sites, in float64 NumPy. network_definitions.py says what the
+results are compared with.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,15 @@ VOXEL_SIZE = (0.2, 0.2, 0.2)  # metres
 
 
 class Spvcnn:
-    """spvnas' core/models/semantic_kitti/spvcnn.py over dicts of sites. `points` are one a voxel, at its coordinates."""
+    """spvnas' core/models/semantic_kitti/spvcnn.py over dicts of sites. Its point branch has one point for each voxel,
+    at the voxel's coordinates.
+    """
 
     def __init__(self, state) -> None:
         self.state = {name: values.astype(np.float64) for name, values in state.items()}
 
     def run(self, cloud):
-        """cloud: float32 [N, 4]. Returns the logits of every point of the cloud, [N, classes], and its voxel."""
+        """cloud: float32 [N, 4]. Returns the logits of each point's voxel, [N, classes]."""
         index = np.round(cloud[:, :3] / np.float32(VOXEL_SIZE)).astype(np.int64)
         index -= index.min(axis=0)
         points, first, inverse = np.unique(index, axis=0, return_index=True, return_inverse=True)
@@ -55,7 +59,8 @@ class Spvcnn:
         rows = row_of(coarse)
         y = np.zeros((len(coarse), self.state[f"{key}.0.net.0.kernel"].shape[2]))
         for site, row in zip(fine, x, strict=True):
-            k = int((site % 2) @ (4, 2, 1))  # even volumes run the last axis fastest
+            # In kernels with an even number of cells, TorchSparse's last axis runs fastest.
+            k = int((site % 2) @ (4, 2, 1))
             y[rows[tuple(site // 2)]] += row @ self.state[f"{key}.0.net.0.kernel"][k]
         y = self._norm(f"{key}.0.net.1", y).clip(0)
         return self._residual(f"{key}.2", coarse, self._residual(f"{key}.1", coarse, y))
@@ -78,7 +83,7 @@ class Spvcnn:
         kernel = self.state[f"{key}.kernel"]
         rows = row_of(sites)
         out = np.zeros((len(sites), kernel.shape[2]))
-        # Odd volumes run the first axis fastest.
+        # In kernels with an odd number of cells, TorchSparse's first axis runs fastest.
         for k, (dz, dy, dx) in enumerate(itertools.product((-1, 0, 1), repeat=3)):
             found = np.array([rows.get((a + dx, b + dy, c + dz), -1) for a, b, c in sites.tolist()])
             out[found >= 0] += x[found[found >= 0]] @ kernel[k]
@@ -94,7 +99,7 @@ class Spvcnn:
 
     @staticmethod
     def _voxel_to_point(points, sites, x, stride):
-        """Trilinear, with the weights of the neighbours that are there divided by their sum + 1e-8."""
+        """Interpolates trilinearly. The weights of the neighbours that exist are divided by their sum + 1e-8."""
         rows = row_of(sites)
         out = np.zeros((len(points), x.shape[1]))
         for i, point in enumerate(points):

@@ -1,17 +1,17 @@
-"""What sweeps that are run together must be, by definition.
+"""Computes the merged cloud of several sweeps from its definition.
 
 Writes the cases that tests/engine/serving/streams/sweeps_test.cc reads:
 
     python3 tests/oracles/sweep_merge.py ../shared/data/pandaset-002 tests/golden
 
-sweeps_small.npz is made up: three sweeps of a few points, some of them no numbers, poses whose quaternions are not
-normalised. sweeps_pandaset_002.npz is of five sweeps of PandaSet's sequence 002 (PandaSet by Hesai and Scale AI, CC BY
-4.0) with their poses: every 101st of the merged points, and the SHA-256 of all (of their number of bytes as 8 bytes
-little endian, then the bytes).
+sweeps_small.npz is made up: three sweeps of a few points, some of them not finite, with poses whose quaternions are not
+normalised. sweeps_pandaset_002.npz has five sweeps of PandaSet's sequence 002 (PandaSet by Hesai and Scale AI, CC BY
+4.0) and their poses: every 101st of the merged points, and the SHA-256 of all of them (of their number of bytes as 8
+bytes little endian, then the bytes).
 
-A pose is x, y, z, qw, qx, qy, qz. Poses become 4 x 4 matrices in float64, by rotating the unit vectors with quaternion
-products; the way from one sweep to another is a matrix inverse and a product, rounded to float32. Points are moved in
-float32, operation by operation. Rows are x, y, z, intensity, age, the newest sweep's first.
+A pose is x, y, z, qw, qx, qy, qz. It becomes a 4 x 4 matrix in float64, by rotating the unit vectors with quaternion
+products. The transform from one sweep to another is a matrix inverse and a product, rounded to float32. Points are
+moved in float32, operation by operation. Rows are x, y, z, intensity, age. The newest sweep's rows come first.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ SAMPLE_STEP = 101
 
 
 def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Of quaternions w, x, y, z."""
+    """Returns the product of two quaternions w, x, y, z."""
     scalar = a[0] * b[0] - a[1:] @ b[1:]
     return np.concatenate([[scalar], a[0] * b[1:] + b[0] * a[1:] + np.cross(a[1:], b[1:])])
 
 
 def to_matrix(pose: np.ndarray) -> np.ndarray:
-    """p_world = matrix * p_cloud."""
+    """Returns the 4 x 4 matrix of a pose: p_world = matrix * p_cloud."""
     quaternion = pose[3:] / np.linalg.norm(pose[3:])
     conjugate = quaternion * [1, -1, -1, -1]
     matrix = np.eye(4)
@@ -46,7 +46,7 @@ def to_matrix(pose: np.ndarray) -> np.ndarray:
 
 
 def to_quaternion(rotation: np.ndarray) -> np.ndarray:
-    """Of a rotation by less than 180 degrees."""
+    """Returns the quaternion of a rotation matrix whose angle is below 180 degrees."""
     w = np.sqrt(1 + np.trace(rotation)) / 2
     x = (rotation[2, 1] - rotation[1, 2]) / (4 * w)
     y = (rotation[0, 2] - rotation[2, 0]) / (4 * w)
@@ -59,7 +59,7 @@ def transform(pose: np.ndarray, newest: np.ndarray) -> np.ndarray:
 
 
 def move(matrix: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """points: [n, 4] x, y, z, intensity; float32 throughout."""
+    """Returns points [n, 4] (x, y, z, intensity) moved by a 4 x 4 matrix, in float32 throughout."""
     x, y, z = points[:, 0], points[:, 1], points[:, 2]
     moved = points.copy()
     for axis, row in enumerate(matrix):
@@ -68,7 +68,7 @@ def move(matrix: np.ndarray, points: np.ndarray) -> np.ndarray:
 
 
 def merge(sweeps: list[np.ndarray], poses: np.ndarray, stamps_ns: np.ndarray) -> dict[str, np.ndarray]:
-    """sweeps: [n, 4] float32 each, oldest first, as are the others."""
+    """sweeps: float32 [n, 4] each. All three lists begin with the oldest sweep. Returns the arrays of a case."""
     newest = len(sweeps) - 1
     transforms, ages, rows = [], [], []
     for i in reversed(range(len(sweeps))):
@@ -84,7 +84,7 @@ def merge(sweeps: list[np.ndarray], poses: np.ndarray, stamps_ns: np.ndarray) ->
         "poses": np.asarray(poses, np.float64),
         "stamps_ns": np.asarray(stamps_ns, np.int64),
         "num_points": np.array([len(sweep) for sweep in sweeps], np.int64),
-        "transforms": np.array(transforms, np.float32),  # newest first, as are the next two
+        "transforms": np.array(transforms, np.float32),  # This array and the next two begin with the newest sweep.
         "ages": np.array(ages, np.float32),
         "merged": merged,
     }

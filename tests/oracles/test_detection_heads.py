@@ -1,4 +1,4 @@
-"""The stored cases are what the oracle computes, and the oracle is right where that can be said by hand."""
+"""The stored cases are what the oracle computes, and the oracle is right for boxes that can be computed by hand."""
 
 from __future__ import annotations
 

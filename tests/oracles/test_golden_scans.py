@@ -1,4 +1,4 @@
-"""The golden scans are stored without changing what the tests compare."""
+"""Storing the golden scans in reduced form does not change what the tests compare."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The exported model folder computes what TorchSparse computed: kernel order, layouts and wiring are right."""
+"""The exported model folder computes what TorchSparse computed, so kernel order, layouts and connections are right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The exported small networks compute what their definitions say, and the stored ones are those."""
+"""The exported small networks compute what their definitions say, and the stored model folders and outputs are those of
+this program.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,8 @@ def test_center_point_is_its_definition(library: str, golden, points) -> None:
         for name, image in images.items():
             expected = image[0].transpose(2, 0, 1)
             if library == "det3d" and name == "dim":
-                expected = expected[[1, 0, 2]]  # width, length, height there
+                # OpenPCDet's order of a box's sizes is length, width, height; det3d's is width, length, height.
+                expected = expected[[1, 0, 2]]
             if library == "det3d" and name == "rot":
                 yaw = -np.arctan2(expected[0], expected[1]) - np.pi / 2
                 expected = np.hypot(*expected) * np.array([np.sin(yaw), np.cos(yaw)])
@@ -78,7 +81,8 @@ def test_voxelnext_is_its_definition(golden, points) -> None:
     from voxserve.verify.compare import Model
     from voxserve.verify.interpreter import Interpreter
 
-    config, state, some = sites_and_pillars.VOXELNEXT, sites_and_pillars.voxelnext_state(), points[::8]  # the interpreter is slow
+    # Every eighth point is enough, because the interpreter is slow.
+    config, state, some = sites_and_pillars.VOXELNEXT, sites_and_pillars.voxelnext_state(), points[::8]
     tasks = sites_and_pillars.voxelnext_images(state, config, some)
     cells = definitions.mean_voxels(some, config.voxels, len(config.voxels.features))
     sites = np.array([[0, x, y, z] for z, y, x in cells])
@@ -129,7 +133,7 @@ def test_point_pillars_is_its_definition(golden, points) -> None:
     np.testing.assert_allclose(definitions.second_boxes(images, config), golden["pointpillars_boxes"], rtol=1e-5, atol=1e-5)
 
 
-# The maximum sees slots without a point: without them the network is another.
+# PillarVFE's maximum includes slots without a point. Leaving them out would be another network.
 def test_empty_slots_change_what_pillars_have(points) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
 

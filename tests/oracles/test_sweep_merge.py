@@ -1,4 +1,4 @@
-"""The stored cases are what the oracle computes, and the oracle is right where that can be said by hand."""
+"""The stored cases are what the oracle computes, and the oracle is right for a case that can be computed by hand."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def test_pandaset_case_is_stored() -> None:
 
 
 def test_a_point_that_stands_still_is_where_the_vehicle_sees_it() -> None:
-    # Seen from (10, 0) looking along the world's y; then from (10, 5) looking along -x.
+    # The vehicle sees the point from (10, 0) while it faces along the world's y, and then from (10, 5) while it faces
+    # along -x.
     half = np.sqrt(0.5)
     poses = np.array([[10, 0, 0, half, 0, 0, half], [10, 5, 0, 0, 0, 0, 2]])
     seen = [np.array([[7, 0, 1, 0.5]], np.float32), np.zeros((0, 4), np.float32)]

@@ -1,4 +1,6 @@
-"""Files laid out as torch.save lays them out, converted and read again by NumPy; then the published ones."""
+"""Converts files laid out as torch.save writes them, and reads the result with NumPy. Also converts the published
+files.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ class Pickler(pickle.Pickler):
 
 @pytest.fixture
 def save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Writes a tree and its storages; returns the path. Pickle finds the names that PyTorch's files have."""
+    """save(tree, *storages) writes a file as torch.save would and returns its path. Stand-ins for the modules of
+    PyTorch give pickle the names that such files have.
+    """
     torch, utils = types.ModuleType("torch"), types.ModuleType("torch._utils")
     for name in DTYPES:
         setattr(torch, name, type(name, (), {"__module__": "torch"}))

@@ -3,7 +3,8 @@
     python3 tests/oracles/torch_to_npz.py FOLDER OUT
 
 Every FOLDER/NAME.pt becomes OUT/NAME.npz. Needs neither PyTorch nor NumPy, so that any machine that runs the tests can
-convert. Of pickle it serves the few names that tensors are made of and refuses all others, so a file cannot run code.
+convert. Its unpickler knows only the few names that tensors are made of and refuses all others, so a file cannot run
+code.
 
 The nested dicts, lists and tuples of a file become array names of the form cases/0/expect/voxels, which
 tests/support/array_tree.h reads:
@@ -53,7 +54,9 @@ def _strides_of(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _rebuild_tensor(storage: Array, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], *_: Any) -> Array:
-    """What torch._utils._rebuild_tensor_v2 does. ValueError where the tensor does not lie inside its storage."""
+    """Does what torch._utils._rebuild_tensor_v2 does. Raises ValueError if the tensor does not lie inside its
+    storage.
+    """
     size = int(storage.dtype[2:])
     if any(number < 0 for number in (offset, *shape, *strides)) or len(shape) != len(strides):
         raise ValueError(f"a tensor of shape {shape} and strides {strides} at element {offset}")
@@ -68,7 +71,7 @@ def _rebuild_tensor(storage: Array, offset: int, shape: tuple[int, ...], strides
 
 
 class _Unpickler(pickle.Unpickler):
-    """Reads data.pkl of an archive in which everything lies in `folder`."""
+    """Unpickles data.pkl of an archive whose entries all lie in `folder`."""
 
     def __init__(self, archive: zipfile.ZipFile, folder: str) -> None:
         super().__init__(archive.open(f"{folder}data.pkl"))
@@ -94,7 +97,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def read(path: Path) -> Any:
-    """Returns the tree of a file of torch.save, with Arrays for tensors."""
+    """Returns the tree of a file of torch.save. Its tensors become Arrays."""
     with zipfile.ZipFile(path) as archive:
         folder = next((n[: -len("data.pkl")] for n in archive.namelist() if n.endswith("/data.pkl")), None)
         if folder is None:
@@ -106,7 +109,7 @@ def read(path: Path) -> Any:
 
 
 def flatten(value: Any, path: str = "") -> Iterator[tuple[str, Array]]:
-    """Yields the arrays of a tree with their names."""
+    """Yields the arrays of a tree with their names, which are paths such as cases/0/expect/voxels."""
     if isinstance(value, Array):
         yield path, value
     elif isinstance(value, str):
@@ -137,7 +140,7 @@ def _numbers(values: list[Any] | tuple[Any, ...], shape: tuple[int, ...]) -> Arr
 
 
 def write(path: Path, arrays: Iterator[tuple[str, Array]]) -> None:
-    """Writes an NPZ file (numpy.lib.format, version 1)."""
+    """Writes arrays to an NPZ file (numpy.lib.format, version 1)."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, array in arrays:
             header = repr({"descr": array.dtype, "fortran_order": False, "shape": array.shape}).encode()

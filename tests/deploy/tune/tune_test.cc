@@ -28,7 +28,7 @@ using voxserve::testing::TemporaryFolder;
 using voxserve::testing::TestModel;
 using voxserve::testing::WriteFile;
 
-// KITTI's layout: float32 x, y, z, intensity.
+// Returns a scan file in KITTI's layout: per point float32 x, y, z and intensity.
 std::string KittiFile(int num_points) {
   std::string bytes;
   for (int i = 0; i < num_points; ++i) {
@@ -59,7 +59,7 @@ class TuneTest : public ::testing::Test {
   }
   std::string Scan(const std::string& name) const { return (folder_.path() / "scans" / name).string(); }
 
-  // All files under a folder.
+  // Returns the paths of all files under a folder.
   static std::vector<std::string> FilesIn(const fs::path& folder) {
     std::vector<std::string> files;
     if (!fs::exists(folder)) return files;
