@@ -89,6 +89,12 @@ void Authoriser::Refresh() {
   if (status.ok()) {
     if (*text == last_text_) {
       last_problem_.clear();
+      seen_text_.reset();
+      return;
+    }
+    // Not at the first look: what is half written may say something else. "infer:a*b" begins with "infer:a*".
+    if (seen_text_ != *text) {
+      seen_text_ = *std::move(text);
       return;
     }
     absl::StatusOr<TokenList> tokens = ParseTokens(path_, *text);

@@ -4,8 +4,9 @@
 // may do.
 //
 // - Tokens are compared by their SHA-256, each with every line, in constant time.
-// - Refresh reads the file again. A bad one changes nothing, and a log line says why, once. Calls that are open go on
-//   as they began, so a token that is taken out serves no further call.
+// - Refresh reads the file again, and takes it over when two looks in a row find the same text, since a writer may be
+//   at work. A bad one changes nothing, and a log line says why, once. Calls that are open go on as they began, so a
+//   token that is taken out serves no further call.
 // - Errors: UNAUTHENTICATED (MISSING_TOKEN, UNKNOWN_TOKEN); PERMISSION_DENIED (SCOPE_TOO_SMALL, PRIORITY_TOO_HIGH).
 //   None of them says which models exist.
 // - Threads: thread-safe. Refresh is called by one thread at a time.
@@ -66,8 +67,9 @@ class Authoriser {
   Authoriser(std::string path, std::string text, TokenList tokens);
 
   const std::string path_;
-  std::string last_text_;     // of Refresh alone
-  std::string last_problem_;  // that the log has; likewise
+  std::string last_text_;                 // of Refresh alone
+  std::optional<std::string> seen_text_;  // that the last look found, where it is another one; likewise
+  std::string last_problem_;              // that the log has; likewise
   mutable absl::Mutex mutex_;
   std::shared_ptr<const TokenList> tokens_ ABSL_GUARDED_BY(mutex_);
 };

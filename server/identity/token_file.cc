@@ -35,9 +35,10 @@ bool IsNameCharacter(char c) {
   return absl::ascii_isalnum(static_cast<unsigned char>(c)) || std::string_view("-._@").find(c) != std::string::npos;
 }
 
-// Texts of a file that may hold secrets by mistake are shown as far as a typing error needs.
+// Texts of a file that may hold secrets by mistake are shown as far as a typing error needs, which is less than any
+// token has.
 std::string Shown(absl::string_view text) {
-  constexpr size_t kMost = 24;
+  constexpr size_t kMost = kMinTokenBytes - 4;
   const std::string escaped = absl::CHexEscape(text.substr(0, kMost));
   return absl::StrCat("\"", escaped, text.size() > kMost ? "..." : "", "\"");
 }

@@ -1,6 +1,9 @@
 #include "client/cpp/api/options.h"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
+#include <string>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -15,10 +18,13 @@ constexpr int kMaxPort = 65535;
 }  // namespace
 
 bool IsThisMachine(absl::string_view address) {
-  for (const absl::string_view prefix : {"localhost:", "127.", "[::1]:", "unix:"}) {
+  for (const absl::string_view prefix : {"localhost:", "[::1]:", "unix:"}) {
     if (absl::StartsWith(address, prefix)) return true;
   }
-  return false;
+  // Digits alone: a name such as 127.example.com may be anybody's.
+  const std::string host(address.substr(0, address.rfind(':')));
+  in_addr number = {};
+  return absl::StartsWith(host, "127.") && inet_pton(AF_INET, host.c_str(), &number) == 1;
 }
 
 std::string Options::AdminAddress() const {

@@ -33,6 +33,7 @@ def call(request: pytest.FixtureRequest) -> Call:
         ({"token": "two words"}, "no header can carry"),
         ({"token": "line\n"}, "no header can carry"),
         ({"token": "t", "address": "truck-7:8500"}, "token needs tls_ca"),
+        ({"token": "t", "address": "127.example.com:8500"}, "token needs tls_ca"),
         ({"token": "t", "admin_address": "truck-7:8501"}, "token needs tls_ca"),
     ],
 )
@@ -41,6 +42,10 @@ def test_bad_options_are_refused(options: dict[str, Any], text: str) -> None:
         voxserve.Client(**options)
     with pytest.raises(ValueError, match=text):
         voxserve.aio.Client(**options)
+
+
+def test_no_traceback_shows_the_token() -> None:
+    assert "secret" not in repr(protocol.Options(token="secret"))
 
 
 @pytest.mark.parametrize("option", ["tls_ca", "tls_certificate", "tls_key"])

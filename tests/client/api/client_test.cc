@@ -337,6 +337,7 @@ TEST(ClientOptionsTest, NamesTheIdentityThatCannotBeUsed) {
            {{.token = "two words"}, "no header can carry"},
            {{.token = "line\n"}, "no header can carry"},
            {{.address = "truck-7:8500", .token = "secret"}, "token needs tls_ca"},
+           {{.address = "127.example.com:8500", .token = "secret"}, "token needs tls_ca"},
            {{.admin_address = "truck-7:8501", .token = "secret"}, "token needs tls_ca"}}) {
     const auto client = Client::Create(options);
     EXPECT_EQ(client.status().code(), absl::StatusCode::kInvalidArgument) << text;

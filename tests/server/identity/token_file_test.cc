@@ -90,6 +90,9 @@ TEST(TokenFileTest, ListsTheFirstBadLines) {
 TEST(TokenFileTest, ASecretThatStandsThereByMistakeIsNotRepeated) {
   const std::string secret = "0123456789abcdef0123456789abcdef-and-more";
   EXPECT_THAT(ErrorOf(Line("name", "admin", secret)), Not(HasSubstr("0123456789")));
+  // The shortest token, where a scope or a setting belongs.
+  EXPECT_THAT(ErrorOf(Line("name", "0123456789abcdef")), Not(HasSubstr("cdef")));
+  EXPECT_THAT(ErrorOf(Line("name", "admin 0123456789abcdef")), Not(HasSubstr("cdef")));
 }
 
 TEST(TokenFileTest, AFileWithoutTokensIsRefused) {

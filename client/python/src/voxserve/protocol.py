@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import re
 import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -27,6 +28,7 @@ Result = TypeVar("Result")
 Channel = TypeVar("Channel")
 _ADMIN_SERVICE = "/voxserve.v1.AdminService/"
 _ADMIN_CHANNEL = -1  # its place among the channels
+_THIS_MACHINE = re.compile(r"unix:|(localhost|127\.\d{1,3}\.\d{1,3}\.\d{1,3}|\[::1\]):\d+\Z", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Options:
     tls_ca: str = ""  # a PEM file of the roots that the server's certificate must come from
     tls_certificate: str = ""  # the client's own, for a server that asks for one
     tls_key: str = ""
-    token: str = ""  # a bearer token that is sent with every call
+    token: str = field(default="", repr=False)  # a bearer token that is sent with every call; no traceback shows it
     admin_address: str = ""  # of AdminService; "": the port above that of address
 
     def __post_init__(self) -> None:
@@ -193,7 +195,8 @@ class ClientBase(ABC, Generic[Channel]):
 
 
 def _is_this_machine(address: str) -> bool:
-    return address.startswith(("localhost:", "127.", "[::1]:", "unix:"))
+    """Whether the address is certainly this machine's. A name such as 127.example.com may be anybody's."""
+    return _THIS_MACHINE.match(address) is not None
 
 
 def _read_pem(option: str, path: str, part: bytes) -> bytes:
