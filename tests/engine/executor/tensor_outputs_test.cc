@@ -10,12 +10,14 @@
 #include <cstring>
 #include <limits>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "engine/base/error_reason.h"
 #include "engine/model/model_loader.h"
+#include "engine/runtime/memory_budget.h"
 #include "engine/tensor/float16.h"
 #include "tests/engine/program_fixture.h"
 #include "tests/support/model_folder.h"
@@ -156,6 +158,22 @@ class TensorOutputsTest : public ProgramTest {
     if (runner_ != nullptr) Load(kTensors);
   }
 
+  // The program has memory of the runner, which has memory of the budget.
+  void TearDown() override {
+    program_ = Program();
+    runner_.reset();
+  }
+
+  // Loads the network on a new runner, whose answers have this much memory.
+  void LoadWithin(int64_t bytes) {
+    TearDown();
+    budget_ = std::make_unique<MemoryBudget>(bytes);
+    auto runner = DeviceRunner::Create({.device = GetParam(), .memory_budget = budget_.get()});
+    ASSERT_TRUE(runner.ok()) << runner.status();
+    runner_ = *std::move(runner);
+    Load(kTensors);
+  }
+
   // Resolves names as admission does.
   std::vector<InferResult> Run(std::vector<InferTask> tasks) {
     for (InferTask& task : tasks) {
@@ -197,6 +215,8 @@ class TensorOutputsTest : public ProgramTest {
     for (const auto& [site, row] : coarse) expected_total += row[0] + row[1] + row[2];
     EXPECT_NEAR(total, expected_total, 1e-4);
   }
+
+  std::unique_ptr<MemoryBudget> budget_;
 };
 INSTANTIATE_TEST_SUITE_P(Devices, TensorOutputsTest, support::AllDevices(), support::DeviceName);
 
@@ -279,11 +299,7 @@ TEST_P(TensorOutputsTest, ValuesThatAreNotFiniteAreGivenAsTheyAre) {
 }
 
 TEST_P(TensorOutputsTest, RowsAreReservedInTheBudgetWhileTheResultLives) {
-  MemoryBudget budget(int64_t{1} << 30);
-  auto runner = DeviceRunner::Create({.device = GetParam(), .memory_budget = &budget});
-  ASSERT_TRUE(runner.ok()) << runner.status();
-  runner_ = *std::move(runner);
-  Load(kTensors);
+  ASSERT_NO_FATAL_FAILURE(LoadWithin(int64_t{1} << 30));
   for (const DType dtype : {DType::kFloat32, DType::kFloat16}) {
     const std::vector<InferResult> results =
         Run({{.cloud = Cloud(kCloud), .tensors = {"of_voxels"}, .tensor_dtype = dtype}});
@@ -295,16 +311,12 @@ TEST_P(TensorOutputsTest, RowsAreReservedInTheBudgetWhileTheResultLives) {
 
 // On a GPU the answer's page-locked memory is what the budget refuses; a CPU computes in what it grants.
 TEST_P(TensorOutputsTest, ABatchWithoutRoomInTheBudgetIsRefused) {
-  MemoryBudget budget(int64_t{1} << 19);
-  auto runner = DeviceRunner::Create({.device = GetParam(), .memory_budget = &budget});
-  ASSERT_TRUE(runner.ok()) << runner.status();
-  runner_ = *std::move(runner);
-  Load(kTensors);
+  ASSERT_NO_FATAL_FAILURE(LoadWithin(int64_t{1} << 19));
   const InferTask task{.cloud = Cloud(kCloud)};
   const BatchOutput output = runner_->Run(program_, {task});
   EXPECT_TRUE(IsOutOfMemory(output.status)) << output.status;
   EXPECT_TRUE(output.host_is_full);
-  EXPECT_EQ(budget.held(), 0);
+  EXPECT_EQ(budget_->held(), 0);
 }
 
 }  // namespace
