@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 
   int32_t found[kNeighbours];
   // An empty slot is found for those without a key, and its row is -1.
-  HashTable(level.slots, NumRows(level.capacity, level.num_keys)).Find(keys, kNeighbours, found);
+  HashTable(level).Find(keys, kNeighbours, found);
   Pack<int32_t, kNeighbours> neighbours;
   float sum = 0;
 #pragma unroll
