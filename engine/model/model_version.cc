@@ -17,7 +17,8 @@ namespace fs = std::filesystem;
 std::string ReadConfig(const fs::path& model_folder, Problems* problems) {
   std::error_code error;
   const fs::path path = model_folder / "config.textproto";
-  return fs::symlink_status(path, error).type() == fs::file_type::not_found ? "" : ReadFile(path, problems).value_or("");
+  if (fs::symlink_status(path, error).type() == fs::file_type::not_found) return "";
+  return ReadFile(path, problems).value_or("");
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 #pragma once
 
-// The slots of a hash table on a GPU: open addressing with linear probing over a power of two of slots, by a hash with a
-// secret seed. Only .cu files include this header.
+// The slots of a hash table on a GPU: open addressing with linear probing over a power of two of slots, by a hash with
+// a secret seed. Only .cu files include this header.
 
 #include <algorithm>
 #include <bit>

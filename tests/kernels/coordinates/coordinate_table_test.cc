@@ -140,8 +140,8 @@ uint64_t Inverse(uint64_t odd) {
   return inverse;
 }
 
-// Returns the ascending keys of valid coordinates that all begin at slot 0 of 2^log2_slots under the seed: what a client
-// that knew the seed would send.
+// Returns the ascending keys of valid coordinates that all begin at slot 0 of 2^log2_slots under the seed. A client that
+// knew the seed could send them.
 std::vector<uint64_t> KeysOfOneSlot(const HashSeed& seed, size_t count, int log2_slots) {
   const CoordinateKey layout(3);
   const uint64_t first = Inverse(seed.first), second = Inverse(seed.second);
