@@ -140,7 +140,7 @@ uint64_t Inverse(uint64_t odd) {
   return inverse;
 }
 
-// Returns the ascending keys of valid coordinates that all begin at slot 0 of 2^log2_slots under the seed. A client that
+// Returns ascending keys of valid coordinates that all begin at slot 0 of 2^log2_slots under the seed. A client that
 // knew the seed could send them.
 std::vector<uint64_t> KeysOfOneSlot(const HashSeed& seed, size_t count, int log2_slots) {
   const CoordinateKey layout(3);
