@@ -12,11 +12,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// "" where there is none. Problems where it cannot be read.
+// "" where there is none. Problems where it cannot be read: a link that leads nowhere, or a folder that may not be
+// looked into, is no missing file, and the defaults would serve a model otherwise than its owner wrote.
 std::string ReadConfig(const fs::path& model_folder, Problems* problems) {
   std::error_code error;
   const fs::path path = model_folder / "config.textproto";
-  return fs::exists(path, error) ? ReadFile(path, problems).value_or("") : "";
+  if (fs::symlink_status(path, error).type() == fs::file_type::not_found) return "";
+  return ReadFile(path, problems).value_or("");
 }
 
 }  // namespace

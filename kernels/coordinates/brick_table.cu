@@ -19,6 +19,7 @@ struct TableBuild {
   const int64_t* num_keys;
   uint64_t* brick_keys;
   Brick* bricks;
+  HashSeed seed;
 };
 
 struct TableBatch {
@@ -29,7 +30,8 @@ static_assert(sizeof(TableBatch) <= kMaxParamBytes);
 TableBuild Cut(const BrickTableParams& params, size_t* bytes) {
   WorkspaceCutter cutter(params.memory);
   const int64_t num_slots = NumHashSlots(kBrickSlotsAKey * params.capacity);
-  TableBuild build{.keys = params.keys, .capacity = params.capacity, .num_keys = params.num_keys};
+  TableBuild build{
+      .keys = params.keys, .capacity = params.capacity, .num_keys = params.num_keys, .seed = params.seed};
   build.brick_keys = cutter.Take<uint64_t>(num_slots);
   build.bricks = cutter.Take<Brick>(num_slots);
   *bytes = cutter.bytes();
@@ -37,7 +39,7 @@ TableBuild Cut(const BrickTableParams& params, size_t* bytes) {
 }
 
 __device__ HashSlots SlotsOf(const TableBuild& table) {
-  return HashSlots(kBrickSlotsAKey * NumRows(table.capacity, table.num_keys));
+  return HashSlots(kBrickSlotsAKey * NumRows(table.capacity, table.num_keys), table.seed);
 }
 
 // Empties as many slots as the table's keys will use.
@@ -86,7 +88,8 @@ cudaError_t BuildBatch(std::span<const BrickTableParams> params, std::span<Brick
                  .capacity = build.capacity,
                  .num_keys = build.num_keys,
                  .brick_keys = build.brick_keys,
-                 .bricks = build.bricks};
+                 .bricks = build.bricks,
+                 .seed = build.seed};
     max_capacity = std::max(max_capacity, build.capacity);
   }
   const auto blocks = [&](int64_t work) {

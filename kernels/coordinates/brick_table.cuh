@@ -54,7 +54,7 @@ __device__ inline int32_t RowInBrick(uint64_t mask, int32_t first_row, uint32_t 
 class BrickSlots {
  public:
   __device__ explicit BrickSlots(const BrickTable& table)
-      : slots_(kBrickSlotsAKey * NumRows(table.capacity, table.num_keys)),
+      : slots_(kBrickSlotsAKey * NumRows(table.capacity, table.num_keys), table.seed),
         keys_(table.brick_keys),
         bricks_(table.bricks) {}
 

@@ -5,8 +5,9 @@
 // A brick is an aligned cube of at most 64 cells: 64, 8 x 8, 4 x 4 x 4 and 2 x 2 x 2 x 2 in 1 to 4 dimensions. Its
 // sites are consecutive rows, so a bit mask of its cells and its first row give the row of each site (like the leaf
 // nodes of Museth, VDB: High-Resolution Sparse Volumes with Dynamic Topology, ACM Transactions on Graphics 32(3),
-// 2013). Bricks are found by hash: open addressing with linear probing over a power of two of slots, with Fibonacci
-// hashing. A kernel of 27 cells reaches at most 8 bricks, so an output row takes 8 look-ups instead of 27.
+// 2013). Bricks are found by hash: open addressing with linear probing over a power of two of slots, by a hash with a
+// secret seed (hash_seed.h). A kernel of 27 cells reaches at most 8 bricks, so an output row takes 8 look-ups instead
+// of 27.
 //
 // BrickTable is a kernel's view of the table that BuildBrickTables makes in the caller's memory. Only the device knows
 // the number of keys, so kernels ask the view for it.
@@ -16,6 +17,7 @@
 #include <span>
 #include <type_traits>
 
+#include "kernels/coordinates/hash_seed.h"
 #include "kernels/core/cuda_stream.h"
 
 namespace voxserve::kernels::cuda {
@@ -34,6 +36,7 @@ struct BrickTable {
   const int64_t* num_keys = nullptr;
   const uint64_t* brick_keys = nullptr;  // [slots] the bricks' keys, without the bits of the place; kNoKey: empty
   const Brick* bricks = nullptr;         // [slots]
+  HashSeed seed;
 };
 static_assert(std::is_trivially_copyable_v<BrickTable>);
 
@@ -43,6 +46,7 @@ struct BrickTableParams {
   int64_t capacity = 0;            // at most 2^30
   const int64_t* num_keys = nullptr;
   void* memory = nullptr;  // BrickTableBytes(*this), 256-byte aligned, any contents; lives as long as the table
+  HashSeed seed = HashSeed::OfProcess();
 };
 static_assert(std::is_trivially_copyable_v<BrickTableParams>);
 

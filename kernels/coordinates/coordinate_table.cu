@@ -15,6 +15,7 @@ struct TableBuild {
   int64_t capacity;
   const int64_t* num_keys;
   HashSlot* slots;
+  HashSeed seed;
 
   __device__ int64_t num_rows() const { return NumRows(capacity, num_keys); }
 };
@@ -22,7 +23,7 @@ struct TableBuild {
 // Empties as many slots as the table's keys will use.
 __global__ void __launch_bounds__(kBlockThreads) EmptySlotsKernel(const TableBuild table) {
   static_assert(sizeof(HashSlot) == sizeof(uint4));
-  const int64_t num_slots = HashSlots(kSlotsAKey * table.num_rows()).size();
+  const int64_t num_slots = HashSlots(kSlotsAKey * table.num_rows(), table.seed).size();
   auto* const slots = reinterpret_cast<uint4*>(table.slots);
   for (int64_t i = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x; i < num_slots;
        i += int64_t{gridDim.x} * kBlockThreads) {
@@ -33,7 +34,7 @@ __global__ void __launch_bounds__(kBlockThreads) EmptySlotsKernel(const TableBui
 __global__ void __launch_bounds__(kBlockThreads) InsertKeysKernel(const TableBuild table) {
   constexpr int64_t kStride = sizeof(HashSlot) / sizeof(uint64_t);
   const int64_t num_rows = table.num_rows();
-  const HashSlots slots(kSlotsAKey * num_rows);
+  const HashSlots slots(kSlotsAKey * num_rows, table.seed);
   for (int64_t row = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x; row < num_rows;
        row += int64_t{gridDim.x} * kBlockThreads) {
     const uint32_t slot = slots.Take(table.keys[row], kNoKey, &table.slots->key, kStride);
@@ -55,8 +56,9 @@ cudaError_t BuildCoordinateTable(const CoordinateTableBuildParams& params, Coord
   const TableBuild build{.keys = params.keys,
                          .capacity = params.capacity,
                          .num_keys = params.num_keys,
-                         .slots = static_cast<HashSlot*>(params.memory)};
-  *table = {.capacity = params.capacity, .num_keys = params.num_keys, .slots = build.slots};
+                         .slots = static_cast<HashSlot*>(params.memory),
+                         .seed = params.seed};
+  *table = {.capacity = params.capacity, .num_keys = params.num_keys, .slots = build.slots, .seed = params.seed};
   const auto blocks = [](int64_t work) {
     return static_cast<unsigned>(std::min<int64_t>(kMaxBlocks, NumBlocks(work)));
   };

@@ -6,6 +6,7 @@
 
 #include "kernels/coordinates/coordinate_table.h"
 #include "kernels/coordinates/hash_slots.cuh"
+#include "kernels/core/row_tiles.cuh"
 
 namespace voxserve::kernels::cuda {
 
@@ -16,7 +17,8 @@ inline constexpr int64_t kSlotsAKey = 4;
 
 class HashTable {
  public:
-  __device__ HashTable(const HashSlot* slots, int64_t num_keys) : numbers_(kSlotsAKey * num_keys), slots_(slots) {}
+  __device__ explicit HashTable(const CoordinateTable& table)
+      : numbers_(kSlotsAKey * NumRows(table.capacity, table.num_keys), table.seed), slots_(table.slots) {}
 
   // Sets found[0, count) to the rows of keys, -1 for keys that are missing. All keys of a thread are looked up
   // together, so that their memory accesses overlap.

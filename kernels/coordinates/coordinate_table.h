@@ -6,7 +6,7 @@
 // - GRID, only on the CPU, holds one int32 per cell of every sample's bounding box: one access, no collisions. Its
 //   memory is kept from build to build, and only the cells that were set are reset.
 // - HASH is open addressing with linear probing over a power of two of slots, at most half full (on the GPU a quarter),
-//   with Fibonacci hashing.
+//   by a hash with a secret seed (hash_seed.h).
 //
 // cpu::CoordinateTable belongs to one execution context. Build is not thread-safe. Find is const, and many threads may
 // call it after Build. The table keeps no pointer to the caller's keys.
@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "kernels/coordinates/coordinate_key.h"
+#include "kernels/coordinates/hash_seed.h"
 #include "kernels/core/cuda_stream.h"
 #include "kernels/core/scratch.h"
 #include "kernels/core/thread_pool.h"
@@ -39,6 +40,7 @@ struct CoordinateTableParams {
   int64_t max_grid_bytes = int64_t{512} << 20;
   const uint64_t* keys = nullptr;  // [num_keys] ascending, unique
   int64_t num_keys = 0;            // below 2^31
+  HashSeed seed = HashSeed::OfProcess();
 };
 static_assert(std::is_trivially_copyable_v<CoordinateTableParams>);
 
@@ -80,7 +82,7 @@ class CoordinateTable {
   int32_t FindInHash(uint64_t key) const;
   bool BuildGrid(const CoordinateTableParams& params, ThreadPool& pool);
   void BuildHash(const CoordinateTableParams& params);
-  size_t FirstSlot(uint64_t key) const { return (key * 0x9E3779B97F4A7C15u) >> hash_shift_; }
+  size_t FirstSlot(uint64_t key) const { return seed_.Hash(key) >> hash_shift_; }
 
   MapSearch search_ = MapSearch::kHash;
   CoordinateKey layout_{3};
@@ -89,7 +91,8 @@ class CoordinateTable {
   int64_t num_cells_ = 0;                 // number of cells in use
   ScratchVector<int64_t> touched_cells_;  // the cells that are not -1
   ScratchVector<Slot> slots_;             // kNoKey: empty
-  int hash_shift_ = 64;                   // 64 - log2(slots)
+  HashSeed seed_;
+  int hash_shift_ = 64;  // 64 - log2(slots)
 };
 
 inline int64_t CoordinateTable::CellOf(uint64_t key) const {
@@ -128,6 +131,7 @@ struct CoordinateTableBuildParams {
   int64_t capacity = 0;            // at most 2^30
   const int64_t* num_keys = nullptr;
   void* memory = nullptr;  // CoordinateTableBytes(*this), 256-byte aligned, any contents; lives as long as the table
+  HashSeed seed = HashSeed::OfProcess();
 };
 static_assert(std::is_trivially_copyable_v<CoordinateTableBuildParams>);
 
@@ -143,6 +147,7 @@ struct CoordinateTable {
   int64_t capacity = 0;
   const int64_t* num_keys = nullptr;
   const HashSlot* slots = nullptr;  // [a power of two]
+  HashSeed seed;
 };
 static_assert(std::is_trivially_copyable_v<CoordinateTable>);
 

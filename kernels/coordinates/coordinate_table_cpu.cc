@@ -82,6 +82,7 @@ void CoordinateTable::BuildHash(const CoordinateTableParams& params) {
       static_cast<size_t>(std::bit_ceil(static_cast<uint64_t>(std::max(kMinSlots, 2 * params.num_keys))));
   Renew(slots_, num_slots);
   std::fill(slots_.begin(), slots_.end(), Slot{.key = kNoKey, .row = -1});
+  seed_ = params.seed;
   hash_shift_ = 64 - std::bit_width(num_slots - 1);
   for (int64_t row = 0; row < params.num_keys; ++row) {
     size_t slot = FirstSlot(params.keys[row]);

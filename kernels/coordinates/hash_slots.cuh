@@ -1,11 +1,13 @@
 #pragma once
 
-// The slots of a hash table on a GPU: open addressing with linear probing over a power of two of slots, with Fibonacci
-// hashing. Only .cu files include this header.
+// The slots of a hash table on a GPU: open addressing with linear probing over a power of two of slots, by a hash with
+// a secret seed. Only .cu files include this header.
 
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+
+#include "kernels/coordinates/hash_seed.h"
 
 namespace voxserve::kernels::cuda {
 
@@ -25,13 +27,15 @@ inline int64_t NumHashSlots(int64_t wanted) {
 // The same on the device, which knows the number of keys. A small level so has a small table, which stays in cache.
 class HashSlots {
  public:
-  __device__ explicit HashSlots(int64_t wanted) { shift_ = __clzll(max(wanted, kMinHashSlots) - 1); }
+  __device__ HashSlots(int64_t wanted, const HashSeed& seed) : seed_(seed) {
+    shift_ = __clzll(max(wanted, kMinHashSlots) - 1);
+  }
 
   // Returns a power of two.
   __device__ int64_t size() const { return int64_t{1} << (64 - shift_); }
   __device__ uint32_t First(uint64_t key) const {
     constexpr uint64_t kInGroup = (uint64_t{1} << kHashGroupBits) - 1;
-    const uint64_t group = (key >> kHashGroupBits) * 0x9E3779B97F4A7C15u >> (shift_ + kHashGroupBits);
+    const uint64_t group = seed_.Hash(key >> kHashGroupBits) >> (shift_ + kHashGroupBits);
     return static_cast<uint32_t>(group << kHashGroupBits | (key & kInGroup));
   }
   __device__ uint32_t Next(uint32_t slot) const { return (slot + 1) & static_cast<uint32_t>(size() - 1); }
@@ -47,6 +51,7 @@ class HashSlots {
   }
 
  private:
+  HashSeed seed_;
   int shift_;  // 64 - log2(size())
 };
 

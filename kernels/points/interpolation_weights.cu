@@ -2,7 +2,6 @@
 #include "kernels/coordinates/morton_key.h"
 #include "kernels/core/epilogue.cuh"
 #include "kernels/core/launch.cuh"
-#include "kernels/core/row_tiles.cuh"
 #include "kernels/core/visit_dimension.cuh"
 #include "kernels/points/interpolation_place.h"
 #include "kernels/points/interpolation_weights.h"
@@ -61,7 +60,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 
   int32_t found[kNeighbours];
   // An empty slot is found for those without a key, and its row is -1.
-  HashTable(level.slots, NumRows(level.capacity, level.num_keys)).Find(keys, kNeighbours, found);
+  HashTable(level).Find(keys, kNeighbours, found);
   Pack<int32_t, kNeighbours> neighbours;
   float sum = 0;
 #pragma unroll

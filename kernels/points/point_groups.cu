@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kBlockThreads)
       coordinate[axis] = static_cast<int32_t>(site);
     }
     const uint64_t keys[1] = {is_within ? Key::Pack(Key::Sample(key), coordinate) : kNoKey};
-    HashTable(level.slots, NumRows(level.capacity, level.num_keys)).Find(keys, 1, found);
+    HashTable(level).Find(keys, 1, found);
   }
   sites[point] = static_cast<uint32_t>(found[0] < 0 ? params.num_sites : found[0]);
   points[point] = static_cast<int32_t>(point);

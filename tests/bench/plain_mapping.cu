@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   if (row >= kernels::cuda::NumRows(params.out_capacity, params.num_out)) return;
   const uint64_t key = params.out_keys[row];
   const int32_t num_offsets = params.geometry.NumOffsets();
-  const kernels::cuda::HashTable hash(table.slots, kernels::cuda::NumRows(table.capacity, table.num_keys));
+  const kernels::cuda::HashTable hash(table);
 #pragma unroll 1
   for (int32_t k = 0; k < num_offsets; ++k) {
     Axes site = params.geometry.Delta(k);

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "absl/status/status.h"
 #include "engine/base/error_reason.h"
 #include "tests/support/model_folder.h"
@@ -82,6 +84,25 @@ TEST(LoadModelVersionTest, AConfigAloneCanBreakAModel) {
   model.WriteTo(root.path());
   EXPECT_THAT(ProblemsOf(LoadModelVersion(root.path(), 1).status()),
               ElementsAre("config.textproto: ignore_label 1 is a class; the network has 3 classes, 0 to 2"));
+}
+
+TEST(LoadModelVersionTest, AConfigThatCannotBeReadIsAProblem) {
+  const TemporaryFolder root;
+  SmallModel().WriteTo(root.path());
+  const std::filesystem::path config = root.path() / "config.textproto";
+  const auto expect_problem = [&](const char* why) {
+    EXPECT_THAT(ProblemsOf(LoadModelVersion(root.path(), 1).status()), ElementsAre(HasSubstr(why)));
+    Problems problems;
+    ReadVersionPolicy(root.path(), &problems);
+    EXPECT_THAT(problems, ElementsAre(HasSubstr(why)));
+    std::filesystem::remove(config);
+  };
+  std::filesystem::create_symlink("nowhere", config);
+  expect_problem("config.textproto: cannot be read (No such file or directory)");
+  std::filesystem::create_symlink("config.textproto", config);
+  expect_problem("config.textproto: cannot be read (Too many levels of symbolic links)");
+  std::filesystem::create_directory(config);
+  expect_problem("config.textproto: cannot be read (no regular file)");
 }
 
 TEST(LoadModelVersionTest, AMissingVersionIsAProblem) {

@@ -1,5 +1,7 @@
 #include "kernels/coordinates/coordinate_table.h"
 
+#include <bit>
+#include <chrono>
 #include <map>
 #include <random>
 #include <set>
@@ -129,6 +131,79 @@ TEST(CoordinateTableFallbackTest, AHugeBoxDoesNotOverflow) {
   EXPECT_EQ(table.Build({.dimension = 3, .search = MapSearch::kGrid, .keys = keys.data(), .num_keys = 2}, pool),
             MapSearch::kHash);
   EXPECT_EQ(table.Find(keys[1]), 1);
+}
+
+// Returns the inverse of an odd number modulo 2^64, by Newton's iteration: each step doubles the right bits.
+uint64_t Inverse(uint64_t odd) {
+  uint64_t inverse = odd;
+  for (int i = 0; i < 6; ++i) inverse *= 2 - odd * inverse;
+  return inverse;
+}
+
+// Returns ascending keys of valid coordinates that all begin at slot 0 of 2^log2_slots under the seed. A client that
+// knew the seed could send them.
+std::vector<uint64_t> KeysOfOneSlot(const HashSeed& seed, size_t count, int log2_slots) {
+  const CoordinateKey layout(3);
+  const uint64_t first = Inverse(seed.first), second = Inverse(seed.second);
+  std::mt19937_64 random(5);
+  std::set<uint64_t> keys;
+  while (keys.size() < count) {
+    uint64_t key = (random() >> log2_slots) * second;
+    key = (key ^ key >> 32) * first;
+    bool is_valid = layout.Sample(key) == 0;
+    for (int axis = 0; axis < 3 && is_valid; ++axis) {
+      const int32_t coordinate = layout.Coordinate(key, axis);
+      is_valid = coordinate >= layout.min_coordinate() && coordinate <= layout.max_coordinate();
+    }
+    if (is_valid) keys.insert(key);
+  }
+  return {keys.begin(), keys.end()};
+}
+
+constexpr HashSeed kKnownSeed = {.first = 0x9E3779B97F4A7C15u, .second = 0xD1B54A32D192ED03u};
+
+TEST(HashSeedTest, KeysAreChosenToCollide) {
+  const std::vector<uint64_t> keys = KeysOfOneSlot(kKnownSeed, 1000, 18);
+  for (const uint64_t key : keys) ASSERT_EQ(kKnownSeed.Hash(key) >> (64 - 18), 0u);
+  std::set<uint64_t> slots;
+  for (const uint64_t key : keys) slots.insert(HashSeed::OfProcess().Hash(key) >> (64 - 18));
+  EXPECT_GT(slots.size(), 900u) << "the seed of the process is another";
+}
+
+// With the seed that they are chosen for, the table alone took 2.4 s to build on an AMD EPYC, and as long to search.
+TEST(HashSeedTest, ChosenCoordinatesAreBuiltAndFoundInTime) {
+  constexpr size_t kKeys = 100'000;
+  const std::vector<uint64_t> keys = KeysOfOneSlot(kKnownSeed, kKeys, std::bit_width(2 * kKeys - 1));
+  ThreadPool pool(1);
+  cpu::CoordinateTable table;
+  const auto start = std::chrono::steady_clock::now();
+  table.Build({.dimension = 3, .keys = keys.data(), .num_keys = kKeys}, pool);
+  for (size_t row = 0; row < kKeys; ++row) ASSERT_EQ(table.Find(keys[row]), static_cast<int32_t>(row));
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  EXPECT_LT(seconds.count(), 2) << "the limit is far above the few milliseconds that it takes";
+}
+
+TEST(HashSeedTest, TheSeedChangesNoAnswer) {
+  const CoordinateKey layout(3);
+  const auto keys = RandomKeys(3, 3, 5000, 22, 7);
+  ThreadPool pool(1);
+  cpu::CoordinateTable known, own;
+  known.Build({.keys = keys.data(), .num_keys = static_cast<int64_t>(keys.size()), .seed = kKnownSeed}, pool);
+  own.Build({.keys = keys.data(), .num_keys = static_cast<int64_t>(keys.size())}, pool);
+  for (const uint64_t key : keys) {
+    for (int32_t step = -2; step <= 2; ++step) {
+      const uint64_t wanted = key + layout.Translation({0, 0, step, 0});
+      ASSERT_EQ(known.Find(wanted), own.Find(wanted));
+    }
+  }
+}
+
+TEST(HashSeedTest, AProcessHasOneSeedOfOddMultipliers) {
+  const HashSeed seed = HashSeed::OfProcess(), again = HashSeed::OfProcess();
+  EXPECT_EQ(seed.first, again.first);
+  EXPECT_EQ(seed.second, again.second);
+  EXPECT_EQ(seed.first & seed.second & 1, 1u);
+  EXPECT_NE(seed.first, seed.second);
 }
 
 }  // namespace
