@@ -30,8 +30,7 @@ static_assert(sizeof(TableBatch) <= kMaxParamBytes);
 TableBuild Cut(const BrickTableParams& params, size_t* bytes) {
   WorkspaceCutter cutter(params.memory);
   const int64_t num_slots = NumHashSlots(kBrickSlotsAKey * params.capacity);
-  TableBuild build{
-      .keys = params.keys, .capacity = params.capacity, .num_keys = params.num_keys, .seed = params.seed};
+  TableBuild build{.keys = params.keys, .capacity = params.capacity, .num_keys = params.num_keys, .seed = params.seed};
   build.brick_keys = cutter.Take<uint64_t>(num_slots);
   build.bricks = cutter.Take<Brick>(num_slots);
   *bytes = cutter.bytes();
