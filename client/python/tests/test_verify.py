@@ -113,7 +113,8 @@ def test_outputs_are_matched_by_their_sites(tmp_path: Path, capsys: pytest.Captu
         (np.maximum(FEATURES, 0)[:2], COORDINATES[:2], "has other sites: 0 of the reference's 2 are not among 3"),
         (np.maximum(FEATURES, 0)[:, :1], COORDINATES, "node 'relu' is [3, 2], the reference [3, 1]"),
         (np.full_like(FEATURES, np.nan), COORDINATES, "largest deviation inf"),
-        (FEATURES[:2], None, "2 rows have no coordinates"),
+        (FEATURES[:2], None, "the reference has 2 rows and no coordinates, but node 'relu' has 3 sites"),
+        (np.zeros((1, 2, 4, 4, 4), np.float32), None, "the reference has the shape [1, 2, 4, 4, 4] and no coordinates"),
     ):
         write_reference(tmp_path, "relu", values, coordinates)
         assert verify(tmp_path) == 1

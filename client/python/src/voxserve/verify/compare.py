@@ -122,7 +122,9 @@ class Comparison:
             return compared(node, result.values, values)
         sites = self._sites_of(rows, result)
         if sites is None:
-            return Deviation(node, problem=f"{len(values)} rows have no coordinates, node '{node}' {len(result.sites)}")
+            form = f"has the shape {list(values.shape)}" if values.ndim > 2 else f"has {len(values)} rows"
+            text = f"the reference {form} and no coordinates, but node '{node}' has {len(result.sites)} sites"
+            return Deviation(node, problem=f"{text}: record the module's sparse output")
         at = site_maths.rows_of(result.sites, sites)
         if (at < 0).any() or len(sites) != len(result.sites):
             text = (
