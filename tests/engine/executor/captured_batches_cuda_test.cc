@@ -14,9 +14,8 @@
 
 #include "engine/executor/captured_work.h"
 #include "engine/executor/cuda_executor.h"
-#include "tests/engine/device_runner.h"
 #include "tests/engine/executor/same_bytes.h"
-#include "tests/support/minkunet.h"
+#include "tests/engine/executor/small_minkunet_fixture.h"
 
 namespace voxserve {
 namespace {
@@ -28,42 +27,12 @@ constexpr bool kCanCapture = true;
 constexpr bool kCanCapture = false;
 #endif
 
-// Returns random points in a box of `size` metres.
-PointCloud BoxOfPoints(int64_t num_points, float size, uint32_t seed) {
-  std::mt19937 random(seed);
-  std::uniform_real_distribution<float> unit(-0.5f, 0.5f);
-  std::vector<float> points;
-  for (int64_t i = 0; i < num_points; ++i) {
-    points.insert(points.end(), {size * unit(random), size * unit(random), 0.1f * size * unit(random), unit(random)});
-  }
-  return *PointCloud::FromFloats({"x", "y", "z", "intensity"}, points.data(), static_cast<uint64_t>(num_points));
-}
-
-class CapturedBatchesCudaTest : public ::testing::Test {
+class CapturedBatchesCudaTest : public SmallMinkUNetTest {
  protected:
   void SetUp() override {
     SKIP_WITHOUT(support::Device::kCuda);
     if (!kCanCapture) GTEST_SKIP() << "a debug build waits after each launch";
     Start(/*budget_bytes=*/0);
-  }
-
-  // If budget_bytes is 0, memory is counted without a limit.
-  void Start(int64_t budget_bytes) {
-    program_ = Program();
-    runner_.reset();
-    budget_ = std::make_unique<MemoryBudget>(budget_bytes);
-    auto runner = DeviceRunner::Create({.device = support::Device::kCuda, .memory_budget = budget_.get()});
-    ASSERT_TRUE(runner.ok()) << runner.status();
-    runner_ = *std::move(runner);
-    const auto graph = support::LoadNetwork(support::MinkUNet(
-        {.width = 0.25, .num_classes = 7, .features = {"x", "y", "z", "intensity"}, .voxel_size_m = 0.2f}));
-    ASSERT_TRUE(graph.ok()) << graph.status();
-    auto program = runner_->Compile(*graph, {.device = support::Device::kCuda,
-                                             .precision = ModelConfig::Precision::kFloat16,
-                                             .plan = kDefaultCudaConvPlan,
-                                             .is_deterministic = true});
-    ASSERT_TRUE(program.ok()) << program.status();
-    program_ = *std::move(program);
   }
 
   BatchOutput Run(const std::vector<const PointCloud*>& clouds, RunOptions options = {}, bool return_scores = true,
@@ -87,10 +56,6 @@ class CapturedBatchesCudaTest : public ::testing::Test {
     return output;
   }
   const CapturedBatches& captured() const { return static_cast<const CudaExecutor&>(runner_->executor()).captured(); }
-
-  std::unique_ptr<MemoryBudget> budget_;
-  std::unique_ptr<DeviceRunner> runner_;
-  Program program_;  // destroyed before the runner, which holds its weights
 };
 
 TEST_F(CapturedBatchesCudaTest, NothingIsCapturedWhereNobodyAsksForIt) {

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "engine/base/error_reason.h"
-#include "tests/engine/device_runner.h"
 #include "tests/engine/golden_scan.h"
+#include "tests/engine/program_fixture.h"
 
 namespace voxserve {
 namespace {
@@ -35,15 +35,13 @@ PointCloud Ground(int64_t num_points, uint32_t seed) {
   return *PointCloud::FromFloats({"x", "y", "z", "intensity"}, values.data(), static_cast<uint64_t>(num_points));
 }
 
-class CudaExecutorTest : public testing::Test {
+class CudaExecutorTest : public RunnerTest {
  protected:
   void SetUp() override { SKIP_WITHOUT(support::Device::kCuda); }
 
   void Start(int64_t device_memory_limit) {
-    program_ = Program();
-    auto runner = DeviceRunner::Create({.device = support::Device::kCuda, .device_memory_limit = device_memory_limit});
-    ASSERT_TRUE(runner.ok()) << runner.status();
-    runner_ = *std::move(runner);
+    ASSERT_NO_FATAL_FAILURE(
+        StartRunner({.device = support::Device::kCuda, .device_memory_limit = device_memory_limit}));
     const auto model = LoadMinkUNetModel();
     ASSERT_TRUE(model.ok()) << model.status();
     auto program =
@@ -53,9 +51,6 @@ class CudaExecutorTest : public testing::Test {
   }
 
   BatchOutput Run(const PointCloud& cloud) { return runner_->Run(program_, {&cloud}, false); }
-
-  std::unique_ptr<DeviceRunner> runner_;
-  Program program_;
 };
 
 TEST_F(CudaExecutorTest, AnySizeFromNothingToTwoMillionPoints) {

@@ -10,41 +10,17 @@
 #include <vector>
 
 #include "engine/executor/cuda_executor.h"
-#include "tests/engine/device_runner.h"
-#include "tests/support/minkunet.h"
+#include "tests/engine/executor/same_bytes.h"
+#include "tests/engine/executor/small_minkunet_fixture.h"
 
 namespace voxserve {
 namespace {
 
-constexpr float kVoxelSize = 0.2f;  // m
-
-// Points all over a box of this size in metres.
-PointCloud BoxOfPoints(int64_t num_points, float size, uint32_t seed) {
-  std::mt19937 random(seed);
-  std::uniform_real_distribution<float> unit(-0.5f, 0.5f);
-  std::vector<float> points;
-  for (int64_t i = 0; i < num_points; ++i) {
-    points.insert(points.end(), {size * unit(random), size * unit(random), 0.1f * size * unit(random), unit(random)});
-  }
-  return *PointCloud::FromFloats({"x", "y", "z", "intensity"}, points.data(), static_cast<uint64_t>(num_points));
-}
-
-class SiteRoomsTest : public ::testing::Test {
+class SiteRoomsTest : public SmallMinkUNetTest {
  protected:
   void SetUp() override {
     SKIP_WITHOUT(support::Device::kCuda);
-    auto runner = DeviceRunner::Create({.device = support::Device::kCuda});
-    ASSERT_TRUE(runner.ok()) << runner.status();
-    runner_ = *std::move(runner);
-    const auto graph = support::LoadNetwork(support::MinkUNet(
-        {.width = 0.25, .num_classes = 7, .features = {"x", "y", "z", "intensity"}, .voxel_size_m = kVoxelSize}));
-    ASSERT_TRUE(graph.ok()) << graph.status();
-    auto program = runner_->Compile(*graph, {.device = support::Device::kCuda,
-                                             .precision = ModelConfig::Precision::kFloat16,
-                                             .plan = kDefaultCudaConvPlan,
-                                             .is_deterministic = true});
-    ASSERT_TRUE(program.ok()) << program.status();
-    program_ = *std::move(program);
+    Start(/*budget_bytes=*/0);
   }
 
   BatchOutput Run(const std::vector<const PointCloud*>& clouds, const RunLimits& limits = {}) {
@@ -58,22 +34,6 @@ class SiteRoomsTest : public ::testing::Test {
   }
   // The batch that ran last.
   bool RanInRooms() const { return static_cast<const CudaExecutor&>(runner_->executor()).geometry().has_rooms(); }
-
-  static void ExpectSame(const BatchOutput& output, const BatchOutput& expected) {
-    ASSERT_EQ(output.status, expected.status);
-    ASSERT_EQ(output.samples.size(), expected.samples.size());
-    for (size_t i = 0; i < expected.samples.size(); ++i) {
-      const InferResult& sample = output.samples[i];
-      EXPECT_EQ(sample.status, expected.samples[i].status) << i;
-      EXPECT_EQ(sample.counts.voxels, expected.samples[i].counts.voxels) << i;
-      EXPECT_EQ(sample.counts.used, expected.samples[i].counts.used) << i;
-      EXPECT_EQ(sample.labels(), expected.samples[i].labels()) << i;
-      EXPECT_EQ(sample.scores(), expected.samples[i].scores()) << i;
-    }
-  }
-
-  std::unique_ptr<DeviceRunner> runner_;
-  Program program_;  // ends before the runner, which has its weights
 };
 
 TEST_F(SiteRoomsTest, ABatchThatDoesNotFitRunsAgain) {
@@ -89,11 +49,11 @@ TEST_F(SiteRoomsTest, ABatchThatDoesNotFitRunsAgain) {
   const BatchOutput again = Run({&scattered});
   EXPECT_TRUE(RanInRooms());
   EXPECT_FALSE(again.ran_again);
-  ExpectSame(in_rooms, RunWithSizes({&dense}));
+  ExpectSameBytes(in_rooms, RunWithSizes({&dense}));
   const BatchOutput expected = RunWithSizes({&scattered});
   ASSERT_GT(expected.samples[0].counts.voxels, 4 * in_rooms.samples[0].counts.voxels);
-  ExpectSame(overflown, expected);
-  ExpectSame(again, expected);
+  ExpectSameBytes(overflown, expected);
+  ExpectSameBytes(again, expected);
 }
 
 TEST_F(SiteRoomsTest, BatchesOfAllDensitiesAreWhatTheyAreWithSizes) {
@@ -114,7 +74,7 @@ TEST_F(SiteRoomsTest, BatchesOfAllDensitiesAreWhatTheyAreWithSizes) {
     const BatchOutput output = Run(together);
     num_again += output.ran_again ? 1 : 0;
     num_in_rooms += RanInRooms() ? 1 : 0;
-    ASSERT_NO_FATAL_FAILURE(ExpectSame(output, RunWithSizes(together)));
+    ASSERT_NO_FATAL_FAILURE(ExpectSameBytes(output, RunWithSizes(together)));
   }
   EXPECT_GT(num_again, 3);
   EXPECT_GT(num_in_rooms, 40);
@@ -128,10 +88,10 @@ TEST_F(SiteRoomsTest, SamplesAndBatchesBeyondLimitsAreRefusedAlike) {
   EXPECT_TRUE(RanInRooms());
   EXPECT_TRUE(refused.samples[0].status.ok()) << refused.samples[0].status;
   EXPECT_TRUE(absl::IsInvalidArgument(refused.samples[1].status)) << refused.samples[1].status;
-  ExpectSame(refused, RunWithSizes({&few, &many}, samples));
+  ExpectSameBytes(refused, RunWithSizes({&few, &many}, samples));
   const BatchOutput only = Run({&many}, samples);
   EXPECT_FALSE(only.samples[0].status.ok());
-  ExpectSame(only, RunWithSizes({&many}, samples));
+  ExpectSameBytes(only, RunWithSizes({&many}, samples));
   // A batch just within the limit has rooms, since they are no larger than that.
   const auto voxels = static_cast<int64_t>(RunWithSizes({&few, &many}).samples[0].counts.voxels +
                                            RunWithSizes({&few, &many}).samples[1].counts.voxels);
@@ -163,8 +123,8 @@ TEST_F(SiteRoomsTest, ABatchThatReachesFartherRunsAgain) {
   const BatchOutput in_rooms = Run({&far});
   EXPECT_FALSE(in_rooms.ran_again);
   EXPECT_TRUE(RanInRooms());
-  ExpectSame(again, RunWithSizes({&far}));
-  ExpectSame(in_rooms, again);
+  ExpectSameBytes(again, RunWithSizes({&far}));
+  ExpectSameBytes(in_rooms, again);
 }
 
 // With a plan for few voxels and one for many, and batches of both of as many points.
@@ -184,7 +144,7 @@ TEST_F(SiteRoomsTest, BatchesOnBothSidesOfAPlansBorderWaitForTheirSizes) {
     for (const PointCloud* const cloud : {&dense, &scattered}) {
       const BatchOutput output = run(*cloud);
       num_again += output.ran_again ? 1 : 0;
-      ASSERT_NO_FATAL_FAILURE(ExpectSame(output, RunWithSizes({cloud})));
+      ASSERT_NO_FATAL_FAILURE(ExpectSameBytes(output, RunWithSizes({cloud})));
     }
   }
   EXPECT_LE(num_again, 1);

@@ -17,7 +17,6 @@
 
 #include "engine/base/error_reason.h"
 #include "engine/model/model_loader.h"
-#include "engine/runtime/memory_budget.h"
 #include "engine/tensor/float16.h"
 #include "tests/engine/program_fixture.h"
 #include "tests/support/model_folder.h"
@@ -158,19 +157,9 @@ class TensorOutputsTest : public ProgramTest {
     if (runner_ != nullptr) Load(kTensors);
   }
 
-  // The program has memory of the runner, which has memory of the budget.
-  void TearDown() override {
-    program_ = Program();
-    runner_.reset();
-  }
-
   // Loads the network on a new runner, whose answers have this much memory.
   void LoadWithin(int64_t bytes) {
-    TearDown();
-    budget_ = std::make_unique<MemoryBudget>(bytes);
-    auto runner = DeviceRunner::Create({.device = GetParam(), .memory_budget = budget_.get()});
-    ASSERT_TRUE(runner.ok()) << runner.status();
-    runner_ = *std::move(runner);
+    ASSERT_NO_FATAL_FAILURE(StartRunner({.device = GetParam()}, std::make_unique<MemoryBudget>(bytes)));
     Load(kTensors);
   }
 
@@ -215,8 +204,6 @@ class TensorOutputsTest : public ProgramTest {
     for (const auto& [site, row] : coarse) expected_total += row[0] + row[1] + row[2];
     EXPECT_NEAR(total, expected_total, 1e-4);
   }
-
-  std::unique_ptr<MemoryBudget> budget_;
 };
 INSTANTIATE_TEST_SUITE_P(Devices, TensorOutputsTest, support::AllDevices(), support::DeviceName);
 
