@@ -1,0 +1,143 @@
+#pragma once
+
+// Defines in double precision the operators that need rows but no coordinates, as parts of the oracle in
+// graph_interpreter.h.
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <vector>
+
+#include "tests/engine/executor/graph_builder.h"
+
+namespace voxserve {
+
+// Returns the row after softmax, L2 norm or layer norm over its channels.
+inline std::vector<double> NormalizeRow(const RowNormOp& norm, std::vector<double> row) {
+  const auto count = static_cast<double>(row.size());
+  double sum = 0, mean = 0, variance = 0;
+  if (norm.kind == kernels::RowNorm::kLayerNorm) {
+    for (const double value : row) mean += value / count;
+    for (const double value : row) variance += (value - mean) * (value - mean) / count;
+    for (size_t c = 0; c < row.size(); ++c) {
+      row[c] = (row[c] - mean) / std::sqrt(variance + norm.epsilon) * (norm.weight ? norm.weight->values[c] : 1.0) +
+               (norm.bias ? norm.bias->values[c] : 0.0);
+    }
+    return row;
+  }
+  const bool is_softmax = norm.kind == kernels::RowNorm::kSoftmax;
+  for (double& value : row) {
+    if (is_softmax) value = std::exp(value);
+    sum += is_softmax ? value : value * value;
+  }
+  for (double& value : row) value /= is_softmax ? sum : std::max(std::sqrt(sum), double{norm.epsilon});
+  return row;
+}
+
+// Returns the table's row of that number; NaN in every channel if there is no such row.
+inline std::vector<double> LookUp(const EmbeddingOp& embedding, double number) {
+  const auto channels = static_cast<size_t>(embedding.table->shape[1]);
+  const bool is_there =
+      number >= 0 && number < static_cast<double>(embedding.table->shape[0]) && number == std::floor(number);
+  if (!is_there) return std::vector<double>(channels, std::numeric_limits<double>::quiet_NaN());
+  const auto begin =
+      embedding.table->values.begin() + static_cast<std::ptrdiff_t>(number) * static_cast<std::ptrdiff_t>(channels);
+  return {begin, begin + static_cast<std::ptrdiff_t>(channels)};
+}
+
+inline double Activate(const kernels::Activation& activation, double x) {
+  switch (activation.function) {
+    case kernels::ActivationFunction::kNone:
+      return x;
+    case kernels::ActivationFunction::kRelu:
+      return std::max(x, 0.0);
+    case kernels::ActivationFunction::kLeakyRelu:
+      return x < 0 ? activation.parameter * x : x;
+    case kernels::ActivationFunction::kSigmoid:
+      return 1 / (1 + std::exp(-x));
+    case kernels::ActivationFunction::kGelu:
+      return x * (1 + std::erf(x / std::sqrt(2.0))) / 2;
+    case kernels::ActivationFunction::kSilu:
+      return x / (1 + std::exp(-x));
+    case kernels::ActivationFunction::kTanh:
+      return std::tanh(x);
+    case kernels::ActivationFunction::kElu:
+      return x < 0 ? activation.parameter * (std::exp(x) - 1) : x;
+    case kernels::ActivationFunction::kClamp:
+      return std::clamp(x, double{activation.parameter}, double{activation.largest});
+    case kernels::ActivationFunction::kHardSigmoid:
+      return std::clamp(x / 6 + 0.5, 0.0, 1.0);
+    case kernels::ActivationFunction::kHardSwish:
+      return x * std::clamp(x / 6 + 0.5, 0.0, 1.0);
+    case kernels::ActivationFunction::kSoftplus:
+      return std::log(1 + std::exp(activation.parameter * x)) / activation.parameter;
+    case kernels::ActivationFunction::kMish:
+      return x * std::tanh(std::log(1 + std::exp(x)));
+    case kernels::ActivationFunction::kGeluTanh:
+      return x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))) / 2;
+    case kernels::ActivationFunction::kExp:
+      return std::exp(x);
+    case kernels::ActivationFunction::kLog:
+      return std::log(x);
+    case kernels::ActivationFunction::kSquare:
+      return x * x;
+    case kernels::ActivationFunction::kSqrt:
+      return std::sqrt(x);
+    case kernels::ActivationFunction::kAbs:
+      return std::abs(x);
+    case kernels::ActivationFunction::kPower:
+      return std::pow(x, double{activation.parameter});
+  }
+  return x;
+}
+
+// Returns a row for each query: for every head, the mean of the values, weighted by softmax of scale * (query . key).
+inline Values Attend(const AttentionOp& op, const Values& queries, const Values& keys, const Values& values) {
+  Values out;
+  for (const auto& [place, query] : queries) {
+    std::vector<double>& row = out[place];
+    row.assign(values.begin()->second.size(), 0.0);
+    const size_t heads = static_cast<size_t>(op.num_heads), ins = query.size() / heads, outs = row.size() / heads;
+    for (size_t head = 0; head < heads; ++head) {
+      double sum = 0;
+      std::vector<double> result(outs);
+      for (const auto& [other, key] : keys) {
+        double score = 0;
+        for (size_t c = head * ins; c < (head + 1) * ins; ++c) score += query[c] * key[c];
+        const double weight = std::exp(op.scale * score);
+        sum += weight;
+        for (size_t c = 0; c < outs; ++c) result[c] += weight * values.at(other)[head * outs + c];
+      }
+      for (size_t c = 0; c < outs; ++c) row[head * outs + c] = result[c] / sum;
+    }
+  }
+  return out;
+}
+
+// Returns rows that are normalized over all sites of the sample, per group of channels.
+inline Values NormalizeSample(const SampleNormOp& norm, const Values& in) {
+  Values out = in;
+  if (in.empty()) return out;
+  const size_t channels = in.begin()->second.size(), group = channels / static_cast<size_t>(norm.num_groups);
+  for (size_t first = 0; first < channels; first += group) {
+    const auto average = [&](const auto& value_of) {
+      double sum = 0;
+      for (const auto& [site, row] : in) {
+        for (size_t c = first; c < first + group; ++c) sum += value_of(row[c]);
+      }
+      return sum / static_cast<double>(in.size() * group);
+    };
+    const double mean = average([](double x) { return x; });
+    const double variance = average([&](double x) { return (x - mean) * (x - mean); });
+    for (auto& [site, row] : out) {
+      for (size_t c = first; c < first + group; ++c) {
+        row[c] = (row[c] - mean) / std::sqrt(variance + norm.epsilon) * (norm.weight ? norm.weight->values[c] : 1.0) +
+                 (norm.bias ? norm.bias->values[c] : 0.0);
+      }
+    }
+  }
+  return out;
+}
+
+}  // namespace voxserve
