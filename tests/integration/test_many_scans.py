@@ -5,7 +5,6 @@ must be equal for a scan alone, in a batch, and in a second process.
 from __future__ import annotations
 
 import dataclasses
-import os
 import sys
 from collections import Counter
 from pathlib import Path
@@ -27,14 +26,6 @@ MODELS = REPOSITORY / "deploy" / "models"
 SCAN = REPOSITORY / "deploy" / "scans" / "pandaset_070.bin"
 FEW = many_scans.read_scan(str(SCAN))[::400]
 DEVICES = ["cpu", "cuda:0"]
-
-
-@pytest.fixture
-def binary() -> str:
-    path = os.environ.get("VOXSERVE_BINARY")
-    if not path:
-        pytest.skip("VOXSERVE_BINARY does not name the server's binary; tests/run.sh sets it")
-    return path
 
 
 @pytest.mark.parametrize("device", DEVICES)

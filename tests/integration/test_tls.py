@@ -1,0 +1,205 @@
+"""Tests TLS and certificates of clients at the real server. The clients are gRPC's own, an HTTP client, and the Python
+and C++ clients of this repository.
+"""
+
+from __future__ import annotations
+
+import http.client
+import shutil
+import ssl
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import grpc
+import pytest
+from identity_calls import HEALTH, LIST, StartServer, code_of, few_points, get, stock, tool
+from identity_files import Authority, Server
+
+import voxserve
+from voxserve import wire
+
+
+def test_tls_serves_all_clients(tls_server: Server, authority: Authority) -> None:
+    ca = authority.certificate
+    models = wire.ListModelsResponse.FromString(stock(tls_server.address, LIST, b"", ca=ca))
+    assert [model.name for model in models.models] == ["minkunet"]
+    with voxserve.Client(tls_server.address, tls_ca=ca, admin_address=tls_server.admin_address) as client:
+        points = few_points()
+        assert len(client.segment("minkunet", points, timeout=60)) == len(points)
+        assert client.load_model("minkunet") == (1,)
+    assert get(tls_server, "/metrics", ca) == 200
+    assert get(tls_server, "/healthz", ca) == 200
+    done = tool("models", "--address", tls_server.address, "--tls_ca", str(ca))
+    assert (done.returncode, "minkunet" in done.stdout) == (0, True), done.stderr
+    for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+        context = ssl.create_default_context(cafile=str(ca))
+        context.minimum_version = context.maximum_version = version
+        connection = http.client.HTTPSConnection("localhost", tls_server.http_port, timeout=20, context=context)
+        connection.request("GET", "/healthz")
+        assert connection.getresponse().status == 200
+        connection.close()
+
+
+def test_tls_refuses_who_does_not_speak_it(tls_server: Server) -> None:
+    code, _ = code_of(tls_server.address, HEALTH, b"")
+    assert code is grpc.StatusCode.UNAVAILABLE
+    with pytest.raises((http.client.HTTPException, OSError)):
+        get(tls_server, "/healthz", None)
+    with voxserve.Client(tls_server.address, timeout=20) as client, pytest.raises(voxserve.UnavailableError):
+        client.models()
+    done = tool("models", "--address", tls_server.address)
+    assert done.returncode == 1
+    tls_server.await_line(r"connection closed .*reason=NOT_TLS", 5)
+
+
+def test_clients_refuse_a_server_of_another_root(tls_server: Server, stranger: Authority) -> None:
+    ca = stranger.certificate
+    code, _ = code_of(tls_server.address, HEALTH, b"", ca=ca)
+    assert code is grpc.StatusCode.UNAVAILABLE
+    with pytest.raises(ssl.SSLCertVerificationError):
+        get(tls_server, "/healthz", ca)
+    with voxserve.Client(tls_server.address, tls_ca=ca, timeout=20) as client:
+        with pytest.raises(voxserve.UnavailableError) as caught:
+            client.models()
+        assert caught.value.reason == "TLS_FAILED"
+    done = tool("models", "--address", tls_server.address, "--tls_ca", str(ca))
+    assert done.returncode == 1
+    assert "no TLS connection" in done.stderr
+
+
+@pytest.mark.parametrize("version", ["-tls1", "-tls1_1"])
+def test_old_tls_is_refused(tls_server: Server, version: str) -> None:
+    for port in (tls_server.port, tls_server.http_port):
+        done = subprocess.run(
+            ["openssl", "s_client", "-connect", f"127.0.0.1:{port}", version, "-cipher", "ALL:@SECLEVEL=0"],
+            input=b"", capture_output=True, timeout=30,
+        )  # fmt: skip
+        assert b"Cipher is (NONE)" in done.stdout or done.returncode != 0, done.stdout
+
+
+# ---- certificates of clients
+
+
+def test_mutual_tls_lets_known_clients_in(mutual_server: Server, authority: Authority) -> None:
+    certificate, key = authority.issue("truck-7", "clientAuth")
+    pair = {"certificate_chain": certificate.read_bytes(), "private_key": key.read_bytes()}
+    assert stock(mutual_server.address, LIST, b"", ca=authority.certificate, **pair)
+    options = {"tls_ca": authority.certificate, "tls_certificate": certificate, "tls_key": key}
+    with voxserve.Client(mutual_server.address, admin_address=mutual_server.admin_address, **options) as client:
+        assert len(client.segment("minkunet", few_points(), timeout=60))
+        assert client.load_model("minkunet") == (1,)
+    mutual_server.await_line(r"audit action=LoadModel who=certificate:truck-7 .* model=minkunet .* code=OK", 5)
+    arguments = [f"--{name}={value}" for name, value in options.items()]
+    done = tool("models", "--address", mutual_server.address, *arguments)
+    assert done.returncode == 0, done.stderr
+    for path in ("/metrics", "/", "/healthz"):
+        assert get(mutual_server, path, authority.certificate, pair=(certificate, key)) == 200, path
+
+
+def test_mutual_tls_refuses_unknown_clients(
+    mutual_server: Server, authority: Authority, stranger: Authority, folder: Path
+) -> None:
+    ca = authority.certificate
+    assert code_of(mutual_server.address, HEALTH, b"", ca=ca)[0] is grpc.StatusCode.UNAVAILABLE
+    assert code_of(mutual_server.admin_address, HEALTH, b"", ca=ca)[0] is grpc.StatusCode.UNAVAILABLE
+    done = tool("models", "--address", mutual_server.address, "--tls_ca", str(ca))
+    assert done.returncode == 1
+    with (
+        voxserve.Client(mutual_server.address, tls_ca=ca, timeout=20) as client,
+        pytest.raises(voxserve.UnavailableError),
+    ):
+        client.models()
+    for issuer, usage in ((stranger, "clientAuth"), (authority, "serverAuth")):
+        certificate, key = issuer.issue(f"wrong-{usage}", usage)
+        pair = {"certificate_chain": certificate.read_bytes(), "private_key": key.read_bytes()}
+        assert code_of(mutual_server.address, HEALTH, b"", ca=ca, **pair)[0] is grpc.StatusCode.UNAVAILABLE, usage
+        assert get(mutual_server, "/metrics", ca, pair=(certificate, key)) == 403, usage
+    for path, status in (("/healthz", 200), ("/readyz", 200), ("/metrics", 403), ("/", 403)):
+        assert get(mutual_server, path, ca) == status, path
+
+
+# ---- certificates that change
+
+
+def test_a_certificate_changes_under_load_without_a_failed_call(
+    start: StartServer, authority: Authority, folder: Path
+) -> None:
+    live = [folder / "live.crt", folder / "live.key"]
+    pairs = [authority.issue(f"turn{turn}", "serverAuth") for turn in range(2)]
+    for source, target in zip(pairs[0], live, strict=True):
+        shutil.copy(source, target)
+    server = start(f"--tls_certificate={live[0]}", f"--tls_key={live[1]}")
+    failures: list[str] = []
+    counts = {"new": 0, "kept": 0, "http": 0, "stream": 0}
+    stop = threading.Event()
+    ca = authority.certificate
+    points = few_points()
+
+    def repeat(kind: str, call: Callable[[], object]) -> None:
+        while not stop.is_set():
+            try:
+                call()
+                counts[kind] += 1
+            except Exception as error:  # Any failed call fails this test.
+                failures.append(f"{kind}: {error!r}")
+
+    def over_http() -> None:
+        assert get(server, "/metrics", ca) == 200
+
+    def over_a_new_connection() -> None:
+        stock(server.address, HEALTH, b"", ca=ca)
+
+    def over_a_stream() -> None:
+        with voxserve.Client(server.address, tls_ca=ca) as own, own.stream("minkunet", policy="queue") as stream:
+            for frame in range(5):
+                stream.send(frame, points)
+            stream.close_sends()
+            assert [result.error for result in stream] == [None] * 5
+
+    with voxserve.Client(server.address, tls_ca=ca) as client:
+        work = {
+            "new": over_a_new_connection,
+            "kept": lambda: client.segment("minkunet", points),
+            "http": over_http,
+            "stream": over_a_stream,
+        }
+        threads = [threading.Thread(target=repeat, args=item) for item in work.items()]
+        for thread in threads:
+            thread.start()
+        serials = [serial_of(server.port), serial_of(server.http_port)]
+        for turn in (1, 0, 1):
+            for source, target in zip(pairs[turn], live, strict=True):
+                shutil.copy(source, target)
+            expected = ssl.PEM_cert_to_DER_cert(pairs[turn][0].read_text())
+            for port in (server.port, server.http_port, server.admin_port):
+                await_certificate(port, expected)
+            serials.append(serial_of(server.port))
+        # The key does not fit the certificate, so the server keeps the certificate that it had.
+        shutil.copy(pairs[0][1], live[1])
+        server.await_line(r"the certificate before stays .*does not belong", 10)
+        await_certificate(server.port, expected)
+        await_certificate(server.http_port, expected)
+        live[0].unlink()
+        server.await_line(r"the certificate before stays .*No such file", 10)
+        time.sleep(1)
+        stop.set()
+        for thread in threads:
+            thread.join(60)
+    assert not failures, failures[:5]
+    assert min(counts.values()) >= 5, counts
+    assert server.log().count("TLS certificate loaded anew") == 3
+    print(f"certificate changed 3 times under load: {counts}, no failure")
+
+
+def serial_of(port: int) -> bytes:
+    return ssl.PEM_cert_to_DER_cert(ssl.get_server_certificate(("127.0.0.1", port)))
+
+
+def await_certificate(port: int, expected: bytes) -> None:
+    end = time.monotonic() + 15
+    while serial_of(port) != expected:
+        assert time.monotonic() < end, f"port {port} does not show the new certificate"
+        time.sleep(0.1)
