@@ -67,9 +67,10 @@ class Authoriser {
   Authoriser(std::string path, std::string text, TokenList tokens);
 
   const std::string path_;
-  std::string last_text_;                 // of Refresh alone
-  std::optional<std::string> seen_text_;  // that the last look found, where it is another one; likewise
-  std::string last_problem_;              // that the log has; likewise
+  // Only Refresh uses these.
+  std::string last_text_;                 // the file's text that was taken over last
+  std::optional<std::string> seen_text_;  // the text that the last look found, if it has not been taken over
+  std::string last_problem_;              // the problem that was logged last; empty after a good look
   mutable absl::Mutex mutex_;
   std::shared_ptr<const TokenList> tokens_ ABSL_GUARDED_BY(mutex_);
 };

@@ -438,7 +438,7 @@ TEST_F(InferStreamTest, ASilentStreamLetsGoOfItsSweeps) {
   EXPECT_EQ(vehicle.results()[1].num_sweeps(), 1u) << "though the sensor's clock stood still";
 }
 
-// Of two free pinned buffers, a stream may keep only one for its sweeps.
+// Two pinned buffers are free. A stream may keep one of them for its sweeps; the other is left to requests.
 TEST_F(InferStreamTest, SweepsLeavePinnedMemoryToRequests) {
   support::FakePinnedMemory memory;
   constexpr int64_t kMostBytes = int64_t{1} << 20;
