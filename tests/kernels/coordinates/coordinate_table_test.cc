@@ -8,9 +8,13 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/support/chosen_keys.h"
 
 namespace voxserve::kernels {
 namespace {
+
+using support::KeysOfOneSlot;
+using support::kKnownSeed;
 
 std::vector<uint64_t> RandomKeys(int32_t dimension, int32_t num_samples, int32_t count, int32_t extent, uint32_t seed) {
   const CoordinateKey layout(dimension);
@@ -132,35 +136,6 @@ TEST(CoordinateTableFallbackTest, AHugeBoxDoesNotOverflow) {
             MapSearch::kHash);
   EXPECT_EQ(table.Find(keys[1]), 1);
 }
-
-// Returns the inverse of an odd number modulo 2^64, by Newton's iteration: each step doubles the right bits.
-uint64_t Inverse(uint64_t odd) {
-  uint64_t inverse = odd;
-  for (int i = 0; i < 6; ++i) inverse *= 2 - odd * inverse;
-  return inverse;
-}
-
-// Returns ascending keys of valid coordinates that all begin at slot 0 of 2^log2_slots under the seed. A client that
-// knew the seed could send them.
-std::vector<uint64_t> KeysOfOneSlot(const HashSeed& seed, size_t count, int log2_slots) {
-  const CoordinateKey layout(3);
-  const uint64_t first = Inverse(seed.first), second = Inverse(seed.second);
-  std::mt19937_64 random(5);
-  std::set<uint64_t> keys;
-  while (keys.size() < count) {
-    uint64_t key = (random() >> log2_slots) * second;
-    key = (key ^ key >> 32) * first;
-    bool is_valid = layout.Sample(key) == 0;
-    for (int axis = 0; axis < 3 && is_valid; ++axis) {
-      const int32_t coordinate = layout.Coordinate(key, axis);
-      is_valid = coordinate >= layout.min_coordinate() && coordinate <= layout.max_coordinate();
-    }
-    if (is_valid) keys.insert(key);
-  }
-  return {keys.begin(), keys.end()};
-}
-
-constexpr HashSeed kKnownSeed = {.first = 0x9E3779B97F4A7C15u, .second = 0xD1B54A32D192ED03u};
 
 TEST(HashSeedTest, KeysAreChosenToCollide) {
   const std::vector<uint64_t> keys = KeysOfOneSlot(kKnownSeed, 1000, 18);
