@@ -3,8 +3,8 @@
 //
 //   chosen_coordinates_bench
 //
-// Each number is the time to build the table of 100,000 sites and to search the neighbours of all in a kernel of 3 x 3 x
-// 3 cells. The program ends with 1 where a neighbour count is wrong. The table is Markdown.
+// Each number is the time to build the table of 100,000 sites and to search the neighbours of all in a kernel of 3 x 3
+// x 3 cells. The program ends with 1 where a neighbour count is wrong. The table is Markdown.
 
 #include <algorithm>
 #include <chrono>
@@ -60,9 +60,8 @@ int64_t NeighboursOnGpu(const std::vector<uint64_t>& keys, const HashSeed& seed,
   kernels::cuda::BrickTableParams build{.keys = device_keys.data(), .capacity = num_keys, .seed = seed};
   DeviceArray<char> memory(Device::kCuda, kernels::cuda::BrickTableBytes(build));
   build.memory = memory.data();
-  kernels::NeighbourSearchParams search{.out_keys = device_keys.data(),
-                                        .out_capacity = num_keys,
-                                        .neighbours = neighbours.data()};
+  kernels::NeighbourSearchParams search{
+      .out_keys = device_keys.data(), .out_capacity = num_keys, .neighbours = neighbours.data()};
   search.geometry.kernel_size = {3, 3, 3, 1};
   search.geometry.padding = {1, 1, 1, 0};
   support::Synchronize();
@@ -122,7 +121,9 @@ void PrintRow(const char* device, const std::vector<uint64_t>& chosen, const std
 }
 
 void Run() {
-  std::puts("| device | random sites ms | chosen, secret seed ms | chosen, known seed ms | secret / random | known / random |");
+  std::puts(
+      "| device | random sites ms | chosen, secret seed ms | chosen, known seed ms | secret / random | known / random "
+      "|");
   std::puts("|---|--:|--:|--:|--:|--:|");
   PrintRow("CPU, one thread", support::KeysOfOneSlot(support::kKnownSeed, kNumSites, kLog2Slots),
            RandomKeys([](const kernels::Axes& at) { return CoordinateKey(3).Pack(0, at); }), NeighboursOnCpu);

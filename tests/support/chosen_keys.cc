@@ -46,8 +46,8 @@ std::vector<uint64_t> KeysOfOneSlot(const HashSeed& seed, size_t count, int log2
 }
 
 std::vector<uint64_t> MortonKeysOfOneSlot(const HashSeed& seed, size_t count, int log2_slots) {
-  // brick_table.cuh: a brick's key is the MortonKey without its lowest 6 bits. hash_slots.cuh: keys that differ in their
-  // lowest 2 bits are one group, and a group's hash gives its first slot.
+  // brick_table.cuh: a brick's key is the MortonKey without its lowest 6 bits. hash_slots.cuh: keys that differ in
+  // their lowest 2 bits are one group, and a group's hash gives its first slot.
   constexpr int kBrickBits = 6, kGroupBits = 2;
   // A valid group has few bits, and few hashes belong to valid groups. So valid groups are tried, not hashes.
   constexpr uint64_t kNumGroups = uint64_t{1} << (Morton::kBatchShift - kBrickBits - kGroupBits);

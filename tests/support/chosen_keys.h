@@ -18,9 +18,9 @@ inline constexpr kernels::HashSeed kKnownSeed = {.first = 0x9E3779B97F4A7C15u, .
 // 2^log2_slots under the seed.
 std::vector<uint64_t> KeysOfOneSlot(const kernels::HashSeed& seed, size_t count, int log2_slots);
 
-// Returns `count` ascending MortonKeys of sample 0 in three dimensions, each in a brick of its own. On a GPU, each brick
-// begins in the first group of 2^log2_slots slots under the seed. Tries 65,000 times as many keys in as many threads as
-// the machine has cores.
+// Returns `count` ascending MortonKeys of sample 0 in three dimensions, each in a brick of its own. On a GPU, each
+// brick begins in the first group of 2^log2_slots slots under the seed. Tries 65,000 times as many keys in as many
+// threads as the machine has cores.
 std::vector<uint64_t> MortonKeysOfOneSlot(const kernels::HashSeed& seed, size_t count, int log2_slots);
 
 }  // namespace voxserve::support
