@@ -52,7 +52,7 @@ std::string ClassesText(int num_classes) {
 void ReadClasses(const model::v1::ModelConfig& proto, int num_classes, ModelConfig* config, const ProblemsAt& at) {
   std::set<uint32_t> ids;
   for (const auto& entry : proto.classes()) {
-    if (!ids.insert(entry.id()).second) at.Add("class ", entry.id(), " stands twice");
+    if (!ids.insert(entry.id()).second) at.Add("class ", entry.id(), " appears twice");
     const std::optional<uint32_t> color = ParseColor(entry.color());
     if (!entry.color().empty() && !color) {
       at.Add("class ", entry.id(), " has color ", Quoted(entry.color()), "; it must look like \"#1e90ff\"");
@@ -124,7 +124,7 @@ VersionPolicy ReadVersionPolicy(const model::v1::VersionPolicy& proto, const Pro
   std::set<int64_t> versions;
   for (const int64_t version : proto.specific().versions()) {
     if (version < 1) at.Add("version_policy: version ", version, " cannot be; versions are 1, 2, 3, ...");
-    if (!versions.insert(version).second) at.Add("version_policy: version ", version, " stands twice");
+    if (!versions.insert(version).second) at.Add("version_policy: version ", version, " appears twice");
   }
   if (versions.empty()) at.Add("version_policy: specific names no version");
   policy.specific.assign(versions.begin(), versions.end());

@@ -98,7 +98,7 @@ class Parser {
       AtFile().Add("its header is not a JSON object");
       return false;
     }
-    for (const std::string& name : repeated) At(name).Add("stands twice in ", kFile);
+    for (const std::string& name : repeated) At(name).Add("appears twice in ", kFile);
     return true;
   }
 

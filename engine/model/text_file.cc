@@ -48,7 +48,7 @@ std::optional<std::string> ReadFile(const std::filesystem::path& path, Problems*
     stream.read(content.data(), static_cast<std::streamsize>(size));
     if (stream && stream.gcount() == static_cast<std::streamsize>(size)) return content;
     problems->push_back(
-        absl::StrCat(path.filename().string(), ": cannot be read (", stream.gcount(), " of ", size, " bytes came)"));
+        absl::StrCat(path.filename().string(), ": cannot be read (only ", stream.gcount(), " of ", size, " bytes)"));
     return std::nullopt;
   }
   const std::string why = error ? error.message() : "no regular file";

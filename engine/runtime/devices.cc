@@ -46,7 +46,7 @@ absl::StatusOr<std::vector<CudaDevice>> Select(std::string_view wanted, const st
     }
     const auto is_wanted = [&](const CudaDevice& gpu) { return gpu.id() == id; };
     if (std::any_of(selected.begin(), selected.end(), is_wanted)) {
-      return absl::InvalidArgumentError(absl::StrCat("device \"", id, "\" stands twice"));
+      return absl::InvalidArgumentError(absl::StrCat("device \"", id, "\" appears twice"));
     }
     const auto found = std::find_if(gpus.begin(), gpus.end(), is_wanted);
     if (found == gpus.end()) {

@@ -89,7 +89,7 @@ class PlanReader {
       const ProblemsAt at_node(absl::StrCat(place, ", node ", Quoted(node)), problems_);
       if (node.empty()) at.Add("convs[", i, "] has no node");
       const bool is_new = bucket.plan.by_node.try_emplace(node, ReadConv(proto.convs(i), at_node)).second;
-      if (!is_new) at_node.Add("stands twice");
+      if (!is_new) at_node.Add("appears twice");
     }
     return tuned;
   }

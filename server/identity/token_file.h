@@ -44,7 +44,7 @@ struct Token {
 using TokenList = std::vector<std::shared_ptr<const Token>>;
 
 // INVALID_ARGUMENT naming the file, the line and what is wrong with it, for the first few bad lines; or that there is
-// no token. A name or a digest that stands twice is an error. path: for errors.
+// no token. A name or a digest that appears twice is an error. path: for errors.
 absl::StatusOr<TokenList> ParseTokens(const std::string& path, std::string_view text);
 
 // Returns true if the text fits the pattern as a whole: * is any number of characters, ? is one.

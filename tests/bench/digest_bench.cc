@@ -74,7 +74,7 @@ struct Case {
   std::string name;
   std::function<absl::StatusOr<LoadedModel>()> load;
   Variant variant;
-  std::vector<Scan> scans;  // one a sample
+  std::vector<Scan> scans;  // one per sample
   std::optional<FarthestPoints> sample = {};
 };
 

@@ -251,7 +251,7 @@ TEST(VoxelsTest, WhatCannotBeVoxelsIsRefused) {
   EXPECT_THAT(why({0, 0, 0}, 3, {1, 2}), HasSubstr("3 coordinates and 2 features"));
   EXPECT_THAT(why({0, 0, 130944}, 3, {1}), HasSubstr("coordinate 130944 is not within -130944 to 130943"));
   EXPECT_THAT(why({0, 0, 0, -3969}, 4, {1}), HasSubstr("coordinate -3969"));
-  EXPECT_THAT(why({1, 2, 3, 1, 2, 3}, 3, {1, 2}), HasSubstr("the site of voxel 1 stands twice"));
+  EXPECT_THAT(why({1, 2, 3, 1, 2, 3}, 3, {1, 2}), HasSubstr("the site of voxel 1 appears twice"));
   EXPECT_THAT(why({1, 2, 3}, 3, {std::numeric_limits<float>::infinity()}), HasSubstr("not all finite"));
   for (const int channels : {253, 254}) {
     const std::vector<float> features(static_cast<size_t>(channels));

@@ -70,7 +70,7 @@ absl::StatusOr<PointCloud> PointCloudFromVoxels(absl::Span<const int32_t> coordi
     std::array<int32_t, kMaxAxes> site = {};
     std::copy_n(coordinates.begin() + static_cast<std::ptrdiff_t>(i * axes), axes, site.begin());
     if (!sites.insert(site).second) {
-      return absl::InvalidArgumentError(absl::StrCat("the site of voxel ", i, " stands twice"));
+      return absl::InvalidArgumentError(absl::StrCat("the site of voxel ", i, " appears twice"));
     }
     std::memcpy(out, site.data(), axes * sizeof(int32_t));
     if (columns > 0) std::memcpy(out + axes * sizeof(int32_t), &features[i * columns], columns * sizeof(float));

@@ -41,7 +41,7 @@ def test_exponents_are_not_shifts() -> None:
         ("x:f32*0", "the scale is not a finite number other than 0"),
         ("x:f32*1e999", "the scale is not a finite number other than 0"),
         ("x:f32+1e999", "the shift is not a finite number"),
-        ("x:f32,x:f32", "the name 'x' stands twice"),
+        ("x:f32,x:f32", "the name 'x' appears twice"),
     ],
 )
 def test_errors_quote_the_entry(text: str, message: str) -> None:

@@ -40,7 +40,7 @@ def table(library: str) -> dict[str, str]:
             dimensions = re.fullmatch(r"(\w+)1d-(\d)d", name)
             expanded = [f"{dimensions[1]}{d}d" for d in range(1, int(dimensions[2]) + 1)] if dimensions else [name]
             for each in expanded:
-                assert each not in says, f"{each} stands twice"
+                assert each not in says, f"{each} appears twice"
                 says[each] = verdict[0].partition(":")[0]
     return says
 

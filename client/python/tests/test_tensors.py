@@ -104,7 +104,7 @@ def test_voxels_are_points() -> None:
         ([[np.nan, 0, 0]], [[1]], "coordinate nan"),
         ([[130944, 0, 0]], [[1]], "is not within -130944 to 130943"),
         ([[0, 0, 0, -3969]], [[1]], "coordinate -3969"),
-        ([[1, 2, 3], [1, 2, 3]], [[1], [2]], "stands twice"),
+        ([[1, 2, 3], [1, 2, 3]], [[1], [2]], "appears twice"),
         ([[1, 2, 3]], [[1], [2]], "features have shape"),
         ([[1, 2, 3]], [["a"]], "real numbers"),
         ([[1, 2, 3]], [[np.inf]], "not all finite"),

@@ -38,7 +38,8 @@ bool CutsIntoHeads(const GraphNode& input, int num_heads, const ProblemsAt& at) 
 // True where the three inputs belong together.
 bool MatchInputs(const GraphNode& queries, const GraphNode& keys, const GraphNode& values, const ProblemsAt& at) {
   if (keys.level == kPointLevel) {
-    at.Add("its keys ", Quoted(keys.name), " have ", RowsText(keys), "; they need a row a site, or rows of samples");
+    at.Add("its keys ", Quoted(keys.name), " have ", RowsText(keys),
+           "; they need one row per site, or rows of samples");
     return false;
   }
   if (!values.HasRowsOf(keys)) {

@@ -66,7 +66,7 @@ class HeadReader {
     for (size_t i = 0; i < ids.size(); ++i) {
       if (ids[i] >= kMaxClasses) Report("class id ", ids[i], " is too large; ids are below ", kMaxClasses);
       if (std::count(ids.begin(), ids.begin() + static_cast<int64_t>(i), ids[i]) == 1) {
-        Report("class id ", ids[i], " is there twice");
+        Report("class id ", ids[i], " appears twice");
       }
       (*to)[i] = static_cast<int32_t>(ids[i]);
     }
@@ -153,7 +153,7 @@ std::optional<kernels::AnchorHeadParams> ReadAnchorHead(const AnchorHeadDecode& 
   }
   reader.ReadClasses("anchors", class_ids, &head.num_classes, &head.class_ids);
   if (anchors.size() > head.anchors.size()) {
-    reader.Report("has ", anchors.size(), " anchors a cell, rotations counted; at most ", head.anchors.size(),
+    reader.Report("has ", anchors.size(), " anchors per cell, rotations counted; at most ", head.anchors.size(),
                   " are possible");
     anchors.clear();
   }

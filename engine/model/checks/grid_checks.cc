@@ -26,7 +26,7 @@ bool FitsMemory(const std::array<int64_t, kernels::kMaxDimension>& size, int dim
   for (const int64_t cells : size) room /= cells;
   if (room > 0) return true;
   at.Add("its result has ", absl::StrJoin(size.begin(), size.begin() + dimension, " x "), " cells of ", channels,
-         " channels a sample; at most ", kMaxGridValues, " values are possible");
+         " channels per sample; at most ", kMaxGridValues, " values are possible");
   return false;
 }
 

@@ -34,9 +34,9 @@ std::vector<const GraphNode*> NodeContext::FeaturesOnOneLevel() const {
 }
 
 const char* RowsText(const GraphNode& node) {
-  if (node.level == kPointLevel) return "a row a point";
-  if (node.level >= 0) return "a row a site";
-  return node.grid ? "a row a cell" : node.max_boxes > 0 ? "boxes" : "a row a sample";
+  if (node.level == kPointLevel) return "one row per point";
+  if (node.level >= 0) return "one row per site";
+  return node.grid ? "one row per cell" : node.max_boxes > 0 ? "boxes" : "one row per sample";
 }
 
 std::string SizeText(const GridShape& grid) {

@@ -59,7 +59,7 @@ struct NodeContext {
   }
 };
 
-// Returns the kind of the node's rows for messages: "a row a site".
+// Returns the kind of the node's rows for messages: "one row per site".
 const char* RowsText(const GraphNode& node);
 
 // Returns a grid's size for messages: "188 x 376".

@@ -72,7 +72,7 @@ void CheckVoxelToPoint(NodeContext& context) {
   const GraphNode* const input = context.Known(0);
   if (input == nullptr) return;
   if (input->level == kPointLevel) {
-    context.at.Add("its first input ", Quoted(input->name), " has a row a point already");
+    context.at.Add("its first input ", Quoted(input->name), " has one row per point already");
     return;
   }
   if (input->level != 0) {
@@ -135,7 +135,7 @@ void CheckPointToVoxel(NodeContext& context) {
   if (!HasSlotsThatFit(context, input)) return;
   if (input == nullptr) return;
   if (is_of_points && input->level != kPointLevel) {
-    context.at.Add("its first input ", Quoted(input->name), " has ", RowsText(*input), "; it needs a row a point");
+    context.at.Add("its first input ", Quoted(input->name), " has ", RowsText(*input), "; it needs one row per point");
     return;
   }
   if (!is_of_points && input->level < 0) {

@@ -137,7 +137,7 @@ void CheckBroadcast(NodeContext& context) {
   const GraphNode* const samples = context.FeaturesInput(1);
   if (samples != nullptr && (samples->level != kSampleLevel || samples->grid)) {
     context.at.Add("its second input ", Quoted(samples->name), " has ", RowsText(*samples),
-                   "; it needs one a sample, as global_pool makes");
+                   "; it needs one per sample, as global_pool makes");
     return;
   }
   if (sites == nullptr || samples == nullptr) return;

@@ -102,7 +102,7 @@ class SparseConvReader {
     ReadKernel();
     if (!proto_.sites_of().empty()) {
       if (proto_.rule() != SparseConv::RULE_UNSPECIFIED) {
-        Report("sites_of stands in the place of a rule; leave one out");
+        Report("sites_of replaces a rule; leave one out");
       }
       RefuseBounds();
       ReadPaddingOfGivenSites();
@@ -230,7 +230,7 @@ class SparseConvReader {
   void ReadOffsets() {
     kernels::ConvGeometry& geometry = op_.sites.geometry;
     if (proto_.kernel_size_size() > 0 || proto_.kernel_shape() != SparseConv::KERNEL_SHAPE_BOX) {
-      Report("offsets stand in the place of kernel_size and kernel_shape; leave those out");
+      Report("offsets replace kernel_size and kernel_shape; leave those out");
     }
     if (proto_.offsets_size() % dimension_ != 0) {
       Report("offsets has ", proto_.offsets_size(), " values; ", dimension_, " make an offset");
@@ -308,7 +308,7 @@ class SparseConvReader {
       const int32_t stored = op_.stored_cells[k];
       geometry.listed_cells[k] = cells[static_cast<size_t>(stored)];
       if (k == 0 || geometry.listed_cells[k] != geometry.listed_cells[k - 1]) continue;
-      Report("offset number ", stored, " stands there twice");
+      Report("offset number ", stored, " appears twice");
       return;
     }
     if (geometry.num_listed_cells < geometry.Volume()) return;

@@ -173,7 +173,7 @@ class VoxelizeReader {
     for (const model::v1::Feature& feature : proto_.features()) {
       const std::string name = Quoted(feature.name());
       if (feature.name().empty()) Report("feature number ", op_.features.size(), " has no name");
-      if (!names.insert(feature.name()).second) Report("feature ", name, " stands twice");
+      if (!names.insert(feature.name()).second) Report("feature ", name, " appears twice");
       InputFeature column = {.name = feature.name(), .unit = feature.unit(), .shift = feature.shift()};
       if (feature.has_scale()) column.scale = feature.scale();
       if (feature.has_default_value()) column.default_value = feature.default_value();
@@ -199,7 +199,7 @@ class VoxelizeReader {
     std::set<std::string> names;
     for (const std::string& name : op_.axes) {
       if (name.empty()) Report("an axis has no name");
-      if (!names.insert(name).second) Report("axis ", Quoted(name), " stands twice");
+      if (!names.insert(name).second) Report("axis ", Quoted(name), " appears twice");
     }
   }
 

@@ -36,7 +36,7 @@ TEST_P(SampleOperatorsTest, GlobalPoolAndBroadcastOfEveryKind) {
   }
 }
 
-// Squeeze and excitation: what a row a sample goes through on its way, and what is fused into its return.
+// Squeeze and excitation: what one row per sample goes through on its way, and what is fused into its return.
 TEST_P(SampleOperatorsTest, RowsOfSamplesGoThroughTheOperatorsOfRows) {
   GraphBuilder b(20);
   const int stem = b.Relu(b.Submanifold(0, 8, true));

@@ -51,7 +51,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Tokens(2, 4, {2, 4})(model);
                       Append("nodes { name: \"next\" inputs: \"tokens\" global_pool { reduce: REDUCE_SUM } }")(model);
                     },
-                    {"node \"next\": its input \"tokens\" has a row a cell; it needs sites"}},
+                    {"node \"next\": its input \"tokens\" has one row per cell; it needs sites"}},
         BrokenModel{"BroadcastOfTokens",
                     [](TestModel& model) {
                       Tokens(2, 4, {2, 4})(model);
@@ -59,7 +59,7 @@ INSTANTIATE_TEST_SUITE_P(
                           "nodes { name: \"next\" inputs: [\"relu\", \"tokens\"] broadcast { function: "
                           "FUNCTION_ADD } }")(model);
                     },
-                    {"node \"next\": its second input \"tokens\" has a row a cell; it needs one a sample, as "
+                    {"node \"next\": its second input \"tokens\" has one row per cell; it needs one per sample, as "
                      "global_pool makes"}},
         BrokenModel{"AddOfOtherNumbers",
                     [](TestModel& model) {
@@ -116,13 +116,14 @@ INSTANTIATE_TEST_SUITE_P(
         BrokenModel{"ValuesOnOtherSites",
                     Attention("\"relu\", \"relu\", \"down\""),
                     {"node \"attention\": its keys \"relu\" and values \"down\" have different rows"}},
-        BrokenModel{"KeysOnPoints",
-                    [](TestModel& model) {
-                      Append("nodes { name: \"points\" inputs: \"voxels\" point_features {} }")(model);
-                      Attention("\"voxels\", \"points\", \"points\"")(model);
-                    },
-                    {"node \"attention\": its keys \"points\" have a row a point; they need a row a site, or rows of "
-                     "samples"}},
+        BrokenModel{
+            "KeysOnPoints",
+            [](TestModel& model) {
+              Append("nodes { name: \"points\" inputs: \"voxels\" point_features {} }")(model);
+              Attention("\"voxels\", \"points\", \"points\"")(model);
+            },
+            {"node \"attention\": its keys \"points\" have one row per point; they need one row per site, or rows of "
+             "samples"}},
         BrokenModel{"OfLabels",
                     Attention("\"best\", \"relu\", \"relu\""),
                     {"node \"attention\": its input \"best\" computes labels; only voxel_to_point reads those"}}),

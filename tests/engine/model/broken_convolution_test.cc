@@ -176,16 +176,16 @@ INSTANTIATE_TEST_SUITE_P(
                       Beside("kind: KIND_STRIDED sites_of: \"all\" kernel_size: [1, 1, 1]", {1, 2, 4})(model);
                       model.graph += "nodes { name: \"all\" inputs: \"voxels\" global_pool { reduce: REDUCE_MAX } }";
                     },
-                    {"node \"beside\": sites_of \"all\" has a row a sample; sites are those of voxels"}},
+                    {"node \"beside\": sites_of \"all\" has one row per sample; sites are those of voxels"}},
         BrokenModel{"SitesOfPoints",
                     Beside("kind: KIND_STRIDED sites_of: \"labels\" kernel_size: [1, 1, 1]", {1, 2, 4}),
-                    {"node \"beside\": sites_of \"labels\" has a row a point; sites are those of voxels"}},
+                    {"node \"beside\": sites_of \"labels\" has one row per point; sites are those of voxels"}},
         BrokenModel{"SitesAndRule",
                     Beside("kind: KIND_STRIDED rule: RULE_FLOOR sites_of: \"down\" kernel_size: [2, 2, 2] stride: [2, "
                            "2, 2] output_padding: [1, 1, 1]",
                            {8, 2, 4}),
                     {"node \"beside\": output_padding belongs to KIND_TRANSPOSED without sites_of alone",
-                     "node \"beside\": sites_of stands in the place of a rule; leave one out"}},
+                     "node \"beside\": sites_of replaces a rule; leave one out"}},
         BrokenModel{"SitesOfAnotherUnit",
                     Beside("kind: KIND_STRIDED sites_of: \"down\" kernel_size: [2, 2, 2] stride: [2, 1, 2]", {8, 2, 4}),
                     {"node \"beside\": its stride of 2 x 1 x 2 does not lead from the sites of \"voxels\" to those of "
@@ -226,10 +226,10 @@ INSTANTIATE_TEST_SUITE_P(
                     {"node \"beside\": offsets has 4 values; 3 make an offset"}},
         BrokenModel{"OffsetTwice",
                     Beside("kind: KIND_SUBMANIFOLD offsets: [0, 0, 0, 1, 0, 0, 0, 0, 0]", {3, 2, 4}),
-                    {"node \"beside\": offset number 2 stands there twice"}},
+                    {"node \"beside\": offset number 2 appears twice"}},
         BrokenModel{"OffsetsAndKernel",
                     Beside("kind: KIND_SUBMANIFOLD kernel_size: [1, 1, 1] offsets: [0, 0, 0]", {1, 2, 4}),
-                    {"node \"beside\": offsets stand in the place of kernel_size and kernel_shape; leave those out"}},
+                    {"node \"beside\": offsets replace kernel_size and kernel_shape; leave those out"}},
         BrokenModel{"OffsetFarAway",
                     Beside("kind: KIND_SUBMANIFOLD offsets: [0, 0, -65] dilation: [1, 1, 2]", {1, 2, 4}),
                     {"node \"beside\": its kernel reaches 130 sites on axis 2; at most 128 are possible"}},

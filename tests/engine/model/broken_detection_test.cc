@@ -114,7 +114,7 @@ INSTANTIATE_TEST_SUITE_P(
                            "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, "
                            "25, 26, 27, 28, 29, 30, 31, 32]"),
                     {"node \"boxes\": has 33 class_ids; it must have 1 to 32"}},
-        BrokenModel{"ClassTwice", Center("[2, 0]", "[2, 2]"), {"node \"boxes\": class id 2 is there twice"}},
+        BrokenModel{"ClassTwice", Center("[2, 0]", "[2, 2]"), {"node \"boxes\": class id 2 appears twice"}},
         BrokenModel{"ClassTooLarge",
                     Center("[2, 0]", "[65535, 0]"),
                     {"node \"boxes\": class id 65535 is too large; ids are below 65535"}},
@@ -180,11 +180,10 @@ INSTANTIATE_TEST_SUITE_P(
         BrokenModel{"OtherSize",
                     Inputs(R"(["two", "two", "one", "small", "two", "two"])"),
                     {"node \"boxes\": its heatmap \"two\" has 32 x 32 cells, its dim \"small\" 16 x 16"}},
-        BrokenModel{
-            "Sites",
-            Inputs(R"(["two", "two", "one", "three", "two", "relu"])"),
-            {"node \"boxes\": its vel \"relu\" has a row a site; it must be an image, or have sites of 3 axes with a "
-             "spatial shape of one cell on z"}},
+        BrokenModel{"Sites",
+                    Inputs(R"(["two", "two", "one", "three", "two", "relu"])"),
+                    {"node \"boxes\": its vel \"relu\" has one row per site; it must be an image, or have sites of 3 "
+                     "axes with a spatial shape of one cell on z"}},
         BrokenModel{"Labels",
                     Inputs(R"(["best", "two", "one", "three", "two", "two"])"),
                     {"node \"boxes\": its input \"best\" computes labels; only voxel_to_point reads those"}},
@@ -244,10 +243,10 @@ INSTANTIATE_TEST_SUITE_P(
                     {"node \"boxes\": its heatmap \"two\" and its center \"image\" have different rows"}},
         BrokenModel{"SitesWithHeights",
                     OnSites(R"(["two_of_tall", "two", "one", "three", "two", "two"])"),
-                    {absl::StrCat("node \"boxes\": its heatmap \"two_of_tall\" has a row a site", kNeedsSites)}},
+                    {absl::StrCat("node \"boxes\": its heatmap \"two_of_tall\" has one row per site", kNeedsSites)}},
         BrokenModel{"SitesWithoutShape",
                     OnSites(R"(["far", "two", "one", "three", "two", "two"])"),
-                    {absl::StrCat("node \"boxes\": its heatmap \"far\" has a row a site", kNeedsSites)}},
+                    {absl::StrCat("node \"boxes\": its heatmap \"far\" has one row per site", kNeedsSites)}},
         BrokenModel{"SitesOfAnotherStride",
                     OnSites(R"(["two", "two", "one", "three", "two", "two"])", "2"),
                     {"node \"boxes\": its images have 32 x 32 cells; 32 x 32 voxels (y, x) at a stride of 2 are 16 x "
@@ -264,7 +263,7 @@ INSTANTIATE_TEST_SUITE_P(
         BrokenModel{"ClassTwice",
                     Anchors("num_direction_bins: 1",
                             "num_direction_bins: 1 anchors { class_id: 1 size: [1, 1, 1] rotations: [0] }"),
-                    {"node \"boxes\": class id 1 is there twice"}},
+                    {"node \"boxes\": class id 1 appears twice"}},
         BrokenModel{"SizeOfTwo",
                     Anchors("size: [3.9, 1.6, 1.56]", "size: [3.9, 1.6]"),
                     {"node \"boxes\": anchors[0].size has 2 values; it needs length, width and height"}},
@@ -283,7 +282,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Anchors("rotations: [0, 1.57, 3]",
                             "rotations: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, "
                             "0, 0, 0, 0, 0, 0, 0]"),
-                    {"node \"boxes\": has 33 anchors a cell, rotations counted; at most 32 are possible"}},
+                    {"node \"boxes\": has 33 anchors per cell, rotations counted; at most 32 are possible"}},
         BrokenModel{"NoBins",
                     Anchors("num_direction_bins: 1", ""),
                     {"node \"boxes\": num_direction_bins is 0; it must be 1 to 16"}},

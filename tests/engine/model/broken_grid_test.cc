@@ -75,7 +75,7 @@ INSTANTIATE_TEST_SUITE_P(
                     {"node \"next\": its input \"cells\" has cells of 3 axes; it needs an image, as to_bev makes"}},
         BrokenModel{"PoolOfSites",
                     MaxPool("kernel_size: 2", "relu"),
-                    {"node \"next\": its input \"relu\" has a row a site; it needs an image, as to_bev makes"}},
+                    {"node \"next\": its input \"relu\" has one row per site; it needs an image, as to_bev makes"}},
         BrokenModel{"NothingLeftOfThePool",
                     [](TestModel& model) {
                       MaxPool("kernel_size: 9", "small")(model);
@@ -94,10 +94,10 @@ INSTANTIATE_TEST_SUITE_P(
                     {"node \"next\": its input \"best\" computes labels; only voxel_to_point reads those"}},
         BrokenModel{"DenseOfSamples",
                     Next("\"global\"", "to_dense {}"),
-                    {"node \"next\": its input \"global\" has a row a sample; it needs sites"}},
+                    {"node \"next\": its input \"global\" has one row per sample; it needs sites"}},
         BrokenModel{"BevOfAnImage",
                     Next("\"bev\"", "to_bev {}"),
-                    {"node \"next\": its input \"bev\" has a row a cell; it needs sites"}},
+                    {"node \"next\": its input \"bev\" has one row per cell; it needs sites"}},
         BrokenModel{
             "DenseOfTwo", Next("\"relu\", \"conv\"", "to_dense {}"), {"node \"next\": has 2 inputs; it needs 1"}},
         BrokenModel{"TooManyCells",
@@ -105,7 +105,7 @@ INSTANTIATE_TEST_SUITE_P(
                       model.Replace("voxel_size: [0.5, 0.5, 1]", "voxel_size: [0.0078125, 0.0078125, 0.0078125]");
                       Append("nodes { name: \"next\" inputs: \"relu\" to_dense {} }")(model);
                     },
-                    {"node \"next\": its result has 2048 x 2048 x 1024 cells of 4 channels a sample; at most "
+                    {"node \"next\": its result has 2048 x 2048 x 1024 cells of 4 channels per sample; at most "
                      "2147483647 values are possible"}},
         BrokenModel{"TooManyChannels",
                     [](TestModel& model) {
@@ -120,11 +120,11 @@ INSTANTIATE_TEST_SUITE_P(
                     {"node \"next\": its first input \"bev\" is not on the voxelize's sites"}},
         BrokenModel{"BroadcastOfCells",
                     Next("\"relu\", \"cells\"", "broadcast { function: FUNCTION_ADD }"),
-                    {"node \"next\": its second input \"cells\" has a row a cell; it needs one a sample, as "
+                    {"node \"next\": its second input \"cells\" has one row per cell; it needs one per sample, as "
                      "global_pool makes"}},
         BrokenModel{"GlobalPoolOfCells",
                     Next("\"cells\"", "global_pool { reduce: REDUCE_MAX }"),
-                    {"node \"next\": its input \"cells\" has a row a cell; it needs sites"}}),
+                    {"node \"next\": its input \"cells\" has one row per cell; it needs sites"}}),
     CaseName);
 
 INSTANTIATE_TEST_SUITE_P(
@@ -144,10 +144,10 @@ INSTANTIATE_TEST_SUITE_P(
                      "32 x 32"}},
         BrokenModel{"SitesOfSamples",
                     Next("\"cells\"", "from_dense { sites_of: \"global\" }"),
-                    {"node \"next\": sites_of \"global\" has a row a sample; sites are those of voxels"}},
+                    {"node \"next\": sites_of \"global\" has one row per sample; sites are those of voxels"}},
         BrokenModel{"SitesOfPoints",
                     Next("\"cells\"", "from_dense { sites_of: \"labels\" }"),
-                    {"node \"next\": sites_of \"labels\" has a row a point; sites are those of voxels"}},
+                    {"node \"next\": sites_of \"labels\" has one row per point; sites are those of voxels"}},
         BrokenModel{"SitesWithoutShape",
                     [](TestModel& model) {
                       Next("\"cells\"", "from_dense { sites_of: \"made\" }")(model);
@@ -159,10 +159,10 @@ INSTANTIATE_TEST_SUITE_P(
                     {"node \"next\": the sites of \"made\" have no spatial shape"}},
         BrokenModel{"OfSites",
                     Next("\"relu\"", "from_dense { sites_of: \"relu\" }"),
-                    {"node \"next\": its input \"relu\" has a row a site; it needs cells, as to_dense makes"}},
+                    {"node \"next\": its input \"relu\" has one row per site; it needs cells, as to_dense makes"}},
         BrokenModel{"OfSamples",
                     Next("\"global\"", "from_dense { sites_of: \"relu\" }"),
-                    {"node \"next\": its input \"global\" has a row a sample; it needs cells, as to_dense makes"}}),
+                    {"node \"next\": its input \"global\" has one row per sample; it needs cells, as to_dense makes"}}),
     CaseName);
 
 INSTANTIATE_TEST_SUITE_P(
@@ -170,13 +170,13 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         BrokenModel{"ConvOfSites",
                     Next("\"relu\"", "conv2d { out_channels: 2 kernel_size: 3 }", {2, 4, 3, 3}),
-                    {"node \"next\": its input \"relu\" has a row a site; it needs an image, as to_bev makes"}},
+                    {"node \"next\": its input \"relu\" has one row per site; it needs an image, as to_bev makes"}},
         BrokenModel{"ConvOfThreeAxes",
                     Next("\"cells\"", "conv2d { out_channels: 2 kernel_size: 3 }", {2, 4, 3, 3}),
                     {"node \"next\": its input \"cells\" has cells of 3 axes; it needs an image, as to_bev makes"}},
         BrokenModel{"TransposeOfSamples",
                     Next("\"global\"", "conv_transpose2d { out_channels: 2 kernel_size: 3 }", {4, 2, 3, 3}),
-                    {"node \"next\": its input \"global\" has a row a sample; it needs an image, as to_bev makes"}},
+                    {"node \"next\": its input \"global\" has one row per sample; it needs an image, as to_bev makes"}},
         BrokenModel{"NoChannels",
                     Conv("kernel_size: 3", {2, 32, 3, 3}),
                     {"node \"next\": out_channels is 0; it must be 1 to 65536"}},
@@ -219,7 +219,7 @@ INSTANTIATE_TEST_SUITE_P(
                     {"node \"next\": output_padding is 1 and stride 1; it must be below the stride"}},
         BrokenModel{"ImageTooLarge",
                     Transposed("out_channels: 256 kernel_size: 1 stride: 128", {32, 256, 1, 1}),
-                    {"node \"next\": its result has 3969 x 3969 cells of 256 channels a sample; at most 2147483647 "
+                    {"node \"next\": its result has 3969 x 3969 cells of 256 channels per sample; at most 2147483647 "
                      "values are possible"}},
         BrokenModel{"AddOfSitesAndCells",
                     Next("\"relu\", \"cells\"", "add {}"),

@@ -275,7 +275,7 @@ INSTANTIATE_TEST_SUITE_P(
                      "tensor \"conv.weight\": has shape [27, 2, 4]; node \"conv\" needs [27, 62, 4]"}},
         BrokenModel{"FeatureTwice",
                     Text("name: \"x\"", "name: \"intensity\""),
-                    {"node \"voxels\": feature \"intensity\" stands twice"}},
+                    {"node \"voxels\": feature \"intensity\" appears twice"}},
         BrokenModel{"FeatureWithoutName", Text("name: \"x\" ", ""), {"node \"voxels\": feature number 0 has no name"}},
         BrokenModel{"FeatureNumbers",
                     Text("scale: 2 default_value: 0", "scale: 0 shift: inf default_value: nan"),
@@ -285,7 +285,7 @@ INSTANTIATE_TEST_SUITE_P(
         BrokenModel{"Axes",
                     Text("reduce:", "axes: [\"x\", \"x\", \"\", \"z\"] reduce:"),
                     {"node \"voxels\": axes has 4 values; the network has 3 axes",
-                     "node \"voxels\": axis \"x\" stands twice", "node \"voxels\": an axis has no name"}}),
+                     "node \"voxels\": axis \"x\" appears twice", "node \"voxels\": an axis has no name"}}),
     CaseName);
 
 INSTANTIATE_TEST_SUITE_P(
@@ -315,7 +315,7 @@ INSTANTIATE_TEST_SUITE_P(
                     {"node \"late\": its input \"labels\" computes labels; only voxel_to_point reads those"}},
         BrokenModel{"PointsTwice",
                     Append("nodes { name: \"late\" inputs: [\"labels\", \"voxels\"] voxel_to_point {} }"),
-                    {"node \"late\": its first input \"labels\" has a row a point already"}},
+                    {"node \"late\": its first input \"labels\" has one row per point already"}},
         BrokenModel{"PointsOfOtherSites",
                     Append("nodes { name: \"late\" inputs: [\"down\", \"voxels\"] voxel_to_point {} }"),
                     {"node \"late\": its first input \"down\" is not on the voxelize's sites"}},

@@ -52,19 +52,19 @@ INSTANTIATE_TEST_SUITE_P(
                            "sparse_conv { kind: KIND_SUBMANIFOLD kernel_size: [1, 1, 1] out_channels: 4 }")(model);
                       model.weights["next.weight"] = FilledTensor({1, 2, 4});
                     },
-                    {"node \"next\": its input \"points\" has a row a point; it needs sites"}},
+                    {"node \"next\": its input \"points\" has one row per point; it needs sites"}},
         BrokenModel{"PoolOfPoints",
                     Next("\"points\"", "pool { reduce: REDUCE_MAX kind: KIND_SUBMANIFOLD kernel_size: [3, 3, 3] }"),
-                    {"node \"next\": its input \"points\" has a row a point; it needs sites"}},
+                    {"node \"next\": its input \"points\" has one row per point; it needs sites"}},
         BrokenModel{"GlobalPoolOfPoints",
                     Next("\"points\"", "global_pool { reduce: REDUCE_MAX }"),
-                    {"node \"next\": its input \"points\" has a row a point; it needs sites"}},
+                    {"node \"next\": its input \"points\" has one row per point; it needs sites"}},
         BrokenModel{"NormOfPoints",
                     Next("\"points\"", "instance_norm {}"),
-                    {"node \"next\": its input \"points\" has a row a point; it needs sites"}},
+                    {"node \"next\": its input \"points\" has one row per point; it needs sites"}},
         BrokenModel{"BroadcastOfPoints",
                     Next("\"relu\", \"points\"", "broadcast { function: FUNCTION_ADD }"),
-                    {"node \"next\": its second input \"points\" has a row a point; it needs one a sample, as "
+                    {"node \"next\": its second input \"points\" has one row per point; it needs one per sample, as "
                      "global_pool makes"}},
         BrokenModel{"LinearOfPoints",
                     [](TestModel& model) {
@@ -110,7 +110,7 @@ INSTANTIATE_TEST_SUITE_P(
         BrokenModel{
             "OneInput",
             Next("\"points\"", "point_to_voxel { reduce: REDUCE_SUM }"),
-            {"node \"next\": its only input \"points\" has a row a point; it needs sites, or the voxelize as its "
+            {"node \"next\": its only input \"points\" has one row per point; it needs sites, or the voxelize as its "
              "second input"}},
         BrokenModel{"FirstOfSites",
                     Next("\"relu\"", "point_to_voxel { reduce: REDUCE_SUM max_points: 3 sites_of: \"down\" }"),
@@ -155,7 +155,7 @@ INSTANTIATE_TEST_SUITE_P(
                     {"node \"next\": its input \"down\" has a coarser unit than the sites, on axis 0"}},
         BrokenModel{"OfSites",
                     Next("\"relu\", \"voxels\"", "point_to_voxel { reduce: REDUCE_SUM }"),
-                    {"node \"next\": its first input \"relu\" has a row a site; it needs a row a point"}},
+                    {"node \"next\": its first input \"relu\" has one row per site; it needs one row per point"}},
         BrokenModel{"OfLabelsOfPoints",
                     Next("\"labels\", \"voxels\"", "point_to_voxel { reduce: REDUCE_SUM }"),
                     {"node \"next\": its input \"labels\" computes labels; only voxel_to_point reads those"}},
@@ -167,7 +167,7 @@ INSTANTIATE_TEST_SUITE_P(
                     {"node \"next\": sites_of \"dawn\" does not exist"}},
         BrokenModel{"SitesOfAnOutput",
                     Next("\"points\", \"voxels\"", "point_to_voxel { reduce: REDUCE_SUM sites_of: \"scores\" }"),
-                    {"node \"next\": sites_of \"scores\" has a row a point; sites are those of voxels"}},
+                    {"node \"next\": sites_of \"scores\" has one row per point; sites are those of voxels"}},
         BrokenModel{"SitesInACycle",
                     Next("\"points\", \"voxels\"", "point_to_voxel { reduce: REDUCE_SUM sites_of: \"next\" }"),
                     {"model.textproto: nodes form a cycle, each depending on the next: \"next\" -> \"next\""}},
@@ -187,14 +187,14 @@ INSTANTIATE_TEST_SUITE_P(
             "OneInputToDevoxelize", Next("\"down\"", "devoxelize {}"), {"node \"next\": has 1 inputs; it needs 2"}},
         BrokenModel{"OfPoints",
                     Next("\"points\", \"voxels\"", "devoxelize {}"),
-                    {"node \"next\": its input \"points\" has a row a point; it needs sites"}},
+                    {"node \"next\": its input \"points\" has one row per point; it needs sites"}},
         BrokenModel{"OfVoxelLabels",
                     Next("\"best\", \"voxels\"", "devoxelize {}"),
                     {"node \"next\": its input \"best\" computes labels; only voxel_to_point reads those"}},
         BrokenModel{
             "AtPointsOfATensor",
             Next("\"down\", \"points\"", "devoxelize {}"),
-            {"node \"next\": its second input \"points\" has a row a point; it must be the voxelize or a tensor "
+            {"node \"next\": its second input \"points\" has one row per point; it must be the voxelize or a tensor "
              "on sites"}},
         BrokenModel{"AtLabels",
                     Next("\"down\", \"best\"", "devoxelize {}"),

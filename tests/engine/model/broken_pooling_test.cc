@@ -139,17 +139,17 @@ INSTANTIATE_TEST_SUITE_P(
                     {"node \"global\": its input \"best\" computes labels; only voxel_to_point reads those"}},
         BrokenModel{"GlobalOfGlobal",
                     AfterGlobal("", "global_pool { reduce: REDUCE_MAX }"),
-                    {"node \"next\": its input \"global\" has a row a sample; it needs sites"}},
+                    {"node \"next\": its input \"global\" has one row per sample; it needs sites"}},
         BrokenModel{"ConvolutionOfSamples",
                     [](TestModel& model) {
                       AfterGlobal(
                           "", "sparse_conv { kind: KIND_SUBMANIFOLD kernel_size: [1, 1, 1] out_channels: 4 }")(model);
                       model.weights["next.weight"] = FilledTensor({1, 4, 4});
                     },
-                    {"node \"next\": its input \"global\" has a row a sample; it needs sites"}},
+                    {"node \"next\": its input \"global\" has one row per sample; it needs sites"}},
         BrokenModel{"PoolOfSamples",
                     AfterGlobal("", "pool { reduce: REDUCE_MAX kind: KIND_SUBMANIFOLD kernel_size: [3, 3, 3] }"),
-                    {"node \"next\": its input \"global\" has a row a sample; it needs sites"}},
+                    {"node \"next\": its input \"global\" has one row per sample; it needs sites"}},
         BrokenModel{"PointsOfSamples",
                     Append("nodes { name: \"global\" inputs: \"relu\" global_pool { reduce: REDUCE_SUM } } nodes { "
                            "name: \"next\" inputs: [\"global\", \"voxels\"] voxel_to_point {} }"),
@@ -165,11 +165,11 @@ INSTANTIATE_TEST_SUITE_P(
                     {"node \"next\": has 1 inputs; it needs 2"}},
         BrokenModel{"BroadcastToSamples",
                     AfterGlobal("\"global\", ", "broadcast { function: FUNCTION_ADD }"),
-                    {"node \"next\": its input \"global\" has a row a sample; it needs sites"}},
+                    {"node \"next\": its input \"global\" has one row per sample; it needs sites"}},
         BrokenModel{"BroadcastOfSites",
                     Append("nodes { name: \"next\" inputs: [\"relu\", \"conv\"] broadcast { function: FUNCTION_ADD } "
                            "}"),
-                    {"node \"next\": its second input \"conv\" has a row a site; it needs one a sample, as "
+                    {"node \"next\": its second input \"conv\" has one row per site; it needs one per sample, as "
                      "global_pool makes"}},
         BrokenModel{"BroadcastChannels",
                     AfterGlobal("\"voxels\", ", "broadcast { function: FUNCTION_MULTIPLY }"),
@@ -215,7 +215,7 @@ INSTANTIATE_TEST_SUITE_P(
                     {"node \"next\": no output depends on it", "tensor \"next.weight\": is used by no node"}},
         BrokenModel{"NormOfSamples",
                     AfterGlobal("", "instance_norm {}"),
-                    {"node \"next\": its input \"global\" has a row a sample; it needs sites"}}),
+                    {"node \"next\": its input \"global\" has one row per sample; it needs sites"}}),
     CaseName);
 
 }  // namespace

@@ -144,7 +144,7 @@ TEST(ModelConfigTest, TellsEveryProblem) {
                     ignore_label: 2 max_points: 3000000000 max_voxels: 18446744073709551615 voxel_overflow_policy: 7)"),
       ElementsAre("config.textproto: class 3 (\"tree\") does not exist; the network has 3 classes, 0 to 2",
                   "config.textproto: class 1 has color \"red\"; it must look like \"#1e90ff\"",
-                  "config.textproto: class 1 stands twice",
+                  "config.textproto: class 1 appears twice",
                   "config.textproto: class 1 has color \"#12345g\"; it must look like \"#1e90ff\"",
                   "config.textproto: ignore_label 2 is a class; the network has 3 classes, 0 to 2",
                   "config.textproto: max_points is 3000000000; at most 2147483647 is possible",
@@ -202,7 +202,7 @@ TEST(VersionPolicyTest, TellsEveryProblem) {
   EXPECT_THAT(ProblemsIn("version_policy { specific { versions: [2, 0, -7, 2] } }"),
               ElementsAre("config.textproto: version_policy: version 0 cannot be; versions are 1, 2, 3, ...",
                           "config.textproto: version_policy: version -7 cannot be; versions are 1, 2, 3, ...",
-                          "config.textproto: version_policy: version 2 stands twice"));
+                          "config.textproto: version_policy: version 2 appears twice"));
   EXPECT_THAT(ProblemsIn("version_policy { latest: 1 specific { versions: 2 } }"),
               ElementsAre(HasSubstr("config.textproto:1:")))
       << "one or the other";

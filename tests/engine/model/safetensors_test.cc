@@ -147,7 +147,7 @@ TEST(SafetensorsTest, TensorsMustFillTheFile) {
 TEST(SafetensorsTest, NamesMustBeUnique) {
   const std::string entry = R"({"dtype":"U8","shape":[1],"data_offsets":[0,1]})";
   EXPECT_THAT(ProblemsIn(SafetensorsFile("{\"a\":" + entry + ",\"a\":" + entry + "}", "1")),
-              ElementsAre("tensor \"a\": stands twice in weights.safetensors"));
+              ElementsAre("tensor \"a\": appears twice in weights.safetensors"));
 }
 
 TEST(SafetensorsTest, DeepNestingIsAProblemAndNoCrash) {

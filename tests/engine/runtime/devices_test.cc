@@ -43,7 +43,7 @@ TEST(OpenDevicesTest, BadNamesAreToldWithWhatIsThere) {
 
 TEST(OpenDevicesTest, CudaDevicesAreOpenedOnceEach) {
   SKIP_WITHOUT(support::Device::kCuda);
-  EXPECT_THAT(std::string(OpenDevices("cuda:0,cuda:0", 0).status().message()), HasSubstr("stands twice"));
+  EXPECT_THAT(std::string(OpenDevices("cuda:0,cuda:0", 0).status().message()), HasSubstr("appears twice"));
   const auto devices = OpenDevices("cuda:0", int64_t{256} << 20);
   ASSERT_TRUE(devices.ok()) << devices.status();
   EXPECT_EQ(devices->front().pool->limit_bytes(), int64_t{256} << 20);

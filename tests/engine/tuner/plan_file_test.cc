@@ -184,21 +184,20 @@ TEST(ParsePlanTest, TellsEveryProblem) {
                               convs { node: "a" map_search: 4 dataflow: 7 grouping: -1 epsilon: 1.5 }
                               convs { node: "a" block_rows: 1048577 block_columns: 1048577 split_k: 4294967295 }
                               convs { bmm_max_rows: 9223372036854775808 } })"),
-      ElementsAre("plan: has no key", "plan: buckets[0]: is empty: min_voxels is 5 and max_voxels is 5",
-                  "plan: buckets[0]: num_scans is 4294967295; at most 2147483647 is possible",
-                  "plan: buckets[0]: default_ms is -1; it must be 0 to 86400000",
-                  "plan: buckets[0]: tuned_ms is nan; it must be 0 to 86400000",
-                  "plan: buckets[0]: fallback has node \"x\"", "plan: buckets[0], fallback: grouping 9 is unknown",
-                  "plan: buckets[0], node \"a\": map_search 4 is unknown",
-                  "plan: buckets[0], node \"a\": dataflow 7 is unknown",
-                  "plan: buckets[0], node \"a\": grouping -1 is unknown",
-                  "plan: buckets[0], node \"a\": epsilon is 1.5; it must be 0 to 1",
-                  "plan: buckets[0], node \"a\": block_rows is 1048577; at most 1048576 is possible",
-                  "plan: buckets[0], node \"a\": block_columns is 1048577; at most 1048576 is possible",
-                  "plan: buckets[0], node \"a\": split_k is 4294967295; at most 1048576 is possible",
-                  "plan: buckets[0], node \"a\": stands twice", "plan: buckets[0]: convs[2] has no node",
-                  "plan: buckets[0], node \"\": bmm_max_rows is 9223372036854775808; at most 9223372036854775807 is "
-                  "possible"));
+      ElementsAre(
+          "plan: has no key", "plan: buckets[0]: is empty: min_voxels is 5 and max_voxels is 5",
+          "plan: buckets[0]: num_scans is 4294967295; at most 2147483647 is possible",
+          "plan: buckets[0]: default_ms is -1; it must be 0 to 86400000",
+          "plan: buckets[0]: tuned_ms is nan; it must be 0 to 86400000", "plan: buckets[0]: fallback has node \"x\"",
+          "plan: buckets[0], fallback: grouping 9 is unknown", "plan: buckets[0], node \"a\": map_search 4 is unknown",
+          "plan: buckets[0], node \"a\": dataflow 7 is unknown", "plan: buckets[0], node \"a\": grouping -1 is unknown",
+          "plan: buckets[0], node \"a\": epsilon is 1.5; it must be 0 to 1",
+          "plan: buckets[0], node \"a\": block_rows is 1048577; at most 1048576 is possible",
+          "plan: buckets[0], node \"a\": block_columns is 1048577; at most 1048576 is possible",
+          "plan: buckets[0], node \"a\": split_k is 4294967295; at most 1048576 is possible",
+          "plan: buckets[0], node \"a\": appears twice", "plan: buckets[0]: convs[2] has no node",
+          "plan: buckets[0], node \"\": bmm_max_rows is 9223372036854775808; at most 9223372036854775807 is "
+          "possible"));
 }
 
 TEST(ParsePlanTest, EpsilonIsAShare) {

@@ -144,7 +144,7 @@ def _read_tensors(response: wire.InferResponse, asked: Asked) -> dict[str, Tenso
         raise malformed(str(error)) from None
     missing = [name for name in asked.tensors.names if name not in tensors]
     if missing or len(tensors) != len(response.tensors):
-        raise malformed(f"no tensor '{missing[0]}'" if missing else "a tensor stands twice")
+        raise malformed(f"no tensor '{missing[0]}'" if missing else "a tensor appears twice")
     return tensors
 
 

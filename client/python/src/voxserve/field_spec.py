@@ -64,7 +64,7 @@ def parse(text: str) -> FieldSpec:
         if not math.isfinite(shift):
             raise _bad(entry, "the shift is not a finite number")
         if name != "-" and any(name == other.name for other in fields):
-            raise _bad(entry, f"the name '{name}' stands twice")
+            raise _bad(entry, f"the name '{name}' appears twice")
         field = Field(name, kind, offset, 1, scale, shift)
         offset += field.value_bytes
         if name != "-":

@@ -65,5 +65,5 @@ def _integers(values: npt.ArrayLike) -> npt.NDArray[np.int32]:
     if (coordinates != given).any():
         raise ValueError("coordinates are not all integers")
     if len(np.unique(coordinates, axis=0)) != len(coordinates):
-        raise ValueError("a site stands twice in the coordinates")
+        raise ValueError("a site appears twice in the coordinates")
     return coordinates

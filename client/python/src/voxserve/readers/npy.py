@@ -88,7 +88,7 @@ def _dtype(descr: Any) -> np.dtype[Any]:
             orders.add(base.str[0])
         if is_number and name and shape[0] > 0:
             if name in fields:
-                raise ValueError(f"the field '{name[:32]}' stands twice")
+                raise ValueError(f"the field '{name[:32]}' appears twice")
             fields[name] = (base if len(entry) == 2 else (base, shape), offset)
         offset += base.itemsize * shape[0]
         if offset > _MAX_ITEM_BYTES:

@@ -122,7 +122,7 @@ def _columns(entries: dict[str, list[str]]) -> list[_Column]:
             raise ValueError(f"field '{name}' has COUNT {count_text}, must be 1 to {_MAX_POINT_BYTES}")
         column = _Column(name, _TYPES[kind.upper(), size], count, size * count, offset)
         if not column.skipped and name in seen:
-            raise ValueError(f"the field '{name}' stands twice")
+            raise ValueError(f"the field '{name}' appears twice")
         seen.add(name)
         columns.append(column)
         offset += column.num_bytes

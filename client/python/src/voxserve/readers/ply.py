@@ -97,7 +97,7 @@ def _add_property(words: list[str], element: _Element) -> None:
     if name.startswith(_CLOUD_COMPARE):
         name = name[len(_CLOUD_COMPARE) :].lower()
     if name in element.properties:
-        raise ValueError(f"the property '{name}' stands twice")
+        raise ValueError(f"the property '{name}' appears twice")
     element.properties[name] = Field(name, _TYPES[words[1]], element.step)
     element.step += element.properties[name].value_bytes
 

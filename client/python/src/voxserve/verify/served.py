@@ -68,7 +68,7 @@ def deviations(model: Model, reference: Reference, address: str, name: str) -> d
             for key, tensor_name in wanted.items():
                 tensor = answer.tensors[tensor_name]
                 if tensor.kind is TensorRows.CELLS:
-                    raise ValueError(f"tensor '{tensor_name}' has a row a cell; those cannot be compared yet")
+                    raise ValueError(f"tensor '{tensor_name}' has one row per cell; those cannot be compared yet")
                 where = sites[at] if tensor.kind is TensorRows.POINTS else np.full((len(tensor.rows), 1), sample)
                 if tensor.coordinates is not None:
                     where = np.concatenate([where, tensor.coordinates], axis=1)
@@ -97,7 +97,9 @@ def _of_scores(
 ) -> Deviation:
     outputs = [rows for rows in reference.outputs.values() if rows.values.shape[:1] == (len(sites),)]
     if len(outputs) != 1:
-        raise ValueError(f"the reference has {len(outputs)} outputs with a row a voxel; the server has scores of one")
+        raise ValueError(
+            f"the reference has {len(outputs)} outputs with one row per voxel; the server has scores of one"
+        )
     expected = outputs[0].values.astype(np.float64)
     if outputs[0].coordinates is not None:
         order = site_maths.rows_of(model.sites(outputs[0].coordinates), sites)
