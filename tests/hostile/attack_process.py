@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import select
+import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -15,11 +17,29 @@ from server import Server
 _PROGRAM = Path(__file__).parent / "attacks.py"
 # The longest time until an attack has its full effect. unread_answers and silent_streams need the longest.
 START_SECONDS = 60
+_TURN_SECONDS = 0.2
+# An attack had an effect if the sum of these counts of its result is above zero.
+MAIN_COUNTS = {
+    "silent_connections": ["opened"],
+    "dripping_http": ["dripped_bytes"],
+    "endless_http": ["sent_mib"],
+    "headers_without_body": ["begun"],
+    "rapid_reset": ["begun"],
+    "half_sent_bodies": ["begun"],
+    "unread_answers": ["begun"],
+    "silent_streams": ["opened"],
+    "empty_fields": ["refused"],
+    "calls_in_flight": ["answered", "refused"],
+    "garbage": ["connections"],
+}
 
 
 class Attack:
     """A running attack. The constructor waits until the attack has its full effect, for at most `start_seconds`. The
     attack ends when its time is over, when its server ends, at stop(), or at the end of the `with` block.
+
+    duty: the share of the time in which the attack's process runs. Below 1 it is halted and continued in turns, with
+    its connections open, so that an attack which sends as fast as it can leaves processor time to others.
     """
 
     def __init__(
@@ -29,6 +49,7 @@ class Attack:
         seconds: float,
         start_seconds: float = START_SECONDS,
         nice: int = 15,
+        duty: float = 1.0,
         **options: Any,
     ) -> None:
         text = json.dumps(
@@ -60,17 +81,23 @@ class Attack:
                 self._process.kill()
                 errors = self._process.communicate()[1].decode()
                 raise AssertionError(f"{name} did not begin: {first!r} {errors[-4000:]}")
+        self._is_over = threading.Event()
+        self._turns = threading.Thread(target=self._take_turns, args=(duty,), daemon=True)
+        if duty < 1:
+            self._turns.start()
 
     def __enter__(self) -> Attack:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._end_turns()
         if self._process.poll() is None:
             self._process.kill()
         self._process.communicate()
 
     def stop(self) -> dict[str, float]:
         """Ends the attack and returns its counts, by name: what it opened, sent or was refused."""
+        self._end_turns()
         if self._process.poll() is None:
             self._process.terminate()
         return self.counts()
@@ -83,3 +110,14 @@ class Attack:
         assert lines, f"{self.name}: {errors.decode()[-4000:]}"
         assert lines[-1].startswith("{"), f"{self.name}: {errors.decode()[-4000:]}"
         return dict(json.loads(lines[-1]))
+
+    def _take_turns(self, duty: float) -> None:
+        while not self._is_over.wait(duty * _TURN_SECONDS) and self._process.poll() is None:
+            self._process.send_signal(signal.SIGSTOP)
+            self._is_over.wait((1 - duty) * _TURN_SECONDS)
+            self._process.send_signal(signal.SIGCONT)
+
+    def _end_turns(self) -> None:
+        self._is_over.set()
+        if self._turns.is_alive():
+            self._turns.join()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 
+from attack_process import MAIN_COUNTS
 from calls import OrdinaryClient
 from server import mebibytes
 
@@ -22,17 +23,6 @@ ATTACKS = {
     "6 silent streams": ("silent_streams", {"again": True}),
     "10 calls in flight": ("calls_in_flight", {"number": 64, "num_points": 8000}),
     "17 rapid reset": ("rapid_reset", {}),
-}
-# An attack had an effect if the sum of these counts of its result is above zero.
-MAIN_COUNTS = {
-    "silent_connections": ["opened"],
-    "headers_without_body": ["begun"],
-    "empty_fields": ["refused"],
-    "endless_http": ["sent_mib"],
-    "unread_answers": ["begun"],
-    "silent_streams": ["opened"],
-    "calls_in_flight": ["answered", "refused"],
-    "rapid_reset": ["begun"],
 }
 
 
