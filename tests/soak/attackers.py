@@ -59,6 +59,8 @@ class Attackers(threading.Thread):
         return 0.0 if self.present else time.monotonic() - self._since
 
     def run(self) -> None:
+        if not self._titles:
+            return
         for turn in itertools.count():
             for i, title in enumerate(self._titles):
                 servers = self._servers if title in OF_TLS else self._servers[:1]

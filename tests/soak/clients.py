@@ -10,9 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import voxserve
 from calls import answer_of, channel, infer_request, scan, start_call
 from many_scans import Points
+
+import voxserve
 from tally import Tally
 from workload import ATTACKED, FLEET, SPARE, Drive, Labels, Workload
 
@@ -107,17 +108,21 @@ def vehicle(load: Load, per_second: float, policy: str, drive: Drive) -> None:
 
 def _drive_once(load: Load, client: voxserve.Client, policy: str, drive: Drive, turns: Turns) -> None:
     waiting: set[int] = set()
+    is_whole = True  # A frame that failed is missing among the sweeps of later ones, whose answers are others then.
     try:
         with client.stream(FLEET, policy=policy, sweeps=drive.sweeps) as stream:  # type: ignore[arg-type]
 
             def take(result: voxserve.FrameResult) -> None:
+                nonlocal is_whole
                 if result.frame_id not in waiting:
                     load.tally.problem("a result of no frame, or a second one")
                 waiting.discard(result.frame_id)
                 if result.segmentation is not None:
                     answer = result.segmentation
-                    load.tally.answer(answer.labels, drive.expected[result.frame_id], answer.round_trip)
+                    expected = drive.expected[result.frame_id] if is_whole else None
+                    load.tally.answer(answer.labels, expected, answer.round_trip)
                 elif result.error is not None:
+                    is_whole = drive.sweeps is None
                     load.tally.refuse(result.error)
 
             for i, points in enumerate(drive.frames):
@@ -133,6 +138,7 @@ def _drive_once(load: Load, client: voxserve.Client, policy: str, drive: Drive, 
                 take(result)
     except voxserve.InferenceError as error:
         load.tally.refuse(error, len(waiting))
+        turns.wait()
     else:
         load.tally.lose("a frame", len(waiting))
 
@@ -175,12 +181,12 @@ def spare(load: Load, per_second: float) -> None:
     points, expected = load.workload.scans.frames[0], load.workload.scans.expected[0]
     with load.connect() as client:
         while turns.wait():
-            own = Tally()  # not a part of the counts of FLEET
+            own = Tally(load.tally.allowed)  # not a part of the counts of FLEET
             ask(Load(load.connect, load.workload, own), client, SPARE, points, expected)
             [outcome] = own.outcomes
             load.tally.did(f"calls of the model that comes and goes: {outcome}")
-            if outcome not in ("equal", "close", "MODEL_NOT_FOUND", "MODEL_LOADING"):
-                for problem in own.problems or [outcome]:
+            if outcome not in ("MODEL_NOT_FOUND", "MODEL_LOADING"):
+                for problem in own.problems:
                     load.tally.problem(problem)
 
 
@@ -207,7 +213,7 @@ def operator(load: Load, admin_address: str, repository: Path, period: float, tu
         _operate(load, "loads", lambda: client.load_model(SPARE), (1,))
 
 
-class _Stopped(Exception):
+class _StoppedError(Exception):
     pass
 
 
@@ -216,7 +222,7 @@ def _search(load: Load, client: voxserve.Client) -> None:
 
     def look(_: voxserve.TuneProgress) -> None:
         if load.stopped.is_set():
-            raise _Stopped
+            raise _StoppedError
 
     def search() -> tuple[int, ...]:
         client.tune_plan(FLEET, num_scans=4, max_wait=20, on_progress=look)
@@ -224,7 +230,7 @@ def _search(load: Load, client: voxserve.Client) -> None:
 
     try:
         _operate(load, "searches of plans", search)
-    except _Stopped:
+    except _StoppedError:
         load.tally.did("searches of plans that were given up")
 
 

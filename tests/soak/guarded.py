@@ -7,11 +7,12 @@ import shutil
 import ssl
 from pathlib import Path
 
-import voxserve
-from clients import Load
 from http2 import await_true
 from identity_files import Authority, token_line
 from server import Server
+
+import voxserve
+from clients import Load
 
 _SCRAPER = "scraper-token-0123456789"
 _RELOAD_SECONDS = 15  # in which the server must have read a changed file

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from flatness import Trend, trend_of
 from picture import Panel, Points, draw
 from samples import Sample, Subject, write_csv
 
-# Column of Sample, its name, the unit, and whether only samples count during which no attack holds connections open.
+# Column of Sample, its name, the unit, and whether only samples count that no attack has made larger.
 WATCHED = {
     "rss_mib": ("resident memory", "MiB", False),
     "descriptors": ("descriptors", "", True),
@@ -51,7 +51,8 @@ def trends(samples: Sequence[Sample], server: str, warm_up: float) -> dict[str, 
     found = {}
     for column, (_, _, is_quiet_alone) in WATCHED.items():
         used = [sample for sample in own if sample.is_quiet or not is_quiet_alone]
-        found[column] = trend_of([s.seconds for s in used], [getattr(s, column) for s in used], warm_up)
+        trend = trend_of([s.seconds for s in used], [getattr(s, column) for s in used], warm_up)
+        found[column] = replace(trend, most=float(np.nanmax([getattr(s, column) for s in own])))
     return found
 
 
@@ -71,6 +72,7 @@ def write(
     samples: Sequence[Sample],
     subjects: Sequence[Subject],
     found: dict[str, dict[str, Trend]],
+    warm_up: float,
     endings: dict[str, Ending],
     attackers: Attackers,
     problems: Sequence[str],
@@ -83,7 +85,7 @@ def write(
         [
             f"# {title}",
             "![Memory, descriptors, threads, answers and their times](soak.svg)",
-            _trend_table(found),
+            _trend_table(found, warm_up),
             _client_table(subjects, endings),
             _operations(subjects),
             _attack_table(attackers),
@@ -110,14 +112,13 @@ def picture_of(title: str, samples: Sequence[Sample]) -> str:
             ]
         return out
 
+    times = lines(lambda s: s.p99_ms, ", p99")
     panels = [
         Panel("resident memory, MiB", lines(lambda s: s.rss_mib)),
         Panel("device memory, MiB", lines(lambda s: s.device_mib)),
         Panel("descriptors", lines(lambda s: s.descriptors)),
         Panel("threads", lines(lambda s: s.threads)),
-        Panel(
-            "good clients: ms to an answer", {**lines(lambda s: s.p50_ms, ", p50"), **lines(lambda s: s.p99_ms, ", p99")}
-        ),
+        Panel("good clients: ms to an answer", {**lines(lambda s: s.p50_ms, ", p50"), **times}),
         Panel("good clients: answers a second", rates("good_answered")),
         Panel("all clients: refusals a second", rates("refused")),
     ]
@@ -141,15 +142,15 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[object]], num_texts: i
     return "\n".join("| " + " | ".join(map(str, row)) + " |" for row in [header, rule, *rows])
 
 
-def _trend_table(found: dict[str, dict[str, Trend]]) -> str:
+def _trend_table(found: dict[str, dict[str, Trend]], warm_up: float) -> str:
     rows = [
         [server, f"{WATCHED[column][0]} {WATCHED[column][1]}".rstrip()]
         + [f"{value:.1f}" for value in (t.first, t.last, t.slope, t.growth, t.most)]
         for server, of_server in found.items()
         for column, t in of_server.items()
     ]
-    header = ["server", "after the warm-up", "median, first third", "median, last third", "slope an hour", "growth", "most"]
-    return _table(header, rows, 2)
+    header = ["server", "", "median, first third", "median, last third", "slope an hour", "growth", "most"]
+    return _table(header, rows, 2) + f"\n\nAfter the first {warm_up:.0f} s; \"most\" is of all the time."
 
 
 def _client_table(subjects: Sequence[Subject], endings: dict[str, Ending]) -> str:
@@ -158,9 +159,11 @@ def _client_table(subjects: Sequence[Subject], endings: dict[str, Ending]) -> st
         tally, ending = subject.tally, endings.get(subject.name, Ending())
         times = [np.percentile(tally.seconds, p) * 1e3 for p in (50, 99, 100)] if tally.seconds else [math.nan] * 3
         rows.append(
-            [subject.name, tally.sent, tally.outcomes["equal"], tally.outcomes["close"], tally.outcomes["wrong"]]
-            + [tally.num_refused(), *(f"{ms:.0f}" for ms in times)]
-            + [f"{ending.answered} and {ending.refused}; {ending.seconds:.1f} s, exit {ending.status}"]
+            [
+                *(subject.name, tally.sent, *(tally.outcomes[name] for name in ("equal", "close", "wrong"))),
+                *(tally.num_refused(), *(f"{ms:.0f}" for ms in times)),
+                f"{ending.answered} and {ending.refused}; {ending.seconds:.1f} s, exit {ending.status}",
+            ]
         )
     header = ["good clients of", "sent", "equal labels", "close", "wrong", "refused", "p50 ms", "p99 ms", "most ms"]
     return _table([*header, "after SIGTERM answered and refused; its end"], rows)
@@ -178,8 +181,8 @@ def _operations(subjects: Sequence[Subject]) -> str:
 
 
 def _attack_table(attackers: Attackers) -> str:
-    rows = [
-        [title, times, ", ".join(f"{name.replace('_', ' ')} {value:,.0f}" for name, value in attackers.counts[title].items() if value)]
-        for title, times in attackers.made.items()
-    ]
+    rows = []
+    for title, times in attackers.made.items():
+        counts = [f"{name.replace('_', ' ')} {value:,.0f}" for name, value in attackers.counts[title].items() if value]
+        rows.append([title, times, ", ".join(counts)])
     return _table(["attack", "times", "counts"], rows)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
 import threading
 import time
 from collections.abc import Sequence
@@ -11,9 +10,9 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 import numpy as np
+from server import MEBIBYTE, Server
 
 from attackers import Attackers
-from server import MEBIBYTE, Server
 from tally import Tally
 
 NAN = float("nan")
@@ -74,8 +73,8 @@ def take(subject: Subject, seconds: float, attack: str, is_quiet: bool) -> Sampl
         attack,
         is_quiet,
         round(server.rss() / MEBIBYTE, 1),
-        len(os.listdir(f"/proc/{server.pid}/fd")),
-        len(os.listdir(f"/proc/{server.pid}/task")),
+        _num_entries(f"/proc/{server.pid}/fd"),
+        _num_entries(f"/proc/{server.pid}/task"),
         round(sum_of(metrics, "voxserve_device_memory_bytes") / MEBIBYTE, 1) if status else NAN,
         round(sum_of(metrics, "voxserve_memory_bytes{") / MEBIBYTE, 1) if status else NAN,
         answered if status else NAN,
@@ -84,6 +83,10 @@ def take(subject: Subject, seconds: float, attack: str, is_quiet: bool) -> Sampl
         round(float(np.percentile(recent, 50)) * 1e3, 1) if recent else NAN,
         round(float(np.percentile(recent, 99)) * 1e3, 1) if recent else NAN,
     )
+
+
+def _num_entries(folder: str) -> int:
+    return sum(1 for _ in Path(folder).iterdir())
 
 
 class Sampler(threading.Thread):

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Keeps servers under load for a long time, and checks that they stay right and flat.
 
-    PYTHONPATH=client/python/src build/venv/bin/python tests/soak/soak.py --minutes 60 --out build/soak
+    build/venv/bin/python tests/soak/soak.py --minutes 60 --out build/soak
 
 Two servers run on this machine's loopback:
 
 - "open": vehicles and unary clients ask it, each answer is compared with that of a server which nobody disturbs;
-  calls are cancelled; an operator reloads, unloads and loads models and has plans searched; the attacks of tests/hostile
-  are made on it in turn.
+  calls are cancelled; an operator reloads, unloads and loads models and has plans searched; the attacks of
+  tests/hostile are made on it in turn.
 - "guarded", with TLS and tokens: clients ask it while its certificate and tokens change; some attacks are made on it.
 
 At the end all clients stop, the counts of clients and servers are compared, and SIGTERM comes while calls are in
@@ -26,23 +26,28 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from workload import FLEET, MODELS, REPOSITORY, Workload, prepare  # first: it names the folders of the other modules
+# The folders that have what this shares with other tests: a scan that differs, attacks, certificates.
+sys.path.append(str(Path(__file__).resolve().parents[1] / "gpu"))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "hostile"))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "integration"))
+
+from http2 import await_true
+from server import REPOSITORY, Server
 
 import report
 import voxserve
 from attackers import ATTACKS, Attackers
 from clients import Load, cancelling, operator, spare, unary, until_refused, vehicle
 from guarded import GuardedServer, identity_changes
-from http2 import await_true
 from report import Ending, Limits
 from samples import Sampler, Subject, sum_of
-from server import Server
 from tally import Tally
+from workload import FLEET, MODELS, Workload, prepare
 
 FAULTS = "VOXSERVE_FAULTS"
 _MEMORY_LIMIT = "--memory_limit=4GiB"
@@ -66,7 +71,7 @@ class Options:
     interval: float = 5.0  # seconds between samples
     attacks: tuple[str, ...] = tuple(ATTACKS)
     allow: frozenset[str] = frozenset()
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
 
     @property
     def attack_seconds(self) -> float:
@@ -93,12 +98,9 @@ def soak(options: Options) -> Outcome:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="soak_")))
         models = _copy_models(folder / "models")
         flags = [f"--model_repository={models}", f"--devices={options.device}", _MEMORY_LIMIT, *_SHORT]
-        faults = os.environ.pop(FAULTS, None)
         _say(f"the answers of an undisturbed server, {options.device}")
-        workload = prepare(options.server, models, options.out / "undisturbed.log", flags)
-        if faults is not None:
-            os.environ[FAULTS] = faults
-
+        with _no_faults():
+            workload = prepare(options.server, models, options.out / "undisturbed.log", flags)
         _say("start")
         plain = Server(options.server, options.out / "open.log", *flags)
         stack.callback(plain.close)
@@ -132,10 +134,19 @@ def soak(options: Options) -> Outcome:
             load.stop()
         _say("end the servers")
         sampler.stop()
-        endings = {
-            subject.name: end(subject, load) for subject, load in zip(subjects, loads, strict=True)
-        }
+        endings = {}
+        for subject, load in zip(subjects, loads, strict=True):
+            try:
+                endings[subject.name] = end(subject, load)
+            except Exception as error:  # Whatever it is, the report must still be written.
+                subject.tally.problem(f"not ended in order: {error!r}")
+    return _judge(options, subjects, sampler, attackers, endings)
 
+
+def _judge(
+    options: Options, subjects: list[Subject], sampler: Sampler, attackers: Attackers, endings: dict[str, Ending]
+) -> Outcome:
+    """Writes the report of what was found."""
     problems = [*sampler.problems, *attackers.problems]
     problems += [f"the attack '{title}' had no effect" for title in attackers.without_effect()]
     found = {}
@@ -150,9 +161,20 @@ def soak(options: Options) -> Outcome:
     length = f"{options.seconds / 60:.0f} minutes" if options.seconds >= 120 else f"{options.seconds:.0f} seconds"
     title = f"Soak of {length}, {options.device}"
     text = report.write(
-        options.out, title, sampler.samples, subjects, found, endings, attackers, problems
+        options.out, title, sampler.samples, subjects, found, options.warm_up, endings, attackers, problems
     )
     return Outcome(text, problems, subjects, attackers)
+
+
+@contextmanager
+def _no_faults() -> Iterator[None]:
+    """Keeps faults from a server that is started within the block."""
+    faults = os.environ.pop(FAULTS, None)
+    try:
+        yield
+    finally:
+        if faults is not None:
+            os.environ[FAULTS] = faults
 
 
 def _say(text: str) -> None:
@@ -242,9 +264,9 @@ def main(arguments: list[str]) -> int:
     """Returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=_positive, default=60.0, help="how long clients ask (default: 60)")
-    parser.add_argument("--out", type=Path, required=True, help="folder of the report, the samples and the servers' logs")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the report, the samples and the logs")
     parser.add_argument("--server", default=str(_SERVER), help=f"the server's binary (default: {_SERVER})")
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="where the servers compute (default: cpu)")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="that computes (default: cpu)")
     parser.add_argument("--rate", type=_positive, default=4.0, help="scans a second of all good clients (default: 4)")
     parser.add_argument("--interval", type=_positive, default=5.0, help="seconds between samples (default: 5)")
     parser.add_argument("--allow", default="", help="reasons of refusals that are no problem: OUT_OF_MEMORY,...")

@@ -4,19 +4,14 @@ attacks, and which answers with the default plan alone.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-REPOSITORY = Path(__file__).resolve().parents[2]
-for _folder in ("gpu", "hostile", "integration"):
-    sys.path.append(str(REPOSITORY / "tests" / _folder))
-
 import many_scans
+import numpy as np
+from server import REPOSITORY
 
 import voxserve
 
