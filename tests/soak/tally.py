@@ -44,13 +44,13 @@ class Tally:
                 self.problems["an answer that is not the expected one"] += 1
 
     def refuse(self, error: voxserve.InferenceError, count: int = 1) -> None:
-        """Counts `count` calls or frames that ended with an error."""
+        """Counts `count` calls or frames that ended with an error; 0: a stream ended with it, and no frame waited."""
         reason = error.reason or error.code.name
         with self._lock:
             self.outcomes[reason] += count
             self.codes[error.code.name] += count
             if reason not in self.allowed and not isinstance(error, voxserve.SupersededError):
-                self.problems[f"refused: {error}"[:300]] += count
+                self.problems[f"refused: {error}"[:300]] += max(1, count)
 
     def lose(self, what: str, count: int) -> None:
         """Counts calls or frames that got no outcome."""

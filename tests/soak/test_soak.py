@@ -147,8 +147,11 @@ def test_a_refusal_is_a_problem_unless_it_is_allowed() -> None:
     tally.refuse(refusal("QUEUE_FULL"))
     assert tally.problems == {"refused: it was refused [QUEUE_FULL]": 1}
     assert tally.num_refused() == 3
+    tally.refuse(refusal("STREAM_IDLE"), 0)
+    assert tally.problems["refused: it was refused [STREAM_IDLE]"] == 1, "a stream that ended while no frame waited"
+    assert tally.num_refused() == 3
     tally.lose("a frame", 0)
-    assert len(tally.problems) == 1
+    assert len(tally.problems) == 2
     tally.lose("a frame", 2)
     assert tally.problems["a frame got no result"] == 2
 
