@@ -10,7 +10,7 @@ from html import escape
 _WIDTH, _PANEL, _GAP = 860, 110, 34
 _LEFT, _RIGHT, _TOP = 64, 150, 44
 _COLORS = ("#00798c", "#d1495b", "#edae49", "#30638e")
-_MOST_POINTS = 300  # of a line; more are thinned, and the largest of each run stays
+_MOST_POINTS = 240  # of a line; more are thinned, and the largest of each run stays
 
 Points = Sequence[tuple[float, float]]
 
@@ -34,8 +34,12 @@ def draw(title: str, panels: Sequence[Panel], bands: Sequence[tuple[float, float
         f'<rect width="{_WIDTH}" height="{height}" fill="white"/>',
         f'<text x="{_LEFT}" y="18" font-size="14">{escape(title)}</text>',
     ]
+    scale = (_WIDTH - _LEFT - _RIGHT) / end
+    shades = [f"M{_LEFT + a * scale:.1f} {_TOP}v{height - _TOP}h{(b - a) * scale:.1f}V{_TOP}z" for a, b in bands]
+    if shades:
+        out.append(f'<path d="{"".join(shades)}" fill="#f6f2e9"/>')
     for i, panel in enumerate(panels):
-        out += _panel(panel, _TOP + i * (_PANEL + _GAP), end, bands)
+        out += _panel(panel, _TOP + i * (_PANEL + _GAP), end)
     return "\n".join([*out, "</svg>", ""])
 
 
@@ -54,7 +58,7 @@ def _step(length: float, most: int) -> float:
     return next(power * factor for factor in (1, 2, 5, 10) if power * factor * most >= length)
 
 
-def _panel(panel: Panel, top: float, end: float, bands: Sequence[tuple[float, float]]) -> list[str]:
+def _panel(panel: Panel, top: float, end: float) -> list[str]:
     lines = {name: _thin(_finite(points)) for name, points in panel.lines.items()}
     lines = {name: points for name, points in lines.items() if points}
     high = max(y for points in lines.values() for _, y in points) * 1.05 or 1.0
@@ -63,12 +67,7 @@ def _panel(panel: Panel, top: float, end: float, bands: Sequence[tuple[float, fl
     def place(t: float, y: float) -> tuple[float, float]:
         return _LEFT + t / end * width, top + _PANEL - y / high * _PANEL
 
-    out = [
-        f'<rect x="{place(begin, 0)[0]:.1f}" y="{top}" width="{(finish - begin) / end * width:.1f}"'
-        f' height="{_PANEL}" fill="#f3eee4"/>'
-        for begin, finish in bands
-    ]
-    out.append(f'<text x="{_LEFT}" y="{top - 6}" font-weight="bold">{escape(panel.title)}</text>')
+    out = [f'<text x="{_LEFT}" y="{top - 6}" font-weight="bold">{escape(panel.title)}</text>']
     y_step, t_step = _step(high, 4), max(1, round(_step(end / 60, 8), 2)) * 60
     for k in range(int(high / y_step) + 1):
         y = place(0, k * y_step)[1]

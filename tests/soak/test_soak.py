@@ -184,8 +184,9 @@ def test_the_picture_leaves_out_what_has_no_numbers() -> None:
     assert "a < b" in texts
     assert "nothing" not in texts
     [line] = root.findall("{*}polyline")
-    assert 200 < len(line.attrib["points"].split()) <= 300
+    assert 150 < len(line.attrib["points"].split()) <= 240
     assert "nan" not in line.attrib["points"]
+    assert root.findall("{*}path")[0].attrib["d"].count("M") == 1
 
 
 def test_every_attack_can_be_judged() -> None:
