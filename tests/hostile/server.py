@@ -77,15 +77,21 @@ class Server:
 
     def get(self, path: str, timeout: float = 10) -> tuple[int, str]:
         """Requests `path` over HTTP. Returns the status and the body, or (0, the problem) if no answer came in time."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=timeout)
+        connection = self._http_connection(timeout)
         try:
-            connection.request("GET", path)
+            connection.request("GET", path, headers=self._http_headers())
             answer = connection.getresponse()
             return answer.status, answer.read().decode()
         except (OSError, http.client.HTTPException) as error:
             return 0, repr(error)
         finally:
             connection.close()
+
+    def _http_connection(self, timeout: float) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=timeout)
+
+    def _http_headers(self) -> dict[str, str]:
+        return {}
 
     def metrics(self) -> dict[str, float]:
         """Returns every sample of the metrics page. A key is a metric's name with its labels, as the page has it."""

@@ -43,17 +43,12 @@ class GuardedServer(Server):
     def connect(self, token: str = "") -> voxserve.Client:
         return voxserve.Client(self.address, tls_ca=self._authority.certificate, token=token or self.token, timeout=60)
 
-    def get(self, path: str, timeout: float = 10) -> tuple[int, str]:
+    def _http_connection(self, timeout: float) -> http.client.HTTPConnection:
         context = ssl.create_default_context(cafile=str(self._authority.certificate))
-        connection = http.client.HTTPSConnection("127.0.0.1", self.http_port, timeout=timeout, context=context)
-        try:
-            connection.request("GET", path, headers={"Authorization": f"Bearer {_SCRAPER}"})
-            answer = connection.getresponse()
-            return answer.status, answer.read().decode()
-        except (OSError, http.client.HTTPException) as error:
-            return 0, repr(error)
-        finally:
-            connection.close()
+        return http.client.HTTPSConnection("127.0.0.1", self.http_port, timeout=timeout, context=context)
+
+    def _http_headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {_SCRAPER}"}
 
     def change_certificate(self) -> bool:
         """Writes another certificate. Returns whether the server showed it to new connections in time."""
