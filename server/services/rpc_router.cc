@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "engine/base/cut_text.h"
 #include "engine/base/error_reason.h"
 #include "engine/base/logging.h"
 #include "engine/base/status_macros.h"
@@ -30,7 +31,8 @@ std::string CertificateName(const grpc::CallbackServerContext& context) {
   const std::shared_ptr<const grpc::AuthContext> auth = context.auth_context();
   if (auth == nullptr || !auth->IsPeerAuthenticated()) return "";
   const std::vector<grpc::string_ref> names = auth->GetPeerIdentity();
-  return names.empty() ? "" : std::string(ViewOf(names.front()).substr(0, kMaxNameBytes));
+  if (names.empty()) return "";
+  return std::string(CutAtCharacter({names.front().data(), names.front().size()}, kMaxNameBytes));
 }
 
 absl::StatusOr<Caller> CallerOf(const grpc::CallbackServerContext& context, const Authoriser* authoriser,
