@@ -38,12 +38,15 @@ std::string CertificateName(const grpc::CallbackServerContext& context) {
 absl::StatusOr<Caller> CallerOf(const grpc::CallbackServerContext& context, const Authoriser* authoriser,
                                 Access access) {
   Caller caller;
-  if (authoriser != nullptr && access != Access::kOpen) {
+  if (authoriser != nullptr) {
     const auto [begin, end] = context.client_metadata().equal_range("authorization");
     std::optional<std::string_view> authorization;
     // Of several none counts: a proxy may have looked at another one.
     if (begin != end && std::next(begin) == end) authorization = ViewOf(begin->second);
     ASSIGN_OR_RETURN(caller.token, authoriser->Admit(access, authorization));
+    caller.is_anonymous = caller.token == nullptr;
+  }
+  if (caller.token != nullptr) {
     caller.client = absl::StrCat("token:", caller.token->name);
     return caller;
   }

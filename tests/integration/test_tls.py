@@ -5,7 +5,9 @@ and C++ clients of this repository.
 from __future__ import annotations
 
 import http.client
+import resource
 import shutil
+import socket
 import ssl
 import subprocess
 import threading
@@ -192,6 +194,30 @@ def test_a_certificate_changes_under_load_without_a_failed_call(
     assert min(counts.values()) >= 5, counts
     assert server.log().count("TLS certificate loaded anew") == 3
     print(f"certificate changed 3 times under load: {counts}, no failure")
+
+
+def test_http_tries_a_certificate_again_that_it_had_no_descriptor_for(
+    start: StartServer, authority: Authority, folder: Path
+) -> None:
+    live = [folder / "again.crt", folder / "again.key"]
+    pairs = [authority.issue(f"again{turn}", "serverAuth") for turn in range(2)]
+    for source, target in zip(pairs[0], live, strict=True):
+        shutil.copy(source, target)
+    server = start(f"--tls_certificate={live[0]}", f"--tls_key={live[1]}")
+    assert serial_of(server.http_port) == ssl.PEM_cert_to_DER_cert(pairs[0][0].read_text())
+    for source, target in zip(pairs[1], live, strict=True):
+        shutil.copy(source, target)
+    server.await_line(r"TLS certificate loaded anew", 15)
+    # The HTTP server takes it over with the next connection, which must find no descriptor.
+    limits = resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (3, limits[1]))
+    try:
+        with socket.create_connection(("127.0.0.1", server.http_port)):
+            server.await_line(r"HTTP cannot use the new certificate.*the one before stays until it can", 15)
+    finally:
+        resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, limits)
+    await_certificate(server.http_port, ssl.PEM_cert_to_DER_cert(pairs[1][0].read_text()))
+    assert server.log().count("HTTP cannot use the new certificate") == 1
 
 
 def serial_of(port: int) -> bytes:
