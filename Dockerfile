@@ -32,7 +32,7 @@ WORKDIR /src
 # The packages first, from the list that the scripts use: this layer stays while only sources change.
 COPY deploy/packages.txt deploy/install.sh deploy/steps.sh deploy/
 RUN deploy/install.sh build
-COPY CMakeLists.txt CMakePresets.json ./
+COPY CMakeLists.txt CMakePresets.json hardening.cmake ./
 COPY proto proto
 COPY kernels kernels
 COPY engine engine
@@ -41,10 +41,7 @@ COPY client/cpp client/cpp
 COPY client/python/VERSION client/python/
 COPY deploy/tune deploy/tune
 RUN bash -euc 'source deploy/steps.sh; build_preset release voxserve voxserve-client voxserve-tune' \
- && mkdir -p /out/bin \
- && strip -o /out/bin/voxserve build/release/server/voxserve \
- && strip -o /out/bin/voxserve-client build/release/client/cpp/voxserve-client \
- && strip -o /out/bin/voxserve-tune build/release/deploy/tune/voxserve-tune \
+ && cmake --install build/release --strip --prefix /out \
  && deploy/install.sh --runtime-packages /out/bin/* > /out/packages.txt \
  && cat /out/packages.txt
 # For the bill of materials: what is compiled in, and so leaves no package in the final image.

@@ -245,7 +245,7 @@ absl::Status Server::StartGrpc() {
   if (grpc_ == nullptr || admin_grpc_ == nullptr) return absl::InternalError("the gRPC server did not start");
   readiness_.SetListener([this](const std::string& model, bool ready) {
     HealthService& health = services_->health();
-    if (!model.empty()) return health.SetServing(absl::StrCat("voxserve.model.", model), ready);
+    if (!model.empty()) return health.SetModelServing(model, ready);
     health.SetServing("", ready);
     health.SetServing(kInferenceServiceName, ready);
   });

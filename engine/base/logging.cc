@@ -5,6 +5,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "engine/base/cut_text.h"
 #include "engine/base/log_writer.h"
 
 namespace voxserve {
@@ -38,9 +39,7 @@ bool NeedsQuotes(std::string_view value) {
 void Shorten(std::string* line) {
   constexpr std::string_view kMark = " ...[shortened]";
   if (line->size() < kMaxLogLineBytes) return;
-  size_t size = kMaxLogLineBytes - kMark.size() - 1;
-  while (size > 0 && (static_cast<unsigned char>((*line)[size]) & 0xC0) == 0x80) --size;
-  line->resize(size);
+  line->resize(CutAtCharacter(*line, kMaxLogLineBytes - kMark.size() - 1).size());
   line->append(kMark);
 }
 

@@ -12,6 +12,7 @@
 #include "engine/model/problems.h"
 #include "engine/model/safetensors.h"
 #include "engine/model/text_file.h"
+#include "engine/model/weights_file.h"
 #include "voxserve/model/v1/model.pb.h"
 
 namespace voxserve {
@@ -42,22 +43,32 @@ int64_t BytesOfTensors(const StoredTensors& tensors) {
 absl::StatusOr<Graph> LoadGraph(const std::filesystem::path& version_folder, MemoryBudget::Reservation* memory) {
   MemoryBudget::Reservation uncounted;
   if (memory == nullptr) memory = &uncounted;
-  const int64_t file_bytes = SizeOf(version_folder / kGraphFile) + SizeOf(version_folder / kWeightsFile);
-  RETURN_IF_ERROR(memory->Resize(file_bytes));
+  const int64_t text_bytes = SizeOf(version_folder / kGraphFile);
+  RETURN_IF_ERROR(memory->Resize(text_bytes));
   Problems problems;
+  const auto problems_of_model = [&] {
+    return StatusOfProblems(absl::StrCat("model ", Quoted(version_folder.string())), problems);
+  };
   const std::optional<std::string> text = ReadFile(version_folder / kGraphFile, &problems);
-  const std::optional<std::string> weights = ReadFile(version_folder / kWeightsFile, &problems);
+  std::optional<WeightsFile> weights = WeightsFile::Open(version_folder / kWeightsFile, &problems);
   model::v1::Model model;
   const bool is_parsed = text && ParseTextProto(*text, kGraphFile, &model, &problems);
   StoredTensors tensors;
-  if (weights) tensors = ParseSafetensors(*weights, &problems);
-  const int64_t graph_bytes = BytesOfTensors(tensors);
-  RETURN_IF_ERROR(memory->Resize(file_bytes + graph_bytes));
+  if (weights) {
+    RETURN_IF_ERROR(memory->Resize(text_bytes + weights->header_bytes()));
+    tensors = weights->ReadHeader(&problems);
+  }
+  // Names, types and shapes are checked before the weights are read: they may be large, and all that is wrong with them
+  // is known without.
+  if (is_parsed) ValidateGraph(model, tensors, &problems);
+  if (!problems.empty()) return problems_of_model();
 
-  Graph graph;
-  if (is_parsed) graph = ValidateGraph(model, tensors, &problems);
-  if (!problems.empty()) return StatusOfProblems(absl::StrCat("model ", Quoted(version_folder.string())), problems);
-  graph.digest = Sha256OfParts({*text, *weights});
+  const int64_t graph_bytes = BytesOfTensors(tensors);
+  RETURN_IF_ERROR(memory->Resize(text_bytes + weights->file_bytes() + graph_bytes));
+  if (!weights->ReadData(&tensors, &problems)) return problems_of_model();
+  Graph graph = ValidateGraph(model, tensors, &problems);
+  if (!problems.empty()) return problems_of_model();
+  graph.digest = Sha256OfParts({*text, weights->content()});
   model.clear_name();
   model.clear_description();
   graph.network_digest = Sha256OfParts({model.SerializeAsString()});

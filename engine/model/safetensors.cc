@@ -20,7 +20,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr uint64_t kSizeBytes = 8;
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the format's own limit
 constexpr char kFile[] = "weights.safetensors";
 
@@ -33,6 +32,8 @@ uint64_t BytesOf(const std::string& dtype) {
   return found == kBytes->end() ? 0 : found->second;
 }
 
+ProblemsAt AtFile(Problems* problems) { return {kFile, problems}; }
+
 uint64_t LoadLittleEndian64(const char* bytes) {
   uint64_t value = 0;
   for (int i = 7; i >= 0; --i) value = value << 8 | static_cast<unsigned char>(bytes[i]);
@@ -41,22 +42,11 @@ uint64_t LoadLittleEndian64(const char* bytes) {
 
 class Parser {
  public:
-  Parser(std::string_view file, Problems* problems) : file_(file), problems_(problems) {}
+  Parser(uint64_t data_bytes, Problems* problems) : data_bytes_(data_bytes), problems_(problems) {}
 
-  StoredTensors Parse() {
-    if (file_.size() < kSizeBytes) {
-      AtFile().Add("has ", file_.size(), " bytes; the header's size alone takes ", kSizeBytes);
-      return {};
-    }
-    const uint64_t header_bytes = LoadLittleEndian64(file_.data());
-    if (header_bytes > kMaxHeaderBytes || header_bytes > file_.size() - kSizeBytes) {
-      AtFile().Add("says that its header has ", header_bytes, " bytes, of ", file_.size() - kSizeBytes,
-                   " after the size; at most ", kMaxHeaderBytes, " are allowed");
-      return {};
-    }
-    data_ = file_.substr(kSizeBytes + header_bytes);
+  StoredTensors Parse(std::string_view text) {
     Json header;
-    if (!ParseHeader(file_.substr(kSizeBytes, header_bytes), &header)) return {};
+    if (!ParseHeader(text, &header)) return {};
     for (const auto& [name, entry] : header.items()) {
       if (name == "__metadata__") continue;
       ++num_entries_;
@@ -74,7 +64,7 @@ class Parser {
     std::string name;
   };
 
-  ProblemsAt AtFile() const { return {kFile, problems_}; }
+  ProblemsAt AtFile() const { return voxserve::AtFile(problems_); }
   ProblemsAt At(const std::string& name) const { return {absl::StrCat("tensor ", Quoted(name)), problems_}; }
 
   // The JSON library silently keeps the last of two equal keys. So a callback records the names to find repeated ones.
@@ -116,28 +106,26 @@ class Parser {
       At(name).Add("has the unknown dtype ", Quoted(tensor.dtype));
       return false;
     }
-    uint64_t num_bytes = 0;
-    if (!ReadShape(entry["shape"], value_bytes, &tensor.shape, &num_bytes)) {
+    if (!ReadShape(entry["shape"], value_bytes, &tensor.shape, &tensor.num_bytes)) {
       At(name).Add("its shape is not a list of sizes, or too large");
       return false;
     }
-    uint64_t begin = 0;
     uint64_t end = 0;
-    if (!ReadOffsets(entry["data_offsets"], &begin, &end)) {
+    if (!ReadOffsets(entry["data_offsets"], &tensor.begin, &end)) {
       At(name).Add("its data_offsets are not [begin, end]");
       return false;
     }
-    if (begin > end || end > data_.size()) {
-      At(name).Add("has data_offsets [", begin, ", ", end, "] outside of the file's ", data_.size(), " data bytes");
+    if (tensor.begin > end || end > data_bytes_) {
+      At(name).Add("has data_offsets [", tensor.begin, ", ", end, "] outside of the file's ", data_bytes_,
+                   " data bytes");
       return false;
     }
-    extents_.push_back({begin, end, name});
-    if (end - begin != num_bytes) {
-      At(name).Add("has ", end - begin, " bytes, but ", tensor.dtype, " [", absl::StrJoin(tensor.shape, ", "),
-                   "] takes ", num_bytes);
+    extents_.push_back({tensor.begin, end, name});
+    if (end - tensor.begin != tensor.num_bytes) {
+      At(name).Add("has ", end - tensor.begin, " bytes, but ", tensor.dtype, " [", absl::StrJoin(tensor.shape, ", "),
+                   "] takes ", tensor.num_bytes);
       return false;
     }
-    tensor.bytes = data_.substr(begin, end - begin);
     tensors_.by_name.emplace(name, std::move(tensor));
     return true;
   }
@@ -185,7 +173,7 @@ class Parser {
         before = &extent.name;
       }
     }
-    if (covered < data_.size()) ReportGap(covered, data_.size());
+    if (covered < data_bytes_) ReportGap(covered, data_bytes_);
   }
 
   // A gap may belong to an entry with a place that could not be read. That entry's own problem is enough then.
@@ -193,9 +181,8 @@ class Parser {
     if (extents_.size() == num_entries_) AtFile().Add("data bytes ", begin, " to ", end, " belong to no tensor");
   }
 
-  const std::string_view file_;
+  const uint64_t data_bytes_;
   Problems* const problems_;
-  std::string_view data_;
   StoredTensors tensors_;
   std::vector<Extent> extents_;
   size_t num_entries_ = 0;
@@ -212,10 +199,42 @@ void ConvertValues(std::string_view bytes, std::vector<float>* values, Convert c
 
 }  // namespace
 
-StoredTensors ParseSafetensors(std::string_view file, Problems* problems) { return Parser(file, problems).Parse(); }
+std::optional<uint64_t> HeaderBytesOf(std::string_view beginning, uint64_t file_bytes, Problems* problems) {
+  if (beginning.size() < kSafetensorsSizeBytes) {
+    AtFile(problems).Add("has ", file_bytes, " bytes; the header's size alone takes ", kSafetensorsSizeBytes);
+    return std::nullopt;
+  }
+  const uint64_t header_bytes = LoadLittleEndian64(beginning.data());
+  if (header_bytes > kMaxHeaderBytes || header_bytes > file_bytes - kSafetensorsSizeBytes) {
+    AtFile(problems).Add("says that its header has ", header_bytes, " bytes, of ", file_bytes - kSafetensorsSizeBytes,
+                         " after the size; at most ", kMaxHeaderBytes, " are allowed");
+    return std::nullopt;
+  }
+  return header_bytes;
+}
+
+StoredTensors ParseSafetensorsHeader(std::string_view header, uint64_t data_bytes, Problems* problems) {
+  return Parser(data_bytes, problems).Parse(header);
+}
+
+void SetData(std::string_view data, StoredTensors* tensors) {
+  for (auto& [name, tensor] : tensors->by_name) tensor.bytes = data.substr(tensor.begin, tensor.num_bytes);
+  tensors->has_data = true;
+}
+
+StoredTensors ParseSafetensors(std::string_view file, Problems* problems) {
+  const std::optional<uint64_t> header_bytes =
+      HeaderBytesOf(file.substr(0, kSafetensorsSizeBytes), file.size(), problems);
+  if (!header_bytes.has_value()) return {};
+  const std::string_view data = file.substr(kSafetensorsSizeBytes + *header_bytes);
+  StoredTensors tensors =
+      ParseSafetensorsHeader(file.substr(kSafetensorsSizeBytes, *header_bytes), data.size(), problems);
+  SetData(data, &tensors);
+  return tensors;
+}
 
 int64_t NumValues(const StoredTensor& tensor) {
-  if (tensor.bytes.empty()) return 0;  // one size is 0, and the product of the others might overflow
+  if (tensor.num_bytes == 0) return 0;  // one size is 0, and the product of the others might overflow
   int64_t num_values = 1;
   for (const int64_t size : tensor.shape) num_values *= size;
   return num_values;

@@ -1,14 +1,15 @@
 #pragma once
 
-// ParseSafetensors reads the safetensors format (huggingface/safetensors, "Format"). A file has 8 bytes of header size,
-// little endian; a JSON object of name -> {dtype, shape, data_offsets}; then the tensors' bytes, which must cover the
-// rest of the file without a gap or an overlap. Nothing in the file is trusted: sizes are checked in 64 bits before
-// they are used.
+// These functions read the safetensors format (huggingface/safetensors, "Format"). A file has 8 bytes of header size,
+// little endian; a JSON object of name -> {dtype, shape, data_offsets}; then the tensors' bytes, the data, which must
+// cover the rest of the file without a gap or an overlap. Nothing in the file is trusted: sizes are checked in 64 bits
+// before they are used. The header can be read and checked before the data is there (weights_file.h does so).
 //
 // Views point into the caller's bytes. Any thread may call these functions.
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -22,16 +23,31 @@ namespace voxserve {
 struct StoredTensor {
   std::string dtype;  // as the file names it: "F32", "F16", "BF16", "I64", ...
   std::vector<int64_t> shape;
-  std::string_view bytes;  // little endian, row-major
+  uint64_t begin = 0;      // of its bytes, in the data
+  uint64_t num_bytes = 0;  // what dtype and shape take
+  std::string_view bytes;  // little endian, row-major; empty without the data
 };
 
 struct StoredTensors {
+  bool has_data = false;   // the tensors' bytes are there; else the header alone was read
   bool is_listed = false;  // the header could be read, so by_name and broken together name every tensor of the file
   std::map<std::string, StoredTensor> by_name;
   std::set<std::string> broken;  // tensors of the file with a problem, which was reported
 };
 
-// Adds what is wrong to `problems`.
+inline constexpr uint64_t kSafetensorsSizeBytes = 8;  // of a file's first part, its header's size
+
+// Returns the size of the header, given a file's first kSafetensorsSizeBytes (or fewer, if it is shorter) and its size.
+// nullopt, and a problem, where the file has no room for it, or it is larger than the format allows.
+std::optional<uint64_t> HeaderBytesOf(std::string_view beginning, uint64_t file_bytes, Problems* problems);
+
+// Reads a header, with the number of bytes that follow it in the file. Adds what is wrong to `problems`.
+StoredTensors ParseSafetensorsHeader(std::string_view header, uint64_t data_bytes, Problems* problems);
+
+// Gives the tensors their bytes. data: as many as ParseSafetensorsHeader was told, which outlive the tensors.
+void SetData(std::string_view data, StoredTensors* tensors);
+
+// Does all of this with a whole file.
 StoredTensors ParseSafetensors(std::string_view file, Problems* problems);
 
 int64_t NumValues(const StoredTensor& tensor);
@@ -39,7 +55,7 @@ int64_t NumValues(const StoredTensor& tensor);
 // True for F32, F16 and BF16, which ToHostTensor reads.
 bool IsFloatTensor(const StoredTensor& tensor);
 
-// Converts exactly. The tensor must be a float tensor that ParseSafetensors returned.
+// Converts exactly. The tensor must be a float tensor, with its data.
 HostTensor ToHostTensor(const StoredTensor& tensor);
 
 }  // namespace voxserve

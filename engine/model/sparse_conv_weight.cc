@@ -15,6 +15,7 @@ HostTensorPtr ArrangeWeight(HostTensorPtr weight, const std::vector<int32_t>& st
   const auto num_groups = static_cast<size_t>(groups);
   const size_t out_a_group = out_channels / num_groups;
   HostTensor arranged{{weight->shape[0], weight->shape[1] * groups, weight->shape[2]}, {}};
+  if (weight->values.empty()) return std::make_shared<const HostTensor>(std::move(arranged));
   arranged.values.resize(num_cells * in_a_group * num_groups * out_channels, 0.0F);
   for (size_t k = 0; k < num_cells; ++k) {
     const size_t stored = stored_cells.empty() ? k : static_cast<size_t>(stored_cells[k]);

@@ -18,6 +18,7 @@ inline constexpr int64_t kMaxSpreadWeights = int64_t{1} << 28;
 
 // weight: [K, in channels / groups, out channels], finite. Returns [K, in channels, out channels], or `weight` itself
 // where nothing changes. Cell k of the result is cell stored_cells[k] of the file; empty stored_cells: cell k.
+// A weight that has no values yet gives a shape without values.
 HostTensorPtr ArrangeWeight(HostTensorPtr weight, const std::vector<int32_t>& stored_cells, int groups);
 
 }  // namespace voxserve

@@ -60,6 +60,7 @@ HostTensorPtr WeightReader::Convert(const StoredTensor& stored, const ProblemsAt
     at.Add("is stored as ", stored.dtype, "; weights are F32, F16 or BF16");
     return nullptr;
   }
+  if (!tensors_.has_data) return std::make_shared<const HostTensor>(HostTensor{stored.shape, {}});
   HostTensor tensor = ToHostTensor(stored);
   const auto is_bad = [](float value) { return !std::isfinite(value); };
   const auto num_bad = std::count_if(tensor.values.begin(), tensor.values.end(), is_bad);

@@ -1,7 +1,7 @@
 #pragma once
 
 // WeightReader gives a node its tensors, "<node>.<part>", checked and converted. In the end it reports the tensors that
-// no node has read.
+// no node has read. Where the tensors have no data yet, it checks all but the values.
 
 #include <map>
 #include <set>
@@ -26,7 +26,7 @@ class WeightReader {
   // Returns the tensor "<owner>.<part>" for `node`, which is the owner or shares its tensors; all readers of a tensor
   // get the same memory. Null, and a problem, where the tensor is missing, no float tensor, of another shape
   // (kUnknownSize matches any) or holds a value that is not finite. Null alone where the file could not be read, or
-  // where the problem has been reported.
+  // where the problem has been reported. Without data the tensor has its shape and no values.
   HostTensorPtr Read(const std::string& owner, const std::string& node, const std::string& part,
                      const std::vector<int64_t>& shape);
 

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "engine/base/cut_text.h"
 #include "engine/base/error_reason.h"
 #include "google/rpc/error_details.pb.h"
 
@@ -16,9 +17,8 @@ constexpr size_t kMaxMessageBytes = 1500;
 
 std::string Shortened(absl::string_view message) {
   if (message.size() <= kMaxMessageBytes) return std::string(message);
-  size_t end = kMaxMessageBytes;
-  while (end > 0 && (static_cast<unsigned char>(message[end]) & 0xC0) == 0x80) --end;
-  return absl::StrCat(message.substr(0, end), "... (", message.size() - end, " bytes more)");
+  const absl::string_view beginning = CutAtCharacter(message, kMaxMessageBytes);
+  return absl::StrCat(beginning, "... (", message.size() - beginning.size(), " bytes more)");
 }
 
 }  // namespace

@@ -22,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/logging.h"
 #include "server/http/http_connections.h"
@@ -49,6 +50,8 @@ constexpr std::chrono::milliseconds kAcceptPause{20};
 constexpr std::chrono::seconds kLogInterval{10};
 // From the shutdown of a connection until it is closed.
 constexpr std::chrono::seconds kCloseTime{1};
+// From a failure with a new certificate until the next attempt.
+constexpr std::chrono::seconds kCertificatePause{1};
 constexpr char kTlsPriorities[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";
 
 struct Answer {
@@ -101,8 +104,6 @@ MHD_Result Send(const Answer& answer, MHD_Connection* connection) {
   return result;
 }
 
-}  // namespace
-
 // Returns whether the client has shown a certificate that comes from the roots of its daemon.
 bool HasClientCertificate(MHD_Connection* connection) {
   const MHD_ConnectionInfo* const info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_GNUTLS_SESSION);
@@ -116,7 +117,20 @@ bool HasClientCertificate(MHD_Connection* connection) {
   return gnutls_certificate_verify_peers(session, &asked, 1, &problems) == GNUTLS_E_SUCCESS && problems == 0;
 }
 
+// Returns the number of the request's authorization headers.
+int NumAuthorizations(MHD_Connection* connection) {
+  int number = 0;
+  const auto count = [](void* to, MHD_ValueKind /*kind*/, const char* name, const char* /*value*/) {
+    if (absl::EqualsIgnoreCase(name, MHD_HTTP_HEADER_AUTHORIZATION)) ++*static_cast<int*>(to);
+    return MHD_YES;
+  };
+  MHD_get_connection_values(connection, MHD_HEADER_KIND, count, &number);
+  return number;
+}
+
 bool IsProbe(std::string_view path) { return path == "/healthz" || path == "/readyz"; }
+
+}  // namespace
 
 // A single thread accepts connections, runs the library (libmicrohttpd, without threads of its own) and closes
 // connections. Only the library closes a connection's descriptor, on the same thread: this class shuts the socket down,
@@ -169,6 +183,7 @@ class HttpServer::Loop {
 
     MHD_Daemon* daemon = nullptr;
     std::shared_ptr<const TlsMaterial> tls;
+    uint64_t tls_version = 0;
     Time ends = Time::max();  // once another one has taken its place: when its last connection is over
   };
 
@@ -188,6 +203,11 @@ class HttpServer::Loop {
             connection);
       }
       if (loop->content_.authorise && !IsProbe(url)) {
+        // A proxy may have looked at another one of several.
+        if (NumAuthorizations(connection) > 1) {
+          return Send(Refusal(absl::UnauthenticatedError("the request has several authorization headers: send one")),
+                      connection);
+        }
         const char* const header =
             MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION);
         const absl::Status status =
@@ -216,7 +236,7 @@ class HttpServer::Loop {
     unsigned int flags = MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET;
     std::vector<MHD_OptionItem> tls;
     if (options_.tls != nullptr) {
-      tls_version_ = options_.tls->version();
+      library->tls_version = options_.tls->version();
       library->tls = options_.tls->material();
       flags |= MHD_USE_TLS;
       const auto add = [&tls](MHD_OPTION option, const char* text) {
@@ -239,13 +259,17 @@ class HttpServer::Loop {
     return library->daemon == nullptr ? nullptr : std::move(library);
   }
 
-  // Takes over a certificate that has changed, and stops instances whose time is over.
+  // Takes over a certificate that has changed, and stops instances whose time is over. What fails is tried again: it
+  // may have failed for memory or descriptors.
   void ChangeCertificate() {
     while (!retired_.empty() && retired_.front()->ends <= Now()) retired_.erase(retired_.begin());
-    if (options_.tls == nullptr || options_.tls->version() == tls_version_) return;
+    if (options_.tls == nullptr || options_.tls->version() == library_->tls_version || Now() < changes_again_) return;
     std::unique_ptr<Library> next = StartLibrary();
     if (next == nullptr) {
-      Log(LogLevel::kWarning, "HTTP cannot use the new certificate, or has no memory: the one before stays");
+      changes_again_ = Now() + kCertificatePause;
+      if (std::exchange(refused_tls_version_, options_.tls->version()) == options_.tls->version()) return;
+      Log(LogLevel::kWarning,
+          "HTTP cannot use the new certificate, or has no memory or descriptor: the one before stays until it can");
       return;
     }
     library_->ends = Now() + absl::ToChronoMilliseconds(options_.connection_time) + kCloseTime;
@@ -414,7 +438,8 @@ class HttpServer::Loop {
 
   // Used by the thread only, from its start on.
   HttpConnections connections_;
-  uint64_t tls_version_ = 0;
+  Time changes_again_ = Time::min();
+  uint64_t refused_tls_version_ = 0;                 // the last one that could not be taken over
   std::unique_ptr<Library> library_;                 // takes new connections
   std::vector<std::unique_ptr<Library>> retired_;    // in the order of their ends
   HttpConnections::Connection* arriving_ = nullptr;  // set while the library takes the connection

@@ -51,12 +51,15 @@ absl::Status CheckAccess(Access access, const Token& token) {
 }  // namespace
 
 absl::Status Caller::CheckModel(std::string_view model) const {
-  if (token == nullptr || token->FitsModel(model)) return absl::OkStatus();
+  if (token == nullptr && !is_anonymous) return absl::OkStatus();
+  if (token == nullptr) return Unauthenticated("models need a token", error_reason::kMissingToken);
+  if (token->FitsModel(model)) return absl::OkStatus();
   return Denied(absl::StrCat("the token \"", token->name, "\" has no scope infer: that fits the model's name"));
 }
 
 bool Caller::SeesModel(std::string_view model) const {
-  return token == nullptr || token->is_admin || token->FitsModel(model);
+  if (token == nullptr) return !is_anonymous;
+  return token->is_admin || token->FitsModel(model);
 }
 
 absl::Status Caller::CheckPriority(int priority, int priority_levels) const {
@@ -144,8 +147,9 @@ absl::StatusOr<std::shared_ptr<const Token>> Authoriser::Identify(std::optional<
 
 absl::StatusOr<std::shared_ptr<const Token>> Authoriser::Admit(Access access,
                                                                std::optional<std::string_view> authorization) const {
-  if (access == Access::kOpen) return nullptr;
-  ASSIGN_OR_RETURN(std::shared_ptr<const Token> token, Identify(authorization));
+  absl::StatusOr<std::shared_ptr<const Token>> known = Identify(authorization);
+  if (access == Access::kOpen) return known.ok() ? *std::move(known) : nullptr;
+  ASSIGN_OR_RETURN(std::shared_ptr<const Token> token, std::move(known));
   RETURN_IF_ERROR(CheckAccess(access, *token));
   return token;
 }

@@ -36,9 +36,10 @@ enum class Access : uint8_t {
 struct Caller {
   std::string client;                  // whose share a call takes: "token:NAME", "certificate:NAME" or an address
   std::shared_ptr<const Token> token;  // null: the server has no tokens, or the method is open
+  bool is_anonymous = false;           // the server has tokens, and the call of an open method shows none of them
 
   absl::Status CheckModel(std::string_view model) const;
-  // Whether lists show the model.
+  // Whether lists show the model, and whether its health is told.
   bool SeesModel(std::string_view model) const;
   // priority_levels: of the model.
   absl::Status CheckPriority(int priority, int priority_levels) const;
@@ -59,7 +60,7 @@ class Authoriser {
   absl::StatusOr<std::shared_ptr<const Token>> Identify(std::optional<std::string_view> authorization) const
       ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Identify, and whether the token may do this at all. Null for kOpen.
+  // Identify, and whether the token may do this at all. For kOpen all may; null without a token that is known.
   absl::StatusOr<std::shared_ptr<const Token>> Admit(Access access, std::optional<std::string_view> authorization) const
       ABSL_LOCKS_EXCLUDED(mutex_);
 

@@ -6,6 +6,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "server/codec/message_parser.h"
 #include "server/services/call.h"
 #include "server/services/request_telemetry.h"
@@ -16,6 +18,8 @@ using grpc::health::v1::HealthCheckRequest;
 using grpc::health::v1::HealthCheckResponse;
 
 namespace {
+
+constexpr absl::string_view kModelPrefix = "voxserve.model.";
 
 HealthCheckResponse Encode(HealthCheckResponse::ServingStatus status) {
   HealthCheckResponse response;
@@ -37,7 +41,7 @@ class HealthService::CheckCall final : public RequestCall {
       End(status);
       return;
     }
-    const Status status = health_->StatusOf(request.service());
+    const Status status = health_->StatusOf(caller(), request.service());
     if (status == HealthCheckResponse::SERVICE_UNKNOWN) {
       End(absl::NotFoundError(absl::StrCat("no service \"", Clipped(request.service()), "\"")));
     } else {
@@ -57,7 +61,7 @@ class HealthService::WatchCall final : public RequestCall {
   void Refresh() {
     // The lock may be held during Update, since nothing that Update calls back takes it.
     absl::MutexLock lock(&refresh_mutex_);
-    const Status status = health_->StatusOf(service_);
+    const Status status = health_->StatusOf(caller(), service_);
     if (status == last_) return;
     last_ = status;
     absl::StatusOr<grpc::ByteBuffer> message = Serialize(Encode(status));
@@ -104,7 +108,16 @@ void HealthService::SetServing(const std::string& name, bool serving) {
   for (const std::shared_ptr<WatchCall>& watch : watches) watch->Refresh();
 }
 
-HealthService::Status HealthService::StatusOf(const std::string& name) const {
+void HealthService::SetModelServing(const std::string& model, bool serving) {
+  SetServing(absl::StrCat(kModelPrefix, model), serving);
+}
+
+HealthService::Status HealthService::StatusOf(const Caller& caller, const std::string& name) const {
+  absl::string_view model = name;
+  // Before the look-up, so that the time tells nothing either.
+  if (absl::ConsumePrefix(&model, kModelPrefix) && !caller.SeesModel({model.data(), model.size()})) {
+    return HealthCheckResponse::SERVICE_UNKNOWN;
+  }
   absl::MutexLock lock(&mutex_);
   const auto found = serving_.find(name);
   if (found == serving_.end()) return HealthCheckResponse::SERVICE_UNKNOWN;

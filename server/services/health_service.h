@@ -5,6 +5,8 @@
 //
 // - Threads: thread-safe. Watches get every status that lasts, in order; a slow one may miss statuses between.
 // - A draining server answers them to the end.
+// - Everybody may ask, with a token or without. A model's health is told to those who may see the model; to others it
+//   is as unknown as that of a model that does not exist.
 
 #include <map>
 #include <memory>
@@ -14,6 +16,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "grpc/health/v1/health.pb.h"
+#include "server/identity/authoriser.h"
 #include "server/services/rpc_router.h"
 #include "server/services/service_parts.h"
 
@@ -28,14 +31,15 @@ class HealthService {
 
   // name: a service's name in clients' requests; "": the whole server.
   void SetServing(const std::string& name, bool serving) ABSL_LOCKS_EXCLUDED(mutex_);
+  void SetModelServing(const std::string& model, bool serving);
 
  private:
   class CheckCall;
   class WatchCall;
   using Status = grpc::health::v1::HealthCheckResponse::ServingStatus;
 
-  // Returns SERVICE_UNKNOWN for a name that was never set.
-  Status StatusOf(const std::string& name) const ABSL_LOCKS_EXCLUDED(mutex_);
+  // Returns SERVICE_UNKNOWN for a name that was never set, and for models that the caller may not see.
+  Status StatusOf(const Caller& caller, const std::string& name) const ABSL_LOCKS_EXCLUDED(mutex_);
   void Watch(const std::shared_ptr<WatchCall>& call) ABSL_LOCKS_EXCLUDED(mutex_);
   void Unwatch(const std::shared_ptr<WatchCall>& call) ABSL_LOCKS_EXCLUDED(mutex_);
 

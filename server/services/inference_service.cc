@@ -202,9 +202,9 @@ absl::Status CheckMayInfer(const Caller& caller, const Engine& engine, const std
                            int priority) {
   RETURN_IF_ERROR(caller.CheckModel(model));
   if (priority >= caller.highest_priority()) return absl::OkStatus();
-  // What a request for an unknown model gets is the engine's to say.
-  const absl::StatusOr<ModelVersionInfo> info = engine.GetModel(model, version);
-  return info.ok() ? caller.CheckPriority(priority, info->priority_levels) : absl::OkStatus();
+  // The error of a model that is not there counts here: it may come before the engine looks for it.
+  ASSIGN_OR_RETURN(const ModelVersionInfo info, engine.GetModel(model, version));
+  return caller.CheckPriority(priority, info.priority_levels);
 }
 
 void AddInferenceService(const ServiceParts* parts, RpcRouter* router) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/cut_text.h"
 #include "engine/base/error_reason.h"
 #include "engine/base/logging.h"
 #include "engine/base/status_macros.h"
@@ -117,7 +118,7 @@ void RequestTelemetry::LogFailure(const absl::Status& status) const {
 
 std::string Clipped(absl::string_view text) {
   constexpr size_t kMaxBytes = 128;
-  return text.size() <= kMaxBytes ? std::string(text) : absl::StrCat(text.substr(0, kMaxBytes), "...");
+  return text.size() <= kMaxBytes ? std::string(text) : absl::StrCat(CutAtCharacter(text, kMaxBytes), "...");
 }
 
 }  // namespace voxserve

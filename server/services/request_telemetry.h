@@ -62,7 +62,7 @@ class RequestTelemetry {
   std::string sensor_frame_;  // the cloud's frame_id
 };
 
-// Shortens text that a client chose, for a log line.
+// Shortens text that a client chose, for a log line or an error. No character is cut.
 std::string Clipped(absl::string_view text);
 
 }  // namespace voxserve

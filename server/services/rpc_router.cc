@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "engine/base/cut_text.h"
 #include "engine/base/error_reason.h"
 #include "engine/base/logging.h"
 #include "engine/base/status_macros.h"
@@ -30,18 +31,22 @@ std::string CertificateName(const grpc::CallbackServerContext& context) {
   const std::shared_ptr<const grpc::AuthContext> auth = context.auth_context();
   if (auth == nullptr || !auth->IsPeerAuthenticated()) return "";
   const std::vector<grpc::string_ref> names = auth->GetPeerIdentity();
-  return names.empty() ? "" : std::string(ViewOf(names.front()).substr(0, kMaxNameBytes));
+  if (names.empty()) return "";
+  return std::string(CutAtCharacter({names.front().data(), names.front().size()}, kMaxNameBytes));
 }
 
 absl::StatusOr<Caller> CallerOf(const grpc::CallbackServerContext& context, const Authoriser* authoriser,
                                 Access access) {
   Caller caller;
-  if (authoriser != nullptr && access != Access::kOpen) {
+  if (authoriser != nullptr) {
     const auto [begin, end] = context.client_metadata().equal_range("authorization");
     std::optional<std::string_view> authorization;
     // Of several none counts: a proxy may have looked at another one.
     if (begin != end && std::next(begin) == end) authorization = ViewOf(begin->second);
     ASSIGN_OR_RETURN(caller.token, authoriser->Admit(access, authorization));
+    caller.is_anonymous = caller.token == nullptr;
+  }
+  if (caller.token != nullptr) {
     caller.client = absl::StrCat("token:", caller.token->name);
     return caller;
   }

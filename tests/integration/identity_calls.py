@@ -50,8 +50,20 @@ HEALTH = "/grpc.health.v1.Health/Check"
 REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 
 
-def get(server: Server, path: str, ca: Path | None, token: str = "", pair: tuple[Path, Path] | None = None) -> int:
-    """Returns the status of a GET over HTTP, or over HTTPS if `ca` is given."""
+def health_request(service: str) -> bytes:
+    """Returns a HealthCheckRequest: one field, a string."""
+    return bytes([0x0A, len(service)]) + service.encode() if service else b""
+
+
+def get(
+    server: Server,
+    path: str,
+    ca: Path | None,
+    token: str = "",
+    pair: tuple[Path, Path] | None = None,
+    count: int = 1,
+) -> int:
+    """Returns the status of a GET over HTTP, or over HTTPS if `ca` is given. It has `count` headers with the token."""
     if ca is None:
         connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=20)
     else:
@@ -60,7 +72,10 @@ def get(server: Server, path: str, ca: Path | None, token: str = "", pair: tuple
             context.load_cert_chain(*pair)
         connection = http.client.HTTPSConnection("localhost", server.http_port, timeout=20, context=context)
     try:
-        connection.request("GET", path, headers={"Authorization": f"Bearer {token}"} if token else {})
+        connection.putrequest("GET", path)
+        for _ in range(count if token else 0):
+            connection.putheader("Authorization", f"Bearer {token}")
+        connection.endheaders()
         return connection.getresponse().status
     finally:
         connection.close()

@@ -5,7 +5,9 @@ and C++ clients of this repository.
 from __future__ import annotations
 
 import http.client
+import resource
 import shutil
+import socket
 import ssl
 import subprocess
 import threading
@@ -124,14 +126,27 @@ def test_mutual_tls_refuses_unknown_clients(
 # ---- certificates that change
 
 
+class LiveCertificate:
+    """The files of a server's certificate and key, and two pairs to copy to them."""
+
+    def __init__(self, authority: Authority, folder: Path, name: str) -> None:
+        self.files = (folder / f"{name}.crt", folder / f"{name}.key")
+        self.pairs = [authority.issue(f"{name}{turn}", "serverAuth") for turn in range(2)]
+        self.flags = (f"--tls_certificate={self.files[0]}", f"--tls_key={self.files[1]}")
+        self.use(0)
+
+    def use(self, turn: int) -> bytes:
+        """Copies a pair, and returns its certificate as clients see it."""
+        for source, target in zip(self.pairs[turn], self.files, strict=True):
+            shutil.copy(source, target)
+        return ssl.PEM_cert_to_DER_cert(self.pairs[turn][0].read_text())
+
+
 def test_a_certificate_changes_under_load_without_a_failed_call(
     start: StartServer, authority: Authority, folder: Path
 ) -> None:
-    live = [folder / "live.crt", folder / "live.key"]
-    pairs = [authority.issue(f"turn{turn}", "serverAuth") for turn in range(2)]
-    for source, target in zip(pairs[0], live, strict=True):
-        shutil.copy(source, target)
-    server = start(f"--tls_certificate={live[0]}", f"--tls_key={live[1]}")
+    live = LiveCertificate(authority, folder, "live")
+    server = start(*live.flags)
     failures: list[str] = []
     counts = {"new": 0, "kept": 0, "http": 0, "stream": 0}
     stop = threading.Event()
@@ -171,18 +186,16 @@ def test_a_certificate_changes_under_load_without_a_failed_call(
             thread.start()
         serials = [serial_of(server.port), serial_of(server.http_port)]
         for turn in (1, 0, 1):
-            for source, target in zip(pairs[turn], live, strict=True):
-                shutil.copy(source, target)
-            expected = ssl.PEM_cert_to_DER_cert(pairs[turn][0].read_text())
+            expected = live.use(turn)
             for port in (server.port, server.http_port, server.admin_port):
                 await_certificate(port, expected)
             serials.append(serial_of(server.port))
         # The key does not fit the certificate, so the server keeps the certificate that it had.
-        shutil.copy(pairs[0][1], live[1])
+        shutil.copy(live.pairs[0][1], live.files[1])
         server.await_line(r"the certificate before stays .*does not belong", 10)
         await_certificate(server.port, expected)
         await_certificate(server.http_port, expected)
-        live[0].unlink()
+        live.files[0].unlink()
         server.await_line(r"the certificate before stays .*No such file", 10)
         time.sleep(1)
         stop.set()
@@ -192,6 +205,27 @@ def test_a_certificate_changes_under_load_without_a_failed_call(
     assert min(counts.values()) >= 5, counts
     assert server.log().count("TLS certificate loaded anew") == 3
     print(f"certificate changed 3 times under load: {counts}, no failure")
+
+
+def test_http_tries_a_certificate_again_that_it_had_no_descriptor_for(
+    start: StartServer, authority: Authority, folder: Path
+) -> None:
+    live = LiveCertificate(authority, folder, "again")
+    server = start(*live.flags)
+    before = serial_of(server.http_port)
+    expected = live.use(1)
+    assert before != expected
+    server.await_line(r"TLS certificate loaded anew", 15)
+    # The HTTP server takes it over with the next connection, which must find no descriptor.
+    limits = resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (3, limits[1]))
+    try:
+        with socket.create_connection(("127.0.0.1", server.http_port)):
+            server.await_line(r"HTTP cannot use the new certificate.*the one before stays until it can", 15)
+    finally:
+        resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, limits)
+    await_certificate(server.http_port, expected)
+    assert server.log().count("HTTP cannot use the new certificate") == 1
 
 
 def serial_of(port: int) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 
 import grpc
@@ -24,6 +25,7 @@ from identity_calls import (
     code_of,
     few_points,
     get,
+    health_request,
     tool,
 )
 from identity_files import REPOSITORY, Authority, Server, token_line
@@ -43,6 +45,40 @@ def test_what_is_open_without_a_token(token_server: Server, authority: Authority
         assert get(token_server, path, ca) == status, path
 
 
+def test_health_names_models_to_those_who_may_see_them(token_server: Server, authority: Authority) -> None:
+    ca = authority.certificate
+
+    def health(service: str, token: str) -> tuple[grpc.StatusCode, str]:
+        return code_of(token_server.address, HEALTH, health_request(service), token=token, ca=ca)
+
+    def watched(service: str, token: str) -> int:
+        credentials = grpc.ssl_channel_credentials(ca.read_bytes())
+        metadata = (("authorization", f"Bearer {token}"),) if token else None
+        with grpc.secure_channel(token_server.address, credentials) as channel:
+            watch = channel.unary_stream("/grpc.health.v1.Health/Watch")
+            return bytes(next(watch(health_request(service), timeout=20, metadata=metadata)))[1]  # an enum
+
+    unknown, serving, service_unknown = grpc.StatusCode.NOT_FOUND, 1, 3
+    for service in ("", "voxserve.v1.InferenceService"):
+        for token in ("", "nonsense", TRUCK):
+            assert health(service, token)[0] is grpc.StatusCode.OK, (service, token)
+    for model, token, told in (
+        ("minkunet", "", False),
+        ("minkunet", "nonsense", False),
+        ("minkunet", SCRAPER, False),
+        ("minkunet", OTHER, False),
+        ("minkunet", TRUCK, True),
+        ("minkunet", OPERATOR, True),
+        ("nothing", "", False),
+        ("nothing", TRUCK, False),
+        ("nothing", OPERATOR, False),
+    ):
+        service = f"voxserve.model.{model}"
+        expected = (grpc.StatusCode.OK, "") if told else (unknown, f'no service "{service}"')
+        assert health(service, token) == expected, (model, token)
+        assert watched(service, token) == (serving if told else service_unknown), (model, token)
+
+
 def test_unknown_tokens_are_refused(token_server: Server, authority: Authority) -> None:
     ca = authority.certificate
     assert code_of(token_server.address, LIST, b"", token=TRUCK + "x", ca=ca) == (
@@ -56,6 +92,13 @@ def test_unknown_tokens_are_refused(token_server: Server, authority: Authority) 
         assert caught.value.reason == "UNKNOWN_TOKEN"
         with client.stream("minkunet") as stream, pytest.raises(voxserve.UnauthenticatedError):
             next(iter(stream))
+    # Of several headers none counts: a proxy may have looked at another one.
+    several = (("authorization", f"Bearer {TRUCK}"), ("authorization", f"Bearer {TRUCK}"))
+    with grpc.secure_channel(token_server.address, grpc.ssl_channel_credentials(ca.read_bytes())) as channel:
+        with pytest.raises(grpc.RpcError) as refused:
+            channel.unary_unary(LIST)(b"", timeout=20, metadata=several)
+        assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    assert get(token_server, "/metrics", ca, token=SCRAPER, count=2) == 401
     done = tool("models", "--address", token_server.address, "--tls_ca", str(ca), token="nonsense")
     assert done.returncode == 1
     assert "the token is unknown to this server; give the token with --token_file" in done.stderr
@@ -156,6 +199,75 @@ def test_tokens_without_tls_where_asked_for(start: StartServer, folder: Path) ->
     assert code_of(server.address, LIST, b"")[0] is grpc.StatusCode.UNAUTHENTICATED
     with voxserve.Client(server.address, token=TRUCK) as client:
         assert [model.name for model in client.models()] == ["minkunet"]
+
+
+# ---- what a line of the file bounds
+
+
+@pytest.fixture(scope="module")
+def bounded_server(start: StartServer, folder: Path) -> Server:
+    """A server whose model has three priorities, and of whose streams a client may have two at once."""
+    model, source = folder / "models" / "minkunet", REPOSITORY / "deploy" / "models" / "minkunet"
+    model.mkdir(parents=True)
+    (model / "1").symlink_to(source / "1")
+    text = (source / "config.textproto").read_text()
+    (model / "config.textproto").write_text(text + "batching { priority_levels: 3 }\n")
+    (folder / "bounds").write_text(
+        token_line("truck", TRUCK, "infer:mink* priority=1 share=2")
+        + token_line("other", OTHER, "infer:mink* share=0.5")
+        + token_line("operator", OPERATOR, "infer:mink*")
+    )
+    return start(
+        f"--model_repository={model.parent}", f"--auth_tokens={folder / 'bounds'}", "--insecure_tokens",
+        "--max_client_streams=2",
+    )  # fmt: skip
+
+
+def test_a_priority_that_is_too_high_is_refused(bounded_server: Server) -> None:
+    points = few_points()
+    told = 'priority is 0; the token "truck" may ask for 1 or less urgent ones'
+    with voxserve.Client(bounded_server.address, token=TRUCK, timeout=60) as truck:
+        for priority in (1, 2):
+            assert len(truck.segment("minkunet", points, priority=priority)) == len(points)
+        with pytest.raises(voxserve.PermissionDeniedError, match=told) as caught:
+            truck.segment("minkunet", points)
+        assert caught.value.reason == "PRIORITY_TOO_HIGH"
+        with truck.stream("minkunet", priority=1) as stream:
+            stream.send(1, points)
+            stream.close_sends()
+            assert [result.error for result in stream] == [None]
+        with truck.stream("minkunet", priority=0) as stream, pytest.raises(voxserve.PermissionDeniedError) as caught:
+            stream.send(1, points)
+            next(iter(stream))
+        assert caught.value.reason == "PRIORITY_TOO_HIGH"
+        with pytest.raises(voxserve.InvalidArgumentError) as beyond:
+            truck.segment("minkunet", points, priority=3)
+        assert beyond.value.reason == "BAD_PRIORITY"
+        with pytest.raises(voxserve.NotFoundError, match="there is no such model"):
+            truck.segment("minkunet-2", points, priority=0)
+    with voxserve.Client(bounded_server.address, token=OPERATOR, timeout=60) as unbounded:
+        assert len(unbounded.segment("minkunet", points, priority=0)) == len(points)
+
+
+@pytest.mark.parametrize(("token", "streams"), [(TRUCK, 4), (OPERATOR, 2), (OTHER, 1)])
+def test_a_share_multiplies_the_streams_of_a_client(bounded_server: Server, token: str, streams: int) -> None:
+    points = few_points()
+    with voxserve.Client(bounded_server.address, token=token, timeout=60) as client, ExitStack() as stack:
+
+        def answered(frame: int) -> voxserve.Stream:
+            stream = stack.enter_context(client.stream("minkunet", priority=1))
+            stream.send(frame, points)
+            assert next(iter(stream)).error is None
+            return stream
+
+        opened = [answered(frame) for frame in range(streams)]
+        with pytest.raises(voxserve.ResourceExhaustedError) as caught:
+            answered(streams)
+        assert caught.value.reason == "CLIENT_LIMIT"
+        # Those that were let in go on.
+        for stream in opened:
+            stream.send(100, points)
+            assert next(iter(stream)).error is None
 
 
 # ---- what keeps a server from starting

@@ -9,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client/cpp/io/text.h"
 
 namespace voxserve::client {
 namespace {
@@ -108,7 +109,7 @@ absl::Status AddField(absl::string_view name, absl::string_view dtype, uint64_t 
   uint64_t bytes = 0;
   if (dtype.size() < 3 || !absl::StrContains("<>|=", dtype[0]) || !absl::SimpleAtoi(dtype.substr(2), &bytes) ||
       bytes > kMaxItemBytes || count > kMaxItemBytes || dtype[1] == 'O') {
-    return Bad(absl::StrCat("dtype '", dtype.substr(0, 32), "' is not one of plain numbers"));
+    return Bad(absl::StrCat("dtype '", Shown(dtype), "' is not one of plain numbers"));
   }
   if (dtype[1] == 'U') bytes *= 4;
   NpyHeader::Field field;
@@ -178,7 +179,7 @@ absl::Status ReadDict(absl::string_view text, NpyHeader* header) {
       header->shape = *std::move(shape);
       has_shape = true;
     } else {
-      return Bad(absl::StrCat("the header has the key '", key->substr(0, 32), "'"));
+      return Bad(absl::StrCat("the header has the key '", Shown(*key), "'"));
     }
     literals.Take(',');
   }

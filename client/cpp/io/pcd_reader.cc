@@ -231,7 +231,7 @@ absl::StatusOr<PointCloud> ReadPcd(std::string contents, const FieldSpec* spec) 
   } else if (header->data == "binary") {
     data = TakeBinary(lines.position(), *layout, std::move(contents));
   } else {
-    return Bad(absl::StrCat("DATA ", header->data.substr(0, 32), " is none of ascii, binary, binary_compressed"));
+    return Bad(absl::StrCat("DATA ", Shown(header->data), " is none of ascii, binary, binary_compressed"));
   }
   if (!data.ok()) return data.status();
 

@@ -105,7 +105,7 @@ absl::StatusOr<Header> ReadHeader(LineReader* lines) {
       }
       return Bad("there is no element 'vertex'");
     } else {
-      return Bad(absl::StrCat("header line ", lines->num_lines(), " begins with '", words[0].substr(0, 32), "'"));
+      return Bad(absl::StrCat("header line ", lines->num_lines(), " begins with '", Shown(words[0]), "'"));
     }
   }
   return Bad("the header has no end_header line");
@@ -166,8 +166,8 @@ absl::StatusOr<PointCloud> ReadPly(std::string contents, const FieldSpec* spec) 
   } else if (header->format == "binary_little_endian" || header->format == "binary_big_endian") {
     data = TakeBinary(*header, lines.position(), std::move(contents));
   } else {
-    return Bad(absl::StrCat("format '", header->format.substr(0, 32),
-                            "' is none of ascii, binary_little_endian, binary_big_endian"));
+    return Bad(
+        absl::StrCat("format '", Shown(header->format), "' is none of ascii, binary_little_endian, binary_big_endian"));
   }
   if (!data.ok()) return data.status();
 

@@ -8,6 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "engine/base/cut_text.h"
 
 namespace voxserve::client {
 namespace {
@@ -40,6 +41,8 @@ bool AppendAs(PointFieldType type, double value, std::string* packed) {
 }
 
 }  // namespace
+
+absl::string_view Shown(absl::string_view text) { return CutAtCharacter(text, 32); }
 
 std::optional<absl::string_view> LineReader::Next() {
   if (position_ >= text_.size()) return std::nullopt;
@@ -80,7 +83,7 @@ absl::Status ParseAsciiPoints(uint64_t num_points, const std::vector<PointFieldT
       double value = 0;
       if (columns[c] == v1::POINT_FIELD_TYPE_UNSPECIFIED) continue;
       if (!absl::SimpleAtod(tokens[c], &value) || !AppendAs(columns[c], value, packed)) {
-        return absl::InvalidArgumentError(absl::StrCat("line ", lines->num_lines(), ": '", tokens[c].substr(0, 32),
+        return absl::InvalidArgumentError(absl::StrCat("line ", lines->num_lines(), ": '", Shown(tokens[c]),
                                                        "' is not a ", NameOf(columns[c]), " value"));
       }
     }

@@ -13,6 +13,9 @@
 
 namespace voxserve::client {
 
+// Returns as much of a file's text as an error message shows: its first 32 bytes, and no half of a character.
+absl::string_view Shown(absl::string_view text);
+
 // Reads a text line by line, with \n or \r\n line ends. The text must outlive it.
 class LineReader {
  public:

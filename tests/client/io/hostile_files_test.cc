@@ -8,6 +8,7 @@
 #include "client/cpp/io/pcd_reader.h"
 #include "client/cpp/io/ply_reader.h"
 #include "client/cpp/io/raw_reader.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/temporary_folder.h"
 
@@ -110,6 +111,34 @@ TEST(HostileFilesTest, ChangedAnywhere) {
       }
       ExpectConsistent(specimen.read(contents));
     }
+  }
+}
+
+// Each file has a word of 36 bytes, 30 of "a" and two characters of three bytes, where the reader shows 32 bytes.
+TEST(HostileFilesTest, NoErrorCutsACharacter) {
+  const std::string word = std::string(30, 'a') + "\u20ac\u20ac";
+  const std::string shown(30, 'a');
+  const auto npy = [](const std::string& dict) {
+    return std::string("\x93NUMPY\x01\x00", 8) + Bytes(static_cast<uint16_t>(dict.size())) + dict;
+  };
+  struct Case {
+    absl::StatusOr<PointCloud> cloud;
+    std::string message;
+  };
+  const std::string pcd = "FIELDS x\nSIZE 4\nTYPE F\nWIDTH 1\nHEIGHT 1\nDATA ";
+  const std::string vertex = " 1.0\nelement vertex 1\nproperty float x\nend_header\n";
+  const Case cases[] = {
+      {ReadPcd(pcd + word + "\n", nullptr), "DATA " + shown + " is none of"},
+      {ReadPcd(pcd + "ascii\n" + word + "\n", nullptr), "'" + shown + "' is not a f32 value"},
+      {ReadPly("ply\n" + word + "\nend_header\n", nullptr), "begins with '" + shown + "'"},
+      {ReadPly("ply\nformat " + word + vertex, nullptr), "format '" + shown + "' is none of"},
+      {ReadNpy(npy("{'descr': '" + word + "', 'fortran_order': False, 'shape': (1, 3), }"), nullptr),
+       "dtype '" + shown + "' is not one of"},
+      {ReadNpy(npy("{'" + word + "': 1, }"), nullptr), "the header has the key '" + shown + "'"},
+  };
+  for (const Case& one : cases) {
+    EXPECT_EQ(one.cloud.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(one.cloud.status().message()), testing::HasSubstr(one.message));
   }
 }
 

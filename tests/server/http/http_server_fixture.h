@@ -24,7 +24,8 @@ class HttpServerFixture : public testing::Test {
     absl::StatusOr<std::unique_ptr<HttpServer>> server = HttpServer::Start(
         options, {.metrics = [this] { return metrics_; },
                   .readiness = [this] { return ready_ ? absl::OkStatus() : absl::UnavailableError("loading models"); },
-                  .status_page = [] { return "<html>page</html>"; }});
+                  .status_page = [] { return "<html>page</html>"; },
+                  .authorise = authorise_});
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
   }
@@ -40,6 +41,7 @@ class HttpServerFixture : public testing::Test {
 
   std::string metrics_ = "some_metric 1\n";  // to be set before the first request
   std::atomic<bool> ready_{false};
+  std::function<absl::Status(std::optional<std::string_view>)> authorise_;  // to be set before Start
   std::unique_ptr<HttpServer> server_;
 };
 

@@ -111,5 +111,30 @@ TEST(HttpServerStartTest, AnAddressOfAnotherMachineIsAnError) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("192.0.2.1"));
 }
 
+TEST_F(HttpServerTest, SeveralAuthorizationsAreNone) {
+  std::atomic<int> num_asked{0};
+  authorise_ = [&](std::optional<std::string_view> authorization) {
+    ++num_asked;
+    return authorization == "Bearer right" ? absl::OkStatus() : absl::PermissionDeniedError("wrong");
+  };
+  Start({});
+  const auto ask = [this](const std::string& path, const std::string& headers) {
+    return Ask("GET " + path + " HTTP/1.1\r\nHost: x\r\n" + headers + "\r\n");
+  };
+  EXPECT_THAT(ask("/metrics", "Authorization: Bearer right\r\n"), StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(ask("/metrics", "Authorization: Bearer other\r\n"), StartsWith("HTTP/1.1 403"));
+  EXPECT_EQ(num_asked, 2);
+  for (const char* headers : {"Authorization: Bearer right\r\nAuthorization: Bearer other\r\n",
+                              "Authorization: Bearer right\r\nauthorization: Bearer right\r\n",
+                              "Authorization: Bearer right\r\nX: y\r\nAUTHORIZATION:\r\n"}) {
+    const std::string answer = ask("/metrics", headers);
+    EXPECT_THAT(answer, StartsWith("HTTP/1.1 401")) << headers;
+    EXPECT_THAT(answer, HasSubstr("WWW-Authenticate: Bearer"));
+    EXPECT_THAT(answer, EndsWith("HTTP 401: the request has several authorization headers: send one\n"));
+    EXPECT_THAT(ask("/healthz", headers), StartsWith("HTTP/1.1 200")) << "probes are open to all";
+  }
+  EXPECT_EQ(num_asked, 2);
+}
+
 }  // namespace
 }  // namespace voxserve

@@ -87,7 +87,10 @@ TEST_F(AuthoriserTest, ScopesSayWhatATokenMayDo) {
     EXPECT_EQ(Admission(row.access, kOperator), row.rights) << static_cast<int>(row.access);
     EXPECT_EQ(Admission(row.access, kScraper), row.scraper) << static_cast<int>(row.access);
   }
+  // What is open may be asked with a token too, and then its name is known.
   EXPECT_EQ(authoriser_->Admit(Access::kOpen, std::nullopt).value(), nullptr);
+  EXPECT_EQ(authoriser_->Admit(Access::kOpen, "Bearer nonsense").value(), nullptr);
+  EXPECT_EQ(authoriser_->Admit(Access::kOpen, absl::StrCat("Bearer ", kTruck)).value()->name, "truck");
   EXPECT_EQ(authoriser_->Admit(Access::kAny, std::nullopt).status().code(), absl::StatusCode::kUnauthenticated);
 }
 
@@ -101,6 +104,14 @@ TEST_F(AuthoriserTest, ModelsAreThoseOfTheScope) {
   EXPECT_TRUE(CallerOf(kOperator).SeesModel("centerpoint"));
   EXPECT_FALSE(CallerOf(kOperator).CheckModel("centerpoint").ok());
   EXPECT_TRUE(Caller().CheckModel("anything").ok());
+  EXPECT_TRUE(Caller().SeesModel("anything"));
+}
+
+TEST_F(AuthoriserTest, NoModelIsShownToWhoShowsNoToken) {
+  const Caller anonymous = {.client = "", .token = nullptr, .is_anonymous = true};
+  EXPECT_FALSE(anonymous.SeesModel("minkunet"));
+  EXPECT_EQ(anonymous.CheckModel("minkunet").code(), absl::StatusCode::kUnauthenticated);
+  EXPECT_EQ(ReasonOf(anonymous.CheckModel("minkunet")), "MISSING_TOKEN");
 }
 
 TEST_F(AuthoriserTest, OtherModelsNamesStandInNoError) {
