@@ -28,6 +28,10 @@ class HealthService {
 
   // name: a service's name in clients' requests; "": the whole server.
   void SetServing(const std::string& name, bool serving) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Returns false for a name that was never set.
+  bool IsServing(const std::string& name) const ABSL_LOCKS_EXCLUDED(mutex_) {
+    return StatusOf(name) == grpc::health::v1::HealthCheckResponse::SERVING;
+  }
 
  private:
   class CheckCall;

@@ -17,7 +17,7 @@
 #include "server/codec/codec.h"
 #include "server/codec/grpc_status.h"
 #include "server/codec/message_parser.h"
-#include "server/services/inference_service.h"
+#include "server/services/infer_run.h"
 #include "server/services/request_telemetry.h"
 #include "server/services/stream_config.h"
 #include "voxserve/v1/inference.pb.h"

@@ -17,6 +17,8 @@
 
 namespace voxserve {
 
+class HealthService;
+
 // The times that a client may take. A call that exceeds one is ended with the reason named here.
 struct CallTimes {
   absl::Duration request = absl::Seconds(30);        // from the headers to the whole request: REQUEST_INCOMPLETE
@@ -36,7 +38,9 @@ struct ServiceParts {
   OpenCalls* calls = nullptr;
   ByteLimits* bytes = nullptr;
   Timers* timers = nullptr;
-  LogLimiter* log_limiter = nullptr;              // of every line that a client can cause
+  LogLimiter* log_limiter = nullptr;  // of every line that a client can cause
+  const HealthService* health = nullptr;
+  std::string version = {};                       // of the server
   const Authoriser* authoriser = nullptr;         // null: no tokens, and everybody may do everything
   int64_t max_message_bytes = int64_t{64} << 20;  // of an answer; a larger one becomes RESOURCE_EXHAUSTED
   CallTimes times;
