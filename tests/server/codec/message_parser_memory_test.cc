@@ -118,6 +118,36 @@ TEST(ParserMemoryTest, AFloodOfSmallValuesCostsNoMoreThanTheBound) {
   }
 }
 
+TEST(ParserMemoryTest, NorDoesAFloodOfTheOpenInferenceProtocol) {
+  using Request = inference::ModelInferRequest;
+  constexpr size_t kBytes = size_t{60} << 20;
+  const auto filled = [](const std::string& value) { return Repeated(value, kBytes / value.size()); };
+  const std::string contents = DelimitedField(Request::InferInputTensor::kContentsFieldNumber,
+                                              Repeated(std::string("\x35\x00\x00\x80\x3F", 5), 2000));
+  inference::ModelInferRequest parameters;
+  for (int i = 0; i < 10'000; ++i) (*parameters.mutable_parameters())[absl::StrCat(i)].set_bool_param(true);
+  const std::vector<Case> floods = {{"inputs", filled(DelimitedField(Request::kInputsFieldNumber, ""))},
+                                    {"outputs", filled(DelimitedField(Request::kOutputsFieldNumber, ""))},
+                                    {"raw contents", filled(DelimitedField(Request::kRawInputContentsFieldNumber, ""))},
+                                    {"parameters", parameters.SerializeAsString()},
+                                    {"unpacked floats", filled(DelimitedField(Request::kInputsFieldNumber, contents))}};
+  for (const Case& flood : floods) {
+    SCOPED_TRACE(flood.name);
+    const grpc::ByteBuffer bytes = OneSlice(flood.bytes);
+    Request::descriptor();
+    Request message;
+    HostBuffer data;
+    TensorParts parts;
+    absl::Status status;
+    const Heap heap = Counted(
+        kUnlimited, [&] { status = ParseModelInferRequest(bytes, HostBuffer::Create, &message, &data, &parts); });
+    EXPECT_EQ(ReasonOf(status), error_reason::kMalformed) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("allowed"));
+    EXPECT_LE(heap.peak_bytes, 256 << 10);
+    EXPECT_LE(heap.live_bytes, 4 << 10) << "no more than the error";
+  }
+}
+
 // Returns messages at the limits, with the values that take the most memory.
 std::vector<Case> LargestSkeletons() {
   constexpr int kValues = MessageLimits::kMaxValues;

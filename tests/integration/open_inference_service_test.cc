@@ -1,0 +1,251 @@
+// Tests inference.GRPCInferenceService of a real gRPC server whose engine the test controls. What tritonclient gets
+// from it is in test_tritonclient.py.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "open_inference.grpc.pb.h"
+#include "tests/integration/fake_server.h"
+
+namespace voxserve {
+namespace {
+
+using grpc::StatusCode;
+using inference::GRPCInferenceService;
+using inference::ModelInferRequest;
+using inference::ModelInferResponse;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+ModelInferRequest PointsOf(const std::string& model, int64_t num_points) {
+  ModelInferRequest request;
+  request.set_model_name(model);
+  auto& input = *request.add_inputs();
+  input.set_name("points");
+  input.set_datatype("FP32");
+  input.add_shape(num_points);
+  input.add_shape(4);
+  request.add_raw_input_contents(RequestOf(model, num_points).cloud().data());
+  return request;
+}
+
+class OpenInferenceServiceTest : public FakeServerTest {
+ protected:
+  void StartWithStub(FakeEngine::Options engine_options = {}, const Options& options = {}) {
+    Start(engine_options, options);
+    stub_ = GRPCInferenceService::NewStub(client_->channel);
+  }
+
+  // Makes a call of the service with a deadline.
+  template <typename Request, typename Response>
+  grpc::Status Ask(grpc::Status (GRPCInferenceService::Stub::*method)(grpc::ClientContext*, const Request&, Response*),
+                   const Request& request, Response* response) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
+    return ((*stub_).*method)(&context, request, response);
+  }
+
+  grpc::Status Infer(const ModelInferRequest& request, ModelInferResponse* response) {
+    return Ask(&GRPCInferenceService::Stub::ModelInfer, request, response);
+  }
+
+  void ExpectRefused(const ModelInferRequest& request, StatusCode code, const std::string& reason,
+                     const std::string& text) {
+    ModelInferResponse response;
+    const grpc::Status status = Infer(request, &response);
+    EXPECT_EQ(status.error_code(), code) << status.error_message();
+    EXPECT_EQ(ReasonOf(status), reason);
+    EXPECT_THAT(status.error_message(), HasSubstr(text));
+    EXPECT_EQ(engine_->num_started(), 0) << "refused before any work";
+  }
+
+  bool IsReady(const std::string& model, const std::string& version = "") {
+    inference::ModelReadyRequest request;
+    request.set_name(model);
+    request.set_version(version);
+    inference::ModelReadyResponse response;
+    const grpc::Status status = Ask(&GRPCInferenceService::Stub::ModelReady, request, &response);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return response.ready();
+  }
+
+  bool IsServerReady() {
+    inference::ServerReadyResponse response;
+    const grpc::Status status =
+        Ask(&GRPCInferenceService::Stub::ServerReady, inference::ServerReadyRequest(), &response);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return response.ready();
+  }
+
+  std::unique_ptr<GRPCInferenceService::Stub> stub_;
+};
+
+TEST_F(OpenInferenceServiceTest, AnswersWithLabels) {
+  StartWithStub();
+  ModelInferRequest request = PointsOf("fake", 4);
+  request.set_id("frame 7");
+  ModelInferResponse response;
+  const grpc::Status status = Infer(request, &response);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(response.model_name(), "fake");
+  EXPECT_EQ(response.model_version(), "2") << "the newest";
+  EXPECT_EQ(response.id(), "frame 7");
+  ASSERT_EQ(response.outputs_size(), 1);
+  EXPECT_EQ(response.outputs(0).name(), "labels");
+  EXPECT_EQ(response.raw_output_contents(0), std::string("\0\0\0\0\1\0\0\0\2\0\0\0\0\0\0\0", 16));
+  EXPECT_EQ(response.parameters().at("points_used").int64_param(), 4);
+  EXPECT_EQ(MetricOf(R"(voxserve_frames_total{model="fake"})"), 1);
+  EXPECT_EQ(MetricOf(R"(voxserve_requests_total{code="OK",model="fake",version="2"})"), 1);
+  EXPECT_EQ(MetricOf(R"(voxserve_stage_duration_seconds_count{model="fake",stage="decode"})"), 1);
+  EXPECT_EQ(MetricOf(R"(voxserve_stage_duration_seconds_count{model="fake",stage="encode"})"), 1);
+}
+
+TEST_F(OpenInferenceServiceTest, AnswersWithTheVersionAndOutputsAskedFor) {
+  StartWithStub();
+  ModelInferRequest request = PointsOf("fake", 2);
+  request.set_model_version("1");
+  request.add_outputs()->set_name("scores");
+  ModelInferResponse response;
+  ASSERT_TRUE(Infer(request, &response).ok());
+  EXPECT_EQ(response.model_version(), "1");
+  ASSERT_EQ(response.outputs_size(), 1);
+  EXPECT_THAT(response.outputs(0).shape(), ElementsAre(2, 3));
+  EXPECT_EQ(response.raw_output_contents(0).size(), 2 * 3 * sizeof(float));
+}
+
+TEST_F(OpenInferenceServiceTest, AnswersWithBoxes) {
+  StartWithStub({.has_boxes = true});
+  ModelInferResponse response;
+  ASSERT_TRUE(Infer(PointsOf("fake", 2), &response).ok());
+  ASSERT_EQ(response.outputs_size(), 3);
+  EXPECT_THAT(response.outputs(0).shape(), ElementsAre(2, 9));
+  EXPECT_EQ(MetricOf(R"(voxserve_boxes_total{model="fake"})"), 2);
+}
+
+TEST_F(OpenInferenceServiceTest, TakesMoreThanGrpcsFourMegabytes) {
+  StartWithStub();
+  ModelInferResponse response;
+  const grpc::Status status = Infer(PointsOf("fake", 500'000), &response);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(response.raw_output_contents(0).size(), 2'000'000u);
+}
+
+TEST_F(OpenInferenceServiceTest, RefusesWithTheSameErrorsAsInfer) {
+  StartWithStub();
+  ExpectRefused(PointsOf("nobody", 1), StatusCode::NOT_FOUND, "MODEL_NOT_FOUND", "fake/1, fake/2");
+  ExpectRefused(PointsOf("broken", 1), StatusCode::UNAVAILABLE, "MODEL_FAILED", "bad <node>");
+  ModelInferRequest request = PointsOf("fake", 1);
+  request.set_model_version("9");
+  ExpectRefused(request, StatusCode::NOT_FOUND, "MODEL_NOT_FOUND", "fake/1, fake/2");
+  request.set_model_version("one");
+  ExpectRefused(request, StatusCode::INVALID_ARGUMENT, "BAD_PARAMETER", "must be a whole number from 1, or empty");
+  request = PointsOf("fake", 1);
+  request.mutable_inputs(0)->set_datatype("INT8");
+  ExpectRefused(request, StatusCode::INVALID_ARGUMENT, "BAD_LAYOUT", "must be FP32 or FP16");
+  request = PointsOf("fake", 1);
+  (*request.mutable_parameters())["sequence_id"].set_int64_param(1);
+  ExpectRefused(request, StatusCode::INVALID_ARGUMENT, "BAD_PARAMETER", "models keep no state");
+  ExpectRefused(PointsOf(std::string(1 << 20, 'n'), 1), StatusCode::INVALID_ARGUMENT, "MALFORMED_MESSAGE", "1048576");
+  EXPECT_EQ(MetricOf(R"(voxserve_refusal_duration_seconds_count{model="fake"})"), 3)
+      << "those that name a model that is there";
+}
+
+TEST_F(OpenInferenceServiceTest, AModelThatLoadsIsNotReady) {
+  StartWithStub({.loading = true});
+  EXPECT_FALSE(IsServerReady());
+  EXPECT_FALSE(IsReady("fake"));
+  ExpectRefused(PointsOf("fake", 1), StatusCode::UNAVAILABLE, "MODEL_LOADING", "still loading");
+  engine_->FinishLoading();
+  AwaitReady();
+  EXPECT_TRUE(IsServerReady());
+  EXPECT_TRUE(IsReady("fake"));
+  EXPECT_TRUE(IsReady("fake", "1"));
+  EXPECT_FALSE(IsReady("fake", "3"));
+  EXPECT_FALSE(IsReady("broken"));
+  EXPECT_FALSE(IsReady("nobody"));
+  EXPECT_EQ(client_->Health("inference.GRPCInferenceService"), grpc::health::v1::HealthCheckResponse::SERVING);
+}
+
+TEST_F(OpenInferenceServiceTest, MetadataTellsInputsAndOutputs) {
+  StartWithStub();
+  inference::ServerMetadataResponse server;
+  ASSERT_TRUE(Ask(&GRPCInferenceService::Stub::ServerMetadata, inference::ServerMetadataRequest(), &server).ok());
+  EXPECT_EQ(server.name(), "voxserve");
+  EXPECT_EQ(server.version(), "1.2.3");
+  inference::ModelMetadataRequest request;
+  request.set_name("fake");
+  inference::ModelMetadataResponse response;
+  ASSERT_TRUE(Ask(&GRPCInferenceService::Stub::ModelMetadata, request, &response).ok());
+  EXPECT_THAT(response.versions(), ElementsAre("1", "2"));
+  ASSERT_EQ(response.inputs_size(), 1);
+  EXPECT_EQ(response.inputs(0).name(), "points");
+  EXPECT_EQ(response.inputs(0).datatype(), "FP32");
+  EXPECT_THAT(response.inputs(0).shape(), ElementsAre(-1, 4));
+  ASSERT_EQ(response.outputs_size(), 2);
+  EXPECT_EQ(response.outputs(0).name(), "labels");
+  EXPECT_EQ(response.outputs(1).name(), "scores");
+  request.set_name("broken");
+  grpc::Status status = Ask(&GRPCInferenceService::Stub::ModelMetadata, request, &response);
+  EXPECT_EQ(status.error_code(), StatusCode::UNAVAILABLE);
+  EXPECT_THAT(status.error_message(), HasSubstr("bad <node>"));
+  request.set_name("nobody");
+  status = Ask(&GRPCInferenceService::Stub::ModelMetadata, request, &response);
+  EXPECT_EQ(ReasonOf(status), "MODEL_NOT_FOUND");
+}
+
+TEST_F(OpenInferenceServiceTest, AFullQueueSaysWhenToTryAgain) {
+  StartWithStub({.max_queue_requests = 1, .pause = FakeEngine::Pause::kBeforeStart});
+  AsyncInfer first(client_.get(), RequestOf("fake", 3));
+  ASSERT_TRUE(engine_->AwaitWaiting(1));
+  ModelInferResponse response;
+  const grpc::Status status = Infer(PointsOf("fake", 3), &response);
+  EXPECT_EQ(status.error_code(), StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(ReasonOf(status), "QUEUE_FULL");
+  EXPECT_EQ(RetryDelayOf(status), absl::Milliseconds(250));
+  engine_->Resume();
+  EXPECT_TRUE(first.Wait().ok());
+}
+
+TEST_F(OpenInferenceServiceTest, ACancelledTaskLeavesTheQueue) {
+  StartWithStub({.pause = FakeEngine::Pause::kBeforeStart});
+  grpc::ClientContext context;
+  ModelInferResponse response;
+  grpc::Status status;
+  std::thread call([&] { status = stub_->ModelInfer(&context, PointsOf("fake", 3), &response); });
+  EXPECT_TRUE(engine_->AwaitWaiting(1));
+  context.TryCancel();
+  call.join();
+  EXPECT_EQ(status.error_code(), StatusCode::CANCELLED);
+  EXPECT_TRUE(engine_->AwaitCancelled(1));
+  EXPECT_TRUE(AwaitMetric(R"(voxserve_requests_total{code="CANCELLED",model="fake",version="_unknown"})", 1));
+}
+
+TEST_F(OpenInferenceServiceTest, ADrainingServerIsNotReadyAndAnswersWhatItAccepted) {
+  StartWithStub({.pause = FakeEngine::Pause::kAfterStart});
+  ModelInferResponse accepted;
+  grpc::Status status;
+  std::thread call([&] { status = Infer(PointsOf("fake", 3), &accepted); });
+  EXPECT_TRUE(engine_->AwaitStarted(1));
+  std::thread drain([&] { EXPECT_TRUE(server_->Drain(absl::Seconds(30)).ok()); });
+  EXPECT_TRUE(support::AwaitTrue([&] { return !IsServerReady(); }));
+  inference::ServerLiveResponse live;
+  EXPECT_TRUE(Ask(&GRPCInferenceService::Stub::ServerLive, inference::ServerLiveRequest(), &live).ok());
+  EXPECT_TRUE(live.live());
+  ModelInferResponse refused;
+  const grpc::Status late = Infer(PointsOf("fake", 3), &refused);
+  EXPECT_EQ(late.error_code(), StatusCode::UNAVAILABLE);
+  EXPECT_EQ(ReasonOf(late), "DRAINING");
+  engine_->Resume();
+  call.join();
+  drain.join();
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(accepted.raw_output_contents(0).size(), 12u);
+}
+
+}  // namespace
+}  // namespace voxserve
