@@ -148,6 +148,33 @@ TEST(ParserMemoryTest, NorDoesAFloodOfTheOpenInferenceProtocol) {
   }
 }
 
+TEST(ParserMemoryTest, ARequestOfTheOpenInferenceProtocolAtTheLimitsStaysInTheBound) {
+  using Request = inference::ModelInferRequest;
+  constexpr int kValues = MessageLimits::kMaxValues;
+  constexpr int kInputs = Request::kInputsFieldNumber;
+  Request parameters;
+  for (int i = 0; i < 600; ++i) (*parameters.mutable_parameters())[absl::StrCat(i)].set_bool_param(true);
+  const std::string contents = DelimitedField(Request::InferInputTensor::kContentsFieldNumber, "");
+  const std::vector<Case> cases = {
+      {"inputs", Repeated(DelimitedField(kInputs, ""), kValues)},
+      {"inputs with contents", Repeated(DelimitedField(kInputs, contents), kValues / 2)},
+      {"outputs", Repeated(DelimitedField(Request::kOutputsFieldNumber, ""), kValues)},
+      {"parameters", parameters.SerializeAsString()},
+      {"raw contents", Repeated(DelimitedField(Request::kRawInputContentsFieldNumber, ""), kValues)}};
+  for (const Case& largest : cases) {
+    SCOPED_TRACE(largest.name);
+    const grpc::ByteBuffer bytes = OneSlice(largest.bytes);
+    Request message;
+    HostBuffer data;
+    TensorParts parts;
+    absl::Status status;
+    const Heap heap = Counted(
+        kUnlimited, [&] { status = ParseModelInferRequest(bytes, HostBuffer::Create, &message, &data, &parts); });
+    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_LE(heap.peak_bytes, MessageLimits::kMaxBytesBesideData);
+  }
+}
+
 // Returns messages at the limits, with the values that take the most memory.
 std::vector<Case> LargestSkeletons() {
   constexpr int kValues = MessageLimits::kMaxValues;
