@@ -168,9 +168,11 @@ class Walk {
   }
 
   absl::Status GatherSubmessage(const FieldDescriptor& field, int num_bytes, std::string* out) {
-    if (&field == CloudFieldsField() && ++num_cloud_fields_ > MessageLimits::kMaxCloudFields) {
-      return Malformed(absl::StrCat("the message has ", num_cloud_fields_, " ", field.full_name(), " or more, at most ",
-                                    MessageLimits::kMaxCloudFields, " are allowed"));
+    if (&field == CloudFieldsField()) {
+      RETURN_IF_ERROR(CountSome(&num_cloud_fields_, MessageLimits::kMaxCloudFields, field.full_name()));
+    }
+    if (field.containing_type() == RawField()->containing_type() && !field.is_map()) {
+      RETURN_IF_ERROR(CountSome(&num_tensors_, MessageLimits::kMaxRequestTensors, "inputs and outputs"));
     }
     // In the oneof, a config replaces the frame before it, and that frame's data.
     if (&field == ConfigField()) data_ = HostBuffer();
@@ -218,6 +220,12 @@ class Walk {
     return Malformed(absl::StrCat("the message has ", num_skeleton_bytes_,
                                   " bytes or more beside its cloud's data, at most ", MessageLimits::kMaxSkeletonBytes,
                                   " are allowed"));
+  }
+
+  // Counts one of the values that have a limit of their own.
+  static absl::Status CountSome(int* count, int limit, absl::string_view what) {
+    if (++*count <= limit) return absl::OkStatus();
+    return Malformed(absl::StrCat("the message has ", *count, " ", what, " or more, at most ", limit, " are allowed"));
   }
 
   absl::Status EnterLevel() {
@@ -307,6 +315,7 @@ class Walk {
   int64_t num_skeleton_bytes_ = 0;
   int num_values_ = 0;
   int num_cloud_fields_ = 0;
+  int num_tensors_ = 0;
   TensorParts parts_;
   int depth_ = 0;
 };

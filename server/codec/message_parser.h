@@ -37,8 +37,9 @@ struct MessageLimits {
   // Values in all. Each is a tag on the wire, and at worst an object in memory. A field of a cloud has up to 7.
   static constexpr int kMaxValues = 2048;
   static constexpr int kMaxCloudFields = 256;
-  static constexpr int kMaxTextBytes = 256;  // per string: a model, a request's id, a field's name
-  static constexpr int kMaxDepth = 100;      // nesting of messages and groups, as in protobuf
+  static constexpr int kMaxRequestTensors = 256;  // inputs and outputs of a ModelInferRequest together
+  static constexpr int kMaxTextBytes = 256;       // per string: a model, a request's id, a field's name
+  static constexpr int kMaxDepth = 100;           // nesting of messages and groups, as in protobuf
 };
 
 // Makes a buffer of this many bytes for a cloud's data, as Engine::AllocateCloud does.

@@ -65,7 +65,11 @@ absl::Status BadParameter(const std::string& where, const std::string& name) {
 
 template <typename Parameters>
 absl::Status RefuseParameters(const Parameters& parameters, const std::string& where) {
-  return parameters.empty() ? absl::OkStatus() : BadParameter(where, parameters.begin()->first);
+  if (parameters.empty()) return absl::OkStatus();
+  // A map has no order; the error should be the same in every run.
+  const auto first = std::min_element(parameters.begin(), parameters.end(),
+                                      [](const auto& a, const auto& b) { return a.first < b.first; });
+  return BadParameter(where, first->first);
 }
 
 // ---- the input
@@ -237,7 +241,8 @@ class ResponseWriter {
       const auto num_axes = static_cast<int64_t>(tensor.info.unit.size());
       Add(coordinates, kInt32, {tensor.num_rows(), num_axes}, std::move(tensor.coordinates));
     }
-    if (Wants(tensor.info.name)) Add(tensor.info.name, kFp32, tensor.Shape(), std::move(tensor.bytes));
+    const std::vector<int64_t> shape = tensor.Shape();  // from the bytes, which are moved then
+    if (Wants(tensor.info.name)) Add(tensor.info.name, kFp32, shape, std::move(tensor.bytes));
   }
 
  private:
@@ -353,7 +358,8 @@ void EncodeOpenInference(InferResult& result, const std::vector<std::string>& ou
   ResponseWriter writer(outputs, response);
   if (const NamedOutput* labels = result.Find(NamedOutput::kLabels)) writer.AddLabels(*labels);
   if (NamedOutput* scores = result.Find(NamedOutput::kScores); scores != nullptr && writer.Wants(scores->name)) {
-    writer.Add(scores->name, kFp32, {scores->num_rows(), scores->columns}, std::move(scores->bytes));
+    const std::vector<int64_t> shape = {scores->num_rows(), scores->columns};  // from the bytes, which are moved then
+    writer.Add(scores->name, kFp32, shape, std::move(scores->bytes));
   }
   if (const NamedOutput* boxes = result.Find(NamedOutput::kBoxes)) writer.AddBoxes(*boxes);
   for (OutputTensor& tensor : result.tensors) writer.AddTensor(tensor);

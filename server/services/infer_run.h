@@ -76,6 +76,8 @@ class InferRun : public std::enable_shared_from_this<InferRun> {
   void Start(Asker asker, const grpc::ByteBuffer& bytes, Done done) ABSL_LOCKS_EXCLUDED(mutex_);
   // Tells that nobody waits for the answer any more. `done` gets this status, unless the run has ended otherwise.
   void Abandon(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Returns the request's id, or "" if it could not be read. For `done` alone.
+  std::string request_id() const { return telemetry_.has_value() ? telemetry_->request_id() : ""; }
 
  private:
   // Hands the request to the engine, or returns why it is refused. The engine may also refuse it, by a call of `done`.

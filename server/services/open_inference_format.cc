@@ -31,11 +31,15 @@ absl::Status OpenInferenceFormat::Complete(const Engine& engine, v1::InferReques
 absl::StatusOr<InferAnswer> OpenInferenceFormat::Encode(InferResult result, RequestTelemetry* telemetry) {
   std::vector<std::string> outputs;
   for (const auto& output : message_.outputs()) outputs.push_back(output.name());
-  inference::ModelInferResponse response;
+  inference::ModelStreamInferResponse streamed;
+  inference::ModelInferResponse& response = *streamed.mutable_infer_response();
   response.set_id(message_.id());
   InferAnswer answer;
   ASSIGN_OR_RETURN(answer.held, telemetry->Answer(std::move(result), outputs, &response));
-  ASSIGN_OR_RETURN(answer.message, Serialize(response));
+  if (parameters_->wants_final_mark) (*response.mutable_parameters())["triton_final_response"].set_bool_param(true);
+  const google::protobuf::Message& message =
+      is_streamed_ ? static_cast<google::protobuf::Message&>(streamed) : response;
+  ASSIGN_OR_RETURN(answer.message, Serialize(message));
   return answer;
 }
 

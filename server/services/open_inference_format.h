@@ -16,6 +16,9 @@ namespace voxserve {
 
 class OpenInferenceFormat final : public InferFormat {
  public:
+  // is_streamed: the answer is a ModelStreamInferResponse.
+  explicit OpenInferenceFormat(bool is_streamed = false) : is_streamed_(is_streamed) {}
+
   absl::Status Parse(const grpc::ByteBuffer& bytes, CloudAllocator allocate, v1::InferRequest* request,
                      HostBuffer* data) override;
   absl::Status Complete(const Engine& engine, v1::InferRequest* request) override;
@@ -24,6 +27,7 @@ class OpenInferenceFormat final : public InferFormat {
   absl::StatusOr<InferAnswer> Encode(InferResult result, RequestTelemetry* telemetry) override;
 
  private:
+  const bool is_streamed_;
   inference::ModelInferRequest message_;  // without its values
   TensorParts parts_;
   int64_t num_bytes_ = 0;  // of the values

@@ -57,6 +57,7 @@ class RequestTelemetry {
   void Refuse(const absl::Status& status) const;
 
   const std::string& model() const { return names_.model; }
+  const std::string& request_id() const { return names_.request_id; }
   absl::Time stamp() const { return stamp_; }  // the sensor's, set by Decode; InfinitePast: unknown
 
  private:

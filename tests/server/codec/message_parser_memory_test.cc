@@ -70,6 +70,7 @@ Heap Counted(Heap counted, const Parse& parse) {
   // Protobuf creates the descriptors of its messages once, at their first use.
   v1::InferRequest::descriptor();
   v1::PointCloud::descriptor();
+  inference::ModelInferRequest::descriptor();
   heap = &counted;
   parse();
   heap = nullptr;
@@ -134,7 +135,6 @@ TEST(ParserMemoryTest, NorDoesAFloodOfTheOpenInferenceProtocol) {
   for (const Case& flood : floods) {
     SCOPED_TRACE(flood.name);
     const grpc::ByteBuffer bytes = OneSlice(flood.bytes);
-    Request::descriptor();
     Request message;
     HostBuffer data;
     TensorParts parts;
@@ -151,14 +151,15 @@ TEST(ParserMemoryTest, NorDoesAFloodOfTheOpenInferenceProtocol) {
 TEST(ParserMemoryTest, ARequestOfTheOpenInferenceProtocolAtTheLimitsStaysInTheBound) {
   using Request = inference::ModelInferRequest;
   constexpr int kValues = MessageLimits::kMaxValues;
+  constexpr int kTensors = MessageLimits::kMaxRequestTensors;
   constexpr int kInputs = Request::kInputsFieldNumber;
   Request parameters;
-  for (int i = 0; i < 600; ++i) (*parameters.mutable_parameters())[absl::StrCat(i)].set_bool_param(true);
+  for (int i = 0; i < 400; ++i) (*parameters.mutable_parameters())[absl::StrCat(i)].set_bool_param(true);
   const std::string contents = DelimitedField(Request::InferInputTensor::kContentsFieldNumber, "");
   const std::vector<Case> cases = {
-      {"inputs", Repeated(DelimitedField(kInputs, ""), kValues)},
-      {"inputs with contents", Repeated(DelimitedField(kInputs, contents), kValues / 2)},
-      {"outputs", Repeated(DelimitedField(Request::kOutputsFieldNumber, ""), kValues)},
+      {"inputs", Repeated(DelimitedField(kInputs, ""), kTensors)},
+      {"inputs with contents", Repeated(DelimitedField(kInputs, contents), kTensors)},
+      {"outputs", Repeated(DelimitedField(Request::kOutputsFieldNumber, ""), kTensors)},
       {"parameters", parameters.SerializeAsString()},
       {"raw contents", Repeated(DelimitedField(Request::kRawInputContentsFieldNumber, ""), kValues)}};
   for (const Case& largest : cases) {
