@@ -292,6 +292,12 @@ absl::StatusOr<OpenInferenceParameters> ParseParameters(const ModelInferRequest&
   return parameters;
 }
 
+absl::Status CheckRepository(const std::string& name) {
+  if (name.empty()) return absl::OkStatus();
+  return Refuse(absl::StrCat("there is no repository ", Quoted(name), "; the server has one, without a name"),
+                error_reason::kBadParameter);
+}
+
 std::vector<std::string> ColumnNames(const ModelVersionInfo& model) {
   std::vector<std::string> names = model.axes;
   for (const FeatureInfo& feature : model.features) {

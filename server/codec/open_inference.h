@@ -56,6 +56,9 @@ absl::StatusOr<int64_t> ParseModelVersion(std::string_view text);
 // BAD_PARAMETER for a parameter that is not served, or whose value is of a wrong type or out of range.
 absl::StatusOr<OpenInferenceParameters> ParseParameters(const inference::ModelInferRequest& message);
 
+// BAD_PARAMETER for a repository's name: the server has one repository, without a name.
+absl::Status CheckRepository(const std::string& name);
+
 // Returns the names of the input's columns: the model's axes, then its other features in the network's order. The last
 // columns may be left out where their features have defaults; NumRequiredColumns says how many may not.
 std::vector<std::string> ColumnNames(const ModelVersionInfo& model);

@@ -1,8 +1,8 @@
 #pragma once
 
-// Implements voxserve.v1.AdminService: LoadModel and UnloadModel; TunePlan is in server/services/tune_plan_call.
+// Implements voxserve.v1.AdminService: LoadModel and UnloadModel (server/services/model_call.h) and TunePlan
+// (server/services/tune_plan_call.h).
 //
-// - A load or unload whose client is gone goes on; its answer is dropped.
 // - Every call stands in the audit log, with its caller and its end (server/services/audit.h).
 // - A server that drains ends every call at once: UNAVAILABLE, reason DRAINING.
 

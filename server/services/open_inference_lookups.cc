@@ -13,7 +13,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "engine/base/error_reason.h"
-#include "engine/base/quoted.h"
 #include "engine/base/status_macros.h"
 #include "open_inference.pb.h"
 #include "server/codec/open_inference.h"
@@ -148,9 +147,9 @@ void EncodeStatistics(const ModelTotals& totals, inference::ModelStatistics* out
 }
 
 // One entry for each model with a ready version.
-absl::Status ModelStatistics(const ServiceParts& parts, const Caller& caller,
-                             const inference::ModelStatisticsRequest& request,
-                             inference::ModelStatisticsResponse* response) {
+absl::Status StatisticsOfModels(const ServiceParts& parts, const Caller& caller,
+                                const inference::ModelStatisticsRequest& request,
+                                inference::ModelStatisticsResponse* response) {
   if (!request.name().empty()) {
     RETURN_IF_ERROR(FindModel(parts, caller, request.name(), request.version()).status());
   }
@@ -191,12 +190,7 @@ const char* StateName(ModelState state) {
 absl::Status RepositoryIndex(const ServiceParts& parts, const Caller& caller,
                              const inference::RepositoryIndexRequest& request,
                              inference::RepositoryIndexResponse* response) {
-  if (!request.repository_name().empty()) {
-    return WithReason(
-        absl::InvalidArgumentError(absl::StrCat("there is no repository ", Quoted(request.repository_name()),
-                                                "; the server has one, without a name")),
-        error_reason::kBadParameter);
-  }
+  RETURN_IF_ERROR(CheckRepository(request.repository_name()));
   for (const ModelVersionInfo& info : parts.engine->ListModels()) {
     if (!caller.SeesModel(info.name) || (request.ready() && info.state != ModelState::kReady)) continue;
     auto& model = *response->add_models();
@@ -217,7 +211,7 @@ void AddOpenInferenceLookups(const std::string& service, const ServiceParts* par
   AddLookup(service + "ModelReady", Access::kModels, CallKind::kInfo, parts, router, ModelReady);
   AddLookup(service + "ModelMetadata", Access::kModels, CallKind::kRequest, parts, router, ModelMetadata);
   AddLookup(service + "ModelConfig", Access::kModels, CallKind::kRequest, parts, router, ModelConfig);
-  AddLookup(service + "ModelStatistics", Access::kModels, CallKind::kRequest, parts, router, ModelStatistics);
+  AddLookup(service + "ModelStatistics", Access::kModels, CallKind::kRequest, parts, router, StatisticsOfModels);
   AddLookup(service + "RepositoryIndex", Access::kModels, CallKind::kRequest, parts, router, RepositoryIndex);
 }
 

@@ -16,4 +16,9 @@ inline constexpr char kOpenInferenceServiceName[] = "inference.GRPCInferenceServ
 // Adds the service's methods. parts outlive the router.
 void AddOpenInferenceService(const ServiceParts* parts, RpcRouter* router);
 
+// Adds to the operators' port: RepositoryModelLoad and RepositoryModelUnload, and all calls that tell about the server
+// and its models, since clients know one address. Whoever may reach that port is the operator's choice, so loads are
+// nowhere else.
+void AddOpenInferenceAdmin(const ServiceParts* parts, RpcRouter* router);
+
 }  // namespace voxserve

@@ -90,9 +90,9 @@ void RpcRouter::AuditRefused(const grpc::GenericCallbackServerContext& context, 
 }
 
 absl::Status RpcRouter::UnknownMethod(const std::string& path) const {
-  for (const auto& [service, where] : elsewhere_) {
-    if (absl::StartsWith(path, absl::StrCat("/", service, "/"))) {
-      return absl::UnimplementedError(absl::StrCat(service, " is not on this port: ", where));
+  for (const auto& [name, where] : elsewhere_) {
+    if (absl::StartsWith(absl::StrCat(path, "/"), absl::StrCat("/", name, "/"))) {
+      return absl::UnimplementedError(absl::StrCat(name, " is not on this port: ", where));
     }
   }
   return absl::UnimplementedError(absl::StrCat("no method ", Clipped(path)));

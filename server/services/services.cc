@@ -33,6 +33,7 @@ Services::Services(const Options& options, Engine* engine, Metrics* metrics)
   AddInferenceService(&parts_, &router_);
   AddAdminService(&parts_, &admin_router_);
   AddOpenInferenceService(&parts_, &router_);
+  AddOpenInferenceAdmin(&parts_, &admin_router_);
   router_.AddElsewhere(kAdminServiceName,
                        "it has one of its own, --admin_port of the server, admin_address of clients");
   for (RpcRouter* router : {&router_, &admin_router_}) {

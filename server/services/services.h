@@ -32,7 +32,7 @@ class Services {
     ByteLimits::Options bytes;
     CallTimes times;
     int64_t max_message_bytes = int64_t{64} << 20;
-    std::string version;  // of the server
+    std::string version;                     // of the server
     const Authoriser* authoriser = nullptr;  // null: everybody may do everything; outlives the services
     // As in ServiceParts.
     std::function<void(const std::string& peer)> on_call = [](const std::string&) {};
