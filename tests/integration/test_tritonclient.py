@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import queue
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -121,6 +121,118 @@ def test_asyncio(server: Server, points: np.ndarray, labels: np.ndarray) -> None
 
     for result in asyncio.run(ask()):
         np.testing.assert_array_equal(result.as_numpy("labels"), labels)
+
+
+def test_a_stream_answers_every_request(client: Any, points: np.ndarray, labels: np.ndarray) -> None:
+    answers: queue.Queue[tuple[Any, Any]] = queue.Queue()
+    client.start_stream(lambda result, error: answers.put((result, error)))
+    try:
+        wrong = triton.InferInput("points", [1, 3], "FP32")
+        wrong.set_data_from_numpy(np.zeros((1, 3), np.float32))
+        client.async_stream_infer("minkunet", [wrong], request_id="wrong")
+        for i in range(3):
+            client.async_stream_infer(
+                "minkunet", [input_of(points)], request_id=str(i), enable_empty_final_response=i == 2
+            )
+        got = {}
+        for _ in range(4):
+            result, error = answers.get(timeout=TIMEOUT)
+            if error is None:
+                got[result.get_response().id] = result
+            else:
+                assert error.message().startswith('INVALID_ARGUMENT: "points" has shape [1, 3]')
+                assert error.message().endswith("(BAD_LAYOUT)")
+    finally:
+        client.stop_stream()
+    assert set(got) == {"0", "1", "2"}
+    for result in got.values():
+        np.testing.assert_array_equal(result.as_numpy("labels"), labels)
+    assert got["2"].get_response().parameters["triton_final_response"].bool_param
+    assert answers.empty()
+
+
+def test_an_asyncio_stream(server: Server, points: np.ndarray, labels: np.ndarray) -> None:
+    async def ask() -> list[Any]:
+        async with aio.InferenceServerClient(server.address) as client:
+
+            async def requests() -> AsyncIterator[dict[str, Any]]:
+                for i in range(3):
+                    yield {"model_name": "minkunet", "inputs": [input_of(points)], "request_id": str(i)}
+
+            return [answer async for answer in client.stream_infer(requests(), stream_timeout=TIMEOUT)]
+
+    answers = asyncio.run(ask())
+    assert {result.get_response().id for result, _ in answers} == {"0", "1", "2"}
+    for result, error in answers:
+        assert error is None
+        np.testing.assert_array_equal(result.as_numpy("labels"), labels)
+
+
+def test_configuration_statistics_and_index(client: Any, points: np.ndarray) -> None:
+    config = client.get_model_config("minkunet", as_json=True)["config"]
+    assert (config["name"], config["platform"], config.get("max_batch_size", 0)) == ("minkunet", "voxserve", 0)
+    assert config["input"] == [{"name": "points", "data_type": "TYPE_FP32", "dims": ["-1", "4"]}]
+    assert [output["name"] for output in config["output"]] == ["labels", "scores"]
+
+    def statistics() -> Any:
+        (model,) = client.get_inference_statistics("minkunet").model_stats
+        return model
+
+    before = statistics()
+    client.infer("minkunet", [input_of(points)], client_timeout=TIMEOUT)
+    after = statistics()
+    assert after.inference_count == before.inference_count + 1
+    assert after.execution_count == before.execution_count + 1
+    assert after.last_inference >= before.last_inference
+    for name in ("success", "queue", "compute_input", "compute_infer", "compute_output"):
+        old, new = getattr(before.inference_stats, name), getattr(after.inference_stats, name)
+        assert new.count == old.count + 1, name
+        assert new.ns > old.ns, name
+    assert [model.name for model in client.get_inference_statistics().model_stats] == ["minkunet"]
+    assert refusal_of(lambda: client.get_inference_statistics("nobody"))[0] == "NOT_FOUND"
+    index = client.get_model_repository_index(as_json=True)["models"]
+    assert index == [{"name": "minkunet", "version": "1", "state": "READY"}]
+
+
+def test_loads_are_for_the_operators_port(client: Any, server: Server) -> None:
+    code, text = refusal_of(lambda: client.load_model("minkunet"))
+    assert code == "UNIMPLEMENTED"
+    assert text.endswith("is not on this port: it is on the operators' port, --admin_port of the server")
+    with triton.InferenceServerClient(server.admin_address) as operator:
+        operator.load_model("minkunet")
+        assert operator.is_model_ready("minkunet")
+        code, text = refusal_of(lambda: operator.load_model("minkunet", config="{}"))
+        assert (code, text.partition(" is not served")[0]) == ("INVALID_ARGUMENT", 'parameter "config"')
+        assert refusal_of(lambda: operator.unload_model("nobody"))[0] == "NOT_FOUND"
+    server.await_line(r"audit action=RepositoryModelLoad who=\S+ peer=\S+ model=minkunet .* code=OK", 5)
+
+
+def test_an_unloaded_model_comes_back(start: StartServer, points: np.ndarray) -> None:
+    server = start()
+    with (
+        triton.InferenceServerClient(server.admin_address) as operator,
+        triton.InferenceServerClient(server.address) as client,
+    ):
+        operator.unload_model("minkunet")
+        assert not client.is_model_ready("minkunet")
+        assert refusal_of(lambda: client.infer("minkunet", [input_of(points)]))[0] in ("NOT_FOUND", "UNAVAILABLE")
+        operator.load_model("minkunet", client_timeout=TIMEOUT)
+        assert client.is_model_ready("minkunet")
+
+
+def test_what_is_not_served_says_so(client: Any) -> None:
+    for call in (
+        client.get_cuda_shared_memory_status,
+        client.unregister_cuda_shared_memory,
+        client.get_system_shared_memory_status,
+        client.unregister_system_shared_memory,
+        client.get_trace_settings,
+        client.get_log_settings,
+        lambda: client.update_trace_settings(settings={"trace_rate": "1"}),
+        lambda: client.update_log_settings({"log_verbose_level": 1}),
+        lambda: client.register_cuda_shared_memory("region", b"handle", 0, 16),
+    ):
+        assert refusal_of(call)[0] == "UNIMPLEMENTED"
 
 
 def test_bad_inputs_are_refused(client: Any, points: np.ndarray) -> None:
