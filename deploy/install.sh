@@ -13,7 +13,7 @@ deploy/install.sh --runtime-packages BINARY...
 
 Sets (deploy/packages.txt): build, python, test, tidy, tsan, fuzz. Default: build python.
 The set "python" also makes the virtual environment build/venv with the package of client/python, and renews it only
-when the package's sources changed. The set "build" also fetches NVIDIA's package of cuBLAS (from PyPI, 0.4 GB) into the
+when the package's sources changed; tritonclient comes with it for tests, where PyPI has it. The set "build" also fetches NVIDIA's package of cuBLAS (from PyPI, 0.4 GB) into the
 user's cache, if the CUDA toolkit came without it. The set "tsan" also builds the system's Abseil with ThreadSanitizer
 into the user's cache, from apt's source package (2 MB, 4 minutes on 2 cores).
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// RequestTelemetry records one request's events in its answer, the metrics and the log. Each Infer call has one, and
+// RequestTelemetry records one request's events in its answer, the metrics and the log. Each InferRun has one, and
 // each frame of a stream.
 //
 // - Threads: not thread-safe; threads may use it one after another.

@@ -1,8 +1,8 @@
 #pragma once
 
 // Services is what the gRPC servers serve, with the limits that their calls share: every method but those of
-// AdminService behind one generic service, and AdminService, health and reflection behind another, for a port of its
-// own.
+// AdminService behind one generic service, and AdminService, the operators' part of the open inference protocol, health
+// and reflection behind another, for a port of its own.
 //
 // - Lifetime: engine, metrics and budget outlive it; it outlives the gRPC server.
 

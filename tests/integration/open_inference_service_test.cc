@@ -142,8 +142,10 @@ TEST_F(OpenInferenceServiceTest, TakesMoreThanGrpcsFourMegabytes) {
 TEST_F(OpenInferenceServiceTest, RefusesWithTheSameErrorsAsInfer) {
   StartWithStub();
   ExpectRefused(PointsOf("nobody", 1), StatusCode::NOT_FOUND, "MODEL_NOT_FOUND", "fake/1, fake/2");
-  ExpectRefused(PointsOf("broken", 1), StatusCode::UNAVAILABLE, "MODEL_FAILED", "bad <node>");
-  ModelInferRequest request = PointsOf("fake", 1);
+  ModelInferRequest request = PointsOf("broken", 1);
+  request.set_model_version("1");
+  ExpectRefused(request, StatusCode::UNAVAILABLE, "MODEL_FAILED", "bad <node>");
+  request = PointsOf("fake", 1);
   request.set_model_version("9");
   ExpectRefused(request, StatusCode::NOT_FOUND, "MODEL_NOT_FOUND", "fake/1, fake/2");
   request.set_model_version("one");
@@ -155,7 +157,7 @@ TEST_F(OpenInferenceServiceTest, RefusesWithTheSameErrorsAsInfer) {
   (*request.mutable_parameters())["sequence_id"].set_int64_param(1);
   ExpectRefused(request, StatusCode::INVALID_ARGUMENT, "BAD_PARAMETER", "models keep no state");
   ExpectRefused(PointsOf(std::string(1 << 20, 'n'), 1), StatusCode::INVALID_ARGUMENT, "MALFORMED_MESSAGE", "1048576");
-  EXPECT_EQ(MetricOf(R"(voxserve_refusal_duration_seconds_count{model="fake"})"), 3)
+  EXPECT_EQ(MetricOf(R"(voxserve_refusal_duration_seconds_count{model="fake"})"), 4)
       << "those that name a model that is there";
 }
 
@@ -170,7 +172,7 @@ TEST_F(OpenInferenceServiceTest, AModelThatLoadsIsNotReady) {
   EXPECT_TRUE(IsReady("fake"));
   EXPECT_TRUE(IsReady("fake", "1"));
   EXPECT_FALSE(IsReady("fake", "3"));
-  EXPECT_FALSE(IsReady("broken"));
+  EXPECT_FALSE(IsReady("broken", "1"));
   EXPECT_FALSE(IsReady("nobody"));
   EXPECT_EQ(client_->Health("inference.GRPCInferenceService"), grpc::health::v1::HealthCheckResponse::SERVING);
 }
@@ -194,6 +196,7 @@ TEST_F(OpenInferenceServiceTest, MetadataTellsInputsAndOutputs) {
   EXPECT_EQ(response.outputs(0).name(), "labels");
   EXPECT_EQ(response.outputs(1).name(), "scores");
   request.set_name("broken");
+  request.set_version("1");
   grpc::Status status = Ask(&GRPCInferenceService::Stub::ModelMetadata, request, &response);
   EXPECT_EQ(status.error_code(), StatusCode::UNAVAILABLE);
   EXPECT_THAT(status.error_message(), HasSubstr("bad <node>"));

@@ -230,7 +230,7 @@ def test_what_is_not_served_says_so(client: Any) -> None:
         client.get_log_settings,
         lambda: client.update_trace_settings(settings={"trace_rate": "1"}),
         lambda: client.update_log_settings({"log_verbose_level": 1}),
-        lambda: client.register_cuda_shared_memory("region", b"handle", 0, 16),
+        lambda: client.register_cuda_shared_memory("region", b"aGFuZGxl", 0, 16),
     ):
         assert refusal_of(call)[0] == "UNIMPLEMENTED"
 
