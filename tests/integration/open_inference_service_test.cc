@@ -310,8 +310,8 @@ TEST_F(OpenInferenceServiceTest, TheIndexHasEveryVersionAndItsProblems) {
 
 class OpenInferenceStreamTest : public OpenInferenceServiceTest {
  protected:
-  void StartStream(FakeEngine::Options engine_options = {}) {
-    StartWithStub(engine_options);
+  void StartStream(FakeEngine::Options engine_options = {}, const Options& options = {}) {
+    StartWithStub(engine_options, options);
     if (stub_ == nullptr) return;
     context_.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
     stream_ = stub_->ModelStreamInfer(&context_);
@@ -419,6 +419,38 @@ TEST_F(OpenInferenceStreamTest, ADrainAnswersWhatWasReadAndEndsIt) {
   EXPECT_EQ(Next().infer_response().id(), "a");
   ExpectEnd(StatusCode::UNAVAILABLE, "DRAINING");
   drain.join();
+}
+
+TEST_F(OpenInferenceStreamTest, ADrainRefusesWhatComesLater) {
+  StartStream({.pause = FakeEngine::Pause::kAfterStart});
+  ASSERT_TRUE(Send(PointsOf("fake", 4), "a"));
+  ASSERT_TRUE(engine_->AwaitStarted(1));
+  std::thread drain([&] { EXPECT_TRUE(server_->Drain(absl::Seconds(30)).ok()); });
+  EXPECT_TRUE(support::AwaitTrue([&] { return Get("/readyz").first != 200; }));
+  EXPECT_TRUE(Send(PointsOf("fake", 4), "late"));
+  const auto response = Next();
+  EXPECT_EQ(response.infer_response().id(), "") << "it is not read any more";
+  EXPECT_THAT(response.error_message(), HasSubstr("UNAVAILABLE: "));
+  EXPECT_THAT(response.error_message(), HasSubstr("(DRAINING)"));
+  engine_->Resume();
+  EXPECT_EQ(Next().infer_response().id(), "a");
+  ExpectEnd(StatusCode::UNAVAILABLE, "DRAINING");
+  drain.join();
+}
+
+TEST_F(OpenInferenceStreamTest, AClientThatFallsSilentEndsIt) {
+  Options options;
+  options.stream_idle_timeout = absl::Milliseconds(100);
+  StartStream({}, options);
+  ASSERT_TRUE(Send(PointsOf("fake", 4), "a"));
+  EXPECT_EQ(Next().infer_response().id(), "a");
+  inference::ModelStreamInferResponse none;
+  EXPECT_FALSE(stream_->Read(&none));
+  const grpc::Status status = stream_->Finish();
+  EXPECT_EQ(status.error_code(), StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_EQ(ReasonOf(status), "STREAM_IDLE");
+  EXPECT_EQ(status.error_message(), "no request came within 100ms");
+  EXPECT_EQ(MetricOf(R"(voxserve_calls_ended_early_total{reason="STREAM_IDLE"})"), 1);
 }
 
 // ---- loads
