@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "server/services/model_call.h"
+#include "server/calls/model_call.h"
 #include "server/services/tune_plan_call.h"
 #include "voxserve/v1/admin.pb.h"
 

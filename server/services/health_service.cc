@@ -6,9 +6,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "server/calls/call.h"
+#include "server/calls/request_telemetry.h"
 #include "server/codec/message_parser.h"
-#include "server/services/call.h"
-#include "server/services/request_telemetry.h"
 
 namespace voxserve {
 

@@ -14,8 +14,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "grpc/health/v1/health.pb.h"
-#include "server/services/rpc_router.h"
-#include "server/services/service_parts.h"
+#include "server/calls/rpc_router.h"
+#include "server/calls/service_parts.h"
 
 namespace voxserve {
 

@@ -8,11 +8,11 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
+#include "server/calls/infer_call.h"
+#include "server/calls/lookup_call.h"
 #include "server/codec/codec.h"
 #include "server/codec/message_parser.h"
-#include "server/services/infer_call.h"
 #include "server/services/infer_stream.h"
-#include "server/services/lookup_call.h"
 #include "voxserve/v1/inference.pb.h"
 
 namespace voxserve {

@@ -5,8 +5,8 @@
 //
 // An Infer call is an InferRun: it ends on the engine's thread, or with the run's refusal.
 
-#include "server/services/rpc_router.h"
-#include "server/services/service_parts.h"
+#include "server/calls/rpc_router.h"
+#include "server/calls/service_parts.h"
 
 namespace voxserve {
 

@@ -17,10 +17,10 @@
 #include "engine/base/error_reason.h"
 #include "engine/base/status_macros.h"
 #include "grpc/reflection/v1alpha/reflection.pb.h"
+#include "server/calls/call.h"
+#include "server/calls/request_telemetry.h"
 #include "server/codec/grpc_status.h"
 #include "server/codec/message_parser.h"
-#include "server/services/call.h"
-#include "server/services/request_telemetry.h"
 
 namespace voxserve {
 namespace {

@@ -1,8 +1,8 @@
 #include "server/services/services.h"
 
+#include "server/open_inference/open_inference_service.h"
 #include "server/services/admin_service.h"
 #include "server/services/inference_service.h"
-#include "server/services/open_inference_service.h"
 #include "server/services/reflection_service.h"
 
 namespace voxserve {
@@ -16,7 +16,7 @@ Services::Services(const Options& options, Engine* engine, Metrics* metrics)
               .bytes = &bytes_,
               .timers = &timers_,
               .log_limiter = &log_limiter_,
-              .health = &health_,
+              .is_ready = [this] { return health_.IsServing(""); },
               .version = options.version,
               .authoriser = options.authoriser,
               .max_message_bytes = options.max_message_bytes,

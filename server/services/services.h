@@ -15,13 +15,13 @@
 #include "absl/time/time.h"
 #include "engine/base/log_limiter.h"
 #include "engine/serving/engine.h"
+#include "server/calls/byte_limits.h"
+#include "server/calls/open_calls.h"
+#include "server/calls/rpc_router.h"
+#include "server/calls/service_parts.h"
+#include "server/calls/timers.h"
 #include "server/metrics/metrics.h"
-#include "server/services/byte_limits.h"
 #include "server/services/health_service.h"
-#include "server/services/open_calls.h"
-#include "server/services/rpc_router.h"
-#include "server/services/service_parts.h"
-#include "server/services/timers.h"
 
 namespace voxserve {
 

@@ -1,0 +1,282 @@
+#include "server/calls/call.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "engine/base/error_reason.h"
+#include "engine/base/logging.h"
+#include "server/codec/grpc_status.h"
+#include "server/codec/message_parser.h"
+#include "server/sockets/peer.h"
+
+namespace voxserve {
+namespace {
+
+// A call that is cancelled within this time was useless: it is less than the period of a fast sensor.
+constexpr absl::Duration kSoon = absl::Milliseconds(50);
+// gRPC sends a deadline as the time that is left, so the server's deadline is later than the client's by the time that
+// the call travelled. The client's cancel at its deadline arrives before the server's deadline passes.
+constexpr absl::Duration kTransit = absl::Milliseconds(20);
+
+}  // namespace
+
+// ---- Call
+
+Call::Call(const ServiceParts* parts, grpc::CallbackServerContext* context, CallKind kind)
+    : parts_(parts),
+      context_(context),
+      kind_(kind),
+      peer_(context->peer()),
+      caller_({.client = ClientOf(peer_), .token = nullptr}),
+      deadline_(DeadlineOf(*context)) {}
+
+void Call::OnDone() {
+  StopAnswerTimer();
+  {
+    absl::MutexLock lock(&context_mutex_);
+    is_done_ = true;
+  }
+  OnClosed();
+  const std::shared_ptr<Call> self = shared_from_this();  // OpenCalls may hold the last other reference
+  parts_->calls->Close(self);
+  if (parts_->calls->NumReading(peer_) == 0) parts_->on_idle(peer_);
+}
+
+void Call::EndReading() {
+  if (!parts_->calls->EndReading(shared_from_this())) parts_->on_idle(peer_);
+}
+
+void Call::SetAnswerTimer(absl::Time limit) {
+  answer_limit_ = limit;
+  answer_timer_ = SetTimer(limit, &Call::CutUnread);
+}
+
+void Call::StartAnswerTimer(int64_t bytes) {
+  const CallTimes& times = parts_->times;
+  absl::Duration limit = times.answer + absl::Seconds(static_cast<double>(bytes) / times.answer_bytes_per_second);
+  absl::MutexLock lock(&answer_mutex_);
+  if (drain_left_.has_value()) limit = std::min(limit, *drain_left_);
+  answer_began_ = absl::Now();
+  SetAnswerTimer(answer_began_ + limit);
+}
+
+void Call::StopAnswerTimer() {
+  absl::MutexLock lock(&answer_mutex_);
+  if (answer_timer_ == 0) return;
+  parts_->timers->Clear(std::exchange(answer_timer_, 0));
+  if (drain_left_.has_value()) *drain_left_ -= absl::Now() - answer_began_;
+}
+
+void Call::ShortenAnswerTimer() {
+  absl::MutexLock lock(&answer_mutex_);
+  drain_left_ = parts_->times.drained_answer;
+  answer_began_ = absl::Now();
+  const absl::Time limit = answer_began_ + *drain_left_;
+  if (answer_timer_ == 0 || answer_limit_ <= limit) return;
+  parts_->timers->Clear(answer_timer_);
+  SetAnswerTimer(limit);
+}
+
+void Call::CutUnread() {
+  {
+    absl::MutexLock lock(&answer_mutex_);
+    if (answer_timer_ == 0 || absl::Now() < answer_limit_) return;  // the answer was read, or a later one is being sent
+    answer_timer_ = 0;
+    was_cut_ = true;
+  }
+  parts_->metrics->OnCallEndedEarly(error_reason::kAnswerUnread);
+  if (parts_->log_limiter->Admit(error_reason::kAnswerUnread).has_value()) {
+    Log(LogLevel::kInfo, "cut off a call whose answer was not read", {{"peer", peer_}});
+  }
+  absl::MutexLock lock(&context_mutex_);  // the context lives: OnDone waits for the lock, or has set is_done_
+  if (!is_done_) context_->TryCancel();
+}
+
+void Call::OnOutOfMemory() const { parts_->metrics->OnCallEndedEarly(error_reason::kOutOfMemory); }
+
+bool Call::was_cut() const {
+  absl::MutexLock lock(&answer_mutex_);
+  return was_cut_;
+}
+
+void Call::CountCancel() const {
+  if (absl::Now() - began_ < kSoon) parts_->on_cancelled_call(peer_);
+}
+
+void Call::CountUseless() const {
+  if (absl::Now() - began_ < kSoon) parts_->on_useless_call(peer_);
+}
+
+absl::Status Call::WhyCancelled() const {
+  if (was_cut()) {
+    return WithReason(absl::CancelledError("the client did not read its answer in time"), error_reason::kAnswerUnread);
+  }
+  if (absl::Now() >= deadline_ - kTransit) {
+    return WithReason(absl::DeadlineExceededError("the deadline passed before the answer was ready"),
+                      error_reason::kDeadlineExpired);
+  }
+  return WithReason(absl::CancelledError("the client cancelled"), error_reason::kCancelled);
+}
+
+// ---- RequestCall
+
+void RequestCall::Start() {
+  bool is_drained = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    is_drained = is_drained_;
+    is_reading_ = !is_drained;
+    if (!is_drained) request_timer_ = SetTimer(absl::Now() + parts().times.request, &RequestCall::OnIncomplete);
+  }
+  if (is_drained) {
+    End(DrainingError());
+  } else {
+    StartRead(&request_);
+  }
+}
+
+bool RequestCall::StopReading() {
+  {
+    absl::MutexLock lock(&mutex_);
+    parts().timers->Clear(std::exchange(request_timer_, 0));
+    if (!std::exchange(is_reading_, false)) return false;
+  }
+  EndReading();
+  return true;
+}
+
+// ok = false: the client ended its side, or it is gone and OnCancel is called.
+void RequestCall::OnReadDone(bool ok) {
+  if (ok) parts().on_message(peer(), static_cast<int64_t>(request_.Length()), /*is_first=*/true);
+  const bool is_wanted = StopReading();
+  if (ok && is_wanted && !Guard([this] { OnRequest(request_); })) End(OutOfMemoryError());
+  request_.Clear();
+  if (ok || !is_wanted) return;
+  CountUseless();
+  End(context()->IsCancelled()
+          ? WhyCancelled()
+          : WithReason(absl::InvalidArgumentError("the call has no request"), error_reason::kRequestIncomplete));
+}
+
+void RequestCall::OnIncomplete() {
+  if (!StopReading()) return;
+  parts().metrics->OnCallEndedEarly(error_reason::kRequestIncomplete);
+  End(WithReason(absl::DeadlineExceededError(
+                     absl::StrCat("the request did not come within ", absl::FormatDuration(parts().times.request))),
+                 error_reason::kRequestIncomplete));
+}
+
+void RequestCall::OnCancel() {
+  const absl::Status why = WhyCancelled();
+  if (StopReading()) {
+    CountUseless();
+    End(why);
+    return;
+  }
+  CountCancel();
+  if (!has_ended()) OnAbandoned(why);
+}
+
+void RequestCall::Drain() {
+  ShortenAnswerTimer();
+  {
+    absl::MutexLock lock(&mutex_);
+    is_drained_ = true;
+  }
+  if (StopReading()) End(DrainingError());
+}
+
+void RequestCall::Update(grpc::ByteBuffer message) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (end_.has_value()) return;
+    next_ = std::move(message);
+  }
+  Advance();
+}
+
+bool RequestCall::End(const absl::Status& whole_status, std::optional<grpc::ByteBuffer> last, HeldBytes held) {
+  const absl::Status status = caller().Narrowed(whole_status);
+  {
+    absl::MutexLock lock(&mutex_);
+    if (end_.has_value()) return false;
+    end_ = status;
+    last_ = std::move(last);
+    held_ = std::move(held);
+    next_.reset();
+  }
+  if (ReasonOf(status) == error_reason::kMalformed) parts().metrics->OnCallEndedEarly(error_reason::kMalformed);
+  OnEnded(status);
+  Advance();
+  return true;
+}
+
+void RequestCall::EndWith(const google::protobuf::Message& last, HeldBytes held) {
+  absl::StatusOr<grpc::ByteBuffer> bytes = Serialize(last);
+  if (bytes.ok()) {
+    End(absl::OkStatus(), *std::move(bytes), std::move(held));
+  } else {
+    End(bytes.status());
+  }
+}
+
+bool RequestCall::has_ended() const {
+  absl::MutexLock lock(&mutex_);
+  return end_.has_value();
+}
+
+// ok = false: the client is gone, and OnCancel is called.
+void RequestCall::OnWriteDone(bool /*ok*/) {
+  StopAnswerTimer();
+  {
+    absl::MutexLock lock(&mutex_);
+    is_writing_ = false;
+  }
+  Advance();
+}
+
+void RequestCall::Advance() {
+  bool may_finish = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (is_writing_ || is_finished_) return;
+    if (end_.has_value()) {
+      is_finished_ = may_finish = true;
+    } else if (next_.has_value()) {
+      message_ = *std::move(next_);
+      next_.reset();
+      is_writing_ = true;
+    } else {
+      return;
+    }
+  }
+  // No other thread writes or finishes now, and the message that is sent does not change.
+  if (!may_finish) {
+    StartAnswerTimer(static_cast<int64_t>(message_.Length()));
+    StartWrite(&message_);
+  } else if (last_.has_value()) {
+    StartAnswerTimer(static_cast<int64_t>(last_->Length()));
+    StartWriteAndFinish(&*last_, grpc::WriteOptions(), ToGrpcStatus(*end_, context()));
+  } else {
+    StartAnswerTimer(0);
+    Finish(ToGrpcStatus(*end_, context()));
+  }
+}
+
+// ---- RefusedCall
+
+RefusedCall::RefusedCall(grpc::CallbackServerContext* context, const absl::Status& status) {
+  Finish(ToGrpcStatus(status, context));
+}
+
+absl::Time DeadlineOf(const grpc::CallbackServerContext& context) {
+  const auto deadline = context.deadline();
+  if (deadline == std::chrono::system_clock::time_point::max()) return absl::InfiniteFuture();
+  return absl::FromChrono(deadline);
+}
+
+}  // namespace voxserve

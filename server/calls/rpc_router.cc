@@ -1,0 +1,112 @@
+#include "server/calls/rpc_router.h"
+
+#include <iterator>
+#include <new>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "engine/base/error_reason.h"
+#include "engine/base/logging.h"
+#include "engine/base/status_macros.h"
+#include "engine/serving/admission/drop_reason.h"
+#include "server/calls/request_telemetry.h"
+#include "server/sockets/peer.h"
+
+namespace voxserve {
+namespace {
+
+// A certificate's name is its client's to choose, within what the operator's root signs.
+constexpr size_t kMaxNameBytes = 128;
+
+std::string_view ViewOf(grpc::string_ref text) { return {text.data(), text.size()}; }
+
+// Of a client that has shown a certificate: its first alternative name, else its common name. "": it has shown none.
+std::string CertificateName(const grpc::CallbackServerContext& context) {
+  const std::shared_ptr<const grpc::AuthContext> auth = context.auth_context();
+  if (auth == nullptr || !auth->IsPeerAuthenticated()) return "";
+  const std::vector<grpc::string_ref> names = auth->GetPeerIdentity();
+  return names.empty() ? "" : std::string(ViewOf(names.front()).substr(0, kMaxNameBytes));
+}
+
+absl::StatusOr<Caller> CallerOf(const grpc::CallbackServerContext& context, const Authoriser* authoriser,
+                                Access access) {
+  Caller caller;
+  if (authoriser != nullptr && access != Access::kOpen) {
+    const auto [begin, end] = context.client_metadata().equal_range("authorization");
+    std::optional<std::string_view> authorization;
+    // Of several none counts: a proxy may have looked at another one.
+    if (begin != end && std::next(begin) == end) authorization = ViewOf(begin->second);
+    ASSIGN_OR_RETURN(caller.token, authoriser->Admit(access, authorization));
+    caller.client = absl::StrCat("token:", caller.token->name);
+    return caller;
+  }
+  const std::string certificate = CertificateName(context);
+  caller.client = certificate.empty() ? ClientOf(context.peer()) : absl::StrCat("certificate:", certificate);
+  return caller;
+}
+
+}  // namespace
+
+grpc::ServerGenericBidiReactor* RpcRouter::CreateReactor(grpc::GenericCallbackServerContext* context) {
+  parts_->on_call(context->peer());
+  const auto method = methods_.find(context->method());
+  if (method == methods_.end()) return Refuse(context, UnknownMethod(context->method()));
+  std::shared_ptr<Call> call;
+  absl::Status status;
+  try {
+    absl::StatusOr<Caller> caller = CallerOf(*context, parts_->authoriser, method->second.access);
+    if (!caller.ok()) {
+      if (method->second.access == Access::kAdmin) AuditRefused(*context, caller.status());
+      return Refuse(context, caller.status());
+    }
+    call = method->second.make_call(context);
+    call->SetCaller(*std::move(caller));
+    status = parts_->calls->Open(call);
+    if (status.ok()) call->Start();
+  } catch (const std::bad_alloc&) {
+    if (call != nullptr) parts_->calls->Close(call);
+    status = OutOfMemoryError();
+  }
+  return status.ok() ? call.get() : Refuse(context, status);
+}
+
+// Anybody may cause as many as can be refused.
+void RpcRouter::AuditRefused(const grpc::GenericCallbackServerContext& context, const absl::Status& status) const {
+  const std::optional<int64_t> left_out = parts_->log_limiter->Admit("audit");
+  if (!left_out.has_value()) return;
+  Log(LogLevel::kWarning, "audit",
+      {{"action", context.method().substr(context.method().rfind('/') + 1)},
+       {"who", "nobody"},
+       {"peer", context.peer()},
+       {"code", absl::StatusCodeToString(status.code())},
+       {"reason", ReasonOf(status)},
+       {"message", std::string(status.message())},
+       {"left_out", *left_out}});
+}
+
+absl::Status RpcRouter::UnknownMethod(const std::string& path) const {
+  for (const auto& [name, where] : elsewhere_) {
+    if (absl::StartsWith(absl::StrCat(path, "/"), absl::StrCat("/", name, "/"))) {
+      return absl::UnimplementedError(absl::StrCat(name, " is not on this port: ", where));
+    }
+  }
+  return absl::UnimplementedError(absl::StrCat("no method ", Clipped(path)));
+}
+
+grpc::ServerGenericBidiReactor* RpcRouter::Refuse(grpc::CallbackServerContext* context, const absl::Status& status) {
+  const std::string peer = context->peer();
+  if (const auto reason = DropReasonOf(status)) parts_->metrics->OnDropped("", *reason);
+  if (!absl::IsUnimplemented(status)) parts_->metrics->OnCallEndedEarly(ReasonOf(status));
+  RequestTelemetry({.model = "", .version = 0, .request_id = "", .peer = peer, .client = ""}, *parts_).Refuse(status);
+  // A refusal during a drain does not count against a connection that still has calls to be answered: a client that
+  // retries too often must not lose those calls.
+  if (ReasonOf(status) != error_reason::kDraining || !parts_->calls->HasWork(peer)) parts_->on_refused_call(peer);
+  return new RefusedCall(context, status);
+}
+
+}  // namespace voxserve
