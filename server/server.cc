@@ -17,6 +17,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/runtime/available_memory.h"
 #include "server/http/status_page.h"
+#include "server/open_inference/open_inference_service.h"
 #include "server/services/inference_service.h"
 #include "server/sockets/listen_error.h"
 #include "server/sockets/peer.h"
@@ -158,6 +159,7 @@ Services::Options Server::ServicesOptions() {
                                       .max_streams = kCallShares * options_.max_client_streams,
                                       .max_client_streams = options_.max_client_streams},
                             .max_message_bytes = options_.max_message_bytes,
+                            .version = version_,
                             .authoriser = authoriser_.get(),
                             .on_call =
                                 [this](const std::string& peer) {
@@ -248,6 +250,7 @@ absl::Status Server::StartGrpc() {
     if (!model.empty()) return health.SetModelServing(model, ready);
     health.SetServing("", ready);
     health.SetServing(kInferenceServiceName, ready);
+    health.SetServing(kOpenInferenceServiceName, ready);
   });
   StartGuards();
   acceptor_->Start(std::move(connections));

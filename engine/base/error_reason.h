@@ -27,6 +27,7 @@ inline constexpr std::string_view kMissingStamp = "MISSING_STAMP";  // a sweep h
 inline constexpr std::string_view kBadStream = "BAD_STREAM";        // a wrong config, or messages in the wrong order
 inline constexpr std::string_view kSuperseded = "SUPERSEDED";       // a newer frame of the stream arrived
 inline constexpr std::string_view kUnsupportedOutput = "UNSUPPORTED_OUTPUT";  // scores of a model that has none
+inline constexpr std::string_view kBadParameter = "BAD_PARAMETER";  // of the open inference protocol
 inline constexpr std::string_view kModelNotFound = "MODEL_NOT_FOUND";
 inline constexpr std::string_view kVersionNotFound = "VERSION_NOT_FOUND";
 inline constexpr std::string_view kModelLoading = "MODEL_LOADING";

@@ -84,8 +84,9 @@ class Walk {
   }
 
   const std::string& skeleton() const { return skeleton_; }
-  // Returns the data of the message's cloud; empty if it has none.
+  // Returns the data of the message's cloud, or its tensor's values; empty if it has none.
   HostBuffer& data() { return data_; }
+  TensorParts parts() const { return parts_; }
 
  private:
   // Gathers a message's fields up to the current limit.
@@ -147,7 +148,7 @@ class Walk {
     ASSIGN_OR_RETURN(const uint64_t length, ReadVarint(kMaxTagBytes));
     if (length > static_cast<uint64_t>(input_.BytesUntilLimit())) return Truncated(name, length);
     const auto num_bytes = static_cast<int>(length);
-    if (field == DataField()) return TakeData(num_bytes);
+    if (IsData(field)) return TakeData(*field, num_bytes);
 
     RETURN_IF_ERROR(GatherVarint(tag, out));
     if (field != nullptr && field->type() == FieldDescriptor::TYPE_MESSAGE) {
@@ -167,9 +168,11 @@ class Walk {
   }
 
   absl::Status GatherSubmessage(const FieldDescriptor& field, int num_bytes, std::string* out) {
-    if (&field == CloudFieldsField() && ++num_cloud_fields_ > MessageLimits::kMaxCloudFields) {
-      return Malformed(absl::StrCat("the message has ", num_cloud_fields_, " ", field.full_name(), " or more, at most ",
-                                    MessageLimits::kMaxCloudFields, " are allowed"));
+    if (&field == CloudFieldsField()) {
+      RETURN_IF_ERROR(CountSome(&num_cloud_fields_, MessageLimits::kMaxCloudFields, field.full_name()));
+    }
+    if (field.containing_type() == RawField()->containing_type() && !field.is_map()) {
+      RETURN_IF_ERROR(CountSome(&num_tensors_, MessageLimits::kMaxRequestTensors, "inputs and outputs"));
     }
     // In the oneof, a config replaces the frame before it, and that frame's data.
     if (&field == ConfigField()) data_ = HostBuffer();
@@ -185,11 +188,13 @@ class Walk {
   }
 
   // Makes the only copy of the points.
-  absl::Status TakeData(int num_bytes) {
+  absl::Status TakeData(const FieldDescriptor& field, int num_bytes) {
+    parts_.num_raw += &field == RawField() ? 1 : 0;
+    parts_.num_packed += &field == PackedField() ? 1 : 0;
     data_ = HostBuffer();  // only the last data counts; frees the earlier one first
     ASSIGN_OR_RETURN(data_, allocate_(num_bytes));
     int64_t begin = 0;
-    RETURN_IF_ERROR(ForEachSlice(num_bytes, DataField()->full_name(), [&](std::string_view slice) {
+    RETURN_IF_ERROR(ForEachSlice(num_bytes, field.full_name(), [&](std::string_view slice) {
       data_.Write(begin, slice);
       begin += static_cast<int64_t>(slice.size());
     }));
@@ -215,6 +220,12 @@ class Walk {
     return Malformed(absl::StrCat("the message has ", num_skeleton_bytes_,
                                   " bytes or more beside its cloud's data, at most ", MessageLimits::kMaxSkeletonBytes,
                                   " are allowed"));
+  }
+
+  // Counts one of the values that have a limit of their own.
+  static absl::Status CountSome(int* count, int limit, absl::string_view what) {
+    if (++*count <= limit) return absl::OkStatus();
+    return Malformed(absl::StrCat("the message has ", *count, " ", what, " or more, at most ", limit, " are allowed"));
   }
 
   absl::Status EnterLevel() {
@@ -263,6 +274,22 @@ class Walk {
     return Malformed(absl::StrCat("byte ", input_.CurrentPosition(), " of the message: ", message));
   }
 
+  // The fields whose bytes are values of points.
+  static bool IsData(const FieldDescriptor* field) {
+    return field != nullptr && (field == DataField() || field == RawField() || field == PackedField());
+  }
+  static const FieldDescriptor* RawField() {
+    using Request = inference::ModelInferRequest;
+    static const FieldDescriptor* const field =
+        Request::descriptor()->FindFieldByNumber(Request::kRawInputContentsFieldNumber);
+    return field;
+  }
+  static const FieldDescriptor* PackedField() {
+    using Contents = inference::InferTensorContents;
+    static const FieldDescriptor* const field =
+        Contents::descriptor()->FindFieldByNumber(Contents::kFp32ContentsFieldNumber);
+    return field;
+  }
   static const FieldDescriptor* DataField() {
     static const FieldDescriptor* const field =
         v1::PointCloud::descriptor()->FindFieldByNumber(v1::PointCloud::kDataFieldNumber);
@@ -288,10 +315,13 @@ class Walk {
   int64_t num_skeleton_bytes_ = 0;
   int num_values_ = 0;
   int num_cloud_fields_ = 0;
+  int num_tensors_ = 0;
+  TensorParts parts_;
   int depth_ = 0;
 };
 
-absl::Status ParseWithin(const grpc::ByteBuffer& bytes, CloudAllocator allocate, Message* message, HostBuffer* data) {
+absl::Status ParseWithin(const grpc::ByteBuffer& bytes, CloudAllocator allocate, Message* message, HostBuffer* data,
+                         TensorParts* parts = nullptr) {
   absl::Status status;
   try {
     Walk walk(bytes, allocate);
@@ -300,6 +330,7 @@ absl::Status ParseWithin(const grpc::ByteBuffer& bytes, CloudAllocator allocate,
       status = Malformed(absl::StrCat("the bytes are no ", message->GetTypeName()));
     }
     *data = std::move(walk.data());
+    if (parts != nullptr) *parts = walk.parts();
   } catch (const std::bad_alloc&) {
     status = OutOfMemoryError(absl::StrCat("no memory for a message of ", bytes.Length(), " bytes"));
   }
@@ -351,6 +382,11 @@ void ReadFrameId(const grpc::ByteBuffer& bytes, v1::InferStreamRequest* message)
 absl::Status ParseInferRequest(const grpc::ByteBuffer& bytes, CloudAllocator allocate, v1::InferRequest* message,
                                HostBuffer* data) {
   return ParseWithin(bytes, allocate, message, data);
+}
+
+absl::Status ParseModelInferRequest(const grpc::ByteBuffer& bytes, CloudAllocator allocate,
+                                    inference::ModelInferRequest* message, HostBuffer* data, TensorParts* parts) {
+  return ParseWithin(bytes, allocate, message, data, parts);
 }
 
 absl::Status ParseStreamRequest(const grpc::ByteBuffer& bytes, CloudAllocator allocate, v1::InferStreamRequest* message,

@@ -23,6 +23,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/runtime/host_buffer.h"
+#include "open_inference.pb.h"
 #include "voxserve/v1/inference.pb.h"
 
 namespace voxserve {
@@ -36,8 +37,9 @@ struct MessageLimits {
   // Values in all. Each is a tag on the wire, and at worst an object in memory. A field of a cloud has up to 7.
   static constexpr int kMaxValues = 2048;
   static constexpr int kMaxCloudFields = 256;
-  static constexpr int kMaxTextBytes = 256;  // per string: a model, a request's id, a field's name
-  static constexpr int kMaxDepth = 100;      // nesting of messages and groups, as in protobuf
+  static constexpr int kMaxRequestTensors = 256;  // inputs and outputs of a ModelInferRequest together
+  static constexpr int kMaxTextBytes = 256;       // per string: a model, a request's id, a field's name
+  static constexpr int kMaxDepth = 100;           // nesting of messages and groups, as in protobuf
 };
 
 // Makes a buffer of this many bytes for a cloud's data, as Engine::AllocateCloud does.
@@ -47,6 +49,17 @@ using CloudAllocator = absl::FunctionRef<absl::StatusOr<HostBuffer>(int64_t byte
 // empty. An error of `allocate` is returned unchanged.
 absl::Status ParseInferRequest(const grpc::ByteBuffer& bytes, CloudAllocator allocate, v1::InferRequest* message,
                                HostBuffer* data);
+
+// How the values of a ModelInferRequest came. Only the last ones are kept, so a request with several is refused later.
+struct TensorParts {
+  int num_raw = 0;     // entries of raw_input_contents
+  int num_packed = 0;  // packed fp32_contents, which have the same bytes as raw ones
+};
+
+// Parses a request of the open inference protocol. data: gets its values, in a buffer made by `allocate`; the message's
+// own raw_input_contents and packed fp32_contents are empty.
+absl::Status ParseModelInferRequest(const grpc::ByteBuffer& bytes, CloudAllocator allocate,
+                                    inference::ModelInferRequest* message, HostBuffer* data, TensorParts* parts);
 
 // Parses a stream's message in the same way. After an error it leaves in `message` what is needed for the answer, as
 // far as that can still be read:

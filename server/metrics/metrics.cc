@@ -207,6 +207,7 @@ void Metrics::OnRequest(std::string_view model, int64_t version, absl::StatusCod
   const absl::Time now = now_();
   metrics.frames.Increment();
   metrics.recent_frames.Add(now);
+  metrics.last_success = now;
   Observe(absl::ToDoubleSeconds(duration), now, &metrics.request_duration, &metrics.recent_latency);
 }
 
@@ -403,6 +404,12 @@ std::string Metrics::Text() const {
   std::ostringstream text;
   prometheus::TextSerializer().Serialize(text, registry_.Collect());
   return std::move(text).str();
+}
+
+ModelTotals Metrics::TotalsOf(std::string_view model) const {
+  absl::MutexLock lock(&mutex_);
+  if (const auto found = models_.find(model); found != models_.end()) return found->second->Totals();
+  return {};
 }
 
 ModelStatistics Metrics::StatisticsOf(std::string_view model) const {

@@ -103,6 +103,8 @@ class Metrics : public EngineObserver {
   std::string Text() const;
 
   ModelStatistics StatisticsOf(std::string_view model) const;
+  // Returns zeros for a model without requests.
+  ModelTotals TotalsOf(std::string_view model) const;
   std::vector<DeviceStatistics> DeviceStatisticsByName() const;
 
  private:

@@ -59,6 +59,20 @@ struct ModelStatistics {
   std::vector<Plan> plans;                                // plans of the listed versions
 };
 
+// Sums over a model's requests since the process started, of all its versions together.
+struct ModelTotals {
+  struct Sum {
+    int64_t count = 0;
+    double seconds = 0;
+  };
+  Sum successes;
+  Sum refusals;          // requests that were not let in
+  int64_t failures = 0;  // all requests without an answer, refused or not
+  int64_t batches = 0;
+  std::map<Stage, Sum> stages;
+  absl::Time last_success = absl::InfinitePast();
+};
+
 struct StageMetrics {
   prometheus::Histogram& total;
   RecentHistogram recent{&DurationBuckets()};
@@ -98,6 +112,8 @@ struct ModelMetrics {
   prometheus::Gauge* queue_depth = nullptr;
   prometheus::Gauge* streams = nullptr;
 
+  absl::Time last_success = absl::InfinitePast();
+
   // For the status page.
   std::map<std::string, int64_t> failures = {};  // by code
   RecentRate recent_frames = {};
@@ -111,6 +127,7 @@ struct ModelMetrics {
 
   // Returns everything but the plans.
   ModelStatistics Statistics(absl::Time now) const;
+  ModelTotals Totals() const;
 };
 
 }  // namespace voxserve

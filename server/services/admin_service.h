@@ -1,13 +1,13 @@
 #pragma once
 
-// Implements voxserve.v1.AdminService: LoadModel and UnloadModel; TunePlan is in server/services/tune_plan_call.
+// Implements voxserve.v1.AdminService: LoadModel and UnloadModel (server/calls/model_call.h) and TunePlan
+// (server/services/tune_plan_call.h).
 //
-// - A load or unload whose client is gone goes on; its answer is dropped.
-// - Every call stands in the audit log, with its caller and its end (server/services/audit.h).
+// - Every call stands in the audit log, with its caller and its end (server/calls/audit.h).
 // - A server that drains ends every call at once: UNAVAILABLE, reason DRAINING.
 
-#include "server/services/rpc_router.h"
-#include "server/services/service_parts.h"
+#include "server/calls/rpc_router.h"
+#include "server/calls/service_parts.h"
 
 namespace voxserve {
 

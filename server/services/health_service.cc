@@ -8,9 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "server/calls/call.h"
+#include "server/calls/request_telemetry.h"
 #include "server/codec/message_parser.h"
-#include "server/services/call.h"
-#include "server/services/request_telemetry.h"
 
 namespace voxserve {
 

@@ -16,9 +16,9 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "grpc/health/v1/health.pb.h"
+#include "server/calls/rpc_router.h"
+#include "server/calls/service_parts.h"
 #include "server/identity/authoriser.h"
-#include "server/services/rpc_router.h"
-#include "server/services/service_parts.h"
 
 namespace voxserve {
 
@@ -32,6 +32,10 @@ class HealthService {
   // name: a service's name in clients' requests; "": the whole server.
   void SetServing(const std::string& name, bool serving) ABSL_LOCKS_EXCLUDED(mutex_);
   void SetModelServing(const std::string& model, bool serving);
+  // Returns false for a name that was never set.
+  bool IsServing(const std::string& name) const ABSL_LOCKS_EXCLUDED(mutex_) {
+    return StatusOf(name) == grpc::health::v1::HealthCheckResponse::SERVING;
+  }
 
  private:
   class CheckCall;

@@ -14,41 +14,26 @@
 #include "engine/base/logging.h"
 #include "engine/serving/admission/drop_reason.h"
 #include "engine/serving/streams/stream_session.h"
+#include "server/calls/infer_run.h"
+#include "server/calls/request_telemetry.h"
+#include "server/calls/stream_call.h"
 #include "server/codec/codec.h"
 #include "server/codec/grpc_status.h"
 #include "server/codec/message_parser.h"
-#include "server/services/inference_service.h"
-#include "server/services/request_telemetry.h"
 #include "server/services/stream_config.h"
 #include "voxserve/v1/inference.pb.h"
 
 namespace voxserve {
 namespace {
 
-// The most answers of a stream that wait for its client to read. With more the stream reads no frames.
-constexpr size_t kMaxUnsentAnswers = 8;
-
 absl::Status BadStream(const std::string& message) {
   return WithReason(absl::InvalidArgumentError(message), error_reason::kBadStream);
 }
 
-// One InferStream. The service owns it until OnDone, gRPC's last call; every frame keeps it until the frame is
-// answered.
-//
-// gRPC may call back within any Start... or Finish. So these are called without the lock, by the thread that set the
-// flag for that operation.
-class InferStreamCall final : public Call {
+// One InferStream.
+class InferStreamCall final : public StreamCall {
  public:
-  InferStreamCall(const ServiceParts* parts, grpc::CallbackServerContext* context)
-      : Call(parts, context, CallKind::kStream) {}
-
-  void Start() override {
-    {
-      absl::MutexLock lock(&mutex_);
-      last_sign_ = absl::Now();
-    }
-    Advance();
-  }
+  using StreamCall::StreamCall;
 
   void Drain() override {
     ShortenAnswerTimer();
@@ -68,62 +53,48 @@ class InferStreamCall final : public Call {
     Advance();
   }
 
-  // ok = false: the client has half-closed, or it is gone and OnCancel is called.
-  void OnReadDone(bool ok) override {
-    if (ok) parts().on_message(peer(), static_cast<int64_t>(request_.Length()), /*is_first=*/!has_message_);
-    has_message_ = has_message_ || ok;
-    if (ok && !Guard([this] { OnMessage(); })) EndOutOfMemory();
-    request_.Clear();
-    {
-      absl::MutexLock lock(&mutex_);
-      is_reading_ = false;
-      last_sign_ = absl::Now();
-      if (!ok) {
-        has_read_all_ = true;
-        if (!end_.has_value()) end_ = absl::OkStatus();
-      }
-    }
-    Advance();
-  }
-
-  // ok = false: the client is gone.
-  void OnWriteDone(bool ok) override {
-    StopAnswerTimer();
-    sending_ = Outgoing();
-    {
-      absl::MutexLock lock(&mutex_);
-      is_writing_ = false;
-      last_sign_ = absl::Now();
-      if (!ok) DropAnswers();
-    }
-    Advance();
-  }
-
-  void OnCancel() override {
-    CountCancel();
-    const absl::Status why = WhyCancelled();
+ private:
+  void CancelRequests(const absl::Status& why) override {
     std::shared_ptr<StreamSession> session;
     {
       absl::MutexLock lock(&mutex_);
-      if (is_finished_) return;
-      if (!end_.has_value() || end_->ok()) end_ = why;
-      DropAnswers();
       session = session_;
     }
     if (session != nullptr) session->Cancel(why);
-    Advance();
   }
 
- private:
-  struct Outgoing {
-    grpc::ByteBuffer message;
-    HeldBytes held;
-  };
+  bool HasRoom() const override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return session_ == nullptr || session_->HasRoom();
+  }
 
-  void OnClosed() override {
-    if (!has_message_) CountUseless();
-    absl::MutexLock lock(&mutex_);
-    parts().timers->Clear(timer_);
+  absl::Time SilenceEnds() const override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return session_ == nullptr ? began() + parts().times.config : last_sign_ + parts().times.silence;
+  }
+
+  absl::Status SilenceError() const override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const std::string why = session_ == nullptr
+                                ? absl::StrCat("no config came within ", absl::FormatDuration(parts().times.config))
+                                : absl::StrCat("no frame came within ", absl::FormatDuration(parts().times.silence));
+    return WithReason(absl::DeadlineExceededError(why), error_reason::kStreamIdle);
+  }
+
+  // Of a waiting frame, or of sweeps.
+  absl::Time NextExpiry() const override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return session_ == nullptr ? absl::InfiniteFuture() : session_->NextExpiry();
+  }
+
+  void ExpireDue() override {
+    std::shared_ptr<StreamSession> session;
+    {
+      absl::MutexLock lock(&mutex_);
+      session = session_;
+    }
+    if (session != nullptr) session->ExpireDue();
+  }
+
+  void OnFailed(const absl::Status& status) override { TelemetryOf("").Fail(status); }
+
+  void OnStreamClosed() override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (session_ == nullptr) return;
     parts().metrics->OnStreamClosed(model_);
     const std::optional<int64_t> left_out = parts().log_limiter->Admit("stream ended");
@@ -148,20 +119,20 @@ class InferStreamCall final : public Call {
         parts());
   }
 
-  // ---- incoming messages: called from OnReadDone alone
+  // ---- incoming messages: called from OnMessage alone
 
-  void OnMessage() {
-    absl::StatusOr<HeldBytes> held = HoldMessage(static_cast<int64_t>(request_.Length()), 0);
-    if (!held.ok()) return OnBadMessage(held.status(), FrameIdOf(request_));
+  void OnMessage(grpc::ByteBuffer* bytes) override {
+    absl::StatusOr<HeldBytes> held = HoldMessage(static_cast<int64_t>(bytes->Length()), 0);
+    if (!held.ok()) return OnBadMessage(held.status(), FrameIdOf(*bytes));
     v1::InferStreamRequest message;
     HostBuffer data;
     const BufferLife life = has_sweeps_ ? BufferLife::kStream : BufferLife::kRequest;
     const auto allocate = [this, life](int64_t size) { return parts().engine->AllocateCloud(size, life); };
-    absl::Status status = ParseStreamRequest(request_, allocate, &message, &data);
-    request_.Clear();
+    absl::Status status = ParseStreamRequest(*bytes, allocate, &message, &data);
+    bytes->Clear();
     if (status.ok()) {
-      const int64_t bytes = static_cast<int64_t>(message.SpaceUsedLong()) + data.size();
-      absl::StatusOr<HeldBytes> parsed = HoldMessage(bytes, held->bytes());
+      const int64_t parsed_bytes = static_cast<int64_t>(message.SpaceUsedLong()) + data.size();
+      absl::StatusOr<HeldBytes> parsed = HoldMessage(parsed_bytes, held->bytes());
       status = parsed.status();
       held = std::move(parsed);
     }
@@ -301,17 +272,11 @@ class InferStreamCall final : public Call {
         EndOutOfMemory();
       }
     }
-    const bool is_kept = Guard([&] {
+    if (KeepAnswer(std::move(outgoing)) && is_ok) {
       absl::MutexLock lock(&mutex_);
-      if (!is_broken_ && outgoing.message.Valid()) unsent_.push_back(std::move(outgoing));
-    });
-    if (!is_kept) EndOutOfMemory();
-    {
-      absl::MutexLock lock(&mutex_);
-      if (is_ok && is_kept) ++num_ok_;
-      --num_unanswered_;
+      ++num_ok_;
     }
-    Advance();
+    EndRequest();
   }
 
   // The frame's answer, or its error: is_ok says which of them it has become.
@@ -341,153 +306,15 @@ class InferStreamCall final : public Call {
     return outgoing;
   }
 
-  // Drops unsent answers, since the client is gone.
-  void DropAnswers() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    is_broken_ = true;
-    unsent_.clear();
-  }
-
-  // ---- the stream's end
-
-  // Ends the stream when the frames that it took are answered. The first end counts, in the metric before any client
-  // can see it.
-  void Fail(const absl::Status& whole_status) {
-    const absl::Status status = caller().Narrowed(whole_status);
-    {
-      absl::MutexLock lock(&mutex_);
-      if (end_.has_value()) return;
-      if (ReasonOf(status) == error_reason::kStreamIdle) parts().metrics->OnCallEndedEarly(error_reason::kStreamIdle);
-      end_ = status;
-    }
-    TelemetryOf("").Fail(status);
-    Advance();
-  }
-
-  // Ends the stream for lack of memory. If even the error cannot be made, the stream ends with its earlier status.
-  void EndOutOfMemory() {
-    Guard([this] { Fail(OutOfMemoryError()); });
-  }
-
-  // ---- operations in progress
-
-  // Starts every operation that can be started, until there is none.
-  void Advance() {
-    while (StartNext()) continue;
-  }
-
-  // Starts what can be started. Returns true if the caller must look again for what became possible meanwhile.
-  bool StartNext() {
-    bool may_read = false;
-    bool may_write = false;
-    bool may_finish = false;
-    {
-      absl::MutexLock lock(&mutex_);
-      if (is_finished_) return false;
-      if (!is_writing_ && !unsent_.empty()) {
-        is_writing_ = may_write = true;
-        sending_ = std::move(unsent_.front());
-        unsent_.pop_front();
-      }
-      if (MayRead()) {
-        is_reading_ = may_read = true;
-        ++num_starting_reads_;
-      }
-      // A read may be in progress, but no other thread may be about to start one after Finish.
-      const bool is_idle = num_unanswered_ == 0 && !is_writing_ && num_starting_reads_ == 0;
-      if (end_.has_value() && is_idle) is_finished_ = may_finish = true;
-      if (!is_finished_) SetTimers();
-    }
-    if (may_finish) {
-      StartAnswerTimer(0);
-      Finish(ToGrpcStatus(*end_, context()));
-    }
-    if (may_write) {
-      StartAnswerTimer(static_cast<int64_t>(sending_.message.Length()));
-      StartWrite(&sending_.message);
-    }
-    if (!may_read) return false;
-    StartRead(&request_);
-    absl::MutexLock lock(&mutex_);
-    --num_starting_reads_;
-    return true;
-  }
-
-  bool MayRead() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (is_reading_ || has_read_all_ || unsent_.size() >= kMaxUnsentAnswers) return false;
-    // A draining server reads on while it has frames to answer, so that clients get an error for each frame they send.
-    if (end_.has_value() && !(draining_ && num_unanswered_ > 0)) return false;
-    return session_ == nullptr || session_->HasRoom();
-  }
-
-  // ---- time
-
-  // Returns the time at which the stream will have been silent for too long; InfiniteFuture while a frame is
-  // unanswered, or after the client has ended its side.
-  absl::Time SilenceEnds() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    const bool is_busy = num_unanswered_ > 0 || is_writing_ || !unsent_.empty();
-    if (is_busy || end_.has_value()) return absl::InfiniteFuture();
-    return session_ == nullptr ? began() + parts().times.config : last_sign_ + parts().times.silence;
-  }
-
-  // Sets the timer for the session's next expiry (of a waiting frame, or of sweeps) or the end of the allowed silence,
-  // whichever is first.
-  void SetTimers() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    const absl::Time expiry = session_ == nullptr ? absl::InfiniteFuture() : session_->NextExpiry();
-    const absl::Time next = std::min(expiry, SilenceEnds());
-    if (next >= timer_time_) return;
-    parts().timers->Clear(timer_);
-    timer_ = SetTimer(next, &InferStreamCall::OnTimer);
-    timer_time_ = timer_ == 0 ? absl::InfiniteFuture() : next;
-  }
-
-  void OnTimer() {
-    std::shared_ptr<StreamSession> session;
-    bool is_silent = false;
-    {
-      absl::MutexLock lock(&mutex_);
-      timer_time_ = absl::InfiniteFuture();
-      session = session_;
-      is_silent = SilenceEnds() <= absl::Now();
-    }
-    if (is_silent) {
-      Fail(WithReason(
-          absl::DeadlineExceededError(
-              session == nullptr ? absl::StrCat("no config came within ", absl::FormatDuration(parts().times.config))
-                                 : absl::StrCat("no frame came within ", absl::FormatDuration(parts().times.silence))),
-          error_reason::kStreamIdle));
-    }
-    if (session != nullptr) session->ExpireDue();
-    Advance();
-  }
-
   // Used only by the thread that handles a message that was read.
-  grpc::ByteBuffer request_;
-  bool has_message_ = false;  // a message has arrived
   bool has_sweeps_ = false;
   std::shared_ptr<StreamSession> session_of_reader_;
 
-  Outgoing sending_;  // being sent: owned by the thread that set is_writing_
-
-  absl::Mutex mutex_;
   std::shared_ptr<StreamSession> session_ ABSL_GUARDED_BY(mutex_);  // null before the config
-  std::deque<Outgoing> unsent_ ABSL_GUARDED_BY(mutex_);
-  Timers::Id timer_ ABSL_GUARDED_BY(mutex_) = 0;
-  absl::Time timer_time_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();  // when timer_ is due
-  absl::Time last_sign_ ABSL_GUARDED_BY(mutex_);                            // when a message was last received or sent
-  std::string model_ ABSL_GUARDED_BY(mutex_);                               // from the config, as is version_
+  std::string model_ ABSL_GUARDED_BY(mutex_);                       // from the config, as is version_
   int64_t version_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t num_unanswered_ ABSL_GUARDED_BY(mutex_) = 0;  // frames
   int64_t num_frames_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t num_ok_ ABSL_GUARDED_BY(mutex_) = 0;
-  int num_starting_reads_ ABSL_GUARDED_BY(mutex_) = 0;  // threads that are about to call StartRead, or in it
-  bool is_reading_ ABSL_GUARDED_BY(mutex_) = false;
-  bool has_read_all_ ABSL_GUARDED_BY(mutex_) = false;
-  bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
-  bool is_broken_ ABSL_GUARDED_BY(mutex_) = false;  // nothing can be sent any more
-  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
-  bool is_finished_ ABSL_GUARDED_BY(mutex_) = false;
-  // Set and changed under mutex_ until is_finished_ is set; constant afterwards.
-  std::optional<absl::Status> end_;
 };
 
 }  // namespace

@@ -2,19 +2,18 @@
 
 // Implements voxserve.v1.InferenceService.InferStream: the gRPC side of a StreamSession.
 //
-// - One message at a time is sent in each direction. A stream reads no more frames while its client leaves too many
-//   answers unread, or while its session has no room. ByteLimits bounds the bytes of clouds, sweeps and answers.
-// - A stream ends when every accepted frame has been answered: with OK after the client has half-closed, with an error
-//   if the client broke the protocol or fell silent, or the server drains. If the client is gone, its frames are
-//   cancelled.
+// - It is a StreamCall: one message at a time is sent in each direction, and it ends when every accepted frame has been
+//   answered. A stream reads no frames while its session has no room. ByteLimits bounds the bytes of clouds, sweeps and
+//   answers.
+// - An error of the protocol ends it.
 // - A frame whose bytes are malformed is answered with an error, and the stream goes on.
 
 #include <grpcpp/grpcpp.h>
 
 #include <memory>
 
-#include "server/services/call.h"
-#include "server/services/service_parts.h"
+#include "server/calls/call.h"
+#include "server/calls/service_parts.h"
 
 namespace voxserve {
 

@@ -17,10 +17,10 @@
 #include "engine/base/error_reason.h"
 #include "engine/base/status_macros.h"
 #include "grpc/reflection/v1alpha/reflection.pb.h"
+#include "server/calls/call.h"
+#include "server/calls/request_telemetry.h"
 #include "server/codec/grpc_status.h"
 #include "server/codec/message_parser.h"
-#include "server/services/call.h"
-#include "server/services/request_telemetry.h"
 
 namespace voxserve {
 namespace {
@@ -32,7 +32,8 @@ using grpc::reflection::v1alpha::ServerReflectionRequest;
 using grpc::reflection::v1alpha::ServerReflectionResponse;
 
 constexpr const char* kServices[] = {"grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection",
-                                     "voxserve.v1.AdminService", "voxserve.v1.InferenceService"};
+                                     "inference.GRPCInferenceService", "voxserve.v1.AdminService",
+                                     "voxserve.v1.InferenceService"};
 
 // Adds the file and its imports, each once.
 void AddFile(const FileDescriptor* file, std::set<const FileDescriptor*>* added, FileDescriptorResponse* response) {

@@ -3,8 +3,8 @@
 // Implements the gRPC server reflection protocol, versions 1 and 1alpha. Tools such as grpcurl use it to list services
 // and read their messages. It answers from the compiled-in descriptors. It knows no extensions, since proto3 has none.
 
-#include "server/services/rpc_router.h"
-#include "server/services/service_parts.h"
+#include "server/calls/rpc_router.h"
+#include "server/calls/service_parts.h"
 
 namespace voxserve {
 

@@ -1,5 +1,6 @@
 #include "server/services/services.h"
 
+#include "server/open_inference/open_inference_service.h"
 #include "server/services/admin_service.h"
 #include "server/services/inference_service.h"
 #include "server/services/reflection_service.h"
@@ -15,6 +16,8 @@ Services::Services(const Options& options, Engine* engine, Metrics* metrics)
               .bytes = &bytes_,
               .timers = &timers_,
               .log_limiter = &log_limiter_,
+              .is_ready = [this] { return health_.IsServing(""); },
+              .version = options.version,
               .authoriser = options.authoriser,
               .max_message_bytes = options.max_message_bytes,
               .times = options.times,
@@ -29,6 +32,8 @@ Services::Services(const Options& options, Engine* engine, Metrics* metrics)
       admin_router_(&parts_) {
   AddInferenceService(&parts_, &router_);
   AddAdminService(&parts_, &admin_router_);
+  AddOpenInferenceService(&parts_, &router_);
+  AddOpenInferenceAdmin(&parts_, &admin_router_);
   router_.AddElsewhere(kAdminServiceName,
                        "it has one of its own, --admin_port of the server, admin_address of clients");
   for (RpcRouter* router : {&router_, &admin_router_}) {

@@ -1,8 +1,8 @@
 #pragma once
 
 // Services is what the gRPC servers serve, with the limits that their calls share: every method but those of
-// AdminService behind one generic service, and AdminService, health and reflection behind another, for a port of its
-// own.
+// AdminService behind one generic service, and AdminService, the operators' part of the open inference protocol, health
+// and reflection behind another, for a port of its own.
 //
 // - Lifetime: engine, metrics and budget outlive it; it outlives the gRPC server.
 
@@ -15,13 +15,13 @@
 #include "absl/time/time.h"
 #include "engine/base/log_limiter.h"
 #include "engine/serving/engine.h"
+#include "server/calls/byte_limits.h"
+#include "server/calls/open_calls.h"
+#include "server/calls/rpc_router.h"
+#include "server/calls/service_parts.h"
+#include "server/calls/timers.h"
 #include "server/metrics/metrics.h"
-#include "server/services/byte_limits.h"
 #include "server/services/health_service.h"
-#include "server/services/open_calls.h"
-#include "server/services/rpc_router.h"
-#include "server/services/service_parts.h"
-#include "server/services/timers.h"
 
 namespace voxserve {
 
@@ -32,6 +32,7 @@ class Services {
     ByteLimits::Options bytes;
     CallTimes times;
     int64_t max_message_bytes = int64_t{64} << 20;
+    std::string version;                     // of the server
     const Authoriser* authoriser = nullptr;  // null: everybody may do everything; outlives the services
     // As in ServiceParts.
     std::function<void(const std::string& peer)> on_call = [](const std::string&) {};

@@ -8,7 +8,7 @@
 #include "engine/base/error_reason.h"
 #include "engine/base/status_macros.h"
 #include "engine/tensor/sweep.h"
-#include "server/services/request_telemetry.h"
+#include "server/calls/request_telemetry.h"
 
 namespace voxserve {
 namespace {

@@ -17,9 +17,9 @@
 #include "engine/base/error_reason.h"
 #include "engine/base/logging.h"
 #include "engine/base/status_macros.h"
+#include "server/calls/audit.h"
+#include "server/calls/request_telemetry.h"
 #include "server/codec/message_parser.h"
-#include "server/services/audit.h"
-#include "server/services/request_telemetry.h"
 #include "voxserve/v1/admin.pb.h"
 
 namespace voxserve {

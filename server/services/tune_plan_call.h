@@ -8,8 +8,8 @@
 
 #include <memory>
 
-#include "server/services/call.h"
-#include "server/services/service_parts.h"
+#include "server/calls/call.h"
+#include "server/calls/service_parts.h"
 
 namespace voxserve {
 

@@ -65,11 +65,21 @@ ROOMS.update(
         "server/codec": ["engine", "voxserve/v1", "google/rpc"],
         "server/metrics": ["engine"],
         "server/http": ["server/identity", "server/metrics", "server/sockets", "engine"],
-        "server/services": [
+        "server/calls": [
             "server/codec",
             "server/identity",
             "server/metrics",
             "server/sockets",
+            "engine",
+            "voxserve/v1",
+        ],
+        "server/open_inference": ["server/calls", "server/codec", "server/identity", "server/metrics", "engine"],
+        "server/services": [
+            "server/calls",
+            "server/codec",
+            "server/identity",
+            "server/metrics",
+            "server/open_inference",
             "engine",
             "voxserve/v1",
             "google/rpc",

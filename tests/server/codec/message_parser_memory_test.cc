@@ -70,6 +70,7 @@ Heap Counted(Heap counted, const Parse& parse) {
   // Protobuf creates the descriptors of its messages once, at their first use.
   v1::InferRequest::descriptor();
   v1::PointCloud::descriptor();
+  inference::ModelInferRequest::descriptor();
   heap = &counted;
   parse();
   heap = nullptr;
@@ -115,6 +116,63 @@ TEST(ParserMemoryTest, AFloodOfSmallValuesCostsNoMoreThanTheBound) {
     EXPECT_LE(heap.peak_bytes, 256 << 10);
     EXPECT_LE(heap.live_bytes, 4 << 10) << "no more than the error";
     RecordProperty(absl::StrCat("peak bytes of ", flood.name), absl::StrCat(heap.peak_bytes));
+  }
+}
+
+TEST(ParserMemoryTest, NorDoesAFloodOfTheOpenInferenceProtocol) {
+  using Request = inference::ModelInferRequest;
+  constexpr size_t kBytes = size_t{60} << 20;
+  const auto filled = [](const std::string& value) { return Repeated(value, kBytes / value.size()); };
+  const std::string contents = DelimitedField(Request::InferInputTensor::kContentsFieldNumber,
+                                              Repeated(std::string("\x35\x00\x00\x80\x3F", 5), 2000));
+  inference::ModelInferRequest parameters;
+  for (int i = 0; i < 10'000; ++i) (*parameters.mutable_parameters())[absl::StrCat(i)].set_bool_param(true);
+  const std::vector<Case> floods = {{"inputs", filled(DelimitedField(Request::kInputsFieldNumber, ""))},
+                                    {"outputs", filled(DelimitedField(Request::kOutputsFieldNumber, ""))},
+                                    {"raw contents", filled(DelimitedField(Request::kRawInputContentsFieldNumber, ""))},
+                                    {"parameters", parameters.SerializeAsString()},
+                                    {"unpacked floats", filled(DelimitedField(Request::kInputsFieldNumber, contents))}};
+  for (const Case& flood : floods) {
+    SCOPED_TRACE(flood.name);
+    const grpc::ByteBuffer bytes = OneSlice(flood.bytes);
+    Request message;
+    HostBuffer data;
+    TensorParts parts;
+    absl::Status status;
+    const Heap heap = Counted(
+        kUnlimited, [&] { status = ParseModelInferRequest(bytes, HostBuffer::Create, &message, &data, &parts); });
+    EXPECT_EQ(ReasonOf(status), error_reason::kMalformed) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("allowed"));
+    EXPECT_LE(heap.peak_bytes, 256 << 10);
+    EXPECT_LE(heap.live_bytes, 4 << 10) << "no more than the error";
+  }
+}
+
+TEST(ParserMemoryTest, ARequestOfTheOpenInferenceProtocolAtTheLimitsStaysInTheBound) {
+  using Request = inference::ModelInferRequest;
+  constexpr int kValues = MessageLimits::kMaxValues;
+  constexpr int kTensors = MessageLimits::kMaxRequestTensors;
+  constexpr int kInputs = Request::kInputsFieldNumber;
+  Request parameters;
+  for (int i = 0; i < 400; ++i) (*parameters.mutable_parameters())[absl::StrCat(i)].set_bool_param(true);
+  const std::string contents = DelimitedField(Request::InferInputTensor::kContentsFieldNumber, "");
+  const std::vector<Case> cases = {
+      {"inputs", Repeated(DelimitedField(kInputs, ""), kTensors)},
+      {"inputs with contents", Repeated(DelimitedField(kInputs, contents), kTensors)},
+      {"outputs", Repeated(DelimitedField(Request::kOutputsFieldNumber, ""), kTensors)},
+      {"parameters", parameters.SerializeAsString()},
+      {"raw contents", Repeated(DelimitedField(Request::kRawInputContentsFieldNumber, ""), kValues)}};
+  for (const Case& largest : cases) {
+    SCOPED_TRACE(largest.name);
+    const grpc::ByteBuffer bytes = OneSlice(largest.bytes);
+    Request message;
+    HostBuffer data;
+    TensorParts parts;
+    absl::Status status;
+    const Heap heap = Counted(
+        kUnlimited, [&] { status = ParseModelInferRequest(bytes, HostBuffer::Create, &message, &data, &parts); });
+    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_LE(heap.peak_bytes, MessageLimits::kMaxBytesBesideData);
   }
 }
 

@@ -403,5 +403,23 @@ TEST_F(MetricsTest, ThreadsLoseNothing) {
               HasSubstr("voxserve_stage_duration_seconds_count{model=\"net\",stage=\"encode\"} 2000\n"));
 }
 
+TEST_F(MetricsTest, TotalsAreTheSumsSinceTheStart) {
+  EXPECT_EQ(metrics_.TotalsOf("nobody").successes.count, 0);
+  metrics_.OnRequest("net", 2, absl::StatusCode::kOk, absl::Milliseconds(3));
+  metrics_.OnRequest("net", 1, absl::StatusCode::kOk, absl::Milliseconds(5));
+  metrics_.OnRequest("net", 2, absl::StatusCode::kInvalidArgument, absl::Milliseconds(1));
+  metrics_.OnRefusal("net", absl::StatusCode::kInvalidArgument, absl::Milliseconds(1));
+  metrics_.OnBatch("net", 2, 3000, 1500);
+  metrics_.OnStage("net", Stage::kFeatures, absl::Milliseconds(2));
+  const ModelTotals totals = metrics_.TotalsOf("net");
+  EXPECT_EQ(totals.successes.count, 2);
+  EXPECT_DOUBLE_EQ(totals.successes.seconds, 0.008);
+  EXPECT_EQ(totals.refusals.count, 1);
+  EXPECT_EQ(totals.failures, 1);
+  EXPECT_EQ(totals.batches, 1);
+  EXPECT_DOUBLE_EQ(totals.stages.at(Stage::kFeatures).seconds, 0.002);
+  EXPECT_GT(totals.last_success, absl::Now() - absl::Hours(1));
+}
+
 }  // namespace
 }  // namespace voxserve

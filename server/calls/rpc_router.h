@@ -18,9 +18,9 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "server/calls/call.h"
+#include "server/calls/service_parts.h"
 #include "server/identity/authoriser.h"
-#include "server/services/call.h"
-#include "server/services/service_parts.h"
 
 namespace voxserve {
 
@@ -35,8 +35,8 @@ class RpcRouter final : public grpc::CallbackGenericService {
   void Add(const std::string& path, Access access, MakeCall make_call) {
     methods_[path] = {access, std::move(make_call)};
   }
-  // A service that another port has: its methods' callers are told so.
-  void AddElsewhere(const std::string& service, const std::string& where) { elsewhere_[service] = where; }
+  // A service or a method ("SERVICE/METHOD") that another port has: its callers are told so.
+  void AddElsewhere(const std::string& name, const std::string& where) { elsewhere_[name] = where; }
 
   grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* context) override;
 
@@ -52,7 +52,7 @@ class RpcRouter final : public grpc::CallbackGenericService {
 
   const ServiceParts* const parts_;
   absl::flat_hash_map<std::string, Method> methods_;         // by path
-  absl::flat_hash_map<std::string, std::string> elsewhere_;  // where a service is, by its name
+  absl::flat_hash_map<std::string, std::string> elsewhere_;  // where a service or a method is, by its name
 };
 
 }  // namespace voxserve

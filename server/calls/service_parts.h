@@ -9,11 +9,11 @@
 #include "absl/time/time.h"
 #include "engine/base/log_limiter.h"
 #include "engine/serving/engine.h"
+#include "server/calls/byte_limits.h"
+#include "server/calls/open_calls.h"
+#include "server/calls/timers.h"
 #include "server/identity/authoriser.h"
 #include "server/metrics/metrics.h"
-#include "server/services/byte_limits.h"
-#include "server/services/open_calls.h"
-#include "server/services/timers.h"
 
 namespace voxserve {
 
@@ -36,9 +36,11 @@ struct ServiceParts {
   OpenCalls* calls = nullptr;
   ByteLimits* bytes = nullptr;
   Timers* timers = nullptr;
-  LogLimiter* log_limiter = nullptr;              // of every line that a client can cause
-  const Authoriser* authoriser = nullptr;         // null: no tokens, and everybody may do everything
-  int64_t max_message_bytes = int64_t{64} << 20;  // of an answer; a larger one becomes RESOURCE_EXHAUSTED
+  LogLimiter* log_limiter = nullptr;                      // of every line that a client can cause
+  std::function<bool()> is_ready = [] { return false; };  // as health says for the whole server; from any thread
+  std::string version = {};                               // of the server
+  const Authoriser* authoriser = nullptr;                 // null: no tokens, and everybody may do everything
+  int64_t max_message_bytes = int64_t{64} << 20;          // of an answer; a larger one becomes RESOURCE_EXHAUSTED
   CallTimes times;
   // Called when a call of this peer begins. These functions are called from any thread and must not block.
   std::function<void(const std::string& peer)> on_call = [](const std::string&) {};

@@ -1,13 +1,17 @@
 #pragma once
 
-// RequestTelemetry records one request's events in its answer, the metrics and the log. Each Infer call has one, and
+// RequestTelemetry records one request's events in its answer, the metrics and the log. Each InferRun has one, and
 // each frame of a stream.
 //
 // - Threads: not thread-safe; threads may use it one after another.
 
+#include <google/protobuf/message.h>
+
 #include <cstdint>
 #include <string>
+#include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/clock.h"
@@ -15,8 +19,9 @@
 #include "engine/runtime/host_buffer.h"
 #include "engine/tensor/infer_result.h"
 #include "engine/tensor/point_cloud.h"
-#include "server/services/byte_limits.h"
-#include "server/services/service_parts.h"
+#include "open_inference.pb.h"
+#include "server/calls/byte_limits.h"
+#include "server/calls/service_parts.h"
 #include "voxserve/v1/inference.pb.h"
 
 namespace voxserve {
@@ -41,6 +46,10 @@ class RequestTelemetry {
   // Fills the response except request_id, and holds its bytes; the caller gives them back when the answer is sent.
   // Returns an error if the response is too large, or too many bytes are held.
   absl::StatusOr<HeldBytes> Answer(InferResult result, v1::InferResponse* response);
+  // Does the same for the open inference protocol. outputs: the names to answer with, as EncodeOpenInference takes
+  // them.
+  absl::StatusOr<HeldBytes> Answer(InferResult result, const std::vector<std::string>& outputs,
+                                   inference::ModelInferResponse* response);
 
   // Counts and logs the error that the request is answered with.
   void Fail(const absl::Status& status) const;
@@ -48,9 +57,13 @@ class RequestTelemetry {
   void Refuse(const absl::Status& status) const;
 
   const std::string& model() const { return names_.model; }
+  const std::string& request_id() const { return names_.request_id; }
   absl::Time stamp() const { return stamp_; }  // the sensor's, set by Decode; InfinitePast: unknown
 
  private:
+  // Has the response encoded, counts it, and holds its bytes. encode_time: gets the time that it took.
+  absl::StatusOr<HeldBytes> AnswerWith(InferResult result, absl::FunctionRef<void(InferResult& result)> encode,
+                                       google::protobuf::Message* response, absl::Duration* encode_time);
   void LogFailure(const absl::Status& status) const;
 
   Names names_;

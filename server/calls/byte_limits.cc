@@ -1,4 +1,4 @@
-#include "server/services/byte_limits.h"
+#include "server/calls/byte_limits.h"
 
 #include <numeric>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "server/services/timers.h"
+#include "server/calls/timers.h"
 
 #include <new>
 

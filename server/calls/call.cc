@@ -1,4 +1,4 @@
-#include "server/services/call.h"
+#include "server/calls/call.h"
 
 #include <algorithm>
 #include <chrono>

@@ -1,6 +1,6 @@
 // What a caller's token lets it ask of a model, before the engine has the request.
 
-#include "server/services/inference_service.h"
+#include "server/calls/infer_run.h"
 
 #include <gtest/gtest.h>
 

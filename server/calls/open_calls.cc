@@ -1,4 +1,4 @@
-#include "server/services/open_calls.h"
+#include "server/calls/open_calls.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/error_reason.h"
-#include "server/services/call.h"
+#include "server/calls/call.h"
 
 namespace voxserve {
 

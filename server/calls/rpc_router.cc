@@ -1,4 +1,4 @@
-#include "server/services/rpc_router.h"
+#include "server/calls/rpc_router.h"
 
 #include <iterator>
 #include <new>
@@ -15,7 +15,7 @@
 #include "engine/base/logging.h"
 #include "engine/base/status_macros.h"
 #include "engine/serving/admission/drop_reason.h"
-#include "server/services/request_telemetry.h"
+#include "server/calls/request_telemetry.h"
 #include "server/sockets/peer.h"
 
 namespace voxserve {
@@ -95,9 +95,9 @@ void RpcRouter::AuditRefused(const grpc::GenericCallbackServerContext& context, 
 }
 
 absl::Status RpcRouter::UnknownMethod(const std::string& path) const {
-  for (const auto& [service, where] : elsewhere_) {
-    if (absl::StartsWith(path, absl::StrCat("/", service, "/"))) {
-      return absl::UnimplementedError(absl::StrCat(service, " is not on this port: ", where));
+  for (const auto& [name, where] : elsewhere_) {
+    if (absl::StartsWith(absl::StrCat(path, "/"), absl::StrCat("/", name, "/"))) {
+      return absl::UnimplementedError(absl::StrCat(name, " is not on this port: ", where));
     }
   }
   return absl::UnimplementedError(absl::StrCat("no method ", Clipped(path)));

@@ -26,11 +26,11 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "server/calls/byte_limits.h"
+#include "server/calls/open_calls.h"
+#include "server/calls/service_parts.h"
+#include "server/calls/timers.h"
 #include "server/identity/authoriser.h"
-#include "server/services/byte_limits.h"
-#include "server/services/open_calls.h"
-#include "server/services/service_parts.h"
-#include "server/services/timers.h"
 
 namespace voxserve {
 

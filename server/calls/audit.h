@@ -16,7 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "server/services/call.h"
+#include "server/calls/call.h"
 
 namespace voxserve {
 

@@ -1,4 +1,4 @@
-#include "server/services/request_telemetry.h"
+#include "server/calls/request_telemetry.h"
 
 #include <optional>
 #include <utility>
@@ -10,6 +10,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/tensor/stage.h"
 #include "server/codec/codec.h"
+#include "server/codec/open_inference.h"
 
 namespace voxserve {
 namespace {
@@ -46,9 +47,31 @@ absl::StatusOr<PointCloud> RequestTelemetry::Decode(v1::PointCloud* message, Hos
 }
 
 absl::StatusOr<HeldBytes> RequestTelemetry::Answer(InferResult result, v1::InferResponse* response) {
+  const auto encode = [&](InferResult& encoded) {
+    AppendStage({Stage::kDecode, decode_time_}, response);
+    EncodeResult(encoded, response);
+  };
+  absl::Duration encode_time;
+  absl::StatusOr<HeldBytes> held = AnswerWith(std::move(result), encode, response, &encode_time);
+  if (held.ok()) AppendStage({Stage::kEncode, encode_time}, response);
+  return held;
+}
+
+absl::StatusOr<HeldBytes> RequestTelemetry::Answer(InferResult result, const std::vector<std::string>& outputs,
+                                                   inference::ModelInferResponse* response) {
+  const auto encode = [&](InferResult& encoded) { EncodeOpenInference(encoded, outputs, response); };
+  absl::Duration encode_time;
+  return AnswerWith(std::move(result), encode, response, &encode_time);
+}
+
+absl::StatusOr<HeldBytes> RequestTelemetry::AnswerWith(InferResult result,
+                                                       absl::FunctionRef<void(InferResult& result)> encode,
+                                                       google::protobuf::Message* response,
+                                                       absl::Duration* encode_time) {
   const absl::Time encode_start = absl::Now();
-  AppendStage({Stage::kDecode, decode_time_}, response);
-  EncodeResult(result, response);
+  std::optional<int64_t> num_boxes;
+  if (const NamedOutput* boxes = result.Find(NamedOutput::kBoxes)) num_boxes = boxes->num_rows();
+  encode(result);
   const int64_t bytes = static_cast<int64_t>(response->ByteSizeLong()) + kEnvelopeBytes;
   absl::StatusOr<HeldBytes> held;
   if (bytes > parts_->max_message_bytes) {
@@ -65,14 +88,13 @@ absl::StatusOr<HeldBytes> RequestTelemetry::Answer(InferResult result, v1::Infer
     return held.status();
   }
   const absl::Time now = absl::Now();
-  const absl::Duration encode_time = now - encode_start;
-  AppendStage({Stage::kEncode, encode_time}, response);
+  *encode_time = now - encode_start;
 
   Metrics& metrics = *parts_->metrics;
   metrics.OnStage(result.model, Stage::kDecode, decode_time_);
-  metrics.OnStage(result.model, Stage::kEncode, encode_time);
+  metrics.OnStage(result.model, Stage::kEncode, *encode_time);
   metrics.OnRequest(result.model, result.version, absl::StatusCode::kOk, now - started_);
-  if (response->has_detections()) metrics.OnBoxes(result.model, response->detections().boxes_size());
+  if (num_boxes.has_value()) metrics.OnBoxes(result.model, *num_boxes);
   if (stamp_ != absl::InfinitePast()) metrics.OnFrameAge(result.model, now - stamp_);
   Log(LogLevel::kDebug, "answered",
       {{"model", result.model},

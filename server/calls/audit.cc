@@ -1,8 +1,8 @@
-#include "server/services/audit.h"
+#include "server/calls/audit.h"
 
 #include "engine/base/error_reason.h"
 #include "engine/base/logging.h"
-#include "server/services/request_telemetry.h"
+#include "server/calls/request_telemetry.h"
 
 namespace voxserve {
 

@@ -1,0 +1,29 @@
+#pragma once
+
+// InferCall is a call with one request and one answer, which an InferRun makes. If it is cancelled (the client is gone,
+// or the deadline passed), its task leaves the engine's queue.
+
+#include <grpcpp/grpcpp.h>
+
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "server/calls/call.h"
+#include "server/calls/infer_run.h"
+
+namespace voxserve {
+
+class InferCall final : public RequestCall {
+ public:
+  InferCall(const ServiceParts* parts, grpc::CallbackServerContext* context, std::unique_ptr<InferFormat> format)
+      : RequestCall(parts, context, CallKind::kRequest), run_(std::make_shared<InferRun>(parts, std::move(format))) {}
+
+ private:
+  void OnRequest(const grpc::ByteBuffer& bytes) override;
+  void OnAbandoned(const absl::Status& why) override { run_->Abandon(why); }
+
+  const std::shared_ptr<InferRun> run_;
+};
+
+}  // namespace voxserve

@@ -1,0 +1,147 @@
+#include "server/calls/infer_run.h"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "engine/base/error_reason.h"
+#include "engine/base/status_macros.h"
+#include "engine/serving/admission/drop_reason.h"
+#include "server/codec/codec.h"
+
+namespace voxserve {
+
+template <typename Run>
+auto InferRun::Guarded(const Run& run) -> decltype(run()) {
+  try {
+    return run();
+  } catch (const std::bad_alloc&) {
+    parts_.metrics->OnCallEndedEarly(error_reason::kOutOfMemory);
+    return OutOfMemoryError();
+  }
+}
+
+void InferRun::Start(Asker asker, const grpc::ByteBuffer& bytes, Done done) {
+  asker_ = std::move(asker);
+  {
+    absl::MutexLock lock(&mutex_);
+    done_ = std::move(done);
+  }
+  const absl::Status status = Guarded([&] {
+    absl::Status submitted = Submit(bytes);
+    if (submitted.ok()) return submitted;
+    if (!telemetry_.has_value()) SetTelemetry({});
+    telemetry_->Refuse(submitted);
+    return submitted;
+  });
+  if (!status.ok()) Finish(status);
+}
+
+absl::Status InferRun::Submit(const grpc::ByteBuffer& bytes) {
+  const absl::Time arrived = absl::Now();
+  RETURN_IF_ERROR(HoldRequest(static_cast<int64_t>(bytes.Length())));
+  v1::InferRequest request;
+  HostBuffer data;
+  const auto allocate = [this](int64_t size) { return parts_.engine->AllocateCloud(size, BufferLife::kRequest); };
+  RETURN_IF_ERROR(format_->Parse(bytes, allocate, &request, &data));
+  RETURN_IF_ERROR(HoldRequest(static_cast<int64_t>(request.SpaceUsedLong()) + format_->HeldSpace() + data.size()));
+  SetTelemetry(request);
+  RETURN_IF_ERROR(
+      CheckMayInfer(asker_.caller, *parts_.engine, request.model(), request.version(), PriorityOf(request.priority())));
+  RETURN_IF_ERROR(format_->Complete(*parts_.engine, &request));
+  if (!request.has_cloud()) {
+    return WithReason(absl::InvalidArgumentError("the request has no cloud"), error_reason::kMissingCloud);
+  }
+  ASSIGN_OR_RETURN(PointCloud cloud, telemetry_->Decode(request.mutable_cloud(), std::move(data)));
+  ASSIGN_OR_RETURN(InferTask task, DecodeRequest(request, std::move(cloud)));
+  task.client = asker_.caller.client;
+  task.client_share = asker_.caller.share();
+  task.deadline = std::min(asker_.deadline, arrived + format_->timeout());
+  task.done = [self = shared_from_this()](absl::StatusOr<InferResult> result) {
+    self->Finish(self->Guarded([&] { return self->AnswerOf(std::move(result)); }));
+  };
+  {
+    absl::MutexLock lock(&mutex_);
+    is_submitting_ = true;
+  }
+  const uint64_t ticket = parts_.engine->Submit(std::move(task));
+  bool is_abandoned = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    is_submitting_ = false;
+    ticket_ = ticket;
+    is_abandoned = abandoned_.has_value();
+  }
+  if (is_abandoned) parts_.engine->Cancel(ticket);
+  return absl::OkStatus();
+}
+
+absl::Status InferRun::HoldRequest(int64_t bytes) {
+  absl::StatusOr<HeldBytes> held =
+      parts_.bytes->Hold(ByteKind::kRequest, asker_.caller.client, bytes, request_bytes_.bytes());
+  if (held.ok()) {
+    request_bytes_ = *std::move(held);
+  } else if (const auto reason = DropReasonOf(held.status())) {
+    parts_.metrics->OnDropped("", *reason);
+  }
+  return held.status();
+}
+
+void InferRun::SetTelemetry(const v1::InferRequest& request) {
+  telemetry_.emplace(RequestTelemetry::Names{.model = request.model(),
+                                             .version = request.version(),
+                                             .request_id = request.request_id(),
+                                             .peer = asker_.peer,
+                                             .client = asker_.caller.client},
+                     parts_);
+}
+
+void InferRun::Abandon(const absl::Status& why) {
+  std::optional<uint64_t> ticket;
+  {
+    absl::MutexLock lock(&mutex_);
+    abandoned_ = why;
+    ticket = ticket_;
+  }
+  if (ticket.has_value()) parts_.engine->Cancel(*ticket);
+}
+
+absl::StatusOr<InferAnswer> InferRun::AnswerOf(absl::StatusOr<InferResult> result) {
+  bool is_refusal = false;
+  std::optional<absl::Status> abandoned;
+  {
+    absl::MutexLock lock(&mutex_);
+    // An error during Submit means that the engine refused the task.
+    is_refusal = is_submitting_ && !result.ok();
+    abandoned = abandoned_;
+  }
+  request_bytes_.Release();
+  absl::Status status = result.status();
+  if (abandoned.has_value() && (result.ok() || absl::IsCancelled(status))) status = *abandoned;
+  if (!status.ok()) {
+    is_refusal ? telemetry_->Refuse(status) : telemetry_->Fail(status);
+    return status;
+  }
+  return format_->Encode(*std::move(result), &*telemetry_);
+}
+
+void InferRun::Finish(absl::StatusOr<InferAnswer> answer) {
+  Done done;
+  {
+    absl::MutexLock lock(&mutex_);
+    done = std::exchange(done_, nullptr);
+  }
+  if (done) done(std::move(answer));
+}
+
+absl::Status CheckMayInfer(const Caller& caller, const Engine& engine, const std::string& model, int64_t version,
+                           int priority) {
+  RETURN_IF_ERROR(caller.CheckModel(model));
+  if (priority >= caller.highest_priority()) return absl::OkStatus();
+  // The error of a model that is not there counts here: it may come before the engine looks for it.
+  ASSIGN_OR_RETURN(const ModelVersionInfo info, engine.GetModel(model, version));
+  return caller.CheckPriority(priority, info.priority_levels);
+}
+
+}  // namespace voxserve

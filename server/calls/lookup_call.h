@@ -1,0 +1,64 @@
+#pragma once
+
+// LookupCall is a call that is answered at once, from what the server knows of itself and of its models.
+
+#include <grpcpp/grpcpp.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/calls/call.h"
+#include "server/calls/rpc_router.h"
+#include "server/calls/service_parts.h"
+#include "server/codec/message_parser.h"
+#include "server/identity/authoriser.h"
+
+namespace voxserve {
+
+template <typename Request, typename Response>
+class LookupCall final : public RequestCall {
+ public:
+  // Fills the response, or returns why the caller gets none.
+  using Lookup = absl::Status (*)(const ServiceParts& parts, const Caller& caller, const Request& request,
+                                  Response* response);
+
+  LookupCall(const ServiceParts* parts, grpc::CallbackServerContext* context, CallKind kind, Lookup lookup)
+      : RequestCall(parts, context, kind), lookup_(lookup) {}
+
+ private:
+  void OnRequest(const grpc::ByteBuffer& bytes) override {
+    Request request;
+    Response response;
+    absl::Status status = ParseMessage(bytes, kMaxSmallMessageBytes, &request);
+    if (status.ok()) status = lookup_(parts(), caller(), request, &response);
+    if (!status.ok()) {
+      End(status);
+      return;
+    }
+    absl::StatusOr<HeldBytes> held =
+        parts().bytes->Hold(ByteKind::kAnswer, client(), static_cast<int64_t>(response.ByteSizeLong()));
+    if (held.ok()) {
+      EndWith(response, *std::move(held));
+    } else {
+      End(held.status());
+    }
+  }
+
+  const Lookup lookup_;
+};
+
+// Adds a method that is such a call. path: as RpcRouter::Add.
+template <typename Request, typename Response>
+void AddLookup(const std::string& path, Access access, CallKind kind, const ServiceParts* parts, RpcRouter* router,
+               absl::Status (*lookup)(const ServiceParts& parts, const Caller& caller, const Request& request,
+                                      Response* response)) {
+  router->Add(path, access, [parts, kind, lookup](grpc::CallbackServerContext* context) {
+    return std::make_shared<LookupCall<Request, Response>>(parts, context, kind, lookup);
+  });
+}
+
+}  // namespace voxserve

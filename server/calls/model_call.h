@@ -1,0 +1,114 @@
+#pragma once
+
+// ModelCall is an operator's call that loads or unloads a model: LoadModel, UnloadModel, and those of the open
+// inference protocol.
+//
+// - A load or unload whose client is gone goes on; its answer is dropped. The engine, the client or the drain may end
+//   the call; the first end counts.
+// - Every call stands in the audit log, with its caller and its end.
+
+#include <grpcpp/grpcpp.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "engine/base/error_reason.h"
+#include "engine/serving/engine.h"
+#include "server/calls/audit.h"
+#include "server/calls/call.h"
+#include "server/calls/rpc_router.h"
+#include "server/calls/service_parts.h"
+#include "server/codec/message_parser.h"
+
+namespace voxserve {
+
+struct AskedModel {
+  std::string name;
+  int64_t version = 0;  // 0: as LoadModelRequest and UnloadModelRequest say
+};
+
+using VersionsDone = std::function<void(absl::StatusOr<std::vector<int64_t>>)>;
+
+// Hand a task to the engine.
+void StartLoad(Engine* engine, const AskedModel& model, VersionsDone done);
+void StartUnload(Engine* engine, const AskedModel& model, VersionsDone done);
+
+template <typename Request, typename Response>
+struct ModelMethod {
+  const char* name;  // the method's, which the audit has too
+  void (*start)(Engine* engine, const AskedModel& model, VersionsDone done);
+  absl::StatusOr<AskedModel> (*read)(const Request& request);
+  void (*write)(const std::vector<int64_t>& versions, Response* response);
+};
+
+template <typename Request, typename Response>
+class ModelCall final : public RequestCall {
+ public:
+  ModelCall(const ServiceParts* parts, grpc::CallbackServerContext* context,
+            const ModelMethod<Request, Response>& method)
+      : RequestCall(parts, context, CallKind::kRequest), method_(method) {}
+
+  void Drain() override {
+    RequestCall::Drain();
+    End(DrainingError());
+  }
+
+ private:
+  void OnRequest(const grpc::ByteBuffer& bytes) override {
+    Request request;
+    absl::Status status = ParseMessage(bytes, kMaxSmallMessageBytes, &request);
+    if (status.ok()) {
+      absl::StatusOr<AskedModel> model = method_.read(request);
+      status = model.status();
+      if (model.ok()) model_ = *std::move(model);
+    }
+    if (!status.ok()) {
+      End(status);
+      return;
+    }
+    has_model_ = true;
+    method_.start(parts().engine, model_,
+                  [self = std::static_pointer_cast<ModelCall>(shared_from_this())](
+                      const absl::StatusOr<std::vector<int64_t>>& versions) { self->OnVersions(versions); });
+  }
+
+  void OnVersions(const absl::StatusOr<std::vector<int64_t>>& versions) {
+    if (!versions.ok()) {
+      End(versions.status());
+      return;
+    }
+    Response response;
+    method_.write(*versions, &response);
+    EndWith(response);
+  }
+
+  void OnEnded(const absl::Status& status) override {
+    Audit(method_.name, *this, has_model_ ? model_.name : "", has_model_ ? model_.version : 0, status,
+          absl::Now() - began());
+  }
+
+  const ModelMethod<Request, Response> method_;
+  AskedModel model_;  // constant once has_model_ is set; a drain may end the call before that
+  std::atomic<bool> has_model_{false};
+};
+
+// service: as "/voxserve.v1.AdminService/".
+template <typename Request, typename Response>
+void AddModelCall(const std::string& service, const ModelMethod<Request, Response>& method, const ServiceParts* parts,
+                  RpcRouter* router) {
+  router->Add(absl::StrCat(service, method.name), Access::kAdmin,
+              [parts, method](grpc::CallbackServerContext* context) {
+                return std::make_shared<ModelCall<Request, Response>>(parts, context, method);
+              });
+}
+
+}  // namespace voxserve

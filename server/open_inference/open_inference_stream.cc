@@ -1,0 +1,133 @@
+#include "server/open_inference/open_inference_stream.h"
+
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "engine/base/error_reason.h"
+#include "engine/base/status_macros.h"
+#include "open_inference.pb.h"
+#include "server/calls/infer_run.h"
+#include "server/calls/stream_call.h"
+#include "server/codec/grpc_status.h"
+#include "server/codec/message_parser.h"
+#include "server/open_inference/open_inference_format.h"
+
+namespace voxserve {
+namespace {
+
+// The most requests of a stream that are not answered, or whose answer is not sent.
+constexpr size_t kMaxOpenRequests = 16;
+
+// Returns the response that tells an error. id: the request's.
+absl::StatusOr<InferAnswer> AnswerOf(const absl::Status& error, const std::string& id) {
+  inference::ModelStreamInferResponse response;
+  response.set_error_message(absl::StrCat(absl::StatusCodeToString(error.code()), ": ", ToRpcStatus(error).message(),
+                                          " (", ReasonOf(error), ")"));
+  response.mutable_infer_response()->set_id(id);
+  InferAnswer answer;
+  ASSIGN_OR_RETURN(answer.message, Serialize(response));
+  return answer;
+}
+
+// One ModelStreamInfer.
+class OpenInferenceStream final : public StreamCall {
+ public:
+  using StreamCall::StreamCall;
+
+  void Drain() override {
+    ShortenAnswerTimer();
+    {
+      absl::MutexLock lock(&mutex_);
+      draining_ = true;
+    }
+    Fail(DrainingError());
+  }
+
+ private:
+  std::shared_ptr<OpenInferenceStream> self() {
+    return std::static_pointer_cast<OpenInferenceStream>(shared_from_this());
+  }
+
+  // Starts the request that was read. One that comes during a drain is answered with the error that ends the stream.
+  void OnMessage(grpc::ByteBuffer* message) override {
+    const auto run = std::make_shared<InferRun>(&parts(), std::make_unique<OpenInferenceFormat>(/*is_streamed=*/true));
+    InferRun::Done done = [self = self(), run](absl::StatusOr<InferAnswer> answer) {
+      self->OnAnswer(run, std::move(answer));
+    };
+    InferRun::Asker asker = {.peer = peer(), .caller = caller(), .deadline = deadline()};
+    std::optional<absl::Status> refused;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (is_finished_) return;
+      refused = end_;
+      runs_.insert(run);
+      ++num_unanswered_;
+    }
+    if (refused.has_value()) {
+      done(*refused);
+    } else {
+      run->Start(std::move(asker), *message, std::move(done));
+    }
+  }
+
+  void OnAnswer(const std::shared_ptr<InferRun>& run, absl::StatusOr<InferAnswer> answer) {
+    const bool is_made = Guard([&] {
+      const absl::Status status = caller().Narrowed(answer.status());
+      if (status.ok()) return;
+      if (ReasonOf(status) == error_reason::kMalformed) parts().metrics->OnCallEndedEarly(error_reason::kMalformed);
+      answer = AnswerOf(status, run->request_id());
+    });
+    if (is_made && answer.ok()) {
+      KeepAnswer({.message = std::move(answer->message), .held = std::move(answer->held)});
+    } else {
+      EndOutOfMemory();
+    }
+    {
+      absl::MutexLock lock(&mutex_);
+      runs_.erase(run);
+    }
+    EndRequest();
+  }
+
+  void CancelRequests(const absl::Status& why) override {
+    std::vector<std::shared_ptr<InferRun>> runs;
+    {
+      absl::MutexLock lock(&mutex_);
+      runs.assign(runs_.begin(), runs_.end());
+    }
+    for (const std::shared_ptr<InferRun>& run : runs) run->Abandon(why);
+  }
+
+  bool HasRoom() const override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return runs_.size() + unsent_.size() < kMaxOpenRequests;
+  }
+
+  absl::Time SilenceEnds() const override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return last_sign_ + parts().times.silence;
+  }
+
+  absl::Status SilenceError() const override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return WithReason(absl::DeadlineExceededError(
+                          absl::StrCat("no request came within ", absl::FormatDuration(parts().times.silence))),
+                      error_reason::kStreamIdle);
+  }
+
+  std::set<std::shared_ptr<InferRun>> runs_ ABSL_GUARDED_BY(mutex_);  // requests that are not answered
+};
+
+}  // namespace
+
+std::shared_ptr<Call> MakeOpenInferenceStream(const ServiceParts* parts, grpc::CallbackServerContext* context) {
+  return std::make_shared<OpenInferenceStream>(parts, context);
+}
+
+}  // namespace voxserve
