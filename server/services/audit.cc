@@ -16,7 +16,7 @@ void Audit(std::string_view action, const Call& call, std::string_view model, in
        {"version", version},
        {"code", absl::StatusCodeToString(status.code())},
        {"reason", ReasonOf(status)},
-       {"message", Clipped(status.message())},
+       {"error", Clipped(status.message())},
        {"seconds", absl::ToDoubleSeconds(duration)}});
 }
 

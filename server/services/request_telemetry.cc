@@ -108,7 +108,7 @@ void RequestTelemetry::LogFailure(const absl::Status& status) const {
        {"version", names_.version},
        {"code", absl::StatusCodeToString(status.code())},
        {"reason", reason},
-       {"message", Clipped(status.message())},
+       {"error", Clipped(status.message())},
        {"points", num_points_},
        {"ms", absl::ToDoubleMilliseconds(absl::Now() - started_)},
        {"request_id", Clipped(names_.request_id)},

@@ -85,7 +85,7 @@ void RpcRouter::AuditRefused(const grpc::GenericCallbackServerContext& context, 
        {"peer", context.peer()},
        {"code", absl::StatusCodeToString(status.code())},
        {"reason", ReasonOf(status)},
-       {"message", std::string(status.message())},
+       {"error", std::string(status.message())},
        {"left_out", *left_out}});
 }
 

@@ -28,6 +28,7 @@ MAX_LINES = {
     ".github/CONTRIBUTING.md": 200,
     "proto/README.md": 199,
     "server/README.md": 199,
+    "server/OBSERVABILITY.md": 199,
     "engine/README.md": 199,
     "kernels/README.md": 199,
     "client/python/README.md": 199,
