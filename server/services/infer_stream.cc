@@ -135,6 +135,8 @@ class InferStreamCall final : public Call {
          {"code", absl::StatusCodeToString(end_->code())},
          {"reason", ReasonOf(*end_)},
          {"seconds", absl::ToDoubleSeconds(absl::Now() - began())},
+         TraceIdField(trace()),
+         SpanIdField(trace()),
          {"peer", peer()},
          {"left_out", *left_out}});
   }
@@ -143,9 +145,7 @@ class InferStreamCall final : public Call {
 
   RequestTelemetry TelemetryOf(std::string request_id) {
     absl::MutexLock lock(&mutex_);
-    return RequestTelemetry(
-        {.model = model_, .version = version_, .request_id = std::move(request_id), .peer = peer(), .client = client()},
-        parts());
+    return RequestTelemetry({model_, version_, std::move(request_id), peer(), client(), trace()}, parts());
   }
 
   // ---- incoming messages: called from OnReadDone alone

@@ -95,7 +95,8 @@ class InferCall final : public RequestCall {
                                                .version = request.version(),
                                                .request_id = request.request_id(),
                                                .peer = peer(),
-                                               .client = client()},
+                                               .client = client(),
+                                               .trace = trace()},
                        parts());
   }
 

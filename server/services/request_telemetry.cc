@@ -80,6 +80,8 @@ absl::StatusOr<HeldBytes> RequestTelemetry::Answer(InferResult result, v1::Infer
        {"voxels", result.counts.voxels},
        {"ms", absl::ToDoubleMilliseconds(now - started_)},
        {"request_id", Clipped(names_.request_id)},
+       TraceIdField(names_.trace),
+       SpanIdField(names_.trace),
        {"frame_id", Clipped(sensor_frame_)},
        {"peer", names_.peer}});
   return held;
@@ -112,6 +114,8 @@ void RequestTelemetry::LogFailure(const absl::Status& status) const {
        {"points", num_points_},
        {"ms", absl::ToDoubleMilliseconds(absl::Now() - started_)},
        {"request_id", Clipped(names_.request_id)},
+       TraceIdField(names_.trace),
+       SpanIdField(names_.trace),
        {"peer", names_.peer}});
 }
 

@@ -17,6 +17,7 @@
 #include "engine/tensor/point_cloud.h"
 #include "server/services/byte_limits.h"
 #include "server/services/service_parts.h"
+#include "server/services/trace_context.h"
 #include "voxserve/v1/inference.pb.h"
 
 namespace voxserve {
@@ -30,6 +31,7 @@ class RequestTelemetry {
     std::string request_id;
     std::string peer;
     std::string client;  // the client whose share the answer takes
+    TraceContext trace = {};
   };
 
   // The constructor takes the current time as the request's arrival.

@@ -79,7 +79,8 @@ def test_json_logs(start: StartServer) -> None:
 def test_text_is_the_default(start: StartServer) -> None:
     server = start()
     assert code_of(server.address, LIST, b"")[0] is grpc.StatusCode.OK
-    assert tool("load", "minkunet", "--address", server.address, "--admin_address", server.admin_address).returncode == 0
+    done = tool("load", "minkunet", "--address", server.address, "--admin_address", server.admin_address)
+    assert done.returncode == 0, done.stderr
     found = server.await_line(r"(\S+) INFO audit action=LoadModel .* code=OK reason=\"\" error=\"\" seconds=\S+\n", 10)
     assert datetime.datetime.fromisoformat(found[1].replace("Z", "+00:00"))
 
