@@ -200,11 +200,13 @@ void Metrics::OnRequest(std::string_view model, int64_t version, absl::StatusCod
             {"version", is_version_known ? absl::StrCat(version) : std::string(kUnknown)},
             {"code", CodeName(code)}})
       .Increment();
+  const absl::Time now = now_();
   if (code != absl::StatusCode::kOk) {
     ++metrics.failures[CodeName(code)];
+    if (IsServersError(code)) load_.AddError(now);
     return;
   }
-  const absl::Time now = now_();
+  load_.AddAnswer(now);
   metrics.frames.Increment();
   metrics.recent_frames.Add(now);
   Observe(absl::ToDoubleSeconds(duration), now, &metrics.request_duration, &metrics.recent_latency);
@@ -272,6 +274,7 @@ void Metrics::OnDeviceTime(std::string_view model, absl::Duration duration) {
   if (!(duration > absl::ZeroDuration()) || duration == absl::InfiniteDuration()) return;
   absl::MutexLock lock(&mutex_);
   Of(model).device_seconds.Increment(absl::ToDoubleSeconds(duration));
+  load_.AddDeviceTime(now_(), duration);
 }
 
 void Metrics::OnPoints(std::string_view model, const PointCounts& counts) {
@@ -403,6 +406,13 @@ std::string Metrics::Text() const {
   std::ostringstream text;
   prometheus::TextSerializer().Serialize(text, registry_.Collect());
   return std::move(text).str();
+}
+
+ServerLoad Metrics::Load(int num_devices) const {
+  absl::MutexLock lock(&mutex_);
+  int64_t num_waiting = 0;
+  for (const auto& [label, metrics] : models_) num_waiting += metrics->queue_tasks;
+  return load_.Get(now_(), num_waiting, num_devices);
 }
 
 ModelStatistics Metrics::StatisticsOf(std::string_view model) const {

@@ -11,6 +11,7 @@
 #include "engine/base/logging.h"
 #include "server/codec/grpc_status.h"
 #include "server/codec/message_parser.h"
+#include "server/services/load_reports.h"
 #include "server/sockets/peer.h"
 
 namespace voxserve {
@@ -257,6 +258,7 @@ void RequestCall::Advance() {
     }
   }
   // No other thread writes or finishes now, and the message that is sent does not change.
+  if (may_finish && kind() == CallKind::kRequest) Guard([this] { AddLoadReport(parts(), context()); });
   if (!may_finish) {
     StartAnswerTimer(static_cast<int64_t>(message_.Length()));
     StartWrite(&message_);

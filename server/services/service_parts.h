@@ -37,6 +37,7 @@ struct ServiceParts {
   ByteLimits* bytes = nullptr;
   Timers* timers = nullptr;
   LogLimiter* log_limiter = nullptr;              // of every line that a client can cause
+  int num_devices = 1;                            // that the engine computes on
   const Authoriser* authoriser = nullptr;         // null: no tokens, and everybody may do everything
   int64_t max_message_bytes = int64_t{64} << 20;  // of an answer; a larger one becomes RESOURCE_EXHAUSTED
   CallTimes times;

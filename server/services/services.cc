@@ -1,10 +1,23 @@
 #include "server/services/services.h"
 
+#include <algorithm>
+#include <string>
+
 #include "server/services/admin_service.h"
 #include "server/services/inference_service.h"
+#include "server/services/load_reports.h"
 #include "server/services/reflection_service.h"
 
 namespace voxserve {
+
+namespace {
+
+int NumDevices(const Engine& engine) {
+  const std::string names = engine.devices();  // "cuda:0,cuda:1"
+  return 1 + static_cast<int>(std::count(names.begin(), names.end(), ','));
+}
+
+}  // namespace
 
 Services::Services(const Options& options, Engine* engine, Metrics* metrics)
     : calls_(options.calls),
@@ -15,6 +28,7 @@ Services::Services(const Options& options, Engine* engine, Metrics* metrics)
               .bytes = &bytes_,
               .timers = &timers_,
               .log_limiter = &log_limiter_,
+              .num_devices = NumDevices(*engine),
               .authoriser = options.authoriser,
               .max_message_bytes = options.max_message_bytes,
               .times = options.times,
@@ -28,6 +42,7 @@ Services::Services(const Options& options, Engine* engine, Metrics* metrics)
       router_(&parts_),
       admin_router_(&parts_) {
   AddInferenceService(&parts_, &router_);
+  AddLoadReportService(&parts_, &router_);
   AddAdminService(&parts_, &admin_router_);
   router_.AddElsewhere(kAdminServiceName,
                        "it has one of its own, --admin_port of the server, admin_address of clients");

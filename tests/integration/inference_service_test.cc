@@ -471,6 +471,7 @@ TEST_F(InferenceServiceTest, ReflectionNamesTheService) {
   const std::string text(reinterpret_cast<const char*>(bytes.begin()), bytes.size());
   EXPECT_THAT(text, HasSubstr("voxserve.v1.InferenceService"));
   EXPECT_THAT(text, HasSubstr("grpc.health.v1.Health"));
+  EXPECT_THAT(text, HasSubstr("xds.service.orca.v3.OpenRcaService"));
   grpc::Status status;
   call->Finish(&status, nullptr);
   EXPECT_TRUE(await());
