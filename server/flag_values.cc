@@ -60,4 +60,16 @@ std::string AbslUnparseFlag(LogLevel level) {
   return "error";
 }
 
+bool AbslParseFlag(absl::string_view text, LogFormat* format, std::string* error) {
+  for (const LogFormat value : {LogFormat::kText, LogFormat::kJson}) {
+    if (absl::AsciiStrToLower(text) != AbslUnparseFlag(value)) continue;
+    *format = value;
+    return true;
+  }
+  *error = "a format is text or json";
+  return false;
+}
+
+std::string AbslUnparseFlag(LogFormat format) { return format == LogFormat::kJson ? "json" : "text"; }
+
 }  // namespace voxserve

@@ -20,5 +20,7 @@ bool AbslParseFlag(absl::string_view text, ByteSize* size, std::string* error);
 std::string AbslUnparseFlag(ByteSize size);
 bool AbslParseFlag(absl::string_view text, LogLevel* level, std::string* error);
 std::string AbslUnparseFlag(LogLevel level);
+bool AbslParseFlag(absl::string_view text, LogFormat* format, std::string* error);
+std::string AbslUnparseFlag(LogFormat format);
 
 }  // namespace voxserve

@@ -100,9 +100,9 @@ class ShutdownWatchdog {
 // Libraries' own lines become ours: they would wait for the reader of stderr, and clients can cause many of them.
 void LogFromLibrary(LogLevel level, const char* library, const std::string& text) {
   static LogLimiter& limiter = *new LogLimiter;  // Threads of the libraries log to the last.
-  if (level < LogLevel::kWarning) return Log(level, library, {{"message", text}});
+  if (level < LogLevel::kWarning) return Log(level, library, {{"text", text}});
   if (const std::optional<int64_t> num_left_out = limiter.Admit(library)) {
-    Log(level, library, {{"message", text}, {"left_out", *num_left_out}});
+    Log(level, library, {{"text", text}, {"left_out", *num_left_out}});
   }
 }
 
@@ -297,6 +297,7 @@ int Main(int argc, char** argv) {
       break;
   }
   SetMinLogLevel(line->options.log_level);
+  SetLogFormat(line->options.log_format);
   RaiseDescriptorLimit();
 
   // Before the first thread starts, so that all inherit the mask.

@@ -123,6 +123,8 @@ ABSL_FLAG(double, stuck_batch_factor, voxserve::Options().stuck_batch_factor,
           "Likewise; 0: the prediction does not count.");
 ABSL_FLAG(voxserve::LogLevel, log_level, voxserve::Options().log_level,
           "debug (a line per request), info (refused and failed ones), warning or error.");
+ABSL_FLAG(voxserve::LogFormat, log_format, voxserve::Options().log_format,
+          "text (key=value pairs), or json (an object a line) for collectors of logs.");
 
 namespace voxserve {
 namespace {
@@ -153,7 +155,7 @@ const std::vector<FlagGroup>& FlagGroups() {
       {"Limits of one client",
        {"max_client_connections", "max_client_calls", "max_client_streams", "request_timeout", "answer_timeout",
         "stream_idle_timeout"}},
-      {"Life of the process", {"drain_timeout", "stuck_batch_time", "stuck_batch_factor", "log_level"}},
+      {"Life of the process", {"drain_timeout", "stuck_batch_time", "stuck_batch_factor", "log_level", "log_format"}},
   };
   return *groups;
 }
@@ -425,6 +427,7 @@ absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& arg
   options.stuck_batch_time = absl::GetFlag(FLAGS_stuck_batch_time);
   options.stuck_batch_factor = absl::GetFlag(FLAGS_stuck_batch_factor);
   options.log_level = absl::GetFlag(FLAGS_log_level);
+  options.log_format = absl::GetFlag(FLAGS_log_format);
   RETURN_IF_ERROR(options.Validate());
   return line;
 }

@@ -55,6 +55,7 @@ struct Options {
   absl::Duration stuck_batch_time = absl::Minutes(1);
   double stuck_batch_factor = 50;
   LogLevel log_level = LogLevel::kInfo;
+  LogFormat log_format = LogFormat::kText;
 
   // INVALID_ARGUMENT naming the flag, its value and what is allowed. Sizes that are 0 are checked as they resolve.
   absl::Status Validate() const;

@@ -12,11 +12,13 @@ void Audit(std::string_view action, const Call& call, std::string_view model, in
       {{"action", action},
        {"who", call.client()},
        {"peer", call.peer()},
+       TraceIdField(call.trace()),
+       SpanIdField(call.trace()),
        {"model", Clipped({model.data(), model.size()})},
        {"version", version},
        {"code", absl::StatusCodeToString(status.code())},
        {"reason", ReasonOf(status)},
-       {"message", Clipped(status.message())},
+       {"error", Clipped(status.message())},
        {"seconds", absl::ToDoubleSeconds(duration)}});
 }
 

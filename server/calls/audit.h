@@ -4,7 +4,7 @@
 // what for, and what came of it:
 //
 //   2026-11-21T08:15:02.123456Z INFO audit action=LoadModel who=token:operator peer=ipv4:127.0.0.1:41234
-//       model=minkunet version=0 code=OK reason="" message="" seconds=0.412                        (in one line)
+//       model=minkunet version=0 code=OK reason="" error=""   seconds=0.412                        (in one line)
 //
 // - Lines of calls that were let in are always written. Those of refused ones are limited, since anybody can cause
 //   them.

@@ -11,6 +11,7 @@
 #include "engine/base/logging.h"
 #include "server/codec/grpc_status.h"
 #include "server/codec/message_parser.h"
+#include "server/services/load_reports.h"
 #include "server/sockets/peer.h"
 
 namespace voxserve {
@@ -31,6 +32,7 @@ Call::Call(const ServiceParts* parts, grpc::CallbackServerContext* context, Call
       context_(context),
       kind_(kind),
       peer_(context->peer()),
+      trace_(TraceContextOf(context->client_metadata())),
       caller_({.client = ClientOf(peer_), .token = nullptr}),
       deadline_(DeadlineOf(*context)) {}
 
@@ -90,7 +92,8 @@ void Call::CutUnread() {
   }
   parts_->metrics->OnCallEndedEarly(error_reason::kAnswerUnread);
   if (parts_->log_limiter->Admit(error_reason::kAnswerUnread).has_value()) {
-    Log(LogLevel::kInfo, "cut off a call whose answer was not read", {{"peer", peer_}});
+    Log(LogLevel::kInfo, "cut off a call whose answer was not read",
+        {TraceIdField(trace_), SpanIdField(trace_), {"peer", peer_}});
   }
   absl::MutexLock lock(&context_mutex_);  // the context lives: OnDone waits for the lock, or has set is_done_
   if (!is_done_) context_->TryCancel();
@@ -255,6 +258,7 @@ void RequestCall::Advance() {
     }
   }
   // No other thread writes or finishes now, and the message that is sent does not change.
+  if (may_finish && kind() == CallKind::kRequest) Guard([this] { AddLoadReport(parts(), context()); });
   if (!may_finish) {
     StartAnswerTimer(static_cast<int64_t>(message_.Length()));
     StartWrite(&message_);

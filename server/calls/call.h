@@ -30,6 +30,7 @@
 #include "server/calls/open_calls.h"
 #include "server/calls/service_parts.h"
 #include "server/calls/timers.h"
+#include "server/calls/trace_context.h"
 #include "server/identity/authoriser.h"
 
 namespace voxserve {
@@ -48,6 +49,7 @@ class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_fr
 
   CallKind kind() const { return kind_; }
   const std::string& peer() const { return peer_; }  // gRPC's name of the connection
+  const TraceContext& trace() const { return trace_; }
   const Caller& caller() const { return caller_; }
   const std::string& client() const { return caller_.client; }  // whose share the call takes
 
@@ -115,6 +117,7 @@ class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_fr
   grpc::CallbackServerContext* const context_;
   const CallKind kind_;
   const std::string peer_;
+  const TraceContext trace_;
   Caller caller_;
   const absl::Time deadline_;
   const absl::Time began_ = absl::Now();

@@ -93,7 +93,8 @@ void InferRun::SetTelemetry(const v1::InferRequest& request) {
                                              .version = request.version(),
                                              .request_id = request.request_id(),
                                              .peer = asker_.peer,
-                                             .client = asker_.caller.client},
+                                             .client = asker_.caller.client,
+                                             .trace = asker_.trace},
                      parts_);
 }
 

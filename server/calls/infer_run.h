@@ -29,6 +29,7 @@
 #include "server/calls/byte_limits.h"
 #include "server/calls/request_telemetry.h"
 #include "server/calls/service_parts.h"
+#include "server/calls/trace_context.h"
 #include "server/codec/message_parser.h"
 #include "server/identity/authoriser.h"
 #include "voxserve/v1/inference.pb.h"
@@ -67,6 +68,7 @@ class InferRun : public std::enable_shared_from_this<InferRun> {
     std::string peer;
     Caller caller;
     absl::Time deadline;
+    TraceContext trace = {};
   };
 
   // parts outlive the run.

@@ -103,6 +103,8 @@ absl::StatusOr<HeldBytes> RequestTelemetry::AnswerWith(InferResult result,
        {"voxels", result.counts.voxels},
        {"ms", absl::ToDoubleMilliseconds(now - started_)},
        {"request_id", Clipped(names_.request_id)},
+       TraceIdField(names_.trace),
+       SpanIdField(names_.trace),
        {"frame_id", Clipped(sensor_frame_)},
        {"peer", names_.peer}});
   return held;
@@ -131,10 +133,12 @@ void RequestTelemetry::LogFailure(const absl::Status& status) const {
        {"version", names_.version},
        {"code", absl::StatusCodeToString(status.code())},
        {"reason", reason},
-       {"message", Clipped(status.message())},
+       {"error", Clipped(status.message())},
        {"points", num_points_},
        {"ms", absl::ToDoubleMilliseconds(absl::Now() - started_)},
        {"request_id", Clipped(names_.request_id)},
+       TraceIdField(names_.trace),
+       SpanIdField(names_.trace),
        {"peer", names_.peer}});
 }
 

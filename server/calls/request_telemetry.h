@@ -22,6 +22,7 @@
 #include "open_inference.pb.h"
 #include "server/calls/byte_limits.h"
 #include "server/calls/service_parts.h"
+#include "server/calls/trace_context.h"
 #include "voxserve/v1/inference.pb.h"
 
 namespace voxserve {
@@ -35,6 +36,7 @@ class RequestTelemetry {
     std::string request_id;
     std::string peer;
     std::string client;  // the client whose share the answer takes
+    TraceContext trace = {};
   };
 
   // The constructor takes the current time as the request's arrival.

@@ -16,6 +16,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/serving/admission/drop_reason.h"
 #include "server/calls/request_telemetry.h"
+#include "server/calls/trace_context.h"
 #include "server/sockets/peer.h"
 
 namespace voxserve {
@@ -84,13 +85,16 @@ grpc::ServerGenericBidiReactor* RpcRouter::CreateReactor(grpc::GenericCallbackSe
 void RpcRouter::AuditRefused(const grpc::GenericCallbackServerContext& context, const absl::Status& status) const {
   const std::optional<int64_t> left_out = parts_->log_limiter->Admit("audit");
   if (!left_out.has_value()) return;
+  const TraceContext trace = TraceContextOf(context.client_metadata());
   Log(LogLevel::kWarning, "audit",
       {{"action", context.method().substr(context.method().rfind('/') + 1)},
        {"who", "nobody"},
        {"peer", context.peer()},
+       TraceIdField(trace),
+       SpanIdField(trace),
        {"code", absl::StatusCodeToString(status.code())},
        {"reason", ReasonOf(status)},
-       {"message", std::string(status.message())},
+       {"error", std::string(status.message())},
        {"left_out", *left_out}});
 }
 
@@ -107,7 +111,14 @@ grpc::ServerGenericBidiReactor* RpcRouter::Refuse(grpc::CallbackServerContext* c
   const std::string peer = context->peer();
   if (const auto reason = DropReasonOf(status)) parts_->metrics->OnDropped("", *reason);
   if (!absl::IsUnimplemented(status)) parts_->metrics->OnCallEndedEarly(ReasonOf(status));
-  RequestTelemetry({.model = "", .version = 0, .request_id = "", .peer = peer, .client = ""}, *parts_).Refuse(status);
+  RequestTelemetry({.model = "",
+                    .version = 0,
+                    .request_id = "",
+                    .peer = peer,
+                    .client = "",
+                    .trace = TraceContextOf(context->client_metadata())},
+                   *parts_)
+      .Refuse(status);
   // A refusal during a drain does not count against a connection that still has calls to be answered: a client that
   // retries too often must not lose those calls.
   if (ReasonOf(status) != error_reason::kDraining || !parts_->calls->HasWork(peer)) parts_->on_refused_call(peer);

@@ -37,6 +37,7 @@ struct ServiceParts {
   ByteLimits* bytes = nullptr;
   Timers* timers = nullptr;
   LogLimiter* log_limiter = nullptr;                      // of every line that a client can cause
+  int num_devices = 1;                                    // that the engine computes on
   std::function<bool()> is_ready = [] { return false; };  // as health says for the whole server; from any thread
   std::string version = {};                               // of the server
   const Authoriser* authoriser = nullptr;                 // null: no tokens, and everybody may do everything

@@ -200,11 +200,13 @@ void Metrics::OnRequest(std::string_view model, int64_t version, absl::StatusCod
             {"version", is_version_known ? absl::StrCat(version) : std::string(kUnknown)},
             {"code", CodeName(code)}})
       .Increment();
+  const absl::Time now = now_();
   if (code != absl::StatusCode::kOk) {
     ++metrics.failures[CodeName(code)];
+    if (IsServersError(code)) load_.AddError(now);
     return;
   }
-  const absl::Time now = now_();
+  load_.AddAnswer(now);
   metrics.frames.Increment();
   metrics.recent_frames.Add(now);
   metrics.last_success = now;
@@ -273,6 +275,7 @@ void Metrics::OnDeviceTime(std::string_view model, absl::Duration duration) {
   if (!(duration > absl::ZeroDuration()) || duration == absl::InfiniteDuration()) return;
   absl::MutexLock lock(&mutex_);
   Of(model).device_seconds.Increment(absl::ToDoubleSeconds(duration));
+  load_.AddDeviceTime(now_(), duration);
 }
 
 void Metrics::OnPoints(std::string_view model, const PointCounts& counts) {
@@ -410,6 +413,13 @@ ModelTotals Metrics::TotalsOf(std::string_view model) const {
   absl::MutexLock lock(&mutex_);
   if (const auto found = models_.find(model); found != models_.end()) return found->second->Totals();
   return {};
+}
+
+ServerLoad Metrics::Load(int num_devices) const {
+  absl::MutexLock lock(&mutex_);
+  int64_t num_waiting = 0;
+  for (const auto& [label, metrics] : models_) num_waiting += metrics->queue_tasks;
+  return load_.Get(now_(), num_waiting, num_devices);
 }
 
 ModelStatistics Metrics::StatisticsOf(std::string_view model) const {

@@ -32,6 +32,7 @@
 #include "engine/serving/admission/drop_reason.h"
 #include "engine/serving/admission/engine_observer.h"
 #include "engine/tensor/stage.h"
+#include "server/metrics/load_meter.h"
 #include "server/metrics/model_metrics.h"
 
 namespace voxserve {
@@ -102,6 +103,9 @@ class Metrics : public EngineObserver {
   // Returns the metrics in the exposition format (text/plain; version=0.0.4).
   std::string Text() const;
 
+  // Returns the load of the last seconds. num_devices: how many the engine computes on.
+  ServerLoad Load(int num_devices) const;
+
   ModelStatistics StatisticsOf(std::string_view model) const;
   // Returns zeros for a model without requests.
   ModelTotals TotalsOf(std::string_view model) const;
@@ -167,6 +171,7 @@ class Metrics : public EngineObserver {
   prometheus::Counter& plan_cache_misses_;
 
   mutable absl::Mutex mutex_;
+  LoadMeter load_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, std::set<int64_t>, std::less<>> listed_versions_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, std::unique_ptr<ModelMetrics>, std::less<>> models_ ABSL_GUARDED_BY(mutex_);
   // By model, then by device.

@@ -106,6 +106,8 @@ class InferStreamCall final : public StreamCall {
          {"code", absl::StatusCodeToString(end_->code())},
          {"reason", ReasonOf(*end_)},
          {"seconds", absl::ToDoubleSeconds(absl::Now() - began())},
+         TraceIdField(trace()),
+         SpanIdField(trace()),
          {"peer", peer()},
          {"left_out", *left_out}});
   }
@@ -114,9 +116,7 @@ class InferStreamCall final : public StreamCall {
 
   RequestTelemetry TelemetryOf(std::string request_id) {
     absl::MutexLock lock(&mutex_);
-    return RequestTelemetry(
-        {.model = model_, .version = version_, .request_id = std::move(request_id), .peer = peer(), .client = client()},
-        parts());
+    return RequestTelemetry({model_, version_, std::move(request_id), peer(), client(), trace()}, parts());
   }
 
   // ---- incoming messages: called from OnMessage alone

@@ -31,9 +31,9 @@ using grpc::reflection::v1alpha::FileDescriptorResponse;
 using grpc::reflection::v1alpha::ServerReflectionRequest;
 using grpc::reflection::v1alpha::ServerReflectionResponse;
 
-constexpr const char* kServices[] = {"grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection",
+constexpr const char* kServices[] = {"grpc.health.v1.Health",          "grpc.reflection.v1alpha.ServerReflection",
                                      "inference.GRPCInferenceService", "voxserve.v1.AdminService",
-                                     "voxserve.v1.InferenceService"};
+                                     "voxserve.v1.InferenceService",   "xds.service.orca.v3.OpenRcaService"};
 
 // Adds the file and its imports, each once.
 void AddFile(const FileDescriptor* file, std::set<const FileDescriptor*>* added, FileDescriptorResponse* response) {

@@ -1,11 +1,24 @@
 #include "server/services/services.h"
 
+#include <algorithm>
+#include <string>
+
 #include "server/open_inference/open_inference_service.h"
 #include "server/services/admin_service.h"
 #include "server/services/inference_service.h"
+#include "server/services/load_reports.h"
 #include "server/services/reflection_service.h"
 
 namespace voxserve {
+
+namespace {
+
+int NumDevices(const Engine& engine) {
+  const std::string names = engine.devices();  // "cuda:0,cuda:1"
+  return 1 + static_cast<int>(std::count(names.begin(), names.end(), ','));
+}
+
+}  // namespace
 
 Services::Services(const Options& options, Engine* engine, Metrics* metrics)
     : calls_(options.calls),
@@ -16,6 +29,7 @@ Services::Services(const Options& options, Engine* engine, Metrics* metrics)
               .bytes = &bytes_,
               .timers = &timers_,
               .log_limiter = &log_limiter_,
+              .num_devices = NumDevices(*engine),
               .is_ready = [this] { return health_.IsServing(""); },
               .version = options.version,
               .authoriser = options.authoriser,
@@ -31,6 +45,7 @@ Services::Services(const Options& options, Engine* engine, Metrics* metrics)
       router_(&parts_),
       admin_router_(&parts_) {
   AddInferenceService(&parts_, &router_);
+  AddLoadReportService(&parts_, &router_);
   AddAdminService(&parts_, &admin_router_);
   AddOpenInferenceService(&parts_, &router_);
   AddOpenInferenceAdmin(&parts_, &admin_router_);

@@ -100,6 +100,8 @@ class TunePlanCall final : public RequestCall {
            {"max_wait", absl::FormatDuration(task.max_wait)},
            {"who", client()},
            {"peer", peer()},
+           TraceIdField(trace()),
+           SpanIdField(trace()),
            {"left_out", *left_out}});
     }
     task.on_progress = [self = self()](const TuneProgress& progress) { self->OnProgress(progress); };

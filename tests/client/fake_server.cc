@@ -81,6 +81,11 @@ v1::ModelVersion Broken() {
   return model;
 }
 
+std::string TraceparentOf(const grpc::ServerContext& context) {
+  const auto found = context.client_metadata().find("traceparent");
+  return found == context.client_metadata().end() ? "" : std::string(found->second.data(), found->second.size());
+}
+
 float ValueOfX(const v1::PointCloud& cloud, uint64_t i) {
   for (const v1::PointField& field : cloud.fields()) {
     if (field.name() != "x" || field.type() != v1::POINT_FIELD_TYPE_FLOAT32) continue;
@@ -117,6 +122,7 @@ class FakeServer::Impl final : public v1::InferenceService::Service {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       last_request_ = *request;
+      last_traceparent_ = TraceparentOf(*context);
       peers_.insert(context->peer());
       ++num_infer_calls_;
     }
@@ -143,6 +149,7 @@ class FakeServer::Impl final : public v1::InferenceService::Service {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       last_stream_config_ = config;
+      last_traceparent_ = TraceparentOf(*context);
       frames_.clear();
     }
     if (model == "missing") return ModelNotFound(model);
@@ -211,6 +218,10 @@ class FakeServer::Impl final : public v1::InferenceService::Service {
   v1::InferRequest last_request() const {
     const std::lock_guard<std::mutex> lock(mutex_);
     return last_request_;
+  }
+  std::string last_traceparent() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return last_traceparent_;
   }
   v1::StreamConfig last_stream_config() const {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -350,6 +361,7 @@ class FakeServer::Impl final : public v1::InferenceService::Service {
   mutable std::mutex mutex_;
   v1::InferRequest last_request_;
   v1::StreamConfig last_stream_config_;
+  std::string last_traceparent_;
   std::vector<v1::StreamFrame> frames_;
   std::condition_variable released_;
   bool streams_are_released_ = false;
@@ -368,6 +380,7 @@ void FakeServer::SetServing(bool serving) { impl_->server().GetHealthCheckServic
 
 void FakeServer::ReleaseStreams() { impl_->ReleaseStreams(); }
 
+std::string FakeServer::last_traceparent() const { return impl_->last_traceparent(); }
 v1::StreamConfig FakeServer::last_stream_config() const { return impl_->last_stream_config(); }
 std::vector<v1::StreamFrame> FakeServer::frames() const { return impl_->frames(); }
 v1::TunePlanRequest FakeServer::last_tune_request() const { return impl_->admin().last_request(); }

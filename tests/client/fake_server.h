@@ -62,6 +62,8 @@ class FakeServer {
   // Return the request of the last TunePlan, and of the last Infer.
   v1::TunePlanRequest last_tune_request() const;
   v1::InferRequest last_request() const;
+  // Returns the traceparent of the last Infer or stream; "" if it had none.
+  std::string last_traceparent() const;
   // Returns the number of connections (different addresses and ports of clients) that have called Infer.
   size_t num_connections() const;
   size_t num_infer_calls() const;

@@ -68,8 +68,9 @@ class Server:
         self.port = self.http_port = self.admin_port = 0
 
     def await_ready(self) -> None:
-        self.await_line(r"models loaded ready=minkunet")
-        found = self.await_line(r" grpc_port=(\d+) http_port=(\d+) .*admin_port=(\d+)")
+        """Waits for its models and learns its ports, from lines of text or of JSON."""
+        self.await_line(r'models loaded"?[ ,]"?ready"?[=:]"?minkunet')
+        found = self.await_line(r'grpc_port"?[=:](\d+).*http_port"?[=:](\d+).*admin_port"?[=:](\d+)')
         self.port, self.http_port, self.admin_port = int(found[1]), int(found[2]), int(found[3])
 
     def await_line(self, pattern: str, seconds: float = START_SECONDS) -> re.Match[str]:

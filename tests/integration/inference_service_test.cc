@@ -472,6 +472,7 @@ TEST_F(InferenceServiceTest, ReflectionNamesTheService) {
   EXPECT_THAT(text, HasSubstr("voxserve.v1.InferenceService"));
   EXPECT_THAT(text, HasSubstr("grpc.health.v1.Health"));
   EXPECT_THAT(text, HasSubstr("inference.GRPCInferenceService"));
+  EXPECT_THAT(text, HasSubstr("xds.service.orca.v3.OpenRcaService"));
   grpc::Status status;
   call->Finish(&status, nullptr);
   EXPECT_TRUE(await());

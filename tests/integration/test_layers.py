@@ -85,6 +85,8 @@ ROOMS.update(
             "google/rpc",
             "grpc/health",
             "grpc/reflection",
+            "xds/data",
+            "xds/service",
         ],
         "server": ["server", "engine"],
         "client/cpp/api": ["voxserve/v1", "google/rpc", "grpc/health"],

@@ -30,6 +30,7 @@ MAX_LINES = {
     "server/README.md": 199,
     "server/THREATS.md": 199,
     "server/OPEN_INFERENCE.md": 199,
+    "server/OBSERVABILITY.md": 199,
     "engine/README.md": 199,
     "kernels/README.md": 199,
     "client/python/README.md": 199,

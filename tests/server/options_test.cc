@@ -65,6 +65,7 @@ TEST_F(OptionsTest, ReadsEveryFlag) {
                                                              "--stuck_batch_time=inf",
                                                              "--stuck_batch_factor=12.5",
                                                              "--log_level=DEBUG",
+                                                             "--log_format=JSON",
                                                              "--plan_dir=p/q",
                                                              "--tune_on_load=true",
                                                              "--admin_host=::1",
@@ -99,6 +100,7 @@ TEST_F(OptionsTest, ReadsEveryFlag) {
   EXPECT_EQ(options.stuck_batch_time, absl::InfiniteDuration());
   EXPECT_EQ(options.stuck_batch_factor, 12.5);
   EXPECT_EQ(options.log_level, LogLevel::kDebug);
+  EXPECT_EQ(options.log_format, LogFormat::kJson);
   EXPECT_EQ(options.plan_dir, "p/q");
   EXPECT_TRUE(options.tune_on_load);
   EXPECT_TRUE(options.deterministic);
@@ -166,6 +168,7 @@ TEST_F(OptionsTest, BadValuesNameTheFlagAndTheValue) {
   EXPECT_THAT(ErrorOf({"--max_message_bytes=-1"}), HasSubstr("KiB, MiB or GiB"));
   EXPECT_THAT(ErrorOf({"--max_queue_bytes=9999999999GiB"}), HasSubstr("--max_queue_bytes"));
   EXPECT_THAT(ErrorOf({"--log_level=loud"}), HasSubstr("debug, info, warning or error"));
+  EXPECT_THAT(ErrorOf({"--log_format=xml"}), HasSubstr("a format is text or json"));
   EXPECT_THAT(ErrorOf({"--model_repository"}), HasSubstr("needs a value"));
   EXPECT_THAT(ErrorOf({"models"}), HasSubstr("\"models\" is not a flag"));
 }
@@ -285,11 +288,12 @@ TEST_F(OptionsTest, HelpTeachesEveryFlag) {
     ++num_ours;
     EXPECT_THAT(help, HasSubstr("  --" + std::string(name)));
   }
-  EXPECT_EQ(num_ours, 39);
+  EXPECT_EQ(num_ours, 40);
   EXPECT_THAT(help, HasSubstr("--max_message_bytes  (default 64MiB)"));
   EXPECT_THAT(help, HasSubstr("--port  (default 8500)"));
   EXPECT_THAT(help, HasSubstr("--drain_timeout  (default 30s)"));
   EXPECT_THAT(help, HasSubstr("--log_level  (default info)"));
+  EXPECT_THAT(help, HasSubstr("--log_format  (default text)"));
   EXPECT_THAT(help, HasSubstr("--tune_on_load  (default false)"));
   EXPECT_THAT(help, Not(HasSubstr("flagfile")));
   size_t start = 0;

@@ -108,6 +108,9 @@ void Channels::Prepare(absl::Duration timeout, grpc::ClientContext* context) con
     context->set_deadline(std::chrono::system_clock::now() + absl::ToChronoMicroseconds(timeout));
   }
   if (!options_.token.empty()) context->AddMetadata("authorization", absl::StrCat("Bearer ", options_.token));
+  if (!options_.traceparent) return;
+  const std::string traceparent = options_.traceparent();
+  if (!traceparent.empty() && IsHeaderValue(traceparent)) context->AddMetadata("traceparent", traceparent);
 }
 
 absl::Status Channels::CheckSize(const PointCloud& cloud) const {

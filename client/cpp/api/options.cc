@@ -17,6 +17,10 @@ constexpr int kMaxPort = 65535;
 
 }  // namespace
 
+bool IsHeaderValue(absl::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](unsigned char c) { return absl::ascii_isgraph(c); });
+}
+
 bool IsThisMachine(absl::string_view address) {
   for (const absl::string_view prefix : {"localhost:", "[::1]:", "unix:"}) {
     if (absl::StartsWith(address, prefix)) return true;
@@ -57,7 +61,7 @@ absl::Status Options::Validate() const {
   if (!tls_certificate.empty() && tls_ca.empty()) {
     return absl::InvalidArgumentError("tls_certificate needs tls_ca: without it there is no TLS");
   }
-  if (!std::all_of(token.begin(), token.end(), [](unsigned char c) { return absl::ascii_isgraph(c); })) {
+  if (!IsHeaderValue(token)) {
     return absl::InvalidArgumentError("token has a character that no header can carry; it must be one line of ASCII");
   }
   if (!token.empty() && tls_ca.empty() &&

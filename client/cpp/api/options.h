@@ -3,6 +3,7 @@
 // Where a client's server is, how the two know each other, and what their messages may be.
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -21,6 +22,9 @@ struct Options {
   std::string tls_key = {};
   // A bearer token that is sent with every call; "": none. Over an address that is not this machine's it needs TLS.
   std::string token = {};
+  // Returns the W3C traceparent of the current trace, which the server's log then names; "": none. Called for every
+  // call, and for a stream when it is opened, on the thread that makes it. A text that no header can carry is not sent.
+  std::function<std::string()> traceparent = {};
   // Connections to the server; calls take turns. One carries about 1.3 GB/s, so more help where several threads send
   // large clouds at once.
   int num_channels = 1;
@@ -33,6 +37,9 @@ struct Options {
   // Returns admin_address, or what stands for it where it is empty; "" where nothing can.
   std::string AdminAddress() const;
 };
+
+// Whether a header can carry the text as its value: one line of ASCII without spaces.
+bool IsHeaderValue(absl::string_view text);
 
 // Whether host:port is certainly this machine.
 bool IsThisMachine(absl::string_view address);

@@ -75,6 +75,26 @@ TEST_F(ClientTest, SendsTheCloudAsItIs) {
   EXPECT_EQ(server_.last_request().version(), 1);
 }
 
+TEST_F(ClientTest, SendsTheTraceparentOfEachCall) {
+  std::string traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+  const auto client = Connect({.traceparent = [&] { return traceparent; }});
+  ASSERT_TRUE(client->Infer({.model = "segmenter"}, Cloud({1})).ok());
+  EXPECT_EQ(server_.last_traceparent(), traceparent);
+  for (const char* none : {"", "two words", "line\n", "\xff"}) {
+    traceparent = none;
+    ASSERT_TRUE(client->Infer({.model = "segmenter"}, Cloud({1})).ok()) << none;
+    EXPECT_EQ(server_.last_traceparent(), "");
+  }
+  traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-b7ad6b7169203331-00";
+  absl::Notification ended;
+  const auto stream =
+      client->OpenStream({.model = "segmenter"}, {.on_end = [&](const absl::Status&) { ended.Notify(); }});
+  ASSERT_TRUE(stream.ok()) << stream.status();
+  (*stream)->CloseSends();
+  ASSERT_TRUE(ended.WaitForNotificationWithTimeout(absl::Seconds(30)));
+  EXPECT_EQ(server_.last_traceparent(), traceparent);
+}
+
 TEST_F(ClientTest, LabelsNoPoints) {
   const auto result = Connect()->Infer({.model = "segmenter"}, Cloud({}));
   ASSERT_TRUE(result.ok()) << result.status();

@@ -35,7 +35,8 @@ class Client(ClientBase[grpc.Channel]):
     tls_ca: PEM file of the roots that the server's certificate must come from; "" for no TLS. tls_certificate, tls_key:
     the client's own, for a server that asks for one. credentials: gRPC's, in place of the three. token: sent with every
     call; it needs TLS unless the server is on this machine. admin_address: of load_model, unload_model and tune_plan;
-    by default the port above that of address.
+    by default the port above that of address. traceparent: a function that returns the W3C traceparent of the current
+    trace, "" for none; the server's log then names it. It is called for every call, and for a stream when it opens.
     """
 
     def segment(

@@ -45,6 +45,7 @@ class Options:
     tls_key: str = ""
     token: str = field(default="", repr=False)  # a bearer token that is sent with every call; no traceback shows it
     admin_address: str = ""  # of AdminService; "": the port above that of address
+    traceparent: Callable[[], str] | None = None  # called for every call: its W3C traceparent, "" for none
 
     def __post_init__(self) -> None:
         if not self.address:
@@ -61,7 +62,7 @@ class Options:
             raise ValueError("tls_certificate and tls_key need each other")
         if self.tls_certificate and not self.tls_ca:
             raise ValueError("tls_certificate needs tls_ca: without it there is no TLS")
-        if not all("!" <= character <= "~" for character in self.token):
+        if not _is_header_value(self.token):
             raise ValueError("token has a character that no header can carry; it must be one line of ASCII")
         addresses = [self.address, self.admin_address or self.address]
         if self.token and not self.has_tls and not all(map(_is_this_machine, addresses)):
@@ -85,8 +86,12 @@ class Options:
         )
 
     def metadata(self) -> tuple[tuple[str, str], ...] | None:
-        """What every call carries beside its message."""
-        return (("authorization", f"Bearer {self.token}"),) if self.token else None
+        """What every call carries beside its message. A traceparent that no header can carry is left out."""
+        pairs = [("authorization", f"Bearer {self.token}")] if self.token else []
+        traceparent = self.traceparent() if self.traceparent is not None else ""
+        if traceparent and _is_header_value(traceparent):
+            pairs.append(("traceparent", traceparent))
+        return tuple(pairs) or None
 
     def address_of(self, method: str) -> str:
         """Where a method is served. ValueError where no port of operators follows from the address."""
@@ -151,6 +156,7 @@ class ClientBase(ABC, Generic[Channel]):
         tls_key: str | os.PathLike[str] = "",
         token: str = "",
         admin_address: str = "",
+        traceparent: Callable[[], str] | None = None,
     ) -> None:
         self._options = Options(
             address,
@@ -163,6 +169,7 @@ class ClientBase(ABC, Generic[Channel]):
             os.fspath(tls_key),
             token,
             admin_address,
+            traceparent,
         )
         self._credentials = self._options.channel_credentials()
         self._channels: dict[int, Channel] = {}
@@ -192,6 +199,11 @@ class ClientBase(ABC, Generic[Channel]):
                 address = self._options.address
                 self._channels[index] = self._connect(address, self._options.channel_arguments(address, index))
             return self._channels[index]
+
+
+def _is_header_value(text: str) -> bool:
+    """Whether a header can carry the text: ASCII without spaces."""
+    return all("!" <= character <= "~" for character in text)
 
 
 def _is_this_machine(address: str) -> bool:
