@@ -31,7 +31,8 @@ Call::Call(const ServiceParts* parts, grpc::CallbackServerContext* context, Call
       context_(context),
       kind_(kind),
       peer_(context->peer()),
-      caller_({.client = ClientOf(peer_), .token = nullptr}),
+      source_(parts->source_of(peer_)),
+      caller_({.client = ClientOf(source_), .token = nullptr}),
       deadline_(DeadlineOf(*context)) {}
 
 void Call::OnDone() {
@@ -90,7 +91,7 @@ void Call::CutUnread() {
   }
   parts_->metrics->OnCallEndedEarly(error_reason::kAnswerUnread);
   if (parts_->log_limiter->Admit(error_reason::kAnswerUnread).has_value()) {
-    Log(LogLevel::kInfo, "cut off a call whose answer was not read", {{"peer", peer_}});
+    Log(LogLevel::kInfo, "cut off a call whose answer was not read", {{"peer", source_}});
   }
   absl::MutexLock lock(&context_mutex_);  // the context lives: OnDone waits for the lock, or has set is_done_
   if (!is_done_) context_->TryCancel();

@@ -135,7 +135,7 @@ class InferStreamCall final : public Call {
          {"code", absl::StatusCodeToString(end_->code())},
          {"reason", ReasonOf(*end_)},
          {"seconds", absl::ToDoubleSeconds(absl::Now() - began())},
-         {"peer", peer()},
+         {"peer", source()},
          {"left_out", *left_out}});
   }
 
@@ -143,9 +143,12 @@ class InferStreamCall final : public Call {
 
   RequestTelemetry TelemetryOf(std::string request_id) {
     absl::MutexLock lock(&mutex_);
-    return RequestTelemetry(
-        {.model = model_, .version = version_, .request_id = std::move(request_id), .peer = peer(), .client = client()},
-        parts());
+    return RequestTelemetry({.model = model_,
+                             .version = version_,
+                             .request_id = std::move(request_id),
+                             .peer = source(),
+                             .client = client()},
+                            parts());
   }
 
   // ---- incoming messages: called from OnReadDone alone

@@ -94,7 +94,7 @@ class InferCall final : public RequestCall {
     telemetry_.emplace(RequestTelemetry::Names{.model = request.model(),
                                                .version = request.version(),
                                                .request_id = request.request_id(),
-                                               .peer = peer(),
+                                               .peer = source(),
                                                .client = client()},
                        parts());
   }

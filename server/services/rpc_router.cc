@@ -33,8 +33,8 @@ std::string CertificateName(const grpc::CallbackServerContext& context) {
   return names.empty() ? "" : std::string(ViewOf(names.front()).substr(0, kMaxNameBytes));
 }
 
-absl::StatusOr<Caller> CallerOf(const grpc::CallbackServerContext& context, const Authoriser* authoriser,
-                                Access access) {
+absl::StatusOr<Caller> CallerOf(const grpc::CallbackServerContext& context, const ServiceParts& parts, Access access) {
+  const Authoriser* const authoriser = parts.authoriser;
   Caller caller;
   if (authoriser != nullptr && access != Access::kOpen) {
     const auto [begin, end] = context.client_metadata().equal_range("authorization");
@@ -46,7 +46,8 @@ absl::StatusOr<Caller> CallerOf(const grpc::CallbackServerContext& context, cons
     return caller;
   }
   const std::string certificate = CertificateName(context);
-  caller.client = certificate.empty() ? ClientOf(context.peer()) : absl::StrCat("certificate:", certificate);
+  caller.client =
+      certificate.empty() ? ClientOf(parts.source_of(context.peer())) : absl::StrCat("certificate:", certificate);
   return caller;
 }
 
@@ -59,7 +60,7 @@ grpc::ServerGenericBidiReactor* RpcRouter::CreateReactor(grpc::GenericCallbackSe
   std::shared_ptr<Call> call;
   absl::Status status;
   try {
-    absl::StatusOr<Caller> caller = CallerOf(*context, parts_->authoriser, method->second.access);
+    absl::StatusOr<Caller> caller = CallerOf(*context, *parts_, method->second.access);
     if (!caller.ok()) {
       if (method->second.access == Access::kAdmin) AuditRefused(*context, caller.status());
       return Refuse(context, caller.status());
@@ -82,7 +83,7 @@ void RpcRouter::AuditRefused(const grpc::GenericCallbackServerContext& context, 
   Log(LogLevel::kWarning, "audit",
       {{"action", context.method().substr(context.method().rfind('/') + 1)},
        {"who", "nobody"},
-       {"peer", context.peer()},
+       {"peer", parts_->source_of(context.peer())},
        {"code", absl::StatusCodeToString(status.code())},
        {"reason", ReasonOf(status)},
        {"message", std::string(status.message())},
@@ -102,7 +103,9 @@ grpc::ServerGenericBidiReactor* RpcRouter::Refuse(grpc::CallbackServerContext* c
   const std::string peer = context->peer();
   if (const auto reason = DropReasonOf(status)) parts_->metrics->OnDropped("", *reason);
   if (!absl::IsUnimplemented(status)) parts_->metrics->OnCallEndedEarly(ReasonOf(status));
-  RequestTelemetry({.model = "", .version = 0, .request_id = "", .peer = peer, .client = ""}, *parts_).Refuse(status);
+  RequestTelemetry({.model = "", .version = 0, .request_id = "", .peer = parts_->source_of(peer), .client = ""},
+                   *parts_)
+      .Refuse(status);
   // A refusal during a drain does not count against a connection that still has calls to be answered: a client that
   // retries too often must not lose those calls.
   if (ReasonOf(status) != error_reason::kDraining || !parts_->calls->HasWork(peer)) parts_->on_refused_call(peer);
