@@ -18,6 +18,7 @@
 #include "engine/runtime/available_memory.h"
 #include "engine/serving/engine.h"
 #include "server/flag_values.h"
+#include "server/sockets/network.h"
 
 ABSL_FLAG(std::string, model_repository, voxserve::Options().model_repository,
           "Folder of model folders (<model>/<version>/model.textproto). Required.");
@@ -58,6 +59,10 @@ ABSL_FLAG(int, http_port, voxserve::Options().http_port,
           "HTTP port of /metrics, /healthz, /readyz and the status page; 0: any free one.");
 ABSL_FLAG(std::string, admin_host, voxserve::Options().admin_host,
           "Address that the port of AdminService (loads, unloads, searches of plans) listens on.");
+ABSL_FLAG(
+    std::string, trusted_proxies, voxserve::Options().trusted_proxies,
+    "Networks of proxies, with commas (10.0.0.0/8,2001:db8::7), that say with the PROXY protocol, version 1 or 2, "
+    "for whom they connect to --port. Limits and logs then see those clients in place of the proxy.");
 ABSL_FLAG(int, admin_port, voxserve::Options().admin_port,
           "Port of AdminService; 0: any free one; -1: the one above --port, where clients look for it by default.");
 ABSL_FLAG(
@@ -147,7 +152,7 @@ const std::vector<FlagGroup>& FlagGroups() {
        {"model_repository", "model_poll_seconds", "devices", "streams_per_device", "device_memory_limit", "threads",
         "max_grid_bytes", "captured_batches"}},
       {"Tuned plans", {"plan_dir", "tune_on_load", "deterministic"}},
-      {"Network", {"host", "port", "http_port", "admin_host", "admin_port", "max_message_bytes"}},
+      {"Network", {"host", "port", "http_port", "trusted_proxies", "admin_host", "admin_port", "max_message_bytes"}},
       {"Identity", {"tls_certificate", "tls_key", "tls_client_ca", "auth_tokens", "insecure_tokens"}},
       {"Limits",
        {"memory_limit", "max_queue_requests", "max_queue_bytes", "grpc_memory_bytes", "max_connections",
@@ -263,6 +268,9 @@ absl::Status Options::Validate() const {
   if (http_port < 0 || http_port > 65535) return OutOfRange("http_port", http_port, "0 to 65535");
   if (port != 0 && port == http_port) {
     return absl::InvalidArgumentError(absl::StrCat("--port and --http_port are both ", port, "; they must differ"));
+  }
+  if (const auto networks = ParseNetworks(trusted_proxies); !networks.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("--trusted_proxies: ", networks.status().message()));
   }
   if (admin_host.empty()) return absl::InvalidArgumentError("--admin_host is empty: an address to listen on");
   if (admin_port < -1 || admin_port > 65535) return OutOfRange("admin_port", admin_port, "-1 to 65535");
@@ -394,6 +402,7 @@ absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& arg
   options.port = absl::GetFlag(FLAGS_port);
   options.http_port = absl::GetFlag(FLAGS_http_port);
   options.admin_host = absl::GetFlag(FLAGS_admin_host);
+  options.trusted_proxies = absl::GetFlag(FLAGS_trusted_proxies);
   options.admin_port = absl::GetFlag(FLAGS_admin_port);
   options.auth_tokens = absl::GetFlag(FLAGS_auth_tokens);
   options.insecure_tokens = absl::GetFlag(FLAGS_insecure_tokens);

@@ -24,7 +24,8 @@ struct Options {
   int port = 8500;
   int http_port = 8080;
   std::string admin_host = "127.0.0.1";
-  int admin_port = -1;  // -1: the one above `port`, or any free one where that is 0
+  std::string trusted_proxies;  // networks, see ParseNetworks
+  int admin_port = -1;          // -1: the one above `port`, or any free one where that is 0
   TlsPaths tls;
   std::string auth_tokens;
   bool insecure_tokens = false;

@@ -161,6 +161,7 @@ Services::Options Server::ServicesOptions() {
                             .max_message_bytes = options_.max_message_bytes,
                             .version = version_,
                             .authoriser = authoriser_.get(),
+                            .source_of = [this](const std::string& peer) { return proxied_peers_.SourceOf(peer); },
                             .on_call =
                                 [this](const std::string& peer) {
                                   if (flood_guard_ != nullptr) flood_guard_->OnCall(peer);
@@ -223,6 +224,8 @@ absl::Status Server::StartGrpc() {
                          .port = options_.port,
                          .max_connections = options_.max_connections,
                          .max_client_connections = options_.max_client_connections,
+                         .trusted_proxies = *ParseNetworks(options_.trusted_proxies),  // Validate has checked it
+                         .proxied_peers = &proxied_peers_,
                          .has_tls = tls_ != nullptr,
                          .is_welcome = [this](const std::string& client) { return useless_calls_.HasTokens(client); },
                          .has_work = [this](const std::string& peer) { return services_->HasWork(peer); },
@@ -234,6 +237,7 @@ absl::Status Server::StartGrpc() {
   port.port_flag = "admin_port";
   port.host = options_.admin_host;
   port.port = options_.admin_port;
+  port.trusted_proxies.clear();
   port.max_connections = kMaxAdminConnections;
   port.max_client_connections = kMaxAdminConnections;
   port.on_open_connections = nullptr;
@@ -275,16 +279,17 @@ void Server::StartGuards() {
             for (const auto& [peer, bytes] : admin_acceptor_->ReceivedBytesByPeer()) received[peer] += bytes;
             return received;
           },
+      .client_of = [this](const std::string& peer) { return proxied_peers_.ClientOf(peer); },
       .num_reading = [this](const std::string& peer) { return services_->NumReading(peer); },
       .on_flood = [this](const std::string& peer) { OnLargeUpload(peer); }});
 }
 
 void Server::OnUselessCall(const std::string& peer) {
-  if (!useless_calls_.Spend(ClientOf(peer))) CloseFlooding(peer);
+  if (!useless_calls_.Spend(proxied_peers_.ClientOf(peer))) CloseFlooding(peer);
 }
 
 void Server::OnCancelledCall(const std::string& peer) {
-  if (!useless_calls_.Spend(ClientOf(peer), kCancelledCallTokens)) CloseFlooding(peer);
+  if (!useless_calls_.Spend(proxied_peers_.ClientOf(peer), kCancelledCallTokens)) CloseFlooding(peer);
 }
 
 void Server::OnRefusedCall(const std::string& peer) {
@@ -292,11 +297,11 @@ void Server::OnRefusedCall(const std::string& peer) {
 }
 
 void Server::OnLargeUpload(const std::string& peer) {
-  if (Close(peer)) useless_calls_.Spend(ClientOf(peer), kLargeUploadTokens);
+  if (Close(peer)) useless_calls_.Spend(proxied_peers_.ClientOf(peer), kLargeUploadTokens);
 }
 
 void Server::CloseFlooding(const std::string& peer) {
-  useless_calls_.SpendAll(ClientOf(peer));
+  useless_calls_.SpendAll(proxied_peers_.ClientOf(peer));
   Close(peer);
 }
 

@@ -27,6 +27,7 @@
 #include "server/metrics/metrics.h"
 #include "server/options.h"
 #include "server/services/services.h"
+#include "server/sockets/proxied_peers.h"
 
 namespace voxserve {
 
@@ -102,6 +103,7 @@ class Server {
   std::unique_ptr<Observer> metrics_;
   std::unique_ptr<Engine> engine_;
   CallRate useless_calls_{{}};
+  ProxiedPeers proxied_peers_;
   std::unique_ptr<Services> services_;
   std::unique_ptr<grpc::Server> grpc_;
   std::unique_ptr<grpc::Server> admin_grpc_;

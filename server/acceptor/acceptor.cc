@@ -20,6 +20,7 @@
 #include "server/sockets/listen.h"
 #include "server/sockets/listen_error.h"
 #include "server/sockets/peer.h"
+#include "server/sockets/proxy_header.h"
 #include "server/sockets/received_bytes.h"
 
 namespace voxserve {
@@ -257,8 +258,11 @@ void Acceptor::AcceptFrom(int listener) {
     }
     std::string peer = PeerOf(address);
     std::string client = ClientOf(peer);
-    if (MakeRoom(client, peer)) {
-      Add(std::move(socket), std::move(peer), std::move(client));
+    const bool is_of_proxy = std::any_of(options_.trusted_proxies.begin(), options_.trusted_proxies.end(),
+                                         [&](const Network& network) { return network.Contains(address); });
+    // Whose client's limits hold for a proxy's connection is known when its header has come.
+    if ((is_of_proxy || MakeRoomForClient(client, peer)) && MakeRoomInAll(client, peer)) {
+      Add(std::move(socket), std::move(peer), std::move(client), is_of_proxy);
     } else {
       DropUnsent(socket);
     }
@@ -295,8 +299,9 @@ void Acceptor::ResumeAccepting() {
   is_paused_ = false;
 }
 
-// Returns false, and reports it, if no connection gives way to a new one of the client.
-bool Acceptor::MakeRoom(const std::string& client, std::string_view peer) {
+// Returns false, and reports it, if the client may not connect now, or has as many connections as it may have and none
+// of them gives way.
+bool Acceptor::MakeRoomForClient(const std::string& client, std::string_view peer) {
   if (options_.is_welcome && !options_.is_welcome(client)) {
     Report(peer, connection_reason::kUnfinishedCalls);
     return false;
@@ -310,7 +315,14 @@ bool Acceptor::MakeRoom(const std::string& client, std::string_view peer) {
     }
     CloseWaiting(*found->second.waiting.begin(), connection_reason::kClientLimit);
   }
+  return true;
+}
+
+// Returns false, and reports it, if there are as many connections as there may be and none gives way to the client's.
+bool Acceptor::MakeRoomInAll(const std::string& client, std::string_view peer) {
   if (open_connections() < options_.max_connections) return true;
+  const auto found = clients_.find(client);
+  const int64_t num_own = found == clients_.end() ? 0 : found->second.num_connections;
   if (!waiting_.empty()) {
     CloseWaiting(*waiting_.begin(), connection_reason::kConnectionLimit);
     return true;
@@ -356,7 +368,7 @@ bool Acceptor::CloseOneOfLargest(int64_t num_own) {
   return true;
 }
 
-void Acceptor::Add(Descriptor socket, std::string peer, std::string client) {
+void Acceptor::Add(Descriptor socket, std::string peer, std::string client, bool is_of_proxy) {
   const Id id = next_id_++;
   // Edge-triggered: incomplete first bytes do not wake the thread again until more arrive.
   if (!Watch(epoll_.get(), EPOLL_CTL_ADD, socket.get(), id, EPOLLIN | EPOLLRDHUP | EPOLLET)) {
@@ -374,7 +386,8 @@ void Acceptor::Add(Descriptor socket, std::string peer, std::string client) {
         id, Connection{.socket = std::move(socket),
                        .peer = std::move(peer),
                        .client = std::move(client),
-                       .first_bytes_by = Clock::now() + absl::ToChronoMilliseconds(options_.first_bytes_timeout)});
+                       .first_bytes_by = Clock::now() + absl::ToChronoMilliseconds(options_.first_bytes_timeout),
+                       .awaits_proxy_header = is_of_proxy});
     open = static_cast<int64_t>(connections_.size());
   }
   if (options_.on_open_connections) options_.on_open_connections(open);
@@ -395,8 +408,60 @@ void Acceptor::OnEvent(Id id, uint32_t events) {
   }
 }
 
+// Returns true if the connection's client is known: its header has been read, or it has none. Otherwise the header's
+// rest has not come yet, or the connection is closed.
+bool Acceptor::ReadProxyHeader(Id id, Connection& connection) {
+  std::array<char, kMaxProxyHeaderBytes> bytes;
+  const ssize_t size = recv(connection.socket.get(), bytes.data(), bytes.size(), MSG_PEEK);
+  if (size < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+  if (size <= 0) {
+    Remove(id);  // the proxy has closed the connection
+    return false;
+  }
+  const ProxyHeader header = ParseProxyHeader({bytes.data(), static_cast<size_t>(size)});
+  if (header.state == ProxyHeaderState::kIncomplete) return false;
+  if (header.state == ProxyHeaderState::kBroken) {
+    CloseWaiting(id, connection_reason::kProxyHeader);
+    return false;
+  }
+  // Takes the header out of the socket: gRPC must not see it. A complete one has arrived, so this never falls short.
+  if (header.bytes > 0) recv(connection.socket.get(), bytes.data(), header.bytes, 0);
+  connection.awaits_proxy_header = false;
+  return CountForSource(id, connection, header.peer);
+}
+
+// From now on the connection counts for the client that its proxy names, or for the proxy itself if source is "".
+// Returns false if that client may have no further connection; the connection is closed then.
+bool Acceptor::CountForSource(Id id, Connection& connection, const std::string& source) {
+  options_.proxied_peers->Set(connection.peer, source);
+  const std::string client = ClientOf(source.empty() ? connection.peer : source);
+  const auto stop_counting = [&] {
+    const auto found = clients_.find(connection.client);
+    found->second.waiting.erase(id);
+    if (--found->second.num_connections == 0) clients_.erase(found);
+  };
+  // It must not give way to itself, so it is not counted while its client makes room.
+  stop_counting();
+  const bool has_room = MakeRoomForClient(client, source.empty() ? connection.peer : source);
+  {
+    absl::MutexLock lock(&mutex_);
+    connection.client = client;
+  }
+  Client& others = clients_[client];
+  ++others.num_connections;
+  others.waiting.insert(id);
+  if (has_room) return true;
+  {
+    absl::MutexLock lock(&mutex_);
+    DropUnsent(connection.socket);
+  }
+  Remove(id);
+  return false;
+}
+
 // Peeks at the first bytes; they stay in the socket for gRPC.
 void Acceptor::ReadFirstBytes(Id id, Connection& connection) {
+  if (connection.awaits_proxy_header && !ReadProxyHeader(id, connection)) return;
   std::array<char, kFirstBytes.size()> bytes;
   const ssize_t size = recv(connection.socket.get(), bytes.data(), bytes.size(), MSG_PEEK);
   if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;

@@ -7,6 +7,8 @@
 // - First bytes: gRPC gets a connection when the client has sent the first bytes of HTTP/2, or with TLS of its hello.
 //   Until then it costs one descriptor and no gRPC memory. A connection with other first bytes, or with none in time,
 //   is closed.
+// - Proxies: a trusted proxy says with the PROXY protocol for which address it opens a connection, and that address is
+//   the connection's client. Until then the connection counts for the proxy, without a limit of its own.
 // - Limits: there are limits for all connections, and for those of one client (an address). At a limit, a new
 //   connection replaces one that still waits for its first bytes. At the limit for all, it can also replace a
 //   connection of the client with the most connections, if its own client stays below that number: the oldest
@@ -57,6 +59,8 @@
 #include "absl/time/time.h"
 #include "engine/base/log_limiter.h"
 #include "server/sockets/descriptor.h"
+#include "server/sockets/network.h"
+#include "server/sockets/proxied_peers.h"
 
 namespace voxserve {
 
@@ -68,6 +72,7 @@ inline constexpr std::string_view kNoDescriptors = "NO_DESCRIPTORS";
 inline constexpr std::string_view kNoFirstBytes = "NO_FIRST_BYTES";       // none arrived in time
 inline constexpr std::string_view kNotHttp2 = "NOT_HTTP2";                // the first bytes are not those of HTTP/2
 inline constexpr std::string_view kNotTls = "NOT_TLS";                    // they are not those of TLS
+inline constexpr std::string_view kProxyHeader = "PROXY_HEADER";          // a trusted proxy sent a broken one
 inline constexpr std::string_view kUnfinishedCalls = "UNFINISHED_CALLS";  // for Close: CallRate and both guards
 }  // namespace connection_reason
 
@@ -85,7 +90,10 @@ class Acceptor {
     // The same for one client. 0: a quarter of max_connections, since many vehicles may share an address.
     int64_t max_client_connections = 0;
     absl::Duration first_bytes_timeout = absl::Seconds(10);
-    bool has_tls = false;  // gRPC has credentials of TLS, so clients begin with its handshake
+    // Their connections may begin with a header of the PROXY protocol (server/sockets/proxy_header.h).
+    std::vector<Network> trusted_proxies;
+    ProxiedPeers* proxied_peers = nullptr;  // is told what they say; not null if there are trusted proxies
+    bool has_tls = false;                   // gRPC has credentials of TLS, so clients begin with its handshake
     // TCP_USER_TIMEOUT: a connection ends if sent bytes are not acknowledged for this time. 0: the system's value
     // (minutes).
     absl::Duration unacknowledged_timeout = absl::Seconds(20);
@@ -142,6 +150,7 @@ class Acceptor {
     std::string peer;
     std::string client;
     Clock::time_point first_bytes_by;
+    bool awaits_proxy_header = false;
     bool is_waiting = true;   // it waits for its first bytes
     bool is_closing = false;  // Close has ended it, but the thread has not seen that yet
   };
@@ -161,10 +170,13 @@ class Acceptor {
   int RefuseWithSpare(int listener);
   void PauseAccepting(int error);
   void ResumeAccepting();
-  bool MakeRoom(const std::string& client, std::string_view peer);
+  bool MakeRoomForClient(const std::string& client, std::string_view peer);
+  bool MakeRoomInAll(const std::string& client, std::string_view peer);
   bool CloseOneOfLargest(int64_t num_own);
-  void Add(Descriptor socket, std::string peer, std::string client);
+  void Add(Descriptor socket, std::string peer, std::string client, bool is_of_proxy);
   void OnEvent(Id id, uint32_t events);
+  bool ReadProxyHeader(Id id, Connection& connection);
+  bool CountForSource(Id id, Connection& connection, const std::string& source);
   void ReadFirstBytes(Id id, Connection& connection);
   void HandOver(Id id, Connection& connection);
   void CloseSilentConnections();

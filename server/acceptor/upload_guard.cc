@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "server/sockets/peer.h"
 
 namespace voxserve {
 namespace {
@@ -82,14 +81,14 @@ void UploadGuard::Judge(absl::Duration since_last) {
   };
   std::map<std::string, Client> clients;
   for (const auto& [peer, connection] : connections_) {
-    Client& client = clients[ClientOf(peer)];
+    Client& client = clients[options_.client_of(peer)];
     client.unfinished += connection.unfinished;
     client.largest = std::max(client.largest, {connection.unfinished, peer});
   }
   const double limit = static_cast<double>(options_.max_client_bytes);
   const double forgotten = limit * absl::FDivDuration(since_last, options_.forget_time);
   for (auto& [peer, connection] : connections_) {
-    const double all = clients.at(ClientOf(peer)).unfinished;
+    const double all = clients.at(options_.client_of(peer)).unfinished;
     if (all > 0) connection.unfinished *= std::max(0.0, 1 - forgotten / all);
   }
   double all = 0;

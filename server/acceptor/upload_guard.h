@@ -26,6 +26,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "server/sockets/peer.h"
 
 namespace voxserve {
 
@@ -39,6 +40,10 @@ class UploadGuard {
     absl::Duration interval = absl::Milliseconds(50);  // between looks, which take at most a tenth of the time
     // Returns, by peer (as in grpc::ServerContext::peer()), the bytes received over each connection since it began.
     std::function<std::map<std::string, int64_t>()> received_bytes;
+    // Returns the client for which the peer's bytes count.
+    std::function<std::string(const std::string& peer)> client_of = [](const std::string& peer) {
+      return ClientOf(peer);
+    };
     // Returns the number of the peer's calls that still read.
     std::function<int64_t(const std::string& peer)> num_reading;
     // The peer has the most unfinished bytes of the client that has the most. May be called again until the peer is

@@ -11,7 +11,7 @@ void Audit(std::string_view action, const Call& call, std::string_view model, in
   Log(LogLevel::kInfo, "audit",
       {{"action", action},
        {"who", call.client()},
-       {"peer", call.peer()},
+       {"peer", call.source()},
        TraceIdField(call.trace()),
        SpanIdField(call.trace()),
        {"model", Clipped({model.data(), model.size()})},

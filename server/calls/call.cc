@@ -32,8 +32,9 @@ Call::Call(const ServiceParts* parts, grpc::CallbackServerContext* context, Call
       context_(context),
       kind_(kind),
       peer_(context->peer()),
+      source_(parts->source_of(peer_)),
       trace_(TraceContextOf(context->client_metadata())),
-      caller_({.client = ClientOf(peer_), .token = nullptr}),
+      caller_({.client = ClientOf(source_), .token = nullptr}),
       deadline_(DeadlineOf(*context)) {}
 
 void Call::OnDone() {
@@ -93,7 +94,7 @@ void Call::CutUnread() {
   parts_->metrics->OnCallEndedEarly(error_reason::kAnswerUnread);
   if (parts_->log_limiter->Admit(error_reason::kAnswerUnread).has_value()) {
     Log(LogLevel::kInfo, "cut off a call whose answer was not read",
-        {TraceIdField(trace_), SpanIdField(trace_), {"peer", peer_}});
+        {TraceIdField(trace_), SpanIdField(trace_), {"peer", source_}});
   }
   absl::MutexLock lock(&context_mutex_);  // the context lives: OnDone waits for the lock, or has set is_done_
   if (!is_done_) context_->TryCancel();

@@ -48,7 +48,8 @@ class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_fr
   virtual void Drain() = 0;
 
   CallKind kind() const { return kind_; }
-  const std::string& peer() const { return peer_; }  // gRPC's name of the connection
+  const std::string& peer() const { return peer_; }      // gRPC's name of the connection
+  const std::string& source() const { return source_; }  // the address that it stands for; for logs and limits
   const TraceContext& trace() const { return trace_; }
   const Caller& caller() const { return caller_; }
   const std::string& client() const { return caller_.client; }  // whose share the call takes
@@ -117,6 +118,7 @@ class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_fr
   grpc::CallbackServerContext* const context_;
   const CallKind kind_;
   const std::string peer_;
+  const std::string source_;
   const TraceContext trace_;
   Caller caller_;
   const absl::Time deadline_;

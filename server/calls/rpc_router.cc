@@ -36,8 +36,8 @@ std::string CertificateName(const grpc::CallbackServerContext& context) {
   return std::string(CutAtCharacter({names.front().data(), names.front().size()}, kMaxNameBytes));
 }
 
-absl::StatusOr<Caller> CallerOf(const grpc::CallbackServerContext& context, const Authoriser* authoriser,
-                                Access access) {
+absl::StatusOr<Caller> CallerOf(const grpc::CallbackServerContext& context, const ServiceParts& parts, Access access) {
+  const Authoriser* const authoriser = parts.authoriser;
   Caller caller;
   if (authoriser != nullptr) {
     const auto [begin, end] = context.client_metadata().equal_range("authorization");
@@ -52,7 +52,8 @@ absl::StatusOr<Caller> CallerOf(const grpc::CallbackServerContext& context, cons
     return caller;
   }
   const std::string certificate = CertificateName(context);
-  caller.client = certificate.empty() ? ClientOf(context.peer()) : absl::StrCat("certificate:", certificate);
+  caller.client =
+      certificate.empty() ? ClientOf(parts.source_of(context.peer())) : absl::StrCat("certificate:", certificate);
   return caller;
 }
 
@@ -65,7 +66,7 @@ grpc::ServerGenericBidiReactor* RpcRouter::CreateReactor(grpc::GenericCallbackSe
   std::shared_ptr<Call> call;
   absl::Status status;
   try {
-    absl::StatusOr<Caller> caller = CallerOf(*context, parts_->authoriser, method->second.access);
+    absl::StatusOr<Caller> caller = CallerOf(*context, *parts_, method->second.access);
     if (!caller.ok()) {
       if (method->second.access == Access::kAdmin) AuditRefused(*context, caller.status());
       return Refuse(context, caller.status());
@@ -89,7 +90,7 @@ void RpcRouter::AuditRefused(const grpc::GenericCallbackServerContext& context, 
   Log(LogLevel::kWarning, "audit",
       {{"action", context.method().substr(context.method().rfind('/') + 1)},
        {"who", "nobody"},
-       {"peer", context.peer()},
+       {"peer", parts_->source_of(context.peer())},
        TraceIdField(trace),
        SpanIdField(trace),
        {"code", absl::StatusCodeToString(status.code())},
@@ -114,7 +115,7 @@ grpc::ServerGenericBidiReactor* RpcRouter::Refuse(grpc::CallbackServerContext* c
   RequestTelemetry({.model = "",
                     .version = 0,
                     .request_id = "",
-                    .peer = peer,
+                    .peer = parts_->source_of(peer),
                     .client = "",
                     .trace = TraceContextOf(context->client_metadata())},
                    *parts_)

@@ -43,6 +43,8 @@ struct ServiceParts {
   const Authoriser* authoriser = nullptr;                 // null: no tokens, and everybody may do everything
   int64_t max_message_bytes = int64_t{64} << 20;          // of an answer; a larger one becomes RESOURCE_EXHAUSTED
   CallTimes times;
+  // Returns the address that a peer stands for: its own, or what a trusted proxy says (server/sockets/proxied_peers.h).
+  std::function<std::string(const std::string& peer)> source_of = [](const std::string& peer) { return peer; };
   // Called when a call of this peer begins. These functions are called from any thread and must not block.
   std::function<void(const std::string& peer)> on_call = [](const std::string&) {};
   // Called when a message of so many bytes has arrived from this peer. is_first: it is the first of its call.

@@ -63,7 +63,7 @@ class OpenInferenceStream final : public StreamCall {
     InferRun::Done done = [self = self(), run](absl::StatusOr<InferAnswer> answer) {
       self->OnAnswer(run, std::move(answer));
     };
-    InferRun::Asker asker = {.peer = peer(), .caller = caller(), .deadline = deadline(), .trace = trace()};
+    InferRun::Asker asker = {.peer = source(), .caller = caller(), .deadline = deadline(), .trace = trace()};
     std::optional<absl::Status> refused;
     {
       absl::MutexLock lock(&mutex_);

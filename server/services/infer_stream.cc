@@ -108,7 +108,7 @@ class InferStreamCall final : public StreamCall {
          {"seconds", absl::ToDoubleSeconds(absl::Now() - began())},
          TraceIdField(trace()),
          SpanIdField(trace()),
-         {"peer", peer()},
+         {"peer", source()},
          {"left_out", *left_out}});
   }
 
@@ -116,7 +116,7 @@ class InferStreamCall final : public StreamCall {
 
   RequestTelemetry TelemetryOf(std::string request_id) {
     absl::MutexLock lock(&mutex_);
-    return RequestTelemetry({model_, version_, std::move(request_id), peer(), client(), trace()}, parts());
+    return RequestTelemetry({model_, version_, std::move(request_id), source(), client(), trace()}, parts());
   }
 
   // ---- incoming messages: called from OnMessage alone

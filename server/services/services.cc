@@ -35,6 +35,7 @@ Services::Services(const Options& options, Engine* engine, Metrics* metrics)
               .authoriser = options.authoriser,
               .max_message_bytes = options.max_message_bytes,
               .times = options.times,
+              .source_of = options.source_of,
               .on_call = options.on_call,
               .on_message = options.on_message,
               .on_idle = options.on_idle,

@@ -35,6 +35,7 @@ class Services {
     std::string version;                     // of the server
     const Authoriser* authoriser = nullptr;  // null: everybody may do everything; outlives the services
     // As in ServiceParts.
+    std::function<std::string(const std::string& peer)> source_of = [](const std::string& peer) { return peer; };
     std::function<void(const std::string& peer)> on_call = [](const std::string&) {};
     std::function<void(const std::string& peer, int64_t bytes, bool is_first)> on_message = [](const std::string&,
                                                                                                int64_t, bool) {};

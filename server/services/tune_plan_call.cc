@@ -99,7 +99,7 @@ class TunePlanCall final : public RequestCall {
            {"scans", task.num_scans},
            {"max_wait", absl::FormatDuration(task.max_wait)},
            {"who", client()},
-           {"peer", peer()},
+           {"peer", source()},
            TraceIdField(trace()),
            SpanIdField(trace()),
            {"left_out", *left_out}});
