@@ -112,6 +112,10 @@ void HealthService::SetModelServing(const std::string& model, bool serving) {
   SetServing(absl::StrCat(kModelPrefix, model), serving);
 }
 
+bool HealthService::IsServing(const std::string& name) const {
+  return StatusOf(Caller(), name) == HealthCheckResponse::SERVING;
+}
+
 HealthService::Status HealthService::StatusOf(const Caller& caller, const std::string& name) const {
   absl::string_view model = name;
   // Before the look-up, so that the time tells nothing either.

@@ -33,9 +33,7 @@ class HealthService {
   void SetServing(const std::string& name, bool serving) ABSL_LOCKS_EXCLUDED(mutex_);
   void SetModelServing(const std::string& model, bool serving);
   // Returns false for a name that was never set.
-  bool IsServing(const std::string& name) const ABSL_LOCKS_EXCLUDED(mutex_) {
-    return StatusOf(name) == grpc::health::v1::HealthCheckResponse::SERVING;
-  }
+  bool IsServing(const std::string& name) const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   class CheckCall;
