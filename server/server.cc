@@ -352,6 +352,7 @@ absl::Status Server::Drain(absl::Duration timeout) {
   }
   engine_->Drain();
   StopAccepting();
+  for (Acceptor* acceptor : {acceptor_.get(), admin_acceptor_.get()}) acceptor->EndAll();
   const absl::Time end = absl::Now() + kShutdownGrace;
   for (grpc::Server* server : {grpc_.get(), admin_grpc_.get()}) server->Shutdown(absl::ToChronoTime(end));
   return absl::OkStatus();

@@ -159,6 +159,13 @@ void Acceptor::Stop() {
 
 void Acceptor::WakeUp() { eventfd_write(wake_up_.get(), 1); }
 
+void Acceptor::EndAll() {
+  absl::MutexLock lock(&mutex_);
+  for (auto& [id, connection] : connections_) {
+    if (!connection.is_waiting) shutdown(connection.socket.get(), SHUT_WR);
+  }
+}
+
 bool Acceptor::Close(const std::string& peer, std::string_view reason) {
   bool is_closed = false;
   {

@@ -129,6 +129,11 @@ class Acceptor {
   // closed. gRPC gets no connection after this returns.
   void Stop();
 
+  // Ends every connection of gRPC when what was written to it has been sent. For a server that has answered everything:
+  // calls that come now fail with UNAVAILABLE at their clients, which try again elsewhere. From gRPC, which would
+  // cancel them while it shuts down, they got CANCELLED.
+  void EndAll();
+
   // Ends the peer's connection at once: its calls are cancelled, and data that the client has not read is dropped.
   // peer: from grpc::ServerContext::peer(). Returns false if it has no open connection, or an earlier Close has ended
   // it.

@@ -9,9 +9,9 @@
 #include "absl/time/clock.h"
 #include "engine/base/error_reason.h"
 #include "engine/base/logging.h"
+#include "server/calls/load_report.h"
 #include "server/codec/grpc_status.h"
 #include "server/codec/message_parser.h"
-#include "server/services/load_reports.h"
 #include "server/sockets/peer.h"
 
 namespace voxserve {

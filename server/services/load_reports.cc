@@ -13,28 +13,17 @@
 #include "engine/base/error_reason.h"
 #include "engine/base/status_macros.h"
 #include "server/calls/call.h"
+#include "server/calls/load_report.h"
 #include "server/codec/message_parser.h"
-#include "xds/data/orca/v3/orca_load_report.pb.h"
 #include "xds/service/orca/v3/orca.pb.h"
 
 namespace voxserve {
 namespace {
 
-using xds::data::orca::v3::OrcaLoadReport;
 using xds::service::orca::v3::OrcaLoadReportRequest;
 
 constexpr absl::Duration kMinInterval = absl::Seconds(1);
 constexpr absl::Duration kMaxInterval = absl::Hours(1);
-constexpr char kTrailer[] = "endpoint-load-metrics-bin";
-
-OrcaLoadReport Report(const ServiceParts& parts) {
-  const ServerLoad load = parts.metrics->Load(parts.num_devices);
-  OrcaLoadReport report;
-  report.set_application_utilization(load.utilization);
-  report.set_rps_fractional(load.answers_per_second);
-  report.set_eps(load.errors_per_second);
-  return report;
-}
 
 absl::StatusOr<absl::Duration> IntervalOf(const OrcaLoadReportRequest& request) {
   const int64_t seconds = request.report_interval().seconds();
@@ -70,7 +59,7 @@ class LoadReportCall final : public RequestCall {
       if (has_ended()) return;
       timer_ = SetTimer(absl::Now() + interval_, &LoadReportCall::OnDue);
     }
-    absl::StatusOr<grpc::ByteBuffer> message = Serialize(Report(parts()));
+    absl::StatusOr<grpc::ByteBuffer> message = Serialize(LoadReportOf(parts()));
     if (message.ok()) Update(*std::move(message));
   }
 
@@ -94,10 +83,6 @@ void AddLoadReportService(const ServiceParts* parts, RpcRouter* router) {
   router->Add(
       "/xds.service.orca.v3.OpenRcaService/StreamCoreMetrics", Access::kAny,
       [parts](grpc::CallbackServerContext* context) { return std::make_shared<LoadReportCall>(parts, context); });
-}
-
-void AddLoadReport(const ServiceParts& parts, grpc::CallbackServerContext* context) {
-  context->AddTrailingMetadata(kTrailer, Report(parts).SerializeAsString());
 }
 
 }  // namespace voxserve

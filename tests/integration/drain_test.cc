@@ -3,9 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "tests/integration/fake_server.h"
 #include "tests/support/await_true.h"
@@ -57,6 +59,33 @@ TEST_F(DrainTest, WhoTriesAgainAndAgainStillGetsItsAnswer) {
   engine_->Resume();
   EXPECT_TRUE(accepted.Wait().ok()) << accepted.Wait().error_message();
   drain.join();
+}
+
+// CANCELLED would tell them that they themselves had given up, and no client tries again then.
+TEST_F(DrainTest, CallsThatComeAtTheEndMayTryElsewhere) {
+  constexpr int kNumRounds = 20;
+  constexpr int kNumCallers = 8;
+  for (int round = 0; round < kNumRounds; ++round) {
+    Start();
+    std::vector<std::thread> callers;
+    std::atomic<int> num_answered = 0;
+    for (int i = 0; i < kNumCallers; ++i) {
+      callers.emplace_back([this, &num_answered] {
+        ServiceClient client(server_->grpc_port());
+        grpc::Status status;
+        do {
+          v1::InferResponse response;
+          status = client.Infer(RequestOf("fake", 3), &response);
+          if (status.ok()) ++num_answered;
+        } while (status.ok() || ReasonOf(status) == "QUEUE_FULL" || ReasonOf(status) == "DRAINING");
+        EXPECT_EQ(status.error_code(), StatusCode::UNAVAILABLE) << status.error_message();
+      });
+    }
+    EXPECT_TRUE(support::AwaitTrue([&] { return num_answered >= kNumCallers; }));
+    EXPECT_TRUE(server_->Drain(absl::Seconds(30)).ok());
+    server_.reset();
+    for (std::thread& caller : callers) caller.join();
+  }
 }
 
 TEST_F(DrainTest, AnIdleServerIsDoneAtOnce) {

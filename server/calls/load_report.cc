@@ -1,0 +1,23 @@
+#include "server/calls/load_report.h"
+
+namespace voxserve {
+namespace {
+
+constexpr char kTrailer[] = "endpoint-load-metrics-bin";
+
+}  // namespace
+
+xds::data::orca::v3::OrcaLoadReport LoadReportOf(const ServiceParts& parts) {
+  const ServerLoad load = parts.metrics->Load(parts.num_devices);
+  xds::data::orca::v3::OrcaLoadReport report;
+  report.set_application_utilization(load.utilization);
+  report.set_rps_fractional(load.answers_per_second);
+  report.set_eps(load.errors_per_second);
+  return report;
+}
+
+void AddLoadReport(const ServiceParts& parts, grpc::CallbackServerContext* context) {
+  context->AddTrailingMetadata(kTrailer, LoadReportOf(parts).SerializeAsString());
+}
+
+}  // namespace voxserve
