@@ -21,6 +21,7 @@ WATCHED = {
     "descriptors": ("descriptors", "", True),
     "threads": ("threads", "", False),
     "device_mib": ("device memory", "MiB", False),
+    "batches_mib": ("device memory of batches", "MiB", False),
 }
 
 
@@ -32,6 +33,8 @@ class Limits:
     descriptors: float = 8
     threads: float = 4
     device_mib: float = 16
+    # A stream keeps the memory of its largest batch, and a burst may make a larger one at any time.
+    batches_mib: float = 2048
 
 
 @dataclass
@@ -115,7 +118,7 @@ def picture_of(title: str, samples: Sequence[Sample]) -> str:
     times = lines(lambda s: s.p99_ms, ", p99")
     panels = [
         Panel("resident memory, MiB", lines(lambda s: s.rss_mib)),
-        Panel("device memory, MiB", lines(lambda s: s.device_mib)),
+        Panel("device memory, MiB", lines(lambda s: s.device_mib + s.batches_mib)),
         Panel("descriptors", lines(lambda s: s.descriptors)),
         Panel("threads", lines(lambda s: s.threads)),
         Panel("good clients: ms to an answer", {**lines(lambda s: s.p50_ms, ", p50"), **times}),

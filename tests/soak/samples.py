@@ -29,7 +29,8 @@ class Sample:
     rss_mib: float
     descriptors: float
     threads: float
-    device_mib: float  # that the server holds of its devices
+    device_mib: float  # that the server holds of its devices: weights and sweeps
+    batches_mib: float  # likewise: what each stream keeps from its largest batch
     reserved_mib: float  # host memory that the server counts for requests, sweeps, answers and more
     answered: float  # by the server, of all clients, since its start
     refused: float  # likewise, with the connections that it ended
@@ -66,6 +67,8 @@ def take(subject: Subject, seconds: float, attack: str, is_quiet: bool) -> Sampl
     requests = "voxserve_requests_total{"
     answered = sum_of(metrics, requests, 'code="OK"')
     refused = sum_of(metrics, requests) - answered + sum_of(metrics, "voxserve_calls_ended_early_total")
+    on_devices = sum_of(metrics, "voxserve_device_memory_bytes")
+    of_batches = sum_of(metrics, "voxserve_device_memory_bytes", 'kind="batches"')
     recent = subject.tally.take_recent()
     return Sample(
         round(seconds, 1),
@@ -75,7 +78,8 @@ def take(subject: Subject, seconds: float, attack: str, is_quiet: bool) -> Sampl
         round(server.rss() / MEBIBYTE, 1),
         _num_entries(f"/proc/{server.pid}/fd"),
         _num_entries(f"/proc/{server.pid}/task"),
-        round(sum_of(metrics, "voxserve_device_memory_bytes") / MEBIBYTE, 1) if status else NAN,
+        round((on_devices - of_batches) / MEBIBYTE, 1) if status else NAN,
+        round(of_batches / MEBIBYTE, 1) if status else NAN,
         round(sum_of(metrics, "voxserve_memory_bytes{") / MEBIBYTE, 1) if status else NAN,
         answered if status else NAN,
         refused if status else NAN,
