@@ -1,14 +1,14 @@
-// Prints what precision costs the demo's MinkUNet: errors against the golden logits, the labels that differ from the
-// golden ones, and the intersection over union against people's labels of PandaSet's frames 63 and 64, which it has not
-// seen in training.
+// Prints what precision costs the demo's MinkUNet: the errors against the golden logits, the labels that differ from
+// the golden ones, and the intersection over union with the labels that people gave to PandaSet's frames 63 and 64. The
+// network was not trained on these frames.
 //
 //   accuracy_bench [--device cpu|cuda] [--plan default|gathered]
 //
-//   --device cpu      float32 by the CPU alone
-//   --plan gathered   every convolution by gather-GEMM-scatter, in place of the precision's default
+//   --device cpu      runs float32 on the CPU only
+//   --plan gathered   runs every convolution by gather-GEMM-scatter instead of the precision's default
 //
-// Tables are Markdown. Frames 63 and 64 come from the shared data; without them that table is left out, and said to be.
-// Exits with 77 where there is no such device.
+// Tables are Markdown. Frames 63 and 64 come from the shared data; without them their table is left out, and the output
+// says so. Exits with 77 if the device does not exist.
 
 #include <algorithm>
 #include <array>
@@ -90,7 +90,7 @@ float LargestLogitError(const Golden& golden, const InferResult& found) {
   return largest;
 }
 
-// The golden margins, ascending, of the points whose labels differ.
+// Returns, in ascending order, the golden margins of the points whose labels differ.
 std::vector<float> MarginsOfOtherLabels(const Golden& golden, const InferResult& found) {
   std::vector<float> margins;
   for (size_t i = 0; i < golden.voxels.size(); ++i) {
@@ -105,7 +105,7 @@ std::vector<float> MarginsOfOtherLabels(const Golden& golden, const InferResult&
 struct PrecisionResult {
   std::array<float, std::size(kGoldenScans)> largest_error = {};
   std::array<std::vector<float>, std::size(kGoldenScans)> margins;
-  std::vector<Confusion> confusions;  // by frame, then of all together
+  std::vector<Confusion> confusions;  // one per frame, then one for all frames
 };
 
 void Print(const std::vector<Precision>& precisions, const std::vector<PrecisionResult>& results,

@@ -17,7 +17,8 @@ namespace {
 
 using Kind = DeviceActivity::Kind;
 
-// First match wins. Words of launchers' ranges and of kernels, ours and the libraries'.
+// Names the stage of a launch by words in the launcher's NVTX range or in the kernel's name. The first match wins. The
+// words cover our kernels and those of libraries.
 struct StageRule {
   std::string_view part;
   std::string_view stage;
@@ -48,7 +49,8 @@ std::string Demangle(const std::string& name) {
   return status == 0 ? demangled.get() : name;
 }
 
-// "void ns::FooKernel<float, 3>(ns::FooParams)" -> "FooKernel<float, 3>". Parentheses within template arguments stay.
+// Shortens "void ns::FooKernel<float, 3>(ns::FooParams)" to "FooKernel<float, 3>". Keeps parentheses within template
+// arguments.
 std::string ShortKernelName(const std::string& mangled) {
   std::string name = absl::StrReplaceAll(
       Demangle(mangled),
@@ -63,7 +65,7 @@ std::string ShortKernelName(const std::string& mangled) {
   return name;
 }
 
-// "cudaMemcpyAsync_ptsz_v7000" -> "cudaMemcpyAsync", "cuMemcpyHtoD_v2" -> "cuMemcpyHtoD".
+// Shortens "cudaMemcpyAsync_ptsz_v7000" to "cudaMemcpyAsync", and "cuMemcpyHtoD_v2" to "cuMemcpyHtoD".
 std::string BareCallName(const std::string& name) {
   const size_t end = name.find('_');
   return end == std::string::npos ? name : name.substr(0, end);
@@ -158,7 +160,7 @@ ActivitySummary Summarize(const std::vector<DeviceActivity>& activities, const s
   ActivitySummary summary;
   for (const auto& [name, count] : calls) CountCall(BareCallName(name), count, summary);
 
-  std::map<std::pair<std::string, std::string>, KernelTotal> totals;  // by mangled name and stage
+  std::map<std::pair<std::string, std::string>, KernelTotal> totals;  // keyed by mangled name and stage
   for (const DeviceActivity& activity : activities) {
     CountActivity(activity, summary);
     if (activity.kind != Kind::kKernel) continue;

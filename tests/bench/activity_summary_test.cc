@@ -62,7 +62,8 @@ TEST(SummarizeTest, BusyTimeCountsOverlapsOnce) {
 }
 
 TEST(SummarizeTest, KernelsAreDemangledAndSortedByTime) {
-  // void voxserve::kernels::cuda::GatherKernel<float>(int), and one that is not mangled, twice.
+  // The name means void voxserve::kernels::cuda::GatherKernel<float>(int). The other kernel's name is not mangled; it
+  // ran twice.
   const std::string mangled = "_ZN8voxserve7kernels4cuda12GatherKernelIfEEvi";
   const ActivitySummary summary = Summarize({{.kernel = mangled, .begin_ns = 0, .end_ns = 1500},
                                              {.kernel = "nvjet_tst", .begin_ns = 2000, .end_ns = 3000},

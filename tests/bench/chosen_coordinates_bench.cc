@@ -1,10 +1,11 @@
-// Coordinates that were chosen to collide in the hash tables of coordinates, against a seed that their sender knows and
-// against the secret seed of a process. Beside them: random coordinates. A GPU's rows only where there is one.
+// Times hash tables of coordinates that were chosen to collide: once with a seed that their sender knows, and once with
+// the secret seed of a process. Random coordinates are timed beside them. The rows of a GPU are printed only if there
+// is one.
 //
 //   chosen_coordinates_bench
 //
-// Each number is the time to build the table of 100,000 sites and to search the neighbours of all in a kernel of 3 x 3
-// x 3 cells. The program ends with 1 where a neighbour count is wrong. The table is Markdown.
+// Each number is the time to build the table of 100,000 sites and to search the neighbours of all of them in a kernel
+// of 3 x 3 x 3 cells. The program exits with 1 if a number of neighbours is wrong. The table is Markdown.
 
 #include <algorithm>
 #include <chrono>
@@ -32,10 +33,10 @@ using support::ExpectCudaSuccess;
 using support::TestStream;
 
 constexpr size_t kNumSites = 100'000;
-constexpr int kLog2Slots = 18;  // both devices take the power of two above twice the sites
+constexpr int kLog2Slots = 18;  // both devices use the power of two above twice the number of sites
 constexpr int32_t kNumCells = 27;
 
-// The number of neighbours that every search of the same sites must find, the site itself included.
+// Returns the number of neighbours that every search of the same sites must find. It includes the site itself.
 int64_t NeighboursOnCpu(const std::vector<uint64_t>& keys, const HashSeed& seed, double* ms) {
   static kernels::ThreadPool pool(1);
   const CoordinateKey layout(3);
@@ -76,7 +77,7 @@ int64_t NeighboursOnGpu(const std::vector<uint64_t>& keys, const HashSeed& seed,
 
 using Search = std::function<int64_t(const std::vector<uint64_t>&, const HashSeed&, double*)>;
 
-// The median of five searches after one that is not counted. An attack that succeeds is measured once.
+// Returns the median of five searches. A first one is not counted. An attack that succeeds is measured once.
 double MedianMs(const std::vector<uint64_t>& keys, const HashSeed& seed, int64_t num_expected, const Search& search) {
   const int num_runs = seed.first == support::kKnownSeed.first ? 1 : 6;
   std::vector<double> all_ms;
@@ -93,7 +94,7 @@ double MedianMs(const std::vector<uint64_t>& keys, const HashSeed& seed, int64_t
   return Percentile(all_ms, 0.5);
 }
 
-// Ascending keys of random sites in a cube so wide that few have neighbours, as few as the chosen ones.
+// Returns ascending keys of random sites in a cube so wide that few sites have neighbours, as few as the chosen ones.
 template <typename Pack>
 std::vector<uint64_t> RandomKeys(Pack pack) {
   std::mt19937 random(7);

@@ -1,9 +1,9 @@
-// Convolutions of images as CenterPoint's and SECOND's networks have them, on a GPU in float16: the device's own time
-// and its rate of useful operations, for each tiling.
+// Times the image convolutions of CenterPoint's and SECOND's networks on a GPU in float16: the device's own time and
+// its rate of useful operations, for each tiling.
 //
 //   conv2d_cuda_bench [images a convolution, default 1]
 //
-// conv2d_peer_bench.py prints the same table of PyTorch's.
+// conv2d_peer_bench.py prints the same table for PyTorch.
 
 #include <cuda_fp16.h>
 
@@ -38,7 +38,7 @@ constexpr Conv2dGeometry kThree = {.kernel_size = {3, 3}, .padding = {1, 1}};
 constexpr Conv2dGeometry kThreeHalving = {.kernel_size = {3, 3}, .stride = {2, 2}, .padding = {1, 1}};
 constexpr Conv2dGeometry kDoubling = {.kernel_size = {2, 2}, .stride = {2, 2}, .is_transposed = true};
 
-// conv2d_peer_bench.py has the same.
+// conv2d_peer_bench.py has the same list.
 constexpr Layer kLayers[] = {
     {"3x3", 188, 256, 128, kThree},
     {"3x3", 188, 128, 128, kThree},
@@ -71,7 +71,7 @@ constexpr struct {
     {"5", Conv2dTiling::kFiveWarpGroups},       {"2 wide", Conv2dTiling::kWideWarpGroups},
 };
 
-// Values of [-1, 1): the power that a GPU draws, and so its clock, follows from them.
+// Returns random values in [-1, 1). A GPU's power, and therefore its clock, depends on the values.
 DeviceArray<__half> RandomHalfs(size_t count) {
   std::vector<__half> values(count);
   uint32_t state = 1;

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""PyTorch's convolutions of images, beside conv2d_cuda_bench: the same layers, the same table.
+"""Times PyTorch's image convolutions for comparison with conv2d_cuda_bench: the same layers, the same table.
 
     conv2d_peer_bench.py [images a convolution, default 1]
 
-cuDNN in float16, channels last, its algorithm chosen by trial; bias and ReLU are counted where it fuses none: the
-convolution is timed once alone (with bias) and once with ReLU. Needs torch with CUDA.
+Runs cuDNN in float16, channels last, with the algorithm chosen by trial. If cuDNN does not fuse bias and ReLU, their
+time counts too: the convolution is timed once alone (with bias) and once with ReLU. Needs torch with CUDA.
 """
 
 import statistics
@@ -14,7 +14,7 @@ import torch
 
 NUM_RUNS = 50
 
-# (name, size, in channels, out channels, keywords); conv2d_cuda_bench.cc has the same.
+# Each entry is (name, size, in channels, out channels, keywords). conv2d_cuda_bench.cc has the same list.
 LAYERS = [
     ("3x3", 188, 256, 128, {"padding": 1}),
     ("3x3", 188, 128, 128, {"padding": 1}),
@@ -39,7 +39,7 @@ LAYERS = [
 
 
 def median_ms(call):
-    """The device's own time of a call: it is kept waiting until all is launched."""
+    """Returns the device's own time of a call. The device is kept waiting until everything is launched."""
     for _ in range(10):
         call()
     times = []

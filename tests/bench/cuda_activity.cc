@@ -50,9 +50,9 @@ Kind KindOfCopy(uint8_t copy_kind) {
   }
 }
 
-// What this thread is in the middle of.
+// The calls and NVTX ranges that this thread is inside of.
 struct ThreadState {
-  int call_depth = 0;  // CUDA calls inside CUDA calls
+  int call_depth = 0;  // depth of nested CUDA calls
   std::vector<std::string> ranges;
 };
 ThreadState& ThisThread() {
@@ -63,7 +63,7 @@ ThreadState& ThisThread() {
 }  // namespace
 
 struct CudaActivity::Session {
-  // A record and the id that ties it to the call that launched it.
+  // A record, and the id of the call that launched it.
   struct Record {
     DeviceActivity activity;
     uint32_t correlation_id = 0;
@@ -74,7 +74,7 @@ struct CudaActivity::Session {
 
   std::mutex mutex;  // of everything below
   std::map<std::string, int64_t> calls;
-  std::unordered_map<uint32_t, std::vector<std::string>> ranges;  // by correlation id; none: outside of any range
+  std::unordered_map<uint32_t, std::vector<std::string>> ranges;  // by correlation id; missing if outside of any range
   std::vector<Record> records;
   int64_t dropped_records = 0;
 
@@ -88,7 +88,7 @@ struct CudaActivity::Session {
 };
 
 namespace {
-// CUPTI's buffer callbacks carry no argument of ours.
+// CUPTI passes no argument of ours to its buffer callbacks.
 std::atomic<void*> current_session = nullptr;
 }  // namespace
 
@@ -102,7 +102,7 @@ void CudaActivity::Session::OnCall(const CUpti_CallbackData& call) {
   if (!is_counting) return;
   const std::lock_guard<std::mutex> lock(mutex);
   if (is_outermost) ++calls[call.functionName];
-  // Inner calls too: a kernel names the id of the runtime's call or of the driver's.
+  // Also stores inner calls, since a kernel names the id of the runtime's call or of the driver's.
   if (!thread.ranges.empty()) ranges[call.correlationId] = thread.ranges;
 }
 
@@ -191,11 +191,11 @@ absl::StatusOr<std::unique_ptr<CudaActivity>> CudaActivity::Create() {
   if (!current_session.compare_exchange_strong(none, session.get())) {
     return absl::FailedPreconditionError("CudaActivity: there is one already");
   }
-  // The destructor clears up from here on.
+  // From here on, the destructor cleans up.
   std::unique_ptr<CudaActivity> activity(new CudaActivity(std::move(session)));
   Session& s = *activity->session_;
 
-  // NVTX, linked in as a header, loads whoever wants its ranges at its first use.
+  // The program includes NVTX as a header. At its first use NVTX loads the library that this variable names.
   Dl_info cupti = {};
   if (dladdr(reinterpret_cast<const void*>(&cuptiSubscribe), &cupti) != 0 && cupti.dli_fname != nullptr) {
     setenv("NVTX_INJECTION64_PATH", cupti.dli_fname, /*overwrite=*/0);
@@ -204,7 +204,7 @@ absl::StatusOr<std::unique_ptr<CudaActivity>> CudaActivity::Create() {
   RETURN_IF_CUPTI(cuptiEnableDomain(1, s.subscriber, CUPTI_CB_DOMAIN_RUNTIME_API));
   RETURN_IF_CUPTI(cuptiEnableDomain(1, s.subscriber, CUPTI_CB_DOMAIN_DRIVER_API));
   for (const CUpti_CallbackId id : {CUPTI_CBID_NVTX_nvtxRangePushA, CUPTI_CBID_NVTX_nvtxRangePop}) {
-    // Without ranges, stages are told by kernels' names.
+    // If this fails, there are no ranges, and kernels' names tell the stages.
     (void)cuptiEnableCallback(1, s.subscriber, CUPTI_CB_DOMAIN_NVTX, id);
   }
   RETURN_IF_CUPTI(cuptiActivityRegisterCallbacks(&Session::OnBufferRequested, &Session::OnBufferCompleted));

@@ -1,10 +1,10 @@
 #pragma once
 
-// Counts what a program does on NVIDIA GPUs, from outside of it: CUPTI sees every call and everything that runs, the
-// libraries' too. For benchmarks alone; a traced program is slower by some microseconds a call, so that wall clocks are
-// read in runs without it.
+// Counts from outside what a program does on NVIDIA GPUs: CUPTI sees every CUDA call and everything that runs, also
+// that of libraries. Only benchmarks use it. It slows a program down by some microseconds per call, so wall-clock times
+// are measured in runs without it.
 //
-//   auto activity = CudaActivity::Create();          // before the process's first kernel: it hooks NVTX in
+//   auto activity = CudaActivity::Create();          // call before the first kernel: it sets up NVTX
 //   (*activity)->Start();
 //   for (int i = 0; i < runs; ++i) Run();
 //   const auto summary = (*activity)->Stop();
@@ -19,18 +19,18 @@
 
 namespace voxserve::bench {
 
-// One at a time in a process. Start and Stop are called from one thread, outside of any NVTX range and with the current
-// device idle; threads in between are all counted.
+// A process may have one at a time. One thread calls Start and Stop, outside of any NVTX range and while the current
+// device is idle. Everything that any thread does in between is counted.
 class CudaActivity {
  public:
-  // UNAVAILABLE with CUPTI's words where it does not work here: no driver, another profiler attached.
+  // Returns UNAVAILABLE with CUPTI's message if CUPTI does not work here: no driver, or another profiler is attached.
   static absl::StatusOr<std::unique_ptr<CudaActivity>> Create();
   ~CudaActivity();
   CudaActivity(const CudaActivity&) = delete;
   CudaActivity& operator=(const CudaActivity&) = delete;
 
   absl::Status Start();
-  // Waits for the current device; the wait is not counted.
+  // Waits for the current device. The wait is not counted.
   absl::StatusOr<ActivitySummary> Stop();
 
  private:

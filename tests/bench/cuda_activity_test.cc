@@ -39,16 +39,16 @@ TEST(CudaActivityTest, CountsWhatAProgramDoes) {
   EXPECT_EQ(summary->bytes_to_device, static_cast<int64_t>(kBytes));
   EXPECT_EQ(summary->copies_to_host, 1);
   EXPECT_EQ(summary->bytes_to_host, static_cast<int64_t>(kBytes / 2));
-  EXPECT_EQ(summary->synchronizations, 2);  // of the stream, and the blocking copy
+  EXPECT_EQ(summary->synchronizations, 2);  // one of the stream, one by the blocking copy
   EXPECT_EQ(summary->device_allocations, 1);
   EXPECT_EQ(summary->device_frees, 1);
   EXPECT_GT(summary->busy_us, 0);
   EXPECT_GE(summary->span_us, summary->busy_us);
-  // One memset stands in a range that says its stage.
+  // One memset is inside a range whose name tells its stage.
   EXPECT_EQ(summary->stage_us.count("voxelize"), 1U);
   EXPECT_EQ(summary->stage_us.count("other"), 1U);
 
-  // A second measurement begins anew; what lies between is not counted.
+  // A second measurement starts from zero and does not count what happened before it.
   ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
   ASSERT_TRUE((*activity)->Start().ok());
   const auto nothing = (*activity)->Stop();

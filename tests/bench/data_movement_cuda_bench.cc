@@ -104,7 +104,7 @@ std::vector<Move> SubmanifoldMoves(const std::vector<ScanConvolution>& convs) {
   return moves;
 }
 
-// The lists of a rulebook's input and output rows by pair, made from its tables.
+// The input rows and output rows of a rulebook's pairs, in lists that are made from its tables.
 struct PairLists {
   explicit PairLists(const kernels::PairTablesView& tables)
       : in_rows(Device::kCuda, Rows(tables, tables.in_pairs, tables.in_capacity, tables.num_in_rows)),

@@ -1,14 +1,14 @@
-// The convolutions of MinkUNet on semantickitti-00/000000 one by one: every dataflow that the GPU serves
-// (engine/ops/conv/dataflow.h), in every block that it has, beside the first of them. fp16, summed in fp32, with bias
-// and ReLU. Results are compared, and the program fails where they differ by more than rounding.
+// Times the convolutions of MinkUNet on semantickitti-00/000000 one by one. It times every dataflow that the GPU serves
+// (engine/ops/conv/dataflow.h), in every block that the dataflow has, and compares the times with those of the first.
+// Features are fp16, sums fp32, with bias and ReLU. The program fails if results differ by more than rounding.
 //
-//   dataflow_cuda_bench [layers [WIDTH]]    layers: two tables more a network, by convolution
-//   dataflow_cuda_bench profile [WIDTH]     every convolution once by the default plan, for a profiler: in an NVTX
-//                                           range "layer=<name>", between cudaProfilerStart and cudaProfilerStop
+//   dataflow_cuda_bench [layers [WIDTH]]    layers: prints two more tables for a network, by convolution
+//   dataflow_cuda_bench profile [WIDTH]     runs every convolution once by the default plan, for a profiler: in an
+//                                           NVTX range "layer=<name>", between cudaProfilerStart and cudaProfilerStop
 //
-// WIDTH: this network alone, 1.0 for MinkUNet 1.0x; without it 0.5 and 1.0 (profile: 1.0). layer_profile.py runs both
-// and joins their tables. Tables are Markdown. Convolutions run one by one on the same buffers, so that those of the
-// small levels find them in the second-level cache, as they do in the network.
+// WIDTH chooses one network, for example 1.0 for MinkUNet 1.0x. Without it the program runs 0.5 and 1.0 (profile: 1.0).
+// layer_profile.py runs both commands and joins their tables. Tables are Markdown. Convolutions run one by one on the
+// same buffers, so those of small levels find their rows in the second-level cache, as they do in the network.
 
 #include <cuda_fp16.h>
 #include <cuda_profiler_api.h>
@@ -57,10 +57,11 @@ std::unique_ptr<DeviceArray<__half>> RandomHalves(int64_t count, float magnitude
   return std::make_unique<DeviceArray<__half>>(Device::kCuda, values);
 }
 
-// Channels of rows padded to 16 bytes, as the engine keeps them.
+// Returns the pitch of rows that are padded to 16 bytes, as the engine keeps them.
 int64_t Pitch(int32_t channels) { return (channels + 7) / 8 * 8; }
 
-// Every plan of every dataflow that is served, that of the first with its default block first.
+// Returns every plan of every dataflow that the GPU serves. The first plan is the first dataflow's with its default
+// block.
 std::vector<ConvPlan> PlansOf(const ScanConvolution& conv) {
   std::vector<ConvPlan> plans;
   for (const ServedDataflow& served : conv.served) {
@@ -74,8 +75,8 @@ std::vector<ConvPlan> PlansOf(const ScanConvolution& conv) {
   return plans;
 }
 
-// Returns what the engine runs without a tuned plan: implicit GEMM, and what the GPU serves for all where it does not
-// serve that.
+// Returns the plan that the engine uses without a tuned plan: implicit GEMM, or the first plan if the GPU does not
+// serve implicit GEMM.
 ConvPlan DefaultPlan(const ScanConvolution& conv) {
   const std::vector<ConvPlan> plans = PlansOf(conv);
   const auto found = std::find(plans.begin(), plans.end(), kDefaultCudaConvPlan);
@@ -94,10 +95,11 @@ struct TimedPlan {
   GpuTimes times;
 };
 
-// One convolution's times by its plans.
+// The times of one convolution, one entry per plan.
 using Times = std::vector<TimedPlan>;
 
-// The fastest on the device of those that is_wanted(plan) names; null: none of them is served.
+// Returns the plan that is fastest on the device among those for which is_wanted(plan) is true, or null if there is
+// none.
 template <typename Predicate>
 const TimedPlan* Best(const Times& times, const Predicate& is_wanted) {
   const TimedPlan* best = nullptr;
@@ -114,7 +116,8 @@ void ExpectOk(const absl::Status& status) {
   std::exit(1);
 }
 
-// A convolution by a plan, ready to be queued, with scratch of its own. The convolution and the plan outlive it.
+// A convolution by one plan, ready to be queued, with scratch memory of its own. The convolution and the plan must
+// outlive it.
 class PlannedConv {
  public:
   PlannedConv(const ScanConvolution& conv, const ConvPlan& plan, const kernels::ConvOperands& operands,
@@ -156,7 +159,7 @@ class Bench {
     std::fflush(stdout);
   }
 
-  // Every convolution twice, the second time for a profiler.
+  // Runs every convolution twice; the profiler watches the second time.
   void Profile(double width) {
     ScanConvolutions convs(width);
     Allocate(convs);
@@ -175,7 +178,7 @@ class Bench {
     }
   }
 
-  // Whether all gave the same, up to rounding.
+  // Returns true if all dataflows gave the same results, up to rounding.
   bool are_equal() const { return are_equal_; }
 
  private:
@@ -266,8 +269,8 @@ class Bench {
     }
   }
 
-  // In microseconds, every convolution as often as the network has it. What a dataflow does not serve runs by the
-  // first.
+  // Prints sums in microseconds. Each convolution counts as often as the network has it. If a dataflow does not serve a
+  // convolution, the time of the first plan counts.
   static void PrintSums(const std::vector<ScanConvolution>& convs, const std::vector<Times>& times) {
     struct Sum {
       double device_us = 0, launched_us = 0;
@@ -328,7 +331,8 @@ class Bench {
     }
   }
 
-  // The rows that an implicit GEMM multiplies: every tile of 64 rows has each offset that one of its rows has.
+  // Returns the number of rows that an implicit GEMM multiplies. A tile of 64 rows multiplies all of its rows at each
+  // offset that one of them has.
   static int64_t IssuedRows(const ScanConvolution& conv, const StepContext& context) {
     const kernels::TilesView tiles = context.device_geometry->tiles(conv.rulebook);
     const int64_t num_tiles = (conv.tables.num_out_rows + kernels::kMaskTileRows - 1) / kernels::kMaskTileRows;
@@ -339,7 +343,7 @@ class Bench {
     return offsets * kernels::kMaskTileRows;
   }
 
-  // Products a second of the default plan: of the pairs alone, and of all that tiles hold.
+  // Prints the default plan's products per second: those of the pairs only, and those of whole tiles.
   static void PrintRates(ScanConvolutions& convs, const std::vector<Times>& times) {
     std::puts(
         "\nThe default plan's products. issued: with the zeros of tiles of 64 rows; a kernel that takes more rows at "

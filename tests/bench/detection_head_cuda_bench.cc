@@ -1,7 +1,7 @@
-// Box decoding and rotated non-maximum suppression on a GPU: whole heads of CenterPoint for nuScenes and Waymo, and
-// SECOND's for KITTI, of images as a trained network makes them (objects with a few cells each) and as an untrained one
-// does (half of the cells above the threshold). Every result is compared with the CPU's, and the program fails where
-// one differs. The table is Markdown.
+// Times box decoding and rotated non-maximum suppression on a GPU: whole heads of CenterPoint for nuScenes and Waymo,
+// and SECOND's head for KITTI. The images are like those of a trained network (objects of a few cells each) and of an
+// untrained one (half of the cells above the threshold). Every result is compared with the CPU's, and the program fails
+// if one differs. The table is Markdown.
 
 #include <cuda_runtime_api.h>
 
@@ -41,7 +41,7 @@ using support::ExpectCudaSuccess;
   std::exit(1);
 }
 
-// An image on the GPU in float16 and on the CPU in float32, of the same values.
+// An image with the same values on the GPU in float16 and on the CPU in float32.
 struct TwinImage {
   TwinImage(std::vector<float> values, int64_t num_channels) : channels(num_channels) {
     pitch = (channels + 7) / 8 * 8;
@@ -77,7 +77,7 @@ struct CenterCase {
   int32_t max_boxes;
   float iou_threshold;
   int32_t max_boxes_out;
-  int num_objects;  // of a task; 0: an untrained network
+  int num_objects;  // per task; 0 stands for an untrained network
 };
 
 Task TaskOf(const CenterCase& c, int32_t num_samples, int32_t num_classes, std::mt19937& random) {
@@ -128,7 +128,7 @@ Task TaskOf(const CenterCase& c, int32_t num_samples, int32_t num_classes, std::
   return task;
 }
 
-// Boxes of a device by input, and what is left of them.
+// The decoded boxes of each input on one device, and the boxes that suppression keeps.
 struct Boxes {
   Boxes(Device device, int32_t num_samples, int64_t num_inputs, int32_t max_boxes, float iou_threshold,
         int32_t max_boxes_out) {
@@ -161,7 +161,7 @@ int64_t CountBoxes(const std::vector<kernels::BoxRow>& rows) {
   return count;
 }
 
-// Decoded boxes near the CPU's; kept ones those that the CPU keeps of the GPU's.
+// Expects decoded boxes near the CPU's. Expects the kept boxes that the CPU keeps of the GPU's decoded boxes.
 void Compare(const std::string& name, const Boxes& gpu, Boxes& cpu, kernels::ThreadPool& pool) {
   for (size_t i = 0; i < gpu.decoded.size(); ++i) {
     const std::vector<float> ours = gpu.decoded[i]->ToHost();

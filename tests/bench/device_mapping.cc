@@ -17,7 +17,7 @@ using support::Device;
 using support::ExpectCudaSuccess;
 using support::TestStream;
 
-// The same sites in the GPU's order.
+// Returns the same sites in the GPU's order.
 std::vector<uint64_t> ToMorton(std::vector<uint64_t> keys) {
   const kernels::CoordinateKey layout(3);
   for (uint64_t& key : keys) key = kernels::MortonKey<3>::Pack(layout.Sample(key), layout.Unpack(key));
@@ -43,13 +43,13 @@ struct DeviceMapping::Level {
   kernels::cuda::BrickTable table;
   kernels::cuda::CoordinateTableBuildParams plain_build;
   kernels::cuda::CoordinateTable plain_table;
-  PlainOutputCoordinatesParams coordinates;  // how it comes from the level before
+  PlainOutputCoordinatesParams coordinates;  // how it is made from the level before
 };
 
 struct DeviceMapping::Map {
   const NetworkMap* of = nullptr;
   const std::vector<int64_t>* expected_offset_begin = nullptr;  // [K + 1]
-  kernels::NeighbourSearchParams search;                        // its table is the level's, once that is built
+  kernels::NeighbourSearchParams search;                        // its table is set once the level's table is built
   kernels::PairTablesParams pairs;
 };
 
@@ -86,7 +86,7 @@ DeviceMapping::DeviceMapping(const MapWorkload& workload, const CpuMaps& expecte
     voxels.keys = Take(keys);
   }
 
-  // Maps that make levels say how many candidates the plain stages keep.
+  // The maps that make levels tell how many candidates the plain stages keep.
   for (size_t i = 0; i < workload.maps.size(); ++i) {
     const NetworkMap& of = workload.maps[i];
     if (of.is_submanifold()) continue;
@@ -202,7 +202,7 @@ void DeviceMapping::Search(const Map& map) {
 void DeviceMapping::Launch(const MarkStep& mark) {
   for (int i = 0; i < workload_.num_levels(); ++i) {
     Level& level = levels_[static_cast<size_t>(i)];
-    // Those of level 0 come first, those of the others with the level before, whose strided map needs them.
+    // Level 0's sites come first. The sites of level i + 1 come with level i, since its strided map needs them.
     if (i == 0 && options_.voxelizes) {
       MakeCoordinates(0);
       mark(StepOf(0, MappingStep::kCoordinates));

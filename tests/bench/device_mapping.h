@@ -1,7 +1,7 @@
 #pragma once
 
-// All levels and maps of a workload on the GPU, with one or another way of making them, in memory of its own: the
-// launches alone can then be repeated and timed.
+// Makes all levels and maps of a workload on the GPU, in one of several ways. It has memory of its own, so that the
+// launches can be repeated and timed without allocations.
 
 #include <cstdint>
 #include <functional>
@@ -16,9 +16,9 @@
 
 namespace voxserve::bench {
 
-// What a network needs of one level, in order of launch.
+// What a network needs of one level, in the order of the launches.
 enum class MappingStep {
-  kCoordinates,  // the level's sites: voxelize for level 0, if at all
+  kCoordinates,  // the level's sites; level 0 has this step only if the mapping voxelizes
   kTable,
   kSubmanifoldSearch,
   kSubmanifoldPairs,
@@ -29,14 +29,15 @@ inline constexpr int kNumMappingSteps = 6;
 constexpr int StepOf(int level, MappingStep step) { return level * kNumMappingSteps + static_cast<int>(step); }
 
 struct MappingOptions {
-  bool fuses_coordinates = true;  // else plain_mapping.h's stages; they need sizes and spconv's rule
-  bool looks_up_bricks = true;    // else plain_mapping.h's loop over cells
-  // The host knows every level's size, as after a copy back; else, as in the server, capacities alone.
+  bool fuses_coordinates = true;  // if false: by plain_mapping.h's stages, which need sizes and spconv's rule
+  bool looks_up_bricks = true;    // if false: by plain_mapping.h's loop over cells
+  // If true, the host knows every level's size, as after a copy back. If false, it knows only capacities, as in the
+  // server.
   bool knows_sizes = true;
-  bool voxelizes = false;    // else level 0 is there
-  bool makes_pairs = false;  // pair tables, in the memory of the neighbours
-  // Where the cells of an output are the block of sites that it was divided from, its inputs are read as consecutive
-  // rows; needs fused coordinates and bricks. Else they are looked up like all others.
+  bool voxelizes = false;    // if false, level 0 exists already
+  bool makes_pairs = false;  // makes pair tables in the neighbours' memory
+  // If the cells of an output are the block of sites from which the output was made, its inputs are read as consecutive
+  // rows. This needs fused coordinates and bricks. If false, these cells are looked up like all others.
   bool reads_blocks = false;
 };
 
@@ -49,9 +50,9 @@ class DeviceMapping {
   // Launches everything on TestStream().
   void Launch(const MarkStep& mark);
 
-  // Of what the last Launch made; they wait for it. Empty, or what is wrong.
-  std::string Flaw() const;                                     // against the CPU: all sites, and the size of every map
-  std::string DifferenceFrom(const DeviceMapping& ours) const;  // all sites, all neighbours; not with pairs
+  // Both check what the last Launch made, and wait for it. They return "", or a text that says what is wrong.
+  std::string Flaw() const;                                     // from the CPU: all sites, and every map's size
+  std::string DifferenceFrom(const DeviceMapping& ours) const;  // all sites and all neighbours; not for pairs
 
  private:
   struct Level;
@@ -61,7 +62,7 @@ class DeviceMapping {
   void MakePairs(const Map& map);
   std::vector<uint64_t> Keys(int level) const;
   std::vector<int32_t> Neighbours(const Map& map) const;  // [K, sites]
-  // Device memory of its own, for as long as it lives.
+  // Allocates device memory that lives as long as this object.
   template <typename T>
   T* Take(int64_t count);
   template <typename T>
@@ -73,7 +74,7 @@ class DeviceMapping {
   std::vector<Level> levels_;
   std::vector<Map> maps_;
   kernels::VoxelizeParams voxelize_;
-  void* scratch_ = nullptr;  // of one launcher at a time
+  void* scratch_ = nullptr;  // used by one launcher at a time
   std::vector<std::unique_ptr<support::DeviceArray<char>>> memory_;
 };
 

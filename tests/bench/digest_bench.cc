@@ -1,18 +1,18 @@
-// A hash of everything that networks answer. It guards changes after which answers must be the same to the byte: run it
-// before and after, on the same machine, and compare what it prints. It measures no time.
+// Prints a hash of everything that networks answer. It guards changes that must not alter a byte of any answer: run it
+// before and after the change on the same machine, and compare the outputs. It measures no time.
 //
 //   digest_bench [--device cpu|cuda]... [--filter TEXT] [--model FOLDER SCAN]... [--twice]
 //
-//   --device cpu|cuda    this device's cases; without it every device's that is there
-//   --filter TEXT        only cases whose line has this text, "cuda minkunet 0.5x" for instance
-//   --model FOLDER SCAN  adds a model's version 1 on a scan, by the scan's name in the lines below ("waymo/frame_100"),
-//                        on a GPU in the precision of the model's configuration
-//   --twice              does it in two processes, prints what the first one did, and whether the second did the same
+//   --device cpu|cuda    runs this device's cases; without it, those of every device of the machine
+//   --filter TEXT        runs only cases whose line contains this text, "cuda minkunet 0.5x" for instance
+//   --model FOLDER SCAN  adds a model's version 1 on a scan. SCAN is the scan's name in the lines below
+//                        ("waymo/frame_100"). On a GPU it runs in the precision of the model's configuration
+//   --twice              runs in two processes, prints the output of the first, and says if the second's is the same
 //
-// A line is `<16 hexadecimal digits> <case>`, or `skipped <case>: <file>` where the case's scan is not there, or
-// `failed <case>: <why>`. A line with # in front names what the digests of the cases below it depend on: a CPU's on its
-// vector instructions, a GPU's on its kind and on CUDA's version. The status is 0 where no case failed and one or more
-// ran.
+// A line is `<16 hexadecimal digits> <case>`, or `skipped <case>: <file>` if the case's scan is missing, or `failed
+// <case>: <why>`. A line that begins with # names what the digests of the cases below it depend on: a CPU's on its
+// vector instructions, a GPU's on its kind and on CUDA's version. The exit status is 0 if no case failed and at least
+// one ran.
 //
 // The hash (FNV-1a) covers every sample's labels, scores, boxes, counts and sampled points.
 
@@ -65,8 +65,8 @@ struct Scan {
   std::string name;
   std::string file;
   ScanFormat format;
-  uint64_t max_points = UINT64_MAX;  // of the file only the first so many
-  uint64_t stride = 1;               // and of those the first, the one so many further on, and so on
+  uint64_t max_points = UINT64_MAX;  // only this many points of the file, from its beginning
+  uint64_t stride = 1;               // and of those every stride-th, beginning with the first
   bool is_timed = false;             // with a field t
 };
 
@@ -111,7 +111,7 @@ absl::StatusOr<PointCloud> Read(const Scan& scan) {
 
 const char* ShortName(support::Device device) { return device == support::Device::kCpu ? "cpu" : "cuda"; }
 
-// As a server without a tuned plan computes.
+// Returns the variant of a server without a tuned plan.
 Variant DefaultVariant(support::Device device, Precision precision) {
   if (device == support::Device::kCpu) return {.merges_conv2ds = false};
   return {.device = device, .precision = precision, .plan = DefaultPlanOf(device, precision)};
@@ -122,7 +122,7 @@ struct NamedPlan {
   ConvPlan plan;
 };
 
-// What a tuned plan may hold, for every convolution at once.
+// Returns plans that a tuned plan may hold. Each is used for every convolution at once.
 std::vector<NamedPlan> PlansBeside(const ConvPlan& usual) {
   using kernels::Grouping;
   std::vector<NamedPlan> plans;
@@ -144,7 +144,7 @@ std::vector<NamedPlan> PlansBeside(const ConvPlan& usual) {
   return plans;
 }
 
-// All cases of a device.
+// Lists all cases of a device.
 class CaseList {
  public:
   explicit CaseList(support::Device device) : device_(device) {
@@ -184,7 +184,7 @@ class CaseList {
     cases_.push_back(std::move(added));
   }
 
-  // With random weights, on real scans.
+  // Adds networks with random weights, on real scans.
   void AddLargeNetworks() {
     std::vector<NetworkCase> networks;
     if (is_cuda()) {
@@ -210,7 +210,8 @@ class CaseList {
     }
   }
 
-  // deploy/models/minkunet: by plans, with a sample of the points, with fewer voxels than it has.
+  // Adds deploy/models/minkunet: by each plan, with a sample of the points, and with a limit below its number of
+  // voxels.
   void AddTrainedNetwork(Precision precision) {
     const auto load = [] { return LoadModelVersion(support::SourceDir() + "/deploy/models/minkunet", 1); };
     const Case usual = {.name = Name("trained minkunet", "pandaset_070", precision),
@@ -249,7 +250,7 @@ class CaseList {
     }
   }
 
-  // Every kind of network that the exporter writes, boxes among their answers, alone and in a batch.
+  // Adds every kind of network that the exporter writes, on its own and in a batch. Some of them answer with boxes.
   void AddSmallNetworks(Precision precision) {
     for (const char* network :
          {"small-centerpoint-det3d", "small-centerpoint-openpcdet", "small-centerpoint-pillar", "small-voxelnext",
@@ -258,7 +259,7 @@ class CaseList {
       const std::string folder = absl::StrCat(support::SourceDir(), "/tests/golden/networks/", network);
       Scan whole = GoldenScan063();
       whole.is_timed = true;
-      Scan beginning = whole;  // of which the detectors see nothing: it is beyond their range
+      Scan beginning = whole;  // beyond the detectors' range, so they see nothing
       beginning.max_points = 20'000;
       Scan thinned = whole;
       thinned.stride = 5;
@@ -291,7 +292,7 @@ class Fnv1a {
   void AddBytes(const void* data, size_t bytes) {
     for (size_t i = 0; i < bytes; ++i) hash_ = (hash_ ^ static_cast<const uint8_t*>(data)[i]) * 0x100000001b3u;
   }
-  // A number or a float.
+  // Adds a number, which may be a float.
   template <typename T>
   void AddValue(T value) {
     AddBytes(&value, sizeof(value));
@@ -353,7 +354,7 @@ absl::StatusOr<uint64_t> DigestOf(const Case& c, DeviceRunner& runner) {
   return hash.hash();
 }
 
-// The line of a case.
+// Runs a case and returns its line.
 std::string RunCase(const Case& c, DeviceRunner& runner) {
   for (const Scan& scan : c.scans) {
     if (!std::filesystem::exists(scan.file)) return absl::StrCat("skipped ", c.name, ": ", scan.file);
@@ -370,7 +371,7 @@ struct Options {
   bool is_twice = false;
 };
 
-// What digests on this device depend on.
+// Returns the line that names what digests on this device depend on.
 std::string Header(support::Device device, int num_threads) {
   if (device == support::Device::kCpu) {
     return absl::StrFormat("# cpu: %s, threads %d", kernels::cpu::VectorInstructionSet(), num_threads);
@@ -411,7 +412,7 @@ int RunOnce(const Options& options) {
   return num_failures == 0 && num_digests > 0 ? 0 : 1;
 }
 
-// What a command prints; nothing where it fails.
+// Returns what a command prints, or "" if it fails.
 std::string OutputOf(const std::string& command) {
   std::string output;
   FILE* const pipe = popen(command.c_str(), "r");
@@ -423,7 +424,7 @@ std::string OutputOf(const std::string& command) {
   return "";
 }
 
-// Digests mean something where other processes get them too.
+// Runs the program in two processes. Digests are only useful if other processes get the same ones.
 int RunTwice(int argc, char** argv) {
   std::string command;
   for (int i = 0; i < argc; ++i) {

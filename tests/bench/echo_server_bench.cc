@@ -1,10 +1,10 @@
-// The yardstick of the serving benchmarks: a gRPC server of voxserve's own service that computes nothing. Every Infer
-// is answered at once by as many bytes of labels as the cloud has points, so that what a client measures of it is what
-// gRPC, the messages and the machine cost. Its server is set up as server/server.cc sets up voxserve's.
+// Gives the serving benchmarks their yardstick: a gRPC server of voxserve's own service that computes nothing. It
+// answers every Infer at once with as many bytes of labels as the cloud has points. A client therefore measures only
+// the cost of gRPC, the messages and the machine. The server is set up as server/server.cc sets up voxserve's.
 //
 //   echo_server_bench [--host 127.0.0.1] [--port 0]
 //
-// Prints "listening on HOST:PORT" (port 0: one that is free) and serves until SIGTERM or SIGINT.
+// Prints "listening on HOST:PORT" and serves until SIGTERM or SIGINT. With port 0 it takes a free port.
 
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
@@ -29,8 +29,8 @@ namespace {
 
 constexpr int kExitFailed = 1;
 constexpr int kExitUsage = 2;
-constexpr size_t kGrpcMemoryBytes = size_t{2} << 30;  // the server's on a machine with memory enough
-constexpr int kMaxStreamsOfConnection = 4096;         // more than any load generator keeps under way
+constexpr size_t kGrpcMemoryBytes = size_t{2} << 30;  // as the server's on a machine with enough memory
+constexpr int kMaxStreamsOfConnection = 4096;         // more than any load generator keeps in flight
 
 class EchoService final : public v1::InferenceService::CallbackService {
  public:
@@ -53,7 +53,7 @@ class EchoService final : public v1::InferenceService::CallbackService {
     return reactor;
   }
 
-  // For clients that ask before they send.
+  // Answers clients that ask about a model before they send.
   grpc::ServerUnaryReactor* GetModel(grpc::CallbackServerContext* context, const v1::GetModelRequest* request,
                                      v1::GetModelResponse* response) override {
     v1::ModelVersion* model = response->mutable_model();
@@ -92,7 +92,7 @@ int Main(int argc, char** argv) {
     }
   }
 
-  // Before the first thread starts, so that all inherit the mask.
+  // The signals are blocked before the first thread starts, so that all threads inherit the mask.
   sigset_t stop_signals;
   sigemptyset(&stop_signals);
   sigaddset(&stop_signals, SIGTERM);

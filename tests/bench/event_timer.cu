@@ -15,7 +15,7 @@ namespace {
 using support::ExpectCudaSuccess;
 
 constexpr int kWarmUpRuns = 5;
-// What the GPU waits for beyond the time that launching took in the warm-up. Where that was not enough, the delay is
+// The GPU is delayed by this multiple of the time that launching took in the warm-up. If the delay was too short, it is
 // doubled.
 constexpr double kLaunchAllowance = 2.0;
 constexpr int64_t kLeastDelayNs = 200'000, kMostFirstDelayNs = 20'000'000, kMostDelayNs = 80'000'000;
@@ -33,7 +33,7 @@ __global__ void DelayKernel(uint64_t nanoseconds) {
   }
 }
 
-// Events of one run, kept for the next.
+// The events of one run. The next run uses them again.
 class EventLog {
  public:
   explicit EventLog(cudaStream_t stream) : stream_(stream) {}
@@ -51,17 +51,17 @@ class EventLog {
     steps_.push_back(step);
     Record();
   }
-  // Whether the GPU has come as far as where the log begins.
+  // Returns true if the GPU has reached the event with which the log begins.
   bool HasBegun() const {
     const cudaError_t status = cudaEventQuery(events_.front());
     if (status == cudaErrorNotReady) {
-      cudaGetLastError();  // keeps it like an error, which launchers would return
+      cudaGetLastError();  // clears the status, which launchers would return as an error
       return false;
     }
     ExpectCudaSuccess(status);
     return true;
   }
-  // Milliseconds of each step, after the stream has been waited for.
+  // Returns the milliseconds of each step. The caller has waited for the stream.
   std::vector<double> StepMs(int num_steps) const {
     std::vector<double> ms(static_cast<size_t>(num_steps), 0);
     for (size_t i = 0; i < steps_.size(); ++i) {
@@ -84,7 +84,7 @@ class EventLog {
 
   cudaStream_t stream_;
   std::vector<cudaEvent_t> events_;
-  std::vector<int> steps_;  // that ended at event i + 1
+  std::vector<int> steps_;  // step i ended at event i + 1
 };
 
 double Median(std::vector<double> values) {
@@ -107,13 +107,13 @@ GpuTimes TimeOnGpu(cudaStream_t stream, int num_steps, const std::function<void(
     const auto begin = std::chrono::steady_clock::now();
     launch(mark);
     const std::chrono::duration<double, std::nano> launching = std::chrono::steady_clock::now() - begin;
-    if (run > 0) launching_ns = std::max(launching_ns, launching.count());  // the first one loads kernels
+    if (run > 0) launching_ns = std::max(launching_ns, launching.count());  // the first run loads kernels
     wait();
   }
   const auto first_delay_ns =
       std::clamp(static_cast<int64_t>(kLaunchAllowance * launching_ns), kLeastDelayNs, kMostFirstDelayNs);
 
-  // Queues a run behind a delay; where the GPU began before all was queued, once more behind a longer one.
+  // Queues a run behind a delay. If the GPU began before everything was queued, queues it again behind a longer delay.
   int64_t delay_ns = first_delay_ns;
   int num_discarded = 0;
   const auto queue_held = [&](const std::function<void()>& queue) {
@@ -132,7 +132,7 @@ GpuTimes TimeOnGpu(cudaStream_t stream, int num_steps, const std::function<void(
     }
   };
 
-  // One step from begin to end, median of the runs.
+  // Returns the median time of a run, from begin to end.
   const auto time = [&](bool is_delayed) {
     std::vector<double> ms;
     for (int run = 0; run < num_runs; ++run) {

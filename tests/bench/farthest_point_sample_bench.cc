@@ -1,5 +1,5 @@
-// Farthest point sampling on the CPU beside the serial algorithm in the same run, on as many threads as the process may
-// use; the selected points are compared. The table is Markdown. Fails where they differ.
+// Times farthest point sampling on the CPU beside the serial algorithm, in the same run, on as many threads as the
+// process may use. Fails if the selected points differ. The table is Markdown.
 //
 //   farthest_point_sample_bench
 
@@ -33,7 +33,7 @@ double BestMs(int num_runs, const std::function<void()>& work) {
   return best;
 }
 
-// False where the results differ.
+// Returns false if the results differ.
 bool Compare(const std::string& name, const PointClouds& clouds, kernels::ThreadPool& pool) {
   Selection expected;
   const double serial_ms = BestMs(2, [&] { expected = SelectSerially(clouds); });

@@ -1,6 +1,6 @@
-// Farthest point sampling on a GPU beside the one-block kernel that others have, in the same run, and how ours may be
-// laid out over the device. Every result is compared with the CPU's, which its tests hold to the serial algorithm, and
-// the program fails where one differs. Tables are Markdown.
+// Times farthest point sampling on a GPU beside the one-block kernel that other projects have, in the same run, and
+// beside other layouts of our kernel over the device. Every result is compared with the CPU's, which the CPU's own
+// tests compare with the serial algorithm; the program fails if one differs. Tables are Markdown.
 //
 //   farthest_point_sample_cuda_bench [--layouts]
 
@@ -43,7 +43,7 @@ Case CaseOf(std::string name, PointClouds clouds, kernels::ThreadPool& pool) {
   return {.name = std::move(name), .clouds = std::move(clouds), .expected = cpu.ToHost().selected};
 }
 
-// Samples of a scan: all its points, or as many as asked for.
+// Makes a batch of samples from a scan. Each has num_points of the scan's points.
 Case CaseOf(const std::vector<float>& scan, int batch, int64_t num_points, int64_t num_selected,
             kernels::ThreadPool& pool) {
   PointClouds clouds{.pitch = 4};

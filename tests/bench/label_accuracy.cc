@@ -12,12 +12,12 @@
 namespace voxserve::bench {
 namespace {
 
-// A rigid motion: the last column is the shift.
+// A rigid motion. The last column is the shift.
 using Pose = std::array<std::array<double, 4>, 3>;
 
-// From the frames of the files to the Pandar64's own, x forward, y left, z up, which the demo's network was trained in.
-// The origin and the axes are its model card's; fitted to scan 063, which the golden files have in that frame: the two
-// agree within 8e-6 m.
+// Maps from the frames of the files to the Pandar64's own frame (x forward, y left, z up), in which the demo's network
+// was trained. The origin and the axes are those of the network's model card. The numbers are fitted to scan 063, which
+// the golden files have in that frame; the two agree within 8e-6 m.
 constexpr Pose kToSensor = {{{-3.92428e-06, 0.999876778, 0.0156980634, -0.807989862},
                              {-0.999999875, 3.92427e-06, -4.99938e-04, 1.12642821e-03},
                              {-4.99938e-04, -0.0156980634, 0.999876653, -1.84674335}}};
@@ -61,8 +61,8 @@ double Confusion::Accuracy() const {
 }
 
 uint8_t ClassOfPandaSet(uint32_t pandaset_class) {
-  // By PandaSet's class. 0 road, 1 sidewalk, 2 vegetation, 3 building, 4 other-static, 5 car, 6 truck, 7 other-vehicle,
-  // 8 two-wheeler, 9 pedestrian, 10 sign, 11 cone-barrier.
+  // The network's class for each of PandaSet's classes: 0 road, 1 sidewalk, 2 vegetation, 3 building, 4 other-static, 5
+  // car, 6 truck, 7 other-vehicle, 8 two-wheeler, 9 pedestrian, 10 sign, 11 cone-barrier.
   constexpr uint8_t kNone = kNoClass;
   constexpr uint8_t kClasses[] = {kNone, kNone, kNone, kNone, kNone, 2,  1,  0,  0,  0,  0,  1, 1, 5, 6,
                                   6,     6,     6,     8,     7,     7,  8,  7,  7,  8,  8,  8, 7, 7, 7,
@@ -71,7 +71,7 @@ uint8_t ClassOfPandaSet(uint32_t pandaset_class) {
 }
 
 absl::StatusOr<LabelledFrame> ReadPandaSetFrame(const std::string& number) {
-  constexpr size_t kFields = 5;  // x, y, z, intensity (0..255), sensor: 0 spins
+  constexpr size_t kFields = 5;  // x, y, z, intensity (0..255), sensor; sensor 0 is the spinning one
   const std::string path = absl::StrCat(support::SharedData(), "/pandaset-002/", number);
   ASSIGN_OR_RETURN(const std::vector<float> points, support::ReadValues<float>(path + ".bin"));
   ASSIGN_OR_RETURN(const std::vector<uint32_t> classes, support::ReadValues<uint32_t>(path + ".label"));

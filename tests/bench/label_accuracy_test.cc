@@ -17,7 +17,7 @@ TEST(ConfusionTest, CountsByClass) {
   confusion.Add({0, 0, 1, 1, 2, 0, 7}, {0, 1, 1, 1, 1, kNoClass, 0});
   EXPECT_DOUBLE_EQ(*confusion.IntersectionOverUnion(0), 1.0 / 3);  // right 1, labels 2, points 2
   EXPECT_DOUBLE_EQ(*confusion.IntersectionOverUnion(1), 2.0 / 4);
-  EXPECT_FALSE(confusion.IntersectionOverUnion(2));  // labelled so, and nothing is
+  EXPECT_FALSE(confusion.IntersectionOverUnion(2));  // one point has this label, but none has this truth
   EXPECT_FALSE(confusion.IntersectionOverUnion(3));
   EXPECT_DOUBLE_EQ(confusion.MeanIntersectionOverUnion(), (1.0 / 3 + 0.5) / 2);
   EXPECT_DOUBLE_EQ(confusion.Accuracy(), 3.0 / 6);
@@ -70,7 +70,7 @@ TEST(PandaSetFrameTest, IsTheGoldenScan) {
   }
   Confusion confusion(golden->num_classes);
   confusion.Add(golden->labels, frame->truth);
-  EXPECT_GT(confusion.Accuracy(), 0.9);  // labels in another order would be right by chance alone
+  EXPECT_GT(confusion.Accuracy(), 0.9);  // with labels in another order it would be far lower
 }
 
 class PandaSetFolderTest : public ::testing::Test {

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""MinkUNet 1.0x layer by layer: times, rates, and with ncu the bytes that each moves, beside what it could take.
+"""Prints MinkUNet 1.0x layer by layer: its times, rates and, with ncu, the bytes that each layer moves, beside the
+least time that it could take.
 
     layer_profile.py BUILD/tests/bench/dataflow_cuda_bench [--ncu PATH | --no_ncu] [--logs FOLDER]
 
-Runs `dataflow_cuda_bench layers 1.0` for the times, then `dataflow_cuda_bench profile 1.0` under Nsight Compute for
-the bytes, and prints one table in Markdown. The ceiling of a layer is the longest of three times: its issued products
-at the rate of the tensor cores, its bytes from the second-level cache, its bytes from memory; --tflops, --l2_tbs and
---memory_tbs say those rates (an H200's by default, as they were measured). Caches and clocks are left as they are
-while ncu replays a kernel. Exits with 1 where a program fails; without ncu the table has no bytes, and says so.
+Runs `dataflow_cuda_bench layers 1.0` for the times, then `dataflow_cuda_bench profile 1.0` under Nsight Compute for the
+bytes, and prints one table in Markdown. The ceiling of a layer is the longest of three times: its issued products at
+the rate of the tensor cores, its bytes from the second-level cache, and its bytes from memory. --tflops, --l2_tbs and
+--memory_tbs set those rates; the defaults were measured on an H200. ncu leaves caches and clocks as they are while it
+replays a kernel. Exits with 1 if a program fails. Without ncu the table has no bytes, and says so.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 TIME, L2_BYTES, MEMORY_BYTES = "gpu__time_duration.sum", "lts__t_bytes.sum", "dram__bytes.sum"
-# READ_BYTES: bytes that SMs read from the L2 cache, without the traffic inside it. TENSOR_SHARE: percentage of time in
-# which tensor cores work.
+# READ_BYTES counts the bytes that SMs read from the L2 cache, without the traffic inside it. TENSOR_SHARE is the
+# percentage of time in which tensor cores work.
 READ_BYTES = "l1tex__m_xbar2l1tex_read_bytes.sum"
 TENSOR_SHARE = "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed"
 NEEDED, OPTIONAL = (TIME, L2_BYTES, MEMORY_BYTES), (READ_BYTES, TENSOR_SHARE)
 
-# Microseconds that a Hopper kernel was expected to take on semantickitti-00/000000 before there was one: the larger of
-# its arithmetic at 780 TFLOP/s and its cache's bytes at 5.5 TB/s, and 2.5 us to start.
+# The microseconds that we expected a Hopper kernel to take on semantickitti-00/000000 before we wrote one: 2.5 us to
+# start, and the longer of its arithmetic at 780 TFLOP/s and its cache's bytes at 5.5 TB/s.
 ESTIMATED_US = {
     "stem.0": 6.5, "stem.1": 8.5,
     "stage1.down": 6.2, "stage1.0.conv1": 8.5,
@@ -44,7 +45,7 @@ ESTIMATED_US = {
 
 
 def read_table(text: str, column: str) -> list[dict[str, str]]:
-    """The rows of the last Markdown table whose head has that column, by their columns' names."""
+    """Returns the rows of the last Markdown table that has the column. A row maps names of columns to cells."""
     rows: list[dict[str, str]] = []
     names: list[str] | None = None
     for line in text.splitlines():
@@ -62,7 +63,7 @@ def read_table(text: str, column: str) -> list[dict[str, str]]:
 
 
 def read_profile(text: str) -> dict[str, dict[str, float]]:
-    """ncu's metrics by layer, from its raw page as CSV with NVTX ranges; a layer's kernels are added up."""
+    """Returns ncu's metrics by layer, read from its raw page as CSV with NVTX ranges. Adds up a layer's kernels."""
     lines = text.splitlines()
     begin = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), None)
     if begin is None:
@@ -79,13 +80,13 @@ def read_profile(text: str) -> dict[str, dict[str, float]]:
             if not re.fullmatch(r"[\d.]+(e[+-]?\d+)?", value):
                 continue
             before = layer.get(metric, 0.0)
-            # Percentages cannot be added, so the layer gets that of its busiest kernel.
+            # Percentages cannot be added, so the layer gets the percentage of its busiest kernel.
             layer[metric] = max(before, float(value)) if metric == TENSOR_SHARE else before + float(value)
     return layers
 
 
 def ceiling_us(gflop: float, l2_bytes: float, memory_bytes: float, options: argparse.Namespace) -> tuple[float, str]:
-    """The least time of a layer, and what bounds it."""
+    """Returns the least time that a layer can take, and what limits it."""
     return max(
         (gflop / options.tflops * 1e3, "products"),
         (l2_bytes / options.l2_tbs * 1e-6, "L2"),
@@ -95,7 +96,7 @@ def ceiling_us(gflop: float, l2_bytes: float, memory_bytes: float, options: argp
 
 def joined(rows: Sequence[Mapping[str, str]], profile: Mapping[str, Mapping[str, float]],
            options: argparse.Namespace) -> list[str]:
-    """The table, line by line."""
+    """Returns the lines of the table."""
     lines = [
         "| first of | times | in | out | us | best block us | useful TFLOP/s | issued TFLOP/s | L2 MB |"
         " read by SMs MB | memory MB | tensor cores work % | ncu us | ceiling us | share of the ceiling | bound by |"
@@ -134,7 +135,7 @@ def joined(rows: Sequence[Mapping[str, str]], profile: Mapping[str, Mapping[str,
 
 
 def run(command: Sequence[str], log: Path | None) -> str:
-    """Returns the text that the command prints. Raises CalledProcessError where it fails."""
+    """Returns the text that the command prints. Raises CalledProcessError if it fails."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if log is not None:
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -144,7 +145,8 @@ def run(command: Sequence[str], log: Path | None) -> str:
 
 
 def profiled(ncu: str, bench: str, logs: Path | None) -> dict[str, dict[str, float]]:
-    """Asks for all metrics, then for those alone that every GPU has. Empty where ncu gives none; stderr says why."""
+    """Asks ncu for all metrics, then for those only that every GPU has. Returns {} if ncu gives none; stderr says why.
+    """
     for metrics in ((*NEEDED, *OPTIONAL), NEEDED):
         command = [ncu, "--csv", "--page", "raw", "--print-units", "base", "--nvtx", "--profile-from-start", "off",
                    "--clock-control", "none", "--cache-control", "none", "--metrics", ",".join(metrics),

@@ -1,5 +1,5 @@
-// How large maps are, offset by offset: the statistics behind TorchSparse's adaptive grouping (Tang et al., MLSys 2022,
-// Figure 12), on real scans. Nothing is timed; the CPU counts. Tables are Markdown.
+// Prints how large maps are, offset by offset, on real scans: the statistics behind TorchSparse's adaptive grouping
+// (Tang et al., MLSys 2022, Figure 12). The CPU counts, and nothing is timed. Tables are Markdown.
 //
 //   map_statistics_bench
 
@@ -16,13 +16,14 @@
 namespace voxserve::bench {
 namespace {
 
-// Of the maps of the offsets that a matrix product is batched over: all but the identity, which needs none.
+// Statistics of the maps over which a matrix product is batched. Those are the maps of all offsets but the identity,
+// which needs none.
 struct MapStatistics {
   int64_t num_pairs = 0;        // the identity's included
   std::vector<int64_t> sizes;   // ascending, without the identity's
-  bool is_mirrored = true;      // offsets k and K - 1 - k are of one size
-  double padding_together = 0;  // 1 - sum(n) / (max(n) * K), the identity left out
-  double padding_fixed = 0;     // the same of FIXED's groups, each padded to its own largest
+  bool is_mirrored = true;      // offsets k and K - 1 - k have the same size
+  double padding_together = 0;  // 1 - sum(n) / (max(n) * K), without the identity
+  double padding_fixed = 0;     // the same for FIXED's groups, each padded to its own largest map
 };
 
 MapStatistics StatisticsOf(const NetworkMap& map, const std::vector<int64_t>& offset_begin) {

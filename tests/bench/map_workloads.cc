@@ -15,7 +15,7 @@ using kernels::ConvGeometry;
 
 constexpr ConvGeometry kSubmanifold = {.kernel_size = {3, 3, 3, 1}, .padding = {1, 1, 1, 0}};
 
-// Level l + 1 from the last one, and the maps that read the last one.
+// Adds level l + 1, made from the last level, and the maps that read the last level.
 void AddLevel(const ConvGeometry& geometry, kernels::CoordinateRule rule, const Axes& out_shape,
               MapWorkload& workload) {
   const int last = workload.num_levels() - 1;
@@ -63,7 +63,7 @@ MapWorkload CenterPointMaps(const support::RealScan& scan) {
     workload.voxelize.range_min[axis] = kMin[axis];
     workload.voxelize.range_max[axis] = kMax[axis];
   }
-  Axes shape = {41, 1504, 1504, 1};  // the grid's, and one more in z
+  Axes shape = {41, 1504, 1504, 1};  // the grid's shape, and one more in z
   for (const ConvGeometry& geometry : {kDown, kDown, kLastDown, kOut}) {
     shape = kernels::OutputShape(geometry, shape);
     AddLevel(geometry, kernels::CoordinateRule::kPadded, shape, workload);
@@ -96,7 +96,8 @@ absl::StatusOr<CpuMaps> MapOnCpu(const MapWorkload& workload, kernels::ThreadPoo
   }
   for (const NetworkMap& map : workload.maps) {
     const std::vector<uint64_t>& in_keys = made.levels[static_cast<size_t>(map.in_level)];
-    // A copy: of one and the same keys the search would mirror one half, and symmetry would be no finding.
+    // Copies the keys: if inputs and outputs were the same vector, the search would mirror one half of the pairs, and
+    // symmetric sizes would prove nothing.
     const std::vector<uint64_t> out_keys = made.levels[static_cast<size_t>(map.out_level)];
     kernels::Rulebook rulebook;
     kernels::cpu::SearchRulebook({.geometry = map.geometry,

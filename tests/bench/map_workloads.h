@@ -1,7 +1,7 @@
 #pragma once
 
-// The maps of a network on a real scan, for benchmarks of mapping: its coordinate levels, its convolutions' index
-// spaces, and what the CPU makes of them, which every result of a GPU is held to.
+// Describes the maps of a network on a real scan for benchmarks of mapping: its coordinate levels and its convolutions'
+// index spaces. Also has the CPU's results, with which every result of a GPU is compared.
 
 #include <cstdint>
 #include <string>
@@ -16,46 +16,48 @@
 
 namespace voxserve::bench {
 
-// A convolution's map; several layers may share it.
+// The map of a convolution. Several layers may share it.
 struct NetworkMap {
   int in_level = 0;
   int out_level = 0;
   kernels::ConvGeometry geometry;
 
   bool is_submanifold() const { return in_level == out_level; }
-  // Of these the centre is the identity, and offset K - 1 - k mirrors offset k.
+  // Returns true if the centre of the kernel is the identity and offset K - 1 - k mirrors offset k.
   bool is_symmetric() const { return is_submanifold() && geometry.IsSymmetric(); }
-  std::string name() const;  // "submanifold 3x3x3", "3x1x1, stride 2x1x1"
+  std::string name() const;  // for example "submanifold 3x3x3", "3x1x1, stride 2x1x1"
 };
 
 struct MapWorkload {
   std::string name;
   support::RealScan scan;
-  std::vector<std::string> axes;                         // the cloud's fields, in the order of the coordinates
+  std::vector<std::string> axes;                         // names of the cloud's fields, in the order of the coordinates
   kernels::VoxelizeParams voxelize;                      // without pointers and counts; dimension 3
   std::vector<kernels::OutputCoordinatesParams> levels;  // [l]: the rule that makes level l + 1 of level l
-  std::vector<NetworkMap> maps;                          // by in_level, the submanifold one first
+  std::vector<NetworkMap> maps;                          // sorted by in_level; a level's submanifold map is the first
 
   int num_levels() const { return static_cast<int>(levels.size()) + 1; }
 };
 
-// Submanifold 3^3 at five levels, 2^3 of stride 2 between them; x, y, z rounded, minimum subtracted.
+// Returns MinkUNet's maps: submanifold 3^3 at five levels, and 2^3 of stride 2 between them. x, y, z are rounded and
+// their minimum is subtracted.
 MapWorkload MinkUNetMaps(const support::RealScan& scan, float voxel_size_m);
 
-// VoxelResBackBone8x (CenterPoint, Waymo): 41 x 1504 x 1504 cells, submanifold 3^3 at four levels, 3^3 of stride 2
-// between them, (3, 1, 1) of stride (2, 1, 1) at the end; z, y, x, spconv's rule.
+// Returns the maps of VoxelResBackBone8x (CenterPoint, Waymo), which has 41 x 1504 x 1504 cells: submanifold 3^3 at
+// four levels, 3^3 of stride 2 between them, and (3, 1, 1) of stride (2, 1, 1) at the end. The axes are z, y, x; the
+// rule is spconv's.
 MapWorkload CenterPointMaps(const support::RealScan& scan);
 
 struct CpuMaps {
   std::vector<float> points;                       // [num_points, 3] in the workload's axes
   std::vector<std::vector<uint64_t>> levels;       // ascending CoordinateKeys
-  std::vector<std::vector<int64_t>> offset_begin;  // of each map, [K + 1]; every offset is searched, none mirrored
+  std::vector<std::vector<int64_t>> offset_begin;  // per map, [K + 1]; every offset is searched, none is mirrored
 
   int64_t num_points() const { return static_cast<int64_t>(points.size()) / 3; }
   int64_t num_sites(int level) const { return static_cast<int64_t>(levels[static_cast<size_t>(level)].size()); }
 };
 
-// NOT_FOUND where the scan is not there.
+// Returns NOT_FOUND if the scan's file is missing.
 absl::StatusOr<CpuMaps> MapOnCpu(const MapWorkload& workload, kernels::ThreadPool& pool);
 
 }  // namespace voxserve::bench

@@ -1,10 +1,11 @@
-// Mapping on a GPU: what fused output coordinates (Tang et al., MLSys 2022, Figure 13) and tables of bricks bring one
-// after the other, level by level, and each step of MinkUNet's geometry beside the engine's few launches for all of it.
+// Times mapping on a GPU, level by level. It shows the gain from fused output coordinates and then from tables of
+// bricks (Tang et al., MLSys 2022, Figure 13), and compares each step of MinkUNet's geometry with the engine's few
+// launches for all of it.
 //
 //   mapping_cuda_bench
 //
-// Everything is compared with the CPU's result, and the variants with ours, before it is timed; a difference ends the
-// program with 1. Tables are Markdown.
+// Before it is timed, everything is compared with the CPU's result, and the variants with ours; the program exits with
+// 1 if they differ. Tables are Markdown.
 
 #include <cstdio>
 #include <cstdlib>
@@ -56,7 +57,7 @@ Case Prepare(MapWorkload workload, kernels::ThreadPool& pool) {
   return {std::move(workload), std::move(expected)};
 }
 
-// Launches once and compares with the CPU.
+// Launches once and compares the results with the CPU's.
 void Check(DeviceMapping& mapping, const std::string& name) {
   mapping.Launch([](int) {});
   if (const std::string flaw = mapping.Flaw(); !flaw.empty()) Fail(name + ": " + flaw);
@@ -158,7 +159,7 @@ void PrintTables(const std::vector<const Case*>& cases) {
 
 // --- Steps -----------------------------------------------------------------------------------------------------------
 
-// The same geometry by the engine, in ms: medians of the sum of the two stages that make it.
+// Returns the milliseconds that the engine takes for the same geometry: the median of the sum of its two stages.
 double ServedGeometryMs(const Case& c) {
   constexpr int kWarmUpRuns = 10, kNumRuns = 50;
   const support::RealScan& scan = c.workload.scan;

@@ -1,10 +1,10 @@
-// The matrix products of MinkUNet's convolutions alone, by how they are grouped, as table 2 of TorchSparse (Tang et
-// al., MLSys 2022) has them for SemanticKITTI and nuScenes: our groupings (kernels/conv/matmul_grouping.h), and
-// cuBLAS's grouped GEMM, which needs no padding. fp16, summed in fp32.
+// Times only the matrix products of MinkUNet's convolutions, by how they are grouped, like table 2 of TorchSparse (Tang
+// et al., MLSys 2022) for SemanticKITTI and nuScenes. It times our groupings (kernels/conv/matmul_grouping.h), and
+// cuBLAS's grouped GEMM, which needs no padding. Features are fp16, sums fp32.
 //
-//   matmul_cuda_bench [layers]     layers: one table more a network, by convolution
+//   matmul_cuda_bench [layers]     layers: prints one more table for each network, by convolution
 //
-// Tables are Markdown. Products of the grouped GEMM are compared with ours where they are few.
+// Tables are Markdown. The products of the grouped GEMM are compared with ours for convolutions with few products.
 
 #include <cublas_v2.h>
 #include <cuda_fp16.h>
@@ -49,7 +49,7 @@ struct NamedGrouping {
   GroupingOptions options;
 };
 
-// The first is what the others are measured against.
+// Speed-ups are relative to the first grouping.
 const std::vector<NamedGrouping>& Groupings() {
   static const std::vector<NamedGrouping> groupings = {
       {"separate", {.grouping = Grouping::kSeparate}},
@@ -66,7 +66,7 @@ struct Workload {
   double width;
   PointCloud cloud;
   float voxel_size_m;
-  std::vector<double> paper;  // its speed-ups by grouping, as far as it has them
+  std::vector<double> paper;  // the paper's speed-ups by grouping; groupings that it lacks are missing
 };
 
 std::vector<Workload> Workloads() {
@@ -89,7 +89,7 @@ MatmulGrouping Group(const ScanConvolution& conv, const GroupingOptions& options
                                options);
 }
 
-// The largest 1 - n_min / n_max of its groups, where n are the sizes of a group's maps.
+// Returns the largest 1 - n_min / n_max of the groups, where n are the sizes of a group's maps.
 double LargestSpread(const ScanConvolution& conv, const MatmulGrouping& grouping) {
   double largest = 0;
   for (const kernels::MatmulGroup& group : grouping.groups) {
@@ -103,7 +103,7 @@ double LargestSpread(const ScanConvolution& conv, const MatmulGrouping& grouping
   return largest;
 }
 
-// What all products read and write, large enough for every convolution and grouping.
+// The memory that all products read and write, large enough for every convolution and grouping.
 struct Buffers {
   explicit Buffers(const std::vector<ScanConvolution>& convs) {
     int64_t in_values = 0, weight_values = 0, gathered_values = 0, product_values = 0;
@@ -123,7 +123,7 @@ struct Buffers {
     products = std::make_unique<DeviceArray<__half>>(Device::kCuda, static_cast<size_t>(product_values));
   }
 
-  // Uniform in [-0.5, 0.5).
+  // Returns values spread evenly over [-0.5, 0.5).
   static std::unique_ptr<DeviceArray<__half>> RandomHalves(int64_t count) {
     constexpr size_t kPeriod = 1000003;
     std::vector<__half> values(static_cast<size_t>(count));
@@ -139,8 +139,8 @@ struct Buffers {
   std::unique_ptr<DeviceArray<__half>> in, weights, gathered, products;
 };
 
-// cuBLAS's grouped GEMM: the products of one convolution in one call, each by its own size. Pointers lie on the device
-// before the call. Reads and writes the buffers as kSeparate lays them out.
+// cuBLAS's grouped GEMM: it computes the products of one convolution in one call, each with its own size. The pointers
+// are on the device before the call. It reads and writes the buffers in the layout of kSeparate.
 class GroupedGemm {
  public:
   GroupedGemm(const ScanConvolution& conv, const Buffers& buffers)
@@ -170,7 +170,7 @@ class GroupedGemm {
     device_c_ = std::make_unique<DeviceArray<void*>>(Device::kCuda, c_);
   }
 
-  // Column-major, as cuBLAS has it: C^T = B^T A^T.
+  // cuBLAS's matrices are column-major, so this computes C^T = B^T A^T.
   cublasStatus_t Queue(cublasHandle_t cublas) const {
     return cublasGemmGroupedBatchedEx(cublas, no_transpose_.data(), no_transpose_.data(), out_channels_.data(),
                                       rows_.data(), in_channels_.data(), alpha_.data(), device_b_->data(), CUDA_R_16F,
@@ -192,7 +192,7 @@ class GroupedGemm {
   std::unique_ptr<DeviceArray<void*>> device_c_;
 };
 
-// Products of a convolution by one grouping.
+// The cost of a convolution's products by one grouping.
 struct Products {
   double device_us = 0;    // the device alone
   double launched_us = 0;  // from an idle stream, with the host's launches
@@ -236,12 +236,12 @@ class Bench {
     std::fflush(stdout);
   }
 
-  // Whether the grouped GEMM's products were ours, as far as they were compared.
+  // Returns true if all of the grouped GEMM's products that were compared equalled ours.
   bool are_equal() const { return are_equal_; }
 
  private:
   static constexpr int64_t kMaxCompared = int64_t{1} << 21;  // values of a convolution
-  // Of values rounded to fp16 once, from sums of up to 512 terms below 1/4.
+  // The values are sums of up to 512 terms below 1/4, rounded to fp16 once.
   static constexpr float kTolerance = 0.002f;
 
   static void ExpectCublasSuccess(cublasStatus_t status) {
@@ -268,7 +268,7 @@ class Bench {
                                          buffers.gathered->data(), buffers.products->data(), *gemm_);
   }
 
-  // launch() puts the products on the stream.
+  // launch() queues the products on the stream.
   template <typename Launch>
   static Products Time(double macs, const Launch& launch) {
     const GpuTimes times = TimeOnGpu(
@@ -284,7 +284,7 @@ class Bench {
     return products;
   }
 
-  // The grouped GEMM. `separate`: our time for the convolution, which stands in where cuBLAS refuses it.
+  // Measures the grouped GEMM. If cuBLAS refuses the convolution, returns `separate`, our time for it.
   Products MeasureGrouped(const ScanConvolution& conv, const Products& separate, const Buffers& buffers) {
     const GroupedGemm grouped(conv, buffers);
     if (const cublasStatus_t status = grouped.Queue(cublas_); status != CUBLAS_STATUS_SUCCESS) {
@@ -380,10 +380,10 @@ class Bench {
     }
   }
 
-  const DeviceArray<char> workspace_;  // of both libraries' handles: their work runs in turn
+  const DeviceArray<char> workspace_;  // shared by both libraries' handles, since their work runs in turn
   std::unique_ptr<kernels::cuda::Gemm> gemm_;
   bool are_equal_ = true;
-  int num_stand_ins_ = 0;            // of the network under way: its convolutions that the grouped GEMM refuses
+  int num_stand_ins_ = 0;            // of the current network: the number of convolutions that the grouped GEMM refuses
   cublasHandle_t cublas_ = nullptr;  // with the default math mode, which lets it choose among more kernels
 };
 

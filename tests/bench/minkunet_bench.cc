@@ -1,8 +1,9 @@
-// MinkUNet 0.5x from points to labels on the CPU, as a share of the machine's own sgemm rate measured in the same run.
+// Times MinkUNet 0.5x from points to labels on the CPU. The speed is also given as a share of the machine's own sgemm
+// rate, which is measured in the same run.
 //
 //   build/dev/tests/bench/minkunet_bench
 //
-// Scans: semantickitti-00/000000 where it is there (28.9 GMAC), and the demo's PandaSet scan.
+// Scans: semantickitti-00/000000 if it exists (28.9 GMAC), and the demo's PandaSet scan.
 
 #include <benchmark/benchmark.h>
 #include <sys/resource.h>
@@ -33,7 +34,8 @@ kernels::ThreadPool& Pool() {
   return pool;
 }
 
-// C = A B for 2048 x 2048, rows split over the pool: what the machine can do at best. GFLOP/s, best of 5.
+// Returns the GFLOP/s of C = A B for 2048 x 2048, the best of 5 runs: the most that the machine can do. The pool's
+// threads share the rows.
 double MeasureSgemm() {
   constexpr int32_t kSize = 2048;
   const std::vector<float> a(kSize * kSize, 0.5f), b(kSize * kSize, 0.25f);
@@ -59,7 +61,7 @@ double SgemmGflops() {
   return gflops;
 }
 
-// Multiply-adds of the convolutions and linear layers for the batch that ran last.
+// Returns the number of multiply-adds in the convolutions and linear layers of the last batch.
 double CountMacs(const Program& program, const BatchGeometry& geometry) {
   double macs = 0;
   for (const auto& step : program.steps) {

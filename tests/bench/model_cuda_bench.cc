@@ -1,11 +1,11 @@
-// Any model folder on a GPU, from points in host memory to labels or boxes there, by stage.
+// Times any model folder on a GPU, from points in host memory to labels or boxes there, by stage.
 //
 //   model_cuda_bench MODEL SCAN [--version N] [--batch N] [--runs N] [--tuned] [--pinned] [--kernels]
 //
-// MODEL is a model's folder; SCAN one of the scans of tests/support/real_scans.h by its name in their tables. --tuned
-// searches a plan on that scan first. --pinned has the points in page-locked memory, as the server has those of
-// requests; else they lie in ordinary memory, which is copied once more. --kernels adds what ran on the device, by
-// CUPTI, after the times. One row of a Markdown table a call; --header prints its head.
+// MODEL is a model's folder. SCAN is the name of one of the scans of tests/support/real_scans.h. --tuned searches a
+// plan on that scan first. --pinned puts the points into page-locked memory, where the server has those of requests;
+// otherwise they are in ordinary memory and are copied once more. --kernels also prints what ran on the device, counted
+// by CUPTI after the times. A call prints one row of a Markdown table; --header prints the table's head.
 
 #include <chrono>
 #include <cstdio>

@@ -1,15 +1,15 @@
-// Whole networks on a GPU, from points in host memory to labels in host memory.
+// Times whole networks on a GPU, from points in host memory to labels in host memory.
 //
-//   network_cuda_bench                                    time, then count, each in a process of its own
-//   network_cuda_bench time  [--runs N] [--filter TEXT]   latencies by the host's clock, nothing attached
+//   network_cuda_bench                                    runs time, then count, each in its own process
+//   network_cuda_bench time  [--runs N] [--filter TEXT]   latencies by the host's clock, without CUPTI
 //   network_cuda_bench count [--runs N] [--filter TEXT]   kernels, copies, waits, allocations and busy time, by CUPTI
-//   network_cuda_bench groupings [--filter TEXT]          the same by how matrix products are grouped
+//   network_cuda_bench groupings [--filter TEXT]          latencies by how matrix products are grouped
 //
-// Each takes --pinned too: the points then lie in page-locked memory, as the server has those of requests; else in
-// ordinary memory, which is copied once more.
+// Each command also takes --pinned, which puts the points into page-locked memory, where the server has those of
+// requests. Otherwise they are in ordinary memory and are copied once more.
 //
-// Weights are random (only shapes matter for time), scans are real. Tables are Markdown. What these networks answer is
-// digest_bench's, how far a trained one is from golden answers accuracy_bench's.
+// Weights are random, since only shapes matter for time. Scans are real. Tables are Markdown. digest_bench checks the
+// answers of these networks, and accuracy_bench compares a trained network with golden answers.
 
 #include <chrono>
 #include <cstdio>
@@ -61,7 +61,8 @@ class Prepared {
     return output;
   }
 
-  // Multiply-adds of the batch. It runs once more, with rulebooks as pairs, which are counted.
+  // Returns the number of multiply-adds of the batch, in 10^9. Runs the batch once more, with rulebooks as pairs, and
+  // counts these.
   double Gmacs() {
     const PlanTable plans(program_, UniversalPlans(program_, program_.default_plans.ForVoxels(0)));
     Run(/*return_scores=*/false, {.plans = &plans});
@@ -208,7 +209,7 @@ void Groupings(const std::vector<NetworkCase>& cases, int num_runs, bool is_pinn
   }
 }
 
-// Each mode in a process of its own: counting changes times.
+// Runs each mode in its own process, since counting changes times.
 int All(const std::string& program) {
   bool succeeded = true;
   for (const char* mode : {"time", "count"}) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// How benchmarks end where something fails that they cannot measure without.
+// Ends a benchmark if something fails without which it cannot measure.
 
 #include <cstdlib>
 #include <iostream>

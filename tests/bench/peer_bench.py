@@ -1,19 +1,21 @@
 #!/usr/bin/env python3
-"""MinkUNet of an installed sparse-convolution library, beside varied_inputs_cuda_bench: the same inputs and columns.
+"""Times MinkUNet of an installed sparse-convolution library on the inputs of varied_inputs_cuda_bench. Prints the same
+columns.
 
     varied_inputs_cuda_bench --save_points DIR
     peer_bench.py spconv|torchsparse DIR/SCAN... [--batches 1 4] [--seconds S] [--width W] [--batch_norm]
 
-The network is built here from the library's plain layers: submanifold 3x3x3, 2x2x2 of stride 2, its inverse. Times are
-the network's alone, in float16, by the host's clock: voxels wait on the device, maps are made anew in every run, and
-the host waits for the device at its end. GPU busy is a run's kernels, copies and memsets by torch.profiler, overlaps
-counted once. Norms are taken as folded into the convolutions' weights, so that each has a bias; --batch_norm runs them.
+The network is built here from the library's plain layers: submanifold 3x3x3, 2x2x2 of stride 2, and its inverse. Times
+are those of the network alone, in float16, by the host's clock: voxels are on the device beforehand, maps are made anew
+in every run, and the host waits for the device at the end. GPU busy is the time of a run's kernels, copies and memsets
+by torch.profiler; overlaps count once. Norms count as folded into the convolutions' weights, so each convolution has a
+bias; --batch_norm runs the norms instead.
 
   spconv       2.3: the mask implicit GEMM, which is its default
   torchsparse  2.1 (TorchSparse++): implicit GEMM and fetch-on-demand, tuned by its own tuner on two of the inputs
 
-Needs torch with CUDA and the library; exits with 1 and says so where one of them is missing. spconv's CPU build can be
-tried in float32 by --device cpu --batch_norm, since it has no bias.
+Needs torch with CUDA and the library; exits with 1 and says so if one of them is missing. Without a GPU, spconv's CPU
+build can be tried in float32 by --device cpu --batch_norm, since it has no bias.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ HEADER = (
 
 
 def voxelize(points: np.ndarray, voxel_size_m: float) -> tuple[np.ndarray, np.ndarray]:
-    """Coordinates [voxels, 3] and features [voxels, columns]: round, subtract the minimum, a voxel's first point."""
+    """Rounds, subtracts the minimum and keeps a voxel's first point. Returns coordinates [voxels, 3] and features
+    [voxels, columns].
+    """
     coordinates = np.rint(points[:, :3] / np.float32(voxel_size_m)).astype(np.int32)
     coordinates -= coordinates.min(axis=0)
     coordinates, first = np.unique(coordinates, axis=0, return_index=True)
@@ -47,12 +51,12 @@ def voxelize(points: np.ndarray, voxel_size_m: float) -> tuple[np.ndarray, np.nd
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """As varied_inputs_cuda_bench has it (percentile.h)."""
+    """Returns the percentile as percentile.h defines it, like varied_inputs_cuda_bench."""
     return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 
 def union_length(intervals: Iterable[tuple[float, float]]) -> float:
-    """The length of what the intervals (begin, end) cover together."""
+    """Returns the length of the union of the intervals (begin, end)."""
     length, covered_to = 0.0, float("-inf")
     for begin, end in sorted(intervals):
         length += max(0.0, end - max(begin, covered_to))
@@ -61,7 +65,7 @@ def union_length(intervals: Iterable[tuple[float, float]]) -> float:
 
 
 def read_inputs(folder: Path) -> tuple[dict[str, Any], list[np.ndarray]]:
-    """Reads a folder of --save_points: its description, and [points, columns] of each input."""
+    """Reads a folder of --save_points. Returns its description, and [points, columns] for each input."""
     description = json.loads((folder / "inputs.json").read_text(encoding="utf-8"))
     columns = len(description["columns"])
     return description, [
@@ -70,13 +74,13 @@ def read_inputs(folder: Path) -> tuple[dict[str, Any], list[np.ndarray]]:
 
 
 def batch_of(voxels: Sequence[tuple[np.ndarray, np.ndarray]], indices: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Coordinates [rows, 4] of sample, x, y, z and features [rows, columns] of some inputs."""
+    """Returns coordinates [rows, 4] (sample, x, y, z) and features [rows, columns] of these inputs."""
     coordinates = [np.insert(voxels[index][0], 0, sample, axis=1) for sample, index in enumerate(indices)]
     return np.concatenate(coordinates), np.concatenate([voxels[index][1] for index in indices])
 
 
 class Spconv:
-    """spconv's layers. Each convolution names its map, so that the layers of a level share one."""
+    """Makes spconv's layers. Each convolution names its map, so that the layers of a level share one."""
 
     def __init__(self, on_cuda: bool) -> None:
         import spconv.pytorch as spconv
@@ -85,7 +89,8 @@ class Spconv:
         self._algorithm = spconv.ConvAlgo.MaskImplicitGemm if on_cuda else spconv.ConvAlgo.Native
 
     def tensor(self, coordinates: Any, features: Any, num_samples: int, size: Sequence[int]) -> Any:
-        # Sizes that all strides divide: a strided convolution drops a last row of cells that it cannot fill.
+        # The size must be a multiple of all strides, since a strided convolution drops a last row of cells that it
+        # cannot fill.
         whole = 2 ** (NUM_LEVELS - 1)
         shape = [-(-length // whole) * whole for length in size]
         return self._spconv.SparseConvTensor(features, coordinates, shape, num_samples)
@@ -108,11 +113,11 @@ class Spconv:
         return x.replace_feature(features)
 
     def tune(self, network: Any, inputs: Sequence[Any]) -> None:
-        """spconv chooses its kernels in the first runs of each layer."""
+        """Does nothing, since spconv chooses its kernels in the first runs of each layer."""
 
 
 class TorchSparse:
-    """TorchSparse's layers. Maps live in a cache that the tensors of one run share."""
+    """Makes TorchSparse's layers. Maps live in a cache that the tensors of one run share."""
 
     def __init__(self, on_cuda: bool) -> None:
         if not on_cuda:
@@ -167,14 +172,16 @@ PEERS: dict[str, Callable[[bool], Any]] = {"spconv": Spconv, "torchsparse": Torc
 
 
 def minkunet(peer: Any, width: float, in_channels: int, has_norms: bool) -> Any:
-    """MinkUNet (C. Choy et al., CVPR 2019, as in spvnas) of a peer's layers: voxels to a score a voxel and class."""
+    """Builds MinkUNet (C. Choy et al., CVPR 2019, as in spvnas) of a peer's layers. It maps voxels to a score per voxel
+    and class.
+    """
     import torch
     from torch import nn
 
     widths = [int(width * channels) for channels in BASE_WIDTHS]
 
     class Conv(nn.Module):
-        """A convolution with its norm and, where asked for, ReLU."""
+        """A convolution with its norm and, if asked for, ReLU."""
 
         def __init__(self, conv: Any, c_out: int, has_relu: bool = True) -> None:
             super().__init__()
@@ -237,7 +244,7 @@ def minkunet(peer: Any, width: float, in_channels: int, has_norms: bool) -> Any:
 
 
 def initialise(network: Any) -> None:
-    """Random weights that keep activations near 1 for the neighbours that LiDAR scans have, in float16 too.
+    """Sets random weights that keep activations near 1 for the neighbours that LiDAR scans have, in float16 too.
 
     Zeros and small numbers would let a GPU run at higher clocks.
     """
@@ -256,7 +263,7 @@ def initialise(network: Any) -> None:
 
 
 def busy_ms(run: Callable[[int], None], num_runs: int) -> float:
-    """The time a run in which the GPU did anything, by torch.profiler."""
+    """Returns the time per run in which the GPU did anything, by torch.profiler."""
     import torch
     from torch.autograd import DeviceType
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// The percentiles of measured times, as every benchmark here reports them.
+// Defines the percentiles that all benchmarks here report.
 
 #include <algorithm>
 #include <cstddef>
@@ -8,8 +8,8 @@
 
 namespace voxserve::bench {
 
-// The smallest value that more than `share` of the values do not pass, so 0.5 is the upper median; the largest value
-// where share is 1. `values` has one value or more.
+// Returns the smallest value v such that more than `share` of the values are at most v, so 0.5 gives the upper median.
+// If share is 1, returns the largest value. `values` must not be empty.
 inline double Percentile(std::vector<double> values, double share) {
   std::sort(values.begin(), values.end());
   return values[std::min(values.size() - 1, static_cast<size_t>(share * static_cast<double>(values.size())))];

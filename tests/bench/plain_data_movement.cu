@@ -17,7 +17,7 @@ using kernels::cuda::RowChunks;
 
 constexpr int kVectorHalves = kVectorBytes / sizeof(__half);
 
-// The pairs of one launch, in order: from `begin` on, but for a hole.
+// The pairs of one launch, in order: `count` pairs from `begin` on. The pairs of the hole are left out.
 struct PairRange {
   int64_t begin = 0;
   int64_t count = 0;  // without the hole
@@ -30,14 +30,14 @@ struct PairRange {
   }
 };
 
-// Where a thread's value is. channels * pairs.count is below 2^31.
+// The place of a thread's value. channels * pairs.count must be below 2^31.
 struct ValueIndex {
   __device__ explicit ValueIndex(uint32_t channels) {
     const uint32_t value = blockIdx.x * kBlockThreads + threadIdx.x;
     number = value / channels;
     channel = value - number * channels;
   }
-  uint32_t number;  // of the pair in its range
+  uint32_t number;  // index of the pair in its range
   uint32_t channel;
 };
 
@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   to[pair * channels + index.channel] = from[int64_t{rows[pair]} * channels + index.channel];
 }
 
-// A row stands once among these pairs.
+// Each row must occur at most once among these pairs.
 template <typename T>
 __global__ void __launch_bounds__(kBlockThreads)
     ScatterValuesKernel(uint32_t channels, PairRange pairs, const int32_t* rows, const T* from, T* to) {
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   });
 }
 
-// A row stands once among these pairs.
+// Each row must occur at most once among these pairs.
 __global__ void __launch_bounds__(kBlockThreads)
     ScatterPairsKernel(RowChunks chunks, PairRange pairs, const int32_t* rows, const __half* from, __half* to) {
   const int64_t channels = int64_t{chunks.chunks} * kVectorHalves;
@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   });
 }
 
-// A row may stand many times among these pairs.
+// A row may occur many times among these pairs.
 __global__ void __launch_bounds__(kBlockThreads)
     AtomicScatterPairsKernel(RowChunks chunks, PairRange pairs, const int32_t* rows, const __half* from, __half* to) {
   const int64_t channels = int64_t{chunks.chunks} * kVectorHalves;
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   });
 }
 
-// Calls launch(range) for the pairs of every launch.
+// Calls launch(range) for every launch, with the launch's pairs.
 template <typename Launch>
 cudaError_t ForEachLaunch(const PairListParams& params, PlainMovement movement, const Launch& launch) {
   const int64_t num_pairs = params.offset_begin[params.num_offsets];

@@ -1,8 +1,8 @@
 #pragma once
 
-// The data movement that TorchSparse's authors start from (Tang et al., MLSys 2022, section 4.3 and Table 3), for the
-// comparison with kernels/conv/gather_scatter.h: weight-stationary, so that a row is read (gather) or read, added to
-// and written (scatter) once for every pair. Lives in benchmarks alone.
+// Moves data as TorchSparse's authors do before their optimizations (Tang et al., MLSys 2022, section 4.3 and Table 3),
+// to be compared with kernels/conv/gather_scatter.h. The movement is weight-stationary: a gather reads a row once for
+// every pair, and a scatter reads, adds to and writes it once for every pair. Only benchmarks use it.
 
 #include <cstdint>
 
@@ -12,13 +12,13 @@
 namespace voxserve::bench {
 
 enum class PlainMovement {
-  kScalar,      // a launch per offset, a value a thread: pairs and channels as one index
-  kVectorized,  // a launch per offset, 16 bytes a thread
-  kFused,       // one launch, 16 bytes a thread; scatter adds with atomics on pairs of values
+  kScalar,      // a launch per offset, a value per thread; pairs and channels form one index
+  kVectorized,  // a launch per offset, 16 bytes per thread
+  kFused,       // one launch, 16 bytes per thread; scatter adds with atomics on pairs of values
 };
 
-// The pairs of all offsets, numbered offset by offset; the dense buffer's row p is pair p's. The pairs of the identity
-// offset are passed over: its product needs no gather and writes into the output.
+// The pairs of all offsets, numbered offset by offset. Row p of the dense buffer belongs to pair p. The pairs of the
+// identity offset are skipped: its product needs no gather and is written into the output.
 struct PairListParams {
   int32_t num_offsets = 0;                          // K; with kScalar all have fewer than 2^31 values together
   const int64_t* offset_begin = nullptr;            // host: [K + 1] first pair of each offset
@@ -30,10 +30,11 @@ struct PairListParams {
   void* to = nullptr;
 };
 
-// dense[p] = sparse[rows[p]]. Rows of a number of bytes that 8 divides and 16 does not are moved by 8 bytes a thread.
+// Computes dense[p] = sparse[rows[p]]. If the bytes of a row are a multiple of 8 but not of 16, a thread moves 8 bytes.
 cudaError_t PlainGather(const PairListParams& params, PlainMovement movement, cudaStream_t stream);
 
-// sparse[rows[p]] += dense[p], rounded to the dtype after every addition. Vectors need a multiple of 8 channels.
+// Computes sparse[rows[p]] += dense[p], rounded to the dtype after every addition. Vectors need a multiple of 8
+// channels.
 cudaError_t PlainScatter(const PairListParams& params, PlainMovement movement, cudaStream_t stream);
 
 }  // namespace voxserve::bench

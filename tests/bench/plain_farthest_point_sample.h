@@ -1,9 +1,9 @@
 #pragma once
 
-// Farthest point sampling as pointnet2's users have it (OpenPCDet, torch_cluster and others): a block a cloud, every
-// distance in global memory in every iteration, the furthest point by halving through shared memory. What
-// kernels/points/farthest/farthest_point_sample.h is compared with. It rounds and breaks ties as ours does, which those
-// do not, so that the results can be compared. Lives in benchmarks alone.
+// Computes farthest point sampling as pointnet2's users do (OpenPCDet, torch_cluster and others), to be compared with
+// kernels/points/farthest/farthest_point_sample.h. One block handles a cloud; every iteration has all distances in
+// global memory and finds the farthest point by halving through shared memory. Unlike theirs, it rounds and breaks ties
+// as ours does, so that the results can be compared. Only benchmarks use it.
 
 #include <cstdint>
 #include <type_traits>
@@ -12,7 +12,7 @@
 
 namespace voxserve::bench {
 
-// Clouds of one size, all of whose points are finite.
+// Clouds of the same size whose points are all finite.
 struct PlainFarthestPointSampleParams {
   int32_t num_samples = 0;        // B
   int32_t num_points = 0;         // N, of each

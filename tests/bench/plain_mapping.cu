@@ -22,7 +22,7 @@ __device__ int64_t ThreadIndex() { return int64_t{blockIdx.x} * kBlockThreads + 
 
 // --- Output coordinates ----------------------------------------------------------------------------------------------
 
-// A candidate before it is divided by the stride.
+// A candidate for an output site, not yet divided by the stride.
 struct alignas(16) Candidate {
   int32_t sample;
   int32_t scaled_site[3];  // stride * the site
@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   candidates[index] = candidate;
 }
 
-// passes: [count], 1 where every axis divides by the stride.
+// passes: [count], 1 if the stride divides every axis.
 __global__ void __launch_bounds__(kBlockThreads)
     ModularCheckKernel(const Axes stride, const Candidate* candidates, int64_t count, uint8_t* passes) {
   const int64_t index = ThreadIndex();
@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   passes[index] = is_inside ? 1 : 0;
 }
 
-// keys: [count], kNoKey where a check failed.
+// keys: [count], kNoKey if a check failed.
 __global__ void __launch_bounds__(kBlockThreads)
     ToKeysKernel(const Axes stride, const Candidate* candidates, int64_t count, const uint8_t* passes, uint64_t* keys) {
   const int64_t index = ThreadIndex();
@@ -81,14 +81,14 @@ struct IsKey {
   __device__ bool operator()(uint64_t key) const { return key != kNoKey; }
 };
 
-// The three CUB passes share their scratch.
+// Device memory of the stages. The three CUB passes share `temp`.
 struct Workspace {
   Candidate* candidates;
   uint8_t* passes;
   uint64_t* keys;     // [candidates]
   uint64_t* kept;     // [num_kept]
   uint64_t* sorted;   // [num_kept]
-  int64_t* num_kept;  // [1]; known, but the compaction writes it
+  int64_t* num_kept;  // [1] known already, but the compaction writes it
   char* temp;
   size_t temp_bytes;
   size_t bytes;

@@ -1,9 +1,10 @@
 #pragma once
 
-// Mapping as it is without what TorchSparse does about it (Tang et al., MLSys 2022, section 4.4): what our own kernels
-// are compared with in Figure 13's steps. Three dimensions, rows as ours: the results are the same bytes.
+// Makes maps without TorchSparse's optimizations (Tang et al., MLSys 2022, section 4.4). Figure 13's steps compare our
+// own kernels with these. Only three dimensions; rows are in our order, so the results have the same bytes.
 //
-// Sizes that such an implementation reads back between its stages are given to it here, as if that took no time.
+// Such an implementation reads sizes back between its stages. Here the caller passes the sizes, as if reading them took
+// no time.
 //
 // The launchers keep the promises of kernels/core/cuda_stream.h.
 
@@ -19,21 +20,22 @@
 namespace voxserve::bench {
 
 struct PlainOutputCoordinatesParams {
-  // kPadded; num_in is the number of keys, device_num_in is ignored, num_beyond_limits stays untouched. out_capacity
-  // holds num_kept. workspace: PlainOutputCoordinatesWorkspaceBytes.
+  // The rule is kPadded. num_in is the number of keys; device_num_in is ignored and num_beyond_limits is not written.
+  // out_capacity is at least num_kept. workspace has PlainOutputCoordinatesWorkspaceBytes.
   kernels::OutputCoordinatesParams definition;
-  // Candidates (an input and a cell) that pass all checks: as many as the convolution's map has pairs.
+  // The number of candidates (an input and a cell) that pass all checks; the convolution's map has as many pairs.
   int64_t num_kept = 0;
 };
 static_assert(std::is_trivially_copyable_v<PlainOutputCoordinatesParams>);
 
 size_t PlainOutputCoordinatesWorkspaceBytes(const PlainOutputCoordinatesParams& params);
 
-// A kernel a stage, each through memory, over every input and cell: the cell's offset is added, the stride's modular
-// check, the boundary check, keys; then what passed is compacted, sorted by all bits and made unique.
+// Runs one kernel per stage, over every input and cell, with results in memory: adds the cell's offset, checks the
+// stride, checks the boundary, makes keys. Then it compacts the keys that passed, sorts them by all bits and removes
+// duplicates.
 cudaError_t PlainOutputCoordinates(const PlainOutputCoordinatesParams& params, cudaStream_t stream);
 
-// A thread an output row: one loop over the cells, each looked up by its own key. params.table is not read.
+// Uses one thread per output row, which looks up each cell by a key of its own. Does not read params.table.
 cudaError_t PlainSearchNeighbours(const kernels::NeighbourSearchParams& params,
                                   const kernels::cuda::CoordinateTable& table, cudaStream_t stream);
 

@@ -1,12 +1,13 @@
-// Tuned plans on a GPU: what a search wins, what it takes, and what its plan is worth elsewhere.
+// Measures tuned plans on a GPU: what a search gains, how long it takes, and what its plan gains on other inputs.
 //
 //   plan_cuda_bench [--filter TEXT] [--convs]
 //
-// For each network and dataset: a plan is searched on one scan, then the default and the tuned plan run in turns. Then
-// Table 1 of TorchSparse (Tang et al., MLSys 2022): the plan of every row's workload runs every column's, as a share of
-// the speed of the column's own plan. Last, scans that the search has not seen. --convs adds what each convolution won.
+// For each network and dataset, a plan is searched on one scan; then the default and the tuned plan run in turns. After
+// that comes Table 1 of TorchSparse (Tang et al., MLSys 2022): the plan of each row's workload runs each column's
+// workload, and the table shows its speed as a share of that of the column's own plan. Last come scans that the search
+// has not seen. --convs also prints what each convolution gained.
 //
-// Weights are random (only shapes matter for time), scans are real. Tables are Markdown.
+// Weights are random, since only shapes matter for time. Scans are real. Tables are Markdown.
 
 #include <algorithm>
 #include <chrono>
@@ -39,7 +40,7 @@ namespace {
 
 constexpr int kTransferRepeats = 30;
 constexpr int kWallClockRuns = 50;
-constexpr absl::Duration kTimeLimit = absl::Seconds(15);  // of a search; it needs less
+constexpr absl::Duration kTimeLimit = absl::Seconds(15);  // limit of a search, which needs less
 
 struct Dataset {
   support::RealScan scan;
@@ -59,7 +60,7 @@ std::vector<Dataset> Datasets() {
 
 double Milliseconds(absl::Duration duration) { return absl::ToDoubleMilliseconds(duration); }
 
-// A network on a dataset, on the device, with the plan that was searched for it.
+// A network and dataset on the device, with the plan that was searched for it.
 class Workload {
  public:
   Workload(double width, const Dataset& dataset)
@@ -90,7 +91,8 @@ class Workload {
     num_voxels_ = OrDieRun(nullptr).samples[0].counts.voxels;
   }
 
-  // This workload's convolutions by a plan that was searched for any: those that it does not name keep the default.
+  // Returns this workload's convolutions with the plan that was searched for `other`. Convolutions that the plan does
+  // not name keep the default.
   NetworkPlan PlanFrom(const Workload& other) const {
     const Plan& plan = other.found_.buckets[0].bucket.plan;
     NetworkPlan plans = defaults();
@@ -101,7 +103,7 @@ class Workload {
     return plans;
   }
 
-  // Medians of the network by each plan, in turns.
+  // Returns the network's median times by each plan. The plans run in turns.
   std::vector<double> TimeMs(const std::vector<NetworkPlan>& plans, const PointCloud& scan) const {
     PlanTimer timer(program_, run_, {.now = absl::Now});
     timer.BeginStage("", 1, 1);
@@ -117,7 +119,8 @@ class Workload {
     return ms;
   }
 
-  // By the host's clock, from points in host memory to labels in host memory, in turns: default, tuned.
+  // Returns the times of the default and the tuned plan, which run in turns, by the host's clock, from points in host
+  // memory to labels in host memory.
   std::pair<double, double> WallClockMs() {
     const PlanTable tuned(program_, {found_.buckets[0].bucket});
     std::vector<double> ms[2];
@@ -162,7 +165,7 @@ class Workload {
 
 using Workloads = std::vector<std::unique_ptr<Workload>>;
 
-// "30 implicit_gemm, 11 gather_gemm_scatter": how many convolutions run by each.
+// Returns how many convolutions run by each dataflow, for example "30 implicit_gemm, 11 gather_gemm_scatter".
 std::string CountDataflows(const NetworkPlan& plan) {
   std::vector<std::string> counts;
   for (const ConvDataflow* const dataflow : Dataflows()) {

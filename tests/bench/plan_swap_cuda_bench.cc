@@ -1,12 +1,13 @@
-// What a plan search and the swap of its plan cost the requests that are served meanwhile, and what a restarted server
-// gains by the plan that it finds.
+// Measures what a plan search and the swap to its plan cost the requests that are served meanwhile, and what a
+// restarted server gains from the plan that it finds.
 //
 //   plan_swap_cuda_bench
 //
-// Clients in closed loop send one scan to the engine with the demo's model: before the search, while it runs, after the
-// swap. Then two processes start one after the other, one with the plan that was kept, one with none: what their first
-// requests take. Ends with 1 where a request failed or answered another number of labels, or where the plan was not
-// swapped in or not found again. Tables are Markdown; latencies are the client's, Submit to answer.
+// Clients in closed loop send one scan to the engine with the demo's model: before the search, while it runs, and after
+// the swap. Then two processes start one after the other, the first with the plan that was kept, the second without
+// one, and the times of their first requests are measured. Exits with 1 if a request failed or had a wrong number of
+// labels, or if the plan was not swapped in or not found again. Tables are Markdown. Latencies are the client's, from
+// Submit to the answer.
 
 #include <spawn.h>
 #include <sys/wait.h>
@@ -55,15 +56,15 @@ constexpr char kModel[] = "minkunet";
 constexpr char kScan[] = "pandaset_063";
 constexpr int kNumClients = 4;
 constexpr int kTuneScans = 4;
-constexpr milliseconds kWarmUp(500);  // served, not in the table
+constexpr milliseconds kWarmUp(500);  // requests are served but not counted
 constexpr milliseconds kPhase(3000);  // before the search, and after the swap
 constexpr milliseconds kSearchLimit(60000);
-constexpr size_t kAroundSwap = 100;     // requests on either side of it
+constexpr size_t kAroundSwap = 100;     // requests on each side of the swap
 constexpr int kRequestsOnceWarm = 100;  // of a restarted server, after its first three
 
 double Milliseconds(Clock::duration duration) { return std::chrono::duration<double, std::milli>(duration).count(); }
 
-// Learns when a searched plan came into service. Read after the search has ended.
+// Learns when a searched plan came into service. Read it after the search has ended.
 class SwapObserver final : public SilentObserver {
  public:
   void OnPlan(std::string_view, int64_t, std::string_view, std::string_view source) override {
@@ -124,7 +125,7 @@ class Clients {
       threads_.emplace_back([this, &engine, &cloud, &requests] {
         while (!is_stopping_) {
           requests.push_back(Send(engine, cloud));
-          // An engine that refuses everything at once must not fill the log.
+          // If the engine refuses everything at once, the log must not fill.
           if (requests.back().has_failed) std::this_thread::sleep_for(milliseconds(10));
         }
       });
@@ -134,7 +135,7 @@ class Clients {
   Clients(const Clients&) = delete;
   Clients& operator=(const Clients&) = delete;
 
-  // All requests, in the order in which they were sent.
+  // Returns all requests in the order in which they were sent.
   std::vector<Request> Finish() {
     Stop();
     std::vector<Request> all;
@@ -168,7 +169,7 @@ void PrintPhase(const std::string& name, absl::Span<const Request> requests) {
                quantile(0.99), quantile(1));
 }
 
-// Searches a plan on what is served. Cancelled where it takes too long.
+// Searches a plan on the requests that are served. Cancels the search if it takes too long.
 absl::StatusOr<TuneResult> Tune(Engine& engine) {
   const auto promise = std::make_shared<std::promise<absl::StatusOr<TuneResult>>>();
   std::future<absl::StatusOr<TuneResult>> future = promise->get_future();
@@ -183,7 +184,7 @@ absl::StatusOr<TuneResult> Tune(Engine& engine) {
   return future.get();
 }
 
-// True where all went well.
+// Returns true if nothing failed.
 bool ServeThroughSearch(const std::string& plan_dir, const PointCloud& cloud) {
   SwapObserver observer;
   const std::unique_ptr<Engine> engine = StartEngine(plan_dir, &observer);
@@ -229,7 +230,7 @@ bool ServeThroughSearch(const std::string& plan_dir, const PointCloud& cloud) {
   return num_failed == 0 && observer.swap().has_value();
 }
 
-// The cloud without some of its points: up to a tenth, which differ from seed to seed.
+// Returns the cloud without up to a tenth of its points, which depend on the seed.
 PointCloud Thinned(const PointCloud& cloud, unsigned seed) {
   std::mt19937 random(seed);
   const double share = std::uniform_real_distribution<double>(0, 0.1)(random);
@@ -252,7 +253,7 @@ double MedianMs(absl::Span<const Request> requests) {
   return Percentile(ms, 0.5);
 }
 
-// A restarted server, in a process of its own: nothing of CUDA is loaded yet. Prints its row.
+// Runs as a restarted server, in its own process, into which nothing of CUDA is loaded yet. Prints its row.
 int Restarted(const std::string& plan_dir, std::string_view wanted_source) {
   const PointCloud cloud = OrDie(LoadGoldenScan(kScan)).cloud;
   const Clock::time_point start = Clock::now();

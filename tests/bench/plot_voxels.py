@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Draws time over voxels, both logarithmic, from tables of varied_inputs_cuda_bench, as an SVG picture.
+"""Draws times over numbers of voxels, both logarithmic, from tables of varied_inputs_cuda_bench, as an SVG picture.
 
     varied_inputs_cuda_bench voxels >voxels.md
     plot_voxels.py voxels.md... [--out voxels.svg] [--title TEXT]
 
-Each file is a series of p50, p99 and GPU busy where it has them; with several files, each is one line of p50 under its
-file's name. Needs Python alone.
+One file gives a series each of p50, p99 and, if it has it, GPU busy. With several files, each gives one line of p50
+with the file's name. Needs only Python.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ Series = tuple[str, list[tuple[float, float]]]
 
 
 def read_series(text: str, column: str) -> list[tuple[float, float]]:
-    """(voxels, ms) of a table's rows that have the column, ascending."""
+    """Returns (voxels, ms) of the table's rows that have the column, in ascending order."""
     rows = read_table(text, "p50 ms")
     return sorted((float(row["voxels"]), float(row[column])) for row in rows if row.get(column))
 
 
 def decades(low: float, high: float) -> tuple[int, int]:
-    """The powers of ten that hold both, but for a tenth of a value beyond them."""
+    """Returns the exponents of the powers of ten that enclose both. A value may lie beyond them by a tenth of itself.
+    """
     begin = math.floor(math.log10(low * 1.1))
     return begin, max(begin + 1, math.ceil(math.log10(high / 1.1)))
 
@@ -44,7 +45,7 @@ def number(value: float) -> str:
 
 
 def picture(series: Sequence[Series], title: str) -> str:
-    """The SVG text. Every series has one point or more, of numbers above 0."""
+    """Returns the SVG text. Every series must have at least one point, and only numbers above 0."""
     points = [point for _, of_series in series for point in of_series]
     (x_low, x_high), (y_low, y_high) = (decades(min(axis), max(axis)) for axis in zip(*points, strict=True))
 

@@ -25,7 +25,7 @@ ScanConvolutions::ScanConvolutions(double width, const PointCloud& cloud, float 
   program_ = OrDie(runner_->Compile(
       graph,
       {.device = support::Device::kCuda, .precision = ModelConfig::Precision::kFloat16, .plan = kDefaultCudaConvPlan}));
-  // The scan runs by the default; the others are there for the forms of rulebooks that they read.
+  // The scan runs by the default plan. The other plans make the engine build the forms of rulebooks that they read.
   std::vector<PlanTable::Bucket> buckets = {{.plan = {.fallback = kDefaultCudaConvPlan}}};
   for (const ConvDataflow* const dataflow : Dataflows()) {
     buckets.push_back(
@@ -56,7 +56,7 @@ ScanConvolutions::ScanConvolutions(double width, const PointCloud& cloud, float 
   }
 }
 
-// The weights go back to the runner's pool before it goes.
+// The weights must return to the runner's pool before the runner is destroyed.
 ScanConvolutions::~ScanConvolutions() { program_ = Program(); }
 
 StepContext ScanConvolutions::context() {
@@ -76,7 +76,7 @@ PointCloud NewestSweeps(const support::RealScan& scan, int num_sweeps) {
     std::exit(1);
   }
   const float oldest = *std::next(sweeps.begin(), num_sweeps - 1);
-  PointCloudLayout layout = all.layout();  // packed, as all of ReadScan's
+  PointCloudLayout layout = all.layout();  // packed, since all clouds of ReadScan are
   std::string bytes;
   for (size_t i = 0; i < ages.size(); ++i) {
     if (ages[i] <= oldest) bytes += all.bytes().substr(i * layout.point_step, layout.point_step);

@@ -1,7 +1,7 @@
 #pragma once
 
-// The convolutions of MinkUNet on a real scan, with their rulebooks on the GPU: what benchmarks of single kernels are
-// fed with. Errors end the program.
+// Runs MinkUNet on a real scan and gives its convolutions, with their rulebooks on the GPU, to benchmarks of single
+// kernels. Errors end the program.
 
 #include <cstdint>
 #include <memory>
@@ -19,15 +19,15 @@ namespace voxserve::bench {
 
 // Convolutions with one rulebook and the same channels.
 struct ScanConvolution {
-  std::string name;  // of the first of them
-  int count = 0;     // how many the network has
-  int rulebook = 0;  // of one number share one rulebook
+  std::string name;  // the name of the first of them
+  int count = 0;     // how many of them the network has
+  int rulebook = 0;  // convolutions with equal numbers share one rulebook
   kernels::PairTablesView tables;
   ConvShape shape;
   std::vector<ServedDataflow> served;
 
   int64_t num_pairs() const { return tables.offset_begin[tables.num_offsets]; }
-  // With more than one offset the identity is what makes them submanifold ones.
+  // A convolution with more than one offset is submanifold if it has the identity.
   bool is_submanifold() const { return tables.identity_offset >= 0 && tables.num_offsets > 1; }
 };
 
@@ -39,10 +39,10 @@ class ScanConvolutions {
                             float voxel_size_m = 0.05f);
   ~ScanConvolutions();
 
-  // In the network's order. Tables are valid as long as this object.
+  // Lists them in the network's order. The tables are valid as long as this object.
   const std::vector<ScanConvolution>& all() const { return all_; }
-  // With the scan's rulebooks in all forms that a dataflow reads, and a stream: what a dataflow's Launch asks for but
-  // scratch memory. Valid as long as this object.
+  // Returns what a dataflow's Launch needs except scratch memory: the scan's rulebooks in all forms that a dataflow
+  // reads, and a stream. It is valid as long as this object.
   StepContext context();
 
  private:
@@ -52,7 +52,7 @@ class ScanConvolutions {
   GroupingCache groupings_;
 };
 
-// The points of the newest sweeps alone of a scan of several: dt, a sweep's age, tells them apart.
+// Returns only the points of the newest sweeps of a scan with several. The field dt, a sweep's age, tells sweeps apart.
 PointCloud NewestSweeps(const support::RealScan& scan, int num_sweeps);
 
 }  // namespace voxserve::bench

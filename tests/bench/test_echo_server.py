@@ -1,4 +1,4 @@
-"""The yardstick of the serving benchmarks answers: echo_server_bench."""
+"""Tests that echo_server_bench, the yardstick of the serving benchmarks, answers."""
 
 import os
 import pathlib

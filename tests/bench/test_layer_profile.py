@@ -1,4 +1,4 @@
-"""How layer_profile.py reads and joins tables, and plot_voxels.py draws them."""
+"""Tests how layer_profile.py reads and joins tables, and how plot_voxels.py draws them."""
 
 import argparse
 import pathlib
@@ -129,9 +129,9 @@ def marks(root, name):
 def test_points_lie_where_their_logarithms_say(tmp_path):
     _, root = draw(tmp_path, VOXELS)
     assert len(marks(root, "polyline")) == 3
-    assert len(marks(root, "circle")) == 5  # GPU busy has one row alone
+    assert len(marks(root, "circle")) == 5  # only one row has GPU busy
     xs = [float(circle.get("cx")) for circle in marks(root, "circle")][:2]
-    assert xs[0] == pytest.approx(70, abs=1)  # 992 is the beginning of the axis
+    assert xs[0] == pytest.approx(70, abs=1)  # 992 is at the beginning of the axis
     assert xs[1] == pytest.approx(760 - 150, abs=2)  # 100,992 its end
 
 

@@ -1,4 +1,4 @@
-"""The parts of peer_bench.py that need neither a peer nor a GPU."""
+"""Tests the parts of peer_bench.py that need neither a peer nor a GPU."""
 
 import json
 import pathlib

@@ -25,10 +25,11 @@ namespace {
 constexpr std::array<const char*, 3> kAxes = {"x", "y", "z"};
 using Position = std::array<float, 3>;
 
-// Uniform in [0, 1). Distributions of the standard library differ between implementations; its engines do not.
+// Returns a number spread evenly over [0, 1). The standard library's distributions differ between implementations; its
+// engines do not.
 double Uniform(std::mt19937& engine) { return engine() * 0x1p-32; }
 
-// x, y and z.
+// Returns the fields x, y and z.
 std::array<PointField, 3> AxesOf(const PointCloud& cloud) {
   std::array<PointField, 3> axes;
   for (size_t axis = 0; axis < axes.size(); ++axis) {
@@ -71,7 +72,7 @@ PointCloud WithPoints(const PointCloud& like, std::string bytes) {
   return OrDie(PointCloud::Create(std::move(layout), std::move(bytes)));
 }
 
-// The points for which `move` returns true, at the position that it leaves them.
+// Returns the points for which `move` returns true, at the positions to which it moves them.
 PointCloud Moved(const PointCloud& cloud, const std::function<bool(Position&)>& move) {
   std::vector<Position> positions = PositionsOf(cloud);
   const std::array<PointField, 3> axes = AxesOf(cloud);

@@ -1,7 +1,7 @@
 #pragma once
 
-// Inputs that differ, made of real scans: a benchmark that repeats one input measures full caches and sizes that were
-// guessed right. The same arguments give the same bytes on every machine.
+// Makes inputs that differ from real scans. A benchmark that repeats one input measures caches that are full and sizes
+// that were guessed right. The same arguments give the same bytes on every machine.
 //
 // Every function takes packed clouds, as ReadScan and FromFloats make them. Errors end the program.
 
@@ -15,24 +15,26 @@
 
 namespace voxserve::bench {
 
-// The scan turned about z by any angle, thinned to 80% to 100% of its points, and shifted by up to 2 m along x and y
-// and 0.1 m along z. The fields keep their types: float16 coordinates are rounded to float16 again.
+// Returns the scan turned about z by any angle, thinned to 80% to 100% of its points, and shifted by up to 2 m along x
+// and y and 0.1 m along z. The fields keep their types: float16 coordinates are rounded to float16 again.
 PointCloud VariedScan(const PointCloud& scan, uint32_t seed);
 
-// `count` varied scans. Those of index i come from frame i modulo the number of frames.
+// Returns `count` varied scans. Scan i comes from frame i modulo the number of frames.
 std::vector<PointCloud> VariedScans(const std::vector<PointCloud>& frames, int count, uint32_t seed);
 
-// The first `share` (0 to 1) of the points by their direction from the origin: a sector about z. Unlike a thinned scan
-// it keeps the density of the scan, and so the number of a voxel's neighbours.
+// Returns the first `share` (0 to 1) of the points by their direction from the origin, which is a sector about z.
+// Unlike thinning, this keeps the scan's density, and so the number of a voxel's neighbours.
 PointCloud Sector(const PointCloud& scan, double share);
 
-// The clouds side by side, `spacing_m` apart, in rows and columns. All of one layout; one or more.
+// Returns the clouds side by side, `spacing_m` apart, in rows and columns. There must be at least one, and all must
+// have the same layout.
 PointCloud SideBySide(const std::vector<PointCloud>& clouds, float spacing_m);
 
-// With one field more, t in s, as if three sweeps took turns: -0.05, 0.05 and 0.15. Every field is float32 afterwards.
+// Adds a field t in s, as if the points came from three sweeps in turns: -0.05, 0.05 and 0.15. Every field is float32
+// afterwards.
 PointCloud WithTime(const PointCloud& cloud);
 
-// The frames of the drive that the scan belongs to, the scan first; those that are not there are left out.
+// Returns the frames of the drive to which the scan belongs, the scan first. Frames that are missing are left out.
 std::vector<PointCloud> DriveOf(const support::RealScan& scan);
 
 // Writes the named fields of every point as float32, in their canonical units, one point after the other.

@@ -23,7 +23,7 @@ std::vector<float> Column(const PointCloud& cloud, const std::string& name) {
   return values;
 }
 
-// `count` points on circles of 1 to 50 m; intensity is the point's number.
+// Returns `count` points on circles of 1 to 50 m. The intensity is the point's number.
 PointCloud Circles(int count) {
   std::vector<float> values;
   for (int i = 0; i < count; ++i) {
@@ -35,7 +35,7 @@ PointCloud Circles(int count) {
   return *PointCloud::FromFloats({"x", "y", "z", "intensity"}, values.data(), static_cast<uint64_t>(count));
 }
 
-// Three points in float16, of x, y, z: (1, -2, 0.5), (1000, 0, 0), (0.00001, 0, 0).
+// Returns three points in float16: (1, -2, 0.5), (1000, 0, 0), (0.00001, 0, 0).
 PointCloud Halves() {
   const uint16_t values[] = {0x3c00, 0xc000, 0x3800, 0x63d0, 0, 0, 0x00a8, 0, 0};
   PointCloudLayout layout{.num_points = 3, .point_step = 6};
@@ -90,7 +90,7 @@ TEST(VariedScanTest, TurnsAndShiftsAsOneBody) {
 TEST(SideBySideTest, KeepsFloat16) {
   const PointCloud both = SideBySide({Halves(), Halves()}, 3.0f);
   EXPECT_EQ(both.layout().point_step, 6u);
-  // 1003 lies between 1002.5 and 1003.5, which binary16 has: it has every half there.
+  // binary16 has 1003 exactly: in this range it has every multiple of 1/2.
   EXPECT_THAT(Column(both, "x"), ElementsAre(1, 1000, FloatEq(0x1.5p-17f), 4, 1003, FloatEq(3)));
   EXPECT_THAT(Column(both, "y"), ElementsAre(-2, 0, 0, -2, 0, 0));
   EXPECT_THAT(Column(both, "z"), ElementsAre(0.5, 0, 0, 0.5, 0, 0));
