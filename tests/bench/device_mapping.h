@@ -51,8 +51,8 @@ class DeviceMapping {
   void Launch(const MarkStep& mark);
 
   // Both check what the last Launch made, and wait for it. They return "", or a text that says what is wrong.
-  std::string Flaw() const;                                     // from the CPU: all sites, and every map's size
-  std::string DifferenceFrom(const DeviceMapping& ours) const;  // all sites and all neighbours; not for pairs
+  std::string Flaw() const;  // compares all sites and every map's size with the CPU's
+  std::string DifferenceFrom(const DeviceMapping& ours) const;  // compares all sites and neighbours; not for pairs
 
  private:
   struct Level;

@@ -12,7 +12,8 @@ namespace {
 constexpr size_t kYaw = 6, kScore = 9, kClass = 10;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// The largest difference in any number, 1 where it is all that is allowed; infinite between classes.
+// Returns the largest difference of any number, as a fraction of what is allowed. Returns infinity if the classes
+// differ.
 float Difference(const BoxRow& a, const BoxRow& b, const BoxTolerance& tolerance) {
   if (a[kClass] != b[kClass]) return kInfinity;
   float largest = 0;

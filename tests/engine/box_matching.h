@@ -1,6 +1,6 @@
 #pragma once
 
-// Boxes of two answers that should be the same, whatever their order.
+// Matches the boxes of two answers that should be the same, in any order.
 
 #include <array>
 #include <string>
@@ -10,10 +10,10 @@
 
 namespace voxserve {
 
-// x, y, z, length, width, height, yaw, velocity x and y, score, class, as networks.npz has them.
+// x, y, z, length, width, height, yaw, velocity x and y, score, class: the columns of networks.npz.
 using BoxRow = std::array<float, 11>;
 
-// The engine's boxes, or the C++ client's.
+// Converts a box of the engine or of the C++ client.
 template <typename Box>
 std::vector<BoxRow> RowsOf(const std::vector<Box>& boxes) {
   std::vector<BoxRow> rows;
@@ -24,12 +24,12 @@ std::vector<BoxRow> RowsOf(const std::vector<Box>& boxes) {
   return rows;
 }
 
-// Of a float32 array [num_boxes, 11].
+// Converts a float32 array [num_boxes, 11].
 std::vector<BoxRow> RowsOf(const support::NpyArray& boxes);
 
-// What two boxes that are the same may differ by.
+// The largest differences between two boxes that count as the same.
 struct BoxTolerance {
-  float number = 0;  // metres, radians, metres a second
+  float number = 0;  // in metres, radians, or metres per second
   float score = 0;
 };
 
@@ -41,7 +41,7 @@ struct BoxMatches {
   std::string ToString() const;
 };
 
-// Each box at most once, with the closest one of its class.
+// Matches each box at most once, with the closest box of its class.
 BoxMatches MatchBoxes(const std::vector<BoxRow>& boxes, const std::vector<BoxRow>& expected,
                       const BoxTolerance& tolerance);
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// A device with one context and its executor, as a worker has them, for tests and benchmarks of programs.
+// Has a device with one context and its executor, like a worker, for tests and benchmarks of programs.
 
 #include <cstdint>
 #include <memory>
@@ -17,7 +17,7 @@
 
 namespace voxserve {
 
-// How a network is computed: a device, the types there, and the plan of every convolution.
+// Says how a network is computed: the device, its types, and the plan of every convolution.
 struct Variant {
   std::string name;
   support::Device device = support::Device::kCpu;
@@ -27,7 +27,7 @@ struct Variant {
   bool merges_conv2ds = true;
 };
 
-// Returns the plan that a server computes by on such a device where it has no tuned one.
+// Returns the plan that a server uses on such a device if it has no tuned plan.
 ConvPlan DefaultPlanOf(support::Device device, ModelConfig::Precision precision);
 
 class DeviceRunner {
@@ -36,12 +36,12 @@ class DeviceRunner {
     support::Device device = support::Device::kCpu;
     int num_threads = 2;
     int64_t device_memory_limit = 0;
-    MemoryBudget* memory_budget = nullptr;  // of the host's memory; outlives the runner
+    MemoryBudget* memory_budget = nullptr;  // limits the host's memory; must outlive the runner
   };
 
   static absl::StatusOr<std::unique_ptr<DeviceRunner>> Create(const Options& options);
 
-  // For this runner's device, with its weights there. The runner outlives the program.
+  // Compiles for this runner's device and puts the weights there. The runner must outlive the program.
   absl::StatusOr<Program> Compile(const Graph& graph, const Variant& variant, int bytes_per_label = 1) const;
 
   Executor& executor() { return *executor_; }

@@ -48,7 +48,7 @@ std::vector<int64_t> GoldenScan::PointToVoxel() const {
 
 absl::StatusOr<GoldenScan> LoadGoldenScan(const std::string& name) {
   const std::string folder = support::SourceDir() + "/tests/golden/";
-  // The demo's scan is one of them and lies with the demo.
+  // The demo's scan is also a golden scan. Its file is in the demo's folder.
   const std::string bin = name == "pandaset_070" ? absl::StrCat(support::SourceDir(), "/deploy/scans/", name, ".bin")
                                                  : absl::StrCat(folder, name, ".bin");
   GoldenScan scan;

@@ -39,10 +39,10 @@ struct GoldenScan {
 // "pandaset_063" or "pandaset_070".
 absl::StatusOr<GoldenScan> LoadGoldenScan(const std::string& name);
 
-// The demo's network and its configuration.
+// Loads the demo's network and its configuration.
 absl::StatusOr<LoadedModel> LoadMinkUNetModel();
 
-// The same, compiled for the CPU by the default plan.
+// Loads the demo's network, compiled for the CPU by the default plan.
 absl::StatusOr<Program> LoadMinkUNet();
 
 }  // namespace voxserve

@@ -1,4 +1,5 @@
-// The trained MinkUNet on real scans against what TorchSparse 2.1 and a NumPy pass computed (they agree within 2.7e-5).
+// Compares the trained MinkUNet on real scans with the results of TorchSparse 2.1 and of a NumPy pass, which agree
+// within 2.7e-5.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -20,7 +21,7 @@
 namespace voxserve {
 namespace {
 
-// A way to compute, and how far from the golden logits it may be. Labels must be equal where the golden margin between
+// A way to compute, and its largest error against the golden logits. Labels must be equal if the golden margin between
 // the two best classes is above clear_margin.
 struct GoldenVariant {
   Variant variant;
@@ -87,13 +88,13 @@ void ExpectGolden(const GoldenScan& scan, const InferResult& output, const Golde
     if (!is_clear && output.labels()[i] == scan.labels[i]) ++doubtful_equal;
     if (is_clear && output.labels()[i] != scan.labels[i]) ++wrong;
   }
-  EXPECT_GE(compared, static_cast<int64_t>(scan.logits.size()));  // every logit that is stored, of one point or more
+  EXPECT_GE(compared, static_cast<int64_t>(scan.logits.size()));  // every stored logit belongs to at least one point
   EXPECT_LE(largest_error, allowed.tolerance);
   EXPECT_EQ(wrong, 0) << doubtful << " points were in doubt and not compared";
   const int64_t equal = scan.num_points() - doubtful + doubtful_equal - wrong;
   testing::Test::RecordProperty("largest_error", absl::StrCat(largest_error));
   testing::Test::RecordProperty("equal_labels", absl::StrCat(equal, " of ", scan.num_points()));
-  // Those in doubt are not all wrong.
+  // Most of the points in doubt must still have the golden label.
   EXPECT_GE(equal, scan.num_points() - scan.num_points() / 100);
 }
 
@@ -123,10 +124,10 @@ INSTANTIATE_TEST_SUITE_P(AllScans, GoldenTest,
                            return std::get<0>(param_info.param) + std::get<1>(param_info.param).variant.name;
                          });
 
-// One real scan, one point, nothing, another real scan: neighbours in a batch do not change each other.
+// The batch has a real scan, one point, no point, and another real scan. The samples must not change each other.
 class GoldenBatchTest : public testing::TestWithParam<support::Device> {};
 
-// --deterministic: the very bytes, in whatever batch, on a GPU (a CPU gives each request a batch of its own).
+// Tests --deterministic on a GPU: a scan gives the same bytes in any batch. (A CPU gives each request its own batch.)
 TEST(GoldenCudaTest, DeterministicProgramsGiveTheBytesOfTheScanAlone) {
   SKIP_WITHOUT(support::Device::kCuda);
   const auto runner = DeviceRunner::Create({.device = support::Device::kCuda});
@@ -235,7 +236,7 @@ TEST(GoldenDeterminismTest, ThreadsDoNotChangeABit) {
   EXPECT_EQ(scores[0], scores[1]);
 }
 
-// The same bytes from a context alone, from one beside others that are busy with other sizes, and again.
+// A context must give the same bytes when it runs alone, beside busy contexts with other sizes, and again after that.
 TEST(GoldenDeterminismTest, ConcurrentLoadDoesNotChangeABit) {
   SKIP_WITHOUT(support::Device::kCuda);
   const auto model = LoadMinkUNetModel();

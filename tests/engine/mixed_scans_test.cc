@@ -1,5 +1,5 @@
-// Scans of other sensors in one batch, of 35,000 to 177,000 points and of other extents: what one gets is what it gets
-// alone, to the byte where the program is deterministic and to rounding where it is not.
+// Tests scans of different sensors in one batch, with 35,000 to 177,000 points and different extents. Each scan must
+// get the result that it gets alone: the same bytes if the program is deterministic, else the same up to rounding.
 
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ namespace {
 
 struct MixedScans {
   std::vector<PointCloud> clouds;
-  std::string missing;  // the path of the first that is not there
+  std::string missing;  // the path of the first file that is missing
 
   std::vector<const PointCloud*> pointers() const {
     std::vector<const PointCloud*> pointers;
@@ -59,7 +59,7 @@ TEST_P(MixedScansTest, EachIsAnsweredAsAlone) {
   ASSERT_TRUE(batch.status.ok()) << batch.status;
   ASSERT_EQ(batch.samples.size(), scans.clouds.size());
 
-  // Half precision rounds at about 0.001 of a value, layer after layer; the scores go to 30.
+  // Half precision rounds by about 0.001 of a value in each layer. Scores are up to 30.
   const float tolerance = variant.precision == ModelConfig::Precision::kFloat16 ? 0.25f : 1e-3f;
   for (size_t i = 0; i < scans.clouds.size(); ++i) {
     SCOPED_TRACE(i);

@@ -1,6 +1,7 @@
 #pragma once
 
-// Clouds in page-locked memory, for tests and benchmarks: CUDA's on a GPU, on the CPU memory that only counts as such.
+// Puts clouds into page-locked memory, for tests and benchmarks. On a GPU it is CUDA's; on the CPU it is ordinary
+// memory that is only counted as page-locked.
 
 #include <gtest/gtest.h>
 
@@ -26,7 +27,8 @@ class PinnedClouds {
     pool_ = PinnedPool::Create({.source = std::move(source)});
   }
 
-  // The cloud in page-locked memory. It is large enough for the pool to have some for it.
+  // Returns a copy of the cloud in page-locked memory. The cloud must be large enough for the pool to keep buffers for
+  // it.
   PointCloud Copy(const PointCloud& cloud) {
     const auto bytes = static_cast<int64_t>(cloud.bytes().size());
     HostBuffer buffer = *pool_->Take(bytes, BufferLife::kRequest);

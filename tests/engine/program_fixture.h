@@ -1,7 +1,7 @@
 #pragma once
 
-// Fixtures of tests that run one program. RunnerTest starts the runner that the test asks for. ProgramTest has one on
-// each device.
+// Has fixtures for tests that run one program. RunnerTest starts the runner for which the test asks. ProgramTest has
+// one runner for each device.
 
 #include <gtest/gtest.h>
 
@@ -15,8 +15,8 @@ namespace voxserve {
 
 class RunnerTest : public testing::Test {
  protected:
-  // Starts a runner in place of the one before, and ends that one's program. budget: it limits the runner's host
-  // memory, which is not counted if it is null.
+  // Starts a runner in place of the last one, and destroys that one's program. budget limits the runner's host memory;
+  // if it is null, the memory is not counted.
   void StartRunner(DeviceRunner::Options options, std::unique_ptr<MemoryBudget> budget = nullptr) {
     program_ = Program();
     runner_.reset();
@@ -27,7 +27,7 @@ class RunnerTest : public testing::Test {
     runner_ = *std::move(runner);
   }
 
-  // Each outlives those below: the runner takes memory from the budget, and has the program's weights.
+  // Each must outlive the members below it: the runner takes memory from the budget and holds the program's weights.
   std::unique_ptr<MemoryBudget> budget_;
   std::unique_ptr<DeviceRunner> runner_;
   Program program_;
@@ -35,13 +35,13 @@ class RunnerTest : public testing::Test {
 
 class ProgramTest : public RunnerTest, public testing::WithParamInterface<support::Device> {
  protected:
-  // Whoever overrides it calls it first, and goes on only where there is a runner_ then.
+  // An override calls this first, and goes on only if runner_ is not null after that.
   void SetUp() override {
     SKIP_WITHOUT(GetParam());
     StartRunner({.device = GetParam()});
   }
 
-  // Makes program_ of the graph, in float32. A GPU runs it by the default plan.
+  // Compiles the graph into program_, in float32. A GPU runs it by the default plan.
   void Compile(const Graph& graph, bool is_deterministic = false) {
     Variant variant{.device = GetParam(), .is_deterministic = is_deterministic};
     if (GetParam() == support::Device::kCuda) variant.plan = kDefaultCudaConvPlan;

@@ -15,7 +15,7 @@ TEST(CutTextTest, AShortTextStaysWhole) {
 }
 
 TEST(CutTextTest, NoCharacterIsCut) {
-  // One character of 1, 2, 3 and 4 bytes each, and where each may end.
+  // The text has characters of 1, 2, 3 and 4 bytes. ends[n] is where the text must be cut to have at most n bytes.
   const std::string text = "a\u00e9\u20ac\U0001f697b";
   const size_t ends[] = {0, 1, 1, 3, 3, 3, 6, 6, 6, 6, 10, 11};
   ASSERT_EQ(text.size(), 11u);

@@ -1,4 +1,4 @@
-// Lines in JSON are parsed back with a library.
+// Tests log lines in JSON by parsing them with a library.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// A pipe plays stderr: read, not read, and read late.
+// Tests the writer of log lines with a pipe in place of stderr, which is read at once, late or never.
 
 #include "engine/base/log_writer.h"
 
@@ -30,7 +30,7 @@ constexpr char kDropped[] = "WARNING log lines were dropped: stderr is not read 
 
 class LogWriterTest : public testing::Test {
  protected:
-  // A pipe of one page, so that it is full soon.
+  // Makes a pipe of one page, so that it fills up soon.
   void SetUp() override {
     signal(SIGPIPE, SIG_IGN);
     ASSERT_EQ(pipe2(pipe_, O_CLOEXEC), 0);
@@ -53,7 +53,7 @@ class LogWriterTest : public testing::Test {
     });
   }
 
-  // Ends the pipe. All lines that were read.
+  // Closes the pipe. Returns all lines that were read.
   std::vector<std::string> StopReading() {
     if (pipe_[1] >= 0) close(pipe_[1]);
     pipe_[1] = -1;
@@ -72,7 +72,7 @@ class LogWriterTest : public testing::Test {
   std::unique_ptr<LogWriter> writer_;
 };
 
-// How many lines a line says were dropped; none in ordinary lines.
+// Returns how many dropped lines a line reports, or 0 if it is an ordinary line.
 int64_t DroppedBefore(const std::string& line) {
   const size_t found = line.find(kDropped);
   int64_t count = 0;
@@ -117,7 +117,7 @@ TEST_F(LogWriterTest, NobodyWaitsForAPipeThatIsNotRead) {
 
   int64_t num_dropped = 0;
   int64_t num_written = 0;
-  std::vector<int> next(kThreads, 0);  // of each thread: its lines keep their order
+  std::vector<int> next(kThreads, 0);  // the next number expected from each thread, whose lines keep their order
   for (const std::string& line : lines) {
     num_dropped += DroppedBefore(line);
     const size_t found = line.find(" INFO nobody reads thread=");

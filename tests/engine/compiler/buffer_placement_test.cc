@@ -1,4 +1,5 @@
-// Where buffers lie in memory: nothing that is alive together overlaps, and the block is as small as it can be.
+// Tests where buffers are placed in memory: buffers that are alive together must not overlap, and the block must be as
+// small as it can be.
 
 #include "engine/compiler/buffer_placement.h"
 
@@ -15,9 +16,9 @@
 namespace voxserve {
 namespace {
 
-constexpr int64_t kUnit = kArrayAlignment;  // bytes of a row below
+constexpr int64_t kUnit = kArrayAlignment;  // bytes of a row in these tests
 
-// A buffer of so many rows of kUnit bytes for each sample.
+// Returns a buffer with this many rows of kUnit bytes for each sample.
 Buffer OfRows(int64_t rows, int first_step, int last_step) {
   return {.level = kSampleLevel,
           .rows_per_sample = rows,
@@ -49,7 +50,7 @@ bool AreBothAlive(const Buffer& a, const Buffer& b) {
   return std::max(a.first_step, b.first_step) <= std::min(a.last_step, b.last_step);
 }
 
-// The bytes that the buffers of the busiest step take.
+// Returns the bytes of all buffers that are alive in the busiest step.
 int64_t MostAlive(const Program& program, const std::vector<int64_t>& num_sites = {}) {
   int64_t most = 0;
   for (int step = 0; step < program.segments.front().end_step; ++step) {
@@ -97,8 +98,8 @@ TEST(BufferPlacementTest, ABufferThatIsReadInTheStepThatWritesAnotherStaysApart)
   EXPECT_EQ(Place(program).bytes, 2 * kUnit);
 }
 
-// The concatenation of each level lives from its encoder to its decoder, with small buffers between. Placed by first
-// use, small ones would stand between large ones and leave gaps that nothing fits.
+// The concatenation of each level lives from its encoder to its decoder, with small buffers between. If buffers were
+// placed in the order of their first use, small ones would lie between large ones and leave gaps that fit nothing.
 TEST(BufferPlacementTest, MinkUNetTakesNoMoreThanWhatIsAliveAtOnce) {
   const absl::StatusOr<Graph> graph = support::LoadNetwork(support::MinkUNet({}));
   ASSERT_TRUE(graph.ok()) << graph.status();

@@ -15,7 +15,8 @@ constexpr ConvPlan kTiled = {
     .map_search = kernels::MapSearch::kHash, .dataflow = Dataflow::kImplicitGemm, .block = kBlock};
 constexpr ConvPlan kGrouped = {.map_search = kernels::MapSearch::kHash, .dataflow = Dataflow::kGatherGemmScatter};
 
-// Three convolutions: one on a rulebook of its own, two on one that the last walks swapped.
+// Returns a program with three convolutions: one with its own rulebook, and two that share a rulebook, which the last
+// of them reads with inputs and outputs swapped.
 Program MakeProgram() {
   Program program;
   program.rulebooks = {{}, {.first_conv = 1}, {.swap_of = 1, .first_conv = 2}};
@@ -41,7 +42,7 @@ TEST(PlanTableTest, NearestBucketServesBetweenAndBeyond) {
   for (const int64_t voxels : {1000, 1999, 2000, 1 << 30}) EXPECT_EQ(table.ForVoxels(voxels)[0], large) << voxels;
 }
 
-// Caches find what they made by them, whatever lies where the table lay.
+// Caches use the id and the index as keys, since a new table may lie at the address of an old one.
 TEST(PlanTableTest, HasAnIdAndItsPlansHaveIndices) {
   const Program program = MakeProgram();
   const std::vector<PlanTable::Bucket> buckets = {{.max_voxels = 1000, .plan = {.fallback = kGrouped}},
@@ -68,7 +69,7 @@ TEST(PlanTableTest, WhatTheDeviceDoesNotServeRunsByTheFallback) {
   const PlanTable table(MakeProgram(), {{.plan = {.fallback = kGrouped, .by_node = {{"a", odd}, {"c", kTiled}}}}});
   EXPECT_EQ(table.ForVoxels(5)[0], kGrouped);
   EXPECT_EQ(table.ForVoxels(5)[2], kGrouped);
-  // Nor does a fallback of that kind stop it.
+  // A fallback that the device does not serve is replaced as well.
   const PlanTable tiled(MakeProgram(), {{.plan = {.fallback = kTiled}}});
   EXPECT_EQ(tiled.ForVoxels(5)[0], kTiled);
   EXPECT_EQ(tiled.ForVoxels(5)[2].dataflow, Dataflow::kGatherGemmScatter);
@@ -85,25 +86,25 @@ TEST(PlanTableTest, OnePlanOfEverySizeIsAsItIs) {
   EXPECT_EQ(table.forms(), (std::vector<RulebookForms>{{.tiles = true}, {.pairs = true}, {}}));
 }
 
-// What a server without a tuned plan runs by.
+// These are the plans of a server without a tuned plan.
 TEST(PlanTableTest, DefaultsOfAGpu) {
   for (const DType dtype : {DType::kFloat16, DType::kBfloat16}) {
     for (const bool allow_tf32 : {false, true}) {
       EXPECT_EQ(DefaultCudaConvPlan(dtype, allow_tf32).dataflow, Dataflow::kImplicitGemm);
     }
   }
-  // The library is quicker in TensorFloat-32.
+  // In TensorFloat-32 the library is faster.
   EXPECT_EQ(DefaultCudaConvPlan(DType::kFloat32, /*allow_tf32=*/true),
             ByDataflow(kDefaultCudaConvPlan, Dataflow::kGatherGemmScatter));
   const ConvPlan exact = DefaultCudaConvPlan(DType::kFloat32, /*allow_tf32=*/false);
   EXPECT_EQ(exact.dataflow, Dataflow::kGatherGemmScatter);
   EXPECT_EQ(exact.grouping.epsilon, 0.2);
-  // "c" is not served by tiles, as on a GPU without the instructions.
+  // Tiles do not serve "c", as on a GPU without the instructions.
   const PlanTable table(MakeProgram(), {{.plan = {.fallback = kDefaultCudaConvPlan}}});
   EXPECT_EQ(table.ForVoxels(5), (std::vector<ConvPlan>{kDefaultCudaConvPlan, kDefaultCudaConvPlan, kGrouped}));
 }
 
-// As maps that the CPU made for a GPU are read.
+// If the CPU makes the maps for a GPU, the convolutions run by these plans.
 TEST(PlanTableTest, UniversalPlansAreOfTheFirstDataflowThatTheDeviceServes) {
   Program program = MakeProgram();
   EXPECT_EQ(UniversalPlans(program, {kTiled, kGrouped, kTiled}), std::vector<ConvPlan>(3, kGrouped));
@@ -117,7 +118,7 @@ TEST(PlanTableTest, RulebooksHaveTheFormsThatAnyBucketReads) {
   using Forms = std::vector<RulebookForms>;
   EXPECT_EQ(PlanTable(program, {{.plan = {.fallback = kGrouped}}}).forms(),
             (Forms{{.pairs = true}, {.pairs = true}, {}}));
-  // "c" is not served: its rulebook has pairs too.
+  // Tiles do not serve "c", so its rulebook needs pairs too.
   EXPECT_EQ(PlanTable(program, {{.plan = {.fallback = kTiled}}}).forms(),
             (Forms{{.tiles = true}, {.pairs = true, .tiles = true}, {}}));
   program.convs[2].served.push_back({Dataflow::kImplicitGemm, {{kBlock}}});

@@ -1,5 +1,5 @@
-// Attention within samples in networks: among sites, of sites of another level, of points, and through learned rows of
-// every sample.
+// Tests attention within samples in networks: between the sites of a level, from sites of another level, from points,
+// and through learned rows of every sample.
 
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ TEST_P(AttentionNetworkTest, AmongTheSitesOfALevel) {
     const int stem = b.Submanifold(0, 8, true);
     const int attention =
         b.Attention(b.Linear(stem, 12, true), b.Linear(stem, 12, false), b.Linear(stem, 8, true), num_heads, 0.7f);
-    // What follows is fused into no attention.
+    // The layers after attention must not be fused into it.
     const Graph graph = b.Finish(b.Linear(b.Relu(b.Norm(b.Sum(attention, stem))), 3, true));
     ExpectEqual(GetParam(), graph, 1);
     ExpectEqual(GetParam(), graph, 2);
@@ -45,7 +45,8 @@ TEST_P(AttentionNetworkTest, OfSitesByPoints) {
   ExpectEqual(GetParam(), b.Finish(b.Linear(b.Attention(b.PointFeatures(), stem, stem, 1, 1), 3, true)), 20);
 }
 
-// Tokens of a sample (SVT-Net's): gathered from the sites, mixed with each other, and brought back.
+// Tests SVT-Net's tokens: a sample's tokens are gathered from the sites, mixed with each other, and brought back to the
+// sites.
 TEST_P(AttentionNetworkTest, ThroughRowsOfSamples) {
   for (const int num_rows : {1, 2, 5}) {
     GraphBuilder b(static_cast<uint32_t>(30 + num_rows));
@@ -67,7 +68,7 @@ TEST_P(AttentionNetworkTest, OfThePooledRowOfASample) {
   ExpectEqual(GetParam(), b.Finish(b.Linear(b.Attention(stem, global, global, 1, 1), 3, true)), 40);
 }
 
-// Nothing but empty clouds.
+// All clouds of the batch are empty.
 TEST_P(AttentionNetworkTest, BatchWithoutASite) {
   GraphBuilder b(50);
   const int tokens = b.Attention(b.SampleRows(4, 4), 0, 0, 1, 1);

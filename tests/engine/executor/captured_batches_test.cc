@@ -49,7 +49,7 @@ TEST(CapturableRangesTest, EndAtTheBorder) {
   EXPECT_EQ(Ranges({kYes, kYes, kSkipped, kYes, kYes}, 2), (std::vector<StepRange>{{0, 2}, {3, 5}}));
 }
 
-// What a program's batches are captured as where labels or boxes alone are asked for.
+// Returns the ranges of steps that are captured if a batch asks only for labels or boxes.
 std::vector<StepRange> RangesOf(const Program& program, size_t* num_steps, size_t* num_captured) {
   std::vector<StepUse> steps;
   for (const std::unique_ptr<Step>& step : program.steps) {
@@ -63,7 +63,8 @@ std::vector<StepRange> RangesOf(const Program& program, size_t* num_steps, size_
   return ranges;
 }
 
-// Its voxels' features come first, and the points' labels last.
+// The first captured step makes the voxels' features. Only the steps of the points' labels, at the end, are not
+// captured.
 TEST(CapturableRangesTest, OfMinkUNetAreItsFeatures) {
   auto runner = DeviceRunner::Create({});
   ASSERT_TRUE(runner.ok()) << runner.status();
@@ -79,7 +80,7 @@ TEST(CapturableRangesTest, OfMinkUNetAreItsFeatures) {
   EXPECT_LE(num_steps - num_captured, 2u);
 }
 
-// Steps with a row for each point follow from how many points there are.
+// A step with a row for each point depends on the number of points, so it is not captured.
 TEST(CapturableRangesTest, HaveNoStepsOfPoints) {
   auto runner = DeviceRunner::Create({});
   ASSERT_TRUE(runner.ok()) << runner.status();
@@ -92,7 +93,7 @@ TEST(CapturableRangesTest, HaveNoStepsOfPoints) {
     ASSERT_TRUE(program.ok()) << program.status();
     for (const Buffer& buffer : program->buffers) {
       if (buffer.level != kPointLevel) continue;
-      // Whoever makes the rows, or reads them last.
+      // These are the step that makes the rows, and the last step that reads them.
       for (const int step : {buffer.first_step, buffer.last_step}) {
         EXPECT_FALSE(program->steps[static_cast<size_t>(step)]->IsCapturable(program->buffers)) << step;
         ++num_of_points;
@@ -145,7 +146,7 @@ TEST(BatchShapeTest, HasAKeyOfItsOwn) {
   EXPECT_EQ(keys.size(), shapes.size());
 }
 
-// Counts those that are there.
+// Counts the objects of this class that exist.
 class FakeWork final : public ReplayableWork {
  public:
   FakeWork(int64_t bytes, int& num_alive) : bytes_(bytes), num_alive_(num_alive) { ++num_alive_; }
@@ -165,7 +166,7 @@ class CapturedBatchesTest : public ::testing::Test {
     parts.push_back({.steps = {first_step, first_step + 2}, .work = std::make_unique<FakeWork>(bytes, num_alive_)});
     return parts;
   }
-  // Has the shape come as often as it takes, and keeps what it is captured as.
+  // Shows the shape as often as a capture requires, then keeps the captured work.
   bool Capture(CapturedBatches& batches, const BatchKey& key, int64_t bytes = 100) {
     EXPECT_EQ(batches.Choose(key), Way::kRun);
     EXPECT_EQ(batches.Choose(key), Way::kCapture);
@@ -190,7 +191,7 @@ TEST_F(CapturedBatchesTest, AShapeRunsThenIsCapturedThenReplayed) {
   EXPECT_EQ(batches.num_captured(), 1u);
 }
 
-// Its batch failed after Choose: nobody kept or declined anything.
+// A batch may fail after Choose, before anybody calls Keep or Decline.
 TEST_F(CapturedBatchesTest, ACaptureThatCameToNothingIsTriedAgain) {
   CapturedBatches batches({});
   batches.Choose({1});

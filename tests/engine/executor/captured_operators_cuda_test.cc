@@ -1,5 +1,5 @@
-// Networks that have every operator between them give the same bytes where what can be is captured and replayed: each
-// step says rightly whether a replay may stand for it (Step::IsCapturable).
+// Runs networks that together have every operator, and expects the same bytes when steps are captured and replayed. So
+// Step::IsCapturable must be right for each step.
 
 #include <gtest/gtest.h>
 
@@ -37,7 +37,7 @@ TEST(CapturedOperatorsTest, ReplaysAreWhatTheirBatchesAreWithout) {
                                                      .plan = kDefaultCudaConvPlan,
                                                      .is_deterministic = true});
     ASSERT_TRUE(program.ok()) << program.status();
-    // Clouds of two sizes, alone and two together, with all that can be asked for and with nothing.
+    // The clouds have two sizes. They run alone and two together, with everything asked for and with nothing.
     for (uint32_t batch = 0; batch < 32; ++batch) {
       SCOPED_TRACE(batch);
       const bool asks_for_all = batch % 4 < 2;
@@ -53,7 +53,7 @@ TEST(CapturedOperatorsTest, ReplaysAreWhatTheirBatchesAreWithout) {
       ASSERT_NO_FATAL_FAILURE(ExpectSameBytes(output, expected));
     }
   }
-#ifdef NDEBUG  // a debug build waits after each launch, which cannot be captured
+#ifdef NDEBUG  // a debug build waits after each launch, and a capture forbids waiting
   EXPECT_GT(num_replays, 10);
 #endif
 }

@@ -1,5 +1,5 @@
-// Compiled programs against an interpreter of graphs: whatever the compiler folds, fuses, places or reuses must not
-// show.
+// Compares compiled programs with an interpreter of graphs. Folding, fusing, placing and reusing must not change
+// results.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -68,7 +68,7 @@ TEST_P(CompilerTest, ValueThatIsReadTwiceIsNotFusedAway) {
   ExpectEqual(GetParam(), graph, 3);
 }
 
-// As where others name a node for its sites alone: its level is made, and it keeps nothing from being fused.
+// Other nodes may name a node only for its sites. Its level is then made, but the node must not prevent fusion.
 TEST_P(CompilerTest, WhatNoOutputReadsIsNotComputed) {
   SKIP_WITHOUT(GetParam());
   GraphBuilder b(10);
@@ -117,7 +117,8 @@ TEST_P(CompilerTest, ConcatenationCopiesWhatCannotBeWrittenInPlace) {
   ExpectEqual(GetParam(), graph, 6);
 }
 
-// Layers that scores alone need may stand after the labels in the file: memory of the labels' logits is not theirs yet.
+// Layers that only scores need may come after the labels in the file. They must not use the memory of the labels'
+// logits too early.
 TEST_P(CompilerTest, OutputsOfDifferentHeadsInAnyOrder) {
   SKIP_WITHOUT(GetParam());
   for (const bool labels_first : {true, false}) {
@@ -198,7 +199,7 @@ TEST_P(RandomGraphTest, ProgramEqualsInterpreter) {
         nodes.push_back(b.Broadcast(input, global, function));
         break;
       }
-      case 12: {  // values stay within bounds: a sum of huge ones would lose its digits
+      case 12: {  // keeps values within bounds, since sums of huge values would lose digits
         const int gate = b.Activation(b.GlobalPool(input, reduce), kernels::ActivationFunction::kSigmoid);
         nodes.push_back(b.Broadcast(input, gate, BroadcastOp::Function::kMultiply));
         break;

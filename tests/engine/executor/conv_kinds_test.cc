@@ -1,6 +1,6 @@
-// Every kind of convolution, through the loader, the compiler and a device, against loops written from the definitions:
-// per-axis kernels, strides, dilations and paddings in 1 to 4 dimensions, in batches whose samples are each compared
-// with themselves alone.
+// Tests every kind of convolution, through the loader, the compiler and a device, against loops written from the
+// definitions: kernels, strides, dilations and paddings that differ by axis, in 1 to 4 dimensions. Each sample of a
+// batch is also compared with a batch of its own.
 
 #include <gtest/gtest.h>
 
@@ -113,7 +113,7 @@ TEST_P(ConvKindsTest, GroupsAndDepthwise) {
   });
 }
 
-// As MinkowskiEngine has them, dilated ones too.
+// Tests MinkowskiEngine's convolutions, also with dilation.
 TEST_P(ConvKindsTest, FloorAndItsInverse) {
   Run(false, [](ConvNetwork& network, Draw& draw) {
     const KernelShape shape = draw.Box(draw.Axes(1, 3));
@@ -122,7 +122,7 @@ TEST_P(ConvKindsTest, FloorAndItsInverse) {
   });
 }
 
-// PyTorch's padding, kernels from 3 on, each axis with a dilation and a stride of its own.
+// Uses PyTorch's padding, kernels of size 3 or more, and a different dilation and stride on each axis.
 TEST_P(ConvKindsTest, PaddedAndItsInverse) {
   Run(true, [](ConvNetwork& network, Draw& draw) {
     KernelShape shape = draw.PaddedBox();
@@ -162,8 +162,8 @@ TEST_P(ConvKindsTest, ExpandAndItsInverse) {
 class LargeKernelTest : public ::testing::TestWithParam<support::Device> {};
 INSTANTIATE_TEST_SUITE_P(Devices, LargeKernelTest, support::AllDevices(), support::DeviceName);
 
-// 125, 343 and 512 cells in three dimensions, 81, 256 and 625 in four: several words of a row's mask, several launches
-// of a search.
+// Kernels have 125, 343 and 512 cells in three dimensions, and 81, 256 and 625 in four. They need several words for a
+// row's mask, and several launches of a search.
 TEST_P(LargeKernelTest, IsWhatIsDefined) {
   SKIP_WITHOUT(GetParam());
   const std::vector<std::pair<int, int>> kernels = {{3, 5}, {3, 7}, {3, 8}, {4, 3}, {4, 4}, {4, 5}};
@@ -183,7 +183,7 @@ TEST_P(LargeKernelTest, IsWhatIsDefined) {
   }
 }
 
-// 729 cells: a GPU's tables end at 625.
+// The kernel has 729 cells; a GPU's tables have at most 625.
 TEST_P(LargeKernelTest, BeyondAGpusTablesIsRefusedThereByName) {
   SKIP_WITHOUT(GetParam());
   std::mt19937 random(3);
@@ -220,7 +220,7 @@ TEST_P(ConvLimitsTest, GeneratedSitesBeyondTheKeyRefuseTheirSampleAlone) {
   ASSERT_TRUE(runner.ok()) << runner.status();
   const auto program = (*runner)->Compile(*graph, VariantsOf(GetParam())[0]);
   ASSERT_TRUE(program.ok()) << program.status();
-  // The last voxel whose eight sites a key can hold, and the next one, of which it can hold none.
+  // `half` is the last voxel whose eight sites fit into a key. None of the next voxel's sites fit.
   const int32_t half = kernels::CoordinateKey(3).max_coordinate() / 2;
   const PointCloud within = CloudOf({{{half, 0, 0, 0}, {1.0}}}, 3, 1);
   const PointCloud beyond = CloudOf({{{half + 1, 0, 0, 0}, {1.0}}, {{1, 1, 1, 0}, {1.0}}}, 3, 1);

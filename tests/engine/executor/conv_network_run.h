@@ -1,6 +1,7 @@
 #pragma once
 
-// Runs networks of conv_network.h: through the loader, the compiler and a device, beside their definitions.
+// Runs networks of conv_network.h through the loader, the compiler and a device, and compares the results with the
+// definitions.
 
 #include <algorithm>
 #include <functional>
@@ -15,7 +16,7 @@
 
 namespace voxserve {
 
-// 10 to 40% of the sites of a box.
+// Returns rows for 10 to 40% of the sites of a box.
 inline Rows RandomVoxels(int dimension, int channels, const Place& lowest, const Place& shape, std::mt19937& random) {
   Rows rows;
   const double fill = std::uniform_real_distribution<double>(0.1, 0.4)(random);
@@ -57,7 +58,7 @@ class Draw {
   KernelShape Box(const Place& stride) {
     return {.kernel_size = Axes(1, dimension_ < 3 ? 5 : 3), .stride = stride, .dilation = Axes(1, 2)};
   }
-  // Of RULE_PADDED, once it fits (ConvNetwork::Fitting).
+  // Draws a shape for RULE_PADDED. ConvNetwork::Fitting adds the padding that it needs.
   KernelShape PaddedBox() {
     return {.kernel_size = Axes(1, dimension_ < 3 ? 5 : 3),
             .stride = Axes(1, 3),
@@ -70,7 +71,7 @@ class Draw {
     shape.is_cross = true;
     return shape;
   }
-  // Different offsets in any order; not always the centre among them.
+  // Draws different offsets in any order. The centre may be missing.
   KernelShape List(const Place& stride) {
     std::vector<Place> all = BoxDeltas(dimension_, Axes(2, 4), {1, 1, 1, 1}, Axes(0, 2));
     std::shuffle(all.begin(), all.end(), random_);
@@ -95,7 +96,8 @@ class Draw {
   const int dimension_;
 };
 
-// A network that `build` draws, on three samples, one of them often empty; within a grid where it has one.
+// Runs a network that `build` draws on three samples, one of which is often empty. If has_grid is true, the samples lie
+// within a grid.
 inline void ExpectDrawnNetwork(support::Device device, int dimension, uint32_t seed, bool has_grid,
                                const std::function<std::string(ConvNetwork&, Draw&)>& build) {
   Draw draw(seed * 31 + static_cast<uint32_t>(dimension), dimension);
@@ -120,7 +122,7 @@ inline std::string NameOfDrawn(const ::testing::TestParamInfo<DrawnNetwork>& tes
   return absl::StrCat(device == support::Device::kCpu ? "Cpu" : "Cuda", dimension, "d", seed);
 }
 
-// In 1 to 4 dimensions.
+// Returns cases in 1 to 4 dimensions.
 inline auto DrawnNetworks() {
   return ::testing::Combine(support::AllDevices(), ::testing::Range(1, 5), ::testing::Range(0u, 8u));
 }

@@ -1,5 +1,5 @@
-// The reference of convolutions against what spconv made: what conv_kinds_test.cc compares the engine with is not ours
-// alone.
+// Compares the reference of convolutions with spconv's results. conv_kinds_test.cc compares the engine with that
+// reference, so it should not rest on our reading alone.
 
 #include "tests/engine/executor/conv_reference.h"
 
@@ -15,7 +15,7 @@
 namespace voxserve {
 namespace {
 
-// Without a weight: its deltas.
+// Returns the case's convolution. If `weight` is null, it has only the deltas.
 ReferenceConv ConvOf(const SpconvCase& c, const support::NpyArray* weight) {
   const kernels::ConvGeometry& geometry = c.geometry;
   ReferenceConv conv{.dimension = geometry.dimension, .stride = geometry.stride};
@@ -68,7 +68,7 @@ TEST(ConvReferenceTest, IsWhatSpconvMakes) {
           [[fallthrough]];
         case SpconvCase::kInverse: {
           Rows middle = Convolve(conv, in, SitesOf(c.middle[sample]));
-          for (auto& [site, row] : middle) {  // spconv's maxima begin at 0
+          for (auto& [site, row] : middle) {  // spconv's maxima start at 0
             for (double& value : row) value = conv.reduce ? std::max(value, 0.0) : value;
           }
           const ReferenceConv back = ConvOf(c, &c.back_weight);

@@ -1,4 +1,5 @@
-// What a GPU's executor promises about memory: sizes from nothing to millions of points, limits, no leaks.
+// Tests what a GPU's executor promises about memory: it takes any size from no points to millions, keeps its limits,
+// and leaks nothing.
 
 #include "engine/executor/cuda_executor.h"
 
@@ -22,7 +23,8 @@ namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
 
-// Points of a disc of ground around the sensor, as dense as a spinning LiDAR makes it: a voxel holds a point or two.
+// Returns points on a disc of ground around the sensor, as dense as those of a spinning LiDAR: a voxel holds one or two
+// points.
 PointCloud Ground(int64_t num_points, uint32_t seed) {
   std::mt19937 random(seed);
   std::uniform_real_distribution<float> unit(0, 1);
@@ -67,7 +69,8 @@ TEST_F(CudaExecutorTest, AnySizeFromNothingToTwoMillionPoints) {
   }
 }
 
-// One convolution after the other by what its device serves besides, the rest as they are: a wrong one is named.
+// Runs one convolution at a time by another dataflow that the device serves, and all others by the default. A failure
+// thus names the convolution.
 TEST_F(CudaExecutorTest, EachConvolutionGivesTheSameByEveryDataflow) {
   Start(0);
   const auto scan = LoadGoldenScan("pandaset_063");
@@ -112,7 +115,7 @@ TEST_F(CudaExecutorTest, ThousandScansOfChangingSizeLeaveThePoolWhereItWas) {
   for (const int64_t num_points : {20'000, 1, 60'000, 500, 0, 90'000, 7'000, 33'000}) {
     clouds.push_back(Ground(num_points, static_cast<uint32_t>(num_points)));
   }
-  // The second round makes one block of what the first one took in several.
+  // The first round takes several blocks; the second round makes one block of them.
   const auto warm_up = [&] {
     for (int i = 0; i < 16; ++i) ASSERT_TRUE(Run(clouds[static_cast<size_t>(i) % clouds.size()]).status.ok());
   };
@@ -126,7 +129,7 @@ TEST_F(CudaExecutorTest, ThousandScansOfChangingSizeLeaveThePoolWhereItWas) {
   EXPECT_EQ(pool.used_bytes(), used);
   EXPECT_EQ(*pool.reserved_bytes(), *reserved);
 
-  // Nor does one that runs out of memory half-way leave anything behind.
+  // A batch that runs out of memory half-way must not leave anything behind either.
   const PointCloud huge = Ground(3'000'000, 9);
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(ReasonOf(Run(huge).status), error_reason::kOutOfMemory);
@@ -142,17 +145,17 @@ TEST_F(CudaExecutorTest, SaysWhatABatchNeededWhateverTheContextKeeps) {
   const BatchBytes most = Run(large).bytes;
   const BatchBytes after = Run(small).bytes;
   EXPECT_EQ(after.points, before.points);
-  // The first waited for its sizes; the other one had room for an eighth more.
+  // The first run waited for its sizes. The last run has room for an eighth more.
   EXPECT_GE(after.features, before.features);
   EXPECT_LT(after.features, before.features + before.features / 4);
-  // In proportion, or nearly.
+  // The bytes must grow nearly in proportion to the points.
   EXPECT_GT(most.points, 8 * before.points);
   EXPECT_LT(most.points, 11 * before.points);
   EXPECT_GT(most.features, 5 * before.features);
   EXPECT_LE(most.total(), runner_->executor().allocated_bytes() + 2 * DeviceArena::kBlockBytes);
 }
 
-// Four points at each place make the same voxels as one.
+// Four points at each place make the same voxels as one point.
 TEST_F(CudaExecutorTest, MapsTakeMemoryForTheirSitesNotForTheirPoints) {
   Start(0);
   for (const RulebookForms& forms : program_.default_plans.forms()) {
@@ -189,7 +192,8 @@ TEST_F(CudaExecutorTest, WhatDoesNotFitFailsAloneAndTheNextRequestSucceeds) {
   EXPECT_LE(runner_->device().pool->used_bytes(), 192 * kMiB);
 }
 
-// Levels have room for what the points could become; a cloud of many points a voxel then fits by its exact sizes alone.
+// Levels get room for as many sites as there are points. A cloud with many points per voxel may therefore fit only by
+// its exact sizes.
 TEST_F(CudaExecutorTest, MapsThatDoNotFitAreMadeOnTheCpuWithTheSameLabels) {
   const auto scan = LoadGoldenScan("pandaset_063");
   ASSERT_TRUE(scan.ok()) << scan.status();
@@ -215,7 +219,7 @@ TEST_F(CudaExecutorTest, MapsThatDoNotFitAreMadeOnTheCpuWithTheSameLabels) {
     fell_back = true;
     EXPECT_EQ(output.samples[0].sampled_points.size(), 64u);
     EXPECT_EQ(output.samples[0].sampled_points, expected.samples[0].sampled_points);
-    // Rows are in another order, and so are sums.
+    // The rows have another order, so sums are rounded differently.
     int64_t different = 0;
     for (size_t i = 0; i < expected.samples[0].labels().size(); ++i) {
       different += output.samples[0].labels()[i] != expected.samples[0].labels()[i];

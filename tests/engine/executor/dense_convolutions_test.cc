@@ -1,5 +1,6 @@
-// Every kind of convolution against PyTorch's dense convolutions, masked to the sites that the kind's rule makes active
-// (tests/oracles/dense_convolutions.py): dilation, groups, anisotropic kernels, strides and grids, 1 to 3 dimensions.
+// Compares every kind of convolution with PyTorch's dense convolutions, masked to the sites that the kind's rule makes
+// active (tests/oracles/dense_convolutions.py): dilation, groups, anisotropic kernels, strides and grids, 1 to 3
+// dimensions.
 
 #include <gtest/gtest.h>
 
@@ -21,7 +22,7 @@ using Arrays = std::map<std::string, support::NpyArray>;
 ScoredCloud ReadSample(const Arrays& arrays, const std::string& prefix, int number) {
   const support::NpyArray& sites = arrays.at(absl::StrCat(prefix, "sites", number));
   const support::NpyArray& x = arrays.at(absl::StrCat(prefix, "x", number));
-  Rows voxels;  // the file has its sites in this order
+  Rows voxels;  // in the order of the file's sites
   for (int64_t row = 0; row < sites.shape[0]; ++row) {
     Place site = {0, 0, 0, 0};
     std::copy_n(sites.data<int8_t>() + row * sites.shape[1], sites.shape[1], site.begin());
@@ -40,7 +41,7 @@ TEST_P(DenseConvolutionsTest, EveryKindIsTheDenseOneAtItsSites) {
   SKIP_WITHOUT(GetParam());
   const auto arrays = support::ReadNpz(support::SourceDir() + "/tests/golden/dense_convolutions.npz");
   ASSERT_TRUE(arrays.ok()) << arrays.status();
-  std::map<std::string, int> num_cases;  // by the kind, which the model's first line names
+  std::map<std::string, int> num_cases;  // by kind, which is in the model's first line
   for (const auto& [name, model_text] : *arrays) {
     if (!absl::EndsWith(name, "/model")) continue;
     const std::string prefix = name.substr(0, name.size() - std::string("model").size());

@@ -1,5 +1,5 @@
-// Heads of detection in networks: boxes of compiled programs beside those of the interpreter's images, which the
-// kernels' own tests hold to plain implementations.
+// Tests detection heads in networks: compares the boxes of compiled programs with boxes that are decoded from the
+// interpreter's images. The kernels' own tests compare decoding with plain implementations.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ class DetectionNetworkTest : public testing::TestWithParam<support::Device> {
 };
 INSTANTIATE_TEST_SUITE_P(Devices, DetectionNetworkTest, support::AllDevices(), support::DeviceName);
 
-// A branch of a head, as CenterPoint has them.
+// Adds a branch of a head, like CenterPoint's.
 int Branch(GraphBuilder& b, int shared, int channels) {
   return b.Conv2d(b.Relu(b.Norm(b.Conv2d(shared, kSame3x3, 4, true))), kSame3x3, channels, true);
 }
@@ -72,7 +72,7 @@ int AnchorTask(GraphBuilder& b, int bev) {
 
 int Bev(GraphBuilder& b) { return b.ToBev(b.Relu(b.Submanifold(0, 6, true))); }
 
-// The interpreter's images through the kernels of the CPU.
+// Decodes the interpreter's images with the CPU's kernels.
 class ExpectedBoxes {
  public:
   ExpectedBoxes(const Graph& graph, const Points& points) : graph_(graph), interpreter_(graph, points) {}
@@ -263,7 +263,7 @@ TEST_P(DetectionNetworkTest, ASampleDoesNotDependOnItsBatchMates) {
   }
 }
 
-// What the budget of a batch counts for a sample is what it takes.
+// A sample must take as much memory as the budget of a batch counts for it.
 TEST(DetectionMemoryTest, SamplesTakeOfAGpuWhatTheProgramSays) {
   SKIP_WITHOUT(support::Device::kCuda);
   const auto runner = DeviceRunner::Create({.device = support::Device::kCuda});
@@ -282,7 +282,7 @@ TEST(DetectionMemoryTest, SamplesTakeOfAGpuWhatTheProgramSays) {
       EXPECT_TRUE(output.status.ok()) << output.status;
       return output.bytes.features;
     };
-    // A voxel each is next to nothing; what arrays are rounded up to is in a single sample's bytes already.
+    // A voxel adds almost nothing. What arrays are rounded up by is part of a single sample's bytes already.
     const int64_t one = features_of(1);
     for (const int64_t num_samples : {2, 7, 24}) {
       const int64_t taken = features_of(static_cast<size_t>(num_samples));
@@ -292,7 +292,7 @@ TEST(DetectionMemoryTest, SamplesTakeOfAGpuWhatTheProgramSays) {
   }
 }
 
-// The same without a GPU to ask: the scratch of every step is in what a sample takes, once.
+// Tests the same without a GPU: a sample's bytes must include the scratch memory of every step, once.
 TEST(DetectionMemoryTest, ASamplesBytesHaveTheScratchOfItsSteps) {
   if constexpr (!kernels::kHasCuda) GTEST_SKIP() << "built without CUDA";
   GraphBuilder b(32);
@@ -322,7 +322,7 @@ TEST(DetectionMemoryTest, ASamplesBytesHaveTheScratchOfItsSteps) {
   }
 }
 
-// A convolution that the CPU's library refuses: groups that do not divide the channels, which no model that loads has.
+// The CPU's library refuses a convolution whose groups do not divide its channels. A model that loads never has one.
 TEST(RefusedConvolutionTest, FailsTheLoadAndARequestButNotTheProcess) {
   const auto runner = DeviceRunner::Create({});
   ASSERT_TRUE(runner.ok()) << runner.status();
@@ -361,7 +361,8 @@ TEST(RefusedConvolutionTest, FailsTheLoadAndARequestButNotTheProcess) {
   EXPECT_TRUE(refused.samples.empty());
 }
 
-// Of float16 features. A head reads images of one type: where something else reads one of them, none is float32.
+// The features are float16. All images of a head must have one type, so if another node reads one of them, none is
+// float32.
 TEST(DetectionProgramTest, ImagesStayFloat32WhereDecodersAloneReadThem) {
   for (const bool is_read_again : {false, true}) {
     GraphBuilder b(20);

@@ -15,7 +15,8 @@ using testing::TestModel;
 constexpr std::pair<const char*, int> kBranches[] = {{"heatmap", 2}, {"center", 2}, {"height", 1},
                                                      {"dim", 3},     {"rot", 2},    {"vel", 2}};
 
-// The branches of a head on "shared", of 8 channels: `conv` has the channels put after it. Then boxes.
+// Returns a head's branches on "shared", which has 8 channels, and the nodes that make boxes of them. Each branch's
+// number of channels is appended to `conv`.
 std::string Head(const std::string& conv, int stride) {
   std::string text;
   for (const auto& [branch, channels] : kBranches) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// Detectors for operator_networks.h: one whose boxes are decoded from sites, and one of pillars.
+// Makes detectors for operator_networks.h: one decodes boxes from sites, the other has pillars.
 
 #include "tests/support/model_folder.h"
 
@@ -9,7 +9,7 @@ namespace voxserve {
 // VoxelNeXt in small.
 testing::TestModel SiteDetector();
 
-// CenterPoint on pillars, with two layers of points and slots that may be empty.
+// Returns CenterPoint on pillars, with two layers on points, and slots that may be empty.
 testing::TestModel PillarDetector();
 
 }  // namespace voxserve

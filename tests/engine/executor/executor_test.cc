@@ -1,4 +1,4 @@
-// What the executor promises about batches whose samples are not all good.
+// Tests what the executor promises about batches in which some samples are bad.
 
 #include "engine/executor/executor.h"
 
@@ -49,7 +49,7 @@ TEST_P(ExecutorTest, SeveralSamplesOfTooManyVoxelsTogetherFailAsAWhole) {
   const BatchOutput whole = Run({&two, &two}, limits);
   ASSERT_TRUE(whole.status.ok()) << whole.status;
   EXPECT_EQ(Run({&three}, {.max_batch_voxels = 2}).samples.at(0).labels().size(), 3u) << "one sample is its own batch";
-  // A CPU has no fixed part.
+  // On a CPU no part is fixed.
   EXPECT_GT(whole.bytes.points, 0);
   EXPECT_GT(whole.bytes.features, 0);
   EXPECT_EQ(whole.bytes.fixed > 0, GetParam() == support::Device::kCuda);
@@ -86,8 +86,8 @@ TEST_P(ExecutorTest, RefusedCloudCostsNoNetwork) {
   for (const StageTime& time : output.stages) EXPECT_NE(time.stage, Stage::kFeatures);
 }
 
-// A network of coordinates alone: 3 x 1 x 3 cells and stride 2 on the first axis, which at the last site of the last
-// axis ask for one more than a key can hold.
+// Returns a network that only makes coordinates: its kernel has 3 x 1 x 3 cells and stride 2 on the first axis. At the
+// last coordinate of the last axis, it asks for one site that a key cannot hold.
 Program HalvesTheFirstAxis() {
   Program program;
   program.voxelize.rounding = kernels::VoxelRounding::kFloor;
@@ -137,16 +137,16 @@ TEST_P(ExecutorTest, MemoryIsKeptFromBatchToBatchAndNotMore) {
   const auto scan = LoadGoldenScan("pandaset_063");
   ASSERT_TRUE(scan.ok()) << scan.status();
   const PointCloud small = Cloud({0, 0, 0, 0.1f});
-  // A GPU's arena makes one block of several when the second batch begins.
+  // When the second batch begins, a GPU's arena makes one block of its several blocks.
   for (int i = 0; i < 2; ++i) ASSERT_TRUE(Run({&scan->cloud}, RunLimits()).status.ok());
   const int64_t bytes = runner_->executor().allocated_bytes();
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(Run({&small}, RunLimits()).status.ok());
   ASSERT_TRUE(Run({&scan->cloud}, RunLimits()).status.ok());
-  // The heap's high-water mark follows the timing of the threads.
+  // The heap's high-water mark depends on the timing of the threads.
   EXPECT_NEAR(static_cast<double>(runner_->executor().allocated_bytes()), static_cast<double>(bytes), 2 << 20);
 }
 
-// The plan follows from the number of voxels, and every plan gives the same labels.
+// The plan depends on the number of voxels, and every plan must give the same labels.
 TEST_P(ExecutorTest, EachSizeRunsByThePlanOfItsBucket) {
   const auto scan = LoadGoldenScan("pandaset_063");
   ASSERT_TRUE(scan.ok()) << scan.status();
@@ -158,7 +158,7 @@ TEST_P(ExecutorTest, EachSizeRunsByThePlanOfItsBucket) {
   other.block.rows = on_cuda ? 0 : 64;
   other.grouping.grouping = kernels::Grouping::kSeparate;
   const int64_t voxels = expected.samples[0].counts.voxels;
-  // A grid of no size is counted where it was asked for: that shows which plan ran.
+  // If a plan asks for a grid and no bytes are allowed for it, a fallback is counted. This count shows which plan ran.
   const RunLimits limits{.max_grid_bytes = 0};
   const PlanTable other_above(program_,
                               {{.max_voxels = voxels, .plan = {.fallback = program_.default_plans.ForVoxels(0)[0]}},

@@ -1,6 +1,6 @@
 #pragma once
 
-// Runs a model, as its files say it, in every way that a device has of computing it, and compares the points' scores.
+// Runs a model from its files in every way in which a device can compute it, and compares the points' scores.
 
 #include <gtest/gtest.h>
 
@@ -17,14 +17,14 @@
 
 namespace voxserve {
 
-// As a model repository's loader reads it.
+// Loads a model as a model repository does.
 inline absl::StatusOr<Graph> LoadTestGraph(const testing::TestModel& model) {
   const testing::TemporaryFolder folder;
   model.WriteTo(folder.path());
   return LoadGraph(folder.path() / "1");
 }
 
-// A point in the middle of every voxel, with its features: the cloud of a ConvNetwork's voxels.
+// Returns the cloud of a ConvNetwork's voxels: a point in the middle of every voxel, with the voxel's features.
 inline PointCloud CloudOf(const Rows& voxels, int dimension, int channels) {
   std::vector<std::string> fields(ConvNetwork::kFields, ConvNetwork::kFields + dimension);
   for (int c = 0; c < channels; ++c) fields.push_back(absl::StrCat("f", c));
@@ -54,14 +54,14 @@ inline std::vector<Variant> VariantsOf(support::Device device) {
   return {hash, symmetric, half};
 }
 
-// A cloud and the scores of its points, point after point.
+// A cloud and the expected scores of its points, point after point.
 struct ScoredCloud {
   PointCloud cloud;
   std::vector<double> scores;
 };
 
-// All samples in one batch. Scores are near where they differ by less than a float32's or, in half precision, float16's
-// rounding of the largest of all.
+// Runs all samples in one batch. Scores may differ by a float32's or, in half precision, a float16's rounding of the
+// largest score.
 inline void ExpectScores(support::Device device, const testing::TestModel& model,
                          const std::vector<ScoredCloud>& samples) {
   SCOPED_TRACE(model.graph);

@@ -1,4 +1,5 @@
-// Weights that only their batch norms take beyond float32: a file's are finite, and 0 times one that is not is not 0.
+// Tests weights that are finite in the file and exceed float32 only when a batch norm is folded into them. Such a
+// weight must be refused, since 0 times infinity is not 0.
 
 #include <gtest/gtest.h>
 
@@ -19,7 +20,7 @@ TEST_P(FoldedWeightsTest, ThoseThatAreNotFiniteAreRefusedByName) {
   const auto runner = DeviceRunner::Create({.device = GetParam()});
   ASSERT_TRUE(runner.ok()) << runner.status();
   testing::TestModel good = testing::SmallModel();
-  good.Replace("[\"sum\", \"conv\"]", "[\"sum\", \"relu\"]");  // the norm alone reads the convolution: it is folded
+  good.Replace("[\"sum\", \"conv\"]", "[\"sum\", \"relu\"]");  // only the norm reads the convolution, so it is folded
   testing::TestModel large_weight = good, large_mean = good;
   for (testing::TestModel* const model : {&large_weight, &large_mean}) {
     model->weights["norm.weight"] = testing::FloatTensor({4}, {1, 1, 10, 1});

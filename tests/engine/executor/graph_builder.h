@@ -97,7 +97,7 @@ class GraphBuilder {
   int Embedding(int input, int channel, int num_rows, int channels) {
     return Add("embedding", {input}, EmbeddingOp{channel, RandomTensor({num_rows, channels})}, Level(input), channels);
   }
-  // A linear layer with the tensors of another.
+  // Adds a linear layer with the tensors of another one.
   int LinearWithWeightsOf(int input, int linear) {
     return Add("shared", {input}, std::get<LinearOp>(graph_.nodes[static_cast<size_t>(linear)].op), Level(input),
                Channels(linear));
@@ -116,7 +116,7 @@ class GraphBuilder {
     return Add("attention", {queries, keys, values}, AttentionOp{.num_heads = num_heads, .scale = scale},
                Level(queries), Channels(values));
   }
-  // num_groups 0: instance norm.
+  // If num_groups is 0, the norm is an instance norm.
   int SampleNorm(int input, int num_groups, bool affine) {
     const int channels = Channels(input);
     return Add("sample_norm", {input},
@@ -252,7 +252,7 @@ class GraphBuilder {
                Level(input), out_channels);
   }
 
-  // Operators on rows of points.
+  // The methods below add operators on rows of points.
   int PointFeatures() { return Add("point_features", {0}, PointFeaturesOp(), kPointLevel, Channels(0)); }
   int VoxelToPoint(int input) {
     return Add("voxel_to_point", {input, 0}, VoxelToPointOp(), kPointLevel, Channels(input));

@@ -1,7 +1,7 @@
 #pragma once
 
-// Runs a graph node by node in double precision, with maps of coordinates and no fusion, no shared buffer, no rulebook:
-// the oracle of compiled programs.
+// Runs a graph node by node in double precision, with maps of coordinates and without fusion, shared buffers or
+// rulebooks. It is the oracle of compiled programs.
 
 #include <algorithm>
 #include <array>
@@ -20,8 +20,8 @@
 
 namespace voxserve {
 
-// Where the row of a tensor with one row a sample stands, and that of point i of one on kPointLevel. Those of a grid's
-// cells stand where they are.
+// Keys of rows that have no site: kSampleRow is the row of a tensor with one row per sample, PointRow(i) is that of
+// point i of a tensor on kPointLevel. Rows of a grid's cells have the cells' positions as keys.
 inline constexpr Site kSampleRow = {-1, -1, -1};
 inline Site PointRow(size_t i) { return {-2, static_cast<int32_t>(i), 0}; }
 
@@ -32,12 +32,12 @@ class Interpreter {
       const float* p = points.values.data() + i * 4;
       points_.push_back({p[0], p[1], p[2], p[3]});
       sites_.push_back(SiteOf(points_.back()));
-      // A voxel has its first point's features.
+      // A voxel has the features of its first point.
       if (sites_.back()) voxels_.try_emplace(*sites_.back(), points_.back());
     }
   }
 
-  // What a point gets of a node on points or voxels; none where it has no voxel.
+  // Returns what a point gets from a node on points or voxels, or nullopt if it has no voxel.
   std::optional<std::vector<double>> EvaluateAt(int node, size_t point) {
     if (!sites_[point]) return std::nullopt;
     const bool is_on_points = graph_.nodes[static_cast<size_t>(node)].level == kPointLevel;
@@ -51,7 +51,7 @@ class Interpreter {
   }
 
  private:
-  // The voxel of a point.
+  // Returns the voxel of a point.
   std::optional<Site> SiteOf(const std::vector<double>& point) const {
     const bool floors = graph_.voxelize_op().rounding == kernels::VoxelRounding::kFloor;
     Site site;
@@ -177,7 +177,8 @@ class Interpreter {
     return out;
   }
 
-  // The coarse sites by the rule's definition; all sites here are 0 or more, and the sample's minimum is 0.
+  // Returns the coarse sites by the rule's definition. All sites here have coordinates of 0 or more, and the sample's
+  // minimum is 0.
   std::set<Site> CoarseSites(const SiteRule& rule) const {
     std::set<Site> sites;
     for (const auto& [site, unused] : voxels_) {
@@ -202,7 +203,7 @@ class Interpreter {
     return sites;
   }
 
-  // The rows that the site reads, by kernel cell.
+  // Returns the rows that the site reads, by kernel cell.
   static std::map<int32_t, std::vector<double>> Read(const kernels::ConvGeometry& geometry, SparseConvOp::Kind kind,
                                                      const Site& site, const Values& in) {
     std::map<int32_t, std::vector<double>> rows;
@@ -224,7 +225,7 @@ class Interpreter {
     return rows;
   }
 
-  // Of the level, without values.
+  // Returns the sites of the level, without values.
   Values Sites(int index) {
     const CoordinateLevel& level = graph_.levels.levels()[static_cast<size_t>(index)];
     Values sites;
@@ -248,7 +249,7 @@ class Interpreter {
     return sites;
   }
 
-  // All of a grid, with rows of 0.
+  // Returns all cells of a grid, with rows of 0.
   static Values Cells(const GraphNode& node) {
     Values cells;
     const kernels::Axes& size = node.grid->size;
@@ -270,7 +271,7 @@ class Interpreter {
     return rows;
   }
 
-  // Every pair of positions that the definition names.
+  // Adds up all pairs of positions that the definition names.
   static Values ConvolveImage(const Conv2dOp& conv, const GraphNode& node, const Values& in) {
     const kernels::Conv2dGeometry& geometry = conv.geometry;
     const auto ins = static_cast<size_t>(conv.in_channels / geometry.groups);
@@ -447,7 +448,7 @@ class Interpreter {
   std::vector<std::vector<double>> points_;
   std::vector<std::optional<Site>> sites_;  // by point
   Values voxels_;
-  std::set<Site> coarse_;  // of the strided convolutions and pools, which share their level
+  std::set<Site> coarse_;  // of the strided convolutions and pools, which share a level
   std::map<int, Values> values_;
 };
 

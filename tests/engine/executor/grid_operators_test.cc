@@ -1,5 +1,5 @@
-// Dense grids in networks: sites to cells and back, convolutions of images and what is fused into them, and those that
-// are computed as one.
+// Tests dense grids in networks: sites are copied to cells and back, layers are fused into image convolutions, and
+// image convolutions that are alike are merged into one.
 
 #include <gtest/gtest.h>
 
@@ -28,10 +28,10 @@ INSTANTIATE_TEST_SUITE_P(Devices, GridOperatorsTest, support::AllDevices(), supp
 
 GraphBuilder OfImages(uint32_t seed) { return GraphBuilder(seed, CoordinateRule::kFloor, /*dimension=*/2); }
 
-// Every site's image is as large as the shape.
+// Returns an image as large as the shape.
 int Image(GraphBuilder& b, int channels) { return b.ToDense(b.Linear(0, channels, true)); }
 
-// The image, which is as large as the shape, at the sites.
+// Ends the graph: reads the image, which is as large as the shape, at the sites.
 Graph FinishImage(GraphBuilder& b, int image) { return b.Finish(b.Linear(b.FromDense(image, 0), 3, true)); }
 
 std::vector<const Conv2dStep*> Conv2dSteps(const Program& program) {
@@ -42,7 +42,7 @@ std::vector<const Conv2dStep*> Conv2dSteps(const Program& program) {
   return steps;
 }
 
-// Of 3 axes, with what works row by row in between.
+// The grids have 3 axes. Between ToDense and FromDense stand operators that work row by row.
 TEST_P(GridOperatorsTest, CellsAreRowsForWhatReadsRows) {
   for (const int channels : {3, 8}) {
     GraphBuilder b(1);
@@ -54,7 +54,7 @@ TEST_P(GridOperatorsTest, CellsAreRowsForWhatReadsRows) {
   }
 }
 
-// A coarse level's cells, from columns of a concatenation and into one; and for the head alone.
+// Copies a coarse level's cells from and into columns of a concatenation, and for the head only.
 TEST_P(GridOperatorsTest, OfACoarseLevel) {
   for (const CoordinateRule rule : {CoordinateRule::kFloor, CoordinateRule::kPadded}) {
     GraphBuilder b(2, rule);
@@ -67,7 +67,7 @@ TEST_P(GridOperatorsTest, OfACoarseLevel) {
   }
 }
 
-// The image is brought down to one position, which every site gets.
+// The image shrinks to one position, which every site gets.
 TEST_P(GridOperatorsTest, SeenFromAbove) {
   for (const int channels : {3, 8}) {
     GraphBuilder b(3);
@@ -99,7 +99,8 @@ TEST_P(GridOperatorsTest, ConvolutionsThatKeepTheSize) {
   }
 }
 
-// A backbone of two strides and what brings its ends back to one size, in place in one concatenation.
+// Tests a backbone with a stride of 2, and with a transposed convolution that restores the size and writes into a
+// concatenation in place.
 TEST_P(GridOperatorsTest, BackboneThatComesBack) {
   GraphBuilder b = OfImages(5);
   const int stem = Image(b, 8);  // 7 x 5
@@ -113,7 +114,8 @@ TEST_P(GridOperatorsTest, BackboneThatComesBack) {
   const Graph graph = FinishImage(b, b.Conv2d(b.Concat({lateral, fine}), kSame3x3, 6, true));
   const Program program = Compile(graph, Plan(), {.merges_conv2ds = true});
   EXPECT_EQ(Conv2dSteps(program).size(), 5u);
-  // Voxel features, linear, to dense, the five, from dense, linear, argmax, two outputs: no norm, ReLU or copy.
+  // The steps are: voxel features, linear, to dense, the five convolutions, from dense, linear, argmax and the two
+  // outputs. Norms, ReLUs and copies take no step.
   EXPECT_EQ(program.steps.size(), 13u);
   ExpectEqual(GetParam(), graph, 5);
 }
@@ -140,7 +142,7 @@ TEST_P(GridOperatorsTest, ResidualsAndActivationsCostNoStep) {
   ExpectEqual(GetParam(), graph, 7);
 }
 
-// What a detection head is: for each task branches of a convolution with norm and ReLU, and one that ends there.
+// Adds a detection head. Each task has branches: a convolution with norm and ReLU, followed by a last convolution.
 int DetectionHead(GraphBuilder& b, int shared, int num_tasks) {
   std::vector<int> ends;
   for (int task = 0; task < num_tasks; ++task) {
@@ -149,7 +151,7 @@ int DetectionHead(GraphBuilder& b, int shared, int num_tasks) {
       ends.push_back(b.Conv2d(branch, kSame3x3, channels, true));
     }
   }
-  // Sums, so that no concatenation has them in place.
+  // The ends are added, since a concatenation would have them in place.
   int sum = b.Linear(ends[0], 6, true);
   for (size_t i = 1; i < ends.size(); ++i) sum = b.Sum(b.Linear(ends[i], 6, true), sum);
   return sum;
@@ -171,8 +173,8 @@ TEST_P(GridOperatorsTest, BranchesAreOneConvolutionAndTheirEndsOneOfGroups) {
   ExpectEqual(GetParam(), graph, 8);
 }
 
-// Some are not like the others: their geometry, activation or reader. And a merged one's columns may be read twice, or
-// in part.
+// Some convolutions differ from the others in geometry, activation or reader. Others have columns that are read twice,
+// or only in part.
 TEST_P(GridOperatorsTest, OnlyWhatIsAlikeIsMerged) {
   GraphBuilder b = OfImages(9);
   const int image = Image(b, 6);
@@ -195,13 +197,14 @@ TEST_P(GridOperatorsTest, OnlyWhatIsAlikeIsMerged) {
   for (const bool merges : {false, true}) {
     SCOPED_TRACE(merges);
     const Program program = Compile(graph, Plan(), {.merges_conv2ds = merges});
-    // Merged: the three of ReLU, and two of what reads them. The others there have a residual or a ReLU.
+    // If they are merged, the three with ReLU form one convolution, and so do two that read them. The others that read
+    // them have a residual or a ReLU.
     EXPECT_EQ(Conv2dSteps(program).size(), merges ? 9u : 12u);
   }
   ExpectEqual(GetParam(), graph, 9);
 }
 
-// Three layers deep, of one cell each, for the head alone.
+// Each branch has three convolutions, of one, 3 x 3 and one cell. Only the head reads them.
 TEST_P(GridOperatorsTest, BranchesOfThreeConvolutions) {
   GraphBuilder b = OfImages(10);
   const int image = Image(b, 6);
@@ -235,7 +238,7 @@ Graph Detector() {
   return b.Finish(b.Linear(b.Broadcast(cells, one, BroadcastOp::Function::kAdd), 3, true));
 }
 
-// Empty ones and small ones among them. To the byte on a GPU.
+// The batch has empty and small samples too. On a GPU the results must be equal to the byte.
 TEST_P(GridOperatorsTest, ASampleDoesNotDependOnItsBatchMates) {
   const Points one = {{3, 2, 1, 0.5f}};
   const std::vector<PointCloud> clouds = {Cloud(RandomPoints(1)), Cloud(Points()), Cloud(RandomPoints(2)), Cloud(one),

@@ -1,5 +1,5 @@
-// Batches on the CPU within a budget of the host's memory: the budget is true, what does not fit is refused before it
-// is allocated, and nothing of it stays.
+// Tests batches on the CPU within a budget of the host's memory. The budget must count what batches really take. A
+// batch that does not fit is refused before memory is allocated, and leaves nothing behind.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ using testing::HasSubstr;
 
 constexpr int64_t kMiB = int64_t{1} << 20;
 
-// Points far from each other: nearly each has a voxel of its own, and no voxel a neighbour.
+// Returns points far from each other: nearly every point has its own voxel, and no voxel has a neighbour.
 PointCloud Scattered(int64_t num_points, unsigned seed = 1) {
   std::mt19937 random(seed);
   std::uniform_real_distribution<float> metres(-400, 400);
@@ -37,7 +37,7 @@ PointCloud Scattered(int64_t num_points, unsigned seed = 1) {
   return *PointCloud::FromFloats({"x", "y", "z", "intensity"}, values.data(), static_cast<uint64_t>(num_points));
 }
 
-// "VmRSS", or "VmHWM": its most since ResetPeak.
+// Returns the process's resident memory ("VmRSS"), or its peak since ResetPeak ("VmHWM").
 int64_t ResidentNow(const std::string& name) {
   std::ifstream file("/proc/self/status");
   for (std::string word; file >> word;) {
@@ -74,7 +74,7 @@ class HostMemoryLimitTest : public ::testing::Test {
 
   const HostMemory& memory() { return *runner_->context().memory; }
 
-  // The most that a batch needs in an empty context.
+  // Returns the peak of the memory that a batch needs in an empty context.
   int64_t PeakOf(const PointCloud& cloud) {
     runner_->executor().ReleaseHostMemory();
     EXPECT_TRUE(Run({&cloud}).status.ok());
@@ -106,7 +106,7 @@ TEST_F(HostMemoryLimitTest, WhatIsReservedIsWhatBatchesTake) {
       cases.push_back({real.name, {*cloud}});
     }
   }
-  ASSERT_TRUE(Run({&scan->cloud}).status.ok());  // libraries take what they keep
+  ASSERT_TRUE(Run({&scan->cloud}).status.ok());  // libraries take the memory that they keep
   for (const Case& one : cases) {
     std::vector<const PointCloud*> clouds;
     for (const PointCloud& cloud : one.clouds) clouds.push_back(&cloud);
@@ -127,7 +127,7 @@ TEST_F(HostMemoryLimitTest, WhatIsReservedIsWhatBatchesTake) {
     std::printf("%-32s %8.1f MiB reserved %8.1f MiB taken  ratio %.3f  predicted %.1f MiB\n", one.name.c_str(),
                 static_cast<double>(reserved) / kMiB, static_cast<double>(taken) / kMiB, ratio,
                 static_cast<double>(output.bytes.total()) / kMiB);
-    // Small tables are not counted, nor the library's buffers.
+    // The budget counts neither small tables nor the library's buffers.
     EXPECT_GE(reserved, taken - taken / 50 - 4 * kMiB) << one.name;
     EXPECT_LE(reserved, taken + taken / 4 + 8 * kMiB) << one.name << ": more is refused than need be";
     EXPECT_LE(output.bytes.total(), reserved) << one.name;
@@ -140,7 +140,7 @@ TEST_F(HostMemoryLimitTest, ABatchThatDoesNotFitIsRefusedAndLeavesNothing) {
   const PointCloud small = Scattered(1'000), large = Scattered(60'000);
   const int64_t small_peak = PeakOf(small), large_peak = PeakOf(large);
   BatchOutput expected = Run({&small});
-  expected.samples[0].memory.reset();  // of a budget that ends here
+  expected.samples[0].memory.reset();  // its budget ends here
   for (const int64_t limit : {small_peak + kMiB, (small_peak + large_peak) / 2, large_peak - 4 * kMiB}) {
     Start(limit);
     for (int i = 0; i < 2; ++i) {
@@ -188,7 +188,7 @@ TEST_F(HostMemoryLimitTest, WhatEarlierBatchesLeftIsNotInTheWay) {
   const auto scan = LoadGoldenScan("pandaset_070");
   ASSERT_TRUE(scan.ok()) << scan.status();
   const PointCloud scattered = Scattered(60'000);
-  // One needs more of rulebooks, the other more of features.
+  // One cloud needs more memory for rulebooks, the other more for features.
   const int64_t limit = std::max(PeakOf(scan->cloud), PeakOf(scattered)) + 3 * kMiB;
   Start(limit);
   for (int i = 0; i < 2; ++i) {

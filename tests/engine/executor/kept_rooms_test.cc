@@ -82,7 +82,7 @@ TEST(KeptRoomsTest, AreThoseOfTheKind) {
   EXPECT_LE(rooms.num_kinds(), 256u) << "programs come and go";
 }
 
-// A drive: neighbouring scans differ by a few per cent.
+// Simulates a drive, in which neighbouring scans differ by a few per cent.
 TEST(KeptRoomsTest, ADriveHasFewRooms) {
   SiteForecast forecast;
   KeptRooms rooms;

@@ -1,5 +1,6 @@
-// Unions of sites, crops and prunes in whole networks, on both devices: against their definitions in 1 to 4 dimensions
-// and in batches whose samples are each compared with themselves alone, and in random graphs.
+// Tests unions of sites, crops and prunes in whole networks on both devices. Networks are compared with their
+// definitions in 1 to 4 dimensions, each sample of a batch with a batch of its own, and random graphs with the
+// interpreter.
 
 #include <gtest/gtest.h>
 
@@ -28,7 +29,7 @@ class NewSitesTest : public ::testing::TestWithParam<std::tuple<support::Device,
  protected:
   void SetUp() override { SKIP_WITHOUT(std::get<0>(GetParam())); }
 
-  // Three samples, one of them often empty. Features are halves.
+  // Runs a network on three samples, one of which is often empty. Features are multiples of 1/2.
   void Run(const std::function<std::string(ConvNetwork&, Draw&)>& build) {
     const auto [device, dimension, seed] = GetParam();
     Draw draw(seed * 37 + static_cast<uint32_t>(dimension), dimension);
@@ -80,7 +81,7 @@ TEST_P(NewSitesTest, ConcatenationOfThreeAndWhatConvolutionsMakeOfIt) {
   });
 }
 
-// Of sites that are among the other's, and of one node with itself.
+// Unites sites with a part of themselves, and a node with itself.
 TEST_P(NewSitesTest, UnionsThatAddNothing) {
   Run([](ConvNetwork& network, Draw& draw) {
     const std::string part = network.Crop("voxels", draw.Axes(-9, -6), draw.Axes(-3, 2));
@@ -111,7 +112,8 @@ TEST_P(NewSitesTest, PruneAfterGeneration) {
   });
 }
 
-// Nobody reads its rows, and the sum would be made by the layer of the scores.
+// Only the pruned node's sites are used, not its rows. Without the prune, the sum would be fused into the layer that
+// makes the scores.
 TEST_P(NewSitesTest, PruneThatIsNamedForItsSitesAlone) {
   Run([](ConvNetwork& network, Draw& draw) {
     const std::string other = network.Submanifold("voxels", {.kernel_size = kOnes}, 1);
@@ -123,8 +125,8 @@ TEST_P(NewSitesTest, PruneThatIsNamedForItsSitesAlone) {
   });
 }
 
-// Three segments; unions, strided and inverse convolutions of sites that scores decided about, and steps of the first
-// segment's sites that run in a later one.
+// The network has three segments. Unions, strided and inverse convolutions read sites that depend on scores. Some steps
+// on the first segment's sites run in a later segment.
 TEST_P(NewSitesTest, PrunesBehindPrunes) {
   Run([](ConvNetwork& network, Draw& draw) {
     const std::string first_score = network.Submanifold("voxels", {.kernel_size = kOnes}, 1);
@@ -163,7 +165,7 @@ std::string NameOfGraph(const ::testing::TestParamInfo<NewSiteGraphTest::ParamTy
 INSTANTIATE_TEST_SUITE_P(Seeds, NewSiteGraphTest,
                          ::testing::Combine(support::AllDevices(), ::testing::Range(200u, 230u)), NameOfGraph);
 
-// All of one unit; every third graph has prunes.
+// All nodes have one unit. Every third graph has prunes.
 TEST_P(NewSiteGraphTest, ProgramEqualsInterpreter) {
   const auto [device, seed] = GetParam();
   std::mt19937 random(seed);
@@ -240,7 +242,8 @@ TEST(SegmentTest, OnlyPrunesMakeMoreThanOne) {
   EXPECT_EQ(one.segments[0].rulebooks.size(), one.rulebooks.size());
   EXPECT_EQ(static_cast<size_t>(one.segments[0].end_step), one.steps.size());
 
-  // Two that know their scores at once share a segment; one that reads their result has another.
+  // Two prunes whose scores are known at the same time share a segment. A prune that reads their result needs another
+  // segment.
   GraphBuilder c(2);
   const int score = c.Linear(0, 1, true);
   const int first = c.Prune(0, score, 0.1f), second = c.Prune(0, score, 0.2f);
@@ -261,7 +264,7 @@ class NewSiteLimitsTest : public ::testing::TestWithParam<support::Device> {
 };
 INSTANTIATE_TEST_SUITE_P(Devices, NewSiteLimitsTest, support::AllDevices(), support::DeviceName);
 
-// Sites beyond the key's limits that only a later segment makes.
+// Only a later segment makes the sites beyond the key's limits.
 TEST_P(NewSiteLimitsTest, SitesBeyondTheKeyRefuseTheirSampleAlone) {
   ConvNetwork network(3, 1, std::nullopt, 1);
   network.UseHalves();
@@ -291,7 +294,7 @@ TEST_P(NewSiteLimitsTest, SitesBeyondTheKeyRefuseTheirSampleAlone) {
   EXPECT_EQ(ReasonOf(output.samples[1].status), error_reason::kCoordinateLimits) << output.samples[1].status;
 }
 
-// A context that ran a large batch runs small ones, and one whose points are all out of its network's sight.
+// After a large batch, a context runs small ones, and one whose points are all out of the network's range.
 TEST_P(NewSiteLimitsTest, BatchesOfAnySizeOneAfterTheOther) {
   GraphBuilder b(9);
   const int stem = b.Submanifold(0, 6, true);
@@ -324,7 +327,7 @@ TEST_P(NewSiteLimitsTest, BatchesOfAnySizeOneAfterTheOther) {
   }
 }
 
-// Scores are on the GPU, so that the CPU cannot make the maps behind them: without room the batch is refused.
+// The scores are on the GPU, so the CPU cannot make the maps that depend on them. Without memory the batch is refused.
 TEST(NewSitesCudaTest, PrunesWithoutRoom) {
   SKIP_WITHOUT(support::Device::kCuda);
   GraphBuilder b(10);
@@ -333,7 +336,7 @@ TEST(NewSitesCudaTest, PrunesWithoutRoom) {
   const Graph graph = b.Finish(b.Linear(b.Onto(pruned, 0, 4), 3, true));
   std::mt19937 random(10);
   std::uniform_real_distribution<float> unit(0, 1);
-  std::vector<float> values;  // two million points in few voxels, for which the maps would be made
+  std::vector<float> values;  // two million points in few voxels; the maps get memory for all
   for (int i = 0; i < 2'000'000; ++i) {
     for (size_t axis = 0; axis < 3; ++axis) values.push_back(unit(random) * static_cast<float>(kShape[axis]));
     values.push_back(unit(random));

@@ -1,5 +1,5 @@
-// Points whose logits are NaN or infinite get the ignore label and scores of 0, and are counted; all others stay as
-// they are, in their cloud and in others of the batch.
+// Tests points whose logits are NaN or infinite: they get the ignore label and scores of 0, and are counted. All other
+// points keep their results, in the same cloud and in other clouds of the batch.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -22,12 +22,13 @@ using Precision = ModelConfig::Precision;
 constexpr int kNumClasses = 3;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-// A network of which each layer makes values a little larger: from the second on, `overflow` leaves the range.
+// Parameters of a test. Each layer of the network makes values a little larger, so that `overflow` leaves the range of
+// the precision after the second layer.
 struct Case {
   std::string name;
   support::Device device;
   Precision precision;
-  float overflow;  // a feature, which is within the range itself
+  float overflow;  // a feature, which is itself within the range
 };
 
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
@@ -39,8 +40,9 @@ Graph Widening(bool is_on_points) {
   return b.Finish(b.Linear(rows, kNumClasses, true));
 }
 
-// Every point in a voxel of its own, but for the last two, which share one (its features are the former's); before them
-// a point that is out of range and one that is no number. overflowing: points with that feature.
+// Returns a cloud in which every point has its own voxel, except that the last two share one, which has the features of
+// the former. The two points before them are out of range and not a number. The points in `overflowing` have the
+// feature `overflow`.
 PointCloud MakeCloud(int num_points, const std::set<int>& overflowing, float overflow) {
   std::vector<float> values;
   for (int i = 0; i < num_points; ++i) {
@@ -114,7 +116,7 @@ TEST_P(NotFiniteTest, PointsGetTheIgnoreLabelAndAreCountedByCloud) {
         const InferResult& sample = output.samples[s];
         ASSERT_TRUE(sample.status.ok()) << sample.status;
         EXPECT_EQ(expected.samples[s].counts.not_finite, 0);
-        // The last point reads the row of the one before, unless it has one of its own.
+        // The last point reads the row of the point before it, unless points have rows of their own.
         const bool last_is_good = is_on_points || !overflowing[s].contains(kLast - 1);
         EXPECT_EQ(sample.counts.not_finite, static_cast<int64_t>(overflowing[s].size()) + (last_is_good ? 0 : 1));
         EXPECT_EQ(sample.counts.used, kNumPoints - 2);
@@ -158,7 +160,7 @@ TEST_P(NotFiniteTest, OnlyAnsweredPointsOfSeveralSweepsCount) {
   const PointCloud broken = MakeCloud(100, {3, 50}, GetParam().overflow);
   InferTask task{.cloud = broken};
   for (int age = 0; age < 2; ++age) {
-    // The older sweep's points lie in the newest one's voxels, too.
+    // The points of the older sweep are in the same voxels as those of the newest.
     auto sweep = std::make_shared<Sweep>();
     sweep->cloud = broken;
     task.sweeps.push_back({.sweep = std::move(sweep)});

@@ -18,7 +18,7 @@ nodes { name: "scores" inputs: ["head", "voxels"] voxel_to_point {} }
 outputs { kind: KIND_LABELS node: "labels" } outputs { kind: KIND_SCORES node: "scores" }
 )";
 
-// Every kind of convolution and pool, and what rows go through.
+// Has every kind of convolution and pool, and the operators on rows.
 TestModel OfSites() {
   TestModel model;
   model.graph = absl::StrCat(R"(
@@ -105,7 +105,7 @@ nodes { name: "head" inputs: "wide" linear { out_channels: 5 bias: true } })",
   return model;
 }
 
-// Voxels that are counted from the sample's own minimum, of points that cover the cloud.
+// Samples farthest points, and counts voxels from the minimum of the sample's points.
 TestModel OfSampledPoints() {
   TestModel model;
   model.graph = absl::StrCat(R"(
@@ -122,7 +122,7 @@ nodes { name: "head" inputs: "relu" sparse_conv { kind: KIND_INVERSE paired_with
   return model;
 }
 
-// Voxels anywhere, with negative indices.
+// Has no range: voxels may be anywhere, with negative indices.
 TestModel OfNoRange() {
   TestModel model;
   model.graph = absl::StrCat(R"(
@@ -140,7 +140,7 @@ nodes { name: "head" inputs: "up" sparse_conv { kind: KIND_STRIDED sites_of: "vo
   return model;
 }
 
-// Rows of points beside those of sites (SPVCNN).
+// Has rows of points beside rows of sites, like SPVCNN.
 TestModel OfPoints() {
   TestModel model;
   model.graph = absl::StrCat(R"(
@@ -177,7 +177,7 @@ outputs { kind: KIND_LABELS node: "labels" } outputs { kind: KIND_SCORES node: "
   return model;
 }
 
-// Cells of a grid and back, and CenterPoint's heads on an image of the sites from above.
+// Copies sites to the cells of a grid and back, and has CenterPoint's heads on an image of the sites from above.
 TestModel OfImages() {
   TestModel model;
   model.graph = absl::StrCat(R"(
@@ -259,7 +259,7 @@ outputs { kind: KIND_BOXES node: "boxes" })");
   return model;
 }
 
-// Parts of sites and unions of them.
+// Has parts of sites and unions of them.
 TestModel OfUnions() {
   TestModel model;
   model.graph = absl::StrCat(R"(
@@ -287,7 +287,7 @@ nodes { name: "head" inputs: "same" sparse_conv { kind: KIND_STRIDED sites_of: "
   return model;
 }
 
-// Voxels of four axes.
+// Has voxels with four axes.
 TestModel OfFourAxes() {
   TestModel model;
   model.graph = absl::StrCat(R"(
@@ -327,7 +327,7 @@ nodes { name: "head" inputs: "wide" linear { out_channels: 4 bias: true } })",
   return model;
 }
 
-// Sites that scores decide about: pruned, grown anew, pruned again.
+// Has sites that depend on scores: they are pruned, generated again, and pruned again.
 TestModel OfPrunedSites() {
   TestModel model;
   model.graph = absl::StrCat(R"(
@@ -354,7 +354,7 @@ nodes { name: "head" inputs: "better" sparse_conv { kind: KIND_STRIDED sites_of:
   return model;
 }
 
-// Attention among sites, and through rows that every sample has.
+// Has attention among sites, and attention through rows that every sample has.
 TestModel OfAttention() {
   TestModel model;
   model.graph = absl::StrCat(R"(
@@ -384,7 +384,7 @@ nodes { name: "head" inputs: "wide" linear { out_channels: 4 bias: true } })",
   return model;
 }
 
-// Rows that are computed one by one, of points, sites and samples, and every activation.
+// Has operators that compute rows one by one, on points, sites and samples, and every activation.
 TestModel OfRows() {
   TestModel model;
   model.graph = absl::StrCat(R"(

@@ -1,6 +1,6 @@
 #pragma once
 
-// Random weights of the networks that have every operator, and the features that their voxels have.
+// Makes random weights for the networks of operator_networks.h, and the features of their voxels.
 
 #include <cstdint>
 #include <random>
@@ -19,7 +19,7 @@ class Weights {
  public:
   explicit Weights(testing::TestModel* model) : model_(*model), random_(1) {}
 
-  // "<node>.weight", about as large as what keeps values where they are.
+  // Adds "<node>.weight", with values of a size that keeps results about as large as inputs.
   Weights& Weight(const std::string& node, std::vector<int64_t> shape, int64_t inputs) {
     return Fill(node + ".weight", std::move(shape), -1.0f, 1.0f, 2.0f / static_cast<float>(inputs));
   }

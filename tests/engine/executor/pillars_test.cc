@@ -1,5 +1,5 @@
-// The operators of pillars, through the loader, the compiler and a device, against loops over the points: where points
-// lie in their voxels, and sites that reduce the first of their points and what an empty slot has.
+// Tests the operators of pillars, through the loader, the compiler and a device, against loops over the points: the
+// offsets of points in their voxels, and sites that reduce their first points and the row of an empty slot.
 
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ using Row = std::vector<double>;
 
 constexpr std::array<float, 3> kSize = {0.5f, 0.4f, 4}, kLow = {-3, -2, -1}, kHigh = {3, 2, 3};
 
-// The test's voxelize: cells are counted from the range's lower end, or from 0.
+// The voxels of a test. Cells are counted from the lower end of the range, or from 0.
 struct Grid {
   bool is_of_range = true;
   bool is_floor = true;
@@ -37,7 +37,7 @@ struct Grid {
         " range_min: [-3, -2, -1] range_max: [3, 2, 3] reduce: REDUCE_FIRST features { name: \"x\" } features { name: "
         "\"y\" } features { name: \"z\" } features { name: \"f\" } } }\n");
   }
-  // False: the point has no voxel.
+  // Returns false if the point has no voxel.
   bool Find(const Point& point, Cell* cell) const {
     for (size_t axis = 0; axis < 3; ++axis) {
       if (!(point[axis] >= kLow[axis] && point[axis] < kHigh[axis])) return false;
@@ -52,7 +52,7 @@ struct Grid {
   }
 };
 
-// Points within the range and around it; many are beside each other.
+// Returns points within the range and around it. Many are close to another point.
 std::vector<Point> RandomScan(size_t num_points, uint32_t seed) {
   std::mt19937 random(seed);
   std::uniform_real_distribution<float> unit(-1, 1);
@@ -66,7 +66,7 @@ std::vector<Point> RandomScan(size_t num_points, uint32_t seed) {
   return points;
 }
 
-// The points of each cell, in their order.
+// Returns the points of each cell, in the cloud's order.
 std::map<Cell, std::vector<size_t>> Groups(const Grid& grid, const std::vector<Point>& points) {
   std::map<Cell, std::vector<size_t>> groups;
   for (size_t i = 0; i < points.size(); ++i) {
@@ -79,8 +79,8 @@ class PillarsTest : public ::testing::TestWithParam<support::Device> {
  protected:
   void SetUp() override { SKIP_WITHOUT(GetParam()); }
 
-  // A network whose node "result", on points, has rows that row_of(points, a cell's points, point) gives for points
-  // with a voxel.
+  // Runs a network with a node "result" on points. Expects the row row_of(points, cell, points of the cell, point) for
+  // every point with a voxel, and 0 for all others.
   void Expect(
       const Grid& grid, const std::string& nodes, size_t channels,
       const std::function<Row(const std::vector<Point>&, const Cell&, const std::vector<size_t>&, size_t)>& row_of) {
@@ -143,7 +143,7 @@ TEST_P(PillarsTest, OffsetsFromTheCentre) {
   }
 }
 
-// A point reads its voxel back, which reduces the first of its points.
+// A point reads the row of its voxel, which reduces only the first max_points of its points.
 TEST_P(PillarsTest, TheFirstPointsAlone) {
   for (const std::string reduce : {"MAX", "AVERAGE", "SUM"}) {
     for (const size_t max_points : {1, 2, 5}) {
@@ -170,7 +170,7 @@ TEST_P(PillarsTest, TheFirstPointsAlone) {
   }
 }
 
-// The row of an empty slot is, here, tanh of the voxel's first point, which is larger where values are below 0.
+// Here the row of an empty slot is tanh of the voxel's first point. It exceeds values that are below 0.
 TEST_P(PillarsTest, EmptySlotsCountWhereThereAreSome) {
   for (const size_t max_points : {1, 2, 5, 1000}) {
     const std::string nodes = absl::StrCat(

@@ -1,4 +1,5 @@
-// Where a cloud's bytes lie changes no answer: page-locked, ordinary, and both in one batch.
+// Tests that the place of a cloud's bytes changes no answer: page-locked memory, ordinary memory, and both in one
+// batch.
 
 #include "tests/engine/pinned_clouds.h"
 
@@ -76,7 +77,7 @@ TEST_P(PinnedCloudsTest, AloneAndBesideOrdinaryOnes) {
   }
 }
 
-// The memory of one batch's cloud is the next one's as soon as the first has ended.
+// When a batch has ended, the next batch's cloud may use the same memory.
 TEST_P(PinnedCloudsTest, OneBufferServesBatchAfterBatch) {
   const std::vector<PointCloud> streets = {Street(5000, 1), Street(5100, 2), Street(4900, 3)};
   std::vector<InferResult> expected;
@@ -94,7 +95,7 @@ TEST_P(PinnedCloudsTest, SweepsWithAndWithoutRoomOnTheDevice) {
   const auto task_of = [&](bool is_pinned) {
     InferTask task{.return_scores = true};
     for (size_t i = 0; i < streets.size(); ++i) {
-      // The last one stays ordinary.
+      // The last cloud stays in ordinary memory.
       PointCloud cloud = is_pinned && i < 2 ? clouds_->Copy(streets[i]) : streets[i];
       task.sweeps.push_back({.sweep = std::make_shared<const Sweep>(Sweep{.cloud = std::move(cloud)})});
       task.sweeps.back().transform[3] = 0.25f * static_cast<float>(i);
@@ -105,7 +106,7 @@ TEST_P(PinnedCloudsTest, SweepsWithAndWithoutRoomOnTheDevice) {
   const InferResult expected = Run({task_of(false)}).samples.at(0);
   const auto expect_same = [&] {
     const InferTask task = task_of(true);
-    // The second time a GPU may have kept what the first one brought.
+    // In the second run, a GPU may still have the copies of the first run.
     for (int time = 0; time < 2; ++time) ExpectSame(Run({task}).samples.at(0), expected);
     // Samples share sweeps.
     const BatchOutput both = Run({task, task});

@@ -1,4 +1,4 @@
-// What of a cloud or of sweeps a network can read. What is read of them: sweeps_test.cc, golden_test.cc.
+// Tests which clouds and sweeps a network can read. sweeps_test.cc and golden_test.cc test the values that are read.
 
 #include "engine/executor/point_reader.h"
 
@@ -37,7 +37,7 @@ TEST(CheckInputTest, NamesWhatDoesNotFit) {
   EXPECT_TRUE(CheckInput(good, input).ok()) << CheckInput(good, input);
 
   input.age_feature = "";
-  EXPECT_EQ(ReasonOf(CheckInput(good, input)), error_reason::kMissingField);  // then it is the clouds' to bring
+  EXPECT_EQ(ReasonOf(CheckInput(good, input)), error_reason::kMissingField);  // then it is a field of the cloud
 
   for (const char* const unknown : {"time\n", "x", "ring"}) {
     input.age_feature = unknown;

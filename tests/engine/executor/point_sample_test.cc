@@ -1,5 +1,5 @@
-// Farthest points that a request asks for, or a network: against the serial algorithm, and against the network's answer
-// to a cloud of the selected points alone.
+// Tests farthest points for which a request or a network asks. Compares the points with the serial algorithm, and the
+// network's answer with its answer to a cloud that has only the selected points.
 
 #include "engine/executor/point_sample.h"
 
@@ -40,8 +40,8 @@ PointCloud Cloud(const Rows& rows) {
   return *PointCloud::FromFloats({"x", "y", "z", "intensity"}, rows.data(), rows.size() / 4);
 }
 
-// Coordinates in quarters of a metre, so that many distances are equal and points fall together; every 17th point is no
-// number in one of its columns, the first one included.
+// Returns coordinates in quarters of a metre, so that many distances are equal and points coincide. Every 17th point,
+// from the first on, has NaN in one of its columns.
 Rows RandomRows(int64_t num_points, uint32_t seed) {
   std::mt19937 random(seed);
   Rows rows;
@@ -74,7 +74,7 @@ std::vector<int32_t> SelectSerially(const Rows& rows, const FarthestPoints& samp
   return kernels::testing::SelectSerially(clouds).selected;
 }
 
-// The rows of these points, in the cloud's order, each once.
+// Returns the rows of these points, in the cloud's order, each once.
 Rows Picked(const Rows& rows, const std::set<int32_t>& points) {
   Rows picked;
   for (const int32_t point : points)
@@ -121,7 +121,7 @@ class PointSampleTest : public ProgramTest {
     EXPECT_EQ(output.counts.voxels, expected.counts.voxels);
   }
 
-  // The network saw these points of the cloud alone.
+  // Expects that the network saw only these points of the cloud.
   void ExpectSawAlone(const InferResult& output, const Rows& rows, const std::set<int32_t>& points) {
     const InferResult alone = RunOne(Cloud(Picked(rows, points)));
     const auto num_points = rows.size() / 4;
@@ -244,7 +244,7 @@ TEST_P(PointSampleTest, StageRunsWhereASampleIsTaken) {
   EXPECT_THAT(Run({{.cloud = cloud}}).stages, Each(Not(is_sample)));
 }
 
-// MinkUNet behind a sample.
+// Returns MinkUNet, with a node "sample" in front of it.
 testing::TestModel Sampling(const std::string& parameters) {
   testing::TestModel model = support::MinkUNet({.width = 0.25, .num_classes = kNumClasses, .voxel_size_m = 0.5f});
   const std::string voxels = "voxelize {";

@@ -1,6 +1,6 @@
-// Every kind of pool, through the loader, the compiler and a device, against loops written from the definitions:
-// per-axis kernels, strides, dilations and paddings in 1 to 4 dimensions, in batches whose samples are each compared
-// with themselves alone.
+// Tests every kind of pool, through the loader, the compiler and a device, against loops written from the definitions:
+// kernels, strides, dilations and paddings that differ by axis, in 1 to 4 dimensions. Each sample of a batch is also
+// compared with a batch of its own.
 
 #include <gtest/gtest.h>
 
@@ -31,7 +31,7 @@ class PoolKindsTest : public ::testing::TestWithParam<DrawnNetwork> {
     ExpectDrawnNetwork(device, dimension, seed, has_grid, build);
   }
 
-  // Down by one of the rules, which `shape` fits.
+  // Adds a strided pool by one of the rules. Changes `shape` to fit the rule.
   static std::string Down(ConvNetwork& network, Draw& draw, bool has_grid, KernelShape& shape, int out_channels) {
     if (has_grid) {
       const auto reduce = shape.reduce;
@@ -64,7 +64,7 @@ TEST_P(PoolKindsTest, StridedAndBack) {
   }
 }
 
-// spconv's indice_key: either may name the other.
+// As with spconv's indice_key, a convolution may name a pool, and a pool a convolution.
 TEST_P(PoolKindsTest, ConvolutionsAndPoolsInvertEachOther) {
   for (const bool has_grid : {false, true}) {
     Run(has_grid, [has_grid](ConvNetwork& network, Draw& draw) {

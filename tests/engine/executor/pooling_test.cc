@@ -1,4 +1,4 @@
-// Pooling in whole networks: its rulebooks, alone and shared with convolutions, on both devices.
+// Tests pooling in whole networks on both devices, with rulebooks of its own and rulebooks shared with convolutions.
 
 #include <gtest/gtest.h>
 
@@ -45,7 +45,7 @@ TEST_P(PoolingTest, OverNeighbours) {
   }
 }
 
-// Whichever of them comes first.
+// Either of them may come first.
 TEST_P(PoolingTest, SharesRulebooksWithConvolutions) {
   for (const bool pool_first : {false, true}) {
     GraphBuilder b(40, CoordinateRule::kPadded);
@@ -54,7 +54,7 @@ TEST_P(PoolingTest, SharesRulebooksWithConvolutions) {
     const int second = pool_first ? b.Down(stem, 8) : b.PoolDown(stem, PoolReduce::kMax);
     const int conv = pool_first ? second : first;
     const int coarse = b.Sum(first, b.PoolSubmanifold(b.Submanifold(second, 8, false), PoolReduce::kAverage));
-    // Unpooling by the convolution's rulebook, and the inverse convolution by the same.
+    // Unpooling and the inverse convolution both use the convolution's rulebook.
     const int up = b.Sum(b.Unpool(coarse, conv, PoolReduce::kAverage), b.Up(coarse, conv, 8));
     const Graph graph = b.Finish(b.Linear(up, 3, true));
     EXPECT_EQ(graph.levels.levels().size(), 2u);
@@ -65,7 +65,7 @@ TEST_P(PoolingTest, SharesRulebooksWithConvolutions) {
   }
 }
 
-// Of a value whose channels lie in the middle of a concatenation, and where the head alone reads the result.
+// Pools a value whose channels are in the middle of a concatenation. Only the head reads the result.
 TEST_P(PoolingTest, OfColumnsAndForTheHead) {
   GraphBuilder b(50);
   const int first = b.Linear(0, 3, true), second = b.Linear(0, 5, true);
@@ -75,7 +75,7 @@ TEST_P(PoolingTest, OfColumnsAndForTheHead) {
   ExpectEqual(GetParam(), b.Finish(b.PoolSubmanifold(sum, PoolReduce::kAverage)), 50);
 }
 
-// What the CPU makes for a GPU without room has the forms that pools read.
+// If the GPU has too little memory, the CPU makes the maps. They must have the forms that pools read.
 TEST(PoolingCudaTest, MapsThatAreMadeOnTheCpu) {
   SKIP_WITHOUT(support::Device::kCuda);
   GraphBuilder b(60);

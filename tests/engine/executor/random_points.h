@@ -1,6 +1,6 @@
 #pragma once
 
-// Points for the small graphs of graph_builder.h, drawn from a seed.
+// Makes points for the small graphs of graph_builder.h from a seed.
 
 #include <cmath>
 #include <cstdint>
@@ -12,16 +12,16 @@
 
 namespace voxserve {
 
-// The features are x, y, z, f; voxels are 1 m wide.
+// Points with features x, y, z, f. Voxels are 1 m wide.
 struct Points {
   std::vector<float> values;  // [n, 4]
   size_t size() const { return values.size() / 4; }
 };
 
-// One point a voxel: x, y, z are the site. dimension 2: all z are 0.
+// Returns one point per voxel; its x, y, z are the site. If dimension is 2, all z are 0.
 inline Points RandomPoints(uint32_t seed, int dimension = 3) {
   std::mt19937 random(seed);
-  std::set<Site> sites = {{0, 0, 0}};  // so that the minimum is 0 and sites are the points
+  std::set<Site> sites = {{0, 0, 0}};  // the minimum is 0, so sites equal the points
   std::uniform_int_distribution<int32_t> x(0, 6), y(0, 4), z(0, dimension == 3 ? 3 : 0);
   for (int i = 0; i < 40; ++i) sites.insert({x(random), y(random), z(random)});
   Points points;
@@ -33,8 +33,8 @@ inline Points RandomPoints(uint32_t seed, int dimension = 3) {
   return points;
 }
 
-// Anywhere, several in a voxel, some of them nowhere: not a number, out of the range, or rounded out of it. The first
-// is in the voxel at 0.
+// Returns points anywhere, several in a voxel. Some have no voxel: they are not a number, out of range, or rounded out
+// of it. The first is in the voxel at 0.
 inline Points RandomScan(uint32_t seed, int num_points = 90) {
   std::mt19937 random(seed);
   std::uniform_real_distribution<float> unit(0, 1);

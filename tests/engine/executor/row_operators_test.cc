@@ -1,5 +1,5 @@
-// Operators that compute each row on its own, in networks: products, row norms, PReLU, embeddings, generalised means,
-// activations, and layers that share their weights.
+// Tests operators that compute each row on its own, in networks: products, row norms, PReLU, embeddings, generalised
+// means, activations, and layers that share their weights.
 
 #include <gtest/gtest.h>
 
@@ -42,7 +42,7 @@ TEST_P(RowOperatorsTest, NormsOfRows) {
   }
 }
 
-// Nothing is fused into them, and they into nothing: what stands around them has its own place.
+// These operators are not fused with their neighbours.
 TEST_P(RowOperatorsTest, BetweenOtherOperators) {
   GraphBuilder b(30);
   const int stem = b.Relu(b.Norm(b.Submanifold(0, 8, true)));
@@ -106,7 +106,8 @@ TEST_P(RowOperatorsTest, EveryActivationOfASite) {
   ExpectEqual(GetParam(), b.Finish(b.Linear(node, 3, true)), 80);
 }
 
-// A batch norm that is folded into one of two layers with the same weights leaves the other's alone.
+// Two layers share their weights, and a batch norm is folded into one of them. The other layer's weights must not
+// change.
 TEST_P(RowOperatorsTest, ABatchNormChangesNoSharedWeight) {
   GraphBuilder b(90);
   const int stem = b.Submanifold(0, 6, true);
@@ -116,8 +117,7 @@ TEST_P(RowOperatorsTest, ABatchNormChangesNoSharedWeight) {
   ExpectEqual(GetParam(), b.Finish(b.Linear(b.Concat({third, b.LinearWithWeightsOf(stem, first)}), 3, true)), 90);
 }
 
-// A number that the table does not have makes a row of NaN, so that its point has the ignore label, scores of 0 and is
-// counted.
+// If the table does not have a number, the row is NaN. Its point gets the ignore label and scores of 0, and is counted.
 TEST_P(RowOperatorsTest, NumbersOutsideOfTheTableGetTheIgnoreLabel) {
   GraphBuilder b(100);
   const int found = b.Embedding(b.PointFeatures(), 3, 2, 4);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Compares what two runs of a batch answer, byte by byte.
+// Compares the answers of two runs of a batch byte by byte.
 
 #include <gtest/gtest.h>
 

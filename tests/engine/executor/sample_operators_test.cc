@@ -1,4 +1,4 @@
-// Operators over whole samples in networks: global pooling, broadcasts, instance and group norms.
+// Tests operators over whole samples in networks: global pooling, broadcasts, instance and group norms.
 
 #include <gtest/gtest.h>
 
@@ -36,7 +36,8 @@ TEST_P(SampleOperatorsTest, GlobalPoolAndBroadcastOfEveryKind) {
   }
 }
 
-// Squeeze and excitation: what one row per sample goes through on its way, and what is fused into its return.
+// Tests squeeze and excitation: the operators on a sample's one row, and what is fused into the broadcast that brings
+// it back.
 TEST_P(SampleOperatorsTest, RowsOfSamplesGoThroughTheOperatorsOfRows) {
   GraphBuilder b(20);
   const int stem = b.Relu(b.Submanifold(0, 8, true));
@@ -69,7 +70,7 @@ TEST_P(SampleOperatorsTest, NormsOfEveryGrouping) {
   }
 }
 
-// A batch norm after one of them is not folded into it; sums and activations are.
+// A batch norm after a sample norm is not folded into it; sums and activations are fused.
 TEST_P(SampleOperatorsTest, SumsAndActivationsCostNoStep) {
   GraphBuilder b(50);
   const int stem = b.Submanifold(0, 6, true);
@@ -105,7 +106,7 @@ Graph EveryOperator() {
   return b.Finish(b.Linear(b.Broadcast(fine, b.GlobalPool(fine, PoolReduce::kMax), Function::kConcat), 3, true));
 }
 
-// Nothing but empty clouds.
+// All clouds of the batch are empty.
 TEST_P(SampleOperatorsTest, BatchWithoutASite) {
   const PointCloud empty = Cloud(Points());
   const auto runner = DeviceRunner::Create({.device = GetParam()});

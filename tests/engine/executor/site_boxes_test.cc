@@ -1,5 +1,5 @@
-// Boxes that are decoded from sites, beside boxes of images of the same rows: to_bev leaves 0 where no site is, which
-// no score above a half is made of.
+// Compares boxes that are decoded from sites with boxes decoded from images of the same rows. to_bev writes 0 where
+// there is no site, and a score of 0 is below the threshold of a half.
 
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@
 namespace voxserve {
 namespace {
 
-// The detector of sites with a second head, which reads images of the first one's rows.
+// Returns the detector of sites with a second head, which reads images of the first head's rows.
 testing::TestModel BothDetector() {
   testing::TestModel model = SiteDetector();
   for (const char* branch : {"heatmap", "center", "height", "dim", "rot", "vel"}) {
@@ -84,7 +84,7 @@ TEST(SiteBoxesProgramTest, HeadsOfImagesAndOfSitesHaveAStepEach) {
   EXPECT_EQ(num_decoded, 2);
 }
 
-// The table from cells to sites stands before what decoding takes of a GPU.
+// The table from cells to sites must come before the scratch memory that decoding needs on a GPU.
 TEST(SiteBoxesProgramTest, TheTableIsInTheScratch) {
   if constexpr (!kernels::kHasCuda) GTEST_SKIP() << "built without CUDA";
   const absl::StatusOr<Graph> graph = LoadTestGraph(SiteDetector());

@@ -54,7 +54,7 @@ TEST(SiteForecastTest, CoordinatesGetTheBitsThatTheyHadAndALittleMore) {
   EXPECT_EQ(forecast.Rooms(1000).axis_bits, 13);
 }
 
-// Clouds of several sweeps have more points a voxel, and batches of four scans have four times as many.
+// Clouds of several sweeps have more points per voxel, and batches of four scans have four times as many points.
 TEST(SiteForecastTest, BatchesOfOtherSizesAreLearnedApart) {
   SiteForecast forecast;
   forecast.Learn(70'000, {60'000}, 0);

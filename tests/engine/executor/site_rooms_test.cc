@@ -1,5 +1,5 @@
-// Batches of a GPU in rooms for as many sites as the batches before had: the same bytes as where the host waits for the
-// sizes, and a batch that does not fit runs again.
+// Tests GPU batches whose memory has capacities ("rooms") for the sites that earlier batches had. They must give the
+// same bytes as batches in which the host waits for the sizes. A batch that does not fit runs again.
 
 #include <gtest/gtest.h>
 
@@ -26,13 +26,13 @@ class SiteRoomsTest : public SmallMinkUNetTest {
   BatchOutput Run(const std::vector<const PointCloud*>& clouds, const RunLimits& limits = {}) {
     return runner_->Run(program_, clouds, /*return_scores=*/true, limits);
   }
-  // Whoever times convolutions waits for the sizes.
+  // Runs the batch with the sizes: if convolutions are timed, the host waits for them.
   BatchOutput RunWithSizes(const std::vector<const PointCloud*>& clouds, const RunLimits& limits = {}) {
     BatchOutput output = runner_->Run(program_, clouds, /*return_scores=*/true, limits, {.times_convs = true});
     EXPECT_FALSE(RanInRooms());
     return output;
   }
-  // The batch that ran last.
+  // Returns true if the last batch ran in rooms.
   bool RanInRooms() const { return static_cast<const CudaExecutor&>(runner_->executor()).geometry().has_rooms(); }
 };
 
@@ -92,7 +92,7 @@ TEST_F(SiteRoomsTest, SamplesAndBatchesBeyondLimitsAreRefusedAlike) {
   const BatchOutput only = Run({&many}, samples);
   EXPECT_FALSE(only.samples[0].status.ok());
   ExpectSameBytes(only, RunWithSizes({&many}, samples));
-  // A batch just within the limit has rooms, since they are no larger than that.
+  // A batch just within the limit runs in rooms, since its rooms are cut to the limit.
   const auto voxels = static_cast<int64_t>(RunWithSizes({&few, &many}).samples[0].counts.voxels +
                                            RunWithSizes({&few, &many}).samples[1].counts.voxels);
   EXPECT_TRUE(Run({&few, &many}, {.max_batch_voxels = voxels}).status.ok());
@@ -103,7 +103,7 @@ TEST_F(SiteRoomsTest, SamplesAndBatchesBeyondLimitsAreRefusedAlike) {
   EXPECT_TRUE(Run({&few, &many}).status.ok()) << "and the next one is served";
 }
 
-// As many sites, but farther from the least one than coordinates have bits for.
+// The far cloud has as many sites, but their distances need more bits than the coordinates have.
 TEST_F(SiteRoomsTest, ABatchThatReachesFartherRunsAgain) {
   const PointCloud near = BoxOfPoints(4000, 15, 1);
   std::vector<float> values;
@@ -127,7 +127,7 @@ TEST_F(SiteRoomsTest, ABatchThatReachesFartherRunsAgain) {
   ExpectSameBytes(in_rooms, again);
 }
 
-// With a plan for few voxels and one for many, and batches of both of as many points.
+// There is a plan for few voxels and one for many. Both batches have as many points, but they need different plans.
 TEST_F(SiteRoomsTest, BatchesOnBothSidesOfAPlansBorderWaitForTheirSizes) {
   const PointCloud dense = BoxOfPoints(5000, 4, 1), scattered = BoxOfPoints(5000, 30, 2);
   const int64_t few = RunWithSizes({&dense}).samples[0].counts.voxels;

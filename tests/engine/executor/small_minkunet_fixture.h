@@ -29,7 +29,8 @@ inline PointCloud BoxOfPoints(int64_t num_points, float size, uint32_t seed) {
 
 class SmallMinkUNetTest : public RunnerTest {
  protected:
-  // Loads the network on a GPU. budget_bytes: of host memory; 0: it is counted without a limit.
+  // Loads the network on a GPU. budget_bytes limits the host's memory; if it is 0, the memory is counted without a
+  // limit.
   void Start(int64_t budget_bytes) {
     ASSERT_NO_FATAL_FAILURE(
         StartRunner({.device = support::Device::kCuda}, std::make_unique<MemoryBudget>(budget_bytes)));

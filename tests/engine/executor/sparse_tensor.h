@@ -1,7 +1,7 @@
 #pragma once
 
-// Sparse tensors that another project made: a model whose voxels are one of them, and what the engine makes of those
-// voxels beside what the project made, sites and rows.
+// Compares the engine with sparse tensors of another project. It makes a model whose voxels are one of these tensors,
+// runs it, and compares sites and rows with those of the other project.
 
 #include <gtest/gtest.h>
 
@@ -24,7 +24,8 @@
 
 namespace voxserve {
 
-// [N, 1 + D] of Index, the sample first, and [N, C] of float: rows by site, sample after sample. features null: C is 0.
+// Reads indices [N, 1 + D], which begin with the sample, and features [N, C] of float. Returns the rows by site for
+// each sample. If features is null, C is 0.
 template <typename Index>
 std::vector<Rows> ReadRows(const support::NpyArray& indices, const support::NpyArray* features, int64_t num_samples) {
   std::vector<Rows> samples(static_cast<size_t>(num_samples));
@@ -56,7 +57,7 @@ std::string AxesText(const Axes& values, int dimension) {
   return AxesText(std::vector<int64_t>(values.begin(), values.begin() + dimension));
 }
 
-// kernel_size, stride, dilation and padding of a node that makes its own sites.
+// Returns kernel_size, stride, dilation and padding of a node that makes its own sites.
 inline std::string GeometryText(const kernels::ConvGeometry& geometry) {
   return absl::StrCat("kernel_size: ", AxesText(geometry.kernel_size, geometry.dimension),
                       " stride: ", AxesText(geometry.stride, geometry.dimension),
@@ -64,7 +65,7 @@ inline std::string GeometryText(const kernels::ConvGeometry& geometry) {
                       " padding: ", AxesText(geometry.padding, geometry.dimension));
 }
 
-// Node "voxels" gets the tensor's features.
+// Returns the node "voxels", which has the tensor's sites and features.
 inline std::string Voxels(const SparseTensor& input) {
   std::vector<std::string> fields, features;
   for (int axis = 0; axis < input.dimension(); ++axis) {
@@ -79,7 +80,7 @@ inline std::string Voxels(const SparseTensor& input) {
                       absl::StrJoin(fields, ", "), "] ", absl::StrJoin(features, " "), " } }\n");
 }
 
-// Points' rows of a node on the voxels' sites.
+// Returns nodes and outputs that give the points the rows of a node on the voxels' sites.
 inline std::string Outputs(const std::string& node) {
   return absl::StrCat(
       "nodes { name: \"best\" inputs: \"", node, "\" argmax {} }\n",
@@ -88,7 +89,7 @@ inline std::string Outputs(const std::string& node) {
       "outputs { kind: KIND_LABELS node: \"labels\" } outputs { kind: KIND_SCORES node: \"scores\" }\n");
 }
 
-// Rows at the voxels' sites are the points' scores.
+// Expects these rows at the voxels' sites, as the scores of the points.
 inline void ExpectAtVoxels(support::Device device, testing::TestModel model, const std::string& node,
                            const SparseTensor& input, const std::vector<Rows>& expected) {
   model.graph += Outputs(node);
@@ -103,7 +104,7 @@ inline void ExpectAtVoxels(support::Device device, testing::TestModel model, con
   ExpectScores(device, model, samples);
 }
 
-// The level's ascending keys in the device's order, of the batch that ran last.
+// Returns the level's keys of the last batch, ascending in the device's order.
 inline std::vector<uint64_t> KeysOf(support::Device device, DeviceRunner& runner, int level) {
   if (device == support::Device::kCpu) {
     const auto& made = static_cast<CpuExecutor&>(runner.executor()).geometry().keys(level);
@@ -115,7 +116,7 @@ inline std::vector<uint64_t> KeysOf(support::Device device, DeviceRunner& runner
   return keys;
 }
 
-// The engine makes the sites of `expected`, no other ones, where the node of a whole model stands.
+// Expects that the sites of a node are exactly those of `expected`.
 inline void ExpectSites(support::Device device, const testing::TestModel& model, const std::string& node,
                         const SparseTensor& input, const std::vector<Rows>& expected) {
   SCOPED_TRACE(model.graph);
@@ -147,12 +148,12 @@ inline void ExpectSites(support::Device device, const testing::TestModel& model,
   EXPECT_EQ(KeysOf(device, **runner, at->level), keys);
 }
 
-// Which way the sites of a level follow from the voxels.
+// Tells how the sites of a level are made from the voxels.
 enum class MadeBy { kStrided, kTransposed };
 
-// Sites of a level that `geometry` made of the voxels, and its rows. Those reach the points through one more
-// convolution, of different weights for every cell: out of the wrong site it makes something else. It looks as far as
-// `geometry`, so that every site is seen by the voxels that it was made of.
+// Expects the sites and rows of a node whose level `geometry` made from the voxels. One more convolution, with
+// `geometry` and different weights for each cell, brings the rows back to the voxels and so to the points. A row at a
+// wrong site changes its result.
 inline void ExpectThroughVoxels(support::Device device, testing::TestModel model, const std::string& node,
                                 const SparseTensor& input, const kernels::ConvGeometry& geometry, MadeBy made_by,
                                 int channels, const std::vector<Rows>& expected) {

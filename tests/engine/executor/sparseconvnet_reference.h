@@ -1,8 +1,8 @@
 #pragma once
 
-// SparseConvNet's rules (B. Graham, M. Engelcke, L. van der Maaten, "3D Semantic Segmentation with Submanifold Sparse
-// Convolutional Networks", CVPR 2018) by its own definitions: what a position of its spatial size reads, cell by cell,
-// and sums in double. One sample at a time.
+// Computes SparseConvNet's layers (B. Graham, M. Engelcke, L. van der Maaten, "3D Semantic Segmentation with
+// Submanifold Sparse Convolutional Networks", CVPR 2018) by its own definitions: lists cell by cell what each position
+// reads, and sums in double. It handles one sample at a time.
 
 #include <cstddef>
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace voxserve::sparseconvnet {
 inline constexpr Place kOnes = {1, 1, 1, 1};
 inline constexpr Place kNone = {0, 0, 0, 0};
 
-// A row of `in` and what it adds to, by one cell of the kernel.
+// Says that, by one cell of the kernel, a row of `in` is added to a row of the output.
 struct Rule {
   size_t cell = 0;
   Place in, out;
@@ -30,12 +30,12 @@ inline Rules Swapped(Rules rules) {
   return rules;
 }
 
-// The rules by dimension. Kernels run over their cells with the last axis fastest.
+// Makes the rules of each layer. Kernels run over their cells with the last axis fastest.
 class RuleMaker {
  public:
   explicit RuleMaker(int dimension) : dimension_(static_cast<size_t>(dimension)) {}
 
-  // All positions of a box from 0, the last axis fastest.
+  // Returns all positions of a box that begins at 0. The last axis varies fastest.
   std::vector<Place> Positions(const Place& size) const {
     return BoxDeltas(static_cast<int>(dimension_), size, kOnes, kNone);
   }
@@ -60,8 +60,7 @@ class RuleMaker {
     return rules;
   }
 
-  // Convolution: a position reads from position * stride to position * stride + size - 1, and is there if it reads a
-  // site.
+  // Convolution: a position reads from position * stride to position * stride + size - 1. It exists if it reads a site.
   Rules Strided(const std::set<Place>& sites, const Place& size, const Place& stride, const Place& out_size) const {
     Rules rules;
     for (const Place& out : Positions(out_size)) {
@@ -79,7 +78,7 @@ class RuleMaker {
     return rules;
   }
 
-  // FullConvolution: a site makes all from site * stride to site * stride + size - 1.
+  // FullConvolution: a site makes all positions from site * stride to site * stride + size - 1.
   Rules Full(const std::set<Place>& sites, const Place& size, const Place& stride) const {
     const std::vector<Place> cells = Positions(size);
     Rules rules;
@@ -104,15 +103,15 @@ class RuleMaker {
 
 // Weights [K, groups, in / groups, out / groups].
 struct Weights {
-  size_t cells = 1, groups = 1, in = 1, out = 1;  // in and out of a group
+  size_t cells = 1, groups = 1, in = 1, out = 1;  // channels of a group
   std::vector<float> values;
-  std::vector<float> bias;  // none or [groups * out]
+  std::vector<float> bias;  // empty, or [groups * out]
 
   float At(size_t cell, size_t group, size_t i, size_t o) const {
     return values[((cell * groups + group) * in + i) * out + o];
   }
 
-  // As a model folder has them: [K, in / groups, out].
+  // Returns the weights in the layout of a model folder: [K, in / groups, out].
   testing::TestTensor Served() const {
     std::vector<float> served;
     for (size_t cell = 0; cell < cells; ++cell) {

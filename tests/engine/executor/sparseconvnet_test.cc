@@ -1,5 +1,5 @@
-// SparseConvNet's layers as a model folder has them, against loops written from its definitions: kernels of 1 to 4,
-// strides of 1 to 3, each axis on its own, with and without groups and biases, in 1 to 4 dimensions.
+// Compares SparseConvNet's layers, written as a model folder has them, with loops written from its definitions: kernels
+// of 1 to 4 and strides of 1 to 3 that differ by axis, with and without groups and biases, in 1 to 4 dimensions.
 
 #include <gtest/gtest.h>
 
@@ -29,7 +29,7 @@ class SparseConvNetTest : public ::testing::TestWithParam<std::tuple<support::De
   Box DrawBox(int largest_size = 4, int largest_stride = 3) {
     return {.size = draw_.Axes(1, largest_size), .stride = draw_.Axes(1, largest_stride)};
   }
-  // Of a level from which no convolution leads further.
+  // Draws the size of a level that no convolution reads.
   Place DrawLast() {
     const int largest[] = {9, 4, 3, 2};
     return draw_.Axes(1, largest[dimension() - 1]);
@@ -39,14 +39,14 @@ class SparseConvNetTest : public ::testing::TestWithParam<std::tuple<support::De
   Network NetworkOf(const Place& spatial_size) {
     return {dimension(), spatial_size, kChannels, std::get<2>(GetParam())};
   }
-  // The spatial size from which these boxes lead to a last level, one after the other.
+  // Returns the spatial size from which these boxes, one after the other, lead to a last level.
   Place SizeBefore(const std::vector<Box>& boxes) {
     Place size = DrawLast();
     for (size_t i = boxes.size(); i > 0; --i) size = Larger(dimension(), size, boxes[i - 1]);
     return size;
   }
 
-  // Three samples, one of them often empty.
+  // Runs three samples, one of which is often empty.
   void ExpectEqual(const Network& network, const Layer& head) {
     std::vector<Rows> samples;
     for (int i = 0; i < 3; ++i) {
@@ -90,7 +90,7 @@ TEST_P(SparseConvNetTest, ConvolutionAndItsDeconvolution) {
   ExpectEqual(network, network.WithNumSites(up, coarse));
 }
 
-// Which needs no range.
+// This convolution needs no range.
 TEST_P(SparseConvNetTest, ConvolutionOfAnEvenSizeThatIsItsStride) {
   Place size = draw_.Axes(1, dimension() == 4 ? 1 : 2);
   for (int32_t& length : size) length *= 2;
@@ -101,7 +101,7 @@ TEST_P(SparseConvNetTest, ConvolutionOfAnEvenSizeThatIsItsStride) {
   ExpectEqual(network, network.WithNumSites(network.Deconvolution(coarse, network.input(), down, box, 4), coarse));
 }
 
-// As UNet() has it.
+// The network has the form of SparseConvNet's UNet().
 TEST_P(SparseConvNetTest, TwoLevelsAndBack) {
   const int largest[] = {4, 4, 3, 2};
   const Box first = DrawBox(largest[dimension() - 1], 2), second = DrawBox(2, 2);
@@ -149,7 +149,7 @@ TEST_P(SparseConvNetTest, PoolingsAndUnPooling) {
   ExpectEqual(network, network.WithNumSites(up, largest));
 }
 
-// As FullyConvolutionalNet() has it.
+// The network has the form of SparseConvNet's FullyConvolutionalNet().
 TEST_P(SparseConvNetTest, UnPoolingWhereAConvolutionLedDown) {
   const Box box = DrawBox();
   Network network = NetworkOf(SizeBefore({box}));
@@ -157,7 +157,8 @@ TEST_P(SparseConvNetTest, UnPoolingWhereAConvolutionLedDown) {
   ExpectEqual(network, network.JoinTable(network.input(), network.UnPooling(down, network.input(), down, box)));
 }
 
-// Of a stride above the size: a site between two positions goes nowhere, the next one and the last are read.
+// If the stride is above the size, a site between two positions is read by none. The next site and the last one are
+// read.
 TEST_P(SparseConvNetTest, SitesOfAStrideAboveTheSize) {
   const Box box{.size = {2, 2, 2, 2}, .stride = {3, 3, 3, 3}};
   Network network(dimension(), Larger(dimension(), {2, 2, 2, 2}, box), 1, std::get<2>(GetParam()));

@@ -1,7 +1,7 @@
 #pragma once
 
-// The convolutions of tests/golden/spconv_convolutions.npz: sites and features as spconv made them
-// (tests/oracles/spconv_convolutions.py, which holds spconv against PyTorch's dense convolutions).
+// Reads the convolutions of tests/golden/spconv_convolutions.npz: sites and features as spconv made them
+// (tests/oracles/spconv_convolutions.py, which also compares spconv with PyTorch's dense convolutions).
 
 #include <string>
 #include <vector>
@@ -16,16 +16,17 @@
 namespace voxserve {
 
 struct SpconvCase {
-  // kDilatedTransposed: spconv's shape leaves the dilation out. kInverseOfPool: a max pool, then an inverse
-  // convolution.
+  // kDilatedTransposed: spconv ignores the dilation when it computes the output's shape. kInverseOfPool: a max pool,
+  // followed by an inverse convolution.
   enum Kind { kSubmanifold, kStrided, kInverse, kTransposed, kDilatedTransposed, kInverseOfPool };
 
   std::string name;
   Kind kind = kSubmanifold;
-  kernels::ConvGeometry geometry;  // padding as spconv was told: 0 for a submanifold one
+  kernels::ConvGeometry geometry;  // as spconv was given it: the padding is 0 for kSubmanifold
   SparseTensor in, out;
-  support::NpyArray weight;  // [K, in, out]; of all but kInverseOfPool
-  // Of both inverses: the sites between the two nodes, without rows, and the second one's weight.
+  support::NpyArray weight;  // [K, in, out]; not for kInverseOfPool
+  // Only for kInverse and kInverseOfPool: the sites between the two nodes, without rows, and the weight of the second
+  // node.
   std::vector<Rows> middle = {};
   support::NpyArray back_weight;
 };

@@ -1,5 +1,6 @@
-// Convolutions of every kind in 1 to 4 dimensions as spconv made them (spconv_cases.h), each written as a model that
-// runs through the loader, the compiler and a device: the same sites, and the same rows to a float's rounding.
+// Compares convolutions of every kind in 1 to 4 dimensions with spconv's results (spconv_cases.h). Each case is written
+// as a model that runs through the loader, the compiler and a device. It must have the same sites, and the same rows up
+// to a float's rounding.
 
 #include <gtest/gtest.h>
 
@@ -17,7 +18,7 @@ class SpconvConvolutionsTest : public ::testing::TestWithParam<support::Device> 
  protected:
   void SetUp() override { SKIP_WITHOUT(GetParam()); }
 
-  // Calls run with each stored case of a kind, and a model that has its voxels and its first node, "conv".
+  // Calls `run` for each stored case of a kind, with a model that has the case's voxels and its first node, "conv".
   static void ForEach(SpconvCase::Kind kind, const std::string& kind_text, size_t num_cases,
                       const std::function<void(const SpconvCase&, testing::TestModel)>& run) {
     const auto cases = ReadSpconvCases();
@@ -86,7 +87,7 @@ TEST_P(SpconvConvolutionsTest, Inverse) {
           });
 }
 
-// spconv's shape leaves the dilation out: a crop to it leaves spconv's sites.
+// spconv ignores the dilation when it computes the shape, so its sites are ours, cropped to its shape.
 TEST_P(SpconvConvolutionsTest, DilatedTransposedWithACrop) {
   ForEach(SpconvCase::kDilatedTransposed, "kind: KIND_TRANSPOSED", 24,
           [](const SpconvCase& one, testing::TestModel model) {
@@ -99,7 +100,7 @@ TEST_P(SpconvConvolutionsTest, DilatedTransposedWithACrop) {
           });
 }
 
-// SparseMaxPool's indice_key, which an inverse convolution names. spconv's maxima begin at 0.
+// An inverse convolution may name the indice_key of a SparseMaxPool. spconv's maxima start at 0.
 TEST_P(SpconvConvolutionsTest, InverseOfAPool) {
   ForEach(SpconvCase::kInverseOfPool, "reduce: REDUCE_MAX kind: KIND_STRIDED rule: RULE_PADDED", 24,
           [](const SpconvCase& one, testing::TestModel model) {

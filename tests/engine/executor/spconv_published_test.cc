@@ -1,6 +1,6 @@
-// Networks as spconv published them (golden_ext_p2v, golden_ext_pool, golden_misc: outputs of an unchanged spconv 2):
-// voxels' means, pooling, a sequence of convolutions, tables of joined and added branches. Each is written as a model
-// and runs through the loader and the engine.
+// Compares networks with outputs that spconv published (golden_ext_p2v, golden_ext_pool, golden_misc: made by an
+// unchanged spconv 2): means of voxels, pooling, a sequence of convolutions, and branches that are joined or added.
+// Each network is written as a model and runs through the loader and the engine.
 
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ namespace {
 using support::ArrayTree;
 using support::NpyArray;
 
-// spconv 2's [out, kernel..., in] as [K, in, out].
+// Converts spconv 2's [out, kernel..., in] to [K, in, out].
 testing::TestTensor ToCells(const NpyArray& weight) {
   const auto out = static_cast<size_t>(weight.shape.front()), in = static_cast<size_t>(weight.shape.back());
   const size_t cells = static_cast<size_t>(weight.num_elements()) / in / out;
@@ -37,7 +37,7 @@ testing::TestTensor ToCells(const NpyArray& weight) {
   return testing::FloatTensor({static_cast<int64_t>(cells), weight.shape.back(), weight.shape.front()}, values);
 }
 
-// A sparse tensor of spconv's: `input` of a case.
+// Reads spconv's sparse tensor from a case's `input`.
 SparseTensor TensorOf(const ArrayTree& value) {
   const NpyArray& features = value.at("features").tensor();
   return {.shape = value.at("spatial_shape").AsInts(),
@@ -54,7 +54,7 @@ class SpconvPublishedTest : public ::testing::TestWithParam<support::Device> {
  protected:
   void SetUp() override { SKIP_WITHOUT(GetParam()); }
 
-  // The file's cases of a kind.
+  // Returns the file's cases of a kind.
   static std::vector<ArrayTree> CasesOf(const ArrayTree& file, const std::string& kind) {
     std::vector<ArrayTree> cases;
     for (const ArrayTree& one : file.at("cases").items()) {
@@ -65,7 +65,7 @@ class SpconvPublishedTest : public ::testing::TestWithParam<support::Device> {
 };
 INSTANTIATE_TEST_SUITE_P(Devices, SpconvPublishedTest, support::AllDevices(), support::DeviceName);
 
-// OpenPCDet's mean of voxels: the first points of those voxels that are seen first.
+// OpenPCDet's mean of a voxel covers only the voxel's first points. Only the voxels that are seen first are kept.
 TEST_P(SpconvPublishedTest, VoxelsMeans) {
   OPEN_SPCONV_OUTPUT_OR_SKIP(file, "golden_ext_p2v");
   const std::vector<ArrayTree> cases = CasesOf(file, "p2v_cpu");
@@ -169,8 +169,8 @@ TEST_P(SpconvPublishedTest, Pooling) {
   }
 }
 
-// A submanifold convolution, a batch norm in training, ReLU and a strided convolution. The norm's statistics are the
-// whole batch's; a served network has stored ones, which are these here.
+// The network is a submanifold convolution, a batch norm in training mode, ReLU and a strided convolution. Such a norm
+// uses the statistics of the batch. A served norm uses stored statistics, so the test stores those of the batch.
 TEST_P(SpconvPublishedTest, SequenceOfConvolutions) {
   OPEN_SPCONV_OUTPUT_OR_SKIP(file, "golden_misc");
   const std::vector<ArrayTree> cases = CasesOf(file, "pipeline");
@@ -227,7 +227,7 @@ TEST_P(SpconvPublishedTest, SequenceOfConvolutions) {
   ExpectThroughVoxels(GetParam(), model, "second", input, geometry, MadeBy::kStrided, 16, ExpectedRows(one, input));
 }
 
-// Two branches on the same sites, joined or added.
+// Joins or adds two branches on the same sites.
 TEST_P(SpconvPublishedTest, Tables) {
   OPEN_SPCONV_OUTPUT_OR_SKIP(file, "golden_misc");
   const std::vector<ArrayTree> cases = CasesOf(file, "tables");
@@ -248,15 +248,15 @@ TEST_P(SpconvPublishedTest, Tables) {
   }
 }
 
-// Rows of a linear that takes `count` channels from `first` on.
+// Returns the weight of a linear layer that copies `count` channels, beginning with `first`.
 testing::TestTensor Taking(int first, int count, int channels) {
   std::vector<float> values(static_cast<size_t>(count * channels), 0.0f);
   for (int row = 0; row < count; ++row) values[static_cast<size_t>(row * channels + first + row)] = 1;
   return testing::FloatTensor({count, channels}, values);
 }
 
-// Sums of tensors on different sites. The cloud has both sets of sites, their features side by side and two columns
-// that say which of the sets a site belongs to; pruning by those makes the two tensors.
+// Adds tensors on different sites. The cloud has the sites of both, their features side by side, and two columns that
+// say to which tensor a site belongs. Pruning by these columns gives the two tensors.
 TEST_P(SpconvPublishedTest, SumsAcrossSites) {
   OPEN_SPCONV_OUTPUT_OR_SKIP(file, "golden_misc");
   const std::vector<ArrayTree> cases = CasesOf(file, "sparse_add");

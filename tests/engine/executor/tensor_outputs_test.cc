@@ -1,5 +1,5 @@
-// Tensors that a network answers with, against values computed by hand: rows of points, of the sites of two levels, of
-// samples and of an image's cells; for the tasks that ask for them, each sample's own.
+// Tests the tensors with which a network answers against values computed by hand: rows of points, of the sites of two
+// levels, of samples, and of an image's cells. Each task gets only the tensors of its own sample that it asks for.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -70,7 +70,7 @@ struct Point {
 using Site = std::array<int32_t, 3>;
 using Row = std::array<float, 3>;
 
-// The network's head: {0.5, z, 2 f - 1}.
+// Returns the row of the network's head: {0.5, z, 2 f - 1}.
 Row HeadOf(const Point& point) { return {0.5f, point.z, 2 * point.f - 1}; }
 
 Site VoxelOf(const Point& point) {
@@ -84,7 +84,7 @@ PointCloud Cloud(const std::vector<Point>& points) {
   return *PointCloud::FromFloats({"x", "y", "z", "f"}, reinterpret_cast<const float*>(points.data()), points.size());
 }
 
-// A voxel has its first point's features.
+// A voxel has the features of its first point.
 std::map<Site, Row> ExpectedVoxels(const std::vector<Point>& points) {
   std::map<Site, Row> rows;
   for (const Point& point : points) {
@@ -157,13 +157,13 @@ class TensorOutputsTest : public ProgramTest {
     if (runner_ != nullptr) Load(kTensors);
   }
 
-  // Loads the network on a new runner, whose answers have this much memory.
+  // Loads the network on a new runner, in a budget of this many bytes.
   void LoadWithin(int64_t bytes) {
     ASSERT_NO_FATAL_FAILURE(StartRunner({.device = GetParam()}, std::make_unique<MemoryBudget>(bytes)));
     Load(kTensors);
   }
 
-  // Resolves names as admission does.
+  // Resolves the names of tensors as admission does.
   std::vector<InferResult> Run(std::vector<InferTask> tasks) {
     for (InferTask& task : tasks) {
       for (const std::string& name : std::exchange(task.tensors, {})) {
@@ -225,7 +225,7 @@ TEST_P(TensorOutputsTest, SamplesOfABatchHaveTheirOwnRows) {
   ExpectAll(results[3], kCloud);
 }
 
-// A network this small computes rows alone, so that bytes are equal.
+// The network is small enough to compute each row on its own, so bytes must be equal.
 TEST_P(TensorOutputsTest, BatchMatesDoNotChangeATensor) {
   const InferTask task{.cloud = Cloud(kCloud)}, other{.cloud = Cloud(kOther)};
   const std::vector<InferResult> alone = Run({task}), together = Run({other, task});
@@ -296,7 +296,7 @@ TEST_P(TensorOutputsTest, RowsAreReservedInTheBudgetWhileTheResultLives) {
   }
 }
 
-// On a GPU the answer's page-locked memory is what the budget refuses; a CPU computes in what it grants.
+// On a GPU the budget refuses the answer's page-locked memory; on a CPU it refuses the memory of the computation.
 TEST_P(TensorOutputsTest, ABatchWithoutRoomInTheBudgetIsRefused) {
   ASSERT_NO_FATAL_FAILURE(LoadWithin(int64_t{1} << 19));
   const InferTask task{.cloud = Cloud(kCloud)};

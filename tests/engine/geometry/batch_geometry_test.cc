@@ -1,4 +1,4 @@
-// What BatchGeometry adds to the kernels: limits, and counts of all levels together.
+// Tests what BatchGeometry adds to the kernels: limits, and the counts of all levels together.
 
 #include "engine/geometry/batch_geometry.h"
 
@@ -19,7 +19,7 @@ using testing::IsEmpty;
 
 class BatchGeometryTest : public testing::Test {
  protected:
-  // Cells of 1 m, floored, origin 0; points as x, y, z.
+  // Voxelizes points x, y, z in cells of 1 m, rounded down, with origin 0.
   absl::Status Voxelize(const std::vector<std::vector<float>>& samples) {
     std::vector<float> points;
     std::vector<int64_t> point_begin = {0};
@@ -46,7 +46,7 @@ TEST_F(BatchGeometryTest, SitesBeyondTheLimitsAreCountedPerSampleOverAllLevels) 
   ASSERT_TRUE(Voxelize({{0, 0, 5}, {0, 0, last}, {}}).ok());
   ASSERT_TRUE(geometry_.MakeLevel(1, 0, rule).ok());
   EXPECT_THAT(geometry_.num_beyond_limits, ElementsAre(0, 1, 0));
-  // Level 1 ends at the last site too: one more.
+  // Level 1 also has a site at the last coordinate, so level 2 asks for one more site beyond it.
   ASSERT_TRUE(geometry_.MakeLevel(2, 1, rule).ok());
   EXPECT_THAT(geometry_.num_beyond_limits, ElementsAre(0, 2, 0));
   ASSERT_TRUE(Voxelize({{0, 0, 5}}).ok());
@@ -99,12 +99,12 @@ TEST_F(BatchGeometryTest, LevelThatNoMemoryHoldsIsRefusedBeforeItIsMade) {
   const absl::Status status = geometry_.MakeLevel(1, 0, rule);
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(ReasonOf(status), error_reason::kOutOfMemory);
-  // 64 sites times 257^3 cells, 16 bytes each.
+  // 64 sites times 257^3 cells need 16 bytes each.
   EXPECT_THAT(status.message(), HasSubstr("1086373952 candidates from 64 sites"));
   EXPECT_THAT(status.message(), HasSubstr("17381983232 bytes of scratch; the limit is 17179869184"));
   EXPECT_THAT(geometry_.keys(1), IsEmpty());
 
-  // A network that needs less still runs.
+  // A network that needs less memory still runs.
   ASSERT_TRUE(geometry_.MakeLevel(1, 0, {.geometry = {.stride = {2, 2, 2, 1}}}).ok());
   EXPECT_EQ(geometry_.num_sites(1), 32);
 }

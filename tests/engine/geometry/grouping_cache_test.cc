@@ -1,4 +1,4 @@
-// Which convolutions share a grouping, and that it is the one of kernels/conv/matmul_grouping.h.
+// Tests which convolutions share a grouping, and that it is the grouping of kernels/conv/matmul_grouping.h.
 
 #include "engine/geometry/grouping_cache.h"
 

@@ -1,4 +1,4 @@
-// What networks with broken attention are told.
+// Tests the error messages for networks with broken attention.
 
 #include <string>
 
@@ -15,7 +15,7 @@ class BrokenAttentionTest : public ::testing::TestWithParam<BrokenModel> {};
 
 TEST_P(BrokenAttentionTest, IsToldExactly) { ExpectToldExactly(GetParam()); }
 
-// Rows "tokens" [num_rows, channels] of every sample, with a weight of this shape.
+// Adds rows "tokens" [num_rows, channels] of every sample, with a weight of this shape.
 std::function<void(TestModel&)> Tokens(int64_t num_rows, int64_t channels, const std::vector<int64_t>& shape) {
   return [=](TestModel& model) {
     model.graph +=
@@ -72,7 +72,7 @@ INSTANTIATE_TEST_SUITE_P(
                     {"node \"next\": its inputs \"tokens\" and \"others\" have different rows"}}),
     CaseName);
 
-// A node "attention" of these inputs.
+// Adds a node "attention" with these inputs.
 std::function<void(TestModel&)> Attention(const std::string& inputs, const std::string& parameters = "") {
   return Append(absl::StrCat("nodes { name: \"attention\" inputs: [", inputs, "] attention { ", parameters, " } }"));
 }

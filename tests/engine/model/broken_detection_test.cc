@@ -1,4 +1,4 @@
-// What networks with broken heads are told.
+// Tests the error messages for networks with broken detection heads.
 
 #include <limits>
 #include <string>
@@ -17,7 +17,7 @@ class BrokenDetectionTest : public ::testing::TestWithParam<BrokenModel> {};
 
 TEST_P(BrokenDetectionTest, IsToldExactly) { ExpectToldExactly(GetParam()); }
 
-// 32 x 32 cells of 32 channels, and a head on them.
+// Has images of 32 x 32 cells with different numbers of channels, and a head on them.
 constexpr char kImages[] = R"(
 nodes { name: "bev" inputs: "relu" to_bev {} }
 nodes { name: "small" inputs: "bev" conv2d { out_channels: 3 kernel_size: 2 stride: 2 } }
@@ -75,7 +75,7 @@ std::function<void(TestModel&)> Anchors(const std::string& from, const std::stri
   return WithHead(kAnchorHead, from, to);
 }
 
-// The images that a head does not read are the one thing that is wrong.
+// Returns the problems of a network whose only fault are the images that its head does not read.
 std::vector<std::string> IdleBut(const std::vector<std::string>& read) {
   std::vector<std::string> problems;
   for (const std::string name : {"small", "one", "two", "three", "four", "many"}) {
@@ -151,7 +151,7 @@ INSTANTIATE_TEST_SUITE_P(
                      "node \"boxes\": max_boxes is 0; it must be 1 to 4096"}}),
     CaseName);
 
-// The inputs of the head in place of those that it has.
+// Replaces the inputs of the head.
 std::function<void(TestModel&)> Inputs(const std::string& inputs) {
   return Center(R"(["two", "two", "one", "three", "two", "two"])", inputs);
 }
@@ -195,7 +195,7 @@ INSTANTIATE_TEST_SUITE_P(
                     {"node \"next\": its input \"kept\" computes boxes; only nms and outputs read those"}}),
     CaseName);
 
-// A head on rows of sites, in place of `from` of the images' names.
+// Adds a head on rows of sites with these inputs.
 std::function<void(TestModel&)> OnSites(const std::string& inputs, const std::string& stride = "1") {
   return [=](TestModel& model) {
     model.graph += R"(

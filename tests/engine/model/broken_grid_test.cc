@@ -1,4 +1,4 @@
-// What networks with broken dense parts are told, and what the loader makes of whole ones.
+// Tests the error messages for networks with broken dense parts, and what the loader makes of whole ones.
 
 #include <algorithm>
 #include <cstdint>
@@ -19,7 +19,8 @@ class BrokenGridTest : public ::testing::TestWithParam<BrokenModel> {};
 
 TEST_P(BrokenGridTest, IsToldExactly) { ExpectToldExactly(GetParam()); }
 
-// Nodes "cells" (32 x 32 x 8 cells of 4 channels), "bev" (32 x 32 of 32) and "global", and a node "next" after them.
+// Adds the nodes "cells" (32 x 32 x 8 cells of 4 channels), "bev" (32 x 32 of 32) and "global", and a node "next" after
+// them.
 std::function<void(TestModel&)> Next(const std::string& inputs, const std::string& op,
                                      std::vector<int64_t> weight_shape = {}) {
   return [=](TestModel& model) {
@@ -38,7 +39,7 @@ std::function<void(TestModel&)> Transposed(const std::string& parameters, std::v
   return Next("\"bev\"", absl::StrCat("conv_transpose2d { ", parameters, " }"), std::move(weight_shape));
 }
 
-// The network's voxels are not in a range any more.
+// Adds a node "next" to a network whose voxels have no range.
 std::function<void(TestModel&)> WithoutShape(const std::string& op) {
   return [=](TestModel& model) {
     model.Replace("origin: ORIGIN_RANGE", "origin: ORIGIN_ZERO");
@@ -229,7 +230,7 @@ INSTANTIATE_TEST_SUITE_P(
                     {"node \"next\": its inputs \"bev\" and \"cells\" have different rows"}}),
     CaseName);
 
-// A network of images: 2 axes, 8 x 6 voxels of 2 channels.
+// Returns a network of images: 2 axes, 8 x 6 voxels of 2 channels.
 TestModel ImageModel(const std::string& nodes) {
   TestModel model;
   model.graph = absl::StrCat(R"(dimension: 2

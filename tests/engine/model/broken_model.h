@@ -1,6 +1,6 @@
 #pragma once
 
-// Networks that are broken in one place, and exactly what their owner is told.
+// Defines a network that is broken in one place, and the exact error messages for it.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ inline absl::StatusOr<Graph> Load(const testing::TestModel& model) {
   return LoadGraph(folder.path() / "1");
 }
 
-// A change of SmallModel.
+// Says how a SmallModel is changed, and which error messages are expected.
 struct BrokenModel {
   std::string name;
   std::function<void(testing::TestModel&)> change;
@@ -40,12 +40,12 @@ inline void ExpectToldExactly(const BrokenModel& broken) {
   EXPECT_THAT(ProblemsOf(graph.status()), ::testing::ElementsAreArray(broken.problems));
 }
 
-// A change that replaces text of the graph.
+// Returns a change that replaces text of the graph.
 inline std::function<void(testing::TestModel&)> Text(const std::string& from, const std::string& to) {
   return [=](testing::TestModel& model) { model.Replace(from, to); };
 }
 
-// A change that appends text to the graph.
+// Returns a change that appends text to the graph.
 inline std::function<void(testing::TestModel&)> Append(const std::string& text) {
   return [=](testing::TestModel& model) { model.graph += text; };
 }

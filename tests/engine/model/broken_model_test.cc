@@ -1,5 +1,5 @@
-// What every kind of broken network is told: exactly these problems and no others, so that one mistake is reported
-// once.
+// Tests the error messages for every kind of broken network. There must be exactly the expected messages and no others,
+// so that one mistake is reported once.
 
 #include "tests/engine/model/broken_model.h"
 
@@ -31,14 +31,14 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 INSTANTIATE_TEST_SUITE_P(
     Structure, BrokenModelTest,
     ::testing::Values(
-        // The parser names the place where it stopped, which is after the value.
+        // The parser reports the place where it stopped, which is after the value.
         BrokenModel{"SyntaxError",
                     Text("reduce: REDUCE_MEAN", "reduce: REDUCE_MEDIAN"),
                     {"model.textproto:12:5: Unknown enumeration value of \"REDUCE_MEDIAN\" for field \"reduce\"."}},
         BrokenModel{"UnknownField",
                     Text("description", "remark"),
                     {"model.textproto:2:7: Message type \"voxserve.model.v1.Model\" has no field named \"remark\"."}},
-        // Values of every form are passed over: a message, a list, a message of unknown fields.
+        // The parser skips values of every form: a message, a list, a message of unknown fields.
         BrokenModel{
             "UnknownFieldsAtOnce",
             [](TestModel& model) {
@@ -369,7 +369,7 @@ INSTANTIATE_TEST_SUITE_P(
                             model.weights["head.bias"] = FloatTensor({3}, {1, kNan, -INFINITY});
                           },
                           {"tensor \"head.bias\": has 2 of 3 values that are NaN or infinite, the first at index 1"}},
-                      // A problem in a tensor's entry is not told a second time as a missing tensor.
+                      // A problem in a tensor's entry must not be reported a second time as a missing tensor.
                       BrokenModel{"WrongSize",
                                   [](TestModel& model) { model.weights["head.bias"].bytes.resize(8); },
                                   {"tensor \"head.bias\": has 8 bytes, but F32 [3] takes 12"}}),

@@ -1,4 +1,4 @@
-// What networks with broken pools are told.
+// Tests the error messages for networks with broken pools.
 
 #include <string>
 
@@ -15,7 +15,7 @@ class BrokenPoolingTest : public ::testing::TestWithParam<BrokenModel> {};
 
 TEST_P(BrokenPoolingTest, IsToldExactly) { ExpectToldExactly(GetParam()); }
 
-// A node "pool" that reads `input`.
+// Adds a node "pool" that reads `input`.
 std::function<void(TestModel&)> Pool(const std::string& input, const std::string& parameters) {
   return Append(absl::StrCat("nodes { name: \"pool\" inputs: \"", input, "\" pool { ", parameters, " } }"));
 }
@@ -85,7 +85,7 @@ INSTANTIATE_TEST_SUITE_P(
         BrokenModel{"PartnerOnOtherSites",
                     Pool("relu", "reduce: REDUCE_MAX kind: KIND_INVERSE paired_with: \"down\""),
                     {"node \"pool\": its input \"relu\" is not on the sites that \"down\" makes"}},
-        // Pools that an inverse convolution cannot name.
+        // An inverse convolution cannot name these pools.
         BrokenModel{"ConvolutionOfAPoolOverNeighbours",
                     [](TestModel& model) {
                       Pool("relu", "reduce: REDUCE_MAX kind: KIND_SUBMANIFOLD kernel_size: [2, 2, 2]")(model);
@@ -119,7 +119,7 @@ INSTANTIATE_TEST_SUITE_P(
                     {"node \"pool\": its input \"best\" computes labels; only voxel_to_point reads those"}}),
     CaseName);
 
-// A global pool "global" of `input`, and a node "next" that reads it after `before`.
+// Adds a global pool "global", and a node "next" that reads "global" after the inputs `before`.
 std::function<void(TestModel&)> AfterGlobal(const std::string& before, const std::string& op) {
   return Append(
       absl::StrCat("nodes { name: \"global\" inputs: \"relu\" global_pool { reduce: REDUCE_SUM } } nodes { "

@@ -1,4 +1,4 @@
-// What networks with broken operators of rows, activations and shared weights are told.
+// Tests the error messages for networks with broken operators of rows, activations and shared weights.
 
 #include <string>
 
@@ -15,7 +15,7 @@ class BrokenRowsTest : public ::testing::TestWithParam<BrokenModel> {};
 
 TEST_P(BrokenRowsTest, IsToldExactly) { ExpectToldExactly(GetParam()); }
 
-// A node "next" of these inputs, after others.
+// Adds a node "next" with these inputs, after other nodes.
 std::function<void(TestModel&)> Next(const std::string& inputs, const std::string& op, const std::string& others = "") {
   return Append(absl::StrCat(others, "nodes { name: \"next\" inputs: [", inputs, "] ", op, " }"));
 }
@@ -128,7 +128,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 constexpr char kOther[] = "nodes { name: \"other\" inputs: \"relu\" linear { out_channels: 2 } } ";
 
-// Both nodes are read, so that only what is wrong with weights_of is said.
+// Both nodes are read, so that only the problems of weights_of are reported.
 std::function<void(TestModel&)> Sharing(const std::string& node, const std::string& others = kOther) {
   return [=](TestModel& model) {
     model.graph += others + node;
@@ -169,7 +169,7 @@ INSTANTIATE_TEST_SUITE_P(
              "tensors"}}),
     CaseName);
 
-// Both nodes read one tensor in memory.
+// Both nodes must read one tensor in memory.
 TEST(SharedWeightsTest, AreOneTensor) {
   TestModel model = testing::SmallModel();
   model.graph +=

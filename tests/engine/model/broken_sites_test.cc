@@ -1,4 +1,4 @@
-// What networks with broken unions, crops and prunes are told.
+// Tests the error messages for networks with broken unions, crops and prunes.
 
 #include <string>
 
@@ -12,7 +12,7 @@ class BrokenSitesTest : public ::testing::TestWithParam<BrokenModel> {};
 
 TEST_P(BrokenSitesTest, IsToldExactly) { ExpectToldExactly(GetParam()); }
 
-// A node "next" of these inputs, after others.
+// Adds a node "next" with these inputs, after other nodes.
 std::function<void(testing::TestModel&)> Next(const std::string& inputs, const std::string& op,
                                               const std::string& others = "") {
   return Append(absl::StrCat(others, "nodes { name: \"next\" inputs: [", inputs, "] ", op, " }"));

@@ -1,4 +1,4 @@
-// Outputs of KIND_TENSOR that cannot be answered.
+// Tests the error messages for outputs of KIND_TENSOR that cannot be answered.
 
 #include "absl/strings/str_cat.h"
 #include "tests/engine/model/broken_model.h"

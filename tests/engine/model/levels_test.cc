@@ -1,4 +1,5 @@
-// Levels are found by structure: what makes the same sites is one level, what does not is another.
+// Tests that levels are found by structure: rules that make the same sites have one level, all other rules have
+// different ones.
 
 #include "engine/model/levels.h"
 
@@ -48,7 +49,7 @@ TEST(LevelTableTest, TheParentMatters) {
   EXPECT_NE(first, second);
   EXPECT_EQ(table.levels()[second].parent, first);
   EXPECT_EQ(table.Apply(first, halve), second);
-  // Halving twice and quartering make the same sites, but not from the same parent: two levels.
+  // Halving twice and quartering make the same sites, but from different parents, so there are two levels.
   EXPECT_NE(table.Apply(0, Rule(CoordinateRule::kFloor, kTwo, {4, 4, 4, 1})), second);
 }
 
@@ -95,7 +96,7 @@ TEST(LevelTableTest, DilationOfAKernelOfOneIsNothing) {
 }
 
 TEST(LevelTableTest, PaddedFollowsTheSpatialShape) {
-  // The sparse shapes of CenterPoint's backbone, z first: 41 -> 21 -> 11 -> 5 -> 2.
+  // These are the sparse shapes of CenterPoint's backbone, z first: 41 -> 21 -> 11 -> 5 -> 2.
   LevelTable table(Axes{41, 1504, 1504, 1});
   const SiteRule down = Rule(CoordinateRule::kPadded, kThree, kTwo, kCentred);
   const int conv2 = table.Apply(0, down);
@@ -158,10 +159,10 @@ TEST(LevelTableTest, StridesRelateUnits) {
   EXPECT_FALSE(table.IsStrideBetween(0, 0, halving));
   EXPECT_TRUE(table.IsStrideBetween(third, half, by_six));
   EXPECT_FALSE(table.IsStrideBetween(third, half, halving));
-  // There and back again is where it began.
+  // Halving and doubling leads back to the first unit.
   const int back = table.Apply(half, Rule(CoordinateRule::kGenerative, kTwo, kTwo));
   EXPECT_TRUE(table.IsStrideBetween(0, back, Rule(CoordinateRule::kFloor, kThree, kOnes).geometry));
-  // Beyond 64 bits nothing is known, and nothing fits.
+  // A unit beyond 64 bits is unknown, so no stride fits.
   int far = 0;
   for (int i = 0; i < 12; ++i) far = table.Apply(far, Rule(CoordinateRule::kFloor, kOnes, {127, 127, 127, 1}));
   EXPECT_FALSE(table.IsStrideBetween(far, far, Rule(CoordinateRule::kFloor, kThree, kOnes).geometry));
@@ -184,7 +185,7 @@ TEST(LevelTableTest, RatiosOfUnitsAreInLowestTerms) {
   expect(half, third, {6, 12, 3, 1}, kOnes);
   expect(third, half, kOnes, {6, 12, 3, 1});
   expect(table.Apply(half, Rule(CoordinateRule::kFloor, kThree, kThree)), half, kThree, kOnes);
-  // Beyond 31 bits there is none, and none where the unit itself is not known.
+  // A ratio beyond 31 bits is not given, nor is one with an unknown unit.
   int far = 0;
   for (int i = 0; i < 4; ++i) far = table.Apply(far, Rule(CoordinateRule::kFloor, kOnes, {127, 127, 127, 1}));
   EXPECT_TRUE(table.RatioBetween(0, far).has_value());
@@ -216,7 +217,7 @@ TEST(LevelTableTest, UnionsAreSharedWhateverTheirOrderAndNesting) {
   EXPECT_FALSE(table.levels()[all].spatial_shape.has_value());
   EXPECT_EQ(table.Union({third, both}), all);
   EXPECT_EQ(table.Union({table.Union({third, high}), low}), all);
-  // Parents stay before their children.
+  // Parents come before their children.
   for (size_t level = 1; level < table.levels().size(); ++level) {
     EXPECT_LT(table.levels()[level].parent, static_cast<int>(level));
     EXPECT_LT(table.levels()[level].united_with, static_cast<int>(level));
@@ -242,7 +243,7 @@ TEST(LevelTableTest, UnitsOfUnions) {
   const int coarse = table.Apply(both, Rule(CoordinateRule::kFloor, kTwo, kTwo));
   EXPECT_TRUE(table.HaveOneUnit(coarse, half));
   EXPECT_TRUE(table.IsStrideBetween(both, half, Rule(CoordinateRule::kFloor, kTwo, kTwo).geometry));
-  // A unit that is not known is that of the level itself alone.
+  // An unknown unit equals only that of the same level.
   int far = 0;
   for (int i = 0; i < 12; ++i) far = table.Apply(far, Rule(CoordinateRule::kFloor, kOnes, {127, 127, 127, 1}));
   const int beside = table.Filter(far, {.lower = kThree});

@@ -126,7 +126,7 @@ TEST(ModelConfigTest, GeneratedColoursDiffer) {
   std::set<uint32_t> colors;
   for (const ModelConfig::Class& entry : ParseValid("", 64).classes) colors.insert(entry.color_rgb);
   EXPECT_EQ(colors.size(), 64U);
-  // Neighbours are far apart to the eye as well.
+  // Colours of neighbouring classes must be easy to tell apart.
   const ModelConfig config = ParseValid("", 20);
   for (size_t id = 1; id < config.classes.size(); ++id) {
     int distance = 0;

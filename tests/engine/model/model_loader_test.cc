@@ -1,4 +1,4 @@
-// What a valid network becomes. broken_model_test.cc has what the others are told.
+// Tests what the loader makes of valid networks. broken_model_test.cc tests the messages for broken ones.
 
 #include "engine/model/model_loader.h"
 
@@ -85,7 +85,7 @@ TEST(LoadGraphTest, ResolvesTheSmallModel) {
   EXPECT_FALSE(graph.nodes[IndexOf(graph, "scores")].is_labels);
 }
 
-// Points beside voxels, and outputs from points.
+// The network has points beside voxels, and outputs from points.
 TEST(LoadGraphTest, RowsOfPoints) {
   TestModel model = SmallModel();
   model.Replace("node: \"labels\"", "node: \"point_best\"");
@@ -218,7 +218,7 @@ nodes { name: "wide" inputs: ["leaky", "global"] broadcast { function: FUNCTION_
   EXPECT_EQ(pooled.kind, SparseConvOp::Kind::kStrided);
   EXPECT_EQ(pooled.sites.geometry.padding, (kernels::Axes{1, 1, 1, 0}));
   EXPECT_EQ(graph.nodes[IndexOf(graph, "pooled")].channels, 8);
-  // FLOOR's sites depend on the stride alone: the level is the convolution's, the rulebook is not.
+  // FLOOR's sites depend only on the stride. The pool thus shares the convolution's level, but not its rulebook.
   EXPECT_EQ(graph.nodes[IndexOf(graph, "pooled")].level, graph.nodes[IndexOf(graph, "down")].level);
   EXPECT_NE(pooled.rulebook, OpOf<SparseConvOp>(graph, "down").rulebook);
   const auto& unpooled = OpOf<PoolOp>(graph, "unpooled");
@@ -281,7 +281,7 @@ TEST(LoadGraphTest, DigestFollowsGraphAndWeights) {
   const std::string network = LoadValid(SmallModel()).network_digest;
   EXPECT_EQ(network.size(), 64U);
   EXPECT_EQ(LoadValid(other).network_digest, network);
-  // What people read is not the network.
+  // The digest does not depend on text that only people read.
   EXPECT_EQ(LoadValid(SmallModel().Replace("for tests", "for checks")).network_digest, network);
   TestModel commented = SmallModel();
   commented.graph += "\n# a comment\n";
@@ -304,7 +304,7 @@ TEST(LoadGraphTest, FourAxesDefaultToXyzt) {
   const Graph graph = LoadValid(model);
   EXPECT_THAT(graph.voxelize_op().axes, ElementsAre("x", "y", "z", "t"));
   EXPECT_EQ(graph.voxelize_op().grid_shape, (kernels::Axes{32, 32, 8, 10}));
-  // Odd axes are centred, the even one starts at the site.
+  // On an axis of odd size the kernel is centred; on one of even size it begins at the site.
   EXPECT_EQ(OpOf<SparseConvOp>(graph, "conv").geometry().padding, (kernels::Axes{1, 0, 0, 0}));
 }
 
@@ -315,7 +315,8 @@ TEST(LoadGraphTest, TheTrainedMinkUNetLoads) {
   EXPECT_EQ(graph->num_parameters, 5441036);
   EXPECT_EQ(graph->num_classes, 12);
   EXPECT_EQ(graph->levels.levels().size(), 5U);
-  // One submanifold rulebook a level, one a stride; the inverse convolutions reuse the strided ones'.
+  // There is one submanifold rulebook per level and one per stride. The inverse convolutions use those of the strided
+  // ones.
   EXPECT_EQ(graph->levels.rulebooks().size(), 9U);
 }
 
@@ -344,7 +345,7 @@ TEST(LoadGraphTest, TheGraphIsCheckedWithoutWeightsToo) {
                   "FUNCTION_ABS, FUNCTION_POWER"));
 }
 
-// Whatever is cut out of a graph, or put elsewhere in it, loading ends in problems or in a graph that keeps its word.
+// Cuts or moves parts of a graph at random. Loading must report problems, or return a graph that keeps its promises.
 TEST(LoadGraphTest, NoMutilatedGraphGetsThroughHalfChecked) {
   std::mt19937 random(11);
   const TestModel valid = SmallModel();

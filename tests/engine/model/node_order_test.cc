@@ -26,7 +26,7 @@ TEST(OrderNodesTest, PutsDependenciesFirst) {
 }
 
 TEST(OrderNodesTest, NamesACycleAndOrdersTheRest) {
-  // 1 -> 2 -> 4 -> 1; 3 depends on the cycle, 0 on nothing.
+  // The nodes 1 -> 2 -> 4 -> 1 form a cycle. Node 3 depends on the cycle, node 0 on nothing.
   const NodeOrder order = OrderNodes({{}, {0, 2}, {4}, {1}, {1}});
   EXPECT_THAT(order.order, ElementsAre(0));
   EXPECT_THAT(order.cycle, ElementsAre(1, 2, 4));

@@ -1,4 +1,4 @@
-// The table of operators has one row for each operator that a file may hold.
+// Tests that the table of operators has one row for each operator of the file format.
 
 #include "engine/model/checks/operator_table.h"
 

@@ -1,4 +1,4 @@
-// Files that are right, and everything a hostile or damaged one may hold.
+// Tests safetensors files that are right, and files that are hostile or damaged in every way.
 
 #include "engine/model/safetensors.h"
 
@@ -27,7 +27,7 @@ Problems ProblemsIn(const std::string& file) {
   return problems;
 }
 
-// One tensor, whose header entry is given.
+// Returns the problems of a file with one tensor, whose header entry is given.
 Problems ProblemsOfEntry(const std::string& entry, size_t data_bytes) {
   return ProblemsIn(SafetensorsFile("{\"a\":" + entry + "}", std::string(data_bytes, '\0')));
 }
@@ -178,7 +178,7 @@ TEST(SafetensorsTest, NoCutOrFlippedByteGoesPastTheEnd) {
 }
 
 TEST(DigestTest, IsSha256OfSizesAndParts) {
-  // hashlib.sha256(struct.pack("<Q", 3) + b"abc" + struct.pack("<Q", 0)) in Python.
+  // Computed in Python: hashlib.sha256(struct.pack("<Q", 3) + b"abc" + struct.pack("<Q", 0)).
   EXPECT_EQ(Sha256OfParts({"abc", ""}), "3e2f8940c3a0e0fd6f6e07bbf07f015dd7c147431e5fa14bf3f225d782641540");
   EXPECT_EQ(Sha256OfParts({}), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
   EXPECT_NE(Sha256OfParts({"ab", "c"}), Sha256OfParts({"a", "bc"}));

@@ -1,4 +1,4 @@
-// Files of weights that are read in two steps, and what a file costs that does not belong to its network.
+// Tests files of weights, which are read in two steps, and the cost of a file that does not belong to its network.
 
 #include "engine/model/weights_file.h"
 

@@ -1,4 +1,4 @@
-// A batch's memory on a GPU: a stack within the batch, one block from batch to batch.
+// Tests the memory of batches on a GPU: a stack within a batch, one block from batch to batch.
 
 #include <gtest/gtest.h>
 
@@ -70,7 +70,7 @@ TEST_F(DeviceArenaTest, KeepsWhatWasTakenBeforeTheMarkInEarlierBlocks) {
   const std::vector<char> written(kMiB, 7);
   Take(10 * kMiB);
   char* const kept = Take(10 * kMiB);               // in a second block
-  ASSERT_TRUE(stream_->view().Synchronize().ok());  // the copies are of another stream
+  ASSERT_TRUE(stream_->view().Synchronize().ok());  // the copies run on another stream
   support::CopyToDevice(support::Device::kCuda, kept, written.data(), written.size());
   const DeviceArena::Mark mark = arena_.Top();
   Take(30 * kMiB);
@@ -97,7 +97,7 @@ TEST_F(DeviceArenaTest, TheNextBatchHasOneBlockForTheMostThatWasTakenAtOnce) {
   }
 }
 
-// A block that what came first had fitted stays alone when the mark lies in it.
+// The first block has room only for the first Take. It is kept if the mark is in it.
 TEST_F(DeviceArenaTest, OneBlockThatWasTooSmallGrows) {
   Take(kMiB);
   const DeviceArena::Mark kept = arena_.Top();

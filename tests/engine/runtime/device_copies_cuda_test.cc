@@ -18,14 +18,14 @@ namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
 
-// What a sweep is to the cache.
+// Returns bytes that stand for a sweep.
 std::shared_ptr<const std::string> Bytes(int64_t size, char first) {
   std::string bytes(static_cast<size_t>(size), '\0');
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(first + static_cast<char>(i % 61));
   return std::make_shared<const std::string>(std::move(bytes));
 }
 
-// A context's part: a stream and pinned memory.
+// The part of a context that reads copies: a stream and pinned memory.
 class Reader {
  public:
   Reader() : stream_(*Stream::CreateOn(0)) {}
@@ -98,7 +98,7 @@ TEST_F(DeviceCopiesTest, MemoryOfOwnersThatAreGoneServesTheNextOne) {
   first.reset();
   const auto second = Bytes(2 * kMiB, 'b');
   const DeviceCopies::Lease while_read = reader_->Add(*copies_, second);
-  EXPECT_NE(while_read->data(), memory);  // the first one's is still leased
+  EXPECT_NE(while_read->data(), memory);  // the first one's memory is still leased
   EXPECT_EQ(copies_->allocated_bytes(), 4 * kMiB);
   reader_->Read(lease, 1);
   lease.reset();
@@ -120,7 +120,7 @@ TEST_F(DeviceCopiesTest, NothingIsKeptWhereThereIsNoRoom) {
   EXPECT_EQ(reader_->Find(*copies_, second), nullptr);
   EXPECT_EQ(copies_->allocated_bytes(), 2 * kMiB);
   reader_->Read(reader_->Find(*copies_, first), 1);
-  // Memory that is too small for the next one goes back for it.
+  // Memory that is too small for the next copy is freed to make room for it.
   first.reset();
   const auto three = Bytes(3 * kMiB, 'd');
   const DeviceCopies::Lease lease = reader_->Add(*copies_, three);

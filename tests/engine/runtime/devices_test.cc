@@ -1,4 +1,4 @@
-// Which devices an engine opens, and what it says about those that it cannot.
+// Tests which devices an engine opens, and what it says about devices that it cannot open.
 
 #include "engine/runtime/devices.h"
 

@@ -51,7 +51,7 @@ TEST(HostMemoryTest, SettleReturnsTheHeapsFreePages) {
   std::vector<void*> blocks;
   const int64_t before = ResidentBytes();
   for (int i = 0; i < 2000; ++i) std::memset(blocks.emplace_back(memory.allocate(kBytes, 8)), 1, kBytes);
-  // The last one stays: the heap keeps what lies below it.
+  // The last block stays, so the heap keeps the memory below it.
   for (int i = 0; i < 1999; ++i) memory.deallocate(blocks[static_cast<size_t>(i)], kBytes, 8);
   EXPECT_GT(ResidentBytes() - before, 100 * kMiB);
   EXPECT_GT(memory.held_bytes(), 100 * kMiB);

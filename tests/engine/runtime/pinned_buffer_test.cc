@@ -30,7 +30,7 @@ TEST_F(PinnedBufferTest, WhatItHoldsIsReserved) {
     EXPECT_EQ(held(), buffer.capacity());
     ASSERT_TRUE(buffer.Reserve(kMiB, &budget_).ok());
     EXPECT_EQ(memory_.num_allocations(), 1) << "it is large enough";
-    // Both sizes together are above the limit.
+    // Each size is below the limit, but their sum is above it.
     ASSERT_TRUE(buffer.Reserve(7 * kMiB, &budget_).ok());
     std::fill_n(buffer.data(), 7 * kMiB, 'x');
     EXPECT_EQ(held(), buffer.capacity());

@@ -1,4 +1,5 @@
-// Page-locked memory from CUDA: a pool's buffers are copied from asynchronously, whole, and used again.
+// Tests page-locked memory of CUDA: copies from a pool's buffers run asynchronously and are complete, and buffers are
+// used again.
 
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
@@ -20,7 +21,7 @@ class PinnedMemoryTest : public testing::Test {
  protected:
   void SetUp() override { SKIP_WITHOUT(support::Device::kCuda); }
 
-  // CUDA takes the memory for this.
+  // Returns the kind of memory for which CUDA takes this address.
   static cudaMemoryType TypeOf(const char* data) {
     cudaPointerAttributes attributes{};
     EXPECT_EQ(cudaPointerGetAttributes(&attributes, data), cudaSuccess);

@@ -126,7 +126,7 @@ TEST_F(PinnedPoolTest, OneAdjustFreesNoMoreThanAStep) {
   EXPECT_EQ(pool->pinned_bytes(), 0);
 }
 
-// A stream's clouds in ordinary memory, which it keeps, are no reason to have page-locked memory for them.
+// A stream keeps clouds in ordinary memory. The pool must not make page-locked memory for them.
 TEST_F(PinnedPoolTest, MemoryThatStreamsKeepLeavesRoomForOtherSizes) {
   const auto pool = Pool(/*max_bytes=*/8 * kMiB);
   std::vector<HostBuffer> sweeps;
@@ -236,14 +236,14 @@ TEST_F(PinnedPoolTest, BuffersKeepTheirPoolAlive) {
   EXPECT_EQ(memory_.num_blocks(), 0);
 }
 
-// Each thread finds in its buffers what it wrote, whatever others take, give back and adjust.
+// Each thread must find what it wrote in its buffers, whatever other threads take, give back and adjust.
 TEST_F(PinnedPoolTest, ThreadsNeverShareABuffer) {
   MemoryBudget budget;
   auto pool = Pool(4 * kMiB, &budget);
   std::atomic<bool> is_over{false};
   std::atomic<int> num_pinned{0}, num_wrong{0};
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  // A busy machine may not run the trimmer before the threads are through, so they go on until it made a buffer.
+  // A busy machine may not run the trimmer before the threads have ended, so they go on until it has made a buffer.
   const auto is_through = [&](int num_turns) {
     return num_turns >= 2000 && (num_pinned > 0 || std::chrono::steady_clock::now() > deadline);
   };

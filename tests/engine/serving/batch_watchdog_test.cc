@@ -1,4 +1,4 @@
-// The watchdog reports a batch that runs beyond its limit, once, and no other.
+// Tests that the watchdog reports a batch once when it runs beyond its limit, and reports no other batch.
 
 #include "engine/serving/batch_watchdog.h"
 
@@ -42,7 +42,7 @@ class StuckObserver final : public SilentObserver {
   std::vector<std::pair<std::string, std::string>> stuck_;
 };
 
-// With a clock that the test moves, a look for each second.
+// Has a clock that the test moves, and a watchdog that looks once per second of it.
 class BatchWatchdogTest : public testing::Test {
  protected:
   void Start(double factor, absl::Duration least_time) {
@@ -160,7 +160,7 @@ TEST_F(BatchWatchdogTest, ABatchCountsFromItsOwnBegin) {
   now_ += absl::Milliseconds(100);
   watchdog_->Look();
   PassSeconds(7);
-  now_ += absl::Milliseconds(900);  // 8 s after it began
+  now_ += absl::Milliseconds(900);  // 8 s after the batch began
   watchdog_->Look();
   EXPECT_THAT(observer_.stuck(), IsEmpty());
   now_ += absl::Milliseconds(1);

@@ -1,4 +1,4 @@
-// A GPU that breaks under an engine. The test breaks its own context for good, so it is a program of its own.
+// Tests an engine whose GPU breaks. The test breaks its own context for good, so it has a program of its own.
 
 #include <gtest/gtest.h>
 
@@ -36,7 +36,7 @@ TEST(DeviceFailureTest, TasksGetUnavailableTheOwnerIsToldAndDrainEnds) {
   (*engine)->WaitUntilLoaded();
   ASSERT_TRUE(Infer(**engine).ok());
 
-  // A kernel that reads where nothing is: no call on this context works after it.
+  // This kernel reads at an address without memory. No call on the context works after that.
   auto* const nowhere = reinterpret_cast<int32_t*>(uintptr_t{256});
   const kernels::Rows one_label = kernels::Rows::Packed(nowhere, kernels::DType::kUint8, 1, 1);
   support::ExpectCudaSuccess(kernels::cuda::VoxelToPoint(
@@ -48,7 +48,7 @@ TEST(DeviceFailureTest, TasksGetUnavailableTheOwnerIsToldAndDrainEnds) {
   }
   EXPECT_EQ(result.status().code(), absl::StatusCode::kUnavailable) << result.status();
   EXPECT_EQ(ReasonOf(result.status()), error_reason::kDeviceFailed);
-  // Whichever context is asked, and for as long as somebody asks.
+  // Every context must fail, however often it is asked.
   for (int i = 0; i < 5; ++i) EXPECT_EQ(Infer(**engine).status().code(), absl::StatusCode::kUnavailable);
   EXPECT_GE(failures, 1);
   (*engine)->Drain();

@@ -1,4 +1,5 @@
-// The engine within a budget of the host's memory, on the CPU: requests, models, and what goes back when nothing runs.
+// Tests the engine on the CPU within a budget of the host's memory: requests, models, and memory that is freed when
+// nothing runs.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -30,7 +31,7 @@ using Use = MemoryBudget::Use;
 
 constexpr int64_t kMiB = int64_t{1} << 20;
 
-// So many points, each in a voxel of its own: in lines that are two voxels apart.
+// Returns this many points, each in its own voxel. They lie on lines that are two voxels apart.
 PointCloud Lattice(int num_points) {
   std::vector<float> values;
   for (int i = 0; i < num_points; ++i) {
@@ -54,7 +55,7 @@ class EngineMemoryTest : public ::testing::Test {
         {.model_repository = folder_.path(), .num_threads = 2, .devices = "cpu", .memory_budget = budget_.get()});
   }
 
-  // False after so long.
+  // Returns false if the scratch memory does not have this size within the timeout.
   bool AwaitScratch(int64_t bytes, absl::Duration timeout) {
     const absl::Time deadline = absl::Now() + timeout;
     while (budget_->held(Use::kScratch) != bytes && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(50));
@@ -100,7 +101,7 @@ TEST_F(EngineMemoryTest, AModelThatDoesNotFitIsRefusedAndTheVersionInServiceStay
     ended.WaitForNotification();
     return status;
   };
-  // Its successor is read beside it.
+  // A version's successor is read while the version is still in memory.
   Start(10 * weights);
   ASSERT_EQ(engine_->ListModels().at(0).state, ModelState::kReady);
   std::filesystem::last_write_time(folder_.path() / "minkunet/1/weights.safetensors",

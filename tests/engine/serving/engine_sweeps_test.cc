@@ -1,4 +1,4 @@
-// Sweeps through the engine's front door.
+// Tests sweeps through the engine's public interface.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Keeps what the engine tells of copies of sweeps.
+// Keeps what the engine reports about copies of sweeps.
 class CopiesGauge final : public SilentObserver {
  public:
   void OnDeviceMemory(std::string_view, std::string_view kind, int64_t bytes) override {
@@ -37,7 +37,7 @@ class CopiesGauge final : public SilentObserver {
     absl::MutexLock lock(&mutex_);
     return most_;
   }
-  // False after ten seconds.
+  // Waits until there are no copies. Returns false after ten seconds.
   bool AwaitNone() const {
     absl::MutexLock lock(&mutex_);
     const auto is_none = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return last_ == 0; };
@@ -79,7 +79,7 @@ class EngineSweepsTest : public ::testing::TestWithParam<support::Device> {
 
 INSTANTIATE_TEST_SUITE_P(Devices, EngineSweepsTest, support::AllDevices(), support::DeviceName);
 
-// A second and a metre apart: moves along x are exact here.
+// Returns two sweeps, a second and a metre apart along x, so that moved coordinates are exact.
 std::vector<PlacedSweep> TwoSweeps(const std::vector<float>& older, const std::vector<float>& newer) {
   SweepHistory history({.num_sweeps = 2});
   EXPECT_TRUE(history.Add(Cloud(older), {}, absl::UnixEpoch()).ok());
@@ -111,7 +111,7 @@ TEST_P(EngineSweepsTest, SaysWhatAStreamMayAskFor) {
   EXPECT_TRUE(info->has_scores);
 }
 
-// While nothing else runs that would look for room.
+// Copies must be freed even if nothing else runs and looks for memory.
 TEST_P(EngineSweepsTest, CopiesOfSweepsThatAreGoneGoBack) {
   ASSERT_TRUE(Run(TwoSweeps({4, 2, 1, 0.5f}, {4, 3, 1, 0.5f}), "age").ok());
   if (GetParam() == support::Device::kCpu) {

@@ -1,4 +1,5 @@
-// Tensors through the engine's front door: names become a set, and what can never be sent is refused before it runs.
+// Tests tensors through the engine's public interface: names become a set, and a request that can never be answered is
+// refused before it runs.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -52,7 +53,7 @@ class EngineTensorsTest : public ::testing::TestWithParam<support::Device> {
             .devices = GetParam() == support::Device::kCpu ? "cpu" : "cuda:0"};
   }
 
-  // Ten points, in a row. The answer takes 40 bytes of points, and 4 of the sample.
+  // Asks for tensors of ten points in a row. The answer takes 40 bytes of points and 4 of the sample.
   static absl::StatusOr<InferResult> Ask(Engine& engine, const std::vector<std::string>& names,
                                          DType type = DType::kFloat32) {
     std::vector<float> values;

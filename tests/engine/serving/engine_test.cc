@@ -1,4 +1,4 @@
-// The engine through its front door, with the demo's model and repositories made here.
+// Tests the engine through its public interface, with the demo's model and with repositories that the tests make.
 
 #include "engine/serving/engine.h"
 
@@ -77,7 +77,7 @@ TEST_P(EngineTest, ABatchBeyondItsTimeIsReportedAndAWarmUpIsNot) {
   options.on_batch_stuck = [&] { ++num_stuck; };
   const auto engine = MakeEngine(options);
   EXPECT_EQ(num_stuck, 0) << "loading took far longer";
-  for (int i = 0; i < 1000 && num_stuck == 0; ++i) {  // a GPU may end one between two looks
+  for (int i = 0; i < 1000 && num_stuck == 0; ++i) {  // on a GPU, a batch may end between two looks
     const auto result = Infer(*engine, {.model = "minkunet", .cloud = scan->cloud});
     ASSERT_TRUE(result.ok()) << result.status();
   }
@@ -110,7 +110,7 @@ TEST_P(EngineTest, LabelsAGoldenScanAndTimesItsStages) {
   ASSERT_EQ(result->labels().size(), scan->labels.size());
   int64_t different = 0;
   for (size_t i = 0; i < scan->labels.size(); ++i) different += result->labels()[i] != scan->labels[i] ? 1 : 0;
-  EXPECT_LE(different, 10);  // those whose two best logits are equal to rounding; golden_test.cc is exact about them
+  EXPECT_LE(different, 10);  // their two best logits are nearly equal; golden_test.cc is stricter
   std::vector<std::string> stages;
   for (const StageTime& time : result->stages) stages.emplace_back(NameOf(time.stage));
   std::vector<std::string> expected = {"queue", "copy_in", "voxelize", "geometry", "features", "head"};
@@ -118,7 +118,7 @@ TEST_P(EngineTest, LabelsAGoldenScanAndTimesItsStages) {
   EXPECT_EQ(stages, expected);
 }
 
-// A GPU's engine has page-locked memory for clouds of a size a second after the first one; a CPU needs none.
+// A second after the first cloud of a size, a GPU's engine has page-locked memory for such clouds; a CPU needs none.
 TEST_P(EngineTest, AllocatesCloudsThatGiveTheSameAnswer) {
   MemoryBudget budget;
   Engine::Options options = Options(Models());
@@ -339,7 +339,7 @@ TEST_P(EngineTest, QueueIsBoundedCancelledTasksLeaveItAndDrainAnswersTheRest) {
   EXPECT_EQ(ReasonOf(refused.status()), error_reason::kDraining);
 }
 
-// Contexts of one GPU side by side, and tasks of many sizes: each gets the labels that it gets alone.
+// Contexts of one GPU run side by side with tasks of many sizes. Each task must get the labels that it gets alone.
 TEST_P(EngineTest, ManyTasksAtOnceGetTheLabelsThatEachGetsAlone) {
   Engine::Options options = Options(Models());
   options.streams_per_device = 3;
@@ -367,7 +367,7 @@ TEST_P(EngineTest, ManyTasksAtOnceGetTheLabelsThatEachGetsAlone) {
   EXPECT_EQ(equal, rounds * static_cast<int>(clouds.size()));
 }
 
-// Memory runs out in the engine as it does in the executor: one request fails, with its reason, and the next is served.
+// If a request needs more memory than the device has, it fails with its reason, and the next request is served.
 TEST(EngineMemoryCudaTest, RequestBeyondTheDevicesLimitFailsAlone) {
   SKIP_WITHOUT(support::Device::kCuda);
   const auto engine = MakeEngine({.model_repository = Models(),
@@ -390,7 +390,7 @@ class BatchObserver final : public SilentObserver {
     absl::MutexLock lock(&mutex_);
     requests_.push_back(requests);
   }
-  // Of batches that were run whole.
+  // Called for batches that ran in one part.
   void OnPrediction(std::string_view, absl::Duration, absl::Duration) override { ++num_whole; }
   void OnGeometryFallback() override { ++num_geometry_fallbacks; }
   std::vector<int64_t> requests() {
@@ -434,7 +434,7 @@ TEST(EngineMemoryCudaTest, BatchesAreAsLargeAsALimitAllows) {
   observer.num_whole = 0;
   const auto engine = make_engine();
   ASSERT_TRUE(Infer(*engine, {.model = "m", .cloud = scan->cloud}).ok());
-  // The first holds the worker up until all others are there.
+  // The first request holds the worker up until all others wait.
   absl::Notification all_are_there;
   std::atomic<int> num_served{0};
   engine->Submit({.model = "m", .cloud = Cloud({0, 0, 0, 0.5f}), .done = [&](const absl::StatusOr<InferResult>&) {
@@ -455,7 +455,7 @@ TEST(EngineMemoryCudaTest, BatchesAreAsLargeAsALimitAllows) {
   EXPECT_EQ(observer.num_whole, static_cast<int64_t>(requests.size()) - before) << "none had to be run in parts";
 }
 
-// What one stream keeps from its batches is not missing to another's.
+// Memory that one stream keeps from its batches must not be missing for another stream's.
 TEST(EngineMemoryCudaTest, StreamsShareALimitThatOneBatchAtATimeKeeps) {
   SKIP_WITHOUT(support::Device::kCuda);
   const auto scan = LoadGoldenScan("pandaset_070");

@@ -1,7 +1,7 @@
 #pragma once
 
-// An engine over a repository that the test writes while it serves. A model here answers one label for every point, so
-// an answer tells which files it came from.
+// Runs an engine over a repository that the test changes while it serves. A model here answers one label for every
+// point, so an answer shows from which files it came.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -39,7 +39,7 @@ inline testing::TestModel ModelOf(int label, float variant = 0) {
   return model;
 }
 
-// Keeps what the manager told.
+// Keeps what the manager reports.
 class ManagerObserver final : public SilentObserver {
  public:
   void OnModelState(std::string_view model, int64_t version, bool ready) override {
@@ -60,7 +60,7 @@ class ManagerObserver final : public SilentObserver {
       throw std::bad_alloc();
     }
   }
-  // So many of the next builds find no memory.
+  // Makes the next num_builds builds find no memory.
   void TakeMemoryFrom(int num_builds) {
     absl::MutexLock lock(&mutex_);
     num_builds_without_memory_ = num_builds;
@@ -75,7 +75,7 @@ class ManagerObserver final : public SilentObserver {
     absl::MutexLock lock(&mutex_);
     return states_;
   }
-  // Versions that were made from files, whether or not they took over.
+  // Returns the number of versions that were made from files, whether or not they took over.
   int num_builds() {
     absl::MutexLock lock(&mutex_);
     return num_builds_;
@@ -134,7 +134,7 @@ class ManagerTest : public ::testing::TestWithParam<support::Device> {
   void Write(const std::string& name, int64_t version, const testing::TestModel& model) {
     model.WriteTo(root_.path() / name, version);
   }
-  // As a careful operator does: no half of it is ever seen.
+  // Moves a version into the repository in one step, as a careful operator does, so that nobody sees a part of it.
   void MoveIn(const std::string& name, int64_t version, const testing::TestModel& model) {
     const testing::TemporaryFolder outside;
     model.WriteTo(outside.path(), version);
@@ -166,7 +166,7 @@ class ManagerTest : public ::testing::TestWithParam<support::Device> {
   absl::StatusOr<InferResult> Ask(const std::string& name, int64_t version = 0) {
     return Infer(*engine_, {.model = name, .version = version, .cloud = Cloud({0.1f, 0.1f, 0.1f, 0.5f})});
   }
-  // {version, label}; {-1, -1} and a failure where it is refused.
+  // Returns {version, label}. If the request is refused, the test fails and the result is {-1, -1}.
   std::pair<int64_t, int> Answer(const std::string& name, int64_t version = 0) {
     const absl::StatusOr<InferResult> result = Ask(name, version);
     EXPECT_TRUE(result.ok()) << result.status();
@@ -178,7 +178,7 @@ class ManagerTest : public ::testing::TestWithParam<support::Device> {
     EXPECT_TRUE(info.ok()) << info.status();
     return info.value_or(ModelVersionInfo());
   }
-  // The versions that are listed, whatever their state.
+  // Returns the versions that are listed, whatever their state.
   Versions Listed(const std::string& name) {
     Versions versions;
     for (const ModelVersionInfo& info : engine_->ListModels()) {

@@ -1,4 +1,4 @@
-// Loads, unloads and version policies, asked for by call.
+// Tests loads, unloads and version policies that calls ask for.
 
 #include "engine/serving/models/model_manager.h"
 
@@ -86,7 +86,7 @@ TEST_P(ModelManagerTest, ABrokenSuccessorLeavesTheOldOneInService) {
   EXPECT_THAT(InfoOf("a", 1).problems, SizeIs(2));
   EXPECT_TRUE(observer_.states().begin()->second);
 
-  Write("a", 1, ModelOf(0));  // back to what is in service
+  Write("a", 1, ModelOf(0));  // the files of the version in service again
   EXPECT_TRUE(Load("a").ok());
   EXPECT_THAT(InfoOf("a", 1).problems, IsEmpty());
   EXPECT_EQ(observer_.num_builds(), 1);
@@ -260,7 +260,7 @@ TEST_P(ModelManagerTest, WhatWasAcceptedIsAnsweredAfterTheUnloadAndThenTheWeight
   ASSERT_GT(of_both, 0);
   absl::Notification may_go_on;
   absl::Notification is_held;
-  // The one worker stands still in the first answer; the second task waits in the queue.
+  // The only worker waits in the first answer, so the second task stays in the queue.
   engine_->Submit({.model = "b", .cloud = Cloud({0, 0, 0, 0}), .done = [&](absl::StatusOr<InferResult> result) {
                      EXPECT_TRUE(result.ok()) << result.status();
                      is_held.Notify();
@@ -351,7 +351,7 @@ TEST_P(ModelManagerTest, CallsThatWaitAreBoundedAndADrainEndsThem) {
   EXPECT_EQ(ReasonOf(full), error_reason::kQueueFull);
   EXPECT_EQ(num_cancelled, 0);
   std::thread drain([&] { engine_->Drain(); });
-  // Refused as soon as the drain has come so far; the calls that wait are answered by its end.
+  // Calls are refused as soon as the drain has come to this point. Calls that wait are answered when it ends.
   EXPECT_TRUE(support::AwaitTrue([&] { return ReasonOf(Load("a").status()) == error_reason::kDraining; }));
   may_go_on.Notify();
   drain.join();

@@ -1,4 +1,4 @@
-// The repository looked through again and again, and reloads under load.
+// Tests polling of the repository, and reloads under load.
 
 #include <atomic>
 #include <fstream>
@@ -23,7 +23,7 @@ constexpr absl::Duration kOften = absl::Milliseconds(2);
 
 class ModelPollingTest : public ManagerTest {
  protected:
-  // Returns when the repository was looked through, from the beginning, after this call.
+  // Returns when the repository has been looked through completely since this call.
   void AwaitPoll() {
     for (int i = 0; i < 2; ++i) {
       const std::string name = absl::StrCat("poll", num_polls_++);
@@ -91,7 +91,7 @@ TEST_P(ModelPollingTest, WhatIsBrokenIsToldOnceAChange) {
   AwaitPoll();
   AwaitPoll();
   const std::string log = ::testing::internal::GetCapturedStderr();
-  // The first change tells of the bias; the second of both, and perhaps of a file that was seen half written.
+  // The first change reports the bias. The second reports both, and perhaps a file that was read half written.
   EXPECT_GE(Count(log, "\\\"head.bias\\\": is missing"), 2) << log;
   EXPECT_EQ(Count(log, "\\\"head.weight\\\": is missing"), 1) << log;
   EXPECT_EQ(Count(log, "\\\"draft\\\" is no version"), 1) << log;
@@ -120,7 +120,7 @@ TEST_P(ModelPollingTest, ASuccessorThatFoundNoMemoryTakesOverWhenThereIsSome) {
   EXPECT_THAT(InfoOf("a", 1).problems, SizeIs(0));
 }
 
-// With nobody to look, nothing is tried but by call.
+// Without polling, only a call tries again.
 TEST_P(ModelPollingTest, WithoutPollingACallTriesAgain) {
   MoveIn("a", 1, ModelOf(1));
   observer_.TakeMemoryFrom(1);
@@ -174,7 +174,7 @@ TEST_P(ModelPollingTest, ARepositoryThatIsAwayTakesNothingOut) {
                         .model_poll_interval = kOften,
                         .observer = &observer_});
   std::filesystem::remove(link);
-  // A line of the log is all that shows here.
+  // Only a line of the log shows this.
   const auto is_told = [] {
     std::ostringstream so_far;
     so_far << std::ifstream("/proc/self/fd/2").rdbuf();
@@ -190,7 +190,7 @@ TEST_P(ModelPollingTest, ARepositoryThatIsAwayTakesNothingOut) {
   EXPECT_THAT(Answer("a"), Pair(1, 1));
 }
 
-// Bounded: as many reloads as are asked for, and requests for as long as they last.
+// The test is bounded by its number of reloads; requests run as long as the reloads do.
 TEST_P(ModelPollingTest, ReloadsUnderLoadCostNoRequest) {
   constexpr int kReloads = 200;
   Write("a", 1, ModelOf(1));
@@ -218,7 +218,7 @@ TEST_P(ModelPollingTest, ReloadsUnderLoadCostNoRequest) {
     Write("a", version, ModelOf(version, static_cast<float>(i + 1)));
     ASSERT_TRUE(Load("a").ok());
   }
-  // At least a few answers came from what was loaded last.
+  // At least a few answers must come from the version that was loaded last.
   const int64_t answers = num_answers;
   for (int i = 0; i < 30'000 && num_answers < answers + 10; ++i) absl::SleepFor(absl::Milliseconds(2));
   stop = true;
@@ -228,7 +228,8 @@ TEST_P(ModelPollingTest, ReloadsUnderLoadCostNoRequest) {
   EXPECT_TRUE(observer_.AwaitWeightBytes(bytes)) << "all that were replaced are gone";
 }
 
-// Bounded as above. A request for no version gets the one in service, before, during and after each takeover.
+// The test is bounded as above. A request without a version gets the one in service, before, during and after each
+// takeover.
 TEST_P(ModelPollingTest, TakeoversUnderLoadCostNoRequest) {
   constexpr int kTakeovers = 60;
   const auto serve_only = [this](int version) {

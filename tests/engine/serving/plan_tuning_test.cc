@@ -1,4 +1,4 @@
-// Plans searched, kept and found again by the engine in service.
+// Tests that an engine in service searches plans, keeps them and finds them again.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -45,7 +45,7 @@ class PlanTuningTest : public testing::TestWithParam<support::Device> {
 
   static std::string PlanSource(Engine& engine) { return engine.GetModel("minkunet", 0)->plan_source; }
 
-  // Starts a search; serves `clouds` for it.
+  // Starts a search, and serves `clouds` for it.
   static std::future<absl::StatusOr<TuneResult>> Tune(Engine& engine, TuneTask task,
                                                       const std::vector<PointCloud>& clouds) {
     auto promise = std::make_shared<std::promise<absl::StatusOr<TuneResult>>>();
@@ -111,7 +111,7 @@ TEST_P(PlanTuningTest, SweepsThatRunTogetherAreAScanOfASearch) {
                          .num_scans = 1,
                          .on_progress =
                              [&](const TuneProgress& progress) {
-                               // Beyond these the scan has been run, which is enough.
+                               // After these stages, the scan has been run.
                                if (progress.stage == "waiting for scans" || progress.stage == "sizes") return;
                                has_run = true;
                                was_kept = !older.expired();

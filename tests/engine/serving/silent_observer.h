@@ -1,6 +1,6 @@
 #pragma once
 
-// An observer that nothing is of interest to: tests override what they look at.
+// An observer that ignores everything. Tests override the methods that they need.
 
 #include <string_view>
 

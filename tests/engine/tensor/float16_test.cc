@@ -1,4 +1,5 @@
-// Against the formats' definitions, value by value: sign * 2^e * fraction, with std::ldexp in double.
+// Compares conversions with the formats' definitions, value by value: sign * 2^e * fraction, computed with std::ldexp
+// in double.
 
 #include "engine/tensor/float16.h"
 
@@ -46,7 +47,7 @@ TEST(Float16Test, EveryValueThereAndBack) {
   EXPECT_TRUE(std::isnan(Float16ToFloat(FloatToFloat16(std::numeric_limits<float>::quiet_NaN()))));
 }
 
-// Between each two neighbours: the middle goes to the even one, what is nearer to one goes there.
+// Tests values between each two neighbours: the middle is rounded to the even one, any other value to the nearer one.
 TEST(Float16Test, RoundsToNearestTiesToEven) {
   for (uint16_t bits = 0; bits < 0x7c00; ++bits) {
     const float low = Float16ToFloat(bits);

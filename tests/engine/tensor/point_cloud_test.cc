@@ -1,4 +1,4 @@
-// Layouts are written byte by byte here, from the values' definitions, and read back through ReadField.
+// Writes layouts byte by byte from the values' definitions, and reads them back through ReadField.
 
 #include "engine/tensor/point_cloud.h"
 
@@ -26,7 +26,7 @@ using ::testing::HasSubstr;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// The value's bytes, little endian or reversed.
+// Returns the value's bytes in little-endian order, or reversed.
 template <typename T>
 std::string BytesOf(T value, bool is_bigendian) {
   std::string bytes(sizeof(T), '\0');
@@ -56,14 +56,14 @@ void ExpectBadLayout(const absl::Status& status, const std::string& message) {
   EXPECT_EQ(std::string(status.message()), message);
 }
 
-// x, y, z as packed float32.
+// Returns a layout of x, y, z in packed float32.
 PointCloudLayout Xyz(uint64_t num_points) {
   return {.num_points = num_points,
           .point_step = 12,
           .fields = {{.name = "x", .offset = 0}, {.name = "y", .offset = 4}, {.name = "z", .offset = 8}}};
 }
 
-// Two points of one field "v" at offset 1 of 11 bytes, in both byte orders.
+// Tests two points of 11 bytes, with one field "v" at offset 1, in both byte orders.
 template <typename T>
 void ExpectReads(PointFieldType type, T first, T second, float expected_first, float expected_second) {
   for (const bool is_bigendian : {false, true}) {
@@ -113,7 +113,7 @@ TEST(PointCloudReadTest, ScaleAndShiftInDouble) {
   const absl::StatusOr<PointCloud> cloud =
       PointCloud::Create(layout, BytesOf<uint32_t>(4'000'000'001U, false) + BytesOf<uint32_t>(0, false));
   ASSERT_TRUE(cloud.ok());
-  // 1e-9: lost where the product were made in float32.
+  // The value 1e-9 would be lost if the product were computed in float32.
   EXPECT_NEAR(Read(*cloud, "v")[0], 1e-9, 1e-12);
   EXPECT_EQ(Read(*cloud, "v")[1], -4.0F);
 }
@@ -131,7 +131,7 @@ TEST(PointCloudReadTest, APartIntoAMatrixColumn) {
 }
 
 TEST(PointCloudReadTest, RowsWithPadding) {
-  // 3 rows of 2 points of one int16, each row padded to 7 bytes; the last one may come without padding.
+  // There are 3 rows of 2 points with one int16. Each row is padded to 7 bytes; the last one may have no padding.
   std::string bytes;
   for (int16_t row = 0; row < 3; ++row) {
     for (int16_t column = 0; column < 2; ++column) bytes += BytesOf<int16_t>(10 * row + column, false);
@@ -212,12 +212,12 @@ TEST(PointCloudTest, SizesDoNotOverflow) {
   PointCloudLayout layout = Xyz(uint64_t{1} << 62);
   ExpectBadLayout(StatusOf(layout, 0),
                   "data has 0 bytes, but 4611686018427387904 points of 12 bytes take 55340232221128654848");
-  // 2^32 points of 2^32 - 4 bytes: 2^64 - 2^34.
+  // 2^32 points of 2^32 - 4 bytes have 2^64 - 2^34 bytes.
   layout.num_points = uint64_t{1} << 32;
   layout.point_step = 4294967292U;
   ExpectBadLayout(StatusOf(layout, 16),
                   "data has 16 bytes, but 4294967296 points of 4294967292 bytes take 18446744056529682432");
-  // 16 rows of 2^60 bytes: 2^64, which is 0 in 64 bits.
+  // 16 rows of 2^60 bytes have 2^64 bytes, which is 0 in 64 bits.
   layout = Xyz(16);
   layout.height = 16;
   layout.row_step = uint64_t{1} << 60;
@@ -277,7 +277,7 @@ TEST(PointCloudTest, FieldsMustBeValid) {
 }
 
 TEST(PointCloudTest, FieldsThatAreNotReadMayLieAnywhere) {
-  // A PointCloud2 as a spinning LiDAR's driver sends it: gaps, a ring, a time of 8 bytes.
+  // The layout is that of a PointCloud2 from a spinning LiDAR's driver: it has gaps, a ring, and a time of 8 bytes.
   PointCloudLayout layout = {.num_points = 1, .point_step = 32, .fields = {}};
   layout.fields = {{.name = "x", .offset = 0},
                    {.name = "y", .offset = 4},

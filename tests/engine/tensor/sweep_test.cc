@@ -45,7 +45,7 @@ TEST(RelativeTransformTest, TurnsAndMoves) {
   // and looks along -x.
   const Pose then = {.x = 10, .z = 1, .qw = kHalf, .qz = kHalf};
   const Pose now = {.x = 10, .y = 5, .z = 1, .qw = 0, .qz = 1};
-  // What lay 7 m ahead of it then, at (10, 7, 1), lies 2 m to its right now.
+  // A point at (10, 7, 1) was 7 m ahead of the vehicle then, and is 2 m to its right now.
   const Transform transform = RelativeTransform(then, now);
   const Transform expected = {0, 1, 0, 0, -1, 0, 0, 5, 0, 0, 1, 0};
   EXPECT_THAT(transform, Pointwise(FloatNear(1e-6f), expected));
@@ -68,7 +68,7 @@ TEST(RelativeTransformTest, QuaternionsCountNormalised) {
   }
 }
 
-// A metre apart where a float32 tells no metres any more.
+// The poses are a metre apart, where a float32 cannot hold single metres.
 TEST(RelativeTransformTest, FarFromTheOriginNothingIsLost) {
   const Transform transform = RelativeTransform({.x = 5e8 + 1, .y = -5e8}, {.x = 5e8, .y = -5e8 + 0.125});
   EXPECT_EQ(transform[3], 1);

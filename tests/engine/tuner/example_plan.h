@@ -17,7 +17,7 @@ inline PlanKey ExampleKey() {
           .dtype = "float16"};
 }
 
-// Two buckets: convolutions of every dataflow, search and grouping, and none.
+// Returns a plan with two buckets. One has convolutions of every dataflow, search and grouping, the other has none.
 inline TunedPlan ExamplePlan() {
   using kernels::Grouping;
   using kernels::MapSearch;

@@ -1,7 +1,7 @@
 #pragma once
 
-// A device for tests of searches whose times are a function of the plan: there is no clock here, and no noise, so what
-// is best is known.
+// Has a device for tests of searches. Its times are a function of the plan, without a clock and without noise, so the
+// best plan is known.
 
 #include <cstdint>
 #include <functional>
@@ -21,7 +21,7 @@ class FakeDevice {
  public:
   explicit FakeDevice(const Program& program) : program_(program) {}
 
-  // A test plants these; times are in microseconds.
+  // Tests set these functions. Times are in microseconds.
   std::function<double(size_t conv, const ConvPlan& plan, int64_t voxels)> conv_us = [](size_t, const ConvPlan&,
                                                                                         int64_t) { return 100; };
   std::function<double(const NetworkPlan& plans)> geometry_us = [](const NetworkPlan&) { return 50; };
@@ -58,7 +58,7 @@ class FakeDevice {
     }
     double features_us = 0;
     for (size_t c = 0; c < plans.size(); ++c) features_us += conv_us(c, plans[c], voxels);
-    output.stages = {{Stage::kCopyIn, absl::Milliseconds(num_runs_)},  // noise that must not count
+    output.stages = {{Stage::kCopyIn, absl::Milliseconds(num_runs_)},  // noise that the search must ignore
                      {Stage::kVoxelize, absl::Microseconds(10)},
                      {Stage::kGeometry, absl::Microseconds(geometry_us(plans) + forms_us(table))},
                      {Stage::kFeatures, absl::Microseconds(features_us)},
@@ -74,7 +74,7 @@ class FakeDevice {
       for (size_t c = 0; c < plans.size(); ++c) {
         output.conv_times.push_back(absl::Microseconds(conv_us(c, plans[c], voxels)));
       }
-      // A GPU counts pairs where it makes them.
+      // A GPU counts pairs only if a plan reads them.
       for (size_t i = 0; i < program_.rulebooks.size(); ++i) {
         const ProgramRulebook& rulebook = program_.rulebooks[i];
         const RulebookForms& forms = table.forms()[rulebook.is_swapped() ? static_cast<size_t>(rulebook.swap_of) : i];

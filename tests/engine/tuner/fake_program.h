@@ -1,7 +1,7 @@
 #pragma once
 
-// A network for tests of searches, and the sizes of its maps. Nothing of it can be run; FakeDevice (fake_device.h)
-// says how long it would take.
+// Has a network for tests of searches, and the sizes of its maps. It cannot be run; FakeDevice (fake_device.h) says how
+// long it would take.
 
 #include <algorithm>
 #include <cstdint>
@@ -25,7 +25,8 @@ inline RulebookSpec Strided() {
 inline constexpr ConvPlan kGrouped = {.map_search = kernels::MapSearch::kHash,
                                       .dataflow = Dataflow::kGatherGemmScatter};
 
-// Two levels: stem, down, two deep ones, up, and a convolution on every voxel. `up` has no implicit GEMM.
+// Returns a network of two levels: stem, down, two convolutions on the coarse level, up, and a convolution on every
+// voxel. `up` has no implicit GEMM.
 inline Program FakeProgram(bool is_on_cuda) {
   Program program;
   program.levels.resize(2);
@@ -59,7 +60,8 @@ inline Program FakeProgram(bool is_on_cuda) {
   return program;
 }
 
-// Maps of a scan as LiDAR makes them: the centre has every site, mirrored offsets are alike, the others shrink.
+// Returns the sizes of a map as LiDAR scans have them: the centre pairs every site, mirrored offsets have equal sizes,
+// and sizes shrink with distance.
 inline std::vector<int64_t> SizesOf(const ProgramRulebook& rulebook, int64_t num_voxels) {
   const int32_t num_offsets = rulebook.spec.geometry.NumOffsets();
   std::vector<int64_t> sizes;

@@ -13,7 +13,7 @@ namespace {
 
 using kernels::MapSearch;
 
-// Every run of a candidate gives each convolution one: nothing is measured twice.
+// Every convolution must have a different plan in each run, so that nothing is measured twice.
 TEST(PlanCandidates, AreDistinct) {
   const Program program = FakeProgram(/*is_on_cuda=*/true);
   RulebookSizes sizes;

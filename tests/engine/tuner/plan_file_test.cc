@@ -35,7 +35,7 @@ TunedPlan ParseValid(const std::string& text) {
 
 Problems ProblemsIn(const std::string& text) { return ProblemsOf(ParsePlan(text, "plan").status()); }
 
-// A bucket with these fields after a key.
+// Returns the text of a plan with a bucket of these fields, after a key.
 std::string Bucket(const std::string& fields) { return "key {} buckets { " + fields + " }"; }
 
 void ExpectRoundTrip(const TunedPlan& plan) {
@@ -253,7 +253,7 @@ TEST(ParsePlanTest, AnEmptyFileIsNoPlan) {
   }
 }
 
-// Cut between two buckets it is a plan of fewer buckets, which serves; anywhere else it is refused.
+// A file that is cut between two buckets is a valid plan with fewer buckets. If it is cut anywhere else, it is refused.
 TEST(ParsePlanTest, ATruncatedFileIsRefused) {
   const std::string text = PlanText(ExamplePlan());
   const size_t between = text.rfind("buckets {");

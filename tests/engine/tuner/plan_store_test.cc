@@ -31,7 +31,7 @@ using voxserve::testing::WriteFile;
 
 constexpr char kFileName[] = "nvidia-h200-float16.textproto";
 
-// The example, to be told from others by num_scans.
+// Returns the example plan, marked by num_scans.
 std::shared_ptr<const TunedPlan> PlanOf(int num_scans) {
   TunedPlan plan = ExamplePlan();
   plan.buckets[0].num_scans = num_scans;
@@ -40,13 +40,13 @@ std::shared_ptr<const TunedPlan> PlanOf(int num_scans) {
 
 class PlanStoreTest : public ::testing::Test {
  protected:
-  // By a store that has nothing in memory.
+  // Looks for the plan with a new store, which has nothing in memory.
   std::optional<PlanStore::Found> FindAnew(const fs::path& plan_dir) {
     problems_.clear();
     return PlanStore(plan_dir).Find(ExampleKey(), version_folder_, problems_);
   }
 
-  // Of the folder, hidden ones too.
+  // Lists the files in the folder, hidden ones too.
   static std::vector<std::string> FilesIn(const fs::path& folder) {
     std::vector<std::string> names;
     for (const auto& entry : fs::directory_iterator(folder)) names.push_back(entry.path().filename().string());
@@ -157,7 +157,7 @@ TEST_F(PlanStoreTest, PassesOverDamagedFilesAndSaysWhy) {
 TEST_F(PlanStoreTest, PassesOverWhatIsNoFile) {
   fs::create_directories(in_plan_dir_);
   fs::create_directories(in_model_.parent_path());
-  fs::create_symlink(in_model_, in_model_);  // leads nowhere but to itself
+  fs::create_symlink(in_model_, in_model_);  // a link to itself
   EXPECT_FALSE(FindAnew(plan_dir_));
   EXPECT_THAT(problems_, ElementsAre(HasSubstr("no regular file"), HasSubstr("cannot be read")));
 }
@@ -280,7 +280,7 @@ TEST_F(PlanStoreTest, LeftoversOfAWriterThatDiedHarmNobody) {
   EXPECT_TRUE(fs::exists(leftover));
 }
 
-// Two stores write one file, as two servers do, while others read it and memory. Its size differs from time to time.
+// Two stores write one file, as two servers do, while others read the file and the memory. Each write has another size.
 TEST_F(PlanStoreTest, ReadersSeeWholePlansWhileWritersWrite) {
   PlanStore stores[2] = {PlanStore(plan_dir_), PlanStore(plan_dir_)};
   ASSERT_TRUE(stores[0].Save(PlanOf(0), version_folder_).ok());

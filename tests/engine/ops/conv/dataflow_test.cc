@@ -42,7 +42,7 @@ TEST(DataflowTest, EveryEntryIsFoundByItsNumber) {
   }
 }
 
-// What plans fall back to, and what reads the maps that the CPU makes for a GPU.
+// Plans fall back to a device's first dataflow, which also reads the maps that the CPU makes for a GPU.
 TEST(DataflowTest, ADeviceServesEveryConvolutionByItsFirst) {
   for (const bool on_cuda : {false, true}) {
     std::set<Dataflow> first;
@@ -57,7 +57,7 @@ TEST(DataflowTest, ADeviceServesEveryConvolutionByItsFirst) {
   }
 }
 
-// A CPU's rulebook has one form, which nobody has to ask for.
+// A CPU's rulebook has only one form, which no dataflow has to name.
 TEST(DataflowTest, EveryEntryOfAGpuReadsSomeFormOfARulebookEitherWayRound) {
   for (const ConvDataflow* const dataflow : Dataflows()) {
     const bool is_on_cpu = dataflow->Serves(Shapes().front(), /*on_cuda=*/false).has_value();
@@ -67,7 +67,7 @@ TEST(DataflowTest, EveryEntryOfAGpuReadsSomeFormOfARulebookEitherWayRound) {
   }
 }
 
-// A convolution's default and all its blocks, no others.
+// Serves() must accept a convolution's default and all its blocks, and no others.
 TEST(ServedDataflowTest, ServesItsOwnBlocks) {
   using kernels::ConvBlock;
   const ServedDataflow some{.dataflow = Dataflow::kImplicitGemm,
@@ -156,7 +156,7 @@ TEST(CandidatesTest, OfGatherGemmScatterNeedMaps) {
   EXPECT_THAT(dataflow.Candidates({dataflow.id()}, {.dataflow = dataflow.id()}, {}), IsEmpty());
 }
 
-// Not the widest, whose weights are many.
+// Leaves out the widest shapes, since they have many weights.
 std::vector<ConvShape> NarrowShapes() {
   std::vector<ConvShape> shapes = Shapes();
   shapes.erase(std::remove_if(shapes.begin(), shapes.end(), [](const auto& shape) { return shape.in_channels > 100; }),
@@ -164,7 +164,7 @@ std::vector<ConvShape> NarrowShapes() {
   return shapes;
 }
 
-// Every weight has a value of its own.
+// Returns weights that are all different.
 std::vector<float> WeightsOf(const ConvShape& shape) {
   std::vector<float> weights(static_cast<size_t>(shape.num_offsets) * static_cast<size_t>(shape.in_channels) *
                              static_cast<size_t>(shape.out_channels));

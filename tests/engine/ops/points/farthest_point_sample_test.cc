@@ -1,4 +1,5 @@
-// Farthest points of clouds in host memory, as users of the engine ask for them: against the serial algorithm.
+// Tests farthest points of clouds in host memory, through the function that users of the engine call, against the
+// serial algorithm.
 
 #include "engine/ops/points/farthest_point_sample.h"
 
@@ -37,7 +38,8 @@ Points RandomPoints(int64_t num_points, uint32_t seed) {
   return points;
 }
 
-// Many distances are equal, many points fall together, and every 17th is no number on one axis, the first one included.
+// Returns points with many equal distances. Many points coincide, and every 17th, from the first on, has NaN on one
+// axis.
 Points CoarsePoints(int64_t num_points, uint32_t seed) {
   std::mt19937 random(seed);
   Points points;
@@ -140,7 +142,7 @@ TEST_P(FarthestPointSampleTest, RaggedCloudsAskEachForItself) {
 }
 
 TEST_P(FarthestPointSampleTest, TiesGoToTheLowestIndex) {
-  // A square's corners and its middle: two are equally far from each corner in turn.
+  // The points are a square's corners and its middle. From each corner, two others are equally far.
   const auto selected = One({1, 1, 0, 0, 0, 0, 2, 0, 0, 0, 2, 0, 2, 2, 0}, {.num_points = 5});
   ASSERT_TRUE(selected.ok()) << selected.status();
   EXPECT_THAT(*selected, ElementsAre(0, 1, 2, 3, 4));
@@ -200,7 +202,7 @@ TEST_P(FarthestPointSampleTest, MoreThanThereAreIsRefused) {
                 "samples[1].num_points is 1; the cloud has 0 valid points of 1");
   ExpectRefused(One(points, {.num_points = static_cast<uint64_t>(-1)}), error_reason::kBadSample,
                 "samples[0].num_points is 18446744073709551615; the cloud has 4 points");
-  // And the context goes on.
+  // The context can still be used.
   const auto selected = One(points, {.num_points = 3});
   ASSERT_TRUE(selected.ok()) << selected.status();
   EXPECT_THAT(*selected, ElementsAre(0, 3, 1));

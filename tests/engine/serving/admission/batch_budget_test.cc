@@ -1,5 +1,5 @@
-// Batches keep to their budgets of voxels and of a device's memory, and admission counts on that. Where times matter, a
-// batch takes 2 ms and 4 ms a request.
+// Tests that batches keep to their budgets of voxels and of a device's memory, and that admission counts on this. In
+// tests of times, a batch takes 2 ms, and 4 ms more for each request.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ TEST(BatchBudgetTest, VoxelsAreEstimatedFromPoints) {
   fake.model->latency[0]->ObserveVoxels(1000, 500);
   EXPECT_EQ(batch_of(20), 5u);
   EXPECT_EQ(batch_of(60), 1u) << "a cloud of more runs alone";
-  fake.model->latency[0]->ObserveVoxels(100, 100);  // a small and dense one: estimated from above
+  fake.model->latency[0]->ObserveVoxels(100, 100);  // small and dense, so later estimates are high
   EXPECT_EQ(batch_of(20), 2u);
 }
 
@@ -61,7 +61,7 @@ TEST(BatchBudgetTest, AMemoryLimitShrinksBatchesOfItsDevice) {
   for (const auto& memory : fake.model->memory) memory->Observe(100, 70, {.points = 9000, .features = 700});
   fake.model->latency[0]->ObserveVoxels(100, 100);
   fake.model->latency[1]->ObserveVoxels(100, 100);
-  // 100 bytes a point and a quarter more: 1000 points on the first.
+  // A point takes 100 bytes, and a quarter stays free, so 1000 points fit on the first device.
   EXPECT_EQ(batch_on(0), 3u);
   EXPECT_EQ(batch_on(1), 8u);
   limits[0] = 80'000;  // others took some
@@ -79,7 +79,8 @@ TEST(BatchBudgetTest, BatchesAheadAreNoFullerThanVoxelsOrMemoryAllow) {
     ASSERT_TRUE(fake.Push(1).ok());
     const Batch running = fake->TryPop(0);
     for (uint64_t ticket = 2; ticket < 9; ++ticket) ASSERT_TRUE(fake.Push(ticket).ok());
-    // 6 ms run; three times two of the seven that wait take 10, and so does the last with this one.
+    // The running batch takes 6 ms. Six of the seven waiting tasks make three batches of two, of 10 ms each. The last
+    // one and this task make another batch of 10 ms.
     EXPECT_EQ(ReasonOf(fake.Push(20, {.timeout = absl::Milliseconds(44)})), error_reason::kDeadlineUnmeetable);
     EXPECT_TRUE(fake.Push(21, {.timeout = absl::Milliseconds(48)}).ok());
     EXPECT_THAT(fake.Pop(), SizeIs(2));

@@ -1,4 +1,5 @@
-// Which tasks lead a batch, and which share it. Where times matter, a batch takes 2 ms and 4 ms a request.
+// Tests which tasks lead a batch and which share it. In tests of times, a batch takes 2 ms, and 4 ms more for each
+// request.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -27,7 +28,7 @@ TEST(BatchFormingTest, AWorkerTakesWhatIsThereAtOnce) {
   EXPECT_THAT(fake.Pop(), ElementsAre(2));
 }
 
-// As a stream's newest frame does: the oldest place is not lost with each newer frame.
+// A stream's newest frame replaces an older one and keeps its place, or the stream would wait longer with each frame.
 TEST(BatchFormingTest, AReplacementTakesThePlaceOfWhatItReplaces) {
   FakeBatcher fake({}, {.max_batch_requests = 1});
   const FakeBatcher::TaskOptions options{.timeout = absl::InfiniteDuration()};
@@ -52,7 +53,7 @@ TEST(BatchFormingTest, PointsAreTheBudget) {
   EXPECT_THAT(fake.Pop(), ElementsAre(4, 5));
 }
 
-// A batch computes and copies for all of its samples what one of them asks for.
+// In a batch, what one sample asks for is computed and copied for all of them.
 TEST(BatchFormingTest, TasksOfOtherTensorsDoNotShareABatch) {
   FakeBatcher fake;
   const auto push = [&](uint64_t ticket, TensorSet tensors, DType type = DType::kFloat32) {
@@ -75,7 +76,7 @@ TEST(BatchFormingTest, TasksOfOtherTensorsDoNotShareABatch) {
   EXPECT_THAT(fake.Pop(), IsEmpty());
 }
 
-// One that is passed over starts before it is too late.
+// A task that is passed over must still start in time.
 TEST(BatchFormingTest, ABatchDoesNotGrowPastTheStartOfATaskOfOtherTensors) {
   FakeBatcher fake;
   fake.Teach();
@@ -84,8 +85,8 @@ TEST(BatchFormingTest, ABatchDoesNotGrowPastTheStartOfATaskOfOtherTensors) {
     task.task.tensor_set = tensors;
     EXPECT_TRUE(fake->Push(task).ok());
   };
-  push(1, 1, absl::Milliseconds(15));  // which a batch of three makes, of 14 ms
-  push(2, 0, absl::Milliseconds(19));  // starts within 13 ms: after a batch of two
+  push(1, 1, absl::Milliseconds(15));  // a batch of three takes 14 ms, which is in time
+  push(2, 0, absl::Milliseconds(19));  // must start within 13 ms: after a batch of two
   for (uint64_t ticket = 3; ticket <= 8; ++ticket) push(ticket, 1, absl::Milliseconds(900));
   EXPECT_THAT(fake.Pop(), ElementsAre(1, 3));
   EXPECT_THAT(fake.Pop(), ElementsAre(2));
@@ -208,13 +209,14 @@ TEST(BatchFormingTest, NobodyStarves) {
   ASSERT_TRUE(fake.Push(2, {.timeout = absl::Milliseconds(60), .priority = 1}).ok());
   uint64_t ticket = 100;
   std::vector<uint64_t> ran;
-  for (int i = 0; i < 30; ++i) {  // more urgent ones come all the time
+  for (int i = 0; i < 30; ++i) {  // more urgent tasks come all the time
     fake.clock.Advance(absl::Milliseconds(10));
     ASSERT_TRUE(fake.Push(++ticket, {.priority = 0}).ok());
     ASSERT_TRUE(fake.Push(++ticket, {.priority = 0}).ok());
     for (const uint64_t popped : fake.Pop()) ran.push_back(popped);
   }
-  // Half of its 60 ms for the second, half of max_queue_delay for the first: then both have the earliest latest start.
+  // The second has waited for half of its 60 ms, the first for half of max_queue_delay. From then on, both have the
+  // earliest latest start.
   EXPECT_EQ(std::count(ran.begin(), ran.end(), 1), 1);
   EXPECT_EQ(std::count(ran.begin(), ran.end(), 2), 1);
 }
@@ -235,7 +237,7 @@ TEST(BatchFormingTest, OneThatCannotWaitIsNotPassedOver) {
   ASSERT_TRUE(fake.Push(1, {.points = 60, .timeout = absl::Milliseconds(9)}).ok());
   ASSERT_TRUE(fake.Push(2, {.points = 80, .timeout = absl::Milliseconds(11)}).ok());
   ASSERT_TRUE(fake.Push(3, {.points = 40, .timeout = absl::Milliseconds(500)}).ok());
-  // The second must start within 5 ms, and the first alone takes 6.
+  // The second must start within 5 ms, but a batch of only the first takes 6 ms.
   EXPECT_THAT(fake.Pop(), ElementsAre(1));
   EXPECT_THAT(fake.Pop(), ElementsAre(2));
 }
@@ -247,7 +249,7 @@ TEST(BatchFormingTest, OneThatWasPassedOverBoundsTheBatch) {
   ASSERT_TRUE(fake.Push(2, {.points = 80, .timeout = absl::Milliseconds(18)}).ok());
   ASSERT_TRUE(fake.Push(3, {.points = 10, .timeout = absl::Milliseconds(500)}).ok());
   ASSERT_TRUE(fake.Push(4, {.points = 10, .timeout = absl::Milliseconds(500)}).ok());
-  // The second must start within 12 ms: two take 10, three would take 14.
+  // The second must start within 12 ms. A batch of two takes 10 ms, one of three would take 14 ms.
   EXPECT_THAT(fake.Pop(), ElementsAre(1, 3));
 }
 
@@ -266,7 +268,7 @@ TEST(BatchFormingTest, WhatRunsBesideCountsAsWell) {
   fake.Teach();
   ASSERT_TRUE(fake.Push(1).ok());
   EXPECT_THAT(fake.Pop(), ElementsAre(1));
-  // Beside another two take 20 ms, three 28.
+  // Beside another batch, a batch of two takes 20 ms and one of three takes 28 ms.
   ASSERT_TRUE(fake.Push(2, {.timeout = absl::Milliseconds(24)}).ok());
   for (uint64_t ticket = 3; ticket <= 6; ++ticket) ASSERT_TRUE(fake.Push(ticket).ok());
   EXPECT_THAT(fake.Pop(), SizeIs(2));
@@ -275,7 +277,7 @@ TEST(BatchFormingTest, WhatRunsBesideCountsAsWell) {
 TEST(BatchFormingTest, ALostDeadlineHoldsNobodyBack) {
   FakeBatcher fake;
   fake.Teach();
-  ASSERT_TRUE(fake.Push(1, {.timeout = absl::Milliseconds(3)}).ok());  // the idle worker takes it all the same
+  ASSERT_TRUE(fake.Push(1, {.timeout = absl::Milliseconds(3)}).ok());  // too late, but the idle worker takes it
   for (uint64_t ticket = 2; ticket <= 4; ++ticket) ASSERT_TRUE(fake.Push(ticket).ok());
   EXPECT_THAT(fake.Pop(), ElementsAre(1, 2, 3, 4));
 }

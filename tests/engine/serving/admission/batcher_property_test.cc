@@ -1,5 +1,5 @@
-// Whatever happens in whatever order, every task ends in one answer and no batch breaks its limits: at random on a
-// clock that stands still between steps, and from many threads.
+// Tests that in any order of events every task ends with one answer and no batch breaks its limits. Events are random,
+// on a clock that stands still between steps, or come from many threads.
 
 #include <gtest/gtest.h>
 
@@ -99,14 +99,14 @@ TEST_P(BatcherPropertyTest, EveryTaskEndsOnceAndNoBatchBreaksItsLimits) {
   EXPECT_GT(refused.size(), 30u);
   EXPECT_EQ(fake.observer.depth["m"], 0);
   EXPECT_EQ(fake.observer.depth["n"], 0);
-  EXPECT_EQ(models[1].use_count(), 1);  // nothing holds on to a model
+  EXPECT_EQ(models[1].use_count(), 1);  // nothing refers to the model any more
   EXPECT_EQ(models[2].use_count(), 1);
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, BatcherPropertyTest, testing::Range<uint64_t>(1, 21));
 
 TEST(BatcherPropertyTest, AllRoomComesBack) {
-  // A limit of bytes that one task fills: as much fits after any number of tasks as at first.
+  // One task fills the limit of bytes. After any number of tasks, as much must fit as at first.
   FakeBatcher fake({.max_queue_bytes = 400}, {.max_batch_requests = 1, .priority_levels = 2});
   uint64_t ticket = 1;
   for (int round = 0; round < 50; ++round) {
@@ -121,7 +121,7 @@ TEST(BatcherPropertyTest, AllRoomComesBack) {
   }
 }
 
-// With the real clock.
+// These tests use the real clock.
 class BatcherThreadsTest : public testing::Test {
  protected:
   static Batcher::Options Options(std::vector<int> num_workers) {
@@ -151,7 +151,7 @@ TEST_F(BatcherThreadsTest, TheTimerAnswersWhenNobodyAsks) {
   batcher.WaitUntilIdle();
 }
 
-// The timer's thread sleeps on for a task that has left, and must wake for others all the same.
+// The timer's thread sleeps until a task's deadline. If that task leaves, it must still wake in time for others.
 TEST_F(BatcherThreadsTest, TheTimerAnswersOthersThanItSleepsFor) {
   Batcher batcher(Options({1}));
   const ModelHandle model = FakeModel();
@@ -184,7 +184,8 @@ TEST_F(BatcherThreadsTest, WorkGoesToTheDeviceThatEndsItFirst) {
   QueuedTask task = FakeTask(1, model, &answers[0]);
   ASSERT_TRUE(batcher.Push(task).ok());
   const Batch running = batcher.Pop(0);
-  // Both devices have an idle worker, but the first has a batch to share with.
+  // Both devices have an idle worker, but the first one runs a batch that the new one would have to share the device
+  // with.
   Batch first, second;
   std::thread on_first([&] { first = batcher.Pop(0); });
   std::thread on_second([&] { second = batcher.Pop(1); });

@@ -158,7 +158,7 @@ TEST(BatcherTest, TasksExpireWhenTheyHaveWaitedForAsLongAsTheModelAllows) {
   ASSERT_TRUE(fake.Push(1, {.timeout = absl::Seconds(5)}).ok());
   EXPECT_EQ(fake->NextExpiry(), fake.clock.now() + absl::Milliseconds(40));
   fake.clock.Advance(absl::Milliseconds(40));
-  EXPECT_THAT(fake.Pop(), IsEmpty());  // Pop does not hand out either what ExpireDue would answer
+  EXPECT_THAT(fake.Pop(), IsEmpty());  // Pop must not hand out a task that ExpireDue would answer
   EXPECT_EQ(ReasonOf(fake.answer(1).status), error_reason::kDeadlineExpired);
   EXPECT_THAT(std::string(fake.answer(1).status.message()), HasSubstr("waited 40ms in the queue, the limit"));
 }
@@ -182,24 +182,24 @@ TEST(BatcherTest, CancelledAfterItsDeadlineItHasExpired) {
   EXPECT_EQ(ReasonOf(fake.answer(1).status), error_reason::kDeadlineExpired);
 }
 
-// 2 ms a batch and 4 ms a request.
+// A batch takes 2 ms, and 4 ms more for each request.
 TEST(BatcherTest, WhatCannotEndInTimeIsRefusedAtOnce) {
   FakeBatcher fake({}, {.max_batch_requests = 1});
   fake.Teach();
   ASSERT_TRUE(fake.Push(1, {.timeout = absl::Milliseconds(10)}).ok());
   const Batch running = fake->TryPop(0);
   ASSERT_EQ(running.tasks.size(), 1u);
-  // 6 ms run, then its own 6.
+  // The running batch takes 6 ms, then its own takes 6 ms.
   const absl::Status refused = fake.Push(2, {.timeout = absl::Milliseconds(11)});
   EXPECT_EQ(refused.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_EQ(ReasonOf(refused), error_reason::kDeadlineUnmeetable);
   EXPECT_EQ(fake.answer(2).calls, 0);
   EXPECT_TRUE(fake.Push(3, {.timeout = absl::Milliseconds(13)}).ok());
-  // 6 more that wait.
+  // Another 6 ms for the task that waits.
   EXPECT_EQ(ReasonOf(fake.Push(4, {.timeout = absl::Milliseconds(17)})), error_reason::kDeadlineUnmeetable);
   EXPECT_TRUE(fake.Push(5, {.timeout = absl::Milliseconds(19)}).ok());
   EXPECT_THAT(fake.observer.dropped, ElementsAre("unmeetable", "unmeetable"));
-  // As the batch runs, there is less ahead.
+  // The longer the batch has run, the less time it still needs.
   fake.clock.Advance(absl::Milliseconds(4));
   EXPECT_TRUE(fake.Push(6, {.timeout = absl::Milliseconds(21)}).ok());
   fake->Finished(running, {std::nullopt});
@@ -222,7 +222,7 @@ TEST(BatcherTest, BatchesAheadAreAsFullAsTheyCanBe) {
   ASSERT_TRUE(fake.Push(1).ok());
   const Batch running = fake->TryPop(0);
   for (uint64_t ticket = 2; ticket < 9; ++ticket) ASSERT_TRUE(fake.Push(ticket).ok());
-  // 6 run; 4 of the 7 that wait take 18, and so do the other 3 with this one.
+  // The running batch takes 6 ms. Four of the seven waiting tasks take 18 ms; the other three take 18 ms with this one.
   EXPECT_EQ(ReasonOf(fake.Push(20, {.timeout = absl::Milliseconds(40)})), error_reason::kDeadlineUnmeetable);
   EXPECT_TRUE(fake.Push(21, {.timeout = absl::Milliseconds(44)}).ok());
 }
@@ -269,7 +269,7 @@ TEST(BatcherTest, FinishedBatchesTeachAndAreCompared) {
       absl::ToDoubleMilliseconds(fake.model->latency[0]->Expected({.points = 1000, .voxels = 700, .requests = 1})), 8,
       0.01);
   EXPECT_EQ(fake.model->latency[0]->EstimateVoxels(1000), 700);
-  EXPECT_EQ(fake.observer.predictions.size(), 0u);  // there was nothing to compare with
+  EXPECT_EQ(fake.observer.predictions.size(), 0u);  // there was no prediction to compare with
   ASSERT_TRUE(fake.Push(2, {.points = 1000}).ok());
   batch = fake->TryPop(0);
   fake.clock.Advance(absl::Milliseconds(9));
@@ -277,7 +277,7 @@ TEST(BatcherTest, FinishedBatchesTeachAndAreCompared) {
   ASSERT_EQ(fake.observer.predictions.size(), 1u);
   EXPECT_NEAR(absl::ToDoubleMilliseconds(fake.observer.predictions[0].first), 8, 0.01);
   EXPECT_NEAR(absl::ToDoubleMilliseconds(fake.observer.predictions[0].second), 9, 0.01);
-  // One that failed teaches nothing.
+  // A batch that failed teaches nothing.
   ASSERT_TRUE(fake.Push(3, {.points = 1000}).ok());
   batch = fake->TryPop(0);
   const absl::Duration expected = fake.model->latency[0]->Expected({.points = 1000, .requests = 1});
@@ -287,7 +287,7 @@ TEST(BatcherTest, FinishedBatchesTeachAndAreCompared) {
   EXPECT_EQ(fake.observer.predictions.size(), 1u);
 }
 
-// Tensors beside labels cost what labels alone do not.
+// If a model has labels too, tensors take extra time that labels alone do not.
 TEST(BatcherTest, TensorsTeachWhereAModelHasNothingElse) {
   for (const bool has_labels : {false, true}) {
     FakeBatcher fake;

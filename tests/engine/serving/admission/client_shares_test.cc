@@ -1,5 +1,5 @@
-// Tests of the shares that clients get of one batcher: places in its queue, admission, and their part of a batch. Where
-// times matter, a batch takes 2 ms and 4 ms a request.
+// Tests the shares that clients get of one batcher: places in its queue, admission, and their part of a batch. In tests
+// of times, a batch takes 2 ms, and 4 ms more for each request.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -56,7 +56,7 @@ TEST_F(ClientSharesTest, ABatchGrowsOnlyWhileItMakesTheDeadlinesInIt) {
   fake.Teach();
   ASSERT_TRUE(fake.Push(1, {.timeout = absl::Milliseconds(12), .client = "light"}).ok());
   PushAll(fake, 2, 3, {.client = "heavy"});
-  // Two take 10 ms, three would take 14.
+  // A batch of two takes 10 ms, one of three would take 14 ms.
   EXPECT_THAT(fake.Pop(), ElementsAre(1, 2));
 }
 
@@ -65,7 +65,7 @@ TEST_F(ClientSharesTest, WhatWouldEndLateLeavesItsPlaceToOthers) {
     FakeBatcher fake({.num_workers = {4}}, {.max_batch_requests = 2});
     fake.Teach();
     ASSERT_TRUE(fake.Push(1, {.timeout = absl::Milliseconds(3), .client = "a"}).ok());
-    // Two take 10 ms.
+    // A batch of two takes 10 ms.
     ASSERT_TRUE(fake.Push(2, {.timeout = absl::Milliseconds(9), .client = is_shared ? "b" : "a"}).ok());
     ASSERT_TRUE(fake.Push(3, {.client = is_shared ? "c" : "a"}).ok());
     EXPECT_THAT(fake.Pop(), ElementsAre(1, is_shared ? 3 : 2));
@@ -93,7 +93,7 @@ TEST_F(ClientSharesTest, LevelsComeBeforeTurns) {
   EXPECT_THAT(ran, ElementsAre(1, 2, 3, 11, 12));
 }
 
-// A review saw the opposite: one client had 64 calls in flight, and 20 of 20 small requests of another were refused.
+// Before this was mended, one client had 64 calls in flight and 20 of 20 small requests of another were refused.
 TEST_F(ClientSharesTest, ALightClientIsAdmittedWhileAHeavyOnesRequestsAreRefused) {
   FakeBatcher fake({}, {.max_batch_requests = 1});
   fake.Teach();
@@ -116,7 +116,8 @@ TEST_F(ClientSharesTest, ALightClientIsAdmittedWhileAHeavyOnesRequestsAreRefused
     ASSERT_EQ(running.tasks.size(), 1u);
   };
   for (uint64_t ticket = 101; ticket <= 120; ++ticket) {
-    // 6 ms run, 12 for two turns of the heavy client (one of which it is behind), then its own 6.
+    // The running batch takes 6 ms, two turns of the heavy client 12 ms (it is behind by one of them), and its own
+    // batch 6 ms.
     ASSERT_TRUE(fake.Push(ticket, {.timeout = absl::Milliseconds(25), .client = "light"}).ok()) << ticket;
     do run_one();
     while (running.tasks[0].ticket != ticket);
@@ -132,19 +133,20 @@ TEST_F(ClientSharesTest, ALightClientsOwnBacklogCounts) {
   const Batch running = fake->TryPop(0);
   PushAll(fake, 2, 20, {.client = "heavy"});
   PushAll(fake, 101, 3, {.client = "light"});
-  // 6 run; then three of its own, four of the other, and itself.
+  // The running batch, three of its own tasks, four of the other client's, and this one take 6 ms each.
   EXPECT_EQ(ReasonOf(fake.Push(110, {.timeout = absl::Milliseconds(50), .client = "light"})),
             error_reason::kDeadlineUnmeetable);
   EXPECT_TRUE(fake.Push(111, {.timeout = absl::Milliseconds(56), .client = "light"}).ok());
 }
 
-// The heavy client was promised more before the light one came. It gets its share, and is told what it will not get.
+// The heavy client's tasks were admitted before the light client came. It gets its share, and its other tasks are
+// answered as too late.
 TEST_F(ClientSharesTest, WhatANewcomersTurnsMakeHopelessIsGivenUp) {
   FakeBatcher fake({}, {.max_batch_requests = 1});
   fake.Teach();
   ASSERT_TRUE(fake.Push(1, {.client = "heavy"}).ok());
   Batch running = fake->TryPop(0);
-  // Ten in a row would all be in time.
+  // If they ran one after the other, all ten would end in time.
   for (uint64_t ticket = 2; ticket <= 11; ++ticket) {
     ASSERT_TRUE(fake.Push(ticket, {.timeout = absl::Milliseconds(67), .client = "heavy"}).ok()) << ticket;
   }
@@ -174,14 +176,14 @@ TEST_F(ClientSharesTest, AClientBelowItsShareTakesAPlaceOfTheOneThatHoldsMost) {
   ASSERT_TRUE(fake.Push(22, {.client = "c"}).ok());
   ASSERT_TRUE(fake.Push(23, {.client = "c"}).ok());
   EXPECT_EQ(fake.answer(5).calls + fake.answer(4).calls, 2);
-  // All hold a third now.
+  // Now each of the three holds a third.
   for (const char* client : {"a", "b", "c"}) {
     EXPECT_EQ(ReasonOf(fake.Push(99, {.client = client})), error_reason::kQueueFull) << client;
   }
   EXPECT_EQ(fake.observer.depth["m"], 9);
   EXPECT_THAT(fake.observer.dropped,
               ElementsAre("queue_full", "queue_full", "queue_full", "queue_full", "queue_full", "queue_full"));
-  // A fourth makes the shares smaller: two of nine.
+  // A fourth client makes the shares smaller: two of nine places.
   ASSERT_TRUE(fake.Push(31, {.client = "d"}).ok());
   ASSERT_TRUE(fake.Push(32, {.client = "d"}).ok());
   EXPECT_EQ(ReasonOf(fake.Push(33, {.client = "d"})), error_reason::kQueueFull);
@@ -227,7 +229,7 @@ TEST_F(ClientSharesTest, AMoreUrgentTaskTakesThePlaceOfTheClientThatHoldsMost) {
     EXPECT_EQ(fake.answer(11).calls, 0) << "the newest of all, but its client's only one";
   }
   EXPECT_THAT(std::string(fake.answer(5).status.message()), HasSubstr("a request of a more urgent level came"));
-  // Now both hold one of that priority, and the newer one gives way.
+  // Now both clients hold one task of that priority, and the newer one gives way.
   ASSERT_TRUE(fake.Push(201, {.priority = 0, .client = "heavy"}).ok());
   EXPECT_EQ(fake.answer(11).calls, 1);
   EXPECT_EQ(fake.answer(1).calls + fake.answer(2).calls, 0);
@@ -246,7 +248,7 @@ TEST_F(ClientSharesTest, ALessUrgentTaskTakesNoPlaceOfAMoreUrgentLevel) {
   FakeBatcher fake({.max_queue_requests = 4}, {.priority_levels = 2});
   PushAll(fake, 1, 3, {.priority = 0, .client = "a"});
   ASSERT_TRUE(fake.Push(11, {.priority = 1, .client = "b"}).ok());
-  // One place is left to their level, which is less than a place each.
+  // Only one place is left for their level, less than one for each client.
   EXPECT_EQ(ReasonOf(fake.Push(21, {.priority = 1, .client = "c"})), error_reason::kQueueFull);
   EXPECT_EQ(fake.answer(11).calls, 0);
 }
@@ -277,7 +279,7 @@ TEST_F(ClientSharesTest, AnyNameIsAClient) {
   EXPECT_THAT(fake.Pop(), IsEmpty());
 }
 
-// As BatcherPropertyTest, with clients and a queue that is mostly full: every task ends once, whatever happens.
+// Does the same as BatcherPropertyTest, with clients and a queue that is mostly full: every task must end once.
 class ClientSharesPropertyTest : public testing::TestWithParam<uint64_t> {};
 
 TEST_P(ClientSharesPropertyTest, EveryTaskEndsOnceAndTheQueueKeepsItsLimit) {

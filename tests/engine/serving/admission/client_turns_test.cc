@@ -1,4 +1,4 @@
-// The order in which clients take turns at one level, and what a newcomer finds before it.
+// Tests the order in which clients take turns at one level, and the work that a newcomer finds before it.
 
 #include "engine/serving/admission/client_turns.h"
 
@@ -21,13 +21,13 @@ namespace {
 
 using testing::ElementsAre;
 
-// Owns what the turns order. Tickets tell the tasks apart.
+// Owns the tasks that the turns order. Tickets tell the tasks apart.
 class ClientTurnsTest : public testing::Test {
  protected:
   struct TaskOptions {
     double cost = 1;
     double share = 1;
-    int urgency = 0;  // smaller is more urgent; of equal ones the first that came
+    int urgency = 0;  // smaller is more urgent; of equal ones the oldest is first
     std::shared_ptr<ServedModel> model;
   };
 
@@ -49,7 +49,7 @@ class ClientTurnsTest : public testing::Test {
     for (uint64_t ticket = first; ticket <= last; ++ticket) Add(client, ticket);
   }
 
-  // Returns 0 where nothing waits.
+  // Returns the ticket, or 0 if nothing waits.
   uint64_t RunNext() {
     WaitingTask* first = turns_.First();
     if (first == nullptr) return 0;
@@ -107,7 +107,7 @@ TEST_F(ClientTurnsTest, TheMoreUrgentOfTwoThatAreDueComesFirst) {
   EXPECT_THAT(RunSome(3), ElementsAre(2, 1, 3));
 }
 
-// One small request of `b` for each that costs ten times as much would not be fair.
+// A request of "a" costs ten times as much as one of "b", so it would be unfair to run one of each in turn.
 TEST_F(ClientTurnsTest, TurnsAreWeighedByCost) {
   for (uint64_t ticket = 1; ticket <= 5; ++ticket) Add("a", ticket, {.cost = 10});
   AddAll("b", 11, 60);
@@ -135,7 +135,7 @@ TEST_F(ClientTurnsTest, OneRequestAtATimeRunsByUrgencyOnce) {
 TEST_F(ClientTurnsTest, WhoWasAwayHasSavedNothingUp) {
   AddAll("a", 1, 100);
   Add("b", 201);
-  RunSome(50);  // b is gone for long
+  RunSome(50);  // b is away for long
   AddAll("b", 202, 240);
   AddAll("c", 301, 340);
   std::map<char, int> turns;
@@ -143,7 +143,7 @@ TEST_F(ClientTurnsTest, WhoWasAwayHasSavedNothingUp) {
   for (const auto& [client, count] : turns) EXPECT_NEAR(count, 10, 1) << client;
 }
 
-// Somebody who leaves right after each turn and comes back does not keep another behind in its account.
+// A client that leaves after each turn and comes back must not make another client's account grow.
 TEST_F(ClientTurnsTest, VisitorsLeaveNoDebtBehind) {
   AddAll("a", 1, 1000);
   for (uint64_t visit = 0; visit < 300; ++visit) {
@@ -191,7 +191,7 @@ TEST_F(ClientTurnsTest, WorkAfterIsCountedInPointsByVersion) {
   EXPECT_EQ(beyond.at(other.get()).requests, -4);
 }
 
-// No task that runs first is missing from what the newcomer was told, but for those that came later.
+// The prediction must count every task that runs before the newcomer, except those that come later.
 TEST_F(ClientTurnsTest, ThePredictionIsAnUpperBoundOfWhatComesFirst) {
   for (const uint64_t seed : {1, 2, 3, 4, 5, 6, 7, 8}) {
     std::mt19937_64 random(seed);
@@ -249,8 +249,8 @@ TEST_F(ClientTurnsTest, NamesMayBeEmptyOrLong) {
   EXPECT_THAT(RunSome(9), ElementsAre(1, 11, 21, 2, 12, 22, 3, 13, 23));
 }
 
-// A flood of clients that each come once must not keep one that waits from its turn. Few of their requests cost most
-// of the time: who sent one of those owes for long.
+// A flood of clients that come once must not starve a client that waits. In one case a few of their requests take most
+// of the time, so the clients that sent these owe time for long.
 TEST_F(ClientTurnsTest, ThousandsOfNewClientsDoNotStarveOneThatWaits) {
   constexpr int kWaiting = 20, kTurns = 20000;
   constexpr double kCost = 0.001;
@@ -290,13 +290,14 @@ TEST_F(ClientTurnsTest, ThousandsOfNewClientsDoNotStarveOneThatWaits) {
   }
 }
 
-// At random: clients that always wait have equal shares of the device, whatever their costs, and nobody starves.
+// Uses random requests: clients that always wait must get equal shares of the device whatever their requests cost, and
+// none may starve.
 TEST_F(ClientTurnsTest, BackloggedClientsHaveEqualShares) {
   for (const uint64_t seed : {1, 2, 3, 4, 5}) {
     std::mt19937_64 random(seed);
     constexpr int kClients = 7;
     std::vector<double> had(kClients);
-    std::map<uint64_t, size_t> client_of;  // by ticket; visitors have none
+    std::map<uint64_t, size_t> client_of;  // by ticket; visitors are not in it
     uint64_t ticket = 1;
     const auto add = [&](size_t client) {
       const double cost = 0.1 + static_cast<double>(random() % 100) / 10 * static_cast<double>(1 + client % 3);
@@ -319,7 +320,7 @@ TEST_F(ClientTurnsTest, BackloggedClientsHaveEqualShares) {
     }
     const double most = *std::max_element(had.begin(), had.end());
     const double least = *std::min_element(had.begin(), had.end());
-    EXPECT_LE(most - least, 4 * 30.1) << seed;  // four of the largest requests
+    EXPECT_LE(most - least, 4 * 30.1) << seed;  // the cost of four of the largest requests
     while (RunNext() != 0) {
     }
   }

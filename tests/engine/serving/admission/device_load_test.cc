@@ -26,7 +26,7 @@ TEST(DeviceLoadTest, BatchesSideBySideShareTheTime) {
   device.Start(2, absl::Milliseconds(10), At(4));
   EXPECT_FALSE(device.is_idle());
   EXPECT_NEAR(Ms(device.Remaining(At(4))), 6 + 10, 1e-3);
-  EXPECT_NEAR(Ms(device.UntilFree(At(4))), 12, 1e-3);  // 6 left, at half speed
+  EXPECT_NEAR(Ms(device.UntilFree(At(4))), 12, 1e-3);  // 6 ms of work left, at half speed
   EXPECT_NEAR(Ms(device.Remaining(At(10))), 3 + 7, 1e-3);
   EXPECT_NEAR(Ms(device.Finish(1, At(16))), 10, 1e-3);
   EXPECT_NEAR(Ms(device.Remaining(At(16))), 4, 1e-3);
@@ -70,15 +70,15 @@ TEST(UntilStartedTest, OneDeviceDoesOneAfterTheOther) {
 }
 
 TEST(UntilStartedTest, DevicesShareTheWorkByTheirSpeed) {
-  // Equal ones that end together: half each.
+  // Two equal devices that end together do half of the work each.
   EXPECT_NEAR(
       Ms(UntilStarted({absl::ZeroDuration(), absl::Milliseconds(4)}, {absl::Milliseconds(20), absl::Milliseconds(20)})),
       12, 1e-6);
-  // One is quicker by far than the other is free.
+  // One device does all the work before the other is free.
   EXPECT_NEAR(Ms(UntilStarted({absl::Milliseconds(100), absl::ZeroDuration()},
                               {absl::Milliseconds(20), absl::Milliseconds(20)})),
               20, 1e-6);
-  // 10 and 40 ms for the same work: 8 ms of both do 0.8 and 0.2 of it.
+  // The devices take 10 and 40 ms for the same work, so in 8 ms they do 0.8 and 0.2 of it.
   EXPECT_NEAR(
       Ms(UntilStarted({absl::ZeroDuration(), absl::ZeroDuration()}, {absl::Milliseconds(10), absl::Milliseconds(40)})),
       8, 1e-6);

@@ -1,4 +1,4 @@
-// Clients beside one another under load, in simulated time: 4.2 ms for a scan alone, 13.6 ms for four.
+// Tests clients beside each other under load, in simulated time. One scan takes 4.2 ms, a batch of four takes 13.6 ms.
 
 #include <gtest/gtest.h>
 
@@ -31,7 +31,7 @@ class FairSharesTest : public testing::TestWithParam<Machine> {
     simulation.Seed();
     return simulation.RunClients(clients, span);
   }
-  // 64 requests in flight, with clouds that fill the device.
+  // Returns a client with 64 requests in flight per device, whose clouds keep the device busy.
   Client Heavy(const std::string& name) const {
     return {.name = name, .in_flight = 64 * GetParam().num_devices, .timeout = absl::Milliseconds(150)};
   }
@@ -49,12 +49,12 @@ TEST_P(FairSharesTest, EverySmallRequestBesideAHeavyClientIsAnswered) {
   EXPECT_GT(counts[1].met, 60);
   EXPECT_EQ(counts[1].refused + counts[1].dropped + counts[1].late, 0);
   EXPECT_GT(counts[0].refused, 0) << "it asks for more than there is";
-  // Small requests take little from it.
+  // Small requests take little time from the heavy client.
   const Counts alone = Run({Heavy("heavy")})[0];
   EXPECT_GE(counts[0].goodput(), 0.85 * alone.goodput()) << alone.ToString();
 }
 
-// Shows that the test above can fail: as one client the same requests are refused.
+// Shows that the test above can fail: if both are one client, the same small requests are refused.
 TEST_P(FairSharesTest, AsOneClientTheyWouldBeRefused) {
   const std::vector<Counts> counts = Run({Heavy("one"), Light("one")});
   EXPECT_GT(counts[1].refused, counts[1].sent / 4) << counts[1].ToString();
@@ -68,7 +68,7 @@ TEST_P(FairSharesTest, LargeAndSmallRequestsShareTheTimeEqually) {
   const std::vector<Counts> counts = Run(clients);
   const double large = Throughput(clients[0], counts[0]), small = Throughput(clients[1], counts[1]);
   SCOPED_TRACE(absl::StrCat(large, " and ", small, " clouds a second"));
-  // A batch costs time too, which small requests need more of for each point.
+  // A batch takes some time of its own, and small requests need more batches for the same points.
   EXPECT_GE(small, 0.5 * large);
   EXPECT_GE(large, 0.8 * small);
 }
@@ -117,7 +117,7 @@ TEST_P(FairSharesTest, NobodyStarvesAmongAHundred) {
 
 TEST_P(FairSharesTest, AFloodOfClientsThatComeOnceLeavesAnOrdinaryOneItsTurn) {
   std::vector<Client> clients = {{.name = "ordinary", .pause = absl::Milliseconds(20), .timeout = absl::Seconds(2)}};
-  // Thousands in turn: each of them is gone for longer than the queue lasts.
+  // Thousands of clients come in turn. Each stays away for longer than the queue's delay.
   for (int i = 0; i < 3000; ++i) {
     clients.push_back(
         {.name = absl::StrCat("flood", i), .pause = absl::Milliseconds(2000), .timeout = absl::Milliseconds(1000)});
@@ -147,7 +147,7 @@ TEST_P(FairSharesTest, PrioritiesRuleBetweenClients) {
   EXPECT_GT(counts[1].refused, counts[1].sent / 4) << counts[1].ToString();
 }
 
-// Under overload by many clients with one request each, who is admitted is answered, as for one client.
+// Many clients with one request each cause overload. Every admitted request must still be answered, as for one client.
 TEST_P(FairSharesTest, PromisesHoldWhereManyClientsSendOneRequestAtATime) {
   std::vector<Client> clients;
   for (int i = 0; i < 60 * GetParam().num_devices; ++i) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// A batcher of one model on a clock that stands still until a test moves it.
+// Has a batcher of one model, on a clock that stands still until a test moves it.
 
 #include <map>
 #include <memory>
@@ -14,7 +14,7 @@
 
 namespace voxserve {
 
-// Keeps what the batcher tells; from any thread.
+// Keeps what the batcher reports. Any thread may call it.
 class QueueObserver final : public SilentObserver {
  public:
   void OnPrediction(std::string_view, absl::Duration predicted, absl::Duration actual) override {
@@ -30,7 +30,7 @@ class QueueObserver final : public SilentObserver {
     depth[std::string(model)] = tasks;
   }
 
-  // For tests to read when no other thread writes.
+  // Tests read these when no other thread writes them.
   std::vector<std::pair<absl::Duration, absl::Duration>> predictions;  // predicted, actual
   std::vector<std::string> dropped;
   std::map<std::string, int64_t> depth;
@@ -67,7 +67,7 @@ struct FakeBatcher {
 
   Batcher* operator->() { return &batcher; }
 
-  // 2 ms a batch and 4 ms a request, exactly, times `slowdown`.
+  // Teaches exactly 2 ms for a batch and 4 ms for a request, times `slowdown`.
   void Teach(double slowdown = 1) { TeachModel(*model, slowdown); }
   static void TeachModel(ServedModel& model, double slowdown = 1) {
     for (const auto& latency : model.latency) {
@@ -93,7 +93,7 @@ struct FakeBatcher {
   }
   absl::Status Push(uint64_t ticket) { return Push(ticket, TaskOptions()); }
 
-  // Tickets of the next batch, which never ends.
+  // Returns the tickets of the next batch, which never ends.
   std::vector<uint64_t> Pop(size_t device = 0) {
     std::vector<uint64_t> tickets;
     for (const QueuedTask& task : batcher.TryPop(device).tasks) tickets.push_back(task.ticket);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Models without a network, their tasks, and a clock that tests move, for tests of what waits and what is predicted.
+// Has models without a network, their tasks, and a clock that tests move, for tests of queues and predictions.
 
 #include <memory>
 #include <string>
@@ -44,7 +44,7 @@ struct Answer {
   absl::Status status;
 };
 
-// A cloud of so many points of 4 bytes.
+// Returns a task with a cloud of this many points of 4 bytes.
 inline QueuedTask FakeTask(uint64_t ticket, const ModelHandle& model, Answer* answer, int64_t num_points = 1) {
   QueuedTask queued;
   queued.ticket = ticket;

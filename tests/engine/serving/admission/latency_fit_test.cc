@@ -17,7 +17,7 @@ BatchSize Size(int64_t requests, int64_t points_each = 100'000) {
 
 double Ms(absl::Duration duration) { return absl::ToDoubleMilliseconds(duration); }
 
-// 1 ms + 2 ms per 100,000 points + 1 ms per request, times `slowdown`.
+// Returns 1 ms + 2 ms per 100,000 points + 1 ms per request, times `slowdown`.
 absl::Duration TimeOf(const BatchSize& size, double slowdown = 1) {
   return absl::Milliseconds(slowdown *
                             (1 + static_cast<double>(size.points) / 50'000 + static_cast<double>(size.requests)));
@@ -89,7 +89,7 @@ TEST(LatencyFitTest, OneSizeForLongDoesNotUnlearnTheOthers) {
 
 TEST(LineFitTest, NoCoefficientIsNegative) {
   LineFit model;
-  // Larger batches that are quicker: nothing can explain that.
+  // Larger batches take less time here, which no line with positive coefficients explains.
   for (int i = 0; i < 40; ++i) {
     model.Observe(Size(1), absl::Milliseconds(9));
     model.Observe(Size(6), absl::Milliseconds(6));
@@ -101,7 +101,7 @@ TEST(LineFitTest, NoCoefficientIsNegative) {
   EXPECT_GE(model.Expected(Size(64)), model.Expected(Size(1)));
 }
 
-// Batches of two and three requests are of one bucket.
+// Batches of two and three requests share a bucket.
 TEST(LatencyFitTest, FollowsASmallChangeWithinTwentyBatchesOfTheBucket) {
   for (const double slowdown : {1.5, 0.7}) {
     LatencyFit model;
@@ -117,9 +117,9 @@ TEST(LatencyFitTest, BelievesALargeChangeTheSecondTime) {
     ObserveMixed(model, 100);
     for (int i = 0; i < 2; ++i) model.Observe(Size(1), TimeOf(Size(1), slowdown));
     EXPECT_NEAR(Ms(model.Expected(Size(1))), Ms(TimeOf(Size(1), slowdown)), 0.2 * Ms(TimeOf(Size(1), slowdown)));
-    // The parts are scaled, not forgotten.
+    // The parts of the line must be scaled, not forgotten.
     EXPECT_NEAR(Ms(model.Expected(Size(6))), Ms(TimeOf(Size(6), slowdown)), 0.2 * Ms(TimeOf(Size(6), slowdown)));
-    // What was far off before the change does not widen the bound.
+    // Errors from before the change must not widen the bound.
     EXPECT_LE(model.Bound(Size(1)), model.Expected(Size(1)) * 1.2501);
   }
 }
@@ -155,7 +155,7 @@ TEST(LatencyFitTest, BoundHolds98OfAHundred) {
 TEST(LatencyFitTest, EstimatesVoxelsFromAbove) {
   LatencyFit model;
   for (int i = 0; i < 100; ++i) {
-    // 19 of 20 batches have 0.5 voxels a point, the others 0.8.
+    // 19 of 20 batches have 0.5 voxels per point, the others 0.8.
     const int64_t voxels = i % 20 == 0 ? 80'000 : 50'000;
     model.Observe({.points = 100'000, .voxels = voxels, .requests = 1}, absl::Milliseconds(4));
   }
@@ -218,7 +218,7 @@ TEST(LatencyFitTest, ATinyRequestSaysNothingOfALargeOne) {
   EXPECT_GT(model.Expected({.points = 100'000, .voxels = 90'000, .requests = 1}), absl::Milliseconds(300));
 }
 
-// 0.5 ms and 10 ns a point, times a factor that differs from bucket to bucket, as tuned plans do.
+// Returns 0.5 ms and 10 ns per point, times a factor that differs between buckets, as with tuned plans.
 absl::Duration TimeByPlan(const BatchSize& size) {
   constexpr double kFactors[] = {1, 1.3, 0.9, 1.4, 1.1, 1.6, 0.8, 1.2};
   const double factor = kFactors[std::bit_width(static_cast<uint64_t>(size.points)) % 8];
@@ -247,7 +247,7 @@ TEST(LatencyFitTest, EveryBucketOfSizesHasItsOwnLine) {
   }
   EXPECT_LT(error, 0.03);
   EXPECT_GT(line_error, 0.1) << "one line cannot tell them apart";
-  // Several batches are of the bucket of each.
+  // Several batches together belong to the bucket of one of them.
   BatchSize several = Size(4, 20'000);
   several.batches = 4;
   EXPECT_NEAR(Ms(model.Expected(several)), 4 * Ms(TimeByPlan(Size(1, 20'000))), 0.1 * Ms(model.Expected(several)));
@@ -269,7 +269,7 @@ TEST(LatencyFitTest, WhereTimesChangeEveryBucketFollows) {
     const BatchSize size = RandomSize(random);
     model.Observe(size, TimeByPlan(size));
   }
-  // Batches of one size show that everything takes five times as long.
+  // Three batches of one size show that everything takes five times as long.
   for (int i = 0; i < 3; ++i) model.Observe(Size(1, 100'000), 5 * TimeByPlan(Size(1, 100'000)));
   for (const int64_t points : {20'000, 60'000, 300'000}) {
     const BatchSize size = Size(1, points);
@@ -283,7 +283,7 @@ TEST(LatencyFitTest, ABucketThatWasNotSeenForLongGoesByTheOthers) {
   for (int i = 0; i < 20; ++i) model.Observe(rare, absl::Milliseconds(50));
   for (int i = 0; i < 20; ++i) model.Observe(frequent, absl::Milliseconds(55));
   EXPECT_NEAR(Ms(model.Expected(rare)), 50, 2);
-  // Slowly, so that no batch is a surprise.
+  // The time changes so slowly that no batch is a surprise.
   for (int i = 0; i < 300; ++i) model.Observe(frequent, absl::Milliseconds(55) * std::pow(0.99, i));
   EXPECT_LT(Ms(model.Expected(rare)), 10);
 }

@@ -1,5 +1,5 @@
-// LatencyModel predicts when runs start and end; the times are worked out by hand. A batch takes 2 ms and 4 ms a
-// request, and models take 8 requests a batch.
+// Tests when LatencyModel predicts that runs start and end; the expected times were computed by hand. A batch takes 2
+// ms, and 4 ms more for each request; a model's batch has at most 8 requests.
 
 #include "engine/serving/admission/latency_model.h"
 
@@ -17,7 +17,7 @@ const absl::Time kNow = absl::FromUnixSeconds(1'700'000'000);
 
 double Ms(absl::Duration duration) { return absl::ToDoubleMilliseconds(duration); }
 
-// Returns a model whose batches take so many times as long, by device.
+// Returns a model whose batches take slowdowns[i] times as long on device i.
 std::shared_ptr<ServedModel> TaughtModel(const std::vector<double>& slowdowns) {
   auto model = FakeModel("m", {}, static_cast<int>(slowdowns.size()));
   for (size_t i = 0; i < slowdowns.size(); ++i) {
@@ -57,12 +57,12 @@ TEST(LatencyModelTest, WhatRunsComesFirst) {
 TEST(LatencyModelTest, WhatWaitsRunsInFullBatchesBefore) {
   const auto model = TaughtModel({1}), other = TaughtModel({1});
   const LatencyModel latency({1});
-  // Two full batches, and the third with the newcomer in it.
+  // There are two full batches, and a third one with the newcomer in it.
   const LatencyModel::Run own =
       Predict(latency, *model, {{.model = model.get(), .load = {.requests = 18, .points = 18}}});
   EXPECT_NEAR(Ms(own.start), 2 * (2 + 8 * 4), 1);
   EXPECT_NEAR(Ms(own.end - own.start), 2 + 8 * 4, 1) << "as full as it can become";
-  // Another version has two batches too, and none of them holds the newcomer.
+  // Another version also has two batches, but the newcomer is in neither.
   const LatencyModel::Run alone =
       Predict(latency, *model, {{.model = other.get(), .load = {.requests = 9, .points = 9}}});
   EXPECT_NEAR(Ms(alone.start), 2 * 2 + 9 * 4, 1);

@@ -1,4 +1,4 @@
-// MemoryModel learns what batches take, and tells how large they may be.
+// Tests that MemoryModel learns how much memory batches take, and how large it lets them be.
 
 #include "engine/serving/admission/memory_model.h"
 
@@ -32,7 +32,7 @@ TEST(MemoryModelTest, SmallRunsTeachNothingOfLargeOnes) {
   memory.Observe(10, 5, {.points = 80'000, .features = 40'000});
   EXPECT_EQ(memory.Expected(1000, 1000).points, 110'000) << "the largest of those that had 500 points or more";
   EXPECT_EQ(memory.Expected(1000, 1000).features, 100'000);
-  // Where none came for long they are all there is to go by, and one large run corrects that.
+  // If only small runs come for long, the model goes by them. One large run corrects that.
   for (int i = 0; i < 40; ++i) memory.Observe(10, 5, {.points = 80'000, .features = 40'000});
   EXPECT_EQ(memory.Expected(1000, 1000).points, 8'000'000);
   memory.Observe(1000, 500, {.points = 100'000, .features = 50'000});
@@ -42,7 +42,7 @@ TEST(MemoryModelTest, SmallRunsTeachNothingOfLargeOnes) {
 TEST(MemoryModelTest, AQuarterIsLeftFree) {
   MemoryModel memory;
   memory.Observe(1000, 500, {.fixed = 1000, .points = 100'000, .features = 500'000});
-  // 100 bytes a point, and 1000 a voxel.
+  // A point takes 100 bytes, a voxel takes 1000.
   EXPECT_EQ(memory.MaxPoints(1000 + 75'000, 0.5), 100);
   EXPECT_EQ(memory.MaxPoints(1000 + 137'500, 1), 100);
   EXPECT_EQ(memory.MaxPoints(999, 1), 1) << "less than what every batch takes";
@@ -50,18 +50,18 @@ TEST(MemoryModelTest, AQuarterIsLeftFree) {
   EXPECT_EQ(memory.MaxPoints(MemoryModel::kNoLimit, 1), MemoryModel::kNoLimit);
 }
 
-// A detection network's images: a batch of small clouds takes as much as one of large ones.
+// A detection network's images take as much memory for small clouds as for large ones.
 TEST(MemoryModelTest, EverySampleTakesWhatTheProgramSays) {
   MemoryModel memory(/*sample_bytes=*/1000);
   EXPECT_EQ(memory.Expected(10, 10, 8).total(), 0) << "nothing has run";
   memory.Observe(1000, 500, {.fixed = 600, .points = 100'000, .features = 4000 + 500'000}, /*requests=*/4);
   EXPECT_EQ(memory.Expected(10, 10, 8).features, 8 * 1000 + 10 * 1000);
-  // Half of the limit at most.
+  // Images may take at most half of the limit.
   EXPECT_EQ(memory.MaxRequests(16'000, 100), 8);
   EXPECT_EQ(memory.MaxRequests(16'000, 5), 5);
   EXPECT_EQ(memory.MaxRequests(1000, 100), 1) << "a request may always run";
   EXPECT_EQ(memory.MaxRequests(MemoryModel::kNoLimit, 100), 100);
-  // 1100 bytes a point, a quarter left free.
+  // A point takes 1100 bytes, and a quarter of the limit stays free.
   EXPECT_EQ(memory.MaxPoints(600 + 8000 + 137'500, 1, 8), 100);
   EXPECT_EQ(memory.MaxPoints(600 + 8000, 1, 8), 1);
 }

@@ -1,5 +1,5 @@
-// Models share a device by the device time that they use. First ModelTurns alone, by hand; then the batcher in
-// simulated time, where a model's batch takes (2 ms + 4 ms a request) times its slowdown.
+// Tests that models share a device by the time that they use: first ModelTurns, computed by hand, then the batcher in
+// simulated time, in which a batch takes (2 ms + 4 ms for each request) times its model's slowdown.
 
 #include "engine/serving/admission/model_turns.h"
 
@@ -31,7 +31,7 @@ class ModelTurnsTest : public testing::Test {
     tasks_.back()->arrival = tasks_.size();
     turns_.Add(tasks_.back().get());
   }
-  // Runs the task whose turn it is; returns its model.
+  // Runs the task whose turn it is. Returns its model.
   std::string Run(const std::map<std::string, double>& seconds) {
     WaitingTask* task = turns_.First();
     if (task == nullptr) return "";
@@ -80,7 +80,7 @@ TEST_F(ModelTurnsTest, AReloadedModelHasTheWeightOfItsNewVersion) {
 TEST_F(ModelTurnsTest, IdleTimeIsNoCredit) {
   const auto a = FakeModel("a"), b = FakeModel("b");
   for (int i = 0; i < 200; ++i) Add(a);
-  for (int i = 0; i < 100; ++i) Run({{"a", 0.01}});  // a second, in which b was not there
+  for (int i = 0; i < 100; ++i) Run({{"a", 0.01}});  // for a second, "b" was not in the queue
   for (int i = 0; i < 100; ++i) Add(b);
   std::map<std::string, int> runs;
   for (int i = 0; i < 40; ++i) ++runs[Run({{"a", 0.01}, {"b", 0.01}})];
@@ -91,7 +91,7 @@ TEST_F(ModelTurnsTest, ComingAgainDoesNotWipeOutWhatIsOwed) {
   const auto slow = FakeModel("slow"), quick = FakeModel("quick");
   for (int i = 0; i < 1000; ++i) Add(quick);
   std::map<std::string, int> runs;
-  // One request at a time: the model leaves the queue at each.
+  // The model has one request at a time, so it leaves the queue with each.
   for (int i = 0; i < 500; ++i) {
     if (i % 2 == 0 && turns_.ClientsOf("quick").num_active() > 0 && runs["slow"] * 2 <= i) Add(slow);
     ++runs[Run({{"slow", 0.1}, {"quick", 0.01}})];
@@ -117,7 +117,7 @@ TEST_F(ModelTurnsTest, WhatWasPredictedWronglyIsCorrected) {
   for (int i = 0; i < 80; ++i) {
     const std::string model = Run({{"a", 0.001}, {"b", 0.01}});
     ++runs[model];
-    if (model == "a") turns_.Correct("a", 0.029);  // it takes 30 ms, and never learns
+    if (model == "a") turns_.Correct("a", 0.029);  // it takes 30 ms, but the prediction stays at 1 ms
   }
   EXPECT_NEAR(runs["b"], 3 * runs["a"], 2);
 }
@@ -161,7 +161,7 @@ TEST_F(ModelTurnsTest, TellsANewcomerOfTheOthersTurns) {
   EXPECT_EQ(before_c[0].turn->weight_ratio, 1);
 }
 
-// Runs models on one device that does one batch at a time.
+// Runs models on one device that runs one batch at a time.
 class SharedDeviceTest : public testing::Test {
  protected:
   struct Traffic {
@@ -175,7 +175,7 @@ class SharedDeviceTest : public testing::Test {
     absl::Duration device_time, longest;
   };
 
-  // All of one client, so that nothing but the models' turns keeps them apart.
+  // All requests are of one client, so only the models' turns order them.
   void RunFor(absl::Duration span, std::vector<Traffic>& traffic) {
     for (Traffic& each : traffic) FakeBatcher::TeachModel(*each.model, each.slowdown);
     std::multimap<absl::Time, Traffic*> sends;
@@ -228,7 +228,8 @@ TEST_F(SharedDeviceTest, AFloodLeavesAnotherModelsSingleRequestsTheirTurn) {
   RunFor(absl::Seconds(20), traffic);
   EXPECT_GT(traffic[1].met, 150);
   EXPECT_EQ(traffic[1].missed, 0);
-  // One batch of the flood that runs, or whose turn it was, and the request's own.
+  // The request may wait for one batch of the flood that runs and for one whose turn it was, and then takes its own
+  // time.
   EXPECT_LE(traffic[1].longest, absl::Milliseconds(2 * 2 * (2 + 8 * 4) + 6));
   EXPECT_GT(traffic[0].device_time, absl::Seconds(17)) << "the flood has the rest";
 }
@@ -256,7 +257,7 @@ TEST_F(SharedDeviceTest, OneOfManyIsNeverStarved) {
   }
   RunFor(absl::Seconds(60), traffic);
   for (const Traffic& each : traffic) {
-    // The first have one request at a time, which is less than a share.
+    // The first models have one request at a time, which needs less than a share.
     EXPECT_GT(each.met, 10) << each.model->info.name;
     if (each.in_flight > 20) {
       EXPECT_NEAR(absl::ToDoubleSeconds(each.device_time), 3, 1.2) << each.model->info.name;
@@ -289,7 +290,7 @@ TEST_F(SharedDeviceTest, AModelThatIsUnloadedWhileItWaitsRunsAndLeaves) {
   EXPECT_TRUE(fake_->TryPop(0).tasks.empty());
 }
 
-// A device that stood still, or a clock that was set.
+// The device may have stood still, or the clock may have been set.
 TEST_F(SharedDeviceTest, AStallIsNotChargedToTheModelThatRan) {
   const auto stalled = FakeModel("stalled"), other = FakeModel("other");
   FakeBatcher::TeachModel(*stalled);

@@ -1,4 +1,4 @@
-// Overload and recovery, in simulated time: 4.2 ms for a scan alone, 13.6 ms for four.
+// Tests overload and recovery in simulated time. One scan takes 4.2 ms, a batch of four takes 13.6 ms.
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 namespace voxserve {
 namespace {
 
-// Devices and streams, and what streams gain by running side by side.
+// The devices and streams, and how much streams gain by running side by side.
 struct Machine {
   const char* name;
   int num_devices;
@@ -28,7 +28,7 @@ class OverloadTest : public testing::TestWithParam<Machine> {
             .overlap_gain = GetParam().overlap_gain,
             .seed = seed};
   }
-  // Requests a second where every batch is full; the same for all tests of a machine.
+  // Returns the requests per second if every batch is full. All tests of a machine share the result.
   double Capacity() const {
     static auto* const capacities = new std::map<std::string, double>;
     double& capacity = (*capacities)[GetParam().name];
@@ -80,7 +80,7 @@ TEST_P(OverloadTest, ASpellOfPredictionsThatAreTooHighIsOverWithinASecond) {
   for (const double rate : {0.3, 2.0}) {
     ServingSimulation simulation(Options(6));
     simulation.Seed();
-    // Everything takes 10 times as long, under overload, and then no longer.
+    // Under overload, everything takes 10 times as long for a while.
     simulation.SetSlowdown(10);
     simulation.Run(Load(2 * capacity), absl::Seconds(3));
     simulation.SetSlowdown(1);

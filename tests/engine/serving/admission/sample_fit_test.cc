@@ -1,5 +1,5 @@
-// What farthest points add to the predicted time of a batch: the fit alone, and the batcher that goes by it. A
-// selection takes 40 ns for each point of the cloud and 5 us for each point selected; times are made up, no clock runs.
+// Tests the time that farthest points add to the prediction for a batch: first the fit, then the batcher that uses it.
+// A selection takes 40 ns for each point of the cloud and 5 us for each selected point. The times are simulated.
 
 #include "engine/serving/admission/sample_fit.h"
 
@@ -105,7 +105,7 @@ TEST(LoadTest, SamplesThatCannotBeAreBoundedByTheCloud) {
   EXPECT_EQ(Load::Of(TaskOf(0, FarthestPoints{.num_points = 5})).selected_points, 0);
 }
 
-// The network takes 6 ms a request, and a sample of n points n * 1 ms.
+// The network takes 6 ms for a request, and a sample of n points takes n ms.
 class SampledRequestsTest : public testing::Test {
  protected:
   SampledRequestsTest() : fake_({}, {.max_batch_requests = 1}) {

@@ -136,7 +136,7 @@ TEST(FingerprintTest, ChangesWithEachFileAndWithNothingElse) {
     EXPECT_EQ(FingerprintOf(root.path(), 1), before) << other;
   }
   for (const char* const file : {"1/model.textproto", "1/weights.safetensors", "config.textproto"}) {
-    // Another file in the old one's place, of the same size and time.
+    // Replaces a file by another one of the same size and time.
     const auto time = fs::last_write_time(root.path() / file);
     fs::copy_file(root.path() / file, root.path() / "copy");
     fs::last_write_time(root.path() / "copy", time);

@@ -1,5 +1,5 @@
-// The scans that searches keep while they wait. Models without devices: a search that begins ends at once, INTERNAL.
-// plan_tuning_test.cc searches plans.
+// Tests the scans that searches keep while they wait. The models have no devices, so a search that begins ends at once
+// with INTERNAL. plan_tuning_test.cc tests real searches.
 
 #include "engine/serving/models/plan_tuner.h"
 
@@ -27,7 +27,7 @@ using testing::HasSubstr;
 
 using Result = absl::StatusOr<TuneResult>;
 
-// A cloud of so many points of 4 bytes.
+// Returns a task with a cloud of this many points of 4 bytes.
 InferTask Scan(int64_t num_points) {
   Answer unused;
   InferTask scan = FakeTask(0, FakeModel(), &unused, num_points).task;
@@ -46,7 +46,7 @@ class PlanTunerTest : public testing::Test {
                            absl::Duration max_wait = absl::InfiniteDuration()) {
     auto promise = std::make_shared<std::promise<Result>>();
     TuneTask task{.num_scans = num_scans, .max_wait = max_wait};
-    // The memory is free before anybody hears of the end.
+    // The memory must be free before anybody learns that the search has ended.
     task.done = [this, promise](Result result) {
       held_at_end_ = held();
       promise->set_value(std::move(result));
@@ -55,14 +55,14 @@ class PlanTunerTest : public testing::Test {
     return promise->get_future();
   }
   int64_t held() const { return memory_.held(MemoryBudget::Use::kTuning); }
-  // Ends the test's wait where the search does not end.
+  // Returns the status of the search, or an error if the search does not end in time.
   static absl::Status StatusOf(std::future<Result>& end) {
     if (end.wait_for(std::chrono::seconds(20)) != std::future_status::ready) return absl::UnknownError("no answer");
     return end.get().status();
   }
 
   MemoryBudget memory_;         // without a limit
-  MemoryBudget limited_{1000};  // for tests that want one
+  MemoryBudget limited_{1000};  // for tests that need a limit
   std::atomic<int64_t> held_at_end_{-1};
   const std::shared_ptr<ServedModel> model_ = FakeModel("m"), other_ = FakeModel("n");
   std::unique_ptr<PlanTuner> tuner_;
@@ -110,7 +110,7 @@ TEST_F(PlanTunerTest, ScansBeyondTheBytesArePassedOverAndTheOthersStay) {
   EXPECT_EQ(held_at_end_, 0);
 }
 
-// Clouds of 64 KiB, for which the pool has two buffers.
+// Clouds have 64 KiB; the pool has two buffers of that size.
 TEST_F(PlanTunerTest, ScansThatAreKeptLeavePinnedMemoryToRequests) {
   constexpr int64_t kBytes = int64_t{64} << 10;
   support::FakePinnedMemory pinned_memory;
@@ -204,7 +204,7 @@ TEST_F(PlanTunerTest, WhenTheWaitEndsItBeginsWithWhatThereIs) {
 TEST_F(PlanTunerTest, AScanIsKeptForABoundedTimeHoweverLongTheWait) {
   EXPECT_EQ(PlanTuner::Options().max_scan_age, absl::Minutes(10));
   PlanTuner& tuner = Start({.max_scan_age = absl::Milliseconds(50)});
-  auto end = Tune(1, model_);  // it waits for the first scan without end
+  auto end = Tune(1, model_);  // it waits without end for the first scan
   tuner.Offer(*model_, Scan(10));
   EXPECT_EQ(StatusOf(end).code(), absl::StatusCode::kInternal);
   EXPECT_EQ(held_at_end_, 0);
@@ -269,7 +269,7 @@ TEST_F(PlanTunerTest, CancelGivesItBackWhileAnotherSearchRuns) {
   std::promise<void> may_end;
   PlanTuner& tuner = Start();
   TuneTask blocking{.num_scans = 1};
-  blocking.done = [&](const Result&) { may_end.get_future().wait(); };  // as a search that runs for minutes
+  blocking.done = [&](const Result&) { may_end.get_future().wait(); };  // like a search that runs for minutes
   ASSERT_TRUE(tuner.Start(1, model_, "", blocking).ok());
   tuner.Offer(*model_, Scan(10));
   auto end = Tune(2, other_);
@@ -295,7 +295,7 @@ TEST_F(PlanTunerTest, UnloadGivesTheMemoryBack) {
 
 TEST_F(PlanTunerTest, ASearchThatMakesWayGivesTheMemoryBack) {
   PlanTuner& tuner = Start();
-  TuneTask unasked{.max_wait = absl::InfiniteDuration()};  // as the engine begins one by itself
+  TuneTask unasked{.max_wait = absl::InfiniteDuration()};  // like a search that the engine begins by itself
   ASSERT_TRUE(tuner.Start(1, model_, "", unasked).ok());
   tuner.Offer(*model_, Scan(1000));
   EXPECT_EQ(held(), 4000);

@@ -12,7 +12,7 @@ class WarmUpTest : public testing::TestWithParam<support::Device> {
  protected:
   void SetUp() override { SKIP_WITHOUT(GetParam()); }
 
-  // By the demo's network with another voxelize node.
+  // Warms up the demo's network with another voxelize node.
   static absl::Status Run(const RunLimits& limits, int64_t max_points, bool has_range) {
     auto runner = *DeviceRunner::Create({.device = GetParam()});
     const auto model = LoadMinkUNetModel();
@@ -27,7 +27,7 @@ class WarmUpTest : public testing::TestWithParam<support::Device> {
     const ContextRegistration registration(arbiter, runner->context().cuda.get());
     const absl::Status status =
         WarmUp(program, nullptr, limits, max_points, arbiter, runner->executor(), memory, &latency);
-    // The memory of the runs is known from then on; clouds that are refused, as all are of more voxels, tell nothing.
+    // After the warm-up the memory of its runs is known. With max_voxels all clouds are refused, so nothing is learnt.
     EXPECT_EQ(memory.Expected(1000, 1000).points > 0, limits.max_voxels == 0);
     return status;
   }
@@ -42,7 +42,7 @@ TEST_P(WarmUpTest, RunsWhateverTheModelsLimitsAre) {
   EXPECT_TRUE(Run({}, 2000, true).ok());
 }
 
-// Counts the runs of a sample of farthest points.
+// Counts the successful runs of a sample of farthest points.
 class CountingExecutor final : public Executor {
  public:
   explicit CountingExecutor(Executor& executor) : executor_(executor) {}

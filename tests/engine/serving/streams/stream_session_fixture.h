@@ -1,6 +1,6 @@
 #pragma once
 
-// A test fixture: a StreamSession over a ManualEngine, with a clock that the test sets.
+// Has a fixture with a StreamSession on a ManualEngine, and a clock that the test sets.
 
 #include <gtest/gtest.h>
 
@@ -59,7 +59,7 @@ class ManualEngine {
     tasks_.erase(tasks_.begin() + (&found - tasks_.data()));
     task.done(std::move(result));
   }
-  // With the number of points as the version.
+  // Ends the frame with this number of points. The result has the number as its version.
   void End(uint64_t points) {
     InferResult result;
     result.version = static_cast<int64_t>(points);
@@ -154,7 +154,7 @@ class StreamSessionTest : public testing::Test {
 
   void Push(uint64_t points) { session_->Push(FrameOf(points)); }
 
-  // "OK", or the reason; "" where it has no answer.
+  // Returns "OK" or the reason of the frame's answer, or "" if it has no answer.
   std::string AnswerTo(uint64_t points) const {
     const auto found = answers_.find(points);
     if (found == answers_.end()) return "";

@@ -111,7 +111,7 @@ TEST_F(StreamSessionTest, ASilentStreamForgetsItsSweeps) {
   EXPECT_EQ(num_sweeps_[3], 1);
 }
 
-// With a queue, the server may be the one that keeps the next frame back.
+// With the policy QUEUE, the server may hold the next frame back, so the stream is not silent.
 TEST_F(StreamSessionTest, AStreamIsNotSilentWhileAFrameRuns) {
   OpenSweeps(3);
   session_->Push(SweepOf(1, 0.1));
@@ -135,7 +135,7 @@ TEST_F(StreamSessionTest, ASlowReplayHasTheSweepsThatItsStampsSay) {
   for (uint64_t frame = 1; frame <= 4; ++frame) {
     session_->Push(SweepOf(frame, 0.1 * static_cast<double>(frame)));
     engine_.End(frame);
-    now_ += absl::Milliseconds(2900);  // a step of a debugger, say
+    now_ += absl::Milliseconds(2900);  // as if a debugger stopped the client
     session_->ExpireDue();
   }
   EXPECT_EQ(num_sweeps_[4], 3);

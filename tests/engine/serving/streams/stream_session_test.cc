@@ -1,4 +1,4 @@
-// One vehicle's frames: which run, which give way, and that each gets one answer.
+// Tests one vehicle's frames: which frames run, which are superseded, and that each gets one answer.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -100,7 +100,7 @@ TEST_F(StreamSessionTest, AFrameThatIsStillBeingSubmittedIsSupersededToo) {
   Push(1);
   engine_.Start(1);
   Push(2);
-  engine_.on_submit = [this] { Push(3); };  // while 2 goes to the engine
+  engine_.on_submit = [this] { Push(3); };  // called while frame 2 is submitted
   engine_.End(1);
   EXPECT_EQ(AnswerTo(2), "SUPERSEDED");
   EXPECT_THAT(engine_.queued(), ElementsAre(3));
@@ -127,7 +127,7 @@ TEST_F(StreamSessionTest, ADeadlineThatPassedInTheQueueIsNoSupersession) {
   EXPECT_TRUE(observer_.drops.empty()) << "the engine has told of it";
 }
 
-// Frames every 100 ms to an engine that takes 250.
+// Pushes a frame every 100 ms to an engine that takes 250 ms for one.
 TEST_F(StreamSessionTest, EveryRunIsOfTheNewestFrame) {
   OpenLatest();
   constexpr uint64_t kNumFrames = 100;
@@ -374,7 +374,8 @@ TEST_F(StreamSessionTest, AFrameThatFoundNoRoomIsDroppedOnce) {
   EXPECT_EQ(observer_.drops, (std::map<std::string, int>{{"m queue_full", 1}, {"m draining", 1}, {"m cancelled", 1}}));
 }
 
-// Frames that come, start and end in any order: each that does not run is told once, with what its answer says.
+// Frames come, start and end in any order. Each frame that does not run must be reported once, with its answer's
+// reason.
 TEST_F(StreamSessionTest, EveryFrameThatDoesNotRunIsDroppedOnce) {
   for (uint32_t seed = 0; seed < 200; ++seed) {
     std::mt19937 random(seed);

@@ -1,4 +1,4 @@
-// Sessions whose frames come, run and are cancelled from several threads at once.
+// Tests sessions whose frames come, run and are cancelled from several threads at once.
 
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ PointCloud CloudOf(uint64_t num_points) {
   return *PointCloud::FromFloats({"x", "y", "z"}, points.data(), num_points);
 }
 
-// An engine of several threads that takes tasks in any order.
+// An engine with several threads that run tasks in any order.
 class ThreadedEngine {
  public:
   ThreadedEngine() {
@@ -131,7 +131,7 @@ TEST(StreamSessionThreadsTest, EveryFrameOfEveryStreamGetsItsOneAnswer) {
   for (std::thread& vehicle : vehicles) vehicle.join();
 }
 
-// A clock that jumps at every look, so that sweeps' time is up whenever the timer asks.
+// The clock jumps each time it is read, so the sweeps' time is up whenever the timer looks.
 TEST(StreamSessionThreadsTest, SweepsAreForgottenWhileFramesComeAndRun) {
   constexpr int kNumFrames = 500;
   std::atomic<int64_t> seconds{1'700'000'000};

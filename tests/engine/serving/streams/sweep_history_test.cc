@@ -26,7 +26,7 @@ PointCloud Cloud(uint64_t num_points) {
 
 absl::Time At(double seconds) { return absl::UnixEpoch() + absl::Seconds(seconds); }
 
-// Points of each sweep that was returned: tests give every cloud another number.
+// Returns the number of points of each returned sweep. Tests give every cloud a different number.
 std::vector<uint64_t> Points(const absl::StatusOr<std::vector<PlacedSweep>>& sweeps) {
   EXPECT_TRUE(sweeps.ok()) << sweeps.status();
   std::vector<uint64_t> points;
@@ -96,7 +96,7 @@ TEST(SweepHistoryTest, StampsMayRepeatButNotGoBack) {
   for (const absl::Time stamp : {absl::InfinitePast(), absl::InfiniteFuture()}) {
     EXPECT_EQ(ReasonOf(history.Add(Cloud(4), {}, stamp).status()), error_reason::kBadStamp);
   }
-  EXPECT_THAT(Points(history.Add(Cloud(5), {}, At(5.5))), ElementsAre(5, 2, 1));  // those refused left nothing behind
+  EXPECT_THAT(Points(history.Add(Cloud(5), {}, At(5.5))), ElementsAre(5, 2, 1));  // refused ones leave nothing
 }
 
 TEST(SweepHistoryTest, BadPosesLeaveNothingBehind) {
@@ -114,7 +114,7 @@ TEST(SweepHistoryTest, ResetForgetsAllAndAllowsAnyStamp) {
   EXPECT_EQ(history.num_sweeps(), 0);
   EXPECT_EQ(history.num_bytes(), 0);
   EXPECT_THAT(Points(history.Add(Cloud(2), {}, At(3))), ElementsAre(2));
-  EXPECT_THAT(Points(before), ElementsAre(1));  // whoever runs it still has it
+  EXPECT_THAT(Points(before), ElementsAre(1));  // a frame that runs still has it
 }
 
 TEST(SweepHistoryTest, EmptyCloudsAreSweepsToo) {

@@ -1,5 +1,5 @@
-// Sweeps that are run together: the matrix that is read of them against what NumPy makes
-// (tests/oracles/sweep_merge.py), and the network's answers against those to one cloud that was merged before.
+// Tests sweeps that run together. The matrix that is read from them is compared with NumPy's
+// (tests/oracles/sweep_merge.py), and the network's answers with those for one cloud that was merged before.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -49,7 +49,7 @@ VoxelizeOp Op(std::vector<std::string> axes, std::vector<InputFeature> features)
   return op;
 }
 
-// What a network's columns are when they are the merged rows.
+// Returns a network input whose columns are the merged rows.
 VoxelizeOp MergedRows() { return Op({"x", "y", "z"}, {{.name = "intensity"}, {.name = "age"}}); }
 
 struct Matrix {
@@ -59,7 +59,7 @@ struct Matrix {
 
 class SweepsTest : public ProgramTest {
  protected:
-  // What the device's executor reads of a sample.
+  // Returns what the device's executor reads of a sample.
   Matrix Read(const VoxelizeOp& op, const InferTask& task) {
     const auto num_points = static_cast<size_t>(task.num_points());
     const auto num_columns = static_cast<size_t>(NumPointColumns(op));
@@ -85,7 +85,7 @@ class SweepsTest : public ProgramTest {
     return matrix;
   }
 
-  // With features x, y, z, intensity and age.
+  // Compiles a network with features x, y, z, intensity and age.
   void CompileNetwork() {
     const auto graph = support::LoadNetwork(support::MinkUNet(
         {.width = 0.25, .num_classes = 7, .features = {"x", "y", "z", "intensity", "age"}, .voxel_size_m = 0.4f}));
@@ -110,7 +110,7 @@ InferTask InputOf(const Sweeps& sweeps, bool return_scores = false) {
   return {.cloud = sweeps.front().sweep->cloud, .return_scores = return_scores, .sweeps = sweeps, .age_feature = "age"};
 }
 
-// To the bit but for NaN, whose payload is nobody's business.
+// Expects the same bits. For NaN, the payload may differ.
 void ExpectSame(float value, float expected, int64_t row, int64_t column) {
   if (std::isnan(expected)) {
     ASSERT_TRUE(std::isnan(value)) << "row " << row << ", column " << column << ": " << value;
@@ -126,7 +126,8 @@ Arrays LoadArrays(const std::string& name) {
   return arrays.ok() ? *std::move(arrays) : Arrays();
 }
 
-// The history's answer to the last of the clouds, oldest first, with the golden file's poses and stamps.
+// Returns the history's sweeps for the last cloud. The clouds are ordered from the oldest; poses and stamps are the
+// golden file's.
 Sweeps Accumulate(const std::vector<PointCloud>& clouds, const Arrays& golden) {
   SweepHistory history({.num_sweeps = static_cast<int>(clouds.size()), .max_age = absl::Minutes(1)});
   const auto* const poses = golden.at("poses").data<double>();
@@ -186,7 +187,7 @@ TEST_P(SweepsTest, SmallSweepsAreMergedAsNumPyDoes) {
   EXPECT_EQ(num_invalid, 4);
 }
 
-// Axes in another order, features that are axes, and scales, the age's too.
+// Tests axes in another order, features that are axes, and features with scales, among them the age.
 TEST_P(SweepsTest, FeaturesFollowTheMovedAxesWhateverTheirOrder) {
   const Arrays golden = LoadArrays("sweeps_small.npz");
   ASSERT_FALSE(golden.empty());
@@ -220,7 +221,7 @@ TEST_P(SweepsTest, FeaturesFollowTheMovedAxesWhateverTheirOrder) {
   }
 }
 
-// A cloud's own field of the age feature's name is not what is meant.
+// The cloud has a field with the name of the age feature, which must be ignored.
 TEST_P(SweepsTest, AgeIsTheSweepsWhateverTheCloudSays) {
   const float points[] = {1, 2, 3, 0.5f, 77};
   SweepHistory history({.num_sweeps = 2});
@@ -259,7 +260,7 @@ TEST_P(SweepsTest, FiveSweepsOfPandaSetAreMergedAsNumPyDoes) {
   ExpectPlacedAs(sweeps, golden);
   const Matrix matrix = Read(MergedRows(), InputOf(sweeps));
 
-  // A sample says where the first difference lies; the digest that there is none.
+  // The sample shows where the first difference is; the digest shows that there is none.
   constexpr int64_t kSampleStep = 101;
   const std::vector<float> sample = golden.at("sample").values<float>();
   const auto num_rows = static_cast<int64_t>(matrix.is_valid.size());
@@ -289,7 +290,7 @@ PointCloud Street(int64_t num_points, uint32_t seed, float far = 12) {
   return *PointCloud::FromFloats({"x", "y", "z", "intensity"}, points.data(), static_cast<uint64_t>(num_points));
 }
 
-// Frame after frame of a drive: the sweeps that each runs.
+// Returns the sweeps of each frame of a drive.
 std::vector<Sweeps> Drive(const std::vector<PointCloud>& clouds, int num_sweeps) {
   SweepHistory history({.num_sweeps = num_sweeps});
   std::vector<Sweeps> frames;
@@ -303,7 +304,7 @@ std::vector<Sweeps> Drive(const std::vector<PointCloud>& clouds, int num_sweeps)
   return frames;
 }
 
-// One cloud of all points, with the fields of the merged rows; merged here, by the definition.
+// Returns one cloud of all points with the fields of the merged rows. It is merged here, by the definition.
 PointCloud Merge(const Sweeps& sweeps) {
   std::vector<float> rows;
   for (size_t s = 0; s < sweeps.size(); ++s) {
