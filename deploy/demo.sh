@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The way from a fresh machine to a labelled LiDAR scan. Run it with --help.
+# Leads from a fresh machine to a labelled LiDAR scan. Run it with --help.
 set -euo pipefail
 # shellcheck source=deploy/steps.sh
 source "$(dirname "${BASH_SOURCE[0]}")/steps.sh"

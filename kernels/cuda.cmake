@@ -26,7 +26,7 @@ endif()
 if(VOXSERVE_WITH_CUDA)
   set(CMAKE_CUDA_COMPILER ${VOXSERVE_NVCC})
   if(NOT CMAKE_CUDA_ARCHITECTURES AND NOT DEFINED ENV{CUDAARCHS})
-    # Those that CUDA 13 knows; "a" opens Hopper's own instructions.
+    # The compute capabilities that CUDA 13 can build for; "a" enables Hopper's own instructions.
     set(CMAKE_CUDA_ARCHITECTURES "75;80;86;89;90a" CACHE STRING "Compute capabilities to build for")
   endif()
   enable_language(CUDA)

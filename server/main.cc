@@ -1,4 +1,4 @@
-// The voxserve process: flags, signals, exit status. The environment and the machine are looked at here alone.
+// Runs the voxserve process: flags, signals, exit status. Only this file looks at the environment and the machine.
 
 #include <google/protobuf/stubs/logging.h>
 #include <grpc/support/log.h>
@@ -42,7 +42,7 @@ namespace {
 constexpr int kExitFailed = 1;
 constexpr int kExitUsage = 2;
 constexpr int kExitStuckBatch = 3;
-// What the process needs after the last answer, before the watchdog takes it for stuck.
+// The time that the process gets after the last answer. After that, the watchdog takes it for stuck.
 constexpr absl::Duration kExitGrace = absl::Seconds(5);
 // A drain takes no longer where a batch is stuck. Batches of other devices end within this time, and probes come by.
 constexpr absl::Duration kStuckBatchDrain = absl::Seconds(5);

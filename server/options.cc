@@ -145,7 +145,7 @@ struct FlagGroup {
   std::vector<const char*> flags;
 };
 
-// Every flag of this program; --help and the parser know no other.
+// Returns every flag of this program; --help and the parser know no other.
 const std::vector<FlagGroup>& FlagGroups() {
   static const auto* groups = new std::vector<FlagGroup>{
       {"Models and computing",

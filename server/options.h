@@ -1,7 +1,7 @@
 #pragma once
 
-// What the command line says, checked. Flags are Abseil's; they are parsed through its reflection interface, so that
-// an unknown flag or a bad value is an absl::Status with one clear line and --help shows our flags alone.
+// Parses and checks the command line. Flags are Abseil's; they are parsed through its reflection interface, so that an
+// unknown flag or a bad value is an absl::Status with one clear line, and --help shows only our flags.
 //
 // Not thread-safe: main parses once, before any thread starts.
 

@@ -52,7 +52,7 @@ class Server {
   int http_port() const { return http_->port(); }
   int admin_port() const { return admin_acceptor_->port(); }
   std::string devices() const { return engine_->devices(); }
-  // What it holds for its clients now.
+  // Returns what the server holds for its clients now.
   Services::Held held() const { return services_->held(); }
 
   // Says not ready, refuses new requests (UNAVAILABLE, DRAINING), ends searches of plans likewise, waits until every

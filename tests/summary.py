@@ -15,7 +15,9 @@ def is_skip_of_ctest(skipped: ElementTree.Element) -> bool:
 
 
 def skip_reason(case: ElementTree.Element, skipped: ElementTree.Element) -> str:
-    """pytest's message; of a gtest case what it streamed into GTEST_SKIP(), which ctest keeps as its output."""
+    """Returns pytest's message. For a gtest case it returns what was streamed into GTEST_SKIP(), which ctest keeps as
+    output.
+    """
     output = case.findtext("system-out") or ""
     found = re.search(r": Skipped\n(.*?)\n*\[  SKIPPED \]", output, re.DOTALL)
     if found and found.group(1).strip():

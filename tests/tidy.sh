@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Called by tests/run.sh --tidy: formatting, clang-tidy, the scripts and the Python code. Files that git knows, or would.
-# Its argument says on which files clang-tidy runs: "changed" or "all".
+# Runs for tests/run.sh --tidy: formatting, clang-tidy, the scripts and the Python code. Checks the files that git knows
+# and the new ones that it does not ignore. The argument says on which files clang-tidy runs: "changed" or "all".
 set -euo pipefail
 # shellcheck source=deploy/steps.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../deploy/steps.sh"

@@ -1,4 +1,4 @@
-// The voxserve-tune process. Only this file reads the terminal and the signals.
+// Runs the voxserve-tune process. Only this file reads the terminal and the signals.
 
 #include <unistd.h>
 

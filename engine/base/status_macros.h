@@ -1,6 +1,6 @@
 #pragma once
 
-// RETURN_IF_ERROR(status) and ASSIGN_OR_RETURN(lhs, status_or), which Abseil 20220623 lacks.
+// Defines RETURN_IF_ERROR(status) and ASSIGN_OR_RETURN(lhs, status_or), which Abseil 20220623 lacks.
 
 #include <utility>
 

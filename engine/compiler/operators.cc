@@ -325,7 +325,7 @@ struct Emission {
   void operator()(const NmsOp& op) const { EmitNms(op, index, emitter); }
 
  private:
-  // A tensor as weights of the layer's step; null: none.
+  // Returns a tensor as weights of the layer's step, or null if there is none.
   std::vector<float> Counted(const HostTensorPtr& tensor) const {
     if (tensor == nullptr) return {};
     emitter.CountWeights(index, tensor->values);

@@ -36,18 +36,18 @@ class PlanTable {
     Plan plan;
   };
 
-  // The table of a program without convolutions.
+  // Makes the table of a program without convolutions.
   PlanTable() : plans_(1) {}
   // Buckets ascend and do not overlap. Between and beyond them the nearest bucket is used. Where the device does not
   // support a convolution's plan (ProgramConv::served), the convolution uses the bucket's fallback. Where the device
   // does not support that either, it uses the dataflow that the device supports for every convolution.
   PlanTable(const Program& program, const std::vector<Bucket>& buckets);
-  // One plan for every size. plans: by convolution; the device must support each.
+  // Makes a table with one plan for every size. plans: by convolution; the device must support each.
   PlanTable(const Program& program, std::vector<ConvPlan> plans);
 
   const std::vector<ConvPlan>& ForVoxels(int64_t num_voxels) const;   // by convolution
   const std::vector<RulebookForms>& forms() const { return forms_; }  // by rulebook
-  // The index of one of ForVoxels' plans in this table.
+  // Returns the index of one of ForVoxels' plans in this table.
   size_t IndexOf(const std::vector<ConvPlan>& plans) const { return static_cast<size_t>(&plans - plans_.data()); }
   // No other table of the process has it, but for copies, which are equal.
   uint64_t id() const { return id_.value(); }

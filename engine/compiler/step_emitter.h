@@ -42,7 +42,7 @@ class StepEmitter {
   // Return where the value of a layer, or of a node's layer, lies, and extend its buffer's life to the next step.
   BufferSlice Touch(int layer) { return buffers_.Touch(layer); }
   BufferSlice TouchNode(int node) { return buffers_.Touch(layers_.LayerOf(node)); }
-  // As Touch, for an input of the layer's first node.
+  // Does the same as Touch, for an input of the layer's first node.
   BufferSlice TouchInput(int layer, size_t input = 0) { return TouchNode(FirstNode(At(layer)).inputs[input]); }
 
   // Appends a step of the layer.

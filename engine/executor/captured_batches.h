@@ -1,19 +1,19 @@
 #pragma once
 
 // CapturedBatches keeps what a GPU's batches were captured as, for one execution context, and decides when a batch is
-// captured and when it is replayed. A replay launches the same kernels with the same parameters on the same memory; so
-// a batch is found by everything that those parameters follow from (BatchShape). Numbers of samples, plans, rooms and
-// addresses are part of that; numbers of sites are not, since kernels read them on the device.
+// captured and when it is replayed. A replay launches the same kernels with the same parameters on the same memory. So
+// a batch is found by everything on which those parameters depend (BatchShape). This includes the numbers of samples,
+// plans, capacities ("rooms") and addresses, but not the numbers of sites, since kernels read these on the device.
 //
-// - A shape that comes once runs as it is: to capture costs more than one batch gains. One that comes again is captured
-//   while it is queued, and replayed from then on.
-// - The least recently used goes first. What graphs take is reserved in the process's memory budget. Where the budget
-//   refuses, older ones give way, and where that does not do, the shape runs as it is for a while.
-// - A tuned plan has another id, as has a program that was loaded anew. What was captured of the old one is not found
-//   any more, and goes in its turn.
+// - A shape that comes once runs as it is, since capturing costs more than one batch gains. A shape that comes again is
+//   captured while it is queued, and replayed from then on.
+// - The least recently used graphs are dropped first. Memory for graphs is reserved in the process's memory budget. If
+//   the budget refuses, older graphs are dropped; if that is not enough, the shape runs as it is for a while.
+// - A new tuned plan has another id, and so has a program that was loaded anew. Graphs of the old one are not found any
+//   more, and are dropped in their turn.
 //
-// Belongs to an executor. Keep and Clear drop graphs: they are called when the stream has been waited for. Choose drops
-// none. Not thread-safe.
+// Belongs to an executor. Keep and Clear drop graphs, so they are called after the stream has been waited for. Choose
+// drops none. Not thread-safe.
 
 #include <cstddef>
 #include <cstdint>

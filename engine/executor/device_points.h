@@ -46,7 +46,7 @@ class DevicePoints {
   // Releases the sweeps and their copies, when the batch has ended.
   void ReleaseSweeps();
 
-  // The results of the last CopyIn, in device memory.
+  // The methods below return the results of the last CopyIn, in device memory.
   const int64_t* point_begin() const { return point_begin_; }  // [samples + 1]
   const int64_t* words() const { return words_; }              // the copy of Options::words
   const float* points() const { return points_; }              // [num_points, NumPointColumns]

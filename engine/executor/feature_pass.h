@@ -49,7 +49,8 @@ class FeaturePass {
 
   // The batch's ranges that can be captured.
   std::vector<StepRange> CapturableRanges() const;
-  // What the steps of the segment, which has been laid out, are told. plans: those that the context's is one of.
+  // Returns what the steps of the segment are told. The segment must have been laid out. plans: the table of the
+  // context's plan.
   BatchShape Shape(const PlanTable& plans) const;
 
  private:

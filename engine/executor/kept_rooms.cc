@@ -12,9 +12,10 @@ namespace {
 constexpr size_t kMostKinds = 256;  // programs come and go; what is forgotten is made again
 constexpr int kStepsAnOctave = 8;
 constexpr int64_t kSmallestStep = 256;
-// Of what a forecast wants, whose room of an eighth a batch may use up by half.
+// The least share of the wanted sites that kept rooms must hold. A forecast has an eighth to spare, and a batch may use
+// up half of it.
 constexpr double kLeastSites = 15.0 / 16;
-// Above which memory and blocks without work cost more than a new capture.
+// Larger rooms than this cost more, by memory and by blocks without work, than a new capture.
 constexpr double kMost = 1.5;
 
 int64_t RoundUp(int64_t count) {
@@ -23,7 +24,7 @@ int64_t RoundUp(int64_t count) {
   return std::max(step, (count + step - 1) / step * step);
 }
 
-// An eighth more, in coarse steps. Points and sites are numbered by 31 bits.
+// Adds an eighth, in coarse steps. Points and sites are numbered by 31 bits.
 int64_t RoomFor(int64_t count, int64_t limit) { return std::max(count, std::min(limit, RoundUp(count + count / 8))); }
 
 bool Serves(int64_t kept, int64_t wanted, double least) {
@@ -32,7 +33,7 @@ bool Serves(int64_t kept, int64_t wanted, double least) {
 }
 
 bool Serve(const SiteRooms& kept, const SiteRooms& wanted) {
-  // What the batch has must fit whole.
+  // Points and uploads must fit completely.
   if (!Serves(kept.points, wanted.points, 1) || kept.upload_bytes < wanted.upload_bytes) return false;
   if (kept.capacities.size() != wanted.capacities.size()) return false;
   for (size_t i = 0; i < kept.capacities.size(); ++i) {

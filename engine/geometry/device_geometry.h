@@ -51,7 +51,7 @@ class DeviceGeometry final : public BatchCounts, public GeometryMaker {
   // device memory. max_sample_points: the number of points of the largest sample.
   absl::Status SamplePoints(const PointSampling& sampling, const int64_t* words, int64_t max_sample_points,
                             kernels::VoxelizeParams* points);
-  // As in BatchGeometry. The pointers of `fixed` are device memory. max_voxels 0: no limit.
+  // Does the same as in BatchGeometry. The pointers of `fixed` are device memory. max_voxels 0: no limit.
   absl::Status Voxelize(const kernels::VoxelizeParams& fixed, int64_t max_voxels, kernels::VoxelOrder order);
 
   absl::Status MakeLevel(int level, int parent, kernels::OutputCoordinatesParams rule) override;
@@ -85,16 +85,16 @@ class DeviceGeometry final : public BatchCounts, public GeometryMaker {
   absl::Status UploadKeys(int level, const BatchGeometry& made);
 
   bool has_rooms() const { return !rooms_.capacities.empty(); }
-  // The numbers of sites by level. In a batch with rooms they are the rooms' capacities until WaitForSizes.
+  // Returns the numbers of sites by level. In a batch with rooms they are the rooms' capacities until WaitForSizes.
   const std::vector<int64_t>& num_sites() const { return levels_.num_sites(); }
-  // Of the points, where rooms have some; else 0.
+  // Returns the capacity for points, or 0 if the rooms have none.
   int64_t room_points() const { return rooms_.points; }
   // After WaitForSizes: true where the batch did not fit its rooms.
   bool overflowed() const { return overflowed_; }
   // After WaitForSizes: true where num_sites() are the numbers that the batch needs, even if it did not fit its rooms.
   // False where coordinates had too few bits, since voxels were then counted wrongly.
   bool has_true_sizes() const { return rooms_.axis_bits == 0 || max_coordinate() >> rooms_.axis_bits == 0; }
-  // After WaitForSizes, for VoxelOrigin::kMinimum: the largest voxel coordinate on any axis.
+  // Returns the largest voxel coordinate on any axis. Valid after WaitForSizes, for VoxelOrigin::kMinimum.
   int64_t max_coordinate() const { return *sizes_.on_host().max_coordinate; }
   // [1] in device memory.
   const int64_t* device_num_sites(int level) const { return levels_.at(level).num_sites; }
@@ -103,7 +103,7 @@ class DeviceGeometry final : public BatchCounts, public GeometryMaker {
   kernels::NeighboursView neighbours(int index) const { return rulebooks_.neighbours(index); }
   kernels::TilesView tiles(int index) const { return rulebooks_.tiles(index); }
 
-  // Device memory; kernels/points/voxelize.h defines each.
+  // Each is device memory; kernels/points/voxelize.h defines it.
   const int32_t* point_to_voxel() const { return point_to_voxel_; }
   const int32_t* sorted_points() const { return sorted_points_; }
   const int64_t* voxel_begin() const { return voxel_begin_; }

@@ -11,8 +11,8 @@ namespace voxserve {
 struct SiteRooms {
   std::vector<int64_t> capacities;  // sites by level; empty: there are no rooms, and the host waits for the sizes
   int32_t axis_bits = 0;  // bits per voxel coordinate, relative to the sample's minimum; 0: as many as a key has
-  // Of arrays of points, and of what is uploaded for them, where batches of a kind shall lie in the same memory
-  // (executor/kept_rooms.h); 0: as much as the batch has.
+  // The capacities of arrays of points and of uploads, for batches of one kind that use the same memory
+  // (executor/kept_rooms.h). 0 stands for what the batch needs.
   int64_t points = 0;
   int64_t upload_bytes = 0;
 };

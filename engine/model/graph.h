@@ -210,7 +210,8 @@ struct SampleNormOp {
   HostTensorPtr bias;    // [channels]; null: 0
 };
 
-// Learned rows, the same for every sample. No inputs. Of one row GraphNode::grid is none, else a grid of one axis.
+// Learned rows, the same for every sample. No inputs. If there is one row, GraphNode::grid is not set; else it is a
+// grid of one axis.
 struct SampleRowsOp {
   HostTensorPtr weight;  // [rows a sample, channels]
 };

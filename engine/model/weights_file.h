@@ -38,7 +38,7 @@ class WeightsFile {
   // is. False, and a problem, where the file has become shorter or cannot be read.
   bool ReadData(StoredTensors* tensors, Problems* problems);
 
-  // What was read so far, from the file's beginning.
+  // Returns the part of the file that was read so far, from its beginning.
   std::string_view content() const { return content_; }
 
  private:

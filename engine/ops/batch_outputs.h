@@ -99,8 +99,8 @@ class BatchOutputs {
   char* next_rows() const { return device_rows_ + queued_bytes_; }
   // Starts the copy of the num_rows rows in next_rows().
   absl::Status Queue(const StepContext& context, const Spec& spec, int64_t num_rows);
-  // As Queue, for rows of sites. keys: MortonKeys, and sample_begin: [samples + 1], both in device memory, are copied
-  // too.
+  // Does the same as Queue, for rows of sites. Also copies keys (MortonKeys) and sample_begin ([samples + 1]), which
+  // are in device memory.
   absl::Status QueueSites(const StepContext& context, const Spec& spec, int64_t num_rows, const uint64_t* keys,
                           const int64_t* sample_begin);
   // Writes all queued outputs into the results. RESOURCE_EXHAUSTED.

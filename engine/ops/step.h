@@ -123,9 +123,9 @@ class Step {
   // plans: by convolution.
   virtual bool NeedsSizes(const std::vector<ConvPlan>&) const { return false; }
 
-  // True where a CUDA graph that captured Run on a GPU may be replayed for another batch of the same shape
-  // (executor/captured_batches.h): Run does no more than launch, and no launch follows from the batch's points, but for
-  // where they lie. Of a step that NeedsSizes nobody asks.
+  // Returns true if a CUDA graph that captured Run on a GPU may be replayed for another batch of the same shape
+  // (executor/captured_batches.h): Run only launches, and the launches depend on the batch's points only by their
+  // address. It is not called for a step that NeedsSizes.
   virtual bool IsCapturable(const std::vector<Buffer>&) const { return false; }
 
   // Returns the bytes of GPU memory that Run needs as a workspace.

@@ -18,13 +18,13 @@ class Weights {
   Weights(std::vector<float> values) : values_(std::move(values)) {}  // NOLINT: a vector of weights is weights
 
   bool empty() const { return num_values_on_device_ == 0 && values_.empty(); }
-  // Null where empty.
+  // Null if empty.
   const void* data() const {
     if (device_.data() != nullptr) return device_.data();
     return values_.empty() ? nullptr : values_.data();
   }
   const float* floats() const { return static_cast<const float*>(data()); }
-  // The values in host memory; empty after an upload.
+  // Returns the values in host memory. They are empty after an upload.
   const std::vector<float>& values() const { return values_; }
 
  private:

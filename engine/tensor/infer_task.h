@@ -47,7 +47,8 @@ struct InferTask {
   absl::Time waiting_since = absl::InfiniteFuture();
   // The time when the cloud arrived, if that was before Submit. Stage::kQueue counts from then on.
   absl::Time arrived = absl::InfiniteFuture();
-  // Called exactly once, on the caller's thread (refusals) or on one of the engine's threads. Must not block.
+  // The engine calls it exactly once, on the caller's thread (refusals) or on one of its own threads. It must not
+  // block.
   std::function<void(absl::StatusOr<InferResult>)> done;
 
   // Returns the number of points that run, in all sweeps together.

@@ -1,6 +1,6 @@
 #pragma once
 
-// Tuned plans as files, in the text format of proto/voxserve/model/v1/plan.proto.
+// Reads and writes tuned plans as files, in the text format of proto/voxserve/model/v1/plan.proto.
 //
 // All functions are stateless and thread-safe.
 

@@ -44,7 +44,7 @@ struct SearchOptions {
   absl::Duration time_limit = absl::InfiniteDuration();
   // The names of the scans in notes, one per scan; empty: "scan 3".
   std::vector<std::string> scan_names;
-  // Called between batches; false stops the search (CANCELLED). May be empty.
+  // The search calls it between batches. If it returns false, the search stops (CANCELLED). May be empty.
   std::function<bool(const SearchProgress&)> on_progress;
   std::function<absl::Time()> now = absl::Now;
 };

@@ -67,7 +67,7 @@ struct CandidateLists {
     histograms = workspace.Take<uint16_t>(all_lists * kLogitBins);
   }
 
-  // Which of the bins, 1/64 wide from the lowest logit on, the larger ones higher.
+  // Returns the bin of a logit. Bins are 1/64 wide, begin at the lowest logit, and ascend.
   __device__ int BinOf(float logit) const {
     const float begin = fminf(fmaxf(lowest_logit, -8.0f), 8.0f);
     return static_cast<int>(fminf(fmaxf((logit - begin) * 64.0f, 0.0f), float{kLogitBins - 1}));
@@ -260,8 +260,8 @@ __device__ inline void GatherBest(const CandidateLists& lists, int32_t sample, i
   });
 }
 
-// Largest first: a bitonic network over the next power of two. keys[num_keys, ...) are overwritten. All threads call
-// it.
+// Sorts descending by a bitonic network over the next power of two. keys[num_keys, ...) are overwritten. All threads
+// call it.
 __device__ inline void SortKeys(uint64_t* keys, int32_t num_keys) {
   const auto thread = static_cast<int32_t>(threadIdx.x);
   int32_t size = 2;

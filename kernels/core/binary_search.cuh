@@ -1,6 +1,6 @@
 #pragma once
 
-// Binary search in ascending arrays; every thread searches by itself. Only .cu files include this header.
+// Searches in ascending arrays; every thread searches by itself. Only .cu files include this header.
 
 #include <cstdint>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Stable least-significant-digit radix sort on the CPU, with one histogram per thread and digit.
+// Sorts stably by least significant digits on the CPU, with one histogram per thread and digit.
 
 #include <algorithm>
 #include <cstdint>

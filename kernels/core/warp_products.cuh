@@ -25,7 +25,7 @@ class WarpTile {
   static_assert(kColumnTiles % 2 == 0 && kRowTiles > 0);
   static_assert(kRowBytes == 128 || kRowBytes == 64);
 
-  // The first row and column of the warp.
+  // Returns the first row and column of the warp.
   __device__ static int32_t WarpRow() { return static_cast<int32_t>(threadIdx.x) / 32 % kRowWarps * kRowTiles * 16; }
   __device__ static int32_t WarpColumn() {
     return static_cast<int32_t>(threadIdx.x) / 32 / kRowWarps * kColumnTiles * 8;

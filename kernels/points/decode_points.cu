@@ -11,7 +11,7 @@ namespace {
 // A row of the block's tile in shared memory is this long, so that neighbouring threads write to different banks.
 __host__ __device__ constexpr int TilePitch(int num_columns) { return num_columns | 1; }
 
-// Little-endian words, at any address.
+// Reads little-endian words at any address.
 template <typename Word>
 __device__ Word LoadWord(const char* from) {
   if (reinterpret_cast<uintptr_t>(from) % sizeof(Word) == 0) return *reinterpret_cast<const Word*>(from);

@@ -58,7 +58,7 @@ constexpr auto VisitPointFieldType(PointFieldType type, Visit visit) {
   return decltype(visit(int8_t{}))();
 }
 
-// Bytes of one value; 0 for a number that is no type.
+// Returns the bytes of one value, or 0 if the number is no type.
 constexpr int SizeOf(PointFieldType type) {
   return VisitPointFieldType(type, [](auto value) { return static_cast<int>(sizeof(value)); });
 }

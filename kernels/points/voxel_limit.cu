@@ -10,9 +10,9 @@
 #include "kernels/core/visit_dimension.cuh"
 #include "kernels/points/voxel_limit.h"
 
-// Stable sorts of the voxels' rows by coordinate, then distance, then sample put those that stay first in each sample.
-// So does one sort by their first points, since samples follow each other in the input. What stays is then numbered
-// among the sorted points: the first point of a voxel stands for it.
+// The voxels that stay must come first in each sample. Stable sorts of the voxels' rows by coordinate, then distance,
+// then sample achieve this, and so does one sort by their first points, since samples follow each other in the input.
+// After that the voxels that stay are numbered among the sorted points; the first point of a voxel stands for it.
 
 namespace voxserve::kernels::cuda {
 namespace {
@@ -229,7 +229,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   if (is_last && threadIdx.x == 0) voxels.voxel_begin[voxels_before] = points_before;
 }
 
-// One thread a sample, the last one for the end of sample_begin.
+// One thread handles one sample; the last one writes the end of sample_begin.
 __global__ void __launch_bounds__(kBlockThreads)
     CountDroppedKernel(const __grid_constant__ VoxelLimitParams params, const __grid_constant__ Workspace workspace) {
   const int32_t sample = static_cast<int32_t>(blockIdx.x) * kBlockThreads + static_cast<int32_t>(threadIdx.x);

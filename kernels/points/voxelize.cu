@@ -56,7 +56,7 @@ struct SortKeys {
 
   int num_bits() const { return coordinate_bits + sample_bits; }
   __device__ uint64_t coordinate_mask() const { return (uint64_t{1} << coordinate_bits) - 1; }
-  // Above every key.
+  // Returns a number above every key.
   __device__ uint64_t none() const { return ~uint64_t{0} >> (64 - coordinate_bits - sample_bits); }
   __device__ uint64_t Pack(int32_t sample, const Axes& coordinate) const {
     return static_cast<uint64_t>(sample) << coordinate_bits | (Key::Pack(0, coordinate) & coordinate_mask());

@@ -82,8 +82,8 @@ size_t VoxelizeWorkspaceBytes(const VoxelizeParams& params);
 // subtraction always fits: 65,471 cells in 3 dimensions (3.2 km at 5 cm), else 130,943.
 int32_t VoxelIndexLimit(int32_t dimension, VoxelOrigin origin);
 
-// Cells of the range per axis: (range_max - range_min) / voxel_size, rounded to the nearest. May exceed the key's
-// limits; callers check with CoordinateKey before they serve such a model.
+// Computes the cells of the range per axis: (range_max - range_min) / voxel_size, rounded to the nearest. May exceed
+// the key's limits; callers check with CoordinateKey before they serve a model.
 void GridShape(const VoxelizeParams& params, int64_t shape[kMaxDimension]);
 
 namespace cpu {

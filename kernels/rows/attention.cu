@@ -69,8 +69,8 @@ __device__ void Stage(const ConstRows& rows, int64_t first, int32_t num_rows, in
   }
 }
 
-// One tile of queries and one head a block. shared: the queries [kTileQueries, PaddedChannels(key channels)], scaled,
-// then kStagedValues of keys or values.
+// A block handles one tile of queries and one head. shared: the queries [kTileQueries, PaddedChannels(key channels)],
+// scaled, then kStagedValues of keys or values.
 template <typename T, typename Out>
 __global__ void __launch_bounds__(kBlockThreads) AttentionKernel(const __grid_constant__ AttentionParams params) {
   extern __shared__ float4 shared[];

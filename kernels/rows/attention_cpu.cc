@@ -34,7 +34,7 @@ std::vector<QueryTile> CutIntoTiles(const AttentionParams& params) {
   return tiles;
 }
 
-// What a query has seen of its keys: the largest score, and the sum of exp(score - largest).
+// The running softmax of a query over the keys so far: the largest score, and the sum of exp(score - largest).
 struct Softmax {
   float largest = -std::numeric_limits<float>::infinity();
   double sum = 0;

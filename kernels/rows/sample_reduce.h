@@ -20,8 +20,8 @@ namespace voxserve::kernels {
 struct SampleReduceParams {
   const int64_t* sample_begin = nullptr;  // [samples + 1] first row of each sample
   PoolReduce reduce = PoolReduce::kMax;   // a sample without rows gives 0
-  // Of kAverage. Not 0: the generalised mean, (average of max(in, least)^exponent)^(1 / exponent), in the place of the
-  // average. Above 0, as least is then; without centre.
+  // Only for kAverage. If above 0, the result is the generalised mean (average of max(in, least)^exponent)^(1 /
+  // exponent) in place of the average; `least` must then be above 0, and `centre` null.
   float exponent = 0;
   float least = 0;
   ConstRows in;                   // float32 only on the CPU

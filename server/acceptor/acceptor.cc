@@ -267,7 +267,7 @@ void Acceptor::AcceptFrom(int listener) {
     std::string client = ClientOf(peer);
     const bool is_of_proxy = std::any_of(options_.trusted_proxies.begin(), options_.trusted_proxies.end(),
                                          [&](const Network& network) { return network.Contains(address); });
-    // Whose client's limits hold for a proxy's connection is known when its header has come.
+    // For a proxy's connection, the client is known only when the proxy header has come; its limits hold from then on.
     if ((is_of_proxy || MakeRoomForClient(client, peer)) && MakeRoomInAll(client, peer)) {
       Add(std::move(socket), std::move(peer), std::move(client), is_of_proxy);
     } else {

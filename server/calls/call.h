@@ -146,7 +146,7 @@ class RequestCall : public Call {
   void OnCancel() final;
 
  protected:
-  // Called once, with the request. A failed allocation ends the call.
+  // The call calls it once, with the request. A failed allocation ends the call.
   virtual void OnRequest(const grpc::ByteBuffer& bytes) = 0;
   // Called if the client cancels, or its deadline passes, after the request arrived: no client waits for the answer.
   virtual void OnAbandoned(const absl::Status& why) { End(why); }

@@ -27,7 +27,7 @@ constexpr size_t kMaxNameBytes = 128;
 
 std::string_view ViewOf(grpc::string_ref text) { return {text.data(), text.size()}; }
 
-// Of a client that has shown a certificate: its first alternative name, else its common name. "": it has shown none.
+// Returns the first alternative name of the client's certificate, else its common name, or "" if it has shown none.
 std::string CertificateName(const grpc::CallbackServerContext& context) {
   const std::shared_ptr<const grpc::AuthContext> auth = context.auth_context();
   if (auth == nullptr || !auth->IsPeerAuthenticated()) return "";
@@ -42,7 +42,7 @@ absl::StatusOr<Caller> CallerOf(const grpc::CallbackServerContext& context, cons
   if (authoriser != nullptr) {
     const auto [begin, end] = context.client_metadata().equal_range("authorization");
     std::optional<std::string_view> authorization;
-    // Of several none counts: a proxy may have looked at another one.
+    // With several headers none counts, since a proxy may have looked at another one.
     if (begin != end && std::next(begin) == end) authorization = ViewOf(begin->second);
     ASSIGN_OR_RETURN(caller.token, authoriser->Admit(access, authorization));
     caller.is_anonymous = caller.token == nullptr;

@@ -21,14 +21,14 @@ struct TraceContext {
   std::string span_id;   // 16, the caller's span ("parent-id"); "" together with trace_id
 };
 
-// Returns nothing of a text that the standard calls invalid. Of a later version than 00 the fields of version 00 count,
-// as the standard asks.
+// Returns no context for a text that the standard calls invalid. For a later version than 00 it reads the fields of
+// version 00, as the standard asks.
 TraceContext ParseTraceparent(std::string_view text);
 
 // Returns the one in a call's metadata; nothing if there are several, since a proxy may have looked at another one.
 TraceContext TraceContextOf(const std::multimap<grpc::string_ref, grpc::string_ref>& metadata);
 
-// The fields of a log line; left out where the call has no trace.
+// Returns the fields of a log line, or none if the call has no trace.
 inline LogField TraceIdField(const TraceContext& trace) { return LogField::IfAny("trace_id", trace.trace_id); }
 inline LogField SpanIdField(const TraceContext& trace) { return LogField::IfAny("span_id", trace.span_id); }
 

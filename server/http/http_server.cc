@@ -259,8 +259,8 @@ class HttpServer::Loop {
     return library->daemon == nullptr ? nullptr : std::move(library);
   }
 
-  // Takes over a certificate that has changed, and stops instances whose time is over. What fails is tried again: it
-  // may have failed for memory or descriptors.
+  // Takes over a certificate that has changed, and stops instances whose time is over. Tries again after a failure,
+  // since memory or descriptors may have been short.
   void ChangeCertificate() {
     while (!retired_.empty() && retired_.front()->ends <= Now()) retired_.erase(retired_.begin());
     if (options_.tls == nullptr || options_.tls->version() == library_->tls_version || Now() < changes_again_) return;

@@ -39,7 +39,7 @@ class Readiness {
   void TellOf(const std::string& model, bool ready) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   mutable absl::Mutex mutex_;
-  // By model; empty for a known model that is not ready.
+  // Maps a model to its ready versions. The set is empty for a known model that is not ready.
   std::map<std::string, std::set<int64_t>> ready_versions_ ABSL_GUARDED_BY(mutex_);
   bool loaded_ ABSL_GUARDED_BY(mutex_) = false;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;

@@ -51,7 +51,7 @@ struct Caller {
 
 class Authoriser {
  public:
-  // The errors of ReadSmallFile and ParseTokens.
+  // Returns the errors of ReadSmallFile and ParseTokens.
   static absl::StatusOr<std::unique_ptr<Authoriser>> Create(std::string path);
 
   void Refresh() ABSL_LOCKS_EXCLUDED(mutex_);

@@ -25,7 +25,7 @@ namespace voxserve {
 
 class TlsCertificates {
  public:
-  // The errors of ReadTlsFiles and CheckTlsMaterial.
+  // Returns the errors of ReadTlsFiles and CheckTlsMaterial.
   static absl::StatusOr<std::unique_ptr<TlsCertificates>> Create(TlsPaths paths);
 
   // Looks at the files, and takes over what has changed.
@@ -37,7 +37,8 @@ class TlsCertificates {
   // Whether clients must show a certificate.
   bool asks_clients() const { return !paths_.client_ca.empty(); }
 
-  // Credentials of one port of a gRPC server. Clients without a certificate of --tls_client_ca get no connection.
+  // Returns the credentials of one port of a gRPC server. Clients without a certificate of --tls_client_ca get no
+  // connection.
   std::shared_ptr<grpc::ServerCredentials> NewGrpcCredentials() const;
 
  private:

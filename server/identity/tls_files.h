@@ -29,7 +29,7 @@ struct TlsMaterial {
   bool operator==(const TlsMaterial&) const = default;
 };
 
-// INVALID_ARGUMENT naming the flag, the file and the reason.
+// Returns INVALID_ARGUMENT, which names the flag, the file and the reason.
 absl::StatusOr<TlsMaterial> ReadTlsFiles(const TlsPaths& paths);
 
 // INVALID_ARGUMENT naming the flag and the file: no certificate or key in it, an encrypted key, a certificate that has

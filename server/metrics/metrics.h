@@ -174,7 +174,7 @@ class Metrics : public EngineObserver {
   LoadMeter load_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, std::set<int64_t>, std::less<>> listed_versions_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, std::unique_ptr<ModelMetrics>, std::less<>> models_ ABSL_GUARDED_BY(mutex_);
-  // By model, then by device.
+  // The outer key is the model, the inner one the device.
   std::map<std::string, std::map<std::string, DevicePlans>, std::less<>> plans_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -13,7 +13,7 @@ absl::Status OpenInferenceFormat::Parse(const grpc::ByteBuffer& bytes, CloudAllo
   num_bytes_ = data->size();
   parameters_ = ParseParameters(message_);
   request->set_model(message_.model_name());
-  // What is wrong with these is said in Complete.
+  // Complete() reports what is wrong with these.
   request->set_version(ParseModelVersion(message_.model_version()).value_or(0));
   if (parameters_.ok()) request->set_priority(static_cast<uint32_t>(parameters_->priority));
   request->set_request_id(message_.id());

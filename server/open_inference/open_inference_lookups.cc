@@ -145,7 +145,7 @@ void EncodeStatistics(const ModelTotals& totals, inference::ModelStatistics* out
   AddStages(totals, {Stage::kCopyOut, Stage::kEncode}, statistics.mutable_compute_output());
 }
 
-// One entry for each model with a ready version.
+// Returns one entry for each model with a ready version.
 absl::Status StatisticsOfModels(const ServiceParts& parts, const Caller& caller,
                                 const inference::ModelStatisticsRequest& request,
                                 inference::ModelStatisticsResponse* response) {

@@ -78,7 +78,7 @@ class InferStreamCall final : public StreamCall {
     return WithReason(absl::DeadlineExceededError(why), error_reason::kStreamIdle);
   }
 
-  // Of a waiting frame, or of sweeps.
+  // Returns when a waiting frame or the sweeps expire.
   absl::Time NextExpiry() const override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return session_ == nullptr ? absl::InfiniteFuture() : session_->NextExpiry();
   }

@@ -34,7 +34,7 @@ class Services {
     int64_t max_message_bytes = int64_t{64} << 20;
     std::string version;                     // of the server
     const Authoriser* authoriser = nullptr;  // null: everybody may do everything; outlives the services
-    // As in ServiceParts.
+    // These functions mean the same as in ServiceParts.
     std::function<std::string(const std::string& peer)> source_of = [](const std::string& peer) { return peer; };
     std::function<void(const std::string& peer)> on_call = [](const std::string&) {};
     std::function<void(const std::string& peer, int64_t bytes, bool is_first)> on_message = [](const std::string&,

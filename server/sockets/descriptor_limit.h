@@ -1,6 +1,6 @@
 #pragma once
 
-// The limit of this process's open descriptors (RLIMIT_NOFILE).
+// Reads and raises the limit of this process's open descriptors (RLIMIT_NOFILE).
 
 #include <cstdint>
 

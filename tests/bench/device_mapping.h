@@ -16,7 +16,7 @@
 
 namespace voxserve::bench {
 
-// What a network needs of one level, in the order of the launches.
+// The steps of mapping for one level, in the order of the launches.
 enum class MappingStep {
   kCoordinates,  // the level's sites; level 0 has this step only if the mapping voxelizes
   kTable,

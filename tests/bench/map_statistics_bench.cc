@@ -16,8 +16,8 @@
 namespace voxserve::bench {
 namespace {
 
-// Statistics of the maps over which a matrix product is batched. Those are the maps of all offsets but the identity,
-// which needs none.
+// Statistics of the maps over which a matrix product is batched: all maps but the identity's, which needs no product of
+// gathered rows.
 struct MapStatistics {
   int64_t num_pairs = 0;        // the identity's included
   std::vector<int64_t> sizes;   // ascending, without the identity's

@@ -1,6 +1,6 @@
 #pragma once
 
-// The AdminService of FakeServer. fake_server.h lists what each model does.
+// Implements the AdminService of FakeServer. fake_server.h lists what each model does.
 
 #include <grpcpp/grpcpp.h>
 

@@ -30,7 +30,7 @@ QUERIES = [(panel["title"], target["expr"]) for panel in PANELS for target in pa
 NEEDS_AN_EVENT = {"Stuck batches": "a batch that hangs, whereupon the process ends"}
 LOAD_SECONDS = 20
 WINDOW = "30s"
-SUBJECTS = {  # What the dashboard must show, and the metric that it reads for that.
+SUBJECTS = {  # subjects of the dashboard, with the metric that shows each
     "FPS": "voxserve_frames_total",
     "latency by stage": "voxserve_stage_duration_seconds_bucket",
     "queue": "voxserve_queue_depth",

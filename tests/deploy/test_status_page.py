@@ -21,7 +21,7 @@ FPS_TILE = "frames a second"
 
 
 def tile(name: str) -> str:
-    """A JavaScript expression: the number in the tile of this name, -1 without the tile."""
+    """Returns a JavaScript expression for the number in the tile of this name, or -1 without the tile."""
     return (
         "(()=>{for(const t of document.querySelectorAll('.tile'))"
         f"if(t.querySelector('span').textContent=='{name}')return parseFloat(t.querySelector('b').textContent);"

@@ -168,7 +168,7 @@ def serving(binary: str, repository: Path, log: Path, flags: Sequence[str]) -> I
 
 @dataclass
 class Report:
-    """What all runs found, and the memory before and after the run over all scans."""
+    """Collects what all runs found, and the memory before and after the run over all scans."""
 
     findings: Findings
     before: Memory

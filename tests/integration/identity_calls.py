@@ -1,4 +1,4 @@
-"""What the tests of TLS and of tokens share: the tokens that the server knows, and calls of clients of every kind."""
+"""Has the parts that the tests of TLS and of tokens share: the server's tokens, and calls of clients of every kind."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-// Tests inference.GRPCInferenceService of a real gRPC server whose engine the test controls. What tritonclient gets
-// from it is in test_tritonclient.py.
+// Tests inference.GRPCInferenceService of a real gRPC server whose engine the test controls. test_tritonclient.py tests
+// the answers that tritonclient gets.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

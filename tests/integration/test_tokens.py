@@ -92,7 +92,7 @@ def test_unknown_tokens_are_refused(token_server: Server, authority: Authority) 
         assert caught.value.reason == "UNKNOWN_TOKEN"
         with client.stream("minkunet") as stream, pytest.raises(voxserve.UnauthenticatedError):
             next(iter(stream))
-    # Of several headers none counts: a proxy may have looked at another one.
+    # With several headers none counts, since a proxy may have looked at another one.
     several = (("authorization", f"Bearer {TRUCK}"), ("authorization", f"Bearer {TRUCK}"))
     with grpc.secure_channel(token_server.address, grpc.ssl_channel_credentials(ca.read_bytes())) as channel:
         with pytest.raises(grpc.RpcError) as refused:
@@ -264,7 +264,7 @@ def test_a_share_multiplies_the_streams_of_a_client(bounded_server: Server, toke
         with pytest.raises(voxserve.ResourceExhaustedError) as caught:
             answered(streams)
         assert caught.value.reason == "CLIENT_LIMIT"
-        # Those that were let in go on.
+        # Streams that were admitted go on.
         for stream in opened:
             stream.send(100, points)
             assert next(iter(stream)).error is None

@@ -311,8 +311,8 @@ def solve_voxels(case):
 
 
 def limit_voxels(case, max_voxels):
-    """Returns for each voxel 1 if it is among the `max_voxels` nearest of its sample, else 0. Of equal distances the
-    smaller coordinate wins.
+    """Returns for each voxel 1 if it is among the `max_voxels` nearest of its sample, else 0. If distances are equal,
+    the smaller coordinate wins.
     """
     centre = 0.5 if case["rounding"] == ROUND_FLOOR else 0.0
     stays = []

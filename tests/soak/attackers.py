@@ -33,7 +33,7 @@ ATTACKS: dict[str, tuple[str, dict[str, Any]]] = {
     "empty fields": ("empty_fields", {"megabytes": 8}),
     "calls in flight": ("calls_in_flight", {"number": 32, "num_points": 500}),
 }
-# Those whose bytes mean something to a port that speaks TLS.
+# The attacks whose bytes mean something to a port that speaks TLS.
 OF_TLS = ("silent connections", "silent HTTP connections", "garbage")
 
 

@@ -56,7 +56,8 @@ class Load:
 
 
 class Turns:
-    """wait() returns at an even rate, and False when the load is stopped. What is late is not made up for."""
+    """wait() returns at an even rate, and returns False when the load is stopped. It does not make up for late calls.
+    """
 
     def __init__(self, stopped: threading.Event, per_second: float) -> None:
         self._stopped = stopped

@@ -20,8 +20,8 @@ class Trend:
 
     @property
     def growth(self) -> float:
-        """What is held against a limit. The slope alone would take a first step for nothing, and the medians alone a
-        growth that has just begun.
+        """Returns the growth that is compared with the limit. The slope alone would count a first step as growth, and
+        the medians alone would miss growth that has just begun.
         """
         return max(self.last - self.first, self.drift)
 

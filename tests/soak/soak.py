@@ -79,7 +79,7 @@ class Options:
 
     @property
     def warm_up(self) -> float:
-        """Every attack once, or a quarter of the time."""
+        """Returns every attack once, or a quarter of the time."""
         return min(self.seconds / 4, 1.5 * self.attack_seconds * len(self.attacks))
 
 

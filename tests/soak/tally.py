@@ -1,4 +1,4 @@
-"""What became of the good clients' calls and frames."""
+"""Counts what happened to the good clients' calls and frames."""
 
 from __future__ import annotations
 

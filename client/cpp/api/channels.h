@@ -1,6 +1,6 @@
 #pragma once
 
-// Private to the library: a client's connections, and explanations of their failures. Thread-safe.
+// Private to the library: holds a client's connections and explains their failures. Thread-safe.
 
 #include <grpcpp/grpcpp.h>
 
@@ -26,9 +26,9 @@ class Channels {
 
   const Options& options() const { return options_; }
   const std::vector<std::shared_ptr<grpc::Channel>>& all() const { return channels_; }
-  // To AdminAddress(); null where there is none.
+  // Returns the channel to AdminAddress(), or null if there is none.
   const std::shared_ptr<grpc::Channel>& admin() const { return admin_; }
-  // Of all(): they take turns.
+  // Returns the index of a channel in all(). The channels take turns.
   size_t NextIndex() { return next_.fetch_add(1, std::memory_order_relaxed) % channels_.size(); }
 
   // Sets a call's deadline (infinite: none) and its token.

@@ -41,7 +41,7 @@ class Maker:
         return self.types["std_msgs/msg/Header"](stamp=time, frame_id=frame, **extra)
 
     def cloud(self, index: int, points: npt.NDArray[np.float32], *, big: bool = False, **changes: Any) -> Any:
-        """x, y, z, intensity, with four bytes of nothing after each point and eight after a row."""
+        """Returns a cloud of x, y, z, intensity, with four unused bytes after each point and eight after a row."""
         data = np.zeros((1, len(points) * 20 + 8), np.uint8)
         values = np.zeros((len(points), 20), np.uint8)
         values[:, :16] = points.astype(">f4" if big else "<f4").view(np.uint8).reshape(-1, 16)

@@ -23,7 +23,7 @@ def points(number: int, seed: int = 0) -> npt.NDArray[np.float32]:
 
 
 def semantic_kitti(folder: Path, labels: list[int], number: int = 2) -> Path:
-    """A sequence 08 of scans with these raw labels; instances in the high bits."""
+    """Writes a sequence 08 of scans with these raw labels, and instances in the high bits."""
     for name in ("velodyne", "labels"):
         (folder / "sequences" / "08" / name).mkdir(parents=True)
     for index in range(number):
@@ -42,7 +42,7 @@ Tr_velo_to_cam: 0 -1 0 0 0 0 -1 0 1 0 0 0
 
 
 def kitti(folder: Path, lines: list[str]) -> Path:
-    """One frame with these lines of label_2, and points on a grid."""
+    """Writes one frame with these lines of label_2, and points on a grid."""
     for name in ("velodyne", "calib", "label_2"):
         (folder / "training" / name).mkdir(parents=True)
     grid = np.stack([*np.meshgrid(np.arange(-30, 30, 1.0), np.arange(-30, 30, 1.0)), np.zeros((60, 60))], -1)
@@ -54,7 +54,8 @@ def kitti(folder: Path, lines: list[str]) -> Path:
 
 
 def nuscenes(folder: Path, labels: list[int], annotations: list[dict[str, Any]]) -> Path:
-    """Two key frames half a second apart, with a sweep between them; the vehicle drives 5 m along x in that time.
+    """Writes two key frames half a second apart, with a sweep between them. The vehicle drives 5 m along x in that
+    time.
 
     annotations: token, category, translation, size (width, length, height), prev, next, sample (0 or 1), num_lidar_pts.
     """
@@ -148,7 +149,7 @@ class _Modules:
 
 
 def table(path: Path, columns: dict[str, Array]) -> None:
-    """A pandas.DataFrame as pandas 0.25 pickles it: columns of one type in one block."""
+    """Writes a pandas.DataFrame as pandas 0.25 pickles it: columns of one type in one block."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with _Modules() as made:
         names = list(columns)

@@ -1,4 +1,4 @@
-"""What the benchmarks' own programs say of drawn_boxes.draw().
+"""The results of the benchmarks' own programs for drawn_boxes.draw().
 
 nuScenes: nuscenes-devkit 1.2.0, nuscenes.eval.detection.algo.accumulate, calc_ap and calc_tp (recall and precision
 above 0.1) of one class. KITTI: the functions of traveller59/kitti-object-eval-python's eval.py (clean_data,

@@ -19,7 +19,7 @@ EPSILON, POOL_EPSILON = 1e-5, 1e-6
 def random_state(
     seed: int, planes: Sequence[int], layers: Sequence[int], features: int, num_tokens: int = 8, reduction: int = 8
 ) -> dict[str, torch.Tensor]:
-    """Random weights and statistics, by the names of the published source."""
+    """Returns random weights and statistics with the names of the published source."""
     generator = torch.Generator().manual_seed(seed)
     state: dict[str, torch.Tensor] = {}
 

@@ -32,7 +32,7 @@ Scans = list[np.ndarray[Any, np.dtype[np.float32]]]
 
 @pytest.fixture
 def scans() -> Scans:
-    """Five parts of a real scan."""
+    """Returns five parts of a real scan."""
     points = np.fromfile(REPOSITORY / "deploy" / "scans" / "pandaset_070.bin", "<f4").reshape(-1, 4)
     return [points[start : start + 400 + start] for start in range(5)]
 
@@ -93,7 +93,7 @@ def test_bag_is_labelled(kind: str, scans: Scans, call: Callable[..., int], tmp_
 
 @pytest.mark.parametrize("kind", [".mcap", ".db3", ".bag"])
 def test_large_clouds_and_transforms_are_read_at_once(kind: str, call: Callable[..., int], tmp_path: Path) -> None:
-    """Of many chunks: clouds are read by one thread, and tf by another."""
+    """The bag has many chunks: one thread reads clouds, and another reads tf."""
     points = np.fromfile(REPOSITORY / "deploy" / "scans" / "pandaset_070.bin", "<f4").reshape(-1, 4)
     assert call(bag_files.write(tmp_path / f"drive{kind}", [points] * 8)) == 0
     messages = read(tmp_path / "out.mcap")

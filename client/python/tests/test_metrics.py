@@ -48,7 +48,9 @@ def test_kitti_rules_are_the_benchmarks(name: str, kind: str, min_overlap: float
 
 
 def test_precision_along_the_curve() -> None:
-    """Three true boxes; by score: found, nothing, found. Precision 1 up to a third, 2/3 up to two thirds, then 0."""
+    """There are three true boxes. By score, the answers are found, nothing, found: precision is 1 up to a recall of a
+    third, 2/3 up to two thirds, then 0.
+    """
     frame = Matching(
         np.array([[0.9, 0, 0], [0, 0, 0], [0, 0.9, 0]]),
         np.array([0.9, 0.8, 0.7]),
@@ -71,7 +73,7 @@ def test_overlaps_are_shapelys() -> None:
 
 
 def clipped_area(subject: Array, clip: Array) -> float:
-    """Sutherland and Hodgman's, edge by edge."""
+    """Clips by the algorithm of Sutherland and Hodgman, edge by edge."""
     polygon = [tuple(p) for p in subject]
     for a, b in zip(clip, np.roll(clip, -1, axis=0), strict=True):
         kept: list[Any] = []

@@ -41,7 +41,7 @@ def view(server: FakeServer) -> Callable[..., int]:
 
 
 def columns(path: Path) -> str:
-    """What Rerun itself says is in a recording."""
+    """Returns what Rerun's own program prints of a recording."""
     program = [sys.executable, "-m", "rerun_cli", "rrd"]
     subprocess.run([*program, "verify", str(path)], check=True, capture_output=True)
     printed = subprocess.run([*program, "print", "-vv", str(path)], check=True, capture_output=True, text=True)

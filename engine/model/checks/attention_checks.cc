@@ -13,7 +13,7 @@ namespace {
 constexpr uint32_t kMaxSampleRows = 4096;
 constexpr uint32_t kMaxHeads = 64;
 
-// The number of heads; 0, and a problem, where there are too many.
+// Returns the number of heads. If there are too many, reports a problem and returns 0.
 int ReadHeads(uint32_t num_heads, const ProblemsAt& at) {
   if (num_heads <= kMaxHeads) return num_heads == 0 ? 1 : static_cast<int>(num_heads);
   at.Add("num_heads is ", num_heads, "; it must be 1 to ", kMaxHeads);

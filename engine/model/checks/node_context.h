@@ -47,7 +47,7 @@ struct NodeContext {
   // Returns all inputs, which hold features on the same rows. Otherwise returns none, and reports a problem unless
   // there was one before.
   std::vector<const GraphNode*> FeaturesOnOneLevel() const;
-  // The node's tensor of this name, or that of the node in weights_of (WeightReader::Read).
+  // Returns the node's tensor of this name, or that of the node in weights_of (WeightReader::Read).
   HostTensorPtr ReadTensor(const std::string& part, const std::vector<int64_t>& shape) {
     has_read_tensors = true;
     return weights_owner.empty() ? nullptr : weights.Read(weights_owner, node.name, part, shape);

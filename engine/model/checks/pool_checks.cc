@@ -55,7 +55,7 @@ std::optional<PoolOp> ReadPool(const Pool& proto, int dimension, const ProblemsA
   return PoolOp{.reduce = *reduce, .kind = conv->kind, .sites = conv->sites};
 }
 
-// The exponent or the epsilon of a generalised mean.
+// Returns the exponent or the epsilon of a generalised mean.
 float ReadPositive(const char* name, bool is_there, float value, float preset, const ProblemsAt& at) {
   if (!is_there) return preset;
   if (!std::isfinite(value) || value <= 0) at.Add(name, " is ", value, "; it must be finite and above 0");

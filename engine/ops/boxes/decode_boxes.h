@@ -1,6 +1,6 @@
 #pragma once
 
-// These steps decode boxes from detection heads: from images, or from rows on sites.
+// Decodes boxes from detection heads: from images, or from rows on sites.
 
 #include <optional>
 #include <utility>

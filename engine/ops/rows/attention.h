@@ -1,6 +1,6 @@
 #pragma once
 
-// Dot-product attention within each sample (kernels/rows/attention.h).
+// AttentionStep computes dot-product attention within each sample (kernels/rows/attention.h).
 
 #include "engine/ops/step.h"
 #include "kernels/rows/attention.h"

@@ -1,7 +1,7 @@
 #pragma once
 
-// The largest, the average, the sum or the generalised mean of every channel over all sites of a sample: a row a
-// sample.
+// GlobalPoolStep computes one row per sample: the largest, the average, the sum or the generalised mean of every
+// channel over all sites of the sample.
 
 #include "engine/ops/step.h"
 #include "kernels/rows/pool.h"

@@ -1,6 +1,6 @@
 #pragma once
 
-// The element-wise product of two tensors on one level.
+// MultiplyStep computes the element-wise product of two tensors on one level.
 
 #include <utility>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// A rectifier with a slope below 0 for each channel.
+// PReluStep computes a rectifier with a slope below 0 for each channel.
 
 #include <utility>
 

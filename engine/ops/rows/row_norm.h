@@ -1,6 +1,6 @@
 #pragma once
 
-// Softmax, layer norm and L2 norm: each row by its own channels.
+// RowNormStep computes softmax, layer norm or L2 norm of each row over its own channels.
 
 #include <utility>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Learned rows, the same for every sample of the batch.
+// SampleRowsStep writes learned rows, which are the same for every sample of the batch.
 
 #include <utility>
 #include <vector>

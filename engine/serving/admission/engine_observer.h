@@ -24,13 +24,14 @@ class EngineObserver {
   virtual void OnStage(std::string_view model, Stage stage, absl::Duration duration) = 0;
   // A batch ran.
   virtual void OnBatch(std::string_view model, int64_t requests, int64_t points, int64_t voxels) = 0;
-  // The fates of a request's points.
+  // Reports the fates of a request's points.
   virtual void OnPoints(std::string_view model, const PointCounts& counts) = 0;
   // A request had box candidates that were left out, since one of their numbers is NaN or infinite.
   virtual void OnNotFiniteBoxes(std::string_view model, int64_t candidates) = 0;
   // A batch ended that had a predicted time. Not called where nothing is known to predict from.
   virtual void OnPrediction(std::string_view model, absl::Duration predicted, absl::Duration actual) = 0;
-  // The device time of a batch, with or without a prediction; batches that run side by side share their device's time.
+  // Reports the device time of a batch, with or without a prediction. Batches that run side by side share their
+  // device's time.
   virtual void OnDeviceTime(std::string_view model, absl::Duration duration) = 0;
   // A batch has run on the device for far longer than predicted (BatchWatchdog). Called once per batch.
   virtual void OnStuckBatch(std::string_view model, std::string_view device) = 0;

@@ -66,7 +66,7 @@ class ModelManager {
   ModelManager(const ModelManager&) = delete;
   ModelManager& operator=(const ModelManager&) = delete;
 
-  // As in Engine.
+  // These methods do the same as Engine's.
   void Load(LoadTask task);
   void Unload(UnloadTask task);
   void WaitUntilLoaded() const;

@@ -38,7 +38,7 @@ class ModelTable {
   void Clear();
 
   std::vector<std::string> Names() const;
-  // Return versions, ascending; none if there is no such model.
+  // Both return versions in ascending order, or none if there is no such model.
   std::vector<int64_t> Versions(const std::string& name) const;
   std::vector<int64_t> ReadyVersions(const std::string& name) const;
 

@@ -41,7 +41,7 @@ struct TuneTask {
   int num_scans = 16;                           // copies of this many next requests' clouds are kept for the search
   absl::Duration max_wait = absl::Seconds(60);  // for them; then the search starts with those that have come. It starts
                                                 // at the latest 10 minutes after the first one (PlanTuner's bounds)
-  // Called from one of the engine's threads; neither may block. done is called exactly once.
+  // The engine calls both from one of its threads; neither may block. done is called exactly once.
   std::function<void(const TuneProgress&)> on_progress;
   std::function<void(absl::StatusOr<TuneResult>)> done;
 };

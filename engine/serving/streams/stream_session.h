@@ -82,7 +82,7 @@ class StreamSession : public std::enable_shared_from_this<StreamSession> {
   };
 
   struct Options {
-    // Engine::Submit and Engine::Cancel; they outlive the session.
+    // submit and cancel are Engine::Submit and Engine::Cancel, which must outlive the session.
     std::function<uint64_t(InferTask)> submit;
     std::function<bool(uint64_t ticket, DropReason reason)> cancel;
     EngineObserver* observer = nullptr;  // outlives the session; may be null

@@ -16,19 +16,19 @@ __device__ inline uint32_t SharedAddress(const void* shared) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
 }
 
-// The same variable of another block of the cluster.
+// Returns the address of the same variable in another block of the cluster.
 __device__ inline uint32_t AddressInBlock(uint32_t shared_address, uint32_t rank) {
   uint32_t address;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(shared_address), "r"(rank));
   return address;
 }
 
-// All threads of all blocks; what they wrote to shared memory before is seen after.
+// Waits for all threads of all blocks. Writes to shared memory before the call are visible after it.
 __device__ inline void SynchronizeCluster() {
   asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
 
-// By one thread, before SynchronizeCluster. Phases end with one arrival (ExpectBytes) and all its bytes.
+// One thread calls it, before SynchronizeCluster. A phase ends with one arrival (ExpectBytes) and all its bytes.
 __device__ inline void InitializeMailbox(uint64_t* barrier) {
   asm volatile(
       "mbarrier.init.shared::cta.b64 [%0], 1;\nfence.mbarrier_init.release.cluster;" ::"r"(SharedAddress(barrier))

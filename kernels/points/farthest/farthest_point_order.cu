@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   });
 }
 
-// A warp a row of 32 sorted points.
+// Each warp handles a row of 32 sorted points.
 __global__ void __launch_bounds__(kBlockThreads)
     GatherKernel(const __grid_constant__ FarthestPointSampleParams params,
                  const __grid_constant__ FarthestPointWorkspace workspace, const int32_t* order, int num_chunks) {

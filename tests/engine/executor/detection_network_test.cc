@@ -282,7 +282,7 @@ TEST(DetectionMemoryTest, SamplesTakeOfAGpuWhatTheProgramSays) {
       EXPECT_TRUE(output.status.ok()) << output.status;
       return output.bytes.features;
     };
-    // A voxel adds almost nothing. What arrays are rounded up by is part of a single sample's bytes already.
+    // A voxel adds almost nothing. A single sample's bytes already include the rounding up of arrays.
     const int64_t one = features_of(1);
     for (const int64_t num_samples : {2, 7, 24}) {
       const int64_t taken = features_of(static_cast<size_t>(num_samples));

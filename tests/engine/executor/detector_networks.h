@@ -6,7 +6,7 @@
 
 namespace voxserve {
 
-// VoxelNeXt in small.
+// Returns a small VoxelNeXt.
 testing::TestModel SiteDetector();
 
 // Returns CenterPoint on pillars, with two layers on points, and slots that may be empty.

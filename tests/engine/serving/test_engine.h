@@ -1,6 +1,6 @@
 #pragma once
 
-// Engines of the demo's models and of repositories made here, for tests.
+// Makes engines of the demo's models and of repositories that tests write.
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -39,7 +39,7 @@ inline PointCloud Cloud(const std::vector<float>& xyzi) {
   return *PointCloud::FromFloats({"x", "y", "z", "intensity"}, xyzi.data(), xyzi.size() / 4);
 }
 
-// A repository folder of its own, removed at the end.
+// A repository in a folder of its own, which is removed at the end.
 class Repository {
  public:
   Repository() : path_(std::filesystem::temp_directory_path() / absl::StrCat("voxserve_engine_test_", getpid())) {

@@ -105,7 +105,7 @@ class WorkerTest : public testing::TestWithParam<support::Device> {
 
 INSTANTIATE_TEST_SUITE_P(Devices, WorkerTest, support::AllDevices(), support::DeviceName);
 
-// So many points in as many voxels, in a row.
+// Returns this many points in a row, each in its own voxel.
 PointCloud Row(int num_points) {
   std::vector<float> values;
   for (int i = 0; i < num_points; ++i) values.insert(values.end(), {static_cast<float>(i), 0, 0, 0.5f});

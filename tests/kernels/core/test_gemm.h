@@ -1,6 +1,6 @@
 #pragma once
 
-// Matrix products on a GPU, for tests.
+// Computes matrix products on a GPU, for tests.
 
 #include <memory>
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// Memory for Voxelize. Its own functions give the sizes. The memory is filled with invalid values first, so that
-// unwritten values are visible.
+// Has memory for Voxelize. Voxelize's own functions give the sizes. The memory is filled with invalid values first, so
+// that unwritten values are visible.
 
 #include <cstdint>
 #include <vector>

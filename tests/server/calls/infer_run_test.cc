@@ -1,4 +1,4 @@
-// What a caller's token lets it ask of a model, before the engine has the request.
+// Tests what a caller's token lets it ask of a model, before the engine has the request.
 
 #include "server/calls/infer_run.h"
 

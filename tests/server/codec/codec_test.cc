@@ -25,7 +25,7 @@ void AddField(v1::PointCloud* cloud, const std::string& name, uint32_t offset, v
   field.set_type(type);
 }
 
-// num_points points of x, y, z as float32.
+// Returns a layout of num_points points x, y, z as float32.
 v1::PointCloud FloatCloud(uint64_t num_points) {
   v1::PointCloud cloud;
   cloud.set_num_points(num_points);

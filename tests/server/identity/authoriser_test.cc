@@ -1,4 +1,4 @@
-// Whose a request is, what it may do, and files of tokens that change.
+// Tests who sends a request, what that caller may do, and files of tokens that change.
 
 #include "server/identity/authoriser.h"
 
@@ -87,7 +87,7 @@ TEST_F(AuthoriserTest, ScopesSayWhatATokenMayDo) {
     EXPECT_EQ(Admission(row.access, kOperator), row.rights) << static_cast<int>(row.access);
     EXPECT_EQ(Admission(row.access, kScraper), row.scraper) << static_cast<int>(row.access);
   }
-  // What is open may be asked with a token too, and then its name is known.
+  // A call that needs no token may have one; then the caller's name is known.
   EXPECT_EQ(authoriser_->Admit(Access::kOpen, std::nullopt).value(), nullptr);
   EXPECT_EQ(authoriser_->Admit(Access::kOpen, "Bearer nonsense").value(), nullptr);
   EXPECT_EQ(authoriser_->Admit(Access::kOpen, absl::StrCat("Bearer ", kTruck)).value()->name, "truck");

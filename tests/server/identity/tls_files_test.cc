@@ -51,7 +51,7 @@ class TlsFilesTest : public testing::Test {
     return {.certificate = Path(certificate), .key = Path(key), .client_ca = ca.empty() ? "" : Path(ca)};
   }
 
-  // Of reading and checking the files; "" where they are good.
+  // Returns the error of reading and checking the files, or "" if they are good.
   static std::string ErrorOf(const TlsPaths& paths, absl::Time now = absl::Now()) {
     const absl::StatusOr<TlsMaterial> material = ReadTlsFiles(paths);
     const absl::Status status = material.ok() ? CheckTlsMaterial(paths, *material, now) : material.status();

@@ -1,4 +1,4 @@
-// The lines of --auth_tokens, good and bad.
+// Tests the lines of --auth_tokens, good and bad.
 
 #include "server/identity/token_file.h"
 

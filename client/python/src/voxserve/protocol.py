@@ -74,7 +74,9 @@ class Options:
         return self.credentials is not None or bool(self.tls_ca)
 
     def channel_credentials(self) -> grpc.ChannelCredentials | None:
-        """Those that were given, or made of the files; None without TLS. OSError or ValueError for a bad file."""
+        """Returns the credentials that were given, or makes them from the files. Returns None without TLS. Raises
+        OSError or ValueError for a bad file.
+        """
         if not self.tls_ca:
             return self.credentials
         return grpc.ssl_channel_credentials(
@@ -86,7 +88,7 @@ class Options:
         )
 
     def metadata(self) -> tuple[tuple[str, str], ...] | None:
-        """What every call carries beside its message. A traceparent that no header can carry is left out."""
+        """Returns what every call carries beside its message. Leaves out a traceparent that no header can carry."""
         pairs = [("authorization", f"Bearer {self.token}")] if self.token else []
         traceparent = self.traceparent() if self.traceparent is not None else ""
         if traceparent and _is_header_value(traceparent):
@@ -181,7 +183,7 @@ class ClientBase(ABC, Generic[Channel]):
         """A new channel."""
 
     def _channel_of(self, method: str) -> Channel:
-        """That of AdminService for its methods, else the next one."""
+        """Returns the channel of AdminService for its methods, else the next channel."""
         address = self._options.address_of(method)
         if not method.startswith(_ADMIN_SERVICE):
             return self._next_channel()

@@ -80,7 +80,7 @@ class FarthestPointSampleTest : public ::testing::TestWithParam<support::Device>
                                   const std::vector<FarthestPoints>& asked) {
     return RaggedFarthestPointSample(points, point_begin, asked, *context_);
   }
-  // Of one cloud.
+  // Samples one cloud.
   absl::StatusOr<Selected> One(const Points& points, const FarthestPoints& asked) {
     return Batched(points, 1, static_cast<int64_t>(points.size() / 3), asked);
   }

@@ -1,4 +1,4 @@
-"""What is wrong with a bag."""
+"""The error that says what is wrong with a bag."""
 
 
 class BagError(ValueError):

@@ -66,7 +66,7 @@ def main(arguments_: Sequence[str] | None = None) -> int:
 
 
 def run(options: argparse.Namespace) -> str:
-    """What was done, in a line. InferenceError, OSError, ValueError."""
+    """Labels the bag. Returns what was done, in a line. Raises InferenceError, OSError or ValueError."""
     with Source(options.bag) as source:
         topic = source.topic(options.topic)
         poses = Poses.read(source, options.pose, options.fixed_frame) if options.pose else None
@@ -190,7 +190,7 @@ def add_request(parser: argparse.ArgumentParser) -> None:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Runs the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m voxserve.bag",
         description=_DESCRIPTION,

@@ -69,8 +69,9 @@ class Request:
 def label(
     client: Client, request: Request, sweeps: Iterable[Sweep], poses: Poses | None, first: int
 ) -> Iterator[tuple[Sweep, FrameResult]]:
-    """Those from `first` on; the ones before are sent so that the server has them to merge. With a rate, sweeps that
-    came too fast are left out, as a vehicle would leave them. InferenceError, BagError.
+    """Yields the sweeps from `first` on, with their results. Earlier sweeps are also sent, so that the server has them
+    to merge. With a rate, sweeps that come too fast are left out, as a vehicle would leave them out. Raises
+    InferenceError or BagError.
     """
     merged = Sweeps(request.num_sweeps, age_feature=request.age_feature) if request.num_sweeps > 1 else None
     policy: Policy = "queue" if request.rate is None else "latest"

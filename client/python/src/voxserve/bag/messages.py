@@ -1,4 +1,4 @@
-"""What an answer becomes in a bag: a cloud with labels and colours, a scene of boxes, and markers."""
+"""Turns an answer into messages of a bag: a cloud with labels and colours, a scene of boxes, and markers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TIMING_SCHEMA = "voxserve.Timing"
 
 @dataclass(frozen=True)
 class Colors:
-    """Of a model's classes."""
+    """The colours of a model's classes."""
 
     by_id: Mapping[int, tuple[int, int, int]]
 
@@ -33,7 +33,7 @@ class Colors:
         return Colors({info.id: info.color for info in classes})
 
     def of_id(self, class_id: int) -> tuple[int, int, int]:
-        """Red, green, blue; grey for what is no class."""
+        """Returns red, green, blue; grey if the id is no class."""
         return self.by_id.get(class_id, _NO_COLOR)
 
     def of_labels(self, labels: npt.NDArray[np.integer]) -> npt.NDArray[np.uint8]:
@@ -92,7 +92,9 @@ def _points(message: Any) -> npt.NDArray[np.uint8]:
 
 
 def plain(message: Any, types: Mapping[str, Any]) -> Any:
-    """The same points, for models without labels. Rows have no gaps between them, which make Rerun 0.41 fail."""
+    """Returns the same points, for models without labels. Rows have no gaps between them, since gaps make Rerun 0.41
+    fail.
+    """
     field = types["sensor_msgs/msg/PointField"]
     return types["sensor_msgs/msg/PointCloud2"](
         header=header(message.header, types),
@@ -114,7 +116,7 @@ def _free(name: str, names: set[str]) -> str:
 
 
 def header(old: Any, types: Mapping[str, Any]) -> Any:
-    """Of ROS 2, from one of either."""
+    """Returns a header of ROS 2, made from one of ROS 1 or 2."""
     stamp = types["builtin_interfaces/msg/Time"](sec=int(old.stamp.sec), nanosec=int(old.stamp.nanosec))
     return types["std_msgs/msg/Header"](stamp=stamp, frame_id=str(old.frame_id).lstrip("/"))
 
@@ -125,7 +127,7 @@ def _text(found: Detections, index: int) -> str:
 
 
 def scene(old: Any, found: Detections, colors: Colors) -> bytes:
-    """A foxglove.SceneUpdate as JSON: one entity, which takes the place of the one before."""
+    """Returns a foxglove.SceneUpdate as JSON, with one entity that replaces the one before."""
     stamp = {"sec": int(old.stamp.sec), "nsec": int(old.stamp.nanosec)}
     cubes, texts = [], []
     for index, (x, y, z, length, width, height, yaw) in enumerate(found.boxes.tolist()):
@@ -166,7 +168,8 @@ def scene(old: Any, found: Detections, colors: Colors) -> bytes:
 
 
 def markers(old: Any, found: Detections, colors: Colors, types: Mapping[str, Any]) -> Any:
-    """A visualization_msgs/MarkerArray: all of before go, then a cube and a text for each box."""
+    """Returns a visualization_msgs/MarkerArray. It deletes all earlier markers and adds a cube and a text for each box.
+    """
     made = [_marker(old, types, 0, kind=0, action=3)]
     for index, (x, y, z, length, width, height, yaw) in enumerate(found.boxes.tolist()):
         color = colors.of_id(int(found.class_ids[index]))
@@ -223,7 +226,7 @@ def _marker(
 
 
 def timing(answer: Answer) -> bytes:
-    """Milliseconds as JSON, of TIMING_SCHEMA."""
+    """Returns the milliseconds as JSON of TIMING_SCHEMA."""
     stages = {stage.name: stage.seconds * 1e3 for stage in answer.stages}
     return json.dumps(
         {"round_trip_ms": answer.round_trip * 1e3, "server_ms": sum(stages.values()), "stages_ms": stages}

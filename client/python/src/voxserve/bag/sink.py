@@ -1,7 +1,7 @@
 """Writes a labelled drive, and goes on with one that was broken off.
 
-What is written grows in NAME.part and takes the place of NAME when it is complete. A sweep's cloud is its last message:
-where it is there, the sweep is done.
+Messages are written to NAME.part, which replaces NAME when it is complete. A sweep's cloud is its last message: if it
+is there, the sweep is done.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class Source:
         return BagError(f"{self.path}: the bag cannot be read; it is broken, cut short or of another kind ({text})")
 
     def topic(self, name: str) -> str:
-        """The cloud topic of that name; "": the only one that there is."""
+        """Returns the cloud topic of that name. If the name is "", returns the bag's only cloud topic."""
         kinds: dict[str, str] = {connection.topic: connection.msgtype for connection in self._reader.connections}
         clouds = sorted(topic for topic, kind in kinds.items() if kind == CLOUD)
         if not kinds or not self._reader.message_count:
@@ -90,11 +90,11 @@ class Source:
         return name
 
     def count(self, topic: str) -> int:
-        """Messages of a topic."""
+        """Returns the number of messages of a topic."""
         return sum(connection.msgcount for connection in self._of_topic(topic))
 
     def sweeps(self, topic: str, start: int = 0) -> Iterator[Sweep]:
-        """In the order of their recording, from the start-th message on."""
+        """Yields the sweeps in the order of their recording, beginning with message number `start`."""
         for index, (connection, time_ns, data) in enumerate(self._messages(self._of_topic(topic))):
             if index < start:
                 continue
@@ -107,7 +107,7 @@ class Source:
             yield Sweep(index, time_ns, message, cloud)
 
     def transforms(self) -> Transforms:
-        """All of /tf and /tf_static."""
+        """Returns the transforms of all messages of /tf and /tf_static."""
         transforms = Transforms()
         connections = [c for c in self._reader.connections if c.msgtype in (_TRANSFORMS, _OLD_TRANSFORMS)]
         for connection, _, data in self._messages(connections) if connections else ():
@@ -143,7 +143,7 @@ class Source:
         return transforms, fixed, moving
 
     def transform_messages(self) -> Iterator[Raw]:
-        """The messages of tf, to be copied."""
+        """Yields the messages of tf, so that they can be copied."""
         connections = [c for c in self._reader.connections if c.msgtype == _TRANSFORMS]
         for connection, time_ns, data in self._messages(connections) if connections else ():
             try:
@@ -199,7 +199,7 @@ def _check(path: Path) -> None:
 
 
 def _check_layout(message: Any) -> None:
-    """What a cloud must be for a label to be put beside each point."""
+    """Raises ValueError if a label cannot be put beside each point."""
     width, height, step, row = message.width, message.height, message.point_step, message.row_step
     needed = (height - 1) * row + width * step if width * height else 0
     if width * height and (step == 0 or row < width * step):

@@ -60,7 +60,7 @@ class Transforms:
         return moved
 
     def root(self, frame: str) -> str:
-        """The frame at the end of the chain of parents."""
+        """Returns the frame at the end of the chain of parents."""
         name = frame.lstrip("/")
         seen = {name}
         while name in self._edges and self._edges[name].parent not in seen:

@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def parse_shard(text: str) -> tuple[int, int]:
-    """i/n, with i from 1 to n."""
+    """Parses I/N, with I from 1 to N."""
     number, slash, count = text.partition("/")
     if not (slash and all(part.isascii() and part.isdigit() and len(part) < 7 for part in (number, count))):
         raise argparse.ArgumentTypeError(f"is '{text}', must be I/N such as 3/8")
@@ -74,7 +74,7 @@ def parse_shard(text: str) -> tuple[int, int]:
 
 
 def shard_of(scan: str, count: int) -> int:
-    """The shard of a scan's path, from 1 to count."""
+    """Returns the shard of a scan's path, from 1 to count."""
     # (A CRC would not do: those of numbered names are all alike in their low bits.)
     digest = hashlib.sha256(os.fsencode(Path(scan).name)).digest()
     return int.from_bytes(digest[:8], "big") % count + 1
@@ -88,7 +88,9 @@ class _PatientRunner(infer.ScanRunner):
 
 
 def _patiently(ask: Callable[[], _Result], seconds: float) -> _Result:
-    """The answer, within the time. Pauses grow, and differ from caller to caller; the server's wish goes first."""
+    """Asks until there is an answer or the time is over. Pauses grow, and differ from caller to caller. If the server
+    names a longer pause, that is taken.
+    """
     end = time.monotonic() + seconds
     pause = _FIRST_PAUSE
     while True:
@@ -112,7 +114,7 @@ def _ready_model(client: Client, options: argparse.Namespace) -> ModelVersion:
 
 
 def _note_of(model: ModelVersion, options: argparse.Namespace) -> dict[str, Any]:
-    """What all results of a folder have in common."""
+    """Returns what all results of a folder have in common."""
     return {
         "model": model.name,
         "version": model.version,

@@ -13,7 +13,7 @@ TOKEN_VARIABLE = "VOXSERVE_TOKEN"
 
 
 def add_identity_flags(parser: argparse.ArgumentParser) -> None:
-    """--tls_ca, --tls_certificate, --tls_key and --token_file."""
+    """Adds --tls_ca, --tls_certificate, --tls_key and --token_file."""
     add = parser.add_argument
     add(
         "--tls_ca",

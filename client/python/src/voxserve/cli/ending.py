@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def termination_interrupts() -> Iterator[None]:
-    """SIGTERM raises KeyboardInterrupt in the block, as Ctrl-C does: what is open is closed, and what was started ends
-    too. Of the main thread alone.
+    """Makes SIGTERM raise KeyboardInterrupt in the block, as Ctrl-C does, so that open files are closed and started
+    processes end. Only the main thread may use it.
     """
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

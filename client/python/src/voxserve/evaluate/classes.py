@@ -58,7 +58,7 @@ def match(
 
 
 def read_choice(path: str) -> dict[str, list[str]]:
-    """A JSON object: {"model's class": ["data set's class", ...]}. ValueError names the file."""
+    """Reads a JSON object: {"model's class": ["data set's class", ...]}. ValueError names the file."""
     try:
         value = json.loads(Path(path).read_text())
     except ValueError as error:

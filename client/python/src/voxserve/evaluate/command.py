@@ -71,7 +71,7 @@ def main(arguments_: Sequence[str] | None = None) -> int:
 
 
 def evaluate(options: argparse.Namespace) -> dict[str, Any]:
-    """The report, of plain values. InferenceError, OSError, ValueError."""
+    """Returns the report, of plain values. Raises InferenceError, OSError or ValueError."""
     dataset = open_dataset(options.dataset, options.layout, options.sweeps)
     frames = choose_frames(dataset, options.frames)
     chosen = classes.read_choice(options.classes) if options.classes else None
@@ -234,7 +234,7 @@ class _Run:
             labels.counts[index] += segmentation.confusion(truth[near], rows[near], len(labels.ids))
 
     def report(self, num_frames: int) -> dict[str, Any]:
-        """Of plain values."""
+        """Returns the report, of plain values."""
         answer = self._answer
         assert answer is not None
         report: dict[str, Any] = {
@@ -286,7 +286,8 @@ class _Run:
 
 
 def first_of_voxels(points: Any, voxel_size: Sequence[float]) -> Any:
-    """Indices of the first point of each voxel, in the order of the points. Points that are not finite are in none."""
+    """Returns the index of the first point of each voxel, in the order of the points. Skips points that are not finite.
+    """
     if len(voxel_size) < 3 or min(voxel_size) <= 0:
         raise ValueError("--unit voxels: the model has no voxels")
     finite = np.flatnonzero(np.isfinite(points).all(axis=1))

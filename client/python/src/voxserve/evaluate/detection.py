@@ -110,7 +110,7 @@ class Detection:
         )  # fmt: skip
 
     def result(self, bins: Bins) -> dict[str, Any]:
-        """For a report: both rules, each by class and by distance."""
+        """Returns the results for a report: both rules, each by class and by distance."""
         return {"nuscenes": self._by_centres(bins), "kitti": self._by_overlap(bins)}
 
     def _by_centres(self, bins: Bins) -> dict[str, Any]:

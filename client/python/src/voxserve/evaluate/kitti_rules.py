@@ -52,7 +52,7 @@ class Matching:
 
 
 def average_precision(frames: Sequence[Matching], min_overlap: float) -> float:
-    """0 to 1; NaN where no frame has a box that counts."""
+    """Returns the average precision from 0 to 1, or NaN if no frame has a box that counts."""
     num_true = sum(int((frame.true == COUNTED).sum()) for frame in frames)
     if num_true == 0:
         return float("nan")
@@ -69,8 +69,8 @@ def average_precision(frames: Sequence[Matching], min_overlap: float) -> float:
 
 
 def curve_precision(frames: Sequence[Matching], min_overlap: float) -> float:
-    """The mean, over recalls of 1/40 to 1, of the best precision at that recall or a higher one; 0 to 1, NaN where no
-    frame has a box that counts. Of many scores, evenly chosen ones are tried.
+    """Returns the mean, over recalls of 1/40 to 1, of the best precision at that recall or a higher one. It is from 0
+    to 1, or NaN if no frame has a box that counts. If there are many scores, only evenly chosen ones are tried.
     """
     num_true = sum(int((frame.true == COUNTED).sum()) for frame in frames)
     if num_true == 0:

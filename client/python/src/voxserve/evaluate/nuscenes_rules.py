@@ -35,7 +35,7 @@ class ClassFrame:
 
 @dataclass(frozen=True)
 class ClassResult:
-    """Of one class at one distance."""
+    """The results of one class at one distance."""
 
     ap: float  # NaN where people have none
     errors: dict[str, float] = field(default_factory=dict)  # of ERRORS; 1 where recall does not pass 10%

@@ -1,4 +1,4 @@
-"""What an evaluation tells a person."""
+"""Prints an evaluation for people."""
 
 from __future__ import annotations
 

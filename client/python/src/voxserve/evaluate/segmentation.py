@@ -33,8 +33,8 @@ class Scores:
 
 
 def scores(counts: Counts, judged: npt.NDArray[np.bool_] | None = None) -> Scores:
-    """From a confusion matrix. A class that the model finds where people have none of it has an IoU of 0. judged: which
-    classes people tell apart at all (default: all); the IoU of any other is NaN.
+    """Returns the scores of a confusion matrix. If a model finds a class where people have none of it, the class has an
+    IoU of 0. judged: the classes that people tell apart (default: all); any other class has an IoU of NaN.
     """
     size = len(counts)
     agreeing = np.diag(counts[:, :size]).astype(np.float64)

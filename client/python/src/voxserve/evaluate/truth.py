@@ -1,4 +1,4 @@
-"""What people say about a scan, and what a data set is made of."""
+"""Defines the labels and boxes that people gave to a scan, and the parts of a data set."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ class Network(ConvNodes, ImageNodes, RowNodes):
         return self._node(name, [sites, samples], f"broadcast {{ function: FUNCTION_{function} }}")
 
     def sample_rows(self, name: str, weight: npt.NDArray[Any]) -> str:
-        """Learned rows, the same for every sample. weight: [num_rows, channels]."""
+        """Adds learned rows, which are the same for every sample. weight: [num_rows, channels]."""
         self.tensors[f"{name}.weight"] = weight
         num_rows, channels = weight.shape
         return self._node(name, [], f"sample_rows {{ num_rows: {num_rows} channels: {channels} }}")
@@ -138,7 +138,7 @@ class Network(ConvNodes, ImageNodes, RowNodes):
     def attention(
         self, name: str, queries: str, keys: str, values: str, *, num_heads: int = 1, scale: float | None = None
     ) -> str:
-        """Each query's mean of its sample's values, by softmax(scale * query . key).
+        """Adds attention: each query's mean of its sample's values, weighted by softmax(scale * query . key).
 
         The result has the queries' rows. scale: None for 1 / sqrt(channels of a head's keys).
         """

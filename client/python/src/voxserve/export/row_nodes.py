@@ -28,11 +28,11 @@ class RowNodes(NodeList):
         return self._node(name, [source], f"activation {{ function: FUNCTION_{function}{text} }}")
 
     def multiply(self, name: str, a: str, b: str) -> str:
-        """The element-wise product of two tensors on the same rows."""
+        """Adds the element-wise product of two tensors on the same rows."""
         return self._node(name, [a, b], "multiply {}")
 
     def softmax(self, name: str, source: str) -> str:
-        """Over each row's channels."""
+        """Adds a softmax over each row's channels."""
         return self._node(name, [source], "softmax {}")
 
     def layer_norm(self, name: str, source: str, tensors: dict[str, npt.NDArray[Any]], epsilon: float = 1e-5) -> str:
@@ -52,6 +52,6 @@ class RowNodes(NodeList):
         return self._node(name, [source], "prelu {}")
 
     def embedding(self, name: str, source: str, weight: npt.NDArray[Any], channel: int = 0) -> str:
-        """Rows of a table, weight [num_rows, channels], by the number in a channel of the source."""
+        """Adds the rows of a table, weight [num_rows, channels], whose numbers are in a channel of the source."""
         self.tensors[f"{name}.weight"] = weight
         return self._node(name, [source], f"embedding {{ channel: {channel} }}")

@@ -78,7 +78,7 @@ class Interpreter:
         return self.results.get(name)
 
     def _tensor(self, name: str, part: str) -> Values:
-        """A node's own, or that of the node in weights_of."""
+        """Returns the node's own tensor, or that of the node in weights_of."""
         return self._tensors[f"{self._nodes[name].weights_of or name}.{part}"]
 
     def _voxelize(self, _name: str, op: Any, *_inputs: Result) -> Result:
@@ -361,7 +361,7 @@ def _sites(result: Result) -> site_maths.Sites:
 
 
 def _rows_of_sample(result: Result, sample: int) -> Any:
-    """The index of a sample's rows."""
+    """Returns the index of a sample's rows."""
     if result.sites is not None:
         return result.sites[:, 0] == sample
     return slice(sample * result.rows_per_sample, (sample + 1) * result.rows_per_sample)

@@ -46,7 +46,9 @@ def sample_normalized(rows: Values, samples: Values, num_groups: int, epsilon: f
 
 
 def attended(queries: Values, keys: Values, values: Values, num_heads: int, scale: float) -> Values:
-    """One sample's rows: each query's mean of the values by softmax(scale * query . key); 0 without keys."""
+    """Returns each query's mean of one sample's values, weighted by softmax(scale * query . key). Returns 0 without
+    keys.
+    """
     if len(keys) == 0:
         return np.zeros((len(queries), values.shape[1]))
     results = []
@@ -144,7 +146,7 @@ def of_channels(values: Values, x: Values) -> Values:
 
 
 def embedded(numbers: Values, table: Values) -> Values:
-    """The table's rows of these numbers, [N]; NaN where there is none."""
+    """Returns the table's rows of these numbers [N], or NaN if the table has no such row."""
     is_there = (numbers >= 0) & (numbers < len(table)) & (numbers == np.floor(numbers))
     result = np.full((len(numbers), table.shape[1]), np.nan)
     result[is_there] = table[numbers[is_there].astype(np.int64)]

@@ -127,7 +127,7 @@ def _scans(options: argparse.Namespace, client: Client, model: ModelVersion) -> 
 
 
 def _files(source: Path, is_followed: bool) -> Iterator[Path]:
-    """Scans by name; of a folder that is followed, each new one when it has stopped growing."""
+    """Yields scans by name. If a folder is followed, also yields each new scan when it has stopped growing."""
     if not source.exists():
         raise ViewError(f"{source}: no such file or folder")
     if not source.is_dir():

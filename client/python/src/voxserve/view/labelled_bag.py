@@ -80,7 +80,7 @@ def _shown(index: int, message: Any, scene: Any, timing: Any) -> Shown:
 
 
 def _raw(message: Any, name: str) -> Any:
-    """The 32 bits of a field of each point."""
+    """Returns the 32 bits of a field of each point."""
     offset = next(field.offset for field in message.fields if field.name == name)
     data = np.asarray(message.data, np.uint8).reshape(-1, message.point_step)[:, offset : offset + 4]
     return np.ascontiguousarray(data).view(">u4" if message.is_bigendian else "<u4")[:, 0]

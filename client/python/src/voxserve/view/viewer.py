@@ -54,7 +54,7 @@ class Shown:
 
     @staticmethod
     def of_result(index: int, cloud: PointCloud, labels: Segmentation | None, found: Detections | None) -> Shown:
-        """Of a model's answer."""
+        """Makes what is shown from a model's answer."""
         answer: Answer | None = labels or found
         times = {}
         if answer is not None:
@@ -115,7 +115,7 @@ class Viewer:
         return views.Blueprint(views.Vertical(scene, times, row_shares=[4, 1]), collapse_panels=True)
 
     def show(self, shown: Shown) -> None:
-        """A scan, at its place on the timelines "frame" and "stamp"."""
+        """Shows a scan at its place on the timelines "frame" and "stamp"."""
         rr, recording = self._rr, self._recording
         recording.set_time("frame", sequence=shown.index)
         if shown.stamp_ns is not None:
@@ -179,8 +179,8 @@ class Viewer:
 
 
 def _serve(web_port: int) -> subprocess.Popen[bytes]:
-    """Rerun's viewer for browsers, at web_port, and its store behind it; for this machine alone, which Rerun's own
-    functions for it cannot say.
+    """Starts Rerun's viewer for browsers at web_port, and its store behind it. Only this machine can reach them, which
+    Rerun's own functions cannot arrange.
     """
     if any(_is_open(port) for port in (web_port, web_port + 1)):
         raise ViewError(f"port {web_port} or {web_port + 1} is in use; name another with --web")
@@ -207,7 +207,7 @@ def _is_open(port: int) -> bool:
 
 
 def _rerun() -> Any:
-    """Rerun, with its statistics off; viewers that it starts inherit that."""
+    """Returns the module rerun, with its statistics off. Viewers that it starts inherit that."""
     silence()
     try:
         import rerun

@@ -20,7 +20,9 @@ _MAX_BYTES = 1 << 30
 
 
 def read(path: Path) -> dict[str, npt.NDArray[Any]]:
-    """The columns by name, all of one length. ValueError names the file and what is wrong with it; OSError."""
+    """Returns the columns by name, all of one length. ValueError names the file and what is wrong with it. Raises
+    OSError if the file cannot be read.
+    """
     try:
         with gzip.open(path) as file:
             contents = file.read(_MAX_BYTES + 1)

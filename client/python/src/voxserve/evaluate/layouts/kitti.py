@@ -93,7 +93,7 @@ def _read(root: Path, stem: str, _with_labels: bool, with_boxes: bool) -> Scan:
 
 
 def _image_size(path: Path) -> tuple[int, int]:
-    """Width and height from a PNG's header."""
+    """Returns width and height from a PNG's header."""
     if not path.is_file():
         return _IMAGE_SIZE
     with path.open("rb") as file:

@@ -168,8 +168,8 @@ def _named(path: Path) -> Path:
 
 
 def _merged(tables: _Tables, scan: dict[str, Any], cloud: PointCloud, num_sweeps: int) -> PointCloud:
-    """The key frame's points first, then those of the sweeps before it. Points on the vehicle's own roof are left out
-    of the earlier ones.
+    """Returns the key frame's points, followed by those of the sweeps before it. Leaves out points on the vehicle's own
+    roof from the earlier sweeps.
     """
     world_to_scan = np.linalg.inv(_to_world(tables, scan))
     parts = []
@@ -194,7 +194,7 @@ def _merged(tables: _Tables, scan: dict[str, Any], cloud: PointCloud, num_sweeps
 
 
 def _boxes(tables: _Tables, sample: str, scan: dict[str, Any]) -> TrueBoxes:
-    """The boxes of the detection task."""
+    """Returns the boxes of the detection task."""
     world_to_scan = np.linalg.inv(_to_world(tables, scan))
     boxes, names, velocities, counts = [], [], [], []
     racks: list[Array] = []

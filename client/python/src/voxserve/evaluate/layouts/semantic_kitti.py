@@ -55,7 +55,7 @@ def open_dataset(folder: Path, _num_sweeps: int = 1) -> Dataset:
 
 
 def _sequences(folder: Path) -> list[tuple[str, Path, Path]]:
-    """Name, folder of scans, folder of labels."""
+    """Returns for each sequence its name, its folder of scans and its folder of labels."""
     if (folder / "velodyne").is_dir():
         return [("", folder / "velodyne", folder / "labels")]
     inner = folder / "sequences" if (folder / "sequences").is_dir() else folder

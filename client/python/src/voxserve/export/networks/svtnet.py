@@ -40,7 +40,7 @@ def build(
     description: str = "",
     voxel_size: Sequence[float] = QUANTIZATION,
 ) -> Network:
-    """The network of a state dict. Raises ExportError with every tensor that is missing, unknown or misshaped."""
+    """Returns the network of a state dict. ExportError names every tensor that is missing, unknown or misshaped."""
     tensors = StateDict(state, "SVT-Net")
     num_levels = max(num_numbered(state, f"backbone.{part}.") for part in ("convs", "bn", "blocks"))
     blocks = [num_numbered(state, f"backbone.blocks.{level}.") for level in range(num_levels)]
@@ -70,7 +70,7 @@ def random_network(
     planes: Sequence[int] = (32, 64),
     feature_size: int = 256,
 ) -> Network:
-    """The network with random weights; the published one's sizes, but for planes and feature_size."""
+    """Returns the network with random weights. Its sizes are the published ones, except for planes and feature_size."""
     builder = _Builder(Network(name, description), RandomTensors(seed), "backbone.asvt", "backbone.csvt")
     builder.build(
         voxel_size,

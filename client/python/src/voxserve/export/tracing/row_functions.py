@@ -105,7 +105,7 @@ def _clamped(call: Call, low: float | None, high: float | None) -> Place:
 
 
 def _number(call: Call, value: Any) -> float | None:
-    """A number, or the one value of a parameter."""
+    """Returns a number, or the one value of a parameter."""
     if value is None or isinstance(value, (int, float)):
         return value
     if call.place_of(value) is not None or value.numel() != 1:
