@@ -1,6 +1,6 @@
 #pragma once
 
-// The command line of voxserve-tune, checked.
+// Parses and checks the command line of voxserve-tune.
 
 #include <cstdint>
 #include <string>

@@ -30,8 +30,8 @@ class ReplayableWork {
 
 class CapturedWork final : public ReplayableWork {
  public:
-  // Records what `queue` queues on the stream, none of which runs. The stream is as before afterwards, whatever comes
-  // of it. The errors are those of `queue` first, then CUDA's: a call that waits, or that allocates from a DevicePool,
+  // Records the work that `queue` queues on the stream, without running it. If recording fails, the stream can still be
+  // used. Returns the error of `queue` first, then CUDA's. A call that waits, or that allocates from a DevicePool,
   // cannot be recorded.
   static absl::StatusOr<std::unique_ptr<CapturedWork>> Capture(StreamView stream,
                                                                const std::function<absl::Status()>& queue);

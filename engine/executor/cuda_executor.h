@@ -59,8 +59,9 @@ class CudaExecutor final : public Executor {
                         BatchOutput& output);
   // Returns the capacities for a batch; none where the host must wait for its sizes. Called after LayOutPoints.
   SiteRooms ForecastRooms(const Program& program, BatchTasks tasks, const RunLimits& limits, const RunOptions& options);
-  // Copies the points in, and runs the batch within the capacities `rooms`. Returns OUT_OF_RANGE, for the caller and
-  // not the client, if they are too small or the chosen plan is for another number of voxels.
+  // Copies the points in, and runs the batch within the capacities `rooms`. If they are too small, or the chosen plan
+  // is for another number of voxels, returns OUT_OF_RANGE. The caller then runs the batch again; a client never sees
+  // this error.
   absl::Status RunInRooms(const Program& program, BatchTasks tasks, const RunLimits& limits, const RunOptions& options,
                           SiteRooms rooms, BatchOutput& output);
   absl::Status RunWithSizes(const Program& program, BatchTasks tasks, const RunLimits& limits,

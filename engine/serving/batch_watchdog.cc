@@ -17,7 +17,7 @@ constexpr int kLooksPerLimit = 8;
 // Without a prediction the limit is this many times least_time: CPUs are not warmed up, and large clouds may follow
 // small ones.
 constexpr int kUnknownTimes = 10;
-// The most periods that one look adds to a batch's time.
+// When the watchdog looks late, it adds at most this many periods to a batch's time.
 constexpr int kMaxPeriodsPerLook = 2;
 
 }  // namespace

@@ -33,6 +33,7 @@ class OutputBitmap {
     is_worth_it_ = 4 * num_words_ <= std::max(kBytesACandidate * NumOutputCandidates(params), kSmallBytes);
   }
 
+  // Returns true if reading the bitmap costs no more than sorting the candidates.
   bool is_worth_it() const { return is_worth_it_; }
   int64_t num_words() const { return num_words_; }
   const MortonPlaces& places() const { return places_; }

@@ -6,7 +6,7 @@
 //   2026-11-21T08:15:02.123456Z INFO audit action=LoadModel who=token:operator peer=ipv4:127.0.0.1:41234
 //       model=minkunet version=0 code=OK reason="" error=""   seconds=0.412                        (in one line)
 //
-// - Lines of calls that were let in are always written. Those of refused ones are limited, since anybody can cause
+// - Lines of admitted calls are always written. Lines of refused calls are limited, since anybody can cause
 //   them.
 // - Thread-safe.
 

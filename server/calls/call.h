@@ -101,9 +101,9 @@ class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_fr
   void ShortenAnswerTimer() ABSL_LOCKS_EXCLUDED(answer_mutex_);
   bool was_cut() const ABSL_LOCKS_EXCLUDED(answer_mutex_);
 
-  // Count a call that the client has cancelled (or the client is gone), or that ended without its request. They count
-  // only if the call has just begun. A longer call has taken a part of the client's share, which bounds their number,
-  // and a vehicle whose deadline passes while it still sends has done nothing wrong.
+  // Count a call that the client cancelled or left, or that ended without its request. Only a call that has just begun
+  // counts. A longer call takes a part of the client's share, which bounds the number of such calls. And a vehicle
+  // whose deadline passes while it still sends has done nothing wrong.
   void CountCancel() const;
   void CountUseless() const;
   // Returns the reason for the end of a call that gRPC reports as cancelled.

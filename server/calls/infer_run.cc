@@ -140,7 +140,7 @@ absl::Status CheckMayInfer(const Caller& caller, const Engine& engine, const std
                            int priority) {
   RETURN_IF_ERROR(caller.CheckModel(model));
   if (priority >= caller.highest_priority()) return absl::OkStatus();
-  // The error of a model that is not there counts here: it may come before the engine looks for it.
+  // If the model or version does not exist, returns that error here, before the engine would.
   ASSIGN_OR_RETURN(const ModelVersionInfo info, engine.GetModel(model, version));
   return caller.CheckPriority(priority, info.priority_levels);
 }

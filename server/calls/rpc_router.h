@@ -35,7 +35,8 @@ class RpcRouter final : public grpc::CallbackGenericService {
   void Add(const std::string& path, Access access, MakeCall make_call) {
     methods_[path] = {access, std::move(make_call)};
   }
-  // A service or a method ("SERVICE/METHOD") that another port has: its callers are told so.
+  // Names a service or a method ("SERVICE/METHOD") of another port. A call to it is refused with a message that says
+  // where it is.
   void AddElsewhere(const std::string& name, const std::string& where) { elsewhere_[name] = where; }
 
   grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* context) override;

@@ -106,7 +106,8 @@ absl::Status CheckTlsMaterial(const TlsPaths& paths, const TlsMaterial& material
   ASSIGN_OR_RETURN(const std::vector<Certificate> chain,
                    ParseCertificates("tls_certificate", paths.certificate, material.certificate));
   ASSIGN_OR_RETURN(const Key key, ParseKey(paths.key, material.key));
-  // Others of the chain may have expired: some roots have, and clients pass over them.
+  // Only the server's own certificate must be valid now. Others of the chain may have expired; clients ignore expired
+  // roots.
   X509* const certificate = chain.front().get();
   const absl::Time begins = TimeOf(X509_get0_notBefore(certificate));
   const absl::Time ends = TimeOf(X509_get0_notAfter(certificate));

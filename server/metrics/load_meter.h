@@ -12,14 +12,15 @@
 namespace voxserve {
 
 struct ServerLoad {
-  // The device time that the last seconds' batches took, and that the waiting requests will take by the mean of the
-  // answered ones, as a share of all devices' time. Above 1: more comes than the devices can do.
+  // The share of the devices' time that is in use. It counts the device time of the last seconds' batches, and the time
+  // that the waiting requests will probably take (the mean of the answered ones). Above 1, more requests come than the
+  // devices can serve.
   double utilization = 0;
   double answers_per_second = 0;  // requests and frames answered with OK
   double errors_per_second = 0;   // those that another server might have answered
 };
 
-// Whether a request with this code may be answered by another server: the fault was not the client's.
+// Returns true if another server might answer a request that ended with this code, since it was not the client's fault.
 constexpr bool IsServersError(absl::StatusCode code) {
   return code == absl::StatusCode::kUnavailable || code == absl::StatusCode::kResourceExhausted ||
          code == absl::StatusCode::kDeadlineExceeded || code == absl::StatusCode::kInternal ||

@@ -61,7 +61,7 @@ v1::ModelVersion Describe(const std::string& name, int64_t version) {
   return model;
 }
 
-// Versions that are not ready do not say what they answer.
+// A version that is not ready describes no inputs and no outputs.
 v1::ModelVersion Loading() {
   v1::ModelVersion model;
   model.set_name("loading");

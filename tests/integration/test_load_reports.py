@@ -26,7 +26,8 @@ from voxserve.encoding import encode_request
 from voxserve.point_cloud import as_cloud
 
 REPORTS = "/xds.service.orca.v3.OpenRcaService/StreamCoreMetrics"
-# Paced servers take so long for a request. At 100 requests/s each they are busy for 20% and 80% of the time.
+# The milliseconds that the paced servers take for a request. At 100 requests/s each, they are busy for 20% and 80% of
+# the time.
 FAST_MS, SLOW_MS = 2, 8
 REQUESTS_PER_SECOND = 200
 

@@ -33,7 +33,7 @@ class SampleFit {
   void StartAs(const SampleFit& other) { fit_.StartAs(other.fit_); }
 
  private:
-  LineFit fit_;  // its points are the sampled points, its voxels the selected points
+  LineFit fit_;  // BatchSize::points are the sampled points, voxels the selected ones
 };
 
 }  // namespace voxserve

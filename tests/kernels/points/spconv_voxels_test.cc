@@ -141,7 +141,7 @@ TEST_P(SpconvVoxelsTest, TheVoxelsSeenFirstAndTheirFirstPoints) {
         ASSERT_EQ(points[i], std::vector<float>(row, row + c.num_columns)) << voxel << ", point " << i;
       }
     }
-    // A point without a voxel, or with a voxel that was not kept, has none.
+    // A point whose voxel is missing or was not kept has the id -1.
     const auto* const voxel_of_point = c.expect.at("pc_voxel_id").tensor().data<int64_t>();
     for (size_t point = 0; point < made.point_to_voxel.size(); ++point) {
       const int32_t row = made.point_to_voxel[point];
