@@ -42,7 +42,7 @@ struct InterpolationWeightsParams {
 
   const uint64_t* keys = nullptr;             // [num_sites] of the level
   int64_t num_sites = 0;                      // below 2^30
-  const int64_t* device_num_sites = nullptr;  // CUDA: where not null, [1] how many of them there are
+  const int64_t* device_num_sites = nullptr;  // CUDA: if not null, [1] how many keys are valid
 
   // Output, rows of 2^dimension values `pitch` apart, aligned to 16 bytes or to a row's values where that is less. The
   // LAST axis is fastest. A neighbour that does not exist, or counts nothing, is -1 and has weight 0.

@@ -53,7 +53,7 @@ def _thin(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def _step(length: float, most: int) -> float:
-    """Returns a round number of which no more than `most` fit into the length."""
+    """Returns a round step of an axis, so that at most `most` steps fit into the length."""
     power = 10 ** math.floor(math.log10(length / most))
     return next(power * factor for factor in (1, 2, 5, 10) if power * factor * most >= length)
 

@@ -20,7 +20,7 @@ import voxserve
 FLEET, ATTACKED, SPARE = "fleet", "minkunet", "spare"
 MODELS = (FLEET, ATTACKED, SPARE)
 MOST_DIFFERENT = 0.02  # share of a scan's labels that may differ, since plans and batches round differently
-# The server also drops sweeps that came longer ago than this, and a busy machine may be late.
+# The server forgets sweeps that are older than max_age seconds. A busy machine may send late, so the limit is wide.
 SWEEPS = voxserve.Sweeps(num_sweeps=3, max_age=60)
 _SCAN = REPOSITORY / "deploy" / "scans" / "pandaset_070.bin"
 _STRIDES = (40, 20, 8)  # the whole scan has 107,000 points

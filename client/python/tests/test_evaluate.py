@@ -1,4 +1,4 @@
-"""python -m voxserve.evaluate on small data sets of each layout, and what it says of those that are not right."""
+"""Tests python -m voxserve.evaluate on small data sets of each layout, and its messages for data sets with errors."""
 
 from __future__ import annotations
 

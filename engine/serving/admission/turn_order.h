@@ -21,8 +21,8 @@ class TurnOrder {
  public:
   // One client's place in the order. Its owner changes it only while it is not in the order.
   struct Turn {
-    double start = 0;             // virtual time at which it has paid for the device time that it had
-    double due = 0;               // virtual time from which it is ready
+    double start = 0;             // the virtual time when the device time that it had equals its share
+    double due = 0;               // the virtual time from which it is ready
     WaitingTask* head = nullptr;  // its most urgent task
 
     // Returns the virtual time from which the client is overdue.

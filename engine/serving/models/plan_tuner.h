@@ -103,7 +103,8 @@ class PlanTuner {
     bool WantsScans() const { return !is_cancelled && !has_enough_scans(); }
   };
 
-  // Copies a scan and counts the copy in the memory budget. RESOURCE_EXHAUSTED.
+  // Copies a scan and counts the copy in the memory budget. Returns RESOURCE_EXHAUSTED if the budget has no room for
+  // it.
   absl::StatusOr<InferTask> Copy(const InferTask& scan, int64_t bytes, MemoryBudget::Reservation& reservation) const;
   // Returns the limit of the bytes of scans that all searches keep.
   int64_t MaxScanBytes() const;

@@ -1,6 +1,7 @@
 #pragma once
 
-// The roles of warp_groups.cuh that fill stages with input rows and weights. Only .cu files include this header.
+// Two roles of the kernel in warp_groups.cuh: RowCopier copies input rows into the stages of the ring, CopyWeights
+// copies weights. warp_groups.cuh explains stages, notes and the ring. Only .cu files include this header.
 
 #include <cstdint>
 

@@ -71,7 +71,7 @@ class NodeList:
         return name
 
     def again(self, name: str, sources: Sequence[str], node: str) -> str:
-        """A node again, of other inputs, with the same parameters and the same tensors: they are stored once."""
+        """Adds a node with the parameters and tensors of `node` and other inputs. The tensors are stored once."""
         op = self._texts[node][2]
         shared = op if WEIGHTS_OF in op else f"{op} {WEIGHTS_OF} {quote(node)}"
         return self._node(name, sources, shared)
