@@ -44,7 +44,7 @@ class WeightsFile {
  private:
   WeightsFile(int descriptor, std::string name, int64_t file_bytes);
 
-  // Reads until the content has so many bytes. False, and a problem, where it cannot.
+  // Reads until the content has this many bytes. False, and a problem, where it cannot.
   bool ReadUntil(int64_t end, Problems* problems);
 
   int descriptor_;

@@ -9,7 +9,7 @@ namespace voxserve {
 
 inline constexpr int64_t kArrayAlignment = 256;
 
-// Returns the bytes that an array of so many bytes takes in the block.
+// Returns the bytes that an array of this many bytes takes in the block.
 constexpr int64_t AlignedBytes(int64_t bytes) {
   return (bytes + kArrayAlignment - 1) / kArrayAlignment * kArrayAlignment;
 }

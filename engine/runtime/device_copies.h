@@ -74,7 +74,7 @@ class DeviceCopies {
       : pool_(pool), max_bytes_(max_bytes), stream_(std::move(stream)) {}
 
   absl::Status Upload(const char* pinned, int64_t bytes, StreamView reader, Copy& copy) const;
-  // Returns memory of at least so many bytes that nothing reads; null where there is no room.
+  // Returns memory of at least this many bytes that nothing reads; null where there is no room.
   std::shared_ptr<Copy> TakeMemory(int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::shared_ptr<Copy> TakeUnused(int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Moves copies whose owners are gone to unused_.

@@ -108,9 +108,9 @@ class DeviceArena {
   // Takes everything back, in the order of the stream. If the batch needed several blocks, replaces them by one that
   // would have been enough, and waits for the stream to do so.
   void Reset();
-  // Makes one block of so many bytes, so that Take need not add blocks to one that is too small. Frees the blocks that
-  // exist first, and waits for the stream. Does nothing while memory is taken. Does not report a lack of memory: the
-  // next Take does.
+  // Makes one block of this many bytes, so that Take need not add blocks to one that is too small. Frees the blocks
+  // that exist first, and waits for the stream. Does nothing while memory is taken. Does not report a lack of memory:
+  // the next Take does.
   void Reserve(int64_t bytes);
   // Gives everything back to the pool.
   void Release();

@@ -42,7 +42,7 @@ class MemoryBudget {
     ~Reservation() { Release(); }
 
     int64_t bytes() const { return bytes_; }
-    // Changes the reservation to so many bytes. Growing may fail with Reserve's errors, and then changes nothing. A
+    // Changes the reservation to this many bytes. Growing may fail with Reserve's errors, and then changes nothing. A
     // default reservation stays empty.
     absl::Status Resize(int64_t bytes);
     // Gives its bytes back now.

@@ -56,7 +56,7 @@ class PinnedPool : public std::enable_shared_from_this<PinnedPool> {
   PinnedPool(const PinnedPool&) = delete;
   PinnedPool& operator=(const PinnedPool&) = delete;
 
-  // Returns a buffer of so many bytes, which are undefined. RESOURCE_EXHAUSTED as HostBuffer::Create.
+  // Returns a buffer of this many bytes, which are undefined. RESOURCE_EXHAUSTED as HostBuffer::Create.
   absl::StatusOr<HostBuffer> Take(int64_t bytes, BufferLife life);
 
   void Adjust();
@@ -89,7 +89,7 @@ class PinnedPool : public std::enable_shared_from_this<PinnedPool> {
   void TakeBack(const HostBuffer& buffer) ABSL_LOCKS_EXCLUDED(mutex_);
   // Removes buffers that are no longer wanted and returns them for the caller to free.
   std::vector<char*> RemoveUnwanted() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Makes one wanted buffer of at most so many bytes. Returns its bytes; 0 where none is wanted or allowed.
+  // Makes one wanted buffer of at most this many bytes. Returns its bytes; 0 where none is wanted or allowed.
   absl::StatusOr<int64_t> AddWanted(int64_t most_bytes) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Options options_;

@@ -14,8 +14,8 @@ namespace voxserve::kernels::cuda {
 inline constexpr int64_t kMinHashSlots = 16;
 inline constexpr int64_t kMaxHashSlots = int64_t{1} << 32;  // slot numbers have 32 bits
 
-// Keys that differ only in so many low bits are neighbours in space, and their slots are adjacent in one memory sector.
-// A warp looks up neighbours together, so this halves the sectors that it touches.
+// Keys that differ only in this many low bits are neighbours in space, and their slots are adjacent in one memory
+// sector. A warp looks up neighbours together, so this halves the sectors that it touches.
 inline constexpr int kHashGroupBits = 2;
 static_assert(int64_t{1} << kHashGroupBits <= kMinHashSlots);
 

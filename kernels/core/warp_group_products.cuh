@@ -89,7 +89,7 @@ __device__ void SetRegisters() {
 #define VOXSERVE_NAMES_112 "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 // clang-format on
 
-// Defines the product of so many columns. Parameters: the names of the sums, of a, b and adds, and the sums as
+// Defines the product of this many columns. Parameters: the names of the sums, of a, b and adds, and the sums as
 // operands. If `adds` is 0, D is the product alone and the registers' old values are ignored.
 #define VOXSERVE_PRODUCT(columns, type, names, a_name, b_name, adds_name)                                   \
   "{\n"                                                                                                     \

@@ -59,7 +59,7 @@ int32_t NumPhases(const Conv2dGeometry& geometry) {
   return kernels::NumPhases(geometry, 0) * kernels::NumPhases(geometry, 1);
 }
 
-// Returns the number of inputs that so many neighbouring outputs read, from the first output's first cell on.
+// Returns the number of inputs that this many neighbouring outputs read, from the first output's first cell on.
 int64_t Reach(const Conv2dPhase& phase, int64_t num_outputs) {
   return (num_outputs - 1) * phase.in_step + int64_t{phase.num_cells - 1} * phase.cell_reach + 1;
 }
@@ -112,7 +112,7 @@ class PhaseConvolution {
                    const memory::desc& weights_desc)
       : params_(params), phase_(phase), weights_(weights), weights_desc_(weights_desc) {}
 
-  // Must be called before any band of so many rows.
+  // Must be called before any band of this many rows.
   void Prepare(int64_t num_rows) {
     if (!phase_.HasCells() || primitives_.contains(num_rows)) return;
     primitives_.emplace(

@@ -56,7 +56,7 @@ class UploadGuard {
   UploadGuard(const UploadGuard&) = delete;
   UploadGuard& operator=(const UploadGuard&) = delete;
 
-  // A whole message of so many bytes has arrived. is_first: it is the first of its call.
+  // A whole message of this many bytes has arrived. is_first: it is the first of its call.
   void OnMessage(const std::string& peer, int64_t bytes, bool is_first);
   // No call of the peer reads any more.
   void OnIdle(const std::string& peer);

@@ -93,8 +93,8 @@ class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_fr
     return id;
   }
 
-  // Starts the timer for an answer of so many bytes that is handed to gRPC. If the client does not read it in time, the
-  // call is cut off.
+  // Starts the timer for an answer of this many bytes that is handed to gRPC. If the client does not read it in time,
+  // the call is cut off.
   void StartAnswerTimer(int64_t bytes) ABSL_LOCKS_EXCLUDED(answer_mutex_);
   void StopAnswerTimer() ABSL_LOCKS_EXCLUDED(answer_mutex_);
   // Gives the current and later answers less time, one limit for all together, since the server drains.

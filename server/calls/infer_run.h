@@ -84,7 +84,7 @@ class InferRun : public std::enable_shared_from_this<InferRun> {
  private:
   // Hands the request to the engine, or returns why it is refused. The engine may also refuse it, by a call of `done`.
   absl::Status Submit(const grpc::ByteBuffer& bytes) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Holds so many bytes for the request, in place of those held before.
+  // Holds this many bytes for the request, in place of those held before.
   absl::Status HoldRequest(int64_t bytes);
   void SetTelemetry(const v1::InferRequest& request);
   absl::StatusOr<InferAnswer> AnswerOf(absl::StatusOr<InferResult> result) ABSL_LOCKS_EXCLUDED(mutex_);

@@ -71,7 +71,7 @@ class OpenCalls {
     int64_t info = 0;
   };
 
-  // share: of the client; its limits are so many times as large.
+  // share: of the client; its limits are multiplied by it.
   absl::Status Check(CallKind kind, double share, const Counts& of_client) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
 
   const Options options_;

@@ -47,7 +47,7 @@ struct ServiceParts {
   std::function<std::string(const std::string& peer)> source_of = [](const std::string& peer) { return peer; };
   // Called when a call of this peer begins. These functions are called from any thread and must not block.
   std::function<void(const std::string& peer)> on_call = [](const std::string&) {};
-  // Called when a message of so many bytes has arrived from this peer. is_first: it is the first of its call.
+  // Called when a message of this many bytes has arrived from this peer. is_first: it is the first of its call.
   std::function<void(const std::string& peer, int64_t bytes, bool is_first)> on_message = [](const std::string&,
                                                                                              int64_t, bool) {};
   // Called when no call of this peer reads its messages any more.

@@ -12,7 +12,7 @@ constexpr size_t kTraceIdChars = 32;
 constexpr size_t kSpanIdChars = 16;
 constexpr size_t kFlagsChars = 2;
 
-// Takes so many lower-case hexadecimal digits off the text's beginning. Returns "" if it does not begin with as many.
+// Takes this many lower-case hexadecimal digits off the text's beginning. Returns "" if it does not begin with as many.
 std::string_view TakeHex(std::string_view* text, size_t size) {
   if (text->size() < size) return "";
   const std::string_view digits = text->substr(0, size);

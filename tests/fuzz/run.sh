@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Called by tests/run.sh --fuzz: builds the fuzzers and runs each for so many seconds, one a core. New inputs that reach
+# Runs for tests/run.sh --fuzz: builds the fuzzers and runs each for this many seconds, one per core. New inputs that reach
 # more code go to build/fuzz/corpus/NAME. Exits with 1 where a fuzzer found something.
 set -euo pipefail
 # shellcheck source=deploy/steps.sh

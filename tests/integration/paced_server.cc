@@ -1,5 +1,5 @@
-// voxserve_paced_server MILLISECONDS: a real server whose engine takes so long for each request, one at a time, so that
-// its load follows from its requests. Prints "grpc_port http_port" and ends with its standard input.
+// voxserve_paced_server MILLISECONDS: a real server whose engine takes this long for each request, one at a time, so
+// that its load follows from its requests. Prints "grpc_port http_port" and ends with its standard input.
 
 #include <unistd.h>
 

@@ -59,7 +59,7 @@ def request_class(orca: Callable[[str], Any]) -> Any:
 
 
 class PacedServer:
-    """voxserve_paced_server: a server that takes so long for each request."""
+    """voxserve_paced_server: a server that takes this long for each request."""
 
     def __init__(self, milliseconds: int) -> None:
         path = Path(os.environ["VOXSERVE_BINARY"]).parents[1] / "tests" / "integration" / "voxserve_paced_server"
@@ -95,7 +95,7 @@ def scan(model: str, points: np.ndarray) -> bytes:
 
 
 def run_load(channel: grpc.Channel, count: int) -> list[grpc.RpcError | None]:
-    """Makes so many calls at a steady rate, and returns the errors."""
+    """Makes this many calls at a steady rate, and returns the errors."""
     infer, request = channel.unary_unary(INFER), scan("fake", np.zeros((1, 4), np.float32))
     calls: list[Future[Any]] = []
     with ThreadPoolExecutor(64) as pool:

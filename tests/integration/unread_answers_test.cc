@@ -109,7 +109,7 @@ TEST_F(UnreadAnswersTest, WhatWaitsInTheEngineIsNoneOfThem) {
 TEST_F(UnreadAnswersTest, TheirBytesAreBounded) {
   Options options;
   options.grpc_memory_bytes = 4 << 20;
-  // With so much memory, a client's share is far above what all clients together may leave unread.
+  // With this much memory, a client's share is far above what all clients together may leave unread.
   options.memory_limit = int64_t{64} << 30;
   Start({.max_queue_requests = 100, .scores_per_point = 30}, options);  // Each answer has 1.2 MB.
   TcpProxy proxy(server_->grpc_port(), std::numeric_limits<int64_t>::max(), 2);

@@ -58,7 +58,7 @@ class MemoryModel {
 
   // Tells that a batch of several requests did not fit.
   void DidNotFit(int64_t points);
-  // Tells that a batch of so many requests fitted. The limit grows if one more such request would have exceeded it.
+  // Tells that a batch of this many requests fitted. The limit grows if one more such request would have exceeded it.
   void Fit(int64_t points, int64_t requests);
 
   // Copies what the version that this version replaces has learned.
@@ -66,7 +66,7 @@ class MemoryModel {
 
   // Returns the most requests of a batch, 1 to `wanted`: as many as take at most half of limit_bytes for their samples.
   int64_t MaxRequests(int64_t limit_bytes, int64_t wanted) const;
-  // Returns the most points of a batch of so many requests; at least 1.
+  // Returns the most points of a batch of this many requests; at least 1.
   int64_t MaxPoints(int64_t limit_bytes, double voxels_per_point, int64_t requests = 1) const;
 
  private:

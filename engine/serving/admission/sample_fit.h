@@ -21,7 +21,7 @@ class SampleFit {
   // Learns from the samples of a batch. Ignores a batch without samples, and a time that is not positive and finite.
   void Observe(const Load& load, absl::Duration device_time);
 
-  // Returns the expected device time of the load's samples, run in so many batches; zero without samples, and before
+  // Returns the expected device time of the load's samples, run in this many batches; zero without samples, and before
   // the first observation.
   absl::Duration Expected(const Load& load, int64_t batches = 1) const;
   // Returns a time that 99 of 100 batches do not exceed (LineFit::Bound).

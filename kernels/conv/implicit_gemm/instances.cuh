@@ -11,7 +11,7 @@
 
 namespace voxserve::kernels::cuda {
 
-// Returns whether blocks with so many columns are offered. Wider blocks would compute columns without channels; much
+// Returns whether blocks with this many columns are offered. Wider blocks would compute columns without channels; much
 // narrower blocks would read the inputs too often.
 constexpr bool HasColumnsFor(int32_t out_channels, int32_t columns) {
   const bool is_too_wide = columns > kOutChannelPadding && columns / 2 >= out_channels;

@@ -35,7 +35,7 @@ __device__ inline void InitializeMailbox(uint64_t* barrier) {
       : "memory");
 }
 
-// By one thread: the phase that runs ends when so many bytes have come.
+// By one thread: the phase that runs ends when this many bytes have come.
 __device__ inline void ExpectBytes(uint64_t* barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(SharedAddress(barrier)), "r"(bytes)
                : "memory");

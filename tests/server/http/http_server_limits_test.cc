@@ -144,7 +144,7 @@ class SilentCrowd {
   pid_t child_ = -1;
 };
 
-// Lets this process open so many descriptors more, until it is destroyed.
+// Lets this process open this many more descriptors, until it is destroyed.
 class DescriptorLimit {
  public:
   explicit DescriptorLimit(int num_more) {
