@@ -8,7 +8,7 @@
 
 namespace voxserve {
 
-// The file that gives the GPU away, "" where there is none. root: "/" but for tests.
+// Returns a file that shows that the machine has an NVIDIA GPU, or "" if there is none. root: "/" except in tests.
 std::string FindNvidiaGpu(const std::filesystem::path& root = "/");
 
 }  // namespace voxserve

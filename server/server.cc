@@ -27,7 +27,8 @@ namespace {
 
 // Health streams (Watch) never end by themselves; they get this long to see NOT_SERVING when everything is answered.
 constexpr absl::Duration kShutdownGrace = absl::Milliseconds(250);
-// The part of a drain's time in which queues are worked off. Requests that wait then are told to go elsewhere.
+// One part in this many of a drain's time is for working off the queues. After that, waiting requests are refused, so
+// that clients ask another server.
 constexpr int kQueueShareOfDrain = 5;
 constexpr absl::Duration kLoadPoll = absl::Milliseconds(10);
 // A vehicle that drives out of coverage sends no FIN: its connection, and the tasks behind it, end after a minute.
@@ -36,7 +37,8 @@ constexpr int kKeepaliveTimeoutMs = 20'000;
 constexpr int kMinClientPingIntervalMs = 5'000;
 // All clients together may have as many shares of calls and streams.
 constexpr int64_t kCallShares = 16;
-// Calls of health and reflection of a client: so many at least. Each vehicle that streams may watch the health, too.
+// A client may have at least this many calls of health and reflection. Each vehicle that streams may also watch the
+// health.
 constexpr int64_t kMinInfoCalls = 64;
 // A client's share of the bytes that are held is the same part of them.
 constexpr int64_t kByteShares = 4;
@@ -359,7 +361,7 @@ absl::Status Server::Drain(absl::Duration timeout) {
 }
 
 void Server::WatchLoading() {
-  // Not WaitUntilLoaded: a server that is told to stop does not load the rest of its models first.
+  // WaitUntilLoaded is not used, so that a server that is stopped does not load the rest of its models first.
   while (!engine_->loaded()) {
     if (stopping_.WaitForNotificationWithTimeout(kLoadPoll)) return;
   }

@@ -49,7 +49,7 @@ class PlanTable {
   const std::vector<RulebookForms>& forms() const { return forms_; }  // by rulebook
   // Returns the index of one of ForVoxels' plans in this table.
   size_t IndexOf(const std::vector<ConvPlan>& plans) const { return static_cast<size_t>(&plans - plans_.data()); }
-  // No other table of the process has it, but for copies, which are equal.
+  // Unique in the process, except that a copy has the id of its original, to which it is equal.
   uint64_t id() const { return id_.value(); }
 
  private:

@@ -42,11 +42,12 @@ struct StepUse {
   bool is_capturable = false;  // Step::IsCapturable
 };
 
-// Returns what is captured of a batch: the longest ranges in which each needed step is capturable, of two such steps or
-// more, each of which begins and ends with one. No range goes across `border`, where a stage's time is taken.
+// Returns the ranges of steps to capture for a batch. Each is as long as possible: it begins and ends with a needed
+// step that is capturable, has at least two of these, and no needed step that is not. No range crosses `border`, at
+// which a stage's time is taken.
 std::vector<StepRange> CapturableRanges(absl::Span<const StepUse> steps, size_t border);
 
-// All that the launches of a batch's captured steps follow from.
+// Everything on which the launches of a batch's captured steps depend.
 struct BatchShape {
   uint64_t program = 0;  // Program::id
   uint64_t plans = 0;    // PlanTable::id: of one generation
@@ -55,10 +56,10 @@ struct BatchShape {
   int64_t ignore_label = 0;
   std::vector<int64_t> capacities;     // of the levels
   std::vector<bool> needed_steps;      // by step: what the batch's outputs ask for
-  std::vector<const void*> addresses;  // whatever the steps may be told
+  std::vector<const void*> addresses;  // all addresses that steps get
 };
 
-// Equal for equal shapes alone.
+// The key of a shape; shapes that differ have different keys.
 using BatchKey = std::vector<uint64_t>;
 BatchKey KeyOf(const BatchShape& shape);
 
@@ -107,7 +108,7 @@ class CapturedBatches {
     int num_resting = 0;  // batches to come that run as they are
   };
 
-  // Forgets the least recently used shape that is captured, but for the first. False where there is none.
+  // Drops the captured shape that was used longest ago, unless it was used last. Returns false if it drops none.
   bool DropOldestCaptured();
 
   const Options options_;

@@ -152,7 +152,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   workspace.is_kept[row] = i - workspace.sample_begin[sample] < max_voxels ? 1 : 0;
 }
 
-// The i-th of the sorted points, where it stays.
+// Says whether the i-th of the sorted points stays.
 struct KeptPoint {
   bool is_kept = false;
   bool is_head = false;  // and the first of its voxel
@@ -224,7 +224,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     voxels_before += num_heads;
     points_before += num_kept;
   }
-  // The run of the last point, or the first run where there is no point.
+  // The thread with the last point writes the end; if there are no points, a thread of the first block does.
   const bool is_last = begin < end ? end == num_points : blockIdx.x == 0;
   if (is_last && threadIdx.x == 0) voxels.voxel_begin[voxels_before] = points_before;
 }

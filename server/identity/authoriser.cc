@@ -136,7 +136,7 @@ absl::StatusOr<std::shared_ptr<const Token>> Authoriser::Identify(std::optional<
     absl::MutexLock lock(&mutex_);
     tokens = tokens_;
   }
-  // No early end: the time tells nothing of which line fits, or how well.
+  // The loop does not end early, so that its time does not tell which line fits, or how well.
   std::shared_ptr<const Token> found;
   for (const std::shared_ptr<const Token>& token : *tokens) {
     if (CRYPTO_memcmp(token->digest.data(), digest.data(), digest.size()) == 0) found = token;

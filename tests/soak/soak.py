@@ -55,7 +55,7 @@ _MEMORY_LIMIT = "--memory_limit=4GiB"
 _SHORT = ("--max_connection_age=2m", "--request_timeout=10s", "--stream_idle_timeout=20s")
 _IN_FLIGHT = 8
 _SEARCHES = 3.5  # of plans, in a soak of any length
-_IDLE_SECONDS = 60  # in which a server that nobody asks must give everything back
+_IDLE_SECONDS = 60  # time in which an unused server must give everything back
 _DRAIN_SECONDS = 30
 _AFTER_THE_END = frozenset({"DRAINING", "NO_SERVER"})  # what a call may meet that comes after SIGTERM
 _SERVER = REPOSITORY / "build" / "dev" / "server" / "voxserve"
@@ -243,7 +243,7 @@ def end(subject: Subject, load: Load) -> Ending:
             ending_load = Load(load.connect, load.workload, last)
             ending_load.start(until_refused, client)
             stack.callback(ending_load.stop)
-        time.sleep(1)  # All of them are in a call, but for moments.
+        time.sleep(1)  # by now nearly all of them are in a call
         before = last.num_answered()
         ending.seconds, ending.status = server.terminate(2 * _DRAIN_SECONDS)
     ending.answered = last.num_answered() - before

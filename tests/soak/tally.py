@@ -81,9 +81,9 @@ class Tally:
         return sum(self.codes.values()) - self.codes["OK"]
 
     def unequal_counts(self, metrics: dict[str, float], model: str) -> list[str]:
-        """Compares the counts of a model that nobody else asks with the server's; returns the differences. Where
-        refusals are allowed, only answers are compared: the end of a stream has as many outcomes here as frames were
-        open, and one there.
+        """Compares the client's counts of a model with the server's, and returns the differences. Nobody else may use
+        the model. If refusals are allowed, only answers are compared: when a stream ends, the client counts each
+        open frame, and the server counts one.
         """
         theirs: Counter[str] = Counter()
         for key, value in metrics.items():

@@ -34,7 +34,7 @@ struct Options {
   // Returns INVALID_ARGUMENT, naming the option.
   absl::Status Validate() const;
 
-  // Returns admin_address, or what stands for it where it is empty; "" where nothing can.
+  // Returns admin_address. If it is empty, returns `address` with the next port, or "" if `address` has no port.
   std::string AdminAddress() const;
 };
 

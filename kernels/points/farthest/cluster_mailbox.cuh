@@ -35,13 +35,13 @@ __device__ inline void InitializeMailbox(uint64_t* barrier) {
       : "memory");
 }
 
-// By one thread: the phase that runs ends when this many bytes have come.
+// One thread calls it. The current phase ends when this many bytes have come.
 __device__ inline void ExpectBytes(uint64_t* barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(SharedAddress(barrier)), "r"(bytes)
                : "memory");
 }
 
-// Until the phase of this parity (0 for the first) has ended.
+// Waits until the phase of this parity (0 for the first) has ended.
 __device__ inline void WaitForPhase(uint64_t* barrier, uint32_t parity) {
   uint32_t has_ended = 0;
   while (has_ended == 0) {

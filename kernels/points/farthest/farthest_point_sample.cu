@@ -10,7 +10,8 @@ namespace {
 
 constexpr int32_t kDefaultWarps = 16;
 
-// Clusters of num_blocks blocks that the current device runs at a time; 0 where it has none of that size.
+// Counts the clusters of num_blocks blocks that the current device can run at a time; 0 if it cannot run such a
+// cluster.
 cudaError_t CountClusters(int32_t num_blocks, int32_t num_warps, int* num_clusters) {
   *num_clusters = 0;
   int device = 0, has_clusters = 0;
@@ -39,8 +40,9 @@ cudaError_t CountClusters(int32_t num_blocks, int32_t num_warps, int* num_cluste
   return cudaSuccess;
 }
 
-// Fills in what is left to the launcher. A round's exchange within a cluster takes less than what it shares out, but
-// for small clouds; more blocks offer more points. All samples run at a time, if their clusters can.
+// Fills in the fields that the caller leaves to the launcher. More blocks in a cluster are faster, since the work that
+// they share outweighs the exchange of a round, except for small clouds. All samples run at a time, if their clusters
+// can.
 cudaError_t Complete(int64_t num_points, int32_t num_samples, FarthestPointLayout* layout) {
   constexpr int64_t kSmallCloud = 4096;
   const int32_t cluster_warps = layout->num_warps == 0 ? kDefaultWarps : layout->num_warps;

@@ -68,7 +68,7 @@ float SquaredLength(float x, float y, float z) { return (x * x + y * y) + z * z;
 // At least one of kFanout levels stands above the leaves: of L leaves L / 7 groups and one more a level are enough.
 constexpr int64_t kPointsAGroup = int64_t{kLeafPoints} * (kFanout - 1);
 
-// Every sample's parts of the arrays begin where they do whatever the other samples hold.
+// The places of a sample's parts in the arrays depend only on the numbers of points of the samples.
 class Workspace {
  public:
   Workspace(const FarthestPointSampleParams& params, void* base) : params_(params), base_(static_cast<char*>(base)) {

@@ -40,11 +40,13 @@ class Poses:
         return Poses(transforms.joined(moved), base, moving, is_topic=True)
 
     def of(self, sweep: Sweep) -> Matrix:
-        """[4, 4], cloud to the frame that stands still. BagError where it is not known."""
+        """Returns the transform [4, 4] from the cloud to the frame that stands still. Raises BagError if it is not
+        known.
+        """
         frame, stamp = sweep.cloud.frame_id, sweep.cloud.stamp_ns or sweep.time_ns
         fixed = self.fixed or self.transforms.root(frame)
         try:
-            # A sensor that nobody has mounted is taken to be where the poses are.
+            # If no transform leads to the sensor, the sensor is assumed to be where the poses are.
             known = frame if self.transforms.knows(frame) else self.moving
             return self.transforms.lookup(fixed, known if self.is_topic else frame, stamp)
         except BagError as error:

@@ -58,7 +58,7 @@ class Sink:
         Path(self._new).replace(self.part)
 
     def _old(self, job: Mapping[str, str]) -> Iterator[tuple[Any, Any, Any]]:
-        """Messages of an earlier run up to its last complete sweep, whatever state its end is in."""
+        """Yields the messages of an earlier run up to its last complete sweep. The end of its file may be damaged."""
         from mcap.records import Channel, Message, Metadata, Schema
         from mcap.stream_reader import StreamReader
 
@@ -136,7 +136,9 @@ class Sink:
         Path(self.part).replace(self.path)
 
     def abandon(self) -> bool:
-        """Something went wrong. Whether the part stays, for a later run to go on with: where it has a sweep."""
+        """Ends an incomplete drive. Returns whether the part was kept, so that a later run can go on with it; it is
+        kept if it has a sweep.
+        """
         try:
             self._writer.finish()
         finally:

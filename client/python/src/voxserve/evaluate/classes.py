@@ -29,8 +29,8 @@ def match(
     classes: Sequence[ClassInfo],
     chosen: Mapping[str, Sequence[str]] | None = None,
 ) -> ClassMatch:
-    """chosen: the data set's classes of each of the model's, in place of their names. ValueError where it names a class
-    that is not there, or where nothing is in common.
+    """Matches the model's classes with the data set's. `chosen` names the data set's classes for each of the model's;
+    without it, equal names match. Raises ValueError if it names an unknown class, or if nothing matches.
     """
     wanted = list(dict.fromkeys(names))
     by_name = {plain(info.name): info.id for info in classes}
