@@ -37,7 +37,7 @@ struct AnchorBox {
 
 struct AnchorHeadParams {
   int32_t num_samples = 0;
-  DType dtype = DType::kFloat32;  // of the images; the CPU has float32 alone
+  DType dtype = DType::kFloat32;  // of the images; float32 only on the CPU
   int32_t num_rows = 0;           // of the images
   int32_t num_columns = 0;
   int32_t num_classes = 0;
@@ -53,12 +53,12 @@ struct AnchorHeadParams {
   int32_t num_direction_bins = 2;  // 1 to kMaxDirectionBins
   float direction_offset = 0;      // radians
   float direction_limit_offset = 0;
-  float score_threshold = 0;  // scores are at least this
+  float score_threshold = 0;  // scores must be at least this
 
   int32_t max_boxes = 0;   // 1 to kMaxBoxes
   float* boxes = nullptr;  // [num_samples, max_boxes, kBoxPitch] as box_rows.h says
-  // [num_samples] the kernel adds the number of candidates that are dropped because their logit or another number is
-  // not finite. May lie in page-locked host memory, since that is rare. Null: nothing is counted.
+  // [num_samples] The kernel adds the number of candidates that are dropped because their logit or another number is
+  // not finite. It may be in page-locked host memory, since such candidates are rare. Null: nothing is counted.
   uint32_t* num_not_finite = nullptr;
   void* workspace = nullptr;  // on a GPU: AnchorHeadWorkspaceBytes, 256-byte aligned
 };

@@ -19,9 +19,9 @@ constexpr float AnchorCentre(const AnchorHeadParams& params, int axis, int32_t c
   return static_cast<float>(double{params.range_min[a]} + cell * step);
 }
 
-// Calls emit(logit, index) where the best class of an anchor is a candidate; candidates are numbered cell after cell,
-// anchor after anchor, class after class. item: of the sample, (cell, anchor). Calls drop() for each class whose logit
-// is not finite.
+// Calls emit(logit, index) if the best class of an anchor is a candidate. Candidates are numbered cell after cell,
+// anchor after anchor, class after class. item: the number of (cell, anchor) in the sample. Calls drop() for each class
+// whose logit is not finite.
 template <typename Load, typename Emit, typename Drop>
 constexpr void FindAnchorCandidate(const AnchorHeadParams& params, float lowest_logit, int32_t sample, int32_t item,
                                    const Load& load, const Emit& emit, const Drop& drop) {

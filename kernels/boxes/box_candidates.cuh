@@ -35,11 +35,11 @@ inline constexpr int kSelectWarps = kSelectThreads / kWarpThreads;
 inline constexpr int kLogitBins = kSelectThreads;  // a thread a bin
 inline constexpr int kDigitBits = 10;
 inline constexpr int kSortedKeys = kMaxBoxes;
-inline constexpr int kThreadKeys = 8;  // that a thread has under way
+inline constexpr int kThreadKeys = 8;  // keys that a thread holds at a time
 static_assert(1 << kDigitBits == kLogitBins);
 static_assert(kListItems * std::max(kMaxHeadClasses, 1) <= 65535, "a histogram's counts are 16 bits");
 
-// Reads a head's cells from images of T.
+// Reads the cells of a head from images of T.
 template <typename T>
 struct LoadAs {
   __device__ float operator()(const ImageChannels& image, int64_t row, int32_t channel) const {

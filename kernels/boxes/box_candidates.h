@@ -64,7 +64,7 @@ constexpr bool IsFiniteBox(const float (&box)[kBoxColumns]) {
   return is_finite;
 }
 
-// Says what becomes of a candidate.
+// Says if a candidate becomes a box, and if not, why.
 enum class CandidateFate { kBox, kOutOfRange, kNotFinite };
 
 constexpr float ValueOfNoBox(int32_t column) { return column == kBoxScore ? kNoBox : 0.0f; }

@@ -10,8 +10,8 @@
 
 namespace voxserve::kernels {
 
-// The integral over x in [-half_length, half_length] of the height of the edge from (x0, y0) to (x1, y1), cut to
-// [-half_width, half_width]; negative for an edge that runs towards lower x.
+// Returns the integral over x in [-half_length, half_length] of the height of the edge from (x0, y0) to (x1, y1). The
+// height is cut to [-half_width, half_width]. The integral is negative for an edge that runs towards lower x.
 constexpr double CutEdgeIntegral(double x0, double y0, double x1, double y1, double half_length, double half_width) {
   const double from = std::clamp(x0, -half_length, half_length), to = std::clamp(x1, -half_length, half_length);
   if (from == to) return 0;
@@ -27,9 +27,9 @@ constexpr double CutEdgeIntegral(double x0, double y0, double x1, double y1, dou
   return (to - from) * (sum / (high - low));
 }
 
-// a and b: rows of box_rows.h. Seen from a, whose axes are then the coordinates', the overlap is what a's slices have
-// in common with b's: of each x the height of b's upper edges less that of its lower ones, all cut to a. No corner is
-// ever sorted, so that edges on edges and corners on edges are nothing special.
+// a and b: rows of box_rows.h. In a's coordinates, the overlap is the integral over x of the height of b's upper edges
+// minus that of its lower edges, all cut to a. Corners need no sorting, so edges on edges and corners on edges are no
+// special cases.
 constexpr double OverlapFromAbove(const float* a, const float* b) {
   const double half_length = 0.5 * a[kBoxLength], half_width = 0.5 * a[kBoxWidth];
   const double along = 0.5 * b[kBoxLength], across = 0.5 * b[kBoxWidth];
@@ -38,7 +38,7 @@ constexpr double OverlapFromAbove(const float* a, const float* b) {
   const double dx = double{b[kBoxX]} - double{a[kBoxX]}, dy = double{b[kBoxY]} - double{a[kBoxY]};
   const double x = dx * cos_a + dy * sin_a, y = dy * cos_a - dx * sin_a;
   const double length_x = along * cos_b, length_y = along * sin_b, width_x = across * -sin_b, width_y = across * cos_b;
-  // Against the clock, from the corner in front on the left.
+  // The corners in counterclockwise order. The first is in front on the left.
   const double corner_x[4] = {x + length_x + width_x, x - length_x + width_x, x - length_x - width_x,
                               x + length_x - width_x};
   const double corner_y[4] = {y + length_y + width_y, y - length_y + width_y, y - length_y - width_y,
@@ -48,7 +48,7 @@ constexpr double OverlapFromAbove(const float* a, const float* b) {
     const int next = (i + 1) % 4;
     sum -= CutEdgeIntegral(corner_x[i], corner_y[i], corner_x[next], corner_y[next], half_length, half_width);
   }
-  constexpr double kRounding = 1e-12;  // of a's area: what edges leave over that should cancel
+  constexpr double kRounding = 1e-12;  // as a share of a's area: the remainder of edges that should cancel
   return sum > kRounding * (4 * half_length * half_width) ? sum : 0;
 }
 
@@ -64,7 +64,7 @@ constexpr float RadiusFromAbove(const float* box) {
   return 0.5f * std::sqrt(box[kBoxLength] * box[kBoxLength] + box[kBoxWidth] * box[kBoxWidth]);
 }
 
-// A cheap test: returns false only where the circles around two boxes do not meet, so that the boxes cannot overlap.
+// A cheap test: returns false only if the circles around the two boxes do not meet, so that the boxes cannot overlap.
 constexpr bool MayOverlap(const float* a, float a_radius, const float* b, float b_radius) {
   const float dx = a[kBoxX] - b[kBoxX], dy = a[kBoxY] - b[kBoxY], radii = 1.0001f * (a_radius + b_radius);
   return !(dx * dx + dy * dy > radii * radii);

@@ -64,15 +64,15 @@ struct CenterHead {
 
 struct CenterHeadParams {
   int32_t num_samples = 0;
-  DType dtype = DType::kFloat32;  // of all images; the CPU has float32 alone
+  DType dtype = DType::kFloat32;  // of all images; float32 only on the CPU
   int32_t num_heads = 0;
   std::array<CenterHead, kMaxCenterHeads> heads = {};
   // [num_samples * cells of an image] for heads with rows on sites (VoxelNeXt: Y. Chen et al., CVPR 2023): the row of
   // each cell's site. -1: the cell has no site and no box. All heads then have the same size. Null: images have one row
   // per cell.
   const int32_t* site_of = nullptr;
-  // [num_samples] the kernel adds the number of candidates that are dropped because their logit or another number is
-  // not finite. May lie in page-locked host memory, since that is rare. Null: nothing is counted.
+  // [num_samples] The kernel adds the number of candidates that are dropped because their logit or another number is
+  // not finite. It may be in page-locked host memory, since such candidates are rare. Null: nothing is counted.
   uint32_t* num_not_finite = nullptr;
   void* workspace = nullptr;  // on a GPU: CenterHeadWorkspaceBytes, 256-byte aligned
 };

@@ -17,7 +17,7 @@ constexpr int kTileBoxes = 64;
 constexpr int kTilePairs = kTileBoxes * kTileBoxes;
 constexpr int kMaxWords = kMaxBoxes / kTileBoxes;
 constexpr int kSweepThreads = 1024;
-constexpr int kBoxThreads = kSweepThreads / kTileBoxes;  // that look at one box's words
+constexpr int kBoxThreads = kSweepThreads / kTileBoxes;  // threads that check one box's words
 constexpr int kThreadWords = kMaxWords / kBoxThreads;
 static_assert(kBoxThreads * 2 == kWarpThreads, "a warp has two boxes, half a ballot each");
 
@@ -25,7 +25,7 @@ struct InputLists {
   int32_t num_read;
   int32_t num_words;   // of a box
   int32_t first_kept;  // of a sample's kept
-  uint64_t* overlaps;  // [num_samples, num_read, num_words]: bit j of a box, that it overlaps the better box j
+  uint64_t* overlaps;  // [num_samples, num_read, num_words] bit j of box i: i overlaps the better box j
 };
 
 struct Lists {
@@ -49,8 +49,8 @@ struct Lists {
 
   InputLists inputs[kMaxNmsInputs];
   int32_t num_rows;        // of a sample's result
-  int32_t* kept;           // [num_samples, num_rows] rows of each input that stay
-  int32_t* counts;         // [num_samples, num_inputs] how many those are
+  int32_t* kept;           // [num_samples, num_rows] the rows of each input that are kept
+  int32_t* counts;         // [num_samples, num_inputs] the number of kept rows
   int32_t most_words = 0;  // of any input
   size_t bytes;
 };
@@ -59,7 +59,7 @@ __device__ const float* RowsOf(const RotatedNmsParams& params, int input, int32_
   return params.inputs[input].boxes + int64_t{sample} * params.inputs[input].max_boxes * kBoxPitch;
 }
 
-// The tile that is the index-th of those on and below the diagonal, row after row.
+// Returns row and column of the tile with this index among those on and below the diagonal, counted row after row.
 __device__ void TileOf(int32_t index, int32_t* row, int32_t* column) {
   auto r = static_cast<int32_t>((sqrtf(8.0f * static_cast<float>(index) + 1.0f) - 1.0f) * 0.5f);
   while (r * (r + 1) / 2 > index) --r;
@@ -70,11 +70,11 @@ __device__ void TileOf(int32_t index, int32_t* row, int32_t* column) {
 
 // ---- Kernels -----------------------------------------------------------------------------------------------------
 
-// A block has one tile: (tile, input, sample). Pairs whose circles meet are queued first, so that all threads have a
-// share of the others' arithmetic.
+// A block handles one tile of pairs: (tile, input, sample). Pairs whose circles meet are queued first. All threads then
+// share the exact computation of the queued pairs.
 __global__ void __launch_bounds__(kBlockThreads)
     OverlapsKernel(const __grid_constant__ RotatedNmsParams params, const __grid_constant__ Lists lists) {
-  __shared__ float boxes[2][kTileBoxes][kBoxColumns];  // the worse ones, the better ones
+  __shared__ float boxes[2][kTileBoxes][kBoxColumns];  // the worse boxes, the better boxes
   __shared__ float radii[2][kTileBoxes];
   __shared__ unsigned long long words[kTileBoxes];
   __shared__ uint16_t queue[kTilePairs];
@@ -124,9 +124,9 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
-// A box that overlaps a kept one goes, one that overlaps none that may still stay is kept; in a round, the best of the
-// undecided ones at least is decided. Lane l has boxes l and l + 32 of the 64: overlaps of each with better ones of
-// them. Returns those that stay. All lanes of a warp call it.
+// Decides which of 64 boxes are kept, in rounds. A box that overlaps a kept box is removed; a box that overlaps no box
+// that may still be kept is kept. So each round decides at least the best undecided box. Lane l has boxes l and l + 32,
+// and their overlaps with better boxes of the 64. Returns the kept boxes. All lanes of a warp call it.
 __device__ uint64_t SettleTile(const uint64_t (&overlaps)[2], uint64_t undecided) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
   uint64_t kept = 0;
@@ -146,7 +146,7 @@ __device__ uint64_t SettleTile(const uint64_t (&overlaps)[2], uint64_t undecided
   return kept;
 }
 
-// A block has one (input, sample). Half a warp checks a box, while the words of the next boxes are being loaded.
+// A block handles one (input, sample). Half a warp checks a box while the words of the next boxes are loaded.
 __global__ void __launch_bounds__(kSweepThreads)
     SweepKernel(const __grid_constant__ RotatedNmsParams params, const __grid_constant__ Lists lists) {
   __shared__ uint64_t kept[kMaxWords];
@@ -171,8 +171,8 @@ __global__ void __launch_bounds__(kSweepThreads)
   const auto word_of = [&](int32_t row, int32_t word) {
     return row < num_boxes ? overlaps[int64_t{row} * list.num_words + word] : uint64_t{0};
   };
-  // Overlap words of the next tile: `words` with boxes of better tiles, `own` within the tile, for the first warp's
-  // boxes.
+  // The overlaps of the next tile's boxes: `words` with boxes of better tiles, `own` with boxes of the same tile (only
+  // the first warp has these).
   uint64_t words[kThreadWords] = {}, own[2] = {};
   const auto load_tile = [&](int32_t tile) {
 #pragma unroll
@@ -224,7 +224,7 @@ __global__ void __launch_bounds__(kSweepThreads)
   if (thread == 0) lists.counts[int64_t{sample} * params.num_inputs + input] = num_kept;
 }
 
-// A thread has one value of a sample's result: (value, sample).
+// A thread copies one value of a sample's result: (value, sample).
 __global__ void __launch_bounds__(kBlockThreads)
     CopyKeptKernel(const __grid_constant__ RotatedNmsParams params, const __grid_constant__ Lists lists) {
   const int32_t i = static_cast<int32_t>(blockIdx.x) * kBlockThreads + static_cast<int32_t>(threadIdx.x);

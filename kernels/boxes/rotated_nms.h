@@ -31,8 +31,8 @@ struct RotatedNmsParams {
   int32_t num_inputs = 0;
   std::array<NmsInput, kMaxNmsInputs> inputs = {};
   float iou_threshold = 0;
-  int32_t max_boxes_in = 0;   // boxes that are read of each input and sample, the first ones; 0: all
-  int32_t max_boxes_out = 0;  // boxes that are kept of each input and sample, the first ones
+  int32_t max_boxes_in = 0;   // only the first boxes of each input and sample are read; 0: all
+  int32_t max_boxes_out = 0;  // at most this many boxes of each input and sample are kept
   // [num_samples, NmsRows, kBoxPitch] output: each sample's kept boxes of the first input, then of the second, ... Must
   // not be an input.
   float* boxes = nullptr;
@@ -40,7 +40,7 @@ struct RotatedNmsParams {
 };
 static_assert(std::is_trivially_copyable_v<RotatedNmsParams>);
 
-// Rows of an input that are read, and that can stay.
+// Returns the number of rows of an input that are read, and so can be kept.
 constexpr int32_t NmsReadRows(const RotatedNmsParams& params, int32_t input) {
   const int32_t rows = params.inputs[static_cast<size_t>(input)].max_boxes;
   return params.max_boxes_in == 0 ? rows : std::min(rows, params.max_boxes_in);

@@ -6,7 +6,7 @@
 namespace voxserve::kernels::cpu {
 namespace {
 
-// The boxes of one input and sample that stay, best first.
+// Returns the kept boxes of one input and sample, best first.
 std::vector<const float*> KeptBoxes(const RotatedNmsParams& params, int32_t input, int32_t sample) {
   const NmsInput& in = params.inputs[static_cast<size_t>(input)];
   const float* const rows = in.boxes + int64_t{sample} * in.max_boxes * kBoxPitch;

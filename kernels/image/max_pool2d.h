@@ -1,9 +1,9 @@
 #pragma once
 
-// Maximum over windows of images, channel by channel, as PyTorch's max_pool2d:
+// Computes the maximum over windows of images, channel by channel, like PyTorch's max_pool2d:
 //   out[y, x] = max over cells (i, j) of in[stride y - padding + i, stride x - padding + j],
-// of those that lie in the image. NaN wins every comparison. Images are NHWC, as conv2d.h has them. A position's result
-// depends on its own image alone, bit for bit.
+// over the cells that are in the image. NaN wins every comparison. Images are NHWC, as conv2d.h has them. A position's
+// result depends only on its own image, bit for bit.
 
 #include <cstdint>
 #include <type_traits>
@@ -19,12 +19,12 @@ namespace voxserve::kernels {
 inline constexpr int32_t kMaxPool2dKernelSize = 15;  // on an axis
 
 struct MaxPool2dParams {
-  // Its kernel, stride and padding, which is at most half of the kernel: every window has a cell of the image.
+  // Kernel, stride and padding. The padding is at most half of the kernel, so every window has a cell in the image.
   Conv2dGeometry geometry;
   int64_t num_images = 0;
-  int32_t in_rows = 0;  // of an image; those of the output are OutSize(0, in_rows), OutSize(1, in_columns)
+  int32_t in_rows = 0;  // size of one input image; that of the output: OutSize(0, in_rows), OutSize(1, in_columns)
   int32_t in_columns = 0;
-  ConstRows in;  // the inputs' positions; the CPU has float32 alone
+  ConstRows in;  // the inputs' positions; float32 only on the CPU
   Rows out;      // the outputs' positions; in's channels, its type or float32; must not overlap `in`
 };
 static_assert(std::is_trivially_copyable_v<MaxPool2dParams>);

@@ -40,7 +40,7 @@ __device__ Word LoadRaw(const char* from, bool is_bigendian) {
   return is_bigendian ? SwapBytes(word) : word;
 }
 
-// Exact; subnormals, infinities and NaN included.
+// Converts exactly, also subnormals, infinities and NaN.
 __device__ float Float16BitsToFloat(uint32_t bits) {
   const uint32_t sign = (bits & 0x8000) << 16;
   const uint32_t exponent = bits >> 10 & 0x1f;
@@ -116,7 +116,7 @@ enum class Reading {
   kPlaced,  // columns of any kind, and a pose moves the points
 };
 
-// A thread reads a point.
+// Each thread reads one point.
 template <Reading kReading>
 __global__ void __launch_bounds__(kBlockThreads) DecodePointsKernel(const __grid_constant__ DecodePointsParams params) {
   extern __shared__ float tile[];  // [kBlockThreads, pitch] the block's rows: written by point, stored as one run
@@ -183,7 +183,7 @@ cudaError_t DecodePoints(const DecodePointsParams& params, cudaStream_t stream) 
   if (params.placement.is_moved && !HasItsAxes(params)) return cudaErrorInvalidValue;
   if (params.num_points == 0) return cudaSuccess;
   DecodePointsParams rows = params;
-  // Packed rows are one row: no division by the width then.
+  // If rows are packed, they are treated as one row, which needs no division by the width.
   if (rows.row_step == 0 || rows.row_step == rows.width * rows.point_step) rows.width = rows.row_step = 0;
   const unsigned num_blocks = NumBlocks(rows.num_points);
   const size_t tile_bytes = sizeof(float) * kBlockThreads * static_cast<size_t>(TilePitch(rows.num_columns));

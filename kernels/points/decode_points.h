@@ -25,7 +25,7 @@ namespace voxserve::kernels {
 inline constexpr int kMaxPointColumns = 40;
 
 struct PointColumn {
-  bool has_field = false;  // else default_value for all points
+  bool has_field = false;  // if false, all points have default_value
   PointFieldType type = PointFieldType::kFloat32;
   uint32_t offset = 0;  // bytes from the start of the point; any alignment
   double field_scale = 1.0;
@@ -33,13 +33,13 @@ struct PointColumn {
   float default_value = 0.0F;
   float scale = 1.0F;
   float shift = 0.0F;
-  int32_t axis = -1;  // 0, 1, 2: the column is x, y, z of the cloud; of meaning where points are placed
+  int32_t axis = -1;  // 0, 1, 2: the column is x, y, z of the cloud; used only if points are moved
 };
 
 // x' = ((m[0] * x + m[1] * y) + m[2] * z) + m[3], and so on for y' and z' with the next rows. An x that leaves
 // float32's range makes its point invalid.
 struct PointPlacement {
-  bool is_moved = false;                // else points stay as they are, to the bit
+  bool is_moved = false;                // if false, points stay unchanged, bit for bit
   float transform[12] = {};             // row-major [3, 4]
   int32_t axis_columns[3] = {0, 1, 2};  // columns that are x, y and z as the cloud has them: scale 1, shift 0
 };
@@ -47,9 +47,9 @@ struct PointPlacement {
 struct DecodePointsParams {
   int64_t num_points = 0;       // N
   const char* bytes = nullptr;  // any alignment; 4 bytes is the fast one
-  uint64_t width = 0;           // points a row; 0: all are one row
-  uint32_t point_step = 0;      // bytes from a point to the next
-  uint64_t row_step = 0;        // bytes from a row to the next; 0: packed
+  uint64_t width = 0;           // points per row; 0: all are in one row
+  uint32_t point_step = 0;      // bytes from one point to the next
+  uint64_t row_step = 0;        // bytes from one row to the next; 0: packed
   bool is_bigendian = false;
 
   int32_t num_columns = 0;  // C, at most kMaxPointColumns
@@ -57,13 +57,13 @@ struct DecodePointsParams {
   PointPlacement placement;
 
   float* points = nullptr;      // [N, C]
-  uint8_t* is_valid = nullptr;  // [N] 1; 0 where a column is NaN or infinite
+  uint8_t* is_valid = nullptr;  // [N] 1, or 0 if a column is NaN or infinite
 };
 static_assert(std::is_trivially_copyable_v<DecodePointsParams>);
 
 namespace cuda {
 
-// cudaErrorInvalidValue for more columns than kMaxPointColumns, or axes of a placement that are not among them.
+// cudaErrorInvalidValue for more columns than kMaxPointColumns, or if an axis of the placement is no column.
 cudaError_t DecodePoints(const DecodePointsParams& params, cudaStream_t stream);
 
 }  // namespace cuda

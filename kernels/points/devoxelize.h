@@ -22,7 +22,7 @@ struct DevoxelizeParams {
   const float* weights = nullptr;       // [positions, num_neighbours], rows neighbour_pitch apart; null: 1
   int64_t neighbour_pitch = 1;          // values
 
-  ConstRows in;       // the CPU has float32 alone
+  ConstRows in;       // float32 only on the CPU
   Rows out;           // one row per position, below 2^31; in's channels, in's type or float32; not overlapping `in`
   Epilogue epilogue;  // its bias is float32
 };

@@ -16,7 +16,7 @@ CoordinateTableBuildParams TableOf(const InterpolationWeightsParams& params) {
           .memory = params.workspace};
 }
 
-// A thread has one position.
+// A thread handles one position.
 template <int kDimension>
 __global__ void __launch_bounds__(kBlockThreads)
     InterpolationWeightsKernel(const __grid_constant__ InterpolationWeightsParams params, const CoordinateTable level) {
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 
   int32_t found[kNeighbours];
-  // An empty slot is found for those without a key, and its row is -1.
+  // For positions without a key an empty slot is found, whose row is -1.
   HashTable(level).Find(keys, kNeighbours, found);
   Pack<int32_t, kNeighbours> neighbours;
   float sum = 0;

@@ -30,10 +30,10 @@ struct InterpolationWeightsParams {
   int64_t num_positions = 0;
   SiteRatio ratio;  // from the positions' coordinates to the level's sites
 
-  // Keys are CoordinateKeys on the CPU, MortonKeys on CUDA. Where there are fewer sites than num_positions, keys behind
+  // Keys are CoordinateKeys on the CPU, MortonKeys on CUDA. If there are fewer sites than num_positions, keys behind
   // the last site may be arbitrary, and so are their neighbours in the output.
   const uint64_t* position_keys = nullptr;  // of sites: [num_positions]; of points: of the voxels
-  // Set only where positions are points; null for sites.
+  // Set only if positions are points; null for sites.
   const int32_t* point_to_voxel = nullptr;  // [num_positions]; negative: no voxel, and then no neighbours
   ConstRows axes;                           // [num_positions] float32, as Voxelize reads them
   VoxelRounding rounding = VoxelRounding::kHalfEven;

@@ -5,7 +5,7 @@
 namespace voxserve::kernels::cuda {
 namespace {
 
-// A thread has one value: rows are a few floats.
+// A thread copies one value, since rows have only a few floats.
 template <typename T>
 __global__ void __launch_bounds__(kBlockThreads)
     PointFeaturesKernel(const RowChunks rows, const __grid_constant__ PointFeaturesParams params) {

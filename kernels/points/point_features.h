@@ -14,7 +14,7 @@ namespace voxserve::kernels {
 struct PointFeaturesParams {
   const int32_t* point_to_voxel = nullptr;  // [points]; negative: no voxel
   ConstRows features;                       // one row per point, below 2^31; float32
-  Rows out;                                 // the same rows and channels; the CPU has float32 alone
+  Rows out;                                 // the same rows and channels; float32 only on the CPU
 };
 static_assert(std::is_trivially_copyable_v<PointFeaturesParams>);
 

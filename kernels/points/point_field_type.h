@@ -31,8 +31,8 @@ using BitsOf = std::conditional_t<
     sizeof(T) == 1, uint8_t,
     std::conditional_t<sizeof(T) == 2, uint16_t, std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>>>;
 
-// Returns visit(T()) for the C++ type T of such values, and a 0 of visit's result for a number that is no type. On a
-// GPU too.
+// Returns visit(T()) with the C++ type T of such values. If the number is no type, returns 0 of visit's result type. It
+// also runs on a GPU.
 template <typename Visit>
 constexpr auto VisitPointFieldType(PointFieldType type, Visit visit) {
   switch (type) {

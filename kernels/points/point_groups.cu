@@ -9,7 +9,7 @@
 #include "kernels/core/visit_dimension.cuh"
 #include "kernels/points/point_groups.h"
 
-// Every point's site -> a stable sort by it -> where each site begins.
+// Finds every point's site, sorts the points stably by site, and finds where each site begins.
 
 namespace voxserve::kernels::cuda {
 namespace {
@@ -20,7 +20,7 @@ CoordinateTableBuildParams TableOf(const PointGroupsParams& params) {
 
 // ---- Kernels -----------------------------------------------------------------------------------------------------
 
-// sites: the row of each point's, num_sites for none.
+// sites: for each point the row of its site, or num_sites if it has none.
 template <int kDimension>
 __global__ void __launch_bounds__(kBlockThreads)
     FindSitesKernel(const __grid_constant__ PointGroupsParams params, const CoordinateTable level, uint32_t* sites,
@@ -51,12 +51,12 @@ __global__ void __launch_bounds__(kBlockThreads)
   points[point] = static_cast<int32_t>(point);
 }
 
-// A thread has one site, or the end.
+// A thread handles one site, or the end.
 __global__ void __launch_bounds__(kBlockThreads)
     FindBeginsKernel(const uint32_t* sites, int64_t num_points, int64_t num_sites, int64_t* site_begin) {
   const int64_t site = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
   if (site > num_sites) return;
-  // The first point of this site or a later one.
+  // Finds the first point of this site or of a later one.
   site_begin[site] = PartitionPoint(num_points, [&](int64_t point) { return sites[point] < site; });
 }
 
@@ -66,7 +66,8 @@ struct Workspace {
   explicit Workspace(const PointGroupsParams& params) {
     const uint32_t* no_sites = nullptr;
     const int32_t* no_points = nullptr;
-    // For all bits: fewer take no more. An error comes up again when the sort runs.
+    // Asks for the memory to sort by all bits, since fewer bits need no more. An error comes up again when the sort
+    // runs.
     static_cast<void>(cub::DeviceRadixSort::SortPairs(nullptr, sort_bytes, no_sites, static_cast<uint32_t*>(nullptr),
                                                       no_points, static_cast<int32_t*>(nullptr),
                                                       static_cast<int>(params.num_points)));

@@ -27,7 +27,7 @@ struct PointGroupsParams {
   const uint64_t* voxel_keys = nullptr;
   const uint64_t* keys = nullptr;  // [num_sites] of the level
   int64_t num_sites = 0;           // below 2^30
-  // CUDA: where not null, [1] how many of the points and of the sites there are. Points behind belong to no site.
+  // CUDA: if not null, [1] the numbers of points and of sites. Points behind them belong to no site.
   const int64_t* device_num_points = nullptr;
   const int64_t* device_num_sites = nullptr;
 

@@ -7,7 +7,7 @@
 namespace voxserve::kernels::cuda {
 namespace {
 
-// A thread has one value: rows are a few floats.
+// A thread computes one value, since rows have only a few floats.
 template <int kDimension, typename T>
 __global__ void __launch_bounds__(kBlockThreads)
     PointOffsetsKernel(const RowChunks rows, const __grid_constant__ PointOffsetsParams params) {

@@ -20,8 +20,8 @@ struct PointToVoxelParams {
   const int64_t* site_begin = nullptr;     // [sites + 1] first entry of each site in sorted_points
   const int32_t* sorted_points = nullptr;  // rows of `in`
 
-  ConstRows in;  // the CPU has float32 alone
-  // With kMax and max_points: the extra row, one per site, with in's channels and type. It counts where a site has
+  ConstRows in;  // float32 only on the CPU
+  // Only with kMax and max_points: the extra row, one per site, with in's channels and type. It counts if a site has
   // fewer than max_points points. No data: there are no extra rows.
   ConstRows empty_slots;
   Rows out;  // one row per site, below 2^31; in's channels, in's type or float32; must not overlap `in`

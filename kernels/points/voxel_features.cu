@@ -9,7 +9,7 @@
 namespace voxserve::kernels::cuda {
 namespace {
 
-// A thread makes kWidth neighbouring columns of a voxel.
+// A thread computes kWidth neighbouring columns of a voxel.
 template <typename T, int kWidth>
 __global__ void __launch_bounds__(kBlockThreads)
     VoxelFeaturesKernel(const __grid_constant__ VoxelFeaturesParams params) {

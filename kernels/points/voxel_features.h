@@ -21,14 +21,15 @@ struct VoxelFeaturesParams {
   const int32_t* sorted_points = nullptr;  // as Voxelize made them
   const int64_t* voxel_begin = nullptr;    // [V + 1]
 
-  // [V, C]; what lies between rows is set to 0. The CPU has float32 alone, CUDA float32, float16 and bfloat16.
+  // [V, C]; the values between rows are set to 0. On the CPU only float32; on CUDA float32, float16 and bfloat16.
   Rows out;
 };
 static_assert(std::is_trivially_copyable_v<VoxelFeaturesParams>);
 
 namespace cpu {
 
-// kFirst: the features of a voxel's first point. kMean: their float32 sum in input order, divided by their number.
+// kFirst takes the features of a voxel's first point. kMean takes their float32 sum in input order, divided by their
+// number.
 void VoxelFeatures(const VoxelFeaturesParams& params, ThreadPool& pool);
 
 }  // namespace cpu

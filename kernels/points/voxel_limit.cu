@@ -18,7 +18,7 @@ namespace voxserve::kernels::cuda {
 namespace {
 
 constexpr int kSpatialAxes = 3;
-constexpr int kDistanceBits = 63;  // of a double that is not negative, whose bits sort as it does
+constexpr int kDistanceBits = 63;  // bits of a double that is not negative; they sort like the double
 constexpr uint64_t kNoDistance = (uint64_t{1} << kDistanceBits) - 1;
 
 struct Workspace {
@@ -27,7 +27,8 @@ struct Workspace {
     const int64_t num_samples = params.voxels.num_samples;
     cub::DoubleBuffer<uint64_t> no_keys;
     cub::DoubleBuffer<int32_t> no_rows;
-    // For all bits: fewer take no more. An error comes up again when the sort runs.
+    // Asks for the memory to sort by all bits, since fewer bits need no more. An error comes up again when the sort
+    // runs.
     static_cast<void>(
         cub::DeviceRadixSort::SortPairs(nullptr, sort_bytes, no_keys, no_rows, static_cast<int>(num_points)));
     WorkspaceCutter cutter(params.workspace);
@@ -51,12 +52,12 @@ struct Workspace {
   uint64_t* distances;  // by row, as bits
   uint8_t* is_kept;     // by row
 
-  // As Voxelize left them, since the results take their places.
+  // Copies of Voxelize's results, since the new results take their places.
   uint64_t* keys;
   int32_t* points;
-  int32_t* point_rows;  // of points, the row of each
+  int32_t* point_rows;  // [points] the row of each point
   int64_t* sample_begin;
-  int64_t* sample_points_begin;  // first entry of each sample in points
+  int64_t* sample_points_begin;  // the first entry of each sample in `points`
 
   int32_t* voxel_counts;  // kept, by run
   int32_t* point_counts;
@@ -65,7 +66,7 @@ struct Workspace {
   size_t bytes;
 };
 
-// As the CPU computes it, operation by operation.
+// Computes the distance operation by operation like the CPU.
 template <int kDimension>
 __device__ double SquaredDistance(const VoxelizeParams& voxels, const Axes& coordinate, const Axes& origin) {
   const double centre = voxels.rounding == VoxelRounding::kFloor ? 0.5 : 0.0;
@@ -83,8 +84,8 @@ __device__ double SquaredDistance(const VoxelizeParams& voxels, const Axes& coor
 
 // ---- Kernels -----------------------------------------------------------------------------------------------------
 
-// Copies what will be overwritten; computes distances; sort keys are coordinates, or the first points. Rows past the
-// last voxel sort behind all others. Threads for points and for samples.
+// Copies the values that will be overwritten, and computes the distances. The sort keys are coordinates, or the first
+// points. Rows past the last voxel are sorted behind all others. There is a thread for each point and each sample.
 template <int kDimension>
 __global__ void __launch_bounds__(kBlockThreads)
     MeasureVoxelsKernel(const __grid_constant__ VoxelizeParams voxels, VoxelOrder order,
@@ -140,7 +141,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   sort_keys[i] = static_cast<uint64_t>(is_voxel ? MortonKey<kDimension>::Sample(workspace.keys[row]) : num_samples);
 }
 
-// rows: a sample's together, what stays first.
+// rows: those of a sample are together, first the voxels that stay.
 template <int kDimension>
 __global__ void __launch_bounds__(kBlockThreads)
     MarkFirstKernel(const int32_t* rows, int64_t num_rows, const __grid_constant__ Workspace workspace,
@@ -155,7 +156,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 // Says whether the i-th of the sorted points stays.
 struct KeptPoint {
   bool is_kept = false;
-  bool is_head = false;  // and the first of its voxel
+  bool is_head = false;  // and it is the first point of its voxel
 };
 
 __device__ KeptPoint KeptPointAt(const Workspace& workspace, int64_t i) {

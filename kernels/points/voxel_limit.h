@@ -26,7 +26,7 @@ namespace voxserve::kernels {
 enum class VoxelOrder : int32_t { kNearest, kFirstSeen };
 
 struct VoxelLimitParams {
-  VoxelizeParams voxels;  // as Voxelize was called; its outputs are changed
+  VoxelizeParams voxels;  // the params of the call of Voxelize; its outputs are changed
   int64_t max_voxels = 0;
   VoxelOrder order = VoxelOrder::kNearest;
 
@@ -49,7 +49,7 @@ namespace cuda {
 
 // Calls CUB, so it needs a device. Reads only num_points and num_samples.
 size_t LimitVoxelsWorkspaceBytes(const VoxelLimitParams& params);
-// Sorts num_points rows, whether a sample is over the limit or not: three times by distance, once by first points.
+// Sorts num_points rows even if no sample exceeds the limit: three times by distance, or once by first points.
 cudaError_t LimitVoxels(const VoxelLimitParams& params, cudaStream_t stream);
 
 }  // namespace cuda

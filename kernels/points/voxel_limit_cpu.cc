@@ -22,7 +22,8 @@ double SquaredDistance(const VoxelizeParams& voxels, const CoordinateKey& layout
   return sum;
 }
 
-// Marks what stays of the voxels [begin, end) of one sample. `rank_of` a row: those of the smallest stay.
+// Marks the voxels of [begin, end) of one sample that stay: those with the smallest ranks. rank_of(row): the rank of a
+// voxel.
 template <typename RankOf>
 void MarkFirst(int64_t begin, int64_t end, int64_t max_voxels, RankOf rank_of, ScratchVector<char>& keep) {
   ScratchVector<std::pair<decltype(rank_of(begin)), int64_t>> ranked(keep.get_allocator().memory());
@@ -69,7 +70,7 @@ void LimitVoxels(const VoxelLimitParams& params, ThreadPool& pool, std::pmr::mem
 
   int64_t num_kept_voxels = 0;
   int64_t num_kept_points = 0;
-  int64_t begin = 0;  // of the sample's voxels, before any went
+  int64_t begin = 0;  // the sample's first voxel, before any were dropped
   int64_t points_begin = 0;
   for (int32_t sample = 0; sample < num_samples; ++sample) {
     const int64_t end = voxels.sample_begin[sample + 1];

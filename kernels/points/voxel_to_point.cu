@@ -10,7 +10,7 @@ namespace {
 
 // ---- Kernels -----------------------------------------------------------------------------------------------------
 
-// Adds 1 to the count of the point's sample. Threads of a warp that count one sample's points add up first.
+// Adds 1 to the count of the point's sample. Threads of a warp that count points of the same sample add up first.
 __device__ void CountFilled(const VoxelToPointParams& params, int64_t point) {
   const int32_t sample = RunOf(params.point_begin, params.num_samples, params.first_point + point);
   const unsigned callers = __activemask();
@@ -21,7 +21,7 @@ __device__ void CountFilled(const VoxelToPointParams& params, int64_t point) {
   }
 }
 
-// A thread a point.
+// A thread handles one point.
 template <typename Label>
 __global__ void __launch_bounds__(kBlockThreads)
     LabelsToPointsKernel(const __grid_constant__ VoxelToPointParams params, Label fill_label) {
@@ -47,8 +47,8 @@ struct ScoresArguments {
   float* points;
 };
 
-// A thread copies kValues of a point's row; a warp's are neighbours. Each looks at the whole row, which its neighbours
-// read anyway.
+// A thread copies kValues of a point's row; the threads of a warp copy neighbouring values. Each thread checks the
+// whole row, which its neighbours read anyway.
 template <int kValues>
 __global__ void __launch_bounds__(kBlockThreads) ScoresToPointsKernel(const ScoresArguments arguments) {
   arguments.rows.ForEach([&](int64_t point, int32_t chunk) {

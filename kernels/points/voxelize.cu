@@ -14,8 +14,8 @@
 #include "kernels/core/visit_dimension.cuh"
 #include "kernels/points/voxelize.h"
 
-// Index every point -> sort (key, point) -> where a sorted key differs from the one before it, a voxel begins: count
-// those by block, then number them and write.
+// Computes the index of every point and sorts (key, point). A voxel begins where a sorted key differs from the one
+// before it. Voxels are counted block by block, then numbered and written.
 
 namespace voxserve::kernels::cuda {
 namespace {
@@ -67,8 +67,8 @@ struct SortKeys {
   }
 };
 
-// Cells from the first to the last that points within the range can have on this axis. Division and rounding are
-// monotonous, so the range's own ends bound them.
+// Returns the number of cells that points within the range can have on this axis, from the first to the last. Division
+// and rounding are monotonic, so the range's own ends bound them.
 int64_t RangeSpan(const VoxelizeParams& params, const IndexBounds& bounds, int axis) {
   const auto index = [&](float x) {
     const float cells = x / params.voxel_size[axis];
@@ -84,7 +84,7 @@ SortKeys<kDimension> SortKeysOf(const VoxelizeParams& params, const IndexBounds&
   SortKeys<kDimension> keys;
   const auto num_samples = static_cast<uint32_t>(params.num_samples);
   if (params.origin == VoxelOrigin::kZero) {
-    // Whole keys, which are never all ones (coordinate_key.h).
+    // Keys are whole, and so never all ones (coordinate_key.h).
     keys.sample_bits = static_cast<int>(std::bit_width(num_samples - 1));
     return keys;
   }
@@ -236,7 +236,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   for (int distance = kWarpThreads / 2; distance > 0; distance /= 2) {
     largest = max(largest, __shfl_xor_sync(~0u, largest, distance));
   }
-  // Few warps have more than all before them.
+  // Few warps have a larger value than all warps before them.
   if (threadIdx.x % kWarpThreads == 0 && largest > *static_cast<volatile int64_t*>(params.max_coordinate)) {
     atomicMax(reinterpret_cast<long long*>(params.max_coordinate), static_cast<long long>(largest));
   }
@@ -320,7 +320,8 @@ struct Workspace {
   explicit Workspace(const VoxelizeParams& params) {
     cub::DoubleBuffer<uint64_t> no_keys;
     cub::DoubleBuffer<int32_t> no_points;
-    // For all bits: fewer take no more. An error comes up again when the sort runs.
+    // Asks for the memory to sort by all bits, since fewer bits need no more. An error comes up again when the sort
+    // runs.
     static_cast<void>(
         cub::DeviceRadixSort::SortPairs(nullptr, sort_bytes, no_keys, no_points, static_cast<int>(params.num_points)));
     WorkspaceCutter cutter(params.workspace);

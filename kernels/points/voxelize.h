@@ -75,7 +75,7 @@ struct VoxelizeParams {
 };
 static_assert(std::is_trivially_copyable_v<VoxelizeParams>);
 
-// Returns the CPU's. Reads only num_points, num_samples and dimension.
+// Returns the size of the CPU's workspace. Reads only num_points, num_samples and dimension.
 size_t VoxelizeWorkspaceBytes(const VoxelizeParams& params);
 
 // The largest |index| that an axis can take. Half of the key's limit for kMinimum, so that what is left after the

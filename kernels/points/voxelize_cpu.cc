@@ -13,7 +13,7 @@
 namespace voxserve::kernels {
 namespace {
 
-// The radix sort moves these: a voxel's coordinates, packed into as few bits as this batch needs, and the point.
+// What the radix sort moves: a voxel's coordinates, packed into as few bits as this batch needs, and the point.
 struct PointKey {
   uint64_t key;
   int64_t point;
@@ -135,7 +135,7 @@ void IndexPoints(const VoxelizeParams& params, PointRange& range) {
   }
 }
 
-// Per sample: counts, and the index that becomes coordinate 0. Returns the bounds of all coordinates.
+// Sets each sample's counts, and the index that becomes coordinate 0. Returns the bounds of all coordinates.
 CompactKey PlaceOrigins(const VoxelizeParams& params, const std::vector<PointRange>& ranges) {
   const auto num_samples = static_cast<size_t>(params.num_samples);
   std::fill_n(params.num_invalid, num_samples, 0);
@@ -185,7 +185,7 @@ void MakePointKeys(const VoxelizeParams& params, const CompactKey& compact, cons
   }
 }
 
-// Equal neighbours of the sorted points become voxels. Returns their number.
+// Makes voxels of equal neighbours among the sorted points. Returns their number.
 int64_t NumberVoxels(const VoxelizeParams& params, const CompactKey& compact, const PointKey* sorted, int64_t num_valid,
                      ThreadPool& pool) {
   const auto is_head = [&](int64_t i) { return i == 0 || sorted[i].key != sorted[i - 1].key; };

@@ -7,11 +7,12 @@ namespace voxserve::kernels::cuda {
 namespace {
 
 constexpr int32_t kWarps = kBlockThreads / 32;
-constexpr int32_t kWarpQueries = 4;  // that a warp computes at once, so that it reads a staged key once for all of them
+constexpr int32_t kWarpQueries = 4;  // a warp reads a staged key once for all of its queries
 constexpr int32_t kTileQueries = kWarps * kWarpQueries;
 constexpr int32_t kTileKeys = 32;  // a lane each
 constexpr int32_t kStagedChannels = 64;
-// Four values more, so that lanes that read 16 bytes at one place of 8 neighbouring rows meet 32 different banks.
+// The pitch has four values more, so that lanes that read 16 bytes at one place of 8 neighbouring rows use 32 different
+// banks.
 constexpr int32_t kStagedPitch = kStagedChannels + 4;
 constexpr int32_t kStagedValues = kTileKeys * kStagedPitch;
 constexpr int32_t kLaneValues = kMaxAttentionHeadChannels / 32;  // a lane has channels lane + 32 i of the result
@@ -26,7 +27,7 @@ __device__ float LargestOfWarp(float value) {
   for (int32_t offset = 16; offset > 0; offset /= 2) value = fmaxf(value, __shfl_xor_sync(kAllLanes, value, offset));
   return value;
 }
-// The same to the bit in every lane: each step adds the same two numbers in both.
+// Returns the same bits in every lane, since in each step both lanes of a pair add the same two numbers.
 __device__ float SumOfWarp(float value) {
 #pragma unroll
   for (int32_t offset = 16; offset > 0; offset /= 2) value += __shfl_xor_sync(kAllLanes, value, offset);
@@ -85,7 +86,7 @@ __global__ void __launch_bounds__(kBlockThreads) AttentionKernel(const __grid_co
   const int32_t query_pitch = PaddedChannels(key_channels);
   auto* const queries = reinterpret_cast<float*>(shared);
   float* const staged = queries + kTileQueries * query_pitch;
-  const bool has_queries = first_query < tile.num_rows;  // else the warp only stages
+  const bool has_queries = first_query < tile.num_rows;  // if false, the warp only stages
 
   for (int32_t i = thread; i < kTileQueries * query_pitch; i += kBlockThreads) {
     const int32_t row = i / query_pitch, c = i - row * query_pitch;
@@ -113,7 +114,7 @@ __global__ void __launch_bounds__(kBlockThreads) AttentionKernel(const __grid_co
     float weight[kWarpQueries] = {};
     for (int32_t column = 0; column < query_pitch; column += kStagedChannels) {
       const int32_t width = min(kStagedChannels, query_pitch - column);
-      __syncthreads();  // nobody reads what was staged before; the first time: the queries are there behind the next
+      __syncthreads();  // nobody reads the earlier stage any more; at first: after the next one, the queries are there
       Stage<T>(params.keys, first_key, num_keys, key_column + column, width, key_channels - column, staged);
       __syncthreads();
       if (!has_queries) continue;
@@ -194,10 +195,10 @@ cudaError_t Attention(const AttentionParams& params, cudaStream_t stream) {
     return cudaErrorInvalidValue;
   }
   const NvtxRange range("Attention");
-  // Every sample's last tile may be a part of one.
+  // The last tile of each sample may be partial.
   const int64_t num_tiles = (params.out.capacity + kTileQueries - 1) / kTileQueries + params.num_samples;
   const dim3 blocks(static_cast<unsigned>(num_tiles), static_cast<unsigned>(params.num_heads));
-  const size_t shared_bytes =  // 41,472 at most: no more than any GPU gives without being asked
+  const size_t shared_bytes =  // at most 41,472, which every GPU gives without being asked
       static_cast<size_t>(kTileQueries * PaddedChannels(key_channels) + kStagedValues) * sizeof(float);
   return VisitInAndOutType(params.queries.dtype, params.out.dtype, [&](auto in, auto out) {
     AttentionKernel<decltype(in), decltype(out)><<<blocks, kBlockThreads, shared_bytes, stream>>>(params);

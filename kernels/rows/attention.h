@@ -22,7 +22,7 @@ namespace voxserve::kernels {
 
 inline constexpr int32_t kMaxAttentionHeadChannels = 256;  // of a head's queries and keys, and of its values
 
-// Where the rows of each sample lie.
+// Says where the rows of each sample are.
 struct SampleSpans {
   const int64_t* begin = nullptr;  // [samples + 1]; null: every sample has rows_per_sample rows
   int64_t rows_per_sample = 1;
@@ -33,11 +33,11 @@ struct SampleSpans {
 
 struct AttentionParams {
   int32_t num_samples = 0;
-  int32_t num_heads = 1;  // head h has the h-th of as many equal parts of all channels
+  int32_t num_heads = 1;  // head h has the h-th of num_heads equal parts of all channels
   float scale = 1;
   SampleSpans query_spans;  // of queries and out
   SampleSpans key_spans;    // of keys and values
-  ConstRows queries;        // the CPU has float32 alone
+  ConstRows queries;        // float32 only on the CPU
   ConstRows keys;           // queries' type and channels
   ConstRows values;         // queries' type
   Rows out;                 // values' channels, queries' type or float32; must not overlap the others

@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 }  // namespace
 
 cudaError_t Embedding(const EmbeddingParams& params, cudaStream_t stream) {
-  // The index is read value by value, so its place has no part in the alignment.
+  // The index is read value by value, so its address does not matter for the alignment.
   const ConstRows type_of_index{.dtype = params.index.dtype};
   return LaunchRows("Embedding", type_of_index, params.out, CommonAlignment().Add(params.table),
                     [&]<typename T, typename Out, int kCount>(const RowsOf<T, Out, kCount>& rows) {

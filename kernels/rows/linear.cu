@@ -10,7 +10,7 @@ ConstRows WeightsOf(const LinearParams& params) {
   return ConstRows::Packed(params.weights, params.in.dtype, params.in.channels, params.out.channels);
 }
 
-// out = activation(out (+ bias)).
+// Computes out = activation(out (+ bias)).
 cudaError_t FinishInPlace(const LinearParams& params, const void* bias, cudaStream_t stream) {
   return ScaleShift({.in = params.out,
                      .out = params.out,

@@ -1,7 +1,7 @@
 #pragma once
 
-// Writes the same rows again and again: out[i] = rows[i mod the number of rows]. Learned rows of every sample of a
-// batch.
+// Writes the same rows again and again: out[i] = rows[i mod the number of rows]. It is used for learned rows, which
+// every sample of a batch gets.
 
 #include <type_traits>
 
@@ -12,7 +12,7 @@ namespace voxserve::kernels {
 
 struct RepeatRowsParams {
   ConstRows rows;  // all `capacity` of them exist
-  Rows out;        // rows' type and channels; the CPU has float32 alone
+  Rows out;        // rows' type and channels; float32 only on the CPU
 };
 static_assert(std::is_trivially_copyable_v<RepeatRowsParams>);
 

@@ -1,8 +1,8 @@
 #pragma once
 
-// Words that the blocks of a thread-block cluster send each other through distributed shared memory, without a barrier
-// of the cluster: a store that completes bytes of the receiver's own mbarrier (PTX ISA, st.async; sm_90). Included by
-// .cu files alone.
+// Sends words between the blocks of a thread-block cluster through distributed shared memory, without a barrier of the
+// cluster: a store completes bytes of the receiver's own mbarrier (PTX ISA, st.async; sm_90). Only .cu files include
+// this header.
 
 #include <cuda_runtime_api.h>
 
@@ -55,7 +55,7 @@ __device__ inline void WaitForPhase(uint64_t* barrier, uint32_t parity) {
   }
 }
 
-// Addresses are of AddressInBlock; the words' is aligned to 16 bytes.
+// `to` and `barrier` are addresses of AddressInBlock; `to` is aligned to 16 bytes.
 __device__ inline void Send(uint32_t to, uint32_t barrier, const uint4& words) {
   asm volatile(
       "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),

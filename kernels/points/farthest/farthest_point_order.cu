@@ -9,13 +9,13 @@ namespace {
 
 constexpr int kMortonAxisBits = 10;
 constexpr uint32_t kMaxCell = (1u << kMortonAxisBits) - 1;
-constexpr int kInvalidBit = 3 * kMortonAxisBits;  // of a key: sorts behind all valid points of its sample
+constexpr int kInvalidBit = 3 * kMortonAxisBits;  // sorts a key behind the valid points of its sample
 constexpr int kSampleShift = kInvalidBit + 1;
 
-constexpr int kChunkPoints = 2048;  // of a block in the passes over all points
+constexpr int kChunkPoints = 2048;  // points of a block in the passes over all points
 constexpr int kMaxChunks = 256;     // of a sample
 
-// Sorts as the float does.
+// Returns bits that sort like the float.
 __device__ uint32_t OrderedBits(float value) {
   const uint32_t bits = __float_as_uint(value);
   return (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
@@ -31,8 +31,8 @@ __device__ bool IsValidPoint(const FarthestPointSampleParams& params, int64_t ro
 
 // ---- Kernels -----------------------------------------------------------------------------------------------------
 
-// Calls body(sample, index within it, whether there is such a point) for all points of a sample, whole warps at a time.
-// Blocks of kBlockThreads, num_chunks a sample.
+// Calls body(sample, index within it, whether this point exists) for all points of a sample, with whole warps. Needs
+// blocks of kBlockThreads threads, and num_chunks blocks per sample.
 template <typename Body>
 __device__ void ForEachPoint(const FarthestPointSampleParams& params, int num_chunks, const Body& body) {
   const int sample = static_cast<int>(blockIdx.x) / num_chunks;
@@ -99,7 +99,8 @@ __global__ void __launch_bounds__(kBlockThreads)
         lowest[axis] = FromOrderedBits(state.lowest[axis]);
         extent = fmaxf(extent, FromOrderedBits(~state.highest_complement[axis]) - lowest[axis]);
       }
-      // Cubes, so that buckets are compact. Any cell would do: a NaN (no extent, or one beyond float's) is the last.
+      // Cells are cubes, so that buckets are compact. The result does not depend on the cells. With a NaN (no extent,
+      // or one beyond float's range), the last cell is taken.
       const float cells_a_metre = static_cast<float>(kMaxCell) / extent;
       code = 0;
 #pragma unroll

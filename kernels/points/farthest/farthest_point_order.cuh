@@ -1,7 +1,7 @@
 #pragma once
 
-// The points of farthest_point_sample.h in the order in which its kernel takes them: every sample's valid points along
-// a Morton curve, with the box of every 32 of them. Included by .cu files alone.
+// Puts the points of farthest_point_sample.h into the order in which its kernel takes them: every sample's valid points
+// along a Morton curve, with a bounding box for every 32 of them. Only .cu files include this header.
 
 #include <algorithm>
 #include <cstdint>
@@ -13,14 +13,14 @@
 
 namespace voxserve::kernels::cuda {
 
-// The state of a sample's valid points; all bits are 1 where it has none.
+// The state of a sample's valid points. All bits are 1 if there are none.
 struct FarthestPointState {
   uint32_t lowest[3];  // of OrderedBits
   uint32_t highest_complement[3];
-  uint32_t start_offset;  // from the start asked for to the first valid point, cyclic
+  uint32_t start_offset;  // places from the start that was asked for to the first valid point, in a cycle
 };
 
-// 32 of a sample's sorted points, fewer at its end.
+// The bounding box of 32 of a sample's sorted points; the last one may have fewer.
 struct alignas(16) FarthestPointBox {
   float lowest[3];
   float highest[3];
@@ -32,7 +32,8 @@ struct FarthestPointWorkspace {
   explicit FarthestPointWorkspace(const FarthestPointSampleParams& params) {
     cub::DoubleBuffer<uint64_t> no_keys;
     cub::DoubleBuffer<int32_t> no_order;
-    // For all bits: fewer take no more. An error comes up again when the sort runs.
+    // Asks for the memory to sort by all bits, since fewer bits need no more. An error comes up again when the sort
+    // runs.
     static_cast<void>(
         cub::DeviceRadixSort::SortPairs(nullptr, sort_bytes, no_keys, no_order, static_cast<int>(params.num_points)));
     WorkspaceCutter cutter(params.workspace);
@@ -47,11 +48,11 @@ struct FarthestPointWorkspace {
   }
 
   FarthestPointState* states;
-  uint64_t* keys[2];        // sample, invalid or not, Morton code
+  uint64_t* keys[2];        // the sample, whether the point is invalid, the Morton code
   int32_t* order[2];        // indices within the sample
-  float4* points;           // sorted: x, y, z, the index's complement
+  float4* points;           // sorted: x, y, z, the complement of the index
   float* distances;         // of those
-  FarthestPointBox* boxes;  // of every 32 of those, from FirstBox(sample) on
+  FarthestPointBox* boxes;  // the boxes of 32 points each; a sample's begin at FirstBox(sample)
   char* sort_scratch;
   size_t sort_bytes = 0;
   size_t bytes;

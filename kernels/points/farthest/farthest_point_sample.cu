@@ -34,7 +34,7 @@ cudaError_t CountClusters(int32_t num_blocks, int32_t num_warps, int* num_cluste
   config.attrs = &cluster;
   config.numAttrs = 1;
   if (cudaOccupancyMaxActiveClusters(num_clusters, kernel, &config) != cudaSuccess) {
-    cudaGetLastError();  // this device's way to say no
+    cudaGetLastError();  // this means that the device cannot run such clusters
     *num_clusters = 0;
   }
   return cudaSuccess;

@@ -30,7 +30,7 @@
 
 namespace voxserve::kernels {
 
-// `selected` has this value in all places of a sample from which nothing could be selected.
+// If nothing could be selected from a sample, `selected` has this value in all of the sample's places.
 inline constexpr int32_t kNothingSelected = -1;
 
 struct FarthestPointSampleParams {
@@ -40,14 +40,14 @@ struct FarthestPointSampleParams {
   int32_t num_samples = 0;                  // B, at most kMaxSamples
   const int64_t* point_begin = nullptr;     // [B + 1] first point of each sample; [0] is 0, [B] is N
   ConstRows points;                         // [N] float32, the first three columns are x, y, z
-  const uint8_t* is_valid = nullptr;        // [N], 0 where a point is invalid for the caller's reasons; may be null
+  const uint8_t* is_valid = nullptr;        // [N], 0 if the caller declares a point invalid; may be null
   const int64_t* selected_begin = nullptr;  // [B + 1] first selected point of each sample; [0] is 0
-  // [B] the start of each sample, an index within it; may be null: 0. Where that point is invalid, the next valid one
-  // is taken, the first after the last.
+  // [B] the start of each sample, an index within it. Null: 0. If that point is invalid, the next valid point is the
+  // start; the first point follows the last one.
   const int64_t* starts = nullptr;
 
-  // Output. A sample that is to select more points than it has valid ones, or whose start is not one of its points,
-  // gets kNothingSelected in all its places: callers that cannot rule it out look at num_valid.
+  // Output. If a sample has fewer valid points than are to be selected, or its start is not one of its points, all its
+  // places get kNothingSelected. Callers that cannot exclude this look at num_valid.
   int64_t* num_valid = nullptr;  // [B]
   int32_t* selected = nullptr;   // [selected_begin[B]] indices within the sample, in the order of selection
   float* distances = nullptr;    // the same shape: the distance of each at its selection, m^2, +infinity for the start;
@@ -73,8 +73,8 @@ namespace cpu {
 // Reads only num_points and num_samples.
 size_t FarthestPointSampleWorkspaceBytes(const FarthestPointSampleParams& params);
 
-// The sort is of all threads; then a thread a sample, and one for a lone sample: each selection needs the one before
-// and touches a few buckets, some microseconds of work, which threads would spend on meeting.
+// All threads take part in the sort. After that one thread handles one sample, even if there is only one sample: each
+// selection depends on the one before and takes only microseconds, less than threads would need to synchronise.
 void FarthestPointSample(const FarthestPointSampleParams& params, ThreadPool& pool);
 
 }  // namespace cpu
@@ -84,12 +84,12 @@ namespace cuda {
 // Says how a sample is spread over the device. With zeros the launcher decides; only tests and benchmarks set other
 // values. Results do not depend on it.
 struct FarthestPointLayout {
-  int32_t num_blocks = 0;  // of a sample: 1, or a cluster of 2, 4, 8 or 16 where the device has such
-  int32_t num_warps = 0;   // of a block, at most kMaxFarthestPointWarps
+  int32_t num_blocks = 0;  // blocks per sample: 1, or a cluster of 2, 4, 8 or 16 if the device supports it
+  int32_t num_warps = 0;   // warps per block, at most kMaxFarthestPointWarps
 };
 inline constexpr int32_t kMaxFarthestPointWarps = 32;
 
-// The largest cluster that a sample can have on the current device with this build's code: 1, 2, 4, 8 or 16.
+// Finds the largest cluster that a sample can have on the current device with this build's code: 1, 2, 4, 8 or 16.
 cudaError_t MaxFarthestPointBlocks(int32_t* num_blocks);
 
 // Calls CUB, so it needs a device. Reads only num_points and num_samples.

@@ -8,14 +8,15 @@
 #include "kernels/core/radix_sort.h"
 #include "kernels/points/farthest/farthest_point_sample.h"
 
-// Compiled without contraction into fused multiply-adds, which would round once where the definition rounds twice.
+// This file is compiled without contraction into fused multiply-adds, which round once where the definition rounds
+// twice.
 
 namespace voxserve::kernels::cpu {
 namespace {
 
 constexpr int kMortonAxisBits = 10;
 constexpr uint64_t kMaxCell = (uint64_t{1} << kMortonAxisBits) - 1;
-constexpr int kInvalidBit = 3 * kMortonAxisBits;  // of a key: sorts behind all valid points of its sample
+constexpr int kInvalidBit = 3 * kMortonAxisBits;  // sorts a key behind the valid points of its sample
 constexpr int kSampleShift = kInvalidBit + 1;
 
 constexpr int kLeafPoints = 32;
@@ -24,26 +25,26 @@ constexpr int kMaxLevels = 10;  // 8^10 leaves hold more than 2^31 points
 constexpr int64_t kPointsAChunk = 4096;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr float kNone = -1;  // a distance that nothing has
+constexpr float kNone = -1;  // less than any distance
 
-// The radix sort moves these.
+// What the radix sort moves.
 struct PointKey {
   uint64_t key;
   int64_t row;
 };
 
-// A bucket: neighbours in Morton order, in the order of their indices.
+// A bucket: points that are neighbours in Morton order, sorted by index.
 struct alignas(64) Leaf {
   float x[kLeafPoints], y[kLeafPoints], z[kLeafPoints];
-  float distance[kLeafPoints];  // kNone where there is no point
+  float distance[kLeafPoints];  // kNone if there is no point
   int32_t index[kLeafPoints];
 };
 
-// The boxes and the furthest points of 8 leaves, or of 8 groups of the level below.
+// The boxes and the farthest points of 8 leaves, or of 8 groups of the level below.
 struct alignas(64) Group {
   float lowest[3][kFanout];
   float highest[3][kFanout];
-  float distance[kFanout];  // kNone where there is no child
+  float distance[kFanout];  // kNone if there is no child
   int32_t index[kFanout];
 };
 
@@ -55,17 +56,17 @@ struct Furthest {
 struct SampleBounds {
   float lowest[3];
   double cells_a_metre;
-  int32_t start;  // the first valid point from the start asked for on
+  int32_t start;  // the first valid point, beginning with the start that was asked for
 };
 
 bool IsBefore(float distance, int32_t index, const Furthest& other) {
   return distance > other.distance || (distance == other.distance && index < other.index);
 }
 
-// The definition's, and of a box's nearest corner the bound: both round alike.
+// Computes a distance of the definition, and with a box's nearest corner the bound. Both are rounded alike.
 float SquaredLength(float x, float y, float z) { return (x * x + y * y) + z * z; }
 
-// At least one of kFanout levels stands above the leaves: of L leaves L / 7 groups and one more a level are enough.
+// At least one level of kFanout is above the leaves: for L leaves, L / 7 groups and one more per level are enough.
 constexpr int64_t kPointsAGroup = int64_t{kLeafPoints} * (kFanout - 1);
 
 // The places of a sample's parts in the arrays depend only on the numbers of points of the samples.
@@ -142,7 +143,7 @@ void FindBounds(const FarthestPointSampleParams& params, int32_t sample, SampleB
     bounds.lowest[axis] = lowest[axis];
     extent = std::max(extent, static_cast<double>(highest[axis]) - static_cast<double>(lowest[axis]));
   }
-  // Cubes, so that buckets are compact.
+  // Cells are cubes, so that buckets are compact.
   bounds.cells_a_metre = num_valid > 0 && extent > 0 ? static_cast<double>(kMaxCell) / extent : 0;
 }
 
@@ -159,7 +160,7 @@ uint64_t KeyOf(const FarthestPointSampleParams& params, int32_t sample, int64_t 
   return static_cast<uint64_t>(sample) << kSampleShift | code;
 }
 
-// Rows of all samples, each sample's in Morton order of its valid points, then the others.
+// Returns the rows of all samples: first a sample's valid points in Morton order, then its other points.
 const PointKey* SortPoints(const FarthestPointSampleParams& params, const Workspace& workspace, ThreadPool& pool) {
   const int64_t* const point_begin = params.point_begin;
   pool.ParallelFor(params.num_points, kPointsAChunk, [&](int64_t begin, int64_t end) {
@@ -175,7 +176,7 @@ const PointKey* SortPoints(const FarthestPointSampleParams& params, const Worksp
                    [](const PointKey& item) { return item.key; });
 }
 
-// The tree of one sample.
+// The tree of buckets of one sample.
 class BucketTree {
  public:
   // sorted: the sample's rows, num_valid of them valid. num_valid > 0.
@@ -207,7 +208,7 @@ class BucketTree {
     }
   }
 
-  // Lowers all distances by a point; then the furthest point of all.
+  // Lowers all distances by a new point. Returns the farthest of all points.
   Furthest Update(float x, float y, float z) { return UpdateGroup(num_levels_ - 1, 0, x, y, z); }
 
  private:
@@ -233,7 +234,7 @@ class BucketTree {
     if (num_valid % kLeafPoints == 0) return;
     Leaf& last = leaves_[num_valid / kLeafPoints];
     for (auto i = static_cast<int>(num_valid % kLeafPoints); i < kLeafPoints; ++i) {
-      last.x[i] = last.x[0], last.y[i] = last.y[0], last.z[i] = last.z[0];  // so that the box is that of the points
+      last.x[i] = last.x[0], last.y[i] = last.y[0], last.z[i] = last.z[0];  // so that the box contains only the points
       last.distance[i] = kNone;
       last.index[i] = Furthest().index;
     }
@@ -292,7 +293,7 @@ class BucketTree {
     return FurthestOf(group);
   }
 
-  // How far a coordinate lies from an interval; 0 within.
+  // Returns the distance of a coordinate from an interval; 0 inside.
   static float Outside(float value, float lowest, float highest) {
     const float below = lowest - value, above = value - highest;
     const float outside = below > above ? below : above;
@@ -304,7 +305,7 @@ class BucketTree {
       const float distance = SquaredLength(leaf.x[i] - x, leaf.y[i] - y, leaf.z[i] - z);
       leaf.distance[i] = distance < leaf.distance[i] ? distance : leaf.distance[i];
     }
-    // The first of equal ones has the lowest index.
+    // Among equal distances, the first has the lowest index.
     constexpr int kLanes = 8;
     float most[kLanes];
     for (int lane = 0; lane < kLanes; ++lane) most[lane] = leaf.distance[lane];

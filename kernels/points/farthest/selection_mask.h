@@ -1,6 +1,6 @@
 #pragma once
 
-// SelectionMask marks the points that a network sees where it sees only a farthest point sample.
+// SelectionMask marks the points that a network sees if it sees only a farthest point sample.
 
 #include <cstdint>
 #include <type_traits>
