@@ -66,7 +66,9 @@ def main(arguments_: Sequence[str] | None = None) -> int:
 
 
 def run(options: argparse.Namespace) -> str:
-    """Labels the bag. Returns what was done, in a line. Raises InferenceError, OSError or ValueError."""
+    """Labels the bag. Returns a line that says how many clouds were labelled, and how fast. Raises InferenceError,
+    OSError or ValueError.
+    """
     with Source(options.bag) as source:
         topic = source.topic(options.topic)
         poses = Poses.read(source, options.pose, options.fixed_frame) if options.pose else None
@@ -85,7 +87,7 @@ def run(options: argparse.Namespace) -> str:
             )
             sink = Sink(options.save, topic, job, Colors.of(model.classes))
             try:
-                # A reader of its own: another thread reads the clouds meanwhile.
+                # Another thread reads the clouds at the same time, so tf needs a reader of its own.
                 with Source(options.bag) as other:
                     transforms = other.transform_messages()
                     return _label_all(options, source, topic, client, request, poses, sink, transforms)
@@ -100,7 +102,7 @@ def run(options: argparse.Namespace) -> str:
 
 
 def ready(client: Client, name: str, version: int) -> ModelVersion:
-    """The model's version, which has labels or boxes."""
+    """Returns the version of the model. Raises ValueError if it is not ready, or has neither labels nor boxes."""
     model = client.model(name, version)
     if model.state is not ModelState.READY:
         raise ValueError(f"{name} version {model.version} is {model.state.name.lower()}: {'; '.join(model.problems)}")
@@ -172,7 +174,7 @@ def rate(text: str) -> float:
 
 
 def add_request(parser: argparse.ArgumentParser) -> None:
-    """Adds how a bag's clouds are asked for."""
+    """Adds the options that say which clouds are sent, and how."""
     add = parser.add_argument
     add("--topic", default="", help="of the clouds (default: the only one of type PointCloud2)")
     add("--version", type=arguments.count(1), default=0, metavar="N", help="the model's version; default: the newest")

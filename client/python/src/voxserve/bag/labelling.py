@@ -1,4 +1,4 @@
-"""Sends a bag's sweeps through a stream and gives them back with their answers, in order."""
+"""Sends a bag's sweeps to the server in a stream, and yields them with their results, in order."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from voxserve.results import FrameResult, ModelVersion
 from voxserve.stream import Stream
 from voxserve.stream_state import Policy, Sweeps
 
-_MAX_UNDER_WAY = 4  # sweeps in memory: enough to keep the server busy
+_MAX_UNDER_WAY = 4  # the number of sweeps in memory, enough to keep the server busy
 
 
 @dataclass(frozen=True)
 class Poses:
-    """Where the sensor was: transforms, and the frame that stands still. moving: the frame that they are of; "": the
-    cloud's own.
+    """Tells where the sensor was. `fixed` is the frame that stands still ("": the root of the transforms). If the poses
+    come from a topic, `moving` is the frame whose poses they are ("": the cloud's own).
     """
 
     transforms: Transforms
@@ -32,7 +32,9 @@ class Poses:
 
     @staticmethod
     def read(source: Source, pose: str, fixed: str) -> Poses:
-        """pose: "tf", or a topic; with a topic tf tells how the sensor is mounted. fixed: "" for the root of all."""
+        """Reads the poses of a bag. pose: "tf", or a topic of poses; tf then only tells how the sensor is mounted.
+        fixed: the frame of tf that stands still; "" for the root.
+        """
         transforms = source.transforms()
         if pose == "tf":
             return Poses(transforms, fixed)
@@ -55,16 +57,16 @@ class Poses:
 
 @dataclass(frozen=True)
 class Request:
-    """How a model is asked."""
+    """What a model is asked to do with each sweep."""
 
     model: ModelVersion
     num_sweeps: int = 1
-    rate: float | None = None  # of the bag's pace; None: as fast as the server takes it
+    rate: float | None = None  # a multiple of the bag's pace; None: as fast as the server takes the sweeps
     scales: dict[str, float] | None = None
 
     @property
     def age_feature(self) -> str:
-        """The feature of the model that is a point's age."""
+        """Returns the name of the model's feature that holds a point's age, or "" if it has none."""
         return next((feature.name for feature in self.model.features if feature.unit == "s"), "")
 
 
@@ -101,7 +103,7 @@ def label(
 
 
 class _Sender:
-    """Reads sweeps and sends them, in a thread of its own; keeps those that are under way."""
+    """Reads and sends the sweeps in a thread of its own. Keeps each sweep until its result is taken."""
 
     def __init__(self, stream: Stream, request: Request, poses: Poses | None) -> None:
         self.error: Exception | None = None
@@ -123,7 +125,7 @@ class _Sender:
                     if self._stopped.wait(max(0.0, due - time.perf_counter())):
                         return
                 self._send(sweep)
-        except Exception as error:  # the reader of results tells it
+        except Exception as error:  # label() raises it
             self.error = error
         finally:
             if not self._stopped.is_set():
@@ -142,7 +144,7 @@ class _Sender:
             raise BagError(f"message {sweep.index}: {error}") from None
 
     def take(self, index: int) -> Sweep:
-        """A sweep that has its answer."""
+        """Returns a sweep whose result has come, and makes room for another one."""
         sweep = self._under_way.pop(index)
         self._room.release()
         return sweep

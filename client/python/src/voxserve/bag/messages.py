@@ -23,13 +23,13 @@ TIMING_SCHEMA = "voxserve.Timing"
 
 @dataclass(frozen=True)
 class Colors:
-    """The colours of a model's classes."""
+    """The colours of a model's classes, for messages."""
 
     by_id: Mapping[int, tuple[int, int, int]]
 
     @staticmethod
     def of(classes: Sequence[ClassInfo]) -> Colors:
-        """As the model's configuration says."""
+        """Returns the colours that the model's configuration gives."""
         return Colors({info.id: info.color for info in classes})
 
     def of_id(self, class_id: int) -> tuple[int, int, int]:
@@ -45,10 +45,10 @@ class Colors:
 
 
 def labelled(message: Any, result: Segmentation, colors: Colors, types: Mapping[str, Any]) -> Any:
-    """A PointCloud2 of the same points: each one's bytes, then rgb (float32, as PCL packs it) and label, without gaps
-    between rows.
+    """Returns a PointCloud2 of the same points. To each point's bytes it adds rgb (float32, as PCL packs it) and label.
+    Rows have no gaps between them.
 
-    types: of messages, by name. A field that is called like one of the new ones keeps its name; the new one gets an
+    types: the classes of messages, by name. If a field already has one of the new names, the new field gets an
     underscore.
     """
     width, height, step = message.width, message.height, message.point_step
@@ -83,7 +83,7 @@ def labelled(message: Any, result: Segmentation, colors: Colors, types: Mapping[
 
 
 def _points(message: Any) -> npt.NDArray[np.uint8]:
-    """[height, width, point_step]: the bytes of each point."""
+    """Returns the bytes of each point: [height, width, point_step]."""
     shape = (message.height, message.width, message.point_step)
     if not message.width * message.height:
         return np.zeros(shape, np.uint8)
@@ -168,8 +168,7 @@ def scene(old: Any, found: Detections, colors: Colors) -> bytes:
 
 
 def markers(old: Any, found: Detections, colors: Colors, types: Mapping[str, Any]) -> Any:
-    """Returns a visualization_msgs/MarkerArray. It deletes all earlier markers and adds a cube and a text for each box.
-    """
+    """Returns a visualization_msgs/MarkerArray that deletes all earlier markers and adds a cube and a text per box."""
     made = [_marker(old, types, 0, kind=0, action=3)]
     for index, (x, y, z, length, width, height, yaw) in enumerate(found.boxes.tolist()):
         color = colors.of_id(int(found.class_ids[index]))
@@ -242,7 +241,9 @@ def _array(items: dict[str, Any]) -> dict[str, Any]:
 
 
 def json_schema(name: str) -> bytes:
-    """The JSON schema of SCENE_SCHEMA, as far as scene() writes it, or of TIMING_SCHEMA."""
+    """Returns the JSON schema of SCENE_SCHEMA or TIMING_SCHEMA. That of SCENE_SCHEMA has only the fields that scene()
+    writes.
+    """
     number, text, flag = {"type": "number"}, {"type": "string"}, {"type": "boolean"}
     if name == TIMING_SCHEMA:
         stages = {"type": "object", "additionalProperties": number}

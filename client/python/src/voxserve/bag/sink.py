@@ -1,7 +1,7 @@
-"""Writes a labelled drive, and goes on with one that was broken off.
+"""Writes a labelled drive to a file. A later run can continue a drive that was broken off.
 
-Messages are written to NAME.part, which replaces NAME when it is complete. A sweep's cloud is its last message: if it
-is there, the sweep is done.
+Messages are written to NAME.part, which is renamed to NAME when it is complete. A sweep's cloud is the last of its
+messages: if it is in the file, the sweep is done.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _MARKERS = "visualization_msgs/msg/MarkerArray"
 
 
 class Sink:
-    """An MCAP file of topics TOPIC/labelled, TOPIC/boxes, TOPIC/markers and TOPIC/timing, and tf.
+    """Writes an MCAP file with the topics TOPIC/labelled, TOPIC/boxes, TOPIC/markers and TOPIC/timing, and with tf.
 
-    job: what the file is made from and how, in words; a part of another job is refused.
+    job: the input and the settings, by name. A part that was begun with another job is refused with BagError.
     """
 
     def __init__(self, path: str, topic: str, job: Mapping[str, str], colors: Colors) -> None:
@@ -36,9 +36,9 @@ class Sink:
         self._store: Any = get_typestore(Stores.ROS2_HUMBLE)
         self._schemas: dict[str, int] = {}
         self._channels: dict[str, int] = {}
-        self.num_sweeps = 0  # done, those of an earlier run included
-        self.num_copied = 0  # messages of an earlier run, not of sweeps
-        self.first = 0  # the index of the first sweep that is not done
+        self.num_sweeps = 0  # sweeps in the file, those of an earlier run included
+        self.num_copied = 0  # messages of an earlier run that belong to no sweep
+        self.first = 0  # the index of the first sweep that is not in the file
         self._new = f"{self.part}.new"
         old = self._old(job) if Path(self.part).exists() else iter(())
         try:
@@ -82,7 +82,7 @@ class Sink:
                         if channel.topic == self._cloud_topic:
                             done += waiting
                             waiting = []
-        except Exception:  # the end of a file that was broken off is anything
+        except Exception:  # a file that was broken off may end in anything
             pass
         if made is not None and dict(made) != dict(job):
             names = sorted(name for name in {*made, *job} if made.get(name) != job.get(name))
@@ -103,7 +103,7 @@ class Sink:
         self.num_copied += not channel.topic.startswith(f"{self._topic}/")
 
     def write(self, sweep: Sweep, answers: tuple[Segmentation | None, Detections | None, Tensors | None]) -> None:
-        """A sweep and what the model says of it."""
+        """Writes a sweep and the model's answers to it."""
         labels, found, _ = answers
         old, time = sweep.message.header, sweep.time_ns
         if found is not None:
@@ -125,19 +125,19 @@ class Sink:
         self.num_sweeps += 1
 
     def copy(self, raw: Raw) -> None:
-        """A message of another topic, as it was."""
+        """Writes an unchanged message of another topic."""
         number = self._ros_channel(raw.topic, raw.type)
         self._writer.add_message(number, raw.time_ns, raw.data, raw.time_ns)
 
     def finish(self) -> None:
-        """The file is complete and takes its place."""
+        """Completes the file and renames it from NAME.part to NAME."""
         self._writer.finish()
         self._file.close()
         Path(self.part).replace(self.path)
 
     def abandon(self) -> bool:
-        """Ends an incomplete drive. Returns whether the part was kept, so that a later run can go on with it; it is
-        kept if it has a sweep.
+        """Closes an incomplete drive. A part with at least one sweep is kept, and a later run can continue it. Returns
+        whether it was kept.
         """
         try:
             self._writer.finish()
@@ -170,5 +170,5 @@ class Sink:
 
 
 def job_of(**settings: object) -> dict[str, str]:
-    """Settings as a part keeps them."""
+    """Returns settings as text, as the metadata of a part holds them."""
     return {name: value if isinstance(value, str) else json.dumps(value) for name, value in settings.items()}

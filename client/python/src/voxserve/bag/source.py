@@ -16,7 +16,7 @@ from voxserve.pose import Pose
 CLOUD = "sensor_msgs/msg/PointCloud2"
 _TRANSFORMS = "tf2_msgs/msg/TFMessage"
 _OLD_TRANSFORMS = "tf/msg/tfMessage"
-# Where the pose lies in messages of a type.
+# The attribute that holds the pose, by the type of the message.
 _POSES = {
     "nav_msgs/msg/Odometry": "pose.pose",
     "geometry_msgs/msg/PoseWithCovarianceStamped": "pose.pose",
@@ -27,9 +27,9 @@ _MAGIC = {".mcap": b"\x89MCAP0\r\n", ".db3": b"SQLite format 3\0", ".bag": b"#RO
 
 @dataclass(frozen=True)
 class Sweep:
-    """A cloud as it was recorded."""
+    """A recorded cloud."""
 
-    index: int  # of its topic's messages, from 0
+    index: int  # the number of its message in the topic, from 0
     time_ns: int  # when it was recorded
     message: Any  # the PointCloud2
     cloud: PointCloud
@@ -37,7 +37,7 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Raw:
-    """A message that is copied, in ROS 2's form."""
+    """A message to copy, encoded for ROS 2."""
 
     topic: str
     type: str
@@ -46,8 +46,8 @@ class Raw:
 
 
 class Source:
-    """A bag that is open for reading, by one thread at a time; use it in a `with` block. BagError wherever it is not as
-    it should be.
+    """A bag that is open for reading. Use it in a `with` block, in one thread at a time. Methods raise BagError if the
+    bag is broken or lacks what is asked for.
     """
 
     def __init__(self, path: str) -> None:
@@ -63,7 +63,7 @@ class Source:
             self._store: Any = get_typestore(Stores.ROS2_HUMBLE)
             self._reader: Any = AnyReader([place], default_typestore=self._store)
             self._reader.open()
-        except Exception as error:  # rosbags lets through what its parsers raise of broken bytes
+        except Exception as error:  # rosbags does not catch the errors that its parsers raise for broken bytes
             raise self._broken(error) from None
 
     def _broken(self, error: Exception) -> BagError:
@@ -122,8 +122,8 @@ class Source:
         return transforms
 
     def poses(self, topic: str) -> tuple[Transforms, str, str]:
-        """The poses of a topic as transforms, with the frame that stands still and the one that moves ("" where the
-        messages do not name it: the cloud's own).
+        """Returns the poses of a topic as transforms, the frame that stands still, and the frame that moves ("" for the
+        cloud's own, if the messages name none).
         """
         connections = self._of_topic(topic)
         if not connections:
@@ -199,7 +199,7 @@ def _check(path: Path) -> None:
 
 
 def _check_layout(message: Any) -> None:
-    """Raises ValueError if a label cannot be put beside each point."""
+    """Raises ValueError if the message is too short for its points, so that labels cannot be added to them."""
     width, height, step, row = message.width, message.height, message.point_step, message.row_step
     needed = (height - 1) * row + width * step if width * height else 0
     if width * height and (step == 0 or row < width * step):

@@ -1,4 +1,4 @@
-"""Where frames were to each other, as tf tells it."""
+"""Computes transforms between frames at any time from the messages of tf."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from voxserve.bag.bag_error import BagError
 from voxserve.pose import Pose
 
 Matrix = npt.NDArray[np.float64]
-_MAX_GAP_NS = 500_000_000  # beyond the first or last transform, or between two
+_MAX_GAP_NS = 500_000_000  # the longest time from a cloud to the nearest transform
 
 
 @dataclass
 class _Edge:
-    """A frame's place in its parent, over time."""
+    """The poses of a frame in its parent, by time."""
 
     parent: str
     is_static: bool
@@ -26,13 +26,13 @@ class _Edge:
 
 
 class Transforms:
-    """A tree of frames. Names may begin with a slash, as ROS 1 wrote them."""
+    """A tree of frames and their poses. Names may begin with a slash, as in ROS 1."""
 
     def __init__(self) -> None:
         self._edges: dict[str, _Edge] = {}
 
     def add(self, parent: str, child: str, stamp_ns: int, pose: Pose, is_static: bool) -> None:
-        """pose: of the child's coordinates in the parent. Stamps may come in any order."""
+        """Adds a pose, which moves the child's coordinates into the parent. Stamps may come in any order."""
         edge = self._edges.setdefault(child.lstrip("/"), _Edge(parent.lstrip("/"), is_static))
         edge.parent = parent.lstrip("/")
         place = bisect.bisect_right(edge.stamps, stamp_ns)
@@ -40,17 +40,19 @@ class Transforms:
         edge.poses.insert(place, pose)
 
     def knows(self, frame: str) -> bool:
-        """Whether the frame has a parent."""
+        """Returns whether the frame has a parent."""
         return frame.lstrip("/") in self._edges
 
     def joined(self, other: Transforms) -> Transforms:
-        """Both; where both have a frame, as the other has it."""
+        """Returns the frames of both trees. A frame that is in both is taken from `other`."""
         both = Transforms()
         both._edges = {**self._edges, **other._edges}
         return both
 
     def lookup(self, fixed: str, frame: str, stamp_ns: int) -> Matrix:
-        """[4, 4]: brings coordinates of `frame` at a time into `fixed`. BagError where tf does not say."""
+        """Returns the matrix [4, 4] that moves coordinates of `frame`, at a time, into `fixed`. Raises BagError if the
+        transforms do not give it.
+        """
         to_root, names = self._to_root(frame.lstrip("/"), stamp_ns)
         fixed_to_root, fixed_names = self._to_root(fixed.lstrip("/"), stamp_ns)
         if names[-1] != fixed_names[-1]:
@@ -96,7 +98,7 @@ def _at(edge: _Edge, name: str, stamp_ns: int) -> Matrix:
 
 
 def _between(a: Pose, b: Pose, share: float) -> Pose:
-    """Places on a line, turns on the shortest arc."""
+    """Interpolates two poses: the translation on a line, the rotation on the shortest arc."""
     p, q = np.array(a.translation), np.array(b.translation)
     u, v = np.array(a.rotation) / np.linalg.norm(a.rotation), np.array(b.rotation) / np.linalg.norm(b.rotation)
     cosine = float(u @ v)

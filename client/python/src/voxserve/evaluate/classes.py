@@ -1,4 +1,4 @@
-"""Which class of a model is which of a data set."""
+"""Matches a model's classes with those of a data set."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from voxserve.results import ClassInfo
 
 @dataclass(frozen=True)
 class ClassMatch:
-    """By the data set's names."""
+    """The matching classes, by the data set's names."""
 
-    ids: Mapping[str, int]  # of the model's class for each of the data set's that it has
-    left_out: tuple[str, ...]  # the data set's classes that the model does not have: they do not count
+    ids: Mapping[str, int]  # the id of the model's class, for each class of the data set that the model has
+    left_out: tuple[str, ...]  # the data set's classes that the model does not have; they do not count
 
 
 def plain(name: str) -> str:
-    """A name without what names differ in: construction_vehicle is Construction Vehicle."""
+    """Returns a name in lower case without signs and spaces: construction_vehicle equals Construction Vehicle."""
     return "".join(letter for letter in name.lower() if letter.isalnum())
 
 
@@ -58,7 +58,9 @@ def match(
 
 
 def read_choice(path: str) -> dict[str, list[str]]:
-    """Reads a JSON object: {"model's class": ["data set's class", ...]}. ValueError names the file."""
+    """Reads a JSON object: {"model's class": ["data set's class", ...]}. The ValueError for anything else names the
+    file.
+    """
     try:
         value = json.loads(Path(path).read_text())
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Parses the command line, asks the server, and tells what came of it.
+"""Parses the command line, sends a data set's scans to the server and reports the measures.
 
 Exit status: 0 done, 1 something failed, 2 wrong usage.
 """
@@ -71,7 +71,7 @@ def main(arguments_: Sequence[str] | None = None) -> int:
 
 
 def evaluate(options: argparse.Namespace) -> dict[str, Any]:
-    """Returns the report, of plain values. Raises InferenceError, OSError or ValueError."""
+    """Evaluates the model and returns the report, which JSON can hold. Raises InferenceError, OSError or ValueError."""
     dataset = open_dataset(options.dataset, options.layout, options.sweeps)
     frames = choose_frames(dataset, options.frames)
     chosen = classes.read_choice(options.classes) if options.classes else None
@@ -86,8 +86,9 @@ def evaluate(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def choose_frames(dataset: Dataset, wanted: str) -> list[Frame]:
-    """wanted: "" for all, numbers ("60-79,85"), a file with a name a line, or names: of frames, or the beginning of
-    theirs up to a slash (sequences, scenes). DatasetError where nothing is left.
+    """Returns the frames that --frames chooses: "" for all, numbers ("60-79,85"), a file with one name per line, or
+    names. A name is a frame's, or the part of it before the slash (a sequence or scene). Raises DatasetError if no
+    frame is left.
     """
     frames = list(dataset.frames)
     if not wanted:
@@ -114,15 +115,15 @@ def _names(frames: Sequence[Frame], names: Sequence[str]) -> list[Frame]:
 
 @dataclass
 class _Labels:
-    """Confusion matrices: [0] of all points, then of each range of distances."""
+    """Confusion matrices: [0] counts all points, each further one a range of distances."""
 
     match: ClassMatch
-    ids: list[int]  # of the model's classes, in the order of rows
+    ids: list[int]  # the ids of the model's classes, in the order of the matrices' rows
     counts: list[segmentation.Counts] = field(default_factory=list)
 
 
 class _Run:
-    """One model on one data set."""
+    """The evaluation of one model on one data set."""
 
     def __init__(
         self,
@@ -167,7 +168,7 @@ class _Run:
             raise ValueError(f"{model.name} answers with {answers}, but {folder} has {' and '.join(has)} alone")
 
     def answers(self, frames: Sequence[Frame]) -> Iterator[tuple[Frame, Scan, list[Answer]]]:
-        """In order, with as many requests under way as the command line says."""
+        """Yields the frames in order with their answers. Keeps as many requests under way as the command line says."""
         waiting = iter(frames)
         with ThreadPoolExecutor(self._options.concurrency) as pool:
             futures = [(f, pool.submit(self._ask, f)) for f in islice(waiting, self._options.concurrency)]
@@ -208,7 +209,7 @@ class _Run:
         labels, known = self._labels, scan.labels
         assert labels is not None
         assert known is not None
-        # With sweeps the answer has the points of the earlier ones too, after those that have labels.
+        # With sweeps, the labels of earlier sweeps' points follow those of the scan.
         found = answer.labels[: len(known)].astype(np.int64)
         if len(found) != len(known):
             raise DatasetError(f"{frame.name}: {len(known)} labels, but {len(found)} points were labelled")
@@ -234,7 +235,7 @@ class _Run:
             labels.counts[index] += segmentation.confusion(truth[near], rows[near], len(labels.ids))
 
     def report(self, num_frames: int) -> dict[str, Any]:
-        """Returns the report, of plain values."""
+        """Returns the report, which JSON can hold."""
         answer = self._answer
         assert answer is not None
         report: dict[str, Any] = {
@@ -286,8 +287,7 @@ class _Run:
 
 
 def first_of_voxels(points: Any, voxel_size: Sequence[float]) -> Any:
-    """Returns the index of the first point of each voxel, in the order of the points. Skips points that are not finite.
-    """
+    """Returns the index of the first point of each voxel, in the points' order. Skips points that are not finite."""
     if len(voxel_size) < 3 or min(voxel_size) <= 0:
         raise ValueError("--unit voxels: the model has no voxels")
     finite = np.flatnonzero(np.isfinite(points).all(axis=1))

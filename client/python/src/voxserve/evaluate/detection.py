@@ -1,4 +1,4 @@
-"""Average precision of a model's boxes over a data set, by both benchmarks' rules, class and distance."""
+"""Average precision of a model's boxes over a data set: by KITTI's and nuScenes' rules, by class, by distance."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from voxserve.evaluate.truth import Array, Dataset, Scan
 from voxserve.results import ClassInfo, Detections
 
 _EVERYTHING = Difficulty("all", 0, 3, 1.0)
-_WIDE = frozenset({"car", "vehicle"})  # that must overlap by 0.7, all others by 0.5
+_WIDE = frozenset({"car", "vehicle"})  # these must overlap by 0.7, all others by 0.5
 _IN_RACKS = frozenset({"bicycle", "motorcycle"})
 Bins = Sequence[tuple[float, float]]
 Mask = npt.NDArray[np.bool_]
@@ -26,20 +26,20 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class _Frame:
-    """A frame's boxes; ids are the model's, -1 of what the model does not have."""
+    """A frame's boxes. ids are those of the model's classes, -1 for a class that the model does not have."""
 
     true: Array
     true_ids: npt.NDArray[np.int64]
     true_names: tuple[str, ...]
     true_velocities: Array
     true_distances: Array
-    has_points: Mask  # enough of them, or unknown
+    has_points: Mask  # whether enough points lie in the box, or their number is unknown
     found: Array
     found_ids: npt.NDArray[np.int64]
     found_velocities: Array
     found_distances: Array
     scores: Array
-    heights: Array  # [found] pixels in the image; infinite where there is none
+    heights: Array  # [found] pixels in the image; infinite without an image
     true_heights: Array
     occlusions: npt.NDArray[np.int64]
     truncations: Array
@@ -48,8 +48,8 @@ class _Frame:
 
 
 class Detection:
-    """Collects frames, then measures. min_points: true boxes with fewer do not count. max_distance: metres; nor do
-    boxes beyond; None: the data set's own range of each class.
+    """Collects frames and then computes the measures. True boxes with fewer points than min_points do not count. Boxes
+    farther than max_distance (metres) do not count either; if it is None, each class has the data set's range.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Detection:
         }
 
     def add(self, scan: Scan, found: Detections) -> None:
-        """A frame, whose scan has boxes."""
+        """Adds a frame. Its scan must have boxes."""
         truth = scan.boxes
         assert truth is not None
         boxes, ids = found.boxes.astype(np.float64), found.class_ids.astype(np.int64)
@@ -110,7 +110,7 @@ class Detection:
         )  # fmt: skip
 
     def result(self, bins: Bins) -> dict[str, Any]:
-        """Returns the results for a report: both rules, each by class and by distance."""
+        """Returns the measures for the report: by both rules, each by class and by distance."""
         return {"nuscenes": self._by_centres(bins), "kitti": self._by_overlap(bins)}
 
     def _by_centres(self, bins: Bins) -> dict[str, Any]:
@@ -189,7 +189,7 @@ class Detection:
             )
             true = np.where((true == COUNTED) & ignored, IGNORED, true)
             found = np.where(frame.found_ids == class_id, COUNTED, OTHER)
-            # As the benchmark does: what is small in the image is ignored, of whichever class.
+            # As in the benchmark, boxes of any class that are small in the image are ignored.
             found = np.where(frame.heights < difficulty.min_height, IGNORED, found)
             found = np.where((found == COUNTED) & ~_within(frame.found_distances, low, high), IGNORED, found)
             rows, columns = found != OTHER, true != OTHER
@@ -208,7 +208,7 @@ class Detection:
 
 
 def in_racks(racks: Array, boxes: Array) -> Mask:
-    """[N]: whether a box's centre lies in a rack."""
+    """Returns [N]: whether each box's centre lies in a rack."""
     is_in = np.zeros(len(boxes), bool)
     for index, centre in enumerate(boxes[:, :3]):
         is_in[index] = bool(count_inside(racks, centre[None]).any())
@@ -225,7 +225,7 @@ def _within(distances: Array, low: float, high: float) -> Mask:
 
 
 def _finite(value: float) -> float | None:
-    """None, which JSON has, for what is not known."""
+    """Returns None for a value that is not finite, since JSON has no NaN."""
     return float(value) if np.isfinite(value) else None
 
 

@@ -20,13 +20,13 @@ Array = npt.NDArray[np.float64]
 
 NUM_RECALLS = 40
 _MAX_THRESHOLDS = 200
-COUNTED, IGNORED, OTHER = 0, 1, -1  # what a box is to a class
+COUNTED, IGNORED, OTHER = 0, 1, -1  # how a box takes part in the matching of a class
 _NONE = -1
 
 
 @dataclass(frozen=True)
 class Difficulty:
-    """Truth beyond these limits is ignored, and so are found boxes that are smaller in the image."""
+    """Limits of a box. True boxes beyond them are ignored, and so are found boxes that are smaller in the image."""
 
     name: str
     min_height: float  # pixels
@@ -43,7 +43,7 @@ DIFFICULTIES = (
 
 @dataclass(frozen=True)
 class Matching:
-    """A frame's boxes of one class at one difficulty; boxes that are OTHER are left out already."""
+    """A frame's boxes of one class at one difficulty, without those that are OTHER."""
 
     overlaps: Array  # [found, true]
     scores: Array  # [found]
@@ -105,7 +105,9 @@ def _thresholds(scores: Array, num_true: int) -> list[float]:
 
 
 def _matched_scores(frame: Matching, min_overlap: float) -> list[float]:
-    """The scores of found boxes that are matched where every score counts: each true box takes the surest one."""
+    """Returns the scores of the found boxes that are matched if no score is too low. Each true box takes the
+    overlapping box with the highest score.
+    """
     is_free = np.ones(len(frame.scores), bool)
     scores = []
     for index, kind in enumerate(frame.true):
@@ -120,8 +122,8 @@ def _matched_scores(frame: Matching, min_overlap: float) -> list[float]:
 
 
 def _count(frame: Matching, min_overlap: float, threshold: float) -> tuple[int, int]:
-    """True and false positives at a threshold: each true box takes the box that counts and overlaps it most, else the
-    first one that is ignored.
+    """Returns the numbers of true and of false positives at a threshold. Each true box takes the COUNTED box that
+    overlaps it most; if there is none, the first IGNORED one that overlaps it enough.
     """
     is_free = frame.scores >= threshold
     hits = 0

@@ -1,8 +1,9 @@
-"""Average precision by nuScenes' rules: of boxes whose centres are close.
+"""Average precision by nuScenes' rules: a found box is right if its centre is close to that of a true box.
 
-Caesar et al., "nuScenes: a multimodal dataset for autonomous driving" (2020). Found boxes, the surest first, take the
-nearest true box of their class that is free and less than a distance away, seen from above. Precision is averaged over
-recalls above 10%, above 10%. Errors are of matches within 2 m, as running means at each recall.
+Caesar et al., "nuScenes: a multimodal dataset for autonomous driving" (2020). The found boxes, in the order of their
+scores, each take the nearest free true box of their class whose centre is close enough, seen from above. The part of
+precision above 10% is averaged over the recalls above 10%. Errors are those of matches within 2 m, as running means at
+each recall.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _RECALLS = np.linspace(0, 1, 101)
 
 @dataclass(frozen=True)
 class ClassFrame:
-    """A frame's boxes of one class, [N, 7] and [N, 2] each."""
+    """A frame's boxes of one class: boxes [N, 7], velocities [N, 2]."""
 
     true: Array
     true_velocities: Array  # NaN where unknown
@@ -37,12 +38,12 @@ class ClassFrame:
 class ClassResult:
     """The results of one class at one distance."""
 
-    ap: float  # NaN where people have none
-    errors: dict[str, float] = field(default_factory=dict)  # of ERRORS; 1 where recall does not pass 10%
+    ap: float  # NaN without true boxes
+    errors: dict[str, float] = field(default_factory=dict)  # by names of ERRORS; 1 if the recall does not pass 10%
 
 
 def evaluate(frames: Sequence[ClassFrame], max_distance: float, period: float = 2 * np.pi) -> ClassResult:
-    """period: of yaw; pi for barriers, which have no front."""
+    """Evaluates one class. period: after this turn a box looks the same; pi for barriers, which have no front."""
     num_true = sum(len(frame.true) for frame in frames)
     if num_true == 0:
         return ClassResult(float("nan"))
@@ -92,7 +93,9 @@ def _mean_error(values: Sequence[float], hit_scores: Sequence[float], confidence
 
 
 def _running_means(values: Array) -> Array:
-    """The mean of the first values, without those that are NaN; 1 for all where every one is, 0 before the first."""
+    """Returns the means of the first 1, 2, ... values, without those that are NaN. A mean of no values is 0; if all
+    values are NaN, every mean is 1.
+    """
     known = np.isfinite(values)
     if not known.any():
         return np.ones(len(values))

@@ -1,4 +1,4 @@
-"""How far boxes overlap: intersection over union, seen from above and in space.
+"""Intersection over union of boxes, seen from above and in space.
 
 A box is x, y, z of the centre, length, width, height (metres) and yaw (radians about z), as Detections.boxes has it.
 """
@@ -16,7 +16,7 @@ _PAIRS_AT_ONCE = 1 << 16
 
 
 def corners(boxes: npt.ArrayLike) -> Array:
-    """[N, 4, 2]: the corners seen from above, counter-clockwise."""
+    """Returns the corners seen from above, counter-clockwise: [N, 4, 2]."""
     values = np.asarray(boxes, np.float64).reshape(-1, 7)
     local = _SIGNS[None] * values[:, None, 3:5]
     cos, sin = np.cos(values[:, 6])[:, None], np.sin(values[:, 6])[:, None]
@@ -26,7 +26,7 @@ def corners(boxes: npt.ArrayLike) -> Array:
 
 
 def overlaps(first: npt.ArrayLike, second: npt.ArrayLike) -> tuple[Array, Array]:
-    """[N, M] each: intersection over union seen from above, and in space."""
+    """Returns intersection over union seen from above, and in space: [N, M] each."""
     a = np.asarray(first, np.float64).reshape(-1, 7)
     b = np.asarray(second, np.float64).reshape(-1, 7)
     common = np.zeros((len(a), len(b)))
@@ -50,8 +50,8 @@ def _ratio(part: Array, whole: Array) -> Array:
 
 
 def _common_areas(a: Array, b: Array) -> Array:
-    """[P]: the area that each pair has in common, seen from above. The common polygon is convex: its corners are those
-    of each rectangle inside the other one and the crossings of their edges, in the order of their angles.
+    """Returns the area that each pair has in common, seen from above: [P]. The common polygon is convex. Its corners
+    are each rectangle's corners inside the other one and the crossings of their edges, in the order of their angles.
     """
     middle = (a[:, :2] + b[:, :2]) / 2  # near the origin less is lost to rounding
     a, b = a.copy(), b.copy()
@@ -68,7 +68,7 @@ def _common_areas(a: Array, b: Array) -> Array:
     order = np.argsort(angles, axis=1, kind="stable")
     points = np.take_along_axis(points, order[..., None], axis=1)
     is_used = np.arange(points.shape[1])[None] < number[:, None]
-    points = np.where(is_used[..., None], points, points[:, :1])  # further ones fall onto the first
+    points = np.where(is_used[..., None], points, points[:, :1])  # the unused ones fall onto the first
     following = np.roll(points, -1, axis=1)
     area = (points[..., 0] * following[..., 1] - points[..., 1] * following[..., 0]).sum(axis=1) / 2
     largest = np.minimum(a[:, 3] * a[:, 4], b[:, 3] * b[:, 4])
@@ -87,7 +87,9 @@ def _is_inside(points: Array, boxes: Array) -> npt.NDArray[np.bool_]:
 
 
 def _crossings(first: Array, second: Array) -> tuple[Array, npt.NDArray[np.bool_]]:
-    """[P, 16, 2] and [P, 16]: where each edge of the one crosses each of the other one, and whether it does."""
+    """Returns where each edge of one rectangle crosses each edge of the other: [P, 16, 2], and whether it does: [P,
+    16].
+    """
     start_a, start_b = first[:, :, None], second[:, None]  # [P, 4, 1, 2], [P, 1, 4, 2]
     edge_a, edge_b = (np.roll(first, -1, axis=1) - first)[:, :, None], (np.roll(second, -1, axis=1) - second)[:, None]
     cross = _cross(edge_a, edge_b)
@@ -106,7 +108,7 @@ def _cross(a: Array, b: Array) -> Array:
 
 
 def count_inside(boxes: npt.ArrayLike, points: npt.NDArray[np.floating]) -> npt.NDArray[np.int64]:
-    """[N]: how many of the points, [M, 3], lie in each box."""
+    """Returns how many of the points, [M, 3], lie in each box: [N]."""
     values = np.asarray(boxes, np.float64).reshape(-1, 7)
     counts = np.zeros(len(values), np.int64)
     for index, (x, y, z, length, width, height, yaw) in enumerate(values.tolist()):

@@ -6,7 +6,7 @@ from typing import Any
 
 
 def format_report(report: dict[str, Any]) -> str:
-    """Tables of what the report, which is saved as JSON, has."""
+    """Returns tables of the report's values, as text."""
     text = (
         f"{report['dataset']} ({report['layout']}): {report['frames']} frames, {report['points']:,} points, by "
         f"{report['model']} version {report['version']} on {report['device']}\n"

@@ -8,12 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 Counts = npt.NDArray[np.int64]
-IGNORED = -1  # of points that people did not label
+IGNORED = -1  # the class of points that people did not label
 
 
 def confusion(truth: npt.NDArray[np.integer], labels: npt.NDArray[np.integer], num_classes: int) -> Counts:
-    """[num_classes, num_classes + 1]: points by the class that people gave them and the one that the model did; the
-    last column is for labels that are none of the classes. Points whose truth is IGNORED are left out.
+    """Counts points by their true class (rows) and the class that the model gave them (columns): [num_classes,
+    num_classes + 1]. The last column is for labels that are none of the classes. Points whose truth is IGNORED are
+    left out.
     """
     counted = truth != IGNORED
     rows, columns = truth[counted].astype(np.int64), labels[counted].astype(np.int64)
@@ -24,7 +25,9 @@ def confusion(truth: npt.NDArray[np.integer], labels: npt.NDArray[np.integer], n
 
 @dataclass(frozen=True)
 class Scores:
-    """NaN where a class has neither true nor labelled points: the mean leaves it out."""
+    """The scores of each class, and their mean. A class has NaN if it has neither true nor labelled points; the mean
+    leaves it out.
+    """
 
     ious: npt.NDArray[np.float64]  # [classes]
     points: Counts  # [classes] by people

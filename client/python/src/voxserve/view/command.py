@@ -66,7 +66,7 @@ def main(arguments_: Sequence[str] | None = None) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    """How many scans were shown. InferenceError, OSError, ValueError."""
+    """Shows the scans and returns their number. Raises InferenceError, OSError or ValueError."""
     if labelled_bag.is_labelled(options.source):
         return _show(options, (), labelled_bag.read(options.source))
     if not options.model:
@@ -85,7 +85,7 @@ def _is_bag(path: Path) -> bool:
 
 def _show(options: argparse.Namespace, classes: Sequence[ClassInfo], scans: Iterator[Shown]) -> int:
     number = 0
-    # The first scan comes before the viewer: what cannot be read opens none.
+    # The first scan is read before the viewer opens, so that no viewer opens if it cannot be read.
     first = next(scans, None)
     if first is None:
         raise ViewError(f"{options.source}: nothing to show")

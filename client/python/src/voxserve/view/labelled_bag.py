@@ -18,7 +18,9 @@ _END = "/labelled"
 
 
 def is_labelled(path: str) -> bool:
-    """Whether the file has labelled clouds. False where it cannot be read: whoever reads it then says why."""
+    """Returns whether the file has labelled clouds. It is False if the file cannot be read; the next reader reports
+    why.
+    """
     if not path.endswith(".mcap") or not Path(path).is_file():
         return False
     try:
@@ -28,13 +30,13 @@ def is_labelled(path: str) -> bool:
     try:
         with Path(path).open("rb") as file:
             summary = make_reader(file).get_summary()
-    except Exception:  # whatever its parser makes of broken bytes
+    except Exception:  # the parser may raise anything for broken bytes
         return False
     return summary is not None and any(channel.topic.endswith(_END) for channel in summary.channels.values())
 
 
 def read(path: str) -> Iterator[Shown]:
-    """Clouds with what stands beside them. BagError."""
+    """Yields the labelled clouds with their boxes and times. Raises BagError."""
     from mcap.reader import make_reader
     from rosbags.typesys import Stores, get_typestore
 

@@ -1,6 +1,6 @@
-"""Points in class colours, boxes and timing, on one timeline of Rerun (https://rerun.io).
+"""Shows points in class colours, boxes and times on one timeline of Rerun (https://rerun.io).
 
-Rerun's statistics stay off: it reads whether they may be sent from a configuration, and is given one that says no.
+Rerun's statistics stay off: Rerun reads from a configuration whether it may send them, and gets one that says no.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class ViewError(ValueError):
 
 @dataclass(frozen=True)
 class Shown:
-    """A scan and what a model says of it. Points that are not finite are not drawn."""
+    """A scan and a model's results for it. Points that are not finite are not drawn."""
 
     index: int
-    stamp_ns: int | None  # since 1970; None: there is only the index
+    stamp_ns: int | None  # since 1970; None: only the index is known
     points: npt.NDArray[np.float32]  # [N, 3]
     labels: npt.NDArray[np.integer] | None = None  # [N]
-    colors: npt.NDArray[np.uint8] | None = None  # [N, 3], where the classes' colours are not known
+    colors: npt.NDArray[np.uint8] | None = None  # [N, 3]; only if the classes' colours are not known
     boxes: npt.NDArray[np.float64] | None = None  # [M, 7], as Detections.boxes
     box_ids: npt.NDArray[np.integer] | None = None  # [M]
     box_colors: npt.NDArray[np.uint8] | None = None  # [M, 3], likewise
@@ -54,7 +54,7 @@ class Shown:
 
     @staticmethod
     def of_result(index: int, cloud: PointCloud, labels: Segmentation | None, found: Detections | None) -> Shown:
-        """Makes what is shown from a model's answer."""
+        """Makes a Shown from a model's answers."""
         answer: Answer | None = labels or found
         times = {}
         if answer is not None:
@@ -77,8 +77,8 @@ class Shown:
 
 
 class Viewer:
-    """A recording of Rerun, which goes to one place: a file (save), a viewer in the browser (web_port), a viewer that
-    runs (connect, its address), or one that is started. Use it in a `with` block.
+    """A recording of Rerun. It goes to one of: a file (save), a viewer in the browser (web_port), a running viewer
+    (connect, its address), or a viewer that is started here. Use it in a `with` block.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Viewer:
         self._rr = rr
         self._is_known = {info.id for info in classes}
         self._had_boxes = False
-        self.address = ""  # of the viewer in the browser
+        self.address = ""  # the URL of the viewer in the browser
         self._server: subprocess.Popen[bytes] | None = None
         self._recording: Any = rr.RecordingStream(_APPLICATION)
         if save:
@@ -187,7 +187,7 @@ def _serve(web_port: int) -> subprocess.Popen[bytes]:
     ports = ["--bind", "127.0.0.1", "--port", str(web_port + 1), "--web-viewer-port", str(web_port)]
     import rerun_cli
 
-    # The program itself: its wrapper in Python, when it is ended, leaves the program running.
+    # This is the program itself. If its wrapper in Python were ended, the program would go on.
     name = "rerun.exe" if os.name == "nt" else "rerun"
     command = [str(Path(rerun_cli.__file__).parent / name), "--serve-web", "--hide-welcome-screen", *ports]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -218,7 +218,7 @@ def _rerun() -> Any:
 
 @cache
 def silence() -> str:
-    """Gives Rerun a configuration of this process alone that says no to statistics; the user's own stays as it is.
+    """Gives Rerun a configuration, for this process only, that forbids statistics; the user's own is not changed.
     Returns its folder.
     """
     folder = Path(tempfile.mkdtemp(prefix="voxserve-view-"))

@@ -1,4 +1,4 @@
-"""Data sets as they lie in folders: which layout a folder has, and its frames."""
+"""Opens data sets: finds which layout a folder has, and lists its frames."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from voxserve.evaluate.layouts import kitti, nuscenes, pandaset, semantic_kitti
 from voxserve.evaluate.truth import Dataset, DatasetError
 
-# In the order in which they are tried: whether a folder is one, and how it is opened.
+# The layouts in the order in which they are tried: whether a folder has the layout, and how to open it.
 LAYOUTS: dict[str, tuple[Callable[[Path], bool], Callable[[Path, int], Dataset]]] = {
     "nuscenes": (nuscenes.is_dataset, nuscenes.open_dataset),
     "pandaset": (pandaset.is_dataset, pandaset.open_dataset),
@@ -18,7 +18,9 @@ LAYOUTS: dict[str, tuple[Callable[[Path], bool], Callable[[Path, int], Dataset]]
 
 
 def open_dataset(folder: str, layout: str = "", num_sweeps: int = 1) -> Dataset:
-    """DatasetError where the folder has none of the layouts, or not the one that is named; where it has no frames."""
+    """Opens the data set in a folder. Raises DatasetError if the folder has none of the layouts, not the one that is
+    named, or no frames.
+    """
     path = Path(folder)
     if not path.is_dir():
         raise DatasetError(f"{folder}: {'not a folder' if path.exists() else 'no such folder'}")

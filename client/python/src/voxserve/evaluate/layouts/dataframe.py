@@ -1,7 +1,7 @@
-"""Reads the tables that PandaSet's pickles hold (pandas.DataFrame as pandas 0.25 and 1.0 wrote it), without pandas.
+"""Reads the tables in PandaSet's pickles (pandas.DataFrame as pandas 0.25 and 1.0 wrote it), without pandas.
 
-A pickle can call any function that it names. Here it may name nothing but what such a table is made of, and these names
-stand for classes of this file that keep what they are given.
+A pickle can call any function that it names. Here it may name only the parts of such a table, and these names stand for
+classes of this file that keep what they are given.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def read(path: Path) -> dict[str, npt.NDArray[Any]]:
         return _columns(table)
     except pickle.UnpicklingError as error:
         raise ValueError(f"{path}: not a table as PandaSet has it: {error}") from None
-    except Exception as error:  # whatever a broken pickle makes of these classes
+    except Exception as error:  # a broken pickle may do anything with these classes
         raise ValueError(f"{path}: not a table as PandaSet has it ({type(error).__name__}: {error})") from None
 
 
@@ -57,7 +57,7 @@ class _BlockManager(_Kept):
 
 
 def _new_index(_kind: Any, values: dict[str, Any]) -> list[Any]:
-    return list(values["data"]) if "data" in values else []  # a range of rows needs no names
+    return list(values["data"]) if "data" in values else []  # a range of rows has no names
 
 
 class _Index:
@@ -68,7 +68,7 @@ def _reconstruct(_kind: Any, _shape: Any, _code: Any) -> npt.NDArray[Any]:
     return np.ndarray((0,), np.int8)
 
 
-# Older names of modules and newer ones.
+# The older names of the modules, and the newer ones.
 _ALLOWED: dict[tuple[str, str], Any] = {
     ("pandas.core.frame", "DataFrame"): _DataFrame,
     ("pandas.core.internals.managers", "BlockManager"): _BlockManager,

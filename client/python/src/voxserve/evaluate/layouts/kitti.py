@@ -1,7 +1,7 @@
 """KITTI's object detection (Geiger et al. 2012): velodyne/, calib/ and label_2/, or these in training/.
 
-Only what the left colour camera sees has boxes. So points and found boxes outside its image are left out, as the
-benchmark and those who train on it do.
+People drew boxes only for what the left colour camera sees. So points and found boxes outside its image are left out,
+as in the benchmark and in the usual training.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from voxserve.point_cloud import PointCloud
 NAMES = ("Car", "Van", "Truck", "Pedestrian", "Person_sitting", "Cyclist", "Tram", "Misc")
 _ALIASES = {"Pedestrian": ("person",), "Cyclist": ("bicyclist", "bicycle", "two-wheeler")}
 _NEIGHBOURS = {"Car": ("Van",), "Pedestrian": ("Person_sitting",)}
-_IMAGE_SIZE = (1242, 375)  # where there is no picture
-_NEAR = 0.1  # metres before the camera, where what is seen begins
+_IMAGE_SIZE = (1242, 375)  # if there is no picture
+_NEAR = 0.1  # metres before the camera; nearer points are not seen
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,13 @@ class Calibration:
 
 
 def is_dataset(folder: Path) -> bool:
-    """Whether the folder has this layout."""
+    """Returns whether the folder has this layout."""
     root = _root(folder)
     return (root / "velodyne").is_dir() and (root / "calib").is_dir()
 
 
 def open_dataset(folder: Path, _num_sweeps: int = 1) -> Dataset:
-    """DatasetError where scans and labels do not pair."""
+    """Opens the folder. Raises DatasetError if scans and labels do not pair."""
     root = _root(folder)
     scans = {path.stem: path for path in sorted((root / "velodyne").glob("*.bin"))}
     has_boxes = (root / "label_2").is_dir()
@@ -62,7 +62,7 @@ def _root(folder: Path) -> Path:
 
 
 def read_calibration(path: Path) -> Calibration:
-    """DatasetError names the file and the line that is missing."""
+    """Reads a frame's calibration. The DatasetError for a wrong file names it and the line."""
     if not path.is_file():
         raise DatasetError(f"{path}: no such file, but the scan of this frame is there")
     rows: dict[str, Array] = {}
@@ -104,7 +104,7 @@ def _image_size(path: Path) -> tuple[int, int]:
 
 
 def _project(calibration: Calibration, points: Array) -> tuple[Array, Array]:
-    """[N, 2] pixels and [N] metres before the camera."""
+    """Returns the pixels of points, [N, 2], and their metres before the camera, [N]."""
     camera = points @ calibration.to_camera[:3, :3].T + calibration.to_camera[:3, 3]
     image = camera @ calibration.projection[:, :3].T + calibration.projection[:, 3]
     depth = image[:, 2]
@@ -112,7 +112,9 @@ def _project(calibration: Calibration, points: Array) -> tuple[Array, Array]:
 
 
 def image_boxes(calibration: Calibration, size: tuple[int, int], boxes: Array) -> Array:
-    """[N, 4]: left, top, right, bottom of boxes [N, 7] in the image, cut at its edge; NaN where a box is not in it."""
+    """Returns the left, top, right and bottom of boxes [N, 7] in the image, cut at its edge: [N, 4]. They are NaN for a
+    box outside the image.
+    """
     out = np.full((len(boxes), 4), np.nan)
     signs = np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)]) / 2
     for index, (x, y, z, length, width, height, yaw) in enumerate(boxes.tolist()):
@@ -132,7 +134,9 @@ def image_boxes(calibration: Calibration, size: tuple[int, int], boxes: Array) -
 
 
 def read_boxes(path: Path, calibration: Calibration) -> TrueBoxes:
-    """DontCare regions have no box in space and are left out: the benchmark uses them in the image alone."""
+    """Reads a frame's boxes. DontCare regions have no box in space and are left out, since the benchmark uses them in
+    the image only.
+    """
     if not path.is_file():
         raise DatasetError(f"{path}: no such file, but the scan of this frame is there")
     names, rows = [], []

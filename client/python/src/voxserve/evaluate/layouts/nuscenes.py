@@ -1,8 +1,8 @@
 """nuScenes (Caesar et al. 2020): the tables of v1.0-*, samples/, sweeps/ and lidarseg/.
 
 Points and boxes are in the frame of LIDAR_TOP (x right, y forward). With several sweeps, those before a key frame are
-moved into its frame, as those who train on it do; the field "age" is their age in seconds, by any name that the model
-has.
+moved into its frame, as in the usual training. The field "age" is a point's age in seconds; the request gives it the
+name that the model has for it.
 """
 
 from __future__ import annotations
@@ -49,26 +49,26 @@ _ALIASES = {
     "manmade": ("building",),
 }
 _MICROSECONDS = 1e-6
-_VELOCITY_SECONDS = 1.5  # between two annotations of one object, a key frame apart each
+_VELOCITY_SECONDS = 1.5  # the longest time between two successive annotations of an object
 _RACK = "static_object.bicycle_rack"
 
 
 @dataclass(frozen=True)
 class _Tables:
     folder: Path
-    rows: dict[str, dict[str, Any]]  # by table, then by token
+    rows: dict[str, dict[str, Any]]  # by table and token
     key_scans: dict[str, Any]  # sample token -> its sample_data of LIDAR_TOP
     annotations: dict[str, list[Any]]  # sample token -> its annotations
     labels: dict[str, str]  # sample_data token -> file of lidarseg
 
 
 def is_dataset(folder: Path) -> bool:
-    """Whether the folder has this layout."""
+    """Returns whether the folder has this layout."""
     return any(folder.glob("v1.0-*/sample.json"))
 
 
 def open_dataset(folder: Path, num_sweeps: int = 1) -> Dataset:
-    """DatasetError where tables are missing or contradict each other."""
+    """Opens the folder. Raises DatasetError if tables are missing or contradict each other."""
     versions = sorted(path.parent for path in folder.glob("v1.0-*/sample.json"))
     if len(versions) != 1:
         raise DatasetError(f"{folder}: {len(versions)} versions ({', '.join(p.name for p in versions)}); one is needed")
@@ -228,7 +228,9 @@ def _category(tables: _Tables, row: dict[str, Any]) -> str:
 
 
 def _velocity(tables: _Tables, row: dict[str, Any]) -> Array:
-    """[3] metres a second in the world, from the annotations before and after; NaN where they are missing or far."""
+    """Returns the velocity in the world, [3] metres a second, from the annotations before and after. It is NaN if they
+    are missing or too far apart.
+    """
     rows = tables.rows["sample_annotation"]
     first = rows[row["prev"]] if row["prev"] else row
     last = rows[row["next"]] if row["next"] else row

@@ -1,10 +1,12 @@
-"""PandaSet (Hesai and Scale AI; https://pandaset.org).
+"""PandaSet (Hesai and Scale AI; https://pandaset.org), in one of two layouts.
 
-As the devkit has it: NNN/lidar/FF.pkl.gz, lidar/poses.json, annotations/semseg/FF.pkl.gz and cuboids/FF.pkl.gz; of one
-sequence, or a folder of sequences. Or unpacked: FF.bin (float32 x, y, z, intensity 0..255, sensor) and FF.label
-(uint32) in the vehicle's frame, with classes.json.
+- As the devkit has it: NNN/lidar/FF.pkl.gz, lidar/poses.json, annotations/semseg/FF.pkl.gz and cuboids/FF.pkl.gz; one
+  sequence, or a folder of sequences.
+- Unpacked: FF.bin (float32 x, y, z, intensity 0..255, sensor) and FF.label (uint32) in the vehicle's frame, with
+  classes.json.
 
-Points are of the spinning Pandar64 alone and come in its frame: x forward, y left, z up, the road near z = -2.25 m.
+Only the points of the spinning Pandar64 are read. They are moved into its frame: x forward, y left, z up, the road near
+z = -2.25 m.
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ from voxserve.evaluate.truth import Array, Dataset, DatasetError, Frame, Scan, T
 from voxserve.point_cloud import PointCloud
 from voxserve.pose import Pose
 
-# Where the sensor is in the vehicle's frame (x right, y forward), and its axes there. The devkit does not say it; it
-# was fitted to the Pandar64's published elevation angles (deploy/models/minkunet).
+# The sensor's place in the vehicle's frame (x right, y forward), and its upward axis there. The devkit does not give
+# them; they were fitted to the Pandar64's published elevation angles (deploy/models/minkunet).
 _ORIGIN = np.array([0.0002, 0.7789, 1.8592])
 _UP = np.array([-0.0005, -0.0157, 1.0])
 
@@ -82,12 +84,12 @@ _BOX_NAMES = tuple(_NAMES)[12:40]  # from Car to Rolling Containers: ground and 
 
 
 def is_dataset(folder: Path) -> bool:
-    """Whether the folder has this layout."""
+    """Returns whether the folder has this layout."""
     return (folder / "classes.json").is_file() or bool(_sequences(folder))
 
 
 def open_dataset(folder: Path, _num_sweeps: int = 1) -> Dataset:
-    """DatasetError where what is there cannot be read."""
+    """Opens the folder. Raises DatasetError if its files cannot be read."""
     if (folder / "classes.json").is_file():
         frames = [_unpacked_frame(path) for path in sorted(folder.glob("*.bin"))]
         has_labels, has_boxes = any(folder.glob("*.label")), False
@@ -105,7 +107,9 @@ def _sequences(folder: Path) -> list[Path]:
 
 
 def sensor_axes() -> Array:
-    """[3, 3]: rows are the sensor's axes in the vehicle's frame; x is the vehicle's y, as far as it is level."""
+    """Returns the sensor's axes in the vehicle's frame as rows, [3, 3]. x is the vehicle's y, turned so that it is
+    perpendicular to the sensor's z.
+    """
     up = _UP / np.linalg.norm(_UP)
     forward = np.array([0.0, 1.0, 0.0]) - up[1] * up
     forward /= np.linalg.norm(forward)
@@ -113,7 +117,7 @@ def sensor_axes() -> Array:
 
 
 def _to_cloud(points: Array, intensity: npt.NDArray[Any]) -> PointCloud:
-    """points: in the vehicle's frame."""
+    """Makes a cloud in the sensor's frame from points in the vehicle's frame."""
     moved = (points - _ORIGIN) @ sensor_axes().T
     columns = np.concatenate([moved, np.asarray(intensity, np.float64)[:, None] / 255], axis=1)
     return PointCloud.from_array(columns.astype(np.float32))
@@ -159,7 +163,7 @@ def _frames(sequence: Path, prefix: str) -> list[Frame]:
 
 
 def _poses(path: Path) -> list[Array]:
-    """[4, 4] vehicle to world, of each frame."""
+    """Returns each frame's transform from the vehicle to the world, [4, 4]."""
     try:
         entries = json.loads(path.read_text())
         return [
@@ -206,7 +210,7 @@ def _boxes(path: Path, rotation: Array, translation: Array, cloud: PointCloud) -
     centres = np.stack([value(f"position.{axis}") for axis in "xyz"], axis=1)
     axes = sensor_axes()
     centres = ((centres - translation) @ rotation - _ORIGIN) @ axes.T
-    yaw = value("yaw")  # 0 where the box looks along the world's y
+    yaw = value("yaw")  # 0 if the box looks along the world's y
     headings = np.stack([-np.sin(yaw), np.cos(yaw), np.zeros_like(yaw)], axis=1) @ rotation @ axes.T
     boxes = np.concatenate(
         [
@@ -216,7 +220,7 @@ def _boxes(path: Path, rotation: Array, translation: Array, cloud: PointCloud) -
         ],
         axis=1,
     )
-    # An object that both sensors see has a box for each; 1 is the forward-looking PandarGT's.
+    # An object that both sensors see has one box for each of them; 1 marks those of the forward-looking PandarGT.
     spins = value("cuboids.sensor_id") != 1 if "cuboids.sensor_id" in table else np.ones(len(boxes), bool)
     names = tuple(str(name) for name, keep in zip(table["label"], spins, strict=True) if keep)
     boxes = boxes[spins]

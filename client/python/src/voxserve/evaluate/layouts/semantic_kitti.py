@@ -1,7 +1,8 @@
-"""SemanticKITTI (Behley et al. 2019; http://semantic-kitti.org): a label a point.
+"""SemanticKITTI (Behley et al. 2019; http://semantic-kitti.org), which has one label per point.
 
-sequences/NN/velodyne/FFFFFF.bin with sequences/NN/labels/FFFFFF.label; or one sequence's velodyne/ and labels/; or
-NAME.bin beside NAME.label. Labels are uint32 with the class in the low 16 bits, and become the benchmark's 19.
+Folders: sequences/NN/velodyne/FFFFFF.bin with sequences/NN/labels/FFFFFF.label; or one sequence's velodyne/ and
+labels/; or NAME.bin beside NAME.label. Labels are uint32 with the class in the low 16 bits, and are mapped to the
+benchmark's 19 classes.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ _ALIASES = {  # names of coarser classes
 
 
 def is_dataset(folder: Path) -> bool:
-    """Whether the folder has this layout."""
+    """Returns whether the folder has this layout."""
     return bool(_sequences(folder)) or any(folder.glob("*.bin"))
 
 
 def open_dataset(folder: Path, _num_sweeps: int = 1) -> Dataset:
-    """DatasetError where scans and labels do not pair."""
+    """Opens the folder. Raises DatasetError if scans and labels do not pair."""
     frames: list[Frame] = []
     has_labels = False
     for name, scans, labels in _sequences(folder) or [("", folder, folder)]:
