@@ -70,7 +70,8 @@ def stream_frame(frame_id: int, points: np.ndarray[Any, Any]) -> bytes:
 
 @dataclass(frozen=True)
 class Answer:
-    """How a call ended: gRPC's status code, the reason in its ErrorInfo ("" if it has none), and the status message."""
+    """The end of a call: gRPC's status code, the reason in its ErrorInfo ("" if it has none), and the status message.
+    """
 
     code: grpc.StatusCode
     reason: str = ""

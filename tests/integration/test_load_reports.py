@@ -59,7 +59,7 @@ def request_class(orca: Callable[[str], Any]) -> Any:
 
 
 class PacedServer:
-    """voxserve_paced_server: a server that takes this long for each request."""
+    """Runs voxserve_paced_server, a server that takes a given time for each request."""
 
     def __init__(self, milliseconds: int) -> None:
         path = Path(os.environ["VOXSERVE_BINARY"]).parents[1] / "tests" / "integration" / "voxserve_paced_server"

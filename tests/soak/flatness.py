@@ -1,4 +1,4 @@
-"""Whether a series of samples stays flat."""
+"""Judges whether a series of samples stays flat."""
 
 from __future__ import annotations
 

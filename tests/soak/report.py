@@ -39,7 +39,7 @@ class Limits:
 
 @dataclass
 class Ending:
-    """How a server was ended."""
+    """The end of a server."""
 
     seconds: float = math.nan  # from SIGTERM to the end of the process
     status: int | None = None

@@ -33,7 +33,7 @@ class Tally:
             self.sent += 1
 
     def answer(self, labels: Labels, expected: Labels | None, seconds: float) -> None:
-        """expected: None if it is not known."""
+        """Counts an answer. expected: None if it is not known."""
         outcome = "not compared" if expected is None else compare(labels, expected)
         with self._lock:
             self.outcomes[outcome] += 1

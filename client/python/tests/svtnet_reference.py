@@ -101,7 +101,7 @@ class _Network:
         return self._joined(key, x, attended)
 
     def _csvt(self, key: str, x: torch.Tensor) -> torch.Tensor:
-        """As the source has it: tokens are columns."""
+        """Computes csvt as the source does, where tokens are columns."""
         weights = torch.softmax((x @ self._state[f"{key}.k_conv.kernel"]).T, dim=-1)  # [tokens, N]
         tokens = (weights @ (x @ self._state[f"{key}.q_conv.kernel"])).T[None]  # [1, C, tokens]
         values, keys, queries = (self._conv1d(f"{key}.conv{part}", tokens) for part in ("values", "keys", "quries"))

@@ -126,7 +126,7 @@ def test_a_module_that_runs_twice_is_stored_once(tmp_path: Path) -> None:
 
 
 class GeM(nn.Module):
-    """As MinkLoc3D writes it, with a learnt exponent."""
+    """The generalised mean as MinkLoc3D writes it, with a learnt exponent."""
 
     def __init__(self, engine: Any) -> None:
         super().__init__()

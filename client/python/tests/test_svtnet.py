@@ -122,7 +122,7 @@ def test_the_server_computes_the_vector(tmp_path: Path) -> None:
 
 
 def normalised(points: Cloud, num_points: int) -> Cloud:
-    """As MinkLoc3D's clouds are: so many points, moved to their mean and scaled to -1 to 1."""
+    """Returns some of the points, moved to their mean and scaled to -1 to 1, as in MinkLoc3D's clouds."""
     rng = np.random.default_rng(1)
     chosen = points[np.sort(rng.choice(len(points), min(num_points, len(points)), replace=False))].astype(np.float64)
     moved = chosen - chosen.mean(axis=0)

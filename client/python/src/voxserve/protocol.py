@@ -70,7 +70,7 @@ class Options:
 
     @property
     def has_tls(self) -> bool:
-        """Whether the connections are encrypted."""
+        """Returns whether the connections are encrypted."""
         return self.credentials is not None or bool(self.tls_ca)
 
     def channel_credentials(self) -> grpc.ChannelCredentials | None:
@@ -96,7 +96,9 @@ class Options:
         return tuple(pairs) or None
 
     def address_of(self, method: str) -> str:
-        """Where a method is served. ValueError where no port of operators follows from the address."""
+        """Returns the address that serves a method. Raises ValueError for a method of AdminService if admin_address is
+        not set and the address has no port to derive it from.
+        """
         if not method.startswith(_ADMIN_SERVICE):
             return self.address
         if self.admin_address:
@@ -107,7 +109,9 @@ class Options:
         return f"{host}:{int(port) + 1}"
 
     def channel_arguments(self, address: str, index: int) -> list[tuple[str, int]]:
-        """Limits that fit point clouds, a connection of its own for each channel, and one that is soon back."""
+        """Returns gRPC's options for a channel: message sizes for point clouds, a connection of its own, and fast
+        reconnection.
+        """
         arguments = [
             ("grpc.max_send_message_length", self.max_message_bytes),
             ("grpc.max_receive_message_length", self.max_message_bytes),
@@ -204,17 +208,21 @@ class ClientBase(ABC, Generic[Channel]):
 
 
 def _is_header_value(text: str) -> bool:
-    """Whether a header can carry the text: ASCII without spaces."""
+    """Returns whether a header can carry the text: ASCII without spaces."""
     return all("!" <= character <= "~" for character in text)
 
 
 def _is_this_machine(address: str) -> bool:
-    """Whether the address is certainly this machine's. A name such as 127.example.com may be anybody's."""
+    """Returns whether the address is certainly this machine's. It is false for a name such as 127.example.com, which
+    may belong to any machine.
+    """
     return _THIS_MACHINE.match(address) is not None
 
 
 def _read_pem(option: str, path: str, part: bytes) -> bytes:
-    """gRPC's own complaint about a bad file would be that there is no server."""
+    """Returns a PEM file's bytes. Raises ValueError if it lacks the part: gRPC would only report that there is no
+    server.
+    """
     text = Path(path).read_bytes()
     if part not in text:
         raise ValueError(f'{option}: {path} is no PEM file: it has no "{part.decode()}"')
@@ -249,8 +257,8 @@ def infer(
     tensors: Wanted,
     read: Callable[[wire.InferResponse, Asked], Result],
 ) -> Call[Result]:
-    """read: answers.read_segmentation, read_detections or read_tensors. ValueError for points that cannot be described;
-    MESSAGE_TOO_LARGE if they do not fit a message.
+    """Makes the call for one cloud. read: answers.read_segmentation, read_detections or read_tensors. Raises ValueError
+    for points that cannot be described, MESSAGE_TOO_LARGE if they do not fit a message.
     """
     start = time.perf_counter()
     check_model(model)

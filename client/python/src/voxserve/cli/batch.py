@@ -35,13 +35,13 @@ from voxserve.results import ModelState, ModelVersion
 
 NOTE = "voxserve-batch.json"
 _PASSING = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.DEADLINE_EXCEEDED}
-_LASTING = {"MODEL_FAILED", "MESSAGE_TOO_LARGE", "OUT_OF_MEMORY"}  # the reasons among those codes that stay
+_LASTING = {"MODEL_FAILED", "MESSAGE_TOO_LARGE", "OUT_OF_MEMORY"}  # reasons that do not pass
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0  # seconds
 _Result = TypeVar("_Result")
 
 
 def run(options: argparse.Namespace) -> int:
-    """The exit status: 0 where every scan of the shard has its result, 1 where some failed."""
+    """Runs the command. Returns 0 if every scan of the shard has its result, 1 if some failed."""
     if scan_jobs.is_file(options.save):
         raise UsageError(f"--save {options.save}: batch writes a folder")
     scans = scan_jobs.plan(options.scans)
@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
         model = _patiently(lambda: _ready_model(client, options), options.retry)
         options.version = model.version
         extension = ".npz" if infer.asks_tensors(model, options) else ".npy"
-        jobs = scan_jobs.plan(options.scans, options.save, "", extension)  # of all shards: names must differ
+        jobs = scan_jobs.plan(options.scans, options.save, "", extension)  # of all shards, since names must differ
         infer.check_for(model, options, jobs)
         _claim(options.save, _note_of(model, options))
         number, count = options.shard
@@ -81,15 +81,15 @@ def shard_of(scan: str, count: int) -> int:
 
 
 class _PatientRunner(infer.ScanRunner):
-    """Tries a scan again while its error may pass."""
+    """Runs a scan again while its error may pass."""
 
     def run(self, job: ScanJob) -> ScanReport:
         return _patiently(lambda: super(_PatientRunner, self).run(job), self.options.retry)
 
 
 def _patiently(ask: Callable[[], _Result], seconds: float) -> _Result:
-    """Asks until there is an answer or the time is over. Pauses grow, and differ from caller to caller. If the server
-    names a longer pause, that is taken.
+    """Calls `ask` until it returns or the time is over. Pauses grow, and are random so that callers spread out. If the
+    server names a longer pause, that one is used.
     """
     end = time.monotonic() + seconds
     pause = _FIRST_PAUSE
@@ -127,7 +127,7 @@ def _note_of(model: ModelVersion, options: argparse.Namespace) -> dict[str, Any]
 
 
 def _read_note(folder: str) -> dict[str, Any]:
-    """The folder's note, {} where there is none."""
+    """Returns the folder's note, or {} if there is none."""
     path = Path(folder) / NOTE
     try:
         noted = json.loads(path.read_text(encoding="utf-8"))
@@ -146,12 +146,12 @@ def _noted_version(folder: str) -> int:
 
 
 def _claim(folder: str, note: dict[str, Any]) -> None:
-    """Writes the note, unless another run was first: then UsageError where that one's differs."""
+    """Writes the note. Raises UsageError if the folder has one already that differs."""
     path = Path(folder) / NOTE
     temporary = path.with_name(f"{NOTE}.{os.getpid()}.{random.getrandbits(32):x}.part")
     temporary.write_text(json.dumps(note, indent=1) + "\n", encoding="utf-8")
     try:
-        os.link(temporary, path)  # fails where it is there
+        os.link(temporary, path)  # fails if the note exists
     except FileExistsError:
         noted = _read_note(folder)
         for name, value in note.items():

@@ -1,4 +1,4 @@
-"""The flags by which every command finds its server, and the client that they make."""
+"""The flags with which every command finds its server, and the client that they make."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def add_identity_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def connect(options: argparse.Namespace, **others: Any) -> Client:
-    """The client that the flags ask for. OSError or ValueError for a file that cannot be used."""
+    """Returns the client that the flags describe. Raises OSError or ValueError for a file that cannot be used."""
     return Client(
         options.address,
         timeout=options.timeout,

@@ -1,4 +1,4 @@
-"""How a long command ends early."""
+"""Lets SIGTERM end a long command cleanly."""
 
 from __future__ import annotations
 

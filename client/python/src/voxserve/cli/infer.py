@@ -238,7 +238,7 @@ class _Totals:
 
 
 def run_many(jobs: Sequence[ScanJob], runner: ScanRunner) -> int:
-    """Runs every job, tells of all of them together, and returns the exit status."""
+    """Runs every job, prints a summary of all, and returns the exit status."""
     totals = _Totals()
     as_json = runner.options.json
     start = last_told = time.perf_counter()

@@ -15,7 +15,7 @@ _NO_TRUTH = 255
 
 @dataclass(frozen=True)
 class ClassCount:
-    """The share of a scan that has one class."""
+    """A class's share of a scan."""
 
     id: int
     name: str
@@ -39,7 +39,7 @@ def count_classes(labels: npt.NDArray[np.integer], ignore_label: int, classes: S
 
 @dataclass
 class Agreement:
-    """How many labels agree with the truth. Points are counted by their class in the truth."""
+    """The number of labels that agree with the truth. Points are counted by their class in the truth."""
 
     num_points: int = 0
     num_agreeing: int = 0

@@ -189,7 +189,7 @@ def _add_infer(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_request(parser: argparse.ArgumentParser) -> None:
-    """Which scans, and what is asked about each."""
+    """Adds the scans and the options of a request."""
     add = parser.add_argument
     add("scans", nargs="+", metavar="SCAN|FOLDER", help="the scans")
     add("--model", required=True, metavar="NAME", help="the model to use; the command models lists them")

@@ -1,4 +1,4 @@
-"""A line on a terminal that tells how far a long command has come."""
+"""Shows on a terminal how far a long command has come, in one line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PERIOD_SECONDS = 0.2
 
 
 class Progress:
-    """Writes to stderr, and only where that is a terminal. Use it in a `with` block, which ends the line."""
+    """Writes the line to stderr if that is a terminal. Use it in a `with` block, which ends the line."""
 
     def __init__(self, total: int, what: str, out: TextIO | None = None) -> None:
         self._total, self._what = total, what
@@ -21,7 +21,7 @@ class Progress:
         self._last = 0.0
 
     def update(self, done: int, note: str = "") -> None:
-        """done: of the total."""
+        """Shows that `done` of the total are done."""
         now = time.perf_counter()
         if not self._is_shown or (now - self._last < _PERIOD_SECONDS and done < self._total):
             return

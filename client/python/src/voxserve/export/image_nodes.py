@@ -49,7 +49,9 @@ class ImageNodes(NodeList):
         dilation: int | Sequence[int] = 1,
         groups: int = 1,
     ) -> str:
-        """weight: [out_channels, in_channels / groups, rows, columns]. Sizes: (rows, columns), or one for both."""
+        """Adds a convolution. weight: [out_channels, in_channels / groups, rows, columns]. Sizes: (rows, columns), or
+        one for both.
+        """
         options = _size("dilation", dilation, 1) + (f" groups: {groups}" if groups != 1 else "")
         return self._image_conv("conv2d", name, source, weight, weight.shape[0], bias, stride, padding, options)
 
@@ -64,7 +66,7 @@ class ImageNodes(NodeList):
         padding: int | Sequence[int] = 0,
         output_padding: int | Sequence[int] = 0,
     ) -> str:
-        """weight: [in_channels, out_channels, rows, columns]."""
+        """Adds a transposed convolution. weight: [in_channels, out_channels, rows, columns]."""
         options = _size("output_padding", output_padding, 0)
         return self._image_conv(
             "conv_transpose2d", name, source, weight, weight.shape[1], bias, stride, padding, options
@@ -98,7 +100,8 @@ class ImageNodes(NodeList):
         center_min: Sequence[float] = (),
         center_max: Sequence[float] = (),
     ) -> str:
-        """branches: heatmap, center, height, dim, rot and, if boxes have a velocity, vel.
+        """Adds the decoding of CenterPoint's branches to boxes. branches: heatmap, center, height, dim, rot and, if
+        boxes have a velocity, vel.
 
         All are images, or all are rows on the sites of one level that has one cell on z (VoxelNeXt).
         convention: OPENPCDET or DET3D.
@@ -125,7 +128,7 @@ class ImageNodes(NodeList):
         score_threshold: float,
         max_boxes: int,
     ) -> str:
-        """images: scores, boxes, directions."""
+        """Adds the decoding of SECOND's head to boxes. images: scores, boxes, directions."""
         listed = "".join(
             f" anchors {{ class_id: {a.class_id} size: {numbers(a.size)} bottom: {number(a.bottom)} "
             f"rotations: {numbers(a.rotations)} }}"

@@ -104,29 +104,31 @@ class Network(ConvNodes, ImageNodes, RowNodes):
         return name
 
     def batch_norm(self, name: str, source: str, tensors: dict[str, npt.NDArray[Any]], epsilon: float) -> str:
-        """tensors: weight, bias, running_mean, running_var."""
+        """Adds a batch norm. tensors: weight, bias, running_mean, running_var."""
         for key, values in tensors.items():
             self.tensors[f"{name}.{key}"] = values
         return self._node(name, [source], f"batch_norm {{ epsilon: {number(epsilon)} }}")
 
     def instance_norm(self, name: str, source: str, tensors: dict[str, npt.NDArray[Any]], epsilon: float) -> str:
-        """tensors: weight and bias, or nothing."""
+        """Adds an instance norm. tensors: weight and bias, or nothing."""
         return self._sample_norm(name, source, tensors, f"instance_norm {{ epsilon: {number(epsilon)}")
 
     def group_norm(
         self, name: str, source: str, tensors: dict[str, npt.NDArray[Any]], epsilon: float, num_groups: int
     ) -> str:
-        """tensors: weight and bias, or nothing."""
+        """Adds a group norm. tensors: weight and bias, or nothing."""
         parameters = f"group_norm {{ num_groups: {num_groups} epsilon: {number(epsilon)}"
         return self._sample_norm(name, source, tensors, parameters)
 
     def global_pool(self, name: str, source: str, reduce: str, **parameters: float) -> str:
-        """reduce: MAX, AVERAGE, SUM or GENERALISED_MEAN, which has the parameters exponent and epsilon."""
+        """Adds a reduction of all rows of a sample. reduce: MAX, AVERAGE, SUM or GENERALISED_MEAN, which has the
+        parameters exponent and epsilon.
+        """
         text = "".join(f" {key}: {number(value)}" for key, value in parameters.items())
         return self._node(name, [source], f"global_pool {{ reduce: REDUCE_{reduce}{text} }}")
 
     def broadcast(self, name: str, sites: str, samples: str, function: str) -> str:
-        """function: ADD, MULTIPLY or CONCAT."""
+        """Combines every site with its sample's row. function: ADD, MULTIPLY or CONCAT."""
         return self._node(name, [sites, samples], f"broadcast {{ function: FUNCTION_{function} }}")
 
     def sample_rows(self, name: str, weight: npt.NDArray[Any]) -> str:
@@ -147,17 +149,19 @@ class Network(ConvNodes, ImageNodes, RowNodes):
         return self._node(name, [queries, keys, values], f"attention {{{heads}{factor} }}")
 
     def linear(self, name: str, source: str, weight: npt.NDArray[Any], bias: npt.NDArray[Any] | None = None) -> str:
-        """weight: [out_channels, in_channels]."""
+        """Adds a linear layer. weight: [out_channels, in_channels]."""
         self.tensors[f"{name}.weight"] = weight
         flag = self._bias(name, bias)
         return self._node(name, [source], f"linear {{ out_channels: {weight.shape[0]}{flag} }}")
 
     def add(self, name: str, sources: Sequence[str], union: bool = False) -> str:
-        """union: adds on every site of either, with 0 for a missing row; else both must have the same sites."""
+        """Adds tensors. union: the result has every site of any source, and missing rows are 0; else the sources must
+        have the same sites.
+        """
         return self._node(name, sources, f"add {{{' sites: SITES_UNION ' if union else ''}}}")
 
     def concat(self, name: str, sources: Sequence[str], union: bool = False) -> str:
-        """union: as for add."""
+        """Concatenates the channels of tensors. union: as for add."""
         return self._node(name, sources, f"concat {{{' sites: SITES_UNION ' if union else ''}}}")
 
     def crop(self, name: str, source: str, lower: Sequence[int] = (), upper: Sequence[int] = ()) -> str:

@@ -33,7 +33,7 @@ class NodeList:
         self._lines.append(f"\n# {title}")
 
     def output(self, kind: str, node: str, name: str = "") -> None:
-        """kind: LABELS, SCORES, BOXES, or TENSOR, the features of any node. Only a TENSOR has a name."""
+        """Adds an output. kind: LABELS, SCORES, BOXES or TENSOR, the features of any node. Only a TENSOR has a name."""
         if (kind == "TENSOR") != bool(name):
             raise ValueError(f"an output of kind {kind} {'has no' if name else 'needs a'} name")
         named = f" name: {quote(name)}" if name else ""

@@ -19,7 +19,8 @@ class RowNodes(NodeList):
     def activation(
         self, name: str, source: str, function: str, negative_slope: float | None = None, **parameters: float
     ) -> str:
-        """function: a name of model.proto without FUNCTION_, such as RELU. LEAKY_RELU alone has a slope.
+        """Adds an activation. function: a name of model.proto without FUNCTION_, such as RELU. Only LEAKY_RELU has a
+        slope.
 
         parameters: alpha of ELU, beta of SOFTPLUS, minimum and maximum of CLAMP, exponent of POWER.
         """
@@ -36,18 +37,18 @@ class RowNodes(NodeList):
         return self._node(name, [source], "softmax {}")
 
     def layer_norm(self, name: str, source: str, tensors: dict[str, npt.NDArray[Any]], epsilon: float = 1e-5) -> str:
-        """tensors: weight and bias, or nothing."""
+        """Adds a layer norm. tensors: weight and bias, or nothing."""
         for key, values in tensors.items():
             self.tensors[f"{name}.{key}"] = values
         affine = " affine: true" if tensors else ""
         return self._node(name, [source], f"layer_norm {{ epsilon: {number(epsilon)}{affine} }}")
 
     def l2_norm(self, name: str, source: str, epsilon: float = 1e-12) -> str:
-        """Each row by its length, or by epsilon where it is shorter."""
+        """Divides each row by its length, or by epsilon if the row is shorter."""
         return self._node(name, [source], f"l2_norm {{ epsilon: {number(epsilon)} }}")
 
     def prelu(self, name: str, source: str, weight: npt.NDArray[Any]) -> str:
-        """weight: [1] or [channels]."""
+        """Adds a PReLU. weight: [1] or [channels]."""
         self.tensors[f"{name}.weight"] = weight
         return self._node(name, [source], "prelu {}")
 

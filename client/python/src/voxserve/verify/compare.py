@@ -23,7 +23,7 @@ Values = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Deviation:
-    """How far a node is from a reference. problem: why they cannot be compared; "" if they can."""
+    """The deviation of a node from a reference. problem: why they cannot be compared; "" if they can."""
 
     node: str
     largest: float = 0.0

@@ -25,7 +25,7 @@ Values = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Rows:
-    """values: [N, C] of sites if there are coordinates; any shape otherwise."""
+    """The rows of one result. values: [N, C] of sites if there are coordinates; any shape otherwise."""
 
     values: Values
     coordinates: Values | None = None

@@ -61,7 +61,7 @@ def attended(queries: Values, keys: Values, values: Values, num_heads: int, scal
 
 
 def generalised_means(rows: Values, targets: Values, num_targets: int, exponent: float, epsilon: float) -> Values:
-    """The generalised mean of the rows that go to each target; 0 where there is none."""
+    """Returns the generalised mean of the rows that go to each target; 0 without rows."""
     powers = np.maximum(rows, epsilon) ** exponent
     means: Values = reduced(powers, targets, num_targets, "AVERAGE") ** (1 / exponent)
     return means
@@ -74,7 +74,7 @@ def _gelu(x: Values, _op: Any) -> Values:
 
 
 def _set(op: Any, field: str, default: float) -> float:
-    """A field that may be left out."""
+    """Returns a field's value, or the default if it is not set."""
     return float(getattr(op, field)) if op.HasField(field) else default
 
 
@@ -92,7 +92,7 @@ def _hard_sigmoid(x: Values) -> Values:
     return hard_sigmoid
 
 
-# By the name of Activation.Function: of the values and the message.
+# The functions by their names in Activation.Function. Each takes the values and the message.
 _FUNCTIONS: dict[str, Callable[[Values, Any], Values]] = {
     "RELU": lambda x, _: np.maximum(x, 0),
     "LEAKY_RELU": lambda x, op: np.where(x < 0, _set(op, "negative_slope", 0.01) * x, x),
@@ -117,13 +117,13 @@ _FUNCTIONS: dict[str, Callable[[Values, Any], Values]] = {
 
 
 def activated(x: Values, function: str, op: Any) -> Values:
-    """function: a name of Activation.Function; op: the message, with its parameters."""
+    """Applies an activation. function: a name of Activation.Function; op: the message, with its parameters."""
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         return _FUNCTIONS[function.removeprefix("FUNCTION_")](x, op)
 
 
 def softmax(x: Values) -> Values:
-    """Over the channels, which are axis 1."""
+    """Returns the softmax over the channels, which are axis 1."""
     powers = np.exp(x - x.max(axis=1, keepdims=True))
     result: Values = powers / powers.sum(axis=1, keepdims=True)
     return result
@@ -141,7 +141,7 @@ def l2_normalized(x: Values, epsilon: float) -> Values:
 
 
 def of_channels(values: Values, x: Values) -> Values:
-    """[channels] in the shape in which it meets x, whose channels are axis 1."""
+    """Reshapes one value per channel so that it is broadcast to x, whose channels are axis 1."""
     return values.astype(np.float64).reshape(-1, *(1,) * (x.ndim - 2))
 
 
@@ -161,7 +161,7 @@ def conv2d(
     dilation: tuple[int, int],
     groups: int,
 ) -> Values:
-    """x [B, Cin, H, W], weight [Cout, Cin / groups, kh, kw]."""
+    """Convolves x [B, Cin, H, W] with weight [Cout, Cin / groups, kh, kw]."""
     x = np.pad(x, ((0, 0), (0, 0), (padding[0],) * 2, (padding[1],) * 2))
     kernel = weight.shape[2:]
     height, width = (
@@ -181,7 +181,7 @@ def conv2d(
 
 
 def max_pool2d(x: Values, kernel: tuple[int, int], stride: tuple[int, int], padding: tuple[int, int]) -> Values:
-    """x: [B, C, H, W]. Cells outside the image do not count."""
+    """Pools x [B, C, H, W]. Cells outside the image do not count."""
     height, width = ((n + 2 * p - k) // s + 1 for n, p, k, s in zip(x.shape[2:], padding, kernel, stride, strict=True))
     x = np.pad(x, ((0, 0), (0, 0), (padding[0],) * 2, (padding[1],) * 2), constant_values=-np.inf)
     y = np.full((*x.shape[:2], height, width), -np.inf)
@@ -195,7 +195,7 @@ def max_pool2d(x: Values, kernel: tuple[int, int], stride: tuple[int, int], padd
 def conv_transpose2d(
     x: Values, weight: Values, stride: tuple[int, int], padding: tuple[int, int], output_padding: tuple[int, int]
 ) -> Values:
-    """x [B, Cin, H, W], weight [Cin, Cout, kh, kw]."""
+    """Computes the transposed convolution of x [B, Cin, H, W] with weight [Cin, Cout, kh, kw]."""
     kernel = weight.shape[2:]
     full = [(n - 1) * s + k for n, s, k in zip(x.shape[2:], stride, kernel, strict=True)]
     sizes = [n - 2 * p + e for n, p, e in zip(full, padding, output_padding, strict=True)]

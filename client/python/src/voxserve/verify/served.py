@@ -79,7 +79,9 @@ def deviations(model: Model, reference: Reference, address: str, name: str) -> d
 def _of_tensor(
     model: Model, expected: Rows, sites: site_maths.Sites, key: str, parts: list[tuple[Values, Values]]
 ) -> Deviation:
-    """parts: of each sample, where its rows are (the sample, then coordinates) and the rows."""
+    """Compares a served tensor with the reference's output. parts: for each sample, the rows and their sites (the
+    sample, then the coordinates).
+    """
     where, rows = np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts])
     values = expected.values.astype(np.float64).reshape(len(expected.values), -1)
     if where.shape[1] == 1:  # rows of samples

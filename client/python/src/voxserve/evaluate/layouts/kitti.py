@@ -25,7 +25,9 @@ _NEAR = 0.1  # metres before the camera; nearer points are not seen
 
 @dataclass(frozen=True)
 class Calibration:
-    """projection: [3, 4], rectified camera to pixels; to_camera: [4, 4], scanner to rectified camera."""
+    """A frame's calibration. projection: [3, 4], rectified camera to pixels; to_camera: [4, 4], scanner to rectified
+    camera.
+    """
 
     projection: Array
     to_camera: Array

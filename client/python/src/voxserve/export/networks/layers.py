@@ -110,7 +110,7 @@ class Layers:
         fill_bias: float | None = None,
         is_flat: bool = False,
     ) -> str:
-        """fill_bias: the value of a random network's bias. is_flat: as for strided."""
+        """Adds a submanifold convolution. fill_bias: the value of a random network's bias. is_flat: as for strided."""
         weight = self._read_weight(self.tensors, key, _of_axes(kernel, is_flat), self.channels[x], out, gain)
         self.network.submanifold(name, x, weight, kernel, self._bias(key, out, bias, fill_bias))
         return self._made(name, out)
@@ -129,7 +129,7 @@ class Layers:
         gain: float = 1.0,
         is_flat: bool = False,
     ) -> str:
-        """rule: FLOOR, EXPAND or PADDED; only PADDED has a padding.
+        """Adds a strided convolution. rule: FLOOR, EXPAND or PADDED; only PADDED has a padding.
 
         is_flat: the library's layer has no z axis; the kernel's size on z is 1 here.
         """

@@ -149,7 +149,7 @@ def _widths_of(tensors: StateDict, keys: UnetKeys) -> list[int]:
 
 
 class _Builder:
-    """points: "" for MinkUNet; else SPVCNN's kind of points."""
+    """Builds the network. points: "" for MinkUNet; else SPVCNN's kind of points."""
 
     def __init__(self, network: Network, tensors: Tensors, keys: UnetKeys, points: str) -> None:
         if points and points not in POINTS:

@@ -175,7 +175,7 @@ class _Builder:
         return self.network.attention(name, queries, keys, values, scale=1.0)
 
     def _of_tokens(self, name: str, key: str, tokens: str) -> str:
-        """A torch Conv1d of one cell and as many channels as it reads."""
+        """Adds a torch Conv1d of one cell to tokens, with equal numbers of channels in and out."""
         channels = self._layers.channels[tokens]
         weight = self._tensors.take(f"{key}.weight", (channels, channels, 1), fan_in=channels)
         self._layers.channels[name] = channels

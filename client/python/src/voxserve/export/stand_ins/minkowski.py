@@ -87,7 +87,7 @@ class Tensor:
 
 
 class SparseTensor(Tensor):
-    """F: [N, C]; C: int32 [N, 1 + D], the sample first."""
+    """A sparse tensor. F: [N, C]; C: int32 [N, 1 + D], the sample first."""
 
     def __init__(
         self,

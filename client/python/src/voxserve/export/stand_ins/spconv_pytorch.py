@@ -15,7 +15,7 @@ from voxserve.verify import sites as site_maths
 
 
 class SparseConvTensor:
-    """features [N, C], indices int32 [N, 1 + D], the sample first."""
+    """A sparse tensor: features [N, C], indices int32 [N, 1 + D], the sample first."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class SparseSequential(SparseModule):
 
 
 class SparseConvolution(SparseModule):
-    """Every convolution; the classes below choose the kind."""
+    """The convolutions of every kind; the classes below choose the kind."""
 
     def __init__(
         self,

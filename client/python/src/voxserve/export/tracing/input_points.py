@@ -12,7 +12,7 @@ from voxserve.export.tracing.refusal import RefusalError
 
 @dataclass(frozen=True)
 class Points:
-    """How the server makes voxels of a cloud's points: the values of a voxelize node.
+    """Says how the server makes voxels of a cloud's points: the values of a voxelize node.
 
     Without it, clients send voxels as the training code makes them: one point per voxel, whose x, y, z are the integer
     coordinates, and whose fields f0, f1, ... are the features.

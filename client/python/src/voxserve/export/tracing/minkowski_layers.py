@@ -230,7 +230,7 @@ def _pool(reduce: str) -> Any:
 
 
 def _global_pool(reduce: str) -> Any:
-    """reduce: for a module without a mode, which all of the library's have."""
+    """Returns the handler of a global pool. reduce: used if the module has no mode; the library's own all have one."""
 
     def layer(graph: Graph, module: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         if len(args) > 1 or kwargs:

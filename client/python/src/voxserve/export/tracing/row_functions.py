@@ -1,4 +1,4 @@
-"""torch's functions that compute each row on its own: activations, powers, norms of rows, embeddings.
+"""Converts torch's functions that compute each row on its own: activations, powers, norms of rows, embeddings.
 
 A generalised mean that a module computes by hand, clamp(min=e).pow(p), an average over a sample's sites and pow(1 / p),
 becomes one node: its powers then do not pass through the features' type, which may be float16.
