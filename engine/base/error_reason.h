@@ -64,15 +64,16 @@ std::string ReasonOf(const absl::Status& status);
 // Attaches the time after which a retry is worth while (google.rpc.RetryInfo).
 absl::Status WithRetryDelay(absl::Status status, absl::Duration delay);
 
-// RESOURCE_EXHAUSTED (QUEUE_FULL), with the time in which a queue moves on as the retry delay.
+// Returns RESOURCE_EXHAUSTED (QUEUE_FULL). The retry delay is the time in which a queue moves on.
 absl::Status QueueFullError(std::string_view message);
-// UNAVAILABLE (DRAINING).
+// Returns UNAVAILABLE (DRAINING).
 absl::Status DrainingError();
-// RESOURCE_EXHAUSTED (OUT_OF_MEMORY).
+// Returns RESOURCE_EXHAUSTED (OUT_OF_MEMORY).
 absl::Status OutOfMemoryError(std::string_view message = "the server has no memory for this call");
 // Returns true for a status with the reason OUT_OF_MEMORY.
 bool IsOutOfMemory(const absl::Status& status);
-// RESOURCE_EXHAUSTED (CLIENT_LIMIT): one client uses more than its share. The retry delay is that of QueueFullError.
+// Returns RESOURCE_EXHAUSTED (CLIENT_LIMIT): one client uses more than its share. The retry delay is that of
+// QueueFullError.
 absl::Status ClientLimitError(std::string_view message);
 
 // Returns the attached delay; absl::InfiniteDuration() if there is none.

@@ -61,7 +61,7 @@ struct InputsRead {
 
 // Fusion.
 
-// value * scale + bias, then the norm: (value * scale + bias - mean) / deviation * weight + shift.
+// Makes value * scale + bias include the norm: (value * scale + bias - mean) / deviation * weight + shift.
 void Fold(const BatchNormOp& norm, Layer& layer) {
   const size_t channels = norm.weight->values.size();
   layer.scale.resize(channels, 1.0f);

@@ -48,7 +48,7 @@ class CoordinateKey {
     return static_cast<int32_t>(-static_cast<int64_t>(bias_)) + kCoordinateMargin;
   }
 
-  // 0 <= sample < kMaxSamples; the coordinate may use the margin.
+  // Makes a key. Requires 0 <= sample < kMaxSamples; the coordinate may use the margin.
   constexpr uint64_t Pack(int32_t sample, const Axes& coordinate) const {
     uint64_t key = static_cast<uint64_t>(sample);
     for (int axis = 0; axis < dimension_; ++axis) {

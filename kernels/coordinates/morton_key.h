@@ -51,7 +51,7 @@ class MortonKey {
     return (value | value << 3) & 0x1111111111111111u;
   }
 
-  // The inverse of Spread.
+  // Takes back what Spread did.
   static constexpr uint64_t Gather(uint64_t value) {
     if constexpr (kDimension == 1) return value;
     if constexpr (kDimension == 2) {
@@ -77,7 +77,7 @@ class MortonKey {
     return (value | value >> 24) & 0x000000000000FFFFu;
   }
 
-  // 0 <= sample < kMaxSamples; the coordinate may use the margin.
+  // Makes a key. Requires 0 <= sample < kMaxSamples; the coordinate may use the margin.
   static constexpr uint64_t Pack(int32_t sample, const Axes& coordinate) {
     uint64_t key = static_cast<uint64_t>(sample) << kBatchShift;
     for (int axis = 0; axis < kDimension; ++axis) {
@@ -145,7 +145,7 @@ constexpr uint64_t ToMortonKey(const CoordinateKey& layout, uint64_t key) {
   }
 }
 
-// The coordinate of a MortonKey of 1 to kMaxDimension axes.
+// Returns the coordinate of a MortonKey of 1 to kMaxDimension axes.
 constexpr Axes UnpackMorton(int32_t dimension, uint64_t key) {
   switch (dimension) {
     case 1:

@@ -293,7 +293,7 @@ class Conv2dTile {
   uint32_t inside_[kCopies];
 };
 
-// Blocks: x: tiles of positions and (fastest) of channels; y: groups; z: phases.
+// Its grid: x: tiles of positions and (fastest) of channels; y: groups; z: phases.
 template <typename T, typename Product, int kNumStages>
 __global__ void __launch_bounds__(Product::kThreads, BlocksAnSm(Product::kBlocksAnSm))
     Conv2dKernel([[maybe_unused]] const __grid_constant__ Conv2dArguments<T> arguments) {

@@ -201,7 +201,7 @@ class SquareTile {
   int64_t in_column_;
 };
 
-// Blocks: tiles of images and (fastest) slices of outputs.
+// Its grid: tiles of images and (fastest) slices of outputs.
 template <typename T>
 __global__ void __launch_bounds__(kThreads, 3)
     FewOutputsKernel([[maybe_unused]] const __grid_constant__ Conv2dArguments<T> arguments,

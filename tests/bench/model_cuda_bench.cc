@@ -63,7 +63,7 @@ void PrintHeader() {
   std::printf("%s\n%s\n", row.c_str(), dashes.c_str());
 }
 
-// For this scan.
+// Tunes the plans of every convolution for this scan.
 PlanTable TunedPlans(const Program& program, const PointCloud& cloud, DeviceRunner& runner) {
   const RunScan run = [&](const PlanTable& plans, const InferTask& scan, const ScanRunOptions& wanted) {
     InferTask input = scan;

@@ -81,7 +81,7 @@ class Client::Impl {
   const Options& options() const { return channels_->options(); }
   absl::Duration default_timeout() const { return channels_->options().default_timeout; }
 
-  // Result: Segmentation, Detections or Answer.
+  // Sends one cloud and reads the answer. Result: Segmentation, Detections or Answer.
   template <typename Result>
   absl::StatusOr<Result> Infer(const InferOptions& options, PointCloud cloud) {
     const absl::Time start = absl::Now();

@@ -23,7 +23,7 @@ struct Flag {
 Flag StringFlag(std::string name, std::string value_name, std::string help, std::string* value);
 Flag IntFlag(std::string name, std::string value_name, std::string help, int64_t min, int64_t max, int64_t* value);
 Flag NumberFlag(std::string name, std::string value_name, std::string help, double min, double max, double* value);
-// A time such as "10s" or "500ms"; it must be positive, or not negative if may_be_zero.
+// Reads a time such as "10s" or "500ms". It must be positive, or not negative if may_be_zero.
 Flag DurationFlag(std::string name, std::string help, absl::Duration* value, bool may_be_zero = false);
 Flag ChoiceFlag(std::string name, std::vector<std::string> choices, std::string help, std::string* value);
 Flag SwitchFlag(std::string name, std::string help, bool* value);

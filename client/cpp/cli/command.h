@@ -38,9 +38,9 @@ struct Connection {
   int64_t max_message_bytes = int64_t{64} << 20;
   int num_channels = 1;
 
-  // --address, --timeout, --max_message_bytes, and those of TLS and tokens.
+  // Returns --address, --timeout, --max_message_bytes, and the flags of TLS and tokens.
   std::vector<Flag> Flags();
-  // Also --admin_address.
+  // Returns the same flags and --admin_address.
   std::vector<Flag> AdminFlags();
   // Reads the token. INVALID_ARGUMENT for a file that cannot be read or has no token.
   absl::StatusOr<Options> ToOptions() const;

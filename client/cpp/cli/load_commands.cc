@@ -31,7 +31,8 @@ std::vector<Flag> ListFlags() {
   return arguments.Flags(kVersionHelp);
 }
 
-// call(client, name, version, timeout) returns versions; say(name, versions) returns a line about them.
+// Runs one of the two commands. call(client, name, version, timeout) returns versions; say(name, versions) returns a
+// line about them.
 template <typename Call, typename Say>
 int Run(absl::string_view command, const char* version_help, const std::vector<std::string>& words, const Call& call,
         const Say& say) {

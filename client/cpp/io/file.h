@@ -10,7 +10,8 @@
 
 namespace voxserve::client {
 
-// NOT_FOUND; PERMISSION_DENIED; INVALID_ARGUMENT if it is not a plain file, or larger than a message can be (2 GiB).
+// Reads a whole file. Returns NOT_FOUND, PERMISSION_DENIED, or INVALID_ARGUMENT if it is not a plain file or is larger
+// than a message can be (2 GiB).
 absl::StatusOr<std::string> ReadFile(const std::string& path);
 
 // Writes to a temporary file in the same folder and renames it, so that no reader sees half a file. Creates no folders.

@@ -24,7 +24,8 @@ struct BenchScan {
   std::optional<Pose> pose;  // set if sweeps accumulate
 };
 
-// Errors: those of reading the files; INVALID_ARGUMENT if the poses do not fit the scans; MESSAGE_TOO_LARGE.
+// Reads the scans and encodes their requests. Returns the errors of reading the files, INVALID_ARGUMENT if the poses do
+// not fit the scans, or MESSAGE_TOO_LARGE.
 absl::StatusOr<std::vector<BenchScan>> ReadBenchScans(const BenchOptions& options, const Channels& channels);
 
 }  // namespace voxserve::client

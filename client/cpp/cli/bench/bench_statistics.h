@@ -14,7 +14,7 @@ namespace voxserve::client {
 // The times at which the requests of an open loop are due.
 class ArrivalSchedule {
  public:
-  // requests_per_second > 0. A seed gives the same Poisson process on every machine.
+  // requests_per_second must be positive. A seed gives the same Poisson process on every machine.
   static ArrivalSchedule Constant(double requests_per_second);
   static ArrivalSchedule Poisson(double requests_per_second, uint64_t seed);
 
