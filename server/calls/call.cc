@@ -87,7 +87,7 @@ void Call::ShortenAnswerTimer() {
 void Call::CutUnread() {
   {
     absl::MutexLock lock(&answer_mutex_);
-    if (answer_timer_ == 0 || absl::Now() < answer_limit_) return;  // it was read, or a later answer is being sent
+    if (answer_timer_ == 0 || absl::Now() < answer_limit_) return;  // the answer was read, or a later one is being sent
     answer_timer_ = 0;
     was_cut_ = true;
   }

@@ -1,22 +1,21 @@
-// Times networks over inputs that differ, from points in host memory to labels or boxes there. Times are by the host's
-// clock. After that, CUPTI is attached and counts the time in which the GPU did anything.
+// Networks over inputs that differ, from points in host memory to labels or boxes there: the times by the host's clock,
+// then, with CUPTI attached, the time in which the GPU did anything.
 //
 //   varied_inputs_cuda_bench [networks] [OPTIONS]   MinkUNet 1.0x and 0.5x on real scans, and models; batches of 1 to 8
 //   varied_inputs_cuda_bench voxels [OPTIONS]       MinkUNet 1.0x in float16 from 1,000 to 1,000,000 voxels, batch 1
 //
-//   --filter TEXT         only cases whose name contains this text ("MinkUNet 1.0x, semantickitti" for instance)
+//   --filter TEXT         only cases whose name has this text ("MinkUNet 1.0x, semantickitti" for instance)
 //   --model FOLDER SCAN   adds a model's version 1 on a scan of tests/support/real_scans.h by its name; "SCAN+t" gives
 //                         its points a field t
-//   --captured            runs each case a second time, as captured batches (engine/executor/captured_batches.h)
-//   --row_seconds S       time for the runs of one row (default 0.8); every input runs at least twice
-//   --seconds S           time for everything: a case that would begin later is left out, and the output names it
-//                         (default 90)
+//   --captured            each case a second time, as captured batches (engine/executor/captured_batches.h)
+//   --row_seconds S       for the timed runs of one row (default 0.8); every input runs twice at least
+//   --seconds S           for all: a case that would begin later is left out, and said to be (default 90)
 //   --save_points DIR     writes the inputs of MinkUNet's cases for peer_bench.py, and measures nothing
-//   --device cpu          tries the program on a machine without a GPU; nothing is counted
+//   --device cpu          tries the program where there is no GPU; nothing is counted
 //
-// An input is a scan of a drive, turned, thinned and shifted (varied_scans.h). There are 20 for each scan; batch i of
-// size n holds the inputs i to i + n - 1. Weights are random, since only shapes matter for time, unless a model has
-// trained ones. Exits with 77 if there is no GPU, with 1 if a case was left out.
+// An input is a scan of a drive, turned, thinned and shifted (varied_scans.h). There are 20 for each scan; batch i of n
+// holds the inputs i to i + n - 1. Weights are random (only shapes matter for time) unless a model has trained ones.
+// Exits with 77 where there is no GPU, with 1 where a case was left out.
 
 #include <algorithm>
 #include <chrono>
@@ -72,7 +71,7 @@ struct Options {
 
 double SecondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// A value that is made when it is first used, once for all copies.
+// A value that is made when it is first asked for, once for all copies.
 template <typename T>
 class Lazy {
  public:
@@ -92,7 +91,7 @@ class Lazy {
   std::shared_ptr<Shared> shared_;
 };
 
-// A network and its inputs.
+// A network and the inputs that it runs on.
 struct BenchCase {
   std::string name;
   Lazy<LoadedModel> model;
@@ -140,8 +139,8 @@ class Prepared {
     std::exit(1);
   }
 
-  // Runs every input once, so that memory has its size and kernels are loaded. If batches are captured, runs each three
-  // times, since a shape is captured only when it has come twice.
+  // Every input once, so that memory has its size and kernels are loaded; three times where batches are captured, which
+  // takes two of a shape.
   void WarmUp(int batch) {
     for (int i = 0; i < (case_.captures ? 3 : 1) * kNumInputs; ++i) Run(batch, i);
   }
@@ -159,7 +158,7 @@ class Prepared {
         for (const StageTime& time : output.stages) {
           if (time.stage == Stage::kFeatures) features_ms.push_back(absl::ToDoubleMilliseconds(time.duration));
         }
-        // All inputs are in equally many batches, so the first sample of each batch is enough for the mean.
+        // Every input is in as many batches as every other, so the first of each stands for all.
         row.voxels += static_cast<double>(output.samples[0].counts.voxels);
         row.points += static_cast<double>(inputs_[static_cast<size_t>(i)].num_points());
       }
@@ -191,7 +190,7 @@ class Prepared {
   Program program_;
 };
 
-// Returns the frames of the scan's drive. Each drive is read once.
+// The frames of drives, each read once.
 const std::vector<PointCloud>& FramesOf(const support::RealScan& scan) {
   static auto* const drives = new std::map<std::string, std::vector<PointCloud>>();
   auto [drive, is_new] = drives->try_emplace(scan.name);
@@ -199,7 +198,7 @@ const std::vector<PointCloud>& FramesOf(const support::RealScan& scan) {
   return drive->second;
 }
 
-// Returns the inputs made from a scan. All cases of the scan share them.
+// The inputs of a scan, which all its cases share.
 Lazy<std::vector<PointCloud>> InputsOf(const support::RealScan& scan, bool has_time) {
   static auto* const inputs = new std::map<std::pair<std::string, bool>, Lazy<std::vector<PointCloud>>>();
   const auto make = [scan, has_time] {
@@ -248,7 +247,7 @@ std::vector<BenchCase> NetworkCases(const Options& options) {
   for (const double width : {1.0, 0.5}) {
     for (const NetworkCase& network : MinkUNetScans(width)) cases.push_back(CaseOf(network));
     if (width != 1.0) continue;
-    BenchCase deterministic = cases.front();  // one scan is enough; the others would show the same cost
+    BenchCase deterministic = cases.front();  // the others' scans cost it the same
     deterministic.name += ", deterministic";
     deterministic.is_deterministic = true;
     deterministic.batches = {1, 4};
@@ -258,7 +257,7 @@ std::vector<BenchCase> NetworkCases(const Options& options) {
   return cases;
 }
 
-// Returns each case, followed by the same case with captured batches.
+// Each case, and beside it the same of captured batches.
 std::vector<BenchCase> WithCaptured(const std::vector<BenchCase>& cases) {
   std::vector<BenchCase> both;
   for (const BenchCase& c : cases) {
@@ -270,12 +269,12 @@ std::vector<BenchCase> WithCaptured(const std::vector<BenchCase>& cases) {
   return both;
 }
 
-// A scan of semantickitti-00 that is thinned like the inputs has about this many voxels of 5 cm. This is a guess; the
-// table shows the voxels that were counted.
+// A scan of semantickitti-00 has about so many voxels of 5 cm when it is thinned as inputs are. A guess: the table has
+// the voxels that were counted.
 constexpr double kVoxelsOfScan = 86'000;
 constexpr float kScanSpacing_m = 250;
 
-// Returns inputs of about this many voxels. Each is a sector of a scan, or several scans side by side.
+// Inputs of about that many voxels: a sector of a scan, or several scans side by side.
 std::vector<PointCloud> InputsOfVoxels(double num_voxels) {
   std::vector<PointCloud> inputs;
   const std::vector<PointCloud>& frames = FramesOf(support::kSemanticKittiScan);
@@ -317,7 +316,7 @@ int Measure(const std::vector<BenchCase>& cases, const Options& options) {
   const auto begin = Clock::now();
   std::vector<std::string> left_out;
   std::vector<std::vector<Row>> rows(cases.size());
-  // All times are taken before CUPTI is attached. Counting takes about a fifth of the time.
+  // All times are taken before CUPTI is attached for the first time. Counting takes a fifth of the time or so.
   for (size_t i = 0; i < cases.size(); ++i) {
     if (SecondsSince(begin) > 0.75 * options.seconds) {
       left_out.push_back(cases[i].name);
@@ -363,7 +362,7 @@ int Measure(const std::vector<BenchCase>& cases, const Options& options) {
   return 1;
 }
 
-// Writes the float32 features of every point to DIR/<scan>/<index>.bin, and how to read them to DIR/<scan>/inputs.json.
+// DIR/<scan>/<index>.bin has the float32 features of every point; DIR/<scan>/inputs.json says how to read them.
 int SavePoints(const Options& options) {
   for (const NetworkCase& network : MinkUNetScans(1.0)) {
     if (!absl::StrContains(CaseOf(network).name, options.filter)) continue;

@@ -87,9 +87,8 @@ struct StreamCallbacksOf {
   std::function<void(FrameOutcomeOf<Result>)> on_result = {};
   // Called at most once: the server is about to end. It answers the frames that it has.
   std::function<void()> on_going_away = {};
-  // Called exactly once, after all others. The status is OK after CloseSends and all answers; CANCELLED after Cancel;
-  // UNAVAILABLE with reason DRAINING from a server that ended; INTERNAL with MALFORMED_RESPONSE for an answer to no
-  // request; else as for Infer.
+  // Called exactly once, last. OK after CloseSends and all answers; CANCELLED after Cancel; UNAVAILABLE with reason
+  // DRAINING from a server that ended; INTERNAL with MALFORMED_RESPONSE for an answer to no request; else as for Infer.
   std::function<void(absl::Status)> on_end = {};
 };
 

@@ -109,9 +109,7 @@ class Options:
         return f"{host}:{int(port) + 1}"
 
     def channel_arguments(self, address: str, index: int) -> list[tuple[str, int]]:
-        """Returns gRPC's options for a channel: message sizes for point clouds, a connection of its own, and fast
-        reconnection.
-        """
+        """Limits that fit point clouds, a connection of its own for each channel, and one that is soon back."""
         arguments = [
             ("grpc.max_send_message_length", self.max_message_bytes),
             ("grpc.max_receive_message_length", self.max_message_bytes),

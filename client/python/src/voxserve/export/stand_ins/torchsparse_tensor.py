@@ -11,7 +11,7 @@ from voxserve.export.stand_ins import products
 
 
 class SparseTensor:
-    """A sparse tensor: feats [N, C], coords int32 [N, 4]."""
+    """feats [N, C], coords int32 [N, 4]."""
 
     def __init__(self, feats: Any, coords: Any, stride: Any = 1, spatial_range: Any = None) -> None:
         self.feats, self.coords = feats, coords
@@ -33,5 +33,5 @@ class SparseTensor:
 
 
 def cat(inputs: list[SparseTensor]) -> SparseTensor:
-    """Concatenates the channels of tensors."""
+    """Channels side by side."""
     return inputs[0].like(torch.cat([x.feats for x in inputs], dim=1))

@@ -74,7 +74,7 @@ def _matmul(call: Call) -> Place:
 
 
 def linear(graph: Graph, x: Place, weight: Values, bias: Values | None) -> Place:
-    """Adds a linear layer. weight: [out, in]."""
+    """weight: [out, in]."""
     name = graph.node("linear", [x.node], lambda network, n: network.linear(n, x.node, weight, bias))
     return replace(x, node=name, is_view=False)
 
