@@ -22,7 +22,7 @@
 namespace voxserve {
 namespace {
 
-// A certificate's name is its client's to choose, within what the operator's root signs.
+// A client chooses the name in its certificate, as far as the operator's root signs it.
 constexpr size_t kMaxNameBytes = 128;
 
 std::string_view ViewOf(grpc::string_ref text) { return {text.data(), text.size()}; }
@@ -42,7 +42,7 @@ absl::StatusOr<Caller> CallerOf(const grpc::CallbackServerContext& context, cons
   if (authoriser != nullptr) {
     const auto [begin, end] = context.client_metadata().equal_range("authorization");
     std::optional<std::string_view> authorization;
-    // With several headers none counts, since a proxy may have looked at another one.
+    // If there are several headers, none is used, since a proxy may have checked another one.
     if (begin != end && std::next(begin) == end) authorization = ViewOf(begin->second);
     ASSIGN_OR_RETURN(caller.token, authoriser->Admit(access, authorization));
     caller.is_anonymous = caller.token == nullptr;
@@ -82,7 +82,7 @@ grpc::ServerGenericBidiReactor* RpcRouter::CreateReactor(grpc::GenericCallbackSe
   return status.ok() ? call.get() : Refuse(context, status);
 }
 
-// Anybody may cause as many as can be refused.
+// The limiter bounds the lines, since anybody can cause refused calls without end.
 void RpcRouter::AuditRefused(const grpc::GenericCallbackServerContext& context, const absl::Status& status) const {
   const std::optional<int64_t> left_out = parts_->log_limiter->Admit("audit");
   if (!left_out.has_value()) return;

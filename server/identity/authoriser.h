@@ -1,7 +1,7 @@
 #pragma once
 
-// Authoriser knows the tokens of --auth_tokens, and says whose a request's is. Caller is who makes a call, and what it
-// may do.
+// Authoriser knows the tokens of --auth_tokens and finds the one that a request shows. A Caller says who makes a call,
+// and what it may do.
 //
 // - Tokens are compared by their SHA-256, each with every line, in constant time.
 // - Refresh reads the file again, and takes it over when two looks in a row find the same text, since a writer may be
@@ -39,7 +39,7 @@ struct Caller {
   bool is_anonymous = false;           // the server has tokens, and the call of an open method shows none of them
 
   absl::Status CheckModel(std::string_view model) const;
-  // Whether lists show the model, and whether its health is told.
+  // Returns whether lists show the model and the health service answers for it.
   bool SeesModel(std::string_view model) const;
   // priority_levels: of the model.
   absl::Status CheckPriority(int priority, int priority_levels) const;

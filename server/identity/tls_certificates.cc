@@ -47,8 +47,8 @@ class ReloadingCredentials final : public grpc::ServerCredentials {
     const std::shared_ptr<const TlsMaterial> material = certificates_->material();
     const grpc_ssl_pem_key_cert_pair pair = {.private_key = material->key.c_str(),
                                              .cert_chain = material->certificate.c_str()};
-    // gRPC 1.51.1 asserts that a new configuration has roots. Where no client is asked for a certificate nothing uses
-    // them, so the server's own stands there.
+    // gRPC 1.51.1 asserts that a new configuration has roots. If no client is asked for a certificate, nothing reads
+    // the roots, so the server's own certificate fills the field.
     const std::string& roots = material->client_ca.empty() ? material->certificate : material->client_ca;
     *certificate_config = grpc_ssl_server_certificate_config_create(roots.c_str(), &pair, 1);
     return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;

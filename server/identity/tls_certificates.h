@@ -31,10 +31,10 @@ class TlsCertificates {
   // Looks at the files, and takes over what has changed.
   void Refresh() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // The material in use. version grows with every change, from 1.
+  // Returns the material in use. version() starts at 1 and grows with every change.
   std::shared_ptr<const TlsMaterial> material() const ABSL_LOCKS_EXCLUDED(mutex_);
   uint64_t version() const { return version_.load(std::memory_order_acquire); }
-  // Whether clients must show a certificate.
+  // Returns whether clients must show a certificate.
   bool asks_clients() const { return !paths_.client_ca.empty(); }
 
   // Returns the credentials of one port of a gRPC server. Clients without a certificate of --tls_client_ca get no

@@ -91,7 +91,7 @@ absl::Status ParseSetting(absl::string_view text, Token* token) {
     return Bad(absl::StrCat("priority=", Shown(text), " must be a number from 0 to ", kMaxPriority));
   }
   if (absl::ConsumePrefix(&text, "share=")) {
-    // Not in this range: NaN too.
+    // The condition also refuses NaN.
     if (absl::SimpleAtod(text, &token->share) && token->share >= kMinShare && token->share <= kMaxShare) {
       return absl::OkStatus();
     }
