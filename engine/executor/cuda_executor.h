@@ -15,9 +15,9 @@
 //   depend on scores on the device.
 // - A batch that still does not fit fails with RESOURCE_EXHAUSTED, and the context frees its batch memory.
 //
-// If RunOptions ask for it, batches in rooms keep those of earlier batches that are like them, so that they lie in the
-// same memory. The launches of steps that read no size on the host are then captured, and replayed for the batches that
-// follow (captured_batches.h). Everything else runs as it is.
+// If RunOptions ask for it, batches in rooms (capacities, site_rooms.h) reuse the rooms of earlier batches of their
+// kind, so that they lie in the same memory. The launches of steps that read no size on the host are then captured, and
+// replayed for the batches that follow (captured_batches.h). Everything else runs as it is.
 
 #include <cstdint>
 #include <vector>

@@ -44,7 +44,8 @@ class FeaturePass {
   absl::Status Run(size_t begin, size_t end);
   // Queues what is needed of a range as CapturableRanges has them, and no more.
   absl::Status Launch(const StepRange& steps);
-  // Begins the head's time where the range begins with the head; before Launch, or before a replay.
+  // If the range begins with the head, ends the time of the stage before and begins the head's. Call it before Launch
+  // or before a replay.
   absl::Status EnterHead(const StepRange& steps);
 
   // The batch's ranges that can be captured.

@@ -1,7 +1,7 @@
 #pragma once
 
-// SiteRooms bounds the sizes of a batch on a GPU before they are known, so that the host need not wait for them. A
-// batch that needs more computes nothing, and DeviceGeometry::overflowed reports it.
+// SiteRooms holds the capacities ("rooms") that a batch on a GPU gets before its sizes are known, so that the host need
+// not wait for them. If a batch needs more, its kernels compute nothing, and DeviceGeometry::overflowed is true.
 
 #include <cstdint>
 #include <vector>

@@ -16,8 +16,7 @@ def record(module: Any, inputs: Any, path: str | Path = "reference.npz", *, inte
 
     module: a torch.nn.Module in evaluation mode, with its own library, on any device.
     inputs: its input; a tuple stands for several arguments. They hold one sparse tensor, or tensors from which the
-    module
-        makes one.
+        module makes one.
     intermediates: also writes the results of the module's parts, so that the first one that deviates can be named.
     """
     import torch
