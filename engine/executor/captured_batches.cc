@@ -6,10 +6,10 @@
 namespace voxserve {
 
 std::vector<StepRange> CapturableRanges(absl::Span<const StepUse> steps, size_t border) {
-  constexpr int kFewestSteps = 2;  // one launch costs no more than that of a graph
+  constexpr int kFewestSteps = 2;  // launching a single step costs no more than launching a graph
   std::vector<StepRange> ranges;
   StepRange range;
-  int num_steps = 0;  // of the range that are needed
+  int num_steps = 0;  // needed steps in the range
   const auto close = [&] {
     if (num_steps >= kFewestSteps) ranges.push_back(range);
     num_steps = 0;
@@ -48,7 +48,7 @@ BatchKey KeyOf(const BatchShape& shape) {
 CapturedBatches::Way CapturedBatches::Choose(const BatchKey& key) {
   const auto found = std::find_if(shapes_.begin(), shapes_.end(), [&](const Shape& shape) { return shape.key == key; });
   if (found == shapes_.end()) {
-    // Nothing that runs is dropped here: what goes has no graphs, or is dropped by Keep.
+    // Only a shape without graphs is dropped here. Keep drops shapes with graphs, when no batch runs.
     if (shapes_.size() >= options_.max_shapes) {
       const auto oldest =
           std::find_if(shapes_.rbegin(), shapes_.rend(), [](const Shape& s) { return s.parts.empty(); });

@@ -1,6 +1,6 @@
 #pragma once
 
-// CapturedBatches keeps what a GPU's batches were captured as, for one execution context, and decides when a batch is
+// CapturedBatches keeps the CUDA graphs of a GPU's batches, for one execution context, and decides when a batch is
 // captured and when it is replayed. A replay launches the same kernels with the same parameters on the same memory. So
 // a batch is found by everything on which those parameters depend (BatchShape). This includes the numbers of samples,
 // plans, capacities ("rooms") and addresses, but not the numbers of sites, since kernels read these on the device.
@@ -38,7 +38,7 @@ struct StepRange {
 
 // A step, as a batch uses it.
 struct StepUse {
-  bool is_needed = false;      // else it is passed over
+  bool is_needed = false;      // false: it is skipped
   bool is_capturable = false;  // Step::IsCapturable
 };
 
@@ -55,7 +55,7 @@ struct BatchShape {
   int64_t num_samples = 0;
   int64_t ignore_label = 0;
   std::vector<int64_t> capacities;     // of the levels
-  std::vector<bool> needed_steps;      // by step: what the batch's outputs ask for
+  std::vector<bool> needed_steps;      // by step: whether the batch's outputs need it
   std::vector<const void*> addresses;  // all addresses that steps get
 };
 
@@ -71,27 +71,27 @@ struct CapturedPart {
 class CapturedBatches {
  public:
   struct Options {
-    size_t max_shapes = 128;         // that are remembered, captured or not
-    size_t max_captured = 16;        // of them captured
-    int num_resting = 100;           // batches of a shape that run as they are where it could not be kept
+    size_t max_shapes = 128;         // remembered shapes, captured or not
+    size_t max_captured = 16;        // captured ones among them
+    int num_resting = 100;           // after a failed capture, this many batches of the shape run uncaptured
     MemoryBudget* budget = nullptr;  // outlives this; null: memory is not counted
   };
   enum class Way {
-    kRun,      // as it is
-    kCapture,  // and tell by Keep or Decline what came of it
+    kRun,      // without a capture
+    kCapture,  // then call Keep or Decline
     kReplay,   // Parts
   };
 
   explicit CapturedBatches(const Options& options) : options_(options) {}
 
-  // How the next batch runs, which has this shape.
+  // Decides how the next batch runs, by its shape.
   Way Choose(const BatchKey& key);
-  // After Choose said kReplay, until the next Keep, Decline or Clear.
+  // Returns the parts to replay. Valid after Choose returned kReplay, until the next Keep, Decline or Clear.
   absl::Span<const CapturedPart> Parts() const { return shapes_.front().parts; }
 
-  // Keeps what was captured of the shape that Choose was asked for last. False where memory does not allow it.
+  // Keeps the captured parts of the shape for which Choose was called last. Returns false if memory does not allow it.
   bool Keep(std::vector<CapturedPart> parts);
-  // That shape could not be captured: it is not tried again for a while.
+  // Tells that this shape could not be captured, so that it is not tried again for a while.
   void Decline() { shapes_.front().num_resting = options_.num_resting; }
   // Forgets everything.
   void Clear() { shapes_.clear(); }
@@ -103,9 +103,9 @@ class CapturedBatches {
  private:
   struct Shape {
     BatchKey key;
-    std::vector<CapturedPart> parts;  // none: it is not captured
+    std::vector<CapturedPart> parts;  // empty: the shape is not captured
     MemoryBudget::Reservation memory;
-    int num_resting = 0;  // batches to come that run as they are
+    int num_resting = 0;  // this many batches still run uncaptured
   };
 
   // Drops the captured shape that was used longest ago, unless it was used last. Returns false if it drops none.

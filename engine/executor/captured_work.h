@@ -35,13 +35,13 @@ class CapturedWork final : public ReplayableWork {
   // cannot be recorded.
   static absl::StatusOr<std::unique_ptr<CapturedWork>> Capture(StreamView stream,
                                                                const std::function<absl::Status()>& queue);
-  // The work has ended.
+  // The GPU must have finished the work.
   ~CapturedWork() override;
   CapturedWork(const CapturedWork&) = delete;
   CapturedWork& operator=(const CapturedWork&) = delete;
 
   absl::Status Launch(StreamView stream) override;
-  // An estimate by the number of nodes: CUDA does not tell.
+  // Returns an estimate from the number of nodes, since CUDA does not report the size.
   int64_t bytes() const override { return kBytesAGraph + num_nodes_ * kBytesANode; }
   int64_t num_nodes() const { return num_nodes_; }
 

@@ -14,7 +14,7 @@ void LogIfFailed(cudaError_t error, const char* what) {
   if (error != cudaSuccess) Log(LogLevel::kError, what, {{"error", cudaGetErrorName(error)}});
 }
 
-// A recording under way. It ends with End, or with the object where something was thrown.
+// A recording under way. It ends with End, or in the destructor if an exception was thrown.
 class Recording {
  public:
   explicit Recording(StreamView stream) : stream_(stream) {}

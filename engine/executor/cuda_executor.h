@@ -81,11 +81,12 @@ class CudaExecutor final : public Executor {
   // plans: by convolution. With forecast capacities, the sizes are read at the end.
   absl::Status RunSteps(const Program& program, BatchTasks tasks, const RunLimits& limits, const RunOptions& options,
                         const std::vector<ConvPlan>& plans, BatchOutput& output);
-  // Runs the only segment, which has been laid out: as it is, or by replays. Captures it where its shape came before.
+  // Runs the only segment, whose memory is laid out. Replays captured ranges if there are some, and captures them if
+  // the shape came before.
   absl::Status RunCaptured(const Program& program, FeaturePass& pass, const PlanTable& plans, BatchOutput& output);
-  // Captures a range and launches it; runs it as it is where that fails, and returns false.
+  // Captures a range and launches it. If that fails, runs the steps uncaptured and returns false.
   absl::StatusOr<bool> Capture(const StepRange& steps, FeaturePass& pass);
-  // When the stream has been waited for: keep what the batch was captured as, or do not.
+  // Keeps or declines what the batch captured. Called when the host has waited for the stream.
   void KeepCaptured();
   void ForgetCaptured();
   absl::Status EndStage(Stage stage);
@@ -98,9 +99,9 @@ class CudaExecutor final : public Executor {
   absl::flat_hash_map<const Program*, SiteForecast> forecasts_;
   KeptRooms kept_rooms_;
   CapturedBatches captured_;
-  std::vector<CapturedPart> new_parts_;  // of the batch under way, which runs by them; dropped when it has ended
-  bool is_capturing_ = false;            // the batch under way
-  bool logged_no_capture_ = false;       // why something could not be captured, once
+  std::vector<CapturedPart> new_parts_;  // captured in the batch under way, which replays them
+  bool is_capturing_ = false;            // during a batch: its steps are being captured
+  bool logged_no_capture_ = false;       // a failed capture is logged only once
   std::vector<Event> step_ends_;
   DevicePoints points_;
   PointSampling sampling_;

@@ -28,12 +28,12 @@ class DevicePoints {
   struct Options {
     bool keeps_sweeps = true;              // false: neither looks up nor keeps copies, since memory is short
     absl::Span<const int64_t> words = {};  // the caller's words, which are copied to the device too
-    // SiteRooms'; what is taken of the context's `batch` is then the same for all batches that they are enough for.
+    // SiteRooms' values. If they are set, every batch that fits them takes the same memory of the context's `batch`.
     int64_t room_points = 0;
     int64_t room_bytes = 0;
   };
 
-  // Returns the most that clouds, point_begin and as many words can take there before they are decoded.
+  // Returns the most bytes that the clouds, point_begin and this many words can take there before they are decoded.
   static int64_t MostUploadBytes(BatchTasks tasks, size_t num_words);
 
   // Queues the copies and the decoding on the context's stream. Takes device memory from the context's `batch` and

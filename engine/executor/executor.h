@@ -49,7 +49,7 @@ struct RunOptions {
   // True: maps that do not fit the GPU are made on the CPU. False, and always for a program with several segments: such
   // a batch fails with RESOURCE_EXHAUSTED.
   bool may_make_maps_on_cpu = true;
-  // True: of a GPU's batches in rooms, what can be is captured once and replayed (captured_batches.h).
+  // True: if a GPU's batch has rooms, steps that can be captured are captured once and replayed (captured_batches.h).
   bool captures = false;
   BatchBytes expected;  // memory that the context allocates in advance, each part in one block; zeros: as needed
 };

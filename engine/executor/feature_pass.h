@@ -19,8 +19,8 @@
 
 namespace voxserve {
 
-// Events part the stages from kCopyIn to kHead. Returns where CudaContext::stage_ends has the end of one; the start of
-// the first is at 0.
+// Returns the index in CudaContext::stage_ends of a stage's end, for the stages from kCopyIn to kHead. Index 0 is the
+// start of the first one.
 constexpr size_t StageEnd(Stage stage) { return static_cast<size_t>(stage) - static_cast<size_t>(Stage::kCopyIn) + 1; }
 static_assert(CudaContext::kNumStages == StageEnd(Stage::kHead));
 
@@ -37,21 +37,21 @@ class FeaturePass {
 
   explicit FeaturePass(const Options& options) : options_(options) {}
 
-  // Takes memory for the segment's buffers, scratch and outputs. Steps of segments before it have been queued.
+  // Takes memory for the segment's buffers, scratch and outputs. The steps of earlier segments must have been queued.
   // RESOURCE_EXHAUSTED.
   absl::Status LayOut(const ProgramSegment& segment);
-  // Queues what is needed of steps [begin, end) of the segment, and where the features end.
+  // Queues the needed steps in [begin, end) of the segment, and records the end of the features there.
   absl::Status Run(size_t begin, size_t end);
-  // Queues what is needed of a range as CapturableRanges has them, and no more.
+  // Queues only the needed steps of one of the CapturableRanges.
   absl::Status Launch(const StepRange& steps);
   // If the range begins with the head, ends the time of the stage before and begins the head's. Call it before Launch
   // or before a replay.
   absl::Status EnterHead(const StepRange& steps);
 
-  // The batch's ranges that can be captured.
+  // Returns the ranges of the batch's steps that can be captured.
   std::vector<StepRange> CapturableRanges() const;
-  // Returns what the steps of the segment are told. The segment must have been laid out. plans: the table of the
-  // context's plan.
+  // Returns everything on which the launches of the segment's steps depend. The segment must have been laid out. plans:
+  // the table that holds the context's plan.
   BatchShape Shape(const PlanTable& plans) const;
 
  private:

@@ -9,7 +9,7 @@
 namespace voxserve {
 namespace {
 
-constexpr size_t kMostKinds = 256;  // programs come and go; what is forgotten is made again
+constexpr size_t kMostKinds = 256;  // more are dropped, since programs come and go
 constexpr int kStepsAnOctave = 8;
 constexpr int64_t kSmallestStep = 256;
 // The least share of the wanted sites that kept rooms must hold. A forecast has an eighth to spare, and a batch may use

@@ -1,8 +1,8 @@
 #pragma once
 
-// KeptRooms gives batches of a kind the same rooms, so that they lie in the same memory and a captured one can be
-// replayed (captured_batches.h). Rooms that a forecast wants differ with every batch; those that are kept change in
-// coarse steps, and only where a batch does not fit them or is far smaller.
+// KeptRooms gives batches of one kind the same rooms (capacities), so that they lie in the same memory and a captured
+// batch can be replayed (captured_batches.h). The rooms that a forecast asks for differ with every batch. Kept rooms
+// change in coarse steps, and only if a batch does not fit them or is far smaller.
 //
 // Belongs to an executor. Not thread-safe.
 
@@ -30,9 +30,9 @@ class KeptRooms {
     }
   };
 
-  // Returns rooms for the batch: those that the last one of its kind had, where they serve, else new ones.
-  // wanted: by SiteForecast, which adds an eighth to what it expects; its `points` and `upload_bytes` are what the
-  // batch has. Capacities and points are no less than are needed; axis_bits are as wanted.
+  // Returns rooms for the batch: those of the last batch of its kind if they fit, else new ones. wanted: from
+  // SiteForecast, which adds an eighth to the expected sites; its `points` and `upload_bytes` are those of the batch.
+  // The returned points are enough for the batch, and capacities for the expected sites; axis_bits are as wanted.
   SiteRooms Fit(const Kind& kind, const SiteRooms& wanted);
 
   size_t num_kinds() const { return kept_.size(); }

@@ -21,7 +21,7 @@ namespace voxserve {
 
 class SiteForecast {
  public:
-  // True once a batch with about so many points has been learned from, except for a while after HadNoMemory.
+  // True once a batch of about this many points has been observed, except for a while after HadNoMemory.
   bool has_learned(int64_t num_points) const;
   // Rooms, MostVoxels and FewestVoxels need has_learned.
   SiteRooms Rooms(int64_t num_points) const;

@@ -3,13 +3,13 @@
 // DeviceGeometry makes a batch's geometry on a GPU: its voxels, the sites of every level and every rulebook. It is the
 // counterpart of BatchGeometry, with rows in Morton order.
 //
-// The methods Make... record requests, and Finish makes what they asked for: levels one after the other, as each
-// follows from its parent, then all rulebooks together. One copy brings the sizes to the host. The host waits for it:
-// - in Finish, after the levels, where no step reads pairs. Rulebooks then take memory only for the sites that exist;
-// - in WaitForSizes, after the rulebooks, where some step reads pairs, since the host needs the numbers of pairs too.
+// The methods Make... record requests. Finish carries them out: it makes levels one after the other, since each depends
+// on its parent, and then all rulebooks together. One copy brings the sizes to the host. The host waits for it:
+// - in Finish, after the levels, if no step reads pairs. Rulebooks then take memory only for the sites that exist;
+// - in WaitForSizes, after the rulebooks, if a step reads pairs, since the host needs the numbers of pairs too.
 //   Rulebooks then take memory for as many sites as the points can make;
-// - in WaitForSizes where Begin got rooms (capacities per level). The features may be queued before it. Where a room
-//   was too small, all levels are empty on the device, and overflowed() is true.
+// - in WaitForSizes if Begin got rooms (capacities per level). The features may be queued before it. If a room was too
+//   small, all levels are empty on the device, and overflowed() is true.
 //
 // A context's executor keeps one and fills it anew for every batch; memory is the context's batch arena. Not
 // thread-safe.

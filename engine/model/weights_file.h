@@ -3,8 +3,9 @@
 // WeightsFile reads a file weights.safetensors in two steps: first its header, and, once that has been checked against
 // the network, the data. So a file that does not belong to its network costs no memory, however large it is.
 //
-// - It reads and does not map: of a file that somebody cuts short meanwhile a read brings less, and a map a signal.
-// - All reads are of the file that was opened, also if another one takes its name.
+// - It reads the file and does not map it: if somebody cuts the file short meanwhile, a read returns fewer bytes, while
+//   access to a map would raise a signal.
+// - All reads are of the file that was opened, even if another file takes its name.
 // - Problems are those of a model's owner, as in text_file.h.
 // - Threads: one at a time.
 

@@ -5,8 +5,7 @@
 // Only .cu files include this header.
 //
 // A product is D [16, 8] += A [16, 16] B [16, 8] with float32 sums. With float32 factors, which are rounded to
-// TensorFloat-32, it is A [16, 8] B [8, 8], and one value takes the place of two below. The registers of lane 4 * g + t
-// hold
+// TensorFloat-32, it is A [16, 8] B [8, 8], and one value takes the place of two below. Registers of lane 4 * g + t:
 //   A: a[0] = (row g, columns 2t, 2t+1), a[1] = (g + 8, same), a[2] = (g, 2t+8, 2t+9), a[3] = (g + 8, 2t+8, 2t+9)
 //   B: b[0] = (rows 2t, 2t+1, column g), b[1] = (rows 2t+8, 2t+9, column g)
 //   D: d[0] = (g, 2t), d[1] = (g, 2t+1), d[2] = (g + 8, 2t), d[3] = (g + 8, 2t+1).

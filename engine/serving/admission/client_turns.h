@@ -6,10 +6,9 @@
 // - Rule: fair queueing as in earliest eligible virtual deadline first (Stoica and Abdel-Wahab 1995), but that of the
 //   clients whose turn is due the most urgent comes first, unless one is overdue (TurnOrder).
 // - Virtual time: a task that runs moves it by the task's cost over the sum of the active clients' shares (1 each
-// unless
-//   InferTask::client_share says otherwise), and moves its client's `start` by the cost over the client's share.
-//   The client's turn is due again when virtual time reaches its start. A client that comes begins at the virtual time
-//   of now: it has saved nothing up and owes nothing.
+//   unless InferTask::client_share says otherwise), and moves its client's `start` by the cost over the client's share.
+//   The client's turn is due again when virtual time reaches its start. A new client begins at the current virtual
+//   time: it has saved nothing up and owes nothing.
 // - One request ahead: a client that has nothing else waiting when its task runs may be ahead of its share by that one
 //   request. So clients that send one request at a time mostly run by their urgency, as if they were one client.
 // - Predictions use the share of the level that each client had recently.

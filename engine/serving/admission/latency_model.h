@@ -65,8 +65,7 @@ class LatencyModel {
   // - The batches that run now end before. Then the request's batch shares the device with one batch of each other
   //   worker.
   // - Running batches count with their expected time, waiting ones with their Bound. So the prediction is kept if
-  // `ahead`
-  //   is all that waits at the request's level or a more urgent one.
+  //   `ahead` is all that waits at the request's level or a more urgent one.
   Run PredictRun(const ServedModel& model, const Load& load, absl::Span<const WaitingWork> ahead,
                  const MaxBatchBytes& max_batch_bytes, absl::Time now) const;
 
