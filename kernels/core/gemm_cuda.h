@@ -58,11 +58,11 @@ class Gemm {
   // workspace: kWorkspaceBytes on the stream's device, 256-byte aligned; it outlives the Gemm.
   cudaError_t SetWorkspace(void* workspace);
 
-  // Whether float32 products may round their factors to TensorFloat-32. The default is false.
+  // Sets whether float32 products may round their factors to TensorFloat-32. The default is false.
   void set_allow_tf32(bool allow);
 
-  // Whether the algorithm is chosen independently of the number of rows and of products, and without split sums. A
-  // row's result then does not depend on the other rows of the product. The default is false.
+  // Sets whether the algorithm is chosen independently of the number of rows and of products, and without split sums.
+  // If it is, a row's result does not depend on the other rows of the product. The default is false.
   void set_deterministic(bool is_deterministic);
 
   cudaStream_t stream() const;

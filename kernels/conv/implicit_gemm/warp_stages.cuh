@@ -88,8 +88,8 @@ class WarpStageWalker {
 
   // Returns the block's tile of a round; -1 behind the last.
   __device__ int32_t TileOf(int32_t round) const {
-    // Later tiles are mostly lighter, since rows are ordered by their highest offset, descending. A block with a heavy
-    // tile in one round so gets a light one in the next.
+    // Later tiles are mostly lighter, since rows are ordered by their highest offset, descending. So a block that has a
+    // heavy tile in one round gets a light one in the next.
     const auto block = static_cast<int32_t>(blockIdx.x), num_blocks = static_cast<int32_t>(gridDim.x);
     const int32_t tile = round * num_blocks + (round % 2 == 0 ? block : num_blocks - 1 - block);
     return tile < (num_out_ + Shape::kRows - 1) / Shape::kRows * NumColumnTiles() ? tile : -1;
