@@ -49,12 +49,12 @@ class StreamCall : public Call {
   virtual void OnMessage(grpc::ByteBuffer* message) = 0;
   // Cancels the requests that are not answered: no client waits for them.
   virtual void CancelRequests(const absl::Status& why) = 0;
-  // Whether the next message may be read.
+  // Returns whether the next message may be read.
   virtual bool HasRoom() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
-  // The time at which a client that waits for nothing will have been silent for too long, and its error.
+  // Returns the time at which a client that waits for nothing will have been silent for too long, and the error for it.
   virtual absl::Time SilenceEnds() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
   virtual absl::Status SilenceError() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
-  // When something that the kind keeps expires, and what is done then, without the lock.
+  // Returns the time at which something that the kind keeps expires. ExpireDue is called then, without the lock.
   virtual absl::Time NextExpiry() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return absl::InfiniteFuture(); }
   virtual void ExpireDue() {}
   // Called with the error of Fail, before any client can see it.

@@ -48,9 +48,9 @@ constexpr int kNumSpares = 8;
 constexpr int kMaxFreedForOne = 4;
 constexpr std::chrono::milliseconds kAcceptPause{20};
 constexpr std::chrono::seconds kLogInterval{10};
-// From the shutdown of a connection until it is closed.
+// The time from a connection's shutdown until it is closed.
 constexpr std::chrono::seconds kCloseTime{1};
-// From a failure with a new certificate until the next attempt.
+// The time from a failure with a new certificate until the next attempt.
 constexpr std::chrono::seconds kCertificatePause{1};
 constexpr char kTlsPriorities[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";
 

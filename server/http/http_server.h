@@ -41,8 +41,9 @@ class HttpServer {
     std::function<std::string()> metrics;
     std::function<absl::Status()> readiness;  // not OK: 503 with the message
     std::function<std::string()> status_page;
-    // Whether the request may see /metrics and the status page; probes are not asked. Gets the authorization header.
-    // UNAUTHENTICATED: 401; any other error: 403. Empty: all may. A request with several such headers gets 401 unasked.
+    // Checks whether the request may see /metrics and the status page; probes are not checked. Gets the authorization
+    // header. UNAUTHENTICATED: 401; any other error: 403. Empty: all may. A request with several such headers gets 401
+    // without a check.
     std::function<absl::Status(std::optional<std::string_view> authorization)> authorise = nullptr;
   };
 

@@ -95,7 +95,8 @@ void Authoriser::Refresh() {
       seen_text_.reset();
       return;
     }
-    // Not at the first look: what is half written may say something else. "infer:a*b" begins with "infer:a*".
+    // A change is not used at the first look, since a half-written file may grant something else: "infer:a*b" begins
+    // with "infer:a*".
     if (seen_text_ != *text) {
       seen_text_ = *std::move(text);
       return;

@@ -41,7 +41,7 @@ struct Caller {
   absl::Status CheckModel(std::string_view model) const;
   // Returns whether lists show the model and the health service answers for it.
   bool SeesModel(std::string_view model) const;
-  // priority_levels: of the model.
+  // Checks the priority of a request. priority_levels: of the model.
   absl::Status CheckPriority(int priority, int priority_levels) const;
   // Returns the status, without the names of other models where the caller may not see all.
   absl::Status Narrowed(absl::Status status) const;
@@ -60,7 +60,8 @@ class Authoriser {
   absl::StatusOr<std::shared_ptr<const Token>> Identify(std::optional<std::string_view> authorization) const
       ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Identify, and whether the token may do this at all. For kOpen all may; null without a token that is known.
+  // Identifies the token and checks that it may do this at all. Anybody may do what is kOpen; then the result is null
+  // without a known token.
   absl::StatusOr<std::shared_ptr<const Token>> Admit(Access access, std::optional<std::string_view> authorization) const
       ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -68,8 +69,8 @@ class Authoriser {
   Authoriser(std::string path, std::string text, TokenList tokens);
 
   const std::string path_;
-  // Only Refresh uses these.
-  std::string last_text_;                 // the file's text that was taken over last
+  // Only Refresh uses the members below.
+  std::string last_text_;                 // the file's text in use
   std::optional<std::string> seen_text_;  // the text that the last look found, if it has not been taken over
   std::string last_problem_;              // the problem that was logged last; empty after a good look
   mutable absl::Mutex mutex_;

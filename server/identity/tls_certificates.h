@@ -45,7 +45,7 @@ class TlsCertificates {
   TlsCertificates(TlsPaths paths, TlsMaterial material);
 
   const TlsPaths paths_;
-  std::string last_problem_;  // that the log has; of Refresh alone
+  std::string last_problem_;  // the last logged problem; only Refresh uses it
   mutable absl::Mutex mutex_;
   std::shared_ptr<const TlsMaterial> material_ ABSL_GUARDED_BY(mutex_);
   std::atomic<uint64_t> version_{1};
