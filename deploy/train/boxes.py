@@ -4,12 +4,14 @@ x, y, z of the centre, length, width, height (metres), yaw.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
+from train.scenes import Scene
 from voxserve.evaluate.overlaps import overlaps
 from voxserve.export.networks.center_point import Config
 
@@ -47,35 +49,33 @@ def _radii(boxes: torch.Tensor, cell: float) -> torch.Tensor:
     return torch.stack(roots).amin(dim=0).floor().clamp(min=_MIN_RADIUS)
 
 
-def make_targets(
-    boxes: list[torch.Tensor], classes: list[torch.Tensor], num_points: list[torch.Tensor], min_points: int, config: Config
-) -> Targets:
-    """classes: int64, -1 of none. Boxes with 1 to min_points - 1 points are neither wanted nor wrong."""
+def make_targets(batch: Sequence[Scene], min_points: int, config: Config) -> Targets:
+    """Boxes with 1 to min_points - 1 points are neither wanted nor wrong."""
     rows, columns, cell = grid_of(config)
     low = config.voxels.range_min
-    device = boxes[0].device
-    heatmap = torch.zeros(len(boxes), len(config.classes), rows, columns, device=device)
-    counted = torch.ones(len(boxes), 1, rows, columns, device=device)
+    device = batch[0].boxes.device
+    heatmap = torch.zeros(len(batch), len(config.classes), rows, columns, device=device)
+    counted = torch.ones(len(batch), 1, rows, columns, device=device)
     samples, cells, values = [], [], []
     y, x = torch.arange(rows, device=device)[None, :, None], torch.arange(columns, device=device)[None, None, :]
-    for index, (all_boxes, all_classes, points) in enumerate(zip(boxes, classes, num_points)):
-        place = torch.stack([(all_boxes[:, 0] - low[0]) / cell, (all_boxes[:, 1] - low[1]) / cell], dim=1)
+    for index, scene in enumerate(batch):
+        place = torch.stack([(scene.boxes[:, 0] - low[0]) / cell, (scene.boxes[:, 1] - low[1]) / cell], dim=1)
         size = torch.tensor([columns, rows], device=device)
-        inside = ((place >= 0) & (place < size)).all(dim=1) & (points > 0)
-        box, of_class, place, points = all_boxes[inside], all_classes[inside], place[inside], points[inside]
+        inside = ((place >= 0) & (place < size)).all(dim=1) & (scene.num_points > 0)
+        box, of_class, place = scene.boxes[inside], scene.classes[inside], place[inside]
         column, row = place.long().unbind(1)
         radius = _radii(box, cell)[:, None, None]
         dy, dx = y - row[:, None, None], x - column[:, None, None]
         peak = torch.exp(-(dx**2 + dy**2) / (2 * ((2 * radius + 1) / 6) ** 2))
         peak = peak * ((dx.abs() <= radius) & (dy.abs() <= radius))
-        is_wanted = (of_class >= 0) & (points >= min_points)
+        is_wanted = (of_class >= 0) & (scene.num_points[inside] >= min_points)
+        peak = torch.cat([peak, peak.new_zeros(1, rows, columns)])  # a maximum needs one
+        wanted = torch.cat([is_wanted, is_wanted.new_zeros(1)])[:, None, None]
+        of_peak = torch.cat([of_class, of_class.new_full((1,), -1)])[:, None, None]
         for number in range(len(config.classes)):
-            of_this = peak[is_wanted & (of_class == number)]
-            if len(of_this):
-                heatmap[index, number] = of_this.amax(dim=0)
-        if not bool(is_wanted.all()):
-            ignored = (peak[~is_wanted] > 0).any(dim=0) & ~(peak[is_wanted] == 1).any(dim=0)
-            counted[index, 0] = torch.where(ignored, 0.0, 1.0)
+            heatmap[index, number] = torch.where(wanted & (of_peak == number), peak, 0.0).amax(dim=0)
+        unsure = torch.where(wanted, 0.0, peak).amax(dim=0) > 0
+        counted[index, 0] = torch.where(unsure & (heatmap[index].amax(dim=0) < 1), 0.0, 1.0)
         box, row, column = box[is_wanted], row[is_wanted], column[is_wanted]
         inner = place[is_wanted] - place[is_wanted].floor()
         yaw = box[:, 6:7]

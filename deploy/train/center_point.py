@@ -98,13 +98,11 @@ class BaseBevBackbone(nn.Module):
         super().__init__()
         self.blocks, self.deblocks = nn.ModuleList(), nn.ModuleList()
         lists = (bev.num_layers, bev.strides, bev.widths, bev.up_strides, bev.up_widths)
-        for count, stride, width, up, up_width in zip(*lists):
+        for count, stride, width, up, up_width in zip(*lists, strict=True):
             first = nn.Conv2d(c_in, width, 3, stride, bias=False)
             layers: list[nn.Module] = [nn.ZeroPad2d(1), *_layer_2d(first, width, SPARSE_EPSILON, _MOMENTUM)]
             for _ in range(count):
-                layers += _layer_2d(
-                    nn.Conv2d(width, width, 3, padding=1, bias=False), width, SPARSE_EPSILON, _MOMENTUM
-                )
+                layers += _layer_2d(nn.Conv2d(width, width, 3, padding=1, bias=False), width, SPARSE_EPSILON, _MOMENTUM)
             transposed = nn.ConvTranspose2d(width, up_width, round(up), round(up), bias=False)
             self.blocks.append(nn.Sequential(*layers))
             self.deblocks.append(nn.Sequential(*_layer_2d(transposed, up_width, SPARSE_EPSILON, _MOMENTUM)))
@@ -112,7 +110,7 @@ class BaseBevBackbone(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         ups = []
-        for block, deblock in zip(self.blocks, self.deblocks):
+        for block, deblock in zip(self.blocks, self.deblocks, strict=True):
             x = block(x)
             ups.append(deblock(x))
         return torch.cat(ups, dim=1)

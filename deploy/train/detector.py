@@ -82,13 +82,15 @@ def train(options: argparse.Namespace, begun: float) -> None:
     names = {entry.id: entry.name for entry in CONFIG.classes}
     print("objects to paste:", {names[c]: number for c, number in maker.object_counts().items()}, flush=True)
 
+    ahead = loop.Ahead(device)
+
+    def prepare() -> tuple[list[scenes.Scene], boxes.Targets]:
+        batch = [maker.draw() for _ in range(options.batch)]
+        return batch, boxes.make_targets(batch, _MIN_POINTS, CONFIG)
+
     def loss_of() -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        batch = maker.draw(options.batch)
-        images = forward(model, batch, is_narrow=device.type == "cuda")
-        targets = boxes.make_targets(
-            [s.boxes for s in batch], [s.classes for s in batch], [s.num_points for s in batch], _MIN_POINTS, CONFIG
-        )
-        peaks, errors = boxes.losses(images, targets)
+        batch, targets = ahead.prepare(prepare)
+        peaks, errors = boxes.losses(forward(model, batch, is_narrow=device.type == "cuda"), targets)
         return peaks + _BOX_WEIGHT * errors, {"heatmap": peaks.detach(), "boxes": errors.detach()}
 
     run.train(loss_of, begun + options.max_seconds)
@@ -133,17 +135,21 @@ def _measure(model: CenterPoint, data: Path, device: str, save: Path | None) -> 
     )
     for frame in frames.read_all(data, frames.TEST_FRAMES):
         found, classes, scores = find(model, frame.points, device)
-        truth = TrueBoxes(frame.boxes.astype(np.float64), frame.names, np.full((len(frame.boxes), 2), np.nan), frame.num_points)
+        truth = TrueBoxes(
+            frame.boxes.astype(np.float64), frame.names, np.full((len(frame.boxes), 2), np.nan), frame.num_points
+        )
         detection.add(
             Scan(PointCloud.from_array(frame.points), boxes=truth),
             SimpleNamespace(boxes=found, class_ids=classes, scores=scores, velocities=np.zeros((len(found), 2))),
         )
     result = detection.result(_BINS)
-    for centres, overlap in zip(result["nuscenes"]["classes"], result["kitti"]["classes"]):
+    for centres, overlap in zip(result["nuscenes"]["classes"], result["kitti"]["classes"], strict=True):
         aps = " ".join(f"{distance} m {_told(ap)}" for distance, ap in centres["ap"].items())
         overlaps = f"IoU {overlap['min_overlap']} bev {_told(overlap['all']['bev'])} 3d {_told(overlap['all']['3d'])}"
         near = " ".join(f"{b['from']:g}-{b['to']:g} m {_told(b['mAP'])}" for b in centres["by_distance"])
-        print(f"{centres['name']:<22}{centres['boxes']:>5} boxes, {centres['found']:>5} found: {aps} | {overlaps} | {near}")
+        print(
+            f"{centres['name']:<22}{centres['boxes']:>5} boxes, {centres['found']:>5} found: {aps} | {overlaps} | {near}"
+        )
     if save is not None:
         save.write_text(json.dumps(result, indent=1) + "\n")
 

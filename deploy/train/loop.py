@@ -11,16 +11,18 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import nn
 
 from voxserve.export import safetensors_file
+
+_Made = TypeVar("_Made")
 
 _PLANNING_STEPS = (20, 60)  # from the one to the other the time of a step is measured
 _AVERAGE_DECAY = 0.999
@@ -170,6 +172,38 @@ class Run:
         print(text, flush=True)
         with (self._out / "log.txt").open("a") as file:
             file.write(text + "\n")
+
+
+class Ahead:
+    """Prepares batches on a stream of its own. There the host, which waits for sizes, does not wait for the training
+    step that the device still computes.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+
+    def prepare(self, make: Callable[[], _Made]) -> _Made:
+        """Returns what `make` returns: tensors, or lists and dataclasses with tensors."""
+        if self._stream is None:
+            return make()
+        user = torch.cuda.current_stream(self._device)
+        with torch.cuda.stream(self._stream):
+            made = make()
+        user.wait_stream(self._stream)
+        for tensor in _tensors_in(made):
+            tensor.record_stream(user)
+        return made
+
+
+def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            yield from _tensors_in(part)
+    elif is_dataclass(value):
+        yield from _tensors_in(list(vars(value).values()))
 
 
 def write_weights(path: Path, state: dict[str, torch.Tensor]) -> None:

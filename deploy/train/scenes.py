@@ -106,7 +106,6 @@ class SceneMaker:
         self._augmentation = augmentation
         self._random = torch.Generator(device).manual_seed(seed)
         self._choices = np.random.default_rng(seed)  # of numbers that the host needs at once
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._scenes = [scene_of(frame, class_of, device) for frame in frames]
         self._grounds = torch.from_numpy(np.stack([_ground(frame.points) for frame in frames])).to(device)
         points, boxes, classes, numbers = [], [], [], []
@@ -135,22 +134,10 @@ class SceneMaker:
     def _uniform(self, low: float, high: float, count: int = 1) -> torch.Tensor:
         return torch.rand(count, device=self._device, generator=self._random) * (high - low) + low
 
-    def draw(self, count: int) -> list[Scene]:
-        """On a stream of its own, so that the host, which waits for sizes here, does not wait for the training step
-        that the device still computes.
-        """
-        if self._stream is None:
-            return [self._draw_one() for _ in range(count)]
-        user = torch.cuda.current_stream(self._device)
-        with torch.cuda.stream(self._stream):
-            drawn = [self._draw_one() for _ in range(count)]
-        user.wait_stream(self._stream)
-        for scene in drawn:
-            for tensor in (scene.points, scene.boxes, scene.classes, scene.num_points):
-                tensor.record_stream(user)
-        return drawn
+    def _integers(self, end: int, count: int) -> torch.Tensor:
+        return torch.randint(end, (count,), device=self._device, generator=self._random)
 
-    def _draw_one(self) -> Scene:
+    def draw(self) -> Scene:
         number = int(self._choices.integers(len(self._scenes)))
         return self._changed(self._pasted(self._scenes[number], self._grounds[number]))
 
@@ -158,12 +145,9 @@ class SceneMaker:
         """Adds objects at their distance from the sensor, so that their points are as dense as there, in another
         direction, on the ground that is there, where nothing else is.
         """
-        picked = torch.cat(
-            [
-                of[torch.randint(len(of), (self._augmentation.pasted.get(c, 0),), device=self._device, generator=self._random)]
-                for c, of in self._objects.items()
-            ]
-        )  # fmt: skip
+        tried = [objects[self._integers(len(objects), self._augmentation.pasted.get(of_class, 0))]
+                 for of_class, objects in self._objects.items()]  # fmt: skip
+        picked = torch.cat(tried)
         picked = picked[torch.randperm(len(picked), device=self._device, generator=self._random)]
         mirrored = torch.where(self._uniform(0, 1, len(picked)) < 0.5, -1.0, 1.0)
         turn = self._uniform(-math.pi, math.pi, len(picked))
@@ -209,7 +193,9 @@ class SceneMaker:
             share = choices.uniform(a.min_kept, 1)
             points = points[self._uniform(0, 1, len(points)) < share]
             numbers = (numbers * share).ceil().long()  # about as many are left
-        brightness = 0.0 if choices.random() < a.no_intensity else choices.uniform(1 / a.max_brightness, a.max_brightness)
+        brightness = (
+            0.0 if choices.random() < a.no_intensity else choices.uniform(1 / a.max_brightness, a.max_brightness)
+        )
         points[:, 3] = (points[:, 3] * brightness).clamp(max=1)
         return Scene(points, boxes, scene.classes, numbers)
 

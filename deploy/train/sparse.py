@@ -93,7 +93,7 @@ def strided(sites: Sites, kernel: tuple[int, ...], stride: tuple[int, ...], padd
     """spconv's sites: all whose kernel holds an input site. With kernel = stride and no padding these are FLOOR's."""
     device = sites.keys.device
     steps, s, p = offsets(kernel, device), torch.tensor(stride, device=device), torch.tensor(padding, device=device)
-    grid = [(n + 2 * q - k) // t + 1 for n, k, t, q in zip(sites.shape, kernel, stride, padding)]
+    grid = [(n + 2 * q - k) // t + 1 for n, k, t, q in zip(sites.shape, kernel, stride, padding, strict=True)]
     shape = (grid[0], grid[1], grid[2])
     begins = sites.coords[:, None, 1:] + p - steps
     coords = torch.cat([sites.coords[:, None, :1].expand(-1, len(steps), -1), begins.div(s, rounding_mode="floor")], -1)
