@@ -147,9 +147,8 @@ def _measure(model: CenterPoint, data: Path, device: str, save: Path | None) -> 
         aps = " ".join(f"{distance} m {_told(ap)}" for distance, ap in centres["ap"].items())
         overlaps = f"IoU {overlap['min_overlap']} bev {_told(overlap['all']['bev'])} 3d {_told(overlap['all']['3d'])}"
         near = " ".join(f"{b['from']:g}-{b['to']:g} m {_told(b['mAP'])}" for b in centres["by_distance"])
-        print(
-            f"{centres['name']:<22}{centres['boxes']:>5} boxes, {centres['found']:>5} found: {aps} | {overlaps} | {near}"
-        )
+        counts = f"{centres['boxes']:>5} boxes, {centres['found']:>5} found"
+        print(f"{centres['name']:<22}{counts}: {aps} | {overlaps} | {near}")
     if save is not None:
         save.write_text(json.dumps(result, indent=1) + "\n")
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, is_dataclass
@@ -233,7 +232,7 @@ def _floats(model: nn.Module) -> dict[str, torch.Tensor]:
 def _write(path: Path, state: Any) -> None:
     part = path.with_name(path.name + ".part")
     torch.save(state, part)
-    os.replace(part, path)
+    part.replace(path)
 
 
 def _wait(loss: torch.Tensor) -> None:
