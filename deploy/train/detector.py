@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from train import boxes, frames, loop, scenes
+from train import arguments, boxes, frames, loop, scenes
 from train.center_point import CenterPoint
 from voxserve.evaluate.detection import Detection
 from voxserve.evaluate.truth import Dataset, Scan, TrueBoxes
@@ -37,7 +37,7 @@ _BINS = ((0.0, 25.0), (25.0, 50.0), (50.0, 75.0))
 
 def main() -> int:
     begun = time.monotonic()
-    options = _parser().parse_args()
+    options = arguments.parse("train.detector", "CenterPoint on PandaSet's cuboids.", _SCHEDULE, batch=6)
     try:
         if options.command == "train":
             train(options, begun)
@@ -58,12 +58,7 @@ def class_ids(config: Config) -> dict[str, int]:
 
 
 def train(options: argparse.Namespace, begun: float) -> None:
-    device = torch.device(options.device)
-    torch.manual_seed(options.seed)
-    torch.backends.cuda.matmul.allow_tf32 = True
-    torch.backends.cudnn.allow_tf32 = True
-    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
-    torch.backends.cudnn.benchmark = True
+    device = arguments.prepare_device(options)
     model = CenterPoint(CONFIG).to(device)
     for images in (model.backbone_2d, model.dense_head):
         images.to(memory_format=torch.channels_last)
@@ -155,27 +150,6 @@ def _measure(model: CenterPoint, data: Path, device: str, save: Path | None) -> 
 
 def _told(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m train.detector", description="CenterPoint on PandaSet's cuboids.")
-    commands = parser.add_subparsers(dest="command", required=True)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    for name, text in (("train", "train a part of a run"), ("evaluate", "measure weights on the test frames")):
-        command = commands.add_parser(name, help=text, description=text)
-        command.add_argument("--data", type=Path, required=True, help="the folder that train.frames wrote")
-        command.add_argument("--device", default=device)
-    command.add_argument("--weights", type=Path, required=True, help="a part's weights.safetensors")
-    command.add_argument("--save", type=Path, help="JSON with all figures")
-    command = commands.choices["train"]
-    command.add_argument("--out", type=Path, required=True, help="folder for the part's files")
-    command.add_argument("--resume", type=Path, help="folder of the part before")
-    command.add_argument("--max_seconds", type=float, default=445, help="of this part, from its start")
-    command.add_argument("--total_seconds", type=float, default=_SCHEDULE.total_seconds, help="of all parts")
-    command.add_argument("--steps", type=int, default=0, help="of all parts; 0: as many as total_seconds allow")
-    command.add_argument("--batch", type=int, default=6)
-    command.add_argument("--seed", type=int, default=1)
-    return parser
 
 
 if __name__ == "__main__":

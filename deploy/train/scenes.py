@@ -23,6 +23,7 @@ class Scene:
     """A scan with boxes, on a device."""
 
     points: torch.Tensor  # [N, 4]
+    labels: torch.Tensor  # uint8 [N]: PandaSet's classes
     boxes: torch.Tensor  # [M, 7]
     classes: torch.Tensor  # int64 [M]; -1 of none
     num_points: torch.Tensor  # int64 [M]
@@ -42,6 +43,7 @@ def scene_of(frame: LabelledFrame, class_of: Mapping[str, int], device: torch.de
     """class_of: by PandaSet's names."""
     return Scene(
         torch.from_numpy(frame.points).to(device),
+        torch.from_numpy(frame.labels).to(device),
         torch.from_numpy(frame.boxes).to(device),
         torch.tensor([class_of.get(name, -1) for name in frame.names], dtype=torch.long, device=device),
         torch.from_numpy(frame.num_points).long().to(device),
@@ -108,17 +110,19 @@ class SceneMaker:
         self._choices = np.random.default_rng(seed)  # of numbers that the host needs at once
         self._scenes = [scene_of(frame, class_of, device) for frame in frames]
         self._grounds = torch.from_numpy(np.stack([_ground(frame.points) for frame in frames])).to(device)
-        points, boxes, classes, numbers = [], [], [], []
+        points, labels, boxes, classes, numbers = [], [], [], [], []
         for scene in self._scenes:
             for index in torch.nonzero((scene.classes >= 0) & (scene.num_points >= min_points)).flatten().tolist():
-                own = scene.points[inside(scene.boxes[index : index + 1], scene.points)[0]]
+                own = torch.nonzero(inside(scene.boxes[index : index + 1], scene.points)[0]).flatten()
                 if len(own) < min_points:  # its points changed where the frame was packed
                     continue
-                points.append(own)
+                points.append(scene.points[own])
+                labels.append(scene.labels[own])
                 boxes.append(scene.boxes[index])
                 classes.append(int(scene.classes[index]))
                 numbers.append(len(own))
-        self._object_points, self._object_boxes = torch.cat(points), torch.stack(boxes)
+        self._object_points, self._object_labels = torch.cat(points), torch.cat(labels)
+        self._object_boxes = torch.stack(boxes)
         self._object_numbers = torch.tensor(numbers, device=device)
         self._object_begins = self._object_numbers.cumsum(0) - self._object_numbers
         of_class = np.array(classes)
@@ -166,13 +170,15 @@ class SceneMaker:
         of_object = torch.repeat_interleave(torch.arange(len(picked), device=self._device), numbers)
         ends = numbers.cumsum(0)
         rows = torch.arange(len(of_object), device=self._device) - (ends - numbers)[of_object]
-        points = self._object_points[self._object_begins[picked][of_object] + rows].clone()
+        rows += self._object_begins[picked][of_object]
+        points = self._object_points[rows]
         points[:, 1] *= mirrored[of_object]
         points[:, :2] = _turned_points(points[:, :2], turn[of_object])
         points[:, 2] += step[of_object]
-        kept = scene.points[~inside(boxes, scene.points, _MARGIN).any(dim=0)]
+        kept = torch.nonzero(~inside(boxes, scene.points, _MARGIN).any(dim=0)).flatten()
         return Scene(
-            torch.cat([kept, points]),
+            torch.cat([scene.points[kept], points]),
+            torch.cat([scene.labels[kept], self._object_labels[rows]]),
             torch.cat([scene.boxes, boxes]),
             torch.cat([scene.classes, self._object_classes[picked]]),
             torch.cat([scene.num_points, numbers]),
@@ -180,7 +186,8 @@ class SceneMaker:
 
     def _changed(self, scene: Scene) -> Scene:
         a, choices = self._augmentation, self._choices
-        points, boxes, numbers = scene.points.clone(), scene.boxes.clone(), scene.num_points
+        points, labels = scene.points.clone(), scene.labels
+        boxes, numbers = scene.boxes.clone(), scene.num_points
         if choices.random() < 0.5:  # left and right change sides; all directions come from the turn
             points[:, 1], boxes[:, 1], boxes[:, 6] = -points[:, 1], -boxes[:, 1], -boxes[:, 6]
         turn = self._uniform(-math.pi, math.pi)
@@ -191,13 +198,14 @@ class SceneMaker:
         points[:, 2], boxes[:, 2] = points[:, 2] + shift, boxes[:, 2] + shift
         if choices.random() < 0.5:
             share = choices.uniform(a.min_kept, 1)
-            points = points[self._uniform(0, 1, len(points)) < share]
+            kept = torch.nonzero(self._uniform(0, 1, len(points)) < share).flatten()
+            points, labels = points[kept], labels[kept]
             numbers = (numbers * share).ceil().long()  # about as many are left
         brightness = (
             0.0 if choices.random() < a.no_intensity else choices.uniform(1 / a.max_brightness, a.max_brightness)
         )
         points[:, 3] = (points[:, 3] * brightness).clamp(max=1)
-        return Scene(points, boxes, scene.classes, numbers)
+        return Scene(points, labels, boxes, scene.classes, numbers)
 
 
 def _turned_points(xy: torch.Tensor, turn: torch.Tensor) -> torch.Tensor:
