@@ -209,8 +209,8 @@ def write_weights(path: Path, state: dict[str, torch.Tensor]) -> None:
     """A state dict as safetensors: parameters in float16, the batch norms' statistics in float32."""
     tensors: dict[str, Any] = {}
     for name, value in state.items():
-        array = value.detach().float().cpu().numpy()
-        tensors[name] = array if name.endswith(("running_mean", "running_var")) else array.astype(np.float16)
+        is_statistic = name.endswith(("running_mean", "running_var"))
+        tensors[name] = value.detach().to(torch.float32 if is_statistic else torch.float16).cpu().numpy()
         if not np.isfinite(tensors[name]).all():
             raise ValueError(f"{name} has values that float16 cannot hold")
     safetensors_file.write(path, tensors)
