@@ -15,7 +15,7 @@ namespace voxserve::kernels::cuda {
 // narrower blocks would read the inputs too often.
 constexpr bool HasColumnsFor(int32_t out_channels, int32_t columns) {
   const bool is_too_wide = columns > kOutChannelPadding && columns / 2 >= out_channels;
-  const bool is_too_narrow = int64_t{columns} * 4 <= out_channels && columns < 128;
+  const bool is_too_narrow = int64_t{columns} * 8 <= out_channels && columns < 128;
   return !is_too_wide && !is_too_narrow;
 }
 

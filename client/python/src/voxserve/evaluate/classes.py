@@ -6,8 +6,10 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from voxserve.results import ClassInfo
+if TYPE_CHECKING:  # it imports gRPC, and deploy/train measures without it
+    from voxserve.results import ClassInfo
 
 
 @dataclass(frozen=True)

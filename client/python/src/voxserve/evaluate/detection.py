@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,9 @@ from voxserve.evaluate.kitti_rules import COUNTED, IGNORED, OTHER, Difficulty, M
 from voxserve.evaluate.nuscenes_rules import ClassFrame
 from voxserve.evaluate.overlaps import count_inside, overlaps
 from voxserve.evaluate.truth import Array, Dataset, Scan
-from voxserve.results import ClassInfo, Detections
+
+if TYPE_CHECKING:  # they import gRPC, and deploy/train measures without it
+    from voxserve.results import ClassInfo, Detections
 
 _EVERYTHING = Difficulty("all", 0, 3, 1.0)
 _WIDE = frozenset({"car", "vehicle"})  # these must overlap by 0.7, all others by 0.5

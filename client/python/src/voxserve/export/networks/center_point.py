@@ -45,11 +45,19 @@ WAYMO_CLASSES = (
     ClassEntry(1, "Pedestrian", (0, 0, 230)),
     ClassEntry(2, "Cyclist", (220, 20, 60)),
 )
+PANDASET_CLASSES = (  # those that occur in sequence 002 and in more than one object; colours as deploy/models/minkunet
+    ClassEntry(0, "car", (40, 90, 255)),
+    ClassEntry(1, "truck", (0, 200, 255)),
+    ClassEntry(2, "construction-vehicle", (255, 140, 0)),
+    ClassEntry(3, "pedestrian", (255, 255, 0)),
+    ClassEntry(4, "traffic-cone", (255, 0, 120)),
+)
 _XYZ = (PointFeature("x", "m"), PointFeature("y", "m"), PointFeature("z", "m"))
 # Both libraries use nuScenes' intensity as it is stored, 0 to 255, and the age of a sweep in seconds.
 _NUSCENES_FEATURES = (*_XYZ, PointFeature("intensity", "1", scale=255), PointFeature("age", "s", 0))
 # Both take tanh of Waymo's intensity. The client must send tanh, since it cannot be expressed as a scale.
 _WAYMO_FEATURES = (*_XYZ, PointFeature("intensity", "1"), PointFeature("elongation", "1", 0))
+_PANDASET_FEATURES = (*_XYZ, PointFeature("intensity", "1"))
 
 
 @dataclass(frozen=True)
@@ -92,6 +100,21 @@ CONFIGS = {
         nms_boxes_in=4096,
         nms_boxes_out=500,
     ),
+    # The network of deploy/models/centerpoint, which deploy/train trains: narrower, and one task for all classes.
+    "pandaset": Config(
+        voxels=Voxels((-75.2, -75.2, -5), (75.2, 75.2, 3), (0.1, 0.1, 0.2), 0, 150_000, _PANDASET_FEATURES),
+        classes=PANDASET_CLASSES,
+        tasks=((0, 1, 2, 3, 4),),
+        has_velocity=False,
+        center_min=(-75.2, -75.2, -10),
+        center_max=(75.2, 75.2, 10),
+        nms_iou=0.2,
+        nms_boxes_in=500,
+        nms_boxes_out=200,
+        sparse_widths=(16, 32, 48, 64),
+        sparse_out_width=64,
+        bev=Bev((3, 3), (1, 2), (64, 96), (1, 2), (64, 64)),
+    ),
 }
 # OpenPCDet's configurations with pillars: cbgs_dyn_pp_centerpoint.yaml (DynamicPillarVFE) and
 # centerpoint_pillar_1x.yaml.
@@ -126,6 +149,8 @@ def config_of(dataset: str, library: str = "openpcdet") -> Config:
     config = CONFIGS[dataset]
     if library == "openpcdet":
         return config
+    if dataset not in _DET3D_MAX_VOXELS:
+        raise ValueError(f"det3d has no configuration '{dataset}', only {', '.join(_DET3D_MAX_VOXELS)}")
     voxels = replace(config.voxels, max_voxels=_DET3D_MAX_VOXELS[dataset])
     config = replace(config, max_boxes=config.nms_boxes_in, voxels=voxels)
     if dataset == "waymo":
