@@ -1,5 +1,5 @@
-"""From a head's images to boxes, and what training wants those images to be. Boxes are [N, 7] as the server gives them:
-x, y, z of the centre, length, width, height (metres), yaw.
+"""Decodes boxes from a head's images, and makes the images that training compares the head's with. Boxes are [N, 7] as
+the server gives them: x, y, z of the centre, length, width, height (metres), yaw.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from train.scenes import Scene
 from voxserve.evaluate.overlaps import overlaps
 from voxserve.export.networks.center_point import Config
 
-_MIN_RADIUS = 2  # cells, of a box's peak
-_MIN_OVERLAP = 0.1  # of two boxes of the same size whose centres are a peak's radius apart
+_MIN_RADIUS = 2  # the least radius of a box's peak, in cells
+_MIN_OVERLAP = 0.1  # IoU of two equal boxes whose centres are a peak's radius apart
 
 
 @dataclass
 class Targets:
-    """What the images should be, for a batch."""
+    """The images and values that a batch's loss compares the head's images with."""
 
     heatmap: torch.Tensor  # [batch, classes, y, x]
-    counted: torch.Tensor  # [batch, 1, y, x]: 0 around boxes with too few points to be found or missed
-    sample: torch.Tensor  # int64 [N], as the rest: of all boxes of the batch
+    counted: torch.Tensor  # [batch, 1, y, x]: 0 around boxes with too few points, which do not count
+    sample: torch.Tensor  # int64 [N], with an entry for each box of the batch, as the members below
     cell: torch.Tensor  # row * width + column
     values: torch.Tensor  # [N, 8]: centre within its cell (2), z, log of the size (3), cos and sin of yaw
 
 
 def grid_of(config: Config) -> tuple[int, int, float]:
-    """Rows and columns of the images, and a cell's size in metres."""
+    """Returns the rows and columns of the images, and a cell's size in metres."""
     x, y, _ = config.voxels.grid()
     return y // config.stride, x // config.stride, config.voxels.size[0] * config.stride
 
 
 def _radii(boxes: torch.Tensor, cell: float) -> torch.Tensor:
-    """CornerNet's radius as OpenPCDet computes it (gaussian_radius), in cells."""
+    """Returns CornerNet's radius as OpenPCDet computes it (gaussian_radius), in cells."""
     a, b, r = boxes[:, 3] / cell, boxes[:, 4] / cell, _MIN_OVERLAP
     roots = []
     for k2, k1, k0 in (
@@ -50,7 +50,7 @@ def _radii(boxes: torch.Tensor, cell: float) -> torch.Tensor:
 
 
 def make_targets(batch: Sequence[Scene], min_points: int, config: Config) -> Targets:
-    """Boxes with 1 to min_points - 1 points are neither wanted nor wrong."""
+    """Makes the targets of a batch. A box with 1 to min_points - 1 points is neither wanted nor wrong."""
     rows, columns, cell = grid_of(config)
     low = config.voxels.range_min
     device = batch[0].boxes.device
@@ -86,7 +86,7 @@ def make_targets(batch: Sequence[Scene], min_points: int, config: Config) -> Tar
 
 
 def losses(images: dict[str, torch.Tensor], targets: Targets) -> tuple[torch.Tensor, torch.Tensor]:
-    """The heat map's focal loss (CornerNet's) and the boxes' L1 loss at their centres, each per box."""
+    """Returns the heat map's focal loss (CornerNet's), and the boxes' L1 loss at their centres, each per box."""
     logits = images["hm"].float()
     score = logits.sigmoid().clamp(1e-4, 1 - 1e-4)
     is_centre = targets.heatmap == 1
@@ -100,8 +100,8 @@ def losses(images: dict[str, torch.Tensor], targets: Targets) -> tuple[torch.Ten
 
 
 def decode(images: dict[str, torch.Tensor], config: Config, score_threshold: float) -> list[tuple[Any, Any, Any]]:
-    """Boxes [N, 7], classes and scores of each sample, NumPy float64, the best first: OpenPCDet's decoding and
-    suppression, as the exported model has them.
+    """Returns boxes [N, 7], classes and scores of each sample as NumPy float64, the best first. Decodes and suppresses
+    boxes as OpenPCDet and the exported model do.
     """
     rows, columns, cell = grid_of(config)
     results = []
@@ -133,7 +133,7 @@ def decode(images: dict[str, torch.Tensor], config: Config, score_threshold: flo
 
 
 def suppress(boxes: Any, config: Config) -> Any:
-    """The rows that stay. boxes: the best first; classes do not matter."""
+    """Returns the rows of the boxes that stay. boxes: the best first; classes do not matter."""
     shared, _ = overlaps(boxes[: config.nms_boxes_in], boxes[: config.nms_boxes_in])
     kept: list[int] = []
     for index in range(len(shared)):

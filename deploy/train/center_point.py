@@ -16,13 +16,13 @@ from voxserve.export.networks.center_head import HEAD_EPSILON
 from voxserve.export.networks.center_point import Config
 from voxserve.export.networks.spconv_backbone import SPARSE_EPSILON, Bev, depth_after
 
-BRANCHES = {"hm": 0, "center": 2, "center_z": 1, "dim": 3, "rot": 2}  # channels; hm has one a class
+BRANCHES = {"hm": 0, "center": 2, "center_z": 1, "dim": 3, "rot": 2}  # channels; hm has one per class
 _MOMENTUM = 0.01
 _CUBE = (3, 3, 3)
 
 
 def voxelize(points: torch.Tensor, batch_of: torch.Tensor, batch: int, config: Config) -> tuple[Any, sparse.Sites]:
-    """The mean of each voxel's points [N, 4], and the voxels' sites."""
+    """Returns the mean of each voxel's points [N, 4], and the voxels' sites."""
     voxels = config.voxels
     low = torch.tensor(voxels.range_min, dtype=torch.float32, device=points.device)
     high = torch.tensor(voxels.range_max, dtype=torch.float32, device=points.device)
@@ -117,7 +117,7 @@ class BaseBevBackbone(nn.Module):
 
 
 class CenterHead(nn.Module):
-    """One task for all classes."""
+    """CenterPoint's head, with one task for all classes."""
 
     def __init__(self, c_in: int, width: int, num_classes: int) -> None:
         super().__init__()
@@ -151,6 +151,8 @@ class CenterPoint(nn.Module):
         self.dense_head = CenterHead(sum(config.bev.up_widths), config.head_width, len(config.classes))
 
     def forward(self, points: torch.Tensor, batch_of: torch.Tensor, batch: int) -> dict[str, torch.Tensor]:
-        """points: [N, 4] of a whole batch; batch_of: [N] the sample of each. Images by BRANCHES, [batch, C, y, x]."""
+        """Returns the images by BRANCHES, [batch, C, y, x]. points: [N, 4] of a whole batch; batch_of: [N] the sample
+        of each.
+        """
         x, sites = voxelize(points, batch_of, batch, self.config)
         return self.dense_head(self.backbone_2d(self.backbone_3d(x, sites)))

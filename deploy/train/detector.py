@@ -26,11 +26,11 @@ from voxserve.export.networks.center_point import CONFIGS, Config
 from voxserve.point_cloud import PointCloud
 
 CONFIG = CONFIGS["pandaset"]
-_MIN_POINTS = 3  # of a box that the network must find; those with fewer are neither wanted nor wrong
+_MIN_POINTS = 3  # boxes with fewer points are neither wanted nor wrong
 _PASTED = {"car": 12, "truck": 8, "construction-vehicle": 6, "pedestrian": 16, "traffic-cone": 8}  # tried in a scene
 _SCHEDULE = loop.Schedule(max_rate=3e-3, total_seconds=840)
 _BOX_WEIGHT = 2.0  # OpenPCDet's loc_weight on Waymo
-_EVALUATED_POINTS = 5  # the measure leaves out boxes with fewer
+_EVALUATED_POINTS = 5  # the measure leaves out boxes with fewer points
 _EVALUATED_DISTANCE = 75.0  # metres
 _BINS = ((0.0, 25.0), (25.0, 50.0), (50.0, 75.0))
 
@@ -52,7 +52,7 @@ def main() -> int:
 
 
 def class_ids(config: Config) -> dict[str, int]:
-    """The model's class ids by PandaSet's names."""
+    """Returns the model's class ids by PandaSet's names."""
     ids = {entry.name: entry.id for entry in config.classes}
     return {theirs: ids[ours] for theirs, ours in frames.BOX_CLASSES.items()}
 
@@ -108,7 +108,7 @@ def forward(model: CenterPoint, batch: list[scenes.Scene], *, is_narrow: bool) -
 
 @torch.no_grad()
 def find(model: CenterPoint, points: Any, device: str) -> tuple[Any, Any, Any]:
-    """Boxes [N, 7], classes and scores of a scan, in float32."""
+    """Returns boxes [N, 7], classes and scores of a scan, in float32."""
     model.eval()
     tf32 = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
@@ -119,7 +119,7 @@ def find(model: CenterPoint, points: Any, device: str) -> tuple[Any, Any, Any]:
 
 
 def _measure(model: CenterPoint, data: Path, device: str, save: Path | None) -> None:
-    """Prints what voxserve.evaluate would say of the frames that are kept for testing."""
+    """Prints the measures of voxserve.evaluate for the frames that are kept for testing."""
     names = tuple(frames.BOX_CLASSES)
     detection = Detection(
         Dataset("pandaset", [], box_names=names),

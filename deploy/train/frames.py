@@ -1,4 +1,4 @@
-"""Frames of PandaSet for training, as compact files: a scan and its labelled points and boxes.
+"""Writes and reads frames of PandaSet for training, as compact files: a scan and its labelled points and boxes.
 
     python -m train.frames PANDASET/002 DATA        # run in deploy/, with the Python client's packages
 
@@ -24,8 +24,8 @@ ANGLE_STEP = 1e-4  # radians
 MAX_RANGE = 110.0  # metres
 TRAIN_FRAMES = range(60)
 TEST_FRAMES = range(60, 80)
-# PandaSet's names of boxes, and the model's classes in which they count (train.detector). Others are in no class: one
-# motorcycle and one trailer are in all frames, which nobody can learn a class from.
+# PandaSet's names of boxes, and the model's class of each (train.detector). Boxes of other names belong to no class:
+# all frames together have one motorcycle and one trailer, too few to learn from.
 BOX_CLASSES = {
     "Car": "car",
     "Medium-sized Truck": "truck",
@@ -40,19 +40,19 @@ BOX_CLASSES = {
 
 @dataclass(frozen=True)
 class LabelledFrame:
-    """A frame in the frame of its sensor."""
+    """A scan, its labels and its boxes, in the sensor's coordinates."""
 
     number: int
     points: Any  # float32 [N, 4]: x, y, z in metres, intensity 0..1
     labels: Any  # uint8 [N]: PandaSet's class of each point
     boxes: Any  # float32 [M, 7]: x, y, z of the centre, length, width, height, yaw
     names: tuple[str, ...]  # [M] PandaSet's names
-    num_points: Any  # int32 [M]: of the scan's points, how many lie in the box
+    num_points: Any  # int32 [M]: the number of the scan's points in the box
 
 
 def main() -> int:
     source, target = Path(sys.argv[1]), Path(sys.argv[2])
-    sys.modules.pop("voxserve", None)  # the whole package: it reads pickles into clouds
+    sys.modules.pop("voxserve", None)  # the whole package, which reads pickles into clouds
     sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "client/python/src"))
     from voxserve.evaluate.layouts import pandaset
 
@@ -120,7 +120,9 @@ def read(path: Path) -> LabelledFrame:
 
 
 def read_all(folder: Path, numbers: range) -> list[LabelledFrame]:
-    """Those of the numbers that are there (the public files lack frames 56, 57, 58 and 71). ValueError if none is."""
+    """Reads the frames with these numbers that exist (the public files lack frames 56, 57, 58 and 71). Raises
+    ValueError if there is none.
+    """
     frames = [read(path) for path in sorted(folder.glob("*.npz")) if path.stem.isdigit() and int(path.stem) in numbers]
     if not frames:
         raise ValueError(f"{folder} has none of the frames {numbers.start} to {numbers.stop - 1}; see train/README.md")

@@ -23,7 +23,7 @@ from voxserve.export import safetensors_file
 
 _Made = TypeVar("_Made")
 
-_PLANNING_STEPS = (20, 60)  # from the one to the other the time of a step is measured
+_PLANNING_STEPS = (20, 60)  # the steps between these two are timed
 _AVERAGE_DECAY = 0.999
 _SAVE_SECONDS = 60
 _TELL_STEPS = 100
@@ -32,7 +32,7 @@ _TELL_STEPS = 100
 @dataclass(frozen=True)
 class Schedule:
     max_rate: float
-    total_seconds: float  # that all parts may train together
+    total_seconds: float  # training time of all parts together
     steps: int = 0  # 0: planned from total_seconds
     weight_decay: float = 0.01
     rise: float = 0.3  # of the steps
@@ -43,12 +43,12 @@ class Schedule:
 class Progress:
     step: int = 0
     steps: int = 0  # planned; 0: not yet
-    seconds: float = 0.0  # trained so far, in all parts
+    seconds: float = 0.0  # training time so far, in all parts
     part: int = 0
 
 
 def rate(progress: float, schedule: Schedule) -> tuple[float, float]:
-    """Learning rate and first momentum of a one-cycle policy, of a progress of 0 to 1."""
+    """Returns the learning rate and the first momentum of a one-cycle policy. progress: from 0 to 1."""
     if progress < schedule.rise:
         share = (1 - math.cos(math.pi * progress / schedule.rise)) / 2
         return schedule.max_rate * (0.1 + 0.9 * share), 0.95 - 0.1 * share
@@ -60,15 +60,15 @@ class Run:
     """A model with its optimizer, its average and its progress."""
 
     def __init__(self, model: nn.Module, schedule: Schedule, out: Path, resume: Path | None) -> None:
-        """resume: the folder of an earlier part, which may be `out` itself. None: a new run. ValueError where the
-        folder has no part, or one of another network.
+        """Raises ValueError if the folder `resume` has no part, or one of another network. resume: the folder of an
+        earlier part, which may be `out` itself; None: a new run.
         """
         self.model = model
         self.progress = Progress()
         self._schedule = schedule
         self._out = out
         self._average = {name: value.detach().clone() for name, value in _floats(model).items()}
-        # Rates and momenta are set at every step.
+        # The rates and momenta are set at every step.
         decayed = [p for p in model.parameters() if p.ndim > 1]
         others = [p for p in model.parameters() if p.ndim <= 1]
         groups = [{"params": decayed}, {"params": others, "weight_decay": 0.0}]
@@ -80,11 +80,13 @@ class Run:
         self.progress.part += 1
 
     def average(self) -> dict[str, torch.Tensor]:
-        """The averaged state: parameters and the batch norms' statistics."""
+        """Returns the averaged state: parameters, and the batch norms' statistics."""
         return self._average
 
     def train(self, loss_of: Callable[[], tuple[torch.Tensor, dict[str, torch.Tensor]]], end: float) -> None:
-        """loss_of draws a batch and returns its loss and parts of it to be told. end: time.monotonic() to stop at."""
+        """Trains until `end`, a time of time.monotonic(). loss_of draws a batch and returns its loss, and parts of it
+        to print.
+        """
         self.model.train()
         progress, begun = self.progress, time.monotonic()
         before, saved, measured = progress.seconds, begun, begun
@@ -116,7 +118,7 @@ class Run:
         self.save()
 
     def _step(self, loss: torch.Tensor) -> None:
-        # Before the plan is made the rate stays where the cycle begins.
+        # Until the plan is made, the rate stays where the cycle begins.
         share = self.progress.step / self.progress.steps if self.progress.steps else 0.0
         learning_rate, momentum = rate(share, self._schedule)
         for group in self.optimizer.param_groups:
@@ -133,7 +135,7 @@ class Run:
 
     def save(self) -> None:
         """Writes the part's files, each in one step: model.pt, average.pt, optimizer.pt (moments in bfloat16, which is
-        enough to go on from) and progress.json. The largest has 4 bytes a parameter.
+        enough to go on from) and progress.json. The largest has 4 bytes per parameter.
         """
         _write(self._out / "model.pt", self.model.state_dict())
         _write(self._out / "average.pt", self._average)
@@ -206,7 +208,7 @@ def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
 
 
 def write_weights(path: Path, state: dict[str, torch.Tensor]) -> None:
-    """A state dict as safetensors: parameters in float16, the batch norms' statistics in float32."""
+    """Writes a state dict as safetensors: parameters in float16, the batch norms' statistics in float32."""
     tensors: dict[str, Any] = {}
     for name, value in state.items():
         is_statistic = name.endswith(("running_mean", "running_var"))
@@ -217,7 +219,7 @@ def write_weights(path: Path, state: dict[str, torch.Tensor]) -> None:
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
-    """Reads what write_weights wrote."""
+    """Loads what write_weights wrote."""
     state = {name: torch.from_numpy(np.array(value, np.float32)) for name, value in safetensors_file.read(path).items()}
     missing = [name for name in _floats(model) if name not in state]
     if missing:

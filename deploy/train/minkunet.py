@@ -19,8 +19,8 @@ _CUBE, _SMALL_CUBE = (3, 3, 3), (2, 2, 2)
 
 
 def voxelize(points: torch.Tensor, batch_of: torch.Tensor, batch: int) -> tuple[torch.Tensor, sparse.Sites]:
-    """The first point of each voxel, as rows of `points`, and the voxels' sites. Coordinates are rounded half to even
-    and begin at 0 in each sample, as the exported model has them.
+    """Returns the first point of each voxel, as rows of `points`, and the voxels' sites. Coordinates are rounded half
+    to even and begin at 0 in each sample, as in the exported model.
     """
     cells = (points[:, :3] / torch.tensor(VOXEL_SIZE, device=points.device)).round().long()
     low = cells.new_full((batch, 3), 2**40).scatter_reduce(0, batch_of[:, None].expand(-1, 3), cells, "amin")
@@ -98,6 +98,6 @@ class MinkUnet(nn.Module):
         self.classifier = nn.Linear(int(width * _WIDTHS[-1]), num_classes)
 
     def forward(self, features: torch.Tensor, sites: sparse.Sites) -> torch.Tensor:
-        """features: [sites, 4]: x, y, z, intensity of each voxel's first point. Logits [sites, classes]."""
+        """Returns logits [sites, classes]. features: [sites, 4]: x, y, z, intensity of each voxel's first point."""
         logits: torch.Tensor = self.classifier(self.backbone(features, sites))
         return logits

@@ -1,4 +1,6 @@
-"""Training scenes on the device: frames with objects of other frames pasted into them, flipped, turned and scaled."""
+"""Makes training scenes on the device: objects of other frames are pasted into frames, which are flipped, turned and
+scaled.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ from train.frames import LabelledFrame
 _GROUND_CELL = 4.0  # metres
 _GROUND_REACH = 112.0  # metres
 _GROUND_QUANTILE = 0.05
-_MAX_STEP = 1.5  # metres between the ground where an object was and where it is put
-_MARGIN = 0.2  # metres around a pasted box within which the scene's points go
+_MAX_STEP = 1.5  # metres: most difference of the ground's height where an object was and is put
+_MARGIN = 0.2  # metres around a pasted box in which the scene's points are removed
 
 
 @dataclass
@@ -25,22 +27,22 @@ class Scene:
     points: torch.Tensor  # [N, 4]
     labels: torch.Tensor  # uint8 [N]: PandaSet's classes
     boxes: torch.Tensor  # [M, 7]
-    classes: torch.Tensor  # int64 [M]; -1 of none
+    classes: torch.Tensor  # int64 [M]; -1: no class
     num_points: torch.Tensor  # int64 [M]
 
 
 @dataclass(frozen=True)
 class Augmentation:
-    pasted: Mapping[int, int]  # how many objects of each class are tried in a scene
+    pasted: Mapping[int, int]  # objects of each class that are tried in a scene
     max_scale: float = 0.05
-    max_shift: float = 0.5  # metres, of the height: sensors stand at different heights
+    max_shift: float = 0.5  # metres of height, since sensors stand at different heights
     min_kept: float = 0.5  # of the points
     max_brightness: float = 1.5
-    no_intensity: float = 0.1  # of the scenes have intensity 0
+    no_intensity: float = 0.1  # the share of scenes whose intensity becomes 0
 
 
 def scene_of(frame: LabelledFrame, class_of: Mapping[str, int], device: torch.device) -> Scene:
-    """class_of: by PandaSet's names."""
+    """Brings a frame to the device. class_of: the model's classes by PandaSet's names."""
     return Scene(
         torch.from_numpy(frame.points).to(device),
         torch.from_numpy(frame.labels).to(device),
@@ -51,7 +53,7 @@ def scene_of(frame: LabelledFrame, class_of: Mapping[str, int], device: torch.de
 
 
 def inside(boxes: torch.Tensor, points: torch.Tensor, margin: float = 0.0) -> torch.Tensor:
-    """[M, N]: whether each box, enlarged on every side, holds each point."""
+    """Returns [M, N]: whether each box, enlarged on every side, holds each point."""
     offset = points[None, :, :3] - boxes[:, None, :3]
     cos, sin = boxes[:, 6, None].cos(), boxes[:, 6, None].sin()
     along = offset[..., 0] * cos + offset[..., 1] * sin
@@ -61,7 +63,7 @@ def inside(boxes: torch.Tensor, points: torch.Tensor, margin: float = 0.0) -> to
 
 
 def collide(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-    """[M, N]: whether boxes share area seen from above, by the theorem of separating axes."""
+    """Returns [M, M']: whether boxes share area seen from above, by the theorem of separating axes."""
     hit = torch.ones(len(first), len(second), dtype=torch.bool, device=first.device)
     for boxes in (first[:, None], second[None]):
         for turn in (0.0, math.pi / 2):
@@ -72,14 +74,14 @@ def collide(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
 
 
 def _reach(boxes: torch.Tensor, axis: torch.Tensor) -> torch.Tensor:
-    """Half of the boxes' extent along an axis."""
+    """Returns half of the boxes' extent along an axis."""
     cos, sin = boxes[..., 6].cos(), boxes[..., 6].sin()
     along = (axis[..., 0] * cos + axis[..., 1] * sin).abs() * boxes[..., 3] / 2
     return along + (axis[..., 1] * cos - axis[..., 0] * sin).abs() * boxes[..., 4] / 2
 
 
 def _ground(points: np.ndarray) -> np.ndarray:
-    """[cells, cells] z of the ground, NaN where there are few points."""
+    """Returns [cells, cells] z of the ground, NaN where there are few points."""
     count = int(2 * _GROUND_REACH / _GROUND_CELL)
     cell = np.floor((points[:, :2] + _GROUND_REACH) / _GROUND_CELL).astype(np.int64).clip(0, count - 1)
     key = cell[:, 0] * count + cell[:, 1]
@@ -103,18 +105,18 @@ class SceneMaker:
         device: torch.device,
         seed: int,
     ) -> None:
-        """min_points: of objects that are pasted."""
+        """min_points: pasted objects have at least this many points."""
         self._device = device
         self._augmentation = augmentation
         self._random = torch.Generator(device).manual_seed(seed)
-        self._choices = np.random.default_rng(seed)  # of numbers that the host needs at once
+        self._choices = np.random.default_rng(seed)  # for numbers that the host needs at once
         self._scenes = [scene_of(frame, class_of, device) for frame in frames]
         self._grounds = torch.from_numpy(np.stack([_ground(frame.points) for frame in frames])).to(device)
         points, labels, boxes, classes, numbers = [], [], [], [], []
         for scene in self._scenes:
             for index in torch.nonzero((scene.classes >= 0) & (scene.num_points >= min_points)).flatten().tolist():
                 own = torch.nonzero(inside(scene.boxes[index : index + 1], scene.points)[0]).flatten()
-                if len(own) < min_points:  # its points changed where the frame was packed
+                if len(own) < min_points:  # packing the frame moved some of its points
                     continue
                 points.append(scene.points[own])
                 labels.append(scene.labels[own])
@@ -132,7 +134,7 @@ class SceneMaker:
         self._object_classes = torch.from_numpy(of_class).to(device)
 
     def object_counts(self) -> dict[int, int]:
-        """How many objects of each class can be pasted."""
+        """Returns how many objects of each class can be pasted."""
         return {c: len(objects) for c, objects in self._objects.items()}
 
     def _uniform(self, low: float, high: float, count: int = 1) -> torch.Tensor:
@@ -146,8 +148,8 @@ class SceneMaker:
         return self._changed(self._pasted(self._scenes[number], self._grounds[number]))
 
     def _pasted(self, scene: Scene, ground: torch.Tensor) -> Scene:
-        """Adds objects at their distance from the sensor, so that their points are as dense as there, in another
-        direction, on the ground that is there, where nothing else is.
+        """Pastes objects at their own distance from the sensor, so that their points are as dense as there, but in
+        another direction. They stand on the ground there, and do not collide with anything.
         """
         tried = [objects[self._integers(len(objects), self._augmentation.pasted.get(of_class, 0))]
                  for of_class, objects in self._objects.items()]  # fmt: skip
@@ -188,7 +190,7 @@ class SceneMaker:
         a, choices = self._augmentation, self._choices
         points, labels = scene.points.clone(), scene.labels
         boxes, numbers = scene.boxes.clone(), scene.num_points
-        if choices.random() < 0.5:  # left and right change sides; all directions come from the turn
+        if choices.random() < 0.5:  # left and right change sides; the turn gives all directions
             points[:, 1], boxes[:, 1], boxes[:, 6] = -points[:, 1], -boxes[:, 1], -boxes[:, 6]
         turn = self._uniform(-math.pi, math.pi)
         points[:, :2], boxes = _turned_points(points[:, :2], turn), _turned(boxes, turn)
@@ -200,7 +202,7 @@ class SceneMaker:
             share = choices.uniform(a.min_kept, 1)
             kept = torch.nonzero(self._uniform(0, 1, len(points)) < share).flatten()
             points, labels = points[kept], labels[kept]
-            numbers = (numbers * share).ceil().long()  # about as many are left
+            numbers = (numbers * share).ceil().long()  # about this many stay
         brightness = (
             0.0 if choices.random() < a.no_intensity else choices.uniform(1 / a.max_brightness, a.max_brightness)
         )

@@ -1,7 +1,7 @@
 """Sparse convolutions in plain PyTorch, for training: their sites by sorting, their arithmetic by gather and matmul.
 
-A convolution reads a table [N, K]: for each output site and kernel offset the row of the input site, or the number of
-input sites where there is none, which is a row of zeros. One gather makes [N, K * c_in], and one matrix product does
+A convolution reads a table [N, K]: for each output site and kernel offset, the row of the input site. If there is none,
+it is the number of input sites, which is a row of zeros. One gather makes [N, K * c_in], and one matrix product does
 the rest. The gradient of the input is the same with the table of the opposite direction, so nothing is scattered.
 """
 
@@ -18,13 +18,13 @@ from torch import nn
 
 @dataclass
 class Sites:
-    """Occupied cells of a batch, sorted by batch and coordinates."""
+    """The occupied cells of a batch, sorted by batch and coordinates."""
 
     coords: torch.Tensor  # int64 [N, 4]: batch, then three axes, the last one fastest in the order
     shape: tuple[int, int, int]  # of the grid
     batch: int
     keys: torch.Tensor  # int64 [N], growing
-    tables: dict[Any, Any] = field(default_factory=dict)  # of convolutions that other layers use again
+    tables: dict[Any, Any] = field(default_factory=dict)  # rulebooks of convolutions that other layers use again
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -32,14 +32,14 @@ class Sites:
 
 @dataclass
 class Rulebook:
-    """What a convolution reads: rows of its input for each output site, and the other way round."""
+    """The tables of a convolution: for each output site the rows of its inputs, and the other way round."""
 
     out: Sites
     table: torch.Tensor  # int32 [out, K]
     back: torch.Tensor  # int32 [in, K]
 
     def reversed(self, sites: Sites) -> Rulebook:
-        """The inverse convolution's, from `out` back to the sites."""
+        """Returns the rulebook of the inverse convolution, from `out` back to the sites."""
         return Rulebook(sites, self.back, self.table)
 
 
@@ -55,17 +55,17 @@ def coords_of(keys: torch.Tensor, shape: tuple[int, int, int]) -> torch.Tensor:
 
 
 def sites_of(keys: torch.Tensor, shape: tuple[int, int, int], batch: int) -> Sites:
-    """keys: growing, each once."""
+    """Returns the sites of keys, which ascend and are unique."""
     return Sites(coords_of(keys, shape), shape, batch, keys)
 
 
 def offsets(kernel: tuple[int, int, int], device: torch.device) -> torch.Tensor:
-    """[K, 3]: the offsets of a kernel from its first cell, the last axis fastest."""
+    """Returns the offsets of a kernel from its first cell, the last axis fastest: [K, 3]."""
     return torch.tensor(list(itertools.product(*map(range, kernel))), device=device)
 
 
 def look_up(sites: Sites, coords: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
-    """int32 [...]: the rows of coordinates [..., 4]; the number of sites where there is none."""
+    """Returns the rows of coordinates [..., 4], int32 [...]. A coordinate without a site gets the number of sites."""
     keys = keys_of(coords, sites.shape)
     rows = torch.searchsorted(sites.keys, keys).clamp_(max=max(len(sites) - 1, 0))
     if len(sites):
@@ -90,7 +90,9 @@ def submanifold(sites: Sites, kernel: tuple[int, int, int]) -> Rulebook:
 
 
 def strided(sites: Sites, kernel: tuple[int, ...], stride: tuple[int, ...], padding: tuple[int, ...]) -> Rulebook:
-    """spconv's sites: all whose kernel holds an input site. With kernel = stride and no padding these are FLOOR's."""
+    """Returns spconv's sites: all sites whose kernel holds an input site. With kernel = stride and no padding these are
+    FLOOR's.
+    """
     device = sites.keys.device
     steps, s, p = offsets(kernel, device), torch.tensor(stride, device=device), torch.tensor(padding, device=device)
     grid = [(n + 2 * q - k) // t + 1 for n, k, t, q in zip(sites.shape, kernel, stride, padding, strict=True)]
@@ -111,7 +113,9 @@ def _gather(rows: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
 
 
 class _Convolve(torch.autograd.Function):
-    """x [in, c_in], weight [K, c_in, c_out] -> [out, c_out]. Gathers again for the gradients, and so keeps little."""
+    """Convolves x [in, c_in] with weight [K, c_in, c_out]. Gathers again for the gradients, and so keeps little in
+    memory.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, table: torch.Tensor, back: torch.Tensor) -> Any:
@@ -128,7 +132,7 @@ class _Convolve(torch.autograd.Function):
 
 
 def convolve(x: torch.Tensor, weight: torch.Tensor, rulebook: Rulebook) -> torch.Tensor:
-    """weight: [K, c_in, c_out]. Under autocast in its narrow type."""
+    """Convolves x. weight: [K, c_in, c_out]. Under autocast it computes in autocast's narrow type."""
     kind = x.device.type
     if torch.is_autocast_enabled(kind):
         narrow = torch.get_autocast_dtype(kind)

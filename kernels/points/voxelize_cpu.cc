@@ -13,7 +13,7 @@
 namespace voxserve::kernels {
 namespace {
 
-// What the radix sort moves: a voxel's coordinates, packed into as few bits as this batch needs, and the point.
+// An item of the radix sort: a voxel's coordinates, packed into as few bits as this batch needs, and the point.
 struct PointKey {
   uint64_t key;
   int64_t point;

@@ -1,17 +1,18 @@
-// The convolutions of MinkUNet on a real scan one by one: every dataflow that the GPU serves
-// (engine/ops/conv/dataflow.h), in every block that it has, beside the first of them. fp16, summed in fp32, with bias
-// and ReLU. Results are compared, and the program fails where they differ by more than rounding.
+// Times the convolutions of MinkUNet on a real scan one by one. It times every dataflow that the GPU serves
+// (engine/ops/conv/dataflow.h), in every block that the dataflow has, and compares the times with those of the first.
+// Features are fp16, sums fp32, with bias and ReLU. The program fails if results differ by more than rounding.
 //
-//   dataflow_cuda_bench [layers [WIDTH [SCAN]]]   layers: two tables more a network, by convolution
-//   dataflow_cuda_bench profile [WIDTH [SCAN]]    every convolution once by the default plan, for a profiler: in an
+//   dataflow_cuda_bench [layers [WIDTH [SCAN]]]   layers: prints two more tables for a network, by convolution
+//   dataflow_cuda_bench profile [WIDTH [SCAN]]    runs every convolution once by the default plan, for a profiler: in
+//   an
 //                                                 NVTX range "layer=<name>", between cudaProfilerStart and
 //                                                 cudaProfilerStop
 //
-// WIDTH: this network alone, 1.0 for MinkUNet 1.0x; without it 0.5 and 1.0 (profile: 1.0). SCAN: its name in
-// tests/support/real_scans.h; without it semantickitti-00/000000. Voxels are 5 cm there and 10 cm elsewhere.
-// layer_profile.py runs both
-// and joins their tables. Tables are Markdown. Convolutions run one by one on the same buffers, so that those of the
-// small levels find them in the second-level cache, as they do in the network.
+// WIDTH chooses one network, for example 1.0 for MinkUNet 1.0x. Without it the program runs 0.5 and 1.0 (profile: 1.0).
+// SCAN is a name in tests/support/real_scans.h. Without it the scan is semantickitti-00/000000. Voxels are 5 cm there
+// and 10 cm elsewhere.
+// layer_profile.py runs both commands and joins their tables. Tables are Markdown. Convolutions run one by one on the
+// same buffers, so those of small levels find their rows in the second-level cache, as they do in the network.
 
 #include <cuda_fp16.h>
 #include <cuda_profiler_api.h>

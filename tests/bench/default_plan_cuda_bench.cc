@@ -1,17 +1,18 @@
-// The default plan beside a tuned one, for the networks and batches of varied_inputs_cuda_bench: how much a user loses
-// who never searches a plan.
+// Compares the default plan with a tuned one, for the networks and batches of varied_inputs_cuda_bench. The result is
+// what a user loses who never searches a plan.
 //
 //   default_plan_cuda_bench [OPTIONS]
 //
-//   --filter TEXT         only cases whose name has this text
+//   --filter TEXT         only cases whose name contains this text
 //   --model FOLDER SCAN   adds a model, as in varied_inputs_cuda_bench
 //   --search_seconds S    the limit of each search (default 4)
-//   --seconds S           for all: a row that would begin later is left out, and said to be (default 300)
+//   --seconds S           time for everything: a row that would begin later is left out, and the output names it
+//                         (default 300)
 //
 // Each row is a network, a scan and a batch size. A plan is searched on the row's first batch. Then the default and the
 // tuned plan run in turns over 20 batches that differ, from points in host memory to labels or boxes there. A tuned
-// plan can be slower than the default there, since the search saw one batch of them. Exits with 77 where there is no
-// GPU, with 1 where a row was left out.
+// plan can be slower than the default there, since the search saw only one of the batches. Exits with 77 if there is no
+// GPU, with 1 if a row was left out.
 
 #include <chrono>
 #include <cstdio>
@@ -61,7 +62,7 @@ SearchResult Search(PreparedCase& prepared, int batch, double seconds) {
   return OrDie(SearchPlan(prepared.program(), run, first, {.time_limit = absl::Seconds(seconds)}));
 }
 
-// Medians in ms of the default plan and of `tuned`, in turns.
+// Returns the median times in ms of the default plan and of `tuned`, which run in turns.
 std::pair<double, double> TimeInTurns(PreparedCase& prepared, int batch, const PlanTable& tuned) {
   const PlanTable* const tables[] = {nullptr, &tuned};
   std::vector<double> ms[2];
@@ -77,7 +78,8 @@ std::pair<double, double> TimeInTurns(PreparedCase& prepared, int batch, const P
   return {Percentile(ms[0], 0.5), Percentile(ms[1], 0.5)};
 }
 
-// The convolutions whose plan is not the default one: "stage4.0.conv1 (128 to 256): implicit_gemm 64 x 64 rows".
+// Returns the convolutions whose plan is not the default one: "stage4.0.conv1 (128 to 256): implicit_gemm 64 x 64
+// rows".
 std::vector<std::string> ChangesOf(const std::vector<ConvReport>& convs) {
   std::vector<std::string> changes;
   for (const ConvReport& conv : convs) {

@@ -18,7 +18,7 @@ namespace {
 
 constexpr uint32_t kSeed = 1;
 
-// The frames of drives, each read once.
+// Returns the frames of the scan's drive. Each drive is read once.
 const std::vector<PointCloud>& FramesOf(const support::RealScan& scan) {
   static auto* const drives = new std::map<std::string, std::vector<PointCloud>>();
   auto [drive, is_new] = drives->try_emplace(scan.name);
@@ -26,7 +26,7 @@ const std::vector<PointCloud>& FramesOf(const support::RealScan& scan) {
   return drive->second;
 }
 
-// The inputs of a scan, which all its cases share.
+// Returns the inputs made from a scan. All cases of the scan share them.
 Lazy<std::vector<PointCloud>> InputsOf(const support::RealScan& scan, bool has_time) {
   static auto* const inputs = new std::map<std::pair<std::string, bool>, Lazy<std::vector<PointCloud>>>();
   const auto make = [scan, has_time] {
@@ -49,12 +49,12 @@ BenchCase CaseOf(const std::string& folder, const std::string& scan_name) {
           .inputs = InputsOf(*scan, has_time)};
 }
 
-// A scan of semantickitti-00 has about so many voxels of 5 cm when it is thinned as inputs are. A guess: the table has
-// the voxels that were counted.
+// A scan of semantickitti-00 that is thinned like the inputs has about this many voxels of 5 cm. This is a guess; the
+// table shows the voxels that were counted.
 constexpr double kVoxelsOfScan = 86'000;
 constexpr float kScanSpacing_m = 250;
 
-// Inputs of about that many voxels: a sector of a scan, or several scans side by side.
+// Returns inputs of about this many voxels. Each is a sector of a scan, or several scans side by side.
 std::vector<PointCloud> InputsOfVoxels(double num_voxels) {
   std::vector<PointCloud> inputs;
   const std::vector<PointCloud>& frames = FramesOf(support::kSemanticKittiScan);
@@ -130,7 +130,7 @@ std::vector<BenchCase> VariedCases(const std::vector<std::pair<std::string, std:
   for (const double width : {1.0, 0.5}) {
     for (const NetworkCase& network : MinkUNetScans(width)) cases.push_back(CaseOf(network));
     if (width != 1.0 || !with_deterministic) continue;
-    BenchCase deterministic = cases.front();  // the others' scans cost it the same
+    BenchCase deterministic = cases.front();  // the other scans would show the same cost
     deterministic.name += ", deterministic";
     deterministic.is_deterministic = true;
     deterministic.batches = {1, 4};

@@ -1,10 +1,10 @@
 #pragma once
 
-// The networks that benchmarks run over inputs that differ: MinkUNet 1.0x and 0.5x on real scans, and model folders.
+// The cases of benchmarks over inputs that differ: MinkUNet 1.0x and 0.5x on real scans, and model folders.
 //
-// An input is a scan of a drive, turned, thinned and shifted (varied_scans.h). There are 20 for each scan; batch i of n
-// holds the inputs i to i + n - 1. Weights are random (only shapes matter for time) unless a model has trained ones.
-// Errors end the program, but for those of PreparedCase::Run.
+// An input is a scan of a drive, turned, thinned and shifted (varied_scans.h). There are 20 for each scan; batch i of
+// size n holds the inputs i to i + n - 1. Weights are random, since only shapes matter for time, unless a model has
+// trained ones. Errors end the program, except those of PreparedCase::Run.
 
 #include <functional>
 #include <memory>
@@ -22,7 +22,7 @@ namespace voxserve::bench {
 
 inline constexpr int kNumInputs = 20;
 
-// A value that is made when it is first asked for, once for all copies.
+// A value that is made when it is first used, once for all copies.
 template <typename T>
 class Lazy {
  public:
@@ -60,7 +60,7 @@ class PreparedCase {
   PreparedCase(const PreparedCase&) = delete;
   PreparedCase& operator=(const PreparedCase&) = delete;
 
-  // Runs the batch that begins with input `index`. The status tells of samples' errors too.
+  // Runs the batch that begins with input `index`. The returned status includes the errors of samples.
   BatchOutput Run(int batch, int index, const RunOptions& options, bool return_scores = false);
   BatchOutput RunOrDie(int batch, int index, const RunOptions& options);
 

@@ -1,19 +1,20 @@
-// Networks over inputs that differ, from points in host memory to labels or boxes there: the times by the host's clock,
-// then, with CUPTI attached, the time in which the GPU did anything.
+// Times networks over inputs that differ, from points in host memory to labels or boxes there. Times are by the host's
+// clock. After that, CUPTI is attached and counts the time in which the GPU did anything.
 //
 //   varied_inputs_cuda_bench [networks] [OPTIONS]   MinkUNet 1.0x and 0.5x on real scans, and models; batches of 1 to 8
 //   varied_inputs_cuda_bench voxels [OPTIONS]       MinkUNet 1.0x in float16 from 1,000 to 1,000,000 voxels, batch 1
 //
-//   --filter TEXT         only cases whose name has this text ("MinkUNet 1.0x, semantickitti" for instance)
+//   --filter TEXT         only cases whose name contains this text ("MinkUNet 1.0x, semantickitti" for instance)
 //   --model FOLDER SCAN   adds a model's version 1 on a scan of tests/support/real_scans.h by its name; "SCAN+t" gives
 //                         its points a field t
-//   --captured            each case a second time, as captured batches (engine/executor/captured_batches.h)
-//   --row_seconds S       for the timed runs of one row (default 0.8); every input runs twice at least
-//   --seconds S           for all: a case that would begin later is left out, and said to be (default 90)
+//   --captured            runs each case a second time, as captured batches (engine/executor/captured_batches.h)
+//   --row_seconds S       time for the runs of one row (default 0.8); every input runs at least twice
+//   --seconds S           time for everything: a case that would begin later is left out, and the output names it
+//                         (default 90)
 //   --save_points DIR     writes the inputs of MinkUNet's cases for peer_bench.py, and measures nothing
-//   --device cpu          tries the program where there is no GPU; nothing is counted
+//   --device cpu          tries the program on a machine without a GPU; nothing is counted
 //
-// varied_cases.h tells what the cases are. Exits with 77 where there is no GPU, with 1 where a case was left out.
+// varied_cases.h describes the cases. Exits with 77 if there is no GPU, with 1 if a case was left out.
 
 #include <algorithm>
 #include <chrono>
@@ -73,8 +74,8 @@ class TimedCase {
  public:
   TimedCase(const BenchCase& c, support::Device device) : case_(c), prepared_(c, device) {}
 
-  // Every input once, so that memory has its size and kernels are loaded; three times where batches are captured, which
-  // takes two of a shape.
+  // Runs every input once, so that memory has its size and kernels are loaded. With captures it runs three times, since
+  // the first two batches of a shape are not replayed.
   void WarmUp(int batch) {
     for (int i = 0; i < (case_.captures ? 3 : 1) * kNumInputs; ++i) Run(batch, i);
   }
@@ -124,7 +125,7 @@ class TimedCase {
   PreparedCase prepared_;
 };
 
-// Each case, and beside it the same of captured batches.
+// Returns each case, followed by the same case with captured batches.
 std::vector<BenchCase> WithCaptured(const std::vector<BenchCase>& cases) {
   std::vector<BenchCase> both;
   for (const BenchCase& c : cases) {

@@ -27,7 +27,7 @@ constexpr int64_t kPointsAChunk = 4096;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNone = -1;  // less than any distance
 
-// What the radix sort moves.
+// An item of the radix sort.
 struct PointKey {
   uint64_t key;
   int64_t row;

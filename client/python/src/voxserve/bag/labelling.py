@@ -57,7 +57,7 @@ class Poses:
 
 @dataclass(frozen=True)
 class Request:
-    """What a model is asked to do with each sweep."""
+    """The model that is asked, and the settings of its requests."""
 
     model: ModelVersion
     num_sweeps: int = 1
