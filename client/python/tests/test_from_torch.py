@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import types
 from pathlib import Path
 from typing import Any
 
@@ -236,11 +237,57 @@ def test_layers_that_are_not_served_are_refused() -> None:
     ):
         with pytest.raises(ExportError, match=message):
             from_torch(torch.nn.Sequential(module).eval(), example, **({"axes": "zyx"} if example is of_spconv else {}))
-    for module in (spnn.Conv3d(4, 5, 3, stride=2), spnn.Conv3d(4, 5, 3, dilation=2), spnn.Conv3d(4, 5, 2)):
-        with pytest.raises(NotImplementedError, match="stand-in for torchsparse has odd kernels"):
+    for module in (spnn.Conv3d(4, 5, 3, dilation=2), spnn.Conv3d(4, 5, 2)):
+        with pytest.raises(NotImplementedError, match="stand-in for torchsparse has no generative"):
+            from_torch(torch.nn.Sequential(module).eval(), of_torchsparse)
+    for module in (spnn.Conv3d(4, 5, 3, stride=2), spnn.Conv3d(4, 5, 2, stride=2, padding=1)):
+        with pytest.raises(ExportError, match=r"Give the example's SparseTensor a spatial_range, \(samples, cells"):
             from_torch(torch.nn.Sequential(module).eval(), of_torchsparse)
     with pytest.raises(NotImplementedError, match=r"no spconv\.pytorch\.SparseGlobalAvgPool: install the library"):
         spconv.SparseGlobalAvgPool()
+
+
+def test_sites_that_torchsparse_leaves_out_at_the_end_of_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    library, spnn = load("torchsparse"), load("torchsparse.nn")
+    coordinates = torch.tensor([[0, 0, 0, 0], [0, 3, 2, 1], [1, 4, 3, 3]], dtype=torch.int32)  # 4 begins a kernel
+    example = library.SparseTensor(networks.features(coordinates), coordinates)
+    module = networks.randomize(torch.nn.Sequential(spnn.Conv3d(4, 5, 2, stride=2)))
+    assert from_torch(module, example).warnings == ()
+    whole = spnn.Conv3d._strided_sites
+
+    def without(keep: Any) -> None:
+        def strided(self: Any, *args: Any) -> Any:
+            made, spatial_range = whole(self, *args)
+            return made[keep(made)], spatial_range
+
+        monkeypatch.setattr(spnn.Conv3d, "_strided_sites", strided)
+
+    without(lambda made: made[:, 1] < 2)  # as version 2.1 does
+    with pytest.warns(UserWarning, match="'0': torchsparse leaves out 1 of 3 sites at the end of the batch's extent"):
+        exported = from_torch(module, example)
+    assert len(exported.warnings) == 1
+    without(lambda made: made[:, 1] > 0)
+    with pytest.raises(ExportError, match="torchsparse's Conv3d made 2 sites"):
+        from_torch(module, example)
+
+
+def test_a_spatial_range_of_torchsparse_is_served() -> None:
+    library, spnn = load("torchsparse"), load("torchsparse.nn")
+    coordinates = networks.sites(7, (5, 6, 7))
+    example = library.SparseTensor(networks.features(coordinates), coordinates, spatial_range=(2, 9, 6, 7))
+    module = networks.randomize(torch.nn.Sequential(spnn.Conv3d(4, 5, 3, stride=2, padding=1)))
+    for axes, cells in (("", [9, 6, 7]), ("zyx", [7, 6, 9])):
+        model = text_format.Parse(from_torch(module, example, axes=axes).network.to_textproto(), wire.Model())
+        assert list(model.nodes[0].voxelize.range_max) == cells
+        assert list(model.nodes[1].sparse_conv.padding) == [1, 1, 1]
+    functional = load("torchsparse.nn.functional")
+    config = types.SimpleNamespace(get_global_conv_config=lambda: types.SimpleNamespace(kmap_mode="hashmap"))
+    functional.conv_config = config
+    with pytest.raises(ExportError, match="kmap_mode 'hashmap', which reads other cells"):
+        from_torch(module, example)
+    plain = networks.randomize(torch.nn.Sequential(spnn.Conv3d(4, 5, 2, stride=2)))
+    functional.conv_config = types.SimpleNamespace(get_global_conv_config=lambda: None)
+    from_torch(plain, example)
 
 
 @pytest.mark.parametrize(

@@ -120,6 +120,8 @@ def _note(graph: Graph, tensor: Any) -> None:
     level.stride = (1,) * len(graph.axes)
     if kind == "spconv":
         level.shape = graph.axes_of(tensor.spatial_shape)
+    elif kind == "torchsparse" and tensor.spatial_range is not None:
+        level.shape = graph.axes_of(tuple(map(int, tensor.spatial_range[1:])))  # the samples are first
 
 
 def _dense(graph: Graph, original: Callable[..., Any]) -> Any:
