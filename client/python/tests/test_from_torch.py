@@ -26,8 +26,7 @@ from traced_networks import TOLERANCE, load, made, round_trip  # noqa: E402
 pytestmark = pytest.mark.usefixtures("stand_in_libraries")
 
 SCORED = ("spconv-zyx", "spconv-xyz", "torchsparse", "minkowski")
-SERVED = (*SCORED, "minkowski-generator")  # the last one with a tensor of other sites
-ALL = (*SERVED, "spconv-detector")
+ALL = (*SCORED, "minkowski-generator", "spconv-detector")  # the last two with tensors of other sites, and of images
 
 
 @pytest.mark.parametrize("kind", ALL)
@@ -41,17 +40,17 @@ def test_round_trip(tmp_path: Path, kind: str) -> None:
         assert deviation.magnitude > 0.1, name
     assert len(modules) > 4
     assert {name for name, _ in modules} <= set(exported.modules)
-    assert exported.network.has_outputs == (kind in SERVED)
+    assert exported.network.has_outputs
 
 
 @pytest.mark.integration
 def test_the_server_computes_the_same(tmp_path: Path) -> None:
-    for kind in SERVED:
+    for kind in ALL:
         module, example, options = made(kind)
         from_torch(module, example, **options).write(tmp_path / "models" / kind)
         voxserve.record(module, example, tmp_path / f"{kind}.npz")
     with serving(tmp_path / "models", tmp_path / "log") as address:
-        for kind in SERVED:
+        for kind in ALL:
             folder, reference = str(tmp_path / "models" / kind), str(tmp_path / f"{kind}.npz")
             assert verify([folder, reference, "--address", address]) == 0, kind
 
@@ -202,6 +201,83 @@ def test_a_cut_keeps_what_it_needs() -> None:
     assert 'outputs { kind: KIND_TENSOR node: "down.2" name: "output" }' in coarse.to_textproto()
     with pytest.raises(ValueError, match="cut is 'nowhere', which is no module"):
         from_torch(module, example, cut="nowhere", **options)
+
+
+def test_a_cut_is_compared_with_the_module_after_which_it_was(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module, example, options = made("spconv-zyx")
+    from_torch(module, example, cut="down", **options).write(tmp_path / "model")
+    arguments = [str(tmp_path / "model"), str(tmp_path / "reference.npz")]
+    voxserve.record(module, example, arguments[1])
+    assert verify(arguments) == 0
+    assert "output (node 'down.2'): largest deviation" in capsys.readouterr().out
+    voxserve.record(module, example, arguments[1], intermediates=False)
+    assert verify(arguments) == 1
+    assert "cut after 'down', and the reference does not hold that module's result" in capsys.readouterr().err
+
+
+class Several(torch.nn.Module):
+    """Returns a dict, from a part of a network."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Any) -> Any:
+        y = self.inner(x)
+        return {"double": 2 * y, "less": y - 1}
+
+
+def test_a_cut_after_several_results(tmp_path: Path) -> None:
+    inner, example, options = made("spconv-zyx")
+    module = torch.nn.Sequential(Several(inner), Picks()).eval()
+    exported = from_torch(module, example, cut="0", **options)
+    exported.write(tmp_path / "model")
+    reference = voxserve.record(module, example, tmp_path / "reference.npz")
+    deviations = Comparison(Model.read(tmp_path / "model"), reference).outputs()
+    assert set(deviations) == set(exported.outputs) == {"double", "less"}
+    assert all(d.is_within(TOLERANCE) for d in deviations.values())
+
+
+class Picks(torch.nn.Module):
+    def forward(self, results: Any) -> Any:
+        return results["double"]
+
+
+# Dense results and images
+
+
+def test_a_dense_result_is_served_as_its_sites(tmp_path: Path) -> None:
+    spconv = load("spconv.pytorch")
+    for axes, layers in (("zyx", [spconv.SubMConv3d(4, 5, 3)]), ("xyz", [spconv.SparseConv3d(4, 5, 3, 2)])):
+        module = networks.randomize(spconv.SparseSequential(*layers, spconv.ToDense()))
+        with pytest.warns(UserWarning, match="the result 'output' is dense: the rows of its sites are served"):
+            _, comparison = round_trip(tmp_path, module, networks.spconv_example(spconv), axes=axes)
+        assert comparison.outputs()["output"].magnitude > 0.1
+        assert [name for name, _ in comparison.modules()] == ["0", "1"]
+
+
+def test_a_padded_image_is_no_result() -> None:
+    module, example, options = made("spconv-detector")
+    module.up = torch.nn.ZeroPad2d(1).eval()
+    with pytest.raises(ExportError, match="the result 'up' is a padded image"):
+        from_torch(module, example, **options)
+
+
+@pytest.mark.integration
+def test_the_server_computes_the_same_of_dense_results(tmp_path: Path) -> None:
+    spconv = load("spconv.pytorch")
+    example = networks.spconv_example(spconv)
+    for name, layer in (("scores", spconv.SubMConv3d(4, 5, 3)), ("coarse", spconv.SparseConv3d(4, 5, 3, 2))):
+        module = networks.randomize(spconv.SparseSequential(layer, spconv.ToDense()))
+        with pytest.warns(UserWarning, match="is dense"):
+            from_torch(module, example, axes="zyx").write(tmp_path / "models" / name)
+        voxserve.record(module, example, tmp_path / f"{name}.npz")
+    with serving(tmp_path / "models", tmp_path / "log") as address:
+        for name in ("scores", "coarse"):
+            folder, reference = str(tmp_path / "models" / name), str(tmp_path / f"{name}.npz")
+            assert verify([folder, reference, "--address", address]) == 0, name
 
 
 def test_training_mode_is_refused() -> None:

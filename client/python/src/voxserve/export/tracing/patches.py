@@ -51,6 +51,8 @@ def patched(graph: Graph, module: Any, cut: str) -> Iterator[None]:
             replace(tensor, "__init__", _noting(graph, tensor.__init__))
             if library == "spconv.pytorch":
                 replace(tensor, "dense", _dense(graph, tensor.dense))
+            elif library == "torchsparse" and hasattr(tensor, "dense"):
+                replace(tensor, "dense", _refused_dense(tensor.dense))
             elif library == "MinkowskiEngine":
                 replace(tensor, "__add__", _sum(graph, tensor.__add__))
         yield
@@ -129,6 +131,15 @@ def _dense(graph: Graph, original: Callable[..., Any]) -> Any:
         if place_of(self.features) is None:
             return original(self, *args, **kwargs)
         return spconv_layers.dense(graph, original, self, *args, **kwargs)
+
+    return dense
+
+
+def _refused_dense(original: Callable[..., Any]) -> Any:
+    def dense(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if place_of(self.feats) is None:
+            return original(self, *args, **kwargs)
+        raise RefusalError("torchsparse's dense() is not yet traced: return the sparse tensor")
 
     return dense
 
