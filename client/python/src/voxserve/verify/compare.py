@@ -127,11 +127,14 @@ class Comparison:
         known = [
             (name, node, rows)
             for name, rows in self._reference.modules.items()
-            if (node := self._model.modules.get(name, name)) in order
-            and (self._is_dense(rows, node) or self._is_placed(rows, node))
+            if (node := self._node_of(name)) in order and (self._is_dense(rows, node) or self._is_placed(rows, node))
         ]
         known.sort(key=lambda entry: order[entry[1]])
         return [(name, self._deviation(node, rows)) for name, node, rows in known]
+
+    def _node_of(self, module: str) -> str:
+        """A traced network lists its modules; another one has nodes of their names."""
+        return self._model.modules.get(module, "" if self._model.modules else module)
 
     def _is_dense(self, rows: Rows, node: str) -> bool:
         return self._results[node].sites is not None and dense.is_dense(rows, len(self._model.axes))
@@ -168,11 +171,19 @@ class Comparison:
     def _sites_of(self, rows: Rows, result: Result) -> site_maths.Sites | None:
         if rows.coordinates is not None:
             return self._model.sites(rows.coordinates)
-        is_of_input = len(rows.values) == len(self._input) and result.sites is not None
+        shape = _without_ones(rows.values.shape) if rows.values.ndim > 2 else rows.values.shape
+        is_of_input = shape[:1] == (len(self._input),) and result.sites is not None
         return self._input if is_of_input and len(result.values) == len(self._input) else None
 
 
+def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(n for n in shape if n != 1)
+
+
 def compared(node: str, ours: Values, theirs: Values) -> Deviation:
+    """theirs: may have more dimensions of one, such as [1, N, C]."""
+    if _without_ones(ours.shape) == _without_ones(theirs.shape):
+        theirs = theirs.reshape(ours.shape)
     if ours.shape != theirs.shape:
         return Deviation(node, problem=f"node '{node}' is {list(ours.shape)}, the reference {list(theirs.shape)}")
     if not theirs.size:

@@ -13,6 +13,7 @@ from typing import Any
 from voxserve.export import model_folder
 from voxserve.export.model_folder import ClassEntry, Network
 from voxserve.export.networks.tensors import ExportError
+from voxserve.export.tracing import layouts
 from voxserve.export.tracing.graph import INPUT, Graph, Place
 from voxserve.export.tracing.input_points import Points, add_voxelize
 from voxserve.export.tracing.refusal import RefusalError
@@ -97,7 +98,7 @@ def from_torch(
         except RefusalError as refusal:
             raise refusal.offering(graph.last_module) from None
     try:
-        places = {name: _of_sites(graph, name, place) for name, place in _places(result).items()}
+        places = _places(result)
         network, outputs = _network(graph, places, points, name or type(module).__name__, description, output)
     except RefusalError as refusal:
         raise refusal.offering("" if cut else graph.last_module) from None
@@ -164,12 +165,12 @@ def _places(result: Any) -> dict[str, Place]:
     return {name: place for name, place in places.items() if place is not None}
 
 
-def _of_sites(graph: Graph, name: str, place: Place) -> Place:
-    """Returns the sites that a dense result was made of, since all its other cells are 0."""
+def _served(graph: Graph, name: str, place: Place) -> Place:
+    """Returns a result's rows; of a dense one the sites that it was made of, since all its other cells are 0."""
     if any(place.padding):
         raise RefusalError(f"the result '{name}' is a padded image: only a convolution can follow the padding")
     if place.kind != "cells":
-        return place
+        return layouts.base(place) if layouts.is_rows(place) else place
     graph.warn(f"the result '{name}' is dense: the rows of its sites are served, and all other cells are 0")
     return replace(place, kind="sites")
 
@@ -182,6 +183,7 @@ def _network(
     places = {output: places[output]} if output else {k: p for k, p in places.items() if p.node != INPUT}
     if not places:
         raise ExportError(["the module returns nothing that was computed from the example's features"])
+    places = {key: _served(graph, key, place) for key, place in places.items()}
     network = Network(name, description, len(graph.input_level.stride))
     add_voxelize(network, graph, points)
     graph.write(network, [p.node for p in places.values()])

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from voxserve.export.tracing import layers, minkowski_layers, spconv_layers
+from voxserve.export.tracing import layers, layouts, minkowski_layers, spconv_layers
 from voxserve.export.tracing.graph import Graph
 from voxserve.export.tracing.refusal import RefusalError
 from voxserve.export.tracing.traced import Traced, place_of
@@ -85,7 +85,7 @@ def _traced_call(graph: Graph, paths: dict[int, str], cut: str, original: Callab
             graph.path.pop()
             graph.is_leaf = was_leaf
         place = place_of(features_of(result))
-        if place is not None and not any(place.padding):
+        if place is not None and not any(place.padding) and layouts.is_rows(place):
             graph.modules[name] = place.node
             graph.last_module = path
         if path == cut:

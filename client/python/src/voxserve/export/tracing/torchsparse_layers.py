@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from voxserve.export import kernel_order
-from voxserve.export.tracing import functions
 from voxserve.export.tracing.graph import Graph, Level, Place, check_sites, constant
 from voxserve.export.tracing.refusal import RefusalError
 from voxserve.export.tracing.traced import sparse_place, unwrapped, wrap
@@ -41,7 +40,7 @@ def _convolution(graph: Graph, module: Any, call: Callable[..., Any], args: Any,
     bias = None if module.bias is None else constant(module.bias)
     weight = constant(module.kernel)
     if weight.ndim == 2:
-        result.feats = wrap(result.feats, functions.linear(graph, here, np.ascontiguousarray(weight.T), bias), graph)
+        result.feats = wrap(result.feats, graph.linear(here, np.ascontiguousarray(weight.T), bias), graph)
         return result
     weight = _served(graph, weight, module.kernel_size)
     if module.transposed:
