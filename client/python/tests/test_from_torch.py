@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import types
 from pathlib import Path
@@ -53,26 +52,6 @@ def test_the_server_computes_the_same(tmp_path: Path) -> None:
         for kind in ALL:
             folder, reference = str(tmp_path / "models" / kind), str(tmp_path / f"{kind}.npz")
             assert verify([folder, reference, "--address", address]) == 0, kind
-
-
-@pytest.mark.parametrize(("kernel", "stride", "dilation"), [((3, 1, 2), 1, 1), (3, 2, 1), ((2, 2, 2), 2, 1), (3, 1, 2)])
-def test_the_minkowski_stand_in_by_loops(kernel: Any, stride: int, dilation: int) -> None:
-    engine, coordinates = load("MinkowskiEngine"), networks.sites(5, (4, 5, 3), 1)
-    layer = engine.MinkowskiConvolution(2, 3, kernel_size=kernel, stride=stride, dilation=dilation, dimension=3)
-    x = engine.SparseTensor(networks.features(coordinates, 2), coordinates=coordinates)
-    y = layer(x)
-    size = kernel if isinstance(kernel, tuple) else (kernel,) * 3
-    rows = {tuple(site): i for i, site in enumerate(coordinates.tolist())}
-    expected = {(0, *(stride * (v // stride) for v in site[1:])) for site in rows}
-    assert {tuple(site) for site in y.C.tolist()} == expected
-    for site, values in zip(y.C.tolist(), y.F.detach().numpy(), strict=True):
-        total = np.zeros(3)
-        for k, (z, j, i) in enumerate(itertools.product(range(size[2]), range(size[1]), range(size[0]))):
-            step = [d - (n // 2 if n % 2 else 0) for d, n in zip((i, j, z), size, strict=True)]
-            at = (0, *(v + dilation * s for v, s in zip(site[1:], step, strict=True)))
-            if at in rows:
-                total += x.F[rows[at]].numpy() @ layer.kernel[k].detach().numpy()
-        np.testing.assert_allclose(values, total, rtol=1e-5, atol=1e-5)
 
 
 def test_stand_ins_have_the_versions_that_they_stand_in_for() -> None:
