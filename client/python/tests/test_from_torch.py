@@ -7,7 +7,6 @@ import types
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from conftest import serving
 from google.protobuf import text_format

@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import serving
 
@@ -138,6 +139,23 @@ class OfTorch(Sparse):
         return isinstance(self.layer, nn.MultiheadAttention)
 
 
+class Decomposed(nn.Module):
+    """Each sample's rows on a coarse level, by MinkowskiEngine's decomposed features."""
+
+    def __init__(self, stride: int = 2) -> None:
+        super().__init__()
+        engine = load("MinkowskiEngine")
+        self.conv = engine.MinkowskiConvolution(4, WIDTH, kernel_size=stride, stride=stride, dimension=3)
+
+    def forward(self, x: Any) -> Any:
+        x = self.conv(x)
+        rows = torch.cat([F.scaled_dot_product_attention(f, f, f) for f in x.decomposed_features])
+        engine = load("MinkowskiEngine")
+        return engine.SparseTensor(
+            rows, coordinate_map_key=x.coordinate_map_key, coordinate_manager=x.coordinate_manager
+        )
+
+
 class Decoder(nn.Module):
     """Learned queries that read the sites: rows of the cloud, of which a head makes a vector each."""
 
@@ -165,6 +183,7 @@ CASES = {
     "multi-head": lambda: OfTorch(lambda: nn.MultiheadAttention(WIDTH, 4, batch_first=True)),
     "multi-head, unbatched": lambda: OfTorch(lambda: nn.MultiheadAttention(WIDTH, 2, bias=False), False),
     "encoder": lambda: OfTorch(lambda: nn.TransformerEncoderLayer(WIDTH, 2, 16, batch_first=True)),
+    "decomposed": Decomposed,
     "decoder": Decoder,
 }
 
@@ -192,7 +211,27 @@ def test_the_server_computes_the_same(tmp_path: Path) -> None:
             assert verify([*arguments, "--address", address]) == 0, list(CASES)[number]
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name != "by hand"])
+def test_samples_of_minkowski_engine() -> None:
+    x = example(2)
+    coordinates, features = x.decomposed_coordinates_and_features
+    assert [len(part) for part in features] == [int((x.C[:, 0] == b).sum()) for b in range(2)]
+    for b in range(2):
+        np.testing.assert_array_equal(coordinates[b], x.C[x.C[:, 0] == b, 1:])
+        np.testing.assert_array_equal(x.features_at(b), features[b])
+
+
+def test_rows_of_one_of_two_samples_are_refused() -> None:
+    for module in (ByHand(), Decomposed()):
+        with pytest.raises(ExportError, match="if they are those of one sample, trace with an example of one sample"):
+            from_torch(networks.randomize(module), example(2))
+
+
+def test_attention_of_points_is_refused() -> None:
+    with pytest.raises(ExportError, match="attention of points is not in the model format"):
+        from_torch(networks.randomize(Decomposed(1)), example())
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name not in ("by hand", "decomposed")])
 def test_an_example_of_two_samples_is_refused(name: str) -> None:
     with pytest.raises(ExportError, match="an example of 2 samples: trace it with an example of one sample"):
         from_torch(networks.randomize(CASES[name]()), example(2))

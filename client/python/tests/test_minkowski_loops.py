@@ -1,4 +1,4 @@
-"""Holds the layers of the stand-in for MinkowskiEngine against loops over sites and cells, by the library's definitions.
+"""Holds the layers of the stand-in for MinkowskiEngine against loops over sites and cells, by their definitions.
 
 A kernel's cells run with the first axis fastest; odd sizes are centred, even ones begin at their site.
 """

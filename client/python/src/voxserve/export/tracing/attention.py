@@ -97,6 +97,8 @@ def scores(call: Call, queries: Place, keys: Place, heads: int, scale: float, la
 def attended(call: Call, weights: Scores, values: Place) -> Place:
     """Returns the sums of values, which have the queries' rows."""
     keys, queries = weights.keys, weights.queries
+    if keys.kind == "points":
+        raise RefusalError(f"'{call.name}': attention of points is not in the model format, of sites and samples it is")
     if keys.kind != values.kind or (keys.kind == "sites" and not keys.on_level().has_rows_of(values.on_level())):
         raise RefusalError(f"'{call.name}': attention of keys and values on other rows")
     check_one_sample(call.graph)
