@@ -275,8 +275,8 @@ def _indexed(x: Place, index: Values) -> Place:
     if x.kind == "sites" and np.array_equal(index, np.arange(len(x.on_level().sites()))):
         return replace(x, is_view=True)  # the rows of the only sample
     raise RefusalError(
-        "rows chosen by an index are in the model format for the voxels (their points) and for samples alone; if they are "
-        "those of one sample, trace with an example of one sample"
+        "rows chosen by an index are in the model format for the voxels (their points) and for samples alone; if they "
+        "are those of one sample, trace with an example of one sample"
     )
 
 
