@@ -11,6 +11,9 @@
 
 namespace voxserve::kernels::cuda {
 
+// Convolutions with at most this many offsets have short tiles: strided and inverse ones of 2 x 2 x 2 cells.
+inline constexpr int32_t kFewOffsets = 8;
+
 // Returns whether blocks with this many columns are offered. Wider blocks would compute columns without channels; much
 // narrower blocks would read the inputs too often.
 constexpr bool HasColumnsFor(int32_t out_channels, int32_t columns) {
