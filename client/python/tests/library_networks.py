@@ -26,7 +26,7 @@ class Case:
 
     @property
     def device(self) -> str:
-        """Where the library itself runs: torchsparse has no CPU kernels for most of its layers."""
+        """Returns the device on which the library runs: torchsparse has no CPU kernels for most of its layers."""
         return "cuda" if self.library == "torchsparse" else "cpu"
 
 

@@ -46,7 +46,7 @@ ids = [f"{case.library}: {case.name}" for case in CASES]
 
 @dataclass(frozen=True)
 class RoundTrip:
-    """What a library's run and its exported model differ in. computed: NumPy's outputs, then its inner results."""
+    """The differences of a library's run and its exported model. computed: NumPy's outputs, then its inner results."""
 
     num_sites: int
     outputs: dict[str, Deviation]

@@ -133,7 +133,7 @@ class Comparison:
         return [(name, self._deviation(node, rows)) for name, node, rows in known]
 
     def _node_of(self, module: str) -> str:
-        """A traced network lists its modules; another one has nodes of their names."""
+        """Returns the node of a module's result: a traced network lists it, in another one it has the module's name."""
         return self._model.modules.get(module, "" if self._model.modules else module)
 
     def _is_dense(self, rows: Rows, node: str) -> bool:
@@ -181,7 +181,7 @@ def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def compared(node: str, ours: Values, theirs: Values) -> Deviation:
-    """theirs: may have more dimensions of one, such as [1, N, C]."""
+    """Compares two results. theirs: may have more dimensions of one, such as [1, N, C]."""
     if _without_ones(ours.shape) == _without_ones(theirs.shape):
         theirs = theirs.reshape(ours.shape)
     if ours.shape != theirs.shape:

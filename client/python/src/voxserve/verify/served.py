@@ -85,7 +85,7 @@ def deviations(model: Model, reference: Reference, address: str, name: str) -> d
 
 
 def _of_cells(expected: Rows, key: str, samples: list[Values]) -> Deviation:
-    """samples: [size of each axis..., C] of each sample. An image of torch has its channels before its axes."""
+    """Compares dense results. samples: [size of each axis..., C] of each sample. torch's images have C first."""
     ours = np.stack(samples)
     if ours.ndim == 4:
         ours = np.moveaxis(ours, -1, 1)

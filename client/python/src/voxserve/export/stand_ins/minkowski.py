@@ -58,11 +58,11 @@ class Tensor:
         return self._F.size()
 
     def features_at(self, batch_index: int) -> Any:
-        """The rows of a sample."""
+        """Returns the rows of a sample."""
         return self._F[self._rows_of(batch_index)]
 
     def coordinates_at(self, batch_index: int) -> Any:
-        """The coordinates of a sample, without its number."""
+        """Returns the coordinates of a sample, without its number."""
         return self.C[self._rows_of(batch_index), 1:]
 
     decomposed_features = property(lambda self: [self.features_at(b) for b in self._samples()])

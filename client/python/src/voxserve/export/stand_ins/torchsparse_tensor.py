@@ -11,7 +11,7 @@ from voxserve.export.stand_ins import products
 
 
 class SparseTensor:
-    """feats [N, C], coords int32 [N, 4]. spatial_range: the samples, and the cells of each axis."""
+    """A sparse tensor: feats [N, C], coords int32 [N, 4]. spatial_range: the samples, and the cells of each axis."""
 
     def __init__(self, feats: Any, coords: Any, stride: Any = 1, spatial_range: Any = None) -> None:
         self.feats, self.coords = feats, coords
@@ -33,7 +33,7 @@ class SparseTensor:
 
 
 def cat(inputs: list[SparseTensor]) -> SparseTensor:
-    """Channels side by side. As in the library, the result has no spatial_range."""
+    """Concatenates the channels of tensors. As in the library, the result has no spatial_range."""
     made = inputs[0].like(torch.cat([x.feats for x in inputs], dim=1))
     made.spatial_range = None
     return made

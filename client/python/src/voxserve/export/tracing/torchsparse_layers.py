@@ -69,7 +69,9 @@ def _served(graph: Graph, weight: Any, kernel_size: Any) -> Any:
 
 
 def _strided(graph: Graph, module: Any, here: Place, weight: Any, bias: Any, x: Any, result: Any) -> Place:
-    """Version 2.1's sites: spconv's within a spatial_range; without one, those of kernels of 2 with stride 2 alone."""
+    """Adds a strided convolution with version 2.1's sites: spconv's within a spatial_range; without one
+    floor(c / stride), where _check_floor allows it.
+    """
     kernel, stride, padding = (graph.axes_of(v) for v in (module.kernel_size, module.stride, module.padding))
     level, sites = here.on_level(), graph.sites_of(result.coords)
     key: tuple[Any, ...] = ("floor", stride)
