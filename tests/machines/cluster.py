@@ -67,8 +67,14 @@ class Server:
 
     def answered(self) -> int:
         """Returns how many clouds this process has answered."""
+        return self._sample("voxserve_frames_total")
+
+    def open_streams(self) -> int:
+        return self._sample("voxserve_streams")
+
+    def _sample(self, metric: str) -> int:
         for line in (self.get("/metrics") or "").splitlines():
-            if line.startswith(f'voxserve_frames_total{{model="{MODEL}"}}'):
+            if line.startswith(f'{metric}{{model="{MODEL}"}}'):
                 return int(float(line.split()[-1]))
         return 0
 
@@ -194,6 +200,7 @@ PYTHON_CLIENT: list[str | Path] = [sys.executable, Path(__file__).with_name("fai
 
 
 def cpp_client() -> list[str | Path]:
-    """Returns the C++ client's command, or nothing where it was not built."""
-    path = Path(os.environ.get("VOXSERVE_BINARY", "")).parents[1] / "tests" / "machines" / "voxserve_failover_client"
-    return [path] if path.exists() else []
+    """Returns the C++ client's command. It is built with the server."""
+    path = Path(os.environ["VOXSERVE_BINARY"]).parents[1] / "tests" / "machines" / "voxserve_failover_client"
+    assert path.exists(), f"{path} was not built"
+    return [path]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -35,9 +36,11 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 def add_row(fault: str, balancer: str, client: str, summary: dict[str, dict[str, Any]]) -> None:
     """Adds a client's calls and frames to the table."""
-    calls, streams = summary["calls"], [summary["queue"], summary["latest"]]
+    calls, streams = summary["calls"], [part for name, part in summary.items() if name != "calls"]
     every = [calls, *streams]
-    errors = {reason: count for part in every for reason, count in part["errors"].items() if reason != "SUPERSEDED"}
+    errors: Counter[str] = Counter()
+    for part in every:
+        errors.update({reason: count for reason, count in part["errors"].items() if reason != "SUPERSEDED"})
     bad = ", ".join(str(sum(part[key] for part in every)) for key in ("lost", "twice", "wrong"))
     cells = [
         fault,
@@ -47,7 +50,7 @@ def add_row(fault: str, balancer: str, client: str, summary: dict[str, dict[str,
         f"{sum(part['sent'] for part in streams)}",
         bad,
         ", ".join(f"{reason} {count}" for reason, count in errors.items()) or "none",
-        str(summary["latest"]["errors"].get("SUPERSEDED", 0)),
+        str(sum(part["errors"].get("SUPERSEDED", 0) for part in streams)),
         str(sum(part["reopened"] for part in streams)),
         f"{calls['longest_s']:.1f} s",
         f"{max(part['gap_s'] for part in streams):.1f} s",

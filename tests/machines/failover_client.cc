@@ -2,9 +2,9 @@
 //
 //   voxserve_failover_client ADDRESS MODEL SCAN RATE [KEEPALIVE_SECONDS]
 //
-// One caller and two streams (QUEUE and LATEST) ask so many times a second each, with parts of the scan that differ in
-// length. It prints "ready" when it knows the right labels, stops when standard input ends, waits for every answer, and
-// prints what became of the calls and frames in JSON.
+// One caller and four streams (two QUEUE, two LATEST) ask so many times a second each, with parts of the scan that
+// differ in length. It prints "ready" when it knows the right labels, stops when standard input ends, waits for every
+// answer, and prints what became of the calls and frames in JSON.
 
 #include <unistd.h>
 
@@ -33,6 +33,7 @@ constexpr size_t kNumParts = 4;
 constexpr uint64_t kPointsOfPart = 200;  // the first; each next one has as many more
 constexpr absl::Duration kReopenFor = absl::Seconds(60);
 constexpr int kNumChannels = 3;
+constexpr int kStreamsOfPolicy = 2;
 
 PointCloud PartOf(const PointCloud& scan, size_t part) {
   PointCloud cloud = scan;
@@ -185,17 +186,20 @@ int Main(int argc, char** argv) {
     load.right.push_back(result->labels);
   }
   std::cout << "ready" << std::endl;
-  Tally calls, queue, latest;
+  std::map<std::string, Tally> tallies;
   std::vector<std::thread> threads;
-  threads.emplace_back(Call, &load, &calls);
-  threads.emplace_back(Drive, &load, StreamPolicy::kQueue, &queue);
-  threads.emplace_back(Drive, &load, StreamPolicy::kLatest, &latest);
+  threads.emplace_back(Call, &load, &tallies["calls"]);
+  for (int i = 0; i < kStreamsOfPolicy; ++i) {
+    threads.emplace_back(Drive, &load, StreamPolicy::kQueue, &tallies[absl::StrCat("queue ", i)]);
+    threads.emplace_back(Drive, &load, StreamPolicy::kLatest, &tallies[absl::StrCat("latest ", i)]);
+  }
   char byte;
   while (read(STDIN_FILENO, &byte, 1) > 0) continue;
   load.stops = true;
   for (std::thread& thread : threads) thread.join();
-  std::cout << nlohmann::json{{"calls", calls.ToJson()}, {"queue", queue.ToJson()}, {"latest", latest.ToJson()}}
-            << std::endl;
+  nlohmann::json summary;
+  for (const auto& [name, tally] : tallies) summary[name] = tally.ToJson();
+  std::cout << summary << std::endl;
   return 0;
 }
 

@@ -2,8 +2,8 @@
 
     python failover_client.py ADDRESS MODEL SCAN RATE [KEEPALIVE_SECONDS]
 
-One caller and two streams ("queue" and "latest") ask so many times a second each, with parts of the scan that differ in
-length. It prints "ready" when it knows the right labels, stops when standard input ends, waits for every answer, and
+One caller and four streams (two of policy "queue", two of "latest") ask so many times a second each, with parts of the
+scan that differ in length. It prints "ready" when it knows the right labels, stops when standard input ends, waits for every answer, and
 prints what became of the calls and frames in JSON.
 """
 
@@ -14,7 +14,6 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ PARTS = 4
 POINTS_OF_PART = 200  # the first; each next one has as many more
 REOPEN = 60.0
 CHANNELS = 3
+STREAMS_OF_POLICY = 2
 
 
 class Tally:
@@ -131,13 +131,12 @@ def main(arguments: list[str]) -> None:
     address, model, scan, rate, *rest = arguments
     load = Load(address, model, scan, float(rate), float(rest[0]) if rest else 10.0)
     print("ready", flush=True)
-    tallies = {name: Tally() for name in ("calls", "queue", "latest")}
-    work: list[tuple[Callable[..., None], Any]] = [
-        (load.call, (tallies["calls"],)),
-        (load.drive, ("queue", tallies["queue"])),
-        (load.drive, ("latest", tallies["latest"])),
-    ]
-    threads = [threading.Thread(target=function, args=given) for function, given in work]
+    tallies = {"calls": Tally()}
+    threads = [threading.Thread(target=load.call, args=(tallies["calls"],))]
+    for policy in ("queue", "latest"):
+        for number in range(STREAMS_OF_POLICY):
+            tally = tallies[f"{policy} {number}"] = Tally()
+            threads.append(threading.Thread(target=load.drive, args=(policy, tally)))
     for thread in threads:
         thread.start()
     sys.stdin.read()

@@ -17,13 +17,19 @@ from typing import Any, TypeVar
 Result = TypeVar("Result")
 _NETWORK = "10.77.0"
 _CLONE_NEWNET = 0x40000000
-_FORWARDS, _DISABLED = "3", "0"  # states of a bridge's port
+_FORWARDING, _DISABLED = "3", "0"  # states of a bridge's port
 _NUMBERS = itertools.count()
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
+def run(*words: str) -> None:
+    done = subprocess.run(words, capture_output=True, text=True, timeout=20, check=False)
+    if done.returncode != 0:
+        raise OSError(f"{' '.join(words)}: {done.stderr.strip() or f'exit status {done.returncode}'}")
+
+
 def ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True, timeout=20)
+    run("ip", *arguments)
 
 
 def why_not() -> str:
@@ -37,8 +43,8 @@ def why_not() -> str:
         ip("-n", name, "link", "add", "bridge", "type", "bridge")
     except FileNotFoundError:
         return "ip is not installed (apt-get install iproute2)"
-    except subprocess.CalledProcessError as error:
-        return f"no network namespaces here: {error.stderr.strip()}"
+    except OSError as error:
+        return f"no network namespaces here: {error}"
     finally:
         subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
     return ""
@@ -73,8 +79,8 @@ class Machine:
         self.namespace, self.name, self.address = namespace, name, address
         self._switch, self._port = switch, name
         ip("netns", "add", namespace)
-        ip("-n", switch, "link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", namespace)
-        ip("-n", switch, "link", "set", name, "master", "bridge", "up")
+        ip("-n", switch, "link", "add", "name", name, "type", "veth", "peer", "name", "eth0", "netns", namespace)
+        ip("-n", switch, "link", "set", "dev", name, "master", "bridge", "up")
         ip("-n", namespace, "addr", "add", f"{address}/24", "dev", "eth0")
         ip("-n", namespace, "link", "set", "lo", "up")
         ip("-n", namespace, "link", "set", "eth0", "up")
@@ -107,15 +113,15 @@ class Machine:
         return results[0]
 
     def take_link_down(self) -> None:
-        ip("-n", self._switch, "link", "set", self._port, "down")
+        ip("-n", self._switch, "link", "set", "dev", self._port, "down")
 
     def bring_link_up(self) -> None:
-        ip("-n", self._switch, "link", "set", self._port, "up")
+        ip("-n", self._switch, "link", "set", "dev", self._port, "up")
 
     def drop_frames(self, drops: bool) -> None:
         """Drops all frames from and to this machine, whose link stays up."""
-        state = _DISABLED if drops else _FORWARDS
-        ip("-n", self._switch, "link", "set", self._port, "type", "bridge_slave", "state", state)
+        state = _DISABLED if drops else _FORWARDING
+        run("bridge", "-n", self._switch, "link", "set", "dev", self._port, "state", state)
 
     def limit_rate(self, kilobits: int | None) -> None:
         """Limits the link in both directions; None: no limit."""
@@ -126,4 +132,4 @@ class Machine:
             else:
                 words += ["add", "dev", device, "root", "tbf", "rate", f"{kilobits}kbit"]
                 words += ["burst", "16k", "latency", "2s"]
-            subprocess.run(words, check=True, capture_output=True, timeout=20)
+            run(*words)
