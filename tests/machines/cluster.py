@@ -50,7 +50,8 @@ class Server:
 
     def await_ready(self) -> None:
         ready = await_true(lambda: self.process.poll() is not None or self.get("/readyz") is not None)
-        assert ready and self.process.poll() is None, self.log()[-4000:]
+        assert ready, self.log()[-4000:]
+        assert self.process.poll() is None, self.log()[-4000:]
 
     def get(self, path: str) -> str | None:
         """Returns a page, asked from its own machine; None if there is no answer of status 200."""
@@ -127,8 +128,9 @@ class LoadingClient:
 
 
 class Cluster:
-    """Servers, and HAProxy where the clients do not balance themselves. names_clients: HAProxy tells the servers who its
-    clients are, and they believe it.
+    """Servers, and HAProxy where the clients do not balance themselves.
+
+    names_clients: HAProxy tells the servers who its clients are, and they believe it.
     """
 
     def __init__(

@@ -12,11 +12,9 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
-
 from cluster import Cluster
 from namespaces import why_not
 

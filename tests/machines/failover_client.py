@@ -3,8 +3,8 @@
     python failover_client.py ADDRESS MODEL SCAN RATE [KEEPALIVE_SECONDS]
 
 One caller and four streams (two of policy "queue", two of "latest") ask so many times a second each, with parts of the
-scan that differ in length. It prints "ready" when it knows the right labels, stops when standard input ends, waits for every answer, and
-prints what became of the calls and frames in JSON.
+scan that differ in length. It prints "ready" when it knows the right labels, stops when standard input ends, waits for
+every answer, and prints what became of the calls and frames in JSON.
 """
 
 from __future__ import annotations

@@ -29,9 +29,7 @@ def cluster(request: pytest.FixtureRequest, make_cluster: Callable[..., Cluster]
 
 @contextmanager
 def load(cluster: Cluster, fault: str, request: pytest.FixtureRequest) -> Iterator[Server]:
-    """Both clients ask while the body runs, which gets the server that shall fail. Checks what became of their calls and
-    frames.
-    """
+    """Both clients ask while the body runs, which gets the server that shall fail. Then checks what they were told."""
     programs = {"Python": PYTHON_CLIENT, "C++": cpp_client()}
     with ExitStack() as stack:
         clients = {}

@@ -1,4 +1,4 @@
-"""Clients behind HAProxy have limits of their own where it says who they are, and share one client's limits elsewhere."""
+"""Clients behind HAProxy have limits of their own where it says who they are. Elsewhere they are one client."""
 
 from __future__ import annotations
 
