@@ -160,6 +160,7 @@ Services::Options Server::ServicesOptions() {
                                       .max_streams = kCallShares * options_.max_client_streams,
                                       .max_client_streams = options_.max_client_streams},
                             .max_message_bytes = options_.max_message_bytes,
+                            .shared_memory_prefix = options_.shared_memory_prefix,
                             .version = version_,
                             .authoriser = authoriser_.get(),
                             .source_of = [this](const std::string& peer) { return proxied_peers_.SourceOf(peer); },

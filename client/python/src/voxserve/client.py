@@ -31,16 +31,17 @@ class Client(ClientBase[grpc.Channel]):
     before anything is sent.
 
     address: host:port, unix:path, or several servers: dns:///name:port with all addresses of the name, or
-    ipv4:10.0.0.1:8500,10.0.0.2:8500. Calls are then balanced, by load where gRPC can (weighted_round_robin).
-    timeout: seconds a call may take unless it says otherwise, None for no limit. max_message_bytes: of a request and of an answer. channels: connections, between which calls take turns.
-    tls_ca: PEM file of the roots that the server's certificate must come from; "" for no TLS. tls_certificate, tls_key:
-    the client's own, for a server that asks for one. credentials: gRPC's, in place of the three. token: sent with every
-    call; it needs TLS unless the server is on this machine. admin_address: of load_model, unload_model and tune_plan;
-    by default the port above that of address, where that is one server. traceparent: a function that returns the W3C traceparent of the current
-    trace, "" for none; the server's log then names it. It is called for every call, and for a stream when it opens.
-    max_attempts: how often gRPC makes a call that changes nothing (infer and the like, models, model) while servers are
-    UNAVAILABLE, within its timeout; 1: no retries. keepalive: seconds without a byte from the server after which a
-    connection with open calls is tested, and given up unless the server answers within as long; None: never.
+    ipv4:10.0.0.1:8500,10.0.0.2:8500. Calls are then balanced, by load where gRPC can (weighted_round_robin). timeout:
+    seconds a call may take unless it says otherwise, None for no limit. max_message_bytes: of a request and of an
+    answer. channels: connections, between which calls take turns. tls_ca: PEM file of the roots that the server's
+    certificate must come from; "" for no TLS. tls_certificate, tls_key: the client's own, for a server that asks for
+    one. credentials: gRPC's, in place of the three. token: sent with every call; it needs TLS unless the server is on
+    this machine. admin_address: of load_model, unload_model and tune_plan; by default the port above that of address,
+    where that is one server. traceparent: a function that returns the W3C traceparent of the current trace, "" for
+    none; the server's log then names it. It is called for every call, and for a stream when it opens. max_attempts: how
+    often gRPC makes a call that changes nothing (infer and the like, models, model) while servers are UNAVAILABLE,
+    within its timeout; 1: no retries. keepalive: seconds without a byte from the server after which a connection with
+    open calls is tested, and given up unless the server answers within as long; None: never.
     """
 
     def segment(
