@@ -70,6 +70,8 @@ std::shared_ptr<grpc::Channel> MakeChannel(const Options& options, const std::st
     arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, milliseconds);
     arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, milliseconds);
     arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // also while a call waits for a long answer
+    // For later versions of gRPC, in which another ping that is not answered holds that of keepalive back.
+    arguments.SetInt("grpc.http2.ping_timeout_ms", milliseconds);
   }
   // A proxy from the environment cannot reach this machine's own address.
   if (IsThisMachine(address)) arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);

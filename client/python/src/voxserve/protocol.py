@@ -132,9 +132,12 @@ class Options:
             ("grpc.per_rpc_retry_buffer_size", self.max_message_bytes),
         ]
         if self.keepalive is not None:
+            milliseconds = round(self.keepalive * 1000)
             arguments += [
-                ("grpc.keepalive_time_ms", round(self.keepalive * 1000)),
-                ("grpc.keepalive_timeout_ms", round(self.keepalive * 1000)),
+                ("grpc.keepalive_time_ms", milliseconds),
+                ("grpc.keepalive_timeout_ms", milliseconds),
+                # Of gRPC's other pings, of which one that is not answered holds that of keepalive back. Default: 60 s.
+                ("grpc.http2.ping_timeout_ms", milliseconds),
                 ("grpc.http2.max_pings_without_data", 0),  # also while a call waits for a long answer
             ]
         if _is_this_machine(address):  # a proxy cannot reach this machine's own address
