@@ -26,6 +26,10 @@ from voxserve.results import FrameResult
 from voxserve.stream_state import METHOD, StreamConfig, StreamState
 
 
+# grpc.aio says so where a message is written to a call that is ending, in place of the status that the server sent.
+_STATUS_IS_LOST = "Internal error from Core"
+
+
 class Stream:
     """One vehicle's frames; voxserve.stream.Stream documents the behaviour. One task may send while another one reads.
     Cancelling a wait (asyncio.wait_for) leaves the stream as it is.
@@ -155,6 +159,9 @@ class Stream:
                 self._announce()
                 await self._until(lambda: self._state.can_receive)
         except grpc.aio.AioRpcError as failure:
+            if failure.code() is grpc.StatusCode.INTERNAL and failure.details() == _STATUS_IS_LOST:
+                message = f"the stream to {self._options.address} ended while a frame was written"
+                return errors.make(grpc.StatusCode.UNAVAILABLE, message, "CONNECTION_LOST")
             return errors.from_rpc(failure, self._options.address, self._timeout)
         except errors.InferenceError as malformed:
             return malformed
