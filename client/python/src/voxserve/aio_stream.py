@@ -25,7 +25,6 @@ from voxserve.protocol import Options
 from voxserve.results import FrameResult
 from voxserve.stream_state import METHOD, StreamConfig, StreamState
 
-
 # grpc.aio says so where a message is written to a call that is ending, in place of the status that the server sent.
 _STATUS_IS_LOST = "Internal error from Core"
 
