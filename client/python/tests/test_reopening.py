@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import grpc
+import grpc.aio
 import numpy as np
 import pytest
 from conftest import FakeServer, answer, answer_all, fail
 from stream_clients import WAIT, AioClient, error_of, labels_of
 
 import voxserve
-from voxserve import wire
+from voxserve import aio_stream, wire
+from voxserve.protocol import Options
+from voxserve.stream_state import StreamConfig
 
 Points = np.ndarray[Any, np.dtype[np.float32]]
 Streams = Callable[[Iterator[Any], grpc.ServicerContext], Iterator[Any]]
@@ -290,3 +294,40 @@ def test_it_can_be_ended_while_it_looks_for_a_server(make: Any, end: Any, points
 def test_its_time_must_be_positive(client: Any, seconds: float) -> None:
     with pytest.raises(ValueError, match=r"reopen is .*, must be a positive number"):
         client.stream("m", reopen=seconds)
+
+
+class EndedCall:
+    """A call of grpc.aio that ends with an INTERNAL error of these details."""
+
+    def __init__(self, details: str) -> None:
+        nothing = grpc.aio.Metadata()
+        self._error = grpc.aio.AioRpcError(grpc.StatusCode.INTERNAL, nothing, nothing, details=details)
+
+    async def write(self, _request: bytes) -> None:
+        pass
+
+    def cancel(self) -> None:
+        pass
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        raise self._error
+        yield b""
+
+
+@pytest.mark.parametrize(
+    ("details", "code"),
+    [("Internal error from Core", grpc.StatusCode.UNAVAILABLE), ("a fault of ours", grpc.StatusCode.INTERNAL)],
+)
+def test_a_status_that_grpc_lost_is_a_lost_connection(details: str, code: grpc.StatusCode) -> None:
+    class Channel:
+        def stream_stream(self, *_: Any, **__: Any) -> Any:
+            return lambda **_: EndedCall(details)
+
+    async def read() -> None:
+        async with aio_stream.Stream(Channel(), StreamConfig("m"), Options(), None) as stream:
+            await stream.__anext__()
+
+    with pytest.raises(voxserve.InferenceError) as caught:
+        asyncio.run(read())
+    assert caught.value.code is code
+    assert caught.value.reason == ("CONNECTION_LOST" if code is grpc.StatusCode.UNAVAILABLE else "")
