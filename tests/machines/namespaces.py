@@ -32,6 +32,10 @@ def ip(*arguments: str) -> None:
     run("ip", *arguments)
 
 
+def _rate_limit(kilobits: int) -> list[str]:
+    return ["tbf", "rate", f"{kilobits}kbit", "burst", "16k", "latency", "2s"]
+
+
 def why_not() -> str:
     """Returns why this machine can have no namespaces; "" if it can."""
     if os.geteuid() != 0:
@@ -41,8 +45,11 @@ def why_not() -> str:
         ip("netns", "add", name)
         ip("-n", name, "link", "add", "port", "type", "veth", "peer", "name", "eth0")
         ip("-n", name, "link", "add", "bridge", "type", "bridge")
-    except FileNotFoundError:
-        return "ip is not installed (apt-get install iproute2)"
+        ip("-n", name, "link", "set", "dev", "port", "master", "bridge")
+        run("bridge", "-n", name, "link", "set", "dev", "port", "state", _DISABLED)
+        run("tc", "-n", name, "qdisc", "add", "dev", "port", "root", *_rate_limit(100))
+    except FileNotFoundError as error:
+        return f"{error.filename} is not installed (apt-get install iproute2)"
     except OSError as error:
         return f"no network namespaces here: {error}"
     finally:
@@ -130,6 +137,5 @@ class Machine:
             if kilobits is None:
                 words += ["del", "dev", device, "root"]
             else:
-                words += ["add", "dev", device, "root", "tbf", "rate", f"{kilobits}kbit"]
-                words += ["burst", "16k", "latency", "2s"]
+                words += ["add", "dev", device, "root", *_rate_limit(kilobits)]
             run(*words)
