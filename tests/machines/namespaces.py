@@ -46,6 +46,8 @@ def why_not() -> str:
         ip("-n", name, "link", "add", "port", "type", "veth", "peer", "name", "eth0")
         ip("-n", name, "link", "add", "bridge", "type", "bridge")
         ip("-n", name, "link", "set", "dev", "port", "master", "bridge")
+        for device in ("bridge", "port", "eth0"):
+            ip("-n", name, "link", "set", "dev", device, "up")
         run("bridge", "-n", name, "link", "set", "dev", "port", "state", _DISABLED)
         run("tc", "-n", name, "qdisc", "add", "dev", "port", "root", *_rate_limit(100))
     except FileNotFoundError as error:
