@@ -33,7 +33,8 @@ constexpr absl::Duration kLoadPoll = absl::Milliseconds(10);
 // A vehicle that drives out of coverage sends no FIN: its connection, and the tasks behind it, end after a minute.
 constexpr int kKeepaliveTimeMs = 40'000;
 constexpr int kKeepaliveTimeoutMs = 20'000;
-constexpr int kMinClientPingIntervalMs = 5'000;
+// Clients may test a silent connection every two seconds.
+constexpr int kMinClientPingIntervalMs = 1'000;
 // All clients together may have as many shares of calls and streams.
 constexpr int64_t kCallShares = 16;
 // Calls of health and reflection of a client: so many at least. Each vehicle that streams may watch the health, too.
@@ -159,6 +160,7 @@ Services::Options Server::ServicesOptions() {
                                       .max_streams = kCallShares * options_.max_client_streams,
                                       .max_client_streams = options_.max_client_streams},
                             .max_message_bytes = options_.max_message_bytes,
+                            .shared_memory_prefix = options_.shared_memory_prefix,
                             .version = version_,
                             .authoriser = authoriser_.get(),
                             .source_of = [this](const std::string& peer) { return proxied_peers_.SourceOf(peer); },

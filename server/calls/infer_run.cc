@@ -45,11 +45,16 @@ absl::Status InferRun::Submit(const grpc::ByteBuffer& bytes) {
   HostBuffer data;
   const auto allocate = [this](int64_t size) { return parts_.engine->AllocateCloud(size, BufferLife::kRequest); };
   RETURN_IF_ERROR(format_->Parse(bytes, allocate, &request, &data));
-  RETURN_IF_ERROR(HoldRequest(static_cast<int64_t>(request.SpaceUsedLong()) + format_->HeldSpace() + data.size()));
+  const auto num_held = [&] {
+    return static_cast<int64_t>(request.SpaceUsedLong()) + format_->HeldSpace() + data.size();
+  };
+  RETURN_IF_ERROR(HoldRequest(num_held()));
   SetTelemetry(request);
   RETURN_IF_ERROR(
       CheckMayInfer(asker_.caller, *parts_.engine, request.model(), request.version(), PriorityOf(request.priority())));
   RETURN_IF_ERROR(format_->Complete(*parts_.engine, &request));
+  RETURN_IF_ERROR(format_->Fetch(parts_, asker_.caller.client, allocate, &data));
+  RETURN_IF_ERROR(HoldRequest(num_held()));
   if (!request.has_cloud()) {
     return WithReason(absl::InvalidArgumentError("the request has no cloud"), error_reason::kMissingCloud);
   }

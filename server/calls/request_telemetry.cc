@@ -50,6 +50,7 @@ absl::StatusOr<HeldBytes> RequestTelemetry::Answer(InferResult result, v1::Infer
   const auto encode = [&](InferResult& encoded) {
     AppendStage({Stage::kDecode, decode_time_}, response);
     EncodeResult(encoded, response);
+    return absl::OkStatus();
   };
   absl::Duration encode_time;
   absl::StatusOr<HeldBytes> held = AnswerWith(std::move(result), encode, response, &encode_time);
@@ -57,24 +58,31 @@ absl::StatusOr<HeldBytes> RequestTelemetry::Answer(InferResult result, v1::Infer
   return held;
 }
 
-absl::StatusOr<HeldBytes> RequestTelemetry::Answer(InferResult result, const std::vector<std::string>& outputs,
-                                                   inference::ModelInferResponse* response) {
-  const auto encode = [&](InferResult& encoded) { EncodeOpenInference(encoded, outputs, response); };
+absl::StatusOr<HeldBytes> RequestTelemetry::Answer(
+    InferResult result, const std::vector<std::string>& outputs,
+    absl::FunctionRef<absl::Status(inference::ModelInferResponse* response)> finish,
+    inference::ModelInferResponse* response) {
+  const auto encode = [&](InferResult& encoded) {
+    EncodeOpenInference(encoded, outputs, response);
+    return finish(response);
+  };
   absl::Duration encode_time;
   return AnswerWith(std::move(result), encode, response, &encode_time);
 }
 
 absl::StatusOr<HeldBytes> RequestTelemetry::AnswerWith(InferResult result,
-                                                       absl::FunctionRef<void(InferResult& result)> encode,
+                                                       absl::FunctionRef<absl::Status(InferResult& result)> encode,
                                                        google::protobuf::Message* response,
                                                        absl::Duration* encode_time) {
   const absl::Time encode_start = absl::Now();
   std::optional<int64_t> num_boxes;
   if (const NamedOutput* boxes = result.Find(NamedOutput::kBoxes)) num_boxes = boxes->num_rows();
-  encode(result);
+  const absl::Status encoded = encode(result);
   const int64_t bytes = static_cast<int64_t>(response->ByteSizeLong()) + kEnvelopeBytes;
   absl::StatusOr<HeldBytes> held;
-  if (bytes > parts_->max_message_bytes) {
+  if (!encoded.ok()) {
+    held = encoded;
+  } else if (bytes > parts_->max_message_bytes) {
     held = WithReason(absl::ResourceExhaustedError(absl::StrCat("the response takes ", bytes,
                                                                 " bytes, more than the server's limit of ",
                                                                 parts_->max_message_bytes, " (--max_message_bytes)")),

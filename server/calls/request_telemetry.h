@@ -49,8 +49,9 @@ class RequestTelemetry {
   // Returns an error if the response is too large, or too many bytes are held.
   absl::StatusOr<HeldBytes> Answer(InferResult result, v1::InferResponse* response);
   // Does the same for the open inference protocol. outputs: the names to answer with, as EncodeOpenInference takes
-  // them.
+  // them. finish: is called with the encoded response, before its bytes are counted; its error becomes the request's.
   absl::StatusOr<HeldBytes> Answer(InferResult result, const std::vector<std::string>& outputs,
+                                   absl::FunctionRef<absl::Status(inference::ModelInferResponse* response)> finish,
                                    inference::ModelInferResponse* response);
 
   // Counts and logs the error that the request is answered with.
@@ -64,7 +65,7 @@ class RequestTelemetry {
 
  private:
   // Has the response encoded, counts it, and holds its bytes. encode_time: gets the time that it took.
-  absl::StatusOr<HeldBytes> AnswerWith(InferResult result, absl::FunctionRef<void(InferResult& result)> encode,
+  absl::StatusOr<HeldBytes> AnswerWith(InferResult result, absl::FunctionRef<absl::Status(InferResult& result)> encode,
                                        google::protobuf::Message* response, absl::Duration* encode_time);
   void LogFailure(const absl::Status& status) const;
 
