@@ -11,8 +11,8 @@
 #include <thread>
 
 #include "absl/status/statusor.h"
-#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "engine/base/steady_time.h"
 #include "engine/runtime/memory_budget.h"
 #include "engine/serving/engine.h"
 #include "server/acceptor/acceptor.h"
@@ -112,7 +112,7 @@ class Server {
   std::unique_ptr<FloodGuard> flood_guard_;
   std::unique_ptr<UploadGuard> upload_guard_;
   std::unique_ptr<HttpServer> http_;
-  absl::Notification stopping_;
+  SteadyNotification stopping_;
   std::thread load_watch_;                // sees the loading end
   std::unique_ptr<ReloadThread> reload_;  // reads files again
 };

@@ -349,7 +349,7 @@ void Batcher::Finished(const Batch& batch, const Outcome& outcome) {
   {
     absl::MutexLock lock(&mutex_);
     device_time = latency_.Finish(batch.device, batch.id, options_.now());
-    // Bounds the charge, since a stall or a clock that was set is not the model's use of the device.
+    // Bounds the charge, since a stall is not the model's use of the device.
     const double most_seconds = std::max(kLeastCharge, kMostCharged * batch.charged_seconds);
     const double used_seconds = std::min(absl::ToDoubleSeconds(device_time), most_seconds);
     queue_.Correct(model.info.name, batch.level, used_seconds - batch.charged_seconds);
@@ -412,7 +412,7 @@ void Batcher::RunTimer() {
         const absl::Time expiry = first == nullptr ? absl::InfiniteFuture() : first->expiry;
         if (expiry <= options_.now() || !ended_.empty()) break;
         timer_wakes_ = expiry;
-        first_expiry_changed_.WaitWithDeadline(&mutex_, expiry);
+        first_expiry_changed_.WaitUntil(&mutex_, expiry);
         timer_wakes_ = absl::InfinitePast();
       }
     }

@@ -44,8 +44,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "engine/base/steady_time.h"
 #include "engine/serving/admission/drop_reason.h"
 #include "engine/serving/admission/engine_observer.h"
 #include "engine/serving/admission/latency_model.h"
@@ -76,7 +76,7 @@ class Batcher {
     std::vector<int> num_workers = {1};
     MaxBatchBytes max_batch_bytes = NoLimitOfBytes;  // called under the lock
     EngineObserver* observer = nullptr;
-    std::function<absl::Time()> now = absl::Now;
+    std::function<absl::Time()> now = SteadyNow;
     bool has_timer = true;  // false: nothing expires unless ExpireDue is called
   };
 
@@ -167,7 +167,7 @@ class Batcher {
 
   const Options options_;
   mutable absl::Mutex mutex_;
-  absl::CondVar first_expiry_changed_;
+  SteadyCondVar first_expiry_changed_;
   // The time at which the timer's thread wakes by itself; InfinitePast while it does not sleep. It is not woken early
   // when the task that it sleeps for leaves, and so a request that comes to an empty queue need not wake it.
   absl::Time timer_wakes_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
