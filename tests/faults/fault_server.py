@@ -91,13 +91,13 @@ def small_workload(server: Server) -> Workload:
 
 @contextmanager
 def asked(
-    server: Server, workload: Workload, *allowed: str, rate: float = 6.0, timeout: float = 60.0
+    server: Server, workload: Workload, *allowed: str, rate: float = 6.0, timeout: float = 60.0, exact: bool = True
 ) -> Iterator[Tally]:
     """Lets unary clients and vehicles ask within the block. At its end every call and frame has an outcome, or the
-    tally has a problem. allowed: reasons of refusals that are none.
+    tally has a problem. allowed: reasons of refusals that are none. exact: whether the server is deterministic.
     """
     load = Load(
-        lambda: voxserve.Client(server.address, timeout=timeout), workload, Tally(frozenset(allowed), exact=True)
+        lambda: voxserve.Client(server.address, timeout=timeout), workload, Tally(frozenset(allowed), exact)
     )
     for seed in range(3):
         load.start(unary, rate, seed, 10)
@@ -120,7 +120,9 @@ def await_outcomes(tally: Tally, count: int, seconds: float = 60) -> None:
 
 def outcomes_text(tally: Tally) -> str:
     """Returns "120 equal, 14 OUT_OF_MEMORY"."""
-    return ", ".join(f"{count} {outcome}" for outcome, count in tally.outcomes.most_common())
+    text = ", ".join(f"{count} {outcome}" for outcome, count in tally.outcomes.most_common())
+    fewer = tally.done["answers of fewer sweeps"]
+    return text + (f" ({fewer} of fewer sweeps, and saying so)" if fewer else "")
 
 
 def pause(seconds: float) -> None:

@@ -5,7 +5,7 @@ else is answered, and right; afterwards the server is as before.
 from __future__ import annotations
 
 import pytest
-from conftest import Record, Serving
+from conftest import Record, Serve, Serving
 from fault_server import asked, await_outcomes, outcomes_text
 
 import voxserve
@@ -13,16 +13,19 @@ from soak import what_is_left
 from workload import FLEET
 
 _REFUSALS = ("OUT_OF_MEMORY", "QUEUE_FULL")
-# Sites of requests, each with its setting.
+# Sites of requests. A request makes about 220 allocations of host_memory and 40 of the heap of 1 KiB and more, so that
+# the numbers hit every one of them in turn. Smaller ones than 512 bytes are left alone: between batches the workers'
+# bookkeeping makes some, and ends the process without them, as gRPC does.
 _EVERYWHERE = [
     "reserve_requests:every=3",
     "reserve_sweeps:every=3",
     "reserve_answers:every=3",
     "reserve_scratch:every=3",
     "host_buffer:every=3",
-    "host_memory:every=30",
-    "heap:bytes=65536,every=5",
-    "heap:bytes=1024,every=20",
+    "host_memory:every=331",
+    "host_memory:every=1009",
+    "heap:bytes=4096,every=41",
+    "heap:bytes=512,every=211",
 ]
 _OF_A_GPU = ["device_memory:every=3", "page_locked", "reserve_pinned"]
 
@@ -82,12 +85,13 @@ def test_a_model_without_memory_leaves_the_version_in_service(serving: Serving, 
     assert tally.problems == {}
 
 
-def test_a_search_without_memory_for_scans_is_told(serving: Serving, record: Record) -> None:
+def test_a_search_without_memory_for_scans_is_told(serve: Serve, record: Record) -> None:
+    serving = serve("--deterministic=false")
     server, workload = serving.server, serving.workload
     with (
         voxserve.Client(server.address, admin_address=server.admin_address) as client,
         server.faults("reserve_tuning"),
-        asked(server, workload) as tally,
+        asked(server, workload, exact=False) as tally,
         pytest.raises(voxserve.InferenceError) as failed,
     ):
         client.tune_plan(FLEET, num_scans=2, max_wait=2)
