@@ -62,7 +62,7 @@ def test_a_log_without_room_stops_nobody_and_counts_what_is_lost(serving: Servin
             await_outcomes(tally, 20)
             during = server.log()[before:]
         assert client.load_model(FLEET) == (1,)
-        assert await_true(lambda: "audit" in server.log()[before:], 20)
+        assert await_true(lambda: "action=LoadModel" in server.log()[before:], 20)
     after = server.log()[before:]
     lost = sum(int(number) for number in _LOST.findall(after))
     record(
@@ -72,7 +72,7 @@ def test_a_log_without_room_stops_nobody_and_counts_what_is_lost(serving: Servin
     )
     assert during == ""
     assert lost == injected.faults["log"] > 0
-    assert after.count("action=load") == 1
+    assert after.count("action=LoadModel") == 1
     assert tally.problems == {}
 
 
