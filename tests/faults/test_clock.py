@@ -39,9 +39,7 @@ def test_a_clock_that_jumps_loses_no_call_and_no_frame(serving: Serving, seconds
 
 
 @pytest.mark.parametrize("seconds", [_HOUR, -_HOUR])
-def test_a_request_that_waits_while_the_clock_jumps_is_answered(
-    serving: Serving, seconds: int, record: Record
-) -> None:
+def test_a_request_that_waits_while_the_clock_jumps_is_answered(serving: Serving, seconds: int, record: Record) -> None:
     server, points, expected = serving.server, serving.workload.scans.frames[0], serving.workload.scans.expected[0]
     answers = []
     with voxserve.Client(server.address, timeout=60) as client:
@@ -119,7 +117,9 @@ def test_frame_ages_go_by_the_wall_clock(serving: Serving, record: Record) -> No
             send()
         pause(2.5)
         found[seconds] = tuple(after - old for after, old in zip(counts(), before, strict=True))
-    record("`clock:seconds=-7200`, `7200` while frames have stamps", "answers", "nothing; ages count as negative, stale")
+    record(
+        "`clock:seconds=-7200`, `7200` while frames have stamps", "answers", "nothing; ages count as negative, stale"
+    )
     assert found == {-2 * _HOUR: (1, 0), 2 * _HOUR: (0, 1)}
 
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from conftest import Record, Serve, Serving
-from fault_server import FaultServer, asked, await_outcomes, outcomes_text
+from fault_server import asked, await_outcomes, outcomes_text
 from http2 import await_true
 from server import Server
 

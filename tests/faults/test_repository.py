@@ -91,9 +91,10 @@ def test_a_folder_that_changes_while_it_is_loaded(serve: Serve, record: Record) 
         assert [version.problems for version in client.models()] == [()]
     with asked(server, workload) as after:
         await_outcomes(after, 20)
+    told = ", ".join(f"{count} {text}" for text, count in loads.items())
     record(
         f"files cut, removed, swapped, garbled: {sum(vandal.deeds.values())} times, during {_LOADS} loads",
-        f"the operator: {', '.join(f'{count} {text}' for text, count in loads.items())}; others: {outcomes_text(tally)}",
+        f"the operator: {told}; others: {outcomes_text(tally)}",
         "nothing",
     )
     assert server.process.poll() is None, server.log()[-2000:]

@@ -119,7 +119,9 @@ def _drive_once(load: Load, client: voxserve.Client, policy: str, drive: Drive, 
                 waiting.discard(result.frame_id)
                 if result.segmentation is not None:
                     answer = result.segmentation
-                    if drive.sweeps is not None and result.num_sweeps < min(result.frame_id + 1, drive.sweeps.num_sweeps):
+                    if drive.sweeps is not None and result.num_sweeps < min(
+                        result.frame_id + 1, drive.sweeps.num_sweeps
+                    ):
                         is_whole = False
                         load.tally.miss_sweeps()
                     expected = drive.expected[result.frame_id] if is_whole else None
