@@ -148,10 +148,10 @@ def _drive_once(load: Load, client: voxserve.Client, policy: str, drive: Drive, 
         load.tally.lose("a frame", len(waiting))
 
 
-def until_refused(load: Load, client: voxserve.Client) -> None:
-    """Sends the whole scan again and again, until the server refuses it."""
+def until_refused(load: Load, client: voxserve.Client, reasons: frozenset[str]) -> None:
+    """Sends the whole scan again and again, until the server refuses it for one of these reasons."""
     drive = load.workload.scans
-    while not load.stopped.is_set() and not load.tally.num_refused():
+    while not load.stopped.is_set() and not any(load.tally.outcomes[reason] for reason in reasons):
         ask(load, client, FLEET, drive.frames[-1], drive.expected[-1])
 
 

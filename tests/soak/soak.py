@@ -246,7 +246,7 @@ def end(subject: Subject, load: Load) -> Ending:
         for _ in range(_IN_FLIGHT):
             client = stack.enter_context(load.connect())
             ending_load = Load(load.connect, load.workload, last)
-            ending_load.start(until_refused, client)
+            ending_load.start(until_refused, client, _AFTER_THE_END)
             stack.callback(ending_load.stop)
         time.sleep(1)  # All of them are in a call, but for moments.
         before = last.num_answered()
