@@ -1,6 +1,7 @@
 #include "engine/serving/worker.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -199,13 +200,19 @@ BatchOutput Worker::RunOrRefuse(const ServedModel& model, BatchTasks tasks, cons
 
 Batcher::Outcome Worker::Run(absl::Span<QueuedTask> tasks, absl::Time started) {
   const ServedModel& model = *tasks.front().model;
-  std::vector<const InferTask*> batch;
   Load load;
-  for (const QueuedTask& task : tasks) {
-    load += Load::Of(task.task);
-    batch.push_back(&task.task);
+  BatchOutput output;
+  try {
+    std::vector<const InferTask*> batch;
+    for (const QueuedTask& task : tasks) {
+      load += Load::Of(task.task);
+      batch.push_back(&task.task);
+    }
+    output = RunOrRefuse(model, batch, load);
+  } catch (const std::bad_alloc&) {
+    output = BatchOutput();
+    output.status = OutOfMemoryError();
   }
-  BatchOutput output = RunOrRefuse(model, batch, load);
   if (!output.status.ok() && failed_.ok() && tasks.size() > 1) {
     const size_t half = tasks.size() / 2;
     const Batcher::Outcome first = Run(tasks.first(half), started);
@@ -216,16 +223,25 @@ Batcher::Outcome Worker::Run(absl::Span<QueuedTask> tasks, absl::Time started) {
     if (first.num_voxels && second.num_voxels) both.num_voxels = *first.num_voxels + *second.num_voxels;
     return both;
   }
-  Report(tasks, output, started);
+  try {
+    Report(tasks, output, started);
+  } catch (const std::bad_alloc&) {  // then metrics lack this batch
+  }
   const int64_t voxels = NumVoxels(output);
   for (size_t i = 0; i < tasks.size(); ++i) {
     QueuedTask& task = tasks[i];
-    const absl::Status& status = output.status.ok() ? output.samples[i].status : output.status;
-    if (!status.ok()) {
-      task.task.done(status);
-    } else {
-      Complete(task, output.stages, TimeInQueue(task, started), context_.device, output.samples[i]);
+    absl::Status status = output.status.ok() ? output.samples[i].status : output.status;
+    try {
+      if (status.ok()) {
+        Complete(task, output.stages, TimeInQueue(task, started), context_.device, output.samples[i]);
+      }
+    } catch (const std::bad_alloc&) {
+      status = OutOfMemoryError();
+    }
+    if (status.ok()) {
       task.task.done(std::move(output.samples[i]));
+    } else {
+      task.task.done(std::move(status));
     }
   }
   if (voxels == 0) return {};

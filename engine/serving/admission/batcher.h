@@ -153,6 +153,9 @@ class Batcher {
   bool IsWithinShare(const QueuedTask& task, const WaitingTask& waiting, int64_t max_requests) const
       ABSL_SHARED_LOCKS_REQUIRED(mutex_);
 
+  // Teaches the model's predictions what a batch took.
+  void Learn(const Batch& batch, const Outcome& outcome, absl::Duration device_time) const;
+
   bool HasWorkFor(size_t device) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   Batch Form(size_t device, std::vector<Ended>& ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns the lead and the tasks that share its batch.
