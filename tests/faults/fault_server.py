@@ -118,7 +118,7 @@ def await_outcomes(tally: Tally, count: int, seconds: float = 60) -> None:
 
 def outcomes_text(tally: Tally) -> str:
     """Returns "120 equal, 14 OUT_OF_MEMORY"."""
-    text = ", ".join(f"{count} {outcome}" for outcome, count in tally.outcomes.most_common())
+    text = ", ".join(f"{count} {outcome}" for outcome, count in tally.outcomes.most_common() if count)
     fewer = tally.done["answers of fewer sweeps"]
     return text + (f" ({fewer} of fewer sweeps, and saying so)" if fewer else "")
 

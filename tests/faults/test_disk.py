@@ -58,7 +58,8 @@ def test_a_log_without_room_stops_nobody_and_counts_what_is_lost(serving: Servin
     ):
         before = len(server.log())
         with server.faults("log") as injected:
-            assert client.load_model(FLEET) == (1,)
+            for _ in range(3):
+                assert client.load_model(FLEET) == (1,)
             await_outcomes(tally, 20)
             during = server.log()[before:]
         assert client.load_model(FLEET) == (1,)
@@ -71,7 +72,7 @@ def test_a_log_without_room_stops_nobody_and_counts_what_is_lost(serving: Servin
         f"{lost} lines of the log, audit lines among them; the log tells their number",
     )
     assert during == ""
-    assert lost == injected.faults["log"] > 0
+    assert lost == injected.faults["log"] >= 3
     assert after.count("action=LoadModel") == 1
     assert tally.problems == {}
 

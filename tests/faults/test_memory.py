@@ -14,8 +14,8 @@ from workload import FLEET
 
 _REFUSALS = ("OUT_OF_MEMORY", "QUEUE_FULL")
 # Sites of requests. A request makes about 220 allocations of host_memory and 40 of the heap of 1 KiB and more, so that
-# the numbers hit every one of them in turn. Smaller ones than 512 bytes are left alone: between batches the workers'
-# bookkeeping makes some, and ends the process without them, as gRPC does.
+# the numbers hit every one of them in turn. Smaller ones than 512 bytes are left alone: the nodes of the queue are some,
+# and the process ends without them, as gRPC does.
 _EVERYWHERE = [
     "reserve_requests:every=3",
     "reserve_sweeps:every=3",
