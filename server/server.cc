@@ -11,10 +11,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
 #include "engine/base/error_reason.h"
 #include "engine/base/logging.h"
 #include "engine/base/status_macros.h"
+#include "engine/base/steady_time.h"
 #include "engine/runtime/available_memory.h"
 #include "server/http/status_page.h"
 #include "server/open_inference/open_inference_service.h"
@@ -101,7 +101,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options, co
 Server::Server(const Options& options, std::string version)
     : options_(options.Resolved()),
       version_(std::move(version)),
-      started_(absl::Now()),
+      started_(SteadyNow()),
       memory_budget_(options_.BudgetBytes()),
       metrics_(std::make_unique<Observer>(&readiness_)) {}
 
@@ -114,7 +114,7 @@ Server::~Server() {
   if (services_) services_->StartDraining();
   StopAccepting();
   for (grpc::Server* server : {grpc_.get(), admin_grpc_.get()}) {
-    if (server != nullptr) server->Shutdown(absl::ToChronoTime(absl::Now()));
+    if (server != nullptr) server->Shutdown(std::chrono::system_clock::now());
   }
   for (grpc::Server* server : {grpc_.get(), admin_grpc_.get()}) {
     if (server != nullptr) server->Wait();
@@ -341,10 +341,10 @@ absl::Status Server::StartHttp() {
 }
 
 absl::Status Server::Drain(absl::Duration timeout) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = SteadyNow() + timeout;
   readiness_.SetDraining();
   services_->StartDraining();
-  if (services_->AwaitAnswers(absl::Now() + timeout / kQueueShareOfDrain) > 0) {
+  if (services_->AwaitAnswers(SteadyNow() + timeout / kQueueShareOfDrain) > 0) {
     StopAccepting();
     engine_->RefuseQueued();
   }
@@ -355,15 +355,15 @@ absl::Status Server::Drain(absl::Duration timeout) {
   engine_->Drain();
   StopAccepting();
   for (Acceptor* acceptor : {acceptor_.get(), admin_acceptor_.get()}) acceptor->EndAll();
-  const absl::Time end = absl::Now() + kShutdownGrace;
-  for (grpc::Server* server : {grpc_.get(), admin_grpc_.get()}) server->Shutdown(absl::ToChronoTime(end));
+  const auto end = std::chrono::system_clock::now() + absl::ToChronoMilliseconds(kShutdownGrace);
+  for (grpc::Server* server : {grpc_.get(), admin_grpc_.get()}) server->Shutdown(end);
   return absl::OkStatus();
 }
 
 void Server::WatchLoading() {
   // Not WaitUntilLoaded: a server that is told to stop does not load the rest of its models first.
   while (!engine_->loaded()) {
-    if (stopping_.WaitForNotificationWithTimeout(kLoadPoll)) return;
+    if (stopping_.WaitFor(kLoadPoll)) return;
   }
   readiness_.SetLoaded();
   LogLoaded(engine_->ListModels());
@@ -374,7 +374,7 @@ std::string Server::RenderStatusPage() const {
   status.version = version_;
   status.devices = engine_->devices();
   status.grpc_address = absl::StrCat(WithBrackets(options_.host), ":", grpc_port());
-  status.uptime = absl::Now() - started_;
+  status.uptime = SteadyNow() - started_;
   status.readiness = readiness_.Get();
   status.device_statistics = metrics_->DeviceStatisticsByName();
   for (ModelVersionInfo& info : engine_->ListModels()) {

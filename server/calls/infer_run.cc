@@ -4,9 +4,9 @@
 #include <new>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "engine/base/error_reason.h"
 #include "engine/base/status_macros.h"
+#include "engine/base/steady_time.h"
 #include "engine/serving/admission/drop_reason.h"
 #include "server/codec/codec.h"
 
@@ -39,7 +39,7 @@ void InferRun::Start(Asker asker, const grpc::ByteBuffer& bytes, Done done) {
 }
 
 absl::Status InferRun::Submit(const grpc::ByteBuffer& bytes) {
-  const absl::Time arrived = absl::Now();
+  const absl::Time arrived = SteadyNow();
   RETURN_IF_ERROR(HoldRequest(static_cast<int64_t>(bytes.Length())));
   v1::InferRequest request;
   HostBuffer data;

@@ -4,10 +4,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "engine/base/cut_text.h"
 #include "engine/base/error_reason.h"
 #include "engine/base/logging.h"
 #include "engine/base/status_macros.h"
+#include "engine/base/steady_time.h"
 #include "engine/tensor/stage.h"
 #include "server/codec/codec.h"
 #include "server/codec/open_inference.h"
@@ -37,12 +39,12 @@ LogLevel LevelOf(absl::StatusCode code) {
 }  // namespace
 
 absl::StatusOr<PointCloud> RequestTelemetry::Decode(v1::PointCloud* message, HostBuffer data) {
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   num_points_ = message->num_points();
   sensor_frame_ = message->frame_id();
   ASSIGN_OR_RETURN(stamp_, StampOf(*message));
   absl::StatusOr<PointCloud> cloud = DecodeCloud(message, std::move(data));
-  decode_time_ = absl::Now() - start;
+  decode_time_ = SteadyNow() - start;
   return cloud;
 }
 
@@ -74,7 +76,7 @@ absl::StatusOr<HeldBytes> RequestTelemetry::AnswerWith(InferResult result,
                                                        absl::FunctionRef<absl::Status(InferResult& result)> encode,
                                                        google::protobuf::Message* response,
                                                        absl::Duration* encode_time) {
-  const absl::Time encode_start = absl::Now();
+  const absl::Time encode_start = SteadyNow();
   std::optional<int64_t> num_boxes;
   if (const NamedOutput* boxes = result.Find(NamedOutput::kBoxes)) num_boxes = boxes->num_rows();
   const absl::Status encoded = encode(result);
@@ -95,7 +97,7 @@ absl::StatusOr<HeldBytes> RequestTelemetry::AnswerWith(InferResult result,
     Fail(held.status());
     return held.status();
   }
-  const absl::Time now = absl::Now();
+  const absl::Time now = SteadyNow();
   *encode_time = now - encode_start;
 
   Metrics& metrics = *parts_->metrics;
@@ -103,7 +105,7 @@ absl::StatusOr<HeldBytes> RequestTelemetry::AnswerWith(InferResult result,
   metrics.OnStage(result.model, Stage::kEncode, *encode_time);
   metrics.OnRequest(result.model, result.version, absl::StatusCode::kOk, now - started_);
   if (num_boxes.has_value()) metrics.OnBoxes(result.model, *num_boxes);
-  if (stamp_ != absl::InfinitePast()) metrics.OnFrameAge(result.model, now - stamp_);
+  if (stamp_ != absl::InfinitePast()) metrics.OnFrameAge(result.model, absl::Now() - stamp_);
   Log(LogLevel::kDebug, "answered",
       {{"model", result.model},
        {"version", result.version},
@@ -121,12 +123,12 @@ absl::StatusOr<HeldBytes> RequestTelemetry::AnswerWith(InferResult result,
 // Logs first, so that the measured time includes the log.
 void RequestTelemetry::Fail(const absl::Status& status) const {
   LogFailure(status);
-  parts_->metrics->OnRequest(names_.model, names_.version, status.code(), absl::Now() - started_);
+  parts_->metrics->OnRequest(names_.model, names_.version, status.code(), SteadyNow() - started_);
 }
 
 void RequestTelemetry::Refuse(const absl::Status& status) const {
   Fail(status);
-  parts_->metrics->OnRefusal(names_.model, status.code(), absl::Now() - started_);
+  parts_->metrics->OnRefusal(names_.model, status.code(), SteadyNow() - started_);
 }
 
 // Limits the log lines per reason, since an overload refuses thousands of requests a second; metrics count them all.
@@ -143,7 +145,7 @@ void RequestTelemetry::LogFailure(const absl::Status& status) const {
        {"reason", reason},
        {"error", Clipped(status.message())},
        {"points", num_points_},
-       {"ms", absl::ToDoubleMilliseconds(absl::Now() - started_)},
+       {"ms", absl::ToDoubleMilliseconds(SteadyNow() - started_)},
        {"request_id", Clipped(names_.request_id)},
        TraceIdField(names_.trace),
        SpanIdField(names_.trace),

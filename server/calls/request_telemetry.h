@@ -14,8 +14,8 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "engine/base/steady_time.h"
 #include "engine/runtime/host_buffer.h"
 #include "engine/tensor/infer_result.h"
 #include "engine/tensor/point_cloud.h"
@@ -71,7 +71,7 @@ class RequestTelemetry {
 
   Names names_;
   const ServiceParts* parts_;
-  absl::Time started_ = absl::Now();
+  absl::Time started_ = SteadyNow();
   absl::Time stamp_ = absl::InfinitePast();
   absl::Duration decode_time_;
   uint64_t num_points_ = 0;
