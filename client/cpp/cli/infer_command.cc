@@ -150,16 +150,16 @@ class ScanRunner {
     const Answer& result = report->result;
     absl::Duration server;
     for (const Stage& stage : result.stages) server += stage.duration;
-    std::string title = absl::StrCat(result.model, " v", result.version);
+    PictureText text = {.title = absl::StrCat(result.model, " v", result.version),
+                        .lines = {job.input.substr(job.input.rfind('/') + 1),
+                                  absl::StrCat(WithSeparators(report->num_points), " points, ",
+                                               WithSeparators(result.counts.voxels()), " voxels")}};
     if (report->over) {
-      for (const Stage& stage : report->over->result.stages) server += stage.duration;
-      absl::StrAppend(&title, ", ", report->over->result.model, " v", report->over->result.version);
+      const Answer& over = report->over->result;
+      for (const Stage& stage : over.stages) server += stage.duration;
+      text.lines.push_back(absl::StrCat("boxes by ", over.model, " v", over.version));
     }
-    const PictureText text = {.title = title,
-                              .lines = {job.input.substr(job.input.rfind('/') + 1),
-                                        absl::StrCat(WithSeparators(report->num_points), " points, ",
-                                                     WithSeparators(result.counts.voxels()), " voxels"),
-                                        absl::StrCat(FormatTime(server), " on ", result.device)}};
+    text.lines.push_back(absl::StrCat(FormatTime(server), " on ", result.device));
     if (absl::Status status = DrawPicture(scan, text).WritePng(job.picture); !status.ok()) return status;
     report->written.push_back(job.picture);
     return absl::OkStatus();

@@ -210,8 +210,8 @@ std::vector<LegendRow> LegendRows(const AnnotatedScan& scan, const std::vector<C
   // The class with the most comes first.
   const std::vector<BoxCount> boxes = CountBoxes(scan.boxes.value_or(std::vector<Box>()), scan.box_classes);
   for (const BoxCount& count : boxes) {
-    rows.push_back({absl::StrCat(count.name, scan.labels.empty() ? "" : " boxes"), count.color_rgb, count.num_boxes,
-                    share_of(count.num_boxes, boxes.front().num_boxes), absl::StrFormat("%.2f", count.best_score)});
+    rows.push_back({count.name, count.color_rgb, count.num_boxes, share_of(count.num_boxes, boxes.front().num_boxes),
+                    absl::StrFormat("%.2f", count.best_score)});
   }
   for (const ClassCount& count : counts) {
     rows.push_back({count.name, count.color_rgb, count.num_points,
@@ -226,7 +226,7 @@ void DrawLegendRow(const LegendRow& row, float left, float right, float y, Image
   constexpr float kSize = 17;
   image->FillRectangle(left, y - 16, left + 18, y + 2, 5, color, 1);
   const std::string number = WithSeparators(row.number);
-  DrawText(Shorten(row.name, kSize, 190), {left + 32, y}, kSize, kInk, 1, image);
+  DrawText(Shorten(row.name, kSize, 215), {left + 32, y}, kSize, kInk, 1, image);
   DrawText(number, {right - 86 - TextWidth(number, kSize), y}, kSize, kFaintInk, 1, image);
   DrawText(row.note, {right - TextWidth(row.note, kSize), y}, kSize, kInk, 1, image);
   const float bar = (right - left - 32) * static_cast<float>(row.share);
@@ -257,6 +257,7 @@ void DrawLegend(const AnnotatedScan& scan, const std::vector<ClassCount>& counts
   for (const ClassCount& count : counts) unlabelled -= count.num_points;
   std::string rest;
   if (scan.boxes) rest = scan.boxes->empty() ? "no boxes" : "boxes, and the best score";
+  if (scan.boxes && !counts.empty()) absl::StrAppend(&rest, "; points, and their share");
   if (shown < rows.size()) absl::StrAppend(&rest, rest.empty() ? "" : ", ", rows.size() - shown, " more classes");
   if (unlabelled > 0) {
     absl::StrAppend(&rest, rest.empty() ? "" : ", ", WithSeparators(unlabelled), " points not labelled");

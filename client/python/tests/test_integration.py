@@ -149,7 +149,7 @@ def test_errors(client: voxserve.Client, scan: Any) -> None:
 
 def test_models(client: voxserve.Client) -> None:
     model = client.model("minkunet")
-    assert [m.name for m in client.models()] == ["minkunet"]
+    assert [m.name for m in client.models()] == ["centerpoint", "minkunet"]
     assert model.state == voxserve.ModelState.READY
     assert (model.num_parameters, model.ignore_label, len(model.classes)) == (5_441_036, 255, 12)
     assert model.classes[5] == voxserve.ClassInfo(5, "car", (40, 90, 255))
