@@ -257,10 +257,13 @@ void DrawLegend(const AnnotatedScan& scan, const std::vector<ClassCount>& counts
   for (const ClassCount& count : counts) unlabelled -= count.num_points;
   std::string rest;
   if (scan.boxes) rest = scan.boxes->empty() ? "no boxes" : "boxes, and the best score";
-  if (scan.boxes && !counts.empty()) absl::StrAppend(&rest, "; points, and their share");
   if (shown < rows.size()) absl::StrAppend(&rest, rest.empty() ? "" : ", ", rows.size() - shown, " more classes");
   if (unlabelled > 0) {
     absl::StrAppend(&rest, rest.empty() ? "" : ", ", WithSeparators(unlabelled), " points not labelled");
+  }
+  if (scan.boxes && !counts.empty()) {
+    DrawText("points, and their share", {left, y}, 15, kFaintInk, 1, image);
+    y += 24;
   }
   DrawText(rest, {left, y}, 15, kFaintInk, 1, image);
   DrawText("seen from above, forward is up", {left, static_cast<float>(image->height()) - kMargin}, 14, kFaintInk, 0.8f,
