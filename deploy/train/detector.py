@@ -38,7 +38,8 @@ _BINS = ((0.0, 25.0), (25.0, 50.0), (50.0, 75.0))
 
 def main() -> int:
     begun = time.monotonic()
-    options = arguments.parse("train.detector", "CenterPoint on PandaSet's cuboids.", _SCHEDULE, batch=6, finds_boxes=True)
+    text = "CenterPoint on PandaSet's cuboids."
+    options = arguments.parse("train.detector", text, _SCHEDULE, batch=6, finds_boxes=True)
     try:
         if options.command == "train":
             train(options, begun)
