@@ -33,4 +33,11 @@ int CodeVersion() {
   return version;
 }
 
+int NumSms() {
+  int device = 0, count = 0;
+  if (cudaGetDevice(&device) != cudaSuccess) return 0;
+  if (cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess) return 0;
+  return count;
+}
+
 }  // namespace voxserve::kernels::cuda

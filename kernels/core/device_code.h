@@ -1,6 +1,7 @@
 #pragma once
 
-// Says whether this build's kernels run on a device, and for which architecture they were compiled.
+// Says whether this build's kernels run on a device, for which architecture they were compiled, and how many
+// multiprocessors run them.
 
 namespace voxserve::kernels::cuda {
 
@@ -15,6 +16,9 @@ bool HasCodeFor(int device);
 // knows older GPUs. The device then runs PTX of that older architecture, in which code guarded by a newer architecture
 // is missing.
 int CodeVersion();
+
+// Returns the number of the current device's multiprocessors; 0 if there is no GPU.
+int NumSms();
 
 inline constexpr int kTensorCoreCode = 80;  // from this version on, the instructions of tensor_cores.cuh exist
 // With this version, the instructions of warp_group_products.cuh exist: it means 90a, since kernels/cuda.cmake refuses

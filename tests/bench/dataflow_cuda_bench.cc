@@ -1,12 +1,15 @@
-// The convolutions of MinkUNet on semantickitti-00/000000 one by one: every dataflow that the GPU serves
+// The convolutions of MinkUNet on a real scan one by one: every dataflow that the GPU serves
 // (engine/ops/conv/dataflow.h), in every block that it has, beside the first of them. fp16, summed in fp32, with bias
 // and ReLU. Results are compared, and the program fails where they differ by more than rounding.
 //
-//   dataflow_cuda_bench [layers [WIDTH]]    layers: two tables more a network, by convolution
-//   dataflow_cuda_bench profile [WIDTH]     every convolution once by the default plan, for a profiler: in an NVTX
-//                                           range "layer=<name>", between cudaProfilerStart and cudaProfilerStop
+//   dataflow_cuda_bench [layers [WIDTH [SCAN]]]   layers: two tables more a network, by convolution
+//   dataflow_cuda_bench profile [WIDTH [SCAN]]    every convolution once by the default plan, for a profiler: in an
+//                                                 NVTX range "layer=<name>", between cudaProfilerStart and
+//                                                 cudaProfilerStop
 //
-// WIDTH: this network alone, 1.0 for MinkUNet 1.0x; without it 0.5 and 1.0 (profile: 1.0). layer_profile.py runs both
+// WIDTH: this network alone, 1.0 for MinkUNet 1.0x; without it 0.5 and 1.0 (profile: 1.0). SCAN: its name in
+// tests/support/real_scans.h; without it semantickitti-00/000000. Voxels are 5 cm there and 10 cm elsewhere.
+// layer_profile.py runs both
 // and joins their tables. Tables are Markdown. Convolutions run one by one on the same buffers, so that those of the
 // small levels find them in the second-level cache, as they do in the network.
 
@@ -137,13 +140,13 @@ class PlannedConv {
 
 class Bench {
  public:
-  Bench() = default;
+  Bench(const support::RealScan& scan, float voxel_size_m) : scan_(scan), voxel_size_m_(voxel_size_m) {}
   ~Bench() { support::Synchronize(); }
   Bench(const Bench&) = delete;
   Bench& operator=(const Bench&) = delete;
 
   void Run(double width, bool by_layer) {
-    ScanConvolutions convs(width);
+    ScanConvolutions convs(width, scan_, voxel_size_m_);
     Allocate(convs);
     std::vector<Times> times;
     for (const ScanConvolution& conv : convs.all()) times.push_back(Measure(conv, convs.context()));
@@ -158,7 +161,7 @@ class Bench {
 
   // Every convolution twice, the second time for a profiler.
   void Profile(double width) {
-    ScanConvolutions convs(width);
+    ScanConvolutions convs(width, scan_, voxel_size_m_);
     Allocate(convs);
     for (const ScanConvolution& conv : convs.all()) {
       const ConvPlan plan = DefaultPlan(conv);
@@ -367,6 +370,8 @@ class Bench {
     }
   }
 
+  const support::RealScan scan_;
+  const float voxel_size_m_;
   const DeviceArray<float> bias_{Device::kCuda, std::vector<float>(kMaxChannels, 0.125f)};
   std::unique_ptr<DeviceArray<__half>> in_, out_;
   bool are_equal_ = true;
@@ -375,19 +380,21 @@ class Bench {
 int Main(int argc, char** argv) {
   const std::string mode = argc > 1 ? argv[1] : "";
   double width = 0;
-  const bool is_right = mode.empty() || ((mode == "layers" || mode == "profile") && argc <= 3 &&
+  const auto scan = support::RealScanNamed(argc > 3 ? argv[3] : support::kSemanticKittiScan.name);
+  const bool is_right = mode.empty() || ((mode == "layers" || mode == "profile") && argc <= 4 && scan.has_value() &&
                                          (argc < 3 || (absl::SimpleAtod(argv[2], &width) && width > 0)));
   if (!is_right) {
-    std::fprintf(stderr, "usage: %s [layers [WIDTH] | profile [WIDTH]]\n", argv[0]);
+    std::fprintf(stderr, "usage: %s [layers [WIDTH [SCAN]] | profile [WIDTH [SCAN]]]\n", argv[0]);
     return 2;
   }
   if (!support::HasDevice(Device::kCuda)) {
     std::puts("skipped: no CUDA device here");
     return 0;
   }
-  std::printf("%s, CUDA %s, medians of %d runs, semantickitti-00/000000, 5 cm, batch 1, fp16\n",
-              ListCudaDevices().front().name.c_str(), CudaVersion().c_str(), kNumRuns);
-  Bench bench;
+  const float voxel_size_m = std::string(scan->name) == support::kSemanticKittiScan.name ? 0.05f : 0.1f;
+  std::printf("%s, CUDA %s, medians of %d runs, %s, %.0f cm, batch 1, fp16\n", ListCudaDevices().front().name.c_str(),
+              CudaVersion().c_str(), kNumRuns, scan->name, voxel_size_m * 100);
+  Bench bench(*scan, voxel_size_m);
   if (mode == "profile") {
     bench.Profile(width == 0 ? 1.0 : width);
     return 0;

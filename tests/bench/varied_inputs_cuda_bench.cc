@@ -13,9 +13,7 @@
 //   --save_points DIR     writes the inputs of MinkUNet's cases for peer_bench.py, and measures nothing
 //   --device cpu          tries the program where there is no GPU; nothing is counted
 //
-// An input is a scan of a drive, turned, thinned and shifted (varied_scans.h). There are 20 for each scan; batch i of n
-// holds the inputs i to i + n - 1. Weights are random (only shapes matter for time) unless a model has trained ones.
-// Exits with 77 where there is no GPU, with 1 where a case was left out.
+// varied_cases.h tells what the cases are. Exits with 77 where there is no GPU, with 1 where a case was left out.
 
 #include <algorithm>
 #include <chrono>
@@ -23,10 +21,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <iostream>
-#include <map>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -35,28 +30,20 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "absl/strings/strip.h"
-#include "engine/model/model_version.h"
 #include "engine/runtime/cuda_devices.h"
 #include "tests/bench/cuda_activity.h"
-#include "tests/bench/network_cases.h"
 #include "tests/bench/or_die.h"
 #include "tests/bench/percentile.h"
+#include "tests/bench/varied_cases.h"
 #include "tests/bench/varied_scans.h"
-#include "tests/engine/device_runner.h"
-#include "tests/support/real_scans.h"
 
 namespace voxserve::bench {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-constexpr int kNumInputs = 20;
-constexpr uint32_t kSeed = 1;
 
 struct Options {
   support::Device device = support::Device::kCuda;
@@ -71,36 +58,6 @@ struct Options {
 
 double SecondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// A value that is made when it is first asked for, once for all copies.
-template <typename T>
-class Lazy {
- public:
-  Lazy() = default;
-  explicit Lazy(std::function<T()> make) : shared_(std::make_shared<Shared>(Shared{std::move(make), {}})) {}
-
-  const T& operator*() const {
-    if (!shared_->value) shared_->value = shared_->make();
-    return *shared_->value;
-  }
-
- private:
-  struct Shared {
-    std::function<T()> make;
-    std::optional<T> value;
-  };
-  std::shared_ptr<Shared> shared_;
-};
-
-// A network and the inputs that it runs on.
-struct BenchCase {
-  std::string name;
-  Lazy<LoadedModel> model;
-  Lazy<std::vector<PointCloud>> inputs;
-  std::vector<int> batches = {1, 2, 4, 8};
-  bool is_deterministic = false;
-  bool captures = false;
-};
-
 struct Row {
   std::string name;
   int batch = 1;
@@ -111,33 +68,10 @@ struct Row {
   int64_t reserved_bytes = 0;
 };
 
-// A case on the device, ready to run.
-class Prepared {
+// The times of a case's batches.
+class TimedCase {
  public:
-  Prepared(const BenchCase& c, support::Device device) : case_(c), model_(*c.model), inputs_(*c.inputs) {
-    runner_ = OrDie(DeviceRunner::Create({.device = device, .num_threads = kernels::ThreadPool::AvailableCpus()}));
-    program_ = OrDie(runner_->Compile(model_.graph,
-                                      {.device = device,
-                                       .precision = model_.config.precision,
-                                       .plan = DefaultPlanOf(device, model_.config.precision),
-                                       .is_deterministic = c.is_deterministic},
-                                      model_.config.bytes_per_label()));
-  }
-  ~Prepared() { program_ = Program(); }
-
-  BatchOutput Run(int batch, int index) {
-    std::vector<const PointCloud*> clouds;
-    for (int i = 0; i < batch; ++i) clouds.push_back(&inputs_[static_cast<size_t>(index + i) % inputs_.size()]);
-    const ModelConfig& config = model_.config;
-    BatchOutput output = runner_->Run(
-        program_, clouds, /*return_scores=*/false,
-        {.ignore_label = config.ignore_label, .max_voxels = config.max_voxels, .voxel_overflow = config.voxel_overflow},
-        {.captures = case_.captures});
-    for (const InferResult& sample : output.samples) output.status.Update(sample.status);
-    if (output.status.ok()) return output;
-    std::cerr << case_.name << ": " << output.status << std::endl;
-    std::exit(1);
-  }
+  TimedCase(const BenchCase& c, support::Device device) : case_(c), prepared_(c, device) {}
 
   // Every input once, so that memory has its size and kernels are loaded; three times where batches are captured, which
   // takes two of a shape.
@@ -160,7 +94,7 @@ class Prepared {
         }
         // Every input is in as many batches as every other, so the first of each stands for all.
         row.voxels += static_cast<double>(output.samples[0].counts.voxels);
-        row.points += static_cast<double>(inputs_[static_cast<size_t>(i)].num_points());
+        row.points += static_cast<double>(prepared_.inputs()[static_cast<size_t>(i)].num_points());
       }
     }
     row.runs = static_cast<int>(ms.size());
@@ -169,7 +103,8 @@ class Prepared {
     row.p50_ms = Percentile(ms, 0.5);
     row.p99_ms = Percentile(ms, 0.99);
     if (!features_ms.empty()) row.features_ms = Percentile(features_ms, 0.5);
-    if (runner_->device().is_cuda()) row.reserved_bytes = OrDie(runner_->device().pool->reserved_bytes());
+    const Device& device = prepared_.runner().device();
+    if (device.is_cuda()) row.reserved_bytes = OrDie(device.pool->reserved_bytes());
     return row;
   }
 
@@ -183,79 +118,11 @@ class Prepared {
   }
 
  private:
+  BatchOutput Run(int batch, int index) { return prepared_.RunOrDie(batch, index, {.captures = case_.captures}); }
+
   const BenchCase& case_;
-  const LoadedModel& model_;
-  const std::vector<PointCloud>& inputs_;
-  std::unique_ptr<DeviceRunner> runner_;
-  Program program_;
+  PreparedCase prepared_;
 };
-
-// The frames of drives, each read once.
-const std::vector<PointCloud>& FramesOf(const support::RealScan& scan) {
-  static auto* const drives = new std::map<std::string, std::vector<PointCloud>>();
-  auto [drive, is_new] = drives->try_emplace(scan.name);
-  if (is_new) drive->second = DriveOf(scan);
-  return drive->second;
-}
-
-// The inputs of a scan, which all its cases share.
-Lazy<std::vector<PointCloud>> InputsOf(const support::RealScan& scan, bool has_time) {
-  static auto* const inputs = new std::map<std::pair<std::string, bool>, Lazy<std::vector<PointCloud>>>();
-  const auto make = [scan, has_time] {
-    std::vector<PointCloud> varied = VariedScans(FramesOf(scan), kNumInputs, kSeed);
-    if (has_time) std::transform(varied.begin(), varied.end(), varied.begin(), WithTime);
-    return varied;
-  };
-  return inputs->try_emplace({scan.name, has_time}, make).first->second;
-}
-
-BenchCase CaseOf(const NetworkCase& network) {
-  const auto load = [network] {
-    LoadedModel model{.graph = OrDie(LoadNetwork(network))};
-    model.config.precision = network.precision;
-    return model;
-  };
-  return {.name = absl::StrFormat("MinkUNet %.1fx, %s", network.width, network.scan.name),
-          .model = Lazy<LoadedModel>(load),
-          .inputs = InputsOf(network.scan, /*has_time=*/false)};
-}
-
-std::vector<NetworkCase> MinkUNetScans(double width) {
-  std::vector<NetworkCase> cases;
-  for (const auto& [scan, voxel_size_m] :
-       {std::pair(support::kSemanticKittiScan, 0.05f), std::pair(support::kNuScenesKeyFrame, 0.1f),
-        std::pair(support::kNuScenesSweeps, 0.1f), std::pair(support::kWaymoFrame, 0.1f)}) {
-    cases.push_back({.network = "minkunet", .width = width, .scan = scan, .voxel_size_m = voxel_size_m});
-  }
-  return cases;
-}
-
-BenchCase CaseOf(const std::string& folder, const std::string& scan_name) {
-  const bool has_time = absl::EndsWith(scan_name, "+t");
-  const auto scan = support::RealScanNamed(std::string(absl::StripSuffix(scan_name, "+t")));
-  if (!scan) {
-    std::cerr << "no scan is named " << scan_name << std::endl;
-    std::exit(2);
-  }
-  return {.name = absl::StrCat(std::filesystem::weakly_canonical(folder).filename().string(), ", ", scan->name),
-          .model = Lazy<LoadedModel>([folder] { return OrDie(LoadModelVersion(folder, 1)); }),
-          .inputs = InputsOf(*scan, has_time)};
-}
-
-std::vector<BenchCase> NetworkCases(const Options& options) {
-  std::vector<BenchCase> cases;
-  for (const double width : {1.0, 0.5}) {
-    for (const NetworkCase& network : MinkUNetScans(width)) cases.push_back(CaseOf(network));
-    if (width != 1.0) continue;
-    BenchCase deterministic = cases.front();  // the others' scans cost it the same
-    deterministic.name += ", deterministic";
-    deterministic.is_deterministic = true;
-    deterministic.batches = {1, 4};
-    cases.insert(cases.begin() + 1, deterministic);
-  }
-  for (const auto& [folder, scan] : options.models) cases.push_back(CaseOf(folder, scan));
-  return cases;
-}
 
 // Each case, and beside it the same of captured batches.
 std::vector<BenchCase> WithCaptured(const std::vector<BenchCase>& cases) {
@@ -267,40 +134,6 @@ std::vector<BenchCase> WithCaptured(const std::vector<BenchCase>& cases) {
     both.back().captures = true;
   }
   return both;
-}
-
-// A scan of semantickitti-00 has about so many voxels of 5 cm when it is thinned as inputs are. A guess: the table has
-// the voxels that were counted.
-constexpr double kVoxelsOfScan = 86'000;
-constexpr float kScanSpacing_m = 250;
-
-// Inputs of about that many voxels: a sector of a scan, or several scans side by side.
-std::vector<PointCloud> InputsOfVoxels(double num_voxels) {
-  std::vector<PointCloud> inputs;
-  const std::vector<PointCloud>& frames = FramesOf(support::kSemanticKittiScan);
-  uint32_t seed = kSeed;
-  for (int i = 0; i < kNumInputs; ++i) {
-    std::vector<PointCloud> parts;
-    for (double left = num_voxels / kVoxelsOfScan; left > 0.01; left -= 1, ++seed) {
-      parts.push_back(Sector(VariedScan(frames[seed % frames.size()], seed), std::min(left, 1.0)));
-    }
-    inputs.push_back(SideBySide(parts, kScanSpacing_m));
-  }
-  return inputs;
-}
-
-std::vector<BenchCase> VoxelCases() {
-  std::vector<BenchCase> cases;
-  const BenchCase network = CaseOf(NetworkCase{.network = "minkunet"});
-  for (const int num_voxels :
-       {1'000, 2'000, 5'000, 10'000, 20'000, 50'000, 100'000, 200'000, 350'000, 500'000, 700'000, 1'000'000}) {
-    BenchCase c = network;
-    c.name = absl::StrFormat("MinkUNet 1.0x, about %d voxels", num_voxels);
-    c.inputs = Lazy<std::vector<PointCloud>>([num_voxels] { return InputsOfVoxels(num_voxels); });
-    c.batches = {1};
-    cases.push_back(std::move(c));
-  }
-  return cases;
 }
 
 void PrintRow(const Row& row) {
@@ -322,9 +155,9 @@ int Measure(const std::vector<BenchCase>& cases, const Options& options) {
       left_out.push_back(cases[i].name);
       continue;
     }
-    Prepared prepared(cases[i], options.device);
+    TimedCase timed(cases[i], options.device);
     for (const int batch : cases[i].batches) {
-      rows[i].push_back(prepared.Time(batch, options.row_seconds));
+      rows[i].push_back(timed.Time(batch, options.row_seconds));
       const Row& row = rows[i].back();
       std::fprintf(stderr, "%s, batch %d: p50 %.3f ms, p99 %.3f ms\n", row.name.c_str(), batch, row.p50_ms, row.p99_ms);
     }
@@ -337,8 +170,8 @@ int Measure(const std::vector<BenchCase>& cases, const Options& options) {
         left_out.push_back(cases[i].name + ", GPU busy");
         continue;
       }
-      Prepared prepared(cases[i], options.device);
-      for (Row& row : rows[i]) row.busy_ms = prepared.BusyMs(row.batch, **activity);
+      TimedCase timed(cases[i], options.device);
+      for (Row& row : rows[i]) row.busy_ms = timed.BusyMs(row.batch, **activity);
     }
   } else {
     std::fprintf(stderr, "GPU busy is not counted: %s\n", activity.status().ToString().c_str());
@@ -365,12 +198,13 @@ int Measure(const std::vector<BenchCase>& cases, const Options& options) {
 // DIR/<scan>/<index>.bin has the float32 features of every point; DIR/<scan>/inputs.json says how to read them.
 int SavePoints(const Options& options) {
   for (const NetworkCase& network : MinkUNetScans(1.0)) {
-    if (!absl::StrContains(CaseOf(network).name, options.filter)) continue;
+    const BenchCase c = CaseOf(network);
+    if (!absl::StrContains(c.name, options.filter)) continue;
     const std::filesystem::path folder =
         std::filesystem::path(options.save_points) / absl::StrReplaceAll(network.scan.name, {{"/", "_"}});
     std::filesystem::create_directories(folder);
     const std::vector<std::string> fields = support::FeaturesOf(network.scan.format);
-    const std::vector<PointCloud>& inputs = *InputsOf(network.scan, /*has_time=*/false);
+    const std::vector<PointCloud>& inputs = *c.inputs;
     for (size_t i = 0; i < inputs.size(); ++i) {
       const absl::Status status = WriteFloats(inputs[i], fields, folder / absl::StrFormat("%02d.bin", i));
       if (status.ok()) continue;
@@ -434,7 +268,8 @@ int Main(int argc, char** argv) {
     std::puts("skipped: no CUDA device here");
     return 77;
   }
-  std::vector<BenchCase> cases = options->sweeps_voxels ? VoxelCases() : NetworkCases(*options);
+  std::vector<BenchCase> cases =
+      options->sweeps_voxels ? VoxelCases() : VariedCases(options->models, /*with_deterministic=*/true);
   std::erase_if(cases, [&](const BenchCase& c) { return !absl::StrContains(c.name, options->filter); });
   if (cases.empty()) {
     std::fprintf(stderr, "no case has '%s' in its name\n", options->filter.c_str());

@@ -34,6 +34,7 @@ MAX_LINES = {
     "engine/README.md": 199,
     "kernels/README.md": 199,
     "client/python/README.md": 199,
+    "client/python/NETWORKS.md": 199,
     "client/python/OPERATORS.md": 199,
     "client/python/DRIVES.md": 199,
     "tests/README.md": 199,

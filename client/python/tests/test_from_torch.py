@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import re
+import types
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from conftest import serving
 from google.protobuf import text_format
@@ -25,8 +24,7 @@ from traced_networks import TOLERANCE, load, made, round_trip  # noqa: E402
 pytestmark = pytest.mark.usefixtures("stand_in_libraries")
 
 SCORED = ("spconv-zyx", "spconv-xyz", "torchsparse", "minkowski")
-SERVED = (*SCORED, "minkowski-generator")  # the last one with a tensor of other sites
-ALL = (*SERVED, "spconv-detector")
+ALL = (*SCORED, "minkowski-generator", "spconv-detector")  # the last two with tensors of other sites, and of images
 
 
 @pytest.mark.parametrize("kind", ALL)
@@ -40,39 +38,19 @@ def test_round_trip(tmp_path: Path, kind: str) -> None:
         assert deviation.magnitude > 0.1, name
     assert len(modules) > 4
     assert {name for name, _ in modules} <= set(exported.modules)
-    assert exported.network.has_outputs == (kind in SERVED)
+    assert exported.network.has_outputs
 
 
 @pytest.mark.integration
 def test_the_server_computes_the_same(tmp_path: Path) -> None:
-    for kind in SERVED:
+    for kind in ALL:
         module, example, options = made(kind)
         from_torch(module, example, **options).write(tmp_path / "models" / kind)
         voxserve.record(module, example, tmp_path / f"{kind}.npz")
     with serving(tmp_path / "models", tmp_path / "log") as address:
-        for kind in SERVED:
+        for kind in ALL:
             folder, reference = str(tmp_path / "models" / kind), str(tmp_path / f"{kind}.npz")
             assert verify([folder, reference, "--address", address]) == 0, kind
-
-
-@pytest.mark.parametrize(("kernel", "stride", "dilation"), [((3, 1, 2), 1, 1), (3, 2, 1), ((2, 2, 2), 2, 1), (3, 1, 2)])
-def test_the_minkowski_stand_in_by_loops(kernel: Any, stride: int, dilation: int) -> None:
-    engine, coordinates = load("MinkowskiEngine"), networks.sites(5, (4, 5, 3), 1)
-    layer = engine.MinkowskiConvolution(2, 3, kernel_size=kernel, stride=stride, dilation=dilation, dimension=3)
-    x = engine.SparseTensor(networks.features(coordinates, 2), coordinates=coordinates)
-    y = layer(x)
-    size = kernel if isinstance(kernel, tuple) else (kernel,) * 3
-    rows = {tuple(site): i for i, site in enumerate(coordinates.tolist())}
-    expected = {(0, *(stride * (v // stride) for v in site[1:])) for site in rows}
-    assert {tuple(site) for site in y.C.tolist()} == expected
-    for site, values in zip(y.C.tolist(), y.F.detach().numpy(), strict=True):
-        total = np.zeros(3)
-        for k, (z, j, i) in enumerate(itertools.product(range(size[2]), range(size[1]), range(size[0]))):
-            step = [d - (n // 2 if n % 2 else 0) for d, n in zip((i, j, z), size, strict=True)]
-            at = (0, *(v + dilation * s for v, s in zip(site[1:], step, strict=True)))
-            if at in rows:
-                total += x.F[rows[at]].numpy() @ layer.kernel[k].detach().numpy()
-        np.testing.assert_allclose(values, total, rtol=1e-5, atol=1e-5)
 
 
 def test_stand_ins_have_the_versions_that_they_stand_in_for() -> None:
@@ -203,6 +181,83 @@ def test_a_cut_keeps_what_it_needs() -> None:
         from_torch(module, example, cut="nowhere", **options)
 
 
+def test_a_cut_is_compared_with_the_module_after_which_it_was(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module, example, options = made("spconv-zyx")
+    from_torch(module, example, cut="down", **options).write(tmp_path / "model")
+    arguments = [str(tmp_path / "model"), str(tmp_path / "reference.npz")]
+    voxserve.record(module, example, arguments[1])
+    assert verify(arguments) == 0
+    assert "output (node 'down.2'): largest deviation" in capsys.readouterr().out
+    voxserve.record(module, example, arguments[1], intermediates=False)
+    assert verify(arguments) == 1
+    assert "cut after 'down', and the reference does not hold that module's result" in capsys.readouterr().err
+
+
+class Several(torch.nn.Module):
+    """Returns a dict, from a part of a network."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Any) -> Any:
+        y = self.inner(x)
+        return {"double": 2 * y, "less": y - 1}
+
+
+def test_a_cut_after_several_results(tmp_path: Path) -> None:
+    inner, example, options = made("spconv-zyx")
+    module = torch.nn.Sequential(Several(inner), Picks()).eval()
+    exported = from_torch(module, example, cut="0", **options)
+    exported.write(tmp_path / "model")
+    reference = voxserve.record(module, example, tmp_path / "reference.npz")
+    deviations = Comparison(Model.read(tmp_path / "model"), reference).outputs()
+    assert set(deviations) == set(exported.outputs) == {"double", "less"}
+    assert all(d.is_within(TOLERANCE) for d in deviations.values())
+
+
+class Picks(torch.nn.Module):
+    def forward(self, results: Any) -> Any:
+        return results["double"]
+
+
+# Dense results and images
+
+
+def test_a_dense_result_is_served_as_its_sites(tmp_path: Path) -> None:
+    spconv = load("spconv.pytorch")
+    for axes, layers in (("zyx", [spconv.SubMConv3d(4, 5, 3)]), ("xyz", [spconv.SparseConv3d(4, 5, 3, 2)])):
+        module = networks.randomize(spconv.SparseSequential(*layers, spconv.ToDense()))
+        with pytest.warns(UserWarning, match="the result 'output' is dense: the rows of its sites are served"):
+            _, comparison = round_trip(tmp_path, module, networks.spconv_example(spconv), axes=axes)
+        assert comparison.outputs()["output"].magnitude > 0.1
+        assert [name for name, _ in comparison.modules()] == ["0", "1"]
+
+
+def test_a_padded_image_is_no_result() -> None:
+    module, example, options = made("spconv-detector")
+    module.up = torch.nn.ZeroPad2d(1).eval()
+    with pytest.raises(ExportError, match="the result 'up' is a padded image"):
+        from_torch(module, example, **options)
+
+
+@pytest.mark.integration
+def test_the_server_computes_the_same_of_dense_results(tmp_path: Path) -> None:
+    spconv = load("spconv.pytorch")
+    example = networks.spconv_example(spconv)
+    for name, layer in (("scores", spconv.SubMConv3d(4, 5, 3)), ("coarse", spconv.SparseConv3d(4, 5, 3, 2))):
+        module = networks.randomize(spconv.SparseSequential(layer, spconv.ToDense()))
+        with pytest.warns(UserWarning, match="is dense"):
+            from_torch(module, example, axes="zyx").write(tmp_path / "models" / name)
+        voxserve.record(module, example, tmp_path / f"{name}.npz")
+    with serving(tmp_path / "models", tmp_path / "log") as address:
+        for name in ("scores", "coarse"):
+            folder, reference = str(tmp_path / "models" / name), str(tmp_path / f"{name}.npz")
+            assert verify([folder, reference, "--address", address]) == 0, name
+
+
 def test_training_mode_is_refused() -> None:
     module, example, options = made("spconv-zyx")
     module.stem.bn1.train()
@@ -236,11 +291,57 @@ def test_layers_that_are_not_served_are_refused() -> None:
     ):
         with pytest.raises(ExportError, match=message):
             from_torch(torch.nn.Sequential(module).eval(), example, **({"axes": "zyx"} if example is of_spconv else {}))
-    for module in (spnn.Conv3d(4, 5, 3, stride=2), spnn.Conv3d(4, 5, 3, dilation=2), spnn.Conv3d(4, 5, 2)):
-        with pytest.raises(NotImplementedError, match="stand-in for torchsparse has odd kernels"):
+    for module in (spnn.Conv3d(4, 5, 3, dilation=2), spnn.Conv3d(4, 5, 2)):
+        with pytest.raises(NotImplementedError, match="stand-in for torchsparse has no generative"):
+            from_torch(torch.nn.Sequential(module).eval(), of_torchsparse)
+    for module in (spnn.Conv3d(4, 5, 3, stride=2), spnn.Conv3d(4, 5, 2, stride=2, padding=1)):
+        with pytest.raises(ExportError, match=r"Give the example's SparseTensor a spatial_range, \(samples, cells"):
             from_torch(torch.nn.Sequential(module).eval(), of_torchsparse)
     with pytest.raises(NotImplementedError, match=r"no spconv\.pytorch\.SparseGlobalAvgPool: install the library"):
         spconv.SparseGlobalAvgPool()
+
+
+def test_sites_that_torchsparse_leaves_out_at_the_end_of_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    library, spnn = load("torchsparse"), load("torchsparse.nn")
+    coordinates = torch.tensor([[0, 0, 0, 0], [0, 3, 2, 1], [1, 4, 3, 3]], dtype=torch.int32)  # 4 begins a kernel
+    example = library.SparseTensor(networks.features(coordinates), coordinates)
+    module = networks.randomize(torch.nn.Sequential(spnn.Conv3d(4, 5, 2, stride=2)))
+    assert from_torch(module, example).warnings == ()
+    whole = spnn.Conv3d._strided_sites
+
+    def without(keep: Any) -> None:
+        def strided(self: Any, *args: Any) -> Any:
+            made, spatial_range = whole(self, *args)
+            return made[keep(made)], spatial_range
+
+        monkeypatch.setattr(spnn.Conv3d, "_strided_sites", strided)
+
+    without(lambda made: made[:, 1] < 2)  # as version 2.1 does
+    with pytest.warns(UserWarning, match="'0': torchsparse leaves out 1 of 3 sites at the end of the batch's extent"):
+        exported = from_torch(module, example)
+    assert len(exported.warnings) == 1
+    without(lambda made: made[:, 1] > 0)
+    with pytest.raises(ExportError, match="torchsparse's Conv3d made 2 sites"):
+        from_torch(module, example)
+
+
+def test_a_spatial_range_of_torchsparse_is_served() -> None:
+    library, spnn = load("torchsparse"), load("torchsparse.nn")
+    coordinates = networks.sites(7, (5, 6, 7))
+    example = library.SparseTensor(networks.features(coordinates), coordinates, spatial_range=(2, 9, 6, 7))
+    module = networks.randomize(torch.nn.Sequential(spnn.Conv3d(4, 5, 3, stride=2, padding=1)))
+    for axes, cells in (("", [9, 6, 7]), ("zyx", [7, 6, 9])):
+        model = text_format.Parse(from_torch(module, example, axes=axes).network.to_textproto(), wire.Model())
+        assert list(model.nodes[0].voxelize.range_max) == cells
+        assert list(model.nodes[1].sparse_conv.padding) == [1, 1, 1]
+    functional = load("torchsparse.nn.functional")
+    config = types.SimpleNamespace(get_global_conv_config=lambda: types.SimpleNamespace(kmap_mode="hashmap"))
+    functional.conv_config = config
+    with pytest.raises(ExportError, match="kmap_mode 'hashmap', which reads other cells"):
+        from_torch(module, example)
+    plain = networks.randomize(torch.nn.Sequential(spnn.Conv3d(4, 5, 2, stride=2)))
+    functional.conv_config = types.SimpleNamespace(get_global_conv_config=lambda: None)
+    from_torch(plain, example)
 
 
 @pytest.mark.parametrize(

@@ -115,9 +115,9 @@ def test_every_convolution_kind_with_bias_dilation_and_groups() -> None:
     assert nodes["unpool"].pool.reduce == wire.message_class("voxserve.model.v1.Pool").REDUCE_SUM
 
 
-def test_the_readme_network_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = (REPOSITORY / "client" / "python" / "README.md").read_text()
-    section = text[text.index("### Networks by hand") :]
+def test_the_documented_network_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (REPOSITORY / "client" / "python" / "NETWORKS.md").read_text()
+    section = text[text.index("## Networks by hand") :]
     block = "\n".join(line[4:] for line in section.splitlines() if line.startswith("    "))
     w = b = m = v = bias = np.ones(4, np.float32)
     values = {"kernel": np.ones((27, 2, 4)), "kernel2": np.ones((8, 4, 6)), "kernel3": np.ones((8, 6, 4))}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable
 from typing import Any
@@ -45,8 +46,8 @@ def table(library: str) -> dict[str, str]:
     return says
 
 
-# The names that spconv/pytorch/__init__.py (2.3.8), torchsparse's `__all__`s (2.1) and MinkowskiEngine/__init__.py
-# (0.5.4) have for others, without Python's modules and MinkowskiEngine's autograd functions. {d} is 1 to 4.
+# The names that spconv/pytorch/__init__.py (2.3.8), the packages of torchsparse (2.1) and MinkowskiEngine/__init__.py
+# (0.5.4) have for others, without modules of Python and autograd functions. {d} is 1 to 4.
 SPCONV = names_of(
     """
     SubMConv{d}d SparseConv{d}d SparseInverseConv{d}d SparseConvTranspose{d}d SparseMaxPool{d}d
@@ -67,11 +68,15 @@ TORCHSPARSE = (
     | names_of(
         """
         relu silu leaky_relu conv3d spcount spcrop spdevoxelize calc_ti_weights sphash global_avg_pool global_max_pool
-        sphashquery spvoxelize
+        sphashquery spvoxelize build_kernel_map transpose_kernel_map spdownsample spupsample_generative
+        convert_transposed_out_in_map get_kmap_mode set_kmap_mode get_downsample_mode set_downsample_mode get_conv_mode
+        set_conv_mode ConvMode Dataflow
         """,
         "nn.functional.",
     )
+    | names_of("SparseConvBlock SparseConvTransposeBlock SparseResBlock", "backbones.modules.")
     | names_of("cat generative_add SparseTensor tune backbones.SparseResUNet42 backbones.SparseResNet21D")
+    | names_of("nn.utils.fapply nn.utils.get_kernel_offsets utils.to_dense utils.make_ntuple utils.make_divisible")
 )
 MINKOWSKI = names_of(
     """
@@ -109,6 +114,23 @@ def test_the_names_of_spconv_are_its_own() -> None:
     own = {n for n, v in vars(spconv).items() if str(getattr(v, "__module__", "")).startswith("spconv.pytorch")}
     assert own <= SPCONV
     assert all(hasattr(spconv, name) for name in SPCONV)
+
+
+def test_the_names_of_torchsparse_are_its_own() -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("torchsparse needs a GPU to be imported")
+    pytest.importorskip("torchsparse", reason="torchsparse is not installed")
+    assert own_names_of_torchsparse() == TORCHSPARSE
+
+
+def own_names_of_torchsparse() -> set[str]:
+    own = set()
+    for package in ("", "nn", "nn.functional", "nn.utils", "backbones", "backbones.modules", "utils"):
+        for name, value in vars(load(".".join(filter(None, ("torchsparse", package))))).items():
+            is_class_or_function = isinstance(value, type) or inspect.isfunction(value)
+            if is_class_or_function and value.__module__.startswith("torchsparse") and not name.startswith("_"):
+                own.add(".".join(filter(None, (package, name))))
+    return own
 
 
 # Traces
@@ -193,6 +215,8 @@ def torchsparse_probes() -> dict[str, Callable[[], bool]]:
         run = getattr(functional, name)
         probes[f"nn.functional.{name}"] = probe(conv, run=lambda conv, x, run=run: run(conv(x)))
     probes["cat"] = probe(conv, run=lambda conv, x: library.cat([conv(x), x]))
+    fapply = load("torchsparse.nn.utils").fapply
+    probes["nn.utils.fapply"] = probe(conv, run=lambda conv, x: fapply(conv(x), torch.sigmoid))
     return probes
 
 
@@ -262,7 +286,10 @@ PROBES = {
     "torchsparse": torchsparse_probes,
     "MinkowskiEngine": minkowski_probes,
 }
-NOT_TRACED = {"backbones.SparseResUNet42", "backbones.SparseResNet21D"}  # other commands export them
+NOT_TRACED = {  # stand-ins have no backbones; test_real_libraries.py traces them
+    *("backbones.SparseResUNet42", "backbones.SparseResNet21D", "backbones.modules.SparseConvBlock"),
+    *("backbones.modules.SparseConvTransposeBlock", "backbones.modules.SparseResBlock"),
+}
 
 
 @pytest.mark.usefixtures("stand_in_libraries")

@@ -114,11 +114,18 @@ def test_outputs_are_matched_by_their_sites(tmp_path: Path, capsys: pytest.Captu
         (np.maximum(FEATURES, 0)[:, :1], COORDINATES, "node 'relu' is [3, 2], the reference [3, 1]"),
         (np.full_like(FEATURES, np.nan), COORDINATES, "largest deviation inf"),
         (FEATURES[:2], None, "the reference has 2 rows and no coordinates, but node 'relu' has 3 sites"),
-        (np.zeros((1, 2, 4, 4, 4), np.float32), None, "the reference has the shape [1, 2, 4, 4, 4] and no coordinates"),
+        (np.zeros((1, 2, 4, 4)), None, "the reference has the shape [1, 2, 4, 4] and no coordinates"),
+        (np.zeros((2, 2, 5, 4, 4)), None, "1 of 3 sites lie outside the reference's shape [2, 2, 5, 4, 4]"),
+        (np.ones((2, 2, 6, 4, 4)), None, "the reference has 378 values that are not 0 in cells without a site"),
     ):
         write_reference(tmp_path, "relu", values, coordinates)
         assert verify(tmp_path) == 1
         assert message in capsys.readouterr().out
+    cells = np.zeros((2, 2, 6, 4, 4))
+    cells[COORDINATES[:, 0], :, COORDINATES[:, 1], COORDINATES[:, 2], COORDINATES[:, 3]] = np.maximum(FEATURES, 0)
+    write_reference(tmp_path, "relu", cells, None)
+    assert verify(tmp_path) == 0
+    capsys.readouterr()
     write_reference(tmp_path, "other", FEATURES)
     assert verify(tmp_path) == 1
     assert "node 'other' cannot be compared: the model has no such node" in capsys.readouterr().out

@@ -12,14 +12,6 @@
 namespace voxserve::kernels::cuda {
 namespace {
 
-// Returns the number of the current device's multiprocessors; 0 if there is no GPU.
-int NumSms() {
-  int device = 0, count = 0;
-  if (cudaGetDevice(&device) != cudaSuccess) return 0;
-  if (cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess) return 0;
-  return count;
-}
-
 bool AreFactors(DType dtype) {
   return dtype == DType::kFloat16 || dtype == DType::kBfloat16 || dtype == DType::kFloat32;
 }
@@ -33,13 +25,16 @@ bool HasServedTypes(const ConvOperands& operands) {
 
 bool HasWarpGroups(DType dtype) { return dtype != DType::kFloat32 && CodeVersion() == kWarpGroupCode; }
 
+int64_t NumItems(const ConvBlock& block, int64_t num_rows, int32_t out_channels) {
+  return (num_rows + block.rows - 1) / block.rows * ((out_channels + block.columns - 1) / block.columns);
+}
+
 // Returns the first block of a list, from large to small, that gives at least three work items per two multiprocessors;
 // else the last block. All of them add in the same order.
 ConvBlock LargestThatFills(std::initializer_list<ConvBlock> blocks, int64_t num_rows, int32_t out_channels) {
   const int64_t wanted = (int64_t{3} * NumSms() + 1) / 2;
   for (const ConvBlock& block : blocks) {
-    const int64_t row_tiles = (num_rows + block.rows - 1) / block.rows;
-    if (row_tiles * ((out_channels + block.columns - 1) / block.columns) >= wanted) return block;
+    if (NumItems(block, num_rows, out_channels) >= wanted) return block;
   }
   return *(blocks.end() - 1);
 }
@@ -54,11 +49,13 @@ ConvBlock DefaultBlock(const ImplicitGemmParams& params) {
   };
   if (out_channels <= 32) return kBlock(64, 32);
   if (out_channels <= 64) return LargestThatFills({kBlock(128, 64), kBlock(64, 64)}, num_rows, out_channels);
-  const bool has_few_offsets = params.tiles.num_offsets <= 8;
+  const bool has_few_offsets = params.tiles.num_offsets <= kFewOffsets;
   if (out_channels <= 96) {
     if (has_few_offsets) return kBlock(64, 96);
     return LargestThatFills({kBlock(128, 96), kBlock(64, 96)}, num_rows, out_channels);
   }
+  // Narrower blocks gather each row more often, which pays only where multiprocessors would have nothing to do.
+  if (NumItems(kBlock(64, 128), num_rows, out_channels) < NumSms()) return kBlock(64, 64);
   if (out_channels <= 128 || has_few_offsets) {
     return LargestThatFills({kBlock(128, 128), kBlock(64, 128)}, num_rows, out_channels);
   }

@@ -11,11 +11,14 @@
 
 namespace voxserve::kernels::cuda {
 
+// Convolutions with at most so many offsets have short tiles: strided and inverse ones of 2 x 2 x 2 cells.
+inline constexpr int32_t kFewOffsets = 8;
+
 // Returns whether blocks with so many columns are offered. Wider blocks would compute columns without channels; much
 // narrower blocks would read the inputs too often.
 constexpr bool HasColumnsFor(int32_t out_channels, int32_t columns) {
   const bool is_too_wide = columns > kOutChannelPadding && columns / 2 >= out_channels;
-  const bool is_too_narrow = int64_t{columns} * 4 <= out_channels && columns < 128;
+  const bool is_too_narrow = int64_t{columns} * 8 <= out_channels && columns < 128;
   return !is_too_wide && !is_too_narrow;
 }
 

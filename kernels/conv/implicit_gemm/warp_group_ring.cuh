@@ -15,8 +15,14 @@ namespace voxserve::kernels::cuda {
 inline constexpr int kGroupThreads = 128;  // threads of a warp group
 inline constexpr int kWeightCopiers = 2;   // threads that take turns to copy a stage's weights
 
-template <int kGroups, int kTileColumns, int kCopyingGroups, int kRingStages, int kBlocks, int kParts = 1>
+// Two shapes can serve one block: one for launches of few tiles, the other for launches of many. Both add in the same
+// order.
+enum class Tiles { kAny, kFew, kMany };
+
+template <int kGroups, int kTileColumns, int kCopyingGroups, int kRingStages, int kBlocks, int kParts = 1,
+          Tiles kServedTiles = Tiles::kAny>
 struct WarpGroupShape {
+  static constexpr Tiles kTiles = kServedTiles;
   static constexpr int kWarpGroups = kGroups;  // warp groups that multiply
   static constexpr int kRows = kGroups * 64;
   static constexpr int kColumns = kTileColumns;

@@ -6,7 +6,9 @@ namespace voxserve::kernels::cuda {
 std::vector<ConvBlock> WarpGroupBlocks(int32_t out_channels) {
   std::vector<ConvBlock> blocks;
   ForEachWarpGroupShape([&](auto shape) {
-    const ConvBlock block = BlockOf<decltype(shape)>();
+    using Shape = decltype(shape);
+    if (Shape::kTiles == Tiles::kFew) return;  // the shape for many tiles has the same block
+    const ConvBlock block = BlockOf<Shape>();
     const bool has_counters = block.split_k == 1 || out_channels <= kMaxSplitColumnTiles * block.columns;
     if (HasColumnsFor(out_channels, block.columns) && has_counters) blocks.push_back(block);
   });

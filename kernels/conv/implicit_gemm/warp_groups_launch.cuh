@@ -11,20 +11,25 @@
 namespace voxserve::kernels::cuda {
 
 // Parameters of a shape: multiplying warp groups, columns, copying groups, stages, blocks per SM, parts of the summed
-// axis. Registers limit the groups, since the sums of an instruction must fit a thread's registers at the kernel's
-// start.
+// axis, the launches that it serves. Registers limit the groups, since the sums of an instruction must fit a thread's
+// registers at the kernel's start.
+//
+// Two blocks on an SM hide each other's ends of tiles. But few tiles leave SMs with one block, which is faster with
+// more copying groups and a longer ring.
 template <typename Visitor>
 void ForEachWarpGroupShape(const Visitor& visit) {
   visit(WarpGroupShape<1, 32, 1, 4, 3>{});
   visit(WarpGroupShape<2, 32, 2, 8, 1>{});
-  visit(WarpGroupShape<1, 64, 2, 6, 2>{});
+  visit(WarpGroupShape<1, 64, 2, 6, 2, 1, Tiles::kMany>{});
+  visit(WarpGroupShape<1, 64, 3, 10, 1, 1, Tiles::kFew>{});
   visit(WarpGroupShape<2, 64, 2, 8, 1>{});
-  visit(WarpGroupShape<1, 96, 1, 5, 2>{});
+  visit(WarpGroupShape<1, 96, 1, 5, 2, 1, Tiles::kMany>{});
+  visit(WarpGroupShape<1, 96, 3, 9, 1, 1, Tiles::kFew>{});
   visit(WarpGroupShape<2, 96, 3, 7, 1>{});
-  visit(WarpGroupShape<1, 128, 2, 9, 1>{});
+  visit(WarpGroupShape<1, 128, 3, 8, 1>{});
   visit(WarpGroupShape<2, 128, 2, 6, 1>{});
   visit(WarpGroupShape<2, 128, 2, 6, 1, 2>{});
-  visit(WarpGroupShape<1, 256, 2, 5, 1>{});
+  visit(WarpGroupShape<1, 256, 3, 5, 1>{});
   visit(WarpGroupShape<2, 256, 2, 4, 1>{});
   visit(WarpGroupShape<2, 256, 2, 4, 1, 2>{});
 }
@@ -32,6 +37,19 @@ void ForEachWarpGroupShape(const Visitor& visit) {
 template <typename Shape>
 constexpr ConvBlock BlockOf() {
   return {.rows = Shape::kRows, .columns = Shape::kColumns, .split_k = Shape::kSplitK};
+}
+
+// Returns whether a shape of Tiles::kFew serves the launch. Tiles with few offsets are short: most of their time is
+// their beginning and end, which other blocks on the SM hide.
+template <typename Shape, typename T>
+bool HasFewTiles(const ImplicitGemmArguments<T>& arguments) {
+  constexpr int64_t kFewTilesAnSm = 3;
+  return arguments.tiles.num_offsets > kFewOffsets && NumBlockTiles<Shape>(arguments) <= kFewTilesAnSm * NumSms();
+}
+
+template <typename Shape, typename T>
+bool Serves(const ImplicitGemmArguments<T>& arguments) {
+  return Shape::kTiles == Tiles::kAny || (Shape::kTiles == Tiles::kFew) == HasFewTiles<Shape>(arguments);
 }
 
 template <typename T, typename Shape>
@@ -51,7 +69,9 @@ cudaError_t WarpGroupImplicitGemm(const ImplicitGemmParams& params, cudaStream_t
   cudaError_t status = cudaErrorInvalidValue;
   ForEachWarpGroupShape([&](auto shape) {
     using Shape = decltype(shape);
-    if (params.block == BlockOf<Shape>()) status = LaunchWarpGroups<T, Shape>(arguments, stream);
+    if (params.block == BlockOf<Shape>() && Serves<Shape>(arguments)) {
+      status = LaunchWarpGroups<T, Shape>(arguments, stream);
+    }
   });
   return status;
 }

@@ -269,7 +269,8 @@ TEST_P(ImplicitGemmTest, IdentityIsALinearLayer) {
   }
 }
 
-// Each row occurs twice in one batch and must give the same bytes there and in a batch of its own.
+// Each row occurs twice in one batch, and in another one so often that the kernels for many tiles run (Tiles in
+// warp_group_ring.cuh). It must give the same bytes there and in a batch of its own.
 TEST_P(ImplicitGemmTest, RowsDoNotDependOnTheirBatch) {
   const DType dtype = GetParam();
   Random random(56);
@@ -277,23 +278,25 @@ TEST_P(ImplicitGemmTest, RowsDoNotDependOnTheirBatch) {
        {std::array{27, 64, 96}, std::array{8, 16, 40}, std::array{27, 4, 32}, std::array{1, 128, 256}}) {
     SCOPED_TRACE(testing::Message() << num_offsets << " offsets, " << in_channels << " to " << out_channels);
     constexpr int64_t kIn = 700, kOut = 430;
+    const int64_t many = int64_t{4} * cuda::NumSms() * kMaskTileRows / kOut;
     const NeighbourTable once = RandomNeighbours(Presence::kRandom, 0.2, num_offsets, kOut, kIn, kOut, random);
-    NeighbourTable twice(num_offsets, 2 * kOut, 2 * kOut);
-    for (int32_t k = 0; k < num_offsets; ++k) {
-      for (int64_t row = 0; row < kOut; ++row) {
-        const int32_t in_row = once.at(k, row);
-        twice.at(k, row) = in_row;
-        twice.at(k, row + kOut) = in_row < 0 ? -1 : in_row + static_cast<int32_t>(kIn);
-      }
-    }
     const Matrix in_once(kIn, in_channels, {}, &random, dtype);
-    Matrix in_twice(2 * kIn, in_channels, {}, nullptr);
-    std::copy(in_once.values.begin(), in_once.values.end(), in_twice.values.begin());
-    std::copy(in_once.values.begin(), in_once.values.end(),
-              in_twice.values.begin() + static_cast<int64_t>(in_once.values.size()));
     const DeviceValues weights = PackedWeights(num_offsets, in_channels, out_channels, dtype,
                                                random.Floats(int64_t{num_offsets} * in_channels * out_channels, dtype));
-    const auto bytes = [&](const NeighbourTable& table, const Matrix& in, const ConvBlock& block) {
+    // The bytes of all rows, each of which occurs `times` times.
+    const auto bytes = [&](int64_t times, const ConvBlock& block) {
+      NeighbourTable table(num_offsets, times * kOut, times * kOut);
+      Matrix in(times * kIn, in_channels, {}, nullptr);
+      for (int64_t time = 0; time < times; ++time) {
+        for (int32_t k = 0; k < num_offsets; ++k) {
+          for (int64_t row = 0; row < kOut; ++row) {
+            const int32_t in_row = once.at(k, row);
+            table.at(k, time * kOut + row) = in_row < 0 ? -1 : in_row + static_cast<int32_t>(time * kIn);
+          }
+        }
+        std::copy(in_once.values.begin(), in_once.values.end(),
+                  in.values.begin() + time * static_cast<int64_t>(in_once.values.size()));
+      }
       const DeviceTiles tiles(table, RowsInTileOrder(table, SortOrder{}), table.num_rows);
       const DeviceMatrix device_in(Device::kCuda, dtype, in);
       const DeviceMatrix out(Device::kCuda, dtype, OutBefore(table.num_rows, table.num_rows, out_channels, {}));
@@ -303,11 +306,14 @@ TEST_P(ImplicitGemmTest, RowsDoNotDependOnTheirBatch) {
     };
     for (const ConvBlock& block : AllBlocks(dtype, out_channels)) {
       SCOPED_TRACE(testing::PrintToString(block));
-      const std::vector<uint8_t> alone = bytes(once, in_once, block), batch = bytes(twice, in_twice, block);
-      ASSERT_EQ(batch.size(), 2 * alone.size());
-      const auto middle = batch.begin() + static_cast<int64_t>(alone.size());
-      ASSERT_TRUE(std::equal(alone.begin(), alone.end(), batch.begin()));
-      ASSERT_TRUE(std::equal(alone.begin(), alone.end(), middle));
+      const std::vector<uint8_t> alone = bytes(1, block);
+      for (const int64_t times : {int64_t{2}, many}) {
+        const std::vector<uint8_t> batch = bytes(times, block);
+        ASSERT_EQ(batch.size(), times * alone.size());
+        for (auto at = batch.begin(); at != batch.end(); at += static_cast<int64_t>(alone.size())) {
+          ASSERT_TRUE(std::equal(alone.begin(), alone.end(), at)) << times << " times";
+        }
+      }
     }
   }
 }

@@ -83,9 +83,8 @@ def _export(options: argparse.Namespace) -> tuple[Path, list[str], int]:
     if not exported.network.has_outputs:
         raise ExportError(
             [
-                f"some of the results {', '.join(exported.outputs)} are not rows of points, sites or samples: "
-                "--result chooses one, --cut ends the network earlier, and voxserve.export.from_torch returns the "
-                "network to add heads to"
+                f"some of the results {', '.join(exported.outputs)} are no images and no rows of points, sites or "
+                "samples: --result chooses one, --cut ends the network earlier"
             ]
         )
     if options.reference:

@@ -14,9 +14,10 @@ from google.protobuf import text_format
 from voxserve import wire
 from voxserve.export import safetensors_file
 from voxserve.export.tracing.from_torch import TRACE_FILE
+from voxserve.verify import dense
 from voxserve.verify import sites as site_maths
 from voxserve.verify.interpreter import Interpreter, Result
-from voxserve.verify.reference import Reference, Rows
+from voxserve.verify.reference import Reference, Rows, part_name
 
 Values = npt.NDArray[Any]
 
@@ -53,6 +54,7 @@ class Model:
     axes: tuple[int, ...]  # axes[i]: the library's axis for the served axis i
     outputs: dict[str, str]
     modules: dict[str, str]
+    cut: str = ""  # the module after which the network ends; "": the user's last
 
     @staticmethod
     def read(folder: str | Path) -> Model:
@@ -66,7 +68,7 @@ class Model:
             names = json.loads((folder / TRACE_FILE).read_text(encoding="utf-8"))
         axes = tuple(names.get("axes", range(network.dimension or 3)))
         weights = safetensors_file.read(folder / "weights.safetensors")
-        return Model(network, weights, axes, names.get("outputs", {}), names.get("modules", {}))
+        return Model(network, weights, axes, names.get("outputs", {}), names.get("modules", {}), names.get("cut", ""))
 
     def sites(self, coordinates: Values) -> site_maths.Sites:
         """Converts a library's coordinates to the served order of axes."""
@@ -74,6 +76,24 @@ class Model:
             raise ValueError(f"the reference has {coordinates.shape[1] - 1} axes, the model {len(self.axes)}")
         sites: site_maths.Sites = coordinates.astype(np.int64)[:, [0, *(1 + a for a in self.axes)]]
         return sites
+
+    def at_sites(self, values: Values, sites: site_maths.Sites) -> Values:
+        """Returns a library's dense values [samples, C, ...] at sites in the served order; ValueError as dense has."""
+        library = sites[:, [0, *(1 + self.axes.index(a) for a in range(len(self.axes)))]]
+        return dense.at_sites(values, library)
+
+    def expected(self, reference: Reference) -> dict[str, Rows]:
+        """Returns the reference's rows for the outputs: of a network that was cut, the last module's results."""
+        if not self.cut:
+            return reference.outputs
+        found = {name: reference.modules.get(part_name(self.cut, name)) for name in self.outputs}
+        there = {name: rows for name, rows in found.items() if rows is not None}
+        if not there:
+            raise ValueError(
+                f"the network was cut after '{self.cut}', and the reference does not hold that module's result: record "
+                "it with intermediates"
+            )
+        return there
 
 
 class Comparison:
@@ -95,7 +115,7 @@ class Comparison:
         """Returns the deviation of each of the reference's outputs."""
         return {
             name: self._deviation(self._model.outputs.get(name, name), rows)
-            for name, rows in self._reference.outputs.items()
+            for name, rows in self._model.expected(self._reference).items()
         }
 
     def modules(self) -> list[tuple[str, Deviation]]:
@@ -107,22 +127,37 @@ class Comparison:
         known = [
             (name, node, rows)
             for name, rows in self._reference.modules.items()
-            if (node := self._model.modules.get(name, name)) in order
-            and (self._results[node].sites is None or self._sites_of(rows, self._results[node]) is not None)
+            if (node := self._node_of(name)) in order and (self._is_dense(rows, node) or self._is_placed(rows, node))
         ]
         known.sort(key=lambda entry: order[entry[1]])
         return [(name, self._deviation(node, rows)) for name, node, rows in known]
+
+    def _node_of(self, module: str) -> str:
+        """A traced network lists its modules; another one has nodes of their names."""
+        return self._model.modules.get(module, "" if self._model.modules else module)
+
+    def _is_dense(self, rows: Rows, node: str) -> bool:
+        return self._results[node].sites is not None and dense.is_dense(rows, len(self._model.axes))
+
+    def _is_placed(self, rows: Rows, node: str) -> bool:
+        return self._results[node].sites is None or self._sites_of(rows, self._results[node]) is not None
 
     def _deviation(self, node: str, rows: Rows) -> Deviation:
         if node not in self._results:
             reason = self._interpreter.skipped.get(node, "the model has no such node")
             return Deviation(node, problem=f"node '{node}' cannot be compared: {reason}")
-        result, values = self._results[node], rows.values.astype(np.float64)
+        result = self._results[node]
         if result.sites is None:
-            return compared(node, result.values, values)
+            return compared(node, result.values, rows.values)
+        if self._is_dense(rows, node):
+            try:
+                return compared(node, result.values, self._model.at_sites(rows.values, result.sites))
+            except ValueError as error:
+                return Deviation(node, problem=f"node '{node}': {error}")
         sites = self._sites_of(rows, result)
         if sites is None:
-            form = f"has the shape {list(values.shape)}" if values.ndim > 2 else f"has {len(values)} rows"
+            shape = list(rows.values.shape)
+            form = f"has the shape {shape}" if len(shape) > 2 else f"has {shape[0]} rows"
             text = f"the reference {form} and no coordinates, but node '{node}' has {len(result.sites)} sites"
             return Deviation(node, problem=f"{text}: record the module's sparse output")
         at = site_maths.rows_of(result.sites, sites)
@@ -131,20 +166,29 @@ class Comparison:
                 f"other sites: {int((at < 0).sum())} of the reference's {len(sites)} are not among {len(result.sites)}"
             )
             return Deviation(node, problem=f"node '{node}' has {text}")
-        return compared(node, result.values[at], values.reshape(len(values), -1))
+        return compared(node, result.values[at], rows.values.reshape(len(sites), -1))
 
     def _sites_of(self, rows: Rows, result: Result) -> site_maths.Sites | None:
         if rows.coordinates is not None:
             return self._model.sites(rows.coordinates)
-        is_of_input = len(rows.values) == len(self._input) and result.sites is not None
+        shape = _without_ones(rows.values.shape) if rows.values.ndim > 2 else rows.values.shape
+        is_of_input = shape[:1] == (len(self._input),) and result.sites is not None
         return self._input if is_of_input and len(result.values) == len(self._input) else None
 
 
+def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(n for n in shape if n != 1)
+
+
 def compared(node: str, ours: Values, theirs: Values) -> Deviation:
+    """theirs: may have more dimensions of one, such as [1, N, C]."""
+    if _without_ones(ours.shape) == _without_ones(theirs.shape):
+        theirs = theirs.reshape(ours.shape)
     if ours.shape != theirs.shape:
         return Deviation(node, problem=f"node '{node}' is {list(ours.shape)}, the reference {list(theirs.shape)}")
     if not theirs.size:
         return Deviation(node)
+    theirs = theirs.astype(np.float64)
     difference = np.abs(ours - theirs)
     difference = np.where(np.isnan(difference), np.inf, difference)
     return Deviation(node, float(difference.max()), float(difference.mean()), float(np.abs(theirs).max()))

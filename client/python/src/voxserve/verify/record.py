@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from voxserve.verify.reference import Reference, Rows
+from voxserve.verify.reference import Reference, Rows, part_name
 from voxserve.verify.sparse_tensors import coordinates_of, features_of, kind_of, named
 
 
@@ -80,9 +80,11 @@ class _Recorder:
             known = self._coordinates.get(id(args[0])) if args else None
             if known is not None and not kind_of(result) and getattr(features, "shape", (0,))[:1] == (len(known),):
                 self._know(features, known)
-            rows = self.rows(result)
-            if rows is not None:
-                self.modules[name if self._calls[name] == 1 else f"{name}#{self._calls[name]}"] = rows
+            path = name if self._calls[name] == 1 else f"{name}#{self._calls[name]}"
+            for key, value in named(result):
+                rows = self.rows(value)
+                if rows is not None:
+                    self.modules[part_name(path, key)] = rows
 
         return hook
 

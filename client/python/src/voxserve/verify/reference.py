@@ -4,6 +4,7 @@ format                          "voxserve reference 1"
 input/features                  float32 [N, C]
 input/coordinates               int32 [N, 1 + D]: the sample, then the library's axes
 output/NAME, module/PATH        results of the module and its parts; for sites with .../coordinates in the level's units
+module/PATH/KEY                 one of several results of a part
 """
 
 from __future__ import annotations
@@ -29,6 +30,11 @@ class Rows:
 
     values: Values
     coordinates: Values | None = None
+
+
+def part_name(path: str, key: str) -> str:
+    """Returns the name of a module's result. key: as sparse_tensors.named() yields it."""
+    return path if key == "output" else f"{path}/{key}"
 
 
 @dataclass

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from voxserve.client import Client
 from voxserve.tensors import TensorRows
+from voxserve.verify import dense
 from voxserve.verify import sites as site_maths
 from voxserve.verify.compare import Deviation, Model, compared
 from voxserve.verify.interpreter import enum_name
@@ -51,29 +52,47 @@ def deviations(model: Model, reference: Reference, address: str, name: str) -> d
     assert reference.input.coordinates is not None
     sites = model.sites(reference.input.coordinates)
     tensors = {output.node: output.name for output in model.network.outputs if output.name}
+    expected = model.expected(reference)
     with Client(address) as client:
 
         def columns_of(at: Values) -> dict[str, Values]:
             return points_of(model, sites[at], reference.input.values[at])
 
         if not tensors:
-            return {f"{name} at {address}": _of_scores(model, reference, sites, columns_of, client, name)}
-        wanted = {key: tensors[node] for key in reference.outputs if (node := model.outputs.get(key, key)) in tensors}
+            return {f"{name} at {address}": _of_scores(model, expected, sites, columns_of, client, name)}
+        wanted = {key: tensors[node] for key in expected if (node := model.outputs.get(key, key)) in tensors}
         if not wanted:
             raise ValueError(f"none of the reference's outputs is one of the tensors {', '.join(tensors.values())}")
         parts: dict[str, list[tuple[Values, Values]]] = {key: [] for key in wanted}
+        are_cells = set()
         for sample in np.unique(sites[:, 0]):
             at = sites[:, 0] == sample
             answer = client.tensors(name, columns_of(at), outputs=list(wanted.values()))
             for key, tensor_name in wanted.items():
                 tensor = answer.tensors[tensor_name]
                 if tensor.kind is TensorRows.CELLS:
-                    raise ValueError(f"tensor '{tensor_name}' has one row per cell; those cannot be compared yet")
+                    are_cells.add(key)
                 where = sites[at] if tensor.kind is TensorRows.POINTS else np.full((len(tensor.rows), 1), sample)
                 if tensor.coordinates is not None:
                     where = np.concatenate([where, tensor.coordinates], axis=1)
                 parts[key].append((where.astype(np.int64), tensor.rows))
-    return {key: _of_tensor(model, reference.outputs[key], sites, key, parts[key]) for key in wanted}
+    return {
+        key: _of_cells(expected[key], key, [rows for _, rows in parts[key]])
+        if key in are_cells
+        else _of_tensor(model, expected[key], sites, key, parts[key])
+        for key in wanted
+    }
+
+
+def _of_cells(expected: Rows, key: str, samples: list[Values]) -> Deviation:
+    """samples: [size of each axis..., C] of each sample. An image of torch has its channels before its axes."""
+    ours = np.stack(samples)
+    if ours.ndim == 4:
+        ours = np.moveaxis(ours, -1, 1)
+    theirs = expected.values
+    if theirs.shape == (ours.shape[0] * ours.shape[1], *ours.shape[2:]):  # learned rows, one sample after another
+        theirs = theirs.reshape(ours.shape)
+    return compared(key, ours, theirs)
 
 
 def _of_tensor(
@@ -81,9 +100,14 @@ def _of_tensor(
 ) -> Deviation:
     """parts: of each sample, where its rows are (the sample, then coordinates) and the rows."""
     where, rows = np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts])
-    values = expected.values.astype(np.float64).reshape(len(expected.values), -1)
+    values = expected.values.reshape(len(expected.values), -1)
     if where.shape[1] == 1:  # rows of samples
         return compared(key, rows, values)
+    if dense.is_dense(expected, len(model.axes)):
+        try:
+            return compared(key, rows, model.at_sites(expected.values, where))
+        except ValueError as error:
+            return Deviation(key, problem=f"tensor '{key}': {error}")
     theirs = sites if expected.coordinates is None else model.sites(expected.coordinates)
     order = site_maths.rows_of(where, theirs)
     if len(theirs) != len(values) or len(theirs) != len(where) or (order < 0).any():
@@ -93,20 +117,23 @@ def _of_tensor(
 
 
 def _of_scores(
-    model: Model, reference: Reference, sites: site_maths.Sites, columns_of: Columns, client: Client, name: str
+    model: Model, recorded: dict[str, Rows], sites: site_maths.Sites, columns_of: Columns, client: Client, name: str
 ) -> Deviation:
-    outputs = [rows for rows in reference.outputs.values() if rows.values.shape[:1] == (len(sites),)]
+    dimension = len(model.axes)
+    outputs = [r for r in recorded.values() if len(r.values) == len(sites) or dense.is_dense(r, dimension)]
     if len(outputs) != 1:
         raise ValueError(
             f"the reference has {len(outputs)} outputs with one row per voxel; the server has scores of one"
         )
-    expected = outputs[0].values.astype(np.float64)
-    if outputs[0].coordinates is not None:
+    expected = outputs[0].values
+    if dense.is_dense(outputs[0], dimension):
+        expected = model.at_sites(expected, sites)
+    elif outputs[0].coordinates is not None:
         order = site_maths.rows_of(model.sites(outputs[0].coordinates), sites)
         if (order < 0).any():
             raise ValueError(f"the reference's output lacks {int((order < 0).sum())} of the input's {len(sites)} sites")
         expected = expected[order]
-    scores = np.zeros_like(expected)
+    scores = np.zeros(expected.shape)
     for sample in np.unique(sites[:, 0]):
         at = sites[:, 0] == sample
         answer = client.infer(name, columns_of(at), scores=True)

@@ -57,6 +57,24 @@ class Tensor:
     def size(self) -> Any:
         return self._F.size()
 
+    def features_at(self, batch_index: int) -> Any:
+        """The rows of a sample."""
+        return self._F[self._rows_of(batch_index)]
+
+    def coordinates_at(self, batch_index: int) -> Any:
+        """The coordinates of a sample, without its number."""
+        return self.C[self._rows_of(batch_index), 1:]
+
+    decomposed_features = property(lambda self: [self.features_at(b) for b in self._samples()])
+    decomposed_coordinates = property(lambda self: [self.coordinates_at(b) for b in self._samples()])
+    decomposed_coordinates_and_features = property(lambda self: (self.decomposed_coordinates, self.decomposed_features))
+
+    def _samples(self) -> range:
+        return range(int(self.C[:, 0].max()) + 1)
+
+    def _rows_of(self, sample: int) -> Any:
+        return (self.C[:, 0] == sample).nonzero()[:, 0]
+
     def __len__(self) -> int:
         return len(self._F)
 

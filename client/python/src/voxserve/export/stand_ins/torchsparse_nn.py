@@ -60,39 +60,57 @@ class Conv3d(nn.Module):
         if self.is_matrix:
             y = x.feats.matmul(self.kernel)
             return x.like(y if self.bias is None else y + self.bias)
-        is_plain = all(
-            k % 2 == 1 if s == 1 else k == s == 2 for k, s in zip(self.kernel_size, self.stride, strict=True)
-        )
+        is_plain = all(k % 2 == 1 or s > 1 for k, s in zip(self.kernel_size, self.stride, strict=True))
         if self.generative or self.dilation != 1 or not is_plain:
             raise NotImplementedError(
-                "voxserve's stand-in for torchsparse has odd kernels without a stride and kernels of 2 with stride 2"
+                "voxserve's stand-in for torchsparse has no generative convolutions, dilation, or even kernels without "
+                "a stride"
             )
         finer = tuple(a // s for a, s in zip(x.stride, self.stride, strict=True))
-        coarser = tuple(a * s for a, s in zip(x.stride, self.stride, strict=True))
-        x._caches.cmaps.setdefault(x.stride, x.coords)
-        here, deltas = products.to_sites(x.coords), self._deltas()
+        x._caches.cmaps.setdefault(x.stride, (x.coords, x.spatial_range))
+        here, spatial_range = products.to_sites(x.coords), x.spatial_range
         if self.transposed:
-            if (finer, self.kernel_size, self.stride) not in x._caches.kmaps:
+            deltas = x._caches.kmaps.get((finer, self.kernel_size, self.stride))
+            if deltas is None:
                 raise ValueError("a transposed convolution needs the map of a strided one")
-            coords, unit = x._caches.cmaps[finer], finer
+            (coords, spatial_range), unit = x._caches.cmaps[finer], finer
             kernel_map = site_maths.KernelMap(products.to_sites(coords), here, self.stride, deltas, is_onto_fine=True)
         else:
-            x._caches.kmaps[x.stride, self.kernel_size, self.stride] = True
-            coords, coarse, unit = x.coords, here, coarser
+            deltas = x._caches.kmaps.setdefault((x.stride, self.kernel_size, self.stride), self._deltas())
+            coords, coarse, unit = x.coords, here, tuple(a * s for a, s in zip(x.stride, self.stride, strict=True))
             if max(self.stride) > 1:
-                coarse = site_maths.floored(here, self.stride)
+                coarse, spatial_range = self._strided_sites(here, x.spatial_range, deltas)
                 coords = torch.from_numpy(coarse.astype(np.int32))
             kernel_map = site_maths.KernelMap(here, coarse, self.stride, deltas)
         y = products.convolve(x.feats, self.kernel, kernel_map)
-        made = SparseTensor(y if self.bias is None else y + self.bias, coords, unit)
+        made = SparseTensor(y if self.bias is None else y + self.bias, coords, unit, spatial_range)
         made._caches = x._caches
-        made._caches.cmaps.setdefault(unit, coords)
+        made._caches.cmaps.setdefault(unit, (coords, spatial_range))
         return made
 
+    def _strided_sites(
+        self, here: site_maths.Sites, spatial_range: Any, deltas: list[tuple[int, ...]]
+    ) -> tuple[site_maths.Sites, Any]:
+        """Returns the sites and the spatial_range of the result.
+
+        The library's sites end with the spatial_range, or else with the batch's largest coordinates. Those of kernels
+        as large as their stride do not end here without a spatial_range, as with the library's kmap_mode "hashmap".
+        """
+        is_whole = self.kernel_size == self.stride and not any(self.padding)
+        if spatial_range is None and is_whole:
+            return site_maths.floored(here, self.stride), None
+        cells = here[:, 1:].max(axis=0) + 1 if spatial_range is None else spatial_range[1:]
+        sizes = zip(map(int, cells), self.kernel_size, self.stride, self.padding, strict=True)
+        shape = tuple((n + 2 * p - k) // s + 1 for n, k, s, p in sizes)
+        coarse = site_maths.within(site_maths.reaching(here, self.stride, deltas), shape)
+        return coarse, None if spatial_range is None else (*spatial_range[:1], *shape)
+
     def _deltas(self) -> list[tuple[int, ...]]:
+        ones = (1, 1, 1)
         if self.kernel_volume % 2 == 0:
-            return site_maths.deltas(self.kernel_size, (1, 1, 1))
-        return [delta[::-1] for delta in site_maths.deltas(self.kernel_size[::-1], (1, 1, 1))]
+            return site_maths.deltas(self.kernel_size, ones, self.padding)
+        backwards = site_maths.deltas(self.kernel_size[::-1], ones, self.padding[::-1])
+        return [delta[::-1] for delta in backwards]
 
 
 class BatchNorm(nn.BatchNorm1d):

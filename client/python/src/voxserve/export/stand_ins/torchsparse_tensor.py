@@ -11,12 +11,12 @@ from voxserve.export.stand_ins import products
 
 
 class SparseTensor:
-    """feats [N, C], coords int32 [N, 4]."""
+    """feats [N, C], coords int32 [N, 4]. spatial_range: the samples, and the cells of each axis."""
 
     def __init__(self, feats: Any, coords: Any, stride: Any = 1, spatial_range: Any = None) -> None:
         self.feats, self.coords = feats, coords
         self.stride = tuple(products.axes(stride, 3))
-        self.spatial_range = spatial_range
+        self.spatial_range = None if spatial_range is None else tuple(spatial_range)
         self._caches = SimpleNamespace(cmaps={}, kmaps={})
 
     F = property(lambda self: self.feats, lambda self, value: setattr(self, "feats", value))
@@ -33,5 +33,7 @@ class SparseTensor:
 
 
 def cat(inputs: list[SparseTensor]) -> SparseTensor:
-    """Channels side by side."""
-    return inputs[0].like(torch.cat([x.feats for x in inputs], dim=1))
+    """Channels side by side. As in the library, the result has no spatial_range."""
+    made = inputs[0].like(torch.cat([x.feats for x in inputs], dim=1))
+    made.spatial_range = None
+    return made

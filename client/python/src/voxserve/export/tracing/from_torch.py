@@ -6,19 +6,20 @@ import json
 import re
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from voxserve.export import model_folder
 from voxserve.export.model_folder import ClassEntry, Network
 from voxserve.export.networks.tensors import ExportError
+from voxserve.export.tracing import layouts
 from voxserve.export.tracing.graph import INPUT, Graph, Place
 from voxserve.export.tracing.input_points import Points, add_voxelize
 from voxserve.export.tracing.refusal import RefusalError
 from voxserve.verify.sparse_tensors import features_of, kind_of, named
 
-_TENSOR_KINDS = ("sites", "points", "samples")  # kinds of places that a tensor's rows can have
+_TENSOR_KINDS = ("sites", "points", "samples", "image")  # kinds of places that a tensor's rows can have
 _MAX_NAME = 64  # of a tensor's name
 TRACE_FILE = "trace.json"  # beside model.textproto: voxserve.verify uses it to compare by name
 
@@ -32,6 +33,7 @@ class Exported:
     modules: dict[str, str]  # module's path -> node of its result, for each traced module
     axes: tuple[int, ...]  # axes[i]: the library's axis for the served axis i
     warnings: tuple[str, ...]
+    cut: str = ""  # the module after which the network ends
 
     def write(
         self,
@@ -45,7 +47,9 @@ class Exported:
     ) -> Path:
         """Writes the folder that the server loads. config: the text of config.textproto; default: from the classes."""
         text = model_folder.config_textproto(classes, ignore_label, notice) if config is None else config
-        names = {"axes": list(self.axes), "outputs": self.outputs, "modules": self.modules}
+        names: dict[str, Any] = {"axes": list(self.axes), "outputs": self.outputs, "modules": self.modules}
+        if self.cut:
+            names["cut"] = self.cut
         files = {TRACE_FILE: json.dumps(names, indent=1) + "\n"}
         return model_folder.write(folder, self.network, text, version, notice, files)
 
@@ -100,7 +104,7 @@ def from_torch(
         raise refusal.offering("" if cut else graph.last_module) from None
     for text in graph.warnings:
         warnings.warn(text, stacklevel=2)
-    return Exported(network, outputs, _kept(graph, network), graph.axes, tuple(graph.warnings))
+    return Exported(network, outputs, _kept(graph, network), graph.axes, tuple(graph.warnings), cut)
 
 
 def _served_axes(axes: str, example: Any) -> tuple[int, ...]:
@@ -161,6 +165,16 @@ def _places(result: Any) -> dict[str, Place]:
     return {name: place for name, place in places.items() if place is not None}
 
 
+def _served(graph: Graph, name: str, place: Place) -> Place:
+    """Returns a result's rows; of a dense one the sites that it was made of, since all its other cells are 0."""
+    if any(place.padding):
+        raise RefusalError(f"the result '{name}' is a padded image: only a convolution can follow the padding")
+    if place.kind != "cells":
+        return layouts.base(place) if layouts.is_rows(place) else place
+    graph.warn(f"the result '{name}' is dense: the rows of its sites are served, and all other cells are 0")
+    return replace(place, kind="sites")
+
+
 def _network(
     graph: Graph, places: dict[str, Place], points: Points | None, name: str, description: str, output: str
 ) -> tuple[Network, dict[str, str]]:
@@ -169,6 +183,7 @@ def _network(
     places = {output: places[output]} if output else {k: p for k, p in places.items() if p.node != INPUT}
     if not places:
         raise ExportError(["the module returns nothing that was computed from the example's features"])
+    places = {key: _served(graph, key, place) for key, place in places.items()}
     network = Network(name, description, len(graph.input_level.stride))
     add_voxelize(network, graph, points)
     graph.write(network, [p.node for p in places.values()])
@@ -179,7 +194,7 @@ def _network(
 def add_outputs(network: Network, places: dict[str, Place]) -> None:
     """Adds scores of points with their labels if the results are scores of points; else tensors by the results' names.
 
-    Adds nothing if a result is an image or has no rows. The builder can then add heads and boxes to such a network.
+    Adds nothing if a result is a column or a mask. The builder can add heads and boxes to an image.
     """
     scores = [p for p in places.values() if _is_of_points(p) and p.kind != "labels"]
     labels = [p for p in places.values() if _is_of_points(p) and p.kind == "labels"]

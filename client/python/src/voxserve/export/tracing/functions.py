@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from voxserve.export.tracing import images, row_functions
+from voxserve.export.tracing import attention, images, layouts, row_functions
 from voxserve.export.tracing.graph import Graph, Place, Values, constant
 from voxserve.export.tracing.refusal import RefusalError
 
@@ -40,6 +40,8 @@ class Call:
             raise RefusalError(f"'{self.name}' of features and a tensor that does not come from them")
         if any(place.padding) and self.name not in ("conv2d", "pad"):
             raise RefusalError(f"'{self.name}' of a padded image: only a convolution can follow the padding")
+        if place.kind in ("scores", "weights") and self.name not in OF_LAYOUTS and self.name not in _OF_SCORES:
+            raise RefusalError(f"'{self.name}' of attention's {place.kind} is not in the model format")
         return place
 
     def rows(self, value: Any = None) -> Place:
@@ -62,21 +64,20 @@ def _dropout(call: Call) -> Any:
 def _linear(call: Call) -> Place:
     weight, bias = call.get(1, "weight"), call.get(2, "bias")
     call.graph.check_stored(weight)
-    return linear(call.graph, call.rows(), constant(weight), None if bias is None else constant(bias))
+    return call.graph.linear(call.rows(), constant(weight), None if bias is None else constant(bias))
 
 
 def _matmul(call: Call) -> Place:
-    other = call.get(1, "mat2", call.kwargs.get("other"))
+    features, other = call.get(0, "input"), call.get(1, "mat2", call.kwargs.get("other"))
     if call.place_of(other) is not None:
-        raise RefusalError(f"'{call.name}' of two traced tensors (attention) is not in the model format")
+        return attention.product(replace(call, args=(features, other), kwargs={}))
     call.graph.check_stored(other)
-    return linear(call.graph, call.rows(), np.ascontiguousarray(constant(other).T), None)
-
-
-def linear(graph: Graph, x: Place, weight: Values, bias: Values | None) -> Place:
-    """weight: [out, in]."""
-    name = graph.node("linear", [x.node], lambda network, n: network.linear(n, x.node, weight, bias))
-    return replace(x, node=name, is_view=False)
+    x, weight = call.source(), np.ascontiguousarray(constant(other).T)
+    if x.kind != "laid":
+        return call.graph.linear(call.rows(), weight)
+    if weight.ndim != 2 or x.layout[-1] != 0 or len(layouts.parts_of(x.layout)) != 1:
+        raise layouts.refuse(call, features.shape)
+    return layouts.laid(call.graph.linear(layouts.base(x), weight), x.layout)
 
 
 def _batch_norm(call: Call) -> Place:
@@ -139,6 +140,8 @@ def _add(call: Call) -> Place:
     if call.place_of(a) is not None and call.place_of(b) is not None:
         if is_minus or call.get(2, "alpha", 1) != 1:
             raise RefusalError(f"'{call.name}' of two traced tensors is not in the model format (a sum is)")
+        if a.shape != b.shape:
+            raise RefusalError(f"'{call.name}' of features {list(a.shape)} and {list(b.shape)}: only equal shapes are")
         return add(call, call.source(a), call.source(b))
     traced, value = (a, b) if call.place_of(a) is not None else (b, a)
     x = call.source(traced)
@@ -179,6 +182,11 @@ def _multiply(call: Call) -> Place:
             raise RefusalError(f"'{call.name}' of two traced tensors is not in the model format (a product is)")
         return _product(call, call.source(a), call.source(b))
     traced, value = (a, b) if places[0] is not None else (b, a)
+    x = call.source(traced)
+    if x.kind in ("scores", "weights"):
+        if is_division and (traced is b or "rdiv" in call.name):
+            raise RefusalError(f"'{call.name}' by attention's {x.kind} is not in the model format")
+        return attention.scaled(call, x, 1 / value if is_division else value)
     values = _per_channel(call, value, traced)
     if is_division:
         if traced is b or "rdiv" in call.name or call.kwargs.get("rounding_mode"):
@@ -202,13 +210,13 @@ def _negative(call: Call) -> Place:
 
 def _concat(call: Call) -> Place:
     tensors, dim = call.get(0, "tensors"), call.get(1, "dim", call.kwargs.get("axis", 0))
+    if len(tensors) == 1:
+        return tensors[0]
     if dim not in (1, 1 - len(tensors[0].shape)):
         raise RefusalError(f"'{call.name}' along dimension {dim}: channels are dimension 1")
     places = [call.source(t) for t in tensors]
     if len(places) == 2 and places[1].kind == "spread":
         return _spread(call, places[0], places[1], "CONCAT")
-    if len(places) == 1:
-        return places[0]
     _check_same_rows(call, places)
     nodes = [p.node for p in places]
     name = call.graph.node("concat", nodes, lambda network, n: network.concat(n, nodes))
@@ -231,6 +239,12 @@ def broadcast(graph: Graph, x: Place, samples: str, function: str) -> Place:
 def _get_item(call: Call) -> Any:
     tensor, index = call.args
     x = call.source()
+    first = index[0] if isinstance(index, tuple) and index else index
+    is_rows = x.kind in _ROWS and not x.is_flat
+    if is_rows and isinstance(index, tuple) and len(index) == 2 and layouts.is_all(first, len(tensor)):
+        index = (slice(None), index[1])
+    elif x.kind in layouts.KINDS or (is_rows and layouts.is_choice(first, len(tensor))):
+        return layouts.indexed(call, x, tensor, index)
     if isinstance(index, tuple) and len(index) == 2 and index[0] == slice(None) and x.kind in _ROWS and not x.is_flat:
         return _channels(call, x, tensor.shape[1], index[1])
     if isinstance(index, tuple) and len(index) == 1:
@@ -250,10 +264,7 @@ def _channels(call: Call, x: Place, num_channels: int, index: Any) -> Place:
         return replace(x, kind="column", index=index % num_channels, is_view=True, column_of=x.kind)
     if not isinstance(index, (slice, list)):
         raise RefusalError(f"channels chosen by {type(index).__name__} are not in the model format")
-    chosen = np.arange(num_channels)[index]
-    weight = np.zeros((len(chosen), num_channels), np.float32)
-    weight[np.arange(len(chosen)), chosen] = 1
-    return replace(linear(call.graph, x, weight, None), is_view=True)
+    return call.graph.channels(x, np.arange(num_channels)[index], num_channels)
 
 
 def _indexed(x: Place, index: Values) -> Place:
@@ -261,8 +272,11 @@ def _indexed(x: Place, index: Values) -> Place:
         return Place("spread", x.node, index=index)
     if x.kind == "sites" and x.on_level().key == ("voxels",):
         return replace(x, kind="points", level=None, index=index)
+    if x.kind == "sites" and np.array_equal(index, np.arange(len(x.on_level().sites()))):
+        return replace(x, is_view=True)  # the rows of the only sample
     raise RefusalError(
-        "rows chosen by an index are in the model format for the voxels (their points) and for samples alone"
+        "rows chosen by an index are in the model format for the voxels (their points) and for samples alone; if they "
+        "are those of one sample, trace with an example of one sample"
     )
 
 
@@ -276,6 +290,8 @@ def _squeeze(call: Call) -> Any:
     tensor, x = call.args[0], call.source()
     if x.is_flat or len(tensor.shape) == 1:
         return tensor
+    if x.kind in layouts.KINDS:
+        return layouts.squeezed(call, x)
     if x.kind == "mask":
         return replace(x, is_view=True)
     if len(tensor.shape) == 2 and tensor.shape[1] == 1 and call.get(1, "dim", -1) in (1, -1):
@@ -309,7 +325,7 @@ _BY_HANDLER: dict[Handler, str] = {
     _cast: "to type type_as half bfloat16",
     _dropout: "dropout dropout1d dropout2d alpha_dropout feature_alpha_dropout",
     _linear: "linear",
-    _matmul: "matmul mm __matmul__",
+    _matmul: "matmul mm bmm __matmul__ __rmatmul__",
     _batch_norm: "batch_norm",
     _add: "add add_ __add__ __radd__ __iadd__ sub sub_ __sub__ __rsub__ __isub__ rsub",
     _multiply: "mul mul_ multiply __mul__ __rmul__ __imul__ div div_ true_divide __div__ __rdiv__ __truediv__ "
@@ -322,8 +338,15 @@ _BY_HANDLER: dict[Handler, str] = {
     _above: "gt greater __gt__",
     _argmax: "argmax",
 }
+# These follow rows that are laid out for attention; attention.of_rows calls the others with rows [N, C].
+_SHAPING = ("view", "reshape", "flatten", "unflatten")
+_FOLLOWED = " ".join(_BY_HANDLER[handler] for handler in (same, _cast, _matmul, _get_item, _squeeze, _concat))
+OF_LAYOUTS = frozenset((*layouts.HANDLERS, *attention.HANDLERS, *_SHAPING, *_FOLLOWED.split()))
+_OF_SCORES = frozenset(f"softmax {_BY_HANDLER[_dropout]} {_BY_HANDLER[_multiply]}".split())
 HANDLERS: dict[str, Handler] = {
     **{name: handler for handler, names in _BY_HANDLER.items() for name in names.split()},
     **row_functions.HANDLERS,
     **images.HANDLERS,
+    **layouts.HANDLERS,
+    **attention.HANDLERS,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -45,18 +45,21 @@ class Place:
     """The node and the rows that hold a tensor's values.
 
     kind: sites [N, C], points [P, C], samples [B, C], cells [B, C, ...], image [B, C, H, W], mask [N] (the node's rows
-    above a threshold), spread [N, C] (rows of samples, one for each site), column [N] (one channel) or labels [N].
+    above a threshold), spread [N, C] (rows of samples, one for each site), column [N] (one channel), labels [N], laid
+    (rows in the layout of `layout`), or scores and weights of attention (the queries' node).
     """
 
     kind: str
     node: str
     level: Level | None = None
     threshold: float = 0.0  # of a mask
-    index: Any = None  # of spread: each row's sample; of column: the channel
+    index: Any = None  # of spread: each row's sample; of column: the channel; of scores and weights: attention.Scores
     column_of: str = ""  # of column: the kind of the rows
     padding: tuple[int, int] = (0, 0)  # zeros around an image that the next convolution has to add
     is_view: bool = False  # shares memory with another tensor
     is_flat: bool = False  # [N] of one channel
+    layout: tuple[str | int, ...] = ()  # of laid, scores and weights: see layouts.py
+    rows_kind: str = ""  # of laid: the kind of the rows
 
     def on_level(self) -> Level:
         if self.level is None:
@@ -88,6 +91,7 @@ class Graph:
     # ("average", source).
     made_by: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     _steps: dict[str, _Step] = field(default_factory=dict)
+    _linears: dict[str, tuple[str, Values, Values | None]] = field(default_factory=dict)  # input, weight, bias by node
 
     def __post_init__(self) -> None:
         self.input_level = Level(("voxels",), INPUT, (), None)
@@ -104,6 +108,21 @@ class Graph:
             name = f"{base}.{number}"
         self._steps[name] = _Step(tuple(needs), lambda network: emit(network, name))
         return name
+
+    def linear(self, x: Place, weight: Values, bias: Values | None = None) -> Place:
+        """Adds a linear layer of rows [N, in]. weight: [out, in]."""
+        name = self.node("linear", [x.node], lambda network, n: network.linear(n, x.node, weight, bias))
+        self._linears[name] = (x.node, weight, bias)
+        return replace(x, node=name, is_view=False)
+
+    def channels(self, x: Place, chosen: Values, num_channels: int) -> Place:
+        """Chooses channels of rows [N, num_channels]; of a linear layer's result by computing no others."""
+        if np.array_equal(chosen, np.arange(num_channels)):
+            return replace(x, is_view=True)
+        source, weight, bias = self._linears.get(x.node, (x.node, np.eye(num_channels, dtype=np.float32), None))
+        part = None if bias is None else bias[chosen]
+        made = self.linear(replace(x, node=source), np.ascontiguousarray(weight[chosen]), part)
+        return replace(made, is_view=True)
 
     def axes_of(self, values: Sequence[Any]) -> tuple[Any, ...]:
         """Converts a library's values, one per axis, to the served order."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from voxserve.export.tracing import layouts
 from voxserve.export.tracing.graph import Place, Values, constant
 from voxserve.export.tracing.refusal import RefusalError
 
@@ -99,6 +100,8 @@ def _reshape(call: Call) -> Any:
     wanted = tuple(int(np.prod(tensor.shape)) // known if n == -1 else int(n) for n in shape)
     if wanted == tuple(tensor.shape):
         return tensor
+    if x.kind in layouts.KINDS:
+        return layouts.reshaped(call, x, wanted)
     if x.kind == "mask" or x.is_flat:
         return replace(x, is_view=True)
     if x.kind == "cells" and len(tensor.shape) == 5:
@@ -107,17 +110,32 @@ def _reshape(call: Call) -> Any:
             return from_above(call, x)
     if x.kind == "sites" and tensor.shape[1] == 1 and len(wanted) == 1:
         return replace(x, is_flat=True, is_view=True)
+    if x.kind in ("sites", "points", "samples"):
+        return layouts.reshaped(call, x, wanted)
     raise RefusalError(f"'{call.name}' of {x.kind} {list(tensor.shape)} to {list(wanted)} is not in the model format")
 
 
 def _flatten(call: Call) -> Any:
     tensor, x = call.args[0], call.source()
     start, end = call.get(1, "start_dim", 0), call.get(2, "end_dim", -1)
+    if x.kind in layouts.KINDS:
+        first, last = (layouts.axis_of(d, len(tensor.shape)) for d in (start, end))
+        shape = tuple(tensor.shape)
+        whole = int(np.prod(shape[first : last + 1]))
+        return layouts.reshaped(call, x, (*shape[:first], whole, *shape[last + 1 :]))
     if x.kind == "cells" and len(tensor.shape) == 5 and (start, end) == (1, 2):
         return from_above(call, x)
     if len(tensor.shape) == 2 and start == 1:
         return tensor
     raise RefusalError(f"'{call.name}' of {x.kind} is not in the model format")
+
+
+def _unflatten(call: Call) -> Any:
+    x, shape, sizes = call.source(), tuple(call.args[0].shape), tuple(call.get(2, "sizes"))
+    at = layouts.axis_of(call.get(1, "dim"), len(shape))
+    known = int(np.prod([n for n in sizes if n != -1]))
+    sizes = tuple(shape[at] // known if n == -1 else n for n in sizes)
+    return layouts.reshaped(call, x, (*shape[:at], *sizes, *shape[at + 1 :]))
 
 
 def from_above(call: Call, x: Place) -> Place:
@@ -136,4 +154,5 @@ HANDLERS: dict[str, Any] = {
     "view": _reshape,
     "reshape": _reshape,
     "flatten": _flatten,
+    "unflatten": _unflatten,
 }

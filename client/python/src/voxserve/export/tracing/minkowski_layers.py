@@ -67,7 +67,7 @@ def _convolution(graph: Graph, module: Any, call: Callable[..., Any], args: Any,
     bias = None if module.bias is None else constant(module.bias).reshape(-1)
     weight = constant(module.kernel)
     if weight.ndim == 2 and "Channelwise" not in type(module).__name__:
-        place = functions.linear(graph, here, np.ascontiguousarray(weight.T), bias)
+        place = graph.linear(here, np.ascontiguousarray(weight.T), bias)
         return _finished(graph, result, place)
     groups = 1
     if weight.ndim == 2:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from voxserve.export.tracing import layers, minkowski_layers, spconv_layers
+from voxserve.export.tracing import layers, layouts, minkowski_layers, spconv_layers
 from voxserve.export.tracing.graph import Graph
 from voxserve.export.tracing.refusal import RefusalError
 from voxserve.export.tracing.traced import Traced, place_of
@@ -51,6 +51,8 @@ def patched(graph: Graph, module: Any, cut: str) -> Iterator[None]:
             replace(tensor, "__init__", _noting(graph, tensor.__init__))
             if library == "spconv.pytorch":
                 replace(tensor, "dense", _dense(graph, tensor.dense))
+            elif library == "torchsparse" and hasattr(tensor, "dense"):
+                replace(tensor, "dense", _refused_dense(tensor.dense))
             elif library == "MinkowskiEngine":
                 replace(tensor, "__add__", _sum(graph, tensor.__add__))
         yield
@@ -83,7 +85,7 @@ def _traced_call(graph: Graph, paths: dict[int, str], cut: str, original: Callab
             graph.path.pop()
             graph.is_leaf = was_leaf
         place = place_of(features_of(result))
-        if place is not None and not any(place.padding):
+        if place is not None and not any(place.padding) and layouts.is_rows(place):
             graph.modules[name] = place.node
             graph.last_module = path
         if path == cut:
@@ -120,6 +122,8 @@ def _note(graph: Graph, tensor: Any) -> None:
     level.stride = (1,) * len(graph.axes)
     if kind == "spconv":
         level.shape = graph.axes_of(tensor.spatial_shape)
+    elif kind == "torchsparse" and tensor.spatial_range is not None:
+        level.shape = graph.axes_of(tuple(map(int, tensor.spatial_range[1:])))  # the samples are first
 
 
 def _dense(graph: Graph, original: Callable[..., Any]) -> Any:
@@ -127,6 +131,15 @@ def _dense(graph: Graph, original: Callable[..., Any]) -> Any:
         if place_of(self.features) is None:
             return original(self, *args, **kwargs)
         return spconv_layers.dense(graph, original, self, *args, **kwargs)
+
+    return dense
+
+
+def _refused_dense(original: Callable[..., Any]) -> Any:
+    def dense(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if place_of(self.feats) is None:
+            return original(self, *args, **kwargs)
+        raise RefusalError("torchsparse's dense() is not yet traced: return the sparse tensor")
 
     return dense
 

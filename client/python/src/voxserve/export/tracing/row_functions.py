@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from voxserve.export.tracing import attention
 from voxserve.export.tracing.graph import Graph, Place, constant
 from voxserve.export.tracing.refusal import RefusalError
 
@@ -165,6 +166,9 @@ def _check_channels(call: Call, x: Place, dim: Any) -> None:
 
 
 def _softmax(call: Call) -> Place:
+    weights = attention.softmax(call)
+    if weights is not None:
+        return weights
     x, dim = call.source(), call.get(1, "dim")
     _check_channels(call, x, 1 if dim is None else dim)
     name = call.graph.node("softmax", [x.node], lambda network, n: network.softmax(n, x.node))

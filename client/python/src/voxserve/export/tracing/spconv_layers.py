@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from voxserve.export import kernel_order
-from voxserve.export.tracing import functions
 from voxserve.export.tracing.graph import Graph, Place, check_sites, constant
 from voxserve.export.tracing.refusal import RefusalError
 from voxserve.export.tracing.traced import sparse_place, unwrapped, wrap
@@ -39,7 +38,7 @@ def _convolution(graph: Graph, module: Any, call: Callable[..., Any], args: Any,
     result = _run(call, x)
     if module.conv1x1:
         weight = constant(module.weight).reshape(module.in_channels, module.out_channels)  # as it lies in memory
-        place = functions.linear(graph, here, np.ascontiguousarray(weight.T), _bias(module))
+        place = graph.linear(here, np.ascontiguousarray(weight.T), _bias(module))
         return _finished(graph, result, place)
     if module.subm:
         return _finished(graph, result, _submanifold(graph, module, here))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -9,10 +10,13 @@ from typing import Any
 import numpy as np
 
 from voxserve.export import kernel_order
-from voxserve.export.tracing import functions
-from voxserve.export.tracing.graph import Graph, Place, constant
+from voxserve.export.tracing.graph import Graph, Level, Place, check_sites, constant
 from voxserve.export.tracing.refusal import RefusalError
 from voxserve.export.tracing.traced import sparse_place, unwrapped, wrap
+from voxserve.verify import sites as site_maths
+
+_Axes = tuple[int, ...]
+_ON_THE_FLY = "hashmap_on_the_fly"  # torchsparse's default
 
 
 def _run(call: Callable[..., Any], x: Any) -> Any:
@@ -36,7 +40,7 @@ def _convolution(graph: Graph, module: Any, call: Callable[..., Any], args: Any,
     bias = None if module.bias is None else constant(module.bias)
     weight = constant(module.kernel)
     if weight.ndim == 2:
-        result.feats = wrap(result.feats, functions.linear(graph, here, np.ascontiguousarray(weight.T), bias), graph)
+        result.feats = wrap(result.feats, graph.linear(here, np.ascontiguousarray(weight.T), bias), graph)
         return result
     weight = _served(graph, weight, module.kernel_size)
     if module.transposed:
@@ -65,19 +69,79 @@ def _served(graph: Graph, weight: Any, kernel_size: Any) -> Any:
 
 
 def _strided(graph: Graph, module: Any, here: Place, weight: Any, bias: Any, x: Any, result: Any) -> Place:
-    kernel, stride = graph.axes_of(module.kernel_size), graph.axes_of(module.stride)
-    if any((k, s) not in ((1, 1), (2, 2)) for k, s in zip(kernel, stride, strict=True)) or any(module.padding):
-        raise RefusalError(
-            f"torchsparse's kernel {list(kernel)} with stride {list(stride)}: which sites and cells it has depends on "
-            "its version and on the whole batch (kernels of 2 with stride 2 do not)"
+    """Version 2.1's sites: spconv's within a spatial_range; without one, those of kernels of 2 with stride 2 alone."""
+    kernel, stride, padding = (graph.axes_of(v) for v in (module.kernel_size, module.stride, module.padding))
+    level, sites = here.on_level(), graph.sites_of(result.coords)
+    key: tuple[Any, ...] = ("floor", stride)
+    if level.shape and _kmap_mode(module) == _ON_THE_FLY:
+        key = ("padded", kernel, stride, padding)
+        shape, expected = _padded(level, kernel, stride, padding)
+        name = graph.node(
+            "conv",
+            [here.node],
+            lambda network, n: network.strided_padded(n, here.node, weight, kernel, stride, padding, bias),
         )
-    name = graph.node(
-        "conv", [here.node], lambda network, n: network.strided_floor(n, here.node, weight, kernel, stride, bias)
-    )
-    level = here.on_level()
-    made = graph.floor_level(name, level, stride, graph.sites_of(result.coords), "torchsparse's Conv3d")
+    else:
+        _check_floor(module, kernel, stride, padding)
+        shape = tuple((n - 1) // s + 1 for n, s in zip(level.shape, stride, strict=False))
+        expected = site_maths.floored(level.sites(), stride)
+        name = graph.node(
+            "conv", [here.node], lambda network, n: network.strided_floor(n, here.node, weight, kernel, stride, bias)
+        )
+    _check_sites(graph, name, sites, expected, _last(level, kernel, stride, padding))
+    unit = tuple(a * b for a, b in zip(level.stride, stride, strict=True))
+    made = graph.level((*level.key, *key), name, unit, sites, shape)
     graph.paired[tuple(x.stride), module.kernel_size, module.stride] = (name, level, made)
     return Place("sites", name, made)
+
+
+def _kmap_mode(module: Any) -> str:
+    """Returns how torchsparse finds a convolution's cells: by the module's settings, else by the global ones."""
+    settings = getattr(module, "_config", None)
+    if settings is None:
+        functional = sys.modules.get("torchsparse.nn.functional")
+        of_all = getattr(getattr(functional, "conv_config", None), "get_global_conv_config", None)
+        settings = None if of_all is None else of_all()
+    return _ON_THE_FLY if settings is None else str(settings.kmap_mode)
+
+
+def _padded(level: Level, kernel: _Axes, stride: _Axes, padding: _Axes) -> tuple[_Axes, site_maths.Sites]:
+    """Returns spconv's shape and sites."""
+    sizes = zip(level.shape, kernel, stride, padding, strict=True)
+    shape = tuple((n + 2 * p - k) // s + 1 for n, k, s, p in sizes)
+    deltas = site_maths.deltas(kernel, (1,) * len(kernel), padding)
+    return shape, site_maths.within(site_maths.reaching(level.sites(), stride, deltas), shape)
+
+
+def _check_floor(module: Any, kernel: _Axes, stride: _Axes, padding: _Axes) -> None:
+    if all(k == s in (1, 2) for k, s in zip(kernel, stride, strict=True)) and not any(padding):
+        return
+    what = f"torchsparse's kernel {list(kernel)} with stride {list(stride)}"
+    if _kmap_mode(module) != _ON_THE_FLY:
+        raise RefusalError(f"{what} and kmap_mode 'hashmap', which reads other cells, is not in the model format")
+    raise RefusalError(
+        f"{what}: its sites end where the batch's largest coordinates do. Give the example's SparseTensor a "
+        "spatial_range, (samples, cells of each axis), and they end there; kernels of 2 with stride 2 need none"
+    )
+
+
+def _check_sites(graph: Graph, name: str, made: site_maths.Sites, expected: site_maths.Sites, last: _Axes) -> None:
+    """Raises RefusalError if the sites differ. Warns if only those are missing that lie behind the last ones."""
+    if len(made) != len(expected):
+        number = len(expected)
+        expected = expected[(expected[:, 1:] <= np.asarray(last)).all(axis=1)]
+        graph.warn(
+            f"'{name}': torchsparse leaves out {number - len(made)} of {number} sites at the end of the batch's "
+            "extent, and the served network has them. To see that the rest is equal, take an example whose largest "
+            "coordinates end with a whole kernel, or give it a spatial_range"
+        )
+    check_sites(made, expected, "torchsparse's Conv3d")
+
+
+def _last(level: Level, kernel: _Axes, stride: _Axes, padding: _Axes) -> _Axes:
+    """Returns the last site of each axis that version 2.1 makes of a batch without a spatial_range."""
+    largest = level.sites()[:, 1:].max(axis=0, initial=0).tolist()
+    return tuple((n + 2 * p - k + 1) // s for n, k, s, p in zip(largest, kernel, stride, padding, strict=True))
 
 
 def _inverse(graph: Graph, module: Any, here: Place, weight: Any, bias: Any, x: Any) -> Place:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from voxserve.export.tracing import functions
+from voxserve.export.tracing import attention, functions
 from voxserve.export.tracing.functions import Call
 from voxserve.export.tracing.graph import Graph, Place
 from voxserve.export.tracing.refusal import RefusalError
@@ -44,7 +44,9 @@ class Traced(torch.Tensor):
                 return func(*plain_args, **plain_kwargs)
             if owner == "data":
                 return args[0]
-            raise RefusalError(f"Tensor.{owner} of traced features is not in the model format")
+            if owner not in ("T", "mT"):
+                raise RefusalError(f"Tensor.{owner} of traced features is not in the model format")
+            name = owner
         if name in _ABOUT:
             return func(*plain_args, **plain_kwargs)
         graph = next(t.graph for t in _leaves((args, kwargs)) if isinstance(t, Traced))
@@ -53,14 +55,26 @@ class Traced(torch.Tensor):
             raise RefusalError(f"'{name}' is not in the model format")
         if (name.endswith("_") and not name.endswith("__")) or name.startswith("__i") or kwargs.get("inplace"):
             return _in_place(graph, handler, name, func, args, kwargs)
-        call = Call(graph, name, args, kwargs, place_of)
-        place = handler(call)  # before the values, so that a refusal names the function
+        place = _handled(handler, Call(graph, name, args, kwargs, place_of))
+        # The values come after the place, so that a refusal names the function.
         result = func(*plain_args, **plain_kwargs)
         if isinstance(place, Traced):
             return place
+        if isinstance(place, list):
+            pairs = zip(result, place, strict=True)
+            return tuple(wrap(r, p, graph) if isinstance(r, torch.Tensor) else r for r, p in pairs)
         if place.is_view and isinstance(args[0], Traced):
             args[0].has_views = True
         return wrap(result, place, graph)
+
+
+def _handled(handler: Callable[[Call], Any], call: Call) -> Any:
+    """Returns what the handler does: a place, several, or a traced tensor as it is."""
+    kinds = [t.place.kind for t in _leaves((call.args, call.kwargs)) if isinstance(t, Traced)]
+    if "laid" not in kinds or call.name in functions.OF_LAYOUTS:
+        return handler(call)
+    weights = attention.softmax(call) if call.name == "softmax" else None
+    return attention.of_rows(handler, call, wrap) if weights is None else weights
 
 
 def _in_place(graph: Graph, handler: Any, name: str, func: Any, args: Any, kwargs: Any) -> Any:
@@ -69,7 +83,7 @@ def _in_place(graph: Graph, handler: Any, name: str, func: Any, args: Any, kwarg
         raise RefusalError(f"'{name}' writes features into a tensor that is not traced")
     if target.place.is_view or target.has_views:
         raise RefusalError(f"'{name}' changes a view of another tensor, or a tensor that has views")
-    place = handler(Call(graph, name, args, kwargs, place_of))
+    place = _handled(handler, Call(graph, name, args, kwargs, place_of))
     func(*unwrapped(args), **unwrapped(kwargs))
     if isinstance(place, Place):
         target.place = place

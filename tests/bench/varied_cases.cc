@@ -1,0 +1,157 @@
+#include "tests/bench/varied_cases.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <map>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
+#include "tests/bench/or_die.h"
+#include "tests/bench/varied_scans.h"
+
+namespace voxserve::bench {
+namespace {
+
+constexpr uint32_t kSeed = 1;
+
+// The frames of drives, each read once.
+const std::vector<PointCloud>& FramesOf(const support::RealScan& scan) {
+  static auto* const drives = new std::map<std::string, std::vector<PointCloud>>();
+  auto [drive, is_new] = drives->try_emplace(scan.name);
+  if (is_new) drive->second = DriveOf(scan);
+  return drive->second;
+}
+
+// The inputs of a scan, which all its cases share.
+Lazy<std::vector<PointCloud>> InputsOf(const support::RealScan& scan, bool has_time) {
+  static auto* const inputs = new std::map<std::pair<std::string, bool>, Lazy<std::vector<PointCloud>>>();
+  const auto make = [scan, has_time] {
+    std::vector<PointCloud> varied = VariedScans(FramesOf(scan), kNumInputs, kSeed);
+    if (has_time) std::transform(varied.begin(), varied.end(), varied.begin(), WithTime);
+    return varied;
+  };
+  return inputs->try_emplace({scan.name, has_time}, make).first->second;
+}
+
+BenchCase CaseOf(const std::string& folder, const std::string& scan_name) {
+  const bool has_time = absl::EndsWith(scan_name, "+t");
+  const auto scan = support::RealScanNamed(std::string(absl::StripSuffix(scan_name, "+t")));
+  if (!scan) {
+    std::cerr << "no scan is named " << scan_name << std::endl;
+    std::exit(2);
+  }
+  return {.name = absl::StrCat(std::filesystem::weakly_canonical(folder).filename().string(), ", ", scan->name),
+          .model = Lazy<LoadedModel>([folder] { return OrDie(LoadModelVersion(folder, 1)); }),
+          .inputs = InputsOf(*scan, has_time)};
+}
+
+// A scan of semantickitti-00 has about so many voxels of 5 cm when it is thinned as inputs are. A guess: the table has
+// the voxels that were counted.
+constexpr double kVoxelsOfScan = 86'000;
+constexpr float kScanSpacing_m = 250;
+
+// Inputs of about that many voxels: a sector of a scan, or several scans side by side.
+std::vector<PointCloud> InputsOfVoxels(double num_voxels) {
+  std::vector<PointCloud> inputs;
+  const std::vector<PointCloud>& frames = FramesOf(support::kSemanticKittiScan);
+  uint32_t seed = kSeed;
+  for (int i = 0; i < kNumInputs; ++i) {
+    std::vector<PointCloud> parts;
+    for (double left = num_voxels / kVoxelsOfScan; left > 0.01; left -= 1, ++seed) {
+      parts.push_back(Sector(VariedScan(frames[seed % frames.size()], seed), std::min(left, 1.0)));
+    }
+    inputs.push_back(SideBySide(parts, kScanSpacing_m));
+  }
+  return inputs;
+}
+
+}  // namespace
+
+PreparedCase::PreparedCase(const BenchCase& c, support::Device device)
+    : case_(c), model_(*c.model), inputs_(*c.inputs) {
+  runner_ = OrDie(DeviceRunner::Create({.device = device, .num_threads = kernels::ThreadPool::AvailableCpus()}));
+  program_ = OrDie(runner_->Compile(model_.graph,
+                                    {.device = device,
+                                     .precision = model_.config.precision,
+                                     .plan = DefaultPlanOf(device, model_.config.precision),
+                                     .is_deterministic = c.is_deterministic},
+                                    model_.config.bytes_per_label()));
+}
+
+PreparedCase::~PreparedCase() { program_ = Program(); }
+
+BatchOutput PreparedCase::Run(int batch, int index, const RunOptions& options, bool return_scores) {
+  std::vector<const PointCloud*> clouds;
+  for (int i = 0; i < batch; ++i) clouds.push_back(&inputs_[static_cast<size_t>(index + i) % inputs_.size()]);
+  const ModelConfig& config = model_.config;
+  BatchOutput output = runner_->Run(
+      program_, clouds, return_scores,
+      {.ignore_label = config.ignore_label, .max_voxels = config.max_voxels, .voxel_overflow = config.voxel_overflow},
+      options);
+  for (const InferResult& sample : output.samples) output.status.Update(sample.status);
+  return output;
+}
+
+BatchOutput PreparedCase::RunOrDie(int batch, int index, const RunOptions& options) {
+  BatchOutput output = Run(batch, index, options);
+  if (output.status.ok()) return output;
+  std::cerr << case_.name << ": " << output.status << std::endl;
+  std::exit(1);
+}
+
+std::vector<NetworkCase> MinkUNetScans(double width) {
+  std::vector<NetworkCase> cases;
+  for (const auto& [scan, voxel_size_m] :
+       {std::pair(support::kSemanticKittiScan, 0.05f), std::pair(support::kNuScenesKeyFrame, 0.1f),
+        std::pair(support::kNuScenesSweeps, 0.1f), std::pair(support::kWaymoFrame, 0.1f)}) {
+    cases.push_back({.network = "minkunet", .width = width, .scan = scan, .voxel_size_m = voxel_size_m});
+  }
+  return cases;
+}
+
+BenchCase CaseOf(const NetworkCase& network) {
+  const auto load = [network] {
+    LoadedModel model{.graph = OrDie(LoadNetwork(network))};
+    model.config.precision = network.precision;
+    return model;
+  };
+  return {.name = absl::StrFormat("MinkUNet %.1fx, %s", network.width, network.scan.name),
+          .model = Lazy<LoadedModel>(load),
+          .inputs = InputsOf(network.scan, /*has_time=*/false)};
+}
+
+std::vector<BenchCase> VariedCases(const std::vector<std::pair<std::string, std::string>>& models,
+                                   bool with_deterministic) {
+  std::vector<BenchCase> cases;
+  for (const double width : {1.0, 0.5}) {
+    for (const NetworkCase& network : MinkUNetScans(width)) cases.push_back(CaseOf(network));
+    if (width != 1.0 || !with_deterministic) continue;
+    BenchCase deterministic = cases.front();  // the others' scans cost it the same
+    deterministic.name += ", deterministic";
+    deterministic.is_deterministic = true;
+    deterministic.batches = {1, 4};
+    cases.insert(cases.begin() + 1, deterministic);
+  }
+  for (const auto& [folder, scan] : models) cases.push_back(CaseOf(folder, scan));
+  return cases;
+}
+
+std::vector<BenchCase> VoxelCases() {
+  std::vector<BenchCase> cases;
+  const BenchCase network = CaseOf(NetworkCase{.network = "minkunet"});
+  for (const int num_voxels :
+       {1'000, 2'000, 5'000, 10'000, 20'000, 50'000, 100'000, 200'000, 350'000, 500'000, 700'000, 1'000'000}) {
+    BenchCase c = network;
+    c.name = absl::StrFormat("MinkUNet 1.0x, about %d voxels", num_voxels);
+    c.inputs = Lazy<std::vector<PointCloud>>([num_voxels] { return InputsOfVoxels(num_voxels); });
+    c.batches = {1};
+    cases.push_back(std::move(c));
+  }
+  return cases;
+}
+
+}  // namespace voxserve::bench
