@@ -1,4 +1,4 @@
-# The server, its command-line client and the plan search (voxserve-tune) in a small image, with the demo's model in /models.
+# The server, its command-line client and the plan search (voxserve-tune) in a small image, with the demo's models in /models.
 #
 #   docker build -t voxserve .
 #   docker run --rm -p 8500:8500 -p 8080:8080 voxserve

@@ -170,10 +170,10 @@ def test_configuration_statistics_and_index(client: Any, points: np.ndarray) -> 
         old, new = getattr(before.inference_stats, name), getattr(after.inference_stats, name)
         assert new.count == old.count + 1, name
         assert new.ns > old.ns, name
-    assert [model.name for model in client.get_inference_statistics().model_stats] == ["minkunet"]
+    assert [model.name for model in client.get_inference_statistics().model_stats] == ["centerpoint", "minkunet"]
     assert refusal_of(lambda: client.get_inference_statistics("nobody"))[0] == "NOT_FOUND"
     index = client.get_model_repository_index(as_json=True)["models"]
-    assert index == [{"name": "minkunet", "version": "1", "state": "READY"}]
+    assert index == [{"name": name, "version": "1", "state": "READY"} for name in ("centerpoint", "minkunet")]
 
 
 def test_loads_are_for_the_operators_port(client: Any, server: Server) -> None:
