@@ -1,4 +1,4 @@
-# The server, its command-line client and the plan search (voxserve-tune) in a small image, with the demo's model in /models.
+# The server, its command-line client and the plan search (voxserve-tune) in a small image, with the demo's models in /models.
 #
 #   docker build -t voxserve .
 #   docker run --rm -p 8500:8500 -p 8080:8080 voxserve
@@ -11,8 +11,9 @@
 # Loads, unloads and searches of plans have port 8501 of the container itself: docker exec CONTAINER voxserve-client load
 # NAME. To open it, with TLS and tokens: --admin_host 0.0.0.0 -p 8501:8501.
 #
-# The build's base has nvcc and cuBLAS, so that the kernels are compiled for every GPU from Turing on; the other base
-# brings the libraries that they need at run time, cuBLAS among them. The driver is the host's.
+# The build's base has nvcc and cuBLAS, so that the kernels are compiled for every GPU from Turing on, those of Jetsons
+# and Blackwell among them; CUDA_ARCHITECTURES names fewer, for a faster build and a smaller image. The other base brings
+# the libraries that they need at run time, cuBLAS among them. The driver is the host's.
 #
 # It needs no privilege and writes nothing, but for tuned plans where --plan_dir says so:
 #
@@ -40,7 +41,10 @@ COPY server server
 COPY client/cpp client/cpp
 COPY client/python/VERSION client/python/
 COPY deploy/tune deploy/tune
-RUN bash -euc 'source deploy/steps.sh; build_preset release voxserve voxserve-client voxserve-tune' \
+# Machine code for each, and PTX of the last one for GPUs that come later. Hopper's own instructions need 90a.
+ARG CUDA_ARCHITECTURES="75-real;80-real;86-real;87-real;89-real;90a-real;100-real;110-real;120"
+RUN export CUDAARCHS="$CUDA_ARCHITECTURES" \
+ && bash -euc 'source deploy/steps.sh; build_preset release voxserve voxserve-client voxserve-tune' \
  && cmake --install build/release --strip --prefix /out \
  && deploy/install.sh --runtime-packages /out/bin/* > /out/packages.txt \
  && cat /out/packages.txt

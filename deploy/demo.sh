@@ -8,9 +8,9 @@ usage() {
   cat <<'HELP'
 deploy/demo.sh [--keep]
 
-Installs what is missing, builds the server and its client, starts the server with the trained MinkUNet of
-deploy/models, sends it a real LiDAR scan over gRPC and shows the answer: classes, agreement with labels made by people,
-the time of each stage, a preview in the terminal, and a picture in build/demo.
+Installs what is missing, builds the server and its client, starts the server with the two trained models of
+deploy/models, sends it a real LiDAR scan over gRPC and shows the answers: classes, agreement with labels made by
+people, boxes, the time of each stage, a preview in the terminal, and a picture with labels and boxes in build/demo.
 
   --keep    leave the server running, and tell how to stop it
 
@@ -83,8 +83,8 @@ done
 port=${ports% *} http_port=${ports#* }
 say "serving gRPC on localhost:$port, HTTP on localhost:$http_port (pid $server_pid, log $(near "$log"))"
 
-step "4/4 Label a real scan: PandaSet (Hesai, Scale AI), sequence 002, frame 070, 107,288 points (a second)"
-"$client" infer --model minkunet --address "localhost:$port" "$ROOT/deploy/scans/pandaset_070.bin" \
+step "4/4 Label a real scan and find boxes in it: PandaSet (Hesai, Scale AI), sequence 002, frame 070 (2 seconds)"
+"$client" infer --model minkunet --boxes_model centerpoint --address "localhost:$port" "$ROOT/deploy/scans/pandaset_070.bin" \
   --truth "$ROOT/deploy/scans/pandaset_070.truth.u8" --preview --picture "$demo/pandaset_070.png" ||
   server_failed "the scan was not labelled"
 
@@ -109,6 +109,7 @@ server=$(near "$server") client=$(near "$client")
 $keep || printf '    %s\n' "$server --model_repository $models"
 cat <<NEXT
     $client infer --model minkunet --address localhost:$port $scan --save labels.npy
+    $client infer --model centerpoint --address localhost:$port $scan --save boxes.json
     $client models minkunet --address localhost:$port
     $client --help
     $(near "$ROOT/deploy/install.sh") python     # the Python client, in build/venv:

@@ -23,11 +23,11 @@
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "engine/base/log_limiter.h"
 #include "engine/base/log_writer.h"
 #include "engine/base/logging.h"
+#include "engine/base/steady_time.h"
 #include "engine/runtime/cuda_devices.h"
 #include "engine/serving/engine.h"
 #include "server/host_gpu.h"
@@ -79,10 +79,10 @@ class ShutdownWatchdog {
   static void Watch(absl::Duration limit, int exit_status) {
     sigset_t set = StopSignals();
     sigaddset(&set, SIGUSR1);
-    const absl::Time deadline = absl::Now() + limit;
+    const absl::Time deadline = SteadyNow() + limit;
     int signal = 0;
     do {
-      const timespec timeout = absl::ToTimespec(std::max(deadline - absl::Now(), absl::ZeroDuration()));
+      const timespec timeout = absl::ToTimespec(std::max(deadline - SteadyNow(), absl::ZeroDuration()));
       signal = sigtimedwait(&set, nullptr, &timeout);
     } while (signal < 0 && errno == EINTR);
     if (signal == SIGUSR1) return;
@@ -243,7 +243,7 @@ int Serve(const Options& options) {
   int signal = 0;
   sigwait(&stop_signals, &signal);
   ending.Begin();
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   const bool is_stuck = ending.exit_status() == kExitStuckBatch;
   const absl::Duration timeout = is_stuck ? std::min(options.drain_timeout, kStuckBatchDrain) : options.drain_timeout;
   Log(LogLevel::kInfo, "draining", {{"signal", signal}, {"drain_timeout", absl::FormatDuration(timeout)}});
@@ -257,7 +257,7 @@ int Serve(const Options& options) {
   watchdog.reset();
   watchdog = std::make_unique<ShutdownWatchdog>(kExitGrace, status);
   server->reset();
-  Log(LogLevel::kInfo, "stopped", {{"drain_ms", absl::ToInt64Milliseconds(absl::Now() - start)}});
+  Log(LogLevel::kInfo, "stopped", {{"drain_ms", absl::ToInt64Milliseconds(SteadyNow() - start)}});
   return status;
 }
 

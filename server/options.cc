@@ -63,6 +63,10 @@ ABSL_FLAG(
     std::string, trusted_proxies, voxserve::Options().trusted_proxies,
     "Networks of proxies, with commas (10.0.0.0/8,2001:db8::7), that say with the PROXY protocol, version 1 or 2, "
     "for whom they connect to --port. Limits and logs then see those clients in place of the proxy.");
+ABSL_FLAG(
+    std::string, shared_memory_prefix, voxserve::Options().shared_memory_prefix,
+    "Clients of the open inference protocol may register shared memory whose name begins so (/voxserve-), for their "
+    "points and outputs. Whoever may infer can then read and write these objects. Empty: none.");
 ABSL_FLAG(int, admin_port, voxserve::Options().admin_port,
           "Port of AdminService; 0: any free one; -1: the one above --port, where clients look for it by default.");
 ABSL_FLAG(
@@ -152,7 +156,9 @@ const std::vector<FlagGroup>& FlagGroups() {
        {"model_repository", "model_poll_seconds", "devices", "streams_per_device", "device_memory_limit", "threads",
         "max_grid_bytes", "captured_batches"}},
       {"Tuned plans", {"plan_dir", "tune_on_load", "deterministic"}},
-      {"Network", {"host", "port", "http_port", "trusted_proxies", "admin_host", "admin_port", "max_message_bytes"}},
+      {"Network",
+       {"host", "port", "http_port", "trusted_proxies", "admin_host", "admin_port", "max_message_bytes",
+        "shared_memory_prefix"}},
       {"Identity", {"tls_certificate", "tls_key", "tls_client_ca", "auth_tokens", "insecure_tokens"}},
       {"Limits",
        {"memory_limit", "max_queue_requests", "max_queue_bytes", "grpc_memory_bytes", "max_connections",
@@ -268,6 +274,12 @@ absl::Status Options::Validate() const {
   if (http_port < 0 || http_port > 65535) return OutOfRange("http_port", http_port, "0 to 65535");
   if (port != 0 && port == http_port) {
     return absl::InvalidArgumentError(absl::StrCat("--port and --http_port are both ", port, "; they must differ"));
+  }
+  if (!shared_memory_prefix.empty() &&
+      (shared_memory_prefix[0] != '/' || shared_memory_prefix.find('/', 1) != std::string::npos)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--shared_memory_prefix=", shared_memory_prefix,
+                     " must begin with a slash and have no other, as names of shared memory do"));
   }
   if (const auto networks = ParseNetworks(trusted_proxies); !networks.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("--trusted_proxies: ", networks.status().message()));
@@ -403,6 +415,7 @@ absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& arg
   options.http_port = absl::GetFlag(FLAGS_http_port);
   options.admin_host = absl::GetFlag(FLAGS_admin_host);
   options.trusted_proxies = absl::GetFlag(FLAGS_trusted_proxies);
+  options.shared_memory_prefix = absl::GetFlag(FLAGS_shared_memory_prefix);
   options.admin_port = absl::GetFlag(FLAGS_admin_port);
   options.auth_tokens = absl::GetFlag(FLAGS_auth_tokens);
   options.insecure_tokens = absl::GetFlag(FLAGS_insecure_tokens);

@@ -34,6 +34,7 @@ struct Options {
   int streams_per_device = 2;
   int64_t device_memory_limit = 0;
   int64_t max_message_bytes = int64_t{64} << 20;
+  std::string shared_memory_prefix;
   int64_t max_queue_requests = 256;
   int64_t max_queue_bytes = 0;
   int64_t max_grid_bytes = int64_t{512} << 20;

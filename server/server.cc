@@ -11,10 +11,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
 #include "engine/base/error_reason.h"
 #include "engine/base/logging.h"
 #include "engine/base/status_macros.h"
+#include "engine/base/steady_time.h"
 #include "engine/runtime/available_memory.h"
 #include "server/http/status_page.h"
 #include "server/open_inference/open_inference_service.h"
@@ -34,7 +34,8 @@ constexpr absl::Duration kLoadPoll = absl::Milliseconds(10);
 // A vehicle that drives out of coverage sends no FIN: its connection, and the tasks behind it, end after a minute.
 constexpr int kKeepaliveTimeMs = 40'000;
 constexpr int kKeepaliveTimeoutMs = 20'000;
-constexpr int kMinClientPingIntervalMs = 5'000;
+// Clients may test a silent connection every two seconds.
+constexpr int kMinClientPingIntervalMs = 1'000;
 // All clients together may have as many shares of calls and streams.
 constexpr int64_t kCallShares = 16;
 // A client may have at least this many calls of health and reflection. Each vehicle that streams may also watch the
@@ -102,7 +103,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options, co
 Server::Server(const Options& options, std::string version)
     : options_(options.Resolved()),
       version_(std::move(version)),
-      started_(absl::Now()),
+      started_(SteadyNow()),
       memory_budget_(options_.BudgetBytes()),
       metrics_(std::make_unique<Observer>(&readiness_)) {}
 
@@ -115,7 +116,7 @@ Server::~Server() {
   if (services_) services_->StartDraining();
   StopAccepting();
   for (grpc::Server* server : {grpc_.get(), admin_grpc_.get()}) {
-    if (server != nullptr) server->Shutdown(absl::ToChronoTime(absl::Now()));
+    if (server != nullptr) server->Shutdown(std::chrono::system_clock::now());
   }
   for (grpc::Server* server : {grpc_.get(), admin_grpc_.get()}) {
     if (server != nullptr) server->Wait();
@@ -161,6 +162,7 @@ Services::Options Server::ServicesOptions() {
                                       .max_streams = kCallShares * options_.max_client_streams,
                                       .max_client_streams = options_.max_client_streams},
                             .max_message_bytes = options_.max_message_bytes,
+                            .shared_memory_prefix = options_.shared_memory_prefix,
                             .version = version_,
                             .authoriser = authoriser_.get(),
                             .source_of = [this](const std::string& peer) { return proxied_peers_.SourceOf(peer); },
@@ -341,10 +343,10 @@ absl::Status Server::StartHttp() {
 }
 
 absl::Status Server::Drain(absl::Duration timeout) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = SteadyNow() + timeout;
   readiness_.SetDraining();
   services_->StartDraining();
-  if (services_->AwaitAnswers(absl::Now() + timeout / kQueueShareOfDrain) > 0) {
+  if (services_->AwaitAnswers(SteadyNow() + timeout / kQueueShareOfDrain) > 0) {
     StopAccepting();
     engine_->RefuseQueued();
   }
@@ -355,15 +357,15 @@ absl::Status Server::Drain(absl::Duration timeout) {
   engine_->Drain();
   StopAccepting();
   for (Acceptor* acceptor : {acceptor_.get(), admin_acceptor_.get()}) acceptor->EndAll();
-  const absl::Time end = absl::Now() + kShutdownGrace;
-  for (grpc::Server* server : {grpc_.get(), admin_grpc_.get()}) server->Shutdown(absl::ToChronoTime(end));
+  const auto end = std::chrono::system_clock::now() + absl::ToChronoMilliseconds(kShutdownGrace);
+  for (grpc::Server* server : {grpc_.get(), admin_grpc_.get()}) server->Shutdown(end);
   return absl::OkStatus();
 }
 
 void Server::WatchLoading() {
   // WaitUntilLoaded is not used, so that a server that is stopped does not load the rest of its models first.
   while (!engine_->loaded()) {
-    if (stopping_.WaitForNotificationWithTimeout(kLoadPoll)) return;
+    if (stopping_.WaitFor(kLoadPoll)) return;
   }
   readiness_.SetLoaded();
   LogLoaded(engine_->ListModels());
@@ -374,7 +376,7 @@ std::string Server::RenderStatusPage() const {
   status.version = version_;
   status.devices = engine_->devices();
   status.grpc_address = absl::StrCat(WithBrackets(options_.host), ":", grpc_port());
-  status.uptime = absl::Now() - started_;
+  status.uptime = SteadyNow() - started_;
   status.readiness = readiness_.Get();
   status.device_statistics = metrics_->DeviceStatisticsByName();
   for (ModelVersionInfo& info : engine_->ListModels()) {

@@ -11,14 +11,15 @@
 #include <thread>
 
 #include "absl/status/statusor.h"
-#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "engine/base/steady_time.h"
 #include "engine/runtime/memory_budget.h"
 #include "engine/serving/engine.h"
 #include "server/acceptor/acceptor.h"
 #include "server/acceptor/call_rate.h"
 #include "server/acceptor/flood_guard.h"
 #include "server/acceptor/upload_guard.h"
+#include "server/grpc_timers.h"
 #include "server/http/http_server.h"
 #include "server/http/readiness.h"
 #include "server/identity/authoriser.h"
@@ -112,9 +113,10 @@ class Server {
   std::unique_ptr<FloodGuard> flood_guard_;
   std::unique_ptr<UploadGuard> upload_guard_;
   std::unique_ptr<HttpServer> http_;
-  absl::Notification stopping_;
+  SteadyNotification stopping_;
   std::thread load_watch_;                // sees the loading end
   std::unique_ptr<ReloadThread> reload_;  // reads files again
+  GrpcTimers grpc_timers_;
 };
 
 }  // namespace voxserve

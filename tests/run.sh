@@ -116,10 +116,10 @@ else
 fi
 
 if [[ $preset == dev ]]; then
-  step "4/4 Python tests (six minutes, most of it attacks on the server)"
+  step "4/4 Python tests (13 minutes, most of it attacks, faults and machines that fail)"
   export VOXSERVE_BINARY=$BUILD/dev/server/voxserve VOXSERVE_CLIENT_BINARY=$BUILD/dev/client/cpp/voxserve-client
   for folder in client/python/tests tests/oracles tests/integration tests/support tests/bench tests/deploy \
-    tests/hostile tests/soak; do
+    tests/machines tests/hostile tests/faults tests/soak; do
     expected+=("$results/${folder//\//-}.xml")
     # The package is tested as it is installed.
     (cd "$ROOT/$folder" && PYTHONPATH=$ROOT/tests "$BUILD/venv/bin/python" -m pytest -q -p no:cacheprovider \

@@ -10,7 +10,8 @@ import torch
 from train.loop import Schedule
 
 
-def parse(module: str, text: str, schedule: Schedule, *, batch: int) -> argparse.Namespace:
+def parse(module: str, text: str, schedule: Schedule, *, batch: int, finds_boxes: bool = False) -> argparse.Namespace:
+    """finds_boxes: there is a command "find" too."""
     parser = argparse.ArgumentParser(prog=f"python -m {module}", description=text)
     commands = parser.add_subparsers(dest="command", required=True)
     train = commands.add_parser("train", help="train a part of a run", description="train a part of a run")
@@ -28,6 +29,12 @@ def parse(module: str, text: str, schedule: Schedule, *, batch: int) -> argparse
     evaluate.add_argument("--save", type=Path, help="JSON with all figures")
     for command in (train, evaluate):
         command.add_argument("--data", type=Path, required=True, help="the folder that train.frames wrote")
+    if finds_boxes:
+        find = commands.add_parser("find", help="find boxes", description="find boxes in a scan, to compare with")
+        find.add_argument("--weights", type=Path, required=True, help="a part's weights.safetensors")
+        find.add_argument("--scan", type=Path, required=True, help="float32 x, y, z, intensity (0..1) of each point")
+        find.add_argument("--save", type=Path, required=True, help=".npz with boxes [N, 7], classes and scores")
+    for command in commands.choices.values():
         command.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     return parser.parse_args()
 

@@ -3,6 +3,7 @@
     python -m train.detector train --data DATA --out PART1 --max_seconds 445
     python -m train.detector train --data DATA --out PART2 --resume PART1 --max_seconds 445
     python -m train.detector evaluate --data DATA --weights PART2/weights.safetensors
+    python -m train.detector find --weights PART2/weights.safetensors --scan scan.bin --save boxes.npz
 """
 
 from __future__ import annotations
@@ -37,14 +38,18 @@ _BINS = ((0.0, 25.0), (25.0, 50.0), (50.0, 75.0))
 
 def main() -> int:
     begun = time.monotonic()
-    options = arguments.parse("train.detector", "CenterPoint on PandaSet's cuboids.", _SCHEDULE, batch=6)
+    text = "CenterPoint on PandaSet's cuboids."
+    options = arguments.parse("train.detector", text, _SCHEDULE, batch=6, finds_boxes=True)
     try:
         if options.command == "train":
             train(options, begun)
         else:
             model = CenterPoint(CONFIG).to(options.device)
             loop.load_weights(model, options.weights)
-            _measure(model, options.data, options.device, options.save)
+            if options.command == "evaluate":
+                _measure(model, options.data, options.device, options.save)
+            else:
+                _save_boxes(model, options)
     except (OSError, ValueError) as error:
         print(f"train.detector: {error}", file=sys.stderr)
         return 1
@@ -116,6 +121,15 @@ def find(model: CenterPoint, points: Any, device: str) -> tuple[Any, Any, Any]:
     images = model(cloud, torch.zeros(len(cloud), dtype=torch.long, device=device), 1)
     torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = tf32
     return boxes.decode(images, model.config, model.config.score_threshold)[0]
+
+
+def _save_boxes(model: CenterPoint, options: argparse.Namespace) -> None:
+    points = np.fromfile(options.scan, np.float32)
+    if len(points) % 4:
+        raise ValueError(f"{options.scan} has {len(points)} numbers, which are not four for each point")
+    found, classes, scores = find(model, points.reshape(-1, 4), options.device)
+    np.savez_compressed(options.save, boxes=found, classes=classes, scores=scores)
+    print(f"{len(found)} boxes")
 
 
 def _measure(model: CenterPoint, data: Path, device: str, save: Path | None) -> None:

@@ -109,7 +109,7 @@ def strided(sites: Sites, kernel: tuple[int, ...], stride: tuple[int, ...], padd
 
 def _gather(rows: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
     padded = torch.cat([rows, rows.new_zeros(1, rows.shape[1])])
-    return padded.index_select(0, table.reshape(-1)).view(len(table), -1)
+    return padded.index_select(0, table.reshape(-1)).view(len(table), table.shape[1] * rows.shape[1])
 
 
 class _Convolve(torch.autograd.Function):

@@ -18,8 +18,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "engine/base/steady_time.h"
 
 namespace voxserve {
 
@@ -27,7 +27,7 @@ class LogLimiter {
  public:
   static constexpr int kLinesPerSecond = 5;
 
-  explicit LogLimiter(std::function<absl::Time()> now = absl::Now) : now_(std::move(now)) {}
+  explicit LogLimiter(std::function<absl::Time()> now = SteadyNow) : now_(std::move(now)) {}
 
   // Returns nothing if the key's line is to be left out; else the number of lines left out since the key's last line.
   std::optional<int64_t> Admit(std::string_view key);

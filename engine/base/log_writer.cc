@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/base/attributes.h"
+#include "engine/base/fault.h"
 #include "engine/base/logging.h"
 
 namespace voxserve {
@@ -78,13 +79,34 @@ void LogWriter::Push(std::string text) {
 
 void LogWriter::Run() {
   Line line;
+  int64_t num_lost = 0;  // lines that could not be written since the last one that could
+  const auto write_line = [&](const std::string& text) {
+    if (num_lost > 0) {
+      // The line end belongs to a line of which a part was written.
+      const std::string lost =
+          LogLine(LogLevel::kWarning, "log lines were lost: stderr could not be written", {{"num_lines", num_lost}});
+      switch (WriteAll("\n" + lost)) {
+        case Written::kWhole:
+          num_lost = 0;
+          break;
+        case Written::kFailed:
+          ++num_lost;
+          return true;
+        case Written::kStopped:
+          return false;
+      }
+    }
+    const Written written = WriteAll(text);
+    if (written == Written::kFailed) ++num_lost;
+    return written != Written::kStopped;
+  };
   while (Take(&line)) {
     if (line.num_dropped_before > 0 &&
-        !WriteAll(LogLine(LogLevel::kWarning, "log lines were dropped: stderr is not read quickly enough",
-                          {{"num_lines", line.num_dropped_before}}))) {
+        !write_line(LogLine(LogLevel::kWarning, "log lines were dropped: stderr is not read quickly enough",
+                            {{"num_lines", line.num_dropped_before}}))) {
       return;
     }
-    if (!WriteAll(line.text)) return;
+    if (!line.text.empty() && !write_line(line.text)) return;
   }
 }
 
@@ -110,17 +132,18 @@ bool LogWriter::Take(Line* line) {
   return true;
 }
 
-bool LogWriter::WriteAll(std::string_view text) {
+LogWriter::Written LogWriter::WriteAll(std::string_view text) {
   while (!text.empty()) {
     pollfd ends[2] = {{.fd = options_.descriptor, .events = POLLOUT, .revents = 0},
                       {.fd = stop_, .events = POLLIN, .revents = 0}};
     if (poll(ends, 2, -1) < 0) continue;  // interrupted
-    if (ends[1].revents != 0) return false;
+    if (ends[1].revents != 0) return Written::kStopped;
+    if (FaultAt(FaultSite::kLog)) return Written::kFailed;
     const ssize_t size = write(options_.descriptor, text.data(), std::min<size_t>(text.size(), PIPE_BUF));
-    if (size < 0 && errno != EINTR && errno != EAGAIN) return true;  // The pipe has no reader: the line is lost.
+    if (size < 0 && errno != EINTR && errno != EAGAIN) return Written::kFailed;
     if (size > 0) text.remove_prefix(static_cast<size_t>(size));
   }
-  return true;
+  return Written::kWhole;
 }
 
 void LogWriter::CountPending() {

@@ -7,6 +7,8 @@
 // - Lines are written whole and in order, by one thread that the writer owns.
 // - A line that does not fit into the queue is dropped. The next line is then preceded by one with their number:
 //   "WARNING log lines were dropped: stderr is not read quickly enough num_lines=17".
+// - A line that cannot be written (a full disk, a pipe without a reader) is lost. The next line that can be written is
+//   preceded by one with their number: "WARNING log lines were lost: stderr could not be written num_lines=17".
 // - The file descriptor keeps its flags. O_NONBLOCK would apply to the open file, which other processes share, and
 //   opening it again (/proc/self/fd/2) fails if another user made the pipe. Instead the writer's thread calls poll
 //   first: a pipe that reports POLLOUT takes PIPE_BUF bytes without waiting. If another process fills the pipe in
@@ -61,8 +63,9 @@ class LogWriter {
   void Run();
   // Waits for something to write. Returns false when nothing will come any more.
   bool Take(Line* line);
-  // Returns false if the writer was told to stop before the end.
-  bool WriteAll(std::string_view text);
+  enum class Written { kWhole, kFailed, kStopped };
+  // kFailed: the disk is full, or the pipe has no reader. kStopped: the writer was told to stop before the end.
+  Written WriteAll(std::string_view text);
   void CountPending() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;

@@ -3,6 +3,7 @@
 // Appends a stage's wall-clock time when it goes out of scope.
 
 #include <chrono>
+#include <cstddef>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -13,12 +14,17 @@ namespace voxserve {
 class StageTimer {
  public:
   StageTimer(Stage stage, std::vector<StageTime>& stages)
-      : stage_(stage), stages_(stages), start_(std::chrono::steady_clock::now()) {}
+      : stage_(stage), stages_(stages), start_(std::chrono::steady_clock::now()) {
+    // The destructor, which must not throw, then finds room, and so does that of a timer around this one.
+    if (stages_.capacity() < stages_.size() + kRoom / 2) stages_.reserve(stages_.size() + kRoom);
+  }
   ~StageTimer() { stages_.push_back({stage_, absl::FromChrono(std::chrono::steady_clock::now() - start_)}); }
   StageTimer(const StageTimer&) = delete;
   StageTimer& operator=(const StageTimer&) = delete;
 
  private:
+  static constexpr size_t kRoom = 16;
+
   const Stage stage_;
   std::vector<StageTime>& stages_;
   const std::chrono::steady_clock::time_point start_;

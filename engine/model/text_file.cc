@@ -7,10 +7,18 @@
 
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/io/tokenizer.h"
+#include "google/protobuf/stubs/common.h"
 #include "google/protobuf/text_format.h"
 
 namespace voxserve {
 namespace {
+
+// The parser quotes bytes of the text. An answer to a client that has other bytes than UTF-8 could not be read.
+std::string WithoutBrokenCharacters(const std::string& text) {
+  std::string copy(text.size(), '\0');
+  const char* const begin = google::protobuf::internal::UTF8CoerceToStructurallyValid(text, copy.data(), '?');
+  return std::string(begin, text.size());
+}
 
 class ProblemCollector : public google::protobuf::io::ErrorCollector {
  public:
@@ -28,7 +36,7 @@ class ProblemCollector : public google::protobuf::io::ErrorCollector {
   // The parser counts from 0, and says -1 where an error belongs to the whole text.
   void Add(int line, google::protobuf::io::ColumnNumber column, const std::string& message) {
     const std::string place = line < 0 ? std::string() : absl::StrCat(":", line + 1, ":", column + 1);
-    problems_->push_back(absl::StrCat(file_name_, place, ": ", message));
+    problems_->push_back(absl::StrCat(file_name_, place, ": ", WithoutBrokenCharacters(message)));
   }
 
   const std::string& file_name_;

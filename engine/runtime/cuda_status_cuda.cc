@@ -2,11 +2,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/error_reason.h"
+#include "engine/base/fault.h"
 #include "engine/runtime/cuda_status.h"
 
 namespace voxserve {
 
 absl::Status CudaStatus(cudaError_t error, const char* expression) {
+  if (FaultAt(FaultSite::kCudaPoison)) error = cudaErrorIllegalAddress;
+  if (FaultAt(FaultSite::kCudaError)) error = cudaErrorLaunchOutOfResources;
   if (error == cudaSuccess) return absl::OkStatus();
   // Clears the error, which the next launch would otherwise report again if it is not sticky.
   cudaGetLastError();

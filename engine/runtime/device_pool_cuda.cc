@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/error_reason.h"
+#include "engine/base/fault.h"
 #include "engine/base/logging.h"
 #include "engine/base/status_macros.h"
 #include "engine/runtime/aligned_bytes.h"
@@ -57,7 +58,7 @@ absl::StatusOr<void*> DevicePool::Allocate(int64_t bytes, StreamView stream) {
   }
   // Counts only what fits, so that a refused allocation does not make others fail.
   int64_t used_before = used_bytes_;
-  bool fits = used_before + bytes <= options_.limit_bytes;
+  bool fits = used_before + bytes <= options_.limit_bytes && !FaultAt(FaultSite::kDeviceMemory);
   while (fits && !used_bytes_.compare_exchange_weak(used_before, used_before + bytes)) {
     fits = used_before + bytes <= options_.limit_bytes;
   }

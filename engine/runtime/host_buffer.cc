@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/error_reason.h"
+#include "engine/base/fault.h"
 #include "engine/base/status_macros.h"
 #include "engine/runtime/pinned_pool.h"
 #include "engine/runtime/streaming_copy.h"
@@ -14,7 +15,7 @@ namespace voxserve {
 absl::StatusOr<HostBuffer> HostBuffer::Create(int64_t bytes) {
   HostBuffer buffer;
   if (bytes == 0) return buffer;
-  buffer.data_ = new (std::nothrow) char[static_cast<size_t>(bytes)];
+  if (!FaultAt(FaultSite::kHostBuffer)) buffer.data_ = new (std::nothrow) char[static_cast<size_t>(bytes)];
   if (buffer.data_ == nullptr) {
     return OutOfMemoryError(absl::StrCat("no memory for a cloud of ", bytes, " bytes"));
   }

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/error_reason.h"
+#include "engine/base/fault.h"
 #include "engine/base/status_macros.h"
 
 namespace voxserve {
@@ -85,8 +86,10 @@ void* HostMemory::do_allocate(size_t bytes, size_t alignment) {
   if (bytes > size_t{1} << 60) throw std::bad_alloc();
   const int64_t counted = CountedBytes(bytes, is_mapped);
   if (!Take(counted, is_mapped)) throw std::bad_alloc();
-  void* const block =
-      is_mapped ? Map(bytes, alignment) : ::operator new (bytes, std::align_val_t{alignment}, std::nothrow);
+  void* block = nullptr;
+  if (!FaultAt(FaultSite::kHostMemory)) {
+    block = is_mapped ? Map(bytes, alignment) : ::operator new (bytes, std::align_val_t{alignment}, std::nothrow);
+  }
   if (block != nullptr) return block;
   GiveBack(counted, is_mapped);
   absl::MutexLock lock(&mutex_);

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/error_reason.h"
+#include "engine/base/fault.h"
 #include "engine/base/status_macros.h"
 
 namespace voxserve {
@@ -22,6 +23,12 @@ bool Waits(MemoryBudget::Use use) {
       break;
   }
   return false;
+}
+
+// The sites of reservations come first, in the order of uses.
+bool RefusalIsInjected(MemoryBudget::Use use) {
+  static_assert(static_cast<size_t>(FaultSite::kReservePinned) == static_cast<size_t>(MemoryBudget::Use::kPinned));
+  return FaultAt(static_cast<FaultSite>(use));
 }
 
 }  // namespace
@@ -54,22 +61,20 @@ void MemoryBudget::Reservation::Release() {
 
 absl::StatusOr<MemoryBudget::Reservation> MemoryBudget::Reserve(Use use, int64_t bytes, int64_t in_place_of) {
   absl::MutexLock lock(&mutex_);
-  if (limit_bytes_ > 0) {
-    const bool waits = Waits(use);
-    int64_t held_waiting = 0;
-    for (size_t i = 0; i < kNumUses; ++i) held_waiting += Waits(static_cast<Use>(i)) ? held_[i] : 0;
-    const int64_t held_in_all = std::accumulate(held_.begin(), held_.end(), int64_t{0});
-    const int64_t waiting_limit = limit_bytes_ / 2;
-    const bool fits = bytes <= limit_bytes_ - held_in_all + in_place_of &&
-                      (!waits || bytes <= waiting_limit - held_waiting + in_place_of);
-    if (!fits) {
-      const std::string message =
-          absl::StrCat(bytes, " bytes of ", std::string(NameOf(use)), " do not fit the server's memory: ", held_in_all,
-                       " bytes are held, ", held_waiting, " of them for what waits; the limits are ", limit_bytes_,
-                       " and ", waiting_limit, " (--memory_limit)");
-      if (waits && bytes <= waiting_limit) return QueueFullError(message);
-      return OutOfMemoryError(message);
-    }
+  const bool waits = Waits(use);
+  int64_t held_waiting = 0;
+  for (size_t i = 0; i < kNumUses; ++i) held_waiting += Waits(static_cast<Use>(i)) ? held_[i] : 0;
+  const int64_t held_in_all = std::accumulate(held_.begin(), held_.end(), int64_t{0});
+  const int64_t waiting_limit = limit_bytes_ / 2;
+  const bool fits = bytes <= limit_bytes_ - held_in_all + in_place_of &&
+                    (!waits || bytes <= waiting_limit - held_waiting + in_place_of);
+  if ((limit_bytes_ > 0 && !fits) || RefusalIsInjected(use)) {
+    const std::string message =
+        absl::StrCat(bytes, " bytes of ", std::string(NameOf(use)), " do not fit the server's memory: ", held_in_all,
+                     " bytes are held, ", held_waiting, " of them for what waits; the limits are ", limit_bytes_,
+                     " and ", waiting_limit, " (--memory_limit)");
+    if (waits && bytes <= waiting_limit) return QueueFullError(message);
+    return OutOfMemoryError(message);
   }
   held_[static_cast<size_t>(use)] += bytes;
   return Reservation(this, use, bytes);

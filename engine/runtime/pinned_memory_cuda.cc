@@ -1,5 +1,6 @@
 #include <cuda_runtime_api.h>
 
+#include "engine/base/fault.h"
 #include "engine/base/logging.h"
 #include "engine/base/status_macros.h"
 #include "engine/runtime/cuda_status.h"
@@ -8,6 +9,7 @@
 namespace voxserve {
 
 absl::StatusOr<char*> AllocatePinned(int64_t bytes) {
+  if (FaultAt(FaultSite::kPageLocked)) return CudaStatus(cudaErrorMemoryAllocation, "cudaHostAlloc");
   void* data = nullptr;
   RETURN_IF_CUDA_ERROR(cudaHostAlloc(&data, static_cast<size_t>(bytes), cudaHostAllocPortable));
   return static_cast<char*>(data);

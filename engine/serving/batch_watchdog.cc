@@ -45,10 +45,7 @@ BatchWatchdog::BatchWatchdog(Options options)
 }
 
 BatchWatchdog::~BatchWatchdog() {
-  {
-    absl::MutexLock lock(&mutex_);
-    stopping_ = true;
-  }
+  stopping_.Notify();
   if (thread_.joinable()) thread_.join();
 }
 
@@ -108,11 +105,7 @@ void BatchWatchdog::Report(const Stuck& stuck) const {
 }
 
 void BatchWatchdog::Loop() {
-  for (;;) {
-    {
-      absl::MutexLock lock(&mutex_);
-      if (mutex_.AwaitWithTimeout(absl::Condition(&stopping_), period_)) return;
-    }
+  while (!stopping_.WaitFor(period_)) {
     Look();
   }
 }

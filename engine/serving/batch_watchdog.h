@@ -19,6 +19,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "engine/base/steady_time.h"
 #include "engine/serving/admission/engine_observer.h"
 #include "engine/serving/admission/model_version_info.h"
 
@@ -87,7 +88,7 @@ class BatchWatchdog {
   absl::Mutex mutex_;
   std::vector<Watch*> watches_ ABSL_GUARDED_BY(mutex_);
   absl::Duration looked_ ABSL_GUARDED_BY(mutex_);
-  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  SteadyNotification stopping_;
   std::thread thread_;
 };
 

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "absl/time/clock.h"
 #include "engine/base/logging.h"
+#include "engine/base/steady_time.h"
 
 namespace voxserve {
 namespace {
@@ -27,19 +27,12 @@ MemoryTrimmer::MemoryTrimmer(const std::vector<Device>* devices, const std::vect
       thread_([this] { Loop(); }) {}
 
 MemoryTrimmer::~MemoryTrimmer() {
-  {
-    absl::MutexLock lock(&mutex_);
-    stopping_ = true;
-  }
+  stopping_.Notify();
   thread_.join();
 }
 
 void MemoryTrimmer::Loop() {
-  for (;;) {
-    {
-      absl::MutexLock lock(&mutex_);
-      if (mutex_.AwaitWithTimeout(absl::Condition(&stopping_), kPeriod)) return;
-    }
+  while (!stopping_.WaitFor(kPeriod)) {
     TrimHeap(TrimContexts());
     TrimSweeps();
     if (pinned_pool_ != nullptr) pinned_pool_->Adjust();
@@ -53,7 +46,7 @@ bool MemoryTrimmer::TrimContexts() {
 }
 
 void MemoryTrimmer::TrimHeap(bool is_idle) {
-  const absl::Time now = absl::Now();
+  const absl::Time now = SteadyNow();
   if (now - trimmed_heap_ < (is_idle ? kIdleTime : kBusyTrimPeriod)) return;
   trimmed_heap_ = now;
   malloc_trim(0);

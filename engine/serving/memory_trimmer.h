@@ -14,9 +14,8 @@
 #include <thread>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "engine/base/steady_time.h"
 #include "engine/runtime/devices.h"
 #include "engine/runtime/pinned_pool.h"
 #include "engine/serving/admission/engine_observer.h"
@@ -47,8 +46,7 @@ class MemoryTrimmer {
   std::vector<bool> is_broken_;  // by device: it failed here, and is left alone; its worker reports the failure
   absl::Time trimmed_heap_ = absl::InfinitePast();
 
-  absl::Mutex mutex_;
-  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  SteadyNotification stopping_;
   std::thread thread_;
 };
 

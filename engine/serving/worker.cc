@@ -1,14 +1,16 @@
 #include "engine/serving/worker.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "engine/base/error_reason.h"
+#include "engine/base/fault.h"
 #include "engine/base/status_macros.h"
+#include "engine/base/steady_time.h"
 #include "engine/serving/admission/latency_fit.h"
 #include "engine/serving/models/warm_up.h"
 #include "engine/tensor/infer_task.h"
@@ -57,6 +59,17 @@ void Complete(const QueuedTask& task, const std::vector<StageTime>& stages, absl
   result.stages.insert(result.stages.end(), stages.begin(), stages.end());
 }
 
+void InjectFaults(BatchOutput& output) {
+  if (FaultAt(FaultSite::kBatchError)) {
+    output = BatchOutput();
+    output.status = WithReason(absl::InternalError("the launch of a kernel failed"), error_reason::kInternal);
+  }
+  if (FaultAt(FaultSite::kDeviceFailure)) {
+    output = BatchOutput();
+    output.status = WithReason(absl::UnavailableError("the device is lost"), error_reason::kDeviceFailed);
+  }
+}
+
 }  // namespace
 
 Worker::Worker(Options options, ExecutionContext context)
@@ -77,7 +90,7 @@ void Worker::Loop() {
   for (;;) {
     Batch batch = options_.batcher->Pop(options_.device);
     if (batch.tasks.empty()) return;
-    options_.batcher->Finished(batch, Run(absl::MakeSpan(batch.tasks), absl::Now()));
+    options_.batcher->Finished(batch, Run(absl::MakeSpan(batch.tasks), SteadyNow()));
     ReleaseOldMemory();
     if (!failed_.ok() && !is_last_) {
       is_last_ = options_.num_working_workers->fetch_sub(1) == 1;
@@ -106,7 +119,7 @@ absl::Status Worker::WarmUp(const ServedModel& model) {
 
 bool Worker::ReleaseIdleMemory(absl::Duration idle_time) {
   if (!running_.TryLock()) return false;
-  const absl::Time now = absl::Now();
+  const absl::Time now = SteadyNow();
   const bool is_idle = now - last_run_ >= idle_time;
   if (is_idle && last_run_ > released_) ReleaseHostMemory(now);
   running_.Unlock();
@@ -115,7 +128,7 @@ bool Worker::ReleaseIdleMemory(absl::Duration idle_time) {
 
 void Worker::ReleaseOldMemory() {
   absl::MutexLock lock(&running_);
-  const absl::Time now = absl::Now();
+  const absl::Time now = SteadyNow();
   if (now - looked_ < options_.memory_age) return;
   looked_ = now;
   const int64_t needed = std::exchange(needed_bytes_, 0);
@@ -159,8 +172,9 @@ BatchOutput Worker::RunWithinMemory(const ServedModel& model, BatchTasks tasks, 
                                                          .requests = load.requests,
                                                          .points = load.points,
                                                          .predicted = predicted});
+    DelayAt(FaultSite::kSlowBatch);
     BatchOutput output = executor_->Run(model.programs[options_.device], tasks, model.limits, options);
-    last_run_ = absl::Now();
+    last_run_ = SteadyNow();
     needed_bytes_ = std::max(needed_bytes_, output.bytes.total());
     SettleMemory();
     return output;
@@ -176,6 +190,7 @@ BatchOutput Worker::RunOrRefuse(const ServedModel& model, BatchTasks tasks, cons
   BatchOutput output;
   if (failed_.ok()) {
     output = RunWithinMemory(model, tasks, load);
+    InjectFaults(output);
     if (ReasonOf(output.status) == error_reason::kDeviceFailed) failed_ = output.status;
   } else {
     output.status = failed_;
@@ -185,13 +200,19 @@ BatchOutput Worker::RunOrRefuse(const ServedModel& model, BatchTasks tasks, cons
 
 Batcher::Outcome Worker::Run(absl::Span<QueuedTask> tasks, absl::Time started) {
   const ServedModel& model = *tasks.front().model;
-  std::vector<const InferTask*> batch;
   Load load;
-  for (const QueuedTask& task : tasks) {
-    load += Load::Of(task.task);
-    batch.push_back(&task.task);
+  BatchOutput output;
+  try {
+    std::vector<const InferTask*> batch;
+    for (const QueuedTask& task : tasks) {
+      load += Load::Of(task.task);
+      batch.push_back(&task.task);
+    }
+    output = RunOrRefuse(model, batch, load);
+  } catch (const std::bad_alloc&) {
+    output = BatchOutput();
+    output.status = OutOfMemoryError();
   }
-  BatchOutput output = RunOrRefuse(model, batch, load);
   if (!output.status.ok() && failed_.ok() && tasks.size() > 1) {
     const size_t half = tasks.size() / 2;
     const Batcher::Outcome first = Run(tasks.first(half), started);
@@ -202,16 +223,25 @@ Batcher::Outcome Worker::Run(absl::Span<QueuedTask> tasks, absl::Time started) {
     if (first.num_voxels && second.num_voxels) both.num_voxels = *first.num_voxels + *second.num_voxels;
     return both;
   }
-  Report(tasks, output, started);
+  try {
+    Report(tasks, output, started);
+  } catch (const std::bad_alloc&) {  // then metrics lack this batch
+  }
   const int64_t voxels = NumVoxels(output);
   for (size_t i = 0; i < tasks.size(); ++i) {
     QueuedTask& task = tasks[i];
-    const absl::Status& status = output.status.ok() ? output.samples[i].status : output.status;
-    if (!status.ok()) {
-      task.task.done(status);
-    } else {
-      Complete(task, output.stages, TimeInQueue(task, started), context_.device, output.samples[i]);
+    absl::Status status = output.status.ok() ? output.samples[i].status : output.status;
+    try {
+      if (status.ok()) {
+        Complete(task, output.stages, TimeInQueue(task, started), context_.device, output.samples[i]);
+      }
+    } catch (const std::bad_alloc&) {
+      status = OutOfMemoryError();
+    }
+    if (status.ok()) {
       task.task.done(std::move(output.samples[i]));
+    } else {
+      task.task.done(std::move(status));
     }
   }
   if (voxels == 0) return {};

@@ -20,9 +20,9 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "engine/base/steady_time.h"
 #include "engine/executor/device_arbiter.h"
 #include "engine/executor/executor.h"
 #include "engine/runtime/devices.h"
@@ -86,8 +86,8 @@ class Worker {
   absl::Mutex running_;  // held while the executor runs
   const std::unique_ptr<Executor> executor_;
   absl::Time last_run_ ABSL_GUARDED_BY(running_) = absl::InfinitePast();  // end of the last run
-  absl::Time released_ ABSL_GUARDED_BY(running_) = absl::Now();           // when host memory was freed last
-  absl::Time looked_ ABSL_GUARDED_BY(running_) = absl::Now();             // when ReleaseOldMemory checked last
+  absl::Time released_ ABSL_GUARDED_BY(running_) = SteadyNow();           // when host memory was freed last
+  absl::Time looked_ ABSL_GUARDED_BY(running_) = SteadyNow();             // when ReleaseOldMemory checked last
   int64_t needed_bytes_ ABSL_GUARDED_BY(running_) = 0;                    // of the largest batch since looked_
   int64_t batch_bytes_ ABSL_GUARDED_BY(running_) = 0;                     // this worker's part of options_.batch_bytes
   absl::Status failed_;                                                   // OK until the device breaks

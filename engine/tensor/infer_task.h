@@ -42,6 +42,7 @@ struct InferTask {
   std::optional<FarthestPoints> sample;  // returned with the answer; not with several sweeps
 
   int priority = 0;                              // 0 is the most urgent; below the model's priority_levels
+  // Times by SteadyNow.
   absl::Time deadline = absl::InfiniteFuture();  // infinite: now + the model's default_timeout
   // The time when the replaced task began to wait, if this task takes the place of another in the queue.
   absl::Time waiting_since = absl::InfiniteFuture();

@@ -27,9 +27,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "engine/base/steady_time.h"
 #include "engine/compiler/program.h"
 #include "engine/tensor/infer_task.h"
 #include "engine/tuner/plan_timer.h"
@@ -46,7 +46,7 @@ struct SearchOptions {
   std::vector<std::string> scan_names;
   // The search calls it between batches. If it returns false, the search stops (CANCELLED). May be empty.
   std::function<bool(const SearchProgress&)> on_progress;
-  std::function<absl::Time()> now = absl::Now;
+  std::function<absl::Time()> now = SteadyNow;
 };
 
 // A convolution's result in a bucket: means over the bucket's scans, measured within the network.

@@ -15,6 +15,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "engine/base/fault.h"
 #include "engine/base/quoted.h"
 #include "engine/base/status_macros.h"
 #include "engine/model/problems.h"
@@ -91,6 +92,10 @@ class NewFile {
     if (descriptor_ < 0) return Failed("open");
     is_there_ = true;
     while (!content.empty()) {
+      if (FaultAt(FaultSite::kPlanFile)) {
+        errno = ENOSPC;
+        return Failed("write");
+      }
       const ssize_t written = write(descriptor_, content.data(), content.size());
       if (written < 0 && errno != EINTR) return Failed("write");
       if (written > 0) content.remove_prefix(static_cast<size_t>(written));

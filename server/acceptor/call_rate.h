@@ -19,8 +19,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "engine/base/steady_time.h"
 
 namespace voxserve {
 
@@ -30,7 +30,7 @@ class CallRate {
     int64_t burst = 1000;
     int64_t per_second = 100;
     int64_t max_clients = 10'000;  // most clients that are remembered
-    std::function<absl::Time()> now = absl::Now;
+    std::function<absl::Time()> now = SteadyNow;
   };
 
   explicit CallRate(const Options& options) : options_(options) {}

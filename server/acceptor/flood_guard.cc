@@ -13,7 +13,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
-#include "absl/time/clock.h"
+#include "engine/base/steady_time.h"
 #include "server/sockets/peer.h"
 
 namespace voxserve {
@@ -103,10 +103,10 @@ void FloodGuard::Run() {
   const auto unaccounted_bytes = [this] { return options_.resident_bytes() - options_.accounted_bytes(); };
   int64_t calm = unaccounted_bytes();
   int64_t second_began_at = calm;
-  absl::Time second_began = absl::Now();
+  absl::Time second_began = SteadyNow();
   absl::Time next_look = absl::InfinitePast();
-  while (!stopping_.WaitForNotificationWithTimeout(options_.interval)) {
-    const absl::Time now = absl::Now();
+  while (!stopping_.WaitFor(options_.interval)) {
+    const absl::Time now = SteadyNow();
     const int64_t unaccounted = unaccounted_bytes();
     calm = std::min(calm, unaccounted);
     if (now - second_began >= absl::Seconds(1)) {
@@ -118,7 +118,7 @@ void FloodGuard::Run() {
       if (is_looking_) StopLooking();
     } else if (now >= next_look) {
       Look();
-      next_look = now + kLookShare * (absl::Now() - now);
+      next_look = now + kLookShare * (SteadyNow() - now);
     }
   }
 }

@@ -21,8 +21,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "engine/base/steady_time.h"
 
 namespace voxserve {
 
@@ -65,7 +65,7 @@ class FloodGuard {
   std::atomic<bool> is_looking_{false};
   absl::Mutex mutex_;
   absl::flat_hash_map<std::string, int64_t> seen_ ABSL_GUARDED_BY(mutex_);  // calls by peer since the last look
-  absl::Notification stopping_;
+  SteadyNotification stopping_;
   std::thread thread_;
 };
 

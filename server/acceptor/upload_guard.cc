@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "engine/base/steady_time.h"
 
 namespace voxserve {
 namespace {
@@ -38,12 +38,12 @@ void UploadGuard::OnIdle(const std::string& peer) {
 
 void UploadGuard::Run() {
   absl::Duration pause = options_.interval;
-  absl::Time last = absl::Now();
-  while (!stopping_.WaitForNotificationWithTimeout(pause)) {
-    const absl::Time now = absl::Now();
+  absl::Time last = SteadyNow();
+  while (!stopping_.WaitFor(pause)) {
+    const absl::Time now = SteadyNow();
     Look(std::max(absl::ZeroDuration(), now - last));
     last = now;
-    pause = std::max(options_.interval, kLookShare * (absl::Now() - now));
+    pause = std::max(options_.interval, kLookShare * (SteadyNow() - now));
   }
 }
 

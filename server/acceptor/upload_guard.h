@@ -24,8 +24,8 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "engine/base/steady_time.h"
 #include "server/sockets/peer.h"
 
 namespace voxserve {
@@ -80,7 +80,7 @@ class UploadGuard {
   std::map<std::string, Connection> connections_;  // by peer, at the last look; used by the thread only
   absl::Mutex mutex_;
   News news_ ABSL_GUARDED_BY(mutex_);  // since the last look
-  absl::Notification stopping_;
+  SteadyNotification stopping_;
   std::thread thread_;
 };
 

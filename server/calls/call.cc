@@ -6,9 +6,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "engine/base/error_reason.h"
 #include "engine/base/logging.h"
+#include "engine/base/steady_time.h"
 #include "server/calls/load_report.h"
 #include "server/codec/grpc_status.h"
 #include "server/codec/message_parser.h"
@@ -63,7 +63,7 @@ void Call::StartAnswerTimer(int64_t bytes) {
   absl::Duration limit = times.answer + absl::Seconds(static_cast<double>(bytes) / times.answer_bytes_per_second);
   absl::MutexLock lock(&answer_mutex_);
   if (drain_left_.has_value()) limit = std::min(limit, *drain_left_);
-  answer_began_ = absl::Now();
+  answer_began_ = SteadyNow();
   SetAnswerTimer(answer_began_ + limit);
 }
 
@@ -71,13 +71,13 @@ void Call::StopAnswerTimer() {
   absl::MutexLock lock(&answer_mutex_);
   if (answer_timer_ == 0) return;
   parts_->timers->Clear(std::exchange(answer_timer_, 0));
-  if (drain_left_.has_value()) *drain_left_ -= absl::Now() - answer_began_;
+  if (drain_left_.has_value()) *drain_left_ -= SteadyNow() - answer_began_;
 }
 
 void Call::ShortenAnswerTimer() {
   absl::MutexLock lock(&answer_mutex_);
   drain_left_ = parts_->times.drained_answer;
-  answer_began_ = absl::Now();
+  answer_began_ = SteadyNow();
   const absl::Time limit = answer_began_ + *drain_left_;
   if (answer_timer_ == 0 || answer_limit_ <= limit) return;
   parts_->timers->Clear(answer_timer_);
@@ -87,7 +87,7 @@ void Call::ShortenAnswerTimer() {
 void Call::CutUnread() {
   {
     absl::MutexLock lock(&answer_mutex_);
-    if (answer_timer_ == 0 || absl::Now() < answer_limit_) return;  // the answer was read, or a later one is being sent
+    if (answer_timer_ == 0 || SteadyNow() < answer_limit_) return;  // the answer was read, or a later one is being sent
     answer_timer_ = 0;
     was_cut_ = true;
   }
@@ -108,18 +108,18 @@ bool Call::was_cut() const {
 }
 
 void Call::CountCancel() const {
-  if (absl::Now() - began_ < kSoon) parts_->on_cancelled_call(peer_);
+  if (SteadyNow() - began_ < kSoon) parts_->on_cancelled_call(peer_);
 }
 
 void Call::CountUseless() const {
-  if (absl::Now() - began_ < kSoon) parts_->on_useless_call(peer_);
+  if (SteadyNow() - began_ < kSoon) parts_->on_useless_call(peer_);
 }
 
 absl::Status Call::WhyCancelled() const {
   if (was_cut()) {
     return WithReason(absl::CancelledError("the client did not read its answer in time"), error_reason::kAnswerUnread);
   }
-  if (absl::Now() >= deadline_ - kTransit) {
+  if (SteadyNow() >= deadline_ - kTransit) {
     return WithReason(absl::DeadlineExceededError("the deadline passed before the answer was ready"),
                       error_reason::kDeadlineExpired);
   }
@@ -134,7 +134,7 @@ void RequestCall::Start() {
     absl::MutexLock lock(&mutex_);
     is_drained = is_drained_;
     is_reading_ = !is_drained;
-    if (!is_drained) request_timer_ = SetTimer(absl::Now() + parts().times.request, &RequestCall::OnIncomplete);
+    if (!is_drained) request_timer_ = SetTimer(SteadyNow() + parts().times.request, &RequestCall::OnIncomplete);
   }
   if (is_drained) {
     End(DrainingError());
@@ -281,7 +281,7 @@ RefusedCall::RefusedCall(grpc::CallbackServerContext* context, const absl::Statu
 absl::Time DeadlineOf(const grpc::CallbackServerContext& context) {
   const auto deadline = context.deadline();
   if (deadline == std::chrono::system_clock::time_point::max()) return absl::InfiniteFuture();
-  return absl::FromChrono(deadline);
+  return SteadyNow() + absl::FromChrono(deadline - std::chrono::system_clock::now());
 }
 
 }  // namespace voxserve

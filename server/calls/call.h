@@ -24,8 +24,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "engine/base/steady_time.h"
 #include "server/calls/byte_limits.h"
 #include "server/calls/open_calls.h"
 #include "server/calls/service_parts.h"
@@ -122,7 +122,7 @@ class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_fr
   const TraceContext trace_;
   Caller caller_;
   const absl::Time deadline_;
-  const absl::Time began_ = absl::Now();
+  const absl::Time began_ = SteadyNow();
 
   mutable absl::Mutex answer_mutex_;
   Timers::Id answer_timer_ ABSL_GUARDED_BY(answer_mutex_) = 0;  // 0: no answer is being sent
@@ -192,7 +192,7 @@ class RefusedCall final : public grpc::ServerGenericBidiReactor {
   void OnDone() override { delete this; }
 };
 
-// Returns the deadline of a call; InfiniteFuture if it has none.
+// Returns the deadline of a call by SteadyNow; InfiniteFuture if it has none.
 absl::Time DeadlineOf(const grpc::CallbackServerContext& context);
 
 }  // namespace voxserve

@@ -4,9 +4,9 @@
 #include <new>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "engine/base/error_reason.h"
 #include "engine/base/status_macros.h"
+#include "engine/base/steady_time.h"
 #include "engine/serving/admission/drop_reason.h"
 #include "server/codec/codec.h"
 
@@ -39,17 +39,22 @@ void InferRun::Start(Asker asker, const grpc::ByteBuffer& bytes, Done done) {
 }
 
 absl::Status InferRun::Submit(const grpc::ByteBuffer& bytes) {
-  const absl::Time arrived = absl::Now();
+  const absl::Time arrived = SteadyNow();
   RETURN_IF_ERROR(HoldRequest(static_cast<int64_t>(bytes.Length())));
   v1::InferRequest request;
   HostBuffer data;
   const auto allocate = [this](int64_t size) { return parts_.engine->AllocateCloud(size, BufferLife::kRequest); };
   RETURN_IF_ERROR(format_->Parse(bytes, allocate, &request, &data));
-  RETURN_IF_ERROR(HoldRequest(static_cast<int64_t>(request.SpaceUsedLong()) + format_->HeldSpace() + data.size()));
+  const auto num_held = [&] {
+    return static_cast<int64_t>(request.SpaceUsedLong()) + format_->HeldSpace() + data.size();
+  };
+  RETURN_IF_ERROR(HoldRequest(num_held()));
   SetTelemetry(request);
   RETURN_IF_ERROR(
       CheckMayInfer(asker_.caller, *parts_.engine, request.model(), request.version(), PriorityOf(request.priority())));
   RETURN_IF_ERROR(format_->Complete(*parts_.engine, &request));
+  RETURN_IF_ERROR(format_->Fetch(parts_, asker_.caller.client, allocate, &data));
+  RETURN_IF_ERROR(HoldRequest(num_held()));
   if (!request.has_cloud()) {
     return WithReason(absl::InvalidArgumentError("the request has no cloud"), error_reason::kMissingCloud);
   }

@@ -53,6 +53,11 @@ class InferFormat {
                              HostBuffer* data) = 0;
   // Completes the request for a caller who may use the model.
   virtual absl::Status Complete(const Engine& /*engine*/, v1::InferRequest* /*request*/) { return absl::OkStatus(); }
+  // Fetches the cloud's bytes where they did not come with the message. Called after Complete.
+  virtual absl::Status Fetch(const ServiceParts& /*parts*/, const std::string& /*client*/, CloudAllocator /*allocate*/,
+                             HostBuffer* /*data*/) {
+    return absl::OkStatus();
+  }
   // Returns the memory of what the format keeps of the request, in bytes.
   virtual int64_t HeldSpace() const { return 0; }
   // Returns the time that the request itself allows for its answer, beside the call's deadline.

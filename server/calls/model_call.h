@@ -20,8 +20,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "engine/base/error_reason.h"
+#include "engine/base/steady_time.h"
 #include "engine/serving/engine.h"
 #include "server/calls/audit.h"
 #include "server/calls/call.h"
@@ -93,7 +93,7 @@ class ModelCall final : public RequestCall {
 
   void OnEnded(const absl::Status& status) override {
     Audit(method_.name, *this, has_model_ ? model_.name : "", has_model_ ? model_.version : 0, status,
-          absl::Now() - began());
+          SteadyNow() - began());
   }
 
   const ModelMethod<Request, Response> method_;

@@ -81,6 +81,7 @@ void OpenCalls::Close(const std::shared_ptr<Call>& call) {
   if (is_reading) --peer->second.reading;
   if (call->kind() == CallKind::kInfo) --peer->second.info;
   if (--peer->second.calls == 0) peers_.erase(peer);
+  if (num_requests_ + num_streams_ == 0) emptied_.SignalAll();
 }
 
 bool OpenCalls::EndReading(const std::shared_ptr<Call>& call) {
@@ -118,8 +119,7 @@ void OpenCalls::StartDraining() {
 
 int64_t OpenCalls::AwaitClosed(absl::Time deadline) {
   absl::MutexLock lock(&mutex_);
-  const auto is_empty = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return num_requests_ + num_streams_ == 0; };
-  mutex_.AwaitWithDeadline(absl::Condition(&is_empty), deadline);
+  while (num_requests_ + num_streams_ > 0 && SteadyNow() < deadline) emptied_.WaitUntil(&mutex_, deadline);
   return num_requests_ + num_streams_;
 }
 

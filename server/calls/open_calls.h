@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "engine/base/steady_time.h"
 
 namespace voxserve {
 
@@ -76,6 +77,7 @@ class OpenCalls {
 
   const Options options_;
   mutable absl::Mutex mutex_;
+  SteadyCondVar emptied_;  // no request and no stream is open
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   int64_t num_requests_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t num_streams_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -4,10 +4,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "engine/base/cut_text.h"
 #include "engine/base/error_reason.h"
 #include "engine/base/logging.h"
 #include "engine/base/status_macros.h"
+#include "engine/base/steady_time.h"
 #include "engine/tensor/stage.h"
 #include "server/codec/codec.h"
 #include "server/codec/open_inference.h"
@@ -37,12 +39,12 @@ LogLevel LevelOf(absl::StatusCode code) {
 }  // namespace
 
 absl::StatusOr<PointCloud> RequestTelemetry::Decode(v1::PointCloud* message, HostBuffer data) {
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   num_points_ = message->num_points();
   sensor_frame_ = message->frame_id();
   ASSIGN_OR_RETURN(stamp_, StampOf(*message));
   absl::StatusOr<PointCloud> cloud = DecodeCloud(message, std::move(data));
-  decode_time_ = absl::Now() - start;
+  decode_time_ = SteadyNow() - start;
   return cloud;
 }
 
@@ -50,6 +52,7 @@ absl::StatusOr<HeldBytes> RequestTelemetry::Answer(InferResult result, v1::Infer
   const auto encode = [&](InferResult& encoded) {
     AppendStage({Stage::kDecode, decode_time_}, response);
     EncodeResult(encoded, response);
+    return absl::OkStatus();
   };
   absl::Duration encode_time;
   absl::StatusOr<HeldBytes> held = AnswerWith(std::move(result), encode, response, &encode_time);
@@ -57,24 +60,31 @@ absl::StatusOr<HeldBytes> RequestTelemetry::Answer(InferResult result, v1::Infer
   return held;
 }
 
-absl::StatusOr<HeldBytes> RequestTelemetry::Answer(InferResult result, const std::vector<std::string>& outputs,
-                                                   inference::ModelInferResponse* response) {
-  const auto encode = [&](InferResult& encoded) { EncodeOpenInference(encoded, outputs, response); };
+absl::StatusOr<HeldBytes> RequestTelemetry::Answer(
+    InferResult result, const std::vector<std::string>& outputs,
+    absl::FunctionRef<absl::Status(inference::ModelInferResponse* response)> finish,
+    inference::ModelInferResponse* response) {
+  const auto encode = [&](InferResult& encoded) {
+    EncodeOpenInference(encoded, outputs, response);
+    return finish(response);
+  };
   absl::Duration encode_time;
   return AnswerWith(std::move(result), encode, response, &encode_time);
 }
 
 absl::StatusOr<HeldBytes> RequestTelemetry::AnswerWith(InferResult result,
-                                                       absl::FunctionRef<void(InferResult& result)> encode,
+                                                       absl::FunctionRef<absl::Status(InferResult& result)> encode,
                                                        google::protobuf::Message* response,
                                                        absl::Duration* encode_time) {
-  const absl::Time encode_start = absl::Now();
+  const absl::Time encode_start = SteadyNow();
   std::optional<int64_t> num_boxes;
   if (const NamedOutput* boxes = result.Find(NamedOutput::kBoxes)) num_boxes = boxes->num_rows();
-  encode(result);
+  const absl::Status encoded = encode(result);
   const int64_t bytes = static_cast<int64_t>(response->ByteSizeLong()) + kEnvelopeBytes;
   absl::StatusOr<HeldBytes> held;
-  if (bytes > parts_->max_message_bytes) {
+  if (!encoded.ok()) {
+    held = encoded;
+  } else if (bytes > parts_->max_message_bytes) {
     held = WithReason(absl::ResourceExhaustedError(absl::StrCat("the response takes ", bytes,
                                                                 " bytes, more than the server's limit of ",
                                                                 parts_->max_message_bytes, " (--max_message_bytes)")),
@@ -87,7 +97,7 @@ absl::StatusOr<HeldBytes> RequestTelemetry::AnswerWith(InferResult result,
     Fail(held.status());
     return held.status();
   }
-  const absl::Time now = absl::Now();
+  const absl::Time now = SteadyNow();
   *encode_time = now - encode_start;
 
   Metrics& metrics = *parts_->metrics;
@@ -95,7 +105,7 @@ absl::StatusOr<HeldBytes> RequestTelemetry::AnswerWith(InferResult result,
   metrics.OnStage(result.model, Stage::kEncode, *encode_time);
   metrics.OnRequest(result.model, result.version, absl::StatusCode::kOk, now - started_);
   if (num_boxes.has_value()) metrics.OnBoxes(result.model, *num_boxes);
-  if (stamp_ != absl::InfinitePast()) metrics.OnFrameAge(result.model, now - stamp_);
+  if (stamp_ != absl::InfinitePast()) metrics.OnFrameAge(result.model, absl::Now() - stamp_);
   Log(LogLevel::kDebug, "answered",
       {{"model", result.model},
        {"version", result.version},
@@ -113,12 +123,12 @@ absl::StatusOr<HeldBytes> RequestTelemetry::AnswerWith(InferResult result,
 // Logs first, so that the measured time includes the log.
 void RequestTelemetry::Fail(const absl::Status& status) const {
   LogFailure(status);
-  parts_->metrics->OnRequest(names_.model, names_.version, status.code(), absl::Now() - started_);
+  parts_->metrics->OnRequest(names_.model, names_.version, status.code(), SteadyNow() - started_);
 }
 
 void RequestTelemetry::Refuse(const absl::Status& status) const {
   Fail(status);
-  parts_->metrics->OnRefusal(names_.model, status.code(), absl::Now() - started_);
+  parts_->metrics->OnRefusal(names_.model, status.code(), SteadyNow() - started_);
 }
 
 // Limits the log lines per reason, since an overload refuses thousands of requests a second; metrics count them all.
@@ -135,7 +145,7 @@ void RequestTelemetry::LogFailure(const absl::Status& status) const {
        {"reason", reason},
        {"error", Clipped(status.message())},
        {"points", num_points_},
-       {"ms", absl::ToDoubleMilliseconds(absl::Now() - started_)},
+       {"ms", absl::ToDoubleMilliseconds(SteadyNow() - started_)},
        {"request_id", Clipped(names_.request_id)},
        TraceIdField(names_.trace),
        SpanIdField(names_.trace),

@@ -14,8 +14,8 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "engine/base/steady_time.h"
 #include "engine/runtime/host_buffer.h"
 #include "engine/tensor/infer_result.h"
 #include "engine/tensor/point_cloud.h"
@@ -49,8 +49,9 @@ class RequestTelemetry {
   // Returns an error if the response is too large, or too many bytes are held.
   absl::StatusOr<HeldBytes> Answer(InferResult result, v1::InferResponse* response);
   // Does the same for the open inference protocol. outputs: the names to answer with, as EncodeOpenInference takes
-  // them.
+  // them. finish: is called with the encoded response, before its bytes are counted; its error becomes the request's.
   absl::StatusOr<HeldBytes> Answer(InferResult result, const std::vector<std::string>& outputs,
+                                   absl::FunctionRef<absl::Status(inference::ModelInferResponse* response)> finish,
                                    inference::ModelInferResponse* response);
 
   // Counts and logs the error that the request is answered with.
@@ -64,13 +65,13 @@ class RequestTelemetry {
 
  private:
   // Has the response encoded, counts it, and holds its bytes. encode_time: gets the time that it took.
-  absl::StatusOr<HeldBytes> AnswerWith(InferResult result, absl::FunctionRef<void(InferResult& result)> encode,
+  absl::StatusOr<HeldBytes> AnswerWith(InferResult result, absl::FunctionRef<absl::Status(InferResult& result)> encode,
                                        google::protobuf::Message* response, absl::Duration* encode_time);
   void LogFailure(const absl::Status& status) const;
 
   Names names_;
   const ServiceParts* parts_;
-  absl::Time started_ = absl::Now();
+  absl::Time started_ = SteadyNow();
   absl::Time stamp_ = absl::InfinitePast();
   absl::Duration decode_time_;
   uint64_t num_points_ = 0;

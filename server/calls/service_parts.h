@@ -11,6 +11,7 @@
 #include "engine/serving/engine.h"
 #include "server/calls/byte_limits.h"
 #include "server/calls/open_calls.h"
+#include "server/calls/shared_memory.h"
 #include "server/calls/timers.h"
 #include "server/identity/authoriser.h"
 #include "server/metrics/metrics.h"
@@ -36,6 +37,7 @@ struct ServiceParts {
   OpenCalls* calls = nullptr;
   ByteLimits* bytes = nullptr;
   Timers* timers = nullptr;
+  SharedMemory* shared_memory = nullptr;
   LogLimiter* log_limiter = nullptr;                      // of every line that a client can cause
   int num_devices = 1;                                    // that the engine computes on
   std::function<bool()> is_ready = [] { return false; };  // as health says for the whole server; from any thread

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "engine/base/error_reason.h"
+#include "engine/base/steady_time.h"
 #include "server/codec/grpc_status.h"
 
 namespace voxserve {
@@ -18,7 +18,7 @@ constexpr size_t kMaxUnsentAnswers = 8;
 void StreamCall::Start() {
   {
     absl::MutexLock lock(&mutex_);
-    last_sign_ = absl::Now();
+    last_sign_ = SteadyNow();
   }
   Advance();
 }
@@ -32,7 +32,7 @@ void StreamCall::OnReadDone(bool ok) {
   {
     absl::MutexLock lock(&mutex_);
     is_reading_ = false;
-    last_sign_ = absl::Now();
+    last_sign_ = SteadyNow();
     if (!ok) {
       has_read_all_ = true;
       if (!end_.has_value()) end_ = absl::OkStatus();
@@ -48,7 +48,7 @@ void StreamCall::OnWriteDone(bool ok) {
   {
     absl::MutexLock lock(&mutex_);
     is_writing_ = false;
-    last_sign_ = absl::Now();
+    last_sign_ = SteadyNow();
     if (!ok) DropAnswers();
   }
   Advance();
@@ -178,7 +178,7 @@ void StreamCall::OnTimer() {
   {
     absl::MutexLock lock(&mutex_);
     timer_time_ = absl::InfiniteFuture();
-    if (AllowedSilenceEnds() <= absl::Now()) silence = SilenceError();
+    if (AllowedSilenceEnds() <= SteadyNow()) silence = SilenceError();
   }
   if (silence.has_value()) Fail(*silence);
   ExpireDue();

@@ -2,8 +2,8 @@
 
 #include <new>
 
-#include "absl/time/clock.h"
 #include "engine/base/logging.h"
+#include "engine/base/steady_time.h"
 
 namespace voxserve {
 
@@ -41,9 +41,9 @@ void Timers::Run() {
     std::function<void()> on_due;
     {
       absl::MutexLock lock(&mutex_);
-      while (!stopping_ && (waiting_.empty() || waiting_.begin()->first.first > absl::Now())) {
+      while (!stopping_ && (waiting_.empty() || waiting_.begin()->first.first > SteadyNow())) {
         wakes_ = waiting_.empty() ? absl::InfiniteFuture() : waiting_.begin()->first.first;
-        changed_.WaitWithDeadline(&mutex_, wakes_);
+        changed_.WaitUntil(&mutex_, wakes_);
         wakes_ = absl::InfinitePast();
       }
       if (stopping_) return;

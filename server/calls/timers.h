@@ -1,6 +1,6 @@
 #pragma once
 
-// Timers calls functions at given times, from one thread of its own. It enforces the time limits of calls.
+// Timers calls functions at given times of SteadyNow, from one thread of its own. It enforces the time limits of calls.
 //
 // - Threads: thread-safe. A function is called without the lock, so it may set and clear timers; it must not block.
 // - Lifetime: a function may still be running, or about to run, when Clear returns. So it should hold a weak_ptr to
@@ -16,6 +16,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "engine/base/steady_time.h"
 
 namespace voxserve {
 
@@ -37,7 +38,7 @@ class Timers {
   void Run();
 
   absl::Mutex mutex_;
-  absl::CondVar changed_;
+  SteadyCondVar changed_;
   // The time at which the thread wakes by itself; InfinitePast while it does not sleep. Clearing the timer that it
   // sleeps for does not wake it, so calls that set and clear timers one after another need not wake it.
   absl::Time wakes_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();

@@ -52,8 +52,9 @@ absl::Status ParseInferRequest(const grpc::ByteBuffer& bytes, CloudAllocator all
 
 // How the values of a ModelInferRequest came. Only the last ones are kept, so a request with several is refused later.
 struct TensorParts {
-  int num_raw = 0;     // entries of raw_input_contents
-  int num_packed = 0;  // packed fp32_contents, which have the same bytes as raw ones
+  int num_raw = 0;         // entries of raw_input_contents
+  int num_packed = 0;      // packed fp32_contents, which have the same bytes as raw ones
+  bool is_shared = false;  // they are in shared memory, as a parameter of the input says; the parser does not set this
 };
 
 // Parses a request of the open inference protocol. data: gets its values, in a buffer made by `allocate`; the message's

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -30,6 +31,7 @@ constexpr char kFp32[] = "FP32";
 constexpr char kFp16[] = "FP16";
 constexpr char kBoxScores[] = "box_scores";
 constexpr char kBoxClasses[] = "box_classes";
+constexpr char kOfTheInput[] = " of the input";
 constexpr char kCoordinates[] = ".coordinates";  // behind the name of a tensor of sites
 constexpr int64_t kBoxNumbers = 9;
 constexpr int64_t kAny = -1;
@@ -52,7 +54,6 @@ std::optional<int64_t> CountOf(const InferParameter& value) {
 
 // Returns why a parameter of a request, an input or an output is not served.
 std::string WhyNotServed(absl::string_view name) {
-  if (absl::StartsWith(name, "shared_memory_")) return "shared memory is not served";
   if (absl::StartsWith(name, "sequence_")) return "models keep no state; use voxserve.v1 InferStream for sweeps";
   if (name == "classification") return "labels are class ids already";
   return "the parameters are priority and timeout";
@@ -61,15 +62,6 @@ std::string WhyNotServed(absl::string_view name) {
 absl::Status BadParameter(const std::string& where, const std::string& name) {
   return Refuse(absl::StrCat("parameter ", Quoted(name), where, " is not served: ", WhyNotServed(name)),
                 error_reason::kBadParameter);
-}
-
-template <typename Parameters>
-absl::Status RefuseParameters(const Parameters& parameters, const std::string& where) {
-  if (parameters.empty()) return absl::OkStatus();
-  // A map has no order; the error should be the same in every run.
-  const auto first = std::min_element(parameters.begin(), parameters.end(),
-                                      [](const auto& a, const auto& b) { return a.first < b.first; });
-  return BadParameter(where, first->first);
 }
 
 // ---- the input
@@ -92,7 +84,11 @@ absl::Status CheckBytes(const ModelInferRequest::InferInputTensor& input, const 
   if (parts.num_raw > 1) {
     return BadInput(absl::StrCat("raw_input_contents has ", parts.num_raw, " entries for 1 input"));
   }
+  if (parts.is_shared && parts.num_raw + parts.num_packed > 0) {
+    return BadInput("the values come twice: in shared memory and in the message");
+  }
   const bool is_packed = parts.num_packed > 0;
+  const char* const place = parts.is_shared ? "shared memory" : is_packed ? "fp32_contents" : "raw_input_contents";
   if (is_packed && input.datatype() != kFp32) {
     return BadInput(absl::StrCat("values of ", input.datatype(), " come in raw_input_contents, not in fp32_contents"));
   }
@@ -101,7 +97,7 @@ absl::Status CheckBytes(const ModelInferRequest::InferInputTensor& input, const 
   if (!overflows && num_points * point_step == num_bytes) return absl::OkStatus();
   return BadInput(absl::StrCat("an input of shape ", ShapeText(input.shape()), " and datatype ", input.datatype(),
                                " takes ", overflows ? "more than 2^63" : absl::StrCat(num_points * point_step),
-                               " bytes, ", is_packed ? "fp32_contents" : "raw_input_contents", " has ", num_bytes));
+                               " bytes, ", place, " has ", num_bytes));
 }
 
 absl::Status TranslateInput(const ModelInferRequest& message, const TensorParts& parts, int64_t num_bytes,
@@ -116,7 +112,7 @@ absl::Status TranslateInput(const ModelInferRequest& message, const TensorParts&
   }
   if (message.inputs_size() > 1) return BadInput(absl::StrCat("\"points\" comes ", message.inputs_size(), " times"));
   const ModelInferRequest::InferInputTensor& input = message.inputs(0);
-  RETURN_IF_ERROR(RefuseParameters(input.parameters(), " of the input"));
+  RETURN_IF_ERROR(ParseSharedMemory(input.parameters(), kOfTheInput).status());
   const bool is_half = input.datatype() == kFp16;
   if (!is_half && input.datatype() != kFp32) {
     return BadInput(absl::StrCat("\"points\" has datatype ", Quoted(input.datatype()), ", must be FP32 or FP16"));
@@ -161,7 +157,8 @@ absl::Status TranslateOutputs(const ModelInferRequest& message, const ModelVersi
   const std::vector<OpenInferenceOutput> outputs = OutputsOf(model);
   absl::flat_hash_set<std::string_view> tensors;
   for (const auto& asked : message.outputs()) {
-    RETURN_IF_ERROR(RefuseParameters(asked.parameters(), absl::StrCat(" of the output ", Quoted(asked.name()))));
+    const std::string where = absl::StrCat(" of the output ", Quoted(asked.name()));
+    RETURN_IF_ERROR(ParseSharedMemory(asked.parameters(), where).status());
     const auto named = [&](const OpenInferenceOutput& output) { return output.name == asked.name(); };
     if (std::none_of(outputs.begin(), outputs.end(), named)) {
       const auto append = [](std::string* out, const OpenInferenceOutput& output) { out->append(output.name); };
@@ -264,6 +261,32 @@ absl::StatusOr<int64_t> ParseModelVersion(std::string_view text) {
   return Refuse(
       absl::StrCat("the model's version is ", Quoted(std::string(text)), ", must be a whole number from 1, or empty"),
       error_reason::kBadParameter);
+}
+
+absl::StatusOr<std::optional<SharedMemoryUse>> ParseSharedMemory(
+    const google::protobuf::Map<std::string, InferParameter>& parameters, const std::string& where) {
+  if (parameters.empty()) return std::optional<SharedMemoryUse>();
+  SharedMemoryUse use;
+  // A map has no order; the error should be the same in every run.
+  const std::map<std::string, InferParameter> ordered(parameters.begin(), parameters.end());
+  for (const auto& [name, value] : ordered) {
+    const std::optional<int64_t> count = CountOf(value);
+    if (name == "shared_memory_region") {
+      use.region = value.string_param();
+    } else if (name != "shared_memory_byte_size" && name != "shared_memory_offset") {
+      return BadParameter(where, name);
+    } else if (!count.has_value()) {
+      return Refuse(absl::StrCat("parameter ", Quoted(name), where, " must be a whole number from 0"),
+                    error_reason::kBadParameter);
+    } else {
+      (name == "shared_memory_offset" ? use.offset : use.num_bytes) = *count;
+    }
+  }
+  if (use.region.empty()) {
+    return Refuse(absl::StrCat("parameter \"shared_memory_region\"", where, " names no region"),
+                  error_reason::kBadParameter);
+  }
+  return use;
 }
 
 absl::StatusOr<OpenInferenceParameters> ParseParameters(const ModelInferRequest& message) {

@@ -19,6 +19,7 @@
 // that is not served). They name what came and what is expected.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,6 +42,17 @@ struct OpenInferenceParameters {
   absl::Duration timeout = absl::InfiniteDuration();  // from the request's arrival
   bool wants_final_mark = false;                      // of a stream: the response says that it is the last
 };
+
+// Where the values of an input or an output are, if its parameters name shared memory.
+struct SharedMemoryUse {
+  std::string region;
+  int64_t offset = 0;  // from the region's begin
+  int64_t num_bytes = 0;
+};
+
+// BAD_PARAMETER for a parameter that is not served. where: " of the input".
+absl::StatusOr<std::optional<SharedMemoryUse>> ParseSharedMemory(
+    const google::protobuf::Map<std::string, inference::InferParameter>& parameters, const std::string& where);
 
 // An output as clients see it.
 struct OpenInferenceOutput {

@@ -7,8 +7,8 @@
 #include <thread>
 #include <utility>
 
-#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "engine/base/steady_time.h"
 
 namespace voxserve {
 
@@ -16,7 +16,7 @@ class ReloadThread {
  public:
   explicit ReloadThread(std::function<void()> look, absl::Duration interval = absl::Seconds(1))
       : thread_([this, look = std::move(look), interval] {
-          while (!stopping_.WaitForNotificationWithTimeout(interval)) look();
+          while (!stopping_.WaitFor(interval)) look();
         }) {}
 
   ~ReloadThread() {
@@ -28,7 +28,7 @@ class ReloadThread {
   ReloadThread& operator=(const ReloadThread&) = delete;
 
  private:
-  absl::Notification stopping_;
+  SteadyNotification stopping_;
   std::thread thread_;
 };
 

@@ -26,8 +26,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "engine/base/steady_time.h"
 #include "engine/runtime/memory_budget.h"
 #include "engine/serving/admission/drop_reason.h"
 #include "engine/serving/admission/engine_observer.h"
@@ -46,7 +46,7 @@ struct DeviceStatistics {
 class Metrics : public EngineObserver {
  public:
   // now: the clock that defines "the last minute".
-  explicit Metrics(std::function<absl::Time()> now = absl::Now);
+  explicit Metrics(std::function<absl::Time()> now = SteadyNow);
   ~Metrics() override;
 
   // Sets build_info. The label `backend` is "cpu" or "cuda".

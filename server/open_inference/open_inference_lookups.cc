@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -201,7 +202,55 @@ absl::Status RepositoryIndex(const ServiceParts& parts, const Caller& caller,
   return absl::OkStatus();
 }
 
+absl::Status CheckSharedMemoryIsOn(const ServiceParts& parts) {
+  if (parts.shared_memory->is_on()) return absl::OkStatus();
+  return absl::UnimplementedError("shared memory is off on this server; --shared_memory_prefix allows it");
+}
+
+absl::Status SharedMemoryStatus(const ServiceParts& parts, const Caller& caller,
+                                const inference::SystemSharedMemoryStatusRequest& request,
+                                inference::SystemSharedMemoryStatusResponse* response) {
+  RETURN_IF_ERROR(CheckSharedMemoryIsOn(parts));
+  ASSIGN_OR_RETURN(const std::vector<SharedMemoryRegion> regions,
+                   parts.shared_memory->List(caller.client, request.name()));
+  for (const SharedMemoryRegion& region : regions) {
+    auto& out = (*response->mutable_regions())[region.name];
+    out.set_name(region.name);
+    out.set_key(region.key);
+    out.set_offset(static_cast<uint64_t>(region.offset));
+    out.set_byte_size(static_cast<uint64_t>(region.num_bytes));
+  }
+  return absl::OkStatus();
+}
+
+// A number above 2^63 becomes negative, which is refused.
+absl::Status RegisterSharedMemory(const ServiceParts& parts, const Caller& caller,
+                                  const inference::SystemSharedMemoryRegisterRequest& request,
+                                  inference::SystemSharedMemoryRegisterResponse* /*response*/) {
+  RETURN_IF_ERROR(CheckSharedMemoryIsOn(parts));
+  return parts.shared_memory->Register(caller.client, {.name = request.name(),
+                                                       .key = request.key(),
+                                                       .offset = static_cast<int64_t>(request.offset()),
+                                                       .num_bytes = static_cast<int64_t>(request.byte_size())});
+}
+
+absl::Status UnregisterSharedMemory(const ServiceParts& parts, const Caller& caller,
+                                    const inference::SystemSharedMemoryUnregisterRequest& request,
+                                    inference::SystemSharedMemoryUnregisterResponse* /*response*/) {
+  RETURN_IF_ERROR(CheckSharedMemoryIsOn(parts));
+  parts.shared_memory->Unregister(caller.client, request.name());
+  return absl::OkStatus();
+}
+
 }  // namespace
+
+void AddSharedMemoryLookups(const std::string& service, const ServiceParts* parts, RpcRouter* router) {
+  AddLookup(service + "SystemSharedMemoryStatus", Access::kInfer, CallKind::kInfo, parts, router, SharedMemoryStatus);
+  AddLookup(service + "SystemSharedMemoryRegister", Access::kInfer, CallKind::kRequest, parts, router,
+            RegisterSharedMemory);
+  AddLookup(service + "SystemSharedMemoryUnregister", Access::kInfer, CallKind::kRequest, parts, router,
+            UnregisterSharedMemory);
+}
 
 void AddOpenInferenceLookups(const std::string& service, const ServiceParts* parts, RpcRouter* router) {
   AddLookup(service + "ServerLive", Access::kOpen, CallKind::kInfo, parts, router, ServerLive);

@@ -1,7 +1,7 @@
 #pragma once
 
-// The calls of the open inference protocol that are answered at once: health, metadata, configuration, statistics and
-// the index of the repository.
+// The calls of the open inference protocol that are answered at once: health, metadata, configuration, statistics, the
+// index of the repository, and shared memory.
 
 #include <string>
 
@@ -12,5 +12,8 @@ namespace voxserve {
 
 // service: "/inference.GRPCInferenceService/". parts outlive the router.
 void AddOpenInferenceLookups(const std::string& service, const ServiceParts* parts, RpcRouter* router);
+
+// Adds the calls of shared memory, for the port that infers.
+void AddSharedMemoryLookups(const std::string& service, const ServiceParts* parts, RpcRouter* router);
 
 }  // namespace voxserve

@@ -53,6 +53,7 @@ void WriteNothing(const std::vector<int64_t>& /*versions*/, Response* /*response
 void AddOpenInferenceService(const ServiceParts* parts, RpcRouter* router) {
   const std::string& service = ServicePath();
   AddOpenInferenceLookups(service, parts, router);
+  AddSharedMemoryLookups(service, parts, router);
   router->Add(service + "ModelInfer", Access::kInfer, [parts](grpc::CallbackServerContext* context) {
     return std::make_shared<InferCall>(parts, context, std::make_unique<OpenInferenceFormat>());
   });

@@ -9,9 +9,9 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "engine/base/error_reason.h"
 #include "engine/base/logging.h"
+#include "engine/base/steady_time.h"
 #include "engine/serving/admission/drop_reason.h"
 #include "engine/serving/streams/stream_session.h"
 #include "server/calls/infer_run.h"
@@ -105,7 +105,7 @@ class InferStreamCall final : public StreamCall {
          {"answered", num_ok_},
          {"code", absl::StatusCodeToString(end_->code())},
          {"reason", ReasonOf(*end_)},
-         {"seconds", absl::ToDoubleSeconds(absl::Now() - began())},
+         {"seconds", absl::ToDoubleSeconds(SteadyNow() - began())},
          TraceIdField(trace()),
          SpanIdField(trace()),
          {"peer", source()},

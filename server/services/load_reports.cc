@@ -8,10 +8,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "engine/base/error_reason.h"
 #include "engine/base/status_macros.h"
+#include "engine/base/steady_time.h"
 #include "server/calls/call.h"
 #include "server/calls/load_report.h"
 #include "server/codec/message_parser.h"
@@ -57,7 +57,7 @@ class LoadReportCall final : public RequestCall {
     {
       absl::MutexLock lock(&mutex_);
       if (has_ended()) return;
-      timer_ = SetTimer(absl::Now() + interval_, &LoadReportCall::OnDue);
+      timer_ = SetTimer(SteadyNow() + interval_, &LoadReportCall::OnDue);
     }
     absl::StatusOr<grpc::ByteBuffer> message = Serialize(LoadReportOf(parts()));
     if (message.ok()) Update(*std::move(message));

@@ -13,9 +13,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "engine/base/error_reason.h"
 #include "engine/base/status_macros.h"
+#include "engine/base/steady_time.h"
 #include "grpc/reflection/v1alpha/reflection.pb.h"
 #include "server/calls/call.h"
 #include "server/calls/request_telemetry.h"
@@ -136,7 +136,7 @@ class ReflectionCall final : public Call {
     {
       absl::MutexLock lock(&mutex_);
       is_reading_ = true;
-      timer_ = SetTimer(absl::Now() + parts().times.config, &ReflectionCall::OnSilence);
+      timer_ = SetTimer(SteadyNow() + parts().times.config, &ReflectionCall::OnSilence);
     }
     StartRead(&message_);
   }

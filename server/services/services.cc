@@ -23,11 +23,13 @@ int NumDevices(const Engine& engine) {
 Services::Services(const Options& options, Engine* engine, Metrics* metrics)
     : calls_(options.calls),
       bytes_(options.bytes),
+      shared_memory_(options.shared_memory_prefix),
       parts_({.engine = engine,
               .metrics = metrics,
               .calls = &calls_,
               .bytes = &bytes_,
               .timers = &timers_,
+              .shared_memory = &shared_memory_,
               .log_limiter = &log_limiter_,
               .num_devices = NumDevices(*engine),
               .is_ready = [this] { return health_.IsServing(""); },

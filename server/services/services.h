@@ -32,6 +32,7 @@ class Services {
     ByteLimits::Options bytes;
     CallTimes times;
     int64_t max_message_bytes = int64_t{64} << 20;
+    std::string shared_memory_prefix;        // as SharedMemory takes it
     std::string version;                     // of the server
     const Authoriser* authoriser = nullptr;  // null: everybody may do everything; outlives the services
     // These functions mean the same as in ServiceParts.
@@ -72,6 +73,7 @@ class Services {
   LogLimiter log_limiter_;
   OpenCalls calls_;
   ByteLimits bytes_;
+  SharedMemory shared_memory_;
   const ServiceParts parts_;
   HealthService health_;
   RpcRouter router_;

@@ -12,11 +12,11 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "engine/base/error_reason.h"
 #include "engine/base/logging.h"
 #include "engine/base/status_macros.h"
+#include "engine/base/steady_time.h"
 #include "server/calls/audit.h"
 #include "server/calls/request_telemetry.h"
 #include "server/codec/message_parser.h"
@@ -144,7 +144,7 @@ class TunePlanCall final : public RequestCall {
 
   void OnEnded(const absl::Status& status) override {
     Audit("TunePlan", *this, has_request_ ? request_.model() : "", has_request_ ? request_.version() : 0, status,
-          absl::Now() - began());
+          SteadyNow() - began());
   }
 
   v1::TunePlanRequest request_;  // constant once has_request_ is set; a drain may end the call before that

@@ -12,6 +12,7 @@
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <set>
 
 #include "tests/client/fake_admin.h"
@@ -99,6 +100,8 @@ float ValueOfX(const v1::PointCloud& cloud, uint64_t i) {
 }  // namespace
 
 class FakeServer::Impl final : public v1::InferenceService::Service {
+  using InferStreamer = grpc::ServerReaderWriter<v1::InferStreamResponse, v1::InferStreamRequest>;
+
  public:
   explicit Impl(int port) {
     grpc::EnableDefaultHealthCheckService(true);
@@ -125,6 +128,10 @@ class FakeServer::Impl final : public v1::InferenceService::Service {
       last_traceparent_ = TraceparentOf(*context);
       peers_.insert(context->peer());
       ++num_infer_calls_;
+      if (num_refusals_ > 0) {
+        --num_refusals_;
+        return {grpc::StatusCode::UNAVAILABLE, "refused by the test"};
+      }
     }
     const std::string& model = request->model();
     if (model == "full") return Error(grpc::StatusCode::RESOURCE_EXHAUSTED, "the queue is full", "QUEUE_FULL", 250);
@@ -138,16 +145,21 @@ class FakeServer::Impl final : public v1::InferenceService::Service {
     return grpc::Status::OK;
   }
 
-  grpc::Status InferStream(grpc::ServerContext* context,
-                           grpc::ServerReaderWriter<v1::InferStreamResponse, v1::InferStreamRequest>* stream) override {
+  grpc::Status InferStream(grpc::ServerContext* context, InferStreamer* stream) override {
     v1::InferStreamRequest message;
     if (!stream->Read(&message) || !message.has_config()) {
       return Error(grpc::StatusCode::INVALID_ARGUMENT, "no config", "BAD_STREAM");
     }
     const v1::StreamConfig config = message.config();
     const std::string& model = config.model();
+    std::optional<EarlyEnd> early_end;
     {
       const std::lock_guard<std::mutex> lock(mutex_);
+      ++num_streams_;
+      if (num_early_ends_ > 0) {
+        --num_early_ends_;
+        early_end = early_end_;
+      }
       last_stream_config_ = config;
       last_traceparent_ = TraceparentOf(*context);
       frames_.clear();
@@ -158,13 +170,11 @@ class FakeServer::Impl final : public v1::InferenceService::Service {
       std::unique_lock<std::mutex> lock(mutex_);
       released_.wait(lock, [this] { return streams_are_released_; });
     }
+    if (early_end) return EndEarly(*early_end, config, stream);
     uint32_t num_sweeps = 0;
     while (stream->Read(&message)) {
       const v1::StreamFrame& frame = message.frame();
-      {
-        const std::lock_guard<std::mutex> lock(mutex_);
-        frames_.push_back(frame);
-      }
+      Keep(frame);
       num_sweeps = std::min(frame.reset_sweeps() ? 1 : num_sweeps + 1, config.sweeps().num_sweeps());
       if (model == "forgetful") continue;
       v1::InferStreamResponse response;
@@ -178,6 +188,17 @@ class FakeServer::Impl final : public v1::InferenceService::Service {
       if (model == "leaving") return Error(grpc::StatusCode::UNAVAILABLE, "the server is draining", "DRAINING");
     }
     return grpc::Status::OK;
+  }
+
+  void EndStreams(int count, const EarlyEnd& end) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    num_early_ends_ = count;
+    early_end_ = end;
+  }
+
+  void RefuseCalls(int count) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    num_refusals_ = count;
   }
 
   void ReleaseStreams() {
@@ -231,6 +252,14 @@ class FakeServer::Impl final : public v1::InferenceService::Service {
     const std::lock_guard<std::mutex> lock(mutex_);
     return frames_;
   }
+  size_t num_streams() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return num_streams_;
+  }
+  std::vector<uint64_t> all_frame_ids() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return all_frame_ids_;
+  }
   size_t num_connections() const {
     const std::lock_guard<std::mutex> lock(mutex_);
     return peers_.size();
@@ -264,6 +293,32 @@ class FakeServer::Impl final : public v1::InferenceService::Service {
    private:
     Impl* const impl_;
   };
+
+  grpc::Status EndEarly(const EarlyEnd& end, const v1::StreamConfig& config, InferStreamer* stream) {
+    v1::InferStreamRequest message;
+    std::vector<v1::StreamFrame> frames;
+    while (frames.size() < end.num_frames && stream->Read(&message)) {
+      frames.push_back(message.frame());
+      Keep(message.frame());
+    }
+    for (size_t i = 0; i < std::min(end.num_answers, frames.size()); ++i) {
+      v1::InferStreamResponse response;
+      if (end.drains && i + 1 == end.num_answers) {
+        response.mutable_going_away();
+        stream->Write(response);
+      }
+      AnswerFrame(config, frames[i], response.mutable_result());
+      stream->Write(response);
+    }
+    if (end.drains) return Error(grpc::StatusCode::UNAVAILABLE, "the server is draining", "DRAINING");
+    return {grpc::StatusCode::UNAVAILABLE, "Socket closed"};
+  }
+
+  void Keep(const v1::StreamFrame& frame) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    frames_.push_back(frame);
+    all_frame_ids_.push_back(frame.frame_id());
+  }
 
   static void AnswerFrame(const v1::StreamConfig& config, const v1::StreamFrame& frame, v1::FrameResult* result) {
     result->set_frame_id(frame.frame_id() + (config.model() == "stranger" ? 1000 : 0));
@@ -365,6 +420,11 @@ class FakeServer::Impl final : public v1::InferenceService::Service {
   std::vector<v1::StreamFrame> frames_;
   std::condition_variable released_;
   bool streams_are_released_ = false;
+  size_t num_streams_ = 0;
+  std::vector<uint64_t> all_frame_ids_;
+  int num_early_ends_ = 0;
+  EarlyEnd early_end_;
+  int num_refusals_ = 0;
   std::set<std::string> peers_;
   size_t num_infer_calls_ = 0;
   std::chrono::nanoseconds last_get_model_timeout_{0};
@@ -378,6 +438,10 @@ std::string FakeServer::address() const { return "127.0.0.1:" + std::to_string(i
 
 void FakeServer::SetServing(bool serving) { impl_->server().GetHealthCheckService()->SetServingStatus(serving); }
 
+void FakeServer::EndStreams(int count, const EarlyEnd& end) { impl_->EndStreams(count, end); }
+void FakeServer::RefuseCalls(int count) { impl_->RefuseCalls(count); }
+size_t FakeServer::num_streams() const { return impl_->num_streams(); }
+std::vector<uint64_t> FakeServer::all_frame_ids() const { return impl_->all_frame_ids(); }
 void FakeServer::ReleaseStreams() { impl_->ReleaseStreams(); }
 
 std::string FakeServer::last_traceparent() const { return impl_->last_traceparent(); }

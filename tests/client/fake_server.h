@@ -56,9 +56,23 @@ class FakeServer {
 
   void ReleaseStreams();
 
+  // How a stream ends early: it reads so many frames, answers the first ones, and ends with UNAVAILABLE.
+  struct EarlyEnd {
+    size_t num_frames = 1;
+    size_t num_answers = 0;
+    bool drains = false;  // with going_away before the last answer, and DRAINING; else without a reason, as gRPC does
+  };
+  // The next streams end early.
+  void EndStreams(int count, const EarlyEnd& end);
+  // The next calls of Infer are refused with UNAVAILABLE, without a reason.
+  void RefuseCalls(int count);
+
   // Return the config of the last stream, and the frames that were read from it.
   v1::StreamConfig last_stream_config() const;
   std::vector<v1::StreamFrame> frames() const;
+  // Return the number of streams, and the ids of all their frames, in the order in which they were read.
+  size_t num_streams() const;
+  std::vector<uint64_t> all_frame_ids() const;
   // Return the request of the last TunePlan, and of the last Infer.
   v1::TunePlanRequest last_tune_request() const;
   v1::InferRequest last_request() const;

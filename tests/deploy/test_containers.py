@@ -48,6 +48,37 @@ def test_the_image_runs_without_root_and_says_how_it_is() -> None:
     assert "-perm /6000 -exec chmod a-s" in FINAL
 
 
+def architectures() -> list[str]:
+    found = re.search(r'^ARG CUDA_ARCHITECTURES="([^"]+)"$', DOCKERFILE, re.MULTILINE)
+    assert found
+    return found[1].split(";")
+
+
+def test_the_image_has_code_for_every_gpu() -> None:
+    names = architectures()
+    numbers = [name.removesuffix("-real") for name in names]
+    assert {"75", "80", "86", "87", "89", "90a", "100", "110", "120"} <= set(numbers)
+    assert "90" not in numbers, "it would run on Hopper in place of 90a's code"
+    assert [name for name in names if not name.endswith("-real")] == [numbers[-1]], "PTX of the newest alone"
+    assert 'export CUDAARCHS="$CUDA_ARCHITECTURES"' in DOCKERFILE
+
+
+def test_the_compiler_knows_them_and_hoppers_instructions_are_of_90a_alone(tmp_path: Path) -> None:
+    nvcc = tool("nvcc", "NVIDIA's CUDA toolkit 13.0")
+    source = tmp_path / "code.cu"
+    source.write_text(
+        '#include "kernels/core/warp_group_products.cuh"\n'
+        "__global__ void Kernel() {\n#ifdef __CUDA_ARCH__\n"
+        '  static_assert(VOXSERVE_HAS_WARP_GROUP_PRODUCTS == (__CUDA_ARCH__ == 900), "of 90a alone");\n'
+        "#endif\n}\n"
+    )
+    numbers = [name.removesuffix("-real") for name in architectures()]
+    codes = [word for number in numbers for word in ("-gencode", f"arch=compute_{number},code=sm_{number}")]
+    command = [nvcc, "-std=c++20", "-fatbin", f"-I{ROOT}", *codes, "-o", str(tmp_path / "code.fatbin"), str(source)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_the_build_sees_every_file_that_it_copies() -> None:
     kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     for line in re.findall(r"^COPY (?!--from)(.*)$", DOCKERFILE, re.MULTILINE):

@@ -23,7 +23,8 @@ FPS_TILE = "frames a second"
 def tile(name: str) -> str:
     """Returns a JavaScript expression for the number in the tile of this name, or -1 without the tile."""
     return (
-        "(()=>{for(const t of document.querySelectorAll('.tile'))"
+        "(()=>{for(const c of document.querySelectorAll('.card'))"
+        "if(c.querySelector('h2').textContent.startsWith('minkunet'))for(const t of c.querySelectorAll('.tile'))"
         f"if(t.querySelector('span').textContent=='{name}')return parseFloat(t.querySelector('b').textContent);"
         "return -1})()"
     )

@@ -91,6 +91,11 @@ def test_a_voxel_has_the_mean_of_its_points() -> None:
     assert sites.coords.tolist() == [[0, 25, 64, 64], [1, 25, 64, 64]]  # batch, z, y, x
 
 
+def test_a_scan_without_points_has_no_sites_and_no_error() -> None:
+    found, classes, scores = detector.find(CenterPoint(CONFIG), np.zeros((0, 4), np.float32), "cpu")
+    assert (found.shape[1], len(classes), len(scores)) == (7, len(found), len(found))
+
+
 def test_decoding_the_wanted_images_gives_the_boxes_back() -> None:
     wanted = torch.tensor(
         [[3.3, -4.1, -1, 4.5, 1.9, 1.6, 2.0], [-20, 11, 0.2, 0.8, 0.7, 1.7, -0.4], [40, 0, 0, 4, 2, 2, 0]]
@@ -256,3 +261,25 @@ def test_minkunet_equals_torchsparse() -> None:
         first, sites = minkunet.voxelize(points, torch.zeros(len(points), dtype=torch.long), 1)
         np.testing.assert_array_equal(sites.coords[:, 1:].numpy(), golden["coords"])
         np.testing.assert_allclose(model(points[first], sites).numpy(), golden["logits"], atol=1e-3)
+
+
+def test_the_command_line_says_what_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    weights = tmp_path / "weights.safetensors"
+    loop.write_weights(weights, CenterPoint(detector.CONFIG).state_dict())
+    (tmp_path / "scan.bin").write_bytes(b"\0" * 20)
+    save = tmp_path / "boxes.npz"
+    for arguments, message in (
+        (["find", "--weights", weights, "--scan", tmp_path / "scan.bin", "--save", save], "has 5 numbers"),
+        (["find", "--weights", tmp_path / "none", "--scan", tmp_path / "scan.bin", "--save", save], "No such file"),
+        (["evaluate", "--weights", weights, "--data", tmp_path], "has none of the frames 60 to 79"),
+        (["train", "--data", tmp_path, "--out", tmp_path / "out"], "has none of the frames 0 to 59"),
+    ):
+        monkeypatch.setattr(sys, "argv", ["detector", *map(str, arguments), "--device", "cpu"])
+        assert detector.main() == 1
+        assert message in capsys.readouterr().err
+    monkeypatch.setattr(sys, "argv", ["detector", "evaluate", "--weights", str(weights), "--data", str(tmp_path)])
+    loop.write_weights(weights, minkunet.MinkUnet(3, 0.1).state_dict())
+    assert detector.main() == 1
+    assert "lacks backbone_3d.conv_input.0.weight" in capsys.readouterr().err

@@ -33,6 +33,7 @@ class Server:
         *flags: str,
         num_files: int = 4096,
         stderr: int | IO[bytes] | None = None,
+        environment: dict[str, str] | None = None,
     ) -> None:
         known = subprocess.run([binary, "--help"], capture_output=True, text=True, check=True, timeout=30).stdout
         flags = tuple(f for f in flags if f"{f.split('=')[0]} " in known.replace("\n", " \n"))
@@ -47,6 +48,7 @@ class Server:
                 stdout=out,
                 stderr=subprocess.STDOUT if stderr is None else stderr,
                 preexec_fn=limit,
+                env={**os.environ, **(environment or {})},
             )
         self.pid = self.process.pid
         self.grpc_port = self.http_port = self.admin_port = 0

@@ -69,7 +69,7 @@ class Server:
 
     def await_ready(self) -> None:
         """Waits for its models and learns its ports, from lines of text or of JSON."""
-        self.await_line(r'models loaded"?[ ,]"?ready"?[=:]"?minkunet')
+        self.await_line(r'models loaded"?[ ,]"?ready"?[=:]"?[\w/,]*minkunet')
         found = self.await_line(r'grpc_port"?[=:](\d+).*http_port"?[=:](\d+).*admin_port"?[=:](\d+)')
         self.port, self.http_port, self.admin_port = int(found[1]), int(found[2]), int(found[3])
 

@@ -143,7 +143,7 @@ TEST_F(ServerProcessTest, SaysWhatItServesOnWhichPorts) {
   EXPECT_TRUE(client_->Infer(request, &response).ok());
   EXPECT_THAT(process_->AwaitLine("INFO voxserve starts"), HasSubstr("threads=1"));
   EXPECT_THAT(process_->AwaitLine("INFO serving"), HasSubstr("devices=cpu backend=cpu"));
-  EXPECT_THAT(process_->AwaitLine("INFO models loaded"), HasSubstr("ready=minkunet/1"));
+  EXPECT_THAT(process_->AwaitLine("INFO models loaded"), HasSubstr("ready=centerpoint/1,minkunet/1"));
   const std::string answered = process_->AwaitLine("DEBUG answered");
   EXPECT_THAT(answered, HasSubstr("model=minkunet version=1 points=10"));
   EXPECT_THAT(answered, HasSubstr("request_id=\"drive 7\""));

@@ -43,6 +43,8 @@ MAX_LINES = {
     "deploy/README.md": 199,
     "deploy/FLEETS.md": 199,
     "deploy/models/minkunet/README.md": 199,
+    "deploy/models/centerpoint/README.md": 199,
+    "deploy/train/README.md": 199,
 }
 TEXTS = {name: (ROOT / name).read_text(encoding="utf-8") for name in MAX_LINES if (ROOT / name).exists()}
 BLOCKS = {name: readme_blocks.parse(text) for name, text in TEXTS.items()}

@@ -2,73 +2,21 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-from typing import NamedTuple
-
 import pytest
+from named_tests import TESTS, Row, exists, missing_tests, named_tests, rows
 
-ROOT = Path(__file__).resolve().parents[2]
-TESTS = ROOT / "tests"
-
-
-class Row(NamedTuple):
-    line: int
-    threat: str
-    defence: str
-    tests: str
-
-
-def rows(text: str) -> list[Row]:
-    """Returns the rows of all tables of a document, without their headings."""
-    found = []
-    for number, line in enumerate(text.splitlines(), 1):
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if line.startswith("|") and cells != ["threat", "what stops it", "test"] and set(line) != set("|-"):
-            assert len(cells) == 3, f"line {number} has {len(cells)} columns"
-            found.append(Row(number, *cells))
-    return found
-
-
-ROWS = rows((ROOT / "server" / "THREATS.md").read_text(encoding="utf-8"))
-
-
-def named_tests(cell: str) -> list[tuple[str, str]]:
-    """Returns file and name of each test in a cell: `file`: `name`, `name`; `file`: `name`."""
-    named = []
-    for part in cell.split("; "):
-        form = re.fullmatch(r"`([\w/]+\.(?:py|cc))`: (`[\w.]+`(?:, `[\w.]+`)*)", part)
-        assert form, f"not of the form `file`: `name`, `name`: {part}"
-        named += [(form[1], name) for name in re.findall(r"`([\w.]+)`", form[2])]
-    return named
-
-
-def exists(file: str, name: str) -> bool:
-    """Returns whether the file, relative to tests/, has the test."""
-    path = TESTS / file
-    if not path.is_file():
-        return False
-    text = path.read_text(encoding="utf-8")
-    if path.suffix == ".py":
-        return re.search(rf"^def {re.escape(name)}\(", text, re.MULTILINE) is not None
-    if path.parent.name == "fuzz":
-        fuzzer = path.stem.removesuffix("_fuzz")
-        built = f"voxserve_fuzz({fuzzer} " in (path.parent / "CMakeLists.txt").read_text(encoding="utf-8")
-        return name == f"fuzz_{fuzzer}_test" and built and any((path.parent / "corpus" / fuzzer).iterdir())
-    suite, _, test = name.partition(".")
-    return re.search(rf"^TEST(?:_F|_P)?\({suite},\s+{test}\)", text, re.MULTILINE) is not None
+ROWS = rows("server/THREATS.md")
 
 
 def test_the_table_is_read() -> None:
     assert len(ROWS) > 30
-    assert len({row.threat for row in ROWS}) == len(ROWS)
-    assert all(row.threat and row.defence for row in ROWS)
+    assert len({row.subject for row in ROWS}) == len(ROWS)
+    assert all(len(row.cells) == 3 and all(row.cells) for row in ROWS)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.threat)
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.subject)
 def test_each_threat_names_tests_that_exist(row: Row) -> None:
-    missing = [f"{file}: {name}" for file, name in named_tests(row.tests) if not exists(file, name)]
-    assert missing == [], f"line {row.line}"
+    assert missing_tests(row.tests) == [], f"line {row.line}"
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from voxserve import wire
 def test_tls_serves_all_clients(tls_server: Server, authority: Authority) -> None:
     ca = authority.certificate
     models = wire.ListModelsResponse.FromString(stock(tls_server.address, LIST, b"", ca=ca))
-    assert [model.name for model in models.models] == ["minkunet"]
+    assert [model.name for model in models.models] == ["centerpoint", "minkunet"]
     with voxserve.Client(tls_server.address, tls_ca=ca, admin_address=tls_server.admin_address) as client:
         points = few_points()
         assert len(client.segment("minkunet", points, timeout=60)) == len(points)

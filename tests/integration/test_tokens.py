@@ -134,15 +134,15 @@ def test_a_token_does_what_its_scopes_say(token_server: Server, authority: Autho
         with pytest.raises(voxserve.PermissionDeniedError, match='"truck" lacks the scope admin'):
             truck.load_model("minkunet")
     with client(OTHER) as other:
-        assert other.models() == []
+        assert [model.name for model in other.models()] == ["centerpoint"]
         with pytest.raises(voxserve.PermissionDeniedError):
             other.segment("minkunet", points)
         with pytest.raises(voxserve.NotFoundError) as unknown:
-            other.segment("centerpoint", points)
+            other.segment("centerpoint2", points)
         assert "minkunet" not in str(unknown.value)
     with client(OPERATOR) as operator:
         assert operator.load_model("minkunet") == (1,)
-        assert [model.name for model in operator.models()] == ["minkunet"]
+        assert [model.name for model in operator.models()] == ["centerpoint", "minkunet"]
         with pytest.raises(voxserve.PermissionDeniedError, match="no scope infer:MODEL"):
             operator.segment("minkunet", points)
     assert get(token_server, "/metrics", ca, token=SCRAPER) == 200

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import queue
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 from identity_calls import OPERATOR, OTHER, TRUCK, StartServer, few_points
 from identity_files import Authority, Server
+from triton_calls import TIMEOUT, bearer, input_of, refusal_of, triton
 
 import voxserve
 
-triton = pytest.importorskip(
-    "tritonclient.grpc",
-    reason="tritonclient is not installed; deploy/install.sh python installs it where PyPI has it for this Python",
-)
 aio = pytest.importorskip("tritonclient.grpc.aio")
-Refusal = triton.InferenceServerException
-TIMEOUT = 60
 
 
 @pytest.fixture(scope="module")
@@ -44,19 +39,6 @@ def labels(server: Server, points: np.ndarray) -> np.ndarray:
     """The labels that the server's own client gets."""
     with voxserve.Client(server.address) as own:
         return own.segment("minkunet", points)
-
-
-def input_of(points: np.ndarray, datatype: str = "FP32") -> Any:
-    made = triton.InferInput("points", list(points.shape), datatype)
-    made.set_data_from_numpy(points)
-    return made
-
-
-def refusal_of(call: Callable[[], object]) -> tuple[str, str]:
-    """Returns the code and the text of the error that the call raises."""
-    with pytest.raises(Refusal) as caught:
-        call()
-    return caught.value.status().removeprefix("StatusCode."), caught.value.message()
 
 
 def test_health_and_metadata(client: Any) -> None:
@@ -188,10 +170,10 @@ def test_configuration_statistics_and_index(client: Any, points: np.ndarray) -> 
         old, new = getattr(before.inference_stats, name), getattr(after.inference_stats, name)
         assert new.count == old.count + 1, name
         assert new.ns > old.ns, name
-    assert [model.name for model in client.get_inference_statistics().model_stats] == ["minkunet"]
+    assert [model.name for model in client.get_inference_statistics().model_stats] == ["centerpoint", "minkunet"]
     assert refusal_of(lambda: client.get_inference_statistics("nobody"))[0] == "NOT_FOUND"
     index = client.get_model_repository_index(as_json=True)["models"]
-    assert index == [{"name": "minkunet", "version": "1", "state": "READY"}]
+    assert index == [{"name": name, "version": "1", "state": "READY"} for name in ("centerpoint", "minkunet")]
 
 
 def test_loads_are_for_the_operators_port(client: Any, server: Server) -> None:
@@ -220,19 +202,63 @@ def test_an_unloaded_model_comes_back(start: StartServer, points: np.ndarray) ->
         assert client.is_model_ready("minkunet")
 
 
-def test_what_is_not_served_says_so(client: Any) -> None:
-    for call in (
-        client.get_cuda_shared_memory_status,
-        client.unregister_cuda_shared_memory,
-        client.get_system_shared_memory_status,
-        client.unregister_system_shared_memory,
-        client.get_trace_settings,
-        client.get_log_settings,
-        lambda: client.update_trace_settings(settings={"trace_rate": "1"}),
-        lambda: client.update_log_settings({"log_verbose_level": 1}),
-        lambda: client.register_cuda_shared_memory("region", b"aGFuZGxl", 0, 16),
-    ):
-        assert refusal_of(call)[0] == "UNIMPLEMENTED"
+# Every call of both clients that is answered by one message, with its arguments, and how it ends: on a server without
+# shared memory, on the port that infers.
+SERVED = "served"
+CALLS: dict[str, tuple[tuple[Any, ...], str]] = {
+    "is_server_live": ((), SERVED),
+    "is_server_ready": ((), SERVED),
+    "is_model_ready": (("minkunet",), SERVED),
+    "get_server_metadata": ((), SERVED),
+    "get_model_metadata": (("minkunet",), SERVED),
+    "get_model_config": (("minkunet",), SERVED),
+    "get_model_repository_index": ((), SERVED),
+    "get_inference_statistics": ((), SERVED),
+    "load_model": (("minkunet",), "UNIMPLEMENTED"),
+    "unload_model": (("minkunet",), "UNIMPLEMENTED"),
+    "get_trace_settings": ((), "UNIMPLEMENTED"),
+    "update_trace_settings": (("minkunet", {"trace_rate": "1"}), "UNIMPLEMENTED"),
+    "get_log_settings": ((), "UNIMPLEMENTED"),
+    "update_log_settings": (({"log_verbose_level": 1},), "UNIMPLEMENTED"),
+    "get_system_shared_memory_status": ((), "UNIMPLEMENTED"),
+    "register_system_shared_memory": (("region", "/voxserve-test", 16), "UNIMPLEMENTED"),
+    "unregister_system_shared_memory": ((), "UNIMPLEMENTED"),
+    "get_cuda_shared_memory_status": ((), "UNIMPLEMENTED"),
+    "register_cuda_shared_memory": (("region", b"aGFuZGxl", 0, 16), "UNIMPLEMENTED"),
+    "unregister_cuda_shared_memory": ((), "UNIMPLEMENTED"),
+}
+# They have tests of their own, or do nothing on the wire.
+OTHERS = {"infer", "async_infer", "start_stream", "stop_stream", "async_stream_infer", "stream_infer"}
+LOCAL = {"close", "plugin", "register_plugin", "unregister_plugin"}
+
+
+@pytest.mark.parametrize("module", [triton, aio], ids=["sync", "aio"])
+def test_no_call_is_forgotten(module: Any) -> None:
+    calls = {name for name in dir(module.InferenceServerClient) if not name.startswith("_")}
+    assert calls - OTHERS - LOCAL == set(CALLS)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_every_call_is_answered_as_the_table_says(client: Any, name: str) -> None:
+    arguments, expected = CALLS[name]
+    if expected == SERVED:
+        assert getattr(client, name)(*arguments)
+    else:
+        assert refusal_of(lambda: getattr(client, name)(*arguments))[0] == expected
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_every_asyncio_call_is_answered_as_the_table_says(server: Server, name: str) -> None:
+    arguments, expected = CALLS[name]
+
+    async def call() -> Any:
+        async with aio.InferenceServerClient(server.address) as client:
+            return await getattr(client, name)(*arguments)
+
+    if expected == SERVED:
+        assert asyncio.run(call())
+    else:
+        assert refusal_of(lambda: asyncio.run(call()))[0] == expected
 
 
 def test_bad_inputs_are_refused(client: Any, points: np.ndarray) -> None:
@@ -287,14 +313,15 @@ def test_bad_requests_are_refused(client: Any, points: np.ndarray) -> None:
     assert refused(compression_algorithm="gzip")[0] == "UNIMPLEMENTED"
 
 
-def test_shared_memory_is_refused(client: Any, points: np.ndarray) -> None:
+def test_shared_memory_is_off_by_default(client: Any, points: np.ndarray) -> None:
     made = triton.InferInput("points", list(points.shape), "FP32")
     made.set_shared_memory("region", points.nbytes)
-    assert refusal_of(lambda: client.infer("minkunet", [made])) == (
-        "INVALID_ARGUMENT",
-        'parameter "shared_memory_byte_size" of the input is not served: shared memory is not served',
-    )
-    assert refusal_of(lambda: client.register_system_shared_memory("region", "/key", 16))[0] == "UNIMPLEMENTED"
+    text = "shared memory is off on this server; --shared_memory_prefix allows it"
+    assert refusal_of(lambda: client.infer("minkunet", [made])) == ("INVALID_ARGUMENT", text)
+    output = triton.InferRequestedOutput("labels")
+    output.set_shared_memory("region", 4)
+    assert refusal_of(lambda: client.infer("minkunet", [input_of(points)], outputs=[output]))[1] == text
+    assert refusal_of(lambda: client.register_system_shared_memory("region", "/key", 16)) == ("UNIMPLEMENTED", text)
 
 
 def test_tokens_hold(token_server: Server, authority: Authority, points: np.ndarray) -> None:
@@ -302,11 +329,8 @@ def test_tokens_hold(token_server: Server, authority: Authority, points: np.ndar
         token_server.address, ssl=True, root_certificates=str(authority.certificate)
     ) as client:
 
-        def headers(token: str) -> dict[str, str]:
-            return {"authorization": f"Bearer {token}"}
-
         def infer(token: str) -> Any:
-            return client.infer("minkunet", [input_of(points)], headers=headers(token), client_timeout=TIMEOUT)
+            return client.infer("minkunet", [input_of(points)], headers=bearer(token), client_timeout=TIMEOUT)
 
         assert client.is_server_live()
         assert client.is_server_ready()
@@ -315,6 +339,6 @@ def test_tokens_hold(token_server: Server, authority: Authority, points: np.ndar
         assert len(infer(TRUCK).as_numpy("labels")) == len(points)
         for token in (OPERATOR, OTHER):
             assert refusal_of(lambda token=token: infer(token))[0] == "PERMISSION_DENIED"
-        assert client.is_model_ready("minkunet", headers=headers(OPERATOR))
-        assert refusal_of(lambda: client.is_model_ready("minkunet", headers=headers(OTHER)))[0] == "PERMISSION_DENIED"
-        assert refusal_of(lambda: client.get_model_metadata("x", headers=headers(TRUCK)))[0] == "PERMISSION_DENIED"
+        assert client.is_model_ready("minkunet", headers=bearer(OPERATOR))
+        assert refusal_of(lambda: client.is_model_ready("minkunet", headers=bearer(OTHER)))[0] == "PERMISSION_DENIED"
+        assert refusal_of(lambda: client.get_model_metadata("x", headers=bearer(TRUCK)))[0] == "PERMISSION_DENIED"

@@ -75,6 +75,7 @@ TEST_F(OptionsTest, ReadsEveryFlag) {
                                                              "--tls_client_ca=r.pem",
                                                              "--auth_tokens=tokens",
                                                              "--insecure_tokens",
+                                                             "--shared_memory_prefix=/mine-",
                                                              "--deterministic",
                                                              "--captured_batches"});
   ASSERT_TRUE(line.ok()) << line.status();
@@ -85,6 +86,7 @@ TEST_F(OptionsTest, ReadsEveryFlag) {
   EXPECT_EQ(options.http_port, 0);
   EXPECT_EQ(options.threads, 3);
   EXPECT_EQ(options.max_message_bytes, 2 << 20);
+  EXPECT_EQ(options.shared_memory_prefix, "/mine-");
   EXPECT_EQ(options.max_queue_requests, 9);
   EXPECT_EQ(options.max_queue_bytes, int64_t{3} << 30);
   EXPECT_EQ(options.max_grid_bytes, 1024);
@@ -200,6 +202,9 @@ TEST_F(OptionsTest, ValuesOutOfRangeNameTheRange) {
   EXPECT_THAT(error_with([](Options& o) { o.insecure_tokens = true; }), HasSubstr("needs --auth_tokens"));
   EXPECT_THAT(error_with([](Options& o) { o.threads = -1; }), HasSubstr("--threads=-1"));
   EXPECT_THAT(error_with([](Options& o) { o.max_message_bytes = 1000; }), HasSubstr("--max_message_bytes=1000"));
+  EXPECT_THAT(error_with([](Options& o) { o.shared_memory_prefix = "mine"; }),
+              HasSubstr("--shared_memory_prefix=mine"));
+  EXPECT_THAT(error_with([](Options& o) { o.shared_memory_prefix = "/a/b"; }), HasSubstr("begin with a slash"));
   EXPECT_THAT(error_with([](Options& o) { o.max_message_bytes = int64_t{1} << 31; }), HasSubstr("2147483647"));
   EXPECT_THAT(error_with([](Options& o) { o.max_queue_requests = 0; }), HasSubstr("--max_queue_requests=0"));
   EXPECT_THAT(error_with([](Options& o) { o.max_queue_bytes = 5; }), HasSubstr("--max_queue_bytes=5"));
@@ -288,7 +293,7 @@ TEST_F(OptionsTest, HelpTeachesEveryFlag) {
     ++num_ours;
     EXPECT_THAT(help, HasSubstr("  --" + std::string(name)));
   }
-  EXPECT_EQ(num_ours, 41);
+  EXPECT_EQ(num_ours, 42);
   EXPECT_THAT(help, HasSubstr("--max_message_bytes  (default 64MiB)"));
   EXPECT_THAT(help, HasSubstr("--port  (default 8500)"));
   EXPECT_THAT(help, HasSubstr("--drain_timeout  (default 30s)"));

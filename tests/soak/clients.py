@@ -120,6 +120,11 @@ def _drive_once(load: Load, client: voxserve.Client, policy: str, drive: Drive, 
                 waiting.discard(result.frame_id)
                 if result.segmentation is not None:
                     answer = result.segmentation
+                    if drive.sweeps is not None and result.num_sweeps < min(
+                        result.frame_id + 1, drive.sweeps.num_sweeps
+                    ):
+                        is_whole = False
+                        load.tally.miss_sweeps()
                     expected = drive.expected[result.frame_id] if is_whole else None
                     load.tally.answer(answer.labels, expected, answer.round_trip)
                 elif result.error is not None:
@@ -144,10 +149,10 @@ def _drive_once(load: Load, client: voxserve.Client, policy: str, drive: Drive, 
         load.tally.lose("a frame", len(waiting))
 
 
-def until_refused(load: Load, client: voxserve.Client) -> None:
-    """Sends the whole scan again and again, until the server refuses it."""
+def until_refused(load: Load, client: voxserve.Client, reasons: frozenset[str]) -> None:
+    """Sends the whole scan again and again, until the server refuses it for one of these reasons."""
     drive = load.workload.scans
-    while not load.stopped.is_set() and not load.tally.num_refused():
+    while not load.stopped.is_set() and not any(load.tally.outcomes[reason] for reason in reasons):
         ask(load, client, FLEET, drive.frames[-1], drive.expected[-1])
 
 

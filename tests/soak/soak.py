@@ -212,12 +212,8 @@ def _await_end(options: Options, subjects: Sequence[Subject]) -> None:
         time.sleep(min(1.0, max(0.0, end_time - time.monotonic())))
 
 
-def end(subject: Subject, load: Load) -> Ending:
-    """Compares the counts of a server that nobody asks any more, and ends it with SIGTERM while calls are in flight."""
-    server, tally, ending = subject.server, subject.tally, Ending()
-    if server.process.poll() is not None:
-        tally.problem(f"the server ended by itself: status {server.process.returncode}")
-        return ending
+def what_is_left(server: Server) -> dict[str, float]:
+    """Returns what a server that nobody asks still holds after a minute; nothing if all is well."""
 
     def left() -> dict[str, float]:
         metrics = server.metrics()
@@ -229,7 +225,16 @@ def end(subject: Subject, load: Load) -> Ending:
         return {name: value for name, value in held.items() if value}
 
     await_true(lambda: not left(), _IDLE_SECONDS, 0.5)
-    ending.left = left()
+    return left()
+
+
+def end(subject: Subject, load: Load) -> Ending:
+    """Compares the counts of a server that nobody asks any more, and ends it with SIGTERM while calls are in flight."""
+    server, tally, ending = subject.server, subject.tally, Ending()
+    if server.process.poll() is not None:
+        tally.problem(f"the server ended by itself: status {server.process.returncode}")
+        return ending
+    ending.left = what_is_left(server)
     for name, value in ending.left.items():
         tally.problem(f"{name}: {value:,.0f} are left when nobody asks")
     for difference in tally.unequal_counts(server.metrics(), FLEET):
@@ -241,7 +246,7 @@ def end(subject: Subject, load: Load) -> Ending:
         for _ in range(_IN_FLIGHT):
             client = stack.enter_context(load.connect())
             ending_load = Load(load.connect, load.workload, last)
-            ending_load.start(until_refused, client)
+            ending_load.start(until_refused, client, _AFTER_THE_END)
             stack.callback(ending_load.stop)
         time.sleep(1)  # by now nearly all of them are in a call
         before = last.num_answered()

@@ -52,6 +52,13 @@ class Tally:
             if reason not in self.allowed and not isinstance(error, voxserve.SupersededError):
                 self.problems[f"refused: {error}"[:300]] += max(1, count)
 
+    def miss_sweeps(self) -> None:
+        """Notes an answer that says that it is of fewer sweeps than came: there was no memory to keep them all."""
+        with self._lock:
+            self.done["answers of fewer sweeps"] += 1
+            if not self.allowed:
+                self.problems["an answer of fewer sweeps than came"] += 1
+
     def lose(self, what: str, count: int) -> None:
         """Counts calls or frames that got no outcome."""
         if count:

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "client/cpp/api/error.h"
+#include "client/cpp/api/service_config.h"
 
 namespace voxserve::client {
 namespace {
@@ -61,6 +62,17 @@ std::shared_ptr<grpc::Channel> MakeChannel(const Options& options, const std::st
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 500);
+  arguments.SetServiceConfigJSON(ServiceConfig(address, options.max_attempts));
+  // A request that is larger than this is not made again. gRPC's default of 256 KiB is less than most scans.
+  arguments.SetInt(GRPC_ARG_PER_RPC_RETRY_BUFFER_SIZE, static_cast<int>(options.max_message_bytes));
+  if (options.keepalive < absl::InfiniteDuration()) {
+    const int milliseconds = static_cast<int>(absl::ToInt64Milliseconds(options.keepalive));
+    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, milliseconds);
+    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, milliseconds);
+    arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // also while a call waits for a long answer
+    // For later versions of gRPC, in which another ping that is not answered holds that of keepalive back.
+    arguments.SetInt("grpc.http2.ping_timeout_ms", milliseconds);
+  }
   // A proxy from the environment cannot reach this machine's own address.
   if (IsThisMachine(address)) arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   return grpc::CreateCustomChannel(address, credentials, arguments);

@@ -9,8 +9,8 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "client/cpp/api/channels.h"
+#include "client/cpp/api/reopening_stream.h"
 #include "client/cpp/api/response.h"
-#include "client/cpp/api/stream_call.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "voxserve/v1/admin.grpc.pb.h"
 #include "voxserve/v1/inference.grpc.pb.h"
@@ -47,11 +47,12 @@ absl::Status RefuseScores(bool return_scores) {
 
 // Converts the answers of a call to the results of the caller's stream.
 template <typename Result>
-StreamCall::Callbacks Reading(StreamCallbacksOf<Result> callbacks) {
-  StreamCall::Callbacks reading{.on_going_away = std::move(callbacks.on_going_away),
-                                .on_end = std::move(callbacks.on_end)};
+ReopeningStream::Callbacks Reading(StreamCallbacksOf<Result> callbacks) {
+  ReopeningStream::Callbacks reading{
+      .of_call = {.on_going_away = std::move(callbacks.on_going_away), .on_end = std::move(callbacks.on_end)},
+      .on_reopen = std::move(callbacks.on_reopen)};
   if (!callbacks.on_result) return reading;
-  reading.on_result = [on_result = std::move(callbacks.on_result)](StreamCall::Outcome frame) {
+  reading.of_call.on_result = [on_result = std::move(callbacks.on_result)](StreamCall::Outcome frame) {
     if (!frame.response.ok()) return on_result({frame.frame_id, frame.response.status(), frame.num_sweeps});
     on_result(
         {frame.frame_id, FromResponse<Result>(*std::move(frame.response), frame.asked, frame.sent), frame.num_sweeps});
@@ -137,10 +138,10 @@ class Client::Impl {
   template <typename Result>
   absl::StatusOr<std::unique_ptr<Stream>> OpenStream(const StreamOptions& options,
                                                      StreamCallbacksOf<Result> callbacks) {
-    absl::StatusOr<std::unique_ptr<StreamCall>> call =
-        StreamCall::Open(channels_, options, Reading(std::move(callbacks)));
-    if (!call.ok()) return call.status();
-    return std::unique_ptr<Stream>(new Stream(*std::move(call)));
+    absl::StatusOr<std::unique_ptr<ReopeningStream>> calls =
+        ReopeningStream::Open(channels_, options, Reading(std::move(callbacks)));
+    if (!calls.ok()) return calls.status();
+    return std::unique_ptr<Stream>(new Stream(*std::move(calls)));
   }
 
   absl::StatusOr<std::vector<v1::ModelVersion>> ListModels() {

@@ -9,11 +9,14 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "client/cpp/api/service_config.h"
 
 namespace voxserve::client {
 namespace {
 
 constexpr int kMaxPort = 65535;
+constexpr absl::Duration kMinKeepalive = absl::Seconds(2);
+constexpr absl::Duration kMaxKeepalive = absl::Hours(24);
 
 }  // namespace
 
@@ -35,7 +38,7 @@ std::string Options::AdminAddress() const {
   if (!admin_address.empty()) return admin_address;
   const size_t colon = address.rfind(':');
   int port = 0;
-  if (absl::StartsWith(address, "unix:") || colon == std::string::npos ||
+  if (absl::StartsWith(address, "unix:") || NamesServers(address) || colon == std::string::npos ||
       !absl::SimpleAtoi(address.substr(colon + 1), &port) || port < 1 || port >= kMaxPort) {
     return "";
   }
@@ -54,6 +57,14 @@ absl::Status Options::Validate() const {
   if (default_timeout <= absl::ZeroDuration()) {
     return absl::InvalidArgumentError(
         absl::StrCat("default_timeout is ", absl::FormatDuration(default_timeout), ", must be positive"));
+  }
+  if (max_attempts < 1 || max_attempts > kMaxAttempts) {
+    return absl::InvalidArgumentError(absl::StrCat("max_attempts is ", max_attempts, ", must be 1 to ", kMaxAttempts));
+  }
+  if (keepalive < kMinKeepalive || (keepalive > kMaxKeepalive && keepalive != absl::InfiniteDuration())) {
+    return absl::InvalidArgumentError(absl::StrCat("keepalive is ", absl::FormatDuration(keepalive), ", must be ",
+                                                   absl::FormatDuration(kMinKeepalive), " to ",
+                                                   absl::FormatDuration(kMaxKeepalive), ", or infinite"));
   }
   if (tls_certificate.empty() != tls_key.empty()) {
     return absl::InvalidArgumentError("tls_certificate and tls_key need each other");

@@ -13,8 +13,11 @@
 namespace voxserve::client {
 
 struct Options {
-  std::string address = "localhost:8500";  // host:port, or unix:path
-  // The address of AdminService (loads, unloads, searches of plans). If empty: the host of `address`, one port above.
+  // host:port, unix:path, or several servers: dns:///name:port with all addresses of the name, or
+  // ipv4:10.0.0.1:8500,10.0.0.2:8500. Calls are then balanced, by load where gRPC can (weighted_round_robin).
+  std::string address = "localhost:8500";
+  // The address of AdminService (loads, unloads, searches of plans). If empty: the host of `address`, one port above,
+  // unless it may name several servers.
   std::string admin_address = {};
   // TLS, for both addresses. Files in PEM form, read by Client::Create.
   std::string tls_ca = {};           // roots that the server's certificate must come from; empty: no TLS
@@ -30,6 +33,13 @@ struct Options {
   int num_channels = 1;
   int64_t max_message_bytes = int64_t{64} << 20;       // limit of a request and of an answer; also the server's default
   absl::Duration default_timeout = absl::Seconds(30);  // for calls without a timeout; infinite: no deadline
+  // How often gRPC makes a call that changes nothing (Infer and the like, ListModels, GetModel) while servers are
+  // UNAVAILABLE, within its timeout. 1: no retries; at most 5.
+  int max_attempts = 3;
+  // Time without a byte from the server after which a connection with open calls is tested, and given up unless the
+  // server answers within as long. At least 2 s, since servers end connections that are tested more than once a second;
+  // infinite: never.
+  absl::Duration keepalive = absl::Seconds(10);
 
   // Returns INVALID_ARGUMENT, naming the option.
   absl::Status Validate() const;

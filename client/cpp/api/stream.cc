@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/cpp/api/channels.h"
 #include "client/cpp/api/frame_encoding.h"
-#include "client/cpp/api/stream_call.h"
+#include "client/cpp/api/reopening_stream.h"
 
 namespace voxserve::client {
 namespace {
@@ -26,6 +26,10 @@ absl::Status CheckDuration(absl::string_view name, const std::optional<absl::Dur
 absl::Status StreamOptions::Validate() const {
   if (model.empty()) return absl::InvalidArgumentError("the stream names no model");
   if (absl::Status status = CheckTimeout(timeout); !status.ok()) return status;
+  if (reopen_for < absl::ZeroDuration()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("reopen_for is ", absl::FormatDuration(reopen_for), ", must not be negative"));
+  }
   for (const absl::Status& status :
        {CheckDuration("frame_timeout", frame_timeout), CheckRange("max_queued_frames", max_queued_frames, 0, 64),
         CheckRange("max_unsent_frames", max_unsent_frames, 1, 1024),
@@ -36,20 +40,20 @@ absl::Status StreamOptions::Validate() const {
   return absl::OkStatus();
 }
 
-Stream::Stream(std::unique_ptr<StreamCall> call) : call_(std::move(call)) {}
+Stream::Stream(std::unique_ptr<ReopeningStream> calls) : calls_(std::move(calls)) {}
 Stream::~Stream() = default;
 
 absl::Status Stream::Send(uint64_t frame_id, const PointCloud& cloud, const FrameOptions& options) {
-  if (absl::Status status = call_->channels().CheckSize(cloud); !status.ok()) return status;
-  if (call_->has_sweeps() && !cloud.has_stamp()) {
+  if (absl::Status status = calls_->channels().CheckSize(cloud); !status.ok()) return status;
+  if (calls_->has_sweeps() && !cloud.has_stamp()) {
     return absl::InvalidArgumentError(absl::StrCat("frame ", frame_id, " has no stamp, which sweeps need"));
   }
-  return call_->Send(
+  return calls_->Send(
       {frame_id, cloud.num_points(), options, {EncodeFrameHeader(frame_id, options), EncodeCloud(cloud)}});
 }
 
-void Stream::CloseSends() { call_->CloseSends(); }
+void Stream::CloseSends() { calls_->CloseSends(); }
 
-void Stream::Cancel() { call_->Cancel(); }
+void Stream::Cancel() { calls_->Cancel(); }
 
 }  // namespace voxserve::client

@@ -12,6 +12,9 @@
 // one, in the client as in the server, so that answers are for the newest scan and no lag builds up. Under QUEUE all
 // frames are answered, in order, and Send refuses frames beyond its limit. See StreamConfig in
 // proto/voxserve/v1/inference.proto.
+//
+// With reopen_for a stream outlives its server: when the connection breaks or the server goes away, it is opened again,
+// and frames without a result are sent again. Each frame still gets exactly one result.
 
 #include <cstdint>
 #include <functional>
@@ -53,6 +56,10 @@ struct StreamOptions {
   std::optional<FarthestPoints> sample = {};          // a sample of every frame's points; not together with sweeps
   WantedTensors tensors = {};                         // for every frame; returned in Answer::tensors
   absl::Duration timeout = absl::InfiniteDuration();  // for the whole stream
+  // For so long a stream whose server is UNAVAILABLE looks for one that takes it; 0: it ends. The next server gets the
+  // config and the frames without a result: under QUEUE all, under LATEST the newest, and the others are superseded.
+  // Sweeps begin anew (num_sweeps). A frame that three broken connections had under way gets their error.
+  absl::Duration reopen_for = absl::ZeroDuration();
 
   // Returns INVALID_ARGUMENT, naming the option.
   absl::Status Validate() const;
@@ -85,8 +92,10 @@ template <typename Result>
 struct StreamCallbacksOf {
   // Called exactly once for each frame that Send accepted, before on_end.
   std::function<void(FrameOutcomeOf<Result>)> on_result = {};
-  // Called at most once: the server is about to end. It answers the frames that it has.
+  // Called at most once: the server is about to end. It answers the frames that it has. Not called with reopen_for.
   std::function<void()> on_going_away = {};
+  // Called each time before the stream is opened again, with the reason why the call before ended.
+  std::function<void(absl::Status)> on_reopen = {};
   // Called exactly once, last. OK after CloseSends and all answers; CANCELLED after Cancel; UNAVAILABLE with reason
   // DRAINING from a server that ended; INTERNAL with MALFORMED_RESPONSE for an answer to no request; else as for Infer.
   std::function<void(absl::Status)> on_end = {};
@@ -97,7 +106,7 @@ using StreamCallbacks = StreamCallbacksOf<Segmentation>;
 using DetectionFrameOutcome = FrameOutcomeOf<Detections>;
 using DetectionStreamCallbacks = StreamCallbacksOf<Detections>;
 
-class StreamCall;
+class ReopeningStream;
 
 // Thread-safe. Made by Client::OpenStream and OpenDetectionStream.
 class Stream {
@@ -123,9 +132,9 @@ class Stream {
 
  private:
   friend class Client;
-  explicit Stream(std::unique_ptr<StreamCall> call);
+  explicit Stream(std::unique_ptr<ReopeningStream> calls);
 
-  const std::unique_ptr<StreamCall> call_;
+  const std::unique_ptr<ReopeningStream> calls_;
 };
 
 }  // namespace voxserve::client

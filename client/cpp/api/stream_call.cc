@@ -15,27 +15,53 @@ namespace voxserve::client {
 namespace {
 
 constexpr char kMethod[] = "/voxserve.v1.InferenceService/InferStream";
-constexpr absl::string_view kDraining = "DRAINING";  // a server's reason
-
-absl::Status Superseded() {
-  return WithReason(absl::AbortedError("a newer frame came before this one was sent"), kSuperseded);
-}
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<StreamCall>> StreamCall::Open(std::shared_ptr<Channels> channels,
-                                                             const StreamOptions& options, Callbacks callbacks) {
+                                                             const StreamOptions& options, Callbacks callbacks,
+                                                             std::vector<Frame> frames) {
   if (absl::Status status = options.Validate(); !status.ok()) return status;
-  std::unique_ptr<StreamCall> call(new StreamCall(std::move(channels), options, std::move(callbacks)));
+  std::unique_ptr<StreamCall> call(
+      new StreamCall(std::move(channels), options, std::move(callbacks), std::move(frames)));
   call->Start();
   return call;
 }
 
-StreamCall::StreamCall(std::shared_ptr<Channels> channels, const StreamOptions& options, Callbacks callbacks)
+StreamCall::StreamCall(std::shared_ptr<Channels> channels, const StreamOptions& options, Callbacks callbacks,
+                       std::vector<Frame> frames)
     : channels_(std::move(channels)),
       channel_(channels_->all()[channels_->NextIndex()]),
       options_(options),
-      callbacks_(std::move(callbacks)) {}
+      callbacks_(std::move(callbacks)) {
+  for (Frame& frame : frames) {
+    awaited_[frame.frame_id] = {frame.num_points, absl::Now()};
+    unsent_.push_back(std::move(frame));
+  }
+}
+
+absl::Status StreamCall::CheckFrame(const StreamOptions& options, const Frame& frame) {
+  if (!options.sweeps || frame.options.pose) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("frame ", frame.frame_id, " has no pose, which sweeps need"));
+}
+
+absl::Status StreamCall::EndedError() {
+  return WithReason(absl::FailedPreconditionError("the stream takes no more frames: it has ended, or sends are closed"),
+                    kStreamEnded);
+}
+
+absl::Status StreamCall::DuplicateError(uint64_t frame_id) {
+  return WithReason(absl::InvalidArgumentError(absl::StrCat("frame ", frame_id, " waits for its answer already")),
+                    kDuplicateFrame);
+}
+
+absl::Status StreamCall::TooManyUnsentError(size_t num_unsent) {
+  return WithReason(absl::ResourceExhaustedError(absl::StrCat(num_unsent, " frames wait to be sent")), kTooManyUnsent);
+}
+
+absl::Status StreamCall::SupersededError() {
+  return WithReason(absl::AbortedError("a newer frame came before this one was sent"), kSuperseded);
+}
 
 StreamCall::~StreamCall() {
   context_.TryCancel();
@@ -56,26 +82,15 @@ void StreamCall::Start() {
 }
 
 absl::Status StreamCall::Send(Frame frame) {
-  if (options_.sweeps && !frame.options.pose) {
-    return absl::InvalidArgumentError(absl::StrCat("frame ", frame.frame_id, " has no pose, which sweeps need"));
-  }
+  if (absl::Status status = CheckFrame(options_, frame); !status.ok()) return status;
   absl::MutexLock lock(&mutex_);
-  if (sends_are_closed_ || !has_hold_) {
-    return WithReason(
-        absl::FailedPreconditionError("the stream takes no more frames: it has ended, or sends are closed"),
-        kStreamEnded);
-  }
+  if (sends_are_closed_ || !has_hold_) return EndedError();
   if (is_going_away_) {
     return WithReason(absl::UnavailableError("the server is going away and takes no more frames"), kDraining);
   }
-  if (awaited_.contains(frame.frame_id)) {
-    return WithReason(
-        absl::InvalidArgumentError(absl::StrCat("frame ", frame.frame_id, " waits for its answer already")),
-        kDuplicateFrame);
-  }
+  if (awaited_.contains(frame.frame_id)) return DuplicateError(frame.frame_id);
   if (options_.policy == StreamPolicy::kQueue && unsent_.size() >= static_cast<size_t>(options_.max_unsent_frames)) {
-    return WithReason(absl::ResourceExhaustedError(absl::StrCat(unsent_.size(), " frames wait to be sent")),
-                      kTooManyUnsent);
+    return TooManyUnsentError(unsent_.size());
   }
   awaited_[frame.frame_id] = {frame.num_points, absl::Now()};
   if (!is_writing_) {
@@ -192,7 +207,7 @@ void StreamCall::DeliverSuperseded() {
     absl::MutexLock lock(&mutex_);
     superseded.swap(superseded_);
   }
-  for (const uint64_t frame_id : superseded) Deliver({frame_id, Superseded()});
+  for (const uint64_t frame_id : superseded) Deliver({frame_id, SupersededError()});
 }
 
 void StreamCall::Deliver(Outcome outcome) {
@@ -202,11 +217,15 @@ void StreamCall::Deliver(Outcome outcome) {
 
 void StreamCall::OnDone(const grpc::Status& grpc_status) {
   absl::Status status = channels_->Explain(grpc_status, *channel_, options_.timeout);
-  std::vector<uint64_t> unanswered;
+  std::vector<std::pair<uint64_t, Fate>> unanswered;
   {
     absl::MutexLock lock(&mutex_);
     if (!violation_.ok()) status = violation_;
-    for (const auto& [frame_id, awaited] : awaited_) unanswered.push_back(frame_id);
+    for (const auto& [frame_id, awaited] : awaited_) {
+      const bool is_unsent = std::any_of(unsent_.begin(), unsent_.end(),
+                                         [id = frame_id](const Frame& frame) { return frame.frame_id == id; });
+      unanswered.emplace_back(frame_id, is_unsent ? Fate::kUnsent : Fate::kUnderWay);
+    }
     awaited_.clear();
     unsent_.clear();
   }
@@ -215,7 +234,7 @@ void StreamCall::OnDone(const grpc::Status& grpc_status) {
   if (status.ok() && !unanswered.empty()) {
     status = Malformed(absl::StrCat("a stream that ended without a result for ", unanswered.size(), " frames"));
   }
-  for (const uint64_t frame_id : unanswered) Deliver({frame_id, status});
+  for (const auto& [frame_id, fate] : unanswered) Deliver({.frame_id = frame_id, .response = status, .fate = fate});
   {
     absl::MutexLock lock(&callback_mutex_);
     if (callbacks_.on_end) callbacks_.on_end(std::move(status));

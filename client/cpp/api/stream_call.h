@@ -34,6 +34,13 @@ class StreamCall final : private grpc::ClientBidiReactor<grpc::ByteBuffer, v1::I
     std::vector<grpc::Slice> parts;
   };
 
+  // How a frame left the call.
+  enum class Fate {
+    kAnswered,  // by the server, or superseded by the client
+    kUnderWay,  // the call ended without its answer
+    kUnsent,    // the call ended before it was sent
+  };
+
   // Like FrameOutcomeOf and StreamCallbacksOf, with the answer as the server sent it, unchecked.
   struct Outcome {
     uint64_t frame_id = 0;
@@ -41,6 +48,7 @@ class StreamCall final : private grpc::ClientBidiReactor<grpc::ByteBuffer, v1::I
     Asked asked = {};  // for checking the answer
     absl::Time sent = {};
     int num_sweeps = 0;
+    Fate fate = Fate::kAnswered;
   };
   struct Callbacks {
     std::function<void(Outcome)> on_result = {};
@@ -48,16 +56,24 @@ class StreamCall final : private grpc::ClientBidiReactor<grpc::ByteBuffer, v1::I
     std::function<void(absl::Status)> on_end = {};
   };
 
+  static constexpr absl::string_view kDraining = "DRAINING";  // a server's reason
+
+  // frames: are sent first, whatever their number; at most one under LATEST.
   static absl::StatusOr<std::unique_ptr<StreamCall>> Open(std::shared_ptr<Channels> channels,
-                                                          const StreamOptions& options, Callbacks callbacks);
+                                                          const StreamOptions& options, Callbacks callbacks,
+                                                          std::vector<Frame> frames = {});
   ~StreamCall() override;
+
+  // The errors of Send.
+  static absl::Status CheckFrame(const StreamOptions& options, const Frame& frame);
+  static absl::Status EndedError();
+  static absl::Status DuplicateError(uint64_t frame_id);
+  static absl::Status TooManyUnsentError(size_t num_unsent);
+  static absl::Status SupersededError();
 
   absl::Status Send(Frame frame) ABSL_LOCKS_EXCLUDED(mutex_);
   void CloseSends() ABSL_LOCKS_EXCLUDED(mutex_);
   void Cancel() { context_.TryCancel(); }
-
-  const Channels& channels() const { return *channels_; }
-  bool has_sweeps() const { return options_.sweeps.has_value(); }
 
  private:
   struct Awaited {
@@ -65,7 +81,8 @@ class StreamCall final : private grpc::ClientBidiReactor<grpc::ByteBuffer, v1::I
     absl::Time sent;
   };
 
-  StreamCall(std::shared_ptr<Channels> channels, const StreamOptions& options, Callbacks callbacks);
+  StreamCall(std::shared_ptr<Channels> channels, const StreamOptions& options, Callbacks callbacks,
+             std::vector<Frame> frames);
   void Start() ABSL_LOCKS_EXCLUDED(mutex_);
 
   void OnWriteDone(bool ok) override ABSL_LOCKS_EXCLUDED(mutex_);

@@ -10,8 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_split.h"
 #include "client/cpp/cli/box_report.h"
+#include "client/cpp/cli/infer_arguments.h"
 #include "client/cpp/cli/progress_bar.h"
 #include "client/cpp/cli/report.h"
 #include "client/cpp/cli/scan_jobs.h"
@@ -28,100 +28,19 @@ namespace {
 
 constexpr float kMaxPlausibleIntensity = 1.5f;  // for a field with unit 1
 
-struct InferArguments {
-  Connection connection;
-  std::string model;
-  int64_t version = 0;
-  std::string fields;
-  ScanPaths paths;
-  bool preview = false;
-  bool json = false;
-  std::string color = "auto";
-  int64_t concurrency = 4;
-  int64_t sample = 0;
-  int64_t sample_start = 0;
-  std::string sample_use = "return";
-  std::string outputs;
-  std::string tensor_type = "float32";
-
-  std::optional<FarthestPoints> Sample() const {
-    if (sample == 0) return std::nullopt;
-    return FarthestPoints{
-        .num_points = static_cast<uint32_t>(sample),
-        .start_index = static_cast<uint32_t>(sample_start),
-        .use = sample_use == "network" ? FarthestPoints::Use::kNetwork : FarthestPoints::Use::kReturn};
-  }
-
-  WantedTensors Tensors() const {
-    return {.names = absl::StrSplit(outputs, ',', absl::SkipEmpty()),
-            .type = tensor_type == "float16" ? v1::ELEMENT_TYPE_FLOAT16 : v1::ELEMENT_TYPE_FLOAT32};
-  }
-
-  std::vector<Flag> Flags() {
-    std::vector<Flag> flags = {
-        StringFlag("model", "NAME", "The model to use; voxserve-client models lists them. Required.", &model),
-        IntFlag("version", "N", "Its version. Default: the newest that is ready.", 1, INT64_MAX, &version),
-        StringFlag("fields", "SPEC",
-                   "Layout of the points if the extension does not tell: NAME:TYPE[*SCALE][+SHIFT] for each value in "
-                   "order, with types i8 u8 i16 u16 i32 u32 f16 f32 f64; the name - skips a value. In PCD, PLY and "
-                   "structured NPY files, which name their fields, an entry sets the scale and shift of its field.",
-                   &fields),
-        StringFlag("save", "FILE|FOLDER",
-                   "Writes the labels: .npy (uint8 or uint16 [N]) or .label (SemanticKITTI's uint32); or the boxes: "
-                   ".json, .csv or .npy (structured: class_id, score, x, y, z, length, width, height, yaw, velocity_x, "
-                   "velocity_y). A folder gets one .npy per scan.",
-                   &paths.save),
-
-        StringFlag(
-            "outputs", "NAME,...",
-            "Asks for these tensors of the model instead. Default: all of one that has neither labels nor boxes. "
-            "With --save OUT.npy or a folder each is written to OUT.NAME.npy, of sites OUT.NAME.coordinates.npy "
-            "and OUT.NAME.unit.npy too.",
-            &outputs),
-        ChoiceFlag("tensor_type", {"float32", "float16"}, "Type of the tensors' values. Default float32.",
-                   &tensor_type),
-        StringFlag("picture", "FILE|FOLDER",
-                   "Draws the scan with its labels or boxes from above, to a .png file, or to a folder with one file "
-                   "per scan.",
-                   &paths.picture),
-        StringFlag("truth", "FILE|FOLDER",
-                   "Compares labels with labels made by people: one byte per point (255 = none), .label or .npy. In a "
-                   "folder: SCAN.truth.u8, SCAN.u8, SCAN.label or SCAN.npy.",
-                   &paths.truth),
-        IntFlag("sample", "N",
-                "Also selects N farthest points of each scan: every next one is the farthest from those before it. "
-                "--json prints their indices.",
-                1, UINT32_MAX, &sample),
-        IntFlag("sample_start", "INDEX", "The first point that --sample selects. Default 0.", 0, UINT32_MAX,
-                &sample_start),
-        ChoiceFlag("sample_use", {"return", "network"},
-                   "return: the answer lists the points of --sample; network: the network sees only these points, and "
-                   "the others get no label. Default return.",
-                   &sample_use),
-        SwitchFlag("preview", "Shows the scan with its labels or boxes from above in the terminal. One scan only.",
-                   &preview),
-        SwitchFlag("json", "Prints one line of JSON per scan instead of tables.", &json),
-        StringFlag("color", "WHEN", "auto (default: in terminals, unless NO_COLOR is set), always or never.", &color),
-        IntFlag("concurrency", "N", "Scans in flight at once, if there are several. Default 4.", 1, 256, &concurrency),
-    };
-    for (Flag& flag : connection.Flags()) flags.push_back(std::move(flag));
-    return flags;
-  }
-};
-
-bool AsksTensors(const v1::ModelVersion& model, const InferArguments& arguments) {
-  const bool is_ready = model.state() == v1::MODEL_STATE_READY;
-  return !arguments.outputs.empty() ||
-         (is_ready && model.tensors_size() > 0 && !model.has_labels() && !model.has_boxes());
-}
-
 // Runs the scans of one command line and writes the outputs that the command line names. It asks the model for tensors
 // if they are named or the model has nothing else, otherwise for boxes if the model has them, else for labels.
 // Thread-safe.
 class ScanRunner {
  public:
-  ScanRunner(const InferArguments& arguments, const Terminal& terminal, Client* client, v1::ModelVersion model)
-      : arguments_(arguments), terminal_(terminal), client_(client), model_(std::move(model)) {}
+  // boxes_model: that of --boxes_model.
+  ScanRunner(const InferArguments& arguments, const Terminal& terminal, Client* client, v1::ModelVersion model,
+             std::optional<v1::ModelVersion> boxes_model)
+      : arguments_(arguments),
+        terminal_(terminal),
+        client_(client),
+        model_(std::move(model)),
+        boxes_model_(std::move(boxes_model)) {}
 
   const v1::ModelVersion& model() const { return model_; }
 
@@ -149,15 +68,19 @@ class ScanRunner {
       if (absl::Status status = Tensors(options, *std::move(cloud), job, &report); !status.ok()) return status;
       return report;
     }
-    const PointCloud drawn = is_drawn ? *cloud : PointCloud();
+    const PointCloud kept = is_drawn || boxes_model_ ? *cloud : PointCloud();
     std::vector<uint16_t> labels;
     const absl::Status status = model_.has_boxes() ? Detect(options, *std::move(cloud), job, &report)
                                                    : Segment(options, *std::move(cloud), truth, job, &report, &labels);
     if (!status.ok()) return status;
+    if (boxes_model_) {
+      if (absl::Status over = DetectOver(kept, &report); !over.ok()) return over;
+    }
     if (is_drawn) {
-      absl::StatusOr<AnnotatedScan> scan = report.boxes ? AnnotatedScan::WithBoxes(drawn, *report.boxes, model_)
-                                                        : AnnotatedScan::WithLabels(drawn, std::move(labels), model_);
+      absl::StatusOr<AnnotatedScan> scan = report.boxes ? AnnotatedScan::WithBoxes(kept, *report.boxes, model_)
+                                                        : AnnotatedScan::WithLabels(kept, std::move(labels), model_);
       if (!scan.ok()) return scan.status();
+      if (report.over) scan->AddBoxes(report.over->boxes, *boxes_model_);
       if (absl::Status drawing = Draw(job, *scan, &report, preview); !drawing.ok()) return drawing;
     }
     return report;
@@ -197,6 +120,18 @@ class ScanRunner {
     return absl::OkStatus();
   }
 
+  // Asks --boxes_model.
+  absl::Status DetectOver(const PointCloud& cloud, ScanReport* report) const {
+    absl::StatusOr<Detections> result =
+        client_->Detect({.model = boxes_model_->name(), .timeout = arguments_.connection.timeout}, cloud);
+    if (!result.ok()) return result.status();
+    report->over.emplace();
+    report->over->classes.assign(boxes_model_->classes().begin(), boxes_model_->classes().end());
+    report->over->boxes = std::move(result->boxes);
+    report->over->result = *std::move(result);
+    return absl::OkStatus();
+  }
+
   absl::Status Tensors(const InferOptions& options, PointCloud cloud, const ScanJob& job, ScanReport* report) const {
     absl::StatusOr<Answer> result = client_->InferTensors(options, std::move(cloud));
     if (!result.ok()) return result.status();
@@ -215,11 +150,16 @@ class ScanRunner {
     const Answer& result = report->result;
     absl::Duration server;
     for (const Stage& stage : result.stages) server += stage.duration;
-    const PictureText text = {.title = absl::StrCat(result.model, " v", result.version),
-                              .lines = {job.input.substr(job.input.rfind('/') + 1),
-                                        absl::StrCat(WithSeparators(report->num_points), " points, ",
-                                                     WithSeparators(result.counts.voxels()), " voxels"),
-                                        absl::StrCat(FormatTime(server), " on ", result.device)}};
+    PictureText text = {.title = absl::StrCat(result.model, " v", result.version),
+                        .lines = {job.input.substr(job.input.rfind('/') + 1),
+                                  absl::StrCat(WithSeparators(report->num_points), " points, ",
+                                               WithSeparators(result.counts.voxels()), " voxels")}};
+    if (report->over) {
+      const Answer& over = report->over->result;
+      for (const Stage& stage : over.stages) server += stage.duration;
+      text.lines.push_back(absl::StrCat("boxes by ", over.model, " v", over.version));
+    }
+    text.lines.push_back(absl::StrCat(FormatTime(server), " on ", result.device));
     if (absl::Status status = DrawPicture(scan, text).WritePng(job.picture); !status.ok()) return status;
     report->written.push_back(job.picture);
     return absl::OkStatus();
@@ -245,6 +185,7 @@ class ScanRunner {
   const Terminal& terminal_;
   Client* const client_;
   const v1::ModelVersion model_;
+  const std::optional<v1::ModelVersion> boxes_model_;
   std::atomic<bool> has_warned_{false};
 };
 
@@ -271,6 +212,7 @@ struct Totals {
   uint64_t num_points = 0;
   std::map<int, ClassCount> counts;
   std::optional<std::vector<BoxCount>> boxes;
+  std::optional<std::vector<BoxCount>> boxes_over;  // of --boxes_model
   std::optional<Agreement> agreement;
   size_t num_written = 0;
   bool has_tensors = false;
@@ -287,6 +229,9 @@ struct Totals {
       sum.num_points += count.num_points;
     }
     if (report.boxes) boxes = CountBoxes(*report.boxes, classes, boxes.value_or(std::vector<BoxCount>()));
+    if (report.over) {
+      boxes_over = CountBoxes(report.over->boxes, report.over->classes, boxes_over.value_or(std::vector<BoxCount>()));
+    }
     if (!report.agreement) return;
     if (!agreement) agreement.emplace();
     agreement->Add(*report.agreement);
@@ -318,6 +263,7 @@ void PrintTotals(Totals totals, absl::Duration elapsed, const std::vector<v1::Cl
   } else if (!totals.has_tensors) {  // shapes of tensors differ from scan to scan
     std::cout << FormatClasses(totals.Sorted(), totals.agreement, totals.num_points, classes, terminal);
   }
+  if (totals.boxes_over) std::cout << FormatBoxCounts(*totals.boxes_over, terminal);
   if (totals.num_written > 0) std::cout << "\nwrote " << totals.num_written << " files\n";
 }
 
@@ -362,65 +308,13 @@ std::vector<Flag> ListFlags() {
   return arguments.Flags();
 }
 
-absl::Status Check(const InferArguments& arguments, Terminal* terminal) {
-  if (arguments.model.empty()) return absl::InvalidArgumentError("--model is missing");
-  if (arguments.paths.inputs.empty()) return absl::InvalidArgumentError("no scan given");
-  if (arguments.sample == 0 && (arguments.sample_start != 0 || arguments.sample_use != "return")) {
-    return absl::InvalidArgumentError("--sample_start and --sample_use need --sample");
-  }
-  if (!arguments.fields.empty()) {
-    if (const auto spec = ParseFieldSpec(arguments.fields); !spec.ok()) {
-      return absl::InvalidArgumentError(absl::StrCat("--fields: ", spec.status().message()));
-    }
-  }
-  if (arguments.color == "always") {
-    terminal->out_color = terminal->out_unicode = true;
-  } else if (arguments.color == "never") {
-    terminal->out_color = false;
-  } else if (arguments.color != "auto") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--color is '", arguments.color, "', must be auto, always or never"));
-  }
-  return absl::OkStatus();
-}
-
-// Checks the parts of the command line that depend on the model. If the model is not ready, its outputs are not known,
-// and the server reports the error.
-absl::Status CheckFor(const v1::ModelVersion& model, const InferArguments& arguments,
-                      const std::vector<ScanJob>& jobs) {
-  if (model.state() != v1::MODEL_STATE_READY) return absl::OkStatus();
-  if (AsksTensors(model, arguments)) {
-    if (!arguments.paths.truth.empty() || !arguments.paths.picture.empty() || arguments.preview) {
-      return absl::InvalidArgumentError(absl::StrCat("--truth, --picture and --preview show labels or boxes, but ",
-                                                     model.name(), " answers with tensors here"));
-    }
-    const std::string& prefix = jobs.front().save;
-    if (prefix.empty() || IsTensorFile(prefix)) return CheckTensorFiles(jobs, model, arguments.Tensors().names);
-    return absl::InvalidArgumentError(
-        absl::StrCat("--save ", prefix, ": ", model.name(), " answers with tensors, written as .npy"));
-  }
-  if (arguments.tensor_type != "float32") {
-    return absl::InvalidArgumentError(absl::StrCat("--tensor_type needs --outputs, as ", model.name(), " answers with ",
-                                                   model.has_boxes() ? "boxes" : "labels"));
-  }
-  if (model.has_boxes() && !arguments.paths.truth.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--truth compares labels, but ", model.name(), " answers with boxes"));
-  }
-  const std::string& save = jobs.front().save;  // all have the same extension
-  if (save.empty() || (model.has_boxes() ? IsBoxFile(save) : IsLabelFile(save))) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("--save ", save, ": ", model.name(), " answers with ",
-                   model.has_boxes() ? "boxes, written as .json, .csv or .npy" : "labels, written as .npy or .label"));
-}
-
 int Run(const std::vector<std::string>& words, const Terminal& detected) {
   InferArguments arguments;
   Terminal terminal = detected;
   if (absl::Status status = ParseArguments(words, arguments.Flags(), &arguments.paths.inputs); !status.ok()) {
     return FailUsage("infer", status);
   }
-  if (absl::Status status = Check(arguments, &terminal); !status.ok()) return FailUsage("infer", status);
+  if (absl::Status status = CheckInfer(arguments, &terminal); !status.ok()) return FailUsage("infer", status);
   const absl::StatusOr<std::vector<ScanJob>> jobs = PlanJobs(arguments.paths);
   if (!jobs.ok()) return absl::IsNotFound(jobs.status()) ? Fail(jobs.status()) : FailUsage("infer", jobs.status());
   if (jobs->size() > 1 && arguments.preview) {
@@ -432,8 +326,16 @@ int Run(const std::vector<std::string>& words, const Terminal& detected) {
   if (!client.ok()) return Fail(client.status());
   absl::StatusOr<v1::ModelVersion> model = (*client)->GetModel(arguments.model, arguments.version);
   if (!model.ok()) return Fail(model.status());
-  if (absl::Status status = CheckFor(*model, arguments, *jobs); !status.ok()) return FailUsage("infer", status);
-  ScanRunner runner(arguments, terminal, client->get(), *std::move(model));
+  std::optional<v1::ModelVersion> boxes_model;
+  if (!arguments.boxes_model.empty()) {
+    absl::StatusOr<v1::ModelVersion> found = (*client)->GetModel(arguments.boxes_model, 0);
+    if (!found.ok()) return Fail(found.status());
+    boxes_model = *std::move(found);
+  }
+  if (absl::Status status = CheckInferFor(*model, boxes_model, arguments, *jobs); !status.ok()) {
+    return FailUsage("infer", status);
+  }
+  ScanRunner runner(arguments, terminal, client->get(), *std::move(model), std::move(boxes_model));
   return jobs->size() == 1 ? RunOne(arguments, terminal, jobs->front(), &runner)
                            : RunMany(arguments, terminal, *jobs, &runner);
 }
@@ -453,6 +355,7 @@ Command InferCommand() {
        "  voxserve-client infer --model minkunet scan.bin --save labels.npy --picture bev.png\n"
        "  voxserve-client infer --model minkunet drive/ --save labels/ --picture pictures/\n"
        "  voxserve-client infer --model centerpoint scan.bin --save boxes.json --picture bev.png\n"
+       "  voxserve-client infer --model minkunet --boxes_model centerpoint scan.bin --picture bev.png\n"
        "  voxserve-client infer --model minkunet scan.bin --truth scan.truth.u8      # how many agree\n"
        "  voxserve-client infer --model minkunet waymo.bin \\\n"
        "      --fields x:f32,y:f32,z:f32,intensity:f32,-:f32                          # five floats a point\n"

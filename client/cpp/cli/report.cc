@@ -211,6 +211,13 @@ std::string FormatReport(const ScanReport& report, const std::vector<v1::ClassIn
     absl::StrAppend(&text, "\nsampled: ", WithSeparators(result.sampled_points.size()), " farthest points\n");
   }
   absl::StrAppend(&text, FormatStages(result, terminal));
+  if (report.over) {
+    const Answer& over = report.over->result;
+    absl::StrAppend(&text, "\n", WithSeparators(report.over->boxes.size()), " boxes found by ", over.model, " version ",
+                    over.version, " on ", over.device, "\n",
+                    FormatBoxCounts(CountBoxes(report.over->boxes, report.over->classes), terminal),
+                    FormatBoxes(report.over->boxes, report.over->classes, terminal), FormatStages(over, terminal));
+  }
   if (!report.written.empty()) absl::StrAppend(&text, "\nwrote ", absl::StrJoin(report.written, ", "), "\n");
   return text;
 }
@@ -234,6 +241,10 @@ std::string FormatJson(const ScanReport& report) {
     json["boxes"] = JsonOf(*report.boxes);
   } else {
     json["classes"] = JsonOf(report.classes);
+  }
+  if (report.over) {
+    json["boxes_model"] = report.over->result.model;
+    json["boxes"] = JsonOf(report.over->boxes);
   }
   if (report.agreement) json["truth"] = JsonOf(*report.agreement);
   Json stages = Json::object();

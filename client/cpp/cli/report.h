@@ -32,6 +32,13 @@ struct Agreement {
 Agreement Compare(const std::vector<uint16_t>& labels, const std::vector<uint16_t>& truth, uint16_t ignore_label,
                   const std::vector<v1::ClassInfo>& classes);
 
+// The boxes that a second model found in a scan whose labels are of the first one.
+struct BoxesOver {
+  Answer result;
+  std::vector<Box> boxes;
+  std::vector<v1::ClassInfo> classes;
+};
+
 // The result of one scan, or the sum of several.
 struct ScanReport {
   std::string file;
@@ -40,6 +47,7 @@ struct ScanReport {
   std::vector<ClassCount> classes;  // classes of the labels, most points first
   std::optional<Agreement> agreement;
   std::optional<std::vector<Box>> boxes;  // set for a model with boxes, instead of labels
+  std::optional<BoxesOver> over;          // besides the labels
   bool has_tensors = false;               // the result has tensors, instead of labels
   std::vector<std::string> written;       // names of files
 };

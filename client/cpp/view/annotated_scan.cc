@@ -42,15 +42,13 @@ Range WithoutTails(const WeightOfMetre& weights) {
   return range;
 }
 
-absl::StatusOr<AnnotatedScan> WithoutAnswer(const PointCloud& cloud, const v1::ModelVersion& model) {
+absl::StatusOr<AnnotatedScan> WithoutAnswer(const PointCloud& cloud) {
   AnnotatedScan scan;
   for (auto [axis, values] : {std::pair("x", &scan.x), std::pair("y", &scan.y), std::pair("z", &scan.z)}) {
     absl::StatusOr<std::vector<float>> read = FieldValues(cloud, axis);
     if (!read.ok()) return read.status();
     *values = *std::move(read);
   }
-  scan.ignore_label = static_cast<uint16_t>(model.ignore_label());
-  scan.classes.assign(model.classes().begin(), model.classes().end());
   return scan;
 }
 
@@ -61,16 +59,24 @@ absl::StatusOr<AnnotatedScan> AnnotatedScan::WithLabels(const PointCloud& cloud,
   if (labels.size() != cloud.num_points()) {
     return absl::InvalidArgumentError(absl::StrCat(labels.size(), " labels for ", cloud.num_points(), " points"));
   }
-  absl::StatusOr<AnnotatedScan> scan = WithoutAnswer(cloud, model);
-  if (scan.ok()) scan->labels = std::move(labels);
+  absl::StatusOr<AnnotatedScan> scan = WithoutAnswer(cloud);
+  if (!scan.ok()) return scan;
+  scan->labels = std::move(labels);
+  scan->ignore_label = static_cast<uint16_t>(model.ignore_label());
+  scan->classes.assign(model.classes().begin(), model.classes().end());
   return scan;
 }
 
 absl::StatusOr<AnnotatedScan> AnnotatedScan::WithBoxes(const PointCloud& cloud, std::vector<Box> boxes,
                                                        const v1::ModelVersion& model) {
-  absl::StatusOr<AnnotatedScan> scan = WithoutAnswer(cloud, model);
-  if (scan.ok()) scan->boxes = std::move(boxes);
+  absl::StatusOr<AnnotatedScan> scan = WithoutAnswer(cloud);
+  if (scan.ok()) scan->AddBoxes(std::move(boxes), model);
   return scan;
+}
+
+void AnnotatedScan::AddBoxes(std::vector<Box> found, const v1::ModelVersion& model) {
+  boxes = std::move(found);
+  box_classes.assign(model.classes().begin(), model.classes().end());
 }
 
 std::vector<ClassCount> CountClasses(const std::vector<uint16_t>& labels, uint16_t ignore_label,

@@ -1,6 +1,6 @@
 #pragma once
 
-// A scan with its labels or boxes, ready for counts and pictures.
+// A scan with its labels, its boxes or both, ready for counts and pictures.
 
 #include <cstdint>
 #include <optional>
@@ -15,15 +15,19 @@ namespace voxserve::client {
 // x forward, y left, z up, in metres; the sensor is at the origin.
 struct AnnotatedScan {
   std::vector<float> x, y, z;
-  std::vector<uint16_t> labels;  // [num_points]; empty for a scan with boxes
+  std::vector<uint16_t> labels;  // [num_points]; empty for a scan with boxes alone
   uint16_t ignore_label = 255;
-  std::optional<std::vector<Box>> boxes;  // instead of labels
-  std::vector<v1::ClassInfo> classes;
+  std::optional<std::vector<Box>> boxes;   // alone, or over the labels
+  std::vector<v1::ClassInfo> classes;      // of the labels
+  std::vector<v1::ClassInfo> box_classes;  // of the boxes, which may be another model's
 
   static absl::StatusOr<AnnotatedScan> WithLabels(const PointCloud& cloud, std::vector<uint16_t> labels,
                                                   const v1::ModelVersion& model);
   static absl::StatusOr<AnnotatedScan> WithBoxes(const PointCloud& cloud, std::vector<Box> boxes,
                                                  const v1::ModelVersion& model);
+
+  // Puts boxes over the labels.
+  void AddBoxes(std::vector<Box> found, const v1::ModelVersion& model);
 };
 
 struct ClassCount {

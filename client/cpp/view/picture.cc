@@ -131,7 +131,7 @@ void DrawPoints(const AnnotatedScan& scan, const std::vector<ClassCount>& counts
 void DrawBoxes(const AnnotatedScan& scan, const Projection& projection, Image* image) {
   if (!scan.boxes) return;
   for (const auto& [box, footprint] : DrawnBoxes(*scan.boxes)) {
-    const Color color = ColorOf(RgbOf(*box, scan.classes));
+    const Color color = ColorOf(RgbOf(*box, scan.box_classes));
     const float alpha = 0.4f + 0.6f * std::clamp(box->score, 0.0f, 1.0f);
     for (const auto& [from, to] : footprint.Lines()) {
       const PixelPoint a = projection(from.x, from.y), b = projection(to.x, to.y);
@@ -198,30 +198,38 @@ struct LegendRow {
   std::string name;
   uint32_t color_rgb = 0;
   uint64_t number = 0;  // number of points or boxes
+  double share = 0;     // of the largest such number
   std::string note;
 };
 
 std::vector<LegendRow> LegendRows(const AnnotatedScan& scan, const std::vector<ClassCount>& counts) {
   std::vector<LegendRow> rows;
-  for (const BoxCount& count : CountBoxes(scan.boxes.value_or(std::vector<Box>()), scan.classes)) {
-    rows.push_back({count.name, count.color_rgb, count.num_boxes, absl::StrFormat("%.2f", count.best_score)});
+  const auto share_of = [](uint64_t number, uint64_t largest) {
+    return static_cast<double>(number) / static_cast<double>(largest);
+  };
+  // The class with the most comes first.
+  const std::vector<BoxCount> boxes = CountBoxes(scan.boxes.value_or(std::vector<Box>()), scan.box_classes);
+  for (const BoxCount& count : boxes) {
+    rows.push_back({count.name, count.color_rgb, count.num_boxes, share_of(count.num_boxes, boxes.front().num_boxes),
+                    absl::StrFormat("%.2f", count.best_score)});
   }
   for (const ClassCount& count : counts) {
     rows.push_back({count.name, count.color_rgb, count.num_points,
+                    share_of(count.num_points, counts.front().num_points),
                     count.share < 0.001 ? "<0.1%" : absl::StrFormat("%.1f%%", 100 * count.share)});
   }
   return rows;
 }
 
-void DrawLegendRow(const LegendRow& row, uint64_t largest, float left, float right, float y, Image* image) {
+void DrawLegendRow(const LegendRow& row, float left, float right, float y, Image* image) {
   const Color color = ColorOf(row.color_rgb);
   constexpr float kSize = 17;
   image->FillRectangle(left, y - 16, left + 18, y + 2, 5, color, 1);
   const std::string number = WithSeparators(row.number);
-  DrawText(Shorten(row.name, kSize, 190), {left + 32, y}, kSize, kInk, 1, image);
+  DrawText(Shorten(row.name, kSize, 215), {left + 32, y}, kSize, kInk, 1, image);
   DrawText(number, {right - 86 - TextWidth(number, kSize), y}, kSize, kFaintInk, 1, image);
   DrawText(row.note, {right - TextWidth(row.note, kSize), y}, kSize, kInk, 1, image);
-  const float bar = (right - left - 32) * static_cast<float>(row.number) / static_cast<float>(largest);
+  const float bar = (right - left - 32) * static_cast<float>(row.share);
   image->FillRectangle(left + 32, y + 9, right, y + 13, 2, kFaintInk, 0.13f);
   image->FillRectangle(left + 32, y + 9, left + 32 + std::max(bar, 4.0f), y + 13, 2, color, 0.95f);
 }
@@ -244,16 +252,18 @@ void DrawLegend(const AnnotatedScan& scan, const std::vector<ClassCount>& counts
   const size_t fitting = static_cast<size_t>((static_cast<float>(image->height()) - y - 70) / kRow);
   const std::vector<LegendRow> rows = LegendRows(scan, counts);
   const size_t shown = std::min(rows.size(), fitting);
-  uint64_t largest = 1;
-  for (const LegendRow& row : rows) largest = std::max(largest, row.number);
-  for (size_t i = 0; i < shown; ++i, y += kRow) DrawLegendRow(rows[i], largest, left, right, y, image);
+  for (size_t i = 0; i < shown; ++i, y += kRow) DrawLegendRow(rows[i], left, right, y, image);
   uint64_t unlabelled = scan.labels.size();
   for (const ClassCount& count : counts) unlabelled -= count.num_points;
   std::string rest;
-  if (scan.boxes) rest = rows.empty() ? "no boxes" : "boxes, and the best score";
+  if (scan.boxes) rest = scan.boxes->empty() ? "no boxes" : "boxes, and the best score";
   if (shown < rows.size()) absl::StrAppend(&rest, rest.empty() ? "" : ", ", rows.size() - shown, " more classes");
   if (unlabelled > 0) {
     absl::StrAppend(&rest, rest.empty() ? "" : ", ", WithSeparators(unlabelled), " points not labelled");
+  }
+  if (scan.boxes && !counts.empty()) {
+    DrawText("points, and their share", {left, y}, 15, kFaintInk, 1, image);
+    y += 24;
   }
   DrawText(rest, {left, y}, 15, kFaintInk, 1, image);
   DrawText("seen from above, forward is up", {left, static_cast<float>(image->height()) - kMargin}, 14, kFaintInk, 0.8f,

@@ -19,10 +19,11 @@ constexpr uint32_t kGroundRgb = 0x6b7078;
 
 // A kind of drawn thing: a class of points or boxes, or points without labels.
 struct Kind {
-  int id = 0;  // the class id, or kGroundId for the points under boxes
+  int id = 0;  // the class id, or kGroundId for points without labels under boxes
   std::string name;
   uint32_t color_rgb = 0;
   double num_points = 0;
+  bool is_box = false;
 };
 
 std::vector<Kind> KindsOf(const AnnotatedScan& scan) {
@@ -31,10 +32,12 @@ std::vector<Kind> KindsOf(const AnnotatedScan& scan) {
     kinds.push_back({count.id, count.name, count.color_rgb, static_cast<double>(count.num_points)});
   }
   if (!scan.boxes) return kinds;
-  for (const BoxCount& count : CountBoxes(*scan.boxes, scan.classes)) {
-    kinds.push_back({count.id, count.name, count.color_rgb});
+  for (const BoxCount& count : CountBoxes(*scan.boxes, scan.box_classes)) {
+    const std::string name = absl::StrCat(count.name, scan.labels.empty() ? "" : " box");
+    kinds.push_back({.id = count.id, .name = name, .color_rgb = count.color_rgb, .is_box = true});
   }
-  if (!scan.x.empty()) kinds.push_back({kGroundId, "points", kGroundRgb, static_cast<double>(scan.x.size())});
+  if (!scan.x.empty() && scan.labels.empty())
+    kinds.push_back({kGroundId, "points", kGroundRgb, static_cast<double>(scan.x.size())});
   return kinds;
 }
 
@@ -80,10 +83,12 @@ Cell* CellAt(const Projection& projection, float x, float y, Grid* grid) {
 // rest.
 void DrawPoints(const AnnotatedScan& scan, const std::vector<Kind>& kinds, const Projection& projection, Grid* grid) {
   std::map<int, int> kind_of;  // by class id
-  for (size_t i = 0; i < kinds.size(); ++i) kind_of[kinds[i].id] = static_cast<int>(i);
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    if (!kinds[i].is_box) kind_of[kinds[i].id] = static_cast<int>(i);
+  }
   std::vector<std::map<int, int>> points(grid->cells.size());  // points by cell and kind
   for (size_t i = 0; i < scan.x.size(); ++i) {
-    const auto kind = kind_of.find(scan.boxes ? kGroundId : scan.labels[i]);
+    const auto kind = kind_of.find(scan.labels.empty() ? kGroundId : scan.labels[i]);
     if (kind == kind_of.end()) continue;
     const Cell* cell = CellAt(projection, scan.x[i], scan.y[i], grid);
     if (cell != nullptr) ++points[cell - grid->cells.data()][kind->second];
@@ -106,7 +111,9 @@ void DrawPoints(const AnnotatedScan& scan, const std::vector<Kind>& kinds, const
 void DrawBoxes(const AnnotatedScan& scan, const std::vector<Kind>& kinds, const Projection& projection, Grid* grid) {
   if (!scan.boxes) return;
   for (const auto& [box, footprint] : DrawnBoxes(*scan.boxes)) {
-    const auto is_its = [id = static_cast<int>(box->class_id)](const Kind& kind) { return kind.id == id; };
+    const auto is_its = [id = static_cast<int>(box->class_id)](const Kind& kind) {
+      return kind.is_box && kind.id == id;
+    };
     const auto kind = static_cast<int>(std::find_if(kinds.begin(), kinds.end(), is_its) - kinds.begin());
     for (const auto& [from, to] : footprint.Lines()) {
       const float step = std::min(projection.metres_per_column, projection.metres_per_row) / 2;

@@ -59,6 +59,8 @@ class FakeServer:
         self.requests: list[Any] = []
         self.streams: Callable[[Iterator[Any], grpc.ServicerContext], Iterable[Any]] = answer_all
         self.time_remaining: float | None = None
+        self.num_refusals = 0  # so many calls of Infer and LoadModel are refused with UNAVAILABLE
+        self.pushback_ms = 0  # after which a refusal asks for another try; 0: it does not ask
         self.authorizations: list[str | None] = []  # of every call
         self.serving = True
         self.classes = [("road", 0x804080), ("car", 0x285AFF)]
@@ -102,8 +104,16 @@ class FakeServer:
         self._released.set()
         self._server.stop(None).wait()
 
+    def _refuse(self, context: grpc.ServicerContext) -> None:
+        if self.num_refusals > 0:
+            self.num_refusals -= 1
+            if self.pushback_ms:
+                context.set_trailing_metadata((("grpc-retry-pushback-ms", str(self.pushback_ms)),))
+            context.abort(grpc.StatusCode.UNAVAILABLE, "refused by the test")
+
     def _infer(self, request: Any, context: grpc.ServicerContext) -> Any:
         self.requests.append(request)
+        self._refuse(context)
         self.time_remaining = context.time_remaining()
         num_points = request.cloud.num_points
         response = wire.InferResponse(model=request.model, version=3, request_id=request.request_id, device="cpu")
@@ -166,6 +176,7 @@ class FakeServer:
 
     def _load_model(self, request: Any, context: grpc.ServicerContext) -> Any:
         self.requests.append(request)
+        self._refuse(context)
         self.time_remaining = context.time_remaining()
         if request.model == "broken":
             fail(context, grpc.StatusCode.FAILED_PRECONDITION, "node 'a': no input", "BAD_MODEL")

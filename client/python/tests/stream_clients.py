@@ -48,6 +48,10 @@ class AioStream:
     def is_going_away(self) -> bool:
         return self._stream.is_going_away
 
+    @property
+    def num_reopened(self) -> int:
+        return self._stream.num_reopened
+
     def __iter__(self) -> AioStream:
         return self
 
@@ -90,6 +94,20 @@ class AioClient:
             return self._client.stream(*arguments, **keywords)
 
         return AioStream(self._loop, self._loop.run(open_stream()))
+
+    def infer(self, *arguments: Any, **keywords: Any) -> voxserve.Segmentation:
+        async def call() -> voxserve.Segmentation:
+            return await self._client.infer(*arguments, **keywords)
+
+        result = self._loop.run(call())
+        assert isinstance(result, voxserve.Segmentation)
+        return result
+
+    def load_model(self, *arguments: Any, **keywords: Any) -> Any:
+        async def call() -> Any:
+            return await self._client.load_model(*arguments, **keywords)
+
+        return self._loop.run(call())
 
     def close(self) -> None:
         self._loop.run(self._client.close())

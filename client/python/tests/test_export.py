@@ -356,15 +356,20 @@ def test_torch_files_without_torch(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "needs torch" in error or "No such file" in error
 
 
-def test_the_served_model_is_parseable_and_complete() -> None:
-    folder = REPOSITORY / "deploy" / "models" / "minkunet"
+@pytest.mark.parametrize(
+    ("name", "values", "tensors", "classes", "convolutions"),
+    [("minkunet", 5_441_036, 247, 12, 42), ("centerpoint", 1_773_069, 211, 5, 21)],
+)
+def test_the_served_models_are_parseable_and_complete(
+    name: str, values: int, tensors: int, classes: int, convolutions: int
+) -> None:
+    folder = REPOSITORY / "deploy" / "models" / name
     model = text_format.Parse((folder / "1" / "model.textproto").read_text(), wire.Model())
     config = text_format.Parse((folder / "config.textproto").read_text(), wire.ModelConfig())
-    tensors = safetensors_file.read(folder / "1" / "weights.safetensors")
-    assert sum(t.size for t in tensors.values()) == 5_441_036
-    assert len(tensors) == 247
-    assert [c.id for c in config.classes] == list(range(12))
-    assert len([n for n in model.nodes if n.WhichOneof("op") == "sparse_conv"]) == 42
+    stored = safetensors_file.read(folder / "1" / "weights.safetensors")
+    assert (sum(t.size for t in stored.values()), len(stored)) == (values, tensors)
+    assert [c.id for c in config.classes] == list(range(classes))
+    assert len([n for n in model.nodes if n.WhichOneof("op") == "sparse_conv"]) == convolutions
 
 
 def test_the_served_model_is_what_the_exporter_writes(tmp_path: Path) -> None:

@@ -149,12 +149,29 @@ def test_errors(client: voxserve.Client, scan: Any) -> None:
 
 def test_models(client: voxserve.Client) -> None:
     model = client.model("minkunet")
-    assert [m.name for m in client.models()] == ["minkunet"]
+    assert [m.name for m in client.models()] == ["centerpoint", "minkunet"]
     assert model.state == voxserve.ModelState.READY
     assert (model.num_parameters, model.ignore_label, len(model.classes)) == (5_441_036, 255, 12)
     assert model.classes[5] == voxserve.ClassInfo(5, "car", (40, 90, 255))
     assert [f.name for f in model.features] == ["x", "y", "z", "intensity"]
     assert client.health()
+
+
+def test_the_trained_detector_finds_the_boxes_of_plain_pytorch(client: voxserve.Client) -> None:
+    """deploy/train computed the golden boxes from the same weights, with layers of its own, in float32."""
+    found = client.detect("centerpoint", np.fromfile(SCAN, np.float32).reshape(-1, 4))
+    if found.device != "cpu":
+        pytest.skip(f"{found.device} computes in float16")
+    with np.load(GOLDEN / "centerpoint_070.npz") as golden:
+        assert len(found) == len(golden["boxes"]) == 69
+        distances = np.linalg.norm(found.boxes[:, None, :3] - golden["boxes"][None, :, :3], axis=2)
+        nearest = distances.argmin(axis=1)
+        assert sorted(nearest) == list(range(69))
+        np.testing.assert_array_equal(found.class_ids, golden["classes"][nearest])
+        np.testing.assert_allclose(found.scores, golden["scores"][nearest], atol=1e-4)
+        np.testing.assert_allclose(found.boxes[:, :6], golden["boxes"][nearest, :6], atol=1e-3)
+        turns = found.boxes[:, 6] - golden["boxes"][nearest, 6]
+        np.testing.assert_allclose(np.sin(turns / 2), 0, atol=1e-3)
 
 
 def test_aio(real_server: str, scan: Any) -> None:

@@ -51,6 +51,7 @@ def test_segmentation_networks_have_the_published_sizes() -> None:
         ("nuscenes-0.075", "openpcdet", [1440, 1440, 41], (180, 180), 6, 8_941_590),
         ("nuscenes-0.1", "det3d", [1024, 1024, 41], (128, 128), 6, 8_941_590),
         ("waymo", "openpcdet", [1504, 1504, 41], (188, 188), 1, 7_758_811),
+        ("pandaset", "openpcdet", [1504, 1504, 41], (188, 188), 1, 1_769_421),
     ],
 )
 def test_center_point_is_the_published_one(
@@ -60,9 +61,9 @@ def test_center_point_is_the_published_one(
     network = center_point.random_network(config, name="n", library=library)
     shapes = Shapes(network)
     assert list(shapes.nodes["voxels"].voxelize.spatial_shape) == grid
-    assert shapes.results["from_above"].channels == 256
     assert shapes.results["from_above"].shape == shapes.results["bev"].shape == image
-    assert shapes.results["bev"].channels == 512
+    channels = (128, 128) if dataset == "pandaset" else (256, 512)
+    assert (shapes.results["from_above"].channels, shapes.results["bev"].channels) == channels
     decodes = [node.center_head_decode for node in shapes.model.nodes if node.HasField("center_head_decode")]
     assert [list(d.class_ids) for d in decodes] == [list(task) for task in config.tasks]
     assert len(decodes) == tasks
@@ -325,6 +326,7 @@ def test_an_empty_state_dict(family: str) -> None:
         (lambda: minkowski_unet.random_network(name="n", voxel_size=(1, 1)), "voxel_size has 2 values"),
         (lambda: minkowski_unet.random_network(name="n", width=0.001), "leave a layer without channels"),
         (lambda: center_point.config_of("kitti"), "dataset is 'kitti'"),
+        (lambda: center_point.config_of("pandaset", "det3d"), "det3d has no configuration 'pandaset'"),
         (lambda: center_point.config_of("waymo", "mmdet3d"), "library is 'mmdet3d', not one of openpcdet, det3d"),
         (
             lambda: center_point.random_network(replace(SMALL_CENTER_POINT, tasks=((0,), (1, 1))), name="n"),
@@ -400,6 +402,7 @@ def test_classes_of_data_sets_have_names(
         (["centerpoint", "--dataset", "waymo"], 3, 150_000),
         (["centerpoint", "--dataset", "nuscenes-0.1", "--library", "det3d"], 10, 120_000),
         (["centerpoint", "--dataset", "nuscenes-0.075", "--library", "det3d"], 10, 160_000),
+        (["centerpoint", "--dataset", "pandaset"], 5, 150_000),
         (["second", "--max-voxels", "7"], 3, 7),
         (["voxelnext"], 10, 160_000),
         (["pointpillars"], 3, 40_000),

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <iterator>
 #include <limits>
+#include <new>
 #include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "engine/base/error_reason.h"
 #include "engine/serving/admission/drop_reason.h"
 
@@ -20,6 +22,9 @@ constexpr int kMaxCandidates = 64;
 // and kLeastCharge seconds.
 constexpr double kMostCharged = 3;
 constexpr double kLeastCharge = 0.1;
+
+// After which a batch is tried again that there was no memory for.
+constexpr absl::Duration kMemoryPause = absl::Milliseconds(5);
 
 std::string Format(absl::Duration duration) {
   return absl::FormatDuration(absl::Trunc(duration, absl::Microseconds(100)));
@@ -215,6 +220,7 @@ Batch Batcher::Pop(size_t device) {
     Batch batch;
     std::vector<Ended> ended;
     bool is_over = false;
+    bool has_memory = true;
     {
       absl::MutexLock lock(&mutex_);
       const auto has_work = [this, device]()
@@ -223,7 +229,11 @@ Batch Batcher::Pop(size_t device) {
       mutex_.Await(absl::Condition(&has_work));
       --num_waiting_workers_[device];
       is_over = stopped_ && queue_.empty();
-      batch = Form(device, ended);
+      try {
+        batch = Form(device, ended);
+      } catch (const std::bad_alloc&) {
+        has_memory = false;  // The batch's tasks still wait.
+      }
       if (options_.has_timer && !ended.empty()) {
         // Leaves the answers to the timer's thread: the batch's model is charged from now on, so it should start at
         // once.
@@ -234,6 +244,7 @@ Batch Batcher::Pop(size_t device) {
     }
     Answer(std::move(ended));
     if (is_over || !batch.tasks.empty()) return batch;
+    if (!has_memory) absl::SleepFor(kMemoryPause);
   }
 }
 
@@ -265,7 +276,8 @@ Batch Batcher::Form(size_t device, std::vector<Ended>& ended) {
                                                          Format(end - lead->deadline), " after the deadline"))});
     } else {
       const std::vector<WaitingTask*> tasks = Fill(lead, device, now);
-      double costs = 0;  // sum over the tasks, each run alone
+      batch.tasks.reserve(tasks.size());  // before a task leaves the queue
+      double costs = 0;                   // sum over the tasks, each run alone
       for (const WaitingTask* task : tasks) {
         batch.load += task->load;
         costs += task->cost;
@@ -349,12 +361,22 @@ void Batcher::Finished(const Batch& batch, const Outcome& outcome) {
   {
     absl::MutexLock lock(&mutex_);
     device_time = latency_.Finish(batch.device, batch.id, options_.now());
-    // Bounds the charge, since a stall or a clock that was set is not the model's use of the device.
+    // Bounds the charge, since a stall is not the model's use of the device.
     const double most_seconds = std::max(kLeastCharge, kMostCharged * batch.charged_seconds);
     const double used_seconds = std::min(absl::ToDoubleSeconds(device_time), most_seconds);
     queue_.Correct(model.info.name, batch.level, used_seconds - batch.charged_seconds);
   }
-  if (options_.observer != nullptr) options_.observer->OnDeviceTime(model.info.name, device_time);
+  try {
+    if (options_.observer != nullptr) options_.observer->OnDeviceTime(model.info.name, device_time);
+    Learn(batch, outcome, device_time);
+  } catch (const std::bad_alloc&) {  // then nothing is learned
+  }
+  absl::MutexLock lock(&mutex_);
+  num_unanswered_ -= static_cast<int64_t>(batch.tasks.size());
+}
+
+void Batcher::Learn(const Batch& batch, const Outcome& outcome, absl::Duration device_time) const {
+  const ServedModel& model = *batch.tasks.front().model;
   const Load& load = batch.load;
   LatencyFit& latency = *model.latency[batch.device];
   const bool is_typical = IsTypical(model.info, batch.tasks.front().task);
@@ -373,8 +395,6 @@ void Batcher::Finished(const Batch& batch, const Outcome& outcome) {
       options_.observer->OnPrediction(model.info.name, batch.predicted, device_time);
     }
   }
-  absl::MutexLock lock(&mutex_);
-  num_unanswered_ -= static_cast<int64_t>(batch.tasks.size());
 }
 
 void Batcher::RemoveWorker(size_t device) {
@@ -412,7 +432,7 @@ void Batcher::RunTimer() {
         const absl::Time expiry = first == nullptr ? absl::InfiniteFuture() : first->expiry;
         if (expiry <= options_.now() || !ended_.empty()) break;
         timer_wakes_ = expiry;
-        first_expiry_changed_.WaitWithDeadline(&mutex_, expiry);
+        first_expiry_changed_.WaitUntil(&mutex_, expiry);
         timer_wakes_ = absl::InfinitePast();
       }
     }

@@ -44,8 +44,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "engine/base/steady_time.h"
 #include "engine/serving/admission/drop_reason.h"
 #include "engine/serving/admission/engine_observer.h"
 #include "engine/serving/admission/latency_model.h"
@@ -76,7 +76,7 @@ class Batcher {
     std::vector<int> num_workers = {1};
     MaxBatchBytes max_batch_bytes = NoLimitOfBytes;  // called under the lock
     EngineObserver* observer = nullptr;
-    std::function<absl::Time()> now = absl::Now;
+    std::function<absl::Time()> now = SteadyNow;
     bool has_timer = true;  // false: nothing expires unless ExpireDue is called
   };
 
@@ -153,6 +153,9 @@ class Batcher {
   bool IsWithinShare(const QueuedTask& task, const WaitingTask& waiting, int64_t max_requests) const
       ABSL_SHARED_LOCKS_REQUIRED(mutex_);
 
+  // Teaches the model's predictions what a batch took.
+  void Learn(const Batch& batch, const Outcome& outcome, absl::Duration device_time) const;
+
   bool HasWorkFor(size_t device) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   Batch Form(size_t device, std::vector<Ended>& ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns the lead and the tasks that share its batch.
@@ -167,7 +170,7 @@ class Batcher {
 
   const Options options_;
   mutable absl::Mutex mutex_;
-  absl::CondVar first_expiry_changed_;
+  SteadyCondVar first_expiry_changed_;
   // The time at which the timer's thread wakes by itself; InfinitePast while it does not sleep. It is not woken early
   // when the task that it sleeps for leaves, and so a request that comes to an empty queue need not wake it.
   absl::Time timer_wakes_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();

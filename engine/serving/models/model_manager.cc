@@ -8,11 +8,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
 #include "engine/base/error_reason.h"
 #include "engine/base/logging.h"
 #include "engine/base/quoted.h"
 #include "engine/base/status_macros.h"
+#include "engine/base/steady_time.h"
 #include "engine/model/problems.h"
 
 namespace voxserve {
@@ -83,6 +83,7 @@ ModelManager::~ModelManager() {
 void ModelManager::Stop() {
   absl::MutexLock lock(&mutex_);
   stopping_ = true;
+  changed_.Signal();
   mutex_.Await(absl::Condition(&has_ended_));
 }
 
@@ -117,6 +118,7 @@ void ModelManager::Enqueue(Job job) {
           absl::Seconds(1));
     } else {
       jobs_.push_back(std::move(job));
+      changed_.Signal();
     }
   }
   if (!refused.ok() && job.done) job.done(std::move(refused));
@@ -129,15 +131,14 @@ void ModelManager::Loop(const RepositoryListing& listing) {
     loaded_ = true;
   }
   const bool polls = options_.poll_interval > absl::ZeroDuration();
-  absl::Time next_poll = polls ? absl::Now() + options_.poll_interval : absl::InfiniteFuture();
-  const auto has_work = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return stopping_ || !jobs_.empty() || !retired_.empty();
-  };
+  absl::Time next_poll = polls ? SteadyNow() + options_.poll_interval : absl::InfiniteFuture();
   while (!stopping_) {
     std::optional<Job> job;
     {
       absl::MutexLock lock(&mutex_);
-      mutex_.AwaitWithDeadline(absl::Condition(&has_work), next_poll);
+      while (!stopping_ && jobs_.empty() && retired_.empty() && SteadyNow() < next_poll) {
+        changed_.WaitUntil(&mutex_, next_poll);
+      }
       if (!stopping_ && !jobs_.empty()) {
         job = std::move(jobs_.front());
         jobs_.pop_front();
@@ -145,9 +146,9 @@ void ModelManager::Loop(const RepositoryListing& listing) {
     }
     ReleaseRetired();
     if (job.has_value()) Run(*job);
-    if (absl::Now() >= next_poll) {
+    if (SteadyNow() >= next_poll) {
       Poll();
-      next_poll = absl::Now() + options_.poll_interval;
+      next_poll = SteadyNow() + options_.poll_interval;
     }
   }
   std::deque<Job> cancelled;
@@ -289,7 +290,7 @@ absl::Status ModelManager::LoadVersion(const std::string& name, int64_t version,
   std::string fingerprint = FingerprintOf(FolderOf(name), version);
   if (fingerprint != attempt.fingerprint) {
     attempt.wait = absl::ZeroDuration();
-  } else if (attempt.status.ok() || !(retries || absl::Now() >= attempt.next_try)) {
+  } else if (attempt.status.ok() || !(retries || SteadyNow() >= attempt.next_try)) {
     return attempt.status;
   }
   attempt.fingerprint = std::move(fingerprint);
@@ -299,7 +300,7 @@ absl::Status ModelManager::LoadVersion(const std::string& name, int64_t version,
   attempt.status = Replace(name, version, attempt);
   if (absl::IsResourceExhausted(attempt.status)) {
     attempt.wait = std::max(options_.poll_interval, std::min(2 * attempt.wait, kLongestWait));
-    attempt.next_try = absl::Now() + attempt.wait;
+    attempt.next_try = SteadyNow() + attempt.wait;
   } else {
     attempt.next_try = absl::InfiniteFuture();
   }
@@ -316,7 +317,7 @@ absl::Status ModelManager::Replace(const std::string& name, int64_t version, Att
 }
 
 absl::Status ModelManager::ReplaceWithinMemory(const std::string& name, int64_t version, Attempt& attempt) {
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   MemoryBudget::Reservation memory;
   if (options_.memory_budget != nullptr) {
     ASSIGN_OR_RETURN(memory, options_.memory_budget->Reserve(MemoryBudget::Use::kModels, 0));
@@ -347,7 +348,7 @@ absl::Status ModelManager::ReplaceWithinMemory(const std::string& name, int64_t 
        {"parameters", model->info.num_parameters},
        {"weight_bytes", model->program().weight_bytes},
        {"plan", model->plans->source(0)},
-       {"load_ms", absl::ToInt64Milliseconds(absl::Now() - start)}});
+       {"load_ms", absl::ToInt64Milliseconds(SteadyNow() - start)}});
   attempt.content = std::move(loaded.content);
   if (const ModelHandle replaced = models_.SetReady(model); replaced == nullptr) {
     ObserveState(name, version, true);
@@ -401,6 +402,7 @@ ModelHandle ModelManager::Adopt(std::unique_ptr<const ServedModel> model) {
   return ModelHandle(model.release(), [this](const ServedModel* retired) {
     absl::MutexLock lock(&mutex_);
     retired_.emplace_back(retired);
+    changed_.Signal();
   });
 }
 

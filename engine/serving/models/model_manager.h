@@ -31,6 +31,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "engine/base/steady_time.h"
 #include "engine/runtime/memory_budget.h"
 #include "engine/serving/admission/engine_observer.h"
 #include "engine/serving/models/load_task.h"
@@ -144,6 +145,7 @@ class ModelManager {
   std::set<std::string> warnings_;     // of the last scan
 
   mutable absl::Mutex mutex_;
+  SteadyCondVar changed_;              // stopping_, jobs_ or retired_
   std::atomic<bool> stopping_{false};  // changes under mutex_
   bool loaded_ ABSL_GUARDED_BY(mutex_) = false;
   bool has_ended_ ABSL_GUARDED_BY(mutex_) = false;

@@ -7,10 +7,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "engine/base/error_reason.h"
 #include "engine/base/logging.h"
 #include "engine/base/status_macros.h"
+#include "engine/base/steady_time.h"
 #include "engine/executor/executor.h"
 #include "engine/tuner/plan_search.h"
 
@@ -79,7 +79,7 @@ absl::Status PlanTuner::Start(uint64_t ticket, ModelHandle model, std::filesyste
   search->model = std::move(model);
   search->version_folder = std::move(version_folder);
   search->task = std::move(task);
-  search->deadline = absl::Now() + search->task.max_wait;
+  search->deadline = SteadyNow() + search->task.max_wait;
   waiting_.push_back(std::move(search));
   ++num_collecting_;
   changed_.SignalAll();
@@ -133,7 +133,7 @@ void PlanTuner::Offer(const ServedModel& model, const InferTask& scan) {
     if (waits) PassOver(*search);
     return;
   }
-  if (search->scans.empty()) search->deadline = std::min(search->deadline, absl::Now() + options_.max_scan_age);
+  if (search->scans.empty()) search->deadline = std::min(search->deadline, SteadyNow() + options_.max_scan_age);
   search->num_passed_over = 0;
   search->scans.push_back(*std::move(kept));
   search->reservations.push_back(std::move(reservation));
@@ -178,7 +178,7 @@ std::shared_ptr<PlanTuner::Search> PlanTuner::Next() {
   absl::MutexLock lock(&mutex_);
   for (;;) {
     TellWhoWaits();
-    const absl::Time now = absl::Now();
+    const absl::Time now = SteadyNow();
     absl::Time wake = absl::InfiniteFuture();
     for (auto search = waiting_.begin(); search != waiting_.end(); ++search) {
       Search& waiting = **search;
@@ -191,7 +191,7 @@ std::shared_ptr<PlanTuner::Search> PlanTuner::Next() {
       wake = std::min(wake, waiting.deadline);
     }
     if (stopped_) return nullptr;
-    changed_.WaitWithDeadline(&mutex_, wake);
+    changed_.WaitUntil(&mutex_, wake);
   }
 }
 
@@ -267,15 +267,13 @@ absl::StatusOr<TuneResult> PlanTuner::Run(Search& search) {
 }
 
 void PlanTuner::Rest(Search& search, absl::Duration duration) {
+  const absl::Time end = SteadyNow() + duration;
   absl::MutexLock lock(&mutex_);
-  mutex_.AwaitWithTimeout(
-      absl::Condition(
-          +[](std::atomic<bool>* is_cancelled) { return is_cancelled->load(); }, &search.is_cancelled),
-      duration);
+  while (!search.is_cancelled && SteadyNow() < end) changed_.WaitUntil(&mutex_, end);
 }
 
 absl::StatusOr<TuneResult> PlanTuner::RunOn(size_t device, Search& search) {
-  const absl::Time begin = absl::Now();
+  const absl::Time begin = SteadyNow();
   const ServedModel& model = *search.model;
   const Program& program = model.programs[device];
   DeviceArbiter& arbiter = *(*options_.arbiters)[device];
@@ -292,9 +290,9 @@ absl::StatusOr<TuneResult> PlanTuner::RunOn(size_t device, Search& search) {
     absl::Duration busy;
     BatchOutput output =
         arbiter.RunExclusive({.plans = &plans, .times_convs = wanted.times_convs}, [&](const RunOptions& options) {
-          const absl::Time start = absl::Now();
+          const absl::Time start = SteadyNow();
           BatchOutput ran = executor->Run(program, task, model.limits, options);
-          busy += absl::Now() - start;
+          busy += SteadyNow() - start;
           return ran;
         });
     Rest(search, kRestShare * busy);
@@ -331,7 +329,7 @@ absl::StatusOr<TuneResult> PlanTuner::RunOn(size_t device, Search& search) {
          .default_time = bucket.default_time,
          .tuned_time = bucket.tuned_time});
   }
-  result.search_time = absl::Now() - begin;
+  result.search_time = SteadyNow() - begin;
   Log(LogLevel::kInfo, "plan tuned",
       {{"model", model.info.name},
        {"version", model.info.version},

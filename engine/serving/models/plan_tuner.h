@@ -33,6 +33,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "engine/base/steady_time.h"
 #include "engine/executor/device_arbiter.h"
 #include "engine/runtime/devices.h"
 #include "engine/runtime/memory_budget.h"
@@ -129,7 +130,7 @@ class PlanTuner {
   const Options options_;
   std::atomic<int> num_collecting_{0};
   absl::Mutex mutex_;
-  absl::CondVar changed_;
+  SteadyCondVar changed_;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   std::deque<std::shared_ptr<Search>> waiting_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<Search> running_ ABSL_GUARDED_BY(mutex_);

@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "absl/time/clock.h"
 #include "engine/base/error_reason.h"
 #include "engine/base/status_macros.h"
+#include "engine/base/steady_time.h"
 #include "engine/executor/point_sample.h"
 #include "engine/runtime/cuda_status.h"
 #include "engine/tensor/point_cloud.h"
@@ -128,9 +128,9 @@ absl::Status WarmUp(const Program& program, const PlanTable* plans, const RunLim
     absl::Duration time;
     for (const auto& [task, is_typical] : RunsOf(program, cloud)) {
       output = arbiter.TryOnce({.plans = plans}, [&, &task = task](const RunOptions& options) {
-        const absl::Time start = absl::Now();
+        const absl::Time start = SteadyNow();
         BatchOutput ran = executor.Run(program, task, limits, options);
-        time = absl::Now() - start;
+        time = SteadyNow() - start;
         return ran;
       });
       first_failure.Update(output.status);

@@ -31,9 +31,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "engine/base/error_reason.h"
+#include "engine/base/steady_time.h"
 #include "engine/serving/admission/drop_reason.h"
 #include "engine/serving/admission/engine_observer.h"
 #include "engine/serving/streams/sweep_history.h"
@@ -86,7 +86,7 @@ class StreamSession : public std::enable_shared_from_this<StreamSession> {
     std::function<uint64_t(InferTask)> submit;
     std::function<bool(uint64_t ticket, DropReason reason)> cancel;
     EngineObserver* observer = nullptr;  // outlives the session; may be null
-    std::function<absl::Time()> now = absl::Now;
+    std::function<absl::Time()> now = SteadyNow;
   };
 
   static std::shared_ptr<StreamSession> Create(Config config, Options options);

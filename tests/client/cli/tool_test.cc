@@ -105,6 +105,34 @@ TEST_F(ToolTest, FindsBoxesAndWritesWhatIsAsked) {
   EXPECT_EQ(nlohmann::json::parse(json.out)["boxes"][3]["class_name"], "car");
 }
 
+TEST_F(ToolTest, AsksASecondModelForBoxesOverTheLabels) {
+  const std::string scan = Scan("scan.bin", {0, 1, 4, 7});
+  const std::string at = folder_.path() + "/";
+  const std::string command = "infer --model segmenter --boxes_model detector ";
+  const Outcome outcome =
+      RunAtServer(absl::StrCat(command, scan, " --save ", at, "labels.npy --picture ", at, "bev.png --preview"));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("labelled by segmenter version 2 on cpu"));
+  EXPECT_THAT(outcome.out, HasSubstr("\n4 boxes found by detector version 2 on cpu\n"));
+  EXPECT_THAT(outcome.out, ContainsRegex("car +0.25 +7.00 +3.50 +1.00 +4.00 +2.00 +1.50 +29 +5.0"));
+  EXPECT_THAT(outcome.out, HasSubstr(" car box"));  // the preview
+  EXPECT_THAT(folder_.Read("bev.png"), testing::StartsWith("\x89PNG"));
+  EXPECT_EQ(folder_.Read("labels.npy").size(), 128u + 4u);
+
+  const auto json = nlohmann::json::parse(RunAtServer(command + "--json " + scan).out);
+  EXPECT_EQ(json["model"], "segmenter");
+  EXPECT_EQ(json["boxes_model"], "detector");
+  EXPECT_EQ(json["boxes"].size(), 4u);
+  EXPECT_GT(json["classes"].size(), 0u);
+
+  Scan("drive/a.bin", {1});
+  Scan("drive/b.bin", {1, 2});
+  const Outcome many = RunAtServer(absl::StrCat(command, at, "drive"));
+  EXPECT_EQ(many.exit_code, 0) << many.err;
+  EXPECT_THAT(many.out, ContainsRegex("2 scans, 3 points"));
+  EXPECT_THAT(many.out, ContainsRegex("car +2 +1.00"));
+}
+
 TEST_F(ToolTest, RefusesWhatIsNotOfTheModelBeforeAnythingIsSent) {
   const std::string scan = Scan("scan.bin", {0});
   for (const auto& [arguments, message] : std::vector<std::pair<std::string, std::string>>{
@@ -113,6 +141,9 @@ TEST_F(ToolTest, RefusesWhatIsNotOfTheModelBeforeAnythingIsSent) {
            {"--model detector --tensor_type float16", "--tensor_type needs --outputs, as detector answers with boxes"},
            {"--model segmenter --tensor_type float16",
             "--tensor_type needs --outputs, as segmenter answers with labels"},
+           {"--model segmenter --boxes_model segmenter", "--boxes_model: segmenter has no boxes"},
+           {"--model detector --boxes_model detector",
+            "--boxes_model is for a --model with labels alone, but detector answers with boxes"},
            {"--model segmenter --save a.json", "segmenter answers with labels, written as .npy or .label"}}) {
     const Outcome outcome = RunAtServer(absl::StrCat("infer ", scan, " ", arguments));
     EXPECT_EQ(outcome.exit_code, kExitUsage);

@@ -29,7 +29,7 @@ std::vector<v1::ClassInfo> Classes() {
 // Returns a scan with a car 20 m ahead that faces left, and a truck 15 m to the right that faces ahead.
 AnnotatedScan TwoBoxes() {
   AnnotatedScan scan;
-  scan.classes = Classes();
+  scan.box_classes = Classes();
   scan.boxes = std::vector<Box>{
       {.class_id = 0, .score = 0.9f, .x = 20, .length = 6, .width = 2, .yaw = kQuarterTurn},
       {.class_id = 1, .score = 1, .y = -15, .length = 8, .width = 4},
@@ -104,7 +104,7 @@ TEST(BoxesFromAboveTest, TheSurestIsDrawnLast) {
 // The box with the highest score is drawn last, over a box with a lower score at the same place, whatever their order.
 TEST(BoxesFromAboveTest, TheSurestLiesOnTop) {
   AnnotatedScan scan;
-  scan.classes = Classes();
+  scan.box_classes = Classes();
   const Box car = {.class_id = 0, .score = 0.9f, .x = 10, .length = 8, .width = 6};
   Box truck = car;
   truck.class_id = 1;
@@ -195,6 +195,32 @@ TEST(BoxesFromAboveTest, APreviewHasLettersOverPoints) {
   EXPECT_LT(map.rfind('c'), map.find('t')) << "the car is ahead of the truck";
   EXPECT_THAT(map, HasSubstr("."));
   EXPECT_THAT(DrawPreview(TwoBoxes(), {.columns = 40, .rows = 10, .color = true}), HasSubstr("8;2;255;0;0m"));
+}
+
+// Over labels, boxes keep their own model's classes: id 0 is road to the one and car to the other.
+TEST(BoxesFromAboveTest, BoxesLieOverLabelsOfAnotherModel) {
+  AnnotatedScan scan = TwoBoxes();
+  scan.labels.assign(scan.x.size(), 0);
+  scan.classes = {Classes()[0]};
+  scan.classes[0].set_name("road");
+  scan.classes[0].set_color_rgb(0x00ff00);
+  const std::string text = DrawPreview(scan, {.columns = 40, .rows = 20, .color = false});
+  EXPECT_THAT(text, HasSubstr("@ sensor  r road  c car box  t truck box\n"));
+  const std::string map = text.substr(0, text.find("@ sensor"));
+  for (const char* letter : {"r", "c", "t"}) EXPECT_THAT(map, HasSubstr(letter));
+  const Image image = DrawPicture(scan, {});
+  int red = 0, green = 0, blue = 0;
+  for (int y = 0; y < image.height(); ++y) {
+    for (int x = 0; x < image.width() - 470; ++x) {
+      const Color& pixel = image.at(x, y);
+      red += pixel[0] > 0.6f && pixel[1] < 0.4f && pixel[2] < 0.4f;
+      green += pixel[1] > 0.4f && pixel[0] < 0.3f && pixel[2] < 0.3f;
+      blue += pixel[2] > 0.6f && pixel[0] < 0.4f && pixel[1] < 0.4f;
+    }
+  }
+  EXPECT_GT(red, 100);
+  EXPECT_GT(green, 1000);
+  EXPECT_GT(blue, 100);
 }
 
 }  // namespace

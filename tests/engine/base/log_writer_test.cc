@@ -224,5 +224,27 @@ TEST(LogLineTest, IsShortenedAndSaysSo) {
   }
 }
 
+// /dev/full refuses every byte as a full disk does; then a pipe takes its place.
+TEST_F(LogWriterTest, LinesThatADiskHadNoRoomForAreCountedOnceItHas) {
+  const int descriptor = open("/dev/full", O_WRONLY | O_CLOEXEC);
+  ASSERT_GE(descriptor, 0);
+  writer_ = std::make_unique<LogWriter>(LogWriter::Options{.descriptor = descriptor});
+  for (int i = 0; i < 3; ++i) LogWriter::Write("lost\n");
+  ASSERT_TRUE(LogWriter::Flush(absl::Seconds(30)));
+  ASSERT_EQ(dup3(pipe_[1], descriptor, O_CLOEXEC), descriptor);
+  StartReading();
+  LogWriter::Write("first\n");
+  LogWriter::Write("second\n");
+  ASSERT_TRUE(LogWriter::Flush(absl::Seconds(30)));
+  writer_.reset();
+  close(descriptor);
+  const std::vector<std::string> lines = StopReading();
+  ASSERT_THAT(lines, SizeIs(4));
+  EXPECT_EQ(lines[0], "") << "ends a line of which a part may have been written";
+  EXPECT_THAT(lines[1], EndsWith("WARNING log lines were lost: stderr could not be written num_lines=3"));
+  EXPECT_EQ(lines[2], "first");
+  EXPECT_EQ(lines[3], "second");
+}
+
 }  // namespace
 }  // namespace voxserve

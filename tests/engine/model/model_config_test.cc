@@ -12,9 +12,12 @@
 namespace voxserve {
 namespace {
 
+using ::testing::Contains;
+using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 ModelConfig ParseValid(const std::string& text, int num_classes = 3) {
   Problems problems;
@@ -91,6 +94,14 @@ TEST(ModelConfigTest, TellsEveryProblemOfBatching) {
   EXPECT_EQ(ParseValid("batching { device_weight: 0 }", 3).batching.device_weight, 1);
   EXPECT_THAT(ProblemsIn("batching { max_batch_requests: -1 }"), ElementsAre(HasSubstr("config.textproto:1:")));
   EXPECT_THAT(ProblemsIn("batching { max_batch_voxels: -1 }"), ElementsAre(HasSubstr("config.textproto:1:")));
+}
+
+// The answer that lists the problems could not be read otherwise.
+TEST(ModelConfigTest, ABrokenCharacterDoesNotStandInItsProblem) {
+  const Problems problems = ProblemsIn("\xfc\x62 ");
+  ASSERT_THAT(problems, Not(IsEmpty()));
+  EXPECT_THAT(problems, Contains(HasSubstr("Expected identifier, got: ?")));
+  EXPECT_THAT(problems, Each(Not(HasSubstr("\xfc"))));
 }
 
 TEST(ModelConfigTest, ReadsEveryField) {

@@ -370,7 +370,9 @@ TEST_P(EngineTest, ManyTasksAtOnceGetTheLabelsThatEachGetsAlone) {
 // If a request needs more memory than the device has, it fails with its reason, and the next request is served.
 TEST(EngineMemoryCudaTest, RequestBeyondTheDevicesLimitFailsAlone) {
   SKIP_WITHOUT(support::Device::kCuda);
-  const auto engine = MakeEngine({.model_repository = Models(),
+  Repository repository;  // no other model takes memory
+  repository.CopyMinkUNet("minkunet", 1);
+  const auto engine = MakeEngine({.model_repository = repository.path(),
                                   .devices = "cuda:0",
                                   .streams_per_device = 1,
                                   .device_memory_limit = int64_t{80} << 20});
@@ -460,9 +462,11 @@ TEST(EngineMemoryCudaTest, StreamsShareALimitThatOneBatchAtATimeKeeps) {
   SKIP_WITHOUT(support::Device::kCuda);
   const auto scan = LoadGoldenScan("pandaset_070");
   ASSERT_TRUE(scan.ok());
+  Repository repository;  // no other model takes memory
+  repository.CopyMinkUNet("minkunet", 1);
   int64_t limit = int64_t{128} << 20;
-  const auto make_engine = [&limit](int num_streams) {
-    return MakeEngine({.model_repository = Models(),
+  const auto make_engine = [&](int num_streams) {
+    return MakeEngine({.model_repository = repository.path(),
                        .devices = "cuda:0",
                        .streams_per_device = num_streams,
                        .device_memory_limit = limit});

@@ -208,12 +208,48 @@ TEST(OpenInferenceRequestTest, RefusesFloatsThatAreNotPacked) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("fp32_contents must be packed, and come in one piece"));
 }
 
+TEST(OpenInferenceRequestTest, ParametersMayNameSharedMemory) {
+  inference::ModelInferRequest::InferInputTensor input;
+  auto& parameters = *input.mutable_parameters();
+  EXPECT_FALSE((*ParseSharedMemory(parameters, "")).has_value());
+  parameters["shared_memory_region"].set_string_param("r");
+  parameters["shared_memory_byte_size"].set_int64_param(160);
+  EXPECT_EQ((*ParseSharedMemory(parameters, ""))->offset, 0);
+  parameters["shared_memory_offset"].set_uint64_param(32);
+  const auto use = *ParseSharedMemory(parameters, "");
+  ASSERT_TRUE(use.has_value());
+  EXPECT_EQ(use->region, "r");
+  EXPECT_EQ(use->offset, 32);
+  EXPECT_EQ(use->num_bytes, 160);
+  const auto refused = [&](const std::string& text) {
+    const absl::Status status = ParseSharedMemory(parameters, " of the input").status();
+    EXPECT_EQ(ReasonOf(status), error_reason::kBadParameter);
+    EXPECT_THAT(std::string(status.message()), HasSubstr(text));
+  };
+  parameters["shared_memory_offset"].set_int64_param(-1);
+  refused("parameter \"shared_memory_offset\" of the input must be a whole number from 0");
+  parameters.erase("shared_memory_offset");
+  parameters["shared_memory_byte_size"].set_string_param("16");
+  refused("parameter \"shared_memory_byte_size\" of the input must be a whole number");
+  parameters["shared_memory_byte_size"].set_int64_param(16);
+  parameters.erase("shared_memory_region");
+  refused("parameter \"shared_memory_region\" of the input names no region");
+}
+
+TEST(OpenInferenceRequestTest, SharedValuesHaveTheInputsSizeAndComeOnce) {
+  ModelInferRequest message = RequestOf({2, 4});
+  v1::InferRequest request;
+  const TensorParts shared = {.is_shared = true};
+  EXPECT_TRUE(TranslateRequest(message, shared, 32, Labels(), &request).ok());
+  EXPECT_THAT(std::string(TranslateRequest(message, shared, 16, Labels(), &request).message()),
+              HasSubstr("takes 32 bytes, shared memory has 16"));
+  EXPECT_THAT(
+      std::string(TranslateRequest(message, {.num_raw = 1, .is_shared = true}, 32, Labels(), &request).message()),
+      HasSubstr("the values come twice: in shared memory and in the message"));
+}
+
 TEST(OpenInferenceRequestTest, RefusesParametersOfInputsAndOutputs) {
   ModelInferRequest message = RequestOf({1, 4});
-  (*message.mutable_inputs(0)->mutable_parameters())["shared_memory_region"].set_string_param("r");
-  ExpectRefused(message, error_reason::kBadParameter,
-                "parameter \"shared_memory_region\" of the input is not served: shared memory is not served");
-  message = RequestOf({1, 4});
   message.add_raw_input_contents(std::string(16, '\0'));
   auto& output = *message.add_outputs();
   output.set_name("labels");

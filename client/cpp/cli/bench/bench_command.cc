@@ -61,6 +61,7 @@ int Run(const std::vector<std::string>& words, const Terminal& terminal) {
   options.connection.num_channels = options.channels();
   absl::StatusOr<Options> connection = options.connection.ToOptions();
   if (!connection.ok()) return Fail(connection.status());
+  connection->max_attempts = 1;  // a refusal is a result
   const absl::StatusOr<std::shared_ptr<Channels>> created = Channels::Create(*std::move(connection));
   if (!created.ok()) return Fail(created.status());
   const std::shared_ptr<Channels>& channels = *created;

@@ -167,6 +167,7 @@ class Client(ClientBase[grpc.aio.Channel]):
         sample: FarthestPoints | None = None,
         outputs: Sequence[str] = (),
         tensor_type: TensorType = "float32",
+        reopen: float | None = None,
         timeout: float | None = None,
     ) -> Stream:
         """Opens a stream of frames, in a running event loop; see voxserve.Client.stream. Use it in `async with`."""
@@ -183,6 +184,7 @@ class Client(ClientBase[grpc.aio.Channel]):
             sweeps=sweeps,
             sample=sample,
             tensors=Wanted(outputs, tensor_type),
+            reopen=reopen,
         )
         limit = self._options.timeout_of(math.inf if timeout is None else timeout)
         return Stream(self._next_channel(), config, self._options, limit)
@@ -253,7 +255,7 @@ class Client(ClientBase[grpc.aio.Channel]):
     ) -> None:
         await self.close()
 
-    def _connect(self, address: str, arguments: list[tuple[str, int]]) -> grpc.aio.Channel:
+    def _connect(self, address: str, arguments: list[tuple[str, int | str]]) -> grpc.aio.Channel:
         if self._credentials is None:
             return grpc.aio.insecure_channel(address, options=arguments)
         return grpc.aio.secure_channel(address, self._credentials, options=arguments)

@@ -9,6 +9,8 @@ async with client.stream("minkunet") as stream:
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import time
 from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import Any
@@ -23,6 +25,9 @@ from voxserve.protocol import Options
 from voxserve.results import FrameResult
 from voxserve.stream_state import METHOD, StreamConfig, StreamState
 
+# grpc.aio says so where a message is written to a call that is ending, in place of the status that the server sent.
+_STATUS_IS_LOST = "Internal error from Core"
+
 
 class Stream:
     """One vehicle's frames; voxserve.stream.Stream documents the behaviour. One task may send while another one reads.
@@ -31,14 +36,15 @@ class Stream:
 
     def __init__(self, channel: Any, config: StreamConfig, options: Options, timeout: float | None) -> None:
         """Called by aio.Client.stream."""
-        self._address, self._timeout = options.address, timeout
+        self._options, self._timeout = options, timeout
+        self._deadline = None if timeout is None else time.monotonic() + timeout
         self._channel = channel  # keeps the channel alive, without which the call would end
+        self._config = config.request()
         self._state = StreamState(config, options.max_message_bytes)
         self._changed = asyncio.Event()  # replaced by a new one after each change
-        first = config.request()
-        method = channel.stream_stream(METHOD, request_serializer=None, response_deserializer=None)
-        self._call = method(timeout=timeout, metadata=options.metadata())
-        self._writer = asyncio.create_task(self._write(first))
+        self._call: Any
+        self._writer: asyncio.Task[None]
+        self._open()
         self._reader = asyncio.create_task(self._read())
 
     async def send(
@@ -73,6 +79,11 @@ class Stream:
         """See voxserve.stream.Stream.is_going_away."""
         return self._state.is_going_away
 
+    @property
+    def num_reopened(self) -> int:
+        """See voxserve.stream.Stream.num_reopened."""
+        return self._state.num_calls - 1
+
     def __aiter__(self) -> AsyncIterator[FrameResult]:
         return self
 
@@ -101,35 +112,59 @@ class Stream:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    async def _write(self, config: bytes) -> None:
+    def _open(self) -> None:
+        """Begins a call."""
+        timeout = None if self._deadline is None else max(0.001, self._deadline - time.monotonic())
+        method = self._channel.stream_stream(METHOD, request_serializer=None, response_deserializer=None)
+        self._call = method(timeout=timeout, metadata=self._options.metadata())
+        self._writer = asyncio.create_task(self._write(self._call))
+
+    async def _write(self, call: Any) -> None:
         try:
-            await self._call.write(config)
+            await call.write(self._config)
             while True:
                 await self._until(lambda: self._state.can_take)
                 request = self._state.take()
                 self._announce()
                 if request is None:
                     break
-                await self._call.write(request)
-            await self._call.done_writing()
+                await call.write(request)
+            await call.done_writing()
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
             return  # the call has ended; _read learns the reason
 
     async def _read(self) -> None:
-        # Used if the event loop ends or the client is closed: both raise asyncio.CancelledError here.
-        error: errors.InferenceError | None = errors.make(grpc.StatusCode.CANCELLED, "the stream was cancelled", "")
+        try:
+            while (delay := self._state.break_off(await self._read_call())) is not None:
+                self._announce()
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self._until(lambda: self._state.is_cancelled), delay)
+                if self._state.is_cancelled:
+                    self._state.end(None)
+                    break
+                self._state.reopen()
+                self._open()
+        except (asyncio.CancelledError, grpc.aio.UsageError):  # the event loop ends, or the client is closed
+            self._state.end(errors.make(grpc.StatusCode.CANCELLED, "the stream was cancelled", ""))
+            raise
+        finally:
+            self._announce()
+
+    async def _read_call(self) -> errors.InferenceError | None:
+        """Reads a call to its end, and returns its error."""
         try:
             async for data in self._call:
                 self._state.receive(data)
                 self._announce()
                 await self._until(lambda: self._state.can_receive)
-            error = None
         except grpc.aio.AioRpcError as failure:
-            error = errors.from_rpc(failure, self._address, self._timeout)
+            if failure.code() is grpc.StatusCode.INTERNAL and failure.details() == _STATUS_IS_LOST:
+                message = f"the stream to {self._options.address} ended while a frame was written"
+                return errors.make(grpc.StatusCode.UNAVAILABLE, message, "CONNECTION_LOST")
+            return errors.from_rpc(failure, self._options.address, self._timeout)
         except errors.InferenceError as malformed:
-            error = malformed
+            return malformed
         finally:
             self._call.cancel()  # ends a call with a malformed answer; without effect on an ended call
             self._writer.cancel()  # gRPC leaves the writer waiting if a call is cancelled before it has begun
-            self._state.end(error)
-            self._announce()
+        return None

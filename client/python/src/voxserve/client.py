@@ -30,13 +30,18 @@ class Client(ClientBase[grpc.Channel]):
     """A connection to a voxserve server. Errors are InferenceError and its subclasses; ValueError for wrong arguments,
     before anything is sent.
 
-    address: host:port, or unix:path. timeout: seconds a call may take unless it says otherwise, None for no limit.
-    max_message_bytes: of a request and of an answer. channels: connections, between which calls take turns.
-    tls_ca: PEM file of the roots that the server's certificate must come from; "" for no TLS. tls_certificate, tls_key:
-    the client's own, for a server that asks for one. credentials: gRPC's, in place of the three. token: sent with every
-    call; it needs TLS unless the server is on this machine. admin_address: of load_model, unload_model and tune_plan;
-    by default the port above that of address. traceparent: a function that returns the W3C traceparent of the current
-    trace, "" for none; the server's log then names it. It is called for every call, and for a stream when it opens.
+    address: host:port, unix:path, or several servers: dns:///name:port with all addresses of the name, or
+    ipv4:10.0.0.1:8500,10.0.0.2:8500. Calls are then balanced, by load where gRPC can (weighted_round_robin). timeout:
+    seconds a call may take unless it says otherwise, None for no limit. max_message_bytes: of a request and of an
+    answer. channels: connections, between which calls take turns. tls_ca: PEM file of the roots that the server's
+    certificate must come from; "" for no TLS. tls_certificate, tls_key: the client's own, for a server that asks for
+    one. credentials: gRPC's, in place of the three. token: sent with every call; it needs TLS unless the server is on
+    this machine. admin_address: of load_model, unload_model and tune_plan; by default the port above that of address,
+    where that is one server. traceparent: a function that returns the W3C traceparent of the current trace, "" for
+    none; the server's log then names it. It is called for every call, and for a stream when it opens. max_attempts: how
+    often gRPC makes a call that changes nothing (infer and the like, models, model) while servers are UNAVAILABLE,
+    within its timeout; 1: no retries. keepalive: seconds without a byte from the server after which a connection with
+    open calls is tested, and given up unless the server answers within as long; None: never.
     """
 
     def segment(
@@ -191,6 +196,7 @@ class Client(ClientBase[grpc.Channel]):
         sample: FarthestPoints | None = None,
         outputs: Sequence[str] = (),
         tensor_type: TensorType = "float32",
+        reopen: float | None = None,
         timeout: float | None = None,
     ) -> Stream:
         """Opens a stream of frames, the scans of one vehicle; use it in a `with` block.
@@ -202,6 +208,11 @@ class Client(ClientBase[grpc.Channel]):
         merge each frame with those before it. fields, scales, version, scores, priority, sample, outputs, tensor_type:
         as in infer(), for every frame. timeout: of the whole stream in seconds; default: no limit, whatever the
         client's is.
+
+        reopen: for so many seconds a stream whose connection broke, or whose server goes away, looks for a server that
+        takes it. The new one gets the config and the frames without a result: all with "queue", the newest with
+        "latest", where the others are superseded. So every frame still gets exactly one result. Sweeps begin anew. A
+        frame that three broken connections had under way gets their error. Default: the stream ends.
 
         If a stream cannot be opened, reading it raises the error.
         """
@@ -218,6 +229,7 @@ class Client(ClientBase[grpc.Channel]):
             sweeps=sweeps,
             sample=sample,
             tensors=Wanted(outputs, tensor_type),
+            reopen=reopen,
         )
         limit = self._options.timeout_of(math.inf if timeout is None else timeout)
         return Stream(self._next_channel(), config, self._options, limit)
@@ -299,7 +311,7 @@ class Client(ClientBase[grpc.Channel]):
     ) -> None:
         self.close()
 
-    def _connect(self, address: str, arguments: list[tuple[str, int]]) -> grpc.Channel:
+    def _connect(self, address: str, arguments: list[tuple[str, int | str]]) -> grpc.Channel:
         if self._credentials is None:
             return grpc.insecure_channel(address, options=arguments)
         return grpc.secure_channel(address, self._credentials, options=arguments)

@@ -22,12 +22,15 @@ from voxserve.encoding import encode_request
 from voxserve.farthest_points import FarthestPoints
 from voxserve.point_cloud import Fields, PointsLike, as_cloud
 from voxserve.results import ModelVersion, TunedPlan, TuneProgress
+from voxserve.service_config import MAX_ATTEMPTS, names_servers, service_config
 from voxserve.tensors import Wanted
 
 Result = TypeVar("Result")
 Channel = TypeVar("Channel")
 _ADMIN_SERVICE = "/voxserve.v1.AdminService/"
 _ADMIN_CHANNEL = -1  # its place among the channels
+_MIN_KEEPALIVE = 2.0  # seconds; a server ends connections that are tested more than once a second
+_MAX_KEEPALIVE = 86_400.0
 _THIS_MACHINE = re.compile(r"unix:|(localhost|127\.\d{1,3}\.\d{1,3}\.\d{1,3}|\[::1\]):\d+\Z", re.ASCII)
 
 
@@ -35,7 +38,7 @@ _THIS_MACHINE = re.compile(r"unix:|(localhost|127\.\d{1,3}\.\d{1,3}\.\d{1,3}|\[:
 class Options:
     """A client's connection to its server."""
 
-    address: str = "localhost:8500"  # host:port, or unix:path
+    address: str = "localhost:8500"  # host:port, unix:path, or several servers: dns:///name:port, ipv4:a:port,b:port
     timeout: float | None = 30.0  # seconds a call may take unless it says otherwise; None: no limit
     max_message_bytes: int = 64 << 20  # of a request and of an answer; the server's default too
     channels: int = 1  # connections; calls take turns. One carries about 1.3 GB/s
@@ -46,6 +49,8 @@ class Options:
     token: str = field(default="", repr=False)  # a bearer token that is sent with every call; no traceback shows it
     admin_address: str = ""  # of AdminService; "": the port above that of address
     traceparent: Callable[[], str] | None = None  # called for every call: its W3C traceparent, "" for none
+    max_attempts: int = 3  # of a call that changes nothing, where a server is UNAVAILABLE (service_config.py)
+    keepalive: float | None = 10.0  # seconds without a byte after which a connection is tested; None: never
 
     def __post_init__(self) -> None:
         if not self.address:
@@ -56,6 +61,11 @@ class Options:
             raise ValueError(f"max_message_bytes is {self.max_message_bytes}, must be 65536 to {(1 << 31) - 1}")
         if self.timeout is not None and not self.timeout > 0:
             raise ValueError(f"timeout is {self.timeout}, must be positive, or None for no limit")
+        if not 1 <= self.max_attempts <= MAX_ATTEMPTS:
+            raise ValueError(f"max_attempts is {self.max_attempts}, must be 1 to {MAX_ATTEMPTS}")
+        if self.keepalive is not None and not _MIN_KEEPALIVE <= self.keepalive <= _MAX_KEEPALIVE:
+            limits = f"{_MIN_KEEPALIVE:g} to {_MAX_KEEPALIVE:g}"
+            raise ValueError(f"keepalive is {self.keepalive}, must be {limits} seconds, or None for never")
         if self.credentials is not None and self.tls_ca:
             raise ValueError("give either credentials or tls_ca")
         if bool(self.tls_certificate) != bool(self.tls_key):
@@ -104,13 +114,14 @@ class Options:
         if self.admin_address:
             return self.admin_address
         host, colon, port = self.address.rpartition(":")
-        if not (colon and port.isascii() and port.isdigit() and 0 < int(port) < 65535) or host == "unix":
+        is_port = colon and port.isascii() and port.isdigit() and 0 < int(port) < 65535
+        if not is_port or host == "unix" or names_servers(self.address):
             raise ValueError(f"admin_address is needed: none follows from the address {self.address}")
         return f"{host}:{int(port) + 1}"
 
-    def channel_arguments(self, address: str, index: int) -> list[tuple[str, int]]:
-        """Limits that fit point clouds, a connection of its own for each channel, and one that is soon back."""
-        arguments = [
+    def channel_arguments(self, address: str, index: int) -> list[tuple[str, int | str]]:
+        """Limits that fit point clouds, connections of its own for each channel, which are soon back, and retries."""
+        arguments: list[tuple[str, int | str]] = [
             ("grpc.max_send_message_length", self.max_message_bytes),
             ("grpc.max_receive_message_length", self.max_message_bytes),
             ("grpc.use_local_subchannel_pool", 1),
@@ -120,7 +131,19 @@ class Options:
             ("grpc.initial_reconnect_backoff_ms", 100),
             ("grpc.max_reconnect_backoff_ms", 1000),
             ("grpc.dns_min_time_between_resolutions_ms", 500),
+            ("grpc.service_config", service_config(address, self.max_attempts)),
+            # A request that is larger than this is not made again. gRPC's default of 256 KiB is less than most scans.
+            ("grpc.per_rpc_retry_buffer_size", self.max_message_bytes),
         ]
+        if self.keepalive is not None:
+            milliseconds = round(self.keepalive * 1000)
+            arguments += [
+                ("grpc.keepalive_time_ms", milliseconds),
+                ("grpc.keepalive_timeout_ms", milliseconds),
+                # Of gRPC's other pings, of which one that is not answered holds that of keepalive back. Default: 60 s.
+                ("grpc.http2.ping_timeout_ms", milliseconds),
+                ("grpc.http2.max_pings_without_data", 0),  # also while a call waits for a long answer
+            ]
         if _is_this_machine(address):  # a proxy cannot reach this machine's own address
             arguments.append(("grpc.enable_http_proxy", 0))
         return arguments
@@ -161,6 +184,8 @@ class ClientBase(ABC, Generic[Channel]):
         token: str = "",
         admin_address: str = "",
         traceparent: Callable[[], str] | None = None,
+        max_attempts: int = 3,
+        keepalive: float | None = 10.0,
     ) -> None:
         self._options = Options(
             address,
@@ -174,6 +199,8 @@ class ClientBase(ABC, Generic[Channel]):
             token,
             admin_address,
             traceparent,
+            max_attempts,
+            keepalive,
         )
         self._credentials = self._options.channel_credentials()
         self._channels: dict[int, Channel] = {}
@@ -181,7 +208,7 @@ class ClientBase(ABC, Generic[Channel]):
         self._lock = threading.Lock()
 
     @abstractmethod
-    def _connect(self, address: str, arguments: list[tuple[str, int]]) -> Channel:
+    def _connect(self, address: str, arguments: list[tuple[str, int | str]]) -> Channel:
         """A new channel."""
 
     def _channel_of(self, method: str) -> Channel:

@@ -9,6 +9,7 @@ with client.stream("minkunet") as stream:
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
@@ -30,17 +31,21 @@ class Stream:
     Thread-safe: one thread may send while another one reads. A program may also send all its frames, close its sends
     and then read the results, which wait in memory until they are read.
 
+    With `reopen` it outlives its server: when the connection breaks or the server goes away, it is opened again, and
+    frames without a result are sent again. Each frame still gets exactly one result.
+
     Leaving its `with` block cancels the stream if it has not ended.
     """
 
     def __init__(self, channel: Any, config: StreamConfig, options: Options, timeout: float | None) -> None:
         """Called by Client.stream."""
-        self._address, self._timeout = options.address, timeout
+        self._options, self._timeout = options, timeout
+        self._deadline = None if timeout is None else time.monotonic() + timeout
         self._channel = channel  # keeps the channel alive, without which the call would end
+        self._config = config.request()
         self._state = StreamState(config, options.max_message_bytes)
         self._changed = threading.Condition()  # guards _state and announces its changes
-        method = channel.stream_stream(METHOD, request_serializer=None, response_deserializer=None)
-        self._call = method(self._requests(config.request()), timeout=timeout, metadata=options.metadata())
+        self._call = self._open()
         self._reader = threading.Thread(target=self._read, name="voxserve-stream", daemon=True)
         self._reader.start()
 
@@ -85,14 +90,20 @@ class Stream:
         with self._changed:
             self._state.is_cancelled = True
             self._changed.notify_all()
-        self._call.cancel()
+            call = self._call
+        call.cancel()
 
     @property
     def is_going_away(self) -> bool:
         """True if the server has announced that it accepts no more frames. It answers those that it has accepted and
-        ends the stream with UnavailableError, reason DRAINING: open a stream to another server.
+        ends the stream with UnavailableError, reason DRAINING: open a stream to another server, or let `reopen` do so.
         """
         return self._state.is_going_away
+
+    @property
+    def num_reopened(self) -> int:
+        """How often the stream was opened again. Sweeps begin anew each time; FrameResult.num_sweeps counts them."""
+        return self._state.num_calls - 1
 
     def __iter__(self) -> Iterator[FrameResult]:
         return self
@@ -115,12 +126,23 @@ class Stream:
         self.cancel()
         self._reader.join()
 
-    def _requests(self, config: bytes) -> Iterator[bytes]:
-        """Runs in gRPC's thread, which asks for the next request when the previous one is being sent."""
-        yield config
+    def _open(self) -> Any:
+        """Begins a call."""
+        timeout = None if self._deadline is None else max(0.001, self._deadline - time.monotonic())
+        method = self._channel.stream_stream(METHOD, request_serializer=None, response_deserializer=None)
+        requests = self._requests(self._state.num_calls)
+        return method(requests, timeout=timeout, metadata=self._options.metadata())
+
+    def _requests(self, number: int) -> Iterator[bytes]:
+        """Runs in gRPC's thread, which asks for the next request when the previous one is being sent. number: of the
+        call, which ends when another one takes its place.
+        """
+        yield self._config
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._state.can_take)
+                self._changed.wait_for(lambda: self._state.num_calls != number or self._state.can_take)
+                if self._state.num_calls != number:
+                    return
                 request = self._state.take()
                 self._changed.notify_all()
             if request is None:
@@ -128,7 +150,27 @@ class Stream:
             yield request
 
     def _read(self) -> None:
-        error: errors.InferenceError | None = None
+        while True:
+            error = self._read_call()
+            with self._changed:
+                delay = self._state.break_off(error)
+                self._changed.notify_all()
+                if delay is None:
+                    return
+                if self._changed.wait_for(lambda: self._state.is_cancelled, delay):
+                    self._state.end(None)
+                    self._changed.notify_all()
+                    return
+                self._state.reopen()
+                try:
+                    self._call = self._open()
+                except ValueError:  # the client was closed meanwhile
+                    self._state.end(errors.make(grpc.StatusCode.CANCELLED, "the stream was cancelled", ""))
+                    self._changed.notify_all()
+                    return
+
+    def _read_call(self) -> errors.InferenceError | None:
+        """Reads a call to its end, and returns its error."""
         try:
             for data in self._call:
                 with self._changed:
@@ -136,11 +178,9 @@ class Stream:
                     self._changed.notify_all()
                     self._changed.wait_for(lambda: self._state.can_receive)
         except grpc.RpcError as failure:
-            error = errors.from_rpc(failure, self._address, self._timeout)
+            return errors.from_rpc(failure, self._options.address, self._timeout)
         except errors.InferenceError as malformed:
-            error = malformed
+            return malformed
         finally:
             self._call.cancel()  # ends a call with a malformed answer; without effect on an ended call
-            with self._changed:
-                self._state.end(error)
-                self._changed.notify_all()
+        return None

@@ -2,6 +2,9 @@
 
 A frame waits to be sent, is in flight, and gets one result. If frames come faster than they can be sent, policy
 "latest" keeps only the newest one, so that a slow uplink builds no lag; with "queue" the sender waits.
+
+A stream that may be opened again keeps its frames' bytes until they are answered. A new call begins with the config and
+the frames that have no result: all of them with "queue", the newest with "latest", where the others are superseded.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from voxserve.encoding import encode_frame
 from voxserve.farthest_points import FarthestPoints
 from voxserve.point_cloud import Fields, PointsLike, as_cloud
 from voxserve.pose import PoseLike, as_pose
+from voxserve.reopening import MAX_BREAKS, Reopening, may_have_ended_its_server
 from voxserve.results import FrameResult
 from voxserve.tensors import UNNAMED, Wanted
 
@@ -75,6 +79,7 @@ class StreamConfig:
     sweeps: Sweeps | None = None
     sample: FarthestPoints | None = None
     tensors: Wanted = UNNAMED
+    reopen: float | None = None
 
     def __post_init__(self) -> None:
         protocol.check_model(self.model)
@@ -84,6 +89,8 @@ class StreamConfig:
             raise ValueError(f"max_queued_frames is {self.max_queued_frames}, must be 1 to 64, or 0 for the default")
         if self.max_queued_frames and self.policy != "queue":
             raise ValueError("max_queued_frames is of policy queue; of latest one frame waits")
+        if self.reopen is not None and not 0 < self.reopen <= _MAX_SECONDS:
+            raise ValueError(f"reopen is {self.reopen}, must be a positive number of seconds, or None for never")
         if self.sample is not None and self.sweeps is not None:
             raise ValueError("a sample is taken of whole scans, and sweeps are parts of one")
 
@@ -112,9 +119,10 @@ class Frame:
 
     frame_id: int
     num_points: int
-    request: bytes  # b"" after it has been sent
+    request: bytes  # b"" after it has been sent, unless the stream may be opened again
     resets_sweeps: bool
     start: float  # time.perf_counter() of send()
+    num_breaks: int = 0  # connections that broke while it was under way
 
 
 # Protobuf merges repeated messages, so these bytes after a frame's request set its reset_sweeps.
@@ -128,6 +136,9 @@ class StreamState:
         self.config = config
         self.is_going_away = False
         self.is_cancelled = False
+        self.num_calls = 1  # RPCs that the stream has begun
+        self._reopening = Reopening(config.reopen, time.monotonic())
+        self._again: deque[Frame] = deque()  # to be sent once more, before what waits
         self._max_message_bytes = max_message_bytes
         self._waiting: Frame | None = None
         self._under_way: dict[int, Frame] = {}
@@ -179,15 +190,24 @@ class StreamState:
             assert self._error is not None  # a stream ends without an error only after its sends were closed
             raise self._error.with_traceback(None)
         old = self._waiting
-        if frame.frame_id in self._under_way or (old is not None and old.frame_id == frame.frame_id):
+        waiting = [*self._again, old] if old is not None else self._again
+        if frame.frame_id in self._under_way or frame.frame_id in {other.frame_id for other in waiting}:
             raise ValueError(f"frame {frame.frame_id} is under way already")
         if old is not None:
             if old.resets_sweeps and not frame.resets_sweeps:
                 frame = replace(frame, request=frame.request + _RESET, resets_sweeps=True)
-            message = f"frame {old.frame_id} was superseded by frame {frame.frame_id} before it was sent"
-            error = errors.make(grpc.StatusCode.ABORTED, message, "SUPERSEDED")
-            self._results.append((FrameResult(old.frame_id, None, error), False))
+            self._supersede(old, frame)
+        if self.config.policy == "latest":
+            while self._again:
+                self._supersede(self._again.popleft(), frame)
         self._waiting = frame
+
+    def _supersede(self, old: Frame, newer: Frame) -> None:
+        message = f"frame {old.frame_id} was superseded by frame {newer.frame_id} before it was sent"
+        self._fail(old, errors.make(grpc.StatusCode.ABORTED, message, "SUPERSEDED"))
+
+    def _fail(self, frame: Frame, error: errors.InferenceError) -> None:
+        self._results.append((FrameResult(frame.frame_id, None, error), False))
 
     def close(self) -> None:
         """Accepts no more frames."""
@@ -195,15 +215,21 @@ class StreamState:
 
     @property
     def can_take(self) -> bool:
-        """Returns whether take() can be called."""
-        return self._waiting is not None or self._is_closed or self._has_ended
+        """Returns whether take() can be called. A server that goes away gets no more, if another one can."""
+        if self.is_going_away and self._reopening.is_wanted and not self._has_ended:
+            return False
+        return bool(self._again) or self._waiting is not None or self._is_closed or self._has_ended
 
     def take(self) -> bytes | None:
         """Returns the next request to send; None if there are no more. can_take must hold."""
-        frame, self._waiting = self._waiting, None
+        if self._again:
+            frame: Frame | None = self._again.popleft()
+        else:
+            frame, self._waiting = self._waiting, None
         if frame is None:
             return None
-        self._under_way[frame.frame_id] = replace(frame, request=b"")
+        kept = frame.request if self._reopening.is_wanted else b""
+        self._under_way[frame.frame_id] = replace(frame, request=kept)
         return frame.request
 
     @property
@@ -222,6 +248,7 @@ class StreamState:
         if kind == "going_away":
             self.is_going_away = True
         elif kind == "result":  # other kinds come from a newer server
+            self._reopening.hear()
             self._results.append((self._read(response.result), True))
             self._num_unread_answers += 1
 
@@ -242,18 +269,50 @@ class StreamState:
                 error = malformed
         return FrameResult(frame.frame_id, segmentation, error, answer.num_sweeps, detections, tensors)
 
+    def break_off(self, error: errors.InferenceError | None) -> float | None:
+        """Tells that the call has ended; None: with OK. Returns the seconds after which the owner begins another one by
+        reopen(); or None, and then the stream has ended.
+        """
+        is_complete = self._is_closed and not (self._under_way or self._again or self._waiting)
+        delay = None
+        if error is not None and not self.is_cancelled:
+            delay = self._reopening.delay(error, time.monotonic())
+        if delay is None or error is None or is_complete:
+            self.end(None if delay is not None and is_complete else error)
+            return None
+        self.num_calls += 1
+        is_suspect = may_have_ended_its_server(error)
+        for frame in reversed(self._under_way.values()):
+            again = replace(frame, num_breaks=frame.num_breaks + is_suspect)
+            if again.num_breaks < MAX_BREAKS:
+                self._again.appendleft(again)  # in the order in which they were sent
+            else:
+                self._fail(frame, error)
+        self._under_way.clear()
+        if self.config.policy == "latest":
+            newest = self._waiting or (self._again[-1] if self._again else None)
+            while newest is not None and self._again and self._again[0] is not newest:
+                self._supersede(self._again.popleft(), newest)
+        return delay
+
+    def reopen(self) -> None:
+        """Tells that the next call begins, after break_off()."""
+        self.is_going_away = False
+        self._reopening.begin(time.monotonic())
+
     def end(self, error: errors.InferenceError | None) -> None:
-        """Tells that the call has ended; None: with OK."""
+        """Tells that the stream has ended; None: with OK."""
         if self.is_cancelled:
             error = errors.make(grpc.StatusCode.CANCELLED, "the stream was cancelled", "")
         elif error is None and not self._is_closed:
             error = answers.malformed("the stream ended before its sends were closed")
-        elif error is None and self._under_way:
+        elif error is None and (self._under_way or self._again):
             error = answers.malformed(f"the stream ended with {len(self._under_way)} frames unanswered")
         self._has_ended = True
         self._error = error
         self._waiting = None
         self._under_way.clear()
+        self._again.clear()
 
     @property
     def can_pop(self) -> bool:

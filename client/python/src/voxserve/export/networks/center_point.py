@@ -111,6 +111,7 @@ CONFIGS = {
         nms_iou=0.2,
         nms_boxes_in=500,
         nms_boxes_out=200,
+        score_threshold=0.2,
         sparse_widths=(16, 32, 48, 64),
         sparse_out_width=64,
         bev=Bev((3, 3), (1, 2), (64, 96), (1, 2), (64, 64)),

@@ -70,7 +70,7 @@ def from_torch(
 
     module: a torch.nn.Module in evaluation mode, on the CPU or where its library runs.
     example: its input: a sparse tensor, a dict, or a tuple of arguments. It must take every branch that the served
-        network has. Two samples or more ensure that nothing depends on the batch's size.
+        network has. Two samples or more ensure that nothing depends on the batch's size; attention needs one.
     axes: which of x, y, z the library's axes are, in its order: "zyx" for OpenPCDet, det3d and mmdetection3d, "xyz" for
         Pointcept. Required for spconv; torchsparse and MinkowskiEngine have "xyz" by default.
     points: how the server makes voxels of points; by default clients send voxels.

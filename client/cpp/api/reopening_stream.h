@@ -1,0 +1,96 @@
+#pragma once
+
+// Private to the library: the calls behind a Stream, one after the other (stream.h has the contract).
+//
+// A stream that may be opened again keeps its encoded frames until they are answered; their bytes are shared with the
+// call, not copied. A thread of its own waits for the end of a call, decides by Reopening, and begins the next one with
+// the frames that have no answer. Without reopening there is one call, and no thread.
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "client/cpp/api/channels.h"
+#include "client/cpp/api/reopening.h"
+#include "client/cpp/api/stream.h"
+#include "client/cpp/api/stream_call.h"
+
+namespace voxserve::client {
+
+class ReopeningStream {
+ public:
+  struct Callbacks {
+    StreamCall::Callbacks of_call = {};
+    std::function<void(absl::Status)> on_reopen = {};
+  };
+
+  static absl::StatusOr<std::unique_ptr<ReopeningStream>> Open(std::shared_ptr<Channels> channels,
+                                                               const StreamOptions& options, Callbacks callbacks);
+  ~ReopeningStream();
+
+  absl::Status Send(StreamCall::Frame frame) ABSL_LOCKS_EXCLUDED(mutex_);
+  void CloseSends() ABSL_LOCKS_EXCLUDED(mutex_);
+  void Cancel() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  const Channels& channels() const { return *channels_; }
+  bool has_sweeps() const { return options_.sweeps.has_value(); }
+
+ private:
+  // A frame that Send accepted, until it has its result.
+  struct Kept {
+    StreamCall::Frame frame;
+    absl::Time sent;
+    bool is_in_call = false;  // else it waits for the next one
+    int num_breaks = 0;       // connections that broke while it was under way
+  };
+
+  ReopeningStream(std::shared_ptr<Channels> channels, const StreamOptions& options, Callbacks callbacks);
+
+  // Begins a call with the kept frames.
+  absl::Status Begin() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  StreamCall::Callbacks CallbacksOfCall();
+  void TakeResult(StreamCall::Outcome outcome) ABSL_LOCKS_EXCLUDED(mutex_, callback_mutex_);
+
+  // The thread: begins call after call until the stream ends.
+  void Run() ABSL_LOCKS_EXCLUDED(mutex_, callback_mutex_);
+  // Gives up what need not be sent again. Returns the time until the next call; nothing if the stream ends.
+  std::optional<absl::Duration> PrepareNext(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Returns false if the stream was cancelled meanwhile.
+  bool Pause(absl::Duration delay) ABSL_LOCKS_EXCLUDED(mutex_, callback_mutex_);
+  void Finish(absl::Status status) ABSL_LOCKS_EXCLUDED(mutex_, callback_mutex_);
+
+  // Moves a frame to those that get an error.
+  void Fail(Kept kept, absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Under LATEST only the newest of the frames that wait for the next call is kept.
+  void SupersedeWaiting() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Reports the frames that failed, since Send itself must not call back.
+  void DeliverFailed() ABSL_LOCKS_EXCLUDED(mutex_, callback_mutex_);
+  void Deliver(StreamCall::Outcome outcome) ABSL_LOCKS_EXCLUDED(callback_mutex_);
+
+  const std::shared_ptr<Channels> channels_;
+  const StreamOptions options_;
+  const Callbacks callbacks_;
+  const absl::Time deadline_;
+
+  absl::Mutex callback_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);  // one callback at a time
+  absl::Mutex mutex_;
+  Reopening reopening_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<StreamCall> call_ ABSL_GUARDED_BY(mutex_);  // null between two calls
+  std::optional<absl::Status> ended_call_ ABSL_GUARDED_BY(mutex_);
+  bool is_going_away_ ABSL_GUARDED_BY(mutex_) = false;
+  bool sends_are_closed_ ABSL_GUARDED_BY(mutex_) = false;
+  bool is_cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  bool has_ended_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<Kept> kept_ ABSL_GUARDED_BY(mutex_);                   // in the order of Send
+  std::vector<StreamCall::Outcome> failed_ ABSL_GUARDED_BY(mutex_);  // still to be delivered
+  std::thread thread_;                                               // of a stream that may be opened again
+};
+
+}  // namespace voxserve::client

@@ -1,0 +1,142 @@
+#include "client/cpp/cli/infer_arguments.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "client/cpp/io/box_file.h"
+#include "client/cpp/io/label_file.h"
+#include "client/cpp/io/point_cloud_reader.h"
+#include "client/cpp/io/tensor_file.h"
+
+namespace voxserve::client {
+
+std::optional<FarthestPoints> InferArguments::Sample() const {
+  if (sample == 0) return std::nullopt;
+  return FarthestPoints{.num_points = static_cast<uint32_t>(sample),
+                        .start_index = static_cast<uint32_t>(sample_start),
+                        .use = sample_use == "network" ? FarthestPoints::Use::kNetwork : FarthestPoints::Use::kReturn};
+}
+
+WantedTensors InferArguments::Tensors() const {
+  return {.names = absl::StrSplit(outputs, ',', absl::SkipEmpty()),
+          .type = tensor_type == "float16" ? v1::ELEMENT_TYPE_FLOAT16 : v1::ELEMENT_TYPE_FLOAT32};
+}
+
+std::vector<Flag> InferArguments::Flags() {
+  std::vector<Flag> flags = {
+      StringFlag("model", "NAME", "The model to use; voxserve-client models lists them. Required.", &model),
+      IntFlag("version", "N", "Its version. Default: the newest that is ready.", 1, INT64_MAX, &version),
+      StringFlag("boxes_model", "NAME",
+                 "Also asks this model, for boxes: they are printed, and drawn over the labels of --model.",
+                 &boxes_model),
+      StringFlag("fields", "SPEC",
+                 "Layout of the points if the extension does not tell: NAME:TYPE[*SCALE][+SHIFT] for each value in "
+                 "order, with types i8 u8 i16 u16 i32 u32 f16 f32 f64; the name - skips a value. In PCD, PLY and "
+                 "structured NPY files, which name their fields, an entry sets the scale and shift of its field.",
+                 &fields),
+      StringFlag("save", "FILE|FOLDER",
+                 "Writes the labels: .npy (uint8 or uint16 [N]) or .label (SemanticKITTI's uint32); or the boxes: "
+                 ".json, .csv or .npy (structured: class_id, score, x, y, z, length, width, height, yaw, velocity_x, "
+                 "velocity_y). A folder gets one .npy per scan.",
+                 &paths.save),
+
+      StringFlag("outputs", "NAME,...",
+                 "Asks for these tensors of the model instead. Default: all of one that has neither labels nor boxes. "
+                 "With --save OUT.npy or a folder each is written to OUT.NAME.npy, of sites OUT.NAME.coordinates.npy "
+                 "and OUT.NAME.unit.npy too.",
+                 &outputs),
+      ChoiceFlag("tensor_type", {"float32", "float16"}, "Type of the tensors' values. Default float32.", &tensor_type),
+      StringFlag("picture", "FILE|FOLDER",
+                 "Draws the scan with its labels or boxes from above, to a .png file, or to a folder with one file "
+                 "per scan.",
+                 &paths.picture),
+      StringFlag("truth", "FILE|FOLDER",
+                 "Compares labels with labels made by people: one byte per point (255 = none), .label or .npy. In a "
+                 "folder: SCAN.truth.u8, SCAN.u8, SCAN.label or SCAN.npy.",
+                 &paths.truth),
+      IntFlag("sample", "N",
+              "Also selects N farthest points of each scan: every next one is the farthest from those before it. "
+              "--json prints their indices.",
+              1, UINT32_MAX, &sample),
+      IntFlag("sample_start", "INDEX", "The first point that --sample selects. Default 0.", 0, UINT32_MAX,
+              &sample_start),
+      ChoiceFlag("sample_use", {"return", "network"},
+                 "return: the answer lists the points of --sample; network: the network sees only these points, and "
+                 "the others get no label. Default return.",
+                 &sample_use),
+      SwitchFlag("preview", "Shows the scan with its labels or boxes from above in the terminal. One scan only.",
+                 &preview),
+      SwitchFlag("json", "Prints one line of JSON per scan instead of tables.", &json),
+      StringFlag("color", "WHEN", "auto (default: in terminals, unless NO_COLOR is set), always or never.", &color),
+      IntFlag("concurrency", "N", "Scans in flight at once, if there are several. Default 4.", 1, 256, &concurrency),
+  };
+  for (Flag& flag : connection.Flags()) flags.push_back(std::move(flag));
+  return flags;
+}
+
+bool AsksTensors(const v1::ModelVersion& model, const InferArguments& arguments) {
+  const bool is_ready = model.state() == v1::MODEL_STATE_READY;
+  return !arguments.outputs.empty() ||
+         (is_ready && model.tensors_size() > 0 && !model.has_labels() && !model.has_boxes());
+}
+
+absl::Status CheckInfer(const InferArguments& arguments, Terminal* terminal) {
+  if (arguments.model.empty()) return absl::InvalidArgumentError("--model is missing");
+  if (arguments.paths.inputs.empty()) return absl::InvalidArgumentError("no scan given");
+  if (arguments.sample == 0 && (arguments.sample_start != 0 || arguments.sample_use != "return")) {
+    return absl::InvalidArgumentError("--sample_start and --sample_use need --sample");
+  }
+  if (!arguments.fields.empty()) {
+    if (const auto spec = ParseFieldSpec(arguments.fields); !spec.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("--fields: ", spec.status().message()));
+    }
+  }
+  if (arguments.color == "always") {
+    terminal->out_color = terminal->out_unicode = true;
+  } else if (arguments.color == "never") {
+    terminal->out_color = false;
+  } else if (arguments.color != "auto") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--color is '", arguments.color, "', must be auto, always or never"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckInferFor(const v1::ModelVersion& model, const std::optional<v1::ModelVersion>& boxes_model,
+                           const InferArguments& arguments, const std::vector<ScanJob>& jobs) {
+  if (boxes_model && boxes_model->state() == v1::MODEL_STATE_READY && !boxes_model->has_boxes()) {
+    return absl::InvalidArgumentError(absl::StrCat("--boxes_model: ", boxes_model->name(), " has no boxes"));
+  }
+  if (model.state() != v1::MODEL_STATE_READY) return absl::OkStatus();
+  if (boxes_model && (AsksTensors(model, arguments) || model.has_boxes())) {
+    return absl::InvalidArgumentError(absl::StrCat("--boxes_model is for a --model with labels alone, but ",
+                                                   model.name(), " answers with ",
+                                                   model.has_boxes() ? "boxes" : "tensors", " here"));
+  }
+  if (AsksTensors(model, arguments)) {
+    if (!arguments.paths.truth.empty() || !arguments.paths.picture.empty() || arguments.preview) {
+      return absl::InvalidArgumentError(absl::StrCat("--truth, --picture and --preview show labels or boxes, but ",
+                                                     model.name(), " answers with tensors here"));
+    }
+    const std::string& prefix = jobs.front().save;
+    if (prefix.empty() || IsTensorFile(prefix)) return CheckTensorFiles(jobs, model, arguments.Tensors().names);
+    return absl::InvalidArgumentError(
+        absl::StrCat("--save ", prefix, ": ", model.name(), " answers with tensors, written as .npy"));
+  }
+  if (arguments.tensor_type != "float32") {
+    return absl::InvalidArgumentError(absl::StrCat("--tensor_type needs --outputs, as ", model.name(), " answers with ",
+                                                   model.has_boxes() ? "boxes" : "labels"));
+  }
+  if (model.has_boxes() && !arguments.paths.truth.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--truth compares labels, but ", model.name(), " answers with boxes"));
+  }
+  const std::string& save = jobs.front().save;  // all have the same extension
+  if (save.empty() || (model.has_boxes() ? IsBoxFile(save) : IsLabelFile(save))) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--save ", save, ": ", model.name(), " answers with ",
+                   model.has_boxes() ? "boxes, written as .json, .csv or .npy" : "labels, written as .npy or .label"));
+}
+
+}  // namespace voxserve::client

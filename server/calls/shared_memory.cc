@@ -1,0 +1,145 @@
+#include "server/calls/shared_memory.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/error_reason.h"
+#include "engine/base/quoted.h"
+#include "engine/base/status_macros.h"
+
+namespace voxserve {
+namespace {
+
+constexpr size_t kMaxNameBytes = 255;
+constexpr int64_t kPieceBytes = 256 << 10;
+
+absl::Status Refuse(const std::string& why) {
+  return WithReason(absl::InvalidArgumentError(why), error_reason::kBadParameter);
+}
+
+}  // namespace
+
+absl::Status SharedMemoryPart::Read(absl::FunctionRef<void(int64_t begin, std::string_view bytes)> take) const {
+  std::vector<char> piece(kPieceBytes);
+  for (int64_t done = 0; done < num_bytes_;) {
+    const int64_t size = std::min<int64_t>(num_bytes_ - done, kPieceBytes);
+    const ssize_t count = pread(object_->get(), piece.data(), static_cast<size_t>(size), begin_ + done);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return Refuse(absl::StrCat("region ", Quoted(region_), " cannot be read: ", std::strerror(errno)));
+    if (count == 0) return Refuse(absl::StrCat("the object of region ", Quoted(region_), " became shorter"));
+    take(done, {piece.data(), static_cast<size_t>(count)});
+    done += count;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SharedMemoryPart::Write(std::string_view bytes) const {
+  const auto num_bytes = static_cast<int64_t>(bytes.size());
+  if (num_bytes > num_bytes_) {
+    return Refuse(absl::StrCat("an output takes ", num_bytes, " bytes, its part of region ", Quoted(region_), " has ",
+                               num_bytes_));
+  }
+  for (int64_t done = 0; done < num_bytes;) {
+    const ssize_t count =
+        pwrite(object_->get(), bytes.data() + done, static_cast<size_t>(num_bytes - done), begin_ + done);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0)
+      return Refuse(absl::StrCat("region ", Quoted(region_), " cannot be written: ", std::strerror(errno)));
+    done += count;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SharedMemory::CheckKey(const std::string& key) const {
+  if (key.size() < 2 || key.size() > kMaxNameBytes || key[0] != '/' || key.find('/', 1) != std::string::npos ||
+      key.find('\0') != std::string::npos || key == "/." || key == "/..") {
+    return Refuse(absl::StrCat("key ", Quoted(key), " is no name of shared memory; such a name is \"/points\""));
+  }
+  if (key.compare(0, prefix_.size(), prefix_) != 0) {
+    return Refuse(absl::StrCat("key ", Quoted(key), " must begin with ", Quoted(prefix_), " on this server"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SharedMemory::Register(const std::string& client, SharedMemoryRegion region) {
+  if (region.name.empty() || region.name.size() > kMaxNameBytes) {
+    return Refuse(absl::StrCat("a region's name has 1 to ", kMaxNameBytes, " bytes"));
+  }
+  RETURN_IF_ERROR(CheckKey(region.key));
+  Descriptor object(shm_open(region.key.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0));
+  if (object.get() < 0) {
+    return Refuse(absl::StrCat("shared memory ", Quoted(region.key), " cannot be opened: ", std::strerror(errno)));
+  }
+  struct stat status = {};
+  if (fstat(object.get(), &status) != 0 || !S_ISREG(status.st_mode)) {
+    return Refuse(absl::StrCat(Quoted(region.key), " is no shared memory"));
+  }
+  if (region.offset < 0 || region.num_bytes < 1 || region.num_bytes > status.st_size ||
+      region.offset > status.st_size - region.num_bytes) {
+    return Refuse(absl::StrCat("region ", Quoted(region.name), " of ", region.num_bytes, " bytes from byte ",
+                               region.offset, " does not lie in ", Quoted(region.key), ", which has ", status.st_size));
+  }
+  absl::MutexLock lock(&mutex_);
+  const std::pair<std::string, std::string> place = {client, region.name};
+  if (entries_.count(place) > 0) {
+    return Refuse(absl::StrCat("region ", Quoted(region.name), " is registered already; unregister it first"));
+  }
+  int num_own = 0;
+  for (auto entry = entries_.lower_bound({client, ""}); entry != entries_.end() && entry->first.first == client;
+       ++entry) {
+    ++num_own;
+  }
+  if (num_own >= kMaxRegionsOfClient || entries_.size() >= static_cast<size_t>(kMaxRegions)) {
+    return ClientLimitError(
+        absl::StrCat("a client may register ", kMaxRegionsOfClient, " regions, all clients together ", kMaxRegions));
+  }
+  entries_.emplace(place, Entry{std::move(region), std::make_shared<const Descriptor>(std::move(object))});
+  return absl::OkStatus();
+}
+
+void SharedMemory::Unregister(const std::string& client, const std::string& name) {
+  absl::MutexLock lock(&mutex_);
+  if (!name.empty()) {
+    entries_.erase({client, name});
+    return;
+  }
+  const auto first = entries_.lower_bound({client, ""});
+  auto last = first;
+  while (last != entries_.end() && last->first.first == client) ++last;
+  entries_.erase(first, last);
+}
+
+absl::StatusOr<std::vector<SharedMemoryRegion>> SharedMemory::List(const std::string& client,
+                                                                   const std::string& name) const {
+  std::vector<SharedMemoryRegion> regions;
+  absl::MutexLock lock(&mutex_);
+  for (auto entry = entries_.lower_bound({client, name}); entry != entries_.end() && entry->first.first == client;
+       ++entry) {
+    if (name.empty() || entry->first.second == name) regions.push_back(entry->second.region);
+  }
+  if (!name.empty() && regions.empty()) return Refuse(absl::StrCat("there is no region ", Quoted(name)));
+  return regions;
+}
+
+absl::StatusOr<SharedMemoryPart> SharedMemory::Find(const std::string& client, const std::string& name, int64_t offset,
+                                                    int64_t num_bytes) const {
+  if (!is_on()) return Refuse("shared memory is off on this server; --shared_memory_prefix allows it");
+  absl::MutexLock lock(&mutex_);
+  const auto found = entries_.find({client, name});
+  if (found == entries_.end()) return Refuse(absl::StrCat("there is no region ", Quoted(name)));
+  const SharedMemoryRegion& region = found->second.region;
+  if (offset < 0 || num_bytes < 0 || num_bytes > region.num_bytes || offset > region.num_bytes - num_bytes) {
+    return Refuse(absl::StrCat(num_bytes, " bytes from byte ", offset, " do not lie in region ", Quoted(name),
+                               ", which has ", region.num_bytes));
+  }
+  return SharedMemoryPart(found->second.object, name, region.offset + offset, num_bytes);
+}
+
+}  // namespace voxserve

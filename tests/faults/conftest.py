@@ -1,0 +1,98 @@
+"""Fixtures that start servers with faults, and the table of what was injected, what clients saw and what was lost.
+
+    PYTHONPATH=tests VOXSERVE_BINARY=build/dev/server/voxserve build/venv/bin/python -m pytest -q tests/faults
+
+VOXSERVE_FAULTS_DEVICE names the device (cpu by default). VOXSERVE_FAULTS_TABLE names a file that gets the table.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fault_server import MODEL_FOLDER, FaultServer, small_workload
+
+from workload import FLEET, Workload
+
+_ROWS: list[tuple[str, str, str]] = []
+_HEAD = ("injected", "what clients saw", "what was lost")
+
+Record = Callable[[str, str, str], None]
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    rows = [_HEAD, tuple("---" for _ in _HEAD), *_ROWS]
+    text = "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows)
+    if _ROWS:
+        terminalreporter.section("faults")
+        terminalreporter.write_line(text)
+    if path := os.environ.get("VOXSERVE_FAULTS_TABLE"):
+        Path(path).write_text(text + "\n")
+
+
+@pytest.fixture
+def record() -> Record:
+    """record(injected, saw, lost) adds a row to the table."""
+    return lambda *row: _ROWS.append(row)
+
+
+@pytest.fixture(scope="session")
+def build() -> Path:
+    binary = os.environ.get("VOXSERVE_BINARY")
+    if not binary:
+        pytest.skip("VOXSERVE_BINARY names no build; tests/run.sh sets it")
+    return Path(binary).parents[1]
+
+
+@pytest.fixture(scope="session")
+def binary(build: Path) -> str:
+    return str(build / "tests" / "faults" / "voxserve_with_faults")
+
+
+@pytest.fixture(scope="session")
+def device() -> str:
+    return os.environ.get("VOXSERVE_FAULTS_DEVICE", "cpu")
+
+
+@dataclass(frozen=True)
+class Serving:
+    """A server whose models lie in a folder of its own, and scans with the answers that it gave to them undisturbed."""
+
+    server: FaultServer
+    models: Path
+    workload: Workload
+
+
+Serve = Callable[..., Serving]
+
+
+def _start(stack: ExitStack, binary: str, device: str, folder: Path, *flags: str) -> Serving:
+    models = folder / "models"
+    shutil.copytree(MODEL_FOLDER, models / FLEET)
+    server = FaultServer(
+        binary, folder, f"--model_repository={models}", f"--devices={device}", "--memory_limit=2GiB",
+        "--deterministic=true", *flags,
+    )  # fmt: skip
+    stack.callback(server.close)
+    server.await_ready()
+    return Serving(server, models, small_workload(server))
+
+
+@pytest.fixture
+def serve(binary: str, device: str, tmp_path: Path) -> Iterator[Serve]:
+    """serve(*flags) starts a server for this test."""
+    with ExitStack() as stack:
+        yield lambda *flags: _start(stack, binary, device, tmp_path, *flags)
+
+
+@pytest.fixture(scope="module")
+def serving(binary: str, device: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    """One server for the tests of a module, each of which leaves it as it was."""
+    with ExitStack() as stack:
+        yield _start(stack, binary, device, tmp_path_factory.mktemp("faults"))

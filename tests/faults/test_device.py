@@ -1,0 +1,105 @@
+"""A device that fails, for a batch or for good, and one that is slow."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from conftest import Record, Serve, Serving
+from fault_server import asked, await_outcomes, outcomes_text
+from http2 import await_true
+from test_memory import is_on_gpu
+
+import voxserve
+from workload import FLEET
+
+_END_SECONDS = 60
+# What a client may be told by a server that ends, or find in its place.
+_ENDING = ("DEVICE_FAILED", "DRAINING", "NO_SERVER", "CONNECTION_LOST")
+
+
+@pytest.mark.parametrize("rules", ["batch_error:every=4", "cuda_error:every=500"])
+def test_a_launch_that_fails_is_told_to_its_requests_alone(
+    serving: Serving, rules: str, record: Record, device: str
+) -> None:
+    site = rules.partition(":")[0]
+    if site == "cuda_error" and not is_on_gpu(device):
+        pytest.skip("VOXSERVE_FAULTS_DEVICE names no GPU")
+    server, workload = serving.server, serving.workload
+    with server.faults(rules) as injected, asked(server, workload, "INTERNAL") as tally:
+        await_outcomes(tally, 60)
+    with asked(server, workload) as after:
+        await_outcomes(after, 20)
+    record(f"`{rules}`, {injected.faults[site]} times", outcomes_text(tally), "nothing")
+    assert server.process.poll() is None, server.log()[-2000:]
+    assert injected.faults[site] > 0
+    assert tally.problems == {}
+    assert tally.outcomes["INTERNAL"] > 0
+    assert after.problems == {}
+
+
+@pytest.mark.parametrize("rules", ["device_failure:after=20", "cuda_poison:after=2000"])
+def test_a_device_that_is_lost_ends_the_server_in_order(serve: Serve, rules: str, record: Record, device: str) -> None:
+    if rules.startswith("cuda") and not is_on_gpu(device):
+        pytest.skip("VOXSERVE_FAULTS_DEVICE names no GPU")
+    serving = serve("--drain_timeout=20s")
+    server = serving.server
+    not_ready = threading.Event()
+
+    def probe() -> None:
+        while server.process.poll() is None:
+            if server.get("/readyz", timeout=2)[0] == 503:
+                not_ready.set()
+            time.sleep(0.005)
+
+    prober = threading.Thread(target=probe)
+    with asked(server, serving.workload, *_ENDING, timeout=20) as tally:
+        prober.start()
+        server.inject(rules)
+        assert await_true(lambda: server.process.poll() is not None, _END_SECONDS), server.log()[-2000:]
+        ended = time.monotonic()
+    prober.join()
+    record(f"`{rules}`", f"{outcomes_text(tally)}; exit status {server.process.returncode}", "the process, as it must")
+    assert server.process.returncode == 1
+    assert "a GPU failed: draining" in server.log()
+    assert not_ready.is_set(), "probes hear of it"
+    assert tally.problems == {}
+    assert tally.outcomes["DEVICE_FAILED"] > 0
+    assert time.monotonic() - ended < _END_SECONDS
+
+
+def test_slow_batches_are_late_and_refuse_what_cannot_be_in_time(serving: Serving, record: Record) -> None:
+    server, workload = serving.server, serving.workload
+    with (
+        server.faults("slow_batch:ms=250") as injected,
+        asked(server, workload, "DEADLINE_UNMEETABLE", "DEADLINE_EXPIRED", "CLIENT_TIMEOUT", timeout=2) as tally,
+    ):
+        await_outcomes(tally, 60, 120)
+    record(f"`slow_batch:ms=250`, {injected.faults['slow_batch']} times", outcomes_text(tally), "nothing")
+    assert server.process.poll() is None
+    assert "a batch is stuck" not in server.log()
+    assert tally.num_answered() > 0
+    assert min(tally.seconds) > 0.25
+    assert tally.problems == {}
+
+
+def test_a_batch_that_hangs_ends_the_server(serve: Serve, record: Record) -> None:
+    serving = serve("--stuck_batch_time=1s", "--stuck_batch_factor=20")
+    server, workload = serving.server, serving.workload
+    points = workload.scans.frames[0]
+    with asked(server, workload) as tally:
+        await_outcomes(tally, 40)
+    assert tally.problems == {}
+    server.inject("slow_batch:ms=30000,times=1")
+    with voxserve.Client(server.address, timeout=40) as client, pytest.raises(voxserve.InferenceError) as failed:
+        client.segment(FLEET, points)
+    assert await_true(lambda: server.process.poll() is not None, _END_SECONDS)
+    record(
+        "`slow_batch:ms=30000,times=1`",
+        f"{failed.value.code.name}; exit status {server.process.returncode}",
+        "the process, and the request in it, which was told",
+    )
+    assert failed.value.code.name == "UNAVAILABLE"
+    assert server.process.returncode == 3
+    assert "a batch is stuck" in server.log()

@@ -1,0 +1,104 @@
+"""Allocations that fail, at every site of a request. Clients are told so, call by call and frame by frame; everything
+else is answered, and right; afterwards the server is as before.
+"""
+
+from __future__ import annotations
+
+import pytest
+from conftest import Record, Serve, Serving
+from fault_server import asked, await_outcomes, outcomes_text
+
+import voxserve
+from soak import what_is_left
+from workload import FLEET
+
+_REFUSALS = ("OUT_OF_MEMORY", "QUEUE_FULL")
+# Sites of requests. A request makes about 220 allocations of host_memory and 40 of the heap of 1 KiB and more, so that
+# the numbers hit every one of them in turn. Smaller ones than 512 bytes are left alone: the nodes of the queue are some,
+# and the process ends without them, as gRPC does.
+_EVERYWHERE = [
+    "reserve_requests:every=3",
+    "reserve_sweeps:every=3",
+    "reserve_answers:every=3",
+    "reserve_scratch:every=3",
+    "host_buffer:every=3",
+    "host_memory:every=331",
+    "host_memory:every=1009",
+    "heap:bytes=4096,every=41",
+    "heap:bytes=512,every=211",
+]
+_OF_A_GPU = ["device_memory:every=3", "page_locked", "reserve_pinned"]
+
+
+def is_on_gpu(device: str) -> bool:
+    return device.startswith("cuda")
+
+
+def check(serving: Serving, rules: str, record: Record) -> None:
+    server, workload = serving.server, serving.workload
+    site = rules.partition(":")[0]
+    with server.faults(rules) as injected, asked(server, workload, *_REFUSALS) as tally:
+        await_outcomes(tally, 60)
+    with asked(server, workload) as after:
+        await_outcomes(after, 20)
+    left = what_is_left(server)
+    record(f"`{rules}`, {injected.faults[site]} times", outcomes_text(tally), str(left or "nothing"))
+    assert server.process.poll() is None, server.log()[-2000:]
+    assert injected.faults[site] > 0
+    assert tally.problems == {}
+    assert after.problems == {}
+    assert tally.num_answered() > 0
+    assert left == {}
+
+
+@pytest.mark.parametrize("rules", _EVERYWHERE)
+def test_a_request_without_memory_is_told_and_others_go_on(serving: Serving, rules: str, record: Record) -> None:
+    check(serving, rules, record)
+
+
+@pytest.mark.parametrize("rules", _OF_A_GPU)
+def test_a_gpu_without_memory_too(serving: Serving, rules: str, record: Record, device: str) -> None:
+    if not is_on_gpu(device):
+        pytest.skip("VOXSERVE_FAULTS_DEVICE names no GPU")
+    check(serving, rules, record)
+
+
+def test_a_model_without_memory_leaves_the_version_in_service(serving: Serving, record: Record) -> None:
+    server, workload = serving.server, serving.workload
+    (serving.models / FLEET / "1" / "model.textproto").touch()
+    with (
+        voxserve.Client(server.address, admin_address=server.admin_address) as client,
+        server.faults("reserve_models") as injected,
+        asked(server, workload) as tally,
+    ):
+        with pytest.raises(voxserve.InferenceError) as failed:
+            client.load_model(FLEET)
+        await_outcomes(tally, 20)
+    with voxserve.Client(server.address, admin_address=server.admin_address) as client:
+        assert client.load_model(FLEET) == (1,)
+    record(
+        f"`reserve_models`, {injected.faults['reserve_models']} times, during a reload",
+        f"the operator: {failed.value.reason}; others: {outcomes_text(tally)}",
+        "nothing; the next load works",
+    )
+    assert failed.value.reason == "OUT_OF_MEMORY"
+    assert tally.problems == {}
+
+
+def test_a_search_without_memory_for_scans_is_told(serve: Serve, record: Record) -> None:
+    serving = serve("--deterministic=false")
+    server, workload = serving.server, serving.workload
+    with (
+        voxserve.Client(server.address, admin_address=server.admin_address) as client,
+        server.faults("reserve_tuning"),
+        asked(server, workload, exact=False) as tally,
+        pytest.raises(voxserve.InferenceError) as failed,
+    ):
+        client.tune_plan(FLEET, num_scans=2, max_wait=2)
+    record(
+        "`reserve_tuning`, during a search for a plan",
+        f"the operator: {failed.value.reason}; others: {outcomes_text(tally)}",
+        "the search",
+    )
+    assert failed.value.reason == "OUT_OF_MEMORY"
+    assert tally.problems == {}

@@ -1,0 +1,192 @@
+#include "server/calls/shared_memory.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/error_reason.h"
+#include "gmock/gmock.h"
+
+namespace voxserve {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr char kClient[] = "10.0.0.1";
+constexpr char kOther[] = "10.0.0.2";
+
+// An object of shared memory with these bytes.
+class Object {
+ public:
+  explicit Object(const std::string& text, const std::string& word = "voxserve-test")
+      : key_(absl::StrCat("/", word, "-", getpid())) {
+    shm_unlink(key_.c_str());
+    descriptor_ = shm_open(key_.c_str(), O_RDWR | O_CREAT | O_EXCL, 0600);
+    EXPECT_GE(descriptor_, 0);
+    EXPECT_EQ(pwrite(descriptor_, text.data(), text.size(), 0), static_cast<ssize_t>(text.size()));
+  }
+  ~Object() {
+    close(descriptor_);
+    shm_unlink(key_.c_str());
+  }
+
+  const std::string& key() const { return key_; }
+  void Shorten(int64_t num_bytes) { EXPECT_EQ(ftruncate(descriptor_, num_bytes), 0); }
+  std::string text() const {
+    std::string text(64, '\0');
+    text.resize(static_cast<size_t>(pread(descriptor_, text.data(), text.size(), 0)));
+    return text;
+  }
+
+ private:
+  const std::string key_;
+  int descriptor_ = -1;
+};
+
+std::string Message(const absl::Status& status) { return std::string(status.message()); }
+
+absl::StatusOr<std::string> Read(const SharedMemoryPart& part) {
+  std::string all(static_cast<size_t>(part.num_bytes()), '?');
+  const absl::Status status = part.Read(
+      [&](int64_t begin, std::string_view bytes) { all.replace(static_cast<size_t>(begin), bytes.size(), bytes); });
+  if (!status.ok()) return status;
+  return all;
+}
+
+class SharedMemoryTest : public testing::Test {
+ protected:
+  absl::Status Register(const std::string& name, int64_t offset, int64_t num_bytes) {
+    return memory_.Register(kClient, {.name = name, .key = object_.key(), .offset = offset, .num_bytes = num_bytes});
+  }
+
+  Object object_{"0123456789abcdef"};
+  SharedMemory memory_{"/voxserve-"};
+};
+
+TEST_F(SharedMemoryTest, ReadsAndWritesAPartOfARegion) {
+  ASSERT_TRUE(Register("r", 4, 10).ok());
+  const auto part = memory_.Find(kClient, "r", 2, 4);
+  ASSERT_TRUE(part.ok()) << part.status();
+  EXPECT_EQ(*Read(*part), "6789");
+  ASSERT_TRUE(part->Write("XY").ok());
+  EXPECT_EQ(object_.text(), "012345XY89abcdef");
+}
+
+TEST_F(SharedMemoryTest, NothingOutsideOfTheRegionIsReached) {
+  ASSERT_TRUE(Register("r", 4, 10).ok());
+  for (const auto& [offset, num_bytes] : std::vector<std::pair<int64_t, int64_t>>{
+           {0, 11}, {10, 1}, {11, 0}, {-1, 2}, {0, -1}, {INT64_MAX, 1}, {1, INT64_MAX}, {INT64_MAX, INT64_MAX}}) {
+    const auto part = memory_.Find(kClient, "r", offset, num_bytes);
+    EXPECT_EQ(part.status().code(), absl::StatusCode::kInvalidArgument) << offset << " " << num_bytes;
+    EXPECT_EQ(ReasonOf(part.status()), error_reason::kBadParameter);
+    EXPECT_THAT(Message(part.status()), HasSubstr("do not lie in region \"r\", which has 10"));
+  }
+  const auto part = memory_.Find(kClient, "r", 8, 2);
+  ASSERT_TRUE(part.ok());
+  EXPECT_THAT(Message(part->Write("123")), HasSubstr("an output takes 3 bytes, its part of region \"r\" has 2"));
+  EXPECT_EQ(object_.text(), "0123456789abcdef");
+}
+
+TEST_F(SharedMemoryTest, ARegionLiesInItsObject) {
+  for (const auto& [offset, num_bytes] : std::vector<std::pair<int64_t, int64_t>>{
+           {0, 17}, {16, 1}, {1, 16}, {0, 0}, {-1, 4}, {0, -4}, {INT64_MAX, 1}, {1, INT64_MAX}}) {
+    EXPECT_THAT(Message(Register("r", offset, num_bytes)), HasSubstr("does not lie in")) << offset << " " << num_bytes;
+  }
+  EXPECT_TRUE(Register("r", 0, 16).ok());
+}
+
+TEST_F(SharedMemoryTest, AnObjectThatBecameShorterIsAnError) {
+  ASSERT_TRUE(Register("r", 0, 16).ok());
+  const auto part = memory_.Find(kClient, "r", 0, 16);
+  ASSERT_TRUE(part.ok());
+  object_.Shorten(8);
+  EXPECT_THAT(Message(Read(*part).status()), HasSubstr("became shorter"));
+}
+
+TEST(SharedMemoryPartTest, LargePartsComeInPieces) {
+  std::string text;
+  for (int i = 0; i < 200'000; ++i) absl::StrAppend(&text, i, ",");
+  const Object object(text);
+  SharedMemory memory("/voxserve-");
+  const auto size = static_cast<int64_t>(text.size());
+  const SharedMemoryRegion region = {.name = "r", .key = object.key(), .offset = 0, .num_bytes = size};
+  ASSERT_TRUE(memory.Register(kClient, region).ok());
+  EXPECT_EQ(*Read(*memory.Find(kClient, "r", 0, size)), text);
+  EXPECT_EQ(*Read(*memory.Find(kClient, "r", 0, 0)), "");
+}
+
+TEST_F(SharedMemoryTest, KeysAreNamesThatTheOperatorAllows) {
+  const Object stranger("secret", "other-test");
+  for (const auto& [key, text] : std::vector<std::pair<std::string, std::string>>{
+           {stranger.key(), "must begin with \"/voxserve-\""},
+           {"", "is no name of shared memory"},
+           {"/", "is no name"},
+           {"/..", "is no name"},
+           {"voxserve-x", "is no name"},
+           {"/voxserve-/../etc/passwd", "is no name"},
+           {"/voxserve-/x", "is no name"},
+           {std::string("/voxserve-\0x", 12), "is no name"},
+           {"/voxserve-" + std::string(300, 'x'), "is no name"},
+           {"/voxserve-there-is-none", "cannot be opened: No such file"}}) {
+    const absl::Status status = memory_.Register(kClient, {.name = "r", .key = key, .offset = 0, .num_bytes = 1});
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(Message(status), HasSubstr(text));
+  }
+  EXPECT_THAT(Message(Register("", 0, 1)), HasSubstr("1 to 255 bytes"));
+}
+
+TEST_F(SharedMemoryTest, ARegionBelongsToItsClient) {
+  ASSERT_TRUE(Register("r", 0, 4).ok());
+  EXPECT_THAT(Message(memory_.Find(kOther, "r", 0, 4).status()), HasSubstr("there is no region \"r\""));
+  EXPECT_THAT(*memory_.List(kOther, ""), IsEmpty());
+  EXPECT_FALSE(memory_.List(kOther, "r").ok());
+  memory_.Unregister(kOther, "");
+  memory_.Unregister(kOther, "r");
+  ASSERT_EQ(memory_.List(kClient, "")->size(), 1u);
+  EXPECT_EQ(memory_.List(kClient, "r")->front().key, object_.key());
+  EXPECT_TRUE(memory_.Register(kOther, {.name = "r", .key = object_.key(), .offset = 8, .num_bytes = 4}).ok());
+}
+
+TEST_F(SharedMemoryTest, UnregisteredItIsGoneButForRequestsThatHaveIt) {
+  ASSERT_TRUE(Register("a", 0, 4).ok());
+  ASSERT_TRUE(Register("b", 4, 4).ok());
+  EXPECT_THAT(Message(Register("a", 0, 4)), HasSubstr("is registered already"));
+  const auto part = memory_.Find(kClient, "a", 0, 4);
+  ASSERT_TRUE(part.ok());
+  memory_.Unregister(kClient, "a");
+  memory_.Unregister(kClient, "a");  // does nothing
+  EXPECT_FALSE(memory_.Find(kClient, "a", 0, 4).ok());
+  EXPECT_EQ(*Read(*part), "0123");
+  memory_.Unregister(kClient, "");
+  EXPECT_THAT(*memory_.List(kClient, ""), IsEmpty());
+}
+
+TEST_F(SharedMemoryTest, NumbersOfRegionsAreBounded) {
+  for (int i = 0; i < SharedMemory::kMaxRegionsOfClient; ++i) ASSERT_TRUE(Register(absl::StrCat(i), 0, 1).ok());
+  const absl::Status status = Register("more", 0, 1);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(ReasonOf(status), error_reason::kClientLimit);
+  EXPECT_TRUE(memory_.Register(kOther, {.name = "r", .key = object_.key(), .offset = 0, .num_bytes = 1}).ok());
+  int num_registered = SharedMemory::kMaxRegionsOfClient + 1;
+  for (int i = 0; i < SharedMemory::kMaxRegions; ++i) {
+    const std::string client = absl::StrCat("10.1.0.", i);
+    const SharedMemoryRegion region = {.name = "r", .key = object_.key(), .offset = 0, .num_bytes = 1};
+    num_registered += memory_.Register(client, region).ok();
+  }
+  EXPECT_EQ(num_registered, SharedMemory::kMaxRegions);
+}
+
+TEST(SharedMemoryOffTest, WithoutAPrefixNothingIsServed) {
+  const SharedMemory memory("");
+  EXPECT_FALSE(memory.is_on());
+  EXPECT_THAT(Message(memory.Find(kClient, "r", 0, 1).status()), HasSubstr("--shared_memory_prefix allows it"));
+}
+
+}  // namespace
+}  // namespace voxserve
