@@ -29,7 +29,7 @@
 
 namespace voxserve {
 
-// What a client has registered.
+// A region of shared memory that a client has registered.
 struct SharedMemoryRegion {
   std::string name;  // chosen by the client
   std::string key;   // of shm_open: "/points"

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the parts of voxserve_with_faults ask of fault.cc, beside engine/base/fault.h.
+// The functions of fault.cc that parts of voxserve_with_faults call, beside those of engine/base/fault.h.
 //
 // The rules (fault_rules.h) come from the environment's VOXSERVE_FAULTS when the process starts. "@FILE" names a file
 // that has them, which may change: it is read again every 10 ms. FILE.applied is then written anew, a line for each

@@ -31,7 +31,7 @@ _NUM_SCANS, _NUM_SWEEPS = 6, 5
 
 @dataclass
 class Injected:
-    """What happened at each site by the end of a block of FaultServer.faults."""
+    """The calls and faults of each site by the end of a block of FaultServer.faults."""
 
     calls: dict[str, int] = field(default_factory=dict)
     faults: dict[str, int] = field(default_factory=dict)

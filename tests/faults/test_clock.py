@@ -1,5 +1,5 @@
 """The wall clock is set by an hour, forward and back, while calls, streams and limits run. Limits go by the monotonic
-clock, so nobody is cut off early and nothing waits for an hour. What means a time of day goes by the wall clock.
+clock, so nobody is cut off early and nothing waits for an hour. Only times of day go by the wall clock.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import voxserve
 from workload import FLEET
 
 _END_SECONDS = 60
-# What a client may be told by a server that ends, or find in its place.
+# The reasons that a client may get from a server that ends, or if there is none in its place.
 _ENDING = ("DEVICE_FAILED", "DRAINING", "NO_SERVER", "CONNECTION_LOST")
 
 

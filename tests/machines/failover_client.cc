@@ -43,7 +43,7 @@ PointCloud PartOf(const PointCloud& scan, size_t part) {
   return cloud;
 }
 
-// What became of the calls, or of the frames of one stream. Thread-safe.
+// Counts the results of the calls, or of the frames of one stream. Thread-safe.
 class Tally {
  public:
   void AddSent(uint64_t id) {

@@ -28,7 +28,7 @@ STREAMS_OF_POLICY = 2
 
 
 class Tally:
-    """What became of the calls, or of the frames of one stream."""
+    """Counts the results of the calls, or of the frames of one stream."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,7 +1,7 @@
 """Machines fail under load, one way at a time. Every call and every frame has exactly one answer, and it is right.
 
 The clients (Python's and C++'s) each have a caller, and streams of the policies "queue" and "latest". They balance
-themselves, or go through HAProxy. What fails is the server that has the most streams.
+themselves, or go through HAProxy. The server with the most streams is the one that fails.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-// What a client does whose server fails: calls that change nothing are made again, and streams are opened again.
+// Tests clients whose server fails: calls that change nothing are made again, and streams are opened again.
 
 #include <functional>
 #include <map>

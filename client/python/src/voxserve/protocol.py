@@ -140,7 +140,7 @@ class Options:
             arguments += [
                 ("grpc.keepalive_time_ms", milliseconds),
                 ("grpc.keepalive_timeout_ms", milliseconds),
-                # Of gRPC's other pings, of which one that is not answered holds that of keepalive back. Default: 60 s.
+                # An unanswered ping of another kind delays keepalive's for this time. Default: 60 s.
                 ("grpc.http2.ping_timeout_ms", milliseconds),
                 ("grpc.http2.max_pings_without_data", 0),  # also while a call waits for a long answer
             ]

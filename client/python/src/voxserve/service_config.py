@@ -1,4 +1,4 @@
-"""What gRPC itself does for a client whose server fails: retries and balancing, as a service config says.
+"""Makes the service config, which tells gRPC how to retry and balance calls when servers fail.
 
 Infer, ListModels and GetModel change nothing on a server, so gRPC may make them again where a server is UNAVAILABLE: it
 cannot be reached, the connection broke, it drains, or its model is loading (then after the time that it asks for). The
