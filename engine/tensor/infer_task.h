@@ -41,7 +41,7 @@ struct InferTask {
   std::string age_feature;               // the model's feature that holds a sweep's age_seconds; "": none
   std::optional<FarthestPoints> sample;  // returned with the answer; not with several sweeps
 
-  int priority = 0;                              // 0 is the most urgent; below the model's priority_levels
+  int priority = 0;  // 0 is the most urgent; below the model's priority_levels
   // Times by SteadyNow.
   absl::Time deadline = absl::InfiniteFuture();  // infinite: now + the model's default_timeout
   // The time when the replaced task began to wait, if this task takes the place of another in the queue.
