@@ -104,7 +104,7 @@ absl::Status DeviceRulebooks::TakeTemporaryTables(Rulebook& rulebook) {
   return absl::OkStatus();
 }
 
-absl::Status DeviceRulebooks::TakeRowMasks() {
+absl::Status DeviceRulebooks::TakeRowOffsets() {
   // All arrays share one block of memory. Each entry holds the index in the block at which an array begins, and the
   // member that will point to it. The arrays of swapped rulebooks come first, so that one memset clears them:
   // SwapNeighbours only sets bits in them, while the map search writes every value of the others.
@@ -121,9 +121,9 @@ absl::Status DeviceRulebooks::TakeRowMasks() {
       if (rulebook.num_offsets <= kernels::kSortBits) visit(rulebook);
     }
   };
-  for_each([&](Rulebook& r) { add(r.forms.swapped_tiles, r.in_capacity, r.swapped_row_masks); });
+  for_each([&](Rulebook& r) { add(r.forms.swapped_tiles, r.in_capacity, r.swapped_row_offsets); });
   const int64_t num_cleared = count;
-  for_each([&](Rulebook& r) { add(r.forms.tiles, r.out_capacity, r.row_masks); });
+  for_each([&](Rulebook& r) { add(r.forms.tiles, r.out_capacity, r.row_offsets); });
   if (count == 0) return absl::OkStatus();
   ASSIGN_OR_RETURN(uint32_t* const rows, memory_->TakeSized<uint32_t>(count));
   if (num_cleared > 0) {
@@ -135,7 +135,7 @@ absl::Status DeviceRulebooks::TakeRowMasks() {
 }
 
 void DeviceRulebooks::ForgetTemporaryTables(Rulebook& rulebook) {
-  rulebook.row_masks = rulebook.swapped_row_masks = nullptr;
+  rulebook.row_offsets = rulebook.swapped_row_offsets = nullptr;
   rulebook.row_inputs = nullptr;
   if (!rulebook.forms.neighbours) rulebook.neighbours = nullptr;
   if (!rulebook.forms.swapped_neighbours) rulebook.swapped_neighbours = nullptr;
@@ -145,16 +145,16 @@ void DeviceRulebooks::ListTiles(const RulebookRequest& request, const Rulebook& 
                                 std::vector<kernels::TilesParams>& tiles) {
   if (!request.forms.tiles && !request.forms.swapped_tiles) return;
   const kernels::SortOrder order = kernels::OffsetsByDistance(request.geometry);
-  const auto add = [&](kernels::TilesParams params, const int32_t* neighbours, const uint32_t* row_masks) {
+  const auto add = [&](kernels::TilesParams params, const int32_t* neighbours, const uint32_t* row_offsets) {
     params.neighbours = neighbours;
-    params.row_masks = row_masks;
+    params.row_offsets = row_offsets;
     params.row_inputs = neighbours == nullptr ? rulebook.row_inputs : nullptr;
     params.order = order;
     tiles.push_back(params);
   };
-  if (request.forms.tiles) add(rulebook.tiles, rulebook.neighbours, rulebook.row_masks);
+  if (request.forms.tiles) add(rulebook.tiles, rulebook.neighbours, rulebook.row_offsets);
   if (request.forms.swapped_tiles) {
-    add(rulebook.swapped_tiles, rulebook.swapped_neighbours, rulebook.swapped_row_masks);
+    add(rulebook.swapped_tiles, rulebook.swapped_neighbours, rulebook.swapped_row_offsets);
   }
 }
 
@@ -184,7 +184,7 @@ absl::Status DeviceRulebooks::Make(bool has_sizes) {
                             SearchParams(search).first_in_rows == nullptr;
     RETURN_IF_ERROR(TakeTemporaryTables(rulebook));
   }
-  RETURN_IF_ERROR(TakeRowMasks());
+  RETURN_IF_ERROR(TakeRowOffsets());
   RETURN_IF_ERROR(MakeForms());
   for (const Search& search : searches_) ForgetTemporaryTables(At(search.index));
   memory_->ReturnTo(kept);
@@ -213,7 +213,7 @@ kernels::NeighbourSearchParams DeviceRulebooks::SearchParams(const Search& searc
                                         .out_capacity = out.capacity,
                                         .num_out = out.num_sites,
                                         .neighbours = rulebook.neighbours,
-                                        .row_masks = rulebook.row_masks,
+                                        .row_offsets = rulebook.row_offsets,
                                         .row_inputs = rulebook.row_inputs};
   const auto* const rule = std::get_if<kernels::OutputCoordinatesParams>(&out.made_by);
   if (rule != nullptr && out.parent == rulebook.in_level && kernels::CellsAreBlocks(geometry) &&
@@ -310,7 +310,7 @@ absl::Status DeviceRulebooks::SwapNeighbours() {
                       .num_out = levels_->at(rulebook.out_level).num_sites,
                       .in_capacity = rulebook.in_capacity,
                       .swapped = rulebook.swapped_neighbours,
-                      .row_masks = rulebook.swapped_row_masks});
+                      .row_offsets = rulebook.swapped_row_offsets});
   }
   RETURN_IF_CUDA_ERROR(kernels::cuda::SwapNeighbours(params, memory_->stream().get()));
   return absl::OkStatus();
