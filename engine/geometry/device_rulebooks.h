@@ -103,11 +103,11 @@ class DeviceRulebooks {
     return has_sizes ? memory_->TakeSized<T>(count) : memory_->Take<T>(count);
   }
   // Takes memory for the temporary neighbour tables: those that other forms are made from and no step reads.
-  absl::Status TakeTemporaryTables(Rulebook& rulebook);
+  absl::Status TakePassingTables(Rulebook& rulebook);
   // Takes memory for the row_offsets of all searches, also temporary. Clears those that SwapNeighbours adds to.
   absl::Status TakeRowOffsets();
   // Resets the pointers to temporary tables. The caller gives the memory back.
-  static void ForgetTemporaryTables(Rulebook& rulebook);
+  static void ForgetPassingTables(Rulebook& rulebook);
   // Appends the parameters of the rulebook's tiles. Its neighbours must have been made.
   static void ListTiles(const RulebookRequest& request, const Rulebook& rulebook,
                         std::vector<kernels::TilesParams>& tiles);

@@ -86,7 +86,7 @@ absl::Status DeviceRulebooks::TakeTiles(const RulebookRequest& request, bool has
   return absl::OkStatus();
 }
 
-absl::Status DeviceRulebooks::TakeTemporaryTables(Rulebook& rulebook) {
+absl::Status DeviceRulebooks::TakePassingTables(Rulebook& rulebook) {
   if (rulebook.lists_inputs) {
     ASSIGN_OR_RETURN(rulebook.row_inputs, memory_->TakeSized<int32_t>(kernels::RowInputsPitch(rulebook.num_offsets) *
                                                                       rulebook.out_capacity));
@@ -134,7 +134,7 @@ absl::Status DeviceRulebooks::TakeRowOffsets() {
   return absl::OkStatus();
 }
 
-void DeviceRulebooks::ForgetTemporaryTables(Rulebook& rulebook) {
+void DeviceRulebooks::ForgetPassingTables(Rulebook& rulebook) {
   rulebook.row_offsets = rulebook.swapped_row_offsets = nullptr;
   rulebook.row_inputs = nullptr;
   if (!rulebook.forms.neighbours) rulebook.neighbours = nullptr;
@@ -182,11 +182,11 @@ absl::Status DeviceRulebooks::Make(bool has_sizes) {
     rulebook.lists_inputs = forms.tiles && !forms.pairs && !forms.neighbours && !forms.swapped_neighbours &&
                             !forms.swapped_tiles && rulebook.num_offsets <= kernels::kSortBits &&
                             SearchParams(search).first_in_rows == nullptr;
-    RETURN_IF_ERROR(TakeTemporaryTables(rulebook));
+    RETURN_IF_ERROR(TakePassingTables(rulebook));
   }
   RETURN_IF_ERROR(TakeRowOffsets());
   RETURN_IF_ERROR(MakeForms());
-  for (const Search& search : searches_) ForgetTemporaryTables(At(search.index));
+  for (const Search& search : searches_) ForgetPassingTables(At(search.index));
   memory_->ReturnTo(kept);
   searches_.clear();
   return absl::OkStatus();
@@ -321,7 +321,7 @@ absl::Status DeviceRulebooks::Upload(int index, const RulebookRequest& request, 
   RETURN_IF_ERROR(TakeTables(index, request, made.num_in_rows, made.num_out_rows, /*has_sizes=*/false));
   Rulebook& rulebook = At(index);
   const DeviceArena::Mark kept = memory_->sized_end();
-  RETURN_IF_ERROR(TakeTemporaryTables(rulebook));
+  RETURN_IF_ERROR(TakePassingTables(rulebook));
   RETURN_IF_ERROR(CheckNumRows(made.num_pairs(), "pairs"));
   const auto list_bytes = static_cast<size_t>(made.num_pairs()) * sizeof(int32_t);
   const auto num_begins = static_cast<size_t>(made.num_offsets) + 1;
@@ -361,7 +361,7 @@ absl::Status DeviceRulebooks::Upload(int index, const RulebookRequest& request, 
                                                              .out_masks = rulebook.out_masks},
                                                             memory_->stream().get()));
   }
-  ForgetTemporaryTables(rulebook);
+  ForgetPassingTables(rulebook);
   memory_->ReturnTo(kept);
   return memory_->stream().Synchronize();
 }
