@@ -19,7 +19,6 @@
 #include "server/acceptor/call_rate.h"
 #include "server/acceptor/flood_guard.h"
 #include "server/acceptor/upload_guard.h"
-#include "server/grpc_timers.h"
 #include "server/http/http_server.h"
 #include "server/http/readiness.h"
 #include "server/identity/authoriser.h"
@@ -116,7 +115,6 @@ class Server {
   SteadyNotification stopping_;
   std::thread load_watch_;                // sees the loading end
   std::unique_ptr<ReloadThread> reload_;  // reads files again
-  GrpcTimers grpc_timers_;
 };
 
 }  // namespace voxserve

@@ -90,24 +90,6 @@ def test_limits_of_silent_streams_hold(serve: Serve, seconds: int, record: Recor
     assert 3 <= took < _LIMIT
 
 
-@pytest.mark.parametrize("seconds", [_HOUR, -_HOUR])
-def test_grpcs_own_timers_go_on(serve: Serve, seconds: int, record: Record) -> None:
-    server = serve("--max_connection_age=6s").server
-    with voxserve.Client(server.address, timeout=30) as client:
-        begin = time.monotonic()
-        assert client.health()
-        pause(1)  # gRPC's thread sleeps until the connection's end by now.
-        with server.faults(f"clock:seconds={seconds}"):
-            assert await_true(lambda: server.metrics()["voxserve_connections"] == 0, 2 * _LIMIT)
-            took = time.monotonic() - begin
-    record(
-        f"`clock:seconds={seconds}` while a connection grows older than `--max_connection_age=6s`",
-        f"its end after {took:.1f} s",
-        "nothing",
-    )
-    assert took < _LIMIT
-
-
 def test_frame_ages_go_by_the_wall_clock(serving: Serving, record: Record) -> None:
     """A sensor's stamp is a time of day: where the server's clock is wrong, ages are counted apart."""
     server, points = serving.server, serving.workload.scans.frames[0]

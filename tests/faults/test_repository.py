@@ -7,6 +7,7 @@ from __future__ import annotations
 import random
 import shutil
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from fault_server import MODEL_FOLDER, asked, await_outcomes, outcomes_text
 import voxserve
 from workload import FLEET
 
-_LOADS = 25
+_DEEDS, _SECONDS = 40, 60
 _FILES = ("1/weights.safetensors", "1/model.textproto", "config.textproto")
 
 
@@ -79,7 +80,8 @@ def test_a_folder_that_changes_while_it_is_loaded(serve: Serve, record: Record) 
         asked(server, workload, "MODEL_NOT_FOUND", "MODEL_LOADING", "MODEL_FAILED", rate=3) as tally,
     ):
         vandal.start()
-        for _ in range(_LOADS):
+        end = time.monotonic() + _SECONDS
+        while sum(vandal.deeds.values()) < _DEEDS and time.monotonic() < end:
             try:
                 loads[f"version {client.load_model(FLEET)[0]}"] += 1
             except voxserve.InferenceError as error:
@@ -93,7 +95,7 @@ def test_a_folder_that_changes_while_it_is_loaded(serve: Serve, record: Record) 
         await_outcomes(after, 20)
     told = ", ".join(f"{count} {text}" for text, count in loads.items())
     record(
-        f"files cut, removed, swapped, garbled: {sum(vandal.deeds.values())} times, during {_LOADS} loads",
+        f"files cut, removed, swapped, garbled: {sum(vandal.deeds.values())} times, during {sum(loads.values())} loads",
         f"the operator: {told}; others: {outcomes_text(tally)}",
         "nothing",
     )

@@ -69,9 +69,10 @@ TEST_F(DrainTest, CallsThatComeAtTheEndMayTryElsewhere) {
     Start();
     std::vector<std::thread> callers;
     std::atomic<int> num_answered = 0;
+    const int port = server_->grpc_port();  // A caller may begin when the server is gone.
     for (int i = 0; i < kNumCallers; ++i) {
-      callers.emplace_back([this, &num_answered] {
-        ServiceClient client(server_->grpc_port());
+      callers.emplace_back([port, &num_answered] {
+        ServiceClient client(port);
         grpc::Status status;
         do {
           v1::InferResponse response;
