@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "engine/base/error_reason.h"
 #include "engine/base/logging.h"
 #include "engine/base/steady_time.h"
@@ -280,8 +281,10 @@ RefusedCall::RefusedCall(grpc::CallbackServerContext* context, const absl::Statu
 
 absl::Time DeadlineOf(const grpc::CallbackServerContext& context) {
   const auto deadline = context.deadline();
-  if (deadline == std::chrono::system_clock::time_point::max()) return absl::InfiniteFuture();
-  return SteadyNow() + absl::FromChrono(deadline - std::chrono::system_clock::now());
+  // A timeout of centuries wraps gRPC's time point to one before 1970.
+  const bool is_wrapped = deadline < std::chrono::system_clock::time_point();
+  if (is_wrapped || deadline == std::chrono::system_clock::time_point::max()) return absl::InfiniteFuture();
+  return SteadyNow() + (absl::FromChrono(deadline) - absl::Now());
 }
 
 }  // namespace voxserve

@@ -55,7 +55,8 @@ ConvBlock DefaultBlock(const ImplicitGemmParams& params) {
     return LargestThatFills({kBlock(128, 96), kBlock(64, 96)}, num_rows, out_channels);
   }
   // Narrower blocks gather each row more often, which pays only where multiprocessors would have nothing to do.
-  if (NumItems(kBlock(64, 128), num_rows, out_channels) < NumSms()) return kBlock(64, 64);
+  const bool leaves_sms_idle = NumItems(kBlock(64, 128), num_rows, out_channels) < NumSms();
+  if (leaves_sms_idle && HasColumnsFor(out_channels, 64)) return kBlock(64, 64);
   if (out_channels <= 128 || has_few_offsets) {
     return LargestThatFills({kBlock(128, 128), kBlock(64, 128)}, num_rows, out_channels);
   }
