@@ -248,6 +248,11 @@ class Function(Sparse):
         return self.function(x.F)
 
 
+def crossed(y: Any) -> Any:
+    """Rows in two heads, [2, 1, N, 4]."""
+    return y.view(len(y), 2, 4).transpose(0, 1)[:, None]
+
+
 @pytest.mark.parametrize(
     ("function", "message"),
     [
@@ -281,6 +286,11 @@ class Function(Sparse):
         (lambda y: F.scaled_dot_product_attention(y, y, y, dropout_p=0.5), "with a dropout is training"),
         (lambda y: F.scaled_dot_product_attention(y.T, y.T, y.T), "of rows laid out as"),
         (lambda y: F.scaled_dot_product_attention(y, torch.ones(3, 2, 8), y), "does not come from them"),
+        (lambda y: F.scaled_dot_product_attention(*3 * [y[:, None]]), "last two dimensions must be the rows"),
+        (lambda y: F.scaled_dot_product_attention(crossed(y), *2 * [crossed(y)[:, 0]]), "last two dimensions must be"),
+        (lambda y: (y[:, None] @ y[:, None].transpose(1, 2)).softmax(-1) @ y[:, None], "for attention alone"),
+        (lambda y: nn.MultiheadAttention(8, 2).eval()(*3 * [y[None]])[0], "rows must be the first .* batch_first=True"),
+        (lambda y: nn.TransformerEncoderLayer(8, 2, 16).eval()(y[None]), "rows must be the first .* batch_first=True"),
     ],
 )  # fmt: skip
 def test_what_is_no_attention_is_refused(function: Any, message: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 from conftest import answer
@@ -186,6 +187,40 @@ def test_frames_that_cannot_be_sent(keywords: dict[str, Any], error: type[Except
     frame = {"frame_id": 1, "points": CLOUD, "pose": None, "stamp": None, "reset_sweeps": False, **keywords}
     with pytest.raises(error, match=message):
         make_state().make_frame(**frame)
+
+
+UNAVAILABLE, NOT_FOUND = grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    ("reopen", "code", "is_answered", "expected"),
+    [
+        (0.05, UNAVAILABLE, True, None),
+        (0.05, UNAVAILABLE, False, UNAVAILABLE),
+        (0.05, NOT_FOUND, True, NOT_FOUND),
+        (None, UNAVAILABLE, True, UNAVAILABLE),
+    ],
+)
+def test_a_complete_stream_ends_well_though_its_time_to_look_for_a_server_is_over(
+    reopen: float | None, code: grpc.StatusCode, is_answered: bool, expected: grpc.StatusCode | None
+) -> None:
+    state = make_state("queue", reopen=reopen)
+    add(state, 1)
+    request = take(state)
+    if is_answered:
+        state.receive(answer(request).SerializeToString())
+        assert state.pop() is not None
+    if reopen is not None:
+        assert state.break_off(voxserve.UnavailableError("gone", UNAVAILABLE, "NO_SERVER")) == 0
+        state.reopen()
+    state.close()  # while the stream looks for a server
+    assert state.break_off(voxserve.InferenceError("gone", code)) is None
+    if expected is None:
+        assert state.pop() is None
+        return
+    with pytest.raises(voxserve.InferenceError) as caught:
+        state.pop()
+    assert caught.value.code is expected
 
 
 def test_sweeps_need_pose_and_stamp() -> None:

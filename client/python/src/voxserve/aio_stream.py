@@ -40,6 +40,7 @@ class Stream:
         self._deadline = None if timeout is None else time.monotonic() + timeout
         self._channel = channel  # keeps the channel alive, without which the call would end
         self._config = config.request()
+        self._metadata = options.metadata()  # once: the reader's task calls no function of the caller's
         self._state = StreamState(config, options.max_message_bytes)
         self._changed = asyncio.Event()  # replaced by a new one after each change
         self._call: Any
@@ -116,7 +117,7 @@ class Stream:
         """Begins a call."""
         timeout = None if self._deadline is None else max(0.001, self._deadline - time.monotonic())
         method = self._channel.stream_stream(METHOD, request_serializer=None, response_deserializer=None)
-        self._call = method(timeout=timeout, metadata=self._options.metadata())
+        self._call = method(timeout=timeout, metadata=self._metadata)
         self._writer = asyncio.create_task(self._write(self._call))
 
     async def _write(self, call: Any) -> None:
@@ -144,9 +145,11 @@ class Stream:
                     break
                 self._state.reopen()
                 self._open()
-        except (asyncio.CancelledError, grpc.aio.UsageError):  # the event loop ends, or the client is closed
-            self._state.end(errors.make(grpc.StatusCode.CANCELLED, "the stream was cancelled", ""))
+        except asyncio.CancelledError as failure:  # the event loop ends
+            self._state.end(errors.of_reopening(failure, is_closed=True))
             raise
+        except Exception as failure:
+            self._state.end(errors.of_reopening(failure, is_closed=isinstance(failure, grpc.aio.UsageError)))
         finally:
             self._announce()
 

@@ -103,6 +103,15 @@ def make(code: grpc.StatusCode, message: str, reason: str) -> InferenceError:
     return _make(code, message, reason, None, {})
 
 
+def of_reopening(failure: BaseException, *, is_closed: bool) -> InferenceError:
+    """Returns the error of a stream whose next call could not begin. is_closed: because its client was closed."""
+    if is_closed:
+        return make(grpc.StatusCode.CANCELLED, "the stream was cancelled", "")
+    error = make(grpc.StatusCode.INTERNAL, f"the stream cannot go on: {failure!r}", "")
+    error.__cause__ = failure
+    return error
+
+
 def from_status(status: wire.Status) -> InferenceError | None:
     """Returns the error of a google.rpc.Status in an answer; None for OK."""
     if status.code == 0:

@@ -29,6 +29,10 @@ class Reopening:
         """Whether the stream may be opened again."""
         return self._seconds is not None
 
+    def is_about(self, error: errors.InferenceError) -> bool:
+        """Returns whether a stream that is not complete looks for another server, or has looked, after this error."""
+        return self.is_wanted and error.code is grpc.StatusCode.UNAVAILABLE
+
     def begin(self, now: float) -> None:
         """Tells that a call begins."""
         self._began = now
@@ -40,7 +44,7 @@ class Reopening:
 
     def delay(self, error: errors.InferenceError, now: float) -> float | None:
         """Returns the seconds to wait before the stream is opened again; None if its call's error is its end."""
-        if self._seconds is None or error.code is not grpc.StatusCode.UNAVAILABLE or error.reason == _NEVER:
+        if self._seconds is None or not self.is_about(error) or error.reason == _NEVER:
             return None
         if self._broken_since is None or now - self._began > self._seconds:  # it was open for long, if silent
             self._broken_since = now

@@ -43,6 +43,7 @@ class Stream:
         self._deadline = None if timeout is None else time.monotonic() + timeout
         self._channel = channel  # keeps the channel alive, without which the call would end
         self._config = config.request()
+        self._metadata = options.metadata()  # once: the reader's thread calls no function of the caller's
         self._state = StreamState(config, options.max_message_bytes)
         self._changed = threading.Condition()  # guards _state and announces its changes
         self._call = self._open()
@@ -131,7 +132,7 @@ class Stream:
         timeout = None if self._deadline is None else max(0.001, self._deadline - time.monotonic())
         method = self._channel.stream_stream(METHOD, request_serializer=None, response_deserializer=None)
         requests = self._requests(self._state.num_calls)
-        return method(requests, timeout=timeout, metadata=self._options.metadata())
+        return method(requests, timeout=timeout, metadata=self._metadata)
 
     def _requests(self, number: int) -> Iterator[bytes]:
         """Runs in gRPC's thread, which asks for the next request when the previous one is being sent. number: of the
@@ -164,8 +165,8 @@ class Stream:
                 self._state.reopen()
                 try:
                     self._call = self._open()
-                except ValueError:  # the client was closed meanwhile
-                    self._state.end(errors.make(grpc.StatusCode.CANCELLED, "the stream was cancelled", ""))
+                except Exception as failure:
+                    self._state.end(errors.of_reopening(failure, is_closed=isinstance(failure, ValueError)))
                     self._changed.notify_all()
                     return
 

@@ -278,7 +278,9 @@ class StreamState:
         if error is not None and not self.is_cancelled:
             delay = self._reopening.delay(error, time.monotonic())
         if delay is None or error is None or is_complete:
-            self.end(None if delay is not None and is_complete else error)
+            # A stream that has all answers needs no other server, even if the time to look for one is over.
+            needs_none = is_complete and error is not None and self._reopening.is_about(error)
+            self.end(None if needs_none else error)
             return None
         self.num_calls += 1
         is_suspect = may_have_ended_its_server(error)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -62,13 +62,33 @@ def _operand(call: Call, value: Any) -> tuple[Place, Layout]:
     return rows, (*("rows" if i == at else "one" for i in range(len(shape) - 1)), 0)
 
 
+def _with_rows_at(at: int, place: Place, layout: Layout, shape: Sequence[int]) -> Layout:
+    """Returns the layout with the rows at a dimension of one, if they are one row and stay one row in every cloud."""
+    rows = place.index.queries if place.kind in ("scores", "weights") else base(place)
+    if layout[at] != "one" or rows.kind != "samples" or shape[layout.index("rows")] != 1:
+        return layout
+    moved: list[str | int] = ["one" if d == "rows" else d for d in layout]
+    moved[at] = "rows"
+    return tuple(moved)
+
+
+def _have_equal_heads(*seen: Layout) -> bool:
+    """Returns whether products of matrices pair each head with itself: dimensions count from the last one."""
+    heads = {without_ones(layout)[:-2] for layout in seen}
+    return heads == {()} or (heads == {(0,)} and len({layout.index(0) - len(layout) for layout in seen}) == 1)
+
+
 def product(call: Call) -> Place:
     """Handles a product of two tensors of rows."""
-    (a, a_layout), (b, b_layout) = (_operand(call, call.get(i, key)) for i, key in ((0, "input"), (1, "mat2")))
-    first, second = without_ones(a_layout), without_ones(b_layout)
-    heads: Layout = first[:-2]
-    channels = len(heads)  # the number of the part that is summed over
-    if heads in ((), (0,)) and second[:-2] == heads:
+    factors = [call.get(0, "input"), call.get(1, "mat2")]
+    (a, a_layout), (b, b_layout) = (_operand(call, factor) for factor in factors)
+    first, second = (
+        _with_rows_at(-1 if layout[-1] == "one" else -2, place, layout, factor.shape)
+        for place, layout, factor in ((a, a_layout, factors[0]), (b, b_layout, factors[1]))
+    )
+    if _have_equal_heads(first, second):
+        heads = without_ones(first)[:-2]
+        channels = len(heads)  # the number of the part that is summed over
         pair = (first[-2:], second[-2:])
         if (
             a.kind == "weights"
@@ -82,8 +102,8 @@ def product(call: Call) -> Place:
             and pair == ((channels, "rows"), ("keys", "rows"))
         ):
             return laid(attended(call, b.index, base(a)), (*b_layout[:-2], channels, "rows"))
-        if "keys" not in (*first, *second) and pair == (("rows", channels), (channels, "rows")):
-            number = call.get(0, "input").shape[a_layout.index(0)] if heads else 0
+        if "keys" not in (*a_layout, *b_layout) and pair == (("rows", channels), (channels, "rows")):
+            number = factors[0].shape[a_layout.index(0)] if heads else 0
             ones = ("one",) * (len(b_layout) - len(a_layout))
             return scores(call, base(a), base(b), number, 1.0, (*ones, *a_layout[:-1], "keys"))
     raise RefusalError(f"'{call.name}' of features with features is in the model format for attention alone")
@@ -153,9 +173,12 @@ def _dot_product(call: Call) -> Place:
         raise RefusalError(f"'{call.name}' with a dropout is training: call module.eval() before")
     tensors = [call.get(i, key) for i, key in enumerate(("query", "key", "value"))]
     (q, q_layout), (k, k_layout), (v, v_layout) = (_operand(call, t) for t in tensors)
-    shapes = {without_ones(layout) for layout in (q_layout, k_layout, v_layout)}
-    if shapes not in ({("rows", 0)}, {(0, "rows", 1)}):
-        raise layouts.refuse(call, tensors[0].shape)
+    places = ((q, q_layout), (k, k_layout), (v, v_layout))
+    seen = [_with_rows_at(-2, *place, t.shape) for place, t in zip(places, tensors, strict=True)]
+    if not _have_equal_heads(*seen) or {d[-2:] for d in seen} not in ({("rows", 0)}, {("rows", 1)}):
+        raise RefusalError(
+            f"{layouts.refuse(call, tensors[0].shape)}: the last two dimensions must be the rows and the channels"
+        )
     heads = tensors[0].shape[q_layout.index(0)] if 1 in q_layout else 0
     scale = call.kwargs.get("scale")
     factor = tensors[0].shape[-1] ** -0.5 if scale is None else float(scale)
@@ -185,8 +208,11 @@ def _multi_head(call: Call) -> list[Any]:
     layout = layouts.ROWS
     for name, weight, shift in zip(("query", "key", "value"), weights, biases, strict=True):
         place, of_this = _operand(call, given[name])
-        if without_ones(of_this) != layouts.ROWS:
-            raise layouts.refuse(call, given[name].shape)
+        if _with_rows_at(0, place, of_this, given[name].shape) not in (layouts.ROWS, ("rows", "one", 0)):
+            raise RefusalError(
+                f"MultiheadAttention of rows laid out as {list(given[name].shape)} is not in the model format: the "
+                "rows must be the first dimension, [N, C] or [N, 1, C]; with batch_first=True they may be [1, N, C]"
+            )
         layout = layout if rows else of_this
         rows.append(call.graph.linear(base(place), weight, shift))
     y = attended(call, Scores(rows[0], rows[1], heads, (width // heads) ** -0.5), rows[2])
