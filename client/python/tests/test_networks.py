@@ -11,13 +11,11 @@ import pytest
 from graph_shapes import Shapes
 from small_networks import FAMILIES, SMALL_CENTER_POINT, SMALL_SECOND, num_parameters
 
-from voxserve import wire
 from voxserve.export import ExportError, Network
 from voxserve.export.networks import center_point, minkowski_unet, minkunet, second, sp_unet, sparse_resnet
 from voxserve.export.networks.spconv_backbone import depth_after
 
 State = dict[str, np.ndarray[Any, Any]]
-CONV = wire.message_class("voxserve.model.v1.SparseConv")
 
 
 # Shapes and sizes
