@@ -10,6 +10,7 @@ beyond 110 m are left out.
 
 from __future__ import annotations
 
+import argparse
 import io
 import sys
 import zipfile
@@ -51,14 +52,29 @@ class LabelledFrame:
 
 
 def main() -> int:
-    source, target = Path(sys.argv[1]), Path(sys.argv[2])
+    parser = argparse.ArgumentParser(prog="python -m train.frames", description="write PandaSet's frames for training")
+    parser.add_argument("source", type=Path, help="a sequence of PandaSet, as its devkit has it")
+    parser.add_argument("target", type=Path, help="folder for NN.npz of each frame")
+    options = parser.parse_args()
+    try:
+        _write_all(options.source, options.target)
+    except (OSError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _write_all(source: Path, target: Path) -> None:
     sys.modules.pop("voxserve", None)  # the whole package, which reads pickles into clouds
     sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "client/python/src"))
     from voxserve.evaluate.layouts import pandaset
 
+    dataset = pandaset.open_dataset(source)
+    if not (dataset.frames and dataset.label_names and dataset.box_names):
+        raise ValueError(f"{source} is no sequence of PandaSet with labels and boxes")
     target.mkdir(parents=True, exist_ok=True)
     total = 0
-    for frame in pandaset.open_dataset(source).frames:
+    for frame in dataset.frames:
         scan = frame.read(True, True)
         points = np.stack([scan.cloud.values(name) for name in ("x", "y", "z", "intensity")], axis=1)
         path = target / f"{frame.number:02d}.npz"
@@ -66,7 +82,6 @@ def main() -> int:
         write(path, LabelledFrame(frame.number, points, scan.labels, boxes.boxes, boxes.names, boxes.num_points))
         total += path.stat().st_size
     print(f"wrote {len(list(target.glob('*.npz')))} frames, {total / 1e6:.1f} MB, to {target}")
-    return 0
 
 
 def write(path: Path, frame: LabelledFrame) -> None:

@@ -92,6 +92,7 @@ class Run:
         before, saved, measured = progress.seconds, begun, begun
         progress.steps = progress.steps or self._schedule.steps
         is_planned = progress.steps > 0
+        loss: torch.Tensor | None = None
         while (not progress.steps or progress.step < progress.steps) and time.monotonic() < end:
             loss, parts = loss_of()
             self._step(loss)
@@ -110,12 +111,18 @@ class Run:
             if progress.step % _TELL_STEPS == 0 or progress.step == 1:
                 told = ", ".join(f"{name} {float(value):.4f}" for name, value in parts.items())
                 self._tell(f"step {progress.step} of {progress.steps or '?'}, {progress.seconds:.0f} s: {told}")
-                if not math.isfinite(loss.item()):
-                    raise ValueError(f"the loss is {loss.item()} at step {progress.step}")
+                self._check(loss)
             if now - saved > _SAVE_SECONDS:
+                self._check(loss)
                 self.save()
                 saved = now
+        if loss is not None:
+            self._check(loss)
         self.save()
+
+    def _check(self, loss: torch.Tensor) -> None:
+        if not math.isfinite(loss.item()):
+            raise ValueError(f"the loss is {loss.item()} at step {self.progress.step}")
 
     def _step(self, loss: torch.Tensor) -> None:
         # Until the plan is made, the rate stays where the cycle begins.
@@ -135,8 +142,14 @@ class Run:
 
     def save(self) -> None:
         """Writes the part's files, each in one step: model.pt, average.pt, optimizer.pt (moments in bfloat16, which is
-        enough to go on from) and progress.json. The largest has 4 bytes per parameter.
+        enough to go on from) and progress.json. The largest has 4 bytes per parameter. Raises ValueError and leaves the
+        files as they are if a weight is not finite.
         """
+        for name, value in (*_floats(self.model).items(), *self._average.items()):
+            if not value.isfinite().all():
+                raise ValueError(
+                    f"{name} is not finite after step {self.progress.step}: the files stay as they were"
+                )
         _write(self._out / "model.pt", self.model.state_dict())
         _write(self._out / "average.pt", self._average)
         moments = self.optimizer.state_dict()["state"]

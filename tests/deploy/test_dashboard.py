@@ -207,6 +207,31 @@ def test_query_returns_numbers(title: str, expression: str, prometheus: Promethe
     assert any(math.isfinite(number) for number in numbers), f"{asked}: {found}"
 
 
+def test_a_stuck_batch_does_not_hide_models_without_any(tmp_path: Path) -> None:
+    expression = next(expression for title, expression in QUERIES if title == "Stuck batches")
+    series = {
+        'voxserve_stuck_batches_total{model="one",device="0",instance="a"}': "2",
+        'voxserve_model_ready{model="one",instance="a"}': "1",
+        'voxserve_model_ready{model="two",instance="a"}': "1",
+    }
+    samples = {'{model="one", device="0"}': 2, '{model="two"}': 0}  # "one" has no second line
+    wanted = [{"labels": labels, "value": value} for labels, value in samples.items()]
+    expected = {
+        "expr": expression.replace("$instance", ".*").replace("$model", ".*"),
+        "eval_time": "0s",
+        "exp_samples": wanted,
+    }
+    case = {
+        "input_series": [{"series": name, "values": values} for name, values in series.items()],
+        "promql_expr_test": [expected],
+    }
+    file = tmp_path / "test.yaml"
+    file.write_text(yaml.safe_dump({"tests": [case]}), encoding="utf-8")
+    promtool = tool("promtool", "apt-get install prometheus")
+    run = subprocess.run([promtool, "test", "rules", file], capture_output=True, text=True, timeout=60)
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
 @pytest.mark.parametrize("variable", ["instance", "model"])
 def test_variable_has_values(variable: str, prometheus: Prometheus) -> None:
     (definition,) = (v["query"]["query"] for v in DASHBOARD["templating"]["list"] if v["name"] == variable)

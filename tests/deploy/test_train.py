@@ -218,6 +218,29 @@ def test_a_run_learns_and_goes_on_in_a_second_part(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda weight: weight.sum() * math.nan, "the loss is nan at step 5"),
+        (lambda weight: (0 * weight).sqrt().sum(), "weight is not finite after step 5"),  # its slope is NaN, it is 0
+    ],
+)
+def test_weights_that_are_not_finite_replace_no_part(tmp_path: Path, wrong: Any, message: str) -> None:
+    model = torch.nn.Linear(3, 1)
+    run = loop.Run(model, loop.Schedule(1e-3, 1e9, 5), tmp_path, None)
+    run.save()
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert "model.pt" in before
+
+    def loss_of() -> Any:
+        is_last = run.progress.step == 4
+        return wrong(model.weight) if is_last else model(torch.ones(1, 3)).square().sum(), {}
+
+    with pytest.raises(ValueError, match=message):
+        run.train(loss_of, time.monotonic() + 120)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.name != "log.txt"} == before
+
+
 def test_a_folder_without_a_part_or_of_another_network_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="has no part of this run"):
         _run(tmp_path / "1", tmp_path / "none", 1, 0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -56,6 +58,29 @@ def test_a_packed_file_cannot_run_code(tmp_path: Path) -> None:
     np.savez(tmp_path / "01.npz", steps=np.array([print], object))
     with pytest.raises(ValueError, match="allow_pickle"):
         frames.read(tmp_path / "01.npz")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ([], 2, "the following arguments are required: source, target"),
+        (["none", "data"], 1, "error: .*none"),
+        (["empty", "data"], 1, "error: empty is no sequence of PandaSet with labels and boxes"),
+        (["unlabelled", "data"], 1, "error: unlabelled is no sequence of PandaSet with labels and boxes"),
+    ],
+)
+def test_packing_says_what_is_wrong(tmp_path: Path, arguments: list[str], code: int, message: str) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "unlabelled").mkdir()
+    (tmp_path / "unlabelled" / "classes.json").write_text("{}")
+    (tmp_path / "unlabelled" / "00.bin").touch()
+    environment = {**os.environ, "PYTHONPATH": str(DEPLOY)}
+    command = [sys.executable, "-m", "train.frames", *arguments]
+    made = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    assert made.returncode == code
+    assert re.search(message, made.stderr)
+    assert "Traceback" not in made.stderr
+    assert not (tmp_path / "data").exists()
 
 
 def test_configurations_and_rules_are_imported_without_grpc_and_protobuf() -> None:

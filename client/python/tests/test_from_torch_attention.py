@@ -173,6 +173,28 @@ class Decoder(nn.Module):
         return {"boxes": self.head(self.own(tokens)), "rest": torch.softmax(self.others @ x[0].T, 1) @ x[0]}
 
 
+class OneQuery(nn.Module):
+    """The mean of the cloud and a learned row, each one row wherever its dimension stands, read the sites."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        engine = load("MinkowskiEngine")
+        self.conv = engine.MinkowskiConvolution(4, WIDTH, kernel_size=2, stride=2, dimension=3)
+        self.pool = engine.MinkowskiGlobalAvgPooling()
+        self.query = nn.Parameter(torch.zeros(1, 1, WIDTH))
+        self.cross = nn.MultiheadAttention(WIDTH, 2, batch_first=True)
+
+    def forward(self, x: Any) -> Any:
+        x = self.conv(x)
+        rows, mean = x.F[None], self.pool(x).F.unsqueeze(1)  # [1, N, C], [1, 1, C]
+        return {
+            "learned": self.cross(self.query, rows, rows)[0],
+            "mean": self.cross(mean, rows, rows)[0],
+            "plain": F.scaled_dot_product_attention(mean, rows, rows),
+            "hand": (mean @ rows.transpose(1, 2)).softmax(-1) @ rows,
+        }
+
+
 CASES = {
     "by hand": ByHand,
     "tokens": Tokens,
@@ -185,6 +207,7 @@ CASES = {
     "encoder": lambda: OfTorch(lambda: nn.TransformerEncoderLayer(WIDTH, 2, 16, batch_first=True)),
     "decomposed": Decomposed,
     "decoder": Decoder,
+    "one query": OneQuery,
 }
 
 

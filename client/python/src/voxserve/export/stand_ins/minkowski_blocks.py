@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from voxserve.export.stand_ins import minkowski
+from voxserve.export.stand_ins import minkowski, minkowski_norms
 
 
 class _Residual(nn.Module):
@@ -39,7 +39,7 @@ class _Residual(nn.Module):
                     dimension=dimension,
                 ),
             )
-            self.add_module(f"norm{index}", minkowski.MinkowskiBatchNorm(out, momentum=bn_momentum))
+            self.add_module(f"norm{index}", minkowski_norms.MinkowskiBatchNorm(out, momentum=bn_momentum))
             width = out
         self.num_layers = len(kernels)
         self.relu = minkowski.MinkowskiReLU(inplace=True)  # type: ignore[attr-defined]

@@ -122,7 +122,6 @@ def reshaped(call: Call, x: Place, wanted: Sequence[int]) -> Place:
     shape, layout = list(call.args[0].shape), layout_of(call, x)
     left = [(n, d) for n, d in zip(shape, layout, strict=True) if d != "one"]
     made: list[str | list[int]] = []  # a part's list has the old parts that it is made of; several in turn share one
-    splits: dict[int, int] = {}  # old part -> the number of new ones
     sizes = list(wanted)
     while sizes:
         size = sizes.pop(0)
@@ -145,7 +144,6 @@ def reshaped(call: Call, x: Place, wanted: Sequence[int]) -> Place:
         elif left and isinstance(left[0][1], int) and left[0][0] % size == 0:  # a part becomes several
             part = left[0][1]
             made.append([part])
-            splits[part] = splits.get(part, 1) + 1
             left[0] = (left[0][0] // size, part)
         else:
             raise refuse(call, wanted)
