@@ -48,3 +48,17 @@ def test_kernels_of_one_cell(tmp_path: Path, bias: bool) -> None:
     module, example = networks.randomize(spconv.SparseSequential(*layers)), networks.spconv_example(spconv)
     _, comparison = networks.round_trip(tmp_path, module, example, axes="zyx")
     assert np.isfinite(comparison.outputs()["output"].magnitude)
+
+
+def test_a_layer_with_a_forward_of_its_own_is_followed_into_it(tmp_path: Path) -> None:
+    """SoftGroup's layer of one cell reads the weights in another order than its base class."""
+    spconv = pytest.importorskip("spconv.pytorch", reason="spconv is not installed")
+
+    class OneCell(spconv.SparseConv3d):  # type: ignore[misc]
+        def forward(self, tensor: object) -> object:
+            weight = self.weight.view(self.out_channels, self.in_channels)
+            return tensor.replace_feature(torch.mm(tensor.features, weight.T))  # type: ignore[attr-defined]
+
+    module = networks.randomize(spconv.SparseSequential(OneCell(networks.CHANNELS, 7, 1, bias=False)))
+    _, comparison = networks.round_trip(tmp_path, module, networks.spconv_example(spconv), axes="zyx")
+    assert comparison.outputs()["output"].magnitude > 0.1

@@ -22,10 +22,17 @@ _LAYERS: dict[str, Layer] = {
 
 
 def layer_of(module: Any) -> Layer | None:
-    """Returns the layer for a module, by the name of its class or a base class."""
+    """Returns the layer for a module, by the name of its class or a base class.
+
+    A class of the user's own that has a `forward` of its own computes something else than its base class: it is no layer,
+    and what its `forward` does is followed.
+    """
     for cls in type(module).__mro__:
-        if cls.__module__.startswith(_OWNERS) and cls.__name__ in _LAYERS:
-            return _LAYERS[cls.__name__]
+        if cls.__module__.startswith(_OWNERS):
+            if cls.__name__ in _LAYERS:
+                return _LAYERS[cls.__name__]
+        elif "forward" in vars(cls):
+            return None
     return None
 
 
