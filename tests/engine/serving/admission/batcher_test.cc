@@ -134,7 +134,7 @@ TEST(BatcherTest, ADeadlineThatHasPassedIsRefused) {
 
 TEST(BatcherTest, TasksExpireAtTheirDeadlineExactly) {
   FakeBatcher fake;
-  ASSERT_TRUE(fake.Push(1, {.timeout = absl::Milliseconds(30)}).ok());
+  ASSERT_TRUE(fake.Push(1, {.timeout = absl::Milliseconds(60)}).ok());
   ASSERT_TRUE(fake.Push(2, {.timeout = absl::Milliseconds(20)}).ok());
   EXPECT_EQ(fake->NextExpiry(), fake.clock.now() + absl::Milliseconds(20));
   fake.clock.Advance(absl::Milliseconds(20) - absl::Nanoseconds(1));
@@ -147,10 +147,24 @@ TEST(BatcherTest, TasksExpireAtTheirDeadlineExactly) {
   EXPECT_EQ(ReasonOf(fake.answer(2).status), error_reason::kDeadlineExpired);
   EXPECT_EQ(fake.answer(2).status.message(), "the deadline passed after 20ms in the queue");
   EXPECT_EQ(fake.answer(1).calls, 0);
-  EXPECT_EQ(fake->NextExpiry(), fake.clock.now() + absl::Milliseconds(10));
+  EXPECT_EQ(fake->NextExpiry(), fake.clock.now() + absl::Milliseconds(40));
   EXPECT_TRUE(fake->Cancel(1));
   EXPECT_EQ(fake->NextExpiry(), absl::InfiniteFuture());
   EXPECT_THAT(fake.observer.dropped, ElementsAre("expired", "cancelled"));
+}
+
+// A caller's deadline passes a little earlier than its task's, so its cancellation may come before the task expires.
+TEST(BatcherTest, ATaskThatIsCancelledAtItsDeadlineExpires) {
+  FakeBatcher fake;
+  ASSERT_TRUE(fake.Push(1, {.timeout = absl::Milliseconds(100)}).ok());
+  ASSERT_TRUE(fake.Push(2, {.timeout = absl::Milliseconds(100)}).ok());
+  fake.clock.Advance(absl::Milliseconds(79));
+  EXPECT_TRUE(fake->Cancel(1));
+  EXPECT_EQ(fake.answer(1).status.code(), absl::StatusCode::kCancelled);
+  fake.clock.Advance(absl::Milliseconds(1));
+  EXPECT_TRUE(fake->Cancel(2));
+  EXPECT_EQ(fake.answer(2).status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(fake.observer.dropped, ElementsAre("cancelled", "expired"));
 }
 
 TEST(BatcherTest, TasksExpireWhenTheyHaveWaitedForAsLongAsTheModelAllows) {
