@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "engine/base/error_reason.h"
 #include "engine/base/logging.h"
 #include "engine/base/steady_time.h"
@@ -284,7 +284,8 @@ absl::Time DeadlineOf(const grpc::CallbackServerContext& context) {
   // A timeout of centuries wraps gRPC's time point to one before 1970.
   const bool is_wrapped = deadline < std::chrono::system_clock::time_point();
   if (is_wrapped || deadline == std::chrono::system_clock::time_point::max()) return absl::InfiniteFuture();
-  return SteadyNow() + (absl::FromChrono(deadline) - absl::Now());
+  // absl::Now follows a clock that was set only seconds later, and gRPC made the deadline by this one.
+  return SteadyNow() + (absl::FromChrono(deadline) - absl::FromChrono(std::chrono::system_clock::now()));
 }
 
 }  // namespace voxserve
