@@ -20,6 +20,10 @@ namespace voxserve {
 // of SteadyNow must only be compared with others of SteadyNow.
 absl::Time SteadyNow();
 
+// A request says how much time it has left, so its deadline passes earlier at the client than here, by the time of its
+// way. What a client cancels at its deadline comes at most this much before the deadline passes here.
+inline constexpr absl::Duration kDeadlineTransit = absl::Milliseconds(20);
+
 // As absl::CondVar, with a limit by SteadyNow. Thread-safe.
 class SteadyCondVar {
  public:

@@ -1,7 +1,6 @@
 #include "engine/serving/batch_watchdog.h"
 
 #include <algorithm>
-#include <chrono>
 #include <string>
 #include <utility>
 
@@ -33,9 +32,7 @@ struct BatchWatchdog::Stuck {
   absl::Duration elapsed;
 };
 
-absl::Duration BatchWatchdog::SteadyClock() {
-  return absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
-}
+absl::Duration BatchWatchdog::SteadyClock() { return SteadyNow() - absl::UnixEpoch(); }
 
 BatchWatchdog::BatchWatchdog(Options options)
     : options_(std::move(options)),

@@ -34,9 +34,13 @@ int CodeVersion() {
 }
 
 int NumSms() {
-  int device = 0, count = 0;
+  static std::atomic<int> counts[kMaxDevices] = {};
+  int device = 0;
   if (cudaGetDevice(&device) != cudaSuccess) return 0;
+  int count = device < kMaxDevices ? counts[device].load(std::memory_order_relaxed) : 0;
+  if (count != 0) return count;
   if (cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess) return 0;
+  if (device < kMaxDevices) counts[device].store(count, std::memory_order_relaxed);
   return count;
 }
 

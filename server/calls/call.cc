@@ -20,9 +20,6 @@ namespace {
 
 // A call that is cancelled within this time was useless: it is less than the period of a fast sensor.
 constexpr absl::Duration kSoon = absl::Milliseconds(50);
-// gRPC sends a deadline as the time that is left, so the server's deadline is later than the client's by the time that
-// the call travelled. The client's cancel at its deadline arrives before the server's deadline passes.
-constexpr absl::Duration kTransit = absl::Milliseconds(20);
 
 }  // namespace
 
@@ -120,7 +117,7 @@ absl::Status Call::WhyCancelled() const {
   if (was_cut()) {
     return WithReason(absl::CancelledError("the client did not read its answer in time"), error_reason::kAnswerUnread);
   }
-  if (SteadyNow() >= deadline_ - kTransit) {
+  if (SteadyNow() >= deadline_ - kDeadlineTransit) {
     return WithReason(absl::DeadlineExceededError("the deadline passed before the answer was ready"),
                       error_reason::kDeadlineExpired);
   }

@@ -3,10 +3,9 @@
 // Features are fp16, sums fp32, with bias and ReLU. The program fails if results differ by more than rounding.
 //
 //   dataflow_cuda_bench [layers [WIDTH [SCAN]]]   layers: prints two more tables for a network, by convolution
-//   dataflow_cuda_bench profile [WIDTH [SCAN]]    runs every convolution once by the default plan, for a profiler: in
-//   an
-//                                                 NVTX range "layer=<name>", between cudaProfilerStart and
-//                                                 cudaProfilerStop
+//   dataflow_cuda_bench profile [WIDTH [SCAN]]    runs every convolution once by the default plan, for a profiler
+//
+// profile puts each convolution into an NVTX range "layer=<name>", between cudaProfilerStart and cudaProfilerStop.
 //
 // WIDTH chooses one network, for example 1.0 for MinkUNet 1.0x. Without it the program runs 0.5 and 1.0 (profile: 1.0).
 // SCAN is a name in tests/support/real_scans.h. Without it the scan is semantickitti-00/000000. Voxels are 5 cm there

@@ -20,7 +20,7 @@ from server import REPOSITORY, Server
 import voxserve
 from clients import Load, unary, vehicle
 from tally import Tally
-from workload import FLEET, SWEEPS, Drive, Workload
+from workload import FLEET, Drive, Workload, answered_drive
 
 MODEL_FOLDER = REPOSITORY / "deploy" / "models" / "minkunet"
 _SCAN = REPOSITORY / "deploy" / "scans" / "pandaset_070.bin"
@@ -79,14 +79,7 @@ def small_workload(server: Server) -> Workload:
     sweeps = [many_scans.varied(scan[:: _STRIDES[0]], 1000 + seed) for seed in range(_NUM_SWEEPS)]
     with voxserve.Client(server.address, timeout=60) as client:
         expected = [client.segment(FLEET, points) for points in scans]
-        drive = Drive(sweeps, [], SWEEPS)
-        with client.stream(FLEET, policy="queue", sweeps=SWEEPS) as stream:
-            for i, points in enumerate(sweeps):
-                stream.send(i, points, drive.pose(i), drive.stamp(i))
-                result = next(stream)
-                assert result.segmentation is not None, result.error
-                drive.expected.append(result.segmentation.labels)
-    return Workload(Drive(scans, expected), drive)
+        return Workload(Drive(scans, expected), answered_drive(client, sweeps))
 
 
 @contextmanager

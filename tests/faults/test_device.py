@@ -81,6 +81,7 @@ def test_slow_batches_are_late_and_refuse_what_cannot_be_in_time(serving: Servin
     assert "a batch is stuck" not in server.log()
     assert tally.num_answered() > 0
     assert min(tally.seconds) > 0.25
+    assert tally.outcomes["DEADLINE_UNMEETABLE"] > 0
     assert tally.problems == {}
 
 

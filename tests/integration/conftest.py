@@ -1,4 +1,4 @@
-"""Fixtures of the tests of TLS and of tokens: certificates, and real servers that use them."""
+"""Fixtures of the tests of TLS, of tokens and of tritonclient: certificates, real servers, and what they answer."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import numpy as np
 import pytest
-from identity_calls import TOKENS, StartServer
+from identity_calls import TOKENS, StartServer, few_points
 from identity_files import Authority, Server
+
+import voxserve
 
 
 @pytest.fixture(scope="module")
@@ -69,3 +72,15 @@ def mutual_server(start: StartServer, tls_flags: list[str], authority: Authority
 def token_server(start: StartServer, tls_flags: list[str], folder: Path) -> Server:
     (folder / "tokens").write_text(TOKENS)
     return start(*tls_flags, f"--auth_tokens={folder / 'tokens'}")
+
+
+@pytest.fixture(scope="module")
+def points() -> np.ndarray:
+    return few_points()
+
+
+@pytest.fixture(scope="module")
+def labels(server: Server, points: np.ndarray) -> np.ndarray:
+    """The labels that the client of our own gets from the module's server."""
+    with voxserve.Client(server.address) as own:
+        return own.segment("minkunet", points)

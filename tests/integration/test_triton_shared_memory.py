@@ -11,11 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from identity_calls import OPERATOR, OTHER, TOKENS, TRUCK, StartServer, few_points
+from identity_calls import OPERATOR, OTHER, TOKENS, TRUCK, StartServer
 from identity_files import Authority, Server
 from triton_calls import TIMEOUT, bearer, input_of, refusal_of, triton
-
-import voxserve
 
 shared_memory = pytest.importorskip("tritonclient.utils.shared_memory")
 PREFIX = "/voxserve-test-"
@@ -30,18 +28,6 @@ def server(start: StartServer) -> Server:
 def sharing_client(server: Server) -> Iterator[Any]:
     with triton.InferenceServerClient(server.address) as made:
         yield made
-
-
-@pytest.fixture(scope="module")
-def points() -> np.ndarray:
-    return few_points()
-
-
-@pytest.fixture(scope="module")
-def labels(server: Server, points: np.ndarray) -> np.ndarray:
-    """The labels that the server's own client gets."""
-    with voxserve.Client(server.address) as own:
-        return own.segment("minkunet", points)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from identity_calls import OPERATOR, OTHER, TRUCK, StartServer, few_points
+from identity_calls import OPERATOR, OTHER, TRUCK, StartServer
 from identity_files import Authority, Server
 from triton_calls import TIMEOUT, bearer, input_of, refusal_of, triton
 
@@ -27,18 +27,6 @@ def server(start: StartServer) -> Server:
 def client(server: Server) -> Iterator[Any]:
     with triton.InferenceServerClient(server.address) as made:
         yield made
-
-
-@pytest.fixture(scope="module")
-def points() -> np.ndarray:
-    return few_points()
-
-
-@pytest.fixture(scope="module")
-def labels(server: Server, points: np.ndarray) -> np.ndarray:
-    """The labels that the server's own client gets."""
-    with voxserve.Client(server.address) as own:
-        return own.segment("minkunet", points)
 
 
 def test_health_and_metadata(client: Any) -> None:

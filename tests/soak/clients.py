@@ -17,7 +17,7 @@ import voxserve
 from tally import Tally
 from workload import ATTACKED, FLEET, SPARE, Drive, Labels, Workload
 
-_TIMEOUT = 60.0  # seconds; the soak shares its machine
+TIMEOUT = 60.0  # seconds; the soak shares its machine
 _FRAMES_IN_FLIGHT = 2
 
 
@@ -25,7 +25,7 @@ _FRAMES_IN_FLIGHT = 2
 class Load:
     """Good clients of one server, until stop()."""
 
-    connect: Callable[[], voxserve.Client]
+    connect: Callable[[], voxserve.Client]  # its timeout is that of each call
     workload: Workload
     tally: Tally
     stopped: threading.Event = field(default_factory=threading.Event)
@@ -47,7 +47,7 @@ class Load:
         """Lets the clients end what they have begun, and waits for that."""
         self.stopped.set()
         for thread in self._threads:
-            thread.join(2 * _TIMEOUT)
+            thread.join(2 * TIMEOUT)
             if thread.is_alive():
                 self.tally.problem(f"{thread.name} does not end")
 
@@ -78,7 +78,7 @@ def ask(load: Load, client: voxserve.Client, model: str, points: Points, expecte
     load.tally.send()
     begin = time.monotonic()
     try:
-        labels = client.segment(model, points, timeout=_TIMEOUT)
+        labels = client.segment(model, points)
     except voxserve.InferenceError as error:
         load.tally.refuse(error)
     else:
@@ -175,7 +175,7 @@ def cancelling(load: Load, address: str, per_second: float, seed: int) -> None:
                         raise
                     load.tally.did(f"streams that were over when cancelled: {error.reason}")
             else:
-                call = start_call(to, request, _TIMEOUT)
+                call = start_call(to, request, TIMEOUT)
                 load.stopped.wait(draw.uniform(0, 0.1))
                 call.cancel()
                 if call.cancelled():

@@ -42,7 +42,7 @@ from server import REPOSITORY, Server
 import report
 import voxserve
 from attackers import ATTACKS, Attackers
-from clients import Load, cancelling, operator, spare, unary, until_refused, vehicle
+from clients import TIMEOUT, Load, cancelling, operator, spare, unary, until_refused, vehicle
 from guarded import GuardedServer, identity_changes
 from report import Ending, Limits
 from samples import Sampler, Subject, sum_of
@@ -115,7 +115,7 @@ def soak(options: Options) -> Outcome:
         for subject in subjects:
             subject.server.await_ready()
         loads = [
-            Load(lambda: voxserve.Client(plain.address), workload, subjects[0].tally),
+            Load(lambda: voxserve.Client(plain.address, timeout=TIMEOUT), workload, subjects[0].tally),
             Load(guarded.connect, workload, subjects[1].tally),
         ]
         attackers = Attackers([plain, guarded], options.attacks, options.attack_seconds)

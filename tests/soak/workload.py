@@ -68,15 +68,21 @@ def prepare(binary: str, models: Path, log: Path, flags: Sequence[str]) -> Workl
             wrong = many_scans.what_is_wrong(answer, points)
             assert not wrong, wrong
             expected.append(answer.labels)
-        drive = Drive(sweeps, [], SWEEPS)
-        with client.stream(FLEET, policy="queue", sweeps=SWEEPS) as stream:
-            for i, points in enumerate(sweeps):
-                stream.send(i, points, drive.pose(i), drive.stamp(i))
-                result = next(stream)
-                assert result.segmentation is not None, result.error
-                assert result.num_sweeps == min(i + 1, SWEEPS.num_sweeps)
-                drive.expected.append(result.segmentation.labels)
+        drive = answered_drive(client, sweeps)
     return Workload(Drive(scans, expected), drive)
+
+
+def answered_drive(client: voxserve.Client, sweeps: list[Points]) -> Drive:
+    """Returns the frames of a vehicle that sends sweeps, with the server's answers."""
+    drive = Drive(sweeps, [], SWEEPS)
+    with client.stream(FLEET, policy="queue", sweeps=SWEEPS) as stream:
+        for i, points in enumerate(sweeps):
+            stream.send(i, points, drive.pose(i), drive.stamp(i))
+            result = next(stream)
+            assert result.segmentation is not None, result.error
+            assert result.num_sweeps == min(i + 1, SWEEPS.num_sweeps)
+            drive.expected.append(result.segmentation.labels)
+    return drive
 
 
 def compare(labels: Labels, expected: Labels) -> str:

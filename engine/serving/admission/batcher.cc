@@ -25,8 +25,6 @@ constexpr double kLeastCharge = 0.1;
 
 // After which a batch is tried again that there was no memory for.
 constexpr absl::Duration kMemoryPause = absl::Milliseconds(5);
-// A caller's clock starts earlier than its task's, by the way of the request: its deadline passes earlier by so much.
-constexpr absl::Duration kTransit = absl::Milliseconds(20);
 
 std::string Format(absl::Duration duration) {
   return absl::FormatDuration(absl::Trunc(duration, absl::Microseconds(100)));
@@ -194,7 +192,7 @@ bool Batcher::Cancel(uint64_t ticket, DropReason reason) {
     WaitingTask* task = queue_.Find(ticket);
     if (task == nullptr) return false;
     // gRPC also cancels calls whose deadline has passed; such a task counts as expired, not as cancelled.
-    if (const absl::Time now = options_.now(); task->expiry - kTransit <= now) {
+    if (const absl::Time now = options_.now(); task->expiry - kDeadlineTransit <= now) {
       ended.push_back(Expire(task, now));
     } else {
       ended.push_back(

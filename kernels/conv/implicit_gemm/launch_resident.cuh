@@ -35,11 +35,10 @@ cudaError_t LaunchResident(Kernel* kernel, const Arguments& arguments, int threa
     VOXSERVE_RETURN_IF_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
     VOXSERVE_RETURN_IF_CUDA(
         cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared));
-    int blocks_an_sm = 0, num_sms = 0;
+    int blocks_an_sm = 0;
     VOXSERVE_RETURN_IF_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_an_sm, kernel, threads,
                                                                           static_cast<size_t>(shared_bytes)));
-    VOXSERVE_RETURN_IF_CUDA(cudaDeviceGetAttribute(&num_sms, cudaDevAttrMultiProcessorCount, device));
-    blocks = blocks_an_sm * num_sms;
+    blocks = blocks_an_sm * NumSms();
     if (blocks == 0) return cudaErrorInvalidConfiguration;
     if (device < kMaxDevices) resident[device].store(blocks, std::memory_order_relaxed);
   }

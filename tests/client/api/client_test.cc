@@ -9,6 +9,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
+#include "tests/client/api/clouds.h"
 #include "tests/client/fake_server.h"
 #include "tests/support/await_true.h"
 
@@ -17,18 +18,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-PointCloud Cloud(const std::vector<float>& xs) {
-  std::vector<float> points;
-  for (const float x : xs) points.insert(points.end(), {x, 0, 0, 0.5f});
-  return PointCloudFromFloats({"x", "y", "z", "intensity"}, points.data(), xs.size());
-}
-
-PointCloud LargeCloud(uint64_t num_points) {
-  std::vector<float> points(num_points * 4);
-  for (size_t i = 0; i < points.size(); i += 4) points[i] = static_cast<float>(i / 4 % 1000);
-  return PointCloudFromFloats({"x", "y", "z", "intensity"}, points.data(), num_points);
-}
 
 std::string Message(const absl::Status& status) { return std::string(status.message()); }
 
@@ -151,7 +140,7 @@ TEST_F(ClientTest, SampledPointsThatWereNotAskedForAreMalformed) {
 
 TEST_F(ClientTest, SendsAndReceivesMoreThanFourMegabytes) {
   const uint64_t num_points = 1'000'000;  // 16 MB of points, 12 MB of scores
-  const auto result = Connect()->Infer({.model = "segmenter", .return_scores = true}, LargeCloud(num_points));
+  const auto result = Connect()->Infer({.model = "segmenter", .return_scores = true}, CloudOf(num_points));
   ASSERT_TRUE(result.ok()) << result.status();
   ASSERT_EQ(result->labels.size(), num_points);
   for (uint64_t i = 0; i < num_points; ++i) ASSERT_EQ(result->labels[i], i % 1000 % 3);
@@ -160,7 +149,7 @@ TEST_F(ClientTest, SendsAndReceivesMoreThanFourMegabytes) {
 
 TEST_F(ClientTest, RefusesWhatNoMessageHoldsWithoutSendingIt) {
   const auto client = Connect({.max_message_bytes = 1 << 16});
-  const auto result = client->Infer({.model = "segmenter"}, LargeCloud(5000));
+  const auto result = client->Infer({.model = "segmenter"}, CloudOf(5000));
   EXPECT_EQ(result.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(ErrorReason(result.status()), kMessageTooLarge);
   EXPECT_THAT(Message(result.status()), testing::AllOf(HasSubstr("80000 bytes"), HasSubstr("65536")));

@@ -6,18 +6,13 @@
 #include "absl/synchronization/notification.h"
 #include "client/cpp/api/client.h"
 #include "gmock/gmock.h"
+#include "tests/client/api/clouds.h"
 #include "tests/client/fake_server.h"
 
 namespace voxserve::client {
 namespace {
 
 using ::testing::HasSubstr;
-
-PointCloud Cloud(const std::vector<float>& xs) {
-  std::vector<float> points;
-  for (const float x : xs) points.insert(points.end(), {x, 0, 0, 0.5f});
-  return PointCloudFromFloats({"x", "y", "z", "intensity"}, points.data(), xs.size());
-}
 
 absl::StatusOr<Detections> DetectNow(Client* client, const InferOptions& options, PointCloud cloud) {
   return client->Detect(options, std::move(cloud));

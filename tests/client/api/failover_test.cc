@@ -12,6 +12,7 @@
 #include "client/cpp/api/reopening.h"
 #include "client/cpp/api/service_config.h"
 #include "gmock/gmock.h"
+#include "tests/client/api/clouds.h"
 #include "tests/client/fake_server.h"
 #include "tests/support/await_true.h"
 
@@ -23,11 +24,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 constexpr absl::Duration kLong = absl::Seconds(120);  // nothing takes so long unless it is broken
-
-PointCloud Cloud(uint64_t num_points = 1) {
-  const std::vector<float> points(num_points * 4, 1.0f);
-  return PointCloudFromFloats({"x", "y", "z", "intensity"}, points.data(), num_points);
-}
 
 std::string Message(const absl::Status& status) { return std::string(status.message()); }
 
@@ -117,7 +113,7 @@ class FailoverTest : public testing::Test {
 
 TEST_F(FailoverTest, ACallThatChangesNothingIsMadeAgain) {
   server_->RefuseCalls(2);
-  const auto result = client_->Infer({.model = "segmenter", .timeout = kLong}, Cloud());
+  const auto result = client_->Infer({.model = "segmenter", .timeout = kLong}, CloudOf(1));
   EXPECT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(server_->num_infer_calls(), 3u);
 }
@@ -125,7 +121,7 @@ TEST_F(FailoverTest, ACallThatChangesNothingIsMadeAgain) {
 TEST_F(FailoverTest, AWholeScanIsSentAgain) {
   server_->RefuseCalls(1);
   constexpr uint64_t kPoints = 150'000;  // 2.4 MB: more than gRPC's own buffer for retries holds
-  const auto result = client_->Infer({.model = "segmenter", .timeout = kLong}, Cloud(kPoints));
+  const auto result = client_->Infer({.model = "segmenter", .timeout = kLong}, CloudOf(kPoints));
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->labels.size(), kPoints);
   EXPECT_EQ(server_->num_infer_calls(), 2u);
@@ -133,7 +129,7 @@ TEST_F(FailoverTest, AWholeScanIsSentAgain) {
 
 TEST_F(FailoverTest, TheLastErrorIsTold) {
   server_->RefuseCalls(3);
-  const auto result = client_->Infer({.model = "segmenter", .timeout = kLong}, Cloud());
+  const auto result = client_->Infer({.model = "segmenter", .timeout = kLong}, CloudOf(1));
   EXPECT_EQ(result.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(Message(result.status()), HasSubstr("refused by the test"));
   EXPECT_EQ(server_->num_infer_calls(), 3u);
@@ -141,13 +137,13 @@ TEST_F(FailoverTest, TheLastErrorIsTold) {
 
 TEST_F(FailoverTest, NoRetriesWhereNoneAreWanted) {
   server_->RefuseCalls(1);
-  const auto result = Connect({.max_attempts = 1})->Infer({.model = "segmenter", .timeout = kLong}, Cloud());
+  const auto result = Connect({.max_attempts = 1})->Infer({.model = "segmenter", .timeout = kLong}, CloudOf(1));
   EXPECT_EQ(result.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(server_->num_infer_calls(), 1u);
 }
 
 TEST_F(FailoverTest, AnOverloadedServerIsNotAskedAgain) {
-  const auto result = client_->Infer({.model = "full", .timeout = kLong}, Cloud());
+  const auto result = client_->Infer({.model = "full", .timeout = kLong}, CloudOf(1));
   EXPECT_EQ(ErrorReason(result.status()), "QUEUE_FULL");
   EXPECT_EQ(server_->num_infer_calls(), 1u);
 }
@@ -155,7 +151,7 @@ TEST_F(FailoverTest, AnOverloadedServerIsNotAskedAgain) {
 TEST_F(FailoverTest, CallsAreBalancedAndFindTheServerThatIsLeft) {
   auto other = std::make_unique<FakeServer>();
   const auto client = Connect({.address = absl::StrCat("ipv4:", server_->address(), ",", other->address())});
-  const auto ask = [&] { return client->Infer({.model = "segmenter", .timeout = kLong}, Cloud()).status(); };
+  const auto ask = [&] { return client->Infer({.model = "segmenter", .timeout = kLong}, CloudOf(1)).status(); };
   EXPECT_TRUE(support::AwaitTrue([&] {  // one connection may be ready before the other
     EXPECT_TRUE(ask().ok());
     return server_->num_infer_calls() > 0 && other->num_infer_calls() > 0;
@@ -200,7 +196,7 @@ TEST(FailoverOptionsTest, SeveralServersHaveNoCommonPortOfOperators) {
 TEST_F(FailoverTest, FramesWithoutAResultAreSentAgainInOrder) {
   server_->EndStreams(1, {.num_frames = 4, .num_answers = 2});
   const auto stream = Open({.version = 7, .policy = StreamPolicy::kQueue});
-  for (uint64_t i = 0; i < 8; ++i) ASSERT_TRUE(stream->Send(i, Cloud()).ok());
+  for (uint64_t i = 0; i < 8; ++i) ASSERT_TRUE(stream->Send(i, CloudOf(1)).ok());
   stream->CloseSends();
   EXPECT_TRUE(record_.AwaitEnd().ok()) << record_.AwaitEnd();
   EXPECT_THAT(record_.order(), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
@@ -216,7 +212,7 @@ TEST_F(FailoverTest, UnderLatestTheNewestFrameIsSentAgain) {
   server_->EndStreams(1, {.num_frames = 3});
   const auto stream = Open({});
   for (uint64_t i = 1; i <= 3; ++i) {
-    ASSERT_TRUE(stream->Send(i, Cloud()).ok());
+    ASSERT_TRUE(stream->Send(i, CloudOf(1)).ok());
     // The last one ends the stream.
     ASSERT_TRUE(i == 3 || support::AwaitTrue([&] { return server_->all_frame_ids().size() == i; }));
   }
@@ -229,7 +225,7 @@ TEST_F(FailoverTest, UnderLatestTheNewestFrameIsSentAgain) {
 TEST_F(FailoverTest, AServerThatGoesAwayIsFollowedByAnother) {
   server_->EndStreams(4, {.num_frames = 2, .num_answers = 1, .drains = true});
   const auto stream = Open({.policy = StreamPolicy::kQueue});
-  for (uint64_t i = 0; i < 6; ++i) ASSERT_TRUE(stream->Send(i, Cloud()).ok());
+  for (uint64_t i = 0; i < 6; ++i) ASSERT_TRUE(stream->Send(i, CloudOf(1)).ok());
   stream->CloseSends();
   EXPECT_TRUE(record_.AwaitEnd().ok()) << record_.AwaitEnd();
   EXPECT_THAT(record_.order(), ElementsAre(0, 1, 2, 3, 4, 5));
@@ -241,10 +237,10 @@ TEST_F(FailoverTest, AServerThatGoesAwayIsFollowedByAnother) {
 TEST_F(FailoverTest, AFrameThatMayEndServersIsGivenUp) {
   server_->EndStreams(3, {.num_frames = 1});
   const auto stream = Open({.policy = StreamPolicy::kQueue});
-  ASSERT_TRUE(stream->Send(0, Cloud()).ok());
+  ASSERT_TRUE(stream->Send(0, CloudOf(1)).ok());
   EXPECT_TRUE(record_.AwaitResults(1));
   EXPECT_EQ(ErrorReason(record_.StatusOf(0)), kConnectionLost) << record_.StatusOf(0);
-  ASSERT_TRUE(stream->Send(1, Cloud()).ok());
+  ASSERT_TRUE(stream->Send(1, CloudOf(1)).ok());
   EXPECT_TRUE(record_.AwaitResults(2));
   EXPECT_TRUE(record_.StatusOf(1).ok()) << record_.StatusOf(1);
   EXPECT_THAT(server_->all_frame_ids(), ElementsAre(0, 0, 0, 1));
@@ -252,11 +248,11 @@ TEST_F(FailoverTest, AFrameThatMayEndServersIsGivenUp) {
 
 TEST_F(FailoverTest, AnotherServerTakesOver) {
   const auto stream = Open({.policy = StreamPolicy::kQueue});
-  ASSERT_TRUE(stream->Send(0, Cloud()).ok());
+  ASSERT_TRUE(stream->Send(0, CloudOf(1)).ok());
   EXPECT_TRUE(record_.AwaitResults(1));
   const int port = std::stoi(server_->address().substr(server_->address().rfind(':') + 1));
   server_.reset();
-  ASSERT_TRUE(stream->Send(1, Cloud()).ok());
+  ASSERT_TRUE(stream->Send(1, CloudOf(1)).ok());
   const FakeServer replacement(port);
   EXPECT_TRUE(record_.AwaitResults(2));
   EXPECT_TRUE(record_.StatusOf(1).ok()) << record_.StatusOf(1);
@@ -267,34 +263,34 @@ TEST_F(FailoverTest, AnotherServerTakesOver) {
 
 TEST_F(FailoverTest, ItGivesUpAfterItsTime) {
   const auto stream = Open({.policy = StreamPolicy::kQueue, .reopen_for = absl::Seconds(1)});
-  ASSERT_TRUE(stream->Send(0, Cloud()).ok());
+  ASSERT_TRUE(stream->Send(0, CloudOf(1)).ok());
   EXPECT_TRUE(record_.AwaitResults(1));
   server_.reset();
   ASSERT_TRUE(support::AwaitTrue([&] { return !record_.reopened().empty() || record_.end(); }));
-  const absl::Status sent = stream->Send(1, Cloud());
+  const absl::Status sent = stream->Send(1, CloudOf(1));
   EXPECT_EQ(record_.AwaitEnd().code(), absl::StatusCode::kUnavailable);
   if (sent.ok()) {
     EXPECT_EQ(record_.StatusOf(1), record_.AwaitEnd());
   }
-  EXPECT_EQ(ErrorReason(stream->Send(2, Cloud())), kStreamEnded);
+  EXPECT_EQ(ErrorReason(stream->Send(2, CloudOf(1))), kStreamEnded);
 }
 
 TEST_F(FailoverTest, QueueRefusesMoreThanMayWaitForTheNextServer) {
   const auto stream = Open({.policy = StreamPolicy::kQueue, .max_unsent_frames = 2});
-  ASSERT_TRUE(stream->Send(0, Cloud()).ok());
+  ASSERT_TRUE(stream->Send(0, CloudOf(1)).ok());
   EXPECT_TRUE(record_.AwaitResults(1));
   server_.reset();
   ASSERT_TRUE(support::AwaitTrue([&] { return record_.reopened().size() >= 2; }));
   absl::Status status;
-  for (uint64_t i = 1; i < 50 && status.ok(); ++i) status = stream->Send(i, Cloud());
+  for (uint64_t i = 1; i < 50 && status.ok(); ++i) status = stream->Send(i, CloudOf(1));
   EXPECT_EQ(ErrorReason(status), kTooManyUnsent) << status;
-  EXPECT_EQ(ErrorReason(stream->Send(1, Cloud())), kDuplicateFrame);
+  EXPECT_EQ(ErrorReason(stream->Send(1, CloudOf(1))), kDuplicateFrame);
 }
 
 TEST_F(FailoverTest, AFinishedStreamNeedsNoOtherServer) {
   server_->EndStreams(1, {.num_frames = 1, .num_answers = 1});
   const auto stream = Open({.policy = StreamPolicy::kQueue});
-  ASSERT_TRUE(stream->Send(0, Cloud()).ok());
+  ASSERT_TRUE(stream->Send(0, CloudOf(1)).ok());
   stream->CloseSends();
   EXPECT_TRUE(record_.AwaitEnd().ok()) << record_.AwaitEnd();
   EXPECT_EQ(server_->num_streams(), 1u);
@@ -307,7 +303,7 @@ TEST_F(FailoverTest, OtherErrorsEndIt) {
     Record record;
     auto stream = client_->OpenStream({.model = model, .reopen_for = kLong}, record.Callbacks());
     ASSERT_TRUE(stream.ok());
-    (*stream)->Send(0, Cloud()).IgnoreError();
+    (*stream)->Send(0, CloudOf(1)).IgnoreError();
     EXPECT_EQ(ErrorReason(record.AwaitEnd()), reason);
     EXPECT_THAT(record.reopened(), IsEmpty());
   }
@@ -316,7 +312,7 @@ TEST_F(FailoverTest, OtherErrorsEndIt) {
 TEST_F(FailoverTest, ItsDeadlineHoldsForAllCalls) {
   server_->EndStreams(1, {.num_frames = 1});
   const auto stream = Open({.policy = StreamPolicy::kQueue, .timeout = absl::Seconds(2)});
-  ASSERT_TRUE(stream->Send(0, Cloud()).ok());
+  ASSERT_TRUE(stream->Send(0, CloudOf(1)).ok());
   EXPECT_EQ(record_.AwaitEnd().code(), absl::StatusCode::kDeadlineExceeded) << record_.AwaitEnd();
   EXPECT_EQ(record_.reopened().size(), 1u);
 }
@@ -328,11 +324,11 @@ TEST_F(FailoverTest, ItCanBeEndedWhileItLooksForAServer) {
     const auto client = Connect({.address = server->address()});
     auto stream = client->OpenStream({.model = "segmenter", .reopen_for = kLong}, record.Callbacks());
     ASSERT_TRUE(stream.ok());
-    ASSERT_TRUE((*stream)->Send(0, Cloud()).ok());
+    ASSERT_TRUE((*stream)->Send(0, CloudOf(1)).ok());
     EXPECT_TRUE(record.AwaitResults(1));
     server.reset();
     ASSERT_TRUE(support::AwaitTrue([&] { return record.reopened().size() >= 3; }));
-    ASSERT_TRUE((*stream)->Send(1, Cloud()).ok());
+    ASSERT_TRUE((*stream)->Send(1, CloudOf(1)).ok());
     if (cancels) (*stream)->Cancel();
     stream->reset();
     ASSERT_TRUE(record.end().has_value());

@@ -8,6 +8,7 @@
 #include "absl/synchronization/mutex.h"
 #include "client/cpp/api/client.h"
 #include "gmock/gmock.h"
+#include "tests/client/api/clouds.h"
 #include "tests/client/fake_server.h"
 
 namespace voxserve::client {
@@ -17,17 +18,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr uint64_t kLargeCloud = 1'000'000;  // points, 16 MB: more than gRPC and the socket take from a writer
-
-PointCloud Cloud(const std::vector<float>& xs) {
-  std::vector<float> points;
-  for (const float x : xs) points.insert(points.end(), {x, 0, 0, 0.5f});
-  return PointCloudFromFloats({"x", "y", "z", "intensity"}, points.data(), xs.size());
-}
-
-PointCloud LargeCloud() {
-  const std::vector<float> points(kLargeCloud * 4);
-  return PointCloudFromFloats({"x", "y", "z", "intensity"}, points.data(), kLargeCloud);
-}
 
 // Records the events of a stream, in order.
 class Log {
@@ -206,7 +196,7 @@ TEST_F(StreamTest, AFrameThatFailsEndsNothingButItself) {
 
 TEST_F(StreamTest, LatestKeepsTheNewestOfTheFramesThatWaitToBeSent) {
   const auto stream = Open({.model = "held", .sweeps = SweepOptions{2, "", std::nullopt}});
-  PointCloud large = LargeCloud(), cloud = Cloud({1, 2});
+  PointCloud large = CloudOf(kLargeCloud), cloud = Cloud({1, 2});
   large.mutable_stamp();
   cloud.mutable_stamp();
   const FrameOptions options = {.pose = Pose{}};
@@ -244,7 +234,7 @@ TEST_F(StreamTest, LatestKeepsTheNewestOfTheFramesThatWaitToBeSent) {
 
 TEST_F(StreamTest, QueueRefusesMoreThanMayWaitUnsentAndLosesNone) {
   const auto stream = Open({.model = "held", .policy = StreamPolicy::kQueue, .max_unsent_frames = 2});
-  const PointCloud large = LargeCloud();
+  const PointCloud large = CloudOf(kLargeCloud);
   uint64_t num_accepted = 0;
   absl::Status refusal;
   while (refusal.ok() && num_accepted < 10) {
