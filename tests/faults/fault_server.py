@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 # The folder of clients that count outcomes. Its soak.py names the others that have what this shares with other tests.
@@ -84,12 +85,14 @@ def small_workload(server: Server) -> Workload:
 
 @contextmanager
 def asked(
-    server: Server, workload: Workload, *allowed: str, rate: float = 6.0, timeout: float = 60.0, exact: bool = True
+    server: Server, workload: Workload, *allowed: str, rate: float = 6.0, timeout: float = 60.0, exact: bool = True,
+    max_attempts: int = 3,
 ) -> Iterator[Tally]:
     """Lets unary clients and vehicles ask within the block. At its end every call and frame has an outcome, or the
     tally has a problem. allowed: reasons of refusals that are none. exact: whether the server is deterministic.
     """
-    load = Load(lambda: voxserve.Client(server.address, timeout=timeout), workload, Tally(frozenset(allowed), exact))
+    client = partial(voxserve.Client, server.address, timeout=timeout, max_attempts=max_attempts)
+    load = Load(client, workload, Tally(frozenset(allowed), exact))
     for seed in range(3):
         load.start(unary, rate, seed, 10)
     load.start(vehicle, rate, "queue", workload.scans)

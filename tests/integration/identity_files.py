@@ -88,11 +88,12 @@ class Server:
 
     @property
     def address(self) -> str:
-        return f"localhost:{self.port}"
+        # Not localhost: of two addresses gRPC reports one's error alone, and this server has only one.
+        return f"127.0.0.1:{self.port}"
 
     @property
     def admin_address(self) -> str:
-        return f"localhost:{self.admin_port}"
+        return f"127.0.0.1:{self.admin_port}"
 
     def close(self) -> None:
         if self.process.poll() is None:

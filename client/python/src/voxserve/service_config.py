@@ -1,9 +1,10 @@
 """Makes the service config, which tells gRPC how to retry and balance calls when servers fail.
 
 Infer, ListModels and GetModel change nothing on a server, so gRPC may make them again where a server is UNAVAILABLE: it
-cannot be reached, the connection broke, it drains, or its model is loading (then after the time that it asks for). The
-deadline holds for all attempts together. An overloaded server (RESOURCE_EXHAUSTED) is not asked again: that would add
-load. https://github.com/grpc/proposal/blob/master/A6-client-retries.md
+cannot be reached, the connection broke, it drains, its GPU or the model there failed (another server's may be well), or
+its model is loading (then after the time that it asks for). The deadline holds for all attempts together. An overloaded
+server (RESOURCE_EXHAUSTED) is not asked again: that would add load.
+https://github.com/grpc/proposal/blob/master/A6-client-retries.md
 """
 
 from __future__ import annotations
