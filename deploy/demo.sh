@@ -14,8 +14,9 @@ people, boxes, the time of each stage, a preview in the terminal, and a picture 
 
   --keep    leave the server running, and tell how to stop it
 
-The first run takes about 10 minutes on 2 cores, mostly for compiling; later runs take seconds. It asks for root only
-to install missing packages. Everything else stays in build/ and the compiler's cache.
+The first run takes about 10 minutes on 2 cores, mostly for compiling; later runs take seconds. Programs are built for
+this machine: for the GPUs that it has, else for the CPU alone. It asks for root only to install missing packages.
+Everything else stays in build/ and the compiler's cache.
 HELP
 }
 
@@ -29,8 +30,8 @@ for argument in "$@"; do
 done
 
 demo=$BUILD/demo
-server=$BUILD/release/server/voxserve
-client=$BUILD/release/client/cpp/voxserve-client
+server=$BUILD/native/server/voxserve
+client=$BUILD/native/client/cpp/voxserve-client
 log=$demo/server.log
 server_pid=''
 
@@ -66,7 +67,7 @@ step "1/4 What is missing"
 note_gpu
 
 step "2/4 Build the server and its client (5 to 10 minutes the first time, then seconds)"
-build_preset release voxserve voxserve-client
+build_preset native voxserve voxserve-client voxserve-tune
 
 step "3/4 Start the server with deploy/models (seconds)"
 mkdir -p "$demo"

@@ -62,6 +62,19 @@ gpus() {
   sed -n 's/^Model:[[:space:]]*//p' /proc/driver/nvidia/gpus/*/information 2>/dev/null || true
 }
 
+# Prints the compute capabilities of this machine's GPUs as CMake names them ("86-real;90a-real"), with "a" for Hopper's
+# own instructions; nothing where the driver's nvidia-smi does not tell.
+gpu_architectures() {
+  nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | tr -d '. ' | grep -x '[0-9]*' | sort -nu |
+    sed 's/^90$/90a/; s/$/-real/' | paste -sd ';' || true
+}
+
+# Tells CMake's preset "native" for which GPUs to build.
+use_own_gpus() {
+  export VOXSERVE_CUDA=OFF CUDAARCHS=''
+  [[ -z $(gpus) ]] || VOXSERVE_CUDA=AUTO CUDAARCHS=$(gpu_architectures)
+}
+
 # Prints the CUDA compiler's path, searched as kernels/cuda.cmake does; nothing if there is none.
 cuda_compiler() {
   command -v nvcc || { [[ -x /usr/local/cuda/bin/nvcc ]] && echo /usr/local/cuda/bin/nvcc; } || true
@@ -118,12 +131,22 @@ build_preset() {
   cmake_reads_presets "$cmake" || cmake=/usr/bin/cmake
   cmake_reads_presets "$cmake" || die "CMake 3.25 or newer is needed, found: $(cmake --version 2>&1 | head -n 1)"
   use_fetched_cublas
-  if [[ $preset == tsan ]]; then
-    export VOXSERVE_ABSEIL_ROOT=${VOXSERVE_ABSEIL_ROOT:-$(tsan_abseil)}
-  fi
-  if [[ ! -f $dir/build.ninja ]] ||
-    ! grep -qx "VOXSERVE_CUBLAS_ROOT:[A-Z]*=${VOXSERVE_CUBLAS_ROOT:-}" "$dir/CMakeCache.txt" ||
-    { [[ $preset == tsan ]] && ! grep -Fxq "VOXSERVE_ABSEIL_ROOT:PATH=$VOXSERVE_ABSEIL_ROOT" "$dir/CMakeCache.txt"; } ||
+  # "NAME=VALUE" as CMake must have cached it
+  local cached=("VOXSERVE_CUBLAS_ROOT=${VOXSERVE_CUBLAS_ROOT:-}") entry configured=true
+  case $preset in
+    native)
+      use_own_gpus
+      cached+=("VOXSERVE_CUDA=$VOXSERVE_CUDA" "CMAKE_CUDA_ARCHITECTURES=$CUDAARCHS")
+      ;;
+    tsan)
+      export VOXSERVE_ABSEIL_ROOT=${VOXSERVE_ABSEIL_ROOT:-$(tsan_abseil)}
+      cached+=("VOXSERVE_ABSEIL_ROOT=$VOXSERVE_ABSEIL_ROOT")
+      ;;
+  esac
+  for entry in "${cached[@]}"; do
+    sed 's/:[A-Z]*=/=/' "$dir/CMakeCache.txt" 2>/dev/null | grep -Fxq -- "$entry" || configured=false
+  done
+  if ! $configured || [[ ! -f $dir/build.ninja ]] ||
     { [[ -n $(cuda_compiler) ]] && grep -q '^VOXSERVE_NVCC:.*-NOTFOUND$' "$dir/CMakeCache.txt"; }; then
     quiet "configuring: $cmake --preset $preset (10 s)"
     (cd "$ROOT" && logged "$BUILD/logs/configure-$preset.log" "$cmake" --preset "$preset") ||

@@ -25,9 +25,9 @@ endif()
 
 if(VOXSERVE_WITH_CUDA)
   set(CMAKE_CUDA_COMPILER ${VOXSERVE_NVCC})
-  if(NOT CMAKE_CUDA_ARCHITECTURES AND NOT DEFINED ENV{CUDAARCHS})
+  if(NOT CMAKE_CUDA_ARCHITECTURES AND NOT "$ENV{CUDAARCHS}")
     # The compute capabilities that CUDA 13 can build for; "a" enables Hopper's own instructions.
-    set(CMAKE_CUDA_ARCHITECTURES "75;80;86;89;90a" CACHE STRING "Compute capabilities to build for")
+    set(CMAKE_CUDA_ARCHITECTURES "75;80;86;89;90a" CACHE STRING "Compute capabilities to build for" FORCE)
   endif()
   enable_language(CUDA)
   # Code for 90 would run on Hopper in place of 90a's and has nothing where that uses Hopper's own instructions. Words

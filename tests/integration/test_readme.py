@@ -5,7 +5,7 @@ few words are replaced before a block runs:
 
 - localhost:8500, the clients' default, and :8080 become the ports of the test's server.
 - Ports that a block gives to a server of its own become free ones.
-- build/release and build/dev become the build that is tested. Like that build, they have code for one kind of GPU.
+- build/native, build/release and build/dev become the build that is tested.
 """
 
 import contextlib
@@ -127,7 +127,7 @@ def environment():
     """Returns the environment of a block. PATH has the programs, as the root's README asks for."""
     build = binary().parents[1]
     folders = [build / "server", build / "client/cpp", ROOT / "build/venv/bin", os.environ["PATH"]]
-    return {**os.environ, "PATH": os.pathsep.join(map(str, folders)), "CUDAARCHS": "90a"}
+    return {**os.environ, "PATH": os.pathsep.join(map(str, folders))}
 
 
 def start(command, root, log):
@@ -182,7 +182,7 @@ def as_tested(text, ports):
     text = text.replace("localhost:8500", f"localhost:{grpc_port}").replace("localhost:8080", f"localhost:{http_port}")
     if "--address" not in text:
         text = re.sub(r"(voxserve-client|-m voxserve) (infer|models|health)", rf"\1 \2 --address localhost:{grpc_port}", text)
-    return re.sub(r"\bbuild/(release|dev)/", f"{binary().parents[1]}/", text)
+    return re.sub(r"\bbuild/(native|release|dev)/", f"{binary().parents[1]}/", text)
 
 
 @pytest.mark.parametrize(("name", "block"), TESTED, ids=[f"{name}:{block.name}" for name, block in TESTED])
