@@ -19,6 +19,9 @@ namespace voxserve::client {
 // Returns INVALID_ARGUMENT unless the timeout is positive.
 absl::Status CheckTimeout(absl::Duration timeout);
 
+// Returns DEADLINE_EXCEEDED (CLIENT_TIMEOUT). missing: "no answer from" or "no connection to".
+absl::Status TimeoutError(absl::string_view missing, absl::string_view address, absl::Duration timeout);
+
 class Channels {
  public:
   // INVALID_ARGUMENT for options, or a file of TLS, that cannot be used.

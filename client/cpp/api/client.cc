@@ -7,10 +7,10 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "client/cpp/api/channels.h"
 #include "client/cpp/api/reopening_stream.h"
 #include "client/cpp/api/response.h"
+#include "engine/base/steady_time.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "voxserve/v1/admin.grpc.pb.h"
 #include "voxserve/v1/inference.grpc.pb.h"
@@ -85,7 +85,7 @@ class Client::Impl {
   // Sends one cloud and reads the answer. Result: Segmentation, Detections or Answer.
   template <typename Result>
   absl::StatusOr<Result> Infer(const InferOptions& options, PointCloud cloud) {
-    const absl::Time start = absl::Now();
+    const absl::Time start = SteadyNow();
     const absl::Duration timeout = options.timeout.value_or(default_timeout());
     if (absl::Status status = CheckRequest(options, cloud, timeout); !status.ok()) return status;
     const Asked asked = AskedOf(options, cloud);
@@ -101,7 +101,7 @@ class Client::Impl {
 
   template <typename Result>
   void InferAsync(const InferOptions& options, PointCloud cloud, std::function<void(absl::StatusOr<Result>)> done) {
-    const absl::Time start = absl::Now();
+    const absl::Time start = SteadyNow();
     const absl::Duration timeout = options.timeout.value_or(default_timeout());
     if (absl::Status status = CheckRequest(options, cloud, timeout); !status.ok()) {
       done(std::move(status));

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "client/cpp/api/error.h"
+#include "engine/base/steady_time.h"
 
 namespace voxserve::client {
 namespace {
@@ -32,7 +32,7 @@ ReopeningStream::ReopeningStream(std::shared_ptr<Channels> channels, const Strea
     : channels_(std::move(channels)),
       options_(options),
       callbacks_(std::move(callbacks)),
-      deadline_(absl::Now() + options.timeout),
+      deadline_(SteadyNow() + options.timeout),
       reopening_(options.reopen_for) {}
 
 ReopeningStream::~ReopeningStream() {
@@ -43,7 +43,7 @@ ReopeningStream::~ReopeningStream() {
 absl::Status ReopeningStream::Begin() {
   StreamOptions options = options_;
   if (deadline_ < absl::InfiniteFuture()) {
-    options.timeout = std::max(absl::Milliseconds(1), deadline_ - absl::Now());
+    options.timeout = std::max(absl::Milliseconds(1), deadline_ - SteadyNow());
   }
   std::vector<StreamCall::Frame> frames;
   for (Kept& kept : kept_) {
@@ -52,7 +52,7 @@ absl::Status ReopeningStream::Begin() {
   }
   is_going_away_ = false;
   ended_call_.reset();
-  reopening_.Begin(absl::Now());
+  reopening_.Begin(SteadyNow());
   absl::StatusOr<std::unique_ptr<StreamCall>> call = StreamCall::Open(
       channels_, options, reopening_.is_wanted() ? CallbacksOfCall() : callbacks_.of_call, std::move(frames));
   if (!call.ok()) return call.status();
@@ -84,7 +84,7 @@ absl::Status ReopeningStream::Send(StreamCall::Frame frame) {
   if (std::any_of(kept_.begin(), kept_.end(), is_this)) return StreamCall::DuplicateError(frame.frame_id);
   if (call_ != nullptr && !ended_call_ && !is_going_away_) {
     const absl::Status status = call_->Send(frame);
-    if (status.ok()) kept_.push_back({std::move(frame), absl::Now(), /*is_in_call=*/true});
+    if (status.ok()) kept_.push_back({std::move(frame), SteadyNow(), /*is_in_call=*/true});
     const std::string reason = ErrorReason(status);
     if (reason != kStreamEnded && reason != StreamCall::kDraining) return status;
   }
@@ -93,7 +93,7 @@ absl::Status ReopeningStream::Send(StreamCall::Frame frame) {
   if (options_.policy == StreamPolicy::kQueue && num_waiting >= options_.max_unsent_frames) {
     return StreamCall::TooManyUnsentError(static_cast<size_t>(num_waiting));
   }
-  kept_.push_back({std::move(frame), absl::Now()});
+  kept_.push_back({std::move(frame), SteadyNow()});
   SupersedeWaiting();
   return absl::OkStatus();
 }
@@ -108,6 +108,7 @@ void ReopeningStream::CloseSends() {
 void ReopeningStream::Cancel() {
   absl::MutexLock lock(&mutex_);
   is_cancelled_ = true;
+  changed_.Signal();
   if (call_ != nullptr) call_->Cancel();
 }
 
@@ -166,12 +167,16 @@ void ReopeningStream::Run() {
   }
 }
 
-std::optional<absl::Duration> ReopeningStream::PrepareNext(const absl::Status& status) {
+std::optional<absl::Duration> ReopeningStream::PrepareNext(absl::Status& status) {
   absl::MutexLock lock(&mutex_);
   if (is_cancelled_) return std::nullopt;
   if (sends_are_closed_ && kept_.empty()) return std::nullopt;
-  const std::optional<absl::Duration> delay = reopening_.Delay(status, absl::Now());
+  const std::optional<absl::Duration> delay = reopening_.Delay(status, SteadyNow());
   if (!delay) return std::nullopt;
+  if (SteadyNow() + *delay >= deadline_) {
+    status = TimeoutError("no connection to", channels_->options().address, options_.timeout);
+    return std::nullopt;
+  }
   std::vector<Kept> again;
   for (Kept& kept : kept_) {
     kept.is_in_call = false;
@@ -187,18 +192,13 @@ std::optional<absl::Duration> ReopeningStream::PrepareNext(const absl::Status& s
 }
 
 bool ReopeningStream::Pause(absl::Duration delay) {
-  const absl::Time end = absl::Now() + delay;
+  const absl::Time end = SteadyNow() + delay;
   while (true) {
     {
       absl::MutexLock lock(&mutex_);
-      const bool is_due = !mutex_.AwaitWithDeadline(absl::Condition(
-                                                        +[](ReopeningStream* self) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-                                                          return self->is_cancelled_ || !self->failed_.empty();
-                                                        },
-                                                        this),
-                                                    end);
+      while (!is_cancelled_ && failed_.empty() && SteadyNow() < end) changed_.WaitUntil(&mutex_, end);
       if (is_cancelled_) return false;
-      if (is_due) return true;
+      if (failed_.empty()) return true;
     }
     DeliverFailed();
   }
@@ -224,6 +224,7 @@ void ReopeningStream::Finish(absl::Status status) {
 
 void ReopeningStream::Fail(Kept kept, absl::Status status) {
   failed_.push_back({.frame_id = kept.frame.frame_id, .response = std::move(status)});
+  changed_.Signal();
 }
 
 void ReopeningStream::SupersedeWaiting() {

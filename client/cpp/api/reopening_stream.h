@@ -21,6 +21,7 @@
 #include "client/cpp/api/reopening.h"
 #include "client/cpp/api/stream.h"
 #include "client/cpp/api/stream_call.h"
+#include "engine/base/steady_time.h"
 
 namespace voxserve::client {
 
@@ -60,8 +61,9 @@ class ReopeningStream {
 
   // The thread: begins call after call until the stream ends.
   void Run() ABSL_LOCKS_EXCLUDED(mutex_, callback_mutex_);
-  // Gives up what need not be sent again. Returns the time until the next call; nothing if the stream ends.
-  std::optional<absl::Duration> PrepareNext(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Gives up the frames that need not be sent again. Returns the time until the next call; nothing if the stream ends
+  // with the status, which becomes DEADLINE_EXCEEDED if the stream has no time left for another call.
+  std::optional<absl::Duration> PrepareNext(absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns false if the stream was cancelled meanwhile.
   bool Pause(absl::Duration delay) ABSL_LOCKS_EXCLUDED(mutex_, callback_mutex_);
   void Finish(absl::Status status) ABSL_LOCKS_EXCLUDED(mutex_, callback_mutex_);
@@ -81,6 +83,7 @@ class ReopeningStream {
 
   absl::Mutex callback_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);  // one callback at a time
   absl::Mutex mutex_;
+  SteadyCondVar changed_;  // the stream was cancelled, or a frame failed
   Reopening reopening_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<StreamCall> call_ ABSL_GUARDED_BY(mutex_);  // null between two calls
   std::optional<absl::Status> ended_call_ ABSL_GUARDED_BY(mutex_);

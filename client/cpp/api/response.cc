@@ -8,8 +8,8 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "client/cpp/api/error.h"
+#include "engine/base/steady_time.h"
 
 namespace voxserve::client {
 namespace {
@@ -103,7 +103,7 @@ void TakeAnswer(v1::InferResponse* response, absl::Time start, Answer* answer) {
   answer->sampled_points.assign(response->sampled_points().begin(), response->sampled_points().end());
   answer->counts = response->counts();
   answer->stages = StagesOf(*response);
-  answer->round_trip = absl::Now() - start;
+  answer->round_trip = SteadyNow() - start;
   for (v1::Tensor& tensor : *response->mutable_tensors()) {
     answer->tensors.push_back({.name = std::move(*tensor.mutable_name()),
                                .kind = tensor.rows(),

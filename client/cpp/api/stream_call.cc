@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "client/cpp/api/error.h"
 #include "client/cpp/api/frame_encoding.h"
+#include "engine/base/steady_time.h"
 #include "voxserve/v1/inference.grpc.pb.h"  // what (de)serialises messages
 
 namespace voxserve::client {
@@ -35,7 +35,7 @@ StreamCall::StreamCall(std::shared_ptr<Channels> channels, const StreamOptions& 
       options_(options),
       callbacks_(std::move(callbacks)) {
   for (Frame& frame : frames) {
-    awaited_[frame.frame_id] = {frame.num_points, absl::Now()};
+    awaited_[frame.frame_id] = {frame.num_points, SteadyNow()};
     unsent_.push_back(std::move(frame));
   }
 }
@@ -92,7 +92,7 @@ absl::Status StreamCall::Send(Frame frame) {
   if (options_.policy == StreamPolicy::kQueue && unsent_.size() >= static_cast<size_t>(options_.max_unsent_frames)) {
     return TooManyUnsentError(unsent_.size());
   }
-  awaited_[frame.frame_id] = {frame.num_points, absl::Now()};
+  awaited_[frame.frame_id] = {frame.num_points, SteadyNow()};
   if (!is_writing_) {
     Write(std::move(frame.parts));
     return absl::OkStatus();

@@ -214,6 +214,19 @@ def test_it_gives_up_after_its_time(client: Any, server: FakeServer, points: Poi
             stream.send(1, points)
 
 
+def test_its_timeout_holds_for_all_calls(client: Any, server: FakeServer, points: Points) -> None:
+    with client.stream("minkunet", policy="queue", reopen=WAIT, timeout=3) as stream:
+        stream.send(0, points)
+        assert next(stream).frame_id == 0
+        server.stop()
+        start = time.monotonic()
+        with pytest.raises(voxserve.DeadlineExceededError) as caught:
+            next(stream)
+        assert time.monotonic() - start < 30
+        assert caught.value.reason == "CLIENT_TIMEOUT"
+        assert "within 3 s" in str(caught.value)
+
+
 def test_a_finished_stream_needs_no_other_server(client: Any, server: FakeServer, points: Points) -> None:
     def first(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
         yield from answer_all(requests, context)

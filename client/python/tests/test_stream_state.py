@@ -11,6 +11,7 @@ from conftest import answer
 
 import voxserve
 from voxserve import wire
+from voxserve.protocol import Options
 from voxserve.stream_state import StreamConfig, StreamState
 
 CLOUD = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -18,7 +19,7 @@ LIMIT = 1 << 20
 
 
 def make_state(policy: Any = "latest", **config: Any) -> StreamState:
-    return StreamState(StreamConfig("m", policy, **config), LIMIT)
+    return StreamState(StreamConfig("m", policy, **config), Options(max_message_bytes=LIMIT), None)
 
 
 def add(state: StreamState, frame_id: int, *, reset_sweeps: bool = False, stamp: float | None = None) -> None:

@@ -310,11 +310,16 @@ TEST_F(FailoverTest, OtherErrorsEndIt) {
 }
 
 TEST_F(FailoverTest, ItsDeadlineHoldsForAllCalls) {
-  server_->EndStreams(1, {.num_frames = 1});
   const auto stream = Open({.policy = StreamPolicy::kQueue, .timeout = absl::Seconds(2)});
   ASSERT_TRUE(stream->Send(0, CloudOf(1)).ok());
-  EXPECT_EQ(record_.AwaitEnd().code(), absl::StatusCode::kDeadlineExceeded) << record_.AwaitEnd();
-  EXPECT_EQ(record_.reopened().size(), 1u);
+  EXPECT_TRUE(record_.AwaitResults(1));
+  server_.reset();
+  ASSERT_TRUE(stream->Send(1, CloudOf(1)).ok());
+  const absl::Status end = record_.AwaitEnd();
+  EXPECT_EQ(end.code(), absl::StatusCode::kDeadlineExceeded) << end;
+  EXPECT_EQ(ErrorReason(end), kClientTimeout);
+  EXPECT_EQ(record_.StatusOf(1), end);
+  EXPECT_GE(record_.reopened().size(), 2u);
 }
 
 TEST_F(FailoverTest, ItCanBeEndedWhileItLooksForAServer) {

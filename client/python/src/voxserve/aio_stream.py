@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import Any
@@ -37,11 +36,10 @@ class Stream:
     def __init__(self, channel: Any, config: StreamConfig, options: Options, timeout: float | None) -> None:
         """Called by aio.Client.stream."""
         self._options, self._timeout = options, timeout
-        self._deadline = None if timeout is None else time.monotonic() + timeout
         self._channel = channel  # keeps the channel alive, without which the call would end
         self._config = config.request()
         self._metadata = options.metadata()  # once: the reader's task calls no function of the caller's
-        self._state = StreamState(config, options.max_message_bytes)
+        self._state = StreamState(config, options, timeout)
         self._changed = asyncio.Event()  # replaced by a new one after each change
         self._call: Any
         self._writer: asyncio.Task[None]
@@ -115,9 +113,8 @@ class Stream:
 
     def _open(self) -> None:
         """Begins a call."""
-        timeout = None if self._deadline is None else max(0.001, self._deadline - time.monotonic())
         method = self._channel.stream_stream(METHOD, request_serializer=None, response_deserializer=None)
-        self._call = method(timeout=timeout, metadata=self._metadata)
+        self._call = method(timeout=self._state.call_timeout(), metadata=self._metadata)
         self._writer = asyncio.create_task(self._write(self._call))
 
     async def _write(self, call: Any) -> None:

@@ -112,6 +112,15 @@ def of_reopening(failure: BaseException, *, is_closed: bool) -> InferenceError:
     return error
 
 
+def no_connection(address: str, timeout: float | None) -> InferenceError:
+    """Returns the error of a stream that has found no other server within its timeout."""
+    return make(grpc.StatusCode.DEADLINE_EXCEEDED, _missing("connection to", address, timeout), "CLIENT_TIMEOUT")
+
+
+def _missing(thing: str, address: str, timeout: float | None) -> str:
+    return f"no {thing} {address}" + (f" within {timeout:g} s" if timeout else "")
+
+
 def from_status(status: wire.Status) -> InferenceError | None:
     """Returns the error of a google.rpc.Status in an answer; None for OK."""
     if status.code == 0:
@@ -177,7 +186,7 @@ def _explain(code: grpc.StatusCode, message: str, address: str, timeout: float |
             return "NO_SERVER", f"no server answers at {address}; is voxserve running there? ({message})"
         return "CONNECTION_LOST", f"the connection to {address} broke: {message}"
     if code == grpc.StatusCode.DEADLINE_EXCEEDED:
-        return "CLIENT_TIMEOUT", f"no answer from {address}" + (f" within {timeout:g} s" if timeout else "")
+        return "CLIENT_TIMEOUT", _missing("answer from", address, timeout)
     if code == grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in lower:
         return (
             "MESSAGE_TOO_LARGE",

@@ -9,7 +9,6 @@ with client.stream("minkunet") as stream:
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
@@ -40,11 +39,10 @@ class Stream:
     def __init__(self, channel: Any, config: StreamConfig, options: Options, timeout: float | None) -> None:
         """Called by Client.stream."""
         self._options, self._timeout = options, timeout
-        self._deadline = None if timeout is None else time.monotonic() + timeout
         self._channel = channel  # keeps the channel alive, without which the call would end
         self._config = config.request()
         self._metadata = options.metadata()  # once: the reader's thread calls no function of the caller's
-        self._state = StreamState(config, options.max_message_bytes)
+        self._state = StreamState(config, options, timeout)
         self._changed = threading.Condition()  # guards _state and announces its changes
         self._call = self._open()
         self._reader = threading.Thread(target=self._read, name="voxserve-stream", daemon=True)
@@ -129,10 +127,9 @@ class Stream:
 
     def _open(self) -> Any:
         """Begins a call."""
-        timeout = None if self._deadline is None else max(0.001, self._deadline - time.monotonic())
         method = self._channel.stream_stream(METHOD, request_serializer=None, response_deserializer=None)
         requests = self._requests(self._state.num_calls)
-        return method(requests, timeout=timeout, metadata=self._metadata)
+        return method(requests, timeout=self._state.call_timeout(), metadata=self._metadata)
 
     def _requests(self, number: int) -> Iterator[bytes]:
         """Runs in gRPC's thread, which asks for the next request when the previous one is being sent. number: of the

@@ -9,6 +9,7 @@ the frames that have no result: all of them with "queue", the newest with "lates
 
 from __future__ import annotations
 
+import math
 import operator
 import time
 from collections import deque
@@ -24,6 +25,7 @@ from voxserve.encoding import encode_frame
 from voxserve.farthest_points import FarthestPoints
 from voxserve.point_cloud import Fields, PointsLike, as_cloud
 from voxserve.pose import PoseLike, as_pose
+from voxserve.protocol import Options
 from voxserve.reopening import MAX_BREAKS, Reopening, may_have_ended_its_server
 from voxserve.results import FrameResult
 from voxserve.tensors import UNNAMED, Wanted
@@ -132,14 +134,15 @@ _RESET = wire.InferStreamRequest(frame=wire.StreamFrame(reset_sweeps=True)).Seri
 class StreamState:
     """A stream's frames and results. Not thread-safe: its owner locks it, and waits until the can_... methods allow."""
 
-    def __init__(self, config: StreamConfig, max_message_bytes: int) -> None:
+    def __init__(self, config: StreamConfig, options: Options, timeout: float | None) -> None:
         self.config = config
+        self._options, self._timeout = options, timeout
+        self._deadline = math.inf if timeout is None else time.monotonic() + timeout
         self.is_going_away = False
         self.is_cancelled = False
         self.num_calls = 1  # RPCs that the stream has begun
         self._reopening = Reopening(config.reopen, time.monotonic())
         self._again: deque[Frame] = deque()  # to be sent once more, before what waits
-        self._max_message_bytes = max_message_bytes
         self._waiting: Frame | None = None
         self._under_way: dict[int, Frame] = {}
         self._results: deque[tuple[FrameResult, bool]] = deque()  # the flag: whether the server answered it
@@ -172,7 +175,7 @@ class StreamState:
             x, y, z = pose.translation
             qw, qx, qy, qz = pose.rotation
             head.pose.CopyFrom(wire.Pose(x=x, y=y, z=z, qw=qw, qx=qx, qy=qy, qz=qz))
-        request = encode_frame(head, cloud, self._max_message_bytes)
+        request = encode_frame(head, cloud, self._options.max_message_bytes)
         return Frame(frame_id, cloud.num_points, request, reset_sweeps, start)
 
     @property
@@ -269,6 +272,10 @@ class StreamState:
                 error = malformed
         return FrameResult(frame.frame_id, segmentation, error, answer.num_sweeps, detections, tensors)
 
+    def call_timeout(self) -> float | None:
+        """Returns the seconds that are left to a call which begins now; None: no limit."""
+        return None if self._timeout is None else max(0.001, self._deadline - time.monotonic())
+
     def break_off(self, error: errors.InferenceError | None) -> float | None:
         """Tells that the call has ended; None: with OK. Returns the seconds after which the owner begins another one by
         reopen(); or None, and then the stream has ended.
@@ -276,7 +283,10 @@ class StreamState:
         is_complete = self._is_closed and not (self._under_way or self._again or self._waiting)
         delay = None
         if error is not None and not self.is_cancelled:
-            delay = self._reopening.delay(error, time.monotonic())
+            now = time.monotonic()
+            delay = self._reopening.delay(error, now)
+            if delay is not None and now + delay >= self._deadline and not is_complete:
+                delay, error = None, errors.no_connection(self._options.address, self._timeout)
         if delay is None or error is None or is_complete:
             # A stream that has all answers needs no other server, even if the time to look for one is over.
             needs_none = is_complete and error is not None and self._reopening.is_about(error)
