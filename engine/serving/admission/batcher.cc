@@ -57,8 +57,13 @@ absl::Status Batcher::Push(QueuedTask& task) {
     absl::MutexLock lock(&mutex_);
     const absl::Time now = options_.now();
     queue_.Promote(now);
-    absl::StatusOr<std::unique_ptr<WaitingTask>> waiting = Admit(task, now);
-    status = waiting.ok() ? MakeRoom(task, **waiting, evicted) : waiting.status();
+    absl::StatusOr<std::unique_ptr<WaitingTask>> waiting = absl::Status();
+    try {
+      waiting = Admit(task, now);
+      status = waiting.ok() ? MakeRoom(task, **waiting, evicted) : waiting.status();
+    } catch (const std::bad_alloc&) {  // The tasks that were evicted must still be answered.
+      status = OutOfMemoryError();
+    }
     if (status.ok()) {
       task.enqueued = now;
       task.task.deadline = (*waiting)->deadline;
@@ -123,10 +128,8 @@ absl::Status Batcher::MakeRoom(const QueuedTask& task, const WaitingTask& waitin
   stays -= queue_.LessUrgentThan(name, waiting.level);
   if (absl::Status status = check(stays); !status.ok() && !IsWithinShare(task, waiting, max_requests)) return status;
   const auto evict = [&](WaitingTask* other, const char* who) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    evicted.push_back({.task = Remove(other),
-                       .reason = DropReason::kQueueFull,
-                       .status = QueueFullError(
-                           absl::StrCat("the queue of model \"", name, "\" is full: a request of ", who, " came"))});
+    End(other, DropReason::kQueueFull,
+        QueueFullError(absl::StrCat("the queue of model \"", name, "\" is full: a request of ", who, " came")), evicted);
   };
   for (;;) {
     const Load load = queue_.OfModel(name);
@@ -150,34 +153,39 @@ bool Batcher::IsWithinShare(const QueuedTask& task, const WaitingTask& waiting, 
          (holds.own.bytes + waiting.load.bytes) * holds.num_clients <= options_.max_queue_bytes - more_urgent.bytes;
 }
 
-std::unique_ptr<WaitingTask> Batcher::Remove(WaitingTask* task) {
-  std::unique_ptr<WaitingTask> removed = queue_.Remove(task);
-  ObserveDepth(removed->queued.model->info.name);
-  return removed;
+void Batcher::End(WaitingTask* task, DropReason reason, absl::Status status, std::vector<Ended>& ended) {
+  ended.push_back({.task = nullptr, .reason = reason, .status = std::move(status)});
+  ended.back().task = queue_.Remove(task);
+  ObserveDepth(ended.back().task->queued.model->info.name);
 }
 
 // Called under the lock, so that the gauge gets changes in order.
 void Batcher::ObserveDepth(const std::string& model) const {
-  if (options_.observer != nullptr) options_.observer->OnQueueDepth(model, queue_.OfModel(model).requests);
+  try {
+    if (options_.observer != nullptr) options_.observer->OnQueueDepth(model, queue_.OfModel(model).requests);
+  } catch (const std::bad_alloc&) {  // then the gauge lacks this change
+  }
 }
 
-Batcher::Ended Batcher::Expire(WaitingTask* task, absl::Time now) {
+void Batcher::Expire(WaitingTask* task, absl::Time now, std::vector<Ended>& ended) {
   const bool is_deadline = task->deadline <= now;
   const std::string waited = Format(now - task->queued.enqueued);
   const std::string message =
       is_deadline ? absl::StrCat("the deadline passed after ", waited, " in the queue")
                   : absl::StrCat("the request has waited ", waited, " in the queue, the limit of model \"",
                                  task->queued.model->info.name, "\"");
-  return {.task = Remove(task),
-          .reason = DropReason::kExpired,
-          .status = WithReason(absl::DeadlineExceededError(message), error_reason::kDeadlineExpired)};
+  End(task, DropReason::kExpired, WithReason(absl::DeadlineExceededError(message), error_reason::kDeadlineExpired),
+      ended);
 }
 
 void Batcher::Answer(std::vector<Ended> ended) {
   if (ended.empty()) return;
   for (Ended& end : ended) {
     const QueuedTask& queued = end.task->queued;
-    if (options_.observer != nullptr) options_.observer->OnDropped(queued.model->info.name, end.reason);
+    try {
+      if (options_.observer != nullptr) options_.observer->OnDropped(queued.model->info.name, end.reason);
+    } catch (const std::bad_alloc&) {  // then the counter lacks this task
+    }
     queued.task.done(end.status);
     end.task.reset();
   }
@@ -193,12 +201,9 @@ bool Batcher::Cancel(uint64_t ticket, DropReason reason) {
     if (task == nullptr) return false;
     // gRPC also cancels calls whose deadline has passed; such a task counts as expired, not as cancelled.
     if (const absl::Time now = options_.now(); task->expiry - kDeadlineTransit <= now) {
-      ended.push_back(Expire(task, now));
+      Expire(task, now, ended);
     } else {
-      ended.push_back(
-          {.task = Remove(task),
-           .reason = reason,
-           .status = WithReason(absl::CancelledError("cancelled before it ran"), error_reason::kCancelled)});
+      End(task, reason, WithReason(absl::CancelledError("cancelled before it ran"), error_reason::kCancelled), ended);
     }
   }
   Answer(std::move(ended));
@@ -231,15 +236,16 @@ Batch Batcher::Pop(size_t device) {
       is_over = stopped_ && queue_.empty();
       try {
         batch = Form(device, ended);
+        if (options_.has_timer && !ended.empty()) {
+          // Leaves the answers to the timer's thread: the batch's model is charged from now on, so it should start at
+          // once.
+          ended_.reserve(ended_.size() + ended.size());
+          std::move(ended.begin(), ended.end(), std::back_inserter(ended_));
+          ended.clear();
+          first_expiry_changed_.Signal();
+        }
       } catch (const std::bad_alloc&) {
-        has_memory = false;  // The batch's tasks still wait.
-      }
-      if (options_.has_timer && !ended.empty()) {
-        // Leaves the answers to the timer's thread: the batch's model is charged from now on, so it should start at
-        // once.
-        std::move(ended.begin(), ended.end(), std::back_inserter(ended_));
-        ended.clear();
-        first_expiry_changed_.Signal();
+        has_memory = false;  // The batch's tasks still wait, or `batch` has them.
       }
     }
     Answer(std::move(ended));
@@ -253,7 +259,10 @@ Batch Batcher::TryPop(size_t device) {
   std::vector<Ended> ended;
   {
     absl::MutexLock lock(&mutex_);
-    batch = Form(device, ended);
+    try {
+      batch = Form(device, ended);
+    } catch (const std::bad_alloc&) {  // The batch's tasks still wait.
+    }
   }
   Answer(std::move(ended));
   return batch;
@@ -267,17 +276,16 @@ Batch Batcher::Form(size_t device, std::vector<Ended>& ended) {
   while (WaitingTask* lead = queue_.First()) {
     const absl::Time end = now + LatencyModel::Expected(*lead->queued.model, device, lead->load);
     if (lead->expiry <= now) {
-      ended.push_back(Expire(lead, now));
+      Expire(lead, now, ended);
     } else if (end > lead->deadline && !lead->found_idle_worker) {
-      ended.push_back({.task = Remove(lead),
-                       .reason = DropReason::kGivenUp,
-                       .status = Unmeetable(absl::StrCat("after ", Format(now - lead->queued.enqueued),
-                                                         " in the queue the answer was expected ",
-                                                         Format(end - lead->deadline), " after the deadline"))});
+      End(lead, DropReason::kGivenUp,
+          Unmeetable(absl::StrCat("after ", Format(now - lead->queued.enqueued), " in the queue the answer was expected ",
+                                  Format(end - lead->deadline), " after the deadline")),
+          ended);
     } else {
       const std::vector<WaitingTask*> tasks = Fill(lead, device, now);
-      batch.tasks.reserve(tasks.size());  // before a task leaves the queue
-      double costs = 0;                   // sum over the tasks, each run alone
+      batch.tasks.reserve(tasks.size());
+      double costs = 0;  // sum over the tasks, each run alone
       for (const WaitingTask* task : tasks) {
         batch.load += task->load;
         costs += task->cost;
@@ -287,12 +295,13 @@ Batch Batcher::Form(size_t device, std::vector<Ended>& ended) {
       batch.predicted = LatencyModel::Expected(*lead->queued.model, device, batch.load);
       const bool is_known = batch.predicted > absl::ZeroDuration();
       batch.charged_seconds = is_known ? absl::ToDoubleSeconds(batch.predicted) : costs;
+      latency_.Start(device, batch.id, batch.predicted, now);
+      // From here on nothing may run out of memory: a task that has left the queue would be lost.
       for (WaitingTask* task : tasks) {
         const double seconds = batch.charged_seconds * task->cost / costs;
         batch.tasks.push_back(std::move(queue_.Run(task, seconds)->queued));
       }
       ObserveDepth(batch.tasks.front().model->info.name);
-      latency_.Start(device, batch.id, batch.predicted, now);
       break;
     }
   }
@@ -404,16 +413,22 @@ void Batcher::RemoveWorker(size_t device) {
 
 void Batcher::ExpireDue() {
   std::vector<Ended> ended;
+  bool has_memory = true;
   {
     absl::MutexLock lock(&mutex_);
     ended.swap(ended_);
     const absl::Time now = options_.now();
-    for (WaitingTask* task = queue_.FirstToExpire(); task != nullptr && task->expiry <= now;
-         task = queue_.FirstToExpire()) {
-      ended.push_back(Expire(task, now));
+    try {
+      for (WaitingTask* task = queue_.FirstToExpire(); task != nullptr && task->expiry <= now;
+           task = queue_.FirstToExpire()) {
+        Expire(task, now, ended);
+      }
+    } catch (const std::bad_alloc&) {
+      has_memory = false;  // The other tasks still wait, and expire at the next try.
     }
   }
   Answer(std::move(ended));
+  if (!has_memory) absl::SleepFor(kMemoryPause);
 }
 
 absl::Time Batcher::NextExpiry() const {
@@ -451,7 +466,7 @@ void Batcher::StopAndRefuse() {
     absl::MutexLock lock(&mutex_);
     stopped_ = true;
     while (WaitingTask* task = queue_.FirstToExpire()) {
-      ended.push_back({.task = Remove(task), .reason = DropReason::kDraining, .status = DrainingError()});
+      End(task, DropReason::kDraining, DrainingError(), ended);
     }
   }
   Answer(std::move(ended));

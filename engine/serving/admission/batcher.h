@@ -102,7 +102,7 @@ class Batcher {
   // device if the task is expected to end sooner there. An empty batch means that the batcher has stopped and nothing
   // is left. Expired tasks and tasks that can no longer meet their deadline get DEADLINE_EXCEEDED and are not returned.
   Batch Pop(size_t device);
-  // Returns a batch without blocking; an empty one where nothing waits.
+  // Returns a batch without blocking; an empty one where nothing waits, or where there was no memory to form it.
   Batch TryPop(size_t device);
 
   // The result of a batch, for learning.
@@ -162,8 +162,10 @@ class Batcher {
   std::vector<WaitingTask*> Fill(WaitingTask* lead, size_t device, absl::Time now) const
       ABSL_SHARED_LOCKS_REQUIRED(mutex_);
 
-  std::unique_ptr<WaitingTask> Remove(WaitingTask* task) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Ended Expire(WaitingTask* task, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Takes the task out of the queue, to be answered. Where there is no memory (std::bad_alloc) the task still waits.
+  void End(WaitingTask* task, DropReason reason, absl::Status status, std::vector<Ended>& ended)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Expire(WaitingTask* task, absl::Time now, std::vector<Ended>& ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ObserveDepth(const std::string& model) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   void Answer(std::vector<Ended> ended) ABSL_LOCKS_EXCLUDED(mutex_);
   void RunTimer();

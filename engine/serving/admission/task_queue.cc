@@ -9,7 +9,7 @@ bool TaskQueue::Earlier::operator()(const WaitingTask* a, const WaitingTask* b) 
   return std::tie(a->*time, a->arrival) < std::tie(b->*time, b->arrival);
 }
 
-WaitingTask* TaskQueue::Add(std::unique_ptr<WaitingTask> task) {
+WaitingTask* TaskQueue::Add(std::unique_ptr<WaitingTask> task) noexcept {
   WaitingTask* added = task.get();
   added->arrival = next_arrival_++;
   owned_[added->queued.ticket] = std::move(task);
@@ -19,12 +19,12 @@ WaitingTask* TaskQueue::Add(std::unique_ptr<WaitingTask> task) {
   return added;
 }
 
-std::unique_ptr<WaitingTask> TaskQueue::Remove(WaitingTask* task) {
+std::unique_ptr<WaitingTask> TaskQueue::Remove(WaitingTask* task) noexcept {
   LeaveLevel(task, std::nullopt);
   return Release(task);
 }
 
-std::unique_ptr<WaitingTask> TaskQueue::Run(WaitingTask* task, double seconds) {
+std::unique_ptr<WaitingTask> TaskQueue::Run(WaitingTask* task, double seconds) noexcept {
   LeaveLevel(task, seconds);
   return Release(task);
 }
@@ -160,7 +160,7 @@ WaitingTask* TaskQueue::NewestOfLargestHold(const std::string& name, int priorit
   return *largest->tasks.rbegin();
 }
 
-void TaskQueue::Promote(absl::Time now) {
+void TaskQueue::Promote(absl::Time now) noexcept {
   while (!by_promotion_.empty() && (*by_promotion_.begin())->promotion <= now) {
     WaitingTask* task = *by_promotion_.begin();
     LeaveLevel(task, std::nullopt);

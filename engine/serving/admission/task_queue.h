@@ -9,6 +9,8 @@
 //   would take the room of the urgent tasks that it was promoted to run among.
 // - Cost: every operation is logarithmic in the number of tasks, except WorkAhead, TasksOf, LeastUrgent and
 //   NewestOfLargestHold, which are linear in the number of waiting clients. The queue's limit bounds that.
+// - Memory: a change that gets no memory for its few nodes ends the process. Otherwise a task would stand in some of the
+//   orders only, and might never be answered.
 // - Threads: not thread-safe. The Batcher owns it and calls it under its lock.
 
 #include <cstdint>
@@ -37,11 +39,11 @@ class TaskQueue {
     std::vector<Load> by_priority;
   };
 
-  WaitingTask* Add(std::unique_ptr<WaitingTask> task);
+  WaitingTask* Add(std::unique_ptr<WaitingTask> task) noexcept;
   // Removes a task that does not run.
-  std::unique_ptr<WaitingTask> Remove(WaitingTask* task);
+  std::unique_ptr<WaitingTask> Remove(WaitingTask* task) noexcept;
   // Removes a task that runs. It takes a turn of its client, and charges its model the predicted seconds of the device.
-  std::unique_ptr<WaitingTask> Run(WaitingTask* task, double seconds);
+  std::unique_ptr<WaitingTask> Run(WaitingTask* task, double seconds) noexcept;
   // Adds the difference between the actual and the predicted seconds of a batch of this model and level.
   void Correct(const std::string& model, int level, double seconds);
 
@@ -85,7 +87,7 @@ class TaskQueue {
   // Returns the first task to expire, or nullptr if there is none.
   WaitingTask* FirstToExpire() const { return by_expiry_.empty() ? nullptr : *by_expiry_.begin(); }
   // Moves each task whose promotion time has come to level 0.
-  void Promote(absl::Time now);
+  void Promote(absl::Time now) noexcept;
 
  private:
   struct Earlier {

@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+#include <new>
 #include <string>
 #include <thread>
 #include <vector>
@@ -96,6 +98,38 @@ TEST(BatcherTest, NobodyIsEvictedInVain) {
   EXPECT_EQ(fake.answer(2).calls, 0);
   EXPECT_TRUE(fake.Push(4, {.points = 20, .priority = 0}).ok());
   EXPECT_EQ(ReasonOf(fake.answer(2).status), error_reason::kQueueFull);
+}
+
+TEST(BatcherTest, NoTaskIsLostWhereReportsFindNoMemory) {
+  FakeBatcher fake({.max_queue_requests = 3}, {.priority_levels = 2});
+  fake.observer.has_memory = false;
+  ASSERT_TRUE(fake.Push(1, {.timeout = absl::Milliseconds(10), .priority = 1}).ok());
+  ASSERT_TRUE(fake.Push(2, {.priority = 1}).ok());
+  ASSERT_TRUE(fake.Push(3, {.priority = 1}).ok());
+  ASSERT_TRUE(fake.Push(4, {.priority = 0}).ok());  // takes the place of 3
+  EXPECT_EQ(ReasonOf(fake.answer(3).status), error_reason::kQueueFull);
+  fake.clock.Advance(absl::Milliseconds(11));
+  fake->ExpireDue();
+  EXPECT_EQ(ReasonOf(fake.answer(1).status), error_reason::kDeadlineExpired);
+  EXPECT_THAT(fake.Pop(), ElementsAre(4, 2));
+  ASSERT_TRUE(fake.Push(5).ok());
+  EXPECT_TRUE(fake->Cancel(5));
+  EXPECT_EQ(fake.answer(5).calls, 1);
+}
+
+TEST(BatcherTest, TasksStillWaitWhereABatchFindsNoMemory) {
+  bool has_memory = false;
+  FakeBatcher fake({.max_batch_bytes = [&has_memory](size_t) {
+    return has_memory ? std::numeric_limits<int64_t>::max() : throw std::bad_alloc();
+  }});
+  ASSERT_TRUE(fake.Push(1, {.timeout = absl::Milliseconds(10)}).ok());
+  ASSERT_TRUE(fake.Push(2).ok());
+  fake.clock.Advance(absl::Milliseconds(11));
+  EXPECT_THAT(fake.Pop(), IsEmpty());
+  EXPECT_EQ(ReasonOf(fake.answer(1).status), error_reason::kDeadlineExpired);  // found before there was no memory
+  EXPECT_EQ(fake.answer(2).calls, 0);
+  has_memory = true;
+  EXPECT_THAT(fake.Pop(), ElementsAre(2));
 }
 
 TEST(BatcherTest, PrioritiesBeyondTheModelsLevelsAreRefused) {
