@@ -213,12 +213,12 @@ class GraphBuilder {
   // UnionSum and UnionConcat give the same as Sum and Concat if all inputs are on one level.
   int UnionSum(int a, int b) {
     AddOp op;
-    const int level = Meet({a, b}, &op.rulebooks);
+    const int level = UnionLevel({a, b}, &op.rulebooks);
     return Add("union_add", {a, b}, op, level, Channels(a));
   }
   int UnionConcat(const std::vector<int>& inputs) {
     ConcatOp op;
-    const int level = Meet(inputs, &op.rulebooks);
+    const int level = UnionLevel(inputs, &op.rulebooks);
     int channels = 0;
     for (const int input : inputs) channels += Channels(input);
     return Add("union_concat", inputs, op, level, channels);
@@ -349,7 +349,7 @@ class GraphBuilder {
   int SameSites(int input, int level) { return graph_.levels.SameSiteRulebook(Level(input), level, 3); }
   // Returns the level of the union of the inputs' sites. Adds one rulebook per input, from its level to the union,
   // unless all inputs are on that level already.
-  int Meet(const std::vector<int>& inputs, std::vector<int>* rulebooks) {
+  int UnionLevel(const std::vector<int>& inputs, std::vector<int>* rulebooks) {
     std::vector<int> levels;
     for (const int input : inputs) levels.push_back(Level(input));
     const int level = graph_.levels.Union(levels);
