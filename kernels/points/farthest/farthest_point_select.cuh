@@ -100,10 +100,10 @@ struct Bucket {
   Offer offer;
 };
 
-// Spread maps a sample's sorted points to threads. The points are divided into buckets of num_rows * 32. Bucket b goes
-// to block b % num_blocks; a block distributes its buckets over its warps, and a warp over its lanes.
-struct Spread {
-  __device__ Spread(int64_t sample_points, int blocks, int rank_in_sample)
+// BucketAssignment maps a sample's sorted points to threads. The points are divided into buckets of num_rows * 32.
+// Bucket b goes to block b % num_blocks; a block distributes its buckets over its warps, and a warp over its lanes.
+struct BucketAssignment {
+  __device__ BucketAssignment(int64_t sample_points, int blocks, int rank_in_sample)
       : num_points(static_cast<int>(sample_points)), num_blocks(blocks), rank(rank_in_sample) {
     const int64_t points_a_row = int64_t{num_blocks} * static_cast<int64_t>(blockDim.x) * kWarpThreads;
     num_rows = max(1, static_cast<int>((sample_points + points_a_row - 1) / points_a_row));
@@ -127,12 +127,12 @@ struct Spread {
 
 // Returns a bucket before the first selection: all distances are infinite.
 __device__ inline Bucket LoadBucket(const FarthestPointSampleParams& params, const FarthestPointBox* boxes, int sample,
-                                    const Spread& spread, int number) {
+                                    const BucketAssignment& buckets, int number) {
   Bucket bucket = {};
-  const int first_row = number * spread.num_rows;
-  const int num_boxes = (spread.num_points + kWarpThreads - 1) / kWarpThreads;
+  const int first_row = number * buckets.num_rows;
+  const int num_boxes = (buckets.num_points + kWarpThreads - 1) / kWarpThreads;
   uint32_t complement = 0;
-  for (int row = first_row; row < min(first_row + spread.num_rows, num_boxes); ++row) {
+  for (int row = first_row; row < min(first_row + buckets.num_rows, num_boxes); ++row) {
     const FarthestPointBox box = boxes[FirstBox(params, sample) + row];
 #pragma unroll
     for (int axis = 0; axis < 3; ++axis) {
@@ -317,15 +317,15 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
   const int sample = kIsCluster ? static_cast<int>(blockIdx.x) / num_blocks : static_cast<int>(blockIdx.x);
   const int64_t begin = params.point_begin[sample];
   const int64_t num_all = params.point_begin[sample + 1] - begin;
-  const Spread spread(params.num_valid[sample], kIsCluster ? num_blocks : 1,
-                      kIsCluster ? static_cast<int>(blockIdx.x) % num_blocks : 0);
+  const BucketAssignment buckets(params.num_valid[sample], kIsCluster ? num_blocks : 1,
+                                 kIsCluster ? static_cast<int>(blockIdx.x) % num_blocks : 0);
 
   int32_t* const selected = params.selected + params.selected_begin[sample];
   float* const distances = params.distances == nullptr ? nullptr : params.distances + params.selected_begin[sample];
   const int64_t num_selected = params.selected_begin[sample + 1] - params.selected_begin[sample];
   const int64_t start = params.starts == nullptr ? 0 : params.starts[sample];
-  if (num_selected > spread.num_points || start < 0 || start >= num_all) {
-    for (int64_t i = threadIdx.x; spread.rank == 0 && i < num_selected; i += blockDim.x) {
+  if (num_selected > buckets.num_points || start < 0 || start >= num_all) {
+    for (int64_t i = threadIdx.x; buckets.rank == 0 && i < num_selected; i += blockDim.x) {
       selected[i] = kNothingSelected;
       if (distances != nullptr) distances[i] = -1;
     }
@@ -333,7 +333,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
   }
   if (num_selected == 0) return;
 
-  Bucket bucket = LoadBucket(params, workspace.boxes, sample, spread, spread.BucketOf(lane));
+  Bucket bucket = LoadBucket(params, workspace.boxes, sample, buckets, buckets.BucketOf(lane));
   if (threadIdx.x == 0) {
     const auto first_index = static_cast<int32_t>((start + workspace.states[sample].start_offset) % num_all);
     const float* const point = FloatsOf(params.points, begin + first_index);
@@ -349,7 +349,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
   int num_new = 1;  // points that the last round selected
   int64_t num_done = 0;
   for (int64_t round = 0;; ++round) {
-    if (spread.rank == 0 && static_cast<int>(threadIdx.x) < num_new) {
+    if (buckets.rank == 0 && static_cast<int>(threadIdx.x) < num_new) {
       const uint4 key = exchange.ranking.keys[threadIdx.x];
       selected[num_done + threadIdx.x] = static_cast<int32_t>(~key.y);
       if (distances != nullptr) distances[num_done + threadIdx.x] = __uint_as_float(key.x);
@@ -362,14 +362,14 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
     const unsigned touched = __ballot_sync(~0u, touching != 0);
     for (unsigned left = touched; left != 0; left &= left - 1) {
       const int of_lane = __ffs(static_cast<int>(left)) - 1;
-      const int number = spread.BucketOf(of_lane);
-      const int64_t first = begin + spread.FirstPoint(number);
+      const int number = buckets.BucketOf(of_lane);
+      const int64_t first = begin + buckets.FirstPoint(number);
       const auto update = [&](auto unrolled_rows) {
-        return Update<unrolled_rows()>(workspace.points + first, workspace.distances + first, spread.NumPoints(number),
-                                       spread.num_rows, exchange.ranking.points, __shfl_sync(~0u, touching, of_lane));
+        return Update<unrolled_rows()>(workspace.points + first, workspace.distances + first, buckets.NumPoints(number),
+                                       buckets.num_rows, exchange.ranking.points, __shfl_sync(~0u, touching, of_lane));
       };
       const Offer updated =
-          spread.num_rows == 1 ? update(std::integral_constant<int, 1>()) : update(std::integral_constant<int, 4>());
+          buckets.num_rows == 1 ? update(std::integral_constant<int, 1>()) : update(std::integral_constant<int, 4>());
       if (lane == of_lane) bucket.offer = updated;
     }
     if (touched != 0 || round == 0) {
@@ -383,7 +383,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
       Offer of_block = {};
       if (warp == 0) of_block = FirstOffer(lane < num_warps ? Get(exchange.of_warps, lane) : Offer{});
-      Rank(ExchangeOffers(exchange, round, of_block, spread.rank, num_blocks), num_blocks, exchange.ranking);
+      Rank(ExchangeOffers(exchange, round, of_block, buckets.rank, num_blocks), num_blocks, exchange.ranking);
 #endif
     }
     __syncthreads();
