@@ -67,8 +67,8 @@ BatchOutput CpuExecutor::RunOnce(const Program& program, BatchTasks tasks, const
 BatchBytes CpuExecutor::NeededBytes() const {
   const HostMemory& memory = *context_->memory;
   // Kernels allocated these bytes and freed them before they returned.
-  const int64_t passing_bytes = memory.peak_bytes() - memory.held_bytes();
-  return {.points = points_->needed_bytes() + geometry_->needed_bytes() + passing_bytes, .features = feature_bytes_};
+  const int64_t temporary_bytes = memory.peak_bytes() - memory.held_bytes();
+  return {.points = points_->needed_bytes() + geometry_->needed_bytes() + temporary_bytes, .features = feature_bytes_};
 }
 
 absl::Status CpuExecutor::RunBatch(const Program& program, BatchTasks tasks, const RunLimits& limits,

@@ -68,10 +68,10 @@ class DeviceRulebooks {
     uint32_t* out_masks = nullptr;
     // Bit masks of the offsets at which a row has a neighbour. Tiles are made from them; null after that, and where K
     // is above kernels::kSortBits.
-    uint32_t* row_offsets = nullptr;          // [out_capacity]
-    uint32_t* swapped_row_offsets = nullptr;  // [in_capacity]
-    int32_t* row_inputs = nullptr;            // a temporary table; null after the tiles are made
-    kernels::TilesParams tiles;               // without neighbours and order, as the next
+    uint32_t* row_masks = nullptr;          // [out_capacity]
+    uint32_t* swapped_row_masks = nullptr;  // [in_capacity]
+    int32_t* row_inputs = nullptr;          // a temporary table; null after the tiles are made
+    kernels::TilesParams tiles;             // without neighbours and order, as the next
     kernels::TilesParams swapped_tiles;
     int in_level = 0;
     int out_level = 0;
@@ -103,11 +103,11 @@ class DeviceRulebooks {
     return has_sizes ? memory_->TakeSized<T>(count) : memory_->Take<T>(count);
   }
   // Takes memory for the temporary neighbour tables: those that other forms are made from and no step reads.
-  absl::Status TakePassingTables(Rulebook& rulebook);
-  // Takes memory for the row_offsets of all searches, also temporary. Clears those that SwapNeighbours adds to.
-  absl::Status TakeRowOffsets();
+  absl::Status TakeTemporaryTables(Rulebook& rulebook);
+  // Takes memory for the row_masks of all searches, also temporary. Clears those that SwapNeighbours adds to.
+  absl::Status TakeRowMasks();
   // Resets the pointers to temporary tables. The caller gives the memory back.
-  static void ForgetPassingTables(Rulebook& rulebook);
+  static void ForgetTemporaryTables(Rulebook& rulebook);
   // Appends the parameters of the rulebook's tiles. Its neighbours must have been made.
   static void ListTiles(const RulebookRequest& request, const Rulebook& rulebook,
                         std::vector<kernels::TilesParams>& tiles);

@@ -86,7 +86,7 @@ absl::Status DeviceRulebooks::TakeTiles(const RulebookRequest& request, bool has
   return absl::OkStatus();
 }
 
-absl::Status DeviceRulebooks::TakePassingTables(Rulebook& rulebook) {
+absl::Status DeviceRulebooks::TakeTemporaryTables(Rulebook& rulebook) {
   if (rulebook.lists_inputs) {
     ASSIGN_OR_RETURN(rulebook.row_inputs, memory_->TakeSized<int32_t>(kernels::RowInputsPitch(rulebook.num_offsets) *
                                                                       rulebook.out_capacity));
@@ -104,7 +104,7 @@ absl::Status DeviceRulebooks::TakePassingTables(Rulebook& rulebook) {
   return absl::OkStatus();
 }
 
-absl::Status DeviceRulebooks::TakeRowOffsets() {
+absl::Status DeviceRulebooks::TakeRowMasks() {
   // All arrays share one block of memory. Each entry holds the index in the block at which an array begins, and the
   // member that will point to it. The arrays of swapped rulebooks come first, so that one memset clears them:
   // SwapNeighbours only sets bits in them, while the map search writes every value of the others.
@@ -121,9 +121,9 @@ absl::Status DeviceRulebooks::TakeRowOffsets() {
       if (rulebook.num_offsets <= kernels::kSortBits) visit(rulebook);
     }
   };
-  for_each([&](Rulebook& r) { add(r.forms.swapped_tiles, r.in_capacity, r.swapped_row_offsets); });
+  for_each([&](Rulebook& r) { add(r.forms.swapped_tiles, r.in_capacity, r.swapped_row_masks); });
   const int64_t num_cleared = count;
-  for_each([&](Rulebook& r) { add(r.forms.tiles, r.out_capacity, r.row_offsets); });
+  for_each([&](Rulebook& r) { add(r.forms.tiles, r.out_capacity, r.row_masks); });
   if (count == 0) return absl::OkStatus();
   ASSIGN_OR_RETURN(uint32_t* const rows, memory_->TakeSized<uint32_t>(count));
   if (num_cleared > 0) {
@@ -134,8 +134,8 @@ absl::Status DeviceRulebooks::TakeRowOffsets() {
   return absl::OkStatus();
 }
 
-void DeviceRulebooks::ForgetPassingTables(Rulebook& rulebook) {
-  rulebook.row_offsets = rulebook.swapped_row_offsets = nullptr;
+void DeviceRulebooks::ForgetTemporaryTables(Rulebook& rulebook) {
+  rulebook.row_masks = rulebook.swapped_row_masks = nullptr;
   rulebook.row_inputs = nullptr;
   if (!rulebook.forms.neighbours) rulebook.neighbours = nullptr;
   if (!rulebook.forms.swapped_neighbours) rulebook.swapped_neighbours = nullptr;
@@ -145,16 +145,16 @@ void DeviceRulebooks::ListTiles(const RulebookRequest& request, const Rulebook& 
                                 std::vector<kernels::TilesParams>& tiles) {
   if (!request.forms.tiles && !request.forms.swapped_tiles) return;
   const kernels::SortOrder order = kernels::OffsetsByDistance(request.geometry);
-  const auto add = [&](kernels::TilesParams params, const int32_t* neighbours, const uint32_t* row_offsets) {
+  const auto add = [&](kernels::TilesParams params, const int32_t* neighbours, const uint32_t* row_masks) {
     params.neighbours = neighbours;
-    params.row_offsets = row_offsets;
+    params.row_masks = row_masks;
     params.row_inputs = neighbours == nullptr ? rulebook.row_inputs : nullptr;
     params.order = order;
     tiles.push_back(params);
   };
-  if (request.forms.tiles) add(rulebook.tiles, rulebook.neighbours, rulebook.row_offsets);
+  if (request.forms.tiles) add(rulebook.tiles, rulebook.neighbours, rulebook.row_masks);
   if (request.forms.swapped_tiles) {
-    add(rulebook.swapped_tiles, rulebook.swapped_neighbours, rulebook.swapped_row_offsets);
+    add(rulebook.swapped_tiles, rulebook.swapped_neighbours, rulebook.swapped_row_masks);
   }
 }
 
@@ -182,11 +182,11 @@ absl::Status DeviceRulebooks::Make(bool has_sizes) {
     rulebook.lists_inputs = forms.tiles && !forms.pairs && !forms.neighbours && !forms.swapped_neighbours &&
                             !forms.swapped_tiles && rulebook.num_offsets <= kernels::kSortBits &&
                             SearchParams(search).first_in_rows == nullptr;
-    RETURN_IF_ERROR(TakePassingTables(rulebook));
+    RETURN_IF_ERROR(TakeTemporaryTables(rulebook));
   }
-  RETURN_IF_ERROR(TakeRowOffsets());
+  RETURN_IF_ERROR(TakeRowMasks());
   RETURN_IF_ERROR(MakeForms());
-  for (const Search& search : searches_) ForgetPassingTables(At(search.index));
+  for (const Search& search : searches_) ForgetTemporaryTables(At(search.index));
   memory_->ReturnTo(kept);
   searches_.clear();
   return absl::OkStatus();
@@ -213,7 +213,7 @@ kernels::NeighbourSearchParams DeviceRulebooks::SearchParams(const Search& searc
                                         .out_capacity = out.capacity,
                                         .num_out = out.num_sites,
                                         .neighbours = rulebook.neighbours,
-                                        .row_offsets = rulebook.row_offsets,
+                                        .row_masks = rulebook.row_masks,
                                         .row_inputs = rulebook.row_inputs};
   const auto* const rule = std::get_if<kernels::OutputCoordinatesParams>(&out.made_by);
   if (rule != nullptr && out.parent == rulebook.in_level && kernels::CellsAreBlocks(geometry) &&
@@ -310,7 +310,7 @@ absl::Status DeviceRulebooks::SwapNeighbours() {
                       .num_out = levels_->at(rulebook.out_level).num_sites,
                       .in_capacity = rulebook.in_capacity,
                       .swapped = rulebook.swapped_neighbours,
-                      .row_offsets = rulebook.swapped_row_offsets});
+                      .row_masks = rulebook.swapped_row_masks});
   }
   RETURN_IF_CUDA_ERROR(kernels::cuda::SwapNeighbours(params, memory_->stream().get()));
   return absl::OkStatus();
@@ -321,7 +321,7 @@ absl::Status DeviceRulebooks::Upload(int index, const RulebookRequest& request, 
   RETURN_IF_ERROR(TakeTables(index, request, made.num_in_rows, made.num_out_rows, /*has_sizes=*/false));
   Rulebook& rulebook = At(index);
   const DeviceArena::Mark kept = memory_->sized_end();
-  RETURN_IF_ERROR(TakePassingTables(rulebook));
+  RETURN_IF_ERROR(TakeTemporaryTables(rulebook));
   RETURN_IF_ERROR(CheckNumRows(made.num_pairs(), "pairs"));
   const auto list_bytes = static_cast<size_t>(made.num_pairs()) * sizeof(int32_t);
   const auto num_begins = static_cast<size_t>(made.num_offsets) + 1;
@@ -361,7 +361,7 @@ absl::Status DeviceRulebooks::Upload(int index, const RulebookRequest& request, 
                                                              .out_masks = rulebook.out_masks},
                                                             memory_->stream().get()));
   }
-  ForgetPassingTables(rulebook);
+  ForgetTemporaryTables(rulebook);
   memory_->ReturnTo(kept);
   return memory_->stream().Synchronize();
 }

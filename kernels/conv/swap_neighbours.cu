@@ -65,8 +65,7 @@ __global__ void __launch_bounds__(kBlockThreads) SwapNeighboursKernel(const __gr
     for (int item = 0; item < kTileItems; ++item) {
       if (in_row[item] >= 0 && in_row[item] < params.in_capacity) {
         swapped[in_row[item]] = static_cast<int32_t>(first + item * kBlockThreads);
-        if (params.row_offsets != nullptr)
-          atomicOr(params.row_offsets + in_row[item], 1u << (offset % kMostRowOffsets));
+        if (params.row_masks != nullptr) atomicOr(params.row_masks + in_row[item], 1u << (offset % kRowMaskBits));
       }
     }
   }
@@ -96,7 +95,7 @@ cudaError_t SwapNeighbours(std::span<const SwapNeighboursParams> params, cudaStr
     return LaunchStatus(stream);
   };
   for (const SwapNeighboursParams& rulebook : params) {
-    if (rulebook.row_offsets != nullptr && rulebook.num_offsets > kMostRowOffsets) return cudaErrorInvalidValue;
+    if (rulebook.row_masks != nullptr && rulebook.num_offsets > kRowMaskBits) return cudaErrorInvalidValue;
     if (batch.num_rulebooks == kMaxRulebooksALaunch) VOXSERVE_RETURN_IF_CUDA(launch());
     batch.rulebooks[batch.num_rulebooks++] = rulebook;
     num_values_tiles += NumTiles(rulebook.num_offsets * rulebook.in_capacity);

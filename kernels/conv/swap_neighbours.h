@@ -22,14 +22,14 @@ struct SwapNeighboursParams {
   // Output.
   int32_t* swapped = nullptr;  // [K, in_capacity] output row or -1; every row up to the capacity is written
   // [in_capacity] one mask per input row, or null. The caller sets the masks to 0 first. The kernel sets bit k of a
-  // mask if the input row has an output row at offset k. Needs K <= kMostRowOffsets (neighbour_search.h).
-  uint32_t* row_offsets = nullptr;
+  // mask if the input row has an output row at offset k. Needs K <= kRowMaskBits (neighbour_search.h).
+  uint32_t* row_masks = nullptr;
 };
 static_assert(std::is_trivially_copyable_v<SwapNeighboursParams>);
 
 namespace cuda {
 
-// Queues the work on `stream`. Returns cudaErrorInvalidValue if row_offsets is set and K is above kMostRowOffsets.
+// Queues the work on `stream`. Returns cudaErrorInvalidValue if row_masks is set and K is above kRowMaskBits.
 cudaError_t SwapNeighbours(std::span<const SwapNeighboursParams> params, cudaStream_t stream);
 
 }  // namespace cuda

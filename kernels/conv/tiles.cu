@@ -47,8 +47,8 @@ __device__ uint32_t GrayRank(uint32_t code) {
 __device__ uint32_t SortBitsOf(const TilesParams& params, int64_t row) {
   const int32_t* const neighbours = params.neighbours + row;
   uint32_t bits = 0;
-  if (params.row_offsets != nullptr) {
-    const uint32_t offsets = params.row_offsets[row];
+  if (params.row_masks != nullptr) {
+    const uint32_t offsets = params.row_masks[row];
     for (int bit = 0; bit < params.num_offsets; ++bit) bits |= (offsets >> params.order[bit] & 1) << bit;
     return bits;
   }
@@ -211,8 +211,8 @@ __global__ void __launch_bounds__(kFillThreads)
     const int64_t num_out = NumRows(params.out_capacity, params.num_out);
     const int32_t row = place < num_out ? sorted_rows[first_key[entry] + place] : -1;
     const bool has_list = params.row_inputs != nullptr;
-    const uint32_t there = row < 0                         ? 0
-                           : params.row_offsets != nullptr ? params.row_offsets[row]
+    const uint32_t there = row < 0                       ? 0
+                           : params.row_masks != nullptr ? params.row_masks[row]
                            : params.num_offsets <= kSortBits
                                ? OffsetsOfKey(params, orders[entry], sorted_keys[first_key[entry] + place])
                                : ~0u;
@@ -317,8 +317,8 @@ cudaError_t MakeTilesOf(std::span<const TilesParams> params, void* memory, cudaS
   TilesBatch batch{};
   int64_t num_blocks = 0;
   for (const TilesParams& rulebook : params) {
-    if (rulebook.row_offsets != nullptr && rulebook.num_offsets > kSortBits) return cudaErrorInvalidValue;
-    if (rulebook.row_inputs != nullptr && rulebook.row_offsets == nullptr && rulebook.out_capacity > 0) {
+    if (rulebook.row_masks != nullptr && rulebook.num_offsets > kSortBits) return cudaErrorInvalidValue;
+    if (rulebook.row_inputs != nullptr && rulebook.row_masks == nullptr && rulebook.out_capacity > 0) {
       return cudaErrorInvalidValue;
     }
     batch.rulebooks[batch.num_rulebooks] = rulebook;

@@ -100,8 +100,8 @@ struct TilesParams {
   int64_t pitch = 0;
   // Null, or for K <= kSortBits: [out_capacity] bit k is set if the row has an input row in offset k. SearchNeighbours
   // and SwapNeighbours write it.
-  const uint32_t* row_offsets = nullptr;
-  // Null, or (only with row_offsets) the lists that SearchNeighbours makes; they replace neighbours.
+  const uint32_t* row_masks = nullptr;
+  // Null, or (only with row_masks) the lists that SearchNeighbours makes; they replace neighbours.
   const int32_t* row_inputs = nullptr;
   int64_t out_capacity = 0;          // most rows; at most pitch
   const int64_t* num_out = nullptr;  // [1]
@@ -123,7 +123,7 @@ namespace cuda {
 size_t TilesWorkspaceBytes(std::span<const TilesParams> params);
 // Makes the tiles of all rulebooks of a network together: one sort serves 31 of them. The last command is not a kernel,
 // so launches that start early (implicit_gemm.h) start after it. workspace: TilesWorkspaceBytes, 256-byte aligned.
-// cudaErrorInvalidValue if row_offsets is set and K is above kSortBits, or if row_inputs is set without row_offsets.
+// cudaErrorInvalidValue if row_masks is set and K is above kSortBits, or if row_inputs is set without row_masks.
 cudaError_t MakeTiles(std::span<const TilesParams> params, void* workspace, cudaStream_t stream);
 
 }  // namespace cuda

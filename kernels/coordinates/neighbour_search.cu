@@ -32,7 +32,7 @@ struct Piece {
   int64_t out_capacity;
   const int64_t* num_out;
   int32_t* neighbours;
-  uint32_t* row_offsets;  // may be null; row_inputs too
+  uint32_t* row_masks;  // may be null; row_inputs too
   int32_t* row_inputs;
   int32_t num_offsets;  // K
 
@@ -145,7 +145,7 @@ class RowWriter {
 
   // Must be called after the last cell.
   __device__ void Finish() const {
-    if (piece_.row_offsets != nullptr) piece_.row_offsets[row_] = offsets_;
+    if (piece_.row_masks != nullptr) piece_.row_masks[row_] = offsets_;
     // The last group of four may contain old values of an earlier row behind the row's inputs.
     auto* const inputs = reinterpret_cast<int4*>(piece_.row_inputs + row_ * RowInputsPitch(piece_.num_offsets));
     for (int32_t i = 0; i < num_inputs_; i += 4) {
@@ -296,11 +296,11 @@ __device__ void ReadBlock(const Piece& piece, int64_t row, int64_t num_out) {
     const int64_t offset = CellAt<kDimension>(place, piece.log2_stride);
     piece.neighbours[offset * piece.out_capacity + row] = place == next ? in_row : -1;
     if (place != next) continue;
-    offsets |= 1u << (offset % kMostRowOffsets);
+    offsets |= 1u << (offset % kRowMaskBits);
     ++in_row;
     next = in_row < end ? static_cast<int32_t>(__ldg(piece.in_keys + in_row) & in_block) : kNone;
   }
-  if (piece.row_offsets != nullptr) piece.row_offsets[row] = offsets;
+  if (piece.row_masks != nullptr) piece.row_masks[row] = offsets;
 }
 
 template <int kDimension>
@@ -345,7 +345,7 @@ class PieceQueue {
     piece.out_capacity = params.out_capacity;
     piece.num_out = params.num_out;
     piece.neighbours = params.neighbours;
-    piece.row_offsets = params.row_offsets;
+    piece.row_masks = params.row_masks;
     piece.row_inputs = params.row_inputs;
     piece.num_offsets = geometry.NumOffsets();
     if (params.first_in_rows != nullptr) {
@@ -438,8 +438,8 @@ cudaError_t SearchNeighbours(std::span<const NeighbourSearchParams> params, cuda
   if (params.empty()) return cudaSuccess;
   for (const NeighbourSearchParams& search : params) {
     if (!IsOfDimension(search, params[0].dimension)) return cudaErrorInvalidValue;
-    if (search.row_offsets != nullptr && search.geometry.NumOffsets() > kMostRowOffsets) return cudaErrorInvalidValue;
-    const bool can_list = search.row_offsets != nullptr && search.first_in_rows == nullptr;
+    if (search.row_masks != nullptr && search.geometry.NumOffsets() > kRowMaskBits) return cudaErrorInvalidValue;
+    const bool can_list = search.row_masks != nullptr && search.first_in_rows == nullptr;
     if (search.row_inputs != nullptr && search.out_capacity > 0 && !can_list) return cudaErrorInvalidValue;
   }
   return VisitDimension(params[0].dimension, [&](auto dimension) {

@@ -20,7 +20,7 @@
 
 namespace voxserve::kernels {
 
-inline constexpr int32_t kMostRowOffsets = 32;  // bits of a row's word in row_offsets
+inline constexpr int32_t kRowMaskBits = 32;  // bits of a row's word in row_masks
 
 // Returns the values from one row of row_inputs to the next: a multiple of 4, since 16 bytes are written at once.
 constexpr int64_t RowInputsPitch(int32_t num_offsets) { return (int64_t{num_offsets} + 3) / 4 * 4; }
@@ -42,9 +42,9 @@ struct NeighbourSearchParams {
 
   // [K, out_capacity] input row, or -1. Values of rows behind num_out are undefined. Null if row_inputs is set.
   int32_t* neighbours = nullptr;
-  // Null, or for K <= kMostRowOffsets: [out_capacity] bit k is set if the row has an input row in offset k.
-  uint32_t* row_offsets = nullptr;
-  // Null, or for K <= kMostRowOffsets with row_offsets and without first_in_rows: [out_capacity, RowInputsPitch(K)]
+  // Null, or for K <= kRowMaskBits: [out_capacity] bit k is set if the row has an input row in offset k.
+  uint32_t* row_masks = nullptr;
+  // Null, or for K <= kRowMaskBits with row_masks and without first_in_rows: [out_capacity, RowInputsPitch(K)]
   // lists a row's input rows in ascending order of their offsets; 16-byte aligned. Most rows have few inputs, so a
   // kernel that reads rows in random order reads less from these lists than from `neighbours`.
   int32_t* row_inputs = nullptr;
@@ -68,7 +68,7 @@ namespace cuda {
 
 // cudaErrorInvalidValue if
 // - the params, geometries or tables (if read) do not all have the same dimension;
-// - row_offsets is set and K > kMostRowOffsets;
+// - row_masks is set and K > kRowMaskBits;
 // - row_inputs is set without the members that it needs.
 cudaError_t SearchNeighbours(std::span<const NeighbourSearchParams> params, cudaStream_t stream);
 inline cudaError_t SearchNeighbours(const NeighbourSearchParams& params, cudaStream_t stream) {

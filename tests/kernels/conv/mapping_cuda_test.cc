@@ -210,14 +210,14 @@ TEST_F(NeighbourSearchCudaTest, SitesInALineAndInEverySampleAreFound) {
 }
 
 // Expects that bit k of a row's entry is set exactly if the row has a neighbour at offset k. neighbours: [K, num_rows].
-void ExpectRowOffsets(const DeviceArray<uint32_t>& made, const std::vector<int32_t>& neighbours, size_t num_rows) {
-  const std::vector<uint32_t> row_offsets = made.ToHost();
+void ExpectRowMasks(const DeviceArray<uint32_t>& made, const std::vector<int32_t>& neighbours, size_t num_rows) {
+  const std::vector<uint32_t> row_masks = made.ToHost();
   for (size_t row = 0; row < num_rows; ++row) {
     uint32_t expected = 0;
     for (size_t at = row; at < neighbours.size(); at += num_rows) {
       expected |= static_cast<uint32_t>(neighbours[at] >= 0) << at / num_rows;
     }
-    ASSERT_EQ(row_offsets[row], expected) << row;
+    ASSERT_EQ(row_masks[row], expected) << row;
   }
 }
 
@@ -254,12 +254,12 @@ TEST_F(NeighbourSearchCudaTest, OfManyRulebooksIsThatOfEach) {
 
   std::vector<NeighbourSearchParams> searches;
   std::vector<std::unique_ptr<DeviceArray<int32_t>>> neighbours;
-  std::vector<std::unique_ptr<DeviceArray<uint32_t>>> row_offsets;  // only of small kernels
+  std::vector<std::unique_ptr<DeviceArray<uint32_t>>> row_masks;  // only of small kernels
   for (size_t i = 0; i < rulebooks.size(); ++i) {
     const Rulebook& rulebook = rulebooks[i];
     const Level& out = *levels[rulebook.out];
-    const bool is_small = rulebook.geometry.NumOffsets() <= kMostRowOffsets;
-    row_offsets.push_back(std::make_unique<DeviceArray<uint32_t>>(
+    const bool is_small = rulebook.geometry.NumOffsets() <= kRowMaskBits;
+    row_masks.push_back(std::make_unique<DeviceArray<uint32_t>>(
         Device::kCuda, std::vector<uint32_t>(static_cast<size_t>(out.capacity))));
     neighbours.push_back(std::make_unique<DeviceArray<int32_t>>(
         Device::kCuda, static_cast<size_t>(rulebook.geometry.NumOffsets() * out.capacity)));
@@ -269,7 +269,7 @@ TEST_F(NeighbourSearchCudaTest, OfManyRulebooksIsThatOfEach) {
                         .out_capacity = out.capacity,
                         .num_out = out.count.data(),
                         .neighbours = neighbours.back()->data(),
-                        .row_offsets = is_small ? row_offsets.back()->data() : nullptr});
+                        .row_masks = is_small ? row_masks.back()->data() : nullptr});
   }
   ExpectCudaSuccess(cuda::SearchNeighbours(searches, TestStream()));
   for (size_t i = 0; i < rulebooks.size(); ++i) {
@@ -283,7 +283,7 @@ TEST_F(NeighbourSearchCudaTest, OfManyRulebooksIsThatOfEach) {
       const size_t offset = at / out.host.size();
       ASSERT_EQ(all[offset * static_cast<size_t>(out.capacity) + at % out.host.size()], expected[at]) << at;
     }
-    if (searches[i].row_offsets != nullptr) ExpectRowOffsets(*row_offsets[i], expected, out.host.size());
+    if (searches[i].row_masks != nullptr) ExpectRowMasks(*row_masks[i], expected, out.host.size());
   }
 }
 
@@ -299,17 +299,17 @@ TEST_F(NeighbourSearchCudaTest, RowsInputsAreTheNeighboursInOrder) {
       const std::vector<int32_t> neighbours = Search(geometry, table, level);
       const auto num_offsets = static_cast<size_t>(geometry.NumOffsets()), num_rows = level.host.size();
       const auto pitch = static_cast<size_t>(RowInputsPitch(geometry.NumOffsets()));
-      const DeviceArray<uint32_t> row_offsets(Device::kCuda, static_cast<size_t>(level.capacity));
+      const DeviceArray<uint32_t> row_masks(Device::kCuda, static_cast<size_t>(level.capacity));
       const DeviceArray<int32_t> row_inputs(Device::kCuda, pitch * static_cast<size_t>(level.capacity));
       ExpectCudaSuccess(cuda::SearchNeighbours({.geometry = geometry,
                                                 .table = table.view(),
                                                 .out_keys = level.keys.data(),
                                                 .out_capacity = level.capacity,
                                                 .num_out = level.count.data(),
-                                                .row_offsets = row_offsets.data(),
+                                                .row_masks = row_masks.data(),
                                                 .row_inputs = row_inputs.data()},
                                                TestStream()));
-      ExpectRowOffsets(row_offsets, neighbours, num_rows);
+      ExpectRowMasks(row_masks, neighbours, num_rows);
       const std::vector<int32_t> inputs = row_inputs.ToHost();
       for (size_t row = 0; row < num_rows; ++row) {
         size_t next = row * pitch;
@@ -358,8 +358,8 @@ TEST_F(NeighbourSearchCudaTest, BlocksOfConsecutiveRowsAreWhatALookupFinds) {
         const auto capacity = static_cast<size_t>(in.capacity);
         const DeviceArray<int32_t> neighbours(Device::kCuda,
                                               static_cast<size_t>(made.geometry.NumOffsets()) * capacity);
-        const DeviceArray<uint32_t> row_offsets(Device::kCuda, std::vector<uint32_t>(capacity));
-        const bool is_small = made.geometry.NumOffsets() <= kMostRowOffsets;
+        const DeviceArray<uint32_t> row_masks(Device::kCuda, std::vector<uint32_t>(capacity));
+        const bool is_small = made.geometry.NumOffsets() <= kRowMaskBits;
         ExpectCudaSuccess(cuda::SearchNeighbours({.geometry = made.geometry,
                                                   .dimension = dimension,
                                                   .out_keys = made.out_keys,
@@ -370,14 +370,14 @@ TEST_F(NeighbourSearchCudaTest, BlocksOfConsecutiveRowsAreWhatALookupFinds) {
                                                   .in_capacity = in.capacity,
                                                   .num_in = in.count.data(),
                                                   .neighbours = neighbours.data(),
-                                                  .row_offsets = is_small ? row_offsets.data() : nullptr},
+                                                  .row_masks = is_small ? row_masks.data() : nullptr},
                                                  TestStream()));
         const std::vector<int32_t> all = neighbours.ToHost();
         for (size_t at = 0; at < expected.size(); ++at) {
           const size_t offset = at / out_host.size();
           ASSERT_EQ(all[offset * capacity + at % out_host.size()], expected[at]) << at;
         }
-        if (is_small) ExpectRowOffsets(row_offsets, expected, out_host.size());
+        if (is_small) ExpectRowMasks(row_masks, expected, out_host.size());
       }
     }
   }
@@ -423,14 +423,14 @@ TEST(NeighbourSearchRefusalCudaTest, ParamsThatDisagreeInDimensionAreRefused) {
   EXPECT_EQ(search({agreeing, of_all}, 10), cudaErrorInvalidValue);
 
   uint32_t offsets = 0;
-  NeighbourSearchParams of_large_kernel{.geometry = Cube(5, 1), .row_offsets = &offsets};
+  NeighbourSearchParams of_large_kernel{.geometry = Cube(5, 1), .row_masks = &offsets};
   EXPECT_EQ(search({of_large_kernel}, 10), cudaErrorInvalidValue);
 
   int32_t input = 0;
   const NeighbourSearchParams without_offsets{.geometry = Cube(3, 1), .row_inputs = &input};
   EXPECT_EQ(search({without_offsets}, 10), cudaErrorInvalidValue);
   const NeighbourSearchParams of_blocks{
-      .geometry = Cube(2, 2), .first_in_rows = &input, .row_offsets = &offsets, .row_inputs = &input};
+      .geometry = Cube(2, 2), .first_in_rows = &input, .row_masks = &offsets, .row_inputs = &input};
   EXPECT_EQ(search({of_blocks}, 10), cudaErrorInvalidValue);
 
   // Without rows nothing is launched. The accepted params can therefore be tested without memory.

@@ -42,7 +42,7 @@ TEST(SwapNeighboursTest, TurnsEveryPairRound) {
     Rulebook rulebook;
     int64_t in_capacity;
     std::unique_ptr<DeviceArray<int32_t>> neighbours, swapped;
-    std::unique_ptr<DeviceArray<uint32_t>> row_offsets;
+    std::unique_ptr<DeviceArray<uint32_t>> row_masks;
     std::unique_ptr<DeviceArray<int64_t>> num_out;
   };
   std::vector<Swapped> all;
@@ -56,7 +56,7 @@ TEST(SwapNeighboursTest, TurnsEveryPairRound) {
         std::make_unique<DeviceArray<int32_t>>(Device::kCuda, Neighbours(swapped.rulebook.View(), out_capacity));
     swapped.swapped =
         std::make_unique<DeviceArray<int32_t>>(Device::kCuda, static_cast<size_t>(num_offsets * swapped.in_capacity));
-    swapped.row_offsets = std::make_unique<DeviceArray<uint32_t>>(
+    swapped.row_masks = std::make_unique<DeviceArray<uint32_t>>(
         Device::kCuda, std::vector<uint32_t>(static_cast<size_t>(swapped.in_capacity)));
     swapped.num_out = std::make_unique<DeviceArray<int64_t>>(Device::kCuda, std::vector<int64_t>{num_out});
     params.push_back({.num_offsets = num_offsets,
@@ -65,7 +65,7 @@ TEST(SwapNeighboursTest, TurnsEveryPairRound) {
                       .num_out = swapped.num_out->data(),
                       .in_capacity = swapped.in_capacity,
                       .swapped = swapped.swapped->data(),
-                      .row_offsets = num_offsets <= kMostRowOffsets ? swapped.row_offsets->data() : nullptr});
+                      .row_masks = num_offsets <= kRowMaskBits ? swapped.row_masks->data() : nullptr});
     all.push_back(std::move(swapped));
   }
   ExpectCudaSuccess(cuda::SwapNeighbours(params, TestStream()));
@@ -76,19 +76,19 @@ TEST(SwapNeighboursTest, TurnsEveryPairRound) {
     for (int64_t k = 0; k < rulebook.num_offsets; ++k) {
       for (int64_t p = rulebook.offset_begin[k]; p < rulebook.offset_begin[k + 1]; ++p) {
         expected[static_cast<size_t>(k * swapped.in_capacity + rulebook.in_rows[p])] = rulebook.out_rows[p];
-        if (rulebook.num_offsets > kMostRowOffsets) continue;
+        if (rulebook.num_offsets > kRowMaskBits) continue;
         offsets[static_cast<size_t>(rulebook.in_rows[p])] |= 1u << k;
       }
     }
     EXPECT_EQ(swapped.swapped->ToHost(), expected);
-    EXPECT_EQ(swapped.row_offsets->ToHost(), offsets);
+    EXPECT_EQ(swapped.row_masks->ToHost(), offsets);
   }
   ExpectCudaSuccess(cuda::SwapNeighbours({}, TestStream()));
 }
 
 TEST(SwapNeighboursRefusalCudaTest, RowsOffsetsOfLargeKernels) {
   uint32_t offsets = 0;
-  SwapNeighboursParams params{.num_offsets = kMostRowOffsets + 1, .row_offsets = &offsets};
+  SwapNeighboursParams params{.num_offsets = kRowMaskBits + 1, .row_masks = &offsets};
   EXPECT_EQ(cuda::SwapNeighbours({&params, 1}, TestStream()), cudaErrorInvalidValue);
 }
 

@@ -98,7 +98,7 @@ struct TilesCase {
   int64_t capacity;
   SortOrder order;
   DeviceArray<int32_t> neighbours, row_inputs, out_rows, in_rows, counters, by_weight;
-  DeviceArray<uint32_t> masks, row_offsets;
+  DeviceArray<uint32_t> masks, row_masks;
   DeviceArray<int64_t> num_out;
 
   // `count` is the number of rows in device memory; -1 takes the table's.
@@ -114,14 +114,14 @@ struct TilesCase {
         by_weight(Device::kCuda, static_cast<size_t>(NumTilesByWeight(capacity)) + kGuard),
         masks(Device::kCuda,
               static_cast<size_t>(NumTilePlaces(capacity) / kMaskTileRows * MaskWords(table.num_offsets)) + kGuard),
-        row_offsets(Device::kCuda, RowOffsets()),
+        row_masks(Device::kCuda, RowMasks()),
         num_out(Device::kCuda, std::vector<int64_t>{count < 0 ? table.num_rows : count}) {}
 
   TilesParams Params() const {
     return {.num_offsets = table.num_offsets,
             .neighbours = HasRowInputs() ? nullptr : neighbours.data(),
             .pitch = table.pitch,
-            .row_offsets = HasRowOffsets() ? row_offsets.data() : nullptr,
+            .row_masks = HasRowMasks() ? row_masks.data() : nullptr,
             .row_inputs = HasRowInputs() ? row_inputs.data() : nullptr,
             .out_capacity = capacity,
             .num_out = num_out.data(),
@@ -133,9 +133,9 @@ struct TilesCase {
             .by_weight = by_weight.data()};
   }
 
-  // Every second case has row_offsets. Half of these have lists of inputs in place of neighbours.
-  bool HasRowOffsets() const { return table.num_offsets <= kSortBits && table.num_rows % 2 == 0; }
-  bool HasRowInputs() const { return HasRowOffsets() && table.num_rows % 4 == 0; }
+  // Every second case has row_masks. Half of these have lists of inputs in place of neighbours.
+  bool HasRowMasks() const { return table.num_offsets <= kSortBits && table.num_rows % 2 == 0; }
+  bool HasRowInputs() const { return HasRowMasks() && table.num_rows % 4 == 0; }
   std::vector<int32_t> RowInputs() const {
     const auto pitch = static_cast<size_t>(RowInputsPitch(table.num_offsets));
     std::vector<int32_t> inputs(pitch * static_cast<size_t>(capacity), -7);
@@ -148,9 +148,9 @@ struct TilesCase {
     }
     return inputs;
   }
-  std::vector<uint32_t> RowOffsets() const {
+  std::vector<uint32_t> RowMasks() const {
     std::vector<uint32_t> offsets(static_cast<size_t>(capacity), ~0u);
-    for (int64_t row = 0; HasRowOffsets() && row < table.num_rows; ++row) {
+    for (int64_t row = 0; HasRowMasks() && row < table.num_rows; ++row) {
       offsets[static_cast<size_t>(row)] = 0;
       for (int32_t k = 0; k < table.num_offsets; ++k) {
         offsets[static_cast<size_t>(row)] |= static_cast<uint32_t>(table.at(k, row) >= 0) << k;
@@ -294,7 +294,7 @@ TEST_F(TilesTest, NothingToDo) {
 
 TEST_F(TilesTest, RowsOffsetsOfLargeKernelsAreRefused) {
   const uint32_t offsets = 0;
-  TilesParams params{.num_offsets = kSortBits + 1, .row_offsets = &offsets, .out_capacity = 1};
+  TilesParams params{.num_offsets = kSortBits + 1, .row_masks = &offsets, .out_capacity = 1};
   EXPECT_EQ(cuda::MakeTiles({&params, 1}, nullptr, TestStream()), cudaErrorInvalidValue);
 }
 
