@@ -4,6 +4,7 @@ and C++ clients of this repository.
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import resource
 import shutil
@@ -70,6 +71,28 @@ def test_clients_refuse_a_server_of_another_root(tls_server: Server, stranger: A
     done = tool("models", "--address", tls_server.address, "--tls_ca", str(ca))
     assert done.returncode == 1
     assert "no TLS connection" in done.stderr
+
+
+def test_a_handshake_that_breaks_off_is_no_refusal(authority: Authority) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def close_all() -> None:
+            with contextlib.suppress(OSError):  # the listener is closed at the end
+                while True:
+                    listener.accept()[0].close()
+
+        threading.Thread(target=close_all, daemon=True).start()
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        with (
+            voxserve.Client(address, tls_ca=authority.certificate, timeout=20) as client,
+            pytest.raises(voxserve.UnavailableError) as caught,
+        ):
+            client.models()
+        assert caught.value.reason in ("NO_SERVER", "CONNECTION_LOST")
+        done = tool("models", "--address", address, "--tls_ca", str(authority.certificate))
+        assert done.returncode == 1
+        assert "no TLS connection" not in done.stderr
+        listener.shutdown(socket.SHUT_RDWR)
 
 
 @pytest.mark.parametrize("version", ["-tls1", "-tls1_1"])

@@ -94,6 +94,15 @@ absl::string_view Cause(absl::string_view message) {
   return colon == absl::string_view::npos ? message : message.substr(colon + 2);
 }
 
+// Returns whether certificates or versions of TLS did not fit, in gRPC's words. A handshake that only broke off may
+// succeed the next time.
+bool IsTlsRefusal(absl::string_view message) {
+  for (const absl::string_view words : {"SSL_ERROR_SSL", "TSI_PROTOCOL_FAILURE", "peer certificate"}) {
+    if (absl::StrContains(message, words)) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 absl::Status CheckTimeout(absl::Duration timeout) {
@@ -148,11 +157,11 @@ absl::Status Channels::Explain(const grpc::Status& grpc_status, grpc::Channel& c
   const std::string address = &channel == admin_.get() ? options_.AdminAddress() : options_.address;
   const bool connected = channel.GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY;
   if (absl::IsUnavailable(status)) {
-    if (absl::StrContains(message, "andshake") || absl::StrContains(message, "SSL")) {
+    if (IsTlsRefusal(message)) {
       return WithReason(absl::UnavailableError(absl::StrCat("no TLS connection to ", address, " (", message, ")")),
                         kTlsFailed);
     }
-    if (absl::StrContains(message, "failed to connect") || absl::StrContains(message, "DNS resolution") ||
+    if (absl::StrContains(message, "failed to connect") || absl::StrContains(message, "andshake") || absl::StrContains(message, "DNS resolution") ||
         absl::StrContains(message, "onnection refused")) {
       return WithReason(absl::UnavailableError(absl::StrCat("no server at ", address, " (", Cause(message), ")")),
                         kNoServer);

@@ -57,18 +57,19 @@ absl::Status Batcher::Push(QueuedTask& task) {
     absl::MutexLock lock(&mutex_);
     const absl::Time now = options_.now();
     queue_.Promote(now);
-    absl::StatusOr<std::unique_ptr<WaitingTask>> waiting = absl::Status();
+    std::unique_ptr<WaitingTask> waiting;
     try {
-      waiting = Admit(task, now);
-      status = waiting.ok() ? MakeRoom(task, **waiting, evicted) : waiting.status();
+      absl::StatusOr<std::unique_ptr<WaitingTask>> admitted = Admit(task, now);
+      status = admitted.ok() ? MakeRoom(task, **admitted, evicted) : admitted.status();
+      if (status.ok()) waiting = *std::move(admitted);
     } catch (const std::bad_alloc&) {  // The tasks that were evicted must still be answered.
       status = OutOfMemoryError();
     }
     if (status.ok()) {
       task.enqueued = now;
-      task.task.deadline = (*waiting)->deadline;
-      (*waiting)->queued = std::move(task);
-      const WaitingTask* added = queue_.Add(*std::move(waiting));
+      task.task.deadline = waiting->deadline;
+      waiting->queued = std::move(task);
+      const WaitingTask* added = queue_.Add(std::move(waiting));
       ++num_unanswered_;
       if (added->expiry < timer_wakes_) first_expiry_changed_.Signal();
       ObserveDepth(added->queued.model->info.name);

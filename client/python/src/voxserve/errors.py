@@ -95,6 +95,8 @@ _CLASSES: dict[grpc.StatusCode, type[InferenceError]] = {
     grpc.StatusCode.FAILED_PRECONDITION: FailedPreconditionError,
     grpc.StatusCode.ABORTED: AbortedError,
 }
+# gRPC's words for certificates or versions of TLS that do not fit. A handshake that only broke off may succeed next time.
+_TLS_REFUSALS = ("ssl_error_ssl", "tsi_protocol_failure", "peer certificate")
 _CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 
 
@@ -180,9 +182,9 @@ def _explain(code: grpc.StatusCode, message: str, address: str, timeout: float |
     """Returns reason and message for an error that gRPC itself reports."""
     lower = message.lower()
     if code == grpc.StatusCode.UNAVAILABLE:
-        if "handshake" in lower or "ssl" in lower:
+        if any(text in lower for text in _TLS_REFUSALS):
             return "TLS_FAILED", f"no TLS connection to {address}: {message}"
-        if any(text in lower for text in ("failed to connect", "name resolution", "dns", "connection refused")):
+        if any(text in lower for text in ("failed to connect", "handshake", "name resolution", "dns", "connection refused")):
             return "NO_SERVER", f"no server answers at {address}; is voxserve running there? ({message})"
         return "CONNECTION_LOST", f"the connection to {address} broke: {message}"
     if code == grpc.StatusCode.DEADLINE_EXCEEDED:

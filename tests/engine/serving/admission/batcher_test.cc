@@ -118,12 +118,16 @@ TEST(BatcherTest, NoTaskIsLostWhereReportsFindNoMemory) {
 }
 
 TEST(BatcherTest, TasksStillWaitWhereABatchFindsNoMemory) {
-  bool has_memory = false;
+  bool has_memory = true;
   FakeBatcher fake({.max_batch_bytes = [&has_memory](size_t) {
     return has_memory ? std::numeric_limits<int64_t>::max() : throw std::bad_alloc();
   }});
   ASSERT_TRUE(fake.Push(1, {.timeout = absl::Milliseconds(10)}).ok());
   ASSERT_TRUE(fake.Push(2).ok());
+  has_memory = false;
+  QueuedTask refused = fake.Task(3);
+  EXPECT_EQ(ReasonOf(fake->Push(refused)), error_reason::kOutOfMemory);
+  EXPECT_TRUE(refused.task.done != nullptr);  // left to the caller
   fake.clock.Advance(absl::Milliseconds(11));
   EXPECT_THAT(fake.Pop(), IsEmpty());
   EXPECT_EQ(ReasonOf(fake.answer(1).status), error_reason::kDeadlineExpired);  // found before there was no memory
