@@ -1,7 +1,8 @@
 #pragma once
 
-// Parses and checks the command line. Flags are Abseil's; they are parsed through its reflection interface, so that an
-// unknown flag or a bad value is an absl::Status with one clear line, and --help shows only our flags.
+// Parses and checks the command line. The flags are Abseil flags, but they are parsed through Abseil's reflection
+// interface. So an unknown flag or a bad value gives an absl::Status with one clear line, and --help shows only our
+// flags.
 //
 // Not thread-safe: main parses once, before any thread starts.
 
@@ -25,7 +26,7 @@ struct Options {
   int http_port = 8080;
   std::string admin_host = "127.0.0.1";
   std::string trusted_proxies;  // networks, see ParseNetworks
-  int admin_port = -1;          // -1: the one above `port`, or any free one where that is 0
+  int admin_port = -1;          // -1: port + 1, or any free port if `port` is 0
   TlsPaths tls;
   std::string auth_tokens;
   bool insecure_tokens = false;
@@ -44,8 +45,8 @@ struct Options {
   bool captured_batches = false;
   int64_t grpc_memory_bytes = 0;
   int64_t memory_limit = 0;
-  int64_t max_connections = 0;         // 0: what the limit of descriptors leaves room for
-  int64_t max_client_connections = 0;  // 0: a quarter of them
+  int64_t max_connections = 0;         // 0: as many as the process's limit of file descriptors has room for
+  int64_t max_client_connections = 0;  // 0: a quarter of max_connections
   int64_t max_client_calls = 1024;
   int64_t max_client_streams = 256;
   absl::Duration max_connection_idle = absl::Minutes(5);
@@ -59,32 +60,33 @@ struct Options {
   LogLevel log_level = LogLevel::kInfo;
   LogFormat log_format = LogFormat::kText;
 
-  // INVALID_ARGUMENT naming the flag, its value and what is allowed. Sizes that are 0 are checked as they resolve.
+  // Checks all options. Returns INVALID_ARGUMENT, which names the flag, its value and the allowed values. If a size is
+  // 0, checks the size that Resolved puts in its place.
   absl::Status Validate() const;
 
-  // Returns the options with the sizes that 0 stands for:
-  //   memory_limit       80% of what the machine or its cgroup has (AvailableMemoryBytes)
-  //   grpc_memory_bytes  a quarter of that, at most 2 GiB, and no less than two messages
-  //   max_queue_bytes    a quarter of that, at most 1 GiB, and no less than a message
-  // and the admin_port that -1 stands for.
+  // Returns the options with these sizes in place of those that are 0:
+  //   memory_limit       80% of the memory of the machine or its cgroup (AvailableMemoryBytes), at least 512 MiB
+  //   grpc_memory_bytes  a quarter of memory_limit, at most 2 GiB; but at least 2 * max_message_bytes
+  //   max_queue_bytes    a quarter of memory_limit, at most 1 GiB; but at least max_message_bytes
+  // An admin_port of -1 is replaced too.
   Options Resolved() const;
 
-  // Returns the part of memory_limit that the process's MemoryBudget hands out, of resolved options: without gRPC's own
-  // quota and what the process takes itself.
+  // Returns the part of memory_limit that the process's MemoryBudget hands out: memory_limit less grpc_memory_bytes,
+  // and less the memory that the process itself takes for code, threads and the like. The options must be resolved.
   int64_t BudgetBytes() const;
 };
 
 struct CommandLine {
   enum class Action { kServe, kHelp, kVersion, kHashToken };
   Action action = Action::kServe;
-  Options options;  // validated; of kServe alone
+  Options options;  // validated; set only for kServe
 };
 
-// args: without the program's name. INVALID_ARGUMENT for an unknown flag (with the nearest known one), a value that
-// does not parse, an argument that is not a flag, or what Validate finds.
+// Parses the arguments that follow the program's name. Returns INVALID_ARGUMENT for an unknown flag (the message names
+// the nearest known flag), a value that does not parse and an argument that is not a flag, and the errors of Validate.
 absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& args);
 
-// The text of --help: what the program does, two examples, every flag by topic with its default.
+// Returns the text of --help: what the program does, two examples, and every flag by topic with its default.
 std::string HelpText();
 
 }  // namespace voxserve

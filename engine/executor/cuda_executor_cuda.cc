@@ -26,7 +26,7 @@
 namespace voxserve {
 namespace {
 
-// A context keeps this much page-locked memory for answers between batches: one message's default limit.
+// Between batches a context keeps at most this much pinned memory for answers: the default limit of one message.
 constexpr int64_t kKeptDownloadBytes = int64_t{64} << 20;
 
 }  // namespace
@@ -50,10 +50,11 @@ BatchOutput CudaExecutor::Run(const Program& program, BatchTasks tasks, const Ru
     return output;
   }
   output.samples.clear();
-  // If the maps were made on the CPU, the GPU had no room for them, so the host alone is not what is full.
+  // host_is_full says that only the host's memory is full. If the kernel maps were made on the CPU, the GPU's memory is
+  // full too, since it had no room for them.
   output.host_is_full = IsOutOfMemory(output.status) && !context_->memory->refusal().ok() && !output.geometry_on_cpu;
-  // Waits, so that no work of this batch touches the memory that the next batch reuses. A device that still answers has
-  // not failed, even if a library reported its own error as a device failure.
+  // Waits for the stream, so that no work of this batch touches the memory that the next batch reuses. If the wait
+  // succeeds, the device has not failed, even if a library reported an error of its own as a device failure.
   const absl::Status waited = context_->cuda->stream.view().Synchronize();
   if (IsDeviceFailure(waited)) {
     output.status = waited;
@@ -104,7 +105,7 @@ SiteRooms CudaExecutor::ForecastRooms(const Program& program, BatchTasks tasks, 
   const auto found = forecasts_.find(&program);
   if (found == forecasts_.end() || !found->second.has_learned(num_points) || num_points == 0) return {};
   if (options.times_convs || program.segments.size() > 1 || program.levels.size() > kernels::kMostHeldLevels) return {};
-  // No forecast knows how many sites are left when a sample keeps points from the network.
+  // No forecast knows how many sites are left if the network sees only the sampled points.
   if (sampling_.restricts_network()) return {};
   const PlanTable& plans = PlansOf(program, options);
   for (const RulebookForms& forms : plans.forms()) {
@@ -122,7 +123,7 @@ SiteRooms CudaExecutor::ForecastRooms(const Program& program, BatchTasks tasks, 
   };
   int64_t& voxels = rooms.capacities.front();
   voxels = within_limits(std::min(voxels, num_points));
-  // If batches of this size alternate between two plans, waiting for sizes costs less than a wrong forecast.
+  // If batches of this size alternate between two plans, waiting for exact sizes costs less than a wrong forecast.
   constexpr double kSure = 0.1;
   const auto fewest_voxels = static_cast<int64_t>(found->second.FewestVoxels(num_points) * (1 - kSure));
   const std::vector<ConvPlan>& chosen = plans.ForVoxels(most_voxels);
@@ -175,7 +176,7 @@ absl::Status CudaExecutor::RunInRooms(const Program& program, BatchTasks tasks, 
   RETURN_IF_ERROR(MakeGeometry(program, limits, plans, std::move(rooms)));
   RETURN_IF_ERROR(EndStage(Stage::kGeometry));
   const absl::Status ran = RunSteps(program, tasks, limits, options, chosen, output);
-  // A batch that did not fit is learned from too, so that the next one like it fits.
+  // The forecast also learns from a batch that did not fit, so that the next such batch fits.
   if (ran.ok() || absl::IsOutOfRange(ran)) {
     forecast.Learn(num_points, geometry_.has_true_sizes() ? geometry_.num_sites() : std::vector<int64_t>(),
                    geometry_.max_coordinate());
@@ -211,7 +212,8 @@ absl::Status CudaExecutor::RunWithSizes(const Program& program, BatchTasks tasks
   absl::Status ran = RunSteps(program, tasks, limits, options, chosen, output);
   const bool is_host_full = !context_->memory->refusal().ok();
   if (IsOutOfMemory(ran) && !is_host_full && may_make_maps_on_cpu && !output.geometry_on_cpu) {
-    // The maps' memory was sized for the most sites that the points could occupy, so it may have left too little room.
+    // The kernel maps' memory was sized for the most sites that the points could occupy. So it may have left too little
+    // room for the features.
     RETURN_IF_ERROR(MakeGeometryOnCpu(program, tasks, limits, plans, output));
     ran = RunSteps(program, tasks, limits, options, chosen, output);
   }
@@ -268,7 +270,7 @@ absl::Status CudaExecutor::MakeGeometryOnCpu(const Program& program, BatchTasks 
   RETURN_IF_ERROR(cuda.stream.view().Synchronize());
   points_.ReleaseSweeps();
   cuda.ReleaseMemory();
-  // Rare path: keeps nothing for later batches except the context's `input`, until ReleaseHostMemory.
+  // This path is rare, so it keeps nothing for later batches except the context's `input`, until ReleaseHostMemory.
   HostPoints host_points(context_->memory.get());
   UploadedGeometry maker(context_->pool, context_->memory.get(), &geometry_);
   RETURN_IF_ERROR(host_points.Read(program.voxelize, tasks, point_begin_, *context_));

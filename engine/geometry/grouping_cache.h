@@ -1,10 +1,11 @@
 #pragma once
 
-// GroupingCache holds how the matrix products of a batch's rulebooks are grouped (kernels/conv/matmul_grouping.h). The
-// host makes a grouping for the first convolution that asks for it. All convolutions with the same rulebook and options
-// share it.
+// GroupingCache holds the groupings of the matrix products of a batch's rulebooks (kernels/conv/matmul_grouping.h). The
+// host makes a grouping when the first convolution asks for it. All convolutions with the same rulebook and options
+// share the grouping.
 //
-// An executor has one for the feature pass of a batch. Not thread-safe.
+// An executor makes a new cache for each feature pass, since the sizes of kernel maps change from batch to batch. Not
+// thread-safe.
 
 #include <deque>
 
@@ -14,8 +15,8 @@ namespace voxserve {
 
 class GroupingCache {
  public:
-  // Returns the grouping of rulebook number `rulebook`, which has the map sizes `sizes`. The reference stays valid as
-  // long as the cache.
+  // Returns the grouping of rulebook number `rulebook`, whose kernel maps have the sizes `sizes`. The reference stays
+  // valid as long as the cache.
   const kernels::MatmulGrouping& Find(int rulebook, const kernels::MatmulGroupingParams& sizes,
                                       const kernels::GroupingOptions& options);
 

@@ -18,12 +18,13 @@
 namespace voxserve {
 namespace {
 
-// Returns the time before the task ran. It includes the wait in its stream.
+// Returns the time from a task's arrival until its batch started. If the task is a frame of a client's stream, this
+// includes the time for which the frame waited in the stream before it was queued (InferTask::arrived).
 absl::Duration TimeInQueue(const QueuedTask& task, absl::Time started) {
   return started - std::min(task.task.arrived, task.enqueued);
 }
 
-// Returns the voxels of all samples; 0 where one of them failed.
+// Returns the number of voxels of all samples together, or 0 if one of the samples failed.
 int64_t NumVoxels(const BatchOutput& output) {
   int64_t voxels = 0;
   for (const InferResult& sample : output.samples) {
@@ -33,7 +34,7 @@ int64_t NumVoxels(const BatchOutput& output) {
   return voxels;
 }
 
-// Returns the part of the batch's time that samples of farthest points took.
+// Returns the part of the batch's time that farthest point sampling took, 0 to 1.
 double SampleShare(const std::vector<StageTime>& stages) {
   absl::Duration sampling, all;
   for (const StageTime& time : stages) {
@@ -132,7 +133,7 @@ void Worker::ReleaseOldMemory() {
   if (now - looked_ < options_.memory_age) return;
   looked_ = now;
   const int64_t needed = std::exchange(needed_bytes_, 0);
-  // Keeps memory that is in use, since new pages cost a batch time. Batches on a GPU normally need no host memory.
+  // Memory that is in use is kept, since new pages cost a batch time. Batches on a GPU normally need no host memory.
   const bool is_in_use = context_.cuda == nullptr && executor_->allocated_bytes() < 2 * needed;
   if (!is_in_use) ReleaseHostMemory(now);
 }
@@ -225,7 +226,7 @@ Batcher::Outcome Worker::Run(absl::Span<QueuedTask> tasks, absl::Time started) {
   }
   try {
     Report(tasks, output, started);
-  } catch (const std::bad_alloc&) {  // then metrics lack this batch
+  } catch (const std::bad_alloc&) {  // the metrics then lack this batch
   }
   const int64_t voxels = NumVoxels(output);
   for (size_t i = 0; i < tasks.size(); ++i) {
@@ -245,8 +246,8 @@ Batcher::Outcome Worker::Run(absl::Span<QueuedTask> tasks, absl::Time started) {
     }
   }
   if (voxels == 0) return {};
-  // Does not learn from maps that were made on the CPU, which take less since their sizes are exact, nor from samples:
-  // the network sees fewer points of them.
+  // The memory model learns only from batches that take as much memory as usual ones. Kernel maps that were made on the
+  // CPU take less, since their sizes are exact. A sampled cloud takes less, since the network sees fewer of its points.
   if (!output.geometry_on_cpu && load.samples == 0 && IsTypical(model.info, tasks.front().task)) {
     model.memory[options_.device]->Observe(load.points, std::max(voxels, output.room_voxels), output.bytes,
                                            load.requests);

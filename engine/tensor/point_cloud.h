@@ -1,7 +1,7 @@
 #pragma once
 
-// A point cloud as it arrived: bytes and checked fields. It converts nothing: when the engine copies the cloud in, it
-// reads the fields that the model names and skips the others.
+// PointCloud is a point cloud as it arrived: its bytes and their checked layout. It converts nothing. When the engine
+// copies a cloud in, the engine reads the fields that the model names and skips the others.
 //
 // Immutable and cheap to copy: copies share the bytes. Any thread.
 
@@ -50,7 +50,7 @@ class PointCloud {
   //
   // The last row may come without its padding. A height or count of 0 means 1.
   static absl::StatusOr<PointCloud> Create(PointCloudLayout layout, HostBuffer bytes);
-  // Copies the bytes. Also RESOURCE_EXHAUSTED (OUT_OF_MEMORY).
+  // Copies the bytes. Also returns RESOURCE_EXHAUSTED (OUT_OF_MEMORY) if there is no memory for the copy.
   static absl::StatusOr<PointCloud> Create(PointCloudLayout layout, std::string_view bytes);
 
   // Makes a cloud of packed float32 fields with these names. points: [num_points, names.size()], row after row.
@@ -60,10 +60,11 @@ class PointCloud {
   uint64_t num_points() const { return layout_.num_points; }
   const PointCloudLayout& layout() const { return layout_; }
   std::string_view bytes() const { return bytes_ ? bytes_->bytes() : std::string_view(); }
-  // Returns true if a GPU may copy the bytes directly from their memory.
+  // Returns true if the bytes are in pinned (page-locked) memory, from which a GPU can copy them directly.
   bool is_pinned() const { return bytes_ && bytes_->is_pinned(); }
-  // Returns the same cloud in ordinary memory, for callers that keep it long: page-locked memory is scarce. Copies the
-  // bytes if they are page-locked. RESOURCE_EXHAUSTED (OUT_OF_MEMORY).
+  // Returns the same cloud with its bytes in pageable memory. Callers that keep a cloud for long use this, since pinned
+  // memory is scarce. Copies the bytes only if they are in pinned memory. Returns RESOURCE_EXHAUSTED (OUT_OF_MEMORY) if
+  // there is no memory for the copy.
   absl::StatusOr<PointCloud> InOrdinaryMemory() const;
 
   // Returns nullptr if the cloud has no such field.

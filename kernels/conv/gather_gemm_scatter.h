@@ -3,9 +3,9 @@
 // Sparse convolution by gather-GEMM-scatter on a GPU: out[o] = epilogue(sum over pairs (k, i, o) of in[i] W_k), as
 // dense products between two passes of data movement (kernels/conv/gather_scatter.h).
 //
-// There is one gather for all offsets, one product per group of offsets (kernels/conv/matmul_grouping.h), and one
-// scatter for all offsets, which applies the epilogue. The identity offset's product reads the input directly. Results
-// are deterministic.
+// There is one gather for all offsets, one batch of matrix products per group of offsets
+// (kernels/conv/matmul_grouping.h), and one scatter for all offsets, which applies the epilogue. The identity offset's
+// product reads the input directly. Results are deterministic.
 
 #include <cstddef>
 #include <cstdint>
@@ -24,22 +24,28 @@ class Gemm;
 
 struct GatherGemmScatterParams {
   PairTablesView tables;
-  bool is_symmetric = false;                 // a submanifold convolution in which offset K - 1 - k mirrors k
-  const MatmulGrouping* grouping = nullptr;  // host: GroupMatmuls of these tables
-  ConvOperands operands;      // out in in.dtype or float32; weights in the order of WalkOrder(K, is_symmetric)
-  void* workspace = nullptr;  // GatherGemmScatterWorkspaceBytes, 256-byte aligned; the buffers hold in.dtype
+  bool is_symmetric = false;                 // true for a submanifold convolution whose offset K - 1 - k mirrors k
+  const MatmulGrouping* grouping = nullptr;  // in host memory: the result of GroupMatmuls for these tables
+  ConvOperands operands;  // `out` in in.dtype or float32; `weights` in the order of WalkOrder(K, is_symmetric)
+  // GatherGemmScatterWorkspaceBytes(*this) of device memory, 256-byte aligned. It holds the gathered rows and the
+  // products, both in in.dtype.
+  void* workspace = nullptr;
 };
 static_assert(std::is_trivially_copyable_v<GatherGemmScatterParams>);
 
-// Returns the workspace's size for these params, whose workspace may be null.
+// Returns the size of the workspace for these params. params.workspace itself is not read and may be null.
 size_t GatherGemmScatterWorkspaceBytes(const GatherGemmScatterParams& params);
 
-// Runs on `stream`; cudaErrorInvalidValue if `gemm` is bound to another stream.
+// Runs the convolution on `stream`. Returns cudaErrorInvalidValue in these cases:
+// - `gemm` is bound to another stream.
+// - There are more than kMaxKernelVolume offsets, or 2^31 or more rows of products.
+// - is_symmetric is true, and the identity offset is not the centre.
 cudaError_t GatherGemmScatter(const GatherGemmScatterParams& params, Gemm& gemm, cudaStream_t stream);
 
-// Runs only the products between the two passes, on gemm's stream. The groups read `gathered` [num_gathered_rows,
-// in_channels]; the identity offset reads the input. Products go to `products` [num_product_rows, out_channels].
-// Output, epilogue and workspace of the params are not read.
+// Runs only the matrix products between gather and scatter, on gemm's stream. The products of the groups read
+// `gathered` [num_gathered_rows, in_channels]; the product of the identity offset reads the input. All write to
+// `products` [num_product_rows, out_channels]. Both buffers hold in.dtype. The params' workspace, epilogue and output
+// rows are not used.
 cudaError_t MultiplyGroups(const GatherGemmScatterParams& params, const void* gathered, void* products, Gemm& gemm);
 
 }  // namespace cuda

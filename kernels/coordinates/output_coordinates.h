@@ -41,23 +41,25 @@ struct OutputCoordinatesParams {
   int32_t num_samples = 0;            // B
   const uint64_t* in_keys = nullptr;  // [num_in] ascending, unique
   int64_t num_in = 0;
-  // cuda: the number of in_keys, on the device; num_in is then the capacity. Null: num_in is the number.
+  // cuda only: the number of in_keys, in device memory; num_in is then the capacity of in_keys. Null: num_in is the
+  // number of in_keys.
   const int64_t* device_num_in = nullptr;
 
-  // An upper limit for the number of outputs, if the caller knows a lower one than the rule gives (OutputReach). It
-  // must be true: no more memory is reserved.
+  // A limit on the number of outputs that the caller knows (OutputReach), for use where it is lower than the limit that
+  // follows from the rule. There must not be more outputs, since no more memory is reserved.
   int64_t most_outputs = std::numeric_limits<int64_t>::max();
 
   // Output.
   int64_t out_capacity = 0;      // OutputCoordinatesCapacity(*this) or more
   uint64_t* out_keys = nullptr;  // [num_out of out_capacity]
   int64_t* num_out = nullptr;    // [1]
-  // [B] above 0 if outputs of the sample would be outside CoordinateKey's limits. Each counts once for every pair of
-  // input and cell that produces it. Such outputs are not made, and the caller refuses the cloud. Always 0 under
-  // kFloor, and under kPadded and kTransposed if out_shape is within the limits.
+  // [B] the number of outputs of a sample whose coordinates are outside CoordinateKey's limits. An output counts once
+  // for every pair of an input and a kernel cell that produces it. Such outputs are not made; if a sample has any, the
+  // caller must refuse the cloud. The number is always 0 under kFloor, and under kPadded and kTransposed if out_shape
+  // is within the limits.
   int64_t* num_beyond_limits = nullptr;
-  // cuda, only if CanBeChained({this, 1}): null, or the row of each output's first input. An output's inputs are the
-  // rows from there to the next output's first input.
+  // cuda only, and only if CanBeChained({this, 1}); may be null. Receives, for each output, the input row of its first
+  // input. The output's inputs are this row and the following ones, up to the first input of the next output.
   int32_t* first_in_rows = nullptr;  // [out_capacity]
 
   void* workspace = nullptr;  // OutputCoordinatesWorkspaceBytes(*this) in device memory, 16-byte aligned, any contents
@@ -72,17 +74,18 @@ Axes OutputShape(const ConvGeometry& geometry, const Axes& shape);
 std::array<int64_t, kMaxDimension> TransposedShape(const ConvGeometry& geometry, const Axes& shape,
                                                    const Axes& output_padding);
 
-// Returns true if every input has one output, the quotient of input and stride: for FLOOR, and for EXPAND if it equals
-// FLOOR.
+// Returns true if every input c has exactly one output, floor(c / stride): under kFloor, and under kExpand where it
+// equals kFloor.
 bool OutputsAreQuotients(const OutputCoordinatesParams& params);
 
-// Returns the most cells of an axis through which outputs reach one input: every stride / gcd(stride, dilation)-th
-// cell.
+// Returns the largest number of kernel cells of one axis through which outputs reach the same input. These are every
+// stride / gcd(stride, dilation)-th cell.
 int64_t CandidatesAnAxis(const ConvGeometry& geometry, int axis);
 
-// Returns the largest number of outputs that num_in inputs ask for, each counted once for every pair that asks for it.
-// It is num_in times, per axis, the cells that reach one residue; under kTransposed and kGenerative num_in times all
-// cells. Depends only on rule, geometry and num_in. The caller must check that it is below 2^31 before it allocates.
+// Returns the largest number of pairs of an input and a kernel cell that produce an output. Outputs that several pairs
+// produce are counted several times. It is num_in times the product of CandidatesAnAxis over all axes; under
+// kTransposed and kGenerative it is num_in times all cells. Depends only on rule, geometry and num_in. The caller must
+// check that it is below 2^31 before the caller allocates memory.
 int64_t NumOutputCandidates(const OutputCoordinatesParams& params);
 
 // Returns the largest number of outputs that num_in inputs can have: the candidates, limited by the volume under
@@ -116,11 +119,11 @@ void OutputCoordinates(const OutputCoordinatesParams& params, ThreadPool& pool);
 
 namespace cuda {
 
-// Asks CUB if candidates are sorted, and needs a device then. Otherwise depends only on rule, geometry, out_shape,
-// bounds, num_samples and num_in.
+// If candidates are sorted, this asks CUB and so needs a device. Otherwise the result depends only on rule, geometry,
+// out_shape, bounds, num_samples and num_in.
 size_t OutputCoordinatesWorkspaceBytes(const OutputCoordinatesParams& params);
 
-// Makes the output sites. cudaErrorInvalidValue if out_capacity is below OutputCoordinatesCapacity.
+// Makes the output sites. Returns cudaErrorInvalidValue if out_capacity is below OutputCoordinatesCapacity.
 //
 // It sorts only if it must:
 // - If the rule keeps Morton order (CanBeChained of one level), outputs are the first of each run of equal keys.
@@ -136,8 +139,9 @@ cudaError_t OutputCoordinates(const OutputCoordinatesParams& params, cudaStream_
 // first level's workspace is used: OutputCoordinatesChainWorkspaceBytes.
 bool CanBeChained(std::span<const OutputCoordinatesParams> chain);
 size_t OutputCoordinatesChainWorkspaceBytes(std::span<const OutputCoordinatesParams> chain);
-// cudaErrorInvalidValue unless CanBeChained is true, all levels have the same dimension and number of samples, each
-// num_in is the out_capacity of the level before, and every out_capacity is at least the first num_in.
+// Makes the output sites of all levels. Returns cudaErrorInvalidValue unless CanBeChained is true, all levels have the
+// same dimension and number of samples, each num_in is the out_capacity of the level before, and every out_capacity is
+// at least the first num_in.
 cudaError_t OutputCoordinatesChain(std::span<const OutputCoordinatesParams> chain, cudaStream_t stream);
 
 }  // namespace cuda

@@ -15,7 +15,7 @@
 #include "kernels/core/dtype.h"
 #include "kernels/core/rows.h"
 
-// Returns from the launcher if the expression fails.
+// Returns the expression's error from the launcher if the expression fails.
 #define VOXSERVE_RETURN_IF_CUDA(expression)                                                           \
   do {                                                                                                \
     if (const cudaError_t cuda_error_ = (expression); cuda_error_ != cudaSuccess) return cuda_error_; \
@@ -25,8 +25,8 @@ namespace voxserve::kernels::cuda {
 
 inline constexpr int kBlockThreads = 256;
 
-// Returns the number of blocks for `count` threads, at least one. The limit of 2^38 threads of kBlockThreads is above
-// the number of values in a device's memory, so it never leaves work out.
+// Returns the number of blocks for `count` threads, from 1 to 2^30. Blocks of kBlockThreads reach the upper limit at
+// 2^38 threads. No device's memory holds that many values, so the limit never leaves work out.
 inline unsigned NumBlocks(int64_t count, int block_threads = kBlockThreads) {
   constexpr int64_t kMaxBlocks = int64_t{1} << 30;
   return static_cast<unsigned>(std::clamp<int64_t>((count + block_threads - 1) / block_threads, 1, kMaxBlocks));

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int64_t kNoCell = -1;
 
-// Returns the cell's number among the cells of all samples.
+// Returns the number of the site's cell among the cells of all samples, or kNoCell if the site is outside the grid.
 template <int kDimension>
 __device__ int64_t CellOf(const SiteGrid& grid, uint64_t key) {
   using Key = MortonKey<kDimension>;
@@ -22,7 +22,7 @@ __device__ int64_t CellOf(const SiteGrid& grid, uint64_t key) {
   return cell;
 }
 
-// Notes one site per thread. site_of must be -1 before.
+// Writes each site's row to site_of at the site's cell, one site per thread. All of site_of must be -1 before.
 template <int kDimension>
 __global__ void __launch_bounds__(kBlockThreads) NumberCellsKernel(const NumberCellsParams params) {
   const int64_t site = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
@@ -31,7 +31,8 @@ __global__ void __launch_bounds__(kBlockThreads) NumberCellsKernel(const NumberC
   if (cell != kNoCell) params.site_of[cell] = static_cast<int32_t>(site);
 }
 
-// kIsFolded: one row holds several cells.
+// Writes every value of the grid, kCount neighbouring values per thread. kIsFolded: a row of the output holds several
+// neighbouring cells (params.depth). Otherwise it holds one.
 template <bool kIsFolded, typename T, typename Out, int kCount>
 __global__ void __launch_bounds__(kBlockThreads)
     FillCellsKernel(const RowsOf<T, Out, kCount> rows, const SitesToCellsParams params, const int32_t* site_of) {
@@ -98,7 +99,7 @@ cudaError_t SitesToCells(const SitesToCellsParams& params, cudaStream_t stream) 
                                        .device_num_sites = params.in.num_rows,
                                        .site_of = site_of},
                                       stream));
-  // A thread that fills several cells loads one value at a time, whatever it stores.
+  // If a row holds several cells, a thread loads one value at a time. So the input's alignment does not limit kCount.
   const bool is_folded = params.depth > 1;
   const ConstRows in = is_folded ? ConstRows{.dtype = params.in.dtype} : params.in;
   return LaunchRows("FillCells", in, params.out, CommonAlignment(),

@@ -14,7 +14,7 @@ bool CallRate::Spend(const std::string& client, double tokens) {
   }
   absl::Time full_at = now;
   if (const auto found = full_at_.find(client); found != full_at_.end()) {
-    full_at = std::min(found->second, empty);  // if the clock was set back, this adds no debt
+    full_at = std::min(found->second, empty);  // if the clock was set back, the bucket is empty at worst
   }
   const bool has_tokens = full_at + tokens * token <= empty;
   if (has_tokens) full_at += tokens * token;
@@ -45,7 +45,7 @@ bool CallRate::HasTokens(const std::string& client) const {
   const absl::Time empty = now + token * options_.burst;
   absl::MutexLock lock(&mutex_);
   const auto found = full_at_.find(client);
-  // A time later than that means that the clock was set back. The number of missing tokens is then unknown.
+  // If the bucket is full only after `empty`, the clock was set back. The number of missing tokens is then unknown.
   return found == full_at_.end() || found->second <= latest || found->second > empty;
 }
 

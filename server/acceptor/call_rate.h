@@ -7,8 +7,11 @@
 //   if (!call_rate.Spend(client)) acceptor.Close(peer, connection_reason::kUnfinishedCalls);
 //
 // Each client has a token bucket with `burst` tokens, refilled by `per_second` tokens per second. A useless call takes
-// one token, or a part of one if it cost the client more. Only clients whose buckets are not full are remembered, up to
-// a maximum number; beyond it, the client whose bucket is full soonest is forgotten. Thread-safe. No call waits.
+// one token. It takes only a fraction of a token if it cost the client something too, such as sending a whole request.
+// Only clients whose buckets are not full are remembered, at most max_clients of them. If there are more, the client
+// whose bucket will be full first is forgotten.
+//
+// Thread-safe. No function waits.
 
 #include <cstdint>
 #include <functional>
@@ -35,22 +38,23 @@ class CallRate {
 
   explicit CallRate(const Options& options) : options_(options) {}
 
-  // Takes tokens of the client; the number may be a fraction. Returns false if the client has fewer left, so that it
-  // has spent more than its burst.
+  // Takes `tokens` tokens from the client's bucket. Returns false, and takes none, if the bucket holds fewer: the
+  // client has then spent more than its burst.
   bool Spend(const std::string& client, double tokens = 1);
 
-  // Takes all tokens of the client.
+  // Takes all tokens from the client's bucket.
   void SpendAll(const std::string& client);
 
-  // Returns true if the client has at least half of its tokens. A client whose connection was closed must wait for
-  // that: otherwise each new connection would bring the bytes that gRPC reads before it can be closed.
+  // Returns true if the client's bucket is at least half full. Until then the server accepts no new connection of the
+  // client. gRPC reads some bytes of every connection before the server can close it, so a client that connected again
+  // at once could go on costing work.
   bool HasTokens(const std::string& client) const;
 
   // Returns the number of remembered clients.
   int64_t num_clients() const;
 
  private:
-  // Sets the time when the client's bucket is full again. Forgets another client if there are too many.
+  // Sets the time when the client's bucket is full again. Forgets another client if max_clients are remembered already.
   void Remember(const std::string& client, absl::Time full_at) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Forget(const std::string& client) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

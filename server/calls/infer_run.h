@@ -1,14 +1,15 @@
 #pragma once
 
 // InferRun takes one request from its bytes through the engine to the bytes of its answer. Infer, ModelInfer and each
-// request of ModelStreamInfer are such runs, so that identity, limits, fair shares, deadlines and metrics are the same
-// for all. They differ in the InferFormat, which knows the messages.
+// request of ModelStreamInfer use an InferRun, so that identity, limits, fair shares, deadlines and metrics are the
+// same for all. An InferFormat parses and writes the messages, which differ.
 //
-// - Ownership: whoever starts a run keeps a shared_ptr as long as it may abandon it; the engine keeps another.
-// - Threads: Start is called once. Abandon may be called from any thread, during Start too. `done` is called exactly
-//   once, from Start or from one of the engine's threads, without a lock. Nothing blocks.
-// - Errors: those of the parser, of CheckMayInfer, of the format and of Engine::Submit. RESOURCE_EXHAUSTED, reason
-//   OUT_OF_MEMORY, if an allocation failed; no exception leaves a run.
+// - Ownership: the caller of Start keeps a shared_ptr to the run as long as the caller may call Abandon. The engine
+//   keeps another until it has answered the run's task.
+// - Threads: Start is called once. Abandon may be called from any thread, also while Start runs. `done` is called
+//   exactly once, from Start or from one of the engine's threads, and no lock is held meanwhile. Nothing blocks.
+// - Errors: `done` gets the errors of the parser, of CheckMayInfer, of the format and of Engine::Submit. It gets
+//   RESOURCE_EXHAUSTED, reason OUT_OF_MEMORY, if an allocation failed. No function throws an exception.
 
 #include <grpcpp/support/byte_buffer.h>
 
@@ -36,31 +37,32 @@
 
 namespace voxserve {
 
-// An answer as it is sent, and the hold on its bytes until that is done.
+// An answer as it is sent, and the hold on its bytes, which lasts until the answer has been sent.
 struct InferAnswer {
   grpc::ByteBuffer message;
   HeldBytes held;
 };
 
-// Reads one request and writes its answer. Used by one run, one call at a time.
+// InferFormat reads one request and writes its answer. One run uses it, with one call at a time.
 class InferFormat {
  public:
   virtual ~InferFormat() = default;
 
-  // Parses the bytes. request: gets at least the model's name, version and priority and the request's id; data: the
-  // cloud's bytes. Nothing is said about models here, since the caller may not know them.
+  // Parses the bytes. `request` gets at least the model's name, version and priority and the request's id; `data` gets
+  // the cloud's bytes. The errors say nothing about the server's models, since it is not known yet whether the caller
+  // may see them.
   virtual absl::Status Parse(const grpc::ByteBuffer& bytes, CloudAllocator allocate, v1::InferRequest* request,
                              HostBuffer* data) = 0;
   // Completes the request for a caller who may use the model.
   virtual absl::Status Complete(const Engine& /*engine*/, v1::InferRequest* /*request*/) { return absl::OkStatus(); }
-  // Fetches the cloud's bytes where they did not come with the message. Called after Complete.
+  // Fetches the cloud's bytes if they did not come with the message but lie in shared memory. Called after Complete.
   virtual absl::Status Fetch(const ServiceParts& /*parts*/, const std::string& /*client*/, CloudAllocator /*allocate*/,
                              HostBuffer* /*data*/) {
     return absl::OkStatus();
   }
-  // Returns the memory of what the format keeps of the request, in bytes.
+  // Returns how many bytes of memory the format itself keeps for the request.
   virtual int64_t HeldSpace() const { return 0; }
-  // Returns the time that the request itself allows for its answer, beside the call's deadline.
+  // Returns the time that the request itself allows for its answer. The call's deadline holds as well.
   virtual absl::Duration timeout() const { return absl::InfiniteDuration(); }
   virtual absl::StatusOr<InferAnswer> Encode(InferResult result, RequestTelemetry* telemetry) = 0;
 };
@@ -68,7 +70,7 @@ class InferFormat {
 class InferRun : public std::enable_shared_from_this<InferRun> {
  public:
   using Done = std::function<void(absl::StatusOr<InferAnswer>)>;
-  // Who asks, and until when an answer is of use.
+  // The caller of the request, and the deadline of its answer.
   struct Asker {
     std::string peer;
     Caller caller;
@@ -76,14 +78,15 @@ class InferRun : public std::enable_shared_from_this<InferRun> {
     TraceContext trace = {};
   };
 
-  // parts outlive the run.
+  // `parts` must outlive the run.
   InferRun(const ServiceParts* parts, std::unique_ptr<InferFormat> format)
       : parts_(*parts), format_(std::move(format)) {}
 
   void Start(Asker asker, const grpc::ByteBuffer& bytes, Done done) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Tells that nobody waits for the answer any more. `done` gets this status, unless the run has ended otherwise.
+  // Tells the run that nobody waits for its answer any more, and cancels its task. `done` gets the status `why`, unless
+  // the run has ended already or fails with an error of its own.
   void Abandon(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns the request's id, or "" if it could not be read. For `done` alone.
+  // Returns the request's id, or "" if it could not be read. Only `done` may call it.
   std::string request_id() const { return telemetry_.has_value() ? telemetry_->request_id() : ""; }
 
  private:
@@ -100,7 +103,7 @@ class InferRun : public std::enable_shared_from_this<InferRun> {
 
   const ServiceParts& parts_;
   const std::unique_ptr<InferFormat> format_;
-  // Set before the engine has the task.
+  // Start sets these before the engine gets the task.
   Asker asker_;
   std::optional<RequestTelemetry> telemetry_;
   HeldBytes request_bytes_;
@@ -109,11 +112,12 @@ class InferRun : public std::enable_shared_from_this<InferRun> {
   Done done_ ABSL_GUARDED_BY(mutex_);
   bool is_submitting_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<uint64_t> ticket_ ABSL_GUARDED_BY(mutex_);  // set when Submit has returned
-  // Set when no client waits for the answer: the reason.
+  // The reason why no client waits for the answer; nullopt while a client waits.
   std::optional<absl::Status> abandoned_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Whether the caller may run this model at this priority: PERMISSION_DENIED.
+// Checks that the caller may run this model at this priority. Returns PERMISSION_DENIED if not, and UNAUTHENTICATED if
+// models need a token and the caller has shown none. May also return the error of Engine::GetModel.
 absl::Status CheckMayInfer(const Caller& caller, const Engine& engine, const std::string& model, int64_t version,
                            int priority);
 

@@ -10,7 +10,7 @@
 namespace voxserve {
 namespace {
 
-// The most answers of a stream that wait for its client to read. With more the stream reads no requests.
+// While this many answers wait for the client to read them, the stream reads no requests.
 constexpr size_t kMaxUnsentAnswers = 8;
 
 }  // namespace
@@ -23,7 +23,7 @@ void StreamCall::Start() {
   Advance();
 }
 
-// ok = false: the client has half-closed, or it is gone and OnCancel is called.
+// If `ok` is false, the client has half-closed, or it is gone and gRPC also calls OnCancel.
 void StreamCall::OnReadDone(bool ok) {
   if (ok) parts().on_message(peer(), static_cast<int64_t>(request_.Length()), /*is_first=*/!has_message_);
   has_message_ = has_message_ || ok;
@@ -41,7 +41,7 @@ void StreamCall::OnReadDone(bool ok) {
   Advance();
 }
 
-// ok = false: the client is gone.
+// If `ok` is false, the client is gone.
 void StreamCall::OnWriteDone(bool ok) {
   StopAnswerTimer();
   sending_ = Outgoing();
@@ -116,7 +116,8 @@ void StreamCall::Advance() {
   while (StartNext()) continue;
 }
 
-// Starts what can be started. Returns true if the caller must look again for what became possible meanwhile.
+// Starts the operations that can start now. Returns true if the caller must call it again, since further operations may
+// have become possible meanwhile.
 bool StreamCall::StartNext() {
   bool may_read = false;
   bool may_write = false;
@@ -133,7 +134,7 @@ bool StreamCall::StartNext() {
       is_reading_ = may_read = true;
       ++num_starting_reads_;
     }
-    // A read may be in progress, but no other thread may be about to start one after Finish.
+    // A read may be in progress when the stream finishes, but no thread may start one after Finish.
     const bool is_idle = num_unanswered_ == 0 && !is_writing_ && num_starting_reads_ == 0;
     if (end_.has_value() && is_idle) is_finished_ = may_finish = true;
     if (!is_finished_) SetTimers();

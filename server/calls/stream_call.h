@@ -1,16 +1,19 @@
 #pragma once
 
-// StreamCall is a call whose client sends any number of requests and gets an answer for each of them. It holds the
-// operations in progress; InferStream and ModelStreamInfer say what a message means.
+// StreamCall is a call whose client sends any number of requests and gets an answer for each of them. It starts and
+// ends gRPC's operations: reads, writes and Finish. Its subclasses, one for InferStream and one for ModelStreamInfer,
+// handle the messages.
 //
-// - One message at a time is sent in each direction. A stream reads no more while its client leaves too many answers
-//   unread, or while its kind has no room for a request.
-// - It ends when every accepted request has been answered: with OK after the client has half-closed, with an error if
-//   the client fell silent, the kind says so (Fail), or the server drains. If the client is gone, its requests are
-//   cancelled and their answers dropped.
-// - Ownership: OpenCalls has the call until OnDone, gRPC's last call; every request keeps it until it is answered.
-// - gRPC may call back within any Start... or Finish. So these are called without the lock, by the thread that set the
-//   flag for that operation.
+// - Flow: at most one read and one write are in progress. The stream reads no further request while too many answers
+//   wait to be sent, because the client reads them slowly, or while the subclass has no room (HasRoom).
+// - End: the stream ends with OK after the client has half-closed. It ends with an error if the client has been silent
+//   for too long, the subclass calls Fail, or the server drains. In each case it first answers every request that it
+//   has accepted. If the client is gone, the requests are cancelled and their answers dropped.
+// - Ownership: OpenCalls owns the call until OnDone, gRPC's last callback. Every request also keeps the call alive
+//   until the request has been answered.
+// - Locks: gRPC may call back from within StartRead, StartWrite and Finish. So these are called without mutex_. A
+//   thread first sets the operation's flag (is_reading_, is_writing_, is_finished_) under mutex_, and then starts it
+//   alone.
 
 #include <grpcpp/grpcpp.h>
 
@@ -45,50 +48,57 @@ class StreamCall : public Call {
     HeldBytes held;
   };
 
-  // Handles a message, which may be cleared early. One at a time. A failed allocation ends the stream.
+  // Handles a message from the client. It is called for one message at a time. It may clear *message early, to free the
+  // memory. If an allocation fails in it (std::bad_alloc), the stream ends with OUT_OF_MEMORY.
   virtual void OnMessage(grpc::ByteBuffer* message) = 0;
-  // Cancels the requests that are not answered: no client waits for them.
+  // Cancels the requests that are not answered yet, since the client is gone.
   virtual void CancelRequests(const absl::Status& why) = 0;
-  // Returns whether the next message may be read.
+  // Returns true if the subclass has room for the next message, so that it may be read.
   virtual bool HasRoom() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
-  // Returns the time at which a client that waits for nothing will have been silent for too long, and the error for it.
+  // SilenceEnds returns the time at which a client that waits for no answer has been silent for too long. SilenceError
+  // returns the error with which the stream then ends.
   virtual absl::Time SilenceEnds() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
   virtual absl::Status SilenceError() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
-  // Returns the time at which something that the kind keeps expires. ExpireDue is called then, without the lock.
+  // Returns the next time at which something that the subclass keeps expires, such as a waiting frame. At that time
+  // ExpireDue is called, without mutex_.
   virtual absl::Time NextExpiry() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return absl::InfiniteFuture(); }
   virtual void ExpireDue() {}
-  // Called with the error of Fail, before any client can see it.
+  // Called with the error when Fail has set it as the stream's end.
   virtual void OnFailed(const absl::Status& /*status*/) {}
-  // Called last.
+  // Called after all other callbacks, before OpenCalls releases the call.
   virtual void OnStreamClosed() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {}
 
-  // Ends the stream when the requests that it took are answered. The first end counts, in the metric before any client
-  // can see it.
+  // Sets the error with which the stream ends as soon as all accepted requests have been answered. Does nothing if the
+  // stream's end has been set before. The client gets the status without the names of models that it may not see
+  // (Caller::Narrowed). A stream that ends for silence is counted in the metric before the client can see its end.
   void Fail(const absl::Status& whole_status) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Ends the stream for lack of memory. If even the error cannot be made, the stream ends with its earlier status.
+  // Ends the stream with RESOURCE_EXHAUSTED, reason OUT_OF_MEMORY. If there is no memory for this error either, the
+  // stream's end stays as it was.
   void EndOutOfMemory() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Keeps an answer to be sent, unless the client is gone. Returns false if there was no memory, which ends the stream.
-  // The message of `outgoing` may be invalid: then nothing is sent.
+  // Queues an answer for sending. Drops it if the client is gone or if outgoing.message is not Valid(). Returns false
+  // if there was no memory to queue it; this also ends the stream.
   bool KeepAnswer(Outgoing outgoing) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Tells that a request that num_unanswered_ counts has been answered.
+  // Subtracts one request from num_unanswered_, since it has been answered.
   void EndRequest() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Starts every operation that can be started, until there is none.
+  // Starts every operation that can start now, until there is none left.
   void Advance() ABSL_LOCKS_EXCLUDED(mutex_);
 
   mutable absl::Mutex mutex_;
   std::deque<Outgoing> unsent_ ABSL_GUARDED_BY(mutex_);
-  int64_t num_unanswered_ ABSL_GUARDED_BY(mutex_) = 0;  // requests
+  int64_t num_unanswered_ ABSL_GUARDED_BY(mutex_) = 0;  // accepted requests without an answer
   absl::Time last_sign_ ABSL_GUARDED_BY(mutex_);        // when a message was last received or sent
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_finished_ ABSL_GUARDED_BY(mutex_) = false;
-  // Set and changed under mutex_ until is_finished_ is set; constant afterwards.
+  // The status with which the stream ends; nullopt while the stream goes on. Set and changed under mutex_ until
+  // is_finished_ is set; constant afterwards.
   std::optional<absl::Status> end_;
 
  private:
   void OnClosed() final;
   bool StartNext() ABSL_LOCKS_EXCLUDED(mutex_);
   bool MayRead() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Returns SilenceEnds; InfiniteFuture while a request is unanswered, or after the client has ended its side.
+  // Returns SilenceEnds, or InfiniteFuture while a request is unanswered or an answer unsent, and after the stream's
+  // end has been set.
   absl::Time AllowedSilenceEnds() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Sets the timer for the next expiry or the end of the allowed silence, whichever is first.
   void SetTimers() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -96,19 +106,19 @@ class StreamCall : public Call {
   // Drops unsent answers, since the client is gone.
   void DropAnswers() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // Used only by the thread that handles a message that was read.
+  // These two are used only by the thread that handles the message just read.
   grpc::ByteBuffer request_;
   bool has_message_ = false;  // a message has arrived
 
-  Outgoing sending_;  // being sent: owned by the thread that set is_writing_
+  Outgoing sending_;  // the answer that is being sent; owned by the thread that set is_writing_
 
   Timers::Id timer_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Time timer_time_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();  // when timer_ is due
-  int num_starting_reads_ ABSL_GUARDED_BY(mutex_) = 0;  // threads that are about to call StartRead, or in it
+  int num_starting_reads_ ABSL_GUARDED_BY(mutex_) = 0;  // threads that are about to call StartRead, or are in it
   bool is_reading_ ABSL_GUARDED_BY(mutex_) = false;
   bool has_read_all_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
-  bool is_broken_ ABSL_GUARDED_BY(mutex_) = false;  // nothing can be sent any more
+  bool is_broken_ ABSL_GUARDED_BY(mutex_) = false;  // the client is gone: nothing can be sent any more
 };
 
 }  // namespace voxserve

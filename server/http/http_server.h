@@ -4,12 +4,14 @@
 // (a status page). It allows only GET and HEAD and one request per connection, and uses one thread.
 //
 // No client can delay a probe, whatever it sends, withholds or leaves unread:
-// - A connection ends connection_time after its start in any case.
+// - Every connection ends at the latest connection_time after its start.
 // - Beyond max_connections a new connection replaces the oldest one of the client with the most connections.
-// - A connection uses 16 KiB and its answer. Bodies of requests are not read, and range requests are not supported.
+// - A connection takes 16 KiB of memory, and the bytes of its answer. Bodies of requests are not read, and range
+//   requests are not supported.
 // - With TLS a handshake counts as part of its connection's time.
-// - Some spare descriptors are kept for the time when the process runs out of them. When these are used too, a new
-//   connection replaces the oldest. Listening goes on.
+// - The server keeps some file descriptors in reserve. If the process has no other descriptors left, new connections
+//   use the reserve. If the reserve is used up too, a new connection replaces an old one, chosen as in the second
+//   point. The server never stops listening.
 
 #include <functional>
 #include <memory>
@@ -31,28 +33,29 @@ class HttpServer {
     int port = 8080;  // 0: any free port
     int max_connections = 128;
     absl::Duration connection_time = absl::Seconds(5);
-    // Null: no TLS. A new version of it serves the next connections; those before end as they began. Where it asks for
-    // clients' certificates, /metrics and / need one (403); probes need none. It outlives the server.
+    // The certificates of the server, which must outlive it; null: no TLS. If they change, new connections use the new
+    // ones, and open connections keep theirs. If asks_clients() is true, /metrics and / answer 403 to a client that
+    // shows no valid certificate; probes need none.
     const TlsCertificates* tls = nullptr;
   };
 
-  // The functions are called on the HTTP thread until the server is destroyed. Other clients wait meanwhile.
+  // The HTTP thread calls these functions until the server is destroyed. While one of them runs, all clients wait.
   struct Content {
     std::function<std::string()> metrics;
     std::function<absl::Status()> readiness;  // not OK: 503 with the message
     std::function<std::string()> status_page;
-    // Checks whether the request may see /metrics and the status page; probes are not checked. Gets the authorization
-    // header. UNAUTHENTICATED: 401; any other error: 403. Empty: all may. A request with several such headers gets 401
-    // without a check.
+    // Returns OK if a request may see /metrics and the status page. `authorization` is the request's authorization
+    // header; nullopt if there is none. UNAUTHENTICATED gives the client 401, any other error 403. A request with
+    // several authorization headers gets 401 without a call. Probes are not checked. If empty, nothing is checked.
     std::function<absl::Status(std::optional<std::string_view> authorization)> authorise = nullptr;
   };
 
-  // The server listens when this returns. UNAVAILABLE if it cannot (port in use, no such address), INVALID_ARGUMENT if
-  // the library refuses the certificate.
+  // Starts a server, which listens when this returns. Returns UNAVAILABLE if it cannot listen (port in use, no such
+  // address), and INVALID_ARGUMENT if the HTTP library refuses the certificate.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const Options& options, Content content);
 
   // Closes the port and all connections; an answer that does not fit into the socket's buffer is cut short. Waits for a
-  // running function of the content, but for no client.
+  // function of Content that is running, but for no client.
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;

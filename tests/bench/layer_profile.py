@@ -29,8 +29,9 @@ READ_BYTES = "l1tex__m_xbar2l1tex_read_bytes.sum"
 TENSOR_SHARE = "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed"
 NEEDED, OPTIONAL = (TIME, L2_BYTES, MEMORY_BYTES), (READ_BYTES, TENSOR_SHARE)
 
-# The microseconds that we expected a Hopper kernel to take on semantickitti-00/000000 before we wrote one: 2.5 us to
-# start, and the longer of its arithmetic at 780 TFLOP/s and its cache's bytes at 5.5 TB/s.
+# The time of each layer on semantickitti-00/000000, in microseconds, that we estimated for a Hopper kernel before we
+# wrote the kernel. It is 2.5 us for the start plus the longer of two times: the time of the layer's arithmetic at 780
+# TFLOP/s, and the time to read its bytes from the L2 cache at 5.5 TB/s.
 ESTIMATED_US = {
     "stem.0": 6.5, "stem.1": 8.5,
     "stage1.down": 6.2, "stage1.0.conv1": 8.5,
@@ -63,7 +64,7 @@ def read_table(text: str, column: str) -> list[dict[str, str]]:
 
 
 def read_profile(text: str) -> dict[str, dict[str, float]]:
-    """Returns ncu's metrics by layer, read from its raw page as CSV with NVTX ranges. Adds up a layer's kernels."""
+    """Returns the metrics of each layer, summed over its kernels. `text` is ncu's raw page as CSV, with NVTX ranges."""
     lines = text.splitlines()
     begin = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), None)
     if begin is None:
@@ -145,7 +146,8 @@ def run(command: Sequence[str], log: Path | None) -> str:
 
 
 def profiled(ncu: str, bench: str, logs: Path | None) -> dict[str, dict[str, float]]:
-    """Asks ncu for all metrics, then for those only that every GPU has. Returns {} if ncu gives none; stderr says why.
+    """Asks ncu for all metrics. If ncu gives none, asks for only those that every GPU has. Returns {} if ncu gives none
+    again; stderr says why.
     """
     for metrics in ((*NEEDED, *OPTIONAL), NEEDED):
         command = [ncu, "--csv", "--page", "raw", "--print-units", "base", "--nvtx", "--profile-from-start", "off",
@@ -162,7 +164,7 @@ def profiled(ncu: str, bench: str, logs: Path | None) -> dict[str, dict[str, flo
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status."""
+    """Runs the programs, prints the table and returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("bench", help="dataflow_cuda_bench")
     parser.add_argument("--ncu", default=shutil.which("ncu") or "/usr/local/cuda/bin/ncu")

@@ -1,9 +1,9 @@
 #pragma once
 
 // Computes farthest point sampling as pointnet2's users do (OpenPCDet, torch_cluster and others), to be compared with
-// kernels/points/farthest/farthest_point_sample.h. One block handles a cloud; every iteration has all distances in
-// global memory and finds the farthest point by halving through shared memory. Unlike theirs, it rounds and breaks ties
-// as ours does, so that the results can be compared. Only benchmarks use it.
+// kernels/points/farthest/farthest_point_sample.h. One block handles a cloud. Every iteration keeps all distances in
+// global memory and finds the farthest point by a tree reduction in shared memory. Unlike pointnet2's kernel, it rounds
+// and breaks ties as our kernel does, so that the results can be compared. Only benchmarks use it.
 
 #include <cstdint>
 #include <type_traits>
@@ -12,7 +12,7 @@
 
 namespace voxserve::bench {
 
-// Clouds of the same size whose points are all finite.
+// All clouds have the same size, and all their points are finite.
 struct PlainFarthestPointSampleParams {
   int32_t num_samples = 0;        // B
   int32_t num_points = 0;         // N, of each
@@ -23,7 +23,8 @@ struct PlainFarthestPointSampleParams {
 };
 static_assert(std::is_trivially_copyable_v<PlainFarthestPointSampleParams>);
 
-// Keeps the promises of kernels/core/cuda_stream.h.
+// Writes the numbers of each cloud's farthest points to params.selected. Follows the contract of all launchers in
+// kernels/core/cuda_stream.h: it launches on `stream`, never waits and never allocates.
 cudaError_t PlainFarthestPointSample(const PlainFarthestPointSampleParams& params, cudaStream_t stream);
 
 }  // namespace voxserve::bench

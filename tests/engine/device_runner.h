@@ -1,6 +1,7 @@
 #pragma once
 
-// Has a device with one context and its executor, like a worker, for tests and benchmarks of programs.
+// DeviceRunner owns a device, one execution context and the context's executor, as a worker of the server does. Tests
+// and benchmarks compile programs for the device with it and run them.
 
 #include <cstdint>
 #include <memory>
@@ -17,7 +18,7 @@
 
 namespace voxserve {
 
-// Says how a network is computed: the device, its types, and the plan of every convolution.
+// Says how a network is computed: the device, the type of features and weights, and the plan of every convolution.
 struct Variant {
   std::string name;
   support::Device device = support::Device::kCpu;
@@ -41,7 +42,7 @@ class DeviceRunner {
 
   static absl::StatusOr<std::unique_ptr<DeviceRunner>> Create(const Options& options);
 
-  // Compiles for this runner's device and puts the weights there. The runner must outlive the program.
+  // Compiles a program for this runner's device and uploads its weights. The runner must outlive the program.
   absl::StatusOr<Program> Compile(const Graph& graph, const Variant& variant, int bytes_per_label = 1) const;
 
   Executor& executor() { return *executor_; }

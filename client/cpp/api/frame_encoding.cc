@@ -11,7 +11,7 @@ namespace {
 using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedOutputStream;
 
-constexpr size_t kMaxTagAndLength = 16;  // bytes of a field's number below 16, and of its length
+constexpr size_t kMaxTagAndLength = 16;  // bytes of a field's tag (for numbers below 16) and length, at most
 
 grpc::Slice Encode(const google::protobuf::MessageLite& message) {
   const std::string bytes = message.SerializeAsString();
@@ -33,7 +33,7 @@ void SetTime(absl::Time time, google::protobuf::Timestamp* message) {
 }  // namespace
 
 grpc::Slice EncodeCloud(const PointCloud& cloud) {
-  // Encodes the messages around the cloud by hand, since the cloud would have to be copied into message objects.
+  // Encodes the messages around the cloud by hand: message objects would need a copy of the cloud.
   const uint64_t cloud_bytes = cloud.ByteSizeLong();
   const uint64_t frame_bytes =
       WireFormatLite::TagSize(v1::StreamFrame::kCloudFieldNumber, WireFormatLite::TYPE_MESSAGE) +

@@ -1,8 +1,9 @@
 #pragma once
 
-// Private to the library: encodes an InferStreamRequest in parts. Protobuf merges encoded messages that follow one
-// another. So a cloud that is sent many times (by a load generator) is encoded once, and its points are never copied
-// again: the parts of a request become the slices of one ByteBuffer.
+// Encodes an InferStreamRequest in parts; private to the library. If the bytes of several encoded messages follow each
+// other, protobuf parses them as one merged message. So the parts of a request can be the slices of one ByteBuffer: a
+// frame's header, then its cloud. A load generator encodes a cloud once, sends it many times, and never copies its
+// points again.
 
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/slice.h>
@@ -14,17 +15,18 @@
 
 namespace voxserve::client {
 
-// Returns the part of a request with the cloud.
+// Returns the part that holds a frame's cloud.
 grpc::Slice EncodeCloud(const PointCloud& cloud);
 
-// Returns the part with the rest of a frame. A stamp here overrides the cloud's.
+// Returns the part that holds the rest of a frame. `stamp` gives a stamp to a cloud that was encoded without one. A
+// cloud's own stamp would override `stamp`, since the cloud comes later.
 grpc::Slice EncodeFrameHeader(uint64_t frame_id, const FrameOptions& options,
                               std::optional<absl::Time> stamp = std::nullopt);
 
-// Returns a part that sets reset_sweeps.
+// Returns a part that sets reset_sweeps of a frame; it may follow the other parts.
 grpc::Slice EncodeResetSweeps();
 
-// Returns the first message of a stream.
+// Returns the first message of a stream, its config. It is a whole request.
 grpc::Slice EncodeConfig(const StreamOptions& options);
 
 }  // namespace voxserve::client

@@ -3,12 +3,13 @@
 // TaskQueue holds the waiting tasks in every order that the Batcher needs: by level, turn and urgency, by expiry, and
 // by arrival.
 //
-// - Levels: a task of a lower level comes first. Within a level models take turns (ModelTurns), and within a model
-//   clients do (ClientTurns).
-// - Promotion: a task that was promoted to level 0 takes turns there. It still counts at its own priority: otherwise it
-//   would take the room of the urgent tasks that it was promoted to run among.
+// - Levels: a task's level is its priority, until the task is promoted to level 0, the most urgent. Tasks of a lower
+//   level run first. Within a level the models take turns (ModelTurns), and within a model its clients take turns
+//   (ClientTurns).
+// - Promotion: a promoted task runs in the turns of level 0. OfModel, HoldsOf and the like still count it at its own
+//   priority: otherwise it would take the room in the queue that belongs to tasks of priority 0.
 // - Cost: every operation is logarithmic in the number of tasks, except WorkAhead, TasksOf, LeastUrgent and
-//   NewestOfLargestHold, which are linear in the number of waiting clients. The queue's limit bounds that.
+//   NewestOfLargestHold. These are linear in the number of waiting clients, which the queue's limit bounds.
 // - Memory: a change that gets no memory for its few nodes ends the process. Otherwise a task would stand in some of the
 //   orders only, and might never be answered.
 // - Threads: not thread-safe. The Batcher owns it and calls it under its lock.
@@ -35,14 +36,15 @@ class TaskQueue {
   // The waiting tasks of one version.
   struct Version {
     int64_t num_tasks = 0;
-    std::map<int, int64_t> num_by_level;  // levels with tasks
+    std::map<int, int64_t> num_by_level;  // only levels with tasks
     std::vector<Load> by_priority;
   };
 
   WaitingTask* Add(std::unique_ptr<WaitingTask> task) noexcept;
   // Removes a task that does not run.
   std::unique_ptr<WaitingTask> Remove(WaitingTask* task) noexcept;
-  // Removes a task that runs. It takes a turn of its client, and charges its model the predicted seconds of the device.
+  // Removes a task that runs. The task takes a turn of its client, and its model is charged the predicted seconds of
+  // the device.
   std::unique_ptr<WaitingTask> Run(WaitingTask* task, double seconds) noexcept;
   // Adds the difference between the actual and the predicted seconds of a batch of this model and level.
   void Correct(const std::string& model, int level, double seconds);
@@ -101,18 +103,18 @@ class TaskQueue {
     Load load;
     std::set<WaitingTask*, ByArrival> tasks;
   };
-  // The tasks of one model and priority.
+  // The waiting tasks of one model and priority, by client, and their load.
   struct Priority {
     Load all;
     absl::flat_hash_map<std::string, Hold> by_client;  // only clients with tasks
   };
-  using Model = std::map<int, Priority>;  // by priority; only those with tasks; all versions together
+  using Model = std::map<int, Priority>;  // by priority; only priorities with tasks; versions are counted together
 
   const Priority* FindPriority(const std::string& name, int priority) const;
   void Count(WaitingTask* task);
   void Discount(WaitingTask* task);
   void EnterLevel(WaitingTask* task);
-  // seconds: predicted device time if the task runs; none if it does not.
+  // seconds: the predicted device time if the task runs; nullopt if it does not run.
   void LeaveLevel(WaitingTask* task, std::optional<double> seconds);
   std::unique_ptr<WaitingTask> Release(WaitingTask* task);
 

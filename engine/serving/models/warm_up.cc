@@ -24,10 +24,11 @@ namespace {
 // Sizes of the warm-up clouds, the largest first, so that memory is allocated once.
 constexpr int64_t kNumPoints[] = {250'000, 180'000, 120'000, 80'000, 55'000, 35'000, 20'000, 10'000, 3'000};
 
-// The size of the sample in warm-up runs with one. The choice of kernels depends on the cloud's size, not on this.
+// The number of sampled points in runs with a sample. The choice of kernels depends on the cloud's size, not on this
+// number.
 constexpr uint64_t kNumSampled = 64;
 
-// Scratch for warm-up matrix products. Products that need more are left out.
+// The device memory for the matrix products of LoadKernels. Products that need more memory are left out.
 constexpr int64_t kProductBytes = int64_t{256} << 20;
 
 // The simulated sensor. Angles in radians, lengths in metres.
@@ -43,7 +44,7 @@ double DistanceOf(double elevation, double azimuth) {
   return std::min({ground, walls, kRange});
 }
 
-// Makes a cloud with the axes (x, y, z, ...) and the features, all 0.5.
+// Makes a cloud with the program's axes (x, y, z, ...) and features. All features are 0.5.
 absl::StatusOr<PointCloud> MakeStreet(const VoxelizeOp& voxelize, int64_t num_points) {
   std::vector<std::string> fields = voxelize.axes;
   for (const InputFeature& feature : voxelize.features) {
@@ -70,14 +71,14 @@ absl::StatusOr<PointCloud> MakeStreet(const VoxelizeOp& voxelize, int64_t num_po
   return PointCloud::FromFloats(fields, values.data(), static_cast<uint64_t>(num_points));
 }
 
-// A run on a cloud. is_typical: it takes as much memory as usual requests.
+// One run of the program on a cloud. is_typical: the run takes as much memory as usual requests.
 struct WarmUpRun {
   InferTask task;
   bool is_typical = true;
 };
 
-// Returns runs with all outputs, then with scores, then with the default outputs. Tensors beside labels or boxes take
-// memory that usual requests do not need, so scores also have a run without them.
+// Returns a run with scores, then one with the default outputs. If the program has both tensors and labels or boxes, a
+// run with all tensors comes first. It is not typical: usual requests do not ask for tensors, so they take less memory.
 std::vector<WarmUpRun> RunsOf(const Program& program, const PointCloud& cloud) {
   std::vector<WarmUpRun> runs;
   if (!program.tensors.empty() && (program.has_labels || program.has_boxes)) {
@@ -140,8 +141,8 @@ absl::Status WarmUp(const Program& program, const PlanTable* plans, const RunLim
     }
     if (IsOutOfMemory(output.status)) continue;
     RETURN_IF_ERROR(output.status);
-    // Requests may ask for a sample. The network sees only the sample here, since it has already run on the whole
-    // cloud.
+    // Requests may ask for a sample. The network sees only the sampled points here, since it has already run on the
+    // whole cloud.
     const FarthestPoints few{.num_points = std::min(kNumSampled, uint64_t{cloud.num_points()}),
                              .restricts_network = true};
     const InferTask sampled{.cloud = cloud, .sample = few};
@@ -152,7 +153,7 @@ absl::Status WarmUp(const Program& program, const PlanTable* plans, const RunLim
       if (!IsOutOfMemory(ran.status)) RETURN_IF_ERROR(ran.status);
     }
     if (latency == nullptr || !output.samples[0].status.ok()) continue;
-    // Learns from the second run: the first may have loaded code.
+    // Learns only from the last run of this size, since an earlier one may have loaded code.
     latency->Observe(
         {.points = static_cast<int64_t>(cloud.num_points()), .voxels = output.samples[0].counts.voxels, .requests = 1},
         time);

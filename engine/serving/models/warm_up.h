@@ -1,7 +1,10 @@
 #pragma once
 
-// Warm-up does in advance what a model's first request would wait for: CUDA loads a kernel's code at its first launch,
-// and cuBLAS chooses its algorithms then.
+// Warm-up does in advance what a model's first requests would wait for. CUDA loads a kernel's code at the kernel's
+// first launch, and the algorithm of a matrix product is chosen when its shape comes for the first time.
+//
+// Threads: both functions run on the caller's thread and wait for the device. No other thread may use the context or
+// the executor meanwhile.
 
 #include "absl/status/status.h"
 #include "engine/executor/device_arbiter.h"
@@ -12,20 +15,22 @@
 
 namespace voxserve {
 
-// Makes CUDA load the kernels of the matrix products that the program's convolutions may need on this context's GPU.
-// Once is enough for all contexts of the GPU. RESOURCE_EXHAUSTED without memory for it. On a CPU there is nothing to
-// load.
+// Makes CUDA load the kernels of all matrix products that the program's convolutions may need on this context's GPU.
+// One call serves all contexts of the GPU. Returns RESOURCE_EXHAUSTED if the GPU has no memory for it. Does nothing on
+// a CPU, which has no kernels to load.
 absl::Status LoadKernels(const Program& program, ExecutionContext& context);
 
-// Runs the program by these plans (null: its default) on clouds of several sizes, since the choice of kernels depends
-// on the size.
-// - The clouds are what a spinning LiDAR sees on a street, around the middle of the program's range.
-// - If requests may ask for a sample of farthest points, each size also runs once with one.
-// - `arbiter` is the one that the executor's context was added to. Sizes that do not fit beside other contexts' memory
-//   are skipped.
-// - `memory` and `latency` learn from the runs, except those with tensors beside labels or boxes. latency is null if
-//   other work shares the device.
-// - Returns the error of the first run that failed.
+// Runs the program on synthetic clouds of several sizes, the largest first, since the choice of kernels depends on the
+// size. Uses `plans`, or the program's default plans if `plans` is null.
+// - Clouds: each is like a spinning LiDAR's scan of a street, with the sensor in the middle of the program's range.
+// - Samples: if requests may ask for farthest point sampling, each size also runs once with a sampled cloud.
+// - Memory: `arbiter` must be the one to which the executor's context was added. A size that does not fit beside the
+//   memory of the other contexts is skipped.
+// - Learning: `memory` and `latency` learn only from runs that are like usual requests: not from those with a sampled
+//   cloud, nor from those that return tensors in addition to labels or boxes. `latency` is null if other work shares
+//   the device, since the measured times would then be too long.
+// - Errors: returns the error of the first run that failed. Lack of memory does not keep smaller sizes from running;
+//   any other error ends the warm-up.
 absl::Status WarmUp(const Program& program, const PlanTable* plans, const RunLimits& limits, int64_t max_points,
                     DeviceArbiter& arbiter, Executor& executor, MemoryModel& memory, LatencyFit* latency);
 

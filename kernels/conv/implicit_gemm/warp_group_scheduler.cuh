@@ -1,6 +1,7 @@
 #pragma once
 
-// The role of warp_groups.cuh that decides which slices each stage holds. Only .cu files include this header.
+// The scheduler is the role of warp_groups.cuh that decides which slices each stage holds. Only .cu files include this
+// header.
 
 #include <cstdint>
 
@@ -23,7 +24,7 @@ class StageScheduler {
     if (arguments.tiles.by_weight != nullptr) {
       by_weight_ = arguments.tiles.by_weight + TilesByWeightBegin(arguments.tiles.out_capacity, Shape::kRows);
     }
-    // The two loads overlap: the first tile is read before its existence is known.
+    // Reads the first tile's number before it is known whether the tile exists, so that this load and the next overlap.
     first_row_tile_ = RowTileOf(static_cast<int32_t>(blockIdx.x));
     const auto num_out = static_cast<int32_t>(NumRows(arguments.tiles.out_capacity, arguments.tiles.num_out));
     num_items_ = (num_out + Shape::kRows - 1) / Shape::kRows * num_column_tiles_ * Shape::kSplitK;
@@ -56,8 +57,9 @@ class StageScheduler {
   static constexpr int kWordBits = 32;
   static constexpr int kStagesAtOnce = 32;
   static_assert(kStagesAtOnce < Shape::kNotes, "no thread of the warp waits for a note of another");
-  // A block takes its next item when this many stages are left to multiply. These stages hide the time of looking up
-  // the item. It does not take the item earlier, since another block may be free before.
+  // A block takes its next item when this many stages of its earlier items are left to multiply. The time that these
+  // stages take hides the latency of looking up the next item. The block does not take the item earlier, since another
+  // block may be free sooner and should have it.
   static constexpr int kStagesLeft = Shape::kStages + 12;
 
   __device__ static int32_t Lane() { return static_cast<int32_t>(threadIdx.x) % 32; }
@@ -69,7 +71,7 @@ class StageScheduler {
     return note;
   }
 
-  // Waits until few stages are left, and takes the next item that no block has taken.
+  // Waits until at most kStagesLeft stages are left to multiply, then takes the next item that no block has taken.
   __device__ int32_t Take() {
     if (const int32_t freed = num_noted_ - kStagesLeft; freed >= 0) {
       WaitForBarrier(ring_.freed + freed % Shape::kNotes * 8, static_cast<uint32_t>(freed / Shape::kNotes) & 1);
@@ -79,7 +81,8 @@ class StageScheduler {
     return __shfl_sync(~0u, taken, 0);
   }
 
-  // The last block to leave resets the counters. No block takes again then: each leaves after its own last take.
+  // The last block that leaves resets the counters. No block takes an item after that, since each block leaves after
+  // its own last take.
   __device__ void Leave() const {
     if (atomicAdd(arguments_.tiles.counters + kBlocksDone, 1) + 1 < static_cast<int32_t>(gridDim.x)) return;
     arguments_.tiles.counters[kItemsTaken] = 0;
@@ -125,7 +128,7 @@ class StageScheduler {
       for (int s = 0; s < kSlicesAStage; ++s) {
         const int32_t number = stage * kSlicesAStage + s;
         if (number >= num_slices) continue;
-        // number / num_parts_, without an integer division: the first stages wait for this.
+        // This is number / num_parts_ without an integer division, which is slow: the first stages wait for the result.
         const auto rank = static_cast<int32_t>((static_cast<float>(number) + 0.5f) * inverse_parts_);
         const int32_t bit = BitOfRank(all, rank);
         const int32_t offset = word * kWordBits + bit, part = first_part_ + number - rank * num_parts_;
@@ -182,7 +185,7 @@ class StageScheduler {
   int32_t num_column_tiles_;
   int32_t num_items_;
   int32_t first_row_tile_;  // the first item's tile
-  int32_t first_part_ = 0;  // the first of an offset's slices that the item sums
+  int32_t first_part_ = 0;  // the first slice of an offset that the item sums
   int32_t num_parts_ = 0;
   float inverse_parts_ = 1;
   RingPlace<Shape::kNotes> place_;

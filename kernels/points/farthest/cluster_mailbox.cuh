@@ -1,8 +1,8 @@
 #pragma once
 
 // Sends words between the blocks of a thread-block cluster through distributed shared memory, without a barrier of the
-// cluster: a store completes bytes of the receiver's own mbarrier (PTX ISA, st.async; sm_90). Only .cu files include
-// this header.
+// whole cluster. Each store also counts its bytes at an mbarrier of the receiving block, which waits for that mbarrier
+// alone (PTX ISA, st.async; sm_90). Only .cu files include this header.
 
 #include <cuda_runtime_api.h>
 
@@ -16,26 +16,28 @@ __device__ inline uint32_t SharedAddress(const void* shared) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
 }
 
-// Returns the address of the same variable in another block of the cluster.
+// Returns the address of the same variable in the cluster's block `rank`.
 __device__ inline uint32_t AddressInBlock(uint32_t shared_address, uint32_t rank) {
   uint32_t address;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(shared_address), "r"(rank));
   return address;
 }
 
-// Waits for all threads of all blocks. Writes to shared memory before the call are visible after it.
+// Waits until all threads of all blocks of the cluster have called it. Their writes to shared memory before the call
+// are visible to all of them after it.
 __device__ inline void SynchronizeCluster() {
   asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
 
-// One thread calls it, before SynchronizeCluster. A phase ends with one arrival (ExpectBytes) and all its bytes.
+// Initialises the mbarrier of a mailbox. One thread of the receiving block calls it, before SynchronizeCluster and so
+// before any block sends. A phase of the mbarrier ends after one call of ExpectBytes, when all its bytes have come.
 __device__ inline void InitializeMailbox(uint64_t* barrier) {
   asm volatile(
       "mbarrier.init.shared::cta.b64 [%0], 1;\nfence.mbarrier_init.release.cluster;" ::"r"(SharedAddress(barrier))
       : "memory");
 }
 
-// One thread calls it. The current phase ends when this many bytes have come.
+// Sets the number of bytes after which the current phase ends. One thread of the receiving block calls it once a phase.
 __device__ inline void ExpectBytes(uint64_t* barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(SharedAddress(barrier)), "r"(bytes)
                : "memory");
@@ -55,7 +57,8 @@ __device__ inline void WaitForPhase(uint64_t* barrier, uint32_t parity) {
   }
 }
 
-// `to` and `barrier` are addresses of AddressInBlock; `to` is aligned to 16 bytes.
+// Stores the words at `to` and counts their 16 bytes at `barrier`, both in the receiving block. Does not wait. `to` and
+// `barrier` are addresses that AddressInBlock has returned; `to` is aligned to 16 bytes.
 __device__ inline void Send(uint32_t to, uint32_t barrier, const uint4& words) {
   asm volatile(
       "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),

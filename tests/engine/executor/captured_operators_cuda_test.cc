@@ -1,5 +1,5 @@
-// Runs networks that together have every operator, and expects the same bytes when steps are captured and replayed. So
-// Step::IsCapturable must be right for each step.
+// Runs networks that together have every operator. Expects the same bytes from batches whose steps are captured and
+// replayed as from batches that run without captures. This checks that Step::IsCapturable is right for every step.
 
 #include <gtest/gtest.h>
 
@@ -37,7 +37,7 @@ TEST(CapturedOperatorsTest, ReplaysAreWhatTheirBatchesAreWithout) {
                                                      .plan = kDefaultCudaConvPlan,
                                                      .is_deterministic = true});
     ASSERT_TRUE(program.ok()) << program.status();
-    // The clouds have two sizes. They run alone and two together, with everything asked for and with nothing.
+    // The clouds have five sizes. A batch has one cloud or two, and asks for all outputs or only for the default ones.
     for (uint32_t batch = 0; batch < 32; ++batch) {
       SCOPED_TRACE(batch);
       const bool asks_for_all = batch % 4 < 2;

@@ -1,7 +1,7 @@
 #pragma once
 
-// Builds random networks of convolutions and pools in two forms: as a model file for the loader, and as definitions
-// that conv_reference.h evaluates. Tests compare the results.
+// Builds random networks of convolutions and pools in two forms: as a model file for the engine, and as functions that
+// compute each layer by its definition (conv_reference.h). Tests compare the results of both forms.
 
 #include <cmath>
 #include <cstdint>
@@ -77,7 +77,8 @@ class ConvNetwork {
     shapes_[name] = out;
     return name;
   }
-  // Both bounds must be given, or neither.
+  // bounds: the lowest and highest place of an output, in units of the input's sites. nullopt: the lowest place is the
+  // smallest input coordinate of each axis, and there is no highest.
   std::string Expand(const std::string& input, const KernelShape& shape, int out_channels,
                      const std::optional<std::pair<Place, Place>>& bounds) {
     std::optional<Place> lower, upper;
@@ -116,8 +117,8 @@ class ConvNetwork {
     return Add("KIND_TRANSPOSED", absl::StrCat("sites_of: \"", sites, "\""), input, sites, shape, out_channels,
                [](const auto& conv, const Rows& in, const auto& of) { return ConvolveTransposed(conv, in, of); });
   }
-  // Adds the inverse of `paired`, which must have the same kernel. Its output sites are those of the node `of`, which
-  // `paired` read.
+  // Adds the inverse convolution of node `paired`, which must have the same kernel. Its output sites are the sites of
+  // node `of`, which must be the input of `paired`.
   std::string Inverse(const std::string& input, const std::string& paired, const std::string& of, KernelShape shape,
                       int out_channels, int groups) {
     shape.groups = groups;
@@ -145,7 +146,7 @@ class ConvNetwork {
     for (const std::string& input : inputs) channels += Channels(input);
     return Unite("concat", inputs, channels);
   }
-  // Keeps the sites with lower <= site < upper.
+  // Adds a crop, which keeps the sites with lower <= site < upper.
   std::string Crop(const std::string& input, const Place& lower, const Place& upper) {
     return AddCombination(absl::StrCat("crop { lower_bound: ", List(lower), " upper_bound: ", List(upper), " }"),
                           {input}, Channels(input), [=, d = static_cast<size_t>(dimension_)](const auto& in) {
@@ -158,7 +159,7 @@ class ConvNetwork {
                             return out;
                           });
   }
-  // Keeps the sites whose scores are above the threshold.
+  // Adds a prune, which keeps the sites whose scores are above the threshold.
   std::string Prune(const std::string& input, const std::string& scores, float threshold) {
     return AddCombination(absl::StrCat("prune { threshold: ", threshold, " }"), {input, scores}, Channels(input),
                           [=](const auto& in) {
@@ -173,7 +174,8 @@ class ConvNetwork {
   // Makes all later weights multiples of 1/2 from -1 to 1. Small sums of such numbers are exact in every type.
   void UseHalves() { uses_halves_ = true; }
 
-  // Ends the network. Its outputs are the scores and labels of a node on the voxels' sites.
+  // Ends the network and returns the model file. The outputs are the scores and labels of node `head`, which must be on
+  // the voxels' sites.
   testing::TestModel Finish(const std::string& head) {
     head_ = head;
     absl::StrAppend(&model_.graph, "nodes { name: \"best\" inputs: \"", head, "\" argmax {} }\n",
@@ -339,7 +341,7 @@ class ConvNetwork {
   testing::TestModel model_;
   std::vector<Node> nodes_;
   std::map<std::string, int> channels_;
-  std::map<std::string, Place> shapes_;  // shapes of the nodes that have a shape of their own
+  std::map<std::string, Place> shapes_;  // the output shapes of Padded and Transposed
   std::string head_;
 };
 

@@ -20,8 +20,8 @@
 
 namespace voxserve {
 
-// Keys of rows that have no site: kSampleRow is the row of a tensor with one row per sample, PointRow(i) is that of
-// point i of a tensor on kPointLevel. Rows of a grid's cells have the cells' positions as keys.
+// Rows without a site have these keys: kSampleRow for the row of a tensor with one row per sample, PointRow(i) for the
+// row of point i of a tensor on kPointLevel. The row of a grid's cell has the cell's position as its key.
 inline constexpr Site kSampleRow = {-1, -1, -1};
 inline Site PointRow(size_t i) { return {-2, static_cast<int32_t>(i), 0}; }
 
@@ -37,7 +37,8 @@ class Interpreter {
     }
   }
 
-  // Returns what a point gets from a node on points or voxels, or nullopt if it has no voxel.
+  // Returns the row of a node that belongs to a point: the point's own row if the node is on points, else the row of
+  // the point's voxel. Returns nullopt if the point has no voxel.
   std::optional<std::vector<double>> EvaluateAt(int node, size_t point) {
     if (!sites_[point]) return std::nullopt;
     const bool is_on_points = graph_.nodes[static_cast<size_t>(node)].level == kPointLevel;
@@ -51,7 +52,7 @@ class Interpreter {
   }
 
  private:
-  // Returns the voxel of a point.
+  // Returns the voxel of a point, or nullopt if it has none.
   std::optional<Site> SiteOf(const std::vector<double>& point) const {
     const bool floors = graph_.voxelize_op().rounding == kernels::VoxelRounding::kFloor;
     Site site;
@@ -177,8 +178,9 @@ class Interpreter {
     return out;
   }
 
-  // Returns the coarse sites by the rule's definition. All sites here have coordinates of 0 or more, and the sample's
-  // minimum is 0.
+  // Returns the coarse sites that the voxels produce by the definition of the rule, with a stride of 2. Voxels have
+  // coordinates of 0 or more, so an integer division rounds down. On each axis the smallest coordinate of a voxel is 0,
+  // which is the lower bound that kExpand uses.
   std::set<Site> CoarseSites(const SiteRule& rule) const {
     std::set<Site> sites;
     for (const auto& [site, unused] : voxels_) {
@@ -271,7 +273,7 @@ class Interpreter {
     return rows;
   }
 
-  // Adds up all pairs of positions that the definition names.
+  // Sums, for every output position, over all kernel cells, as the definition of a convolution of images says.
   static Values ConvolveImage(const Conv2dOp& conv, const GraphNode& node, const Values& in) {
     const kernels::Conv2dGeometry& geometry = conv.geometry;
     const auto ins = static_cast<size_t>(conv.in_channels / geometry.groups);
@@ -448,7 +450,7 @@ class Interpreter {
   std::vector<std::vector<double>> points_;
   std::vector<std::optional<Site>> sites_;  // by point
   Values voxels_;
-  std::set<Site> coarse_;  // of the strided convolutions and pools, which share a level
+  std::set<Site> coarse_;  // the output sites of the strided convolutions and pools, which share a level
   std::map<int, Values> values_;
 };
 

@@ -1,7 +1,8 @@
 #pragma once
 
-// Builds random networks of SparseConvNet's layers in two forms: as a model file, and as loops over SparseConvNet's
-// rules. Tests compare the two. The table of layers in proto/README.md lists the operators that stand for each layer.
+// Builds random networks of SparseConvNet's layers in two forms: as a model file for the engine, and as loops over
+// SparseConvNet's rules. A rule says which cell of a kernel adds which input row to which output row. Tests compare the
+// results of both forms. The table of layers in proto/README.md lists the operators that stand for each layer.
 
 #include <gtest/gtest.h>
 
@@ -53,8 +54,8 @@ inline Place Larger(int dimension, const Place& size, const Box& box) {
   return out;
 }
 
-// A network as a model file and as loops over SparseConvNet's rules. Weights are random. Each layer has a bias at
-// random.
+// Holds a network as a model file and as loops over SparseConvNet's rules. Weights are random. A convolution has a bias
+// with probability 1/2, and the values of the bias are random too.
 class Network {
  public:
   using Values = std::map<std::string, Rows>;  // the rows of one sample, by node
@@ -117,8 +118,8 @@ class Network {
                           });
   }
 
-  // The output sites are those of `fine`. `paired` is the Convolution with the same box that led down from there; it is
-  // nullopt if a pooling led down.
+  // The output sites are the sites of `fine`. `paired` is the Convolution with the same box that computed the sites of
+  // `in` from the sites of `fine`; it is nullopt if a pooling computed them.
   Layer Deconvolution(const Layer& in, const Layer& fine, const std::optional<Layer>& paired, const Box& box,
                       int out_channels, int groups = 1) {
     EXPECT_EQ(Larger(dimension_, in.spatial_size, box), fine.spatial_size);
@@ -143,7 +144,7 @@ class Network {
                           });
   }
 
-  // SparseConvNet's maximum starts at 0, so negative values become 0. Here it is a maximum followed by a ReLU.
+  // SparseConvNet's maximum starts at 0, so negative values become 0. The model file has a maximum followed by a ReLU.
   Layer MaxPooling(const Layer& in, const Box& box, int num_features_to_drop = 0) {
     const Layer kept = Drop(in, num_features_to_drop);
     const Layer largest = AddPool(kept, box, "REDUCE_MAX", [](double& to, double from) { to = std::max(to, from); });
@@ -151,7 +152,8 @@ class Network {
     return Named(largest, [largest](const Values& values) { return values.at(largest.node); });
   }
 
-  // SparseConvNet divides by the number of the kernel's cells, with or without a site. Here it is a sum and a scale.
+  // SparseConvNet divides by the number of the kernel's cells, whether they have a site or not. The model file has a
+  // sum followed by a scale.
   Layer AveragePooling(const Layer& in, const Box& box, int num_features_to_drop = 0) {
     const Layer kept = Drop(in, num_features_to_drop);
     const Layer sum = AddPool(kept, box, "REDUCE_SUM", [](double& to, double from) { to += from; });
@@ -223,7 +225,7 @@ class Network {
 
   // This is not a layer of SparseConvNet. It adds a last channel to `head`: 1/32 of the number of sites of `counted`.
   Layer WithNumSites(const Layer& head, const Layer& counted) {
-    constexpr float kPart = 1.0f / 32;  // per site; larger than the allowed rounding error, so one missing site shows
+    constexpr float kPart = 1.0f / 32;  // per site; above the allowed rounding error, so that one missing site shows
     const std::string one = AddText("linear { out_channels: 1 bias: true }", counted);
     model_.weights[one + ".weight"] =
         testing::FloatTensor({1, counted.channels}, std::vector<float>(static_cast<size_t>(counted.channels), 0.0f));

@@ -24,7 +24,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Keeps what the engine reports about copies of sweeps.
+// Records the bytes that the engine reports for its device copies of sweeps.
 class CopiesGauge final : public SilentObserver {
  public:
   void OnDeviceMemory(std::string_view, std::string_view kind, int64_t bytes) override {
@@ -37,7 +37,7 @@ class CopiesGauge final : public SilentObserver {
     absl::MutexLock lock(&mutex_);
     return most_;
   }
-  // Waits until there are no copies. Returns false after ten seconds.
+  // Waits until there are no copies. Returns false if some are left after ten seconds.
   bool AwaitNone() const {
     absl::MutexLock lock(&mutex_);
     const auto is_none = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return last_ == 0; };
@@ -79,7 +79,8 @@ class EngineSweepsTest : public ::testing::TestWithParam<support::Device> {
 
 INSTANTIATE_TEST_SUITE_P(Devices, EngineSweepsTest, support::AllDevices(), support::DeviceName);
 
-// Returns two sweeps, a second and a metre apart along x, so that moved coordinates are exact.
+// Returns two sweeps. The sensor takes the newer one a second after the older one, and a metre further along x. The
+// engine moves the older points into the newer sweep's coordinates. Moving them by a whole metre is exact in float32.
 std::vector<PlacedSweep> TwoSweeps(const std::vector<float>& older, const std::vector<float>& newer) {
   SweepHistory history({.num_sweeps = 2});
   EXPECT_TRUE(history.Add(Cloud(older), {}, absl::UnixEpoch()).ok());
@@ -111,7 +112,7 @@ TEST_P(EngineSweepsTest, SaysWhatAStreamMayAskFor) {
   EXPECT_TRUE(info->has_scores);
 }
 
-// Copies must be freed even if nothing else runs and looks for memory.
+// The device copies of sweeps that are gone must be freed even if no later batch runs and needs the memory.
 TEST_P(EngineSweepsTest, CopiesOfSweepsThatAreGoneGoBack) {
   ASSERT_TRUE(Run(TwoSweeps({4, 2, 1, 0.5f}, {4, 3, 1, 0.5f}), "age").ok());
   if (GetParam() == support::Device::kCpu) {

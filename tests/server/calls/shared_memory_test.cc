@@ -21,7 +21,7 @@ using ::testing::IsEmpty;
 constexpr char kClient[] = "10.0.0.1";
 constexpr char kOther[] = "10.0.0.2";
 
-// An object of shared memory with these bytes.
+// Creates an object of POSIX shared memory that holds the bytes of `text`, and removes it in the destructor.
 class Object {
  public:
   explicit Object(const std::string& text, const std::string& word = "voxserve-test")
