@@ -1,14 +1,16 @@
 #pragma once
 
-// StreamCall is a call whose client sends any number of requests and gets an answer for each of them. It holds the
-// operations in progress; InferStream and ModelStreamInfer say what a message means.
+// StreamCall is a call whose client sends any number of requests and gets an answer for each of them. It starts
+// gRPC's reads and writes and keeps their state. The calls of InferStream and ModelStreamInfer are its subclasses,
+// which interpret the messages.
 //
-// - One message at a time is sent in each direction. A stream reads no more while its client leaves too many answers
-//   unread, or while its kind has no room for a request.
-// - It ends when every accepted request has been answered: with OK after the client has half-closed, with an error if
-//   the client fell silent, the kind says so (Fail), or the server drains. If the client is gone, its requests are
-//   cancelled and their answers dropped.
-// - Ownership: OpenCalls has the call until OnDone, gRPC's last call; every request keeps it until it is answered.
+// - One message at a time is sent in each direction. The call reads no further message while its client leaves too many
+//   answers unread, or while the subclass has no room for a request (HasRoom).
+// - The call ends when there is a reason and every accepted request has been answered. It ends with OK after the client
+//   has half-closed, and with an error if the client fell silent, the subclass calls Fail, or the server drains. If the
+//   client is gone, its requests are cancelled and their answers dropped.
+// - Ownership: OpenCalls owns the call until OnDone, gRPC's last callback. Every request also keeps the call until it
+//   is answered.
 // - gRPC may call back within any Start... or Finish. So these are called without the lock, by the thread that set the
 //   flag for that operation.
 
@@ -45,34 +47,37 @@ class StreamCall : public Call {
     HeldBytes held;
   };
 
-  // Handles a message, which may be cleared early. One at a time. A failed allocation ends the stream.
+  // Handles a message. Calls come one at a time. The method may clear the message early, to free its memory. An
+  // exception for a failed allocation ends the stream.
   virtual void OnMessage(grpc::ByteBuffer* message) = 0;
-  // Cancels the requests that are not answered: no client waits for them.
+  // Cancels the requests that are not answered yet, because no client waits for the answers any more.
   virtual void CancelRequests(const absl::Status& why) = 0;
   // Returns whether the next message may be read.
   virtual bool HasRoom() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
-  // Returns the time at which a client that waits for nothing will have been silent for too long, and the error for it.
+  // Return the time until which a client that waits for no answer may be silent, and the error that ends the stream
+  // then.
   virtual absl::Time SilenceEnds() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
   virtual absl::Status SilenceError() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
-  // Returns the time at which something that the kind keeps expires. ExpireDue is called then, without the lock.
+  // Returns the time at which the next thing that the subclass keeps expires. ExpireDue is called at that time, without
+  // the lock.
   virtual absl::Time NextExpiry() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return absl::InfiniteFuture(); }
   virtual void ExpireDue() {}
-  // Called with the error of Fail, before any client can see it.
+  // Called with the error given to Fail, before the client can see the error.
   virtual void OnFailed(const absl::Status& /*status*/) {}
-  // Called last.
+  // Called once, after gRPC has finished with the call.
   virtual void OnStreamClosed() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {}
 
-  // Ends the stream when the requests that it took are answered. The first end counts, in the metric before any client
-  // can see it.
+  // Ends the stream with this error, narrowed to what the client may see, once all accepted requests are answered. Does
+  // nothing if the stream has an end already. The metrics count the end before the client can see it.
   void Fail(const absl::Status& whole_status) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Ends the stream for lack of memory. If even the error cannot be made, the stream ends with its earlier status.
+  // Ends the stream with OutOfMemoryError, or does not end it if there is no memory even for that error.
   void EndOutOfMemory() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Keeps an answer to be sent, unless the client is gone. Returns false if there was no memory, which ends the stream.
-  // The message of `outgoing` may be invalid: then nothing is sent.
+  // Queues an answer to be sent. Drops the answer if the client is gone, or if outgoing.message has no content
+  // (grpc::ByteBuffer::Valid is false). Returns false, and ends the stream, if there is no memory for the queue.
   bool KeepAnswer(Outgoing outgoing) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Tells that a request that num_unanswered_ counts has been answered.
+  // Counts one request less in num_unanswered_, because it has been answered.
   void EndRequest() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Starts every operation that can be started, until there is none.
+  // Starts every operation that may start now: the next write, the next read, or the end of the call.
   void Advance() ABSL_LOCKS_EXCLUDED(mutex_);
 
   mutable absl::Mutex mutex_;
@@ -81,14 +86,15 @@ class StreamCall : public Call {
   absl::Time last_sign_ ABSL_GUARDED_BY(mutex_);        // when a message was last received or sent
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_finished_ ABSL_GUARDED_BY(mutex_) = false;
-  // Set and changed under mutex_ until is_finished_ is set; constant afterwards.
+  // The status that the call ends with; no value: no reason to end yet. Changed under mutex_ until is_finished_ is set,
+  // and constant afterwards.
   std::optional<absl::Status> end_;
 
  private:
   void OnClosed() final;
   bool StartNext() ABSL_LOCKS_EXCLUDED(mutex_);
   bool MayRead() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Returns SilenceEnds; InfiniteFuture while a request is unanswered, or after the client has ended its side.
+  // Returns SilenceEnds, or InfiniteFuture while an answer is due or being sent, and once the stream has an end.
   absl::Time AllowedSilenceEnds() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Sets the timer for the next expiry or the end of the allowed silence, whichever is first.
   void SetTimers() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -100,7 +106,7 @@ class StreamCall : public Call {
   grpc::ByteBuffer request_;
   bool has_message_ = false;  // a message has arrived
 
-  Outgoing sending_;  // being sent: owned by the thread that set is_writing_
+  Outgoing sending_;  // the answer that is being sent; owned by the thread that set is_writing_
 
   Timers::Id timer_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Time timer_time_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();  // when timer_ is due
