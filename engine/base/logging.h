@@ -1,20 +1,23 @@
 #pragma once
 
-// Writes one line per event to stderr: time, level, message, then fields. By default as text with key=value pairs,
-// readable for people and programs; after SetLogFormat(LogFormat::kJson) as one JSON object a line:
+// Writes one line per event to stderr: the time, the level, the message and then the fields. By default the line is
+// text with key=value pairs, which people and programs can read. After SetLogFormat(LogFormat::kJson) it is a JSON
+// object:
 //
 //   2026-11-21T08:15:02.123456Z INFO model ready model=minkunet version=1 parameters=5441036 load_ms=84
 //   {"time":"2026-11-21T08:15:02.123Z","level":"INFO","message":"model ready","model":"minkunet","version":1,...}
 //
 //   Log(LogLevel::kInfo, "model ready", {{"model", name}, {"version", version}});
 //
-// Thread-safe. A line is written whole; one beyond kMaxLogLineBytes is shortened, in JSON by its longest texts. Log
-// returns after the line is written, so it may wait for the reader of stderr; with a LogWriter (log_writer.h) it never
-// waits.
-//
-// - Text: values with spaces, quotes or '=' are quoted.
-// - JSON: numbers and booleans keep their types; NaN and infinities are null. Bytes that are no UTF-8 become U+FFFD. A
-//   field with the name of an earlier member gets the first free one of name_2, name_3, ...
+// - Threads: thread-safe. Lines of different threads are not mixed.
+// - Waiting: Log returns after it has written the line, so it waits while stderr takes no more bytes (a pipe that
+//   nobody reads). While a LogWriter exists (log_writer.h), Log only queues the line and never waits.
+// - Length: a line that would exceed kMaxLogLineBytes is shortened, and "...[shortened]" marks each cut. A text line
+//   loses its end. In a JSON line, all strings longer than a limit are cut to it; the limit is halved until the line
+//   fits.
+// - Text: a value that is empty or contains spaces, control characters, quotes or '=' is quoted and escaped.
+// - JSON: numbers and booleans keep their types; NaN and infinities become null. Bytes that are not valid UTF-8 become
+//   U+FFFD. If a field's name is taken by an earlier member, the field gets the first free name of name_2, name_3, ...
 
 #include <cstddef>
 #include <cstdint>
@@ -32,10 +35,11 @@ enum class LogFormat { kText, kJson };
 struct LogField {
   using Value = std::variant<std::monostate, std::string, int64_t, uint64_t, double, bool>;
 
-  // v: a string, a number or a boolean. Debian's absl::string_view is not std::string_view.
+  // v: a string, a number or a boolean. ValueOf copies any other string class, such as absl::string_view where it is
+  // not std::string_view, by data() and size().
   template <typename T>
   LogField(std::string_view k, const T& v) : key(k), value(ValueOf(v)) {}
-  // Returns a field that is left out of the line if the text is empty.
+  // Returns a field with this text. If the text is empty, the line leaves the field out.
   static LogField IfAny(std::string_view key, const std::string& text) {
     LogField field(key, text);
     if (text.empty()) field.value = std::monostate();
@@ -71,9 +75,9 @@ std::string LogLine(LogLevel level, std::string_view message, std::initializer_l
 
 void Log(LogLevel level, std::string_view message, std::initializer_list<LogField> fields = {});
 
-// Sets the lowest level that is written. The default is kInfo.
+// Sets the lowest level whose lines are written from now on. The default is kInfo.
 void SetMinLogLevel(LogLevel level);
-// Sets the form of the lines from now on. The default is kText.
+// Sets the format of the lines from now on. The default is kText.
 void SetLogFormat(LogFormat format);
 
 }  // namespace voxserve

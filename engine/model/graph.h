@@ -79,7 +79,7 @@ struct VoxelizeOp {
   std::optional<FarthestPoints> sample;  // the points of its input, if it has one; the axes then begin with x, y and z
 };
 
-// True where farthest points can be sampled: their distances are computed from the first three axes.
+// Returns true if the axes begin with x, y and z, so that farthest points can be sampled by their distances in space.
 inline bool BeginsWithSpatialAxes(const VoxelizeOp& op) {
   return op.axes.size() >= 3 && op.axes[0] == "x" && op.axes[1] == "y" && op.axes[2] == "z";
 }
@@ -96,15 +96,15 @@ struct SparseConvOp {
   int paired_with = -1;               // kInverse: index of the strided convolution or pool
   int sites_of = -1;                  // index of the node whose sites are the output's; -1: they follow from `sites`
   std::vector<int32_t> stored_cells;  // for a listed kernel: cell k is cell stored_cells[k] of the file
-  // Index in Graph::levels.rulebooks(). An inverse or transposed one has the rulebook of the convolution or pool that
-  // it reverses.
+  // Index in Graph::levels.rulebooks(). An inverse or transposed convolution has the rulebook of the convolution or
+  // pool that it reverses.
   int rulebook = 0;
   // [K, in_channels, out_channels] in the order of the geometry's cells; values that connect different groups are 0.
   HostTensorPtr weight;
   HostTensorPtr bias;  // [out_channels]; null: none
 
   const kernels::ConvGeometry& geometry() const { return sites.geometry; }
-  // True where it reads its rulebook with the pairs swapped: its inputs are the rulebook's outputs.
+  // True if the convolution reads its rulebook with the pairs swapped: its inputs are the rulebook's outputs.
   bool is_swapped() const { return kind == Kind::kInverse || kind == Kind::kTransposed; }
 };
 
@@ -222,7 +222,7 @@ struct AttentionOp {
   float scale = 1;    // of the products of queries and keys
 };
 
-// Product of two inputs with the same rows and channels; x * x is fine.
+// Multiplies two inputs with the same rows and channels. Both inputs may be the same node.
 struct MultiplyOp {};
 
 // Softmax, layer norm or L2 norm: each row by its own channels.
@@ -237,28 +237,28 @@ struct PReluOp {
   HostTensorPtr slopes;  // [1] or [channels]
 };
 
-// Rows of a table, by a number in one channel of the input.
+// Looks up rows of a table. One channel of the input holds the number of the row.
 struct EmbeddingOp {
   int channel = 0;
   HostTensorPtr table;  // [num_embeddings, channels]
 };
 
-// Sites of a level with a spatial shape to the cells of GraphNode::grid.
+// Copies the sites of a level with a spatial shape to the cells of GraphNode::grid.
 struct ToDenseOp {
   bool is_from_above = false;  // to_bev: the result is an image, with the last axis folded into its channels
 };
 
-// Reads cells of a grid back to the sites of a level with the grid's shape.
+// Copies cells of a grid back to the sites of a level with the grid's shape.
 struct FromDenseOp {
   int sites_of = -1;  // index of the node that defines the output's sites
 };
 
-// Maximum over windows of an image. Its input and output sizes are the nodes' grids.
+// Takes the maximum over windows of an image. The sizes of input and output are the nodes' grids.
 struct MaxPool2dOp {
   kernels::Conv2dGeometry geometry;  // its kernel, stride and padding
 };
 
-// Convolution of an image, or its transpose. Its input and output sizes are the nodes' grids.
+// Computes a convolution of an image, or a transposed one. The sizes of input and output are the nodes' grids.
 struct Conv2dOp {
   kernels::Conv2dGeometry geometry;
   int in_channels = 0;
@@ -347,7 +347,7 @@ struct GraphNode {
 
   // Returns the rows of each sample, on kSampleLevel.
   int64_t rows_per_sample() const { return max_boxes > 0 ? max_boxes : grid ? grid->num_cells() : 1; }
-  // True where both have the same rows: sites, samples, cells or points.
+  // Returns true if both nodes have the same rows: sites, samples, cells or points.
   bool HasRowsOf(const GraphNode& other) const {
     return level == other.level && grid == other.grid && max_boxes == other.max_boxes;
   }
@@ -359,7 +359,8 @@ struct GraphNode {
   }
 };
 
-// A tensor that requests may ask for. node: index of a node of features.
+// An output tensor that requests may ask for by its name. node: the index in Graph::nodes of the node whose features
+// the tensor has.
 struct GraphTensor {
   std::string name;
   int node = 0;
@@ -372,7 +373,7 @@ struct Graph {
   std::vector<GraphNode> nodes;
   int voxelize = 0;  // index of the one VoxelizeOp
 
-  // A network has labels, boxes or tensors. Index -1: it does not have this output.
+  // A network has labels, boxes or tensors. Index -1: the network does not have this output.
   int labels_output = -1;            // index of a node on points: an argmax, or a voxel_to_point of one
   int scores_output = -1;            // beside labels: index of a node on points, of features with num_classes channels
   int boxes_output = -1;             // index of a node of boxes

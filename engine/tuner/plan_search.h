@@ -1,25 +1,33 @@
 #pragma once
 
-// Searches for the fastest plan of a program on a device, for the sizes of the given scans. This is Algorithm 5 of
-// TorchSparse (Tang et al., MLSys 2022, Appendix B), applied to the whole network at once.
+// Searches for the plan with which a program runs fastest on a device, for the sizes of the given scans. This is
+// Algorithm 5 of TorchSparse (Tang et al., MLSys 2022, Appendix B), applied to the whole network at once.
 //
-// The paper measures each layer by itself and takes the (epsilon, S) with the lowest latency. Here every run is a run
-// of the whole network in which each convolution tries one candidate. So each is measured at its place in the network,
-// with the caches as the layer before leaves them, and a thousand candidates of fifty convolutions take some hundred
-// runs. Scans are divided into buckets by their voxels, at powers of two. Each bucket gets a plan:
+// The paper times each layer alone and takes the (epsilon, S) with the lowest latency. This search only runs whole
+// networks. In each run every convolution tries one candidate, and the executor times every convolution. So a candidate
+// is timed at its place in the network, with the caches as the layer before leaves them, and a thousand candidates of
+// fifty convolutions take some hundred runs.
 //
-// 1. Run every candidate (plan_candidates.h) on the bucket's middle scan. Each convolution keeps its best few.
-// 2. Drop candidates whose results deviate from the default's, and, unless allowed, those whose results differ from run
-//    to run.
-// 3. Measure the rest on up to 16 scans. A candidate replaces the default if it is 1% faster.
-// 4. Compare whole networks, of mixed dataflows and of a single one. A rulebook whose convolutions mix dataflows must
-//    be made in two forms, a cost that no convolution's time shows.
-// 5. Choose how each level's maps are searched, by the time of the geometry pass.
-// 6. Compare the plan with the default, whole networks in turns. If it is not 1% faster, the bucket keeps the default.
-// 7. With several buckets, compare all plans together with the default once more, since a batch makes every form of a
-//    rulebook that any of the plans needs.
+// Scans are divided into buckets by their numbers of voxels (scan_buckets.h). For each bucket, the search:
 //
-// Batches run through a function, so the search does not know the device, context and memory that they use.
+// 1. runs every candidate (plan_candidates.h) on the bucket's middle scan, and keeps the best few of each convolution;
+// 2. drops candidates whose results deviate from those of the default plan and, unless may_be_nondeterministic is set,
+//    candidates whose results differ from run to run;
+// 3. times the remaining candidates on up to 16 scans; a candidate beats the default if it is more than 1% faster;
+// 4. times whole networks that combine the best candidates: with any mix of dataflows, with one dataflow per rulebook,
+//    and with one dataflow for all. If the convolutions of one rulebook use different dataflows, the rulebook must be
+//    made in several forms, a cost that no convolution's own time shows. The fastest network goes on;
+// 5. chooses, for each level, the algorithm that searches the kernel maps (kernels::MapSearch), by the time of the
+//    geometry pass;
+// 6. times the plans of steps 4 and 5 against the default. If neither is more than 1% faster, the bucket gets the
+//    default.
+//
+// If there are several buckets, the search finally times all their plans together against the default, since a batch
+// makes every form of a rulebook that the plan of any bucket needs. A bucket that is then not more than 1% faster gets
+// the default, too.
+//
+// - Device: batches run through the caller's RunScan, so the search does not know their device, context or memory.
+// - Threads: the search calls RunScan and on_progress on the calling thread, and returns when it has ended.
 
 #include <cstdint>
 #include <functional>
@@ -39,17 +47,18 @@ namespace voxserve {
 
 struct SearchOptions {
   bool may_be_nondeterministic = false;  // keep candidates whose results differ from run to run in their last bits
-  int repeats = 5;                       // repeats of each measurement, at least 1
-  // After this time the search measures no more and decides with the results so far.
+  int repeats = 5;                       // runs over which each measurement takes the median; at least 1
+  // After this time the search starts no more measurements and decides by the results so far.
   absl::Duration time_limit = absl::InfiniteDuration();
-  // The names of the scans in notes, one per scan; empty: "scan 3".
+  // The names of the scans in SearchResult::notes, one per scan. A scan without a name is called "scan 3" by its
+  // number.
   std::vector<std::string> scan_names;
-  // The search calls it between batches. If it returns false, the search stops (CANCELLED). May be empty.
+  // The search calls this function between batches. If it returns false, the search ends with CANCELLED. May be empty.
   std::function<bool(const SearchProgress&)> on_progress;
   std::function<absl::Time()> now = SteadyNow;
 };
 
-// A convolution's result in a bucket: means over the bucket's scans, measured within the network.
+// The result for one convolution in one bucket. Times are means over the bucket's scans, measured within the network.
 struct ConvReport {
   std::string node;
   int32_t in_channels = 0;
@@ -61,14 +70,15 @@ struct ConvReport {
 
 struct SearchResult {
   std::vector<TunedBucket> buckets;            // ascending; together they cover every size
-  std::vector<std::vector<ConvReport>> convs;  // by bucket, by convolution
+  std::vector<std::vector<ConvReport>> convs;  // [buckets][convolutions]
   absl::Duration search_time;
   int64_t num_runs = 0;            // batches
   std::vector<std::string> notes;  // refused scans and dropped candidates, with reasons
 };
 
-// Compares with the program's default_plans. INVALID_ARGUMENT if there are no scans, or none can be run; CANCELLED;
-// UNAVAILABLE (DEVICE_FAILED).
+// Searches as described above. The default plan is the program's default_plans. Errors: INVALID_ARGUMENT if there are
+// no scans or none of them can be run; CANCELLED if on_progress returned false; UNAVAILABLE (DEVICE_FAILED) if the
+// device failed; INTERNAL or the batch's error if the default plan fails on a scan that ran before.
 absl::StatusOr<SearchResult> SearchPlan(const Program& program, const RunScan& run, absl::Span<const InferTask> scans,
                                         const SearchOptions& options);
 

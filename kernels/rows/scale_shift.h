@@ -1,16 +1,20 @@
 #pragma once
 
-// out = epilogue((in - centre) * scale + shift), row by row.
+// Scales and shifts the values of each row by channel, and applies an epilogue (kernels/core/epilogue.h).
 //
-// - ScaleShift has one scale for all rows. It serves a batch norm that could not be folded (scale, bias), an addition
-//   (residual), an activation or, with none of them, a copy of columns (a concatenation that could not be written in
-//   place).
-// - SampleScaleShift takes its factors from the row of the row's sample. It broadcasts a sample's row to its sites
-//   (shift alone: copies or adds; scale alone: multiplies), and is the last pass of instance and group norms (centre
-//   and scale, with the bias in the epilogue).
+// - ScaleShift computes out = epilogue(in * scale). All rows share one vector `scale`. The engine uses it for a batch
+//   norm that could not be folded (its shift is the epilogue's bias), for an addition (the residual), for an activation
+//   and, without any of these, for a copy of columns (a concatenation that could not be written in place).
+// - SampleScaleShift computes out = epilogue((in - centre) * scale + shift). centre, scale and shift are matrices with
+//   one row per sample, and each row of `in` uses the row of its sample. The engine uses it to broadcast a sample's row
+//   to the sample's sites (shift alone copies or adds, scale alone multiplies), and as the last pass of instance and
+//   group norms (centre and scale; the norm's bias is the epilogue's).
 //
-// `out` has as many rows as `in`, in in's type or float32. It may be `in` or the residual itself if it has the same
-// type and pitch. The CPU only supports float32.
+// `out` has as many rows as `in`. Its type is in's type or float32. It may share its memory with `in` or with the
+// residual if it has the same type and pitch.
+//
+// The CPU functions support only float32. The CUDA functions queue their kernel on the stream; they return
+// cudaErrorInvalidValue for types other than those named here.
 
 #include <cstdint>
 #include <type_traits>
@@ -24,9 +28,9 @@ namespace voxserve::kernels {
 
 struct ScaleShiftParams {
   ConstRows in;
-  const float* scale = nullptr;  // [out.channels]; null: 1
+  const float* scale = nullptr;  // [out.channels] float32; null: all are 1
   Rows out;
-  DType bias_dtype = DType::kFloat32;  // float32, or out's type
+  DType bias_dtype = DType::kFloat32;  // the type of the epilogue's bias: float32 or out's type
   Epilogue epilogue;
 };
 static_assert(std::is_trivially_copyable_v<ScaleShiftParams>);
@@ -34,13 +38,13 @@ static_assert(std::is_trivially_copyable_v<ScaleShiftParams>);
 struct SampleScaleShiftParams {
   int32_t num_samples = 0;                // at least one if there are rows
   const int64_t* sample_begin = nullptr;  // [num_samples + 1] first row of each sample
-  ConstRows in;                           // null data: 0, with the residual's type
-  // [num_samples, out.channels], all in the same type: in's or float32.
-  ConstRows centre;  // null data: 0
-  ConstRows scale;   // null data: 1
-  ConstRows shift;   // null data: 0
+  ConstRows in;                           // null data: all values are 0, and in.dtype is the residual's type
+  // Each is [num_samples, out.channels]. All three have the same type, in's type or float32.
+  ConstRows centre;  // null data: all are 0
+  ConstRows scale;   // null data: all are 1
+  ConstRows shift;   // null data: all are 0
   Rows out;
-  Epilogue epilogue;  // its bias is float32
+  Epilogue epilogue;  // the bias is float32
 };
 static_assert(std::is_trivially_copyable_v<SampleScaleShiftParams>);
 

@@ -1,6 +1,8 @@
 #pragma once
 
-// Converts between the wire's messages and the engine's types. Pure functions, any thread; nothing here waits.
+// Converts between the messages of the gRPC API and the engine's types: decodes clouds, requests and stream configs,
+// and encodes results and descriptions of models. The functions keep no state, so any thread may call them. None of
+// them waits.
 
 #include <cstdint>
 
@@ -19,36 +21,39 @@
 
 namespace voxserve {
 
-// Decodes a cloud. data: the points, which the parser put beside the message. Moves the fields' names out of the
-// message. INVALID_ARGUMENT with the reasons of PointCloud::Create.
+// Makes a cloud from the layout in the message and the points' bytes in `data`, which message_parser.h has taken out of
+// the message. Moves the names of the fields out of the message. Errors: those of PointCloud::Create.
 absl::StatusOr<PointCloud> DecodeCloud(v1::PointCloud* message, HostBuffer data);
 
-// Returns the time at which the sensor took the cloud; InfinitePast if the message does not tell (no stamp, or time
-// zero, which ROS sends for "unknown"). INVALID_ARGUMENT (BAD_STAMP) for a stamp that is not a valid
-// google.protobuf.Timestamp, which would spoil ages and the order of sweeps.
+// Returns the time at which the sensor took the cloud, or InfinitePast if the message does not tell (no stamp, or time
+// zero, which ROS sends for "unknown"). Errors: INVALID_ARGUMENT (BAD_STAMP) if the stamp is not a valid
+// google.protobuf.Timestamp, since it would spoil the ages and the order of sweeps.
 absl::StatusOr<absl::Time> StampOf(const v1::PointCloud& message);
 
-// Returns the priority as InferTask holds it. A level above any model's limit stays above it.
+// Converts a priority to the int that InferTask holds. A value above the largest int becomes the largest int, which is
+// still more than any model allows.
 int PriorityOf(uint32_t priority);
 
-// Decodes a sample. INVALID_ARGUMENT (BAD_SAMPLE) for an unknown use. The engine checks whether the cloud can have it.
+// Decodes a request for farthest points. Errors: INVALID_ARGUMENT (BAD_SAMPLE) if its `use` is unknown. The engine
+// checks later whether the cloud allows such a sample.
 absl::StatusOr<FarthestPoints> DecodeSample(const v1::FarthestPointSample& message);
 
-// Decodes all that the request asks for. cloud: the result of DecodeCloud. The caller sets the deadline and `done`.
-// INVALID_ARGUMENT (BAD_SAMPLE) as above; (UNSUPPORTED_OUTPUT) for an unknown type of tensors, and for more names of
-// tensors than a model can have.
+// Makes a task from the request and its cloud, which DecodeCloud returned. The caller sets the deadline and `done`.
+// Errors: those of DecodeSample; INVALID_ARGUMENT (UNSUPPORTED_OUTPUT) if tensor_type is unknown, or if `outputs` names
+// more tensors than a model can have.
 absl::StatusOr<InferTask> DecodeRequest(const v1::InferRequest& message, PointCloud cloud);
 
-// Decodes a stream's config. INVALID_ARGUMENT, reason BAD_STREAM (BAD_SAMPLE and UNSUPPORTED_OUTPUT as above), naming
-// the field, its value and the allowed values. The engine checks the model.
+// Decodes a stream's config. Errors: those of DecodeRequest for the same fields, and INVALID_ARGUMENT (BAD_STREAM) for
+// any other wrong field. The message names the field, its value and the allowed values. The caller checks the config
+// against the model.
 absl::StatusOr<StreamSession::Config> DecodeStreamConfig(const v1::StreamConfig& message);
 
-// Decodes a pose without checking it.
+// Decodes a pose. Does not check its values.
 Pose DecodePose(const v1::Pose& message);
 
-// Fills all of the response but request_id and the server's own stages, which the caller adds. A kind of result
-// (labels, boxes) is present if the model has it, even if it is empty. Moves the bytes of labels and scores out of the
-// result, so that they are not copied; boxes are messages, which are made from their rows.
+// Fills the response, except for request_id and the server's own stages, which the caller adds. If the model has labels
+// (or boxes), the response has the message for labels (or boxes), even if it is empty. Moves the bytes of labels,
+// scores and tensors out of the result, so that they are not copied. Each box becomes a message.
 void EncodeResult(InferResult& result, v1::InferResponse* response);
 
 void AppendStage(const StageTime& time, v1::InferResponse* response);

@@ -1,12 +1,17 @@
 #pragma once
 
-// Implements voxserve.v1.InferenceService.InferStream: the gRPC side of a StreamSession.
+// Implements voxserve.v1.InferenceService.InferStream. The call receives a client's frames, hands them to a
+// StreamSession, and sends the answers.
 //
-// - It is a StreamCall: one message at a time is sent in each direction, and it ends when every accepted frame has been
-//   answered. A stream reads no frames while its session has no room. ByteLimits bounds the bytes of clouds, sweeps and
-//   answers.
-// - An error of the protocol ends it.
-// - A frame whose bytes are malformed is answered with an error, and the stream goes on.
+// - The call is a StreamCall (stream_call.h): one message at a time is sent in each direction. The client's first
+//   message is the config, and all others are frames.
+// - End: after the client has half-closed, the call ends with OK as soon as every accepted frame has been answered. An
+//   error of the protocol (such as a wrong config, a second config, or a frame before the config), silence of the
+//   client and a drain also end the call, and accepted frames are answered first.
+// - Back-pressure: the call reads no message while its session has no room for a frame. ByteLimits bounds the bytes of
+//   clouds, sweeps and answers.
+// - A frame whose bytes are malformed is answered with an error, and the stream goes on. A malformed message before the
+//   config ends the stream.
 
 #include <grpcpp/grpcpp.h>
 
@@ -17,7 +22,7 @@
 
 namespace voxserve {
 
-// Makes the call of a stream. parts outlive it.
+// Makes the call for one stream. `parts` must outlive the call.
 std::shared_ptr<Call> MakeInferStream(const ServiceParts* parts, grpc::CallbackServerContext* context);
 
 }  // namespace voxserve

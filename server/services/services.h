@@ -1,10 +1,14 @@
 #pragma once
 
-// Services is what the gRPC servers serve, with the limits that their calls share: every method but those of
-// AdminService behind one generic service, and AdminService, the operators' part of the open inference protocol, health
-// and reflection behind another, for a port of its own.
+// Services owns all services of the gRPC API and the limits that their calls share. Two generic services serve them,
+// each for a port of its own:
 //
-// - Lifetime: engine, metrics and budget outlive it; it outlives the gRPC server.
+// - generic_service() serves InferenceService, load reports (ORCA) and the open inference protocol.
+// - admin_service() serves AdminService and the operators' part of the open inference protocol.
+// - Both serve health and reflection.
+//
+// Threads: thread-safe. Only AwaitAnswers waits.
+// Lifetime: engine and metrics must outlive the Services, and the Services must outlive the gRPC servers.
 
 #include <grpcpp/generic/async_generic_service.h>
 
@@ -32,10 +36,10 @@ class Services {
     ByteLimits::Options bytes;
     CallTimes times;
     int64_t max_message_bytes = int64_t{64} << 20;
-    std::string shared_memory_prefix;        // as SharedMemory takes it
-    std::string version;                     // of the server
-    const Authoriser* authoriser = nullptr;  // null: everybody may do everything; outlives the services
-    // These functions mean the same as in ServiceParts.
+    std::string shared_memory_prefix;        // the prefix that SharedMemory's constructor takes
+    std::string version;                     // the server's version
+    const Authoriser* authoriser = nullptr;  // must outlive the services; null: everybody may do everything
+    // These functions have the same meaning as in ServiceParts.
     std::function<std::string(const std::string& peer)> source_of = [](const std::string& peer) { return peer; };
     std::function<void(const std::string& peer)> on_call = [](const std::string&) {};
     std::function<void(const std::string& peer, int64_t bytes, bool is_first)> on_message = [](const std::string&,
@@ -52,14 +56,16 @@ class Services {
   grpc::CallbackGenericService* admin_service() { return &admin_router_; }
   HealthService& health() { return health_; }
 
-  // Refuses requests and streams from now on: UNAVAILABLE, reason DRAINING. Accepted calls go on.
+  // Refuses new requests and streams from now on with UNAVAILABLE, reason DRAINING. Open requests are still answered.
   void StartDraining() { calls_.StartDraining(); }
+  // These two do the same as in OpenCalls.
   bool HasWork(const std::string& peer) const { return calls_.HasWork(peer); }
   int64_t NumReading(const std::string& peer) const { return calls_.NumReading(peer); }
   // Blocks until every request's answer is sent and every stream has ended, or until the deadline. Returns the number
-  // of calls that are still open.
+  // of requests and streams that are still open.
   int64_t AwaitAnswers(absl::Time deadline) { return calls_.AwaitClosed(deadline); }
 
+  // The open calls, and the bytes that ByteLimits counts for them.
   struct Held {
     int64_t calls = 0;  // requests, including those whose answer is being sent
     int64_t streams = 0;
@@ -78,7 +84,7 @@ class Services {
   HealthService health_;
   RpcRouter router_;
   RpcRouter admin_router_;
-  Timers timers_;  // ends first: its functions use the others
+  Timers timers_;  // destroyed first, since its functions use the other members
 };
 
 }  // namespace voxserve

@@ -27,18 +27,19 @@ struct SiteState {
   std::atomic<bool> has_rule{false};
   std::atomic<int64_t> after{0};
   std::atomic<int64_t> every{1};
-  std::atomic<int64_t> left{0};  // of `times`
+  std::atomic<int64_t> left{0};  // faults that FaultRule::times still allows
   std::atomic<int64_t> amount{0};
   std::atomic<int64_t> calls{0};
   std::atomic<int64_t> faults{0};
 };
 
-// Constant-initialized: allocations ask before any constructor has run.
+// The array is constant-initialized, because allocations call HeapFaultAt before any constructor has run.
 constinit std::array<SiteState, kFaultSiteNames.size()> sites;
 
 SiteState& StateOf(FaultSite site) { return sites[static_cast<size_t>(site)]; }
 
-// Replaces the rules, and returns the counts of those before.
+// Replaces all rules. Returns one line for each site that had a rule until now: the site's name, how often it was
+// called, and how often the call had a fault.
 std::string Apply(const std::vector<FaultRule>& rules) {
   std::string counts;
   for (size_t i = 0; i < sites.size(); ++i) {
@@ -82,7 +83,7 @@ std::vector<FaultRule> RulesOrExit(const std::string& text) {
   }
 }
 
-// Before main, so that the program's own main.cc serves here too.
+// Reads the rules before main runs, so that the program with faults shares main.cc with the ordinary program.
 [[maybe_unused]] const bool is_read = [] {
   const char* const given = std::getenv("VOXSERVE_FAULTS");
   if (given == nullptr) return false;
@@ -93,7 +94,8 @@ std::vector<FaultRule> RulesOrExit(const std::string& text) {
   }
   const std::string path = text.substr(1);
   Apply(RulesOrExit(ContentOf(path)));
-  // The thread takes no signal: main blocks those that it waits for, but only later.
+  // The thread blocks all signals. main blocks the signals that it waits for, but only later, so without this the
+  // thread could receive one.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);

@@ -113,7 +113,9 @@ def dripping_http(target: Target, number: int = 40) -> Counts:
 
 
 def endless_http(target: Target, kind: str = "chunks", number: int = 4) -> Counts:
-    """Sends HTTP requests that never end: by kind, the chunks of a body, the request line, or a header."""
+    """Sends HTTP requests that never end. `kind` names the endless part: "chunks" of a body, the request "line", or a
+    "header".
+    """
     begin = {
         "chunks": b"POST /metrics HTTP/1.1\r\nHost: v\r\nTransfer-Encoding: chunked\r\n\r\n",
         "line": b"GET /",
@@ -176,7 +178,7 @@ def headers_without_body(target: Target, number: int = 700_000, path: str = http
 
 
 def rapid_reset(target: Target, number: int = 2, kind: str = "headers") -> Counts:
-    """Opens and resets calls over `number` connections at a time. `kind` says what is sent before the reset:
+    """Opens and resets calls over `number` connections at a time. `kind` names the data sent before the reset:
     - "headers": only the headers.
     - "infer", "stream": a whole request, or a stream's configuration, and 10 ms for the server to begin it.
     - "check": a health request, which the server answers within these 10 ms.
@@ -189,7 +191,9 @@ def rapid_reset(target: Target, number: int = 2, kind: str = "headers") -> Count
         "stream": (http2.INFER_STREAM, stream_config(policy=2)),
         "check": ("/grpc.health.v1.Health/Check", b""),
     }[kind]
-    # A batch stays below a client's share of calls, which counts only calls that have sent a request.
+    # Each connection has one batch of calls open at a time. All batches together stay below the server's default limits
+    # for one client (1024 calls, 256 streams, 256 health calls), so that the server does not refuse calls for their
+    # number.
     batch = {"headers": 200, "check": 25}.get(kind, 50)
     block = http2.header_block(path)
     reset = b"\x00\x00\x00\x08"

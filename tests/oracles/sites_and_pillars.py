@@ -1,7 +1,7 @@
-"""VoxelNeXt, and CenterPoint and PointPillars on pillars, computed from OpenPCDet's definitions in dense torch tensors
+"""Computes VoxelNeXt, and CenterPoint and PointPillars on pillars, from OpenPCDet's definitions, in dense torch tensors
 of float64.
 
-The state dicts have OpenPCDet's names and layouts, and the code shares nothing with the exporter.
+The state dicts have OpenPCDet's names and layouts. The computation shares no code with the exporter.
 network_definitions.py has the layers that these networks share with others.
 
 - VoxelNeXt (pcdet/models/backbones_3d/spconv_backbone_voxelnext.py, dense_heads/voxelnext_head.py): tensors on sites
@@ -103,7 +103,7 @@ def folders() -> dict[str, Network]:
 
 
 def boxes(points: np.ndarray) -> dict[str, np.ndarray]:
-    """Returns the networks' boxes for the scan, by their name in networks.npz."""
+    """Returns the boxes of each network for the scan. The keys are the arrays' names in networks.npz."""
     found = {}
     for name, images, config, stride in (
         ("voxelnext", voxelnext_images(voxelnext_state(), VOXELNEXT, points), VOXELNEXT, 8),
@@ -131,7 +131,9 @@ def boxes(points: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def voxelnext_images(state, config, points):
-    """Returns each task's images by OpenPCDet's branch name, [1, rows, columns, channels] each."""
+    """Returns one dict per task of the detection head. It maps a branch's name ("heatmap", "center", "height", ...) to
+    the branch's dense image, [1, rows, columns, channels].
+    """
     sites = _voxelnext_sites(state, config, points)
     tasks = []
     for task in range(len(config.tasks)):
@@ -192,10 +194,11 @@ def _cut(coarse, fine, factor):
 
 
 def _flat_conv(state, key, x):
-    """spconv 2's SubMConv2d and SparseConv2d of stride 1, before the result is masked. The weight is [Cout, ky, kx,
-    Cin].
+    """Computes spconv 2's SubMConv2d and SparseConv2d of stride 1, before the result is masked. The weight is [Cout,
+    ky, kx, Cin].
 
-    spconv multiplies a kernel of one cell as it lies in memory: mm(x, weight.view(Cin, Cout)).
+    spconv reads the weight of a kernel of one cell as a [Cin, Cout] matrix without a transpose: mm(x, weight.view(Cin,
+    Cout)).
     """
     import torch
 
@@ -213,7 +216,7 @@ def _flat_conv(state, key, x):
 
 
 def pillar_image(state, voxels, columns, has_empty_slots=True):
-    """PillarVFE and PointPillarScatter. columns: [N, features], of which the first are x, y and z.
+    """Computes PillarVFE and PointPillarScatter. columns: [N, features]; the first three features are x, y and z.
 
     has_empty_slots: whether a slot without a point takes part in the maximum, as it does in PillarVFE.
     """
@@ -251,7 +254,7 @@ def pillar_image(state, voxels, columns, has_empty_slots=True):
 
 
 def bev_backbone(state, x, bev):
-    """OpenPCDet's BaseBEVBackbone. Its upsampling layers may have a stride."""
+    """Computes OpenPCDet's BaseBEVBackbone. An upsampling layer with a factor below 1 is a strided convolution."""
     import torch
 
     ups = []
@@ -273,7 +276,7 @@ def bev_backbone(state, x, bev):
 
 
 def center_point_pillar_images(state, config, points):
-    """Returns each task's images by OpenPCDet's branch name, [1, rows, columns, channels] each."""
+    """Returns one dict of images per task of the detection head, as voxelnext_images does."""
     columns = np.zeros((len(points), len(config.voxels.features)))
     columns[:, :4] = points
     columns[:, 3] *= 255  # intensity as nuScenes stores it

@@ -170,14 +170,15 @@ def test_a_full_queue_is_waited_for(run: Run, server: FakeServer) -> None:
     assert status == 1
     assert "24 of 24 scans failed" in err
     assert "the queue is full" in err
-    # The server asks for 1.25 s: there is time for one more attempt.
+    # The server asks for a pause of 1.25 s, so each scan has time for one more attempt within 2 s.
     assert len(server.requests) == 2 * NUM_SCANS
 
 
 @pytest.mark.parametrize(("model", "least"), [("broken", 0.0), ("loading", 0.5)])
 def test_a_model_that_is_not_ready(run: Run, server: FakeServer, model: str, least: float) -> None:
     start = time.monotonic()
-    # Two pauses fit, and last 0.75 s at least.
+    # While the model is loading, the command asks again after pauses. The first four always fit into 2 s and together
+    # last at least 0.75 s. A model that has failed is not asked for again.
     status, _, err = run("--retry", "2s", model=model)
     assert status == 1
     assert f"{model} version 3 is {'failed' if model == 'broken' else 'loading'}" in err

@@ -1,11 +1,11 @@
 #pragma once
 
 // This is the table of dataflows. A dataflow is a way to compute the matrix products of a sparse convolution. The
-// compiler, plan files, the tuner and benchmarks iterate over the table, so that only its entry knows what a dataflow
-// means.
+// compiler, plan files, the tuner and benchmarks iterate over the table, so that only the entry of a dataflow knows how
+// the dataflow computes.
 //
-// To add one: add a value to Dataflow (conv_plan.h) and to plan.proto's enum, write an entry in files of its own, and
-// add its line to dataflow.cc.
+// To add a dataflow, add a value to Dataflow (conv_plan.h) and to plan.proto's enum, write its ConvDataflow in files of
+// its own, and add the entry to the table in dataflow.cc.
 //
 // Entries are constants, shared by all threads.
 
@@ -39,8 +39,8 @@ struct ConvShape {
 // ServedDataflow is a dataflow that a device supports for one convolution.
 struct ServedDataflow {
   Dataflow dataflow = {};
-  // The values of ConvPlan::block besides the default. nullopt: any number of rows is valid, though the dataflow may
-  // ignore it.
+  // The values of ConvPlan::block that are valid besides the default. nullopt: a block of any number of rows is valid,
+  // but the dataflow may ignore it.
   std::optional<std::vector<kernels::ConvBlock>> blocks = {};
 
   bool Serves(const ConvPlan& plan) const;
@@ -62,23 +62,25 @@ class ConvDataflow {
   virtual Dataflow id() const = 0;
   // The name in plan files, without plan.proto's prefix "DATAFLOW_".
   virtual absl::string_view name() const = 0;
-  // True where the dataflow reads ConvPlan::grouping, so that plan files have it.
+  // True if the dataflow reads ConvPlan::grouping. Plan files then hold the grouping.
   virtual bool has_grouping() const { return false; }
-  // True where a CUDA graph that captured Launch may be replayed for another batch: Launch reads no size on the host.
+  // True if a CUDA graph that captured Launch may be replayed for another batch, because Launch reads no size on the
+  // host.
   virtual bool is_capturable() const = 0;
 
-  // Returns nullopt where the device does not support the convolution. on_cuda: the current GPU; else the CPU.
+  // Returns nullopt if the device does not support the convolution. on_cuda: true for the current GPU, false for the
+  // CPU.
   virtual std::optional<ServedDataflow> Serves(const ConvShape& shape, bool on_cuda) const = 0;
   // Returns the forms of a rulebook that Launch reads on a GPU; on a CPU a rulebook has one form. is_swapped: the
   // convolution reads the rulebook from outputs to inputs.
   virtual RulebookForms Forms(bool is_swapped) const = 0;
-  // Returns the plans that a tuner measures, in this order: variants of `base`, which uses this dataflow. maps: the
-  // sizes of a batch's maps; it has no offsets where they are not known.
+  // Returns the plans that a tuner measures, in this order. They are variants of `base`, which uses this dataflow.
+  // maps: the sizes of a batch's kernel maps; it has no offsets if the sizes are not known.
   virtual std::vector<ConvPlan> Candidates(const ServedDataflow& served, const ConvPlan& base,
                                            const kernels::MatmulGroupingParams& maps) const = 0;
 
-  // Brings weights, [num_offsets, in channels, out channels], into the order that Launch reads once they are stored as
-  // shape.dtype.
+  // Returns the weights, [num_offsets, in channels, out channels], in the order in which Launch reads them after they
+  // have been converted to shape.dtype.
   virtual std::vector<float> PackWeights(const ConvShape& shape, const std::vector<float>& weights) const = 0;
   // Returns the bytes of device memory that Launch needs in StepContext::scratch. Called before the operands have
   // memory.
@@ -87,8 +89,8 @@ class ConvDataflow {
   virtual absl::Status Launch(const ConvRun& run) const = 0;
 };
 
-// Returns every dataflow once, in the order in which the tuner measures them. The first of them that a device supports
-// at all, it supports for every convolution.
+// Returns the table: every dataflow once, in the order in which the tuner measures them. On each device, one dataflow
+// supports every convolution, and stands before all others that the device supports.
 const std::vector<const ConvDataflow*>& Dataflows();
 
 const ConvDataflow& DataflowOf(Dataflow id);
@@ -96,7 +98,8 @@ const ConvDataflow& DataflowOf(Dataflow id);
 // Returns a block as text: "64 rows", "128 x 96", "128 x 96 by warps, split 2".
 std::string Describe(const kernels::ConvBlock& block);
 
-// Returns the dataflows that the device supports for the convolution, in the table's order. Never empty.
+// Returns the dataflows that the device supports for this convolution, in the order of Dataflows(). There is always at
+// least one. on_cuda: true for the current GPU, false for the CPU.
 std::vector<ServedDataflow> ServedDataflows(const ConvShape& shape, bool on_cuda);
 
 }  // namespace voxserve

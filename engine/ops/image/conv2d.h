@@ -1,6 +1,7 @@
 #pragma once
 
-// Conv2dStep convolves images, directly or transposed: out = epilogue(conv(in)).
+// Conv2dStep computes a 2D convolution of dense images, ordinary or transposed, followed by its epilogue:
+// out = epilogue(conv(in)). kernels/image/conv2d.h defines the convolution.
 
 #include <cstdint>
 #include <string>
@@ -15,20 +16,20 @@ namespace voxserve {
 class Conv2dStep final : public Step {
  public:
   struct Options {
-    BufferSlice in, out;  // images of all samples on kSampleLevel; do not overlap
-    int32_t in_rows = 0;  // of an image
+    BufferSlice in, out;  // the images of all samples, on kSampleLevel; the two must not overlap
+    int32_t in_rows = 0;  // rows of one image
     int32_t in_columns = 0;
     kernels::Conv2dGeometry geometry;
     FusedEpilogue epilogue;
-    DType dtype = DType::kFloat32;  // of in, weights and residual
-    bool allow_tf32 = false;        // on a GPU
+    DType dtype = DType::kFloat32;  // the type of `in`, the weights and the residual
+    bool allow_tf32 = false;        // a GPU may round float32 factors to TensorFloat-32
     bool on_cuda = false;
   };
 
   // weights: as PyTorch stores them, with batch norms folded in.
   Conv2dStep(Options options, std::vector<float> weights);
 
-  // INTERNAL where the CPU's library refuses the convolution; Check reports that before.
+  // Returns INTERNAL if oneDNN refuses the convolution on the CPU. Check finds this before a batch runs.
   absl::Status Run(const StepContext& context) const override;
   bool IsCapturable(const std::vector<Buffer>&) const override { return true; }
   absl::Status Check() const override;
@@ -41,8 +42,8 @@ class Conv2dStep final : public Step {
   kernels::Conv2dParams FixedParams() const;
 
   Options options_;
-  Weights weights_;      // packed for the device, on a GPU by Upload
-  std::string refusal_;  // why packing failed; empty: it succeeded
+  Weights weights_;      // packed for the device; Upload copies them to a GPU
+  std::string refusal_;  // why oneDNN refused to pack the weights; empty if it packed them
 };
 
 }  // namespace voxserve

@@ -5,10 +5,11 @@
 //
 // - Buckets: batches are grouped by their points, from one power of two to the next, as in SiteForecast. Each bucket
 //   has a line (LineFit). Plans, capacities and bottlenecks of kernels change with the size: one line for all sizes is
-//   off by 10% to 14%, lines by bucket by 3%.
-// - Common line: one more line learns from every batch. A bucket starts as a copy of it, and again after a long time
-//   without batches. When the common line forgets, since the times have changed, every bucket starts anew.
-// - The voxel estimate and the known range come from the common line.
+//   off by 10% to 14%, one line per bucket by 3%.
+// - Common line: one more line learns from every batch. A bucket's line starts as a copy of the common line, and starts
+//   so again if the bucket had no batch for a long time. When the common line forgets its earlier batches, because the
+//   times have changed (LineFit::Observe), every bucket starts anew.
+// - The common line gives the estimate of voxels, and the range of sizes that are known (LineFit::Knows).
 // - Threads: thread-safe.
 
 #include <array>
@@ -25,7 +26,7 @@ namespace voxserve {
 
 class LatencyFit {
  public:
-  // The methods do what LineFit's of the same name do.
+  // These methods do the same as LineFit's methods of the same names.
   void Observe(const BatchSize& size, absl::Duration device_time, LineFit::Voxels voxels = LineFit::Voxels::kEstimated);
   void ObserveVoxels(int64_t points, int64_t voxels) { all_.ObserveVoxels(points, voxels); }
   absl::Duration Expected(const BatchSize& size) const;
@@ -34,28 +35,28 @@ class LatencyFit {
   int64_t EstimateVoxels(int64_t points) const { return all_.EstimateVoxels(points); }
   double voxels_per_point() const { return all_.voxels_per_point(); }
 
-  // Copies the fit of the version that this version replaces; the buckets start anew.
+  // Copies the common line of the version that this version replaces. The buckets start anew.
   void StartAs(const LatencyFit& other);
 
-  // Returns the size of batches that have not run, with estimated voxels.
+  // Returns the size of batches that have not run yet. Their voxels are estimated from their points.
   BatchSize EstimateSize(int64_t points, int64_t requests, int64_t batches = 1) const {
     return {.points = points, .voxels = EstimateVoxels(points), .requests = requests, .batches = batches};
   }
 
  private:
   struct Bucket {
-    std::unique_ptr<LineFit> line;  // null: no batch yet
-    int64_t last_batch = 0;         // num_batches_ at its last batch
+    std::unique_ptr<LineFit> line;  // null: the bucket has had no batch
+    int64_t last_batch = 0;         // num_batches_ when the bucket had its last batch
   };
 
-  // Returns the bucket by the mean points of the batches.
+  // Returns the index of the bucket for `size`, which follows from the mean points per batch.
   static size_t IndexOf(const BatchSize& size);
   bool IsFresh(const Bucket& bucket) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   const LineFit& LineOf(const BatchSize& size) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
 
   LineFit all_;
   mutable absl::Mutex mutex_;
-  std::array<Bucket, 64> buckets_ ABSL_GUARDED_BY(mutex_);  // by the bits of the number of points
+  std::array<Bucket, 64> buckets_ ABSL_GUARDED_BY(mutex_);  // index: how many bits the number of points has
   int64_t num_batches_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 

@@ -5,9 +5,9 @@
 // - Parts: each model version has a LatencyFit per device (ServedModel::latency), which knows how long its batches
 //   take. This class has a DeviceLoad per device, which knows what runs there.
 // - Assumption: a device does one second of device time per second, and batches side by side share it in equal parts.
-// - Units: a Load is that of a whole batch; voxels are estimated from points. The time of sampling farthest points is
-//   added to the network's (ServedModel::sampling).
-// - Devices are indices, in the order of the engine's.
+// - Units: a Load describes a whole batch, and its voxels are estimated from its points. The time to sample farthest
+//   points (ServedModel::sampling) is added to the network's time.
+// - A device is given by its index in the engine's list of devices.
 // - Threads: not thread-safe. The Batcher owns it and calls it under its lock.
 
 #include <cstdint>
@@ -24,22 +24,22 @@ namespace voxserve {
 
 struct ServedModel;
 
-// The requests of one model version that wait.
+// The waiting requests of one model version.
 struct WaitingWork {
-  // How the version's turns compare with those of a newcomer of another model (ModelTurns).
+  // Compares the turns of this version with those of another model that the new request belongs to (ModelTurns).
   struct Turn {
-    double lead_seconds = 0;  // device time that it gets before the newcomer's model has its next turn; may be negative
-    double weight_ratio = 1;  // device time that it gets for each second of the newcomer's model before the newcomer
+    double lead_seconds = 0;  // device time that this version gets before the other model's next turn; may be negative
+    double weight_ratio = 1;  // device time that this version gets for each second of the other model's
   };
 
   const ServedModel* model = nullptr;
   Load load;
-  std::optional<Turn> turn;  // none: all of it comes first
+  std::optional<Turn> turn;  // no value: all of this work runs before the new request
 };
 
 class LatencyModel {
  public:
-  // num_workers: by device, how many batches may run there side by side.
+  // num_workers: for each device, the number of batches that may run side by side.
   explicit LatencyModel(absl::Span<const int> num_workers) : devices_(num_workers.begin(), num_workers.end()) {}
 
   // Returns the device time of a batch; zero where nothing is known yet.
@@ -59,21 +59,22 @@ class LatencyModel {
     absl::Duration start;
     absl::Duration end;
   };
-  // Predicts the run of a request that comes now; admission decides by it.
-  // - All of `ahead` runs before the request, in batches as full as `max_batch_bytes` and the models' limits allow. For
-  //   work with a Turn, only its turns and one batch beyond them run before.
-  // - The batches that run now end before. Then the request's batch shares the device with one batch of each other
-  //   worker.
-  // - Running batches count with their expected time, waiting ones with their Bound. So the prediction is kept if
-  //   `ahead` is all that waits at the request's level or a more urgent one.
+  // Predicts when a request that arrives now starts and ends. Admission decides by the result. The prediction assumes:
+  // - All of `ahead` runs before the request, in batches as full as `max_batch_bytes` and the models' limits allow. If
+  //   work has a Turn, only the turns that come first and one more batch of it run before the request.
+  // - The request's batch starts when a worker is free and the work ahead has started. It then shares its device with
+  //   one batch of each other worker.
+  // - Batches that run now take their expected time, and waiting batches take their upper bound (Bound).
+  // So the request ends no later than predicted, with the rare exceptions that Bound allows, if `ahead` holds all work
+  // that waits at the request's level or at a more urgent one.
   Run PredictRun(const ServedModel& model, const Load& load, absl::Span<const WaitingWork> ahead,
                  const MaxBatchBytes& max_batch_bytes, absl::Time now) const;
 
-  // Tell that a batch starts on a device, and ends there. Finish returns the device time that the batch was charged.
+  // Record that a batch starts on a device, and that it ends. Finish returns the device time charged to the batch.
   void Start(size_t device, uint64_t batch, absl::Duration expected, absl::Time now);
   absl::Duration Finish(size_t device, uint64_t batch, absl::Time now);
 
-  // A worker of the device takes no more batches.
+  // Records that a worker of the device takes no more batches.
   void RemoveWorker(size_t device);
   int num_idle_workers() const;  // of all devices
 

@@ -41,28 +41,32 @@ class LineFit {
   };
 
   // Learns from one batch that has run. Ignores a batch without requests, and a time that is not positive and finite.
-  // Returns true if the batch was the second surprise in a row: all batches before it are forgotten.
+  // Returns true if the batch was the second outlier in a row in the same direction, so that all batches before the two
+  // were forgotten.
   bool Observe(const BatchSize& size, absl::Duration device_time, Voxels voxels = Voxels::kEstimated);
 
-  // Learns the voxels of a batch that ran in parts, whose time is not that of a batch of its size.
+  // Learns only the voxels per point, not the time. This is for a batch that ran in parts, since its time says nothing
+  // about one batch of that size.
   void ObserveVoxels(int64_t points, int64_t voxels);
 
   // Copies the fit of the version that this version replaces.
   void StartAs(const LineFit& other);
 
-  // Returns the expected device time; zero before the first observation, when nothing is known and everything is
-  // admitted.
+  // Returns the expected device time. It is zero before the first observation, so that no request is refused for its
+  // predicted time.
   absl::Duration Expected(const BatchSize& size) const;
-  // Returns true if requests of this size were observed: they are no more than 4 times as large as the largest seen.
+  // Returns true if the fit holds for this size: the points and the voxels per request are each at most 4 times the
+  // largest observed ones. False before the first observation.
   bool Knows(const BatchSize& size) const;
-  // Returns a time that 99 of 100 batches of the size do not exceed: Expected times the second largest ratio of actual
-  // to expected time among the last 128 batches. The ratio is 1 to 2.5, and 1.25 or more while there are few batches.
+  // Returns a time that 99 of 100 batches of the size do not exceed: Expected, multiplied by the second largest ratio
+  // of actual to expected time among the last 128 batches. This factor is at least 1 and at most 2.5. With fewer than
+  // 16 ratios it is at least 1.25.
   absl::Duration Bound(const BatchSize& size) const;
 
   // Returns an upper estimate of the voxels: `points` times the 95th percentile of the voxels per point over the last
-  // 64 batches; one voxel per point before the first.
+  // 64 batches. Before the first batch it is one voxel per point.
   int64_t EstimateVoxels(int64_t points) const;
-  double voxels_per_point() const;  // the percentile
+  double voxels_per_point() const;  // the percentile that EstimateVoxels uses
 
  private:
   static constexpr size_t kNumCoefficients = 4;
@@ -75,8 +79,8 @@ class LineFit {
   };
 
   double Predict(const BatchSize& size) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  // Adds an observation, and forgets the earlier ones after a second surprise; returns true then. ratio: actual to
-  // expected time.
+  // Adds an observation. After the second outlier in a row in the same direction, forgets the observations before the
+  // two and returns true. ratio: actual to expected time.
   bool Believe(Observation observation, double ratio) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Fit() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void UpdateRatio(double ratio) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -87,8 +91,8 @@ class LineFit {
   bool is_seeded_ ABSL_GUARDED_BY(mutex_) = false;
   Vector coefficients_ ABSL_GUARDED_BY(mutex_){};                 // seconds per batch, point, voxel, request
   std::deque<Observation> observations_ ABSL_GUARDED_BY(mutex_);  // oldest first
-  Vector largest_ ABSL_GUARDED_BY(mutex_){};                      // the most points and voxels per request among them
-  int surprise_ ABSL_GUARDED_BY(mutex_) = 0;  // the last batch was far off: 1 slower, -1 quicker; 0: it was not
+  Vector largest_ ABSL_GUARDED_BY(mutex_){};                      // the most points and voxels per request observed
+  int surprise_ ABSL_GUARDED_BY(mutex_) = 0;  // the last batch was an outlier: 1 slower, -1 faster; 0: no outlier
   std::deque<double> ratios_ ABSL_GUARDED_BY(mutex_);     // actual to expected time; oldest first
   std::deque<double> densities_ ABSL_GUARDED_BY(mutex_);  // voxels per point; oldest first
   double bound_ratio_ ABSL_GUARDED_BY(mutex_) = 1;

@@ -18,7 +18,7 @@ nodes { name: "scores" inputs: ["head", "voxels"] voxel_to_point {} }
 outputs { kind: KIND_LABELS node: "labels" } outputs { kind: KIND_SCORES node: "scores" }
 )";
 
-// Has every kind of convolution and pool, and the operators on rows.
+// Returns a network with every kind of convolution and pool, and with operators on rows of sites.
 TestModel OfSites() {
   TestModel model;
   model.graph = absl::StrCat(R"(
@@ -105,7 +105,7 @@ nodes { name: "head" inputs: "wide" linear { out_channels: 5 bias: true } })",
   return model;
 }
 
-// Samples farthest points, and counts voxels from the minimum of the sample's points.
+// Returns a network that samples farthest points. The minimum of the sample's points is the origin of its voxels.
 TestModel OfSampledPoints() {
   TestModel model;
   model.graph = absl::StrCat(R"(
@@ -122,7 +122,7 @@ nodes { name: "head" inputs: "relu" sparse_conv { kind: KIND_INVERSE paired_with
   return model;
 }
 
-// Has no range: voxels may be anywhere, with negative indices.
+// Returns a network whose voxelize node has no range, so that voxels may lie anywhere and have negative indices.
 TestModel OfNoRange() {
   TestModel model;
   model.graph = absl::StrCat(R"(
@@ -140,7 +140,7 @@ nodes { name: "head" inputs: "up" sparse_conv { kind: KIND_STRIDED sites_of: "vo
   return model;
 }
 
-// Has rows of points beside rows of sites, like SPVCNN.
+// Returns a network that computes rows of points beside rows of sites, like SPVCNN.
 TestModel OfPoints() {
   TestModel model;
   model.graph = absl::StrCat(R"(
@@ -177,7 +177,8 @@ outputs { kind: KIND_LABELS node: "labels" } outputs { kind: KIND_SCORES node: "
   return model;
 }
 
-// Copies sites to the cells of a grid and back, and has CenterPoint's heads on an image of the sites from above.
+// Returns a network that copies sites to the cells of a grid and back, and has CenterPoint's heads on a bird's-eye view
+// of the sites.
 TestModel OfImages() {
   TestModel model;
   model.graph = absl::StrCat(R"(
@@ -227,7 +228,7 @@ outputs { kind: KIND_BOXES node: "boxes" })");
   return model;
 }
 
-// SECOND's head.
+// Returns a network with SECOND's anchor head.
 TestModel OfAnchors() {
   TestModel model;
   model.graph = absl::StrCat(R"(
@@ -259,7 +260,7 @@ outputs { kind: KIND_BOXES node: "boxes" })");
   return model;
 }
 
-// Has parts of sites and unions of them.
+// Returns a network with operators that keep a part of the sites, and operators that unite sites.
 TestModel OfUnions() {
   TestModel model;
   model.graph = absl::StrCat(R"(
@@ -287,7 +288,7 @@ nodes { name: "head" inputs: "same" sparse_conv { kind: KIND_STRIDED sites_of: "
   return model;
 }
 
-// Has voxels with four axes.
+// Returns a network whose voxels have four axes.
 TestModel OfFourAxes() {
   TestModel model;
   model.graph = absl::StrCat(R"(
@@ -327,7 +328,7 @@ nodes { name: "head" inputs: "wide" linear { out_channels: 4 bias: true } })",
   return model;
 }
 
-// Has sites that depend on scores: they are pruned, generated again, and pruned again.
+// Returns a network whose sites depend on scores: it prunes sites, generates new ones, and prunes these.
 TestModel OfPrunedSites() {
   TestModel model;
   model.graph = absl::StrCat(R"(
@@ -354,7 +355,7 @@ nodes { name: "head" inputs: "better" sparse_conv { kind: KIND_STRIDED sites_of:
   return model;
 }
 
-// Has attention among sites, and attention through rows that every sample has.
+// Returns a network with attention among a sample's sites, and between the sites and learned rows (sample_rows).
 TestModel OfAttention() {
   TestModel model;
   model.graph = absl::StrCat(R"(
@@ -384,7 +385,7 @@ nodes { name: "head" inputs: "wide" linear { out_channels: 4 bias: true } })",
   return model;
 }
 
-// Has operators that compute rows one by one, on points, sites and samples, and every activation.
+// Returns a network with operators that compute each row alone, on points, sites and samples, and every activation.
 TestModel OfRows() {
   TestModel model;
   model.graph = absl::StrCat(R"(

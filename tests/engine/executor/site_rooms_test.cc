@@ -1,5 +1,6 @@
-// Tests GPU batches whose memory has capacities ("rooms") for the sites that earlier batches had. They must give the
-// same bytes as batches in which the host waits for the sizes. A batch that does not fit runs again.
+// Tests GPU batches that run in rooms: the executor lays out their memory by capacities that earlier batches suggest
+// (engine/geometry/site_rooms.h), before it knows the batch's sizes. The results must be the same bytes as when the
+// host waits for the sizes. A batch that does not fit its rooms runs again.
 
 #include <gtest/gtest.h>
 
@@ -26,13 +27,13 @@ class SiteRoomsTest : public SmallMinkUNetTest {
   BatchOutput Run(const std::vector<const PointCloud*>& clouds, const RunLimits& limits = {}) {
     return runner_->Run(program_, clouds, /*return_scores=*/true, limits);
   }
-  // Runs the batch with the sizes: if convolutions are timed, the host waits for them.
+  // Runs the batch without rooms: if convolutions are timed, the host waits for the batch's sizes.
   BatchOutput RunWithSizes(const std::vector<const PointCloud*>& clouds, const RunLimits& limits = {}) {
     BatchOutput output = runner_->Run(program_, clouds, /*return_scores=*/true, limits, {.times_convs = true});
     EXPECT_FALSE(RanInRooms());
     return output;
   }
-  // Returns true if the last batch ran in rooms.
+  // Returns true if the last run of a batch had rooms, and false if the host waited for its sizes.
   bool RanInRooms() const { return static_cast<const CudaExecutor&>(runner_->executor()).geometry().has_rooms(); }
 };
 
@@ -92,7 +93,7 @@ TEST_F(SiteRoomsTest, SamplesAndBatchesBeyondLimitsAreRefusedAlike) {
   const BatchOutput only = Run({&many}, samples);
   EXPECT_FALSE(only.samples[0].status.ok());
   ExpectSameBytes(only, RunWithSizes({&many}, samples));
-  // A batch just within the limit runs in rooms, since its rooms are cut to the limit.
+  // A batch whose voxels just reach the limit also runs in rooms, since the rooms are cut to the limit.
   const auto voxels = static_cast<int64_t>(RunWithSizes({&few, &many}).samples[0].counts.voxels +
                                            RunWithSizes({&few, &many}).samples[1].counts.voxels);
   EXPECT_TRUE(Run({&few, &many}, {.max_batch_voxels = voxels}).status.ok());
@@ -103,7 +104,7 @@ TEST_F(SiteRoomsTest, SamplesAndBatchesBeyondLimitsAreRefusedAlike) {
   EXPECT_TRUE(Run({&few, &many}).status.ok()) << "and the next one is served";
 }
 
-// The far cloud has as many sites, but their distances need more bits than the coordinates have.
+// The far cloud has about as many sites as the near one, but its coordinates need more bits than SiteRooms::axis_bits.
 TEST_F(SiteRoomsTest, ABatchThatReachesFartherRunsAgain) {
   const PointCloud near = BoxOfPoints(4000, 15, 1);
   std::vector<float> values;
@@ -127,7 +128,8 @@ TEST_F(SiteRoomsTest, ABatchThatReachesFartherRunsAgain) {
   ExpectSameBytes(in_rooms, again);
 }
 
-// There is a plan for few voxels and one for many. Both batches have as many points, but they need different plans.
+// One plan is for few voxels and one for many. Both clouds have the same number of points, but their numbers of voxels
+// need different plans.
 TEST_F(SiteRoomsTest, BatchesOnBothSidesOfAPlansBorderWaitForTheirSizes) {
   const PointCloud dense = BoxOfPoints(5000, 4, 1), scattered = BoxOfPoints(5000, 30, 2);
   const int64_t few = RunWithSizes({&dense}).samples[0].counts.voxels;

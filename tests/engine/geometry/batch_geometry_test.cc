@@ -1,4 +1,4 @@
-// Tests what BatchGeometry adds to the kernels: limits, and the counts of all levels together.
+// Tests the parts of BatchGeometry that the kernels do not have: limits, and counts over all levels together.
 
 #include "engine/geometry/batch_geometry.h"
 
@@ -19,7 +19,7 @@ using testing::IsEmpty;
 
 class BatchGeometryTest : public testing::Test {
  protected:
-  // Voxelizes points x, y, z in cells of 1 m, rounded down, with origin 0.
+  // Voxelizes samples, each a list of x, y, z, in cells of 1 m. Coordinates are rounded down and the origin is 0.
   absl::Status Voxelize(const std::vector<std::vector<float>>& samples) {
     std::vector<float> points;
     std::vector<int64_t> point_begin = {0};
@@ -46,7 +46,8 @@ TEST_F(BatchGeometryTest, SitesBeyondTheLimitsAreCountedPerSampleOverAllLevels) 
   ASSERT_TRUE(Voxelize({{0, 0, 5}, {0, 0, last}, {}}).ok());
   ASSERT_TRUE(geometry_.MakeLevel(1, 0, rule).ok());
   EXPECT_THAT(geometry_.num_beyond_limits, ElementsAre(0, 1, 0));
-  // Level 1 also has a site at the last coordinate, so level 2 asks for one more site beyond it.
+  // The kernel reaches one cell further on z, so a site at the last coordinate produces one output beyond the limit.
+  // Level 1 also has a site at the last coordinate, so making level 2 adds one to the count.
   ASSERT_TRUE(geometry_.MakeLevel(2, 1, rule).ok());
   EXPECT_THAT(geometry_.num_beyond_limits, ElementsAre(0, 2, 0));
   ASSERT_TRUE(Voxelize({{0, 0, 5}}).ok());
@@ -99,7 +100,7 @@ TEST_F(BatchGeometryTest, LevelThatNoMemoryHoldsIsRefusedBeforeItIsMade) {
   const absl::Status status = geometry_.MakeLevel(1, 0, rule);
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(ReasonOf(status), error_reason::kOutOfMemory);
-  // 64 sites times 257^3 cells need 16 bytes each.
+  // Each of the 64 * 257^3 candidates needs 16 bytes of scratch.
   EXPECT_THAT(status.message(), HasSubstr("1086373952 candidates from 64 sites"));
   EXPECT_THAT(status.message(), HasSubstr("17381983232 bytes of scratch; the limit is 17179869184"));
   EXPECT_THAT(geometry_.keys(1), IsEmpty());

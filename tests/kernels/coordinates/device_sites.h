@@ -1,7 +1,7 @@
 #pragma once
 
-// Makes sites for tests of the GPU's coordinate kernels: random sites, their keys in the GPU's order, and levels in
-// device memory.
+// Helpers for tests of the GPU's coordinate kernels: they make random sites, convert CoordinateKeys to sorted
+// MortonKeys (the GPU's row order), and copy the keys of a level to device memory.
 
 #include <algorithm>
 #include <cstddef>
@@ -19,7 +19,7 @@ namespace voxserve::kernels::testing {
 using support::Device;
 using support::DeviceArray;
 
-inline constexpr int64_t kSlack = 37;  // number of rows between a count and its capacity
+inline constexpr int64_t kSlack = 37;  // a level's capacity minus the number of its sites
 
 template <typename T>
 std::vector<T> Sorted(std::vector<T> values) {
@@ -51,8 +51,8 @@ inline std::vector<uint64_t> ToMorton(std::vector<uint64_t> keys, int32_t dimens
   return Sorted(keys);
 }
 
-// Holds a level's keys and their count on the device. The capacity exceeds the count. Keys behind the count repeat
-// existing sites, so a kernel that reads them makes unexpected pairs.
+// Holds a level's keys and their number on the device. The capacity exceeds the number of keys by kSlack. The unused
+// entries repeat the first key, so a kernel that wrongly reads them makes unexpected pairs.
 struct Level {
   explicit Level(const std::vector<uint64_t>& morton_keys)
       : host(morton_keys),
@@ -72,7 +72,8 @@ struct Level {
   }
 };
 
-// Returns CoordinateKeys of `count` different random sites in a box around the origin.
+// Returns the ascending CoordinateKeys of `count` different random sites. They lie in a box around the origin that is
+// `extent` long on each axis.
 inline std::vector<uint64_t> RandomSites(int32_t dimension, int32_t num_samples, size_t count, int32_t extent) {
   const CoordinateKey layout(dimension);
   std::mt19937 random(11);

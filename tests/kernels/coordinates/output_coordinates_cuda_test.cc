@@ -1,5 +1,5 @@
-// Tests output coordinates on the GPU, against stored results and against the CPU, whose own tests compare it with
-// loops over all sites. Rows are compared as sites, since the GPU orders them differently.
+// Tests output coordinates on the GPU against stored results and against the CPU's results. The CPU's own tests compare
+// those with loops over all sites. Results are compared as sets of sites, since the GPU orders rows differently.
 
 #include <algorithm>
 #include <functional>
@@ -36,7 +36,7 @@ class OutputCoordinatesCudaTest : public ::testing::Test {
  protected:
   void SetUp() override { SKIP_WITHOUT(Device::kCuda); }
 
-  // Returns the outputs as ascending MortonKeys.
+  // Returns the output sites' MortonKeys, in the order of the rows.
   std::vector<uint64_t> Run(OutputCoordinatesParams params, const Level& in, std::vector<int64_t>* beyond_limits) {
     params.in_keys = in.keys.data();
     params.num_in = in.capacity;
@@ -60,7 +60,7 @@ class OutputCoordinatesCudaTest : public ::testing::Test {
     return keys;
   }
 
-  // in: CoordinateKeys.
+  // Expects the same output sites and the same counts beyond the limits from the GPU and the CPU. in: CoordinateKeys.
   void ExpectWhatTheCpuMakes(OutputCoordinatesParams params, const std::vector<uint64_t>& in) {
     const int32_t dimension = params.geometry.dimension;
     const Level level(ToMorton(in, dimension));
@@ -115,7 +115,8 @@ TEST_F(OutputCoordinatesCudaTest, OfALargeCloudAreWhatTheCpuMakes) {
   }
 }
 
-// Small shapes use a bit for every cell, large ones are sorted.
+// The GPU has two algorithms: for a small output shape, it marks the outputs in a bitmap with one bit per cell; for a
+// large one, it sorts the candidates. These shapes use both.
 TEST_F(OutputCoordinatesCudaTest, OfEverySpatialShapeAreWhatTheCpuMakes) {
   for (int32_t dimension = 1; dimension <= kMaxDimension; ++dimension) {
     for (const Axes& shape : {Axes{1, 1, 1, 1}, Axes{2, 1, 3, 1}, Axes{33, 4, 1, 2}, Axes{64, 65, 31, 3},
@@ -243,7 +244,8 @@ TEST_F(OutputCoordinatesCudaTest, ZeroRowsMakeZeroRows) {
   }
 }
 
-// Makes a U-Net's levels at once, with the first input of each output, and compares with the levels made one by one.
+// Makes all levels of a U-Net with one call, and the first input row of each output. Compares both with levels that are
+// made one by one.
 TEST_F(OutputCoordinatesCudaTest, OfAChainAreThoseOfItsLevels) {
   for (const int32_t dimension : {1, 2, 3, 4}) {
     for (const size_t count : {0, 1, 9000}) {
@@ -292,7 +294,7 @@ TEST_F(OutputCoordinatesCudaTest, OfAChainAreThoseOfItsLevels) {
         if (chain[i].first_in_rows == nullptr) continue;
         const std::vector<int32_t> rows = first_in_rows[i]->ToHost();
         for (size_t row = 0; row < out.size(); ++row) {
-          // The inputs up to there make the outputs up to there.
+          // The inputs before an output's first input make exactly the outputs before that output.
           std::vector<int64_t> beyond_limits;
           const auto in_row = static_cast<size_t>(rows[row]);
           ASSERT_LT(in_row, expected[i].size());
@@ -307,7 +309,7 @@ TEST_F(OutputCoordinatesCudaTest, OfAChainAreThoseOfItsLevels) {
   }
 }
 
-// The host refuses these, so the tests need no device, and the params point to no memory.
+// The host refuses the parameters of these tests, so they need no GPU, and the params point to no memory.
 TEST(OutputCoordinatesRefusalCudaTest, OnlyWhatKeepsMortonOrderIsChained) {
   OutputCoordinatesParams floor;
   floor.geometry.stride = {2, 2, 2, 1};

@@ -55,7 +55,7 @@ double NaiveFloat16(uint16_t bits) {
   return sign * std::ldexp(mantissa + 1024, exponent - 25);
 }
 
-// A double can hold every type.
+// Returns the value that a field has before its scale and shift. A double holds every value of every field type.
 double NaiveRaw(PointFieldType type, const char* from, bool is_bigendian) {
   const int size = SizeOfValue(type);
   uint64_t bits = 0;
@@ -103,7 +103,8 @@ float NaiveColumn(const DecodePointsParams& params, const PointColumn& column, c
   return scaled + column.shift;
 }
 
-// Computes a moved coordinate from a row of the transform, with each product and sum rounded.
+// Returns one coordinate of a point after the placement's transform, computed from row `axis` of the matrix. `volatile`
+// rounds each product and each sum to float32, so that the compiler cannot fuse them.
 float NaivePlaced(const DecodePointsParams& params, int32_t axis, const char* point) {
   const float* const row = params.placement.transform + axis * 4;
   volatile float sum = 0;
@@ -123,7 +124,8 @@ float NaiveValue(const DecodePointsParams& params, const PointColumn& column, co
   return NaiveColumn(params, moved, point);
 }
 
-// Decodes and compares bit by bit, except for NaN. params.bytes is not read. `misalignment` bytes precede the cloud.
+// Expects that the GPU decodes `bytes` to the naive decoder's values, bit for bit except for NaNs. On the GPU,
+// `misalignment` other bytes precede the cloud. params.bytes is ignored.
 void ExpectNaive(DecodePointsParams params, const std::vector<char>& bytes, size_t misalignment = 0) {
   const uint64_t width = params.width == 0 ? static_cast<uint64_t>(params.num_points) : params.width;
   const uint64_t row_step = params.row_step == 0 ? width * params.point_step : params.row_step;
@@ -257,7 +259,8 @@ TEST(DecodePointsTest, RowsWithPadding) {
   }
 }
 
-// The columns x, y, z have any order and type. The features include axes, one other field, and one without a field.
+// The columns x, y and z stand in any order and have any type. The other columns read axes again, another field, or no
+// field.
 TEST(DecodePointsTest, MovedPoints) {
   SKIP_WITHOUT(Device::kCuda);
   const float transform[12] = {0.36F, -0.8F, 0.48F,  12.5F,    0.8F,  0.6000001F,

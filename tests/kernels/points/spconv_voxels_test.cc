@@ -1,6 +1,9 @@
-// Compares point-to-voxel with spconv's published results (golden_ext_p2v, from spconv 2: its CPU version orders voxels
-// by their first points, its GPU version canonically): the voxels, those kept under a limit, and the points of each in
-// order. spconv's coordinates are reversed: the last axis comes first.
+// Compares point-to-voxel with results that spconv 2 published (golden_ext_p2v): the voxels that are kept under a limit
+// on their number, and the points of each voxel in order.
+//
+// - Cases "p2v_cpu" come from spconv's CPU version, which lists voxels in the order of their first points.
+// - Cases "p2v_gpu_canon" come from its GPU version. They were brought into a canonical order before they were stored.
+// - spconv stores a coordinate with its axes reversed: the last axis comes first.
 
 #include <gtest/gtest.h>
 
@@ -55,7 +58,7 @@ struct VoxelCase {
     return {row, row + num_columns};
   }
 
-  // Returns the key of each voxel of the file.
+  // Returns the CoordinateKey of each voxel that the file lists, in the file's order.
   template <typename T>
   std::vector<uint64_t> Keys(const NpyArray& indices) const {
     std::vector<uint64_t> keys;
@@ -78,7 +81,7 @@ struct VoxelCase {
   VoxelizeParams params;
 };
 
-// Returns the row of each of these voxels.
+// Returns our row for each of these voxels, after a check that `made` has exactly these voxels.
 std::vector<size_t> RowsOf(const Voxels& made, const std::vector<uint64_t>& keys) {
   std::vector<uint64_t> sorted = keys;
   std::sort(sorted.begin(), sorted.end());
@@ -90,7 +93,7 @@ std::vector<size_t> RowsOf(const Voxels& made, const std::vector<uint64_t>& keys
   return rows;
 }
 
-// Returns the first max_points points of a voxel's row.
+// Returns the first max_points points of the voxel in this row.
 std::vector<std::vector<float>> FirstPoints(const VoxelCase& c, const Voxels& made, size_t row) {
   std::vector<std::vector<float>> points;
   const int64_t end = std::min(made.voxel_begin[row + 1], made.voxel_begin[row] + c.max_points);
@@ -108,7 +111,8 @@ class SpconvVoxelsTest : public ::testing::TestWithParam<Device> {
     cases_ = file.at("cases").items();
   }
 
-  // Runs a check on the cases of a kind, with our results.
+  // Calls `check` with every case of this kind and our result for the case. Expects that there are num_cases such
+  // cases.
   template <typename Check>
   void CheckCases(const std::string& kind, int num_cases, const Check& check) const {
     for (const ArrayTree& value : cases_) {
@@ -141,7 +145,7 @@ TEST_P(SpconvVoxelsTest, TheVoxelsSeenFirstAndTheirFirstPoints) {
         ASSERT_EQ(points[i], std::vector<float>(row, row + c.num_columns)) << voxel << ", point " << i;
       }
     }
-    // A point whose voxel is missing or was not kept has the id -1.
+    // A point has the id -1 if it is in no voxel, or in a voxel that was not kept.
     const auto* const voxel_of_point = c.expect.at("pc_voxel_id").tensor().data<int64_t>();
     for (size_t point = 0; point < made.point_to_voxel.size(); ++point) {
       const int32_t row = made.point_to_voxel[point];
@@ -159,7 +163,7 @@ TEST_P(SpconvVoxelsTest, OfOneAndOfFourAxes) {
     for (size_t voxel = 0; voxel < rows.size(); ++voxel, values += c.max_points * c.num_columns) {
       std::vector<std::vector<float>> points = FirstPoints(c, made, rows[voxel]);
       ASSERT_EQ(points.size(), static_cast<size_t>(counts[voxel])) << voxel;
-      if (!c.expect.at("check_contents").AsBool()) continue;  // a race decided which points were kept
+      if (!c.expect.at("check_contents").AsBool()) continue;  // a race on spconv's GPU decided which points were kept
       std::vector<std::vector<float>> expected;
       for (size_t i = 0; i < points.size(); ++i) {
         const double* const row = values + static_cast<int64_t>(i) * c.num_columns;

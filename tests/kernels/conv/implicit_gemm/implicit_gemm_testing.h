@@ -1,6 +1,8 @@
 #pragma once
 
-// Helps the tests of implicit GEMMs with blocks, operands on the GPU, and checks of memory that must stay unchanged.
+// Helpers for tests of the GPU's implicit GEMM: the block sizes (ConvBlock) and dtypes to test, packed weights and
+// tiles in device memory, a run that waits for its end, and checks that a run leaves the memory around its output
+// unchanged.
 
 #include <gtest/gtest.h>
 
@@ -23,7 +25,7 @@ inline void PrintTo(const ConvBlock& block, std::ostream* os) {
   *os << block.rows << " x " << block.columns << ", split K " << block.split_k << (block.by_warps ? ", by warps" : "");
 }
 
-// Returns the blocks that the GPU offers, and {}, which stands for the default.
+// Returns all block sizes that the GPU supports, and {}, which stands for the default block size.
 inline std::vector<ConvBlock> AllBlocks(DType dtype, int32_t out_channels) {
   std::vector<ConvBlock> blocks = cuda::ImplicitGemmBlocks(dtype, out_channels);
   blocks.push_back({});
@@ -50,7 +52,7 @@ inline DeviceValues PackedWeights(int32_t num_offsets, int32_t in_channels, int3
   return {Device::kCuda, dtype, PackImplicitGemmWeights(num_offsets, in_channels, out_channels, dtype, weights.data())};
 }
 
-// Owns the device memory for tiles that the GPU makes.
+// Owns the device memory of tiles (kernels/conv/tiles.h), and lets the GPU make them.
 class TilesMemory {
  public:
   TilesMemory(int32_t num_offsets, int64_t capacity)
@@ -64,13 +66,14 @@ class TilesMemory {
         by_weight_(support::Device::kCuda, static_cast<size_t>(NumTilesByWeight(capacity))),
         num_out_(support::Device::kCuda, 1) {}
 
-  // Returns the number of output rows, one value on the device, which the caller sets.
+  // Returns the device address of the number of output rows. The caller sets the number before Make.
   int64_t* num_out() const { return num_out_.data(); }
   size_t WorkspaceBytes() const {
     const TilesParams params = ParamsOf(nullptr, capacity_);
     return cuda::TilesWorkspaceBytes({&params, 1});
   }
-  // Queues the making of tiles and does not wait. neighbours: [num_offsets, pitch], on the GPU.
+  // Queues on TestStream the kernels that make the tiles, and does not wait. neighbours: [num_offsets, pitch], on the
+  // GPU.
   cudaError_t Make(const int32_t* neighbours, int64_t pitch, void* workspace) const {
     const TilesParams params = ParamsOf(neighbours, pitch);
     return cuda::MakeTiles({&params, 1}, workspace, support::TestStream());
@@ -112,7 +115,7 @@ class TilesMemory {
   support::DeviceArray<int64_t> num_out_;
 };
 
-// Runs an implicit GEMM with a workspace of its own and waits until it has ended.
+// Runs an implicit GEMM with a workspace that is allocated here, and waits until the GPU has finished.
 inline cudaError_t RunImplicitGemm(ImplicitGemmParams params) {
   const support::DeviceArray<uint8_t> workspace(support::Device::kCuda, cuda::ImplicitGemmWorkspaceBytes(params));
   params.workspace = workspace.data();
@@ -121,8 +124,8 @@ inline cudaError_t RunImplicitGemm(ImplicitGemmParams params) {
   return status;
 }
 
-// Returns an output matrix before a run: NaN where a result must be written, kUntouched between the rows and behind
-// them.
+// Returns the contents of an output matrix before a run: NaN in the first num_rows rows, where the run must write
+// results, and kUntouched in the rows behind and in the margins between rows.
 inline Matrix OutBefore(int64_t num_rows, int64_t capacity, int64_t channels, const Margins& margins) {
   Matrix out(capacity, channels, margins, nullptr);
   for (int64_t row = 0; row < num_rows; ++row) {
@@ -131,7 +134,7 @@ inline Matrix OutBefore(int64_t num_rows, int64_t capacity, int64_t channels, co
   return out;
 }
 
-// Expects that a run changed nothing between the rows or behind the first num_rows rows.
+// Expects that a run changed neither the margins between rows nor the rows behind the first num_rows.
 inline void ExpectUntouched(const Matrix& out, int64_t num_rows) {
   EXPECT_TRUE(out.MarginsAreUntouched());
   for (int64_t row = num_rows; row < out.rows; ++row) {

@@ -25,9 +25,9 @@ from voxserve.farthest_points import FarthestPoints
 from voxserve.point_cloud import PointCloud
 from voxserve.results import ClassInfo, Detections, ModelState, ModelVersion
 
-_MAX_PLAUSIBLE_INTENSITY = 1.5  # for a field with unit 1
+_MAX_PLAUSIBLE_INTENSITY = 1.5  # a field with unit 1 should stay within 0..1
 MAX_CHANNELS = 4
-_PROGRESS_SECONDS = 10.0  # between two lines of progress on a folder
+_PROGRESS_SECONDS = 10.0  # the time between two lines of progress on a folder
 _ADVICE = {
     "NO_SERVER": "start one (voxserve --model_repository deploy/models) or name its address with --address HOST:PORT",
     "TLS_FAILED": "--tls_ca names the roots of the server's certificate",
@@ -46,7 +46,7 @@ _ADVICE = {
 
 
 def advise(error: Exception) -> str:
-    """Returns the message, with advice if there is some."""
+    """Returns the error's message, followed by advice if there is some for its reason."""
     if not isinstance(error, errors.InferenceError):
         return str(error)
     advice = _ADVICE.get(error.reason)
@@ -100,8 +100,9 @@ def asks_tensors(model: ModelVersion, options: argparse.Namespace) -> bool:
 
 
 class ScanRunner:
-    """Runs the scans of one command line and writes the outputs that it names. Asks the model for tensors if they are
-    named or the model has nothing else, otherwise for boxes if the model has them, else for labels. Thread-safe.
+    """Runs the scans of one command line and writes the outputs that the command line names. Asks the model for tensors
+    if the command line names some or the model has no other outputs. Otherwise asks for boxes if the model has them,
+    else for labels. Thread-safe.
     """
 
     def __init__(self, options: argparse.Namespace, client: Client, model: ModelVersion) -> None:
@@ -133,7 +134,7 @@ class ScanRunner:
         if job.save:
             label_file.write(job.save, result.labels)
             report.written.append(job.save)
-        report.result = dataclasses.replace(result, labels=np.zeros(0, np.uint8))  # saves memory in long folders
+        report.result = dataclasses.replace(result, labels=np.zeros(0, np.uint8))  # run_many holds all reports
         return report
 
     def _detect(self, job: ScanJob, cloud: PointCloud) -> ScanReport:
@@ -159,7 +160,8 @@ class ScanRunner:
         if job.save:
             tensor_file.write(job.save, answer.tensors)
             report.written.append(job.save)
-        # Saves memory in long folders: reports need only the shapes, which these arrays have without any data.
+        # run_many holds the reports of all scans until the last one is done. A report needs only the tensors' shapes,
+        # so broadcast_to replaces each tensor by an array of the same shape that stores a single element.
         shapes = {
             name: dataclasses.replace(
                 tensor, rows=np.broadcast_to(np.zeros((), tensor.rows.dtype), tensor.rows.shape), coordinates=None
@@ -170,7 +172,9 @@ class ScanRunner:
         return report
 
     def _warn_of_intensity(self, file: str, cloud: PointCloud) -> None:
-        """Warns of the commonest cause of wrong results from networks that read intensity as 0..1."""
+        """Warns, once per command, if the network reads intensity as 0..1 but the scan has larger values: this is the
+        commonest cause of wrong results.
+        """
         reads = any(f.name == "intensity" and f.unit == "1" for f in self.model.features)
         if not reads or cloud.field("intensity") is None or self._has_warned.is_set():
             return
@@ -232,13 +236,13 @@ class _Totals:
             self.agreement.add(report.agreement)
 
     def counts(self) -> list[ClassCount]:
-        """Returns the counts, most points first."""
+        """Returns the counts of all classes, in descending order of their points."""
         ordered = sorted(self._counts.values(), key=lambda count: -count.num_points)
         return [dataclasses.replace(count, share=count.num_points / self.num_points) for count in ordered]
 
 
 def run_many(jobs: Sequence[ScanJob], runner: ScanRunner) -> int:
-    """Runs every job, prints a summary of all, and returns the exit status."""
+    """Runs every job, prints a summary of all of them, and returns the exit status."""
     totals = _Totals()
     as_json = runner.options.json
     start = last_told = time.perf_counter()
