@@ -89,7 +89,7 @@ ROOMS.update(
             "xds/service",
         ],
         "server": ["server", "engine"],
-        "client/cpp/api": ["voxserve/v1", "google/rpc", "grpc/health"],
+        "client/cpp/api": ["voxserve/v1", "google/rpc", "grpc/health", "engine/base"],
         "client/cpp/io": ["client/cpp/api", "voxserve/v1", "engine/base"],
         "client/cpp/view": ["client/cpp/api", "client/cpp/io", "voxserve/v1"],
         "client/cpp/cli": ["client/cpp", "voxserve/v1"],
