@@ -71,6 +71,7 @@ build_preset native voxserve voxserve-client voxserve-tune
 
 step "3/4 Start the server with deploy/models (seconds)"
 mkdir -p "$demo"
+: >"$log" # before the loop below reads it
 "$server" --model_repository "$ROOT/deploy/models" --port 0 --http_port 0 >"$log" 2>&1 </dev/null &
 server_pid=$!
 ports=''

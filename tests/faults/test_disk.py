@@ -56,8 +56,8 @@ def test_a_log_without_room_stops_nobody_and_counts_what_is_lost(serving: Servin
         voxserve.Client(server.address, admin_address=server.admin_address) as client,
         asked(server, workload) as tally,
     ):
-        before = len(server.log())
         with server.faults("log") as injected:
+            before = len(server.log())
             for _ in range(3):
                 assert client.load_model(FLEET) == (1,)
             await_outcomes(tally, 20)
