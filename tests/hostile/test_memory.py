@@ -71,7 +71,7 @@ def test_half_sent_bodies(serve, attack, figure, kind):
     server = serve("--memory_limit=2GiB")
     server.reset_peak()
     half_sent = attack("half_sent_bodies", server, 20, stream=kind == "stream")
-    with OrdinaryClient(server.address, per_minute=120, timeout=10, num_points=50_000) as client:
+    with OrdinaryClient(server.address, per_minute=120, timeout=30, num_points=50_000) as client:
         counts = half_sent.counts()
     peak = server.peak_rss()
     seconds, status = server.terminate(30)
