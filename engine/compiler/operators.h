@@ -26,8 +26,9 @@ Layer BeginLayer(int node, const Layers& layers);
 // changes nothing where the layer's kernel cannot compute the node.
 bool AbsorbNode(int node, const Layers& layers, Layer& layer);
 
-// Appends the layer's steps to the program, with the rulebooks, convolutions and key levels that they use, and counts
-// their weights. Call it in the order in which steps run.
+// Appends the layer's steps to the program, and counts their weights. Also adds the rulebooks and convolutions that the
+// steps use, and the levels of which they read the sites' keys (Program::key_levels). Call it for the layers in the
+// order in which they run.
 void EmitLayer(int layer, StepEmitter& emitter);
 
 }  // namespace voxserve
