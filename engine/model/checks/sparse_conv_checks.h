@@ -1,7 +1,7 @@
 #pragma once
 
-// Checks sparse convolutions. Also finds the level of a convolution's or pool's output sites, and the rulebook between
-// its input and output sites. This is called placing.
+// These functions check sparse convolutions, and place convolutions and pools: to place one is to find the level of its
+// output sites, and the rulebook between its input and output sites (levels.h).
 
 #include "engine/model/checks/node_context.h"
 
