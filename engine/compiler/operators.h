@@ -3,8 +3,8 @@
 // This file holds the compiler's knowledge of single operators. Each function uses an exhaustive std::visit in
 // operators.cc, so that the build fails where a new operator of GraphOp is not handled:
 //  - reading: which of its inputs an operator reads,
-//  - fusion: which layer it begins, and whether the layer before it can absorb it,
-//  - emission: which steps it becomes.
+//  - fusion: which layer an operator begins, and whether the layer before an operator can absorb it,
+//  - emission: which steps a layer becomes.
 
 #include <cstddef>
 
@@ -15,8 +15,8 @@ namespace voxserve {
 
 class StepEmitter;
 
-// Returns the number of inputs from which the node reads rows. These come first. The others only define sites or
-// positions: the voxelize, or a node that is named for its sites.
+// Returns the number of inputs from which the node reads rows. These inputs come first. The inputs behind them only
+// define sites or positions: the voxelize, or a tensor whose sites are the positions.
 size_t NumInputsRead(const GraphNode& node);
 
 // Returns the layer that the node begins. The layers of all inputs exist already.

@@ -54,7 +54,7 @@ struct ProgramConv {
   int rulebook = 0;
   int32_t in_channels = 0;
   int32_t out_channels = 0;
-  DType dtype = DType::kFloat32;  // type of the products' factors
+  DType dtype = DType::kFloat32;  // type of the matrix products' factors
   bool is_on_cuda = false;
   std::vector<ServedDataflow> served;  // the dataflows that the device supports for it (dataflow.h)
 

@@ -30,8 +30,8 @@ struct VersionPolicy {
 
 struct ModelConfig {
   enum class Precision { kFloat16, kFloat32, kTfloat32, kBfloat16 };
-  // What happens to a request with more than max_voxels voxels: it is refused, or only the voxels nearest to the
-  // sensor, or those that its points reach first, are kept.
+  // Says what happens to a request with more than max_voxels voxels: it is refused, or only the voxels nearest to the
+  // sensor are kept, or only the voxels that its points reach first are kept.
   enum class VoxelOverflow { kReject, kNearestFirst, kFirstSeen };
   struct Class {
     std::string name;

@@ -30,8 +30,9 @@ class PlanStore {
  public:
   struct Found {
     std::shared_ptr<const TunedPlan> plan;
-    std::string
-        source;  // "plan_dir" or "model", also if found in memory; "tuned": saved, but its file could not be written
+    // "plan_dir" or "model": the place of the plan's file, also if the plan was found in memory. "tuned": the plan was
+    // saved in memory, but its file could not be written.
+    std::string source;
     std::filesystem::path path;  // the plan's file; empty if there is none
   };
 
@@ -62,8 +63,8 @@ class PlanStore {
   Found* InMemory(const PlanKey& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // null: none
 
   const std::filesystem::path plan_dir_;
-  absl::Mutex saving_
-      ABSL_ACQUIRED_BEFORE(mutex_);  // one Save at a time, so that memory and disk end up with the same plan
+  // Held by Save, so that saves run one after the other, and memory and disk end up with the same plan.
+  absl::Mutex saving_ ABSL_ACQUIRED_BEFORE(mutex_);
   absl::Mutex mutex_;
   std::vector<Found> found_ ABSL_GUARDED_BY(mutex_);  // one per key
 };
