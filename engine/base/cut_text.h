@@ -6,11 +6,12 @@
 
 namespace voxserve {
 
-// Returns the text's beginning, of at most max_bytes. It does not end within a character of UTF-8. Bytes that are no
-// UTF-8 are cut as they come. The result points into the text. Error messages and log lines use it for text from
-// outside: gRPC's other ends expect UTF-8, and a terminal shows half a character as rubbish.
+// Returns the longest beginning of `text` that has at most max_bytes bytes and does not end within a UTF-8 character.
+// If the bytes at the cut cannot be UTF-8 (more than three following bytes in a row), it has max_bytes bytes. The
+// result points into `text`. Error messages and log lines use this function for text from outside: gRPC's peers expect
+// UTF-8, and a terminal shows half a character as rubbish.
 inline absl::string_view CutAtCharacter(absl::string_view text, size_t max_bytes) {
-  constexpr size_t kMostFollowingBytes = 3;  // of a character, behind its first byte
+  constexpr size_t kMostFollowingBytes = 3;  // a UTF-8 character has at most 3 bytes behind its first one
   if (text.size() <= max_bytes) return text;
   const auto is_following = [&](size_t place) { return (static_cast<unsigned char>(text[place]) & 0xC0) == 0x80; };
   size_t end = max_bytes;

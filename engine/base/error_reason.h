@@ -1,7 +1,8 @@
 #pragma once
 
-// The stable, machine-readable reason of an error. It is stored in the absl::Status as a payload;
-// server/codec/grpc_status converts it to google.rpc.ErrorInfo.
+// A reason is a stable, machine-readable name of an error, such as "BAD_LAYOUT". It is stored in the absl::Status as a
+// payload; server/codec/grpc_status converts it to google.rpc.ErrorInfo. Other headers write a code and its reason as
+// "INVALID_ARGUMENT (BAD_LAYOUT)". Any thread may call these functions.
 
 #include <string>
 #include <string_view>
@@ -13,26 +14,26 @@ namespace voxserve {
 
 // Reasons are in UPPER_SNAKE_CASE. They are part of the API and never renamed.
 namespace error_reason {
-inline constexpr std::string_view kBadLayout = "BAD_LAYOUT";        // the bytes, steps or fields do not fit together
-inline constexpr std::string_view kMissingField = "MISSING_FIELD";  // an axis, or a feature without default
+inline constexpr std::string_view kBadLayout = "BAD_LAYOUT";  // a cloud's bytes, steps and fields do not fit together
+inline constexpr std::string_view kMissingField = "MISSING_FIELD";  // the cloud lacks an axis or a required feature
 inline constexpr std::string_view kTooManyPoints = "TOO_MANY_POINTS";
 inline constexpr std::string_view kTooManyVoxels = "TOO_MANY_VOXELS";
-inline constexpr std::string_view kCoordinateLimits = "COORDINATE_LIMITS";  // sites outside the limits of a key
+inline constexpr std::string_view kCoordinateLimits = "COORDINATE_LIMITS";  // a site is beyond the limits of a key
 inline constexpr std::string_view kBadSweeps = "BAD_SWEEPS";                // the model cannot run several sweeps
-inline constexpr std::string_view kBadSample = "BAD_SAMPLE";                // too few points for the farthest points
+inline constexpr std::string_view kBadSample = "BAD_SAMPLE";  // the cloud cannot give the sample that is asked for
 inline constexpr std::string_view kBadPose = "BAD_POSE";
-inline constexpr std::string_view kBadStamp = "BAD_STAMP";  // no time, or a sweep older than the one before
+inline constexpr std::string_view kBadStamp = "BAD_STAMP";  // no valid time, or older than the sweep before it
 inline constexpr std::string_view kMissingCloud = "MISSING_CLOUD";
 inline constexpr std::string_view kMissingStamp = "MISSING_STAMP";  // a sweep has no time
 inline constexpr std::string_view kBadStream = "BAD_STREAM";        // a wrong config, or messages in the wrong order
 inline constexpr std::string_view kSuperseded = "SUPERSEDED";       // a newer frame of the stream arrived
-inline constexpr std::string_view kUnsupportedOutput = "UNSUPPORTED_OUTPUT";  // scores of a model that has none
-inline constexpr std::string_view kBadParameter = "BAD_PARAMETER";            // of the open inference protocol
+inline constexpr std::string_view kUnsupportedOutput = "UNSUPPORTED_OUTPUT";  // the model does not have this output
+inline constexpr std::string_view kBadParameter = "BAD_PARAMETER";  // a bad parameter of an open inference request
 inline constexpr std::string_view kModelNotFound = "MODEL_NOT_FOUND";
 inline constexpr std::string_view kVersionNotFound = "VERSION_NOT_FOUND";
 inline constexpr std::string_view kModelLoading = "MODEL_LOADING";
 inline constexpr std::string_view kModelFailed = "MODEL_FAILED";  // a broken folder, or no version to serve
-inline constexpr std::string_view kBadModel = "BAD_MODEL";        // found while loading
+inline constexpr std::string_view kBadModel = "BAD_MODEL";        // problems in the files of a model or plan
 inline constexpr std::string_view kDraining = "DRAINING";
 inline constexpr std::string_view kQueueFull = "QUEUE_FULL";
 inline constexpr std::string_view kMalformed = "MALFORMED_MESSAGE";  // the bytes are no message, or exceed limits
@@ -43,10 +44,10 @@ inline constexpr std::string_view kAnswerUnread = "ANSWER_UNREAD";            //
 inline constexpr std::string_view kDeadlineExpired = "DEADLINE_EXPIRED";
 inline constexpr std::string_view kDeadlineUnmeetable = "DEADLINE_UNMEETABLE";  // the deadline would be missed
 inline constexpr std::string_view kBadPriority = "BAD_PRIORITY";                // not one of the model's levels
-inline constexpr std::string_view kMissingToken = "MISSING_TOKEN";              // no authorization: Bearer TOKEN
+inline constexpr std::string_view kMissingToken = "MISSING_TOKEN";  // no header "authorization: Bearer TOKEN"
 inline constexpr std::string_view kUnknownToken = "UNKNOWN_TOKEN";
 inline constexpr std::string_view kScopeTooSmall = "SCOPE_TOO_SMALL";      // the token may not do this
-inline constexpr std::string_view kPriorityTooHigh = "PRIORITY_TOO_HIGH";  // likewise, at this priority
+inline constexpr std::string_view kPriorityTooHigh = "PRIORITY_TOO_HIGH";  // the token does not allow this priority
 inline constexpr std::string_view kCancelled = "CANCELLED";
 inline constexpr std::string_view kOutOfMemory = "OUT_OF_MEMORY";
 inline constexpr std::string_view kDeviceFailed = "DEVICE_FAILED";  // the GPU will not work again
@@ -61,22 +62,22 @@ absl::Status WithReason(absl::Status status, std::string_view reason);
 // Returns the attached reason; "" if there is none.
 std::string ReasonOf(const absl::Status& status);
 
-// Attaches the time after which a retry is worth while (google.rpc.RetryInfo).
+// Returns the status with a delay attached, after which a retry is worth while (google.rpc.RetryInfo). A status that is
+// OK is returned unchanged.
 absl::Status WithRetryDelay(absl::Status status, absl::Duration delay);
 
-// Returns RESOURCE_EXHAUSTED (QUEUE_FULL). The retry delay is the time in which a queue moves on.
+// Returns RESOURCE_EXHAUSTED (QUEUE_FULL): the caller has no room for the request now. The retry delay is 100 ms.
 absl::Status QueueFullError(std::string_view message);
-// Returns UNAVAILABLE (DRAINING).
+// Returns UNAVAILABLE (DRAINING): the server is shutting down.
 absl::Status DrainingError();
-// Returns RESOURCE_EXHAUSTED (OUT_OF_MEMORY).
+// Returns RESOURCE_EXHAUSTED (OUT_OF_MEMORY): the host or the GPU has no memory for the work. There is no retry delay.
 absl::Status OutOfMemoryError(std::string_view message = "the server has no memory for this call");
 // Returns true for a status with the reason OUT_OF_MEMORY.
 bool IsOutOfMemory(const absl::Status& status);
-// Returns RESOURCE_EXHAUSTED (CLIENT_LIMIT): one client uses more than its share. The retry delay is that of
-// QueueFullError.
+// Returns RESOURCE_EXHAUSTED (CLIENT_LIMIT): one client uses more than its share. The retry delay is 100 ms.
 absl::Status ClientLimitError(std::string_view message);
 
-// Returns the attached delay; absl::InfiniteDuration() if there is none.
+// Returns the attached retry delay; absl::InfiniteDuration() if there is none.
 absl::Duration RetryDelayOf(const absl::Status& status);
 
 }  // namespace voxserve

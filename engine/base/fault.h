@@ -1,16 +1,17 @@
 #pragma once
 
-// Faults that a test injects: memory that is refused, a device that fails, a disk that is full. Code that can fail asks
-// FaultAt first, and fails as it would by itself where the answer is true.
+// This header lets a test inject faults: memory that is refused, a device that fails, a disk that is full. Code that
+// can fail calls FaultAt first. If FaultAt returns true, the code fails in the same way as with a real fault.
 //
-// Only the program voxserve_with_faults (tests/faults) is compiled with VOXSERVE_FAULTS: its sources with a FaultAt are
-// compiled a second time. Everywhere else FaultAt is constantly false, and the compiler leaves out what it guards.
+// Only the program voxserve_with_faults (tests/faults) is compiled with VOXSERVE_FAULTS; for it, the sources that call
+// FaultAt are compiled a second time. Everywhere else FaultAt is constantly false, and the compiler removes the code
+// that it guards.
 
 #include <cstdint>
 
 namespace voxserve {
 
-// tests/faults/fault_rules.h has the names and what each does.
+// The places where a fault can be injected. tests/faults/fault_rules.h says what fails at each place.
 enum class FaultSite {
   // Reservations in the MemoryBudget, in the order of MemoryBudget::Use.
   kReserveRequests,
@@ -40,9 +41,10 @@ enum class FaultSite {
 };
 
 #ifdef VOXSERVE_FAULTS
-// Returns true if this call at the site is to fail. Counts the call. Thread-safe; allocates nothing.
+// Counts a call at the site, and returns true if the test's rules say that this call fails. Thread-safe; allocates
+// nothing.
 bool FaultAt(FaultSite site);
-// Waits if this call at the site is to be slow.
+// Counts a call at the site, and waits if the test's rules say that this call is slow. Thread-safe.
 void DelayAt(FaultSite site);
 #else
 constexpr bool FaultAt(FaultSite /*site*/) { return false; }

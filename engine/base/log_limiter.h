@@ -1,7 +1,7 @@
 #pragma once
 
-// Keeps frequent events from filling the log. It admits a few lines per key and second. The next admitted line can say
-// how many lines before it were left out.
+// LogLimiter keeps frequent events from filling the log. It admits at most kLinesPerSecond lines per key and second.
+// With each admitted line it returns how many lines were left out before, so that the caller can log that number.
 //
 //   const std::optional<int64_t> num_left_out = limiter.Admit("QUEUE_FULL");
 //   if (num_left_out.has_value()) Log(...);

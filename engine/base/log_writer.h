@@ -1,20 +1,21 @@
 #pragma once
 
-// Writes the lines of Log (logging.h) from a queue on a thread of its own, so that a logging thread never waits for the
-// reader of stderr (a pipe without a reader, a stopped terminal). Log uses a LogWriter while one exists. Without one,
-// Log writes to stderr itself and may wait there.
+// LogWriter writes the lines of Log (logging.h) from a queue on a thread of its own, so that a logging thread never
+// waits for the reader of stderr (a pipe that nobody reads, a stopped terminal). Log uses a LogWriter while one exists.
+// Without a LogWriter, Log writes to stderr itself and may wait there.
 //
 // - Lines are written whole and in order, by one thread that the writer owns.
-// - A line that does not fit into the queue is dropped. The next line is then preceded by one with their number:
+// - A line that does not fit into the queue is dropped. Before the next line, the writer writes how many were dropped:
 //   "WARNING log lines were dropped: stderr is not read quickly enough num_lines=17".
-// - A line that cannot be written (a full disk, a pipe without a reader) is lost. The next line that can be written is
-//   preceded by one with their number: "WARNING log lines were lost: stderr could not be written num_lines=17".
+// - A line that cannot be written (a full disk, a pipe without a reader) is lost. Before the next line that can be
+//   written, the writer writes how many were lost:
+//   "WARNING log lines were lost: stderr could not be written num_lines=17".
 // - The file descriptor keeps its flags. O_NONBLOCK would apply to the open file, which other processes share, and
 //   opening it again (/proc/self/fd/2) fails if another user made the pipe. Instead the writer's thread calls poll
 //   first: a pipe that reports POLLOUT takes PIPE_BUF bytes without waiting. If another process fills the pipe in
 //   between, the write waits, but only on this thread.
 //
-// Thread-safe. A process may have one at a time.
+// Thread-safe. A process may have one LogWriter at a time.
 
 #include <unistd.h>
 
@@ -40,8 +41,8 @@ class LogWriter {
 
   explicit LogWriter(const Options& options);
 
-  // Writes queued lines for at most flush_limit, then joins the thread, which may wait in a write (see above). A
-  // process that must end in time never destroys its writer, and calls Flush instead.
+  // Writes queued lines for at most flush_limit, then joins the thread. The thread may wait in a write (see above) for
+  // any time. So a process that must end in time never destroys its writer, and calls Flush instead.
   ~LogWriter();
   LogWriter(const LogWriter&) = delete;
   LogWriter& operator=(const LogWriter&) = delete;
@@ -61,7 +62,8 @@ class LogWriter {
 
   void Push(std::string text);
   void Run();
-  // Waits for something to write. Returns false when nothing will come any more.
+  // Waits for a line, or a number of dropped lines, to write. Returns false once the writer is closed and has written
+  // all.
   bool Take(Line* line);
   enum class Written { kWhole, kFailed, kStopped };
   // kFailed: the disk is full, or the pipe has no reader. kStopped: the writer was told to stop before the end.

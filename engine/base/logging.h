@@ -1,8 +1,8 @@
 #pragma once
 
-// Writes one line per event to stderr: the time, the level, the message and then the fields. By default the line is
-// text with key=value pairs, which people and programs can read. After SetLogFormat(LogFormat::kJson) it is a JSON
-// object:
+// Log writes one line per event to stderr: the time, the level, the message and then the fields. By default the line is
+// text with key=value pairs, which people and programs can read. After SetLogFormat(LogFormat::kJson) the line is a
+// JSON object:
 //
 //   2026-11-21T08:15:02.123456Z INFO model ready model=minkunet version=1 parameters=5441036 load_ms=84
 //   {"time":"2026-11-21T08:15:02.123Z","level":"INFO","message":"model ready","model":"minkunet","version":1,...}
@@ -13,8 +13,8 @@
 // - Waiting: Log returns after it has written the line, so it waits while stderr takes no more bytes (a pipe that
 //   nobody reads). While a LogWriter exists (log_writer.h), Log only queues the line and never waits.
 // - Length: a line that would exceed kMaxLogLineBytes is shortened, and "...[shortened]" marks each cut. A text line
-//   loses its end. In a JSON line, all strings longer than a limit are cut to it; the limit is halved until the line
-//   fits.
+//   loses its end. In a JSON line, all strings longer than a limit are cut to that limit, which is halved until the
+//   line fits.
 // - Text: a value that is empty or contains spaces, control characters, quotes or '=' is quoted and escaped.
 // - JSON: numbers and booleans keep their types; NaN and infinities become null. Bytes that are not valid UTF-8 become
 //   U+FFFD. If a field's name is taken by an earlier member, the field gets the first free name of name_2, name_3, ...
@@ -35,8 +35,8 @@ enum class LogFormat { kText, kJson };
 struct LogField {
   using Value = std::variant<std::monostate, std::string, int64_t, uint64_t, double, bool>;
 
-  // v: a string, a number or a boolean. ValueOf copies any other string class, such as absl::string_view where it is
-  // not std::string_view, by data() and size().
+  // v: a string, a number or a boolean. A string class that does not convert to std::string_view (absl::string_view, if
+  // it is a type of its own) must have data() and size().
   template <typename T>
   LogField(std::string_view k, const T& v) : key(k), value(ValueOf(v)) {}
   // Returns a field with this text. If the text is empty, the line leaves the field out.

@@ -1,6 +1,7 @@
 #pragma once
 
-// Defines RETURN_IF_ERROR(status) and ASSIGN_OR_RETURN(lhs, status_or), which Abseil 20220623 lacks.
+// This header defines two macros that Abseil 20220623 lacks. RETURN_IF_ERROR(status) returns the status from the
+// calling function if it is not OK. ASSIGN_OR_RETURN(lhs, status_or) assigns the value to lhs, or returns the status.
 
 #include <utility>
 

@@ -1,8 +1,9 @@
 #pragma once
 
-// A number that no other object of the process has had, for caches whose entries outlive what they were made of: an
-// address may be taken again, an id is not. Copies and moves keep the id, so a class that changes after it was copied
-// must not have one. Thread-safe.
+// A UniqueId is a number that no other object of the process has or had. It is a key for caches whose entries may
+// outlive the object that they were made from: a new object may get the address of a deleted one, but never its id.
+// Copies and moves keep the id. So a class whose objects change after they were copied must not have a UniqueId.
+// Thread-safe.
 
 #include <atomic>
 #include <cstdint>

@@ -1,8 +1,12 @@
 #pragma once
 
-// BufferLayout assigns buffers to the layers' values. Every value has one buffer, which is alive from the step that
-// writes it to the last step that reads it; steps may add further buffers. An input of a concatenation is written
-// directly into its columns of the result, unless it is already written into another concatenation.
+// BufferLayout assigns a buffer, or columns of one, to the value of every layer. A buffer is alive from the first step
+// that writes it to the last step that reads it. Steps may add further buffers. The compiler makes one BufferLayout for
+// each program.
+//
+// An input of a concatenation is written directly into its columns of the result's buffer. These inputs are copied
+// instead: an input that is written into another concatenation already, that is the voxelize's result, or that has
+// other rows or another type than the result.
 
 #include <cstdint>
 #include <vector>
@@ -14,14 +18,15 @@ namespace voxserve {
 
 class BufferLayout {
  public:
-  // Adds the layers' buffers to the program; its steps are made after that. dtype: the type of features. layers and
-  // program outlive the layout.
+  // Adds the layers' buffers to the program. The program's steps must be made after that. dtype: the type of features.
+  // layers and program must outlive the layout.
   BufferLayout(DType dtype, DType label_dtype, Layers& layers, Program& program);
 
-  // Return where a layer's value lies, and extend its buffer's life to the next step.
+  // Each returns where a layer's value lies, and extends the life of its buffer to the step that is pushed next.
   BufferSlice Touch(int layer);
   BufferSlice Touch(const BufferSlice& slice);
-  // Adds a buffer that belongs to no layer, and returns all of it. Sets its pitch and steps.
+  // Adds a buffer that belongs to no layer, and returns a slice with all its columns. Sets the buffer's pitch, and
+  // marks it as not touched yet.
   BufferSlice Add(Buffer buffer);
 
   // True once a step has touched the layer's value. The layer must have a buffer of its own.

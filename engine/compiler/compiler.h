@@ -11,9 +11,10 @@
 //     and none reads its values.
 //  3. It makes steps (operators.h): the layers in the graph's order, segment by segment (segments.h), then the head,
 //     then the outputs (step_emitter.h).
-//  4. It brings weights into the order that the device reads.
+//  4. It brings the weights into the order in which the device's kernels read them.
 //
-// The loader has already found the graph's levels and rulebooks, when it checked the graph (levels.h).
+// The loader has already found the graph's levels and rulebooks, when it checked the graph (engine/model/levels.h).
+// Compile returns no errors, since the loader has checked the graph. Any thread may call it.
 
 #include "engine/compiler/plan.h"
 #include "engine/compiler/program.h"
@@ -26,7 +27,7 @@ struct CompileTarget {
   int bytes_per_label = 1;        // 1 or 2, so that all labels fit (ModelConfig::bytes_per_label)
   bool on_cuda = false;           // false: the device is the CPU, where dtype must be float32
   DType dtype = DType::kFloat32;  // type of features and weights; outputs are always float32
-  bool is_deterministic = false;  // as in Program
+  bool is_deterministic = false;  // on a GPU: a sample's result has the same bytes in every batch
   // Merges convolutions of images (conv2d_merging.h). This helps a GPU, which one small convolution leaves mostly idle.
   // It does not help a CPU, since one convolution already keeps all cores busy.
   bool merges_conv2ds = false;

@@ -1,10 +1,11 @@
 #pragma once
 
 // Layers groups the nodes of a graph that one kernel call computes (compiler.h says what is fused). It is the first
-// half of the compiler.
+// half of the compiler, and is used by one thread.
 //
-// A layer is one such group; it becomes a step. Layers stand in the order in which they run. Every node that outputs
-// depend on belongs to one layer.
+// A layer is one such group; in most cases it becomes one step. Layers stand in the order in which they run, except
+// merged ones (Layer::members). A node belongs to exactly one layer if outputs or the scores of a prune are computed
+// from its values. A node that others name only for its sites or its rulebook has no layer.
 
 #include <cstdint>
 #include <optional>
@@ -16,10 +17,10 @@
 namespace voxserve {
 
 struct Layer {
-  int first_node = 0;     // the node that it begins with; its op decides the kernel
-  int result_node = 0;    // the last node that it absorbed: the layer computes this node's value
+  int first_node = 0;     // the node that the layer begins with; the node's op decides the kernel
+  int result_node = 0;    // the last node that the layer absorbed: the layer computes this node's value
   int residual = -1;      // the layer that provides the value to add; -1: none
-  bool is_union = false;  // it adds two inputs on the union of their sites, and can absorb no other addition
+  bool is_union = false;  // it adds two inputs on the union of their sites, and can absorb only an activation
   std::optional<kernels::Activation> activation;
   bool has_epilogue = true;  // its kernel ends with an epilogue, which absorbs what follows
   bool has_scale = true;     // its kernel can scale what it computes, so that batch norms fold into it
@@ -38,7 +39,9 @@ struct Layer {
   int32_t num_columns = 0;  // columns of a merged layer's buffer
   int32_t num_groups = 1;   // above 1: every member is a group; 1: all members read the same columns
 
-  int segment = 0;
+  int segment = 0;  // index of the ProgramSegment in which it runs
+  // Which outputs need the layer: is_for_all: labels, boxes, or the sites that scores keep, so it always runs;
+  // is_for_scores: the scores, which a request may ask for.
   bool is_for_all = false;
   bool is_for_scores = false;
   TensorSet for_tensors = 0;  // tensors of the graph that need it
@@ -67,22 +70,22 @@ class Layers {
   int ScoreOf(const CoordinateLevel& level) const {
     return level.filter && level.filter->score_node >= 0 ? LayerOf(level.filter->score_node) : -1;
   }
-  // True where the node's values are the scores of a prune, so that they decide which sites a level keeps.
+  // Returns true if the node's values are the scores of a prune and so decide which sites a level keeps.
   bool DecidesSites(int node) const;
   // True for a node of the head (Program::first_head_step): its operator is an IsHeadOp, or IsMadeByAnswer is true.
   bool IsHead(int node) const;
   // True for a voxel_to_point that no node reads. It has neither buffer nor step: the output step copies voxels' rows
   // to points.
   bool IsMadeByAnswer(int node) const;
-  // True for a layer with float32 values whatever type the features have: only the head reads it, it is an output, or
-  // its scores decide about sites.
+  // Returns true if the layer's values are float32 whatever type the features have. They are if every node that reads
+  // them belongs to the head or is a prune that reads them as scores; that includes an output that no node reads. If
+  // another node also reads an image of a decoder, no image of a decoder stays float32.
   bool StaysFloat32(const Layer& layer) const;
 
   void Append(Layer layer) { layers_.push_back(std::move(layer)); }
 
  private:
-  // Finds the nodes from which the outputs are computed. A node that others name only for its sites or its rulebook is
-  // not among them: its level is made, but no value.
+  // Finds the nodes from whose values the outputs and the scores of prunes are computed.
   void FindRead();
   void FindConsumers();
   bool DecodersReadAlone() const;  // true where only decoders read the decoders' images

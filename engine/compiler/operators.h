@@ -3,8 +3,8 @@
 // This file holds the compiler's knowledge of single operators. Each function uses an exhaustive std::visit in
 // operators.cc, so that the build fails where a new operator of GraphOp is not handled:
 //  - reading: which of its inputs an operator reads,
-//  - fusion: which layer it begins, and whether the layer before it can absorb it,
-//  - emission: which steps it becomes.
+//  - fusion: which layer an operator begins, and whether the layer before an operator can absorb it,
+//  - emission: which steps a layer becomes.
 
 #include <cstddef>
 
@@ -15,8 +15,8 @@ namespace voxserve {
 
 class StepEmitter;
 
-// Returns the number of inputs from which the node reads rows. These come first. The others only define sites or
-// positions: the voxelize, or a node that is named for its sites.
+// Returns the number of inputs from which the node reads rows. These inputs come first. The inputs behind them only
+// define sites or positions: the voxelize, or a tensor whose sites are the positions.
 size_t NumInputsRead(const GraphNode& node);
 
 // Returns the layer that the node begins. The layers of all inputs exist already.
@@ -26,8 +26,9 @@ Layer BeginLayer(int node, const Layers& layers);
 // changes nothing where the layer's kernel cannot compute the node.
 bool AbsorbNode(int node, const Layers& layers, Layer& layer);
 
-// Appends the layer's steps to the program, with the rulebooks, convolutions and key levels that they use, and counts
-// their weights. Call it in the order in which steps run.
+// Appends the layer's steps to the program, and counts their weights. Also adds the rulebooks and convolutions that the
+// steps use, and the levels of which they read the sites' keys (Program::key_levels). Call it for the layers in the
+// order in which they run.
 void EmitLayer(int layer, StepEmitter& emitter);
 
 }  // namespace voxserve

@@ -1,11 +1,12 @@
 #pragma once
 
-// A PlanTable holds a program's plans, one for each range of input sizes, and the rulebook forms that they read.
+// A PlanTable holds a program's plans, one for each range of numbers of voxels, and the rulebook forms that these plans
+// read. A rulebook form is a layout of a rulebook for one type of kernel (geometry/rulebook_forms.h).
 //
 // Only a batch's number of voxels selects its plan, so that equal batches run alike. The geometry pass does not know
 // that number yet, so it makes every form that any plan of the table reads.
 //
-// Immutable; a new plan replaces the whole table.
+// A PlanTable is immutable; a new plan replaces the whole table.
 
 #include <cstddef>
 #include <cstdint>
@@ -21,8 +22,8 @@ namespace voxserve {
 
 struct Program;
 
-// Returns the plans with the dataflow that the device supports for every convolution (dataflow.h). Choices that this
-// dataflow does not have are reset.
+// Returns the plans, changed to the one dataflow that the device supports for every convolution (dataflow.h). A block
+// of another dataflow is reset to the default.
 std::vector<ConvPlan> UniversalPlans(const Program& program, std::vector<ConvPlan> plans);
 
 class PlanTable {
@@ -38,16 +39,17 @@ class PlanTable {
 
   // Makes the table of a program without convolutions.
   PlanTable() : plans_(1) {}
-  // Buckets ascend and do not overlap. Between and beyond them the nearest bucket is used. Where the device does not
-  // support a convolution's plan (ProgramConv::served), the convolution uses the bucket's fallback. Where the device
-  // does not support that either, it uses the dataflow that the device supports for every convolution.
+  // Buckets ascend and do not overlap. A number of voxels in a gap between two buckets uses the upper bucket; a number
+  // below or above all buckets uses the nearest one. If the device does not support a convolution's plan
+  // (ProgramConv::served), the convolution uses the bucket's fallback plan. If the device does not support the fallback
+  // plan either, the convolution uses the dataflow that the device supports for every convolution.
   PlanTable(const Program& program, const std::vector<Bucket>& buckets);
   // Makes a table with one plan for every size. plans: by convolution; the device must support each.
   PlanTable(const Program& program, std::vector<ConvPlan> plans);
 
   const std::vector<ConvPlan>& ForVoxels(int64_t num_voxels) const;   // by convolution
   const std::vector<RulebookForms>& forms() const { return forms_; }  // by rulebook
-  // Returns the index of one of ForVoxels' plans in this table.
+  // Returns the index of the bucket to which `plans` belongs. plans: a reference that ForVoxels returned.
   size_t IndexOf(const std::vector<ConvPlan>& plans) const { return static_cast<size_t>(&plans - plans_.data()); }
   // Unique in the process, except that a copy has the id of its original, to which it is equal.
   uint64_t id() const { return id_.value(); }

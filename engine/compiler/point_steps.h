@@ -1,6 +1,6 @@
 #pragma once
 
-// This file emits the steps that move rows between points and sites. index: the layer's.
+// These functions emit the steps that move rows between points and sites. index: the layer's index in Layers.
 
 #include "engine/compiler/step_emitter.h"
 #include "engine/model/graph.h"

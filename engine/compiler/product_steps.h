@@ -1,7 +1,7 @@
 #pragma once
 
-// This file emits the steps of layers with weights: sparse convolutions, linear layers and convolutions of images.
-// index: the layer's.
+// These functions emit the steps that compute matrix products: sparse convolutions, linear layers and convolutions of
+// images. index: the layer's index in Layers.
 
 #include "engine/compiler/step_emitter.h"
 #include "engine/model/graph.h"

@@ -2,13 +2,15 @@
 
 // A Program is a network ready to run: the compiler makes it from a Graph, and the executor runs it for every batch.
 //
-// A batch runs in two passes. The geometry pass makes voxels, coordinate levels and rulebooks from coordinates alone.
-// The feature pass runs the list of steps below, in order. A prune by score ends a segment: behind it both passes run
-// again, for the levels that its scores decided (prunes that do not depend on each other share a segment).
+// A batch runs in two passes. The geometry pass makes voxels, coordinate levels and rulebooks from coordinates alone. A
+// level is the set of occupied voxels ("sites") at one stride; a rulebook says which input rows each output row of a
+// convolution reads (engine/model/levels.h). The feature pass runs the program's list of steps, in order. A prune by
+// score ends a segment: behind the prune both passes run again, for the levels whose sites its scores decide. Prunes
+// that do not depend on each other share a segment.
 // Batch norms are folded, epilogues fused, and concatenations written in place where possible, so a step is one kernel
 // call and a buffer is real memory.
 //
-// Immutable after compilation (and Upload, for a GPU); all threads of its device share it.
+// A Program is immutable after compilation (and Upload, for a GPU); all threads of its device share it.
 
 #include <cstdint>
 #include <memory>
@@ -26,17 +28,17 @@
 namespace voxserve {
 
 // A rulebook that steps read. An inverse convolution or pool reads its partner's rulebook with the pairs swapped. A
-// transposed convolution reads that of the convolution which it transposes, also with the pairs swapped.
+// transposed convolution reads the rulebook of the convolution which it transposes, also with the pairs swapped.
 struct ProgramRulebook {
   RulebookSpec spec;       // levels and geometry
   int swap_of = -1;        // index of the rulebook with the pairs to swap; -1: this rulebook is searched
   int first_conv = 0;      // the first convolution that reads it: its plan says how to search; -1: only pools read it
-  bool is_pooled = false;  // a pool reads it; on a GPU in the form `neighbours`
+  bool is_pooled = false;  // a PoolStep reads it: a pool, or a crop, prune or union, which copy rows by a PoolStep
 
   bool is_swapped() const { return swap_of >= 0; }
 };
 
-// A part of the network: its levels and rulebooks are made, then its steps run.
+// A part of the network: the geometry pass makes its levels and rulebooks, then the feature pass runs its steps.
 struct ProgramSegment {
   std::vector<int> levels;         // parents before their children; level 0, the voxels, is in no segment's list
   std::vector<int> rulebooks;      // searched ones before those that swap them
@@ -52,11 +54,11 @@ struct ProgramConv {
   int rulebook = 0;
   int32_t in_channels = 0;
   int32_t out_channels = 0;
-  DType dtype = DType::kFloat32;  // type of the products' factors
+  DType dtype = DType::kFloat32;  // type of the matrix products' factors
   bool is_on_cuda = false;
-  std::vector<ServedDataflow> served;  // the device's ServedDataflows
+  std::vector<ServedDataflow> served;  // the dataflows that the device supports for it (dataflow.h)
 
-  // Returns null where the device does not support it.
+  // Returns null where the device does not support the dataflow for this convolution.
   const ServedDataflow* Find(Dataflow dataflow) const;
   bool Serves(const ConvPlan& plan) const {
     const ServedDataflow* const found = Find(plan.dataflow);
@@ -66,15 +68,15 @@ struct ProgramConv {
 
 struct Program {
   // Uploads the weights to the GPU that the program was compiled for, and sets weight_bytes to their size there.
-  // INVALID_ARGUMENT (BAD_MODEL), naming the step, where a weight is beyond its type; RESOURCE_EXHAUSTED where memory
-  // does not suffice.
+  // Returns INVALID_ARGUMENT (BAD_MODEL) if a weight is beyond the range of its type; the message names the step.
+  // Returns RESOURCE_EXHAUSTED if there is not enough memory.
   absl::Status Upload(WeightUploader& uploader);
 
-  // INVALID_ARGUMENT (BAD_MODEL), naming the step, where a weight is beyond float32. INTERNAL where a step will fail on
-  // the CPU for every batch.
+  // Returns INVALID_ARGUMENT (BAD_MODEL) if a weight is beyond float32; the message names the step. Returns INTERNAL if
+  // a step will fail on the CPU for every batch.
   absl::Status Check() const;
 
-  UniqueId id;  // of its steps and their weights
+  UniqueId id;  // identifies its steps and their weights, for caches
   int dimension = 3;
   VoxelizeOp voxelize;
   std::vector<CoordinateLevel> levels;     // parents before their children
@@ -83,7 +85,7 @@ struct Program {
   std::vector<ProgramSegment> segments;  // one, or more where scores decide about sites
   std::vector<BufferSlice> scores;       // by level: the scores on its parent's sites that decide which stay, or none
   std::vector<int> key_levels;           // levels of which steps read the sites' keys
-  PlanTable default_plans;               // from the plan that it was compiled with
+  PlanTable default_plans;               // from the plan that was given to the compiler
   std::vector<Buffer> buffers;
   // The bytes that the feature pass takes for each sample, whatever its number of points: for dense results and boxes,
   // and on a GPU for the steps that make them.
@@ -91,7 +93,7 @@ struct Program {
   std::vector<std::unique_ptr<Step>> steps;
   int first_head_step = 0;  // steps from here on are the head (labels, boxes, outputs), timed as Stage::kHead
   bool allow_tf32 = false;
-  bool is_deterministic = false;  // on a GPU: a sample's bytes do not depend on its batch
+  bool is_deterministic = false;  // on a GPU: a sample's result has the same bytes in every batch
   int num_classes = 0;
   bool has_labels = false;
   bool has_scores = false;

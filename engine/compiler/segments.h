@@ -1,7 +1,8 @@
 #pragma once
 
-// Segments divides a network's run into parts (program.h), and says in which of them each level and layer is computed.
-// Most networks have one segment. There is one more behind every prune by score, since later levels depend on it.
+// Segments divides a network's run into parts (ProgramSegment in program.h), and says in which part each level is made
+// and each layer runs. Most networks have one segment. A prune by score needs one more segment, since the levels behind
+// the prune depend on the scores. Prunes that do not depend on each other share it.
 
 #include <vector>
 
@@ -12,14 +13,17 @@ namespace voxserve {
 
 class Segments {
  public:
-  // Sets Layer::segment. A level is made in the segment of its parents, or in the one after that of the scores that
-  // decide about it. A layer runs in the first segment in which its level and inputs exist.
+  // Sets Layer::segment. A level is made in the first segment in which its parents exist and, if scores decide which
+  // sites it keeps, the scores were computed in an earlier segment. A layer runs in the first segment in which its
+  // level and inputs exist.
   explicit Segments(Layers& layers);
 
   int size() const { return size_; }
+  // Returns the segment in which a level is made; 0 for kSampleLevel and kPointLevel.
   int OfLevel(int level) const { return level < 0 ? 0 : of_level_[static_cast<size_t>(level)]; }
 
-  // Fills the program's segments. The program's levels and rulebooks must be complete.
+  // Fills the lists of levels and rulebooks in the program's segments. The program's rulebooks must be complete.
+  // sample_levels: the levels on which steps read where each sample's rows begin.
   void Fill(const std::vector<int>& sample_levels, Program& program) const;
 
  private:

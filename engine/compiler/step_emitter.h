@@ -1,8 +1,8 @@
 #pragma once
 
-// StepEmitter is the interface of the functions that turn layers into steps (operators.h) to the program that is being
-// made. It knows where values lie and which rulebooks and levels steps use, and appends steps. It also makes the output
-// steps. Used by one thread.
+// The functions that turn layers into steps (operators.h) write to the program through a StepEmitter. It appends steps,
+// knows in which buffer each value lies, and records which rulebooks and levels the steps use. It also makes the output
+// steps. The compiler makes one StepEmitter for each program and uses it in one thread.
 
 #include <map>
 #include <memory>
@@ -39,7 +39,8 @@ class StepEmitter {
     return *graph_.levels.levels()[static_cast<size_t>(level)].spatial_shape;
   }
 
-  // Return where the value of a layer, or of a node's layer, lies, and extend its buffer's life to the next step.
+  // Each returns where the value of a layer, or of a node's layer, lies, and extends the life of its buffer to the step
+  // that is pushed next.
   BufferSlice Touch(int layer) { return buffers_.Touch(layer); }
   BufferSlice TouchNode(int node) { return buffers_.Touch(layers_.LayerOf(node)); }
   // Does the same as Touch, for an input of the layer's first node.
@@ -49,7 +50,8 @@ class StepEmitter {
   void Push(int layer, std::unique_ptr<Step> step) { PushFor(At(layer), std::move(step)); }
   // Returns the layer's epilogue. Moves the bias out of the layer and counts it as weights.
   FusedEpilogue TakeEpilogue(int layer);
-  // Counts the weights of the layer's step, batch norms folded in.
+  // Adds the weights of the layer's step, with batch norms folded in, to Program::weight_bytes. If one of them is not
+  // finite, sets Program::overflowing_step.
   void CountWeights(int layer, const std::vector<float>& values);
 
   // Returns the program's index of the rulebook that a convolution or pool reads. conv_index: -1 for a pool.
@@ -62,13 +64,15 @@ class StepEmitter {
   }
   int FindOrAdd(const ProgramRulebook& wanted);
 
-  // Record that steps read where each sample's rows begin on a level, or the keys of its sites.
+  // AddSampleLevel records that steps read where each sample's rows begin on a level; AddKeyLevel records that steps
+  // read the keys of its sites.
   void AddSampleLevel(int level) { AddLevel(level, sample_levels_); }
   void AddKeyLevel(int level) { AddLevel(level, program_.key_levels); }
   const std::vector<int>& sample_levels() const { return sample_levels_; }
 
-  // Returns the interpolation weights of `level`'s sites at these positions. The first call appends the step that
-  // computes them, before the step of `reader`.
+  // Returns the weights for interpolating between `level`'s sites at the positions of the rows of position_level
+  // (kPointLevel: the points). The first call for the two levels appends the step that computes the weights, so call it
+  // before the step of `reader` is pushed.
   BufferSlice WeightsOf(int position_level, int level, const Layer& reader);
 
   // Emits the output steps. Call it after all layers were emitted.
@@ -80,7 +84,8 @@ class StepEmitter {
   void EmitPointOutput(std::string_view name, int node, Layer flags, int tensor = -1);
   void EmitTensor(int tensor);
   TensorInfo Describe(const std::string& name, const GraphNode& node) const;
-  // As TouchNode, for a value that becomes an output. Appends a conversion to float32 where the value has another type.
+  // Does the same as TouchNode, for a value that becomes an output. If the value is float16 or bfloat16, appends a step
+  // that converts it to float32, and returns the result of the conversion.
   BufferSlice TouchOutput(const Layer& reader, int node);
   static void AddLevel(int level, std::vector<int>& levels);
 

@@ -3,7 +3,12 @@
 // A Graph is a network that has passed every check. model_loader makes it from model.textproto and weights.safetensors,
 // and the compiler turns it into a Program.
 //
-// Everything is resolved, so its readers need no checks:
+// The terms of this header: a voxel of the input that holds points, or a position of a coarser or finer grid that
+// follows from such voxels, is a site. A coordinate level is the set of all sites at one unit (levels.h). A sample is
+// one request's cloud in a batch. A tensor has one row per site, point, sample or cell of a dense grid; the level of
+// its rows says which (engine/geometry/row_level.h). proto/voxserve/model/v1/model.proto defines every operator.
+//
+// Everything is resolved, so readers of a Graph need no checks:
 // - nodes stand in topological order (inputs have smaller indices);
 // - defaults are filled in, and padding is canonical;
 // - channels, coordinate levels and rulebooks are known;
@@ -37,7 +42,7 @@
 namespace voxserve {
 
 inline constexpr int kMaxChannels = 65536;  // of any tensor
-inline constexpr int kMaxClasses = 65535;   // ids are below it, so that 16 bits also hold an ignore label
+inline constexpr int kMaxClasses = 65535;   // class ids are below it, so a uint16 also holds one ignore label
 
 // Row-major float32.
 struct HostTensor {
@@ -56,27 +61,29 @@ struct InputFeature {
   std::optional<float> default_value = std::nullopt;
 };
 
-// Selects the points that the network sees. No inputs; only the voxelize node reads it.
+// Selects the points that the network sees. It has no inputs, and only the voxelize node reads it.
 struct FarthestPointSampleOp {
   FarthestPoints points;
 };
 
-// Turns points into voxels, level 0. It has no input, or the FarthestPointSampleOp. A graph has exactly one. Channels:
-// features.size().
+// Turns points into voxels, the sites of level 0. Its only possible input is the FarthestPointSampleOp. A graph has
+// exactly one VoxelizeOp. Its channels are the features.
 struct VoxelizeOp {
   std::array<float, kernels::kMaxDimension> voxel_size = {1, 1, 1, 1};  // m (a fourth axis: s), > 0
   kernels::VoxelRounding rounding = kernels::VoxelRounding::kHalfEven;
   kernels::VoxelOrigin origin = kernels::VoxelOrigin::kMinimum;
   kernels::VoxelReduce reduce = kernels::VoxelReduce::kFirst;
-  bool has_range = false;  // range_min <= x < range_max; always with VoxelOrigin::kRange, optional with the others
+  // True: only points with range_min <= x < range_max on every axis count. Always true with VoxelOrigin::kRange.
+  bool has_range = false;
   std::array<float, kernels::kMaxDimension> range_min = {0, 0, 0, 0};
   std::array<float, kernels::kMaxDimension> range_max = {0, 0, 0, 0};
-  // VoxelOrigin::kRange: kernels::GridShape or the larger spatial_shape, within the key's limits.
+  // Only with VoxelOrigin::kRange: the voxels per axis. They are those of the range (kernels::GridShape), or the larger
+  // spatial_shape of model.textproto. A coordinate key can hold every position in it.
   std::optional<kernels::Axes> grid_shape;
-  int64_t max_points_per_voxel = 0;      // for VoxelReduce::kMean; 0: no limit
+  int64_t max_points_per_voxel = 0;      // for VoxelReduce::kMean: only the first ones count; 0: no limit
   std::vector<InputFeature> features;    // at least one
   std::vector<std::string> axes;         // [dimension] fields of the cloud
-  std::optional<FarthestPoints> sample;  // the points of its input, if it has one; the axes then begin with x, y and z
+  std::optional<FarthestPoints> sample;  // FarthestPointSampleOp::points of its input; nullopt: no input
 };
 
 // Returns true if the axes begin with x, y and z, so that farthest points can be sampled by their distances in space.
@@ -85,17 +92,19 @@ inline bool BeginsWithSpatialAxes(const VoxelizeOp& op) {
 }
 
 struct SparseConvOp {
-  // A generative convolution is a kTransposed one with another rule.
+  // A generative convolution is kTransposed with CoordinateRule::kGenerative.
   enum class Kind { kSubmanifold, kStrided, kInverse, kTransposed };
   Kind kind = Kind::kSubmanifold;
-  // Says how a strided or transposed convolution makes its sites. An inverse one has a copy of its partner's. A
-  // submanifold one, and one onto given sites, use only the geometry in it.
+  // Says how a strided or transposed convolution makes its output sites. An inverse convolution has a copy of its
+  // partner's rule. A submanifold convolution, and one with sites_of, use only the rule's geometry.
   SiteRule sites;
   int in_channels = 0;
   int out_channels = 0;
-  int paired_with = -1;               // kInverse: index of the strided convolution or pool
-  int sites_of = -1;                  // index of the node whose sites are the output's; -1: they follow from `sites`
-  std::vector<int32_t> stored_cells;  // for a listed kernel: cell k is cell stored_cells[k] of the file
+  int paired_with = -1;  // kInverse: index of the strided convolution or pool
+  int sites_of = -1;     // index of the node whose sites are the output's; -1: they follow from `sites`
+  // For a listed kernel (a kernel that is no box): cell k is cell stored_cells[k] of the weight in the file. Empty: the
+  // file has the same order.
+  std::vector<int32_t> stored_cells;
   // Index in Graph::levels.rulebooks(). An inverse or transposed convolution has the rulebook of the convolution or
   // pool that it reverses.
   int rulebook = 0;
@@ -129,56 +138,66 @@ struct ActivationOp {
   kernels::Activation activation = kernels::ActivationFunction::kRelu;
 };
 
-// Two inputs with the same channels, on one level or brought to the level of their union. Both may be the same node.
+// Adds two inputs with the same channels. If they are on different levels, the result is on the union of these levels,
+// and an input counts as 0 at a site that it lacks. Both inputs may be the same node.
 struct AddOp {
-  std::vector<int> rulebooks;  // SameSiteRulebook of each input to the result's level; empty: all are on it
+  std::vector<int> rulebooks;  // LevelTable::SameSiteRulebook of each input to the result's level; empty: one level
 };
 
-// Two or more inputs, on one level or brought to that of their union; channels add up in their order.
+// Puts the channels of two or more inputs side by side, in the order of the inputs. Levels are as for AddOp.
 struct ConcatOp {
-  std::vector<int> rulebooks;
+  std::vector<int> rulebooks;  // as AddOp::rulebooks
 };
 
-// Keeps the rows of some of its input's sites.
+// Keeps the rows of the sites within bounds (SiteFilter of the result's level).
 struct CropOp {
-  int rulebook = 0;  // SameSiteRulebook
+  int rulebook = 0;  // LevelTable::SameSiteRulebook of the input to the result's level
 };
 
-// Keeps the rows of the sites with a score above a threshold. Inputs: a tensor, and the scores of its sites.
+// Keeps the rows of the sites with a score above a threshold (SiteFilter of the result's level). Inputs: a tensor, then
+// the scores of its sites.
 struct PruneOp {
-  int rulebook = 0;
+  int rulebook = 0;  // LevelTable::SameSiteRulebook of the first input to the result's level
 };
 
-// Inputs: a tensor on level 0, then the voxelize node. It is the only operator on rows that also reads labels.
+// Gives each point its voxel's row. Inputs: a tensor on level 0, then the voxelize node. It is the only operator on
+// rows that also reads labels.
 struct VoxelToPointOp {};
 
-// Input: the voxelize node. Channels: one per feature.
+// Gives each point its features. Input: the voxelize node. Channels: one per feature.
 struct PointFeaturesOp {};
 
-// Input: the voxelize node. Channels: one per axis.
+// Gives each point its offset within its voxel, in metres. Input: the voxelize node. Channels: one per axis.
 struct PointOffsetsOp {
-  bool is_from_mean = false;  // else from the cell's centre; then the voxelize has no VoxelOrigin::kMinimum
-  int64_t max_points = 0;     // points that a mean counts, the first ones; 0: all
+  // True: the offset from the mean of the voxel's points. False: the offset from the voxel's centre; the voxelize then
+  // does not have VoxelOrigin::kMinimum.
+  bool is_from_mean = false;
+  int64_t max_points = 0;  // with is_from_mean: only a voxel's first max_points points count; 0: all
 };
 
-// Inputs: a tensor on points, then the voxelize node; or one tensor on sites of a unit that is not coarser. With
-// has_empty_slots, an input on level 0 with the row of an empty slot stands between the first two.
+// Reduces rows of points to rows of sites. Inputs: a tensor on points, then the voxelize node; or one tensor on sites
+// of a unit that is not coarser than the result's, where each site counts as a point. With has_empty_slots, a third
+// input stands between the first two: a tensor on level 0 with the row of an empty slot.
 struct PointToVoxelOp {
   kernels::PoolReduce reduce = kernels::PoolReduce::kMax;
-  int sites_of = -1;             // index of the node whose sites are the output's; -1: the voxels
-  int64_t max_points = 0;        // points of a site that count, the first ones; 0: all
-  bool has_empty_slots = false;  // with kMax, max_points and the voxels alone
+  int sites_of = -1;       // index of the node whose sites are the output's; -1: the voxels
+  int64_t max_points = 0;  // only a site's first max_points points count; 0: all
+  // True: a voxel with fewer than max_points points also reduces the row of an empty slot. Only with kMax, max_points
+  // and the voxels as sites.
+  bool has_empty_slots = false;
 };
 
-// Inputs: a tensor on sites, then the voxelize node, or a tensor on sites of a unit that is not coarser.
+// Interpolates a tensor on sites at other positions. Inputs: the tensor, then the voxelize node (the positions are the
+// points) or a tensor on sites of a unit that is not coarser (the positions are these sites).
 struct DevoxelizeOp {};
 
-// Its result is labels, which only voxel_to_point and outputs read.
+// Gives each row the index of its largest channel. Only voxel_to_point and outputs read the result, which is labels.
 struct ArgmaxOp {
   int num_classes = 0;  // channels of the input, at most kMaxClasses
 };
 
-// Local pooling. Its fields mean what those of a SparseConvOp mean.
+// Pools over the sites that a convolution with the same parameters would read. Its fields have the same meanings as in
+// SparseConvOp.
 struct PoolOp {
   kernels::PoolReduce reduce = kernels::PoolReduce::kMax;
   SparseConvOp::Kind kind = SparseConvOp::Kind::kSubmanifold;
@@ -192,17 +211,17 @@ struct PoolOp {
 // Reduces all sites of a sample to one row, on kSampleLevel.
 struct GlobalPoolOp {
   kernels::PoolReduce reduce = kernels::PoolReduce::kMax;
-  float exponent = 0;  // with kAverage: of a generalised mean; 0: none
-  float epsilon = 0;   // of a generalised mean: what values below it count as
+  float exponent = 0;  // with kAverage: above 0, the exponent of a generalised mean; 0: the plain mean
+  float epsilon = 0;   // for a generalised mean: smaller values count as epsilon
 };
 
-// Inputs: a tensor on sites and one on kSampleLevel.
+// Combines each site's row with its sample's row. Inputs: a tensor on sites, then a tensor on kSampleLevel.
 struct BroadcastOp {
   enum class Function { kAdd, kMultiply, kConcat };
   Function function = Function::kAdd;
 };
 
-// Instance norm (one channel a group) and group norm.
+// Instance norm (every channel is a group) or group norm, with mean and variance over all sites of a sample.
 struct SampleNormOp {
   int num_groups = 1;  // divides the channels
   float epsilon = 1e-5f;
@@ -210,22 +229,23 @@ struct SampleNormOp {
   HostTensorPtr bias;    // [channels]; null: 0
 };
 
-// Learned rows, the same for every sample. No inputs. If there is one row, GraphNode::grid is not set; else it is a
-// grid of one axis.
+// Gives every sample the same learned rows. No inputs. With one row per sample, GraphNode::grid is not set; with more
+// rows it is a grid of one axis.
 struct SampleRowsOp {
-  HostTensorPtr weight;  // [rows a sample, channels]
+  HostTensorPtr weight;  // [rows per sample, channels]
 };
 
-// Inputs: queries, keys and values; keys and values have the same rows, on sites or on kSampleLevel.
+// Dot-product attention within each sample. Inputs: queries, keys and values. Keys and values have the same rows, on
+// sites or on kSampleLevel; queries and the result have rows of any level.
 struct AttentionOp {
-  int num_heads = 1;  // divides the channels of all three
-  float scale = 1;    // of the products of queries and keys
+  int num_heads = 1;  // divides the channels of queries, keys and values
+  float scale = 1;    // factor of the dot products of queries and keys
 };
 
 // Multiplies two inputs with the same rows and channels. Both inputs may be the same node.
 struct MultiplyOp {};
 
-// Softmax, layer norm or L2 norm: each row by its own channels.
+// Normalises each row over its own channels: softmax, layer norm or L2 norm.
 struct RowNormOp {
   kernels::RowNorm kind = kernels::RowNorm::kSoftmax;
   float epsilon = 0;     // of a layer norm or an L2 norm
@@ -233,11 +253,12 @@ struct RowNormOp {
   HostTensorPtr bias;    // of a layer norm, [channels]; null: 0
 };
 
+// y = x, or slope * x where x is below 0.
 struct PReluOp {
   HostTensorPtr slopes;  // [1] or [channels]
 };
 
-// Looks up rows of a table. One channel of the input holds the number of the row.
+// Replaces each row by a row of a table. One channel of the input holds the index of the table's row.
 struct EmbeddingOp {
   int channel = 0;
   HostTensorPtr table;  // [num_embeddings, channels]
@@ -253,12 +274,13 @@ struct FromDenseOp {
   int sites_of = -1;  // index of the node that defines the output's sites
 };
 
-// Takes the maximum over windows of an image. The sizes of input and output are the nodes' grids.
+// Takes the maximum over windows of an image. The sizes of the images are GraphNode::grid of the input and this node.
 struct MaxPool2dOp {
   kernels::Conv2dGeometry geometry;  // its kernel, stride and padding
 };
 
-// Computes a convolution of an image, or a transposed one. The sizes of input and output are the nodes' grids.
+// Computes a convolution or transposed convolution of an image. The sizes of the images are GraphNode::grid of the
+// input and this node.
 struct Conv2dOp {
   kernels::Conv2dGeometry geometry;
   int in_channels = 0;
@@ -267,23 +289,23 @@ struct Conv2dOp {
   HostTensorPtr bias;    // [out]; null: none
 };
 
-// CenterPoint's boxes of one task. Inputs: heatmap, center, height, dim, rot and, with has_velocity, vel: images of one
-// size, or rows on one level whose spatial shape has a single cell on z.
+// Decodes boxes from the head of one CenterPoint task. Inputs: heatmap, center, height, dim, rot and, with
+// has_velocity, vel. They are images of one size, or rows on one level whose spatial shape has a single cell on z.
 struct CenterHeadDecodeOp {
   kernels::CenterHead head;  // without the pointers and pitches of images and boxes
   bool has_velocity = false;
 };
 
-// SECOND's boxes. Inputs: scores, boxes (residuals), directions: images of one size.
+// Decodes boxes from SECOND's head. Inputs: scores, boxes (residuals), directions: images of one size.
 struct AnchorHeadDecodeOp {
   kernels::AnchorHeadParams head;  // without the pointers and pitches of images and boxes
 };
 
-// Runs non-maximum suppression on decoded boxes, on each input on its own.
+// Runs non-maximum suppression on decoded boxes, separately on each input.
 struct NmsOp {
   float iou_threshold = 0;
-  int max_boxes_in = 0;   // boxes that are read of each input and sample, the best; 0: all
-  int max_boxes_out = 1;  // boxes that are kept of each input and sample
+  int max_boxes_in = 0;   // only the best max_boxes_in boxes of each input and sample are read; 0: all
+  int max_boxes_out = 1;  // at most this many boxes of each input and sample are kept
 };
 
 using GraphOp =
@@ -296,26 +318,26 @@ using GraphOp =
                  // Attention within samples.
                  SampleRowsOp, AttentionOp>;
 
-// True for an operator that makes boxes of images or sites.
+// Returns true for an operator that decodes boxes from images, or from rows on sites.
 inline bool IsDecoder(const GraphOp& op) {
   return std::holds_alternative<CenterHeadDecodeOp>(op) || std::holds_alternative<AnchorHeadDecodeOp>(op);
 }
 
-// True for an operator of the head, which makes labels or boxes from the last features. The head runs after all other
-// layers and is timed as its own stage. Values that only the head reads are float32, whatever type the features have. A
-// voxel_to_point that no node reads belongs to the head too (Layers::IsHead).
+// Returns true for an operator of the head. The head makes labels or boxes from the last features, runs after all other
+// layers, and is timed as a stage of its own. Values that only the head reads are float32, whatever type the features
+// have (Layers::StaysFloat32). A voxel_to_point that no node reads belongs to the head too (Layers::IsHead).
 inline bool IsHeadOp(const GraphOp& op) {
   return std::holds_alternative<ArgmaxOp>(op) || IsDecoder(op) || std::holds_alternative<NmsOp>(op);
 }
 
-// Returns the node that an inverse convolution or pool names; -1: none.
+// Returns the node whose rulebook an inverse convolution or pool reverses (paired_with); -1: none.
 inline int PartnerOf(const GraphOp& op) {
   if (const auto* conv = std::get_if<SparseConvOp>(&op)) return conv->paired_with;
   if (const auto* pool = std::get_if<PoolOp>(&op)) return pool->paired_with;
   return -1;
 }
 
-// Returns the node that an operator names to get its sites; -1: none.
+// Returns the node whose sites an operator's result has (sites_of); -1: none.
 inline int SitesOf(const GraphOp& op) {
   if (const auto* conv = std::get_if<SparseConvOp>(&op)) return conv->sites_of;
   if (const auto* to_voxel = std::get_if<PointToVoxelOp>(&op)) return to_voxel->sites_of;
@@ -339,7 +361,7 @@ struct GraphNode {
   GraphOp op = {};
 
   // The node's result.
-  int level = 0;                  // level of its rows: a coordinate level, kSampleLevel or kPointLevel
+  int level = 0;                  // level of its rows: a coordinate level's id, kSampleLevel or kPointLevel
   std::optional<GridShape> grid;  // on kSampleLevel, for cells or several rows; nullopt: one row per sample, or boxes
   int max_boxes = 0;              // on kSampleLevel, for boxes (kernels/boxes/box_rows.h): rows per sample; else 0
   int channels = 0;               // labels have 1
@@ -373,7 +395,7 @@ struct Graph {
   std::vector<GraphNode> nodes;
   int voxelize = 0;  // index of the one VoxelizeOp
 
-  // A network has labels, boxes or tensors. Index -1: the network does not have this output.
+  // A network has at least one output: labels, boxes or tensors. Index -1: the network does not have this output.
   int labels_output = -1;            // index of a node on points: an argmax, or a voxel_to_point of one
   int scores_output = -1;            // beside labels: index of a node on points, of features with num_classes channels
   int boxes_output = -1;             // index of a node of boxes
@@ -384,7 +406,7 @@ struct Graph {
   LevelTable levels;
   int64_t num_parameters = 0;  // values in weights.safetensors
   std::string digest;          // SHA-256 of graph and weights as stored, in lower-case hexadecimal digits
-  std::string network_digest;  // SHA-256 of the graph without weights: networks that differ only in weights share it
+  std::string network_digest;  // SHA-256 of the network without names and weights: equal if only these differ
 
   // Returns the node of each output.
   std::vector<int> OutputNodes() const;

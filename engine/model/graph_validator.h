@@ -1,10 +1,11 @@
 #pragma once
 
-// ValidateGraph makes a Graph of a Model and its tensors, or reports everything that is wrong with them.
+// ValidateGraph makes a Graph from a Model (model.proto) and its tensors, or reports everything that is wrong with
+// them. The model loader calls it.
 //
 // It checks names, inputs, cycles, parameters, channels, coordinate levels, tensors and outputs. After a problem it
-// continues as far as later checks make sense: for a node with a broken input it checks only the node's own parameters,
-// so that one mistake is reported once.
+// continues as far as later checks make sense: for a node with a broken input it checks only the node's own parameters
+// and tensors, so that one mistake is reported once.
 
 #include "engine/model/graph.h"
 #include "engine/model/problems.h"
@@ -13,7 +14,8 @@
 
 namespace voxserve {
 
-// Use the graph only where nothing was added to `problems`. It is then complete except for its digest.
+// Use the graph only if nothing was added to `problems`. It is then complete except for its two digests. If `tensors`
+// have no data, the graph's weights have shapes but no values.
 Graph ValidateGraph(const model::v1::Model& model, const StoredTensors& tensors, Problems* problems);
 
 }  // namespace voxserve

@@ -2,19 +2,24 @@
 
 // LevelTable finds a network's coordinate levels and rulebooks. It compares their structure, not the names of nodes.
 //
-// A level is a set of sites that every sample gets. Level 0 has the occupied voxels. Every other level follows from its
-// parent by a rule, is the union of two levels, or has some of another level's sites. Convolutions that make the same
-// sites from the same parent share a level, whatever else differs (kernel size under FLOOR, channels, names). A
-// rulebook belongs to (input level, output level, geometry), and convolutions share it in the same way. An inverse
-// convolution uses its partner's rulebook with the pairs swapped.
+// A site is an integer position that has a row of features. A level is the set of all sites at one unit; each sample of
+// a batch has its own sites on every level. Level 0 has the occupied voxels. Every other level follows from its parent
+// by a rule, is the union of two levels, or has some of its parent's sites. Convolutions that make the same sites from
+// the same parent share a level, whatever else differs (kernel size under FLOOR, channels, names).
 //
-// LevelTable compares canonical geometry:
+// A rulebook says which input rows each output row of a convolution reads, cell by cell of the kernel. It belongs to
+// (input level, output level, geometry), and convolutions with all three in common share it. An inverse convolution
+// uses its partner's rulebook with the pairs swapped.
+//
+// LevelTable compares rules (kernels::CoordinateRule: FLOOR, PADDED, EXPAND, TRANSPOSED, GENERATIVE) in canonical form:
 //  - an axis of kernel size 1 has dilation 1;
 //  - FLOOR sites depend on the stride alone: the level keeps kernel size 1, dilation 1, padding 0;
-//  - EXPAND with stride 1 or kernel size on every axis is FLOOR (TorchSparse, MLSys 2022), its bounds have no effect;
-//  - FLOOR with stride 1, and every other rule with kernel size 1, stride 1 and no padding, stay on the input's level.
+//  - EXPAND makes the sites of FLOOR if, on every axis, the stride is 1 or equals the kernel size (TorchSparse, MLSys
+//    2022). It then becomes FLOOR, and its bounds have no effect;
+//  - FLOOR with stride 1, and every other rule with kernel size 1, stride 1 and no padding, make no new level: the
+//    result is on the input's level.
 //
-// These are plain values, without threads.
+// The types of this header are plain values without locks. The model loader fills a LevelTable for each Graph.
 
 #include <array>
 #include <cstdint>
@@ -31,15 +36,15 @@ namespace voxserve {
 struct SiteRule {
   kernels::CoordinateRule rule = kernels::CoordinateRule::kFloor;
   kernels::ConvGeometry geometry;               // canonical padding
-  std::optional<kernels::Axes> lower_bound;     // EXPAND, in the parent's sites; none: the sample's minimum
-  std::optional<kernels::Axes> upper_bound;     // EXPAND, in the parent's sites; none: unbounded
+  std::optional<kernels::Axes> lower_bound;     // EXPAND, in the parent's units; nullopt: the minimum of the sample
+  std::optional<kernels::Axes> upper_bound;     // EXPAND, in the parent's units; nullopt: no bound
   kernels::Axes output_padding = {0, 0, 0, 0};  // TRANSPOSED: added to the spatial shape
 
   bool operator==(const SiteRule&) const = default;
 };
 
-// SiteUnit is the step from one site of a level to the next, in voxels per axis: voxels / parts in lowest terms. Where
-// that takes more than 64 bits it is 0 / 0, which equals no unit.
+// SiteUnit is the distance from one position of a level to the next, in voxels per axis: voxels / parts, in lowest
+// terms. If the fraction needs more than 64 bits, both are 0; such a unit counts as different from every other unit.
 struct SiteUnit {
   std::array<int64_t, kernels::kMaxDimension> voxels = {1, 1, 1, 1};
   std::array<int64_t, kernels::kMaxDimension> parts = {1, 1, 1, 1};
@@ -49,8 +54,8 @@ struct SiteUnit {
 struct SiteFilter {
   kernels::Axes lower = kernels::kLowestSite;  // lower <= c < upper, in the level's own units
   kernels::Axes upper = kernels::kBeyondSites;
-  // Index of a node of the graph with one channel on the level, the scores: sites with a score above the threshold
-  // stay. -1: scores do not matter.
+  // Index of the graph node with the scores, one channel on the level: only sites with a score above the threshold
+  // stay. -1: there are no scores.
   int score_node = -1;
   float threshold = 0;
 
@@ -62,8 +67,9 @@ struct CoordinateLevel {
   SiteRule from = {};    // how the sites follow from the parent's; unused for level 0, unions and filtered levels
   int united_with = -1;  // for a union: the other parent, a level id between the parent's and this one
   std::optional<SiteFilter> filter;  // for a level that has some of the parent's sites
-  // Sites lie in [0, spatial_shape) on every axis. Known where the voxelize has ORIGIN_RANGE and the levels in between
-  // are made by FLOOR, PADDED or TRANSPOSED, are unions, or are filtered; else nullopt.
+  // Sites lie in [0, spatial_shape) on every axis. nullopt: not known. The shape is known if the voxelize has
+  // ORIGIN_RANGE and every level from level 0 to this one is made by FLOOR, PADDED or TRANSPOSED, is a union, or is
+  // filtered.
   std::optional<kernels::Axes> spatial_shape;
   SiteUnit unit;
 };
@@ -90,25 +96,26 @@ class LevelTable {
   // CanApply must be true.
   int Apply(int parent, const SiteRule& rule);
 
-  // False only for PADDED and TRANSPOSED: where the parent has no spatial shape, or where the output's shape would be
+  // Returns false only for PADDED and TRANSPOSED: if the parent has no spatial shape, or if the output's shape would be
   // empty or too large.
   bool CanApply(int parent, const SiteRule& rule) const;
 
   // Returns the level of all sites that any of these levels has; adds it where it does not exist yet. A union of more
-  // than two is made of unions of two; it is the same level in any order, and where some of them are unions already.
-  // All levels must have the same unit.
+  // than two levels is made of unions of two. The result does not depend on the order of `levels`, and a level that is
+  // a union itself counts as the levels that it unites. All levels must have the same unit.
   int Union(const std::vector<int>& levels);
 
-  // Returns the level of some of the parent's sites; adds it where it does not exist yet.
+  // Returns the level of the parent's sites that the filter keeps; adds it where it does not exist yet.
   int Filter(int parent, const SiteFilter& filter);
 
-  // True where both levels have the same unit.
+  // Returns true if both levels have the same unit.
   bool HaveOneUnit(int a, int b) const;
 
-  // True where a convolution of this stride can connect the two levels: a step on `coarse` is `stride` steps on `fine`.
+  // Returns true if a convolution with this geometry's stride can connect the two levels: the unit of `coarse` is
+  // stride times the unit of `fine` on every axis.
   bool IsStrideBetween(int fine, int coarse, const kernels::ConvGeometry& geometry) const;
 
-  // Returns a step on `from` as a number of steps on `to`; nullopt where the ratio takes more than 31 bits.
+  // Returns the unit of `from` divided by the unit of `to`; nullopt if the fraction needs more than 31 bits.
   std::optional<kernels::SiteRatio> RatioBetween(int from, int to) const;
 
   // Returns the rulebook of these levels and geometry; adds it where it does not exist yet.

@@ -15,19 +15,23 @@ namespace voxserve {
 
 // VersionPolicy selects the versions in a model's folder that are served.
 struct VersionPolicy {
-  uint32_t latest = 0;            // this many versions, those with the highest numbers; 0: all
-  std::vector<int64_t> specific;  // ascending; if not empty, these
+  uint32_t latest = 0;            // this many versions are served, those with the highest numbers; 0: all
+  std::vector<int64_t> specific;  // ascending; if not empty, these versions are served, and `latest` is ignored
 
-  // versions: those of `present` that the policy selects. missing: those of `specific` that `present` lacks.
+  // versions: the versions in `present` that the policy selects. missing: the versions in `specific` that `present`
+  // lacks.
   struct Choice {
     std::vector<int64_t> versions;
     std::vector<int64_t> missing;
   };
+  // present: the versions in the folder, ascending.
   Choice Choose(const std::vector<int64_t>& present) const;
 };
 
 struct ModelConfig {
   enum class Precision { kFloat16, kFloat32, kTfloat32, kBfloat16 };
+  // Says what happens to a request with more than max_voxels voxels: it is refused, or only the voxels nearest to the
+  // sensor are kept, or only the voxels that its points reach first are kept.
   enum class VoxelOverflow { kReject, kNearestFirst, kFirstSeen };
   struct Class {
     std::string name;
@@ -36,7 +40,7 @@ struct ModelConfig {
   // Says how requests wait and share batches.
   struct Batching {
     int64_t max_batch_points = 600'000;  // of all clouds in a batch together; a larger cloud runs alone
-    int64_t max_batch_voxels = 0;        // of all clouds in a batch together; 0: no limit beside the points'
+    int64_t max_batch_voxels = 0;        // of all clouds in a batch together; 0: only max_batch_points limits
     int max_batch_requests = 8;
     absl::Duration max_queue_delay = absl::Minutes(1);  // a request that has waited this long expires
     int64_t max_queue_requests = 0;                     // waiting requests; 0: as many as the engine allows
@@ -46,28 +50,30 @@ struct ModelConfig {
   };
 
   std::vector<Class> classes;      // [num_classes], by id
-  int ignore_label = 255;          // never a class's id
+  int ignore_label = 255;          // the label of points without a class; never a class's id
   int64_t max_points = 2'000'000;  // points a request may carry
   int64_t max_voxels = 0;          // voxels a request may occupy; 0: no limit
   VoxelOverflow voxel_overflow = VoxelOverflow::kReject;
 
-  Precision precision = Precision::kFloat16;  // on a GPU
+  Precision precision = Precision::kFloat16;  // on a GPU; a CPU computes in float32
   Batching batching;
 
   VersionPolicy version_policy;
 
   // Returns the type of features and weights on a GPU.
   kernels::DType gpu_dtype() const;
-  // Returns 1 where every class id and the ignore label fit a byte, else 2.
+  // Returns 1 if every class id and the ignore label fit into a byte, else 2.
   int bytes_per_label() const;
 };
 
 // Stands for the number of classes of a broken network. Checks that depend on the number are then skipped.
 inline constexpr int kUnknownNumClasses = -1;
 
-// Reads config.textproto for a network of num_classes classes (0 to 65,535; 0: it answers with tensors alone,
-// so neither classes nor an ignore_label may be given); "" gives the defaults. Classes without an
-// entry are "class N" with a colour that differs from its neighbours'. Adds what is wrong to `problems`.
+// Reads the text of config.textproto for a network of num_classes classes: 0 to 65,535, or kUnknownNumClasses. A
+// network with 0 classes answers only with tensors, so the text may then give neither classes nor an ignore_label. An
+// empty text gives the defaults; the default ignore_label is 255, or 65535 for more than 255 classes. A class without a
+// name is "class N"; a class without a colour gets one that differs from its neighbours' colours. Adds what is wrong to
+// `problems`.
 ModelConfig ParseModelConfig(std::string_view textproto, int num_classes, Problems* problems);
 
 }  // namespace voxserve

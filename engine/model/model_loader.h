@@ -1,7 +1,8 @@
 #pragma once
 
-// LoadGraph makes a Graph of a version's folder: it reads model.textproto and the header of weights.safetensors, checks
-// them together, and only then reads the weights. It reads no other file and starts no thread.
+// LoadGraph makes a Graph from the folder of a model's version: it reads model.textproto and the header of
+// weights.safetensors, checks them together, and only then reads the weights. It reads no other file and starts no
+// thread. Any thread may call it.
 
 #include <filesystem>
 #include <string>
@@ -12,10 +13,12 @@
 
 namespace voxserve {
 
-// memory: null, or a reservation. It grows before each part of the files is read and before tensors are converted, and
-// holds the graph's bytes at the end. RESOURCE_EXHAUSTED (OUT_OF_MEMORY) where these bytes do not fit.
-// INVALID_ARGUMENT (BAD_MODEL) with all problems together (ProblemsOf). A file that cannot be read is a problem too.
-// Weights that are NaN or infinite are reported where nothing else is wrong.
+// memory: null, or a reservation in the memory budget. It grows before each part of the files is read and before
+// tensors are converted, and holds the graph's bytes at the end. Errors:
+// - RESOURCE_EXHAUSTED (OUT_OF_MEMORY) if the budget has no room for these bytes;
+// - INVALID_ARGUMENT (BAD_MODEL) with all problems of both files together (ProblemsOf). A file that cannot be read is a
+//   problem too. Weights that are NaN or infinite are reported only if nothing else is wrong, since the weights are
+//   read last.
 absl::StatusOr<Graph> LoadGraph(const std::filesystem::path& version_folder,
                                 MemoryBudget::Reservation* memory = nullptr);
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// This file loads a version of a model from its folder: the network and the model's configuration.
+// These functions load a version of a model from its folder: the network and the model's configuration.
 
 #include <cstdint>
 #include <filesystem>
@@ -14,19 +14,20 @@
 
 namespace voxserve {
 
-// Reads the version policy; reads no other file than config.textproto. Where that is broken, adds problems and returns
-// the default policy.
+// Reads the version policy from config.textproto, and reads no other file. If config.textproto has problems, adds them
+// and returns the default policy, which serves all versions.
 VersionPolicy ReadVersionPolicy(const std::filesystem::path& model_folder, Problems* problems);
 
 struct LoadedModel {
-  Graph graph;  // with its digest
+  Graph graph;  // with its digests
   ModelConfig config;
   std::string content;  // identifies the content of the three files: equal in two loads if the files were equal
 };
 
-// Loads <model_folder>/<version> with <model_folder>/config.textproto. INVALID_ARGUMENT (BAD_MODEL) with the problems
-// of all three files together (ProblemsOf in engine/model/problems.h). memory: as in LoadGraph; its RESOURCE_EXHAUSTED
-// is returned alone, without problems.
+// Loads <model_folder>/<version> with <model_folder>/config.textproto. memory: null, or a reservation, which LoadGraph
+// (model_loader.h) grows. Errors:
+// - RESOURCE_EXHAUSTED (OUT_OF_MEMORY) if the memory budget has no room; it comes alone, without problems;
+// - INVALID_ARGUMENT (BAD_MODEL) with the problems of all three files together (ProblemsOf).
 absl::StatusOr<LoadedModel> LoadModelVersion(const std::filesystem::path& model_folder, int64_t version,
                                              MemoryBudget::Reservation* memory = nullptr);
 

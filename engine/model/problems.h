@@ -1,6 +1,7 @@
 #pragma once
 
-// Problems lists everything that is wrong with a model. One pass finds all of them, and one absl::Status carries them.
+// Problems lists everything that is wrong with a model or plan file. One pass finds all problems, and one absl::Status
+// carries them to the owner of the file.
 //
 // A problem is one sentence that begins with its place: `node "stem.0": ...`, `tensor "stem.0.weight": ...`,
 // `model.textproto:12:7: ...`.
@@ -17,11 +18,11 @@ namespace voxserve {
 
 using Problems = std::vector<std::string>;
 
-// Returns INVALID_ARGUMENT (BAD_MODEL) with a message that names `what`, the number of problems and all problems. OK
-// where there is none.
+// Returns INVALID_ARGUMENT (BAD_MODEL) with a message that names `what`, the number of problems and all problems.
+// Returns OK if there is no problem.
 absl::Status StatusOfProblems(std::string_view what, const Problems& problems);
 
-// Reports problems of one place, as "<where>: <what>".
+// ProblemsAt adds problems of one place to a list, as "<where>: <what>".
 class ProblemsAt {
  public:
   ProblemsAt(std::string where, Problems* problems) : where_(std::move(where)), problems_(problems) {}

@@ -23,8 +23,8 @@ namespace voxserve {
 struct StoredTensor {
   std::string dtype;  // as the file names it: "F32", "F16", "BF16", "I64", ...
   std::vector<int64_t> shape;
-  uint64_t begin = 0;      // of its bytes, in the data
-  uint64_t num_bytes = 0;  // what dtype and shape take
+  uint64_t begin = 0;      // where its bytes begin in the data
+  uint64_t num_bytes = 0;  // the size that follows from dtype and shape
   std::string_view bytes;  // little endian, row-major; empty without the data
 };
 
@@ -35,27 +35,28 @@ struct StoredTensors {
   std::set<std::string> broken;  // tensors of the file with a problem, which was reported
 };
 
-inline constexpr uint64_t kSafetensorsSizeBytes = 8;  // of a file's first part, its header's size
+inline constexpr uint64_t kSafetensorsSizeBytes = 8;  // size of a file's first part, which holds the header's size
 
-// Returns the size of the header, given a file's first kSafetensorsSizeBytes (or fewer, if it is shorter) and its size.
-// nullopt, and a problem, where the file has no room for it, or it is larger than the format allows.
+// Returns the header's size in bytes. beginning: the file's first kSafetensorsSizeBytes bytes, or the whole file if it
+// is shorter. file_bytes: the file's size. Returns nullopt and adds a problem if the header would end behind the file,
+// or is larger than the format allows.
 std::optional<uint64_t> HeaderBytesOf(std::string_view beginning, uint64_t file_bytes, Problems* problems);
 
-// Reads a header, with the number of bytes that follow it in the file. Adds what is wrong to `problems`.
+// Reads a header. data_bytes: the number of bytes that follow the header in the file. Adds what is wrong to `problems`.
 StoredTensors ParseSafetensorsHeader(std::string_view header, uint64_t data_bytes, Problems* problems);
 
-// Gives the tensors their bytes. data: as many as ParseSafetensorsHeader was told, which outlive the tensors.
+// Gives the tensors their bytes. data: the data_bytes bytes behind the header. They must outlive the tensors.
 void SetData(std::string_view data, StoredTensors* tensors);
 
-// Does all of this with a whole file.
+// Reads the header of a whole file and gives the tensors their bytes. Adds what is wrong to `problems`.
 StoredTensors ParseSafetensors(std::string_view file, Problems* problems);
 
 int64_t NumValues(const StoredTensor& tensor);
 
-// True for F32, F16 and BF16, which ToHostTensor reads.
+// Returns true for F32, F16 and BF16, the types that ToHostTensor reads.
 bool IsFloatTensor(const StoredTensor& tensor);
 
-// Converts exactly. The tensor must be a float tensor, with its data.
+// Converts the values to float32, without rounding. The tensor must be a float tensor (IsFloatTensor) with its data.
 HostTensor ToHostTensor(const StoredTensor& tensor);
 
 }  // namespace voxserve

@@ -16,9 +16,9 @@ namespace voxserve {
 // The most values that a weight may have after its groups became a dense weight: 1 GiB of float32.
 inline constexpr int64_t kMaxSpreadWeights = int64_t{1} << 28;
 
-// weight: [K, in channels / groups, out channels], finite. Returns [K, in channels, out channels], or `weight` itself
-// where nothing changes. Cell k of the result is cell stored_cells[k] of the file; empty stored_cells: cell k.
-// A weight that has no values yet gives a shape without values.
+// weight: [K, in channels / groups, out channels], with finite values. Returns [K, in channels, out channels], or
+// `weight` itself where nothing changes. Cell k of the result is cell stored_cells[k] of `weight`; if stored_cells is
+// empty, cells keep their order. If `weight` has only a shape, so has the result.
 HostTensorPtr ArrangeWeight(HostTensorPtr weight, const std::vector<int32_t>& stored_cells, int groups);
 
 }  // namespace voxserve

@@ -1,7 +1,8 @@
 #pragma once
 
-// WeightReader gives a node its tensors, "<node>.<part>", checked and converted. In the end it reports the tensors that
-// no node has read. Where the tensors have no data yet, it checks all but the values.
+// WeightReader gives each node its tensors, named "<node>.<part>": it checks them and converts them to float32. After
+// all nodes have read, ReportUnused reports the tensors that no node has read. If the tensors have no data yet (only
+// the header of the file was read), WeightReader checks everything but the values. Used by one thread.
 
 #include <map>
 #include <set>
@@ -23,10 +24,11 @@ class WeightReader {
   // Both outlive the reader.
   WeightReader(const StoredTensors& tensors, Problems* problems) : tensors_(tensors), problems_(problems) {}
 
-  // Returns the tensor "<owner>.<part>" for `node`, which is the owner or shares its tensors; all readers of a tensor
-  // get the same memory. Null, and a problem, where the tensor is missing, no float tensor, of another shape
-  // (kUnknownSize matches any) or holds a value that is not finite. Null alone where the file could not be read, or
-  // where the problem has been reported. Without data the tensor has its shape and no values.
+  // Returns the tensor "<owner>.<part>" for `node`, which is the owner or shares its tensors (weights_of). All readers
+  // of a tensor get the same memory. If the tensors have no data, the result has a shape but no values.
+  // Returns null and adds a problem if the tensor is missing, is no float tensor, has another shape (kUnknownSize
+  // matches any size) or holds a value that is not finite. Returns null without a problem if the file could not be
+  // read, or if the tensor's problem has been reported before.
   HostTensorPtr Read(const std::string& owner, const std::string& node, const std::string& part,
                      const std::vector<int64_t>& shape);
 
@@ -36,7 +38,7 @@ class WeightReader {
  private:
   const StoredTensors& tensors_;
   Problems* const problems_;
-  // Null, and a problem, where its values are no weights.
+  // Returns null and adds a problem if the tensor has another type or a value that is not finite.
   HostTensorPtr Convert(const StoredTensor& stored, const ProblemsAt& at) const;
 
   std::set<std::string> read_;

@@ -1,6 +1,6 @@
 #pragma once
 
-// An object that a detection network found, as a box.
+// A Box describes an object that a detection network found.
 
 #include <cstdint>
 
@@ -14,9 +14,9 @@ struct Box {
   float y = 0;
   float z = 0;
   float length = 0;  // along the box's own x axis
-  float width = 0;   // along its own y axis
+  float width = 0;   // along the box's own y axis
   float height = 0;
-  float yaw = 0;         // angle of its x axis, from the cloud's x axis towards y, -pi to pi
+  float yaw = 0;         // angle from the cloud's x axis to the box's x axis, positive towards y, -pi to pi
   float velocity_x = 0;  // along the cloud's axes
   float velocity_y = 0;
 };

@@ -1,7 +1,7 @@
 #pragma once
 
-// N farthest points of a cloud, as a request or a network asks for them.
-// kernels/points/farthest/farthest_point_sample.h defines them.
+// FarthestPoints says which sample of a cloud's points a request or a network asks for: N points that cover the cloud
+// evenly (farthest point sampling). kernels/points/farthest/farthest_point_sample.h defines which points these are.
 
 #include <cstdint>
 #include <optional>
@@ -18,11 +18,12 @@ struct FarthestPoints {
   bool restricts_network = false;     // the network sees only these points
 };
 
-// INVALID_ARGUMENT (BAD_SAMPLE) if a cloud of num_points points cannot fulfil `asked`. The message calls `asked` by
-// `name`.
+// Returns INVALID_ARGUMENT (BAD_SAMPLE) if a cloud of num_points points has fewer points than `asked` selects, or does
+// not have its start_index. name: the name of `asked` in the message.
 absl::Status CheckFarthestPoints(const std::string& name, const FarthestPoints& asked, int64_t num_points);
 
-// Checks the same when the number of valid points is known.
+// Returns INVALID_ARGUMENT (BAD_SAMPLE) if a cloud with num_valid valid points, of num_points points in all, has fewer
+// valid points than `asked` selects.
 absl::Status CheckNumValid(const std::string& name, const FarthestPoints& asked, int64_t num_valid, int64_t num_points);
 
 }  // namespace voxserve

@@ -1,7 +1,7 @@
 #pragma once
 
-// Converts 16-bit floats to float32 exactly: IEEE 754 binary16 (with subnormals, infinities and NaN) and bfloat16. Also
-// converts float32 to binary16.
+// These functions convert 16-bit floats to float32 exactly: IEEE 754 binary16 (with subnormals, infinities and NaN) and
+// bfloat16. One function converts float32 to binary16.
 
 #include <bit>
 #include <cstdint>

@@ -1,8 +1,9 @@
 #pragma once
 
-// The engine's answer to one request: named outputs, and facts about them. The executor makes it, the worker adds facts
-// about the model, and the codec moves the outputs' bytes into the response. Rows are therefore written once, into the
-// buffer that is sent. Only boxes are converted by the codec, since they are messages on the wire.
+// An InferResult is the engine's answer to one request: named outputs, counts and times. The executor makes it, the
+// worker adds the fields about the model, and the codec moves the outputs' bytes into the response. So rows are written
+// once, into the buffer that is sent. Only boxes are converted by the codec, since each box is a protobuf message in
+// the response. One thread at a time owns a result.
 
 #include <cstdint>
 #include <memory>
@@ -42,7 +43,7 @@ struct NamedOutput {
 };
 
 struct InferResult {
-  // INVALID_ARGUMENT if only this sample of its batch is at fault (missing field, too many voxels); the result then
+  // INVALID_ARGUMENT if this request cannot run, whatever its batch (missing field, too many voxels); the result then
   // holds at most counts. InferTask::done gets either this error or a result whose status is OK.
   absl::Status status;
   // Reserves the memory of the outputs' rows as long as a copy of the result exists. Code that moves bytes out of the
@@ -51,16 +52,16 @@ struct InferResult {
   // The outputs that the model has and the request asked for, including outputs without rows. Rows of points belong to
   // the points of the cloud, or of the newest sweep.
   std::vector<NamedOutput> outputs;
-  std::vector<OutputTensor> tensors;    // requested tensors, in the model's order
+  std::vector<OutputTensor> tensors;    // requested tensors, in the order of the model's tensors
   PointCounts counts;                   // counts all points that ran, of every sweep
-  int64_t num_not_finite_boxes = 0;     // candidates that are left out since one of their numbers is NaN or infinite
+  int64_t num_not_finite_boxes = 0;     // boxes that are left out since one of their numbers is NaN or infinite
   std::vector<int32_t> sampled_points;  // for InferTask::sample: indices into the cloud, in the order of selection
 
   // The worker sets the following fields.
   std::string model;
   int64_t version = 0;
-  std::string device;  // "cpu", "cuda:0"
-  int ignore_label = 255;
+  std::string device;      // "cpu", "cuda:0"
+  int ignore_label = 255;  // the label of points to which the network gives no class
   int num_classes = 0;
   std::vector<std::string> class_names;  // for boxes, by class_id; a class_id beyond the list has no name
   std::vector<StageTime> stages;         // in the order in which they ran
@@ -73,10 +74,10 @@ struct InferResult {
     return const_cast<NamedOutput*>(static_cast<const InferResult*>(this)->Find(name));
   }
 
-  // Return the outputs' values; empty if there is no such output.
+  // Each returns the values of the output with this name; empty if the result has no such output.
   absl::Span<const uint8_t> labels() const;  // in bytes: two per uint16 label
   absl::Span<const float> scores() const;
-  std::vector<Box> boxes() const;  // in the network's order
+  std::vector<Box> boxes() const;  // in the order of the network's rows
 };
 
 }  // namespace voxserve

@@ -1,8 +1,8 @@
 #pragma once
 
-// One request to the engine. The codec makes it, the queue keeps its own data beside it (QueuedTask), and the executor
-// reads the inputs from the same object: cloud, sweeps, age feature, sample and the requested outputs. Nothing is
-// copied on the way. The type is in engine/tensor because all layers from the executor up use it.
+// An InferTask is one request to the engine. The codec makes it. The queue stores the task with data of its own
+// (QueuedTask), and the executor reads the cloud, the sweeps and the requested outputs from the same object, so nothing
+// is copied on the way. The type is in engine/tensor because all parts from the executor up use it.
 
 #include <cstdint>
 #include <functional>
@@ -25,31 +25,31 @@ namespace voxserve {
 struct InferTask {
   std::string model;
   std::string client;       // the requesting client: within a priority, clients take turns; "" counts as a client
-  double client_share = 1;  // how much of the device the client has, relative to another one; more than 0
+  double client_share = 1;  // weight of the client's share of the device, relative to other clients; more than 0
   int64_t version = 0;      // 0: the newest that is ready
   PointCloud cloud;
   bool return_scores = false;
   // Names of the model's tensors to return. Empty: none of a model that has labels or boxes, all of any other model.
-  // Admission takes them and sets `tensor_set`, which alone counts from there on.
+  // Admission converts the names to `tensor_set`; the executor reads only tensor_set.
   std::vector<std::string> tensors;
   std::optional<TensorSet> tensor_set;   // not set: the tensors that a request without names gets
-  DType tensor_dtype = DType::kFloat32;  // type of their values, or kFloat16
+  DType tensor_dtype = DType::kFloat32;  // type of the returned tensors' values: kFloat32 or kFloat16
   // Several sweeps that run together, newest first; `cloud` is the first sweep's cloud. Empty: only `cloud` runs. The
   // points of all sweeps go through the network as one cloud. Labels and scores are returned for the first sweep's
   // points; the model's limits and the result's counts apply to all points.
   std::vector<PlacedSweep> sweeps;
   std::string age_feature;               // the model's feature that holds a sweep's age_seconds; "": none
-  std::optional<FarthestPoints> sample;  // returned with the answer; not with several sweeps
+  std::optional<FarthestPoints> sample;  // points to select and return with the answer; not with several sweeps
 
   int priority = 0;  // 0 is the most urgent; below the model's priority_levels
-  // Times by SteadyNow.
-  absl::Time deadline = absl::InfiniteFuture();  // infinite: now + the model's default_timeout
+  // The following times are by SteadyNow.
+  absl::Time deadline = absl::InfiniteFuture();  // infinite: the model's default_timeout after Submit
   // The time when the replaced task began to wait, if this task takes the place of another in the queue.
   absl::Time waiting_since = absl::InfiniteFuture();
-  // The time when the cloud arrived, if that was before Submit. Stage::kQueue counts from then on.
+  // The time when the cloud arrived, if that was before Submit. The time of Stage::kQueue then begins here.
   absl::Time arrived = absl::InfiniteFuture();
-  // The engine calls it exactly once, on the caller's thread (refusals) or on one of its own threads. It must not
-  // block.
+  // The engine calls `done` exactly once: on the thread that calls Submit if the request is refused there, else on one
+  // of the engine's threads. `done` must not block.
   std::function<void(absl::StatusOr<InferResult>)> done;
 
   // Returns the number of points that run, in all sweeps together.
@@ -67,7 +67,8 @@ struct InferTask {
   }
 };
 
-// Returns true if both tasks' tensors are the same, in the same type of values.
+// Returns true if both tasks ask for the same tensors with values of the same type. Without tensors the type does not
+// matter.
 inline bool HaveSameTensors(const InferTask& a, const InferTask& b) {
   return a.tensor_set == b.tensor_set && (a.tensor_dtype == b.tensor_dtype || a.tensor_set.value_or(0) == 0);
 }

@@ -3,7 +3,7 @@
 // PointCloud is a point cloud as it arrived: its bytes and their checked layout. It converts nothing. When the engine
 // copies a cloud in, the engine reads the fields that the model names and skips the others.
 //
-// Immutable and cheap to copy: copies share the bytes. Any thread.
+// A PointCloud is immutable and cheap to copy: copies share the bytes. Any thread may use it.
 
 #include <cstdint>
 #include <memory>
@@ -19,7 +19,7 @@ namespace voxserve {
 
 using kernels::PointFieldType;
 
-// value = raw * scale + shift, in the field's canonical unit (m, 0..1, s).
+// A field of every point. Its value is raw * scale + shift, in the field's canonical unit (m, 0..1, s).
 struct PointField {
   std::string name;
   uint32_t offset = 0;  // bytes from the start of the point
@@ -42,18 +42,21 @@ class PointCloud {
  public:
   PointCloud() = default;  // 0 points, no fields
 
-  // Checks the layout against the bytes. Errors are INVALID_ARGUMENT (BAD_LAYOUT) and name the field and both sizes:
+  // Checks the layout against the bytes. Returns INVALID_ARGUMENT (BAD_LAYOUT), with the field or the sizes, if
   // - there are too few or too many bytes;
-  // - a field does not fit its point, or two fields overlap, or two have the same name;
+  // - a field does not fit into its point, two fields overlap or have the same name, or a field has no name;
   // - a type, scale or shift is not valid;
-  // - height does not divide num_points.
+  // - height does not divide num_points, row_step is less than a row's bytes, or point_step is 0 though there are
+  //   points.
   //
   // The last row may come without its padding. A height or count of 0 means 1.
   static absl::StatusOr<PointCloud> Create(PointCloudLayout layout, HostBuffer bytes);
-  // Copies the bytes. Also returns RESOURCE_EXHAUSTED (OUT_OF_MEMORY) if there is no memory for the copy.
+  // Does the same with a copy of the bytes. Also returns RESOURCE_EXHAUSTED (OUT_OF_MEMORY) if there is no memory for
+  // the copy.
   static absl::StatusOr<PointCloud> Create(PointCloudLayout layout, std::string_view bytes);
 
-  // Makes a cloud of packed float32 fields with these names. points: [num_points, names.size()], row after row.
+  // Makes a cloud of packed float32 fields with these names, and copies the points. points: [num_points, names.size()],
+  // row after row. The errors are those of Create.
   static absl::StatusOr<PointCloud> FromFloats(const std::vector<std::string>& names, const float* points,
                                                uint64_t num_points);
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// Counts what became of a request's points, in all sweeps that ran. All counts except `not_finite` and `voxels` add up
-// to the number of points.
+// PointCounts counts what became of the points of a request, over all sweeps that ran. All counts except `not_finite`
+// and `voxels` add up to the number of points.
 
 #include <cstdint>
 

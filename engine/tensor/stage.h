@@ -1,7 +1,7 @@
 #pragma once
 
-// The stages of a request, in their order. Responses, metrics, the status page and the logs of benchmarks take their
-// names from the one table below. The server runs `decode` and `encode`, the engine all others.
+// This header lists the stages of a request, in their order. Responses, metrics, the status page and the logs of
+// benchmarks all use the names of the table below. The server runs `decode` and `encode`, the engine all others.
 
 #include <array>
 #include <cstddef>

@@ -1,7 +1,8 @@
 #pragma once
 
-// The sweeps of a moving sensor, and their positions in another sweep's coordinates: the input of networks that combine
-// several sweeps.
+// A sweep is one cloud of a moving sensor, with the sensor's pose and the time. Some networks run several sweeps as one
+// cloud, called a frame: the points of the older sweeps are then transformed to the newest sweep's coordinates. All
+// types here are plain values.
 
 #include <algorithm>
 #include <array>
@@ -30,10 +31,10 @@ struct Pose {
   double qz = 0;
 };
 
-// INVALID_ARGUMENT (BAD_POSE) if a value is not finite, the quaternion is 0, or a position is beyond 1e9 m.
+// Returns INVALID_ARGUMENT (BAD_POSE) if a value is not finite, the quaternion is 0, or x, y or z is beyond 1e9 m.
 absl::Status CheckPose(const Pose& pose);
 
-// Row-major [3, 4]: p' = (m[0] x + m[1] y + m[2] z + m[3], ...).
+// A rigid transform as a row-major [3, 4] matrix m: x' = m[0] x + m[1] y + m[2] z + m[3], and so on for y' and z'.
 using Transform = std::array<float, 12>;
 inline constexpr Transform kIdentity = {1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0};
 
@@ -46,13 +47,14 @@ struct Sweep {
   PointCloud cloud;
   Pose pose;
   absl::Time stamp;
-  std::shared_ptr<const void> reservation;  // accounts for the cloud's memory; null: nothing does
+  std::shared_ptr<const void> reservation;  // counts the cloud's memory in the memory budget; null: not counted
 };
 
-// A sweep as part of a frame that runs. Its points are moved in float32, with every product and sum rounded separately:
+// A sweep as part of a frame that runs. Its points are transformed in float32, with every product and sum rounded
+// separately:
 //  x' = ((m[0] * x + m[1] * y) + m[2] * z) + m[3], and so on for y' and z'.
-// A frame's points are those of its sweeps, the newest sweep first, in each sweep's own order. The newest sweep, at
-// index 0, is not moved.
+// A frame has the points of all its sweeps, the newest sweep first, in each sweep's own order. The newest sweep, at
+// index 0, is not transformed.
 struct PlacedSweep {
   std::shared_ptr<const Sweep> sweep;
   Transform transform = kIdentity;  // from the cloud's coordinates to the newest sweep's
@@ -65,11 +67,12 @@ uint64_t NumPoints(absl::Span<const PlacedSweep> sweeps);
 // The reasons why a network cannot run several sweeps as one cloud.
 enum class SweepObstacle {
   kNone,
-  kAxes,        // its axes are not x, y and z, in any order
-  kAgeFeature,  // it has no such age feature, or an axis has that name
+  kAxes,        // the network's axes are not x, y and z, in any order
+  kAgeFeature,  // the network has no feature with the given name, or the feature is an axis
 };
 
-// age_features: AgeFeatures of the same network. age_feature: "" if the network does not need a point's age.
+// Returns the reason why a network with these axes cannot run several sweeps; kNone if it can. age_features: the
+// network's AgeFeatures. age_feature: the name of the feature that is to hold each point's age; "" if none is.
 SweepObstacle ObstacleToSweeps(absl::Span<const std::string> axes, absl::Span<const std::string> age_features,
                                std::string_view age_feature);
 

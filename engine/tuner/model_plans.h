@@ -1,7 +1,7 @@
 #pragma once
 
-// The plans of one version of a model, by device. Plans may be replaced while batches run: a batch keeps the table with
-// which it began.
+// ModelPlans holds the plans of one version of a model, one PlanTable per device. Plans may be replaced while batches
+// run: a batch keeps the table with which it began.
 //
 // Thread-safe.
 
@@ -20,7 +20,7 @@ class ModelPlans {
  public:
   explicit ModelPlans(size_t num_devices) : tables_(num_devices), sources_(num_devices, "default") {}
 
-  // Null: the program's default plans are used.
+  // Returns null if nothing was set: the program's default plans are then used.
   std::shared_ptr<const PlanTable> Get(size_t device) const {
     absl::MutexLock lock(&mutex_);
     return tables_[device];

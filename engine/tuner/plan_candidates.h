@@ -1,7 +1,7 @@
 #pragma once
 
-// The choices of a search for each convolution: the candidates of every dataflow that its device supports
-// (engine/ops/conv/dataflow.h).
+// These functions list the plans that a search (plan_search.h) tries for each convolution: the candidates of every
+// dataflow that the convolution's device supports (engine/ops/conv/dataflow.h).
 
 #include <cstdint>
 #include <string>
@@ -13,15 +13,15 @@
 
 namespace voxserve {
 
-// A plan for every convolution, by its index.
+// A plan for every convolution, by its index in Program::convs.
 using NetworkPlan = std::vector<ConvPlan>;
 
-// The number of pairs of each offset, by rulebook: BatchOutput::rulebook_sizes.
+// The number of pairs of each kernel offset, by rulebook (BatchOutput::rulebook_sizes).
 using RulebookSizes = std::vector<std::vector<int64_t>>;
 
-// Returns plans of the whole network to run, so that all convolutions are measured at once. The first is `defaults`.
-// Each other one gives every convolution its next candidate of one dataflow, or its default if no candidate is left. If
-// `sizes` is empty, candidates that depend on sizes are left out.
+// Returns plans of the whole network to run, so that each run measures all convolutions. The first plan is `defaults`.
+// Each further plan gives every convolution its next candidate of one dataflow, or its default if no candidate is left.
+// If `sizes` is empty, candidates that depend on sizes are left out.
 std::vector<NetworkPlan> CandidateRuns(const Program& program, const NetworkPlan& defaults, const RulebookSizes& sizes);
 
 // Returns the map searches that the program's device supports.

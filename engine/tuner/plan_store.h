@@ -1,6 +1,7 @@
 #pragma once
 
-// Stores tuned plans in memory and on disk. There are two places on disk; the first one that has a plan wins:
+// PlanStore keeps tuned plans in memory and on disk. There are two places on disk. Find takes the plan of the first
+// place that has a valid one:
 //
 //   <plan_dir>/<first 16 digits of the model's digest>/<device>-<dtype>.textproto     "plan_dir"
 //   <version folder>/plans/<device>-<dtype>.textproto                                 "model"
@@ -29,8 +30,9 @@ class PlanStore {
  public:
   struct Found {
     std::shared_ptr<const TunedPlan> plan;
-    std::string
-        source;  // "plan_dir" or "model", also if found in memory; "tuned": saved, but its file could not be written
+    // "plan_dir" or "model": the place of the plan's file, also if the plan was found in memory. "tuned": the plan was
+    // saved in memory, but its file could not be written.
+    std::string source;
     std::filesystem::path path;  // the plan's file; empty if there is none
   };
 
@@ -44,9 +46,10 @@ class PlanStore {
   std::optional<Found> Find(const PlanKey& key, const std::filesystem::path& version_folder,
                             std::vector<std::string>& problems);
 
-  // Keeps the plan in memory and writes it to the first place available, replacing an older plan; returns the file's
-  // path. The file is whole at any moment, and is on disk when this returns. If it cannot be written, the error says
-  // why, and the plan is still kept in memory. A plan that could not be read back (INVALID_ARGUMENT) is not kept.
+  // Keeps the plan in memory and writes it to plan_dir, or to the version folder if there is no plan_dir. An older plan
+  // is replaced. Returns the file's path. A reader never sees a part of the file, and the file is on disk when Save
+  // returns. If it cannot be written, Save returns the reason (FAILED_PRECONDITION: neither folder is given), and the
+  // plan is still kept in memory. A plan that could not be read back is not kept; Save then returns INVALID_ARGUMENT.
   absl::StatusOr<std::filesystem::path> Save(std::shared_ptr<const TunedPlan> plan,
                                              const std::filesystem::path& version_folder);
 
@@ -60,8 +63,8 @@ class PlanStore {
   Found* InMemory(const PlanKey& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // null: none
 
   const std::filesystem::path plan_dir_;
-  absl::Mutex saving_
-      ABSL_ACQUIRED_BEFORE(mutex_);  // one Save at a time, so that memory and disk end up with the same plan
+  // Held by Save, so that saves run one after the other, and memory and disk end up with the same plan.
+  absl::Mutex saving_ ABSL_ACQUIRED_BEFORE(mutex_);
   absl::Mutex mutex_;
   std::vector<Found> found_ ABSL_GUARDED_BY(mutex_);  // one per key
 };

@@ -1,8 +1,8 @@
 #pragma once
 
-// Measures plans by running whole networks in turns: A B C A B C. Drift (clocks, temperature, other work on the
-// machine) then affects all plans alike. The executor measures the times, on a GPU with its events; results are medians
-// over the repeats.
+// PlanTimer measures plans by running the whole network with each plan in turn: A B C A B C. Drift (clocks,
+// temperature, other work on the machine) then affects all plans alike. The executor measures the times, on a GPU with
+// CUDA events. A result is the median over the repeats. SearchPlan (plan_search.h) uses it.
 //
 // Not thread-safe.
 
@@ -34,8 +34,8 @@ struct SearchProgress {
   double fraction = 0;  // part of the whole search, 0 to 1; never decreases
 };
 
-// The times of one plan. is_whole is false, and there are no times, if the plan failed or was not measured on every
-// scan within the stage's time.
+// The times of one plan. If the plan failed, or was not measured on every scan within the stage's time, is_whole is
+// false and there are no times.
 struct PlanTimes {
   bool is_whole = false;
   std::vector<absl::Duration> network;   // by scan: voxelize, geometry, features and head
@@ -58,16 +58,18 @@ class PlanTimer {
   // All arguments must outlive the timer.
   PlanTimer(const Program& program, const RunScan& run, Options options);
 
-  // Begins a stage that may use time up to this share of the limit and is expected to take num_runs runs.
+  // Begins a stage of the search. The stage is out of time when end_fraction of the time limit has passed since the
+  // timer was made. num_runs: the expected number of runs, for the progress.
   void BeginStage(std::string name, double end_fraction, int64_t num_runs);
   bool is_out_of_time() const;
 
-  // Errors are CANCELLED and the error of a failed device. WhyFailed of the output tells any other failure.
+  // Runs one scan as a batch. Returns CANCELLED if on_progress returned false, and the batch's error if the device
+  // failed. After any other failure it returns the batch's output, of which WhyFailed says why it cannot be used.
   absl::StatusOr<BatchOutput> Run(const PlanTable& plans, const InferTask& scan, const ScanRunOptions& options);
   // Makes a table with one bucket for all sizes.
   PlanTable TableOf(const NetworkPlan& plan) const;
 
-  // Measures several tables.
+  // Measures several tables. The errors are those of Run. times_convs: also fills PlanTimes::convs.
   absl::StatusOr<std::vector<PlanTimes>> Time(const std::vector<PlanTable>& tables,
                                               const std::vector<const InferTask*>& scans, int repeats,
                                               bool times_convs);
@@ -93,7 +95,7 @@ class PlanTimer {
 // Returns why a batch's result or times cannot be used; "" if they can.
 std::string WhyFailed(const BatchOutput& output);
 
-// Returns the middle value, for an even number the mean of the middle two, for none 0.
+// Returns the median. For an even number of times it is the mean of the middle two, for no times 0.
 absl::Duration Median(std::vector<absl::Duration> times);
 
 }  // namespace voxserve

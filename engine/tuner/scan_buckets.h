@@ -1,6 +1,7 @@
 #pragma once
 
-// A bucket holds the scans of one range of sizes. The search finds one plan for it (plan_search.h).
+// A bucket holds the scans whose numbers of voxels lie in one range. The search finds one plan for each bucket
+// (plan_search.h).
 
 #include <cstdint>
 #include <vector>
@@ -11,7 +12,7 @@
 
 namespace voxserve {
 
-// A scan and its sizes on the device. The scan itself must outlive this.
+// A scan, and the sizes that a run on the device found. The scan itself must outlive this struct.
 struct SizedScan {
   const InferTask* input = nullptr;
   int64_t num_voxels = 0;
@@ -24,9 +25,9 @@ struct ScanBucket {
   std::vector<SizedScan> scans;  // by ascending voxels
 };
 
-// Cuts scans into buckets by their voxels, at powers of two from 16,384 to 1,048,576. A range without scans is joined
-// to the nearest bucket with scans, or to the larger one of two equally near. Buckets are ascending and together cover
-// every size; none is empty.
+// Cuts scans into buckets by their numbers of voxels, at powers of two from 16,384 to 1,048,576. A range without scans
+// is joined to the nearest bucket with scans; if two are equally near, to the one for more voxels. Buckets are
+// ascending and together cover every number of voxels; none is empty.
 std::vector<ScanBucket> CutIntoBuckets(std::vector<SizedScan> scans);
 
 }  // namespace voxserve

@@ -1,6 +1,7 @@
 #pragma once
 
-// The result of a search for one model on one kind of device, and the key for which it is valid.
+// A TunedPlan is the result of a search (plan_search.h) for one model on one type of device, with the key for which it
+// is valid.
 
 #include <cstdint>
 #include <string>
@@ -13,7 +14,7 @@ namespace voxserve {
 
 // The conditions for which a plan is valid. It is used only if all of them are equal.
 struct PlanKey {
-  std::string model_digest;        // covers graph and weights
+  std::string model_digest;        // Graph::digest
   std::string device;              // "NVIDIA H200", or the CPU's model name
   std::string compute_capability;  // "9.0"; on a CPU its vector instruction set, "avx2"
   std::string cuda_version;        // "13.0"; empty on a CPU
@@ -23,12 +24,13 @@ struct PlanKey {
   bool operator==(const PlanKey&) const = default;
 };
 
-// A range of input sizes, its plan, and the times measured in it.
+// A range of numbers of voxels, its plan, and the times measured in it. The times are those of the stages voxelize,
+// geometry, features and head together, as the median over the scans. They are 0 if the scans were not measured.
 struct TunedBucket {
   PlanTable::Bucket bucket;
-  int num_scans = 0;            // scans of the search
-  absl::Duration default_time;  // points to labels, median over the scans, with the default plan
-  absl::Duration tuned_time;    // the same with this plan
+  int num_scans = 0;            // the measured scans of this range
+  absl::Duration default_time;  // with the default plan
+  absl::Duration tuned_time;    // with this plan
 };
 
 struct TunedPlan {

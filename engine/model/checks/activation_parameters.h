@@ -10,7 +10,7 @@
 
 namespace voxserve {
 
-// Returns nullopt and reports a problem at `at` where the function or its slope is wrong.
+// Returns nullopt and reports a problem at `at` if the function or one of its parameters (slope, alpha, ...) is wrong.
 std::optional<ActivationOp> ReadActivation(const model::v1::Activation& proto, const ProblemsAt& at);
 
 }  // namespace voxserve

@@ -1,6 +1,7 @@
 #pragma once
 
-// Checks of attention within samples, and of the learned rows that it may begin with.
+// These functions check attention within samples, and the learned rows (sample_rows) that such a network may begin
+// with.
 
 #include "engine/model/checks/node_context.h"
 

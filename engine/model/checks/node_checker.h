@@ -17,12 +17,12 @@ namespace voxserve {
 
 class NodeChecker {
  public:
-  // Both outlive the checker. graph->dimension is set.
+  // Both arguments must outlive the checker. graph->dimension must be set.
   NodeChecker(Graph* graph, WeightReader* weights) : graph_(*graph), weights_(*weights) {}
 
-  // Appends exactly one node to the graph. inputs and partner (of one with paired_with or sites_of) are indices of
-  // nodes that have been checked, -1 for those that do not exist or stand in a cycle, which has been reported.
-  // weights_owner: see NodeContext.
+  // Appends exactly one node to the graph. inputs: the graph's indices of the input nodes, which have been checked.
+  // partner: the index of the node in paired_with or sites_of, -1 without these fields. An input or partner that does
+  // not exist, or that stands in a cycle, has been reported before and is -1. weights_owner: see NodeContext.
   void Check(const model::v1::Node& proto, std::vector<int> inputs, int partner, const std::string& weights_owner,
              const ProblemsAt& at);
 

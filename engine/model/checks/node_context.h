@@ -4,8 +4,8 @@
 // check (operator_table.h) takes one. It lives as long as the check; the objects that it refers to belong to the
 // validator.
 //
-// A node's result is not known where the node or an input has a problem; it then has 0 channels. In a node that reads
-// it, only the node's own parameters and tensors are checked, so that one mistake is reported once.
+// If a node or one of its inputs has a problem, the node's result is not known, and the node has 0 channels. Of a node
+// that reads such a result, only its own parameters and tensors are checked, so that one mistake is reported once.
 
 #include <cstddef>
 #include <cstdint>
@@ -33,7 +33,8 @@ struct NodeContext {
   VoxelizeState& voxelize;
   int partner = -1;  // index of the node in paired_with or sites_of; -1: none, or unknown, which has been reported
   GraphNode node;    // the check fills its op and what it computes
-  // The node whose tensors it reads: itself, or that in weights_of; empty: wrong, which has been reported.
+  // The name of the node whose tensors this node reads: its own, or the one in weights_of. Empty: weights_of is wrong,
+  // which has been reported.
   std::string weights_owner = {};
   bool has_read_tensors = false;
 
@@ -41,13 +42,13 @@ struct NodeContext {
   const GraphNode* Known(size_t input) const { return KnownNode(node.inputs[input]); }
   // Returns the partner; null where there is none, or its result is not known.
   const GraphNode* KnownPartner() const { return KnownNode(partner); }
-  // Returns the node that this input names where it holds features. Returns null where its result is not known; where
-  // the result is known but holds no features, also reports a problem.
+  // Returns the node that this input names, if its result is features. Returns null if the result is not known. Returns
+  // null and reports a problem if the result is labels, boxes or a sample of points.
   const GraphNode* FeaturesInput(size_t input) const;
-  // Returns all inputs, which hold features on the same rows. Otherwise returns none, and reports a problem unless
-  // there was one before.
+  // Returns all inputs if they hold features and have the same rows. Otherwise returns an empty list, and reports a
+  // problem unless an input's problem was reported before.
   std::vector<const GraphNode*> FeaturesOnOneLevel() const;
-  // Returns the node's tensor of this name, or that of the node in weights_of (WeightReader::Read).
+  // Returns the tensor "<weights_owner>.<part>" (WeightReader::Read); null if weights_of is wrong.
   HostTensorPtr ReadTensor(const std::string& part, const std::vector<int64_t>& shape) {
     has_read_tensors = true;
     return weights_owner.empty() ? nullptr : weights.Read(weights_owner, node.name, part, shape);

@@ -12,7 +12,8 @@ void CheckPool(NodeContext& context);
 void CheckGlobalPool(NodeContext& context);
 void CheckBroadcast(NodeContext& context);
 
-// Returns nullopt and reports a problem at `at` where `reduce` is not set or unknown.
+// Returns nullopt and reports a problem at `at` if `reduce` is not set, unknown or REDUCE_GENERALISED_MEAN, which only
+// global_pool may have.
 std::optional<kernels::PoolReduce> ReadReduce(model::v1::Pool::Reduce reduce, const ProblemsAt& at);
 
 }  // namespace voxserve

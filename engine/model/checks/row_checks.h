@@ -1,6 +1,7 @@
 #pragma once
 
-// Checks of operators that compute each row on its own and are no layer with an epilogue.
+// These functions check operators that compute each row on its own and run as steps of their own: nothing is fused into
+// them.
 
 #include "engine/model/checks/node_context.h"
 

@@ -11,8 +11,8 @@ namespace voxserve {
 void CheckCrop(NodeContext& context);
 void CheckPrune(NodeContext& context);
 
-// Returns all inputs of an addition or concatenation, and sets the node's rows and AddOp::rulebooks. Where the inputs
-// cannot be combined it returns none, and reports a problem unless there was one before.
+// Returns all inputs of an addition or concatenation, and sets the node's rows and `rulebooks` (AddOp::rulebooks). If
+// the inputs cannot be combined, returns an empty list, and reports a problem unless it was reported before.
 std::vector<const GraphNode*> MeetInputs(model::v1::Sites sites, std::vector<int>* rulebooks, NodeContext& context);
 
 }  // namespace voxserve

@@ -11,8 +11,8 @@
 
 namespace voxserve {
 
-// Returns the kind and, except for an inverse, the sites. Channels, partner and rulebook are not set. Returns nullopt
-// where it has reported a problem at `at`.
+// Returns an op with its kind and, except for an inverse convolution, its sites and stored_cells. Channels, partner and
+// rulebook are not set. Returns nullopt if it has reported a problem at `at`.
 std::optional<SparseConvOp> ReadSparseConv(const model::v1::SparseConv& proto, int dimension, const ProblemsAt& at);
 
 }  // namespace voxserve

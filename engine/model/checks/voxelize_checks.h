@@ -1,6 +1,6 @@
 #pragma once
 
-// These functions check the network's input: the voxelize, and the sample of points that it may read.
+// These functions check the network's input: the voxelize node, and the farthest_point_sample node that it may read.
 
 #include "engine/model/checks/node_context.h"
 
