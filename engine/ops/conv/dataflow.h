@@ -39,8 +39,8 @@ struct ConvShape {
 // ServedDataflow is a dataflow that a device supports for one convolution.
 struct ServedDataflow {
   Dataflow dataflow = {};
-  // The values of ConvPlan::block that are valid besides the default. nullopt: a block of any number of rows is valid,
-  // but the dataflow may ignore it.
+  // The values of ConvPlan::block (the part of the output that is computed at once) that are valid besides the default.
+  // nullopt: a block of any number of rows is valid, but the dataflow may ignore it.
   std::optional<std::vector<kernels::ConvBlock>> blocks = {};
 
   bool Serves(const ConvPlan& plan) const;
