@@ -4,7 +4,7 @@
 // GPU, UploadedGeometry on the CPU for a GPU. MakeMaps (engine/executor/geometry_pass.h) calls all three in the same
 // way.
 // - A site is an occupied voxel of a sample. A level is the list of the sites of all samples at one stride; level 0 has
-//   the voxels of the points. Its parent is the level from whose sites it is made.
+//   the voxels of the points. A level's parent is the level from whose sites it is made.
 // - A rulebook says which input rows each output row reads, for each kernel offset.
 //
 // Callers ask for a parent before its children, for levels before the rulebooks between them, and for a rulebook before
