@@ -71,7 +71,7 @@ class CudaExecutor final : public Executor {
   absl::Status RunWithSizes(const Program& program, BatchTasks tasks, const RunLimits& limits,
                             const RunOptions& options, BatchOutput& output);
   absl::Status CopyIn(const Program& program, BatchTasks tasks, const RunOptions& options, const SiteRooms& rooms);
-  // Writes the counts of points and voxels into the samples, and refuses those beyond limits.
+  // Writes the counts of points and voxels into the samples, and refuses samples that exceed a limit.
   void TakeCounts(const Program& program, BatchTasks tasks, const RunLimits& limits, BatchOutput& output);
   absl::Status BeginGeometry(const Program& program, SiteRooms rooms);
   // Samples and voxelizes the points, makes the first segment's levels and rulebooks, and queues their sizes.

@@ -22,9 +22,10 @@ struct BatchCounts {
   std::vector<int64_t> num_valid;
   std::vector<int32_t> selected_points;
 
-  // [samples] sites that could not be made because a coordinate key cannot hold their coordinates
-  // (kernels/coordinates/output_coordinates.h), counted over all levels made since Voxelize. If the count is above 0,
-  // the sample's levels lack sites, and the executor refuses the sample.
+  // [samples] how often, in all levels made since Voxelize, a level's rule asked for a site whose coordinates a
+  // coordinate key cannot hold. A site counts once for every pair of an input and a kernel cell that asks for it
+  // (kernels/coordinates/output_coordinates.h). Such sites are not made. If the count is above 0, the sample's levels
+  // lack sites, and the executor refuses the sample.
   std::vector<int64_t> num_beyond_limits;
 };
 

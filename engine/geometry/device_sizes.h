@@ -40,7 +40,7 @@ class DeviceSizes {
     int64_t* max_coordinate = nullptr;  // [1] the largest voxel coordinate; 0 unless the origin is kMinimum
     int64_t* num_sites = nullptr;       // [num_levels]; level 0 uses sample_begin[num_samples] instead
     int64_t* held_sites = nullptr;     // [num_levels] the sites that fit their rooms (kernels/coordinates/hold_sites.h)
-    int64_t* beyond_limits = nullptr;  // [num_levels, num_samples] sites whose coordinates a key cannot hold
+    int64_t* beyond_limits = nullptr;  // [num_levels, num_samples] BatchCounts::num_beyond_limits
     int64_t* num_valid = nullptr;      // [num_samples]
     int64_t* selected = nullptr;       // holds [num_selected] int32
     int64_t* offset_begin = nullptr;   // [K + 1] for each rulebook, one after the other

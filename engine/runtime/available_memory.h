@@ -2,7 +2,7 @@
 
 // These functions tell how much memory the process may use, and how much it uses.
 //
-// Any thread may call them. A limit that cannot be read counts as no limit.
+// Any thread may call these functions. A limit that cannot be read counts as no limit.
 
 #include <cstdint>
 #include <filesystem>

@@ -34,7 +34,7 @@ class SparseConvStep final : public Step {
   absl::Status Run(const StepContext& context) const override;
   bool IsCapturable(const std::vector<Buffer>&) const override { return true; }
   bool NeedsSizes(const std::vector<ConvPlan>& plans) const override;
-  // INVALID_ARGUMENT (BAD_MODEL) also for a kernel of more than kernels::kMaxKernelVolume cells.
+  // Also returns INVALID_ARGUMENT (BAD_MODEL) for a kernel of more than kernels::kMaxKernelVolume cells.
   absl::Status Upload(WeightUploader& uploader) override;
   size_t ScratchBytes(const StepContext& context) const override;
 

@@ -19,7 +19,8 @@ class PointOffsetsStep final : public Step {
     int32_t dimension = 3;
     bool is_from_mean = false;  // true: from the mean of the voxel's points; false: from its centre
     int64_t max_points = 0;     // a mean counts only a voxel's first max_points points; 0: all
-    // Only for offsets from centres, in the axes' unit. Level 0 must then be one of Program::key_levels.
+    // The two members below are read only for offsets from centres, and are in the axes' unit. Level 0 must then be one
+    // of Program::key_levels.
     std::array<float, kernels::kMaxDimension> voxel_size = {1, 1, 1, 1};
     std::array<float, kernels::kMaxDimension> first_center = {0, 0, 0, 0};
   };

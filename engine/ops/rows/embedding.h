@@ -1,8 +1,8 @@
 #pragma once
 
 // EmbeddingStep looks up a row of a table for each row of the input: out[r] = table[index[r]]. The index is a number in
-// one channel of the input (kernels/rows/embedding.h). If that channel has a 16-bit type, as on a GPU, the table has at
-// most as many rows as the type has exact whole numbers.
+// one channel of the input (kernels/rows/embedding.h). Only on a GPU may that channel have a 16-bit type; the table
+// then has few rows (MaxEmbeddings), so that every index is exact.
 
 #include <cstdint>
 #include <utility>
