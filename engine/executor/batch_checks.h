@@ -1,6 +1,6 @@
 #pragma once
 
-// Checks that both executors make of a batch's samples, and results that both take from its geometry.
+// These functions serve both executors: they check a batch's samples, and take results from its geometry.
 
 #include <cstdint>
 #include <vector>
@@ -14,22 +14,23 @@
 namespace voxserve {
 
 // Sets each sample's status to the result of CheckInput, and fills point_begin [samples + 1]: a sample that failed gets
-// no points. INVALID_ARGUMENT for more samples than a key can number.
+// no points. Returns INVALID_ARGUMENT for more than kernels::kMaxSamples samples.
 absl::Status LayOutPoints(const Program& program, BatchTasks tasks, BatchOutput& output,
                           std::vector<int64_t>& point_begin);
 
-// Returns RESOURCE_EXHAUSTED (OUT_OF_MEMORY). why: the budget's refusal (HostMemory::refusal); OK where the system
-// refused.
+// Returns the error of a batch that does not fit the host's memory: RESOURCE_EXHAUSTED (OUT_OF_MEMORY). why:
+// HostMemory::refusal(); OK if the reason is not known.
 absl::Status OutOfHostMemory(const absl::Status& why);
 
-// Writes the counts of voxels and points into each sample. A sample with more voxels than its limit gets
-// INVALID_ARGUMENT (TOO_MANY_VOXELS) unless the model's policy allows dropping voxels.
+// Writes the counts of voxels and points into each sample. The status of a sample with more than limits.max_voxels
+// voxels becomes INVALID_ARGUMENT (TOO_MANY_VOXELS), if limits.voxel_overflow is kReject.
 void TakeVoxelCounts(const BatchCounts& counts, const std::vector<int64_t>& point_begin, const RunLimits& limits,
                      BatchOutput& output);
-// Refuses the samples that lost sites to the limits of coordinates: INVALID_ARGUMENT (COORDINATE_LIMITS).
+// Refuses the samples that lack sites because a coordinate key cannot hold the sites' coordinates: their status becomes
+// INVALID_ARGUMENT (COORDINATE_LIMITS).
 void RefuseBeyondLimits(const BatchCounts& counts, int32_t dimension, BatchOutput& output);
 
-// Returns OUT_OF_RANGE where several samples together have more voxels than the model's max_batch_voxels.
+// Returns OUT_OF_RANGE if several samples together have more voxels than limits.max_batch_voxels.
 absl::Status CheckBatchVoxels(int64_t num_voxels, size_t num_samples, const RunLimits& limits);
 
 // Returns the plans that the batch runs by.
@@ -40,6 +41,7 @@ inline const PlanTable& PlansOf(const Program& program, const RunOptions& option
 // Returns the number of pairs of each kernel offset. offset_begin: [num_offsets + 1].
 std::vector<int64_t> SizesOf(const int64_t* offset_begin, int32_t num_offsets);
 
+// Returns true if at least one sample has not failed.
 bool HasGoodSample(const BatchOutput& output);
 
 // Returns the tensors that the task's answer holds.
@@ -51,7 +53,7 @@ struct WantedOutputs {
   bool scores = false;
   TensorSet tensors = 0;
 
-  // True for a step that the batch needs.
+  // Returns true if the batch needs the step.
   bool Need(const Step& step) const {
     return step.is_for_all || (scores && step.is_for_scores) || (tensors & step.for_tensors) != 0;
   }

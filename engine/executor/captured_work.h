@@ -1,9 +1,9 @@
 #pragma once
 
-// A GPU's work that is recorded once and launched again by one call: a CUDA graph.
+// CapturedWork is work of a GPU that is recorded once and launched again by one call: a CUDA graph.
 //
 // Not thread-safe: the thread that captures is the one whose calls on the stream are recorded, and no other thread uses
-// the stream meanwhile. Others may use their own streams, and allocate.
+// the stream meanwhile. Other threads may use their own streams, and allocate.
 
 #include <cstdint>
 #include <functional>
@@ -17,12 +17,11 @@ struct CUgraphExec_st;
 
 namespace voxserve {
 
-// Work that can be launched again and again. An interface, so that those who keep it are tested without a GPU.
+// Work that can be launched again and again. It is an interface so that CapturedBatches can be tested without a GPU.
 class ReplayableWork {
  public:
   virtual ~ReplayableWork() = default;
-  // Queues the work on the stream, as its calls were when they were recorded: the same kernels with the same
-  // parameters, on the same memory.
+  // Queues the recorded work on the stream: the same kernels with the same parameters, on the same memory.
   virtual absl::Status Launch(StreamView stream) = 0;
   // Returns the memory that the work takes, in bytes.
   virtual int64_t bytes() const = 0;
@@ -31,8 +30,8 @@ class ReplayableWork {
 class CapturedWork final : public ReplayableWork {
  public:
   // Records the work that `queue` queues on the stream, without running it. If recording fails, the stream can still be
-  // used. Returns the error of `queue` first, then CUDA's. A call that waits, or that allocates from a DevicePool,
-  // cannot be recorded.
+  // used. Returns the error of `queue` if it failed, else CUDA's. A call that waits, or that allocates from a
+  // DevicePool, cannot be recorded.
   static absl::StatusOr<std::unique_ptr<CapturedWork>> Capture(StreamView stream,
                                                                const std::function<absl::Status()>& queue);
   // The GPU must have finished the work.

@@ -1,7 +1,7 @@
 #pragma once
 
-// CloudPart is one cloud of a task, as the executors read it. A task brings one cloud, or several sweeps that are read
-// as one sample.
+// CloudPart is one cloud of a task, for the executors that read it. A task brings one cloud, or several sweeps that are
+// read as one sample.
 
 #include <cstdint>
 #include <string_view>
@@ -16,7 +16,7 @@ namespace voxserve {
 struct CloudPart {
   const PointCloud* cloud = nullptr;
   const PlacedSweep* placed = nullptr;  // the sweep that owns `cloud`; null: it is the task's own cloud
-  bool is_moved = false;                // its points are transformed by placed->transform
+  bool is_moved = false;                // the reader transforms its points by placed->transform
   std::string_view age_feature = {};    // the feature that gets the sweep's age; "": none
 
   int64_t num_points() const { return static_cast<int64_t>(cloud->num_points()); }

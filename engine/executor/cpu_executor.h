@@ -2,9 +2,9 @@
 
 // CpuExecutor runs programs on the CPU, on the threads of the context's pool and in the context's host memory.
 //
-// A batch that does not fit the memory fails with RESOURCE_EXHAUSTED before it allocates what does not fit, and the
-// executor then frees all memory that it held. If it held memory of earlier batches, it tries the batch once more
-// without that memory.
+// If a batch does not fit the memory, the executor frees all memory that it holds. If it held memory of earlier
+// batches, it then runs the batch once more. A batch that still does not fit fails with RESOURCE_EXHAUSTED
+// (BatchOutput::host_is_full).
 
 #include <cstdint>
 #include <optional>

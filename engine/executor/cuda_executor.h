@@ -3,21 +3,25 @@
 // CudaExecutor runs programs on a GPU, on the context's stream. Each cloud's bytes are copied to the device unchanged
 // and decoded there (device_points.h).
 //
-// - Normally the host launches the whole batch without waiting for a size. It lays out memory by a forecast: the sites
-//   per point of earlier batches, and a little more (SiteForecast). Kernels read the row counts on the device.
-// - A batch that has more sites than forecast discards its result and runs again with exact sizes. So do a program's
-//   first batch and plans that need sizes on the host: the host waits once for the sizes of levels and rulebooks, lays
-//   out memory and groups matrix products by them, and waits once more for the result.
+// - Normally the host launches the whole batch without waiting for a size. It lays out memory by a forecast of the
+//   numbers of sites: the sites per point of earlier batches, plus an eighth (SiteForecast). Kernels read the row
+//   counts on the device.
+// - If a batch has more sites than forecast, if the plan was chosen by a wrong forecast, or if the GPU has no memory
+//   for the forecast, the batch's result is discarded and the batch runs again with exact sizes.
+// - A batch without a forecast (a program's first batch of about this size) and a batch whose plan needs sizes on the
+//   host run with exact sizes at once. The host then waits once for the sizes of levels and rulebooks, lays out memory
+//   and groups matrix products by these sizes, and waits once more for the result.
 // - A network that prunes has one more segment for each prune in a row (parallel prunes share one). The host waits once
 //   more for the sizes of each segment.
-// - If the device has no room for a batch's levels and rulebooks, they are made on the CPU, which knows exact sizes,
-//   and uploaded (BatchOutput::geometry_on_cpu). A program with several segments cannot do that, since its later levels
-//   depend on scores on the device.
+// - If the device has no room for a batch's levels and rulebooks, and RunOptions allow it, the CPU makes them with
+//   exact sizes, and they are uploaded (BatchOutput::geometry_on_cpu). A program with several segments cannot do that,
+//   since its later levels depend on scores on the device.
 // - A batch that still does not fit fails with RESOURCE_EXHAUSTED, and the context frees its batch memory.
 //
-// If RunOptions ask for it, batches in rooms (capacities, site_rooms.h) reuse the rooms of earlier batches of their
-// kind, so that they lie in the same memory. The launches of steps that read no size on the host are then captured, and
-// replayed for the batches that follow (captured_batches.h). Everything else runs as it is.
+// If RunOptions::captures is set, batches with rooms (capacities, site_rooms.h) reuse the rooms of earlier batches of
+// the same program, number of samples and rough size (kept_rooms.h), so that they use the same memory. The steps that
+// read no size on the host are then captured as CUDA graphs, and replayed in the batches that follow
+// (captured_batches.h). Everything else is launched as usual.
 
 #include <cstdint>
 #include <vector>
@@ -57,7 +61,7 @@ class CudaExecutor final : public Executor {
  private:
   absl::Status RunBatch(const Program& program, BatchTasks tasks, const RunLimits& limits, const RunOptions& options,
                         BatchOutput& output);
-  // Returns the capacities for a batch; none where the host must wait for its sizes. Called after LayOutPoints.
+  // Returns the capacities for a batch; none if the host must wait for the batch's sizes. Called after LayOutPoints.
   SiteRooms ForecastRooms(const Program& program, BatchTasks tasks, const RunLimits& limits, const RunOptions& options);
   // Copies the points in, and runs the batch within the capacities `rooms`. If they are too small, or the chosen plan
   // is for another number of voxels, returns OUT_OF_RANGE. The caller then runs the batch again; a client never sees
@@ -67,7 +71,7 @@ class CudaExecutor final : public Executor {
   absl::Status RunWithSizes(const Program& program, BatchTasks tasks, const RunLimits& limits,
                             const RunOptions& options, BatchOutput& output);
   absl::Status CopyIn(const Program& program, BatchTasks tasks, const RunOptions& options, const SiteRooms& rooms);
-  // Writes the counts of points and voxels into the samples, and refuses those beyond limits.
+  // Writes the counts of points and voxels into the samples, and refuses samples that exceed a limit.
   void TakeCounts(const Program& program, BatchTasks tasks, const RunLimits& limits, BatchOutput& output);
   absl::Status BeginGeometry(const Program& program, SiteRooms rooms);
   // Samples and voxelizes the points, makes the first segment's levels and rulebooks, and queues their sizes.
@@ -86,7 +90,7 @@ class CudaExecutor final : public Executor {
   absl::Status RunCaptured(const Program& program, FeaturePass& pass, const PlanTable& plans, BatchOutput& output);
   // Captures a range and launches it. If that fails, runs the steps uncaptured and returns false.
   absl::StatusOr<bool> Capture(const StepRange& steps, FeaturePass& pass);
-  // Keeps or declines what the batch captured. Called when the host has waited for the stream.
+  // Keeps what the batch captured, for later batches. Called when the host has waited for the stream.
   void KeepCaptured();
   void ForgetCaptured();
   absl::Status EndStage(Stage stage);

@@ -5,8 +5,8 @@
 //
 // - A cloud in page-locked memory is copied directly. Other clouds are staged in the context's page-locked buffer.
 // - The bytes of sweeps stay on the device for later frames, if the context keeps copies (runtime/device_copies.h) and
-//   there is room. That saves transfers over the bus and changes no result.
-// - Threads: belongs to an executor, and is called from its thread alone.
+//   there is room. Kept sweeps save transfers over the bus and change no result.
+// - Threads: an executor owns it. Not thread-safe.
 
 #include <cstdint>
 #include <memory>
@@ -27,23 +27,25 @@ class DevicePoints {
  public:
   struct Options {
     bool keeps_sweeps = true;              // false: neither looks up nor keeps copies, since memory is short
-    absl::Span<const int64_t> words = {};  // the caller's words, which are copied to the device too
-    // SiteRooms' values. If they are set, every batch that fits them takes the same memory of the context's `batch`.
+    absl::Span<const int64_t> words = {};  // PointSampling::words(); copied to the device too
+    // SiteRooms::points and SiteRooms::upload_bytes. If they are set, all batches that fit into them take the same
+    // memory of the context's arena `batch`.
     int64_t room_points = 0;
     int64_t room_bytes = 0;
   };
 
-  // Returns the most bytes that the clouds, point_begin and this many words can take there before they are decoded.
+  // Returns the most bytes of device memory that the clouds before decoding, point_begin and this many words can take.
   static int64_t MostUploadBytes(BatchTasks tasks, size_t num_words);
 
-  // Queues the copies and the decoding on the context's stream. Takes device memory from the context's `batch` and
-  // stages through its `upload`. point_begin: [samples + 1] in host memory; samples without points are skipped.
-  // RESOURCE_EXHAUSTED for memory. Even after an error, the host waits for the stream before the next CopyIn, before
-  // ReleaseSweeps and before the tasks end, since their clouds are being copied until then.
+  // Queues the copies and the decoding on the context's stream. Takes device memory from the context's arena `batch`,
+  // and stages clouds in the context's buffer `upload`. point_begin: [samples + 1] in host memory; samples without
+  // points are skipped. Returns RESOURCE_EXHAUSTED if memory does not suffice. Even after an error, the host waits for
+  // the stream before the next CopyIn, before ReleaseSweeps and before the tasks end, since their clouds are being
+  // copied until then.
   absl::Status CopyIn(const VoxelizeOp& op, BatchTasks tasks, const std::vector<int64_t>& point_begin,
                       const Options& options, ExecutionContext& context);
 
-  // Releases the sweeps and their copies, when the batch has ended.
+  // Releases the batch's sweeps and the leases of their copies. Call it when the batch has ended.
   void ReleaseSweeps();
 
   // The methods below return the results of the last CopyIn, in device memory.
@@ -53,7 +55,7 @@ class DevicePoints {
   const uint8_t* is_valid() const { return is_valid_; }        // [num_points]
 
  private:
-  // A cloud whose bytes the batch needs on the device. A sweep that is part of several samples has one Source.
+  // A cloud whose bytes the batch needs on the device. A sweep that several samples contain has one Source.
   struct Source {
     const PointCloud* cloud = nullptr;
     std::shared_ptr<const Sweep> sweep;  // the sweep that owns `cloud`, if a copy may be kept; else null

@@ -1,9 +1,10 @@
 #pragma once
 
-// FeaturePass runs the steps of a segment on a GPU, whose levels and rulebooks are there: it gives them memory and
-// queues them, range by range, so that a range can be captured instead (captured_batches.h).
+// FeaturePass runs the steps of a segment on a GPU, when the segment's levels and rulebooks have been made. It lays out
+// the steps' memory and queues the steps. The caller can queue them range by range, and capture or replay a range
+// (captured_batches.h).
 //
-// One batch has one. Belongs to an executor; not thread-safe.
+// An executor makes one for each batch. Not thread-safe. The errors are those of Step::Run.
 
 #include <cstddef>
 #include <vector>
@@ -20,32 +21,33 @@
 namespace voxserve {
 
 // Returns the index in CudaContext::stage_ends of a stage's end, for the stages from kCopyIn to kHead. Index 0 is the
-// start of the first one.
+// start of kCopyIn.
 constexpr size_t StageEnd(Stage stage) { return static_cast<size_t>(stage) - static_cast<size_t>(Stage::kCopyIn) + 1; }
 static_assert(CudaContext::kNumStages == StageEnd(Stage::kHead));
 
 class FeaturePass {
  public:
   struct Options {
-    const Program* program = nullptr;           // outlives the pass, as do all that follow
-    WantedOutputs wanted;                       // steps that nobody needs are passed over
+    const Program* program = nullptr;           // all pointers outlive the pass
+    WantedOutputs wanted;                       // steps that no task needs are skipped
     StepContext* context = nullptr;             // of the batch, on a GPU; the pass sets its scratch
-    std::vector<char*>* buffer_data = nullptr;  // the context's
-    DeviceGeometry* geometry = nullptr;         // likewise
+    std::vector<char*>* buffer_data = nullptr;  // StepContext::buffer_data, to be set
+    DeviceGeometry* geometry = nullptr;         // the batch's
     std::vector<Event>* step_ends = nullptr;    // null: steps are not timed; event i ends step i - 1 and begins step i
   };
 
   explicit FeaturePass(const Options& options) : options_(options) {}
 
   // Takes memory for the segment's buffers, scratch and outputs. The steps of earlier segments must have been queued.
-  // RESOURCE_EXHAUSTED.
+  // Returns RESOURCE_EXHAUSTED if memory does not suffice.
   absl::Status LayOut(const ProgramSegment& segment);
-  // Queues the needed steps in [begin, end) of the segment, and records the end of the features there.
+  // Queues the needed steps in [begin, end), which are steps of the segment. If the first step of the head (labels,
+  // boxes, outputs) is among them, records the end of Stage::kFeatures before it.
   absl::Status Run(size_t begin, size_t end);
-  // Queues only the needed steps of one of the CapturableRanges.
+  // Queues the needed steps of one of the CapturableRanges and records no event, so that the work can be captured.
   absl::Status Launch(const StepRange& steps);
-  // If the range begins with the head, ends the time of the stage before and begins the head's. Call it before Launch
-  // or before a replay.
+  // If the range begins with the head's first step, records the end of Stage::kFeatures. Call it before Launch or
+  // before a replay of the range.
   absl::Status EnterHead(const StepRange& steps);
 
   // Returns the ranges of the batch's steps that can be captured.

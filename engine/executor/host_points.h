@@ -1,9 +1,9 @@
 #pragma once
 
-// HostPoints reads a batch's clouds into the matrix that the network reads, in host memory: the CPU's counterpart of
-// device_points.h. The matrix lies in the context's `input`.
+// HostPoints reads a batch's clouds into the matrix that the network reads, in host memory. It is the CPU's counterpart
+// of DevicePoints. The matrix lies in the context's arena `input`.
 //
-// It belongs to an executor, and every batch overwrites it. Not thread-safe.
+// An executor owns it, and every batch overwrites its results. Not thread-safe.
 
 #include <cstdint>
 #include <memory_resource>
@@ -19,11 +19,11 @@ namespace voxserve {
 
 class HostPoints {
  public:
-  // memory: outlives it.
+  // memory outlives the HostPoints.
   explicit HostPoints(std::pmr::memory_resource* memory) : is_valid_(memory) {}
 
   // Reads the points of all samples on the context's thread pool. point_begin: [samples + 1]; samples without points
-  // are skipped. RESOURCE_EXHAUSTED or std::bad_alloc for memory.
+  // are skipped. Returns RESOURCE_EXHAUSTED or throws std::bad_alloc if memory does not suffice.
   absl::Status Read(const VoxelizeOp& op, BatchTasks tasks, const std::vector<int64_t>& point_begin,
                     ExecutionContext& context);
 

@@ -1,10 +1,10 @@
 #pragma once
 
-// KeptRooms gives batches of one kind the same rooms (capacities), so that they lie in the same memory and a captured
-// batch can be replayed (captured_batches.h). The rooms that a forecast asks for differ with every batch. Kept rooms
-// change in coarse steps, and only if a batch does not fit them or is far smaller.
+// KeptRooms gives batches of one kind the same rooms (capacities, site_rooms.h). The batches then use the same memory,
+// so that a captured batch can be replayed (captured_batches.h). A forecast asks for other rooms with every batch. Kept
+// rooms change in coarse steps, and only if a batch does not fit them or is far smaller.
 //
-// Belongs to an executor. Not thread-safe.
+// An executor owns it. Not thread-safe.
 
 #include <cstddef>
 #include <cstdint>
@@ -30,9 +30,10 @@ class KeptRooms {
     }
   };
 
-  // Returns rooms for the batch: those of the last batch of its kind if they fit, else new ones. wanted: from
-  // SiteForecast, which adds an eighth to the expected sites; its `points` and `upload_bytes` are those of the batch.
-  // The returned points are enough for the batch, and capacities for the expected sites; axis_bits are as wanted.
+  // Returns rooms for the batch: the rooms of the last batch of its kind if they fit, else new rooms. wanted: from
+  // SiteForecast, which adds an eighth to the expected sites; its `points` and `upload_bytes` are the batch's true
+  // numbers. The returned `points` and `upload_bytes` are enough for the batch, `capacities` are enough for the
+  // expected sites, and axis_bits is wanted.axis_bits.
   SiteRooms Fit(const Kind& kind, const SiteRooms& wanted);
 
   size_t num_kinds() const { return kept_.size(); }

@@ -1,7 +1,7 @@
 #pragma once
 
-// Sampling of farthest points in a batch, on any device: it checks the request, lays out how many points each sample
-// selects, and writes the selection into the answers.
+// These functions serve the sampling of farthest points in a batch, on any device. They check the request, lay out how
+// many points each sample selects, and write the selection into the answers.
 
 #include <cstdint>
 #include <vector>
@@ -16,17 +16,19 @@
 
 namespace voxserve {
 
-// Returns INVALID_ARGUMENT (BAD_SAMPLE) if the network or the cloud cannot be sampled so: zero points, more points than
-// the cloud has, a start that is not one of its points, several sweeps, a network whose axes do not begin with x, y
-// and z, or a network that samples for itself. It does not check that enough points are valid: TakeSampledPoints does.
+// Returns INVALID_ARGUMENT (BAD_SAMPLE) if the task asks for a sample that is not possible: zero points, more than
+// 65,536 points, more points than the cloud has, a start that is not one of the cloud's points, several sweeps, a
+// network whose axes do not begin with x, y and z, or a network that samples points itself. TakeSampledPoints checks
+// that enough points are valid.
 absl::Status CheckSample(const VoxelizeOp& op, const InferTask& task);
 
 // Lays out how many points each sample selects. point_begin: [samples + 1]; samples without points select none.
 void LayOutSampling(const Program& program, BatchTasks tasks, const std::vector<int64_t>& point_begin,
                     PointSampling& sampling);
 
-// Writes the selected points and the counts of the others into the answers, after TakeVoxelCounts. A sample with fewer
-// valid points than it was to select gets INVALID_ARGUMENT (BAD_SAMPLE).
+// Writes into the answers the points that requests selected, and how many points a restricted network did not see. Call
+// it after TakeVoxelCounts. If a request selects more points than its cloud has valid points, the sample's status
+// becomes INVALID_ARGUMENT (BAD_SAMPLE). A network that samples points itself then sees all valid points.
 void TakeSampledPoints(const PointSampling& sampling, const BatchCounts& counted, BatchTasks tasks,
                        const std::vector<int64_t>& point_begin, BatchOutput& output);
 

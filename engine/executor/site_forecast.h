@@ -5,8 +5,8 @@
 // runs the batch again.
 //
 // - Buckets: batches are grouped by their points, from one power of two to the next.
-// - Rule: a level gets the highest recent ratio of sites to points in the bucket, plus an eighth. The range of
-//   coordinates gets an eighth more than the recent maximum.
+// - Rule: a level gets the highest recent ratio of sites to points in the bucket, plus an eighth. The largest
+//   coordinate gets the recent maximum plus an eighth.
 // - Capacities are rounded up to few sizes, so that similar batches use the same memory layout.
 // - Threads: not thread-safe.
 
@@ -21,18 +21,21 @@ namespace voxserve {
 
 class SiteForecast {
  public:
-  // True once a batch of about this many points has been observed, except for a while after HadNoMemory.
+  // Returns true if a batch of about this many points has been observed, except for a while after HadNoMemory.
   bool has_learned(int64_t num_points) const;
   // Rooms, MostVoxels and FewestVoxels need has_learned.
   SiteRooms Rooms(int64_t num_points) const;
-  // The highest (without the eighth) and the lowest number of voxels, sites of level 0, that such batches had recently.
+  // Return how many voxels (sites of level 0) such a batch has at most (without the added eighth) and at least, by
+  // recent batches.
   double MostVoxels(int64_t num_points) const;
   double FewestVoxels(int64_t num_points) const;
 
   // Learns from a batch of num_points > 0 points. num_sites: by level; empty: not known, since the batch overflowed.
-  // max_coordinate: DeviceGeometry's; 0: it had none.
+  // max_coordinate: DeviceGeometry::max_coordinate(), or 0 if the network does not count coordinates from the sample's
+  // minimum.
   void Learn(int64_t num_points, const std::vector<int64_t>& num_sites, int64_t max_coordinate);
-  // The device had no memory for such a batch's capacities. The next kRest batches of the bucket get no forecast.
+  // Notes that the device had no memory for the capacities of such a batch. The next kRest batches of the bucket get no
+  // forecast.
   void HadNoMemory(int64_t num_points) { buckets_[IndexOf(num_points)].num_resting = kRest; }
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
 
-// Appends a stage's wall-clock time when it goes out of scope.
+// A StageTimer appends its stage's wall-clock time to `stages` when it is destroyed. Timers may be nested.
 
 #include <chrono>
 #include <cstddef>
@@ -15,7 +15,7 @@ class StageTimer {
  public:
   StageTimer(Stage stage, std::vector<StageTime>& stages)
       : stage_(stage), stages_(stages), start_(std::chrono::steady_clock::now()) {
-    // The destructor, which must not throw, then finds room, and so does that of a timer around this one.
+    // Reserves memory here, because the destructors of this timer and of a timer around it must not throw.
     if (stages_.capacity() < stages_.size() + kRoom / 2) stages_.reserve(stages_.size() + kRoom);
   }
   ~StageTimer() { stages_.push_back({stage_, absl::FromChrono(std::chrono::steady_clock::now() - start_)}); }

@@ -1,11 +1,12 @@
 #pragma once
 
-// BatchGeometry makes a batch's geometry on the CPU: its voxels, the sites of every level and every rulebook. Each is
-// made once and read by all steps that need it. The geometry follows from coordinates; nothing here reads a feature.
+// BatchGeometry makes a batch's geometry on the CPU: its voxels, the sites of every level and every rulebook
+// (geometry_maker.h defines these). Each is made once and read by all steps that need it. The geometry follows from
+// coordinates, except that FilterLevel may read the scores by which a network prunes.
 //
-// A context keeps one and fills it anew for every batch, so that memory is allocated once. Memory that grows with the
-// batch comes from the context's memory resource, which throws std::bad_alloc when it is exhausted. After that the
-// object must not be read until the next Voxelize.
+// A CpuExecutor keeps one and fills it anew for every batch, so that memory is allocated once. Memory that grows with
+// the batch comes from `memory`, which throws std::bad_alloc when it is exhausted. After an exception the object must
+// not be read until the next Voxelize. Not thread-safe.
 
 #include <cstdint>
 #include <memory_resource>
@@ -39,18 +40,19 @@ class BatchGeometry final : public BatchCounts, public GeometryMaker {
         workspace_(memory) {}
 
   // Selects the batch's farthest points: sets num_valid and selected_points, which are empty where no sample selects
-  // any. Call it before Voxelize. Where the network sees only selected points, it sets points->is_valid to a mask of
-  // those, which Voxelize must then get.
+  // any. Call it before Voxelize. If a sample restricts the network to its selected points, SamplePoints sets
+  // points->is_valid to a mask of the points that the network sees. Pass that mask to Voxelize.
   void SamplePoints(const PointSampling& sampling, kernels::VoxelizeParams* points);
 
   // Finds the points' voxels: fills the members below and level 0. `fixed` holds the network's part of the parameters
   // (dimension, rounding, origin, range, voxel size) and the points (num_points, num_samples, point_begin, axes,
   // is_valid); this method sets outputs and workspace. It keeps at most max_voxels voxels of each sample, the first
-  // ones by `order`; 0: no limit. RESOURCE_EXHAUSTED above 2^31 - 1 points.
+  // ones by `order`; 0: no limit. Returns RESOURCE_EXHAUSTED (TOO_MANY_POINTS) above 2^31 - 1 points.
   absl::Status Voxelize(const kernels::VoxelizeParams& fixed, int64_t max_voxels, kernels::VoxelOrder order);
 
-  // Each makes its result immediately. Sites beyond the coordinate key's limits are not made but counted in
-  // num_beyond_limits. RESOURCE_EXHAUSTED where making a level would take more than 16 GiB of scratch.
+  // Each of these makes its result immediately. Sites whose coordinates a CoordinateKey cannot hold are not made, but
+  // counted in num_beyond_limits. MakeLevel returns RESOURCE_EXHAUSTED if the level would take more than 16 GiB of
+  // scratch.
   absl::Status MakeLevel(int level, int parent, kernels::OutputCoordinatesParams rule) override;
   absl::Status UniteLevels(int level, int a, int b) override;
   absl::Status FilterLevel(int level, int parent, kernels::SiteFilterParams filter) override;
@@ -69,17 +71,16 @@ class BatchGeometry final : public BatchCounts, public GeometryMaker {
   // larger than max_grid_bytes.
   int64_t num_grid_fallbacks() const { return num_grid_fallbacks_; }
 
-  // The points' voxels and the voxels' points. kernels/points/voxelize.h defines each.
+  // The points' voxels and the voxels' points. kernels/points/voxelize.h defines each array.
   kernels::ScratchVector<int32_t> point_to_voxel;
   kernels::ScratchVector<int32_t> sorted_points;
   kernels::ScratchVector<int64_t> voxel_begin;
 
-  // Returns the bytes that the last batch needed. The object may hold more, from a larger batch or another model
-  // before.
+  // Returns the bytes that the last batch needed. The object may hold more memory, from an earlier batch.
   int64_t needed_bytes() const;
 
  private:
-  // Return level or rulebook number `index`, and add it where it does not exist yet. Adding may move the others.
+  // Return level or rulebook number `index`, and add it if it does not exist yet. Adding may move the others in memory.
   kernels::ScratchVector<uint64_t>& Level(int index);
   kernels::Rulebook& RulebookAt(int index);
   void* Workspace(size_t bytes);         // aligned for anything
@@ -98,9 +99,9 @@ class BatchGeometry final : public BatchCounts, public GeometryMaker {
   std::vector<int64_t> level_beyond_limits_;
   kernels::cpu::CoordinateTable table_;
   kernels::ScratchVector<std::max_align_t> workspace_;
-  size_t most_workspace_bytes_ = 0;  // maximum over this batch, as are the next two
-  int64_t most_grid_bytes_ = 0;      // of the coordinate table, while it is a grid
-  int64_t most_hash_bytes_ = 0;      // of the coordinate table, while it is a hash table
+  size_t most_workspace_bytes_ = 0;  // maximum over this batch
+  int64_t most_grid_bytes_ = 0;      // maximum of the coordinate table as a grid
+  int64_t most_hash_bytes_ = 0;      // maximum of the coordinate table as a hash table
 };
 
 }  // namespace voxserve

@@ -1,17 +1,19 @@
 #pragma once
 
-// DeviceGeometry makes a batch's geometry on a GPU: its voxels, the sites of every level and every rulebook. It is the
-// counterpart of BatchGeometry, with rows in Morton order.
+// DeviceGeometry makes a batch's geometry on a GPU: its voxels, the sites of every level and every rulebook
+// (geometry_maker.h defines these). It is the counterpart of BatchGeometry, with rows in Morton order.
 //
 // The methods Make... record requests. Finish carries them out: it makes levels one after the other, since each depends
-// on its parent, and then all rulebooks together. One copy brings the sizes to the host. The host waits for it:
+// on its parent, and then all rulebooks together. One copy brings the sizes (numbers of sites and pairs) to the host.
+// The host waits for this copy:
 // - in Finish, after the levels, if no step reads pairs. Rulebooks then take memory only for the sites that exist;
 // - in WaitForSizes, after the rulebooks, if a step reads pairs, since the host needs the numbers of pairs too.
 //   Rulebooks then take memory for as many sites as the points can make;
-// - in WaitForSizes if Begin got rooms (capacities per level). The features may be queued before it. If a room was too
+// - in WaitForSizes if Begin got rooms (capacities per level). Steps may be queued before this wait. If a room was too
 //   small, all levels are empty on the device, and overflowed() is true.
 //
-// A context's executor keeps one and fills it anew for every batch; memory is the context's batch arena. Not
+// The executor of an execution context owns one and fills it anew for every batch. Its memory comes from the context's
+// arenas `batch` and `features` (geometry_memory.h). Methods return RESOURCE_EXHAUSTED if memory does not suffice. Not
 // thread-safe.
 
 #include <cstdint>
@@ -42,16 +44,17 @@ class DeviceGeometry final : public BatchCounts, public GeometryMaker {
   DeviceGeometry(const DeviceGeometry&) = delete;  // its parts know each other by address
   DeviceGeometry& operator=(const DeviceGeometry&) = delete;
 
-  // Begins a batch and forgets the one before. With num_selected 0, SamplePoints does nothing. rooms may have
-  // capacities where the program has one segment and at most kernels::kMostHeldLevels levels, and no step reads pairs.
-  // Without capacities, Finish or WaitForSizes waits for the sizes.
+  // Begins a batch and forgets the batch before. shape.num_selected must be the sampling's number of selected points.
+  // `rooms` may have capacities only if the program has one segment and at most kernels::kMostHeldLevels levels, and no
+  // step reads pairs. Without capacities, Finish or WaitForSizes waits for the sizes.
   absl::Status Begin(const DeviceSizes::Shape& shape, SiteRooms rooms, CudaContext& context);
 
-  // As in BatchGeometry, but num_valid and selected_points come with the sizes. words: sampling.words(), copied to
-  // device memory. max_sample_points: the number of points of the largest sample.
+  // Does the same as BatchGeometry::SamplePoints, except that num_valid and selected_points are set when the sizes
+  // reach the host. words: a copy of sampling.words() in device memory. max_sample_points: the number of points of the
+  // largest sample.
   absl::Status SamplePoints(const PointSampling& sampling, const int64_t* words, int64_t max_sample_points,
                             kernels::VoxelizeParams* points);
-  // Does the same as in BatchGeometry. The pointers of `fixed` are device memory. max_voxels 0: no limit.
+  // Does the same as BatchGeometry::Voxelize. The pointers of `fixed` are to device memory. max_voxels 0: no limit.
   absl::Status Voxelize(const kernels::VoxelizeParams& fixed, int64_t max_voxels, kernels::VoxelOrder order);
 
   absl::Status MakeLevel(int level, int parent, kernels::OutputCoordinatesParams rule) override;
@@ -59,25 +62,27 @@ class DeviceGeometry final : public BatchCounts, public GeometryMaker {
   absl::Status FilterLevel(int level, int parent, kernels::SiteFilterParams filter) override;
   absl::Status MakeRulebook(int index, const RulebookRequest& request) override;
   absl::Status SwapRulebook(int index, int of) override;
-  // Makes the recorded levels and rulebooks. May wait for the stream (see above).
+  // Makes the recorded levels and rulebooks. Waits for the stream in the first case above.
   absl::Status Finish() override;
   absl::Status MakeSampleBegin(int level) override;
 
-  // Begins the geometry that depends on features (a prune's), once the sizes of the levels before are on the host. The
-  // memory of existing features is kept, and new levels and rulebooks take memory beside it.
+  // Begins the geometry of the next segment, whose sites a prune selects by scores. Call it when the sizes of the
+  // earlier levels are on the host. The memory of existing features is kept; new levels and rulebooks take other
+  // memory.
   void BeginNextSegment();
 
   // Starts the copy of the sizes that the host does not know yet.
   absl::Status QueueSizes();
-  // Call after QueueSizes; the methods below that need sizes are valid afterwards. Waits for the stream unless Finish
-  // did. RESOURCE_EXHAUSTED where a rulebook has 2^31 pairs or more: pairs are numbered with 31 bits.
+  // Waits for the stream, unless Finish has waited. Call it after QueueSizes. Afterwards the members of BatchCounts and
+  // the methods below that return sizes are valid. Returns RESOURCE_EXHAUSTED if a rulebook has 2^31 pairs or more:
+  // pairs are numbered with 31 bits.
   absl::Status WaitForSizes();
 
-  // Gives scratch memory back: the steps may use it from now on.
+  // Gives scratch memory back, so that the steps may use the memory from now on.
   void ReleaseScratch() { memory_.ReleaseScratch(); }
 
   // Upload geometry that the CPU made from the same points, in place of the methods above (uploaded_geometry.h). Each
-  // waits for the stream. UploadVoxels also sets the numbers of sites of all levels.
+  // waits for the stream. UploadVoxels also sets the members of BatchCounts and the numbers of sites of all levels.
   absl::Status UploadVoxels(const BatchGeometry& made);
   absl::Status UploadRulebook(int index, const RulebookRequest& request, const kernels::RulebookView& made);
   absl::Status UploadSampleBegin(int level, const BatchGeometry& made);
@@ -85,32 +90,33 @@ class DeviceGeometry final : public BatchCounts, public GeometryMaker {
   absl::Status UploadKeys(int level, const BatchGeometry& made);
 
   bool has_rooms() const { return !rooms_.capacities.empty(); }
-  // Returns the numbers of sites by level. In a batch with rooms they are the rooms' capacities until WaitForSizes.
+  // Returns the numbers of sites by level. In a batch with rooms they are capacities until WaitForSizes, at most those
+  // of the rooms.
   const std::vector<int64_t>& num_sites() const { return levels_.num_sites(); }
-  // Returns the capacity for points, or 0 if the rooms have none.
+  // Returns SiteRooms::points: the capacity for points, or 0 if there is none.
   int64_t room_points() const { return rooms_.points; }
-  // After WaitForSizes: true where the batch did not fit its rooms.
+  // After WaitForSizes: returns true if the batch did not fit its rooms.
   bool overflowed() const { return overflowed_; }
-  // After WaitForSizes: true where num_sites() are the numbers that the batch needs, even if it did not fit its rooms.
-  // False where coordinates had too few bits, since voxels were then counted wrongly.
+  // After WaitForSizes: returns true if num_sites() are the numbers that the batch needs, even if it did not fit its
+  // rooms. Returns false if the rooms gave coordinates too few bits, since voxels were then counted wrongly.
   bool has_true_sizes() const { return rooms_.axis_bits == 0 || max_coordinate() >> rooms_.axis_bits == 0; }
   // Returns the largest voxel coordinate on any axis. Valid after WaitForSizes, for VoxelOrigin::kMinimum.
   int64_t max_coordinate() const { return *sizes_.on_host().max_coordinate; }
-  // [1] in device memory.
+  // [1] in device memory: the number of a level's sites.
   const int64_t* device_num_sites(int level) const { return levels_.at(level).num_sites; }
-  // Each is valid where its form was asked for (RulebookForms).
+  // Each view is valid if the rulebook's request asked for its form (RulebookForms).
   kernels::PairTablesView rulebook(int index) const { return rulebooks_.pairs(index); }
   kernels::NeighboursView neighbours(int index) const { return rulebooks_.neighbours(index); }
   kernels::TilesView tiles(int index) const { return rulebooks_.tiles(index); }
 
-  // Each is device memory; kernels/points/voxelize.h defines it.
+  // Each array is in device memory; kernels/points/voxelize.h defines its values.
   const int32_t* point_to_voxel() const { return point_to_voxel_; }
   const int32_t* sorted_points() const { return sorted_points_; }
   const int64_t* voxel_begin() const { return voxel_begin_; }
   // [samples + 1] in device memory, after MakeSampleBegin or UploadSampleBegin of the level.
   const int64_t* level_sample_begin(int level) const { return levels_.at(level).sample_begin; }
-  // [num_sites(level)] a level's MortonKeys in device memory. They are ascending where the GPU made the level; a level
-  // of the CPU has keys only after UploadKeys.
+  // [num_sites(level)] a level's MortonKeys in device memory. They ascend if the GPU made the level. A level that the
+  // CPU made has keys only after UploadKeys.
   const uint64_t* keys(int level) const { return levels_.at(level).keys; }
 
  private:

@@ -1,14 +1,15 @@
 #pragma once
 
-// DeviceLevels makes the coordinate levels of a batch on a GPU. A level is the ascending list of its sites' MortonKeys.
+// DeviceLevels makes the coordinate levels of a batch on a GPU. A level is the list of the sites (occupied voxels) of
+// all samples at one stride: here, their MortonKeys in ascending order.
 //
 // Levels are added first, each after its parent, and made together. Their numbers of sites stay on the device until
 // DeviceSizes copies them, so memory is taken for a bound: the most sites that a level's rule can make from its
-// parent's capacity, within its spatial shape. Along a chain of strided levels a second bound holds: the most that all
-// of them together can make from the sites that the chain begins with (kernels::OutputReach).
+// parent's capacity, within its spatial shape. For a chain of strided levels there is a second bound: the most sites
+// that all rules of the chain together can make from the sites with which the chain begins (kernels::OutputReach).
 //
-// A DeviceGeometry has one and begins it anew for every batch. RESOURCE_EXHAUSTED where memory does not suffice, or
-// where there are more candidates or sites than 31 bits can number. Not thread-safe.
+// A DeviceGeometry has one and begins it anew for every batch. Methods return RESOURCE_EXHAUSTED if memory does not
+// suffice, or if a level could have more than 2^31 - 1 sites or candidates for sites. Not thread-safe.
 
 #include <cstdint>
 #include <variant>
@@ -35,17 +36,17 @@ class DeviceLevels {
     int64_t* sample_begin = nullptr;     // [samples + 1] after MakeSampleBegin, else null
     int parent = -1;
     // The chain of strided levels that ends here begins with at most first_sites sites. `reach` bounds the sites that
-    // each of those can make on this level.
+    // each of those first sites can make on this level.
     int64_t first_sites = 0;
     kernels::OutputReach reach;
-    // The parameters of the kernel that makes it, without the workspace; not set for level 0.
+    // The parameters of the kernel that makes the level, without the workspace; not set for level 0.
     std::variant<kernels::OutputCoordinatesParams, kernels::SiteUnionParams, kernels::SiteFilterParams> made_by;
   };
 
   // Begins a batch, after sizes.Begin. Both arguments must live until the next Begin.
   void Begin(const DeviceSizes& sizes, GeometryMemory& memory);
 
-  // Adds level 0, the voxels of at most num_points points. Returns the memory for their keys, [num_points].
+  // Adds level 0, the voxels of at most num_points points. Returns the memory for the voxels' keys, [num_points].
   absl::StatusOr<uint64_t*> AddVoxels(int64_t num_points);
   // Add a level as GeometryMaker describes.
   absl::Status Add(int level, int parent, kernels::OutputCoordinatesParams rule);
@@ -55,17 +56,17 @@ class DeviceLevels {
   absl::Status Make();
   absl::Status MakeSampleBegin(int level);
   // Call after Make, while the host does not know the numbers of sites. Limits the levels to these rooms
-  // (hold_sites.h): capacities and num_sites() are those of the rooms afterwards. Where one room is too small, all
-  // numbers of sites on the device become 0.
+  // (kernels/coordinates/hold_sites.h): afterwards capacities and num_sites() are at most those of the rooms. If one
+  // room is too small, all numbers of sites on the device become 0, and no point has a voxel.
   absl::Status Hold(const SiteRooms& rooms, int64_t num_points, int32_t* point_to_voxel);
 
-  // Set the numbers of sites: from DeviceSizes, or from levels that the CPU made.
+  // Set the numbers of sites: TakeNumSites from the sizes on the host, SetNumSites from levels that the CPU made.
   void TakeNumSites();
   void SetNumSites(std::vector<int64_t> num_sites) { num_sites_ = std::move(num_sites); }
   // Shrinks capacities to the numbers of sites, so that later levels and rulebooks need less memory.
   void ShrinkToSites();
 
-  // Upload what the CPU made. The caller waits for the stream before it changes the sources.
+  // Upload arrays of a level that the CPU made. The caller waits for the stream before it changes the sources.
   absl::Status UploadSampleBegin(int level, const int64_t* sample_begin);
   absl::Status UploadKeys(int level, const kernels::ScratchVector<uint64_t>& keys);
 

@@ -2,13 +2,13 @@
 
 // DeviceRulebooks makes the rulebooks of a batch on a GPU, in the forms that its convolutions and pools read.
 //
-// Rulebooks are added first and made together, after their levels: all coordinate tables, then all searches, then all
-// pair tables, since few of them fill a GPU alone. Memory is taken for their levels' capacities: the numbers of sites
-// where the host knows them, else bounds from the numbers of points. A neighbour table that no step reads lives only
-// until the other forms are made from it.
+// Rulebooks are added first and made together, after their levels: first all coordinate tables, then all searches, then
+// the forms that steps read (rulebook_forms.h). The work for one rulebook seldom fills a GPU. Memory is taken for the
+// capacities of the rulebooks' levels: the numbers of sites if the host knows them, else bounds from the numbers of
+// points. A neighbour table that no step reads lives only until the other forms are made from it.
 //
-// A DeviceGeometry has one and begins it anew for every batch. RESOURCE_EXHAUSTED where memory does not suffice. Not
-// thread-safe.
+// A DeviceGeometry has one and begins it anew for every batch. Methods return RESOURCE_EXHAUSTED if memory does not
+// suffice. Not thread-safe.
 
 #include <cstdint>
 #include <vector>
@@ -37,7 +37,7 @@ class DeviceRulebooks {
   // Add a rulebook as GeometryMaker describes.
   void Add(int index, const RulebookRequest& request) { searches_.push_back({.index = index, .request = request}); }
   void Swap(int index, int of) { At(index).swap_of = of; }
-  // True where an added rulebook needs pairs, so that the host must learn how many it has.
+  // Returns true if an added rulebook is asked for as pairs. The host must then learn its number of pairs.
   bool AsksForPairs() const;
   // Makes the added rulebooks. has_sizes: the levels' capacities are their numbers of sites.
   absl::Status Make(bool has_sizes);
@@ -47,9 +47,9 @@ class DeviceRulebooks {
 
   // The methods below need the sizes on the host.
 
-  // RESOURCE_EXHAUSTED where a rulebook has 2^31 pairs or more: pairs are numbered with 31 bits.
+  // Returns RESOURCE_EXHAUSTED if a rulebook has 2^31 pairs or more: pairs are numbered with 31 bits.
   absl::Status CheckNumPairs() const;
-  // Each is valid where its form was asked for. pairs() of another rulebook has null tables.
+  // Each view is valid if the rulebook's request asked for its form. Without the form, pairs() has null tables.
   kernels::PairTablesView pairs(int index) const;
   kernels::NeighboursView neighbours(int index) const;
   kernels::TilesView tiles(int index) const;
@@ -71,13 +71,13 @@ class DeviceRulebooks {
     uint32_t* row_masks = nullptr;          // [out_capacity]
     uint32_t* swapped_row_masks = nullptr;  // [in_capacity]
     int32_t* row_inputs = nullptr;          // a temporary table; null after the tiles are made
-    kernels::TilesParams tiles;             // without neighbours and order, as the next
+    kernels::TilesParams tiles;             // without neighbours and order, like swapped_tiles
     kernels::TilesParams swapped_tiles;
     int in_level = 0;
     int out_level = 0;
     bool has_identity = false;
     bool lists_inputs = false;  // only tiles are needed: the search writes row_inputs in place of neighbours
-    int swap_of = -1;           // 0 or above: the rulebook is that one with its pairs swapped; other members are unused
+    int swap_of = -1;           // 0 or above: rulebook `swap_of` with its pairs swapped; other members are unused
   };
   // A rulebook that was added and is not made yet.
   struct Search {
@@ -102,9 +102,9 @@ class DeviceRulebooks {
   absl::StatusOr<T*> TakeTable(int64_t count, bool has_sizes) {
     return has_sizes ? memory_->TakeSized<T>(count) : memory_->Take<T>(count);
   }
-  // Takes memory for the temporary neighbour tables: those that other forms are made from and no step reads.
+  // Takes memory for temporary neighbour tables, which no step reads: other forms are made from them.
   absl::Status TakeTemporaryTables(Rulebook& rulebook);
-  // Takes memory for the row_masks of all searches, also temporary. Clears those that SwapNeighbours adds to.
+  // Takes temporary memory for the row masks of all searches. Clears the masks in which SwapNeighbours sets bits.
   absl::Status TakeRowMasks();
   // Resets the pointers to temporary tables. The caller gives the memory back.
   static void ForgetTemporaryTables(Rulebook& rulebook);
@@ -112,7 +112,8 @@ class DeviceRulebooks {
   static void ListTiles(const RulebookRequest& request, const Rulebook& rulebook,
                         std::vector<kernels::TilesParams>& tiles);
   absl::Status MakeTiles(absl::Span<const kernels::TilesParams> params);
-  // Makes a coordinate table of each of these levels. They lie in scratch memory and are valid until it is taken again.
+  // Makes a coordinate table of each of these levels. The tables lie in scratch memory and are valid until scratch is
+  // taken again.
   absl::StatusOr<std::vector<kernels::cuda::BrickTable>> MakeTables(absl::Span<const int> levels);
   kernels::NeighbourSearchParams SearchParams(const Search& search) const;
   absl::Status MakeForms();

@@ -15,13 +15,13 @@
 
 namespace voxserve {
 
-// RESOURCE_EXHAUSTED (OUT_OF_MEMORY) where rows is above 2^31 - 1, the most that 31 bits can number. `what` names the
-// rows in the error.
+// Returns RESOURCE_EXHAUSTED (OUT_OF_MEMORY) if `rows` is above 2^31 - 1, since rows are numbered with 31 bits. `what`
+// names the rows in the error.
 absl::Status CheckNumRows(int64_t rows, const char* what);
 
 class DeviceSizes {
  public:
-  // The numbers that decide how large the arrays are; known before the batch runs.
+  // The numbers that decide how large the arrays are. The host knows them before the batch runs.
   struct Shape {
     int32_t dimension = 3;
     int32_t num_samples = 0;
@@ -30,27 +30,28 @@ class DeviceSizes {
     int64_t num_selected = 0;                    // farthest points of all samples together; 0: none are sampled
   };
 
-  // The block's arrays.
+  // The block's arrays. batch_counts.h defines the counts of points and voxels.
   struct Arrays {
-    int64_t* sample_begin = nullptr;  // [num_samples + 1]; the next four are [num_samples]
-    int64_t* num_invalid = nullptr;
+    int64_t* sample_begin = nullptr;  // [num_samples + 1]
+    int64_t* num_invalid = nullptr;   // [num_samples], like the next three
     int64_t* num_out_of_range = nullptr;
     int64_t* num_dropped_points = nullptr;
     int64_t* num_dropped_voxels = nullptr;
     int64_t* max_coordinate = nullptr;  // [1] the largest voxel coordinate; 0 unless the origin is kMinimum
     int64_t* num_sites = nullptr;       // [num_levels]; level 0 uses sample_begin[num_samples] instead
     int64_t* held_sites = nullptr;     // [num_levels] the sites that fit their rooms (kernels/coordinates/hold_sites.h)
-    int64_t* beyond_limits = nullptr;  // [num_levels, num_samples]
+    int64_t* beyond_limits = nullptr;  // [num_levels, num_samples] BatchCounts::num_beyond_limits
     int64_t* num_valid = nullptr;      // [num_samples]
     int64_t* selected = nullptr;       // holds [num_selected] int32
     int64_t* offset_begin = nullptr;   // [K + 1] for each rulebook, one after the other
   };
 
-  // Begins a batch: sets all sizes to 0 in both memories. A size stays 0 where the kernel that counts it does not run.
+  // Begins a batch: sets all sizes to 0, on the device and on the host. A size stays 0 where the kernel that counts it
+  // does not run.
   absl::Status Begin(const Shape& shape, GeometryMemory& memory);
 
-  // QueueCopy starts the copy of all sizes on the stream. The caller waits for the stream and then calls TakeCopy. Both
-  // may be called again when more has been counted.
+  // QueueCopy starts the copy of all sizes on the stream. The caller waits for the stream and then calls TakeCopy,
+  // after which on_host() is valid. Both may be called again when kernels have counted more.
   absl::Status QueueCopy();
   void TakeCopy();
 
@@ -68,7 +69,8 @@ class DeviceSizes {
   int64_t num_pairs(int rulebook) const { return on_host_.offset_begin[OffsetsBefore(rulebook + 1) - 1]; }
 
  private:
-  // Divides a block into arrays. Returns the number of values in the block; with nullptr it only counts them.
+  // Divides a block into arrays. Returns the number of values in the block. If `block` is null, it only counts the
+  // values.
   int64_t Cut(int64_t* block, Arrays& arrays) const;
   int64_t OffsetsBefore(int rulebook) const { return offsets_before_[static_cast<size_t>(rulebook)]; }
 

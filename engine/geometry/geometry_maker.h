@@ -1,10 +1,15 @@
 #pragma once
 
 // A GeometryMaker makes the coordinate levels and rulebooks of a batch: BatchGeometry on the CPU, DeviceGeometry on a
-// GPU, UploadedGeometry on the CPU for a GPU. One loop asks all of them (engine/executor/geometry_pass.h).
+// GPU, UploadedGeometry on the CPU for a GPU. MakeMaps (engine/executor/geometry_pass.h) calls all three in the same
+// way.
+// - A site is an occupied voxel of a sample. A level is the list of the sites of all samples at one stride; level 0 has
+//   the voxels of the points. A level's parent is the level from whose sites it is made.
+// - A rulebook says which input rows each output row reads, for each kernel offset.
 //
 // Callers ask for a parent before its children, for levels before the rulebooks between them, and for a rulebook before
-// one that swaps it. A maker may delay its work until Finish. RESOURCE_EXHAUSTED where memory does not suffice.
+// one that swaps it. A maker may delay its work until Finish. Methods return RESOURCE_EXHAUSTED if memory does not
+// suffice; makers on the CPU may also throw std::bad_alloc. Not thread-safe.
 
 #include <cstdint>
 
@@ -17,15 +22,15 @@
 
 namespace voxserve {
 
-// Describes a rulebook to make by a map search.
+// Describes a rulebook that is to be found by a search over the sites of two levels.
 struct RulebookRequest {
   int in_level = 0;
   int out_level = 0;
   kernels::ConvGeometry geometry;
   RulebookForms forms;  // on a GPU; a CPU's steps read one form
-  // For a CPU; a GPU has only one search.
+  // How the CPU searches; a GPU has only one search.
   kernels::MapSearch search = kernels::MapSearch::kHash;
-  int64_t max_grid_bytes = 0;  // a larger grid becomes a hash table
+  int64_t max_grid_bytes = 0;  // for a search by a grid: a larger grid becomes a hash table
 };
 
 class GeometryMaker {

@@ -3,11 +3,13 @@
 // GeometryMemory hands out the memory of a batch's geometry on a GPU:
 // - Bounded arrays: the numbers of sites are not known yet, so the numbers of points bound their sizes. They lie in the
 //   context's `batch` arena.
-// - Sized arrays: the numbers of sites are known. They lie at the bottom of its `features` arena, below the features.
-// - Scratch: it lies in the `features` arena above the sized arrays, where the features will lie later.
+// - Sized arrays: the numbers of sites are known. They lie at the bottom of the context's `features` arena, below the
+//   features.
+// - Scratch: temporary memory of one kernel. It lies in the `features` arena above the sized arrays, where the features
+//   will lie later.
 //
-// A DeviceGeometry has one. All copies go on the context's stream. RESOURCE_EXHAUSTED where memory does not suffice.
-// Not thread-safe.
+// A DeviceGeometry has one. All copies are queued on the context's stream. Methods return RESOURCE_EXHAUSTED if memory
+// does not suffice. Not thread-safe.
 
 #include <cstddef>
 #include <cstdint>
@@ -43,8 +45,8 @@ class GeometryMemory {
   // Kernels that are already on the stream may still use them, as later ones run after those.
   DeviceArena::Mark sized_end() const { return sized_end_; }
   void ReturnTo(const DeviceArena::Mark& sized_end);
-  // Takes scratch for one kernel. The next call releases it, and so do the methods that say so. That is safe because
-  // the stream runs kernels in order.
+  // Takes scratch for one kernel. The next TakeScratch releases it, and so do TakeSized, ReturnTo and ReleaseScratch.
+  // That is safe because the stream runs kernels in order.
   absl::StatusOr<void*> TakeScratch(size_t bytes);
   void ReleaseScratch() { context_->features.ReturnTo(sized_end_); }
 

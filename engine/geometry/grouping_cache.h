@@ -1,11 +1,11 @@
 #pragma once
 
-// GroupingCache holds the groupings of the matrix products of a batch's rulebooks (kernels/conv/matmul_grouping.h). The
-// host makes a grouping when the first convolution asks for it. All convolutions with the same rulebook and options
-// share the grouping.
+// GroupingCache holds the groupings of matrix products for a batch's rulebooks. A grouping says which kernel offsets of
+// a convolution share a batched matrix product (kernels/conv/matmul_grouping.h). The host makes a grouping when the
+// first convolution asks for it. All convolutions with the same rulebook and options share the grouping.
 //
-// An executor makes a new cache for each feature pass, since the sizes of kernel maps change from batch to batch. Not
-// thread-safe.
+// An executor makes a new cache for each feature pass, since the sizes of kernel maps (an offset's pairs) change from
+// batch to batch. Not thread-safe.
 
 #include <deque>
 

@@ -1,7 +1,9 @@
 #pragma once
 
-// PointSampling tells a geometry pass how many farthest points each sample of a batch selects, and where it starts. The
-// values form one block, which is copied to a device whole. Where no sample selects any, it is empty and nothing runs.
+// PointSampling tells a geometry pass how many farthest points each sample of a batch selects, and with which point
+// each selection starts (kernels/points/farthest/farthest_point_sample.h defines the selection). The values form one
+// block, which is copied to a device as a whole. If no sample selects a point, the PointSampling is empty and no kernel
+// runs.
 //
 // An executor keeps one and fills it anew for every batch. Not thread-safe.
 
@@ -35,8 +37,8 @@ class PointSampling {
     restricts_network_ = false;
   }
   // Sets the selection of a sample with num_points points; `asked` may be empty. A number above num_points selects all
-  // points, and a start beyond the points becomes the last one. Requests that must refuse this have been checked before
-  // (CheckFarthestPoints).
+  // points, and a start beyond the points becomes the last one. A request for which this is an error has been refused
+  // before (CheckFarthestPoints).
   void Set(size_t sample, const std::optional<FarthestPoints>& asked, int64_t num_points) {
     words_[sample + 1] = words_[sample];
     if (!asked || num_points == 0) return;

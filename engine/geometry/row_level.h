@@ -5,7 +5,8 @@
 
 namespace voxserve {
 
-// Every sample of the batch has the same number of rows: 1, an image's cells, or boxes.
+// kSampleLevel: every sample of the batch has the same number of rows: one row, the cells of an image, or a list of
+// boxes.
 inline constexpr int kSampleLevel = -1;
 inline constexpr int kPointLevel = -2;  // one row for every point of the batch
 

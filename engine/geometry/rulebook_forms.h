@@ -1,12 +1,14 @@
 #pragma once
 
-// RulebookForms names the forms in which convolutions and pools on a GPU read a rulebook.
+// RulebookForms names the forms in which convolutions and pools on a GPU read a rulebook: pairs
+// (kernels/conv/pair_tables.h) for gather-GEMM-scatter, neighbours (neighbours.h) for pools, and tiles (tiles.h) for
+// implicit GEMM. A swapped form exchanges input and output rows.
 
 namespace voxserve {
 
-// The forms of one rulebook that a batch's convolutions and pools read. Only these are made.
+// The forms that a batch's steps read of one rulebook. Only these forms are made.
 struct RulebookForms {
-  bool pairs = false;               // serve both directions
+  bool pairs = false;               // one form serves both directions
   bool neighbours = false;          // for pools
   bool swapped_neighbours = false;  // for inverse pools
   bool tiles = false;

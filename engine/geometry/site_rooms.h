@@ -1,7 +1,8 @@
 #pragma once
 
 // SiteRooms holds the capacities ("rooms") that a batch on a GPU gets before its sizes are known, so that the host need
-// not wait for them. If a batch needs more, its kernels compute nothing, and DeviceGeometry::overflowed is true.
+// not wait for them. If a batch needs more, all its levels become empty, so that the steps' kernels have no rows to
+// compute, and DeviceGeometry::overflowed() is true.
 
 #include <cstdint>
 #include <vector>
@@ -11,8 +12,8 @@ namespace voxserve {
 struct SiteRooms {
   std::vector<int64_t> capacities;  // sites by level; empty: there are no rooms, and the host waits for the sizes
   int32_t axis_bits = 0;  // bits per voxel coordinate, relative to the sample's minimum; 0: as many as a key has
-  // The capacities of arrays of points and of uploads, for batches of one kind that use the same memory
-  // (executor/kept_rooms.h). 0 stands for what the batch needs.
+  // The capacities, in points and in bytes, of the arrays of points and of the uploaded clouds, for batches that use
+  // the same memory (executor/kept_rooms.h). 0: as much as the batch needs.
   int64_t points = 0;
   int64_t upload_bytes = 0;
 };

@@ -3,8 +3,9 @@
 // UploadedGeometry makes a batch's geometry on the CPU and uploads what the steps read. It is used where a GPU has too
 // little memory to make the geometry itself: the CPU knows exact sizes, while a GPU takes memory for upper bounds.
 //
-// It serves one batch of a program with one segment, which has no prune. RESOURCE_EXHAUSTED where the host's or the
-// device's memory does not suffice. Not thread-safe.
+// It serves one batch of a program with one segment, which has no prune. Methods return RESOURCE_EXHAUSTED if the
+// device's memory does not suffice. They return RESOURCE_EXHAUSTED or throw std::bad_alloc if the host's does not. Not
+// thread-safe.
 
 #include "absl/status/status.h"
 #include "engine/geometry/batch_geometry.h"
@@ -26,7 +27,7 @@ class UploadedGeometry final : public GeometryMaker {
   absl::Status MakeLevel(int level, int parent, kernels::OutputCoordinatesParams rule) override;
   absl::Status UniteLevels(int level, int a, int b) override;
   absl::Status FilterLevel(int level, int parent, kernels::SiteFilterParams filter) override;
-  // Always searches by merging, whatever request.search is: it needs no table.
+  // Always searches by merging, whatever request.search is, since merging needs no table.
   absl::Status MakeRulebook(int index, const RulebookRequest& request) override;
   absl::Status SwapRulebook(int index, int of) override;
   absl::Status Finish() override;

@@ -1,17 +1,20 @@
 #pragma once
 
 // BatchOutputs collects the outputs of the current batch; the steps that make outputs write into it. The executor makes
-// one for each batch, and only its thread uses it. A sample gets an output where it has not failed and asked for it.
+// one for each batch, and only the thread that runs the batch uses it. A sample gets an output if the sample has not
+// failed and its task asked for that output.
 //
 // On the CPU a step writes each sample's rows directly into the sample's result. On a GPU a step makes the rows of the
-// whole batch on the device and queues one copy to pinned memory. After the stream was waited for, Distribute writes
-// each sample's rows into its result.
+// whole batch on the device and queues one copy to pinned memory. After the host has waited for the stream, Distribute
+// writes each sample's rows into its result.
 //
-// Steps count values that are not finite, per sample. The counts lie in host memory, and a GPU's kernels add to them
-// there: that happens so seldom that it costs less than a copy of zeros.
+// Steps count values that are not finite, per sample. The counts lie in host memory, page-locked for a GPU, whose
+// kernels add to them there. Such values are rare, so these additions cost less than a copy of counts that are nearly
+// always 0.
 //
-// Rows of points and tensors, with their coordinates, are reserved in the process's budget before they are allocated
-// (InferResult::memory).
+// The bytes of outputs on points and of tensors, with their coordinates, are reserved in the process's MemoryBudget
+// before they are allocated. InferResult::memory holds the reservation. A method that reserves returns
+// RESOURCE_EXHAUSTED if the budget refuses.
 
 #include <cstddef>
 #include <cstdint>
@@ -41,15 +44,15 @@ class BatchOutputs {
     DType dtype = DType::kFloat32;
     int64_t columns = 0;
     bool is_for_all = true;  // false: for tasks with return_scores
-    // Rows for boxes (the most) and for a tensor of samples or cells. Unused for others: those have a row for each
-    // answered point or each site.
+    // For boxes: the most rows of a sample. For a tensor on samples or image cells: the rows of each sample. 0 for
+    // other outputs, which have a row for each answered point or each site.
     int64_t rows_per_sample = 0;
-    int tensor = -1;  // index into SetTensors' tensors; -1: labels, scores or boxes
+    int tensor = -1;  // index into the tensors of SetTensors; -1: labels, scores or boxes
 
     int64_t row_bytes() const { return columns * SizeOf(dtype); }
   };
 
-  // point_begin: [samples + 1]; a sample without points gets outputs without rows. memory: the context's; rows are
+  // point_begin: [samples + 1]; a sample without points gets outputs without rows. memory: the context's; bytes are
   // reserved in its budget. All arguments outlive the outputs.
   BatchOutputs(BatchTasks tasks, const std::vector<int64_t>& point_begin, absl::Span<InferResult> results,
                HostMemory* memory);
@@ -58,32 +61,36 @@ class BatchOutputs {
   void SetTensors(absl::Span<const TensorInfo> tensors, std::vector<TensorSet> wanted, int dimension);
 
   size_t num_samples() const { return tasks_.size(); }
-  // Returns the number of a sample's points that are in the answer. They are its first points.
+  // Returns how many of a sample's points the answer has. They are the sample's first points.
   int64_t num_answers(size_t sample) const { return num_answers_[sample]; }
-  // Returns that number for all samples together.
+  // Returns how many points the answers of all samples have together.
   int64_t num_answers() const;
 
   // [samples] counts that steps add to on the context's device. The first counts points that get the ignore label
-  // because of logits that are not finite (PointCounts). The second counts box candidates that are dropped because a
-  // number of theirs is not finite.
+  // because of logits that are not finite (PointCounts). The second counts box candidates that are dropped because one
+  // of their numbers is not finite.
   uint32_t* not_finite_points() const { return not_finite_; }
   uint32_t* not_finite_boxes() const { return not_finite_ + num_samples(); }
-  // Writes the counts into the results. Call it after all steps have ended.
+  // Writes the counts of values that are not finite into the results. Call it after all steps have ended.
   void TakeNotFinite();
-  // Converts tensors to the types that their tasks ask for. Call it after all were written. RESOURCE_EXHAUSTED.
+  // Converts tensors to the types that their tasks ask for. Call it after all tensors have been written. Reserves the
+  // converted bytes.
   absl::Status ConvertTensors();
 
   // ---- on the CPU
 
+  // Returns true if the sample gets this output.
   bool IsWanted(size_t sample, const Spec& spec) const;
-  // Adds an output on points to the sample's result, and returns the memory for its rows. RESOURCE_EXHAUSTED.
+  // Adds an output on points to the sample's result, and returns the memory for its rows, which it has reserved.
   absl::StatusOr<char*> AddRows(size_t sample, const Spec& spec);
-  // Adds an output of boxes: those of `rows` that hold a box, or none where the sample has no voxels. pitch: values
-  // from row to row.
+  // Adds an output with the boxes of a sample: the rows that hold a box. A sample without voxels gets no boxes. rows:
+  // [spec.rows_per_sample] the sample's; pitch: values from row to row.
   void AddBoxes(size_t sample, const Spec& spec, const float* rows, int64_t pitch);
-  // Adds a tensor on samples or cells. rows: the whole batch's. RESOURCE_EXHAUSTED.
+  // Adds a tensor on samples or image cells. rows: those of this sample. Reserves the tensor's bytes.
   absl::Status AddTensor(size_t sample, const Spec& spec, const kernels::ConstRows& rows);
-  // Adds a tensor on sites. rows, keys: the whole batch's; sample_begin: [samples + 1] where each sample's rows begin.
+  // Adds a tensor on sites, with their coordinates. rows, keys: the whole batch's; sample_begin: [samples + 1] where
+  // each sample's rows begin. order: keys are CoordinateKeys (kCanonical, from the CPU) or MortonKeys (kMorton, from a
+  // GPU). Reserves the tensor's bytes.
   enum class KeyOrder { kCanonical, kMorton };
   absl::Status AddSites(size_t sample, const Spec& spec, const kernels::ConstRows& rows, const uint64_t* keys,
                         const int64_t* sample_begin, KeyOrder order);
@@ -93,7 +100,8 @@ class BatchOutputs {
   // Sets the page-locked memory for the not_finite counts, NotFiniteBytes, before the first step runs.
   void SetNotFinite(char* host_counts);
   int64_t NotFiniteBytes() const { return static_cast<int64_t>(2 * num_samples() * sizeof(uint32_t)); }
-  // Sets the memory for the outputs of all steps (Step::OutputBytes), on the device and pinned.
+  // Sets the memory for the outputs of all steps, on the device and in page-locked host memory: the sum of the steps'
+  // Step::OutputBytes each.
   void SetMemory(char* device_rows, char* host_rows);
   // Returns the device memory for the next output's rows.
   char* next_rows() const { return device_rows_ + queued_bytes_; }
@@ -103,7 +111,7 @@ class BatchOutputs {
   // are in device memory.
   absl::Status QueueSites(const StepContext& context, const Spec& spec, int64_t num_rows, const uint64_t* keys,
                           const int64_t* sample_begin);
-  // Writes all queued outputs into the results. RESOURCE_EXHAUSTED.
+  // Writes all queued outputs into the results. Reserves their bytes. Call it after the host has waited for the stream.
   absl::Status Distribute();
 
  private:

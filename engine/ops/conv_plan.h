@@ -1,6 +1,7 @@
 #pragma once
 
-// A ConvPlan says how one convolution of a network runs. The tuner chooses its values (engine/compiler/plan.h).
+// A ConvPlan says how one convolution of a network runs. A default or the tuner chooses its values
+// (engine/compiler/plan.h).
 
 #include "kernels/conv/conv_block.h"
 #include "kernels/conv/matmul_grouping.h"
@@ -15,9 +16,10 @@ struct ConvPlan {
   // Convolutions that share a rulebook use the map_search of the first one.
   kernels::MapSearch map_search = kernels::MapSearch::kMerge;
   Dataflow dataflow = Dataflow::kFetchOnDemand;
-  // The rows of a block are those that a CPU's thread keeps in its cache; on a GPU they are those of a tile.
+  // The part of the output that is computed at once: on the CPU, the rows that a thread keeps in its cache; on a GPU, a
+  // tile.
   kernels::ConvBlock block = {};
-  kernels::GroupingOptions grouping = {};  // where ConvDataflow::has_grouping
+  kernels::GroupingOptions grouping = {};  // read if ConvDataflow::has_grouping
 
   bool operator==(const ConvPlan&) const = default;
 };

@@ -1,6 +1,8 @@
 #pragma once
 
-// A Step is one operator of a program, ready to run: its weights, its buffers and its fused epilogue.
+// A Step is one operator of a program, ready to run: its weights, its buffers and its fused epilogue. The executor runs
+// the steps in order (the feature pass), after it has made the batch's levels and rulebooks (the geometry pass). A
+// level is the list of sites, the occupied voxels of all samples, at one stride.
 //
 // Every operator has a pair of files here with its step. The constructor takes the compiler's decisions, and Run calls
 // the kernel for the context's device. Steps are immutable once they are compiled (and, for a GPU, uploaded), and all
@@ -29,10 +31,10 @@ namespace voxserve {
 
 class BatchOutputs;
 
-// A Buffer is memory of the feature pass. Its size depends on the batch, so the executor places buffers for each batch.
-// Two buffers may share memory where their [first_step, last_step] do not overlap.
+// A Buffer is memory that steps read and write. Its size depends on the batch, so the executor places buffers for each
+// batch. Two buffers may share memory if their [first_step, last_step] do not overlap.
 struct Buffer {
-  int level = 0;                // the level of its rows: a coordinate level, kSampleLevel or kPointLevel
+  int level = 0;                // which rows it has: a coordinate level, kSampleLevel or kPointLevel (row_level.h)
   int64_t rows_per_sample = 1;  // for kSampleLevel
   DType dtype = DType::kFloat32;
   int32_t channels = 0;
@@ -59,28 +61,29 @@ struct StepContext {
   const BatchGeometry* geometry = nullptr;          // on the CPU
   const DeviceGeometry* device_geometry = nullptr;  // on a GPU
   GroupingCache* groupings = nullptr;               // on a GPU; filled by the convolutions that ask first
-  const std::vector<ConvPlan>* plans = nullptr;     // by convolution
-  // By level. Where a GPU counts the sites while the batch runs, these are the capacities, and Rows::num_rows points to
-  // the number.
+  const std::vector<ConvPlan>* plans = nullptr;     // how each convolution runs
+  // The number of sites of each level. Where a GPU counts the sites while the batch runs, the values are capacities,
+  // and Rows::num_rows points to the true number in device memory.
   const std::vector<int64_t>* num_sites = nullptr;
   const std::vector<Buffer>* buffers = nullptr;
   const std::vector<char*>* buffer_data = nullptr;  // by buffer; null: not placed yet
-  void* scratch = nullptr;                          // the largest of the steps' ScratchBytes
+  void* scratch = nullptr;                          // on a GPU: the largest of the steps' ScratchBytes
 
   kernels::ConstRows points;                          // [num_points]: axes, then features; on the context's device
   const std::vector<int64_t>* point_begin = nullptr;  // [samples + 1]
-  const int64_t* device_point_begin = nullptr;        // the same, on the context's device
+  const int64_t* device_point_begin = nullptr;        // point_begin on the context's device
   int ignore_label = 255;
   BatchOutputs* outputs = nullptr;  // written by the steps that make outputs
 
-  // Returns a slice's rows. They have no data where the slice is empty, or where memory is not placed yet; in the
-  // second case the shape is valid.
+  // Returns a slice's rows. Their data is null if the slice is empty. It is also null if the buffer has no memory yet;
+  // the shape is then valid.
   kernels::Rows At(const BufferSlice& slice) const;
   // Returns [samples + 1] on the device: where the rows of each sample begin. The slice's level must be one of its
-  // segment's sample_levels.
+  // segment's sample_levels (ProgramSegment).
   const int64_t* SampleBegin(const BufferSlice& slice) const;
-  // Returns [sites] on the device: the keys of a level of Program::key_levels, in the order of its rows. They are
-  // CoordinateKeys on the CPU and MortonKeys on a GPU, and ascend unless the CPU made the geometry for a GPU.
+  // Returns [sites] on the device: the keys of a level of Program::key_levels, in the order of its rows. The keys are
+  // CoordinateKeys on the CPU and MortonKeys on a GPU. They ascend, except where a GPU's batch has a geometry that the
+  // CPU made (uploaded_geometry.h).
   const uint64_t* Keys(int level) const;
   // Returns [1] on the device: a level's number of sites. Null on the CPU.
   const int64_t* DeviceNumSites(int level) const;
@@ -99,48 +102,53 @@ struct FusedEpilogue {
   BufferSlice residual;  // added before the activation
   kernels::Activation activation;
 
+  // Returns the kernel's parameters for the batch.
   kernels::Epilogue In(const StepContext& context) const;
 };
 
-// True where none of the slices has a row for every point of the batch.
+// Returns true if none of the slices has a row for every point of the batch (kPointLevel).
 bool AreOffPoints(const std::vector<Buffer>& buffers, std::initializer_list<BufferSlice> slices);
 
 class Step {
  public:
   virtual ~Step() = default;
 
-  // Runs the step. INTERNAL for an error of the compiler, RESOURCE_EXHAUSTED where memory does not suffice, UNAVAILABLE
-  // (DEVICE_FAILED) where the GPU failed.
+  // Runs the step; on a GPU it queues work on the context's stream. Returns INTERNAL if the compiler made a wrong
+  // program, RESOURCE_EXHAUSTED if memory does not suffice, and UNAVAILABLE (DEVICE_FAILED) if the GPU failed. On the
+  // CPU it throws std::bad_alloc if the context's memory refuses an allocation; the executor catches this.
   virtual absl::Status Run(const StepContext& context) const = 0;
 
-  // INTERNAL where the step will fail on the CPU for every batch. Called once, when its model is loaded.
+  // Returns INTERNAL if Run would fail on the CPU for every batch. Called once, when the step's model is loaded.
   virtual absl::Status Check() const { return absl::OkStatus(); }
 
   // Uploads the weights to a GPU, in the order and type that the GPU's kernel reads. Called once, before the first Run.
+  // Returns INVALID_ARGUMENT (BAD_MODEL) if a weight is beyond its type's range or the GPU's kernel cannot run the
+  // step, and RESOURCE_EXHAUSTED if memory does not suffice.
   virtual absl::Status Upload(WeightUploader&) { return absl::OkStatus(); }
 
-  // True where Run on a GPU needs the numbers of sites and pairs on the host; numbers on the device do not suffice.
-  // plans: by convolution.
+  // Returns true if Run on a GPU needs the numbers of sites or pairs on the host. The host must then wait for these
+  // numbers before it calls Run. plans: one for each of the program's convolutions.
   virtual bool NeedsSizes(const std::vector<ConvPlan>&) const { return false; }
 
   // Returns true if a CUDA graph that captured Run on a GPU may be replayed for another batch of the same shape
   // (executor/captured_batches.h): Run only launches, and the launches depend on the batch's points only by their
-  // address. It is not called for a step that NeedsSizes.
+  // address. It is not called in a batch in which a step NeedsSizes.
   virtual bool IsCapturable(const std::vector<Buffer>&) const { return false; }
 
   // Returns the bytes of GPU memory that Run needs as a workspace.
   virtual size_t ScratchBytes(const StepContext&) const { return 0; }
-  // True where ScratchBytes depends only on the number of samples, not on their points. It then reads nothing of the
-  // context but this number and the buffers, so it may be called before the rest exists.
+  // Returns true if ScratchBytes depends only on the number of samples, not on their points. ScratchBytes may then be
+  // called with a context that has only this number and the buffers.
   virtual bool has_scratch_of_samples() const { return false; }
 
-  // Returns the bytes of BatchOutputs' memory that the step needs on a GPU for the output that it makes. May be called
-  // as early as ScratchBytes, when context.outputs is null.
+  // Returns the bytes that the step's output takes in the memory of BatchOutputs on a GPU; 0 for a step that makes no
+  // output. It may be called with a context that has only the number of samples and the buffers; `outputs` is then
+  // null.
   virtual int64_t OutputBytes(const StepContext&) const { return 0; }
 
   std::string name;  // the name of the first graph node in the step
-  // is_for_all: labels, boxes, or the sites that scores keep depend on the step, so it always runs. A step for scores
-  // or tensors only is skipped in batches without a request for them.
+  // is_for_all: the step runs in every batch, because labels, boxes or the sites that a prune keeps depend on it. A
+  // step that serves only scores or tensors is skipped in a batch in which no task asks for them.
   bool is_for_all = false;
   bool is_for_scores = false;
   TensorSet for_tensors = 0;

@@ -1,7 +1,7 @@
 #pragma once
 
-// Weights holds constants of a step. The compiler makes them as float32 in host memory. For a GPU they are then
-// uploaded in the type that its kernel reads.
+// Weights holds constants of a step. The compiler makes them as float32 in host memory. For a GPU, WeightUploader then
+// moves them to device memory, in the type that the step's kernel reads.
 
 #include <cstdint>
 #include <vector>
@@ -34,14 +34,15 @@ class Weights {
   int64_t num_values_on_device_ = 0;
 };
 
-// Uploads weights to one device. Only the loader's thread uses it. The pool and the stream outlive the weights.
+// Uploads weights to one device. Only the thread that loads the model uses it. The pool and the stream outlive the
+// weights.
 class WeightUploader {
  public:
   WeightUploader(DevicePool* pool, StreamView stream) : pool_(pool), stream_(stream) {}
 
   // Converts the values to dtype and copies them to the device. Waits for the copy, and then frees the host's values.
-  // float16 and bfloat16 are rounded to nearest, ties to even. INVALID_ARGUMENT (BAD_MODEL) where a value is beyond the
-  // type's range.
+  // float16 and bfloat16 are rounded to nearest, ties to even. Returns INVALID_ARGUMENT (BAD_MODEL) if a value is
+  // beyond the type's range, and RESOURCE_EXHAUSTED if the device's memory does not suffice.
   absl::Status Upload(Weights& weights, DType dtype) {
     if constexpr (kernels::kHasCuda) {
       return CopyToDevice(weights, dtype);

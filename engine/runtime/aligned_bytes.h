@@ -1,7 +1,7 @@
 #pragma once
 
-// The layout of arrays that share one block of device memory: each begins at an address that is as aligned as one of
-// CUDA's own allocations, so that kernels may read whole words.
+// These definitions lay out arrays that share one block of device memory. Each array is aligned like one of CUDA's own
+// allocations, so that kernels may read it in whole words.
 
 #include <cstdint>
 

@@ -1,7 +1,8 @@
 #pragma once
 
 // Arena is one block of memory that grows to the largest request so far and is reused for every later one, so that a
-// request allocates nothing once the context is warm. It is 64-byte aligned, on huge pages where the system has them.
+// request allocates nothing once the context is warm. The block is 64-byte aligned, on huge pages if the system has
+// them.
 //
 // Not thread-safe: an execution context owns it.
 
@@ -23,8 +24,8 @@ class Arena {
   Arena& operator=(Arena&&) = delete;
   ~Arena() { Release(); }
 
-  // Makes data() hold at least `bytes`; earlier contents are lost. RESOURCE_EXHAUSTED (OUT_OF_MEMORY) where the memory
-  // resource has no more; the arena is empty then.
+  // Makes data() hold at least `bytes`; earlier contents are lost. Returns RESOURCE_EXHAUSTED (OUT_OF_MEMORY) if the
+  // memory resource throws std::bad_alloc; the arena is empty then.
   absl::Status Reserve(int64_t bytes);
   // Gives the block back.
   void Release();

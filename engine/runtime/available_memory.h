@@ -1,8 +1,8 @@
 #pragma once
 
-// How much memory the process may use, and how much it uses.
+// These functions tell how much memory the process may use, and how much it uses.
 //
-// Threads: any. Errors: what cannot be read counts as no limit.
+// Any thread may call these functions. A limit that cannot be read counts as no limit.
 
 #include <cstdint>
 #include <filesystem>

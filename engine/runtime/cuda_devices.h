@@ -1,6 +1,6 @@
 #pragma once
 
-// Lists the GPUs that this process can compute on.
+// ListCudaDevices lists the GPUs on which this process can compute.
 
 #include <cstdint>
 #include <string>
@@ -19,8 +19,8 @@ struct CudaDevice {
   std::string id() const;  // "cuda:0"
 };
 
-// Returns the GPUs in CUDA's order. Empty in a build without CUDA and where there is no driver or no GPU. If there is a
-// driver that fails to start, logs why. Allocates nothing on the devices.
+// Returns the GPUs in CUDA's order. The list is empty in a build without CUDA, and if there is no driver or no GPU. If
+// there is a driver but CUDA does not start, logs the reason. Allocates nothing on the devices.
 std::vector<CudaDevice> ListCudaDevices();
 
 // Returns the version of the CUDA runtime that this build is linked with, "13.0"; "" without CUDA.

@@ -1,6 +1,6 @@
 #pragma once
 
-// Converts CUDA's errors to absl::Status. This is the only place that does.
+// CudaStatus converts CUDA's errors to absl::Status. No other code converts them. Any thread may call it.
 //
 //   out of memory                       RESOURCE_EXHAUSTED (OUT_OF_MEMORY)
 //   errors after which a CUDA context   UNAVAILABLE (DEVICE_FAILED): illegal access, a failed launch, an ECC error, a
@@ -16,7 +16,7 @@ namespace voxserve {
 // last error is cleared.
 absl::Status CudaStatus(cudaError_t error, const char* expression);
 
-// Returns true for DEVICE_FAILED.
+// Returns true if the status's reason is DEVICE_FAILED.
 bool IsDeviceFailure(const absl::Status& status);
 
 }  // namespace voxserve

@@ -1,18 +1,20 @@
 #pragma once
 
-// DeviceCopies caches, on one GPU, copies of bytes that lie in host memory and do not change. So a sweep crosses the
-// bus once, however many frames use it and whichever of the GPU's contexts run them.
+// DeviceCopies caches, on one GPU, copies of bytes that lie in host memory and do not change. A stream's sweep (a cloud
+// that later frames use again) then crosses the bus once, however many frames use the sweep and whichever of the GPU's
+// contexts run them.
 //
 // - Key: the object that owns the bytes. When the owner is gone its copy is unused: its memory serves a later copy, or
 //   Trim frees it.
-// - A cache only: without room Add keeps nothing, and Clear forgets everything. A caller that gets no copy uploads the
-//   bytes itself.
-// - Streams: the cache copies on a stream of its own, and a reader's stream waits for that on the GPU. The cache never
-//   uses the streams of contexts, which end before it.
-// - Leases: a reader keeps its lease until the host has waited for the work that it queued. After that the memory may
-//   be overwritten or freed, in the order of the cache's stream. Any thread may release a lease.
+// - It is only a cache: Add keeps nothing if there is no room, and Clear forgets everything. A caller that gets no copy
+//   uploads the bytes itself.
+// - Streams: the cache copies on a stream of its own, and the GPU makes the reader's stream wait for that copy. The
+//   cache frees nothing on the streams of contexts, because contexts are destroyed before the cache.
+// - Leases: a reader keeps its lease until the host has waited for the work that it queued. After the lease, the memory
+//   may be overwritten or freed in the order of the cache's stream. Any thread may release a lease.
 // - Lifetime: the pool outlives the cache, and the cache all leases.
-// - Threads: thread-safe. A thread that calls it or releases a lease has made the device current.
+// - Threads: thread-safe. A thread that calls a method or releases a lease has made the device current.
+// - Errors: those of CudaStatus (cuda_status.h).
 
 #include <cstdint>
 #include <map>
@@ -55,11 +57,11 @@ class DeviceCopies {
   absl::StatusOr<Lease> Find(const Owner& owner, StreamView reader);
 
   // Copies the owner's bytes from pinned memory, which must not change until the host has waited for the reader's
-  // stream, and returns the copy as Find does. Null where there is no room. bytes > 0.
+  // stream, and returns the copy as Find does. Returns null if there is no room. bytes > 0.
   absl::StatusOr<Lease> Add(const Owner& owner, const char* pinned, int64_t bytes, StreamView reader);
 
-  // Frees memory whose owner is gone and that no new copy has used since the last call. Called now and then, it keeps
-  // enough memory for the copies that come and go. Waits for copies under way.
+  // Frees memory whose owner is gone and that no new copy has used since the last call. If it is called periodically,
+  // enough memory stays for the copies that come and go. Waits for copies under way.
   absl::Status Trim();
 
   // Forgets every copy. The memory of a leased copy is freed when the lease is released.

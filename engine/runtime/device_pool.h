@@ -1,8 +1,8 @@
 #pragma once
 
-// DevicePool is a CUDA device's memory as this process may use it. All our allocations come from it and are counted, so
-// that --device_memory_limit holds and a leak shows. (CUDA's own context and cuBLAS's memory for a handle do not
-// count.)
+// DevicePool allocates the memory of one CUDA device for this process. It counts all allocations, so that
+// --device_memory_limit holds, and its destructor logs memory that was not freed. (CUDA's own context and cuBLAS's
+// memory for a handle do not count.)
 //
 // - Order: memory is ordered by streams (cudaMallocFromPoolAsync), so a stream reuses freed memory without waiting.
 // - Unused memory goes back to the device when a stream is synchronized.
@@ -33,14 +33,14 @@ class DevicePool {
   DevicePool(const DevicePool&) = delete;
   DevicePool& operator=(const DevicePool&) = delete;
 
-  // Returns memory that is 256-byte aligned. RESOURCE_EXHAUSTED (OUT_OF_MEMORY), naming both sizes, where the limit or
-  // the device has no room.
-  // INTERNAL while the stream's work is captured.
+  // Returns memory that is 256-byte aligned. Returns RESOURCE_EXHAUSTED (OUT_OF_MEMORY) if the limit or the device has
+  // no room; the message names the bytes asked for, the bytes in use and the limit. Returns INTERNAL while the stream
+  // is being captured into a CUDA graph.
   absl::StatusOr<void*> Allocate(int64_t bytes, StreamView stream);
-  // Frees in the order of the stream: work that is queued on it later must not use the memory.
+  // Frees the memory in the order of the stream: work that is queued on the stream later must not use the memory.
   void Free(void* data, int64_t bytes, StreamView stream);
 
-  // Makes the device the calling thread's.
+  // Makes the device current for the calling thread.
   absl::Status MakeCurrent() const;
   int device() const { return options_.device; }
   int64_t limit_bytes() const { return options_.limit_bytes; }
@@ -55,11 +55,12 @@ class DevicePool {
   std::atomic<int64_t> used_bytes_{0};
 };
 
-// A block of a pool's memory, freed in the order of the stream that it was made on. Moves, does not copy.
+// A DeviceBuffer owns a block of a pool's memory. It frees the block in the order of the stream on which it was made.
+// It can be moved, but not copied.
 class DeviceBuffer {
  public:
   DeviceBuffer() = default;
-  // The stream outlives the buffer.
+  // The stream outlives the buffer. 0 bytes give an empty buffer. The errors are those of DevicePool::Allocate.
   static absl::StatusOr<DeviceBuffer> Create(DevicePool& pool, int64_t bytes, StreamView stream);
   DeviceBuffer(DeviceBuffer&& other) noexcept { *this = std::move(other); }
   DeviceBuffer& operator=(DeviceBuffer&& other) noexcept;
@@ -76,15 +77,16 @@ class DeviceBuffer {
 };
 
 // DeviceArena hands out memory piece by piece and takes all of it back at once, batch after batch. Within a batch it is
-// a stack: what was taken last may be returned first. Once it has served the largest batch it allocates nothing more.
+// a stack: memory that was taken last may be returned first. Once it has served the largest batch it allocates nothing
+// more.
 //
-// It belongs to an execution context. Not thread-safe.
+// An execution context owns it. Not thread-safe.
 class DeviceArena {
  public:
   DeviceArena() = default;
   DeviceArena(DevicePool* pool, StreamView stream) : pool_(pool), stream_(stream) {}
 
-  // A position in the stack, which ReturnTo goes back to.
+  // A position in the stack, for ReturnTo.
   struct Mark {
     size_t num_blocks = 0;
     int64_t used = 0;
@@ -92,7 +94,7 @@ class DeviceArena {
   };
 
   // Returns memory that is 256-byte aligned, with undefined contents, valid until Reset, or until ReturnTo an earlier
-  // mark. RESOURCE_EXHAUSTED as in DevicePool.
+  // mark. The errors are those of DevicePool::Allocate.
   absl::StatusOr<char*> Take(int64_t bytes);
   template <typename T>
   absl::StatusOr<T*> TakeArray(int64_t count) {
@@ -102,8 +104,8 @@ class DeviceArena {
   }
 
   Mark Top() const { return {.num_blocks = blocks_.size(), .used = used_, .taken = taken_}; }
-  // Takes back, in the order of the stream, what was taken since the mark. The mark must be later than the last Reset;
-  // a default mark is before everything.
+  // Takes back, in the order of the stream, all memory that was taken since the mark. The mark must be later than the
+  // last Reset; a default mark is before everything.
   void ReturnTo(const Mark& mark);
   // Takes everything back, in the order of the stream. If the batch needed several blocks, replaces them by one that
   // would have been enough, and waits for the stream to do so.
@@ -129,8 +131,8 @@ class DeviceArena {
   DevicePool* pool_ = nullptr;
   StreamView stream_;
   std::vector<DeviceBuffer> blocks_;  // Take fills the last one
-  int64_t used_ = 0;                  // bytes of the last block
-  int64_t taken_ = 0;                 // bytes of all blocks
+  int64_t used_ = 0;                  // bytes taken of the last block
+  int64_t taken_ = 0;                 // bytes taken of all blocks
   int64_t most_ = 0;                  // the largest taken_
 };
 

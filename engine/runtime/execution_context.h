@@ -1,7 +1,8 @@
 #pragma once
 
-// ExecutionContext is what one worker computes with: a device, its threads and its memory. Each worker has its own.
-// Only the thread pool and, on a GPU, the device's memory pool and copies are shared.
+// An ExecutionContext holds all that one worker needs to compute: a device, threads and memory. Each worker has its own
+// context, and only one thread uses a context at a time. Contexts share only the thread pool and, on a GPU, the
+// device's memory pool and its cache of copies.
 
 #include <array>
 #include <memory>
@@ -23,26 +24,27 @@ namespace voxserve {
 
 // The GPU's part of a context. Contexts of one GPU run side by side, each on its own stream.
 struct CudaContext {
-  static constexpr int kNumStages = 6;  // stages of a batch on the device
+  static constexpr int kNumStages = 6;  // Stage::kCopyIn to Stage::kHead
 
   static absl::StatusOr<std::unique_ptr<CudaContext>> Create(DevicePool* pool,
                                                              StreamPriority priority = StreamPriority::kNormal);
   ~CudaContext();
 
-  // Makes the device current for the calling thread, which must precede the thread's first use of the context.
+  // Makes the device current for the calling thread. A thread calls it before its first use of the context.
   absl::Status MakeCurrent() const;
 
-  // Returns `gemm`, ready to multiply. Allocates its workspace at the first call, since networks of 16 bits seldom need
-  // it. RESOURCE_EXHAUSTED as in DevicePool.
+  // Returns `gemm`, ready to multiply. The first call allocates its workspace; networks in 16 bits seldom need one. The
+  // errors are those of DevicePool::Allocate.
   absl::StatusOr<kernels::cuda::Gemm*> ReadyGemm();
 
   // Returns the arenas' memory to the pool. Called while no batch runs.
   void ReleaseArenas();
-  // Also forgets the device's cached copies, which later batches make again if they need them.
+  // Does the same as ReleaseArenas, and forgets the device's cached copies. Later batches make copies again if they
+  // need them.
   void ReleaseMemory();
 
   DevicePool* pool = nullptr;      // the device's; outlives the context
-  DeviceCopies* copies = nullptr;  // the device's; outlives the context; null: copies are not kept
+  DeviceCopies* copies = nullptr;  // the device's; outlives the context; null: no copies are kept
   Stream stream;
   DeviceBuffer gemm_workspace;                   // empty until ReadyGemm
   std::unique_ptr<kernels::cuda::Gemm> gemm;     // for its settings; to multiply, call ReadyGemm

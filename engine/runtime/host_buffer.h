@@ -1,15 +1,16 @@
 #pragma once
 
-// HostBuffer is a block of host memory for a cloud's bytes: ordinary memory, or page-locked memory of a PinnedPool,
-// which a GPU can copy from directly.
+// HostBuffer is a block of host memory for a cloud's bytes. It is pageable memory, or page-locked memory of a
+// PinnedPool, from which a GPU can copy directly.
 //
 //   ASSIGN_OR_RETURN(HostBuffer buffer, HostBuffer::Create(bytes));
 //   for (slice : slices) buffer.Write(begin, slice);
 //   buffer.FinishWrites();
 //
-// - Ownership: it owns ordinary memory. Page-locked memory is lent by a pool, which gets it back when the buffer ends.
-//   It moves and does not copy. A default one is empty.
-// - Threads: not thread-safe while it is written; any thread may read it, or end it, after that.
+// - Ownership: a buffer owns pageable memory. Page-locked memory is lent by a pool, which gets it back when the buffer
+//   is destroyed. A buffer can be moved, but not copied. A default one is empty.
+// - Threads: only one thread at a time may use a buffer until FinishWrites. After that any thread may read or destroy
+//   it.
 
 #include <cstdint>
 #include <memory>
@@ -22,7 +23,7 @@ namespace voxserve {
 
 class PinnedPool;
 
-// How long a buffer lives, which limits the share of a pool that its kind may take.
+// Says how long a buffer lives. A PinnedPool limits the share of its memory that buffers of streams may take.
 enum class BufferLife : uint8_t {
   kRequest,  // until its request is answered
   kStream,   // for as long as a stream keeps it for later frames
@@ -31,9 +32,10 @@ enum class BufferLife : uint8_t {
 class HostBuffer {
  public:
   HostBuffer() = default;
-  // Ordinary memory, its bytes undefined. RESOURCE_EXHAUSTED (OUT_OF_MEMORY) where the system has no more. bytes >= 0.
+  // Returns pageable memory with undefined contents. Returns RESOURCE_EXHAUSTED (OUT_OF_MEMORY) if the system has no
+  // more. bytes >= 0.
   static absl::StatusOr<HostBuffer> Create(int64_t bytes);
-  // Ordinary memory that holds these bytes.
+  // Returns pageable memory that holds these bytes. The errors are those of Create.
   static absl::StatusOr<HostBuffer> CopyOf(std::string_view bytes);
 
   HostBuffer(HostBuffer&& other) noexcept { *this = std::move(other); }
@@ -43,10 +45,11 @@ class HostBuffer {
   const char* data() const { return data_; }
   int64_t size() const { return size_; }
   std::string_view bytes() const { return {data_, static_cast<size_t>(size_)}; }
-  // True where a device may copy from it asynchronously.
+  // Returns true if the memory is page-locked, so that a device may copy from it asynchronously.
   bool is_pinned() const { return is_pinned_; }
 
-  // Copies bytes to [begin, begin + bytes.size()), which must lie in the buffer. FinishWrites follows the last one.
+  // Copies bytes to [begin, begin + bytes.size()), which must lie in the buffer. Call FinishWrites after the last
+  // Write, before another thread or a device reads the buffer.
   void Write(int64_t begin, std::string_view bytes);
   void FinishWrites();
 
@@ -59,7 +62,7 @@ class HostBuffer {
   int64_t size_ = 0;
   bool is_pinned_ = false;
   BufferLife life_ = BufferLife::kRequest;
-  std::shared_ptr<PinnedPool> pool_;  // is told when the buffer ends; null: none
+  std::shared_ptr<PinnedPool> pool_;  // is told when the buffer is destroyed; null: no pool
 };
 
 }  // namespace voxserve

@@ -3,9 +3,9 @@
 // HostMemory allocates the host memory that one execution context computes with. Every block is reserved in the
 // process's MemoryBudget before it is allocated, and the reservation ends when the block is freed.
 //
-// - Blocks of 4 MiB and more are mapped (mmap), so that the system gets their memory back when they are freed. Smaller
-//   blocks come from the heap, which may keep the pages of freed blocks. So the heap counts with the largest sum of its
-//   blocks' bytes since Settle, not with the current sum.
+// - Blocks of 4 MiB and more, or aligned to more than 4 KiB, are mapped (mmap), so that the system gets their memory
+//   back when they are freed. Smaller blocks come from the heap, which may keep the pages of freed blocks. So the heap
+//   counts with the largest sum of its blocks' bytes since Settle, not with the current sum.
 // - The reservation is rounded up to whole MiB, so that small blocks seldom change it.
 // - Errors: an allocation that fails throws std::bad_alloc, as std::pmr::memory_resource requires. refusal() returns
 //   the reason. Executor::Run catches the exception and returns a status.
@@ -39,11 +39,10 @@ class HostMemory final : public std::pmr::memory_resource {
   // Return the bytes that are counted now, and their maximum since BeginBatch.
   int64_t held_bytes() const ABSL_LOCKS_EXCLUDED(mutex_);
   int64_t peak_bytes() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns why the last failed allocation since BeginBatch failed: RESOURCE_EXHAUSTED (OUT_OF_MEMORY), with a message
-  // that names the bytes. OK if none has failed.
+  // Returns the reason of the last failed allocation since BeginBatch: RESOURCE_EXHAUSTED (OUT_OF_MEMORY), with a
+  // message that names the bytes. Returns OK if none has failed.
   absl::Status refusal() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // Sets refusal(). A batch that reserves memory in budget() directly, not through this resource, reports the budget's
-  // refusal so.
+  // Sets refusal(). Code that reserves memory for a batch directly in budget() reports the budget's refusal here.
   void NoteRefusal(absl::Status why) ABSL_LOCKS_EXCLUDED(mutex_);
 
   MemoryBudget* budget() const { return budget_; }

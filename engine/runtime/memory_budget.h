@@ -3,8 +3,8 @@
 // MemoryBudget counts the host memory that the process holds, by its use, against one limit (--memory_limit). Code that
 // allocates as much as a client asks for reserves the bytes first, and is refused before it allocates.
 //
-// - Data that waits (requests, sweeps, answers, scans of a tuning search) may take half of the limit. The rest is left
-//   to models and to the scratch of running batches, so that a full queue never stops the work that empties it.
+// - Data that waits (requests, sweeps, answers, scans of a tuning search) may take half of the limit. The other half is
+//   left to models and to the scratch of running batches. A full queue then never stops the work that empties it.
 // - Threads: thread-safe. Nothing waits.
 // - Lifetime: the budget outlives its reservations.
 
@@ -26,14 +26,15 @@ class MemoryBudget {
     kRequests,  // clouds and messages of requests that wait or run
     kSweeps,    // clouds that streams keep for later frames
     kAnswers,   // answers that are not sent yet
-    kTuning,    // scans that a search of a plan keeps
+    kTuning,    // scans that the search for a plan keeps
     kScratch,   // memory that batches compute with
     kModels,    // weights
     kPinned,    // page-locked memory that a GPU copies clouds from, in use or not
   };
   static constexpr size_t kNumUses = 7;
 
-  // Gives its bytes back when it ends. Moves, does not copy. A default one holds nothing.
+  // A Reservation gives its bytes back when it is destroyed. It can be moved, but not copied. A default one holds
+  // nothing.
   class Reservation {
    public:
     Reservation() = default;
@@ -62,10 +63,11 @@ class MemoryBudget {
   MemoryBudget(const MemoryBudget&) = delete;
   MemoryBudget& operator=(const MemoryBudget&) = delete;
 
-  // Reserves the bytes, or returns RESOURCE_EXHAUSTED, naming the bytes, those held and the limit. The reason is
-  // QUEUE_FULL with a retry delay for a use that waits, unless the bytes could never fit; else it is OUT_OF_MEMORY.
-  // in_place_of: held bytes that the new ones will replace. They do not count against the limit, which may be exceeded
-  // by as many until they are given back.
+  // Reserves the bytes, or returns RESOURCE_EXHAUSTED if they do not fit; the message names the bytes, the bytes held
+  // and the limits. The reason is QUEUE_FULL, with a retry delay, for data that waits (requests, sweeps, answers,
+  // tuning) if the bytes could fit later; else it is OUT_OF_MEMORY. in_place_of: held bytes that the new ones will
+  // replace. They do not count against the limit, so the limit may be exceeded by this many bytes until they are given
+  // back.
   absl::StatusOr<Reservation> Reserve(Use use, int64_t bytes, int64_t in_place_of = 0) ABSL_LOCKS_EXCLUDED(mutex_);
 
   int64_t limit_bytes() const { return limit_bytes_; }

@@ -1,8 +1,8 @@
 #pragma once
 
-// PinnedBuffer is page-locked host memory that a device copies from and to directly. It grows to the largest size asked
-// for, and loses its contents then. Not thread-safe: an execution context owns it, and grows it only while no copy is
-// under way.
+// PinnedBuffer is page-locked host memory from and to which a device copies directly. It grows to the largest size
+// asked for, and loses its contents when it grows. Not thread-safe: an execution context owns it, and grows it only
+// while no copy is under way.
 
 #include <cstdint>
 
@@ -20,9 +20,9 @@ class PinnedBuffer {
   PinnedBuffer(const PinnedBuffer&) = delete;
   PinnedBuffer& operator=(const PinnedBuffer&) = delete;
 
-  // Makes data() hold at least `bytes`. budget: reserves the memory before it is allocated (Use::kScratch) and outlives
-  // the buffer; null: none. RESOURCE_EXHAUSTED (OUT_OF_MEMORY) where the budget refuses or the system has no more; the
-  // buffer is empty then.
+  // Makes data() hold at least `bytes`. budget: the memory is reserved there (Use::kScratch) before it is allocated;
+  // outlives the buffer; null: nothing is reserved. Returns RESOURCE_EXHAUSTED (OUT_OF_MEMORY) if the budget refuses or
+  // the system has no more; the buffer is empty then.
   absl::Status Reserve(int64_t bytes, MemoryBudget* budget = nullptr);
   // Frees all memory. Called while no copy is under way.
   void Release();

@@ -1,9 +1,9 @@
 #pragma once
 
-// Allocates page-locked host memory from CUDA. Every GPU of the process may copy from and to it. Allocating takes
-// milliseconds, and freeing waits for the GPUs' work.
+// These functions allocate page-locked host memory from CUDA. Every GPU of the process may copy from and to such
+// memory. Allocating takes milliseconds, and freeing waits for the GPUs' work.
 //
-// Threads: any.
+// Any thread may call them.
 
 #include <cstdint>
 
@@ -12,7 +12,7 @@
 
 namespace voxserve {
 
-// Allocates for the calling thread's device. RESOURCE_EXHAUSTED (OUT_OF_MEMORY) where the system has no more.
+// Allocates for the calling thread's device. Returns RESOURCE_EXHAUSTED (OUT_OF_MEMORY) if the system has no more.
 absl::StatusOr<char*> AllocatePinned(int64_t bytes);
 // Frees memory of AllocatePinned, or null. Logs errors.
 void FreePinned(char* data);

@@ -1,7 +1,7 @@
 #pragma once
 
-// Streams and events of a CUDA device: owners that move but do not copy, and a view. One stream has one owner; every
-// call that works on a stream takes a StreamView. Destructors log errors and never throw.
+// Stream and Event own a CUDA stream and a CUDA event. They can be moved, but not copied. Every function that works on
+// a stream takes a StreamView. Errors are those of CudaStatus (cuda_status.h). Destructors log errors and never throw.
 
 #include <utility>
 
@@ -33,8 +33,8 @@ enum class StreamPriority { kNormal, kLow };
 
 class Stream {
  public:
-  // Creates a stream on a device (CUDA's ordinal), which becomes the calling thread's. The stream does not wait for the
-  // legacy default stream.
+  // Creates a stream on a device (CUDA's ordinal), which becomes current for the calling thread. The stream does not
+  // wait for the legacy default stream.
   static absl::StatusOr<Stream> CreateOn(int device, StreamPriority priority = StreamPriority::kNormal);
   Stream(Stream&& other) noexcept : stream_(std::exchange(other.stream_, nullptr)) {}
   Stream& operator=(Stream&& other) noexcept {
@@ -50,7 +50,7 @@ class Stream {
   cudaStream_t stream_ = nullptr;
 };
 
-// A point in a stream's work, with its time.
+// An Event marks a point in a stream's work, and records when the stream reaches that point.
 class Event {
  public:
   Event() = default;  // empty: assign another event to it before use

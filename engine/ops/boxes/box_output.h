@@ -9,7 +9,7 @@ namespace voxserve {
 
 class BoxOutputStep final : public Step {
  public:
-  // in: rows of boxes (kernels/boxes/box_rows.h), float32.
+  // in: rows of boxes (kernels/boxes/box_rows.h) in float32, the same number for each sample.
   explicit BoxOutputStep(const BufferSlice& in) : in_(in) {}
 
   absl::Status Run(const StepContext& context) const override;

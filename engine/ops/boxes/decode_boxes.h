@@ -1,6 +1,7 @@
 #pragma once
 
-// Decodes boxes from detection heads: from images, or from rows on sites.
+// These steps decode boxes from the outputs of detection heads, which are images (dense, seen from above) or rows on
+// sites.
 
 #include <optional>
 #include <utility>
@@ -13,10 +14,12 @@
 
 namespace voxserve {
 
-// Decodes CenterPoint's heads, those of several tasks at once.
+// DecodeCenterHeadsStep decodes CenterPoint's heads, one for each task of the network, all in one step
+// (kernels/boxes/center_head.h).
 class DecodeCenterHeadsStep final : public Step {
  public:
-  // All images of all heads have the same dtype. Their rows are cells, or the sites of one level.
+  // The outputs of one head. Those of all heads have the same dtype. Their rows are image cells, or the sites of one
+  // level.
   struct Images {
     BufferSlice heatmap;
     BufferSlice center;
@@ -31,7 +34,7 @@ class DecodeCenterHeadsStep final : public Step {
     BufferSlice out;  // rows of kernels/boxes/box_rows.h
   };
 
-  // Says how rows on sites stand for images.
+  // Says which image cell each site stands for.
   struct Sites {
     int level = 0;           // one of Program::key_levels
     kernels::SiteGrid grid;  // maps sites to the cells of an image
@@ -48,7 +51,7 @@ class DecodeCenterHeadsStep final : public Step {
 
  private:
   kernels::CenterHeadParams ParamsIn(const StepContext& context) const;
-  // site_of: memory for the table.
+  // Returns the parameters that make the table from cells to sites. site_of: the table's memory.
   kernels::NumberCellsParams TableIn(const StepContext& context, int32_t* site_of) const;
   // Returns the bytes of GPU memory for the table from cells to sites; 0 for images.
   int64_t TableBytes(const StepContext& context) const;
@@ -57,7 +60,7 @@ class DecodeCenterHeadsStep final : public Step {
   const std::optional<Sites> sites_;
 };
 
-// Decodes SECOND's head.
+// DecodeAnchorHeadStep decodes the anchor head of SECOND (kernels/boxes/anchor_head.h).
 class DecodeAnchorHeadStep final : public Step {
  public:
   struct Options {

@@ -39,8 +39,8 @@ struct ConvShape {
 // ServedDataflow is a dataflow that a device supports for one convolution.
 struct ServedDataflow {
   Dataflow dataflow = {};
-  // The values of ConvPlan::block that are valid besides the default. nullopt: a block of any number of rows is valid,
-  // but the dataflow may ignore it.
+  // The values of ConvPlan::block (the part of the output that is computed at once) that are valid besides the default.
+  // nullopt: a block of any number of rows is valid, but the dataflow may ignore it.
   std::optional<std::vector<kernels::ConvBlock>> blocks = {};
 
   bool Serves(const ConvPlan& plan) const;
@@ -62,10 +62,10 @@ class ConvDataflow {
   virtual Dataflow id() const = 0;
   // The name in plan files, without plan.proto's prefix "DATAFLOW_".
   virtual absl::string_view name() const = 0;
-  // True if the dataflow reads ConvPlan::grouping. Plan files then hold the grouping.
+  // Returns true if the dataflow reads ConvPlan::grouping. Plan files then hold the grouping.
   virtual bool has_grouping() const { return false; }
-  // True if a CUDA graph that captured Launch may be replayed for another batch, because Launch reads no size on the
-  // host.
+  // Returns true if a CUDA graph that captured Launch may be replayed for another batch, because Launch reads no size
+  // on the host.
   virtual bool is_capturable() const = 0;
 
   // Returns nullopt if the device does not support the convolution. on_cuda: true for the current GPU, false for the

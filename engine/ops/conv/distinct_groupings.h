@@ -2,9 +2,10 @@
 
 // DistinctGroupings lists the groupings of matrix products (kernels/conv/matmul_grouping.h) that are worth measuring
 // for a batch's maps. The search space is that of TorchSparse's Algorithm 5 (Tang et al., MLSys 2022, Appendix B):
-// SEPARATE, SYMMETRIC, FIXED, and ADAPTIVE over 21 values of epsilon and 50 of S. Most of these thousand options give
-// the same groups for a real scan's maps. Only one option for each distinct set of groups is returned, from the middle
-// of the parameters that give it.
+// SEPARATE, SYMMETRIC, FIXED, and ADAPTIVE over 21 values of epsilon (the largest share of padding) and 50 of S
+// (GroupingOptions::bmm_max_rows). Most of these thousand options give the same groups for a real scan's maps. Only one
+// option for each distinct set of groups is returned: of the parameters that give these groups, those nearest to their
+// mean.
 
 #include <vector>
 

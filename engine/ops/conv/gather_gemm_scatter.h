@@ -1,7 +1,7 @@
 #pragma once
 
-// The dataflow gather-GEMM-scatter (kernels/conv/gather_gemm_scatter.h) copies input rows into a buffer and calls the
-// library's GEMM. A GPU can run every convolution with it.
+// The dataflow gather-GEMM-scatter (kernels/conv/gather_gemm_scatter.h) copies input rows into a buffer and multiplies
+// them with cuBLASLt's GEMM. A GPU can run every convolution with it.
 
 #include "engine/ops/conv/dataflow.h"
 
@@ -12,12 +12,12 @@ class GatherGemmScatterDataflow : public ConvDataflow {
   Dataflow id() const override { return Dataflow::kGatherGemmScatter; }
   absl::string_view name() const override { return "GATHER_GEMM_SCATTER"; }
   bool has_grouping() const override { return true; }
-  // False, since the host reads the sizes of the maps to group the products.
+  // False, since the host reads the sizes of the kernel maps to group the matrix products.
   bool is_capturable() const override { return false; }
   // It ignores ConvPlan::block.
   std::optional<ServedDataflow> Serves(const ConvShape& shape, bool on_cuda) const override;
   RulebookForms Forms(bool is_swapped) const override;
-  // The candidates are the DistinctGroupings of the maps.
+  // The candidates are the DistinctGroupings of the maps; none if the sizes of the maps are not known.
   std::vector<ConvPlan> Candidates(const ServedDataflow& served, const ConvPlan& base,
                                    const kernels::MatmulGroupingParams& maps) const override;
   size_t WorkspaceBytes(const ConvRun& run) const override;

@@ -16,7 +16,7 @@ class ImplicitGemmDataflow : public ConvDataflow {
   bool is_capturable() const override { return true; }
   std::optional<ServedDataflow> Serves(const ConvShape& shape, bool on_cuda) const override;
   RulebookForms Forms(bool is_swapped) const override;
-  // The candidates are all blocks of `served`.
+  // The candidates are the default block and all blocks of `served`.
   std::vector<ConvPlan> Candidates(const ServedDataflow& served, const ConvPlan& base,
                                    const kernels::MatmulGroupingParams& maps) const override;
   std::vector<float> PackWeights(const ConvShape& shape, const std::vector<float>& weights) const override;

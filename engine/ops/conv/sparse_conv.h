@@ -1,9 +1,10 @@
 #pragma once
 
-// SparseConvStep computes out[o] = epilogue(sum over the rulebook's pairs (k, i, o) of in[i] W_k). All kinds of
-// convolution (submanifold, strided, inverse, transposed, generative, onto given sites) are this sum over different
-// rulebooks. A kernel that is no box has other offsets, and groups are zeros in the weights. The batch's plan names the
-// dataflow (dataflow.h) that computes the products.
+// SparseConvStep computes out[o] = epilogue(sum over the rulebook's pairs (k, i, o) of in[i] W_k). A pair says that
+// output row o reads input row i at kernel offset k; W_k is the offset's weight matrix. All convolutions (submanifold,
+// strided, inverse, transposed, generative, onto given sites) are this sum over different rulebooks. A kernel that is
+// not a box has its own list of offsets. A convolution of several groups has zeros in the weights between different
+// groups. The batch's plan names the dataflow (dataflow.h) that computes the products.
 //
 // Sources of the coordinate rules: MinkowskiEngine 0.5.4 (FLOOR, GENERATIVE), spconv 2.3.8 (PADDED, TRANSPOSED) and
 // TorchSparse 1.4 (EXPAND; Tang et al., MLSys 2022, Algorithm 3); kernels/coordinates/output_coordinates.h states them.
@@ -24,7 +25,7 @@ class SparseConvStep final : public Step {
     int rulebook = 0;     // index in the batch's geometry
     ConvShape shape;
     FusedEpilogue epilogue;
-    bool on_cuda = false;  // where it will run
+    bool on_cuda = false;  // true: the step will run on a GPU
   };
 
   // weights: [num_offsets, in channels, out channels].
@@ -33,6 +34,7 @@ class SparseConvStep final : public Step {
   absl::Status Run(const StepContext& context) const override;
   bool IsCapturable(const std::vector<Buffer>&) const override { return true; }
   bool NeedsSizes(const std::vector<ConvPlan>& plans) const override;
+  // Also returns INVALID_ARGUMENT (BAD_MODEL) for a kernel of more than kernels::kMaxKernelVolume cells.
   absl::Status Upload(WeightUploader& uploader) override;
   size_t ScratchBytes(const StepContext& context) const override;
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// ToDenseStep writes sites into the cells of a dense grid (to_dense), or into an image seen from above, where a cell's
-// channels are those of all sites above each other (to_bev).
+// ToDenseStep writes sites into the cells of a dense grid (to_dense), or into an image seen from above (to_bev). A cell
+// of the image has the channels of all cells of its column, joined.
 
 #include "engine/ops/step.h"
 #include "kernels/image/site_grid.h"

@@ -1,7 +1,8 @@
 #pragma once
 
-// These steps interpolate rows of sites at positions between them. InterpolationWeightsStep finds the sites around each
-// position and their weights, once for all tensors on the same sites. DevoxelizeStep computes the weighted sums.
+// These steps interpolate rows of sites at positions between the sites: at points, or at the sites of another level.
+// InterpolationWeightsStep finds the sites around each position and their weights, once for all tensors on the same
+// sites. DevoxelizeStep computes the weighted sums.
 
 #include <array>
 

@@ -1,20 +1,21 @@
 #pragma once
 
-// These functions sample the farthest points of clouds in host memory, on the context's device: on its pool's threads
-// or its GPU's stream. kernels/points/farthest/farthest_point_sample.h defines the selection. It is the same on every
-// device and does not depend on the other clouds. For points in device memory, call the kernel.
+// These functions sample the farthest points of clouds in host memory, on the context's device: on the threads of its
+// pool, or on the stream of its GPU. kernels/points/farthest/farthest_point_sample.h defines the selection. A cloud's
+// selection is the same on every device and does not depend on the other clouds. For points in device memory, call the
+// kernel.
 //
 // - A context has one caller at a time. The functions return when the work is done. On a GPU they use the memory of the
 //   context's batches.
-// - Points with a NaN or infinite coordinate are never selected. Where the start is such a point, the next valid one
+// - Points with a NaN or infinite coordinate are never selected. If the start is such a point, the next valid point
 //   takes its place; the first point follows the last.
 // - `asked` says how many points M a cloud selects (0: none) and where it starts. FarthestPoints::restricts_network is
 //   ignored.
 //
 // Errors:
-// - INVALID_ARGUMENT: BAD_LAYOUT for shapes or offsets that do not fit; BAD_SAMPLE for a cloud with fewer valid points
-//   than M, or without the start. The message names the cloud and both numbers.
-// - RESOURCE_EXHAUSTED: TOO_MANY_POINTS above 2^31 - 1 points, OUT_OF_MEMORY.
+// - INVALID_ARGUMENT: BAD_LAYOUT for shapes or offsets that do not fit; BAD_SAMPLE if a cloud has fewer valid points
+//   than M, or if the start is not one of its points. The message names the cloud and both numbers.
+// - RESOURCE_EXHAUSTED: TOO_MANY_POINTS above 2^31 - 1 points in all, OUT_OF_MEMORY if memory does not suffice.
 // - UNAVAILABLE (DEVICE_FAILED): the GPU failed.
 
 #include <cstdint>

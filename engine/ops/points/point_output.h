@@ -2,8 +2,8 @@
 
 // PointOutputStep writes an output on points: every answered point gets its own row or its voxel's row.
 // - Points without a voxel get the ignore label, or values of 0.
-// - So do points with NaN or infinite logits, in labels and scores. The step for labels counts these points.
-// - A tensor's values are not changed.
+// - In labels and scores, points with NaN or infinite logits get them too. The step for labels counts these points.
+// - In tensors, NaN and infinite values are kept.
 
 #include <string_view>
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// PointToVoxelStep reduces rows of points to sites: every site reduces the rows of its points. The points may be the
-// sites of a finer level.
+// PointToVoxelStep reduces rows of points to rows of sites: every site gets the maximum, mean or sum of its points'
+// rows. The points may be the sites of a finer level.
 
 #include "engine/ops/step.h"
 #include "kernels/points/point_groups.h"
@@ -15,15 +15,15 @@ class PointToVoxelStep final : public Step {
     BufferSlice in;   // on points or finer sites
     BufferSlice out;  // on sites
     kernels::PoolReduce reduce = kernels::PoolReduce::kMax;
-    int64_t max_points = 0;   // points that a site counts, the first ones; 0: all
-    BufferSlice empty_slots;  // with kMax and max_points: an empty slot's row, on the sites, of in's type; or empty
+    int64_t max_points = 0;   // a site counts only its first max_points points; 0: all
+    BufferSlice empty_slots;  // with kMax and max_points: a row per site that counts if it has fewer points; or empty
     int32_t dimension = 3;
     int position_level = kPointLevel;  // the level of `in`
     int level = 0;                     // the level of the sites
     kernels::SiteRatio ratio;          // from the unit of voxels or finer sites to the unit of the sites
 
-    // False for points and voxels, since the geometry pass has grouped them. Where true, the keys of `level` and of
-    // position_level (for points, of level 0) are read.
+    // Returns false if `in` is on points and `level` is 0, since the geometry pass has grouped points by voxel. Else
+    // the step groups them, by the keys of `level` and of position_level (for points, of level 0).
     bool needs_groups() const { return position_level != kPointLevel || level != 0; }
   };
 

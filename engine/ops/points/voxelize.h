@@ -11,10 +11,10 @@ namespace voxserve {
 class VoxelFeaturesStep final : public Step {
  public:
   struct Options {
-    BufferSlice out;       // a whole buffer: its padding is set too
+    BufferSlice out;       // a whole buffer: the step also sets the buffer's padding
     int first_column = 0;  // the first column of the features in StepContext::points
     kernels::VoxelReduce reduce = kernels::VoxelReduce::kFirst;
-    int64_t max_points_per_voxel = 0;  // for kMean; 0: all
+    int64_t max_points_per_voxel = 0;  // for kMean: counts only the first points; 0: all
   };
 
   explicit VoxelFeaturesStep(const Options& options) : options_(options) {}

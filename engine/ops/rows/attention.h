@@ -10,8 +10,9 @@ namespace voxserve {
 class AttentionStep final : public Step {
  public:
   struct Options {
-    // Sites are on levels whose samples are known (ProgramSegment::sample_levels). Keys and values have the same rows,
-    // not of points. `out` has the queries' rows and the values' channels, and overlaps none of them.
+    // A slice of sites is on one of its segment's sample_levels (ProgramSegment). Keys and values have the same rows,
+    // which are sites or rows of samples, not points. `out` has the queries' rows and the values' channels, and
+    // overlaps no input.
     BufferSlice queries, keys, values, out;
     int num_heads = 1;
     float scale = 1;

@@ -1,7 +1,7 @@
 #pragma once
 
-// BroadcastStep brings a sample's row to each of its sites. The row is added to the site's row, multiplied with it, or
-// copied into its columns of a concatenation.
+// BroadcastStep brings a sample's row to each site of the sample. The sample's row is added to the site's row,
+// multiplied with it, or copied (to columns of a concatenation).
 
 #include <utility>
 

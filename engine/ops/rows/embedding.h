@@ -1,7 +1,8 @@
 #pragma once
 
-// A row of a table for each row, by a number that stands in one channel of the input. On a GPU that computes in 16 bits
-// the table has no more rows than numbers are exact there.
+// EmbeddingStep looks up a row of a table for each row of the input: out[r] = table[index[r]]. The index is a number in
+// one channel of the input (kernels/rows/embedding.h). Only on a GPU may that channel have a 16-bit type; the table
+// then has few rows (MaxEmbeddings), so that every index is exact.
 
 #include <cstdint>
 #include <utility>
@@ -10,7 +11,8 @@
 
 namespace voxserve {
 
-// The most rows of a table whose numbers, and the next, are exact in a type.
+// Returns the most rows of a table whose index has this type. All whole numbers from 0 to the returned number are exact
+// in the type, so an index just behind the table is not rounded to a valid one.
 constexpr int64_t MaxEmbeddings(DType dtype) {
   if (dtype == DType::kFloat16) return int64_t{1} << 11;
   if (dtype == DType::kBfloat16) return int64_t{1} << 8;
@@ -21,7 +23,7 @@ class EmbeddingStep final : public Step {
  public:
   struct Options {
     BufferSlice index;  // one channel
-    BufferSlice out;    // on its level; does not overlap with it
+    BufferSlice out;    // on the index's level; does not overlap with it
     Weights table;      // [num_embeddings, out channels]
     int64_t num_embeddings = 0;
     DType index_dtype = DType::kFloat32;
@@ -31,7 +33,7 @@ class EmbeddingStep final : public Step {
   explicit EmbeddingStep(Options options) : options_(std::move(options)) {}
 
   absl::Status Run(const StepContext& context) const override;
-  // INVALID_ARGUMENT (BAD_MODEL) where the table has rows whose numbers the index's type does not hold.
+  // Returns INVALID_ARGUMENT (BAD_MODEL) if the table has more rows than MaxEmbeddings(index_dtype).
   absl::Status Upload(WeightUploader& uploader) override;
 
  private:

@@ -14,8 +14,8 @@ class GlobalPoolStep final : public Step {
     BufferSlice in;   // on one of its segment's sample_levels (ProgramSegment)
     BufferSlice out;  // on kSampleLevel, with the same channels
     kernels::PoolReduce reduce = kernels::PoolReduce::kMax;
-    float exponent = 0;  // with kAverage, of a generalised mean; 0: none
-    float least = 0;     // of a generalised mean: what values below it count as
+    float exponent = 0;  // with kAverage: the exponent of a generalised mean; 0: the average
+    float least = 0;     // in a generalised mean, lower values count as `least`
   };
 
   explicit GlobalPoolStep(const Options& options) : options_(options) {}

@@ -2,7 +2,7 @@
 
 // LinearStep computes a linear layer, row by row: out = epilogue(in W). A 1x1 convolution is the same computation. In
 // 16 bits, a GPU with tensor cores runs it as a sparse convolution of one offset
-// (kernels/conv/implicit_gemm/implicit_gemm.h); otherwise the GEMM library runs it.
+// (kernels/conv/implicit_gemm/implicit_gemm.h); otherwise a library's GEMM runs it (cuBLASLt on a GPU).
 
 #include <utility>
 #include <vector>
@@ -28,7 +28,7 @@ class LinearStep final : public Step {
     return AreOffPoints(buffers, {options_.in, options_.out, options_.epilogue.residual});
   }
   absl::Status Upload(WeightUploader& uploader) override;
-  // The library needs the number of rows on the host, and the order of its sums may depend on it.
+  // The library needs the number of rows on the host, and the order of its sums may depend on that number.
   bool NeedsSizes(const std::vector<ConvPlan>&) const override { return !is_implicit_gemm_; }
 
   const Options& options() const { return options_; }

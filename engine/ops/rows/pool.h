@@ -1,6 +1,7 @@
 #pragma once
 
-// PoolStep pools over a rulebook: strided, submanifold, or inverse (unpooling). kernels/rows/pool.h defines the result.
+// PoolStep reduces, for every output row, the input rows that the rulebook lists. The pool is strided, submanifold, or
+// inverse (unpooling). kernels/rows/pool.h defines the result.
 
 #include "engine/ops/step.h"
 #include "kernels/rows/pool.h"

@@ -1,6 +1,6 @@
 #pragma once
 
-// PReluStep computes a rectifier with a slope below 0 for each channel.
+// PReluStep computes out = in for values from 0, and out = slope * in for values below 0, with one slope per channel.
 
 #include <utility>
 

@@ -15,7 +15,7 @@ class RowNormStep final : public Step {
     BufferSlice in, out;  // on one level, with the same channels; do not overlap
     kernels::RowNorm kind = kernels::RowNorm::kSoftmax;
     float epsilon = 0;
-    Weights weight, bias;  // of a layer norm, [channels]; empty: 1 and 0
+    Weights weight, bias;  // only for a layer norm, [channels]; empty: 1 and 0
   };
 
   explicit RowNormStep(Options options) : options_(std::move(options)) {}

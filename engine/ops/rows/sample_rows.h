@@ -11,7 +11,7 @@ namespace voxserve {
 
 class SampleRowsStep final : public Step {
  public:
-  // weight: [rows a sample, out.channels]. dtype: of out, which is on kSampleLevel.
+  // weight: [rows per sample, out.channels]. dtype: the type of `out`, which is on kSampleLevel.
   SampleRowsStep(std::vector<float> weight, DType dtype, const BufferSlice& out)
       : weight_(std::move(weight)), dtype_(dtype), out_(out) {}
 

@@ -14,7 +14,7 @@ class TensorOutputStep final : public Step {
  public:
   struct Options {
     BufferSlice in;  // float32; on a level of sample_levels and key_levels, or on kSampleLevel
-    int level = 0;
+    int level = 0;   // the level of `in`
     int tensor = 0;  // index of the program's tensor
   };
   explicit TensorOutputStep(const Options& options) : options_(options) {}
