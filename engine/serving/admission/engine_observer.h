@@ -51,7 +51,7 @@ class EngineObserver {
   virtual void OnModelRemoved(std::string_view model, int64_t version) = 0;
   // A coordinate table was planned as a grid, which did not fit max_grid_bytes, and became a hash table.
   virtual void OnGridFallback() = 0;
-  // A run on a GPU was repeated with exact sizes, because the forecast of its number of voxels was too low.
+  // A run on a GPU was repeated with exact sizes, because a forecast of its sizes, plan or memory was wrong.
   virtual void OnRerun() = 0;
   // The kernel maps of a run did not fit a GPU's memory and were made on the CPU.
   virtual void OnGeometryFallback() = 0;
