@@ -1,14 +1,17 @@
 #pragma once
 
-// BatchWatchdog finds batches that run far longer than predicted. A GPU that hangs answers no call, so no other part
-// would notice.
+// BatchWatchdog finds batches that run far longer than predicted. If a GPU hangs, calls to it do not return, so no
+// other part of the engine would notice. The engine owns one, and each worker watches its batches with it.
 //
 // - Limit: a batch is stuck if it has run for longer than `least_time` and longer than `factor` times its prediction. A
-//   batch without a prediction, the first of its size, may take 10 times `least_time`.
-// - Report: for each stuck batch, once: an error in the log, EngineObserver::OnStuckBatch, then `on_stuck`.
-// - Clock: it is monotonic. One look adds two periods to a batch's time at most, so the time in which the whole process
-//   stood still (a suspended machine, a debugger) or got no CPU does not count.
-// - Threads: thread-safe. A thread of its own looks once a second, more often where least_time is short.
+//   batch without a prediction, since no batch of such a size has run before, may take 10 times `least_time`.
+// - Report: for each stuck batch the watchdog logs an error, then calls EngineObserver::OnStuckBatch and `on_stuck`,
+//   each once.
+// - Clock: the clock is monotonic. A look adds at most two periods (the time between two looks) to a batch's time. So
+//   nearly all of the time in which the whole process stood still (a suspended machine, a debugger) or got no CPU does
+//   not count.
+// - Threads: thread-safe. The watchdog has a thread that looks once a second, or more often if least_time is short. The
+//   report runs on this thread.
 
 #include <cstdint>
 #include <functional>
@@ -32,20 +35,20 @@ class BatchWatchdog {
     absl::Duration least_time = absl::Minutes(1);       // more than 0
     EngineObserver* observer = nullptr;                 // outlives the watchdog; may be null
     std::function<void()> on_stuck;                     // must not block; may be empty
-    std::function<absl::Duration()> now = SteadyClock;  // monotonic, from any beginning
-    bool has_thread = true;                             // false: only callers of Look look
+    std::function<absl::Duration()> now = SteadyClock;  // a monotonic clock, with any zero
+    bool has_thread = true;                             // false: batches are checked only when Look is called
   };
 
-  // A batch that begins to run. Its pointers must outlive the watch.
+  // A batch that begins to run. What `model` and `device` point to must outlive the watch.
   struct Batch {
     const ModelVersionInfo* model = nullptr;
     std::string_view device;
     int64_t requests = 0;
     int64_t points = 0;
-    absl::Duration predicted;  // device time; zero: none
+    absl::Duration predicted;  // device time; zero: there is no prediction
   };
 
-  // Watches a batch for as long as it lives.
+  // A batch is watched for as long as its Watch lives. The worker makes one around each run of a batch.
   class Watch {
    public:
     // watchdog: outlives the watch; null: the batch is not watched.
@@ -60,18 +63,18 @@ class BatchWatchdog {
     BatchWatchdog* const watchdog_;
     const Batch batch_;
     // Guarded by the watchdog's mutex.
-    absl::Duration begin_;
-    absl::Duration elapsed_;
+    absl::Duration begin_;    // the clock's value when the watch began
+    absl::Duration elapsed_;  // the batch's time so far, at the last look
     bool is_stuck_ = false;
   };
 
   explicit BatchWatchdog(Options options);
-  // By then every watch must have ended.
+  // When the watchdog is destroyed, every watch must have ended.
   ~BatchWatchdog();
   BatchWatchdog(const BatchWatchdog&) = delete;
   BatchWatchdog& operator=(const BatchWatchdog&) = delete;
 
-  // Reports the batches that are stuck by now.
+  // Reports the batches that are stuck now and were not reported before.
   void Look();
 
  private:

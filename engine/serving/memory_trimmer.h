@@ -1,14 +1,16 @@
 #pragma once
 
-// MemoryTrimmer returns unused memory to the system where no other part does:
-// - host memory that contexts, also those of GPUs, keep between batches, once they have run none for 5 seconds;
+// MemoryTrimmer returns unused memory to the system where no other part does. The engine owns one. It returns:
+// - the host memory that the workers' contexts (of the CPU and of GPUs) keep between batches, when a context has run no
+//   batch for 5 seconds;
 // - free pages of the heap: every 5 seconds while the engine is idle, and every 30 seconds while batches run, since
-//   those will need many of the pages again;
-// - on a GPU, copies of the sweeps of streams that have ended or fallen silent;
-// - page-locked memory that clouds have not needed for a while. It also allocates what they need (PinnedPool::Adjust).
+//   batches need many of these pages again;
+// - on a GPU, copies of the sweeps of streams that have ended or no longer send frames;
+// - page-locked memory that clouds have not needed for a while. In the same step it allocates the page-locked memory
+//   that clouds need (PinnedPool::Adjust), so that no request waits for that.
 //
-// - Threads: one thread of its own, which looks once a second. No request waits for it, except during the moments in
-//   which the heap's free pages are listed.
+// - Threads: the trimmer has one thread, which wakes once a second. Requests wait for it only for moments, while it
+//   holds the heap's lock to return free pages.
 
 #include <memory>
 #include <thread>
@@ -25,7 +27,8 @@ namespace voxserve {
 
 class MemoryTrimmer {
  public:
-  // All arguments outlive it, and the list of workers does not change; pinned_pool and observer may be null.
+  // All objects that the arguments point to must outlive the trimmer, and the list of workers must not change.
+  // pinned_pool and observer may be null.
   MemoryTrimmer(const std::vector<Device>* devices, const std::vector<std::unique_ptr<Worker>>* workers,
                 PinnedPool* pinned_pool, EngineObserver* observer);
   ~MemoryTrimmer();
@@ -34,7 +37,7 @@ class MemoryTrimmer {
 
  private:
   void Loop();
-  // Returns true if no worker has anything to do.
+  // Frees the host memory of idle contexts. Returns true if all contexts are idle.
   bool TrimContexts();
   void TrimHeap(bool is_idle);
   void TrimSweeps();
@@ -43,7 +46,9 @@ class MemoryTrimmer {
   const std::vector<std::unique_ptr<Worker>>& workers_;
   PinnedPool* const pinned_pool_;
   EngineObserver* const observer_;
-  std::vector<bool> is_broken_;  // by device: it failed here, and is left alone; its worker reports the failure
+  // By device: true after a call to the device failed here. The trimmer then leaves the device alone; a worker reports
+  // the failure.
+  std::vector<bool> is_broken_;
   absl::Time trimmed_heap_ = absl::InfinitePast();
 
   SteadyNotification stopping_;

@@ -1,14 +1,17 @@
 #pragma once
 
-// Worker is one thread with one execution context: it takes batches from the batcher, runs them and answers their
-// tasks.
+// Worker is one thread with one execution context (on a GPU, one stream and its memory): it takes batches from the
+// batcher, runs them and answers their tasks. The engine owns the workers: one for the CPU, or streams_per_device for
+// each GPU.
 //
-// - Lifetime: the thread ends when the batcher has stopped and is empty. The destructor waits for that, so the batcher
-//   must be stopped first.
-// - Memory: a context on the CPU keeps the memory of a batch for the next one. The worker frees it when nothing runs
-//   (ReleaseIdleMemory), and once a minute if it is twice what the largest batch of that minute needed.
-// - Errors: a worker whose device breaks (DEVICE_FAILED) reports that once and leaves the queue to the others. The last
-//   worker stays and answers every task UNAVAILABLE, so that no task waits for ever.
+// - Lifetime: the thread ends when the batcher has stopped and no task waits. The destructor waits for the thread, so
+//   the batcher must be stopped first.
+// - Memory: a context keeps the host memory of a batch for the next batch. The worker frees it when the context is idle
+//   (ReleaseIdleMemory). Also, every memory_age, it frees the memory if the context is on a GPU, or if a context on the
+//   CPU keeps at least twice what the largest batch since the last check needed.
+// - Errors: if a device breaks (DEVICE_FAILED), its worker calls on_device_failed once, and leaves the queue to the
+//   workers that still work. The last working worker of the engine stays, and answers every task UNAVAILABLE, so that
+//   no task waits for ever.
 
 #include <atomic>
 #include <cstdint>
@@ -37,13 +40,13 @@ namespace voxserve {
 class Worker {
  public:
   struct Options {
-    int stream = 0;                                   // number of the context on its device
-    size_t device = 0;                                // index of the context's device in the engine
+    int stream = 0;                                   // index of the context among those of its device
+    size_t device = 0;                                // index of the context's device in the engine's list
     Batcher* batcher = nullptr;                       // outlives the worker
     EngineObserver* observer = nullptr;               // outlives the worker; may be null
     BatchWatchdog* watchdog = nullptr;                // outlives the worker; null: its batches are not watched
-    std::atomic<int>* num_working_workers = nullptr;  // this one included
-    std::atomic<int64_t>* batch_bytes = nullptr;      // held for batches by all contexts of the device
+    std::atomic<int>* num_working_workers = nullptr;  // of all devices; this worker included
+    std::atomic<int64_t>* batch_bytes = nullptr;      // memory that all contexts of the device keep for batches
     MaxBatchBytes max_batch_bytes = NoLimitOfBytes;
     DeviceArbiter* arbiter = nullptr;                           // the arbiter of the context's device
     bool captures = false;                                      // RunOptions::captures
@@ -57,27 +60,29 @@ class Worker {
   Worker& operator=(const Worker&) = delete;
 
   // Runs a model on synthetic clouds in this worker's own context, so that the worker's first request of each size is
-  // as quick as the others. Runs on the caller's thread; batches wait meanwhile.
+  // as quick as later ones. Runs on the caller's thread; this worker's batches wait meanwhile. Returns the error of the
+  // first run that failed.
   absl::Status WarmUp(const ServedModel& model);
 
-  // Frees the host memory that the context keeps, if no batch has run for idle_time. Returns false if one has, or runs
-  // now. May be called from any thread; does not block.
+  // Frees the host memory that the context keeps, if no batch has run in it for idle_time. Returns false if a batch has
+  // run since then, or runs now. May be called from any thread; does not block.
   bool ReleaseIdleMemory(absl::Duration idle_time);
 
   size_t device() const { return options_.device; }
 
  private:
   void Loop();
-  // Answers the tasks of a batch. A batch that fails as a whole, for lack of memory or beyond a limit, runs again in
-  // halves, so that no task fails because of others.
+  // Runs a batch and answers its tasks. A batch of several tasks that fails as a whole (it does not fit the memory or
+  // exceeds a limit, for example) runs again in halves, so that no task fails because of others. If the device is
+  // broken, the tasks get the error at once.
   Batcher::Outcome Run(absl::Span<QueuedTask> tasks, absl::Time started);
   BatchOutput RunWithinMemory(const ServedModel& model, BatchTasks tasks, const Load& load);
   BatchOutput RunOrRefuse(const ServedModel& model, BatchTasks tasks, const Load& load);
-  // Counts the memory that the context keeps. On a GPU, frees its arenas if they exceed its share of the device. Must
-  // run under the arbiter, which also releases the memory of contexts.
+  // Adds the memory that the context keeps to options_.batch_bytes. On a GPU, frees the context's arenas if they exceed
+  // max_batch_bytes; this must run within a call of the arbiter, since the arbiter also frees contexts' memory.
   void SettleMemory() ABSL_EXCLUSIVE_LOCKS_REQUIRED(running_);
   void ReleaseHostMemory(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(running_);
-  // Frees memory that recent batches did not need. Called after the answers have been given.
+  // Frees host memory that recent batches did not need, every memory_age. Called after a batch has been answered.
   void ReleaseOldMemory();
   void Report(absl::Span<const QueuedTask> tasks, const BatchOutput& output, absl::Time started);
 
@@ -88,7 +93,7 @@ class Worker {
   absl::Time last_run_ ABSL_GUARDED_BY(running_) = absl::InfinitePast();  // end of the last run
   absl::Time released_ ABSL_GUARDED_BY(running_) = SteadyNow();           // when host memory was freed last
   absl::Time looked_ ABSL_GUARDED_BY(running_) = SteadyNow();             // when ReleaseOldMemory checked last
-  int64_t needed_bytes_ ABSL_GUARDED_BY(running_) = 0;                    // of the largest batch since looked_
+  int64_t needed_bytes_ ABSL_GUARDED_BY(running_) = 0;                    // by the largest batch since looked_
   int64_t batch_bytes_ ABSL_GUARDED_BY(running_) = 0;                     // this worker's part of options_.batch_bytes
   absl::Status failed_;                                                   // OK until the device breaks
   bool is_last_ = false;  // true if no other worker was left when this one's device broke

@@ -1,35 +1,47 @@
 #pragma once
 
-// Batcher is the queue between Submit and the workers: it admits tasks and forms batches of them. TaskQueue orders the
-// tasks, LatencyModel predicts when they end, MemoryModel how many fit a batch.
+// Batcher is the queue between Engine::Submit and the workers: it admits tasks and forms batches of them. The engine
+// owns one for all its devices. TaskQueue orders the tasks, LatencyModel predicts when they end, and MemoryModel
+// predicts how many of them fit a batch.
 //
-// - Ownership: the batcher owns a task from Push until Pop hands it out, or until it expires, is cancelled or is
-//   evicted. Each of those ends calls the task's `done` once, without the lock.
+// - Terms: a level is the set of tasks that run with one urgency. Level 0 is the most urgent. A task's level is its
+//   priority (InferTask::priority) until the task is promoted to level 0. A turn is a client's or a model's next right
+//   to run a task.
+// - Ownership: the batcher owns a task from Push until Pop hands the task out in a batch; then the worker answers the
+//   task. A task that expires, is cancelled, is evicted or can no longer meet its deadline leaves the queue without
+//   running: then the batcher calls the task's `done` once, without holding the lock.
 // - Admission: a task is refused at once if it is predicted to end after its deadline, or to start after the model's
 //   max_queue_delay. If more workers are idle than tasks wait, every task that has not expired is admitted and runs,
 //   so that predictions that are too high get corrected.
-// - Order: by level. Within a level models take turns, each with a share of the device by its weight (ModelTurns).
-//   Within a model clients (InferTask::client) take turns, each with an equal share of the model's (ClientTurns).
-//   Among the clients whose turn it is, the one with the most urgent task comes first. Urgency is the latest start that
-//   meets the deadline. A task that has waited for half of its time, or of max_queue_delay, moves to level 0.
-// - Promises: a prediction counts the tasks of the level whose turns come first, and expects other clients to go on as
-//   they did recently. So a client or a model with few requests is admitted however many another has. The prediction
-//   holds while no further client or model comes to the level and none sends more than before. A newcomer takes its
-//   turns and no more: each of n waiting clients keeps 1/n of its model's share of the device. A task that can no
-//   longer meet its deadline is dropped (DEADLINE_UNMEETABLE) when its turn comes.
+// - Order: the most urgent level runs first. Within a level models take turns, each with a share of the device by its
+//   weight (ModelTurns). Within a model clients (InferTask::client) take turns, each with a part of the model's share
+//   by its InferTask::client_share (ClientTurns). Among the clients whose turn is due, the client with the most urgent
+//   task comes first. A task's urgency is the latest start that meets its deadline. A task that has waited for half of
+//   its time, or for half of max_queue_delay, moves to level 0.
+// - Predictions: a predicted end takes into account the more urgent levels, the tasks of the same level whose turns
+//   come first, and what other clients are expected to send, which is as much as recently. So a client or a model with
+//   few requests is admitted, however many requests another one has. The prediction holds while no further client or
+//   model comes to the level and none sends more than before. A newcomer takes its turns and no more: each of n waiting
+//   clients with equal client_share keeps 1/n of the model's share of the device. A task that can no longer meet its
+//   deadline is dropped (DEADLINE_UNMEETABLE) when its turn comes.
 // - Levels above 0: a client that comes to such a level may find tasks of another client that were promoted to level 0.
 //   It waits for all of them, until it has waited for half of its own time.
-// - Room: a full queue refuses. But a task whose client, with this task, holds no more than its share of the room (the
-//   room that more urgent levels leave, divided by the clients that wait at the task's level) replaces the newest task
-//   of the client that holds most there. If there are as many clients as places, a further client is refused.
-// - Batches: a batch closes as soon as a worker asks. It holds tasks of one model version that ask for the same tensors
-//   in the same type, since a batch computes and copies for all samples what one of its tasks asks for. It takes the
-//   task whose turn it is, then further tasks by turns. Each must fit the BatchLimits, and the batch with it must be
-//   predicted (by an upper bound) to meet every deadline that it would meet without it. A task that does not fit is
-//   skipped if it can wait until this batch ends. A task that would end late is skipped if its level has several
-//   clients, since it would take their places in vain. Levels below another model's most urgent task are left out.
-// - Expiry is exact: a thread sleeps until the first task expires.
-// - Threads: thread-safe. Push never blocks; Pop does.
+// - Full queue: each model has a limit of waiting tasks and of their bytes. A task that comes to a full queue is
+//   refused, with two exceptions. A more urgent task replaces a less urgent one. And a task whose client is within its
+//   share replaces the newest task of the client that holds most at the same level. A client's share is what more
+//   urgent levels leave of the limit, divided by the number of clients that wait at the level; the new task counts as
+//   held by its client. If there are as many clients as places, a further client is refused.
+// - Batches: a batch is formed when a worker asks for one. All its tasks are for one model version and ask for the same
+//   tensors in the same type, since a batch computes and copies for every sample what one of its tasks asks for. The
+//   first task is the one whose turn it is, and further tasks join by turns. If workers are idle, the batch takes at
+//   most an equal share of the version's tasks, so that each idle worker gets one too. A task joins if the batch with
+//   the task fits the BatchLimits, and is predicted (by an upper bound) to meet every deadline that the batch without
+//   the task meets. A task that does not fit the limits, or asks for other tensors, is skipped if it can wait until
+//   this batch ends; otherwise no further task joins. A task that would miss its deadline in this batch is skipped if
+//   its level has several clients, since the task would use their turns in vain. If another version has waiting tasks,
+//   tasks of levels less urgent than the most urgent one of these do not join.
+// - Expiry is exact: the batcher has a thread that sleeps until the first task expires.
+// - Threads: thread-safe. Only Pop and WaitUntilIdle block.
 
 #include <cstdint>
 #include <functional>
@@ -59,12 +71,12 @@ namespace voxserve {
 
 struct Batch {
   std::vector<QueuedTask> tasks;  // of one model version, all for the same tensors, in the order of their turns
-  size_t device = 0;              // the device that it was formed for
+  size_t device = 0;              // index of the device that runs the batch
   uint64_t id = 0;
-  Load load;
-  absl::Duration predicted;    // device time; zero where nothing is known yet
-  int level = 0;               // the level of the task whose turn it was
-  double charged_seconds = 0;  // device time charged to its model's turns when it began
+  Load load;                   // of all tasks together
+  absl::Duration predicted;    // device time; zero if nothing has been learned yet
+  int level = 0;               // the level of the first task, whose turn it was
+  double charged_seconds = 0;  // device time charged to the model's turns when the batch began
 };
 
 class Batcher {
@@ -72,7 +84,7 @@ class Batcher {
   struct Options {
     int64_t max_queue_requests = 0;  // limit of waiting tasks per model, where the model's own limit is 0
     int64_t max_queue_bytes = 0;     // limit of the bytes of waiting clouds per model
-    // The number of batches that run side by side, by device. Every version's `latency` has an entry per device.
+    // For each device, the number of batches that run side by side. ServedModel::latency has an entry for each device.
     std::vector<int> num_workers = {1};
     MaxBatchBytes max_batch_bytes = NoLimitOfBytes;  // called under the lock
     EngineObserver* observer = nullptr;
@@ -81,54 +93,61 @@ class Batcher {
   };
 
   explicit Batcher(Options options);
-  // By then every task must have been answered, and no worker may wait in Pop.
+  // When the batcher is destroyed, every task must have been answered and no worker may wait in Pop.
   ~Batcher();
   Batcher(const Batcher&) = delete;
   Batcher& operator=(const Batcher&) = delete;
 
-  // Queues the task. On an error it does not take it, and leaves its `done` to the caller: UNAVAILABLE (DRAINING),
-  // INVALID_ARGUMENT (BAD_PRIORITY), DEADLINE_EXCEEDED (DEADLINE_EXPIRED, it has passed; DEADLINE_UNMEETABLE),
-  // RESOURCE_EXHAUSTED (QUEUE_FULL, with a retry delay). If the model's queue is full, a more urgent task replaces a
-  // task of the client that holds most at the least urgent priority, and a task of a client below its share one of the
-  // client that holds most at the same priority. The newest task of that client is replaced and gets QUEUE_FULL. A task
-  // without a deadline gets the model's default one.
+  // Queues the task, and moves it out of the argument. A task without a deadline gets the model's default_timeout. On
+  // an error the task stays with the caller, who must call its `done`:
+  // - UNAVAILABLE (DRAINING): the batcher has stopped;
+  // - INVALID_ARGUMENT (BAD_PRIORITY): the model has no such priority level;
+  // - DEADLINE_EXCEEDED: the deadline has passed (DEADLINE_EXPIRED), or the task is predicted to end after its deadline
+  //   or to wait for longer than max_queue_delay (DEADLINE_UNMEETABLE);
+  // - RESOURCE_EXHAUSTED: the model's queue is full (QUEUE_FULL, with a retry delay), or there is no host memory
+  //   (OUT_OF_MEMORY).
+  // If the task replaces another one in a full queue, the replaced task gets QUEUE_FULL. It is the newest task of the
+  // client that holds most: at the least urgent priority if that is less urgent than this task, else at its priority.
   absl::Status Push(QueuedTask& task);
 
-  // Removes a waiting task. Returns true if it was waiting; then its `done` got CANCELLED, or DEADLINE_EXCEEDED if its
-  // time was over. reason: passed to OnDropped.
+  // Removes a waiting task and returns true; returns false if no such task waits. The task's `done` gets CANCELLED, and
+  // `reason` is passed to EngineObserver::OnDropped. If the task's time was over, `done` gets DEADLINE_EXCEEDED instead
+  // and OnDropped gets DropReason::kExpired.
   bool Cancel(uint64_t ticket, DropReason reason = DropReason::kCancelled);
 
-  // Blocks until there is work for the device, and returns a batch. Leaves a task to a worker that waits on another
-  // device if the task is expected to end sooner there. An empty batch means that the batcher has stopped and nothing
-  // is left. Expired tasks and tasks that can no longer meet their deadline get DEADLINE_EXCEEDED and are not returned.
+  // Blocks until there is work for the device, and returns a batch. If a worker of another device waits and the next
+  // task is expected to end sooner there, the task is left to that worker. An empty batch means that the batcher has
+  // stopped and no task is left. Expired tasks and tasks that can no longer meet their deadline are not returned: their
+  // `done` gets DEADLINE_EXCEEDED.
   Batch Pop(size_t device);
-  // Returns a batch without blocking; an empty one where nothing waits, or where there was no memory to form it.
+  // Returns a batch without blocking, without regard to other devices. The batch is empty if no task waits, or if there
+  // was no memory to form a batch.
   Batch TryPop(size_t device);
 
-  // The result of a batch, for learning.
+  // How a batch ran. The model's LatencyFit, SampleFit and MemoryModel learn from it.
   struct Outcome {
-    std::optional<int64_t> num_voxels;  // of all samples; none if a sample failed
-    bool in_parts = false;              // it ran in parts, so its time is not that of a batch of its size
-    bool had_room = true;               // false: it ran in parts because it did not fit the memory
-    double sample_share = 0;            // the share of its time that Stage::kSample took, 0 to 1
+    std::optional<int64_t> num_voxels;  // of all samples; no value if a sample failed
+    bool in_parts = false;              // the batch ran in parts, so its time is not that of a batch of its size
+    bool had_room = true;               // false: the batch ran in parts because it did not fit the device's memory
+    double sample_share = 0;            // the share of the batch's time that Stage::kSample took, 0 to 1
   };
-  // Reports that a batch of Pop has been answered.
+  // Reports that all tasks of a batch that Pop returned have been answered.
   void Finished(const Batch& batch, const Outcome& outcome);
 
-  // Reports that a worker of the device takes no more batches; its last one has been Finished.
+  // Reports that a worker of the device takes no more batches. The worker must have called Finished for its last batch.
   void RemoveWorker(size_t device);
 
-  // Answers the tasks whose time in the queue is over. NextExpiry returns the time of the next such task;
-  // InfiniteFuture where none waits.
+  // ExpireDue answers the tasks whose time in the queue is over. NextExpiry returns the time at which the next task
+  // expires; InfiniteFuture if no task waits.
   void ExpireDue();
   absl::Time NextExpiry() const;
 
-  // Takes no more tasks. Those waiting are still handed out.
+  // Refuses new tasks from now on. Pop still hands out the waiting tasks.
   void Stop();
-  // Stops, and answers every waiting task with UNAVAILABLE, reason DRAINING.
+  // Refuses new tasks, and answers every waiting task with UNAVAILABLE, reason DRAINING.
   void StopAndRefuse();
 
-  // Blocks until every task taken has been answered.
+  // Blocks until every task that Push has queued has been answered.
   void WaitUntilIdle();
 
   // Returns the number of workers that wait in Pop.
@@ -142,27 +161,27 @@ class Batcher {
     absl::Status status;
   };
 
-  // Returns the task to queue, with all but `queued` set, or the reason to refuse it.
+  // Returns the task to queue, with every field but `queued` and `arrival` set, or the error to refuse it with.
   absl::StatusOr<std::unique_ptr<WaitingTask>> Admit(const QueuedTask& task, absl::Time now) const
       ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   // Returns OK if there is room. May make room by evicting less urgent tasks or tasks of clients above their share.
   absl::Status MakeRoom(const QueuedTask& task, const WaitingTask& waiting, std::vector<Ended>& evicted)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // Returns true if the task's client holds no more than its share of its model's queue, together with the task.
+  // Returns true if the client, with this task, holds no more than its share of the model's queue.
   bool IsWithinShare(const QueuedTask& task, const WaitingTask& waiting, int64_t max_requests) const
       ABSL_SHARED_LOCKS_REQUIRED(mutex_);
 
-  // Teaches the model's predictions what a batch took.
+  // Lets the model's predictions learn from a batch.
   void Learn(const Batch& batch, const Outcome& outcome, absl::Duration device_time) const;
 
   bool HasWorkFor(size_t device) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   Batch Form(size_t device, std::vector<Ended>& ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Returns the lead and the tasks that share its batch.
+  // Returns the tasks of a batch: `lead`, whose turn it is, and the tasks that join it.
   std::vector<WaitingTask*> Fill(WaitingTask* lead, size_t device, absl::Time now) const
       ABSL_SHARED_LOCKS_REQUIRED(mutex_);
 
-  // Takes the task out of the queue, to be answered. Where there is no memory (std::bad_alloc) the task still waits.
+  // Moves the task from the queue to `ended`, to be answered. If that throws std::bad_alloc, the task still waits.
   void End(WaitingTask* task, DropReason reason, absl::Status status, std::vector<Ended>& ended)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Expire(WaitingTask* task, absl::Time now, std::vector<Ended>& ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -173,8 +192,9 @@ class Batcher {
   const Options options_;
   mutable absl::Mutex mutex_;
   SteadyCondVar first_expiry_changed_;
-  // The time at which the timer's thread wakes by itself; InfinitePast while it does not sleep. It is not woken early
-  // when the task that it sleeps for leaves, and so a request that comes to an empty queue need not wake it.
+  // The time at which the timer's thread wakes by itself; InfinitePast while the thread does not sleep. If the task
+  // that the thread sleeps for leaves, the thread sleeps on. So a request that comes to an empty queue mostly expires
+  // later than this time, and need not wake the thread.
   absl::Time timer_wakes_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   std::vector<Ended> ended_ ABSL_GUARDED_BY(mutex_);  // tasks that the timer's thread answers
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;

@@ -1,24 +1,26 @@
 #pragma once
 
-// ClientTurns holds the tasks of one model and level and lets their clients take turns, so that one client's many or
-// large requests do not delay another's few small ones.
+// ClientTurns holds the waiting tasks of one model at one level (batcher.h) and lets their clients take turns, so that
+// one client's many or large requests do not delay another client's few small ones.
 //
-// - Rule: fair queueing as in earliest eligible virtual deadline first (Stoica and Abdel-Wahab 1995), but that of the
-//   clients whose turn is due the most urgent comes first, unless one is overdue (TurnOrder).
-// - Virtual time: a task that runs moves it by the task's cost over the sum of the active clients' shares (1 each
-//   unless InferTask::client_share says otherwise), and moves its client's `start` by the cost over the client's share.
-//   The client's turn is due again when virtual time reaches its start. A new client begins at the current virtual
-//   time: it has saved nothing up and owes nothing.
+// - Rule: fair queueing after "earliest eligible virtual deadline first" (Stoica and Abdel-Wahab 1995), with one
+//   change. Among the clients whose turn is due, the client with the most urgent task comes first, unless a client is
+//   overdue (TurnOrder).
+// - Cost: a task's cost is the device time, in seconds, that it is predicted to take alone (WaitingTask::cost).
+// - Virtual time: when a task runs, virtual time moves by the task's cost divided by the sum of the active clients'
+//   shares (InferTask::client_share, by default 1). The `start` of the task's client moves by the cost divided by the
+//   client's own share. The client's turn is due again when virtual time reaches its start. A new client begins at the
+//   current virtual time: it has saved nothing up and owes nothing.
 // - One request ahead: a client that has nothing else waiting when its task runs may be ahead of its share by that one
 //   request. So clients that send one request at a time mostly run by their urgency, as if they were one client.
-// - Predictions use the share of the level that each client had recently.
-// - Absent clients are remembered, and count as active, until virtual time reaches their start. At most twice as many
-//   as wait are remembered, or 64 if that is more: each more would slow virtual time, and with it the turns of waiting
-//   clients. The absent client with the earliest start, which owes least, is forgotten first. When no task waits, all
-//   clients are forgotten.
-// - One client: its tasks run by urgency.
-// - Cost: logarithmic in the number of tasks. AheadBeyondWaiting and Cursor's constructor are linear in the number of
-//   waiting clients, which the queue's limit bounds.
+// - Absent clients, which have no waiting task, are remembered until virtual time reaches their start; they owe device
+//   time. Waiting and remembered clients are the active ones. Each remembered client slows virtual time, and with it
+//   the turns of waiting clients. So at most twice as many clients are remembered as wait, or 64 if that is more. The
+//   absent client with the earliest start, which owes least, is forgotten first. When no task waits, all clients are
+//   forgotten.
+// - One client: if only one client is active, its tasks run by urgency.
+// - Run time: logarithmic in the number of tasks. AheadBeyondWaiting and Cursor's constructor are linear in the number
+//   of waiting clients, which the queue's limit bounds.
 // - Threads: not thread-safe. ModelTurns owns it.
 
 #include <cstdint>
@@ -43,19 +45,20 @@ class ClientTurns {
   void Add(WaitingTask* task);
   // Removes a task that does not run.
   void Remove(WaitingTask* task);
-  // Removes a task that runs, which takes a turn of its client.
+  // Removes a task that runs, and counts it as a turn of its client.
   void Run(WaitingTask* task);
 
   bool empty() const { return waiting_.empty(); }
-  // Returns the task whose turn it is; nullptr: none waits.
+  // Returns the task whose turn it is; nullptr if no task waits.
   WaitingTask* First() const { return empty() ? nullptr : order_.First()->head; }
 
-  // Returns the difference between the load that is expected to run before a new task of this client and the load of
-  // all tasks that wait at the level and were not promoted to it.
-  // - It is less by the tasks whose turn comes after the new one: before it, each other client runs what its share
-  //   allows, and at least one task.
-  // - It is more by what others are expected to send while the client's own tasks run: enough to keep the client at the
-  //   larger of its recent share of the device and an equal share.
+  // Returns, by version, how much more load is expected to run before a new task of this client than the tasks that
+  // wait here and were not promoted to the level. The difference may be negative.
+  // - It is reduced by the tasks whose turn comes after the new task. Before the new task, each other client runs only
+  //   what its share allows, and at least one task.
+  // - It is increased by what other clients are expected to send while the client's own waiting tasks run. They are
+  //   expected to leave the client the larger of two parts of the device: the part that it had recently, and its share
+  //   divided by the sum of the active clients' shares.
   absl::flat_hash_map<const ServedModel*, Load> AheadBeyondWaiting(const std::string& client) const;
 
   // Returns the number of clients that wait or are remembered.
@@ -64,16 +67,16 @@ class ClientTurns {
  private:
   struct Version {
     TasksByUrgency tasks;
-    Load not_promoted;
+    Load not_promoted;  // of the tasks that were not promoted to this level
   };
-  struct Client : TurnOrder::Turn {  // head: null where the client is absent
+  struct Client : TurnOrder::Turn {  // head: null if the client is absent
     std::string name;
-    double share = 1;                                // of the newest task
-    std::map<const ServedModel*, Version> versions;  // with tasks
-    double waiting_cost = 0;                         // of the tasks that have not been promoted
-    int64_t num_waiting = 0;                         // number of tasks that have not been promoted
-    // The client's recent device time at this level: `had` is its decayed cost at the time `had_until`, known from
-    // `since` on. Times are counted in the cost of all tasks that ran (ran_).
+    double share = 1;                                // the client_share of its newest task
+    std::map<const ServedModel*, Version> versions;  // only versions with tasks of this client
+    double waiting_cost = 0;                         // of the tasks that were not promoted to this level
+    int64_t num_waiting = 0;                         // number of tasks that were not promoted to this level
+    // The client's recent device time at this level. `had` is the sum of the costs of its tasks, which decay
+    // exponentially, at the time `had_until`. The client has been known since `since`. These times are values of ran_.
     double had = 0;
     double had_until = 0;
     double since = 0;
@@ -83,32 +86,34 @@ class ClientTurns {
   void TakeOut(Client* client);
   void Place(Client* client);
   void Erase(Client* client, WaitingTask* task);
-  // Moves virtual time by the clients' share of `cost`, and forgets absent clients whose start it reaches.
+  // Moves virtual time by `cost` over the sum of the active clients' shares, and forgets absent clients whose start
+  // virtual time reaches.
   void Advance(double cost);
   void ForgetUpToNow();
   void ForgetFirstAbsent();
-  // Returns the share of the level's cost that the client had recently; 1 where nothing is known yet.
+  // Returns the share, 0 to 1, of the cost of recent tasks that the client had; 1 for a new client.
   double RecentShare(const Client& client) const;
 
   TurnOrder order_;                                                    // of the clients with tasks
-  absl::flat_hash_map<std::string, std::unique_ptr<Client>> clients_;  // by name; those that are active
-  double sum_of_shares_ = 0;                                           // of them
-  absl::flat_hash_set<Client*> waiting_;                               // the part of them that has tasks
-  std::set<std::pair<double, Client*>> absent_;                        // the other part, by `start`
-  double ran_ = 0;                                                     // the cost of all that ran
+  absl::flat_hash_map<std::string, std::unique_ptr<Client>> clients_;  // the active clients, by name
+  double sum_of_shares_ = 0;                                           // of the active clients
+  absl::flat_hash_set<Client*> waiting_;                               // the active clients that have tasks
+  std::set<std::pair<double, Client*>> absent_;                        // the active clients without tasks, by `start`
+  double ran_ = 0;                                                     // the cost of all tasks that ran, in seconds
 };
 
-// Walks through the tasks of one version in the order in which they would run if no other version was served. Valid
-// until the turns change.
+// Cursor walks through the tasks of one version in the order in which they would run if no other version was served. It
+// is valid until a task is added to or removed from its ClientTurns.
 class ClientTurns::Cursor {
  public:
   Cursor(const ClientTurns& turns, const ServedModel* version);
 
-  // Returns true if the level has other clients than one.
+  // Returns true if more than one client is active.
   bool is_shared() const { return is_shared_; }
-  // Returns the next task; nullptr: none.
+  // Returns the next task; nullptr if there is none.
   WaitingTask* Next();
-  // Tells that the task that Next returned last will run, which is a turn of its client. A skipped task costs no turn.
+  // Records that the task that Next returned last will run, which is a turn of its client. A skipped task costs no
+  // turn.
   void Take();
 
  private:
@@ -118,14 +123,14 @@ class ClientTurns::Cursor {
     TasksByUrgency::const_iterator end;
   };
 
-  // Puts the client at the place of its next task, if it has one.
+  // Puts the client into the order by its next task, if it has one.
   void Put(Client* client);
 
   const bool is_shared_;
   const double sum_of_shares_;
   std::vector<Client> clients_;
   TurnOrder order_;
-  Client* last_ = nullptr;  // the client of the task that Next returned; it is taken out of the order
+  Client* last_ = nullptr;  // the client of the task that Next returned last; not in the order
 };
 
 }  // namespace voxserve

@@ -1,10 +1,10 @@
 #pragma once
 
-// DeviceLoad predicts when the batches that run on one device end. It is a part of LatencyModel.
+// DeviceLoad predicts when the batches that run on one device end. LatencyModel owns one for each device.
 //
-// - Rule: a device does one second of device time per second. Its streams share it in equal parts, so a batch that runs
-//   beside another is charged half of the time that passes.
-// - Overdue: a batch that runs beyond its expected time is expected to need as much longer as it is overdue.
+// - Rule: a device does one second of device time in each second. The batches that run share it in equal parts, so a
+//   batch that runs beside one other batch is charged half of the time that passes.
+// - Overdue: if a batch runs longer than expected, it is expected to need as much more time as it is overdue.
 // - Threads: not thread-safe.
 
 #include <cstdint>
@@ -21,8 +21,9 @@ class DeviceLoad {
   // num_workers: how many batches may run side by side.
   explicit DeviceLoad(int num_workers) : num_workers_(num_workers) {}
 
+  // Records that a batch starts. expected: its device time.
   void Start(uint64_t batch, absl::Duration expected, absl::Time now);
-  // Returns the device time that the batch was charged.
+  // Records that a batch ends. Returns the device time that the batch was charged; zero for an unknown batch.
   absl::Duration Finish(uint64_t batch, absl::Time now);
   void RemoveWorker() { --num_workers_; }
 
@@ -37,8 +38,8 @@ class DeviceLoad {
 
  private:
   struct Running {
-    double virtual_start = 0;  // seconds
-    double expected = 0;
+    double virtual_start = 0;  // virtual_time_ when the batch started
+    double expected = 0;       // device time, seconds
   };
 
   double VirtualTime(absl::Time now) const;
@@ -47,14 +48,14 @@ class DeviceLoad {
 
   int num_workers_;
   absl::flat_hash_map<uint64_t, Running> running_;  // by batch
-  // Seconds charged to a (hypothetical) batch that runs all the time.
+  // Virtual time: the seconds that a batch would have been charged if it had run all the time.
   double virtual_time_ = 0;
-  absl::Time updated_ = absl::InfinitePast();
+  absl::Time updated_ = absl::InfinitePast();  // the time for which virtual_time_ holds
 };
 
-// Returns the time at which the last of the work that is queued for several devices has begun. Until then all devices
-// that take part are busy. `remaining` is by device; `work` is the time that each device would need for all of the
-// work.
+// Returns the time, counted from now, until all of a queue of work has begun, if several devices take work from the
+// queue whenever they are free. remaining: for each device, the time until its running batches end. work: for each
+// device, the time that it would need for the whole queue.
 absl::Duration UntilStarted(absl::Span<const absl::Duration> remaining, absl::Span<const absl::Duration> work);
 
 }  // namespace voxserve

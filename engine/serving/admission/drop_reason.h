@@ -1,6 +1,7 @@
 #pragma once
 
-// The reasons for which a task does not run. Each such task counts once, under one reason (EngineObserver::OnDropped).
+// DropReason says why a task was dropped, so that it does not run. Each dropped task counts once, under one reason
+// (EngineObserver::OnDropped).
 
 #include <array>
 #include <cstddef>
@@ -13,8 +14,8 @@
 namespace voxserve {
 
 enum class DropReason : uint8_t {
-  kCancelled,
-  kDraining,    // it came while the server drained; a draining server takes no more tasks
+  kCancelled,   // the client cancelled it, or its stream ended, before it ran
+  kDraining,    // the server drained: it came too late, or it waited when waiting tasks were refused
   kExpired,     // its deadline passed, or it waited for too long
   kGivenUp,     // it left the queue, since it could no longer end before its deadline
   kQueueFull,   // the queue was full, or another task took its place there
@@ -22,7 +23,7 @@ enum class DropReason : uint8_t {
   kUnmeetable,  // it was not accepted, since it could not end before its deadline
 };
 
-// The metric's label of each reason. Part of the API: never renamed.
+// The metric's label for each reason. The labels are part of the server's API and are never renamed.
 inline constexpr auto kDropReasonNames = std::to_array<std::string_view>(
     {"cancelled", "draining", "expired", "given_up", "queue_full", "superseded", "unmeetable"});
 static_assert(kDropReasonNames.size() == static_cast<size_t>(DropReason::kUnmeetable) + 1);

@@ -1,15 +1,16 @@
 #pragma once
 
-// LatencyFit estimates the device time of a batch of one model version on one device. It is the part of LatencyModel
-// that a version owns (ServedModel::latency), and learns from batches when they end.
+// LatencyFit estimates the device time of a batch of one model version on one device. A version owns one for each
+// device (ServedModel::latency); LatencyModel predicts by them. A LatencyFit learns from batches when they end.
 //
-// - Buckets: batches are grouped by their points, from one power of two to the next, as in SiteForecast. Each bucket
-//   has a line (LineFit). Plans, capacities and bottlenecks of kernels change with the size: one line for all sizes is
-//   off by 10% to 14%, one line per bucket by 3%.
-// - Common line: one more line learns from every batch. A bucket's line starts as a copy of the common line, and starts
-//   so again if the bucket had no batch for a long time. When the common line forgets its earlier batches, because the
-//   times have changed (LineFit::Observe), every bucket starts anew.
-// - The common line gives the estimate of voxels, and the range of sizes that are known (LineFit::Knows).
+// - Buckets: batches are grouped by their number of points; a bucket reaches from one power of two to the next. Each
+//   bucket has a line (LineFit). Plans, capacities of buffers and bottlenecks of kernels change with the size: one line
+//   for all sizes is off by 10% to 14%, one line for each bucket by 3%.
+// - Common line: one more line learns from every batch. A bucket's line starts as a copy of the common line. It starts
+//   so again if none of the last 256 batches was in the bucket. When the common line forgets its earlier batches,
+//   because the times have changed (LineFit::Observe), every bucket starts anew.
+// - The common line estimates the voxels, and says which sizes are known (Knows). It also predicts a batch whose bucket
+//   has no line, or whose size the bucket's line does not know.
 // - Threads: thread-safe.
 
 #include <array>
@@ -26,7 +27,7 @@ namespace voxserve {
 
 class LatencyFit {
  public:
-  // These methods do the same as LineFit's methods of the same names.
+  // These methods do the same as LineFit's methods of the same names (line_fit.h describes them).
   void Observe(const BatchSize& size, absl::Duration device_time, LineFit::Voxels voxels = LineFit::Voxels::kEstimated);
   void ObserveVoxels(int64_t points, int64_t voxels) { all_.ObserveVoxels(points, voxels); }
   absl::Duration Expected(const BatchSize& size) const;
@@ -35,10 +36,10 @@ class LatencyFit {
   int64_t EstimateVoxels(int64_t points) const { return all_.EstimateVoxels(points); }
   double voxels_per_point() const { return all_.voxels_per_point(); }
 
-  // Copies the common line of the version that this version replaces. The buckets start anew.
+  // Copies the common line of `other`, which belongs to the version that this version replaces. The buckets start anew.
   void StartAs(const LatencyFit& other);
 
-  // Returns the size of batches that have not run yet. Their voxels are estimated from their points.
+  // Returns the size of batches that have not run yet, with the voxels estimated from the points.
   BatchSize EstimateSize(int64_t points, int64_t requests, int64_t batches = 1) const {
     return {.points = points, .voxels = EstimateVoxels(points), .requests = requests, .batches = batches};
   }

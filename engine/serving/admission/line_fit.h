@@ -1,17 +1,20 @@
 #pragma once
 
-// LineFit learns a line from batches when they end: t = a + b * points + c * voxels + d * requests. LatencyFit has one
-// for all batches of a model version on a device and one per bucket of sizes; SampleFit has one for farthest points.
+// LineFit predicts the device time t of a batch by a line, t = a + b * points + c * voxels + d * requests, which it
+// learns from batches when they end. LatencyFit has a LineFit for all batches of a model version on a device, and one
+// for each bucket of sizes. SampleFit has a LineFit for farthest point sampling.
 //
-// - Time: t is device time. Batches that run side by side share their device, and each is charged its share
-//   (DeviceLoad), so a batch that ran alone and one that ran beside others teach the same line.
-// - Fit: least squares over the last batches, each counting 0.9 times as much as the next; coefficients are 0 or more.
-//   If the batches are too alike to determine a coefficient (all of one size, say), its ratio to the others stays.
-// - Outliers: a batch far off its expected time counts as if it had been off by a factor of 2. If the next one is far
-//   off in the same direction, it counts in full, and all batches before it are forgotten. So a change of clocks, plans
-//   or host load is learned within two batches.
-// - Range: requests beyond 4 times the largest seen are expected to take as long as 4 times the largest. Small requests
-//   say nothing about large ones, which are admitted until one has shown its time.
+// - Time: t is device time, in seconds. Batches that run side by side share their device, and each is charged its share
+//   (DeviceLoad). So the same line fits a batch that ran alone and a batch that ran beside others.
+// - Fit: the line is fitted by least squares to the last 32 batches, each weighted 0.9 times as much as the next;
+//   coefficients are 0 or more. If the batches are too alike to determine a coefficient (all are of one size, say), the
+//   coefficient's ratio to the others stays.
+// - Outliers: a batch whose time is more than 2 times, or less than half of, the expected time counts as if it had been
+//   off by a factor of 2. If the next batch is an outlier in the same direction, both count in full and all batches
+//   before the two are forgotten. So a change of clocks, plans or host load is learned within two batches.
+// - Range: a request with more than 4 times the points or voxels of the largest observed request is expected to take as
+//   long as one with 4 times. Small requests say nothing about large ones. So a large request is not refused for a time
+//   that nothing has shown yet.
 // - Threads: thread-safe.
 
 #include <array>
@@ -24,7 +27,7 @@
 
 namespace voxserve {
 
-// The size of one batch, or of several that run one after the other.
+// The size of one batch, or the total size of several batches that run one after the other.
 struct BatchSize {
   int64_t points = 0;
   int64_t voxels = 0;
@@ -35,14 +38,14 @@ struct BatchSize {
 class LineFit {
  public:
   enum class Voxels {
-    kEstimated,    // not known before the batch ran; the estimate from its points learns from them
-    kNotTypical,   // not known before the batch ran; the estimate does not learn, since its points were selected
-    kKnownBefore,  // known before the batch ran
+    kEstimated,    // the voxels were not known before the batch ran; EstimateVoxels learns from this batch
+    kNotTypical,   // not known before either; EstimateVoxels does not learn, since the batch's points were selected
+    kKnownBefore,  // the voxels were known before the batch ran
   };
 
-  // Learns from one batch that has run. Ignores a batch without requests, and a time that is not positive and finite.
-  // Returns true if the batch was the second outlier in a row in the same direction, so that all batches before the two
-  // were forgotten.
+  // Learns from one batch that has run. voxels: how the batch's voxels became known. Ignores a batch without requests,
+  // and a time that is not positive and finite. Returns true if the batch was the second outlier in a row in the same
+  // direction, so that all batches before the two were forgotten.
   bool Observe(const BatchSize& size, absl::Duration device_time, Voxels voxels = Voxels::kEstimated);
 
   // Learns only the voxels per point, not the time. This is for a batch that ran in parts, since its time says nothing
@@ -58,9 +61,9 @@ class LineFit {
   // Returns true if the fit holds for this size: the points and the voxels per request are each at most 4 times the
   // largest observed ones. False before the first observation.
   bool Knows(const BatchSize& size) const;
-  // Returns a time that 99 of 100 batches of the size do not exceed: Expected, multiplied by the second largest ratio
-  // of actual to expected time among the last 128 batches. This factor is at least 1 and at most 2.5. With fewer than
-  // 16 ratios it is at least 1.25.
+  // Returns a time that about 99 of 100 batches of the size do not exceed: Expected, multiplied by the second largest
+  // ratio of actual to expected time among the last 128 batches. This factor is at least 1 and at most 2.5. With fewer
+  // than 16 ratios it is at least 1.25.
   absl::Duration Bound(const BatchSize& size) const;
 
   // Returns an upper estimate of the voxels: `points` times the 95th percentile of the voxels per point over the last
@@ -75,12 +78,12 @@ class LineFit {
   struct Observation {
     Vector size{};       // 1, points, voxels, requests
     double seconds = 0;  // measured
-    double counted = 0;  // used by the fit
+    double counted = 0;  // the time that the fit uses; bounded for an outlier
   };
 
   double Predict(const BatchSize& size) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  // Adds an observation. After the second outlier in a row in the same direction, forgets the observations before the
-  // two and returns true. ratio: actual to expected time.
+  // Adds an observation and fits the line. After the second outlier in a row in the same direction, forgets the
+  // observations before the two and returns true. ratio: actual to expected time.
   bool Believe(Observation observation, double ratio) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Fit() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void UpdateRatio(double ratio) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -1,18 +1,18 @@
 #pragma once
 
-// ModelTurns holds the tasks of one level and lets their models take turns by the device time that they use, so that
-// many requests of one model do not delay the few of another.
+// ModelTurns holds the waiting tasks of one level (batcher.h) and lets their models take turns by the device time that
+// they use, so that many requests of one model do not delay the few requests of another.
 //
-// - Rule: start-time fair queueing (Goyal, Vin and Cheng 1996). Each model has a start, which moves by the device time
-//   of its tasks divided by its weight. The model with the earliest start is next; of equal ones, the one with the most
-//   urgent task.
-// - Virtual time is the earliest start of the models that waited when a task ran last. A model that comes starts there,
-//   or at its own start if that is later: it gets no credit for its absence, and still owes what it used beyond its
-//   share.
-// - Device time is predicted when a task runs, and corrected when its batch ends.
+// - Rule: start-time fair queueing (Goyal, Vin and Cheng 1996). Each model has a start, in virtual time. When a task
+//   runs, the start of its model moves by the task's device time divided by the model's weight (device_weight in its
+//   config). The model with the earliest start is next; if several have it, the model with the most urgent task is.
+// - Virtual time is the earliest start of the models that had tasks when a task ran last. A model that comes starts at
+//   the virtual time, or at its own start if that is later: it gets no credit for its absence, and still owes the
+//   device time that it used beyond its share.
+// - Device time is predicted when a task runs, and corrected when its batch ends (Correct).
 // - Within a model, clients take turns (ClientTurns).
-// - Versions of one model share its turns. The weight is that of the task that came last.
-// - Cost: that of ClientTurns, and linear in the number of models that wait or owe.
+// - The versions of a model share its turns. The weight is that of the version of the newest task.
+// - Run time: that of ClientTurns, plus a part linear in the number of models that wait or owe device time.
 // - Threads: not thread-safe. TaskQueue owns it.
 
 #include <map>
@@ -33,20 +33,21 @@ class ModelTurns {
   void Remove(WaitingTask* task);
   // Removes a task that runs, and charges its model the predicted seconds of the device.
   void Run(WaitingTask* task, double seconds);
-  // Adds the difference between the actual and the predicted seconds of a model's batch. Ignores an unknown model.
+  // Charges the model the difference between the actual and the predicted seconds of its batch, which may be negative.
+  // Ignores an unknown model.
   void Correct(const std::string& model, double seconds);
 
   bool empty() const { return num_tasks_ == 0; }
-  // Returns the task whose turn it is; nullptr: none waits.
+  // Returns the task whose turn it is; nullptr if no task waits.
   WaitingTask* First() const;
   // Returns the turns of the clients of a model that has tasks.
   const ClientTurns& ClientsOf(const std::string& model) const { return models_.at(model).clients; }
 
-  // Returns ClientTurns::AheadBeyondWaiting among the model's own tasks.
+  // Returns the result of ClientTurns::AheadBeyondWaiting for the model's clients; empty for an unknown model.
   absl::flat_hash_map<const ServedModel*, Load> AheadBeyondWaiting(const std::string& model,
                                                                    const std::string& client) const;
-  // Returns the work of the other models, by version, that waits at the level and was not promoted to it, with its
-  // turns relative to a task of this model that comes now.
+  // Returns, by version, the work of the other models that waits at the level and was not promoted to it. Its Turn is
+  // relative to a task of this model that comes now.
   std::vector<WaitingWork> WorkOfOthers(const ServedModel& model) const;
 
  private:

@@ -3,11 +3,14 @@
 // SampleFit estimates the time that one device needs to sample the farthest points that a batch's requests ask for. A
 // model version has one per device (ServedModel::sampling), beside the LatencyFit of its network.
 //
-// - Time: t = a + b * sampled points + c * selected points + d * samples, by LineFit's rules for forgetting, outliers
-//   and range. It grows with both numbers and not with their product: points are sorted once, and each selection reads
-//   the few buckets that it can change (kernels/points/farthest/farthest_point_sample.h). On two cores 100,000 points
-//   take 4.6 ms for 16 selected points and 25 ms for 4,096.
-// - Measurement: a batch's device time, multiplied by the share of Stage::kSample in its stages.
+// - Time: t = a + b * sampled points + c * selected points + d * samples, with LineFit's rules for forgetting, outliers
+//   and range. A sample is the result for one request: some of the cloud's points (the sampled ones) are selected. The
+//   time grows with the numbers of sampled and of selected points, not with their product: points are sorted once, and
+//   each selection reads only the few buckets of points that it can change
+//   (kernels/points/farthest/farthest_point_sample.h). On two cores 100,000 points take 4.6 ms for 16 selected points
+//   and 25 ms for 4,096.
+// - Measurement: the measured time is a batch's device time, multiplied by the share of Stage::kSample in the times of
+//   the batch's stages.
 // - Threads: thread-safe.
 
 #include "absl/time/time.h"
@@ -24,7 +27,7 @@ class SampleFit {
   // Returns the expected device time of the load's samples, run in this many batches; zero without samples, and before
   // the first observation.
   absl::Duration Expected(const Load& load, int64_t batches = 1) const;
-  // Returns a time that 99 of 100 batches do not exceed (LineFit::Bound).
+  // Returns a time that about 99 of 100 batches do not exceed (LineFit::Bound).
   absl::Duration Bound(const Load& load, int64_t batches = 1) const;
   // Returns true if the load has no samples, or if samples of such sizes were observed.
   bool Knows(const Load& load) const;
@@ -33,7 +36,7 @@ class SampleFit {
   void StartAs(const SampleFit& other) { fit_.StartAs(other.fit_); }
 
  private:
-  LineFit fit_;  // BatchSize::points are the sampled points, voxels the selected ones
+  LineFit fit_;  // BatchSize: points are sampled points, voxels are selected points, requests are samples
 };
 
 }  // namespace voxserve

@@ -1,9 +1,11 @@
 #pragma once
 
-// ServedModel holds a model version that is ready to run, and what the batcher and the workers know about it.
+// ServedModel holds a model version that is ready to run, and what the batcher and the workers have learned about it.
 //
-// - Threads: constant once it is served, except `plans`, `latency`, `sampling` and `memory`, which are thread-safe.
-// - Ownership: handles share it; after the last handle is gone its weights are freed (ModelManager).
+// - Terms: a program is a network compiled for one device. A plan says how each convolution of the program runs.
+// - Threads: a ServedModel is constant once it is served, except `plans`, `latency`, `sampling` and `memory`, which are
+//   thread-safe.
+// - Ownership: ModelHandles share a ServedModel. When the last handle is gone, ModelManager frees the weights.
 
 #include <memory>
 #include <string>
@@ -24,9 +26,11 @@ namespace voxserve {
 
 struct ServedModel {
   ModelVersionInfo info;
-  MemoryBudget::Reservation host_memory;  // for the programs' weights on the host; declared before them, to end after
-  std::vector<Program> programs;          // by device, in the engine's order; they differ in where their weights lie
-  // Equal for versions that launch the same kernels by their default plans: one network with other weights.
+  // For the programs' weights on the host. Declared before `programs`, so that it is destroyed after them.
+  MemoryBudget::Reservation host_memory;
+  std::vector<Program> programs;  // by device, in the order of the engine's devices
+  // A key that is equal for two versions if they launch the same kernels by their default plans: they are the same
+  // network with other weights. ModelBuilder then skips the warm-up.
   std::string kernels;
   RunLimits limits;
   std::vector<PlanKey> plan_keys;  // by device
@@ -36,7 +40,7 @@ struct ServedModel {
   std::vector<std::unique_ptr<SampleFit>> sampling;  // by device
   std::vector<std::unique_ptr<MemoryModel>> memory;  // by device
 
-  // Returns a program for properties that are the same on every device.
+  // Returns the first device's program. Use it only for properties that are the same on every device.
   const Program& program() const { return programs.front(); }
 };
 using ModelHandle = std::shared_ptr<const ServedModel>;

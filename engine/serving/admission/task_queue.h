@@ -3,15 +3,17 @@
 // TaskQueue holds the waiting tasks in every order that the Batcher needs: by level, turn and urgency, by expiry, and
 // by arrival.
 //
-// - Levels: a task's level is its priority, until the task is promoted to level 0, the most urgent. Tasks of a lower
-//   level run first. Within a level the models take turns (ModelTurns), and within a model its clients take turns
-//   (ClientTurns).
-// - Promotion: a promoted task runs in the turns of level 0. OfModel, HoldsOf and the like still count it at its own
-//   priority: otherwise it would take the room in the queue that belongs to tasks of priority 0.
-// - Cost: every operation is logarithmic in the number of tasks, except WorkAhead, TasksOf, LeastUrgent and
-//   NewestOfLargestHold. These are linear in the number of waiting clients, which the queue's limit bounds.
-// - Memory: a change that gets no memory for its few nodes ends the process. Otherwise a task would stand in some of the
-//   orders only, and might never be answered.
+// - Levels: a task's level is its priority, until the task is promoted to level 0, the most urgent. Tasks with the
+//   lowest level number run first. Within a level the models take turns (ModelTurns), and within a model its clients
+//   take turns (ClientTurns).
+// - Promotion: a promoted task runs in the turns of level 0. The methods that count or evict tasks (OfModel,
+//   LessUrgentThan, LeastUrgent, HoldsOf, NewestOfLargestHold, WorkAhead) still count a promoted task at its own
+//   priority. Otherwise it would take places in the queue that belong to tasks of priority 0.
+// - Run time: every operation is logarithmic in the number of tasks, plus a part linear in the number of models
+//   (ModelTurns). WorkAhead, TasksOf, LeastUrgent and NewestOfLargestHold are also linear in the number of waiting
+//   clients, which the queue's limit bounds.
+// - Memory: Add, Remove, Run and Promote are noexcept. If one of them gets no memory for its few nodes, the process
+//   ends. Otherwise a task would be in only some of the orders, and might never be answered.
 // - Threads: not thread-safe. The Batcher owns it and calls it under its lock.
 
 #include <cstdint>
@@ -37,53 +39,56 @@ class TaskQueue {
   struct Version {
     int64_t num_tasks = 0;
     std::map<int, int64_t> num_by_level;  // only levels with tasks
-    std::vector<Load> by_priority;
+    std::vector<Load> by_priority;        // index: the priority
   };
 
   WaitingTask* Add(std::unique_ptr<WaitingTask> task) noexcept;
   // Removes a task that does not run.
   std::unique_ptr<WaitingTask> Remove(WaitingTask* task) noexcept;
-  // Removes a task that runs. The task takes a turn of its client, and its model is charged the predicted seconds of
-  // the device.
+  // Removes a task that runs. This counts as a turn of the task's client, and charges the task's model `seconds`, the
+  // predicted device time.
   std::unique_ptr<WaitingTask> Run(WaitingTask* task, double seconds) noexcept;
-  // Adds the difference between the actual and the predicted seconds of a batch of this model and level.
+  // Charges the model's turns at this level the difference between the actual and the predicted seconds of a batch.
   void Correct(const std::string& model, int level, double seconds);
 
   bool empty() const { return owned_.empty(); }
   int64_t size() const { return static_cast<int64_t>(owned_.size()); }
-  // Returns nullptr if the task does not wait.
+  // Returns the waiting task with this ticket, or nullptr if there is none.
   WaitingTask* Find(uint64_t ticket) const;
   const std::map<const ServedModel*, Version>& versions() const { return versions_; }
-  // Returns the work, by version, that is expected to run before a new task of this level, model and client. It is the
-  // sum of: all tasks of more urgent priorities; at the task's level, the client's own tasks and those of the model's
-  // other clients whose turns come first (ClientTurns::AheadBeyondWaiting); and the other models' tasks with their
-  // turns (ModelTurns::WorkOfOthers).
+  // Returns the work, by version, that is expected to run before a new task of this level, model and client. The work
+  // consists of:
+  // - all tasks of more urgent priorities;
+  // - at the new task's level, the client's own tasks, and tasks of the model's other clients whose turns come first
+  //   (ClientTurns::AheadBeyondWaiting);
+  // - at the new task's level, the other models' tasks, with their turns (ModelTurns::WorkOfOthers).
   std::vector<WaitingWork> WorkAhead(int level, const ServedModel& model, const std::string& client) const;
   // Returns the task to run next: in the lowest level that has tasks, the task whose turn it is. Returns nullptr if no
   // task waits.
   WaitingTask* First() const { return levels_.empty() ? nullptr : levels_.begin()->second.First(); }
-  // Returns the tasks of one version and level, in the order of turns. The level must have tasks. Valid until a task
-  // comes or goes.
+  // Returns the tasks of one version and level, in the order of turns. The version must have tasks at the level. The
+  // cursor is valid until a task is added or removed.
   ClientTurns::Cursor TasksOf(const ServedModel* version, int level) const {
     return ClientTurns::Cursor(levels_.at(level).ClientsOf(version->info.name), version);
   }
 
-  // Returns the load of all versions of a model.
+  // Returns the load of the waiting tasks of all versions of a model.
   Load OfModel(const std::string& name) const { return LessUrgentThan(name, -1); }
-  // Returns the part of OfModel whose priority number is above `priority`.
+  // Returns the load of the model's waiting tasks whose priority number is above `priority`.
   Load LessUrgentThan(const std::string& name, int priority) const;
-  // Returns the task to evict first: at the model's highest (least urgent) priority number, the newest task of the
-  // client that holds most by `size` (requests, bytes). Returns nullptr if there is none.
+  // Returns the task to evict first: at the model's highest (least urgent) priority number that has tasks, the newest
+  // task of the client that holds most. size: the field of Load to compare by, requests or bytes. Returns nullptr if
+  // the model has no tasks.
   WaitingTask* LeastUrgent(const std::string& name, int64_t Load::*size) const;
 
-  // The shares that clients hold of a model's queue at one priority.
+  // HoldsOf tells how a model's queue is shared at one priority. A client holds the load of its waiting tasks.
   struct Holds {
-    int64_t num_clients = 0;  // clients that hold something; `client` always counts
-    Load own;                 // held by `client`
+    int64_t num_clients = 0;  // number of clients that have waiting tasks; `client` counts even if it has none
+    Load own;                 // the load of the waiting tasks of `client`
   };
   Holds HoldsOf(const std::string& name, int priority, const std::string& client) const;
-  // Returns the newest task of the client that holds most by `size` (requests, bytes), or nullptr if no client holds
-  // any.
+  // Returns the newest task of the client that holds most at this priority, or nullptr if no task waits there. size:
+  // the field of Load to compare by, requests or bytes.
   WaitingTask* NewestOfLargestHold(const std::string& name, int priority, int64_t Load::*size) const;
 
   // Returns the first task to expire, or nullptr if there is none.
@@ -108,7 +113,8 @@ class TaskQueue {
     Load all;
     absl::flat_hash_map<std::string, Hold> by_client;  // only clients with tasks
   };
-  using Model = std::map<int, Priority>;  // by priority; only priorities with tasks; versions are counted together
+  // The waiting tasks of all versions of one model, by priority. Only priorities with tasks have an entry.
+  using Model = std::map<int, Priority>;
 
   const Priority* FindPriority(const std::string& name, int priority) const;
   void Count(WaitingTask* task);

@@ -1,14 +1,17 @@
 #pragma once
 
-// TurnOrder decides whose turn it is, among clients with equal shares of the device.
+// TurnOrder decides which of several clients has the next turn. ClientTurns and its Cursor own one each; they move
+// virtual time and the clients' starts, and take the clients' shares of the device into account there.
 //
-// - Virtual time is the device time that a client has had if it had its share all the time.
-// - Ready: a client whose turn is due. The most urgent of them comes first.
-// - Overdue: a client that has been ready for as long as its request would have run on the client's share of the device
-//   alone. Overdue clients come before all others, the longest overdue first. So no client waits for ever, whatever
-//   urgency others claim and however many others come.
-// - No idle device: if no client is ready, virtual time moves on to the first client that will be.
-// - Cost: logarithmic in the number of clients.
+// - Virtual time, in seconds, is the device time that a client of share 1 has had if it had its share all the time.
+// - Ready: a client is ready when virtual time has reached its `due`. Among the ready clients, the one with the most
+//   urgent task comes first.
+// - Overdue: a ready client is overdue when virtual time has passed its `start` by the cost of its most urgent task. By
+//   then a client of share 1 would have run the task on its share of the device. Overdue clients come before all
+//   others, the longest overdue first. So no client waits for ever, whatever urgency others claim and however many
+//   others come.
+// - No idle device: if no client is ready, virtual time moves on to the first `due`.
+// - Run time: logarithmic in the number of clients.
 // - Threads: not thread-safe.
 
 #include <set>
@@ -19,11 +22,11 @@ namespace voxserve {
 
 class TurnOrder {
  public:
-  // One client's place in the order. Its owner changes it only while it is not in the order.
+  // One client's place in the order. Its owner changes a Turn only while the Turn is not in the order.
   struct Turn {
-    double start = 0;             // the virtual time when the device time that it had equals its share
-    double due = 0;               // the virtual time from which it is ready
-    WaitingTask* head = nullptr;  // its most urgent task
+    double start = 0;             // the virtual time at which the client has had exactly its share of the device
+    double due = 0;               // the virtual time from which the client is ready
+    WaitingTask* head = nullptr;  // the client's most urgent task
 
     // Returns the virtual time from which the client is overdue.
     double overdue() const { return start + head->cost; }
@@ -34,17 +37,18 @@ class TurnOrder {
   TurnOrder(const TurnOrder&) = delete;
   TurnOrder& operator=(const TurnOrder&) = delete;
 
-  // Adds a turn. Settle must be called before First.
+  // Adds a turn. Call Settle between the last Put and First.
   void Put(Turn* turn);
   void TakeOut(Turn* turn);
-  // Returns the client whose turn it is; nullptr where there is none.
+  // Returns the client whose turn it is; nullptr if the order is empty.
   Turn* First() const;
 
   double now() const { return now_; }
+  // Returns true if virtual time has reached `time`.
   bool HasCome(double time) const;
   // Moves virtual time forward; ignores an earlier time.
   void MoveTo(double time);
-  // Makes the clients ready whose turn is due, and at least one.
+  // Makes every client ready whose turn is due, and at least one client if there are any.
   void Settle();
 
  private:

@@ -1,6 +1,7 @@
 #pragma once
 
-// A task that waits, and the values that order it in the queue.
+// A WaitingTask is a task that waits in the Batcher's queue, with the values that order it there. The Batcher makes it
+// under its lock, and TaskQueue owns it while it waits.
 
 #include <cstdint>
 #include <set>
@@ -13,15 +14,17 @@
 
 namespace voxserve {
 
+// A task with the model version that will run it.
 struct QueuedTask {
   uint64_t ticket = 0;  // unique among the waiting tasks
   InferTask task;
   ModelHandle model;    // never null; keeps the version alive
-  absl::Time enqueued;  // Push sets it
+  absl::Time enqueued;  // the time of Batcher::Push, which sets it
 };
 
 struct WaitingTask {
-  // Sets all but `queued` and `arrival`, for a task that comes now. Computes its times and cost by the latency model.
+  // Sets every field but `queued` and `arrival`, for a task that comes now. Predicts the cost and the latest start by
+  // the latency model.
   WaitingTask(const QueuedTask& task, const LatencyModel& latency, absl::Time now);
 
   const std::string& client() const { return queued.task.client; }
@@ -30,16 +33,19 @@ struct WaitingTask {
   const ServedModel* model() const { return queued.model.get(); }
 
   QueuedTask queued;
-  int level = 0;  // its priority, until it is promoted to 0, the most urgent
+  int level = 0;  // the task's priority, until the task is promoted to 0, the most urgent
   Load load;
-  double cost = 0;                 // predicted seconds of the device if it ran alone; positive
-  absl::Time deadline;             // of the answer; never infinite
-  absl::Time expiry;               // the time until which it may wait
-  absl::Time latest_start;         // the latest start that meets its deadline, alone, and the model's max_queue_delay
-  absl::Time urgency;              // latest_start, less the time that the task which it replaces has waited
-  absl::Time promotion;            // the time at which it moves to level 0
-  bool found_idle_worker = false;  // admitted without a prediction; it runs unless it expires
-  uint64_t arrival = 0;            // set by the queue; ascending
+  double cost = 0;      // predicted seconds on the slowest device if the task ran alone; more than 0
+  absl::Time deadline;  // of the answer; never infinite
+  absl::Time expiry;    // the time until which the task may wait
+  // The latest start with which the task, run alone, meets its deadline; not later than max_queue_delay from its Push.
+  absl::Time latest_start;
+  // latest_start, moved earlier by the time that the task which this task replaces has waited (waiting_since), but not
+  // to before half of max_queue_delay from Push. An earlier urgency is more urgent.
+  absl::Time urgency;
+  absl::Time promotion;            // the time at which the task moves to level 0
+  bool found_idle_worker = false;  // true: admitted without a prediction; the task runs unless it expires
+  uint64_t arrival = 0;            // ascending number in the order of arrival; TaskQueue sets it
 };
 
 // Orders tasks by level, then by urgency, then by arrival.

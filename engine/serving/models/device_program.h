@@ -1,6 +1,7 @@
 #pragma once
 
-// Makes a model's program for one device, and the key that a tuned plan for it must match.
+// These functions make a model's program (its network, compiled for one device), and the key that a tuned plan must
+// have to be used for the program. They have no state; ModelBuilder calls them.
 
 #include <string>
 
@@ -13,11 +14,14 @@
 
 namespace voxserve {
 
-// Compiles the graph with the default plan and copies its weights to the device. INVALID_ARGUMENT if a weight exceeds
-// the range of its type, RESOURCE_EXHAUSTED for memory, INTERNAL if the CPU's library refuses an image convolution.
+// Compiles the graph with the default plan and copies its weights to the device. Returns INVALID_ARGUMENT if a weight
+// exceeds the range of its type, RESOURCE_EXHAUSTED if the device has no memory for the weights, and INTERNAL if the
+// CPU's library (oneDNN) refuses an image convolution.
 absl::StatusOr<Program> MakeProgram(const Graph& graph, const ModelConfig& config, const Device& device,
                                     bool is_deterministic = false);
 
+// Returns the key of the program's tuned plans: the model's digest, the device's model, the precision and the versions
+// of the engine and of CUDA.
 PlanKey MakePlanKey(const Graph& graph, const ModelConfig& config, const Device& device,
                     const std::string& engine_version);
 

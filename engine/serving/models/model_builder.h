@@ -1,9 +1,9 @@
 #pragma once
 
-// ModelBuilder makes a servable version from a version's files: its programs on every device, its limits and its tuned
-// plans. It also warms the version up.
+// ModelBuilder makes a ServedModel from a version's files: the compiled program for every device, the limits and the
+// tuned plans. It also warms the version up. ModelManager owns one.
 //
-// - Threads: the model manager's thread alone calls it.
+// - Threads: not thread-safe. Only ModelManager's thread calls it.
 
 #include <atomic>
 #include <cstdint>
@@ -29,33 +29,37 @@ namespace voxserve {
 class ModelBuilder {
  public:
   struct Options {
-    // All outlive the builder.
+    // All objects that these point to must outlive the builder.
     const std::vector<Device>* devices = nullptr;
     const std::vector<std::unique_ptr<DeviceArbiter>>* arbiters = nullptr;  // by device
     kernels::ThreadPool* pool = nullptr;
     PlanStore* plan_store = nullptr;
     EngineObserver* observer = nullptr;  // may be null
-    int64_t max_grid_bytes = 0;          // as in Engine::Options
-    std::string engine_version;
-    bool is_deterministic = false;
-    // Warms up the workers of a device in their own contexts. Called for the first version only, while the workers are
-    // idle.
+    int64_t max_grid_bytes = 0;          // Engine::Options::max_grid_bytes
+    std::string engine_version;          // plans that were tuned by another version are not used
+    bool is_deterministic = false;       // Engine::Options::deterministic
+    // Warms up the workers of a GPU in their own contexts. Called only for the first version that is warmed up, while
+    // the workers are idle.
     std::function<absl::Status(size_t device, const ServedModel& model)> warm_up_workers;
   };
 
   explicit ModelBuilder(Options options) : options_(std::move(options)), warm_(options_.devices->size()) {}
 
-  // Returns the version with the default plan, not warmed up. INVALID_ARGUMENT if a weight exceeds the range of its
-  // type, RESOURCE_EXHAUSTED for memory.
+  // Returns the version with the default plan, not warmed up. Errors are those of MakeProgram: INVALID_ARGUMENT if a
+  // weight exceeds the range of its type, RESOURCE_EXHAUSTED if a device has no memory for the weights, INTERNAL.
   absl::StatusOr<std::unique_ptr<ServedModel>> Make(const std::string& name, int64_t version,
                                                     const LoadedModel& loaded) const;
-  // Sets the tuned plans that exist. Returns true if every device has one.
+  // Puts the tuned plans that exist into the version. Returns true if every device has a tuned plan. If
+  // is_deterministic is set, uses none and returns true.
   bool FindPlans(const ServedModel& model, const std::filesystem::path& version_folder) const;
-  // Runs the version, so that its first request is as quick as the others. The first version warms up the workers' own
-  // contexts. Later ones run in a context of low priority, so that no request waits for them, and not at all if the
-  // same network ran before with other weights. Logs a lack of memory; the version serves all the same.
+  // Runs the version on every GPU, so that its first request is as quick as later ones. Does nothing on a CPU. The
+  // first version of all is warmed up in the workers' own contexts. Later versions are warmed up in a context of low
+  // priority, so that no request waits for them. A version with the default plan is not warmed up if the same network,
+  // with other weights, was. An error is logged, and the version serves all the same. stopping: no further GPU is begun
+  // when true.
   void WarmUp(const ServedModel& model, const std::atomic<bool>& stopping);
-  // Returns the memory of ended versions to the GPUs.
+  // Returns the memory of versions that were destroyed from the memory pools to the GPUs. Waits for the GPUs' loading
+  // streams.
   void ReturnMemory() const;
 
   const std::vector<Device>& devices() const { return *options_.devices; }
@@ -65,7 +69,7 @@ class ModelBuilder {
 
   const Options options_;
   bool is_first_ = true;
-  std::vector<std::set<std::string>> warm_;  // by device: ServedModel::kernels
+  std::vector<std::set<std::string>> warm_;  // by device: ServedModel::kernels of the versions warmed up there
 };
 
 }  // namespace voxserve

@@ -1,18 +1,19 @@
 #pragma once
 
-// ModelManager keeps those models in service that the model repository and the operator ask for: it loads, reloads,
-// unloads and frees versions.
+// ModelManager keeps those models in service that the model repository and the operator's calls ask for: it loads,
+// reloads, unloads and frees versions. The engine owns one.
 //
-// - Threads: thread-safe. One thread of its own does all the work, one job after the other.
-// - Replacing: a version that replaces another is built and warmed up beside it, and then swapped in. Holders of the
-//   old version go on with it. When its last handle ends, this class's thread frees its weights, so that no other
-//   thread waits for that.
+// - Threads: thread-safe. The manager has one thread, which does all the work, one job after the other.
+// - Replacing: a new build of a version (its files have changed) is built and warmed up beside the old build, and then
+//   takes its place in the ModelTable. Tasks that hold the old build still run on it. When the last handle of the old
+//   build ends, the manager's thread frees its weights, so that no other thread waits for that.
 // - The versions of a model in service are:
-//     those in its folder that its version policy asks for (config.textproto; default: all),
-//     without those that a call unloaded (all of them: until the next load),
-//     and those that a call loaded by number.
-//   A version that the policy no longer asks for is removed when all that it asks for are ready, so that a broken new
-//   version does not take a working one out of service.
+//     the versions in its folder that its version policy asks for (config.textproto; default: all),
+//     without the versions that Unload named, until Load names them or all versions,
+//     without any, if Unload named all versions (version 0), until Load names all,
+//     and the versions that Load named by number.
+//   A version that is no longer asked for, but whose folder exists, is removed only when all versions that are asked
+//   for are ready. So a broken new version does not take a working one out of service.
 
 #include <atomic>
 #include <cstdint>
@@ -48,60 +49,64 @@ class ModelManager {
   struct Options {
     std::filesystem::path repository;
     absl::Duration poll_interval;   // zero: the repository is scanned only when a call asks for it
-    ModelTable* models = nullptr;   // outlives the manager, which alone writes to it and empties it at the end
-    ModelBuilder::Options builder;  // the manager uses its observer too
+    ModelTable* models = nullptr;   // outlives the manager; only the manager writes to it, and empties it at the end
+    ModelBuilder::Options builder;  // the manager also uses its `observer`
     // Counts host memory: a version's files, graph and weights are reserved in it before they are allocated.
-    // Null: without a limit.
+    // Null: host memory has no limit.
     MemoryBudget* memory_budget = nullptr;
-    // The functions below are called from the manager's thread; both may be empty.
-    // A version became ready. has_plans: it has a tuned plan on every device.
+    // The functions below are called on the manager's thread; both may be empty.
+    // A version became ready. has_plans: no plan need be searched, since the version has a tuned plan on every device
+    // or always runs by the default plan (is_deterministic).
     std::function<void(const ModelVersionInfo& model, bool has_plans)> on_ready;
-    // A version was taken out of service or replaced: holders should release it if they can.
+    // A version was taken out of service or replaced: whoever holds its handle should release it if they can.
     std::function<void(const ModelHandle& model)> on_retired;
   };
 
-  // Lists the versions in `listing` as loading, and starts to load them. Every handle from the table must end before
-  // the manager does.
+  // Lists the versions of `listing` that are asked for as loading, and starts to load them. Every handle from the table
+  // must end before the manager is destroyed.
   ModelManager(Options options, RepositoryListing listing);
   ~ModelManager();
   ModelManager(const ModelManager&) = delete;
   ModelManager& operator=(const ModelManager&) = delete;
 
-  // These methods do the same as Engine's.
+  // These methods do the same as the methods of Engine with these names (engine.h describes them and their errors).
   void Load(LoadTask task);
   void Unload(UnloadTask task);
   void WaitUntilLoaded() const;
   bool loaded() const;
 
-  // Cancels waiting jobs, and the current load as soon as possible. Returns when nothing runs. Idempotent.
+  // Refuses waiting and later jobs (UNAVAILABLE, DRAINING), and ends the current load as soon as possible. Blocks until
+  // no job runs. Idempotent.
   void Stop();
 
  private:
   using Done = std::function<void(absl::StatusOr<std::vector<int64_t>>)>;
   struct Job {
-    bool loads = false;  // false: it unloads
+    bool loads = false;  // true: the job is a Load; false: an Unload
     std::string name;
     int64_t version = 0;
     Done done;
   };
   // The last attempt to load a version, successful or not.
   struct Attempt {
-    std::string fingerprint;  // of the files when the attempt began
-    std::string content;      // of the version in service; "": none is
+    std::string fingerprint;  // FingerprintOf the files when the attempt began
+    std::string content;      // LoadedModel::content of the version in service; "" if it is not in service
     absl::Status status = absl::UnknownError("not tried");
-    // After an attempt that found no memory: the time of the next one by polling, and the wait until then.
+    // After an attempt that found no memory: the time from which a poll tries again, and the wait until then.
     absl::Time next_try = absl::InfiniteFuture();
     absl::Duration wait;
   };
-  // Used by the manager's thread alone. It keeps the requests of calls even if the folder goes and comes back.
+  // The calls for one model so far, and the attempts to load it. Used by the manager's thread alone. It stays even if
+  // the model's folder disappears, and holds again if the folder comes back.
   struct Model {
-    bool is_unloaded = false;  // all versions are
+    bool is_unloaded = false;  // true: a call unloaded all versions
     std::set<int64_t> unloaded;
     std::set<int64_t> loaded_by_number;
-    std::map<int64_t, Attempt> attempts;  // by version; of the versions in the table
+    std::map<int64_t, Attempt> attempts;  // by version; only for versions in the table
   };
+  // The versions of a model that are asked for.
   struct Choice {
-    std::set<int64_t> wanted;      // versions that are in the folder
+    std::set<int64_t> wanted;      // versions that are asked for and are in the folder
     std::vector<int64_t> missing;  // versions that the policy names and that are not in the folder
   };
 
@@ -116,7 +121,8 @@ class ModelManager {
   void Poll();
   void Reconcile(const RepositoryListing& listing);
   void LogNewWarnings(const std::vector<std::string>& warnings);
-  // Brings one model to the state that its folder and the calls ask for. BAD_MODEL with every problem of every version.
+  // Brings one model to the state that its folder and the calls ask for. retries: tries broken versions again even if
+  // their files have not changed. Returns FAILED_PRECONDITION (BAD_MODEL) with every problem of every broken version.
   absl::Status ReconcileModel(const ModelFolder& folder, bool retries);
   Choice Choose(const ModelFolder& folder);
   // Returns OK if the version in service matches the files.
@@ -132,7 +138,8 @@ class ModelManager {
   std::filesystem::path FolderOf(const std::string& name) const { return options_.repository / name; }
   void ObserveState(const std::string& name, int64_t version, bool ready);
 
-  // Makes a handle whose end puts the version into retired_, on any thread.
+  // Returns a handle to the version. When the last copy of the handle ends, on any thread, the version is put into
+  // retired_.
   ModelHandle Adopt(std::unique_ptr<const ServedModel> model);
   void ReleaseRetired();
   void CountWeights(const ServedModel& model, int64_t sign);
@@ -145,7 +152,7 @@ class ModelManager {
   std::set<std::string> warnings_;     // of the last scan
 
   mutable absl::Mutex mutex_;
-  SteadyCondVar changed_;              // stopping_, jobs_ or retired_
+  SteadyCondVar changed_;              // signalled when stopping_, jobs_ or retired_ changes
   std::atomic<bool> stopping_{false};  // changes under mutex_
   bool loaded_ ABSL_GUARDED_BY(mutex_) = false;
   bool has_ended_ ABSL_GUARDED_BY(mutex_) = false;

@@ -6,9 +6,10 @@
 //   <root>/<model>/<version>/model.textproto        version: 1, 2, 3, ... without leading zeros
 //   <root>/<model>/<version>/weights.safetensors
 //
-// - Files: these functions read and never write. They follow links, and ignore names that begin with a dot (Kubernetes
-//   mounts have such names) and plain files beside the folders.
-// - Threads: they have no state; the model manager's thread calls them.
+// - Files: these functions read and never write. They follow symbolic links. They ignore names that begin with a dot
+//   (Kubernetes mounts have such names), and plain files beside the folders.
+// - Threads: these functions have no state. The engine calls ScanRepository once at the start; later calls come from
+//   ModelManager's thread.
 
 #include <cstdint>
 #include <filesystem>
@@ -26,24 +27,25 @@ struct ModelFolder {
 };
 
 struct RepositoryListing {
-  std::vector<ModelFolder> models;      // by name
+  std::vector<ModelFolder> models;      // sorted by name
   std::vector<std::string> unreadable;  // names of folders that could not be listed
   std::vector<std::string> warnings;    // folders that were skipped, and why
 };
 
-// Lists the repository. NOT_FOUND if root is not a folder, PERMISSION_DENIED if it cannot be listed.
+// Lists the repository. Returns NOT_FOUND if root is not a folder, and PERMISSION_DENIED if root cannot be listed.
 absl::StatusOr<RepositoryListing> ScanRepository(const std::filesystem::path& root);
 
 // Returns true if a folder of the repository may have this name: one component of a path that does not begin with a
-// dot. Any other name must never become part of a path.
+// dot. Callers must check this before they make a path of a name from a request.
 bool IsModelName(std::string_view name);
 
-// Lists one model of the repository; requires IsModelName(name). NOT_FOUND (MODEL_NOT_FOUND, listing the models) if
-// there is no such folder or it has no version; PERMISSION_DENIED if it cannot be listed.
+// Lists one model of the repository; requires IsModelName(name). Returns NOT_FOUND (MODEL_NOT_FOUND; the message lists
+// the models) if there is no such folder or the folder has no version, and PERMISSION_DENIED if the folder or the
+// repository cannot be listed.
 absl::StatusOr<ModelFolder> ScanModel(const std::filesystem::path& root, const std::string& name);
 
-// Returns a text that changes whenever one of the version's files (the two, and the model's config) is written,
-// replaced or removed. Opens none of them.
+// Returns a text that changes whenever one of the version's files (model.textproto, weights.safetensors and the model's
+// config.textproto) is written, replaced or removed. Opens none of these files.
 std::string FingerprintOf(const std::filesystem::path& model_folder, int64_t version);
 
 }  // namespace voxserve

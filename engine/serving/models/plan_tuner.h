@@ -1,21 +1,23 @@
 #pragma once
 
-// PlanTuner searches plans for models in service, in the background.
+// PlanTuner searches plans for models in service, in the background. A plan says how each convolution of a model runs
+// (engine/compiler/plan.h). The engine owns one PlanTuner.
 //
-// - Scans: a search waits until enough requests of its model have come, and keeps copies of their clouds until it ends;
-//   if a stream accumulates sweeps, the clouds of all sweeps. No other part keeps whole clouds longer than their
-//   requests. The copies lie in ordinary memory.
-// - Bounds: all searches together keep at most Options::max_scans scans of max_scan_bytes, and a quarter of the
-//   process's memory limit. A scan that does not fit is skipped. If as many scans in a row as a search wants were
-//   skipped, the search begins with those that it has, since it may be waiting for room that it holds itself. It begins
-//   at the latest max_scan_age after its first scan came, or after the searches before it. Scans are freed when the
-//   search has run, and at once if a waiting search is cancelled.
-// - Device: a search runs in a context of its own. Each run has the device to itself, so that requests do not distort
-//   its time. Then the search rests four times as long: requests get four fifths of the device, and wait for one run at
-//   most.
-// - Result: the plan goes to the plan store and into the model's plans. Batches under way keep the plan that they began
-//   with.
-// - Threads: thread-safe. One thread of its own; searches run one after the other.
+// - Scans: a scan is the input of one request: its cloud or, if a stream accumulates sweeps, the clouds of all its
+//   sweeps. A search waits until enough requests for its model version have come, and keeps their scans until it ends.
+//   Besides it, only streams keep clouds longer than their requests. Clouds in page-locked memory are copied to
+//   pageable memory; clouds in pageable memory are shared.
+// - Bounds: all searches together keep at most Options::max_scans scans. These have at most max_scan_bytes, and at most
+//   a quarter of the process's memory limit. A scan that does not fit is skipped. If a search has skipped as many scans
+//   in a row as it wants, it begins with the scans that it has, since its own scans may take the memory that it waits
+//   for. A search begins at the latest max_scan_age after its first scan came; it then waits only for the searches
+//   before it. Scans are freed when the search has run, and at once if a waiting search is cancelled.
+// - Device: a search runs in an execution context of its own. Each of its runs has the device to itself, so that
+//   requests do not distort the run's time. After a run the search rests for four times the time of the run. So
+//   requests get four fifths of the device, and wait for at most one run.
+// - Result: the plan is saved in the plan store and put into ServedModel::plans. Batches that run keep the plan with
+//   which they began.
+// - Threads: thread-safe. The tuner has one thread, which runs the searches one after the other.
 
 #include <atomic>
 #include <cstdint>
@@ -48,7 +50,7 @@ namespace voxserve {
 
 class PlanTuner {
  public:
-  // All outlive the tuner.
+  // All objects that these point to must outlive the tuner.
   struct Options {
     const std::vector<Device>* devices = nullptr;
     const std::vector<std::unique_ptr<DeviceArbiter>>* arbiters = nullptr;  // by device
@@ -63,22 +65,26 @@ class PlanTuner {
   };
 
   explicit PlanTuner(Options options);
-  // Stops.
+  // Calls Stop.
   ~PlanTuner();
 
-  // Starts a search. FAILED_PRECONDITION (ALREADY_TUNING) and UNAVAILABLE (DRAINING) leave task.done to the caller.
+  // Starts a search. ticket: for Cancel. Cancels a search for the same version that has no `done` (the engine started
+  // it by itself) and still waits for scans. Returns FAILED_PRECONDITION (ALREADY_TUNING) if another search for the
+  // version is under way, and UNAVAILABLE (DRAINING) after Stop; on an error the caller must call task.done.
   absl::Status Start(uint64_t ticket, ModelHandle model, std::filesystem::path version_folder, TuneTask& task);
+  // Cancels a search: its `done` gets CANCELLED. Does nothing if the search has ended.
   void Cancel(uint64_t ticket);
-  // Cancels the searches for a version that was taken out of service: they hold it, and no scan will come for it.
+  // Cancels the searches for a version that was taken out of service. They would keep the version alive, and no further
+  // scan will come for it.
   void CancelAllOf(const ModelHandle& model);
 
   // Returns true if a search waits for scans. If not, Offer need not be called.
   bool is_collecting() const { return num_collecting_ > 0; }
-  // Offers the input of an accepted request (its cloud or sweeps only) to the search for its model, which keeps a copy
-  // if there is room.
+  // Offers a scan, the input of an accepted request, to a search that waits for scans of this version. The search keeps
+  // the scan if the bounds allow. Only the scan's cloud, sweeps and age_feature are used.
   void Offer(const ServedModel& model, const InferTask& scan);
 
-  // Cancels all searches and accepts no more. Waits for the one that runs.
+  // Cancels all searches and refuses new ones. Blocks until all searches have ended.
   void Stop();
 
  private:
@@ -87,7 +93,7 @@ class PlanTuner {
     ModelHandle model;
     std::filesystem::path version_folder;
     TuneTask task;
-    absl::Time deadline;  // for its scans; then it begins with those that it has
+    absl::Time deadline;  // the time at which the search begins at the latest, with the scans that it has
     // Guarded by the tuner's lock until the search runs.
     std::vector<InferTask> scans;
     std::vector<MemoryBudget::Reservation> reservations;  // for the scans
@@ -104,8 +110,8 @@ class PlanTuner {
     bool WantsScans() const { return !is_cancelled && !has_enough_scans(); }
   };
 
-  // Copies a scan and counts the copy in the memory budget. Returns RESOURCE_EXHAUSTED if the budget has no room for
-  // it.
+  // Returns the scan, in pageable memory, and counts it in the memory budget. Returns RESOURCE_EXHAUSTED if the budget
+  // or the system has no memory for it.
   absl::StatusOr<InferTask> Copy(const InferTask& scan, int64_t bytes, MemoryBudget::Reservation& reservation) const;
   // Returns the limit of the bytes of scans that all searches keep.
   int64_t MaxScanBytes() const;
@@ -116,15 +122,16 @@ class PlanTuner {
   // Cancels the searches for which the function returns true.
   void CancelWhere(absl::FunctionRef<bool(const Search&)> is_meant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Loop();
-  // Reports the progress of new searches; releases the lock meanwhile.
+  // Tells new searches' on_progress that they wait for scans. Releases the lock during each call.
   void TellWhoWaits() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Waits for the next search that can begin; null if the tuner has stopped and none is left.
+  // Waits for the next search that can begin or was cancelled. Returns null if the tuner has stopped and no search
+  // waits.
   std::shared_ptr<Search> Next();
   absl::StatusOr<TuneResult> RunCatching(Search& search);
   absl::StatusOr<TuneResult> Run(Search& search);
-  // Leaves the device to requests for a while; ends early if the search is cancelled.
+  // Leaves the device to requests for this time; returns early if the search is cancelled.
   void Rest(Search& search, absl::Duration duration);
-  // Runs the search on one device, for all devices of its kind.
+  // Runs the search on one device. The plan is used on all devices with the same PlanKey.
   absl::StatusOr<TuneResult> RunOn(size_t device, Search& search);
 
   const Options options_;
