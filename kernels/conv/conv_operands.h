@@ -1,7 +1,8 @@
 #pragma once
 
-// The matrices of a sparse convolution, common to all dataflows: out[o] = epilogue(sum over pairs (k, i, o) of in[i]
-// W_k). The pairs are given by a view of the kernel map, which each dataflow's params hold beside these operands.
+// The matrices of a sparse convolution, which all dataflows (ways to compute it) share: out[o] = epilogue(sum over
+// pairs (k, i, o) of in[i] W_k). A pair (k, i, o) says that output row o reads input row i at kernel offset k. The
+// params of each dataflow hold these operands and a view of the rulebook, which gives the pairs.
 
 #include <type_traits>
 

@@ -1,13 +1,15 @@
 #pragma once
 
-// Sparse convolution by fetch-on-demand, on a CPU: out[o] = epilogue(sum over pairs (k, i, o) of in[i] W_k).
+// Sparse convolution by fetch-on-demand, on a CPU, in float32: out[o] = epilogue(sum over pairs (k, i, o) of in[i]
+// W_k). The engine's dataflow of the same name calls it.
 //
 // The matrix product reads each input row in place, without a gather buffer. The name is TorchSparse++'s (Tang et al.,
-// MICRO 2023, section 3.1). This version is output-stationary, so it is deterministic and needs no atomics.
+// MICRO 2023, section 3.1). This version is output-stationary: one thread computes an output row from beginning to end.
+// So the result is deterministic and needs no atomics.
 //
-// A thread owns a block of output rows that stays in its cache. It starts the rows from bias and residual, adds one
-// offset after the other, in register tiles of several pairs times two vectors of channels, and applies the activation.
-// The only memory traffic is one read of an input row for every offset that needs it.
+// A thread takes a block of output rows, which stays in its cache. It initialises the rows with bias and residual. It
+// adds the products of one offset after the other, in register tiles of several pairs times two vectors of channels. At
+// last it applies the activation. So memory traffic is mainly one read of an input row for every pair.
 
 #include <cstdint>
 #include <type_traits>
@@ -21,21 +23,24 @@ namespace voxserve::kernels {
 
 struct FetchOnDemandParams {
   RulebookView rulebook;
-  ConvOperands operands;   // float32; weights packed by PackWeights on this machine
-  int32_t block_rows = 0;  // output rows that a thread keeps in cache; 0: DefaultBlockRows
+  ConvOperands operands;   // float32; weights packed by PackWeights in this process
+  int32_t block_rows = 0;  // rows per block, rounded down to whole rulebook tiles; 0: DefaultBlockRows
 };
 static_assert(std::is_trivially_copyable_v<FetchOnDemandParams>);
 
 namespace cpu {
 
-// Packs weights [K, in_channels, out_channels] in the order in which FetchOnDemand reads them on this machine. Every
-// offset has panels of two vectors of output channels, [in_channels][panel width]. The last panel is padded with 0 to a
-// whole vector.
+// Packs weights [K, in_channels, out_channels] in the order in which FetchOnDemand reads them on this machine; other
+// machines may have other vectors. The output channels of every offset are cut into panels [in_channels][panel width].
+// Panels are two vectors wide as long as the channels fill two vectors, then one vector wide. The last panel is padded
+// with 0 to a whole vector.
 std::vector<float> PackWeights(const float* weights, int32_t num_offsets, int32_t in_channels, int32_t out_channels);
 
+// Convolves. The caller's thread and the pool's threads take the blocks of output rows.
 void FetchOnDemand(const FetchOnDemandParams& params, ThreadPool& pool);
 
-// Returns the largest number of rows whose outputs fit a core's L2 cache together with one offset's weights. It is a
+// Returns the number of rows per block if the caller does not choose one: as many as let the outputs of the block and
+// the weights of one offset fit 256 KiB of a core's L2 cache together, but from 128 to 1024 rows. The number is a
 // multiple of kRulebookTileRows.
 int32_t DefaultBlockRows(int32_t in_channels, int32_t out_channels);
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// Fetch-on-demand with a chosen vector instruction set. fetch_on_demand.h takes the widest set; tests use this header
-// to check that all sets give the same results.
+// Fetch-on-demand with a vector instruction set that the caller chooses. The functions of fetch_on_demand.h choose the
+// widest set; tests use this header to check that all sets give the same results.
 
 #include <vector>
 
@@ -13,7 +13,8 @@ namespace voxserve::kernels::cpu {
 // Returns the sets that both this machine and this build have, the widest first; never empty.
 const std::vector<const Isa*>& SupportedIsas();
 
-// These are the functions of fetch_on_demand.h. Weights must be packed by the set that reads them.
+// These functions do the same as those of fetch_on_demand.h, with the set `isa`. Weights must be packed with the same
+// set that reads them.
 std::vector<float> PackWeights(const Isa& isa, const float* weights, int32_t num_offsets, int32_t in_channels,
                                int32_t out_channels);
 void FetchOnDemand(const Isa& isa, const FetchOnDemandParams& params, ThreadPool& pool);

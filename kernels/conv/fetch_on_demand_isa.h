@@ -1,13 +1,14 @@
 #pragma once
 
-// The interface between fetch_on_demand_cpu.cc and the builds of fetch_on_demand_tile.h, one per vector instruction
-// set.
+// Isa is the interface between fetch_on_demand_cpu.cc and fetch_on_demand_tile.h, which is compiled once for each
+// vector instruction set.
 
 #include <cstdint>
 
 namespace voxserve::kernels::cpu {
 
-// The pairs of one offset within one block of output rows.
+// The pairs of one kernel offset whose output rows are in one block, and the matrices of the convolution. Pitches are
+// in floats.
 struct AccumulateArgs {
   int64_t num_pairs;
   const int32_t* in_rows;
@@ -15,12 +16,13 @@ struct AccumulateArgs {
   const float* in;
   int64_t in_pitch;
   int32_t in_channels;
-  const float* weights;  // this offset's panels
+  const float* weights;  // this offset's panels (PackWeights in fetch_on_demand.h)
   float* out;
   int64_t out_pitch;
   int32_t out_channels;
 };
 
+// A vector instruction set: its name, the floats of a vector, and the function that is compiled for it.
 struct Isa {
   const char* name;
   int32_t vector_floats;

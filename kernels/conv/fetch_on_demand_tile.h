@@ -1,6 +1,7 @@
-// The register-tiled core of cpu::FetchOnDemand. fetch_on_demand_{baseline,avx2,avx512}.cc compile it once per vector
-// instruction set, each in its own namespace VOXSERVE_ISA. So it has no include guard, and it includes nothing whose
-// inline functions the linker could merge with code for another set.
+// The inner loops of cpu::FetchOnDemand, which keep tiles of sums in registers.
+// fetch_on_demand_{baseline,avx2,avx512}.cc include this file, each for one vector instruction set and with its own
+// namespace VOXSERVE_ISA. So the file has no include guard. It includes no header with inline functions: the linker
+// could merge such a function with a copy that was compiled for another set.
 
 #include "kernels/conv/fetch_on_demand_isa.h"
 
@@ -52,7 +53,7 @@ inline void AccumulateTile(const float* __restrict in, int64_t in_pitch, int32_t
   }
 }
 
-// Adds the last `num_pairs` < kTileRows pairs.
+// Does the same for the last `num_pairs` < kTileRows pairs. kRows is the largest number of pairs that are possible.
 template <int kRows, int kVectors>
 inline void AccumulateRest(int64_t num_pairs, const float* in, int64_t in_pitch, int32_t in_channels,
                            const float* panel, float* out, int64_t out_pitch, const int32_t* in_rows,
@@ -78,7 +79,8 @@ void AccumulatePanel(int64_t num_pairs, const float* in, int64_t in_pitch, int32
                                           out_rows + p);
 }
 
-// Adds the last panel if out_channels is no multiple of a vector. Its columns go through a temporary row.
+// Adds the products of the last `num_columns` output channels if they do not fill a vector. Sums are made in a whole
+// vector, and only its first num_columns values are added to the output row.
 void AccumulatePartialVector(int64_t num_pairs, const float* in, int64_t in_pitch, int32_t in_channels,
                              const float* panel, float* out, int64_t out_pitch, const int32_t* in_rows,
                              const int32_t* out_rows, int32_t num_columns) {

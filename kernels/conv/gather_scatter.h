@@ -1,12 +1,13 @@
 #pragma once
 
-// The data movement of the gather-GEMM-scatter dataflow (TorchSparse, Tang et al., MLSys 2022, section 4.3), which
-// kernels/conv/gather_gemm_scatter.h implements. Gather copies the input rows of a rulebook's pairs to a dense buffer.
-// Scatter adds the rows of a dense buffer to the output rows of the pairs.
+// The gather and the scatter of the gather-GEMM-scatter dataflow (TorchSparse, Tang et al., MLSys 2022, section 4.3),
+// which kernels/conv/gather_gemm_scatter.h implements. Gather copies the input rows of a rulebook's pairs to a dense
+// buffer. Scatter adds the rows of a dense buffer to the output rows of the pairs.
 //
-// One launch moves all offsets. Gather is input-stationary: it reads an input row once and writes it to each of the
-// row's pairs. Scatter is output-stationary: it sums an output row's products in float32 registers, in ascending order
-// of offsets, and stores the row once, with the epilogue. Both read the rulebook as pair tables. Neither needs atomics.
+// One launch serves all kernel offsets. Gather is input-stationary: it reads an input row once and writes it to the
+// buffer row of each pair of this input row. Scatter is output-stationary: it sums the products of an output row in
+// float32 registers, in ascending order of offsets, applies the epilogue, and stores the row once. Both read the
+// rulebook as pair tables, and neither needs atomics.
 
 #include <cstdint>
 #include <limits>
@@ -33,17 +34,17 @@ struct PairTablesView {
   int64_t out_capacity = 0;
   const uint32_t* in_masks = nullptr;     // [num_in_rows, MaskWords(K)] bit k: the row has a pair in offset k
   const uint32_t* out_masks = nullptr;    // [num_out_rows, MaskWords(K)]
-  const int64_t* offset_begin = nullptr;  // host: [K + 1] first pair of each offset; [K] is the number of pairs
+  const int64_t* offset_begin = nullptr;  // in host memory: [K + 1] first pair of each offset; [K]: number of pairs
   int64_t num_in_rows = 0;
   int64_t num_out_rows = 0;
   int32_t identity_offset = -1;  // its pairs are (o, o) for all rows: a submanifold convolution's centre; -1: none
 };
 static_assert(std::is_trivially_copyable_v<PairTablesView>);
 
-// Says where a dense buffer holds an offset's pairs: pair p of offset k is in buffer row p + shift[k]. The buffer has
-// fewer than 2^31 rows.
+// OffsetShifts says in which rows of a dense buffer the pairs of an offset are: pair p of offset k is in buffer row p +
+// shift[k]. The buffer has fewer than 2^31 rows.
 struct OffsetShifts {
-  static constexpr int32_t kNotMoved = std::numeric_limits<int32_t>::min();  // the offset is not copied
+  static constexpr int32_t kNotMoved = std::numeric_limits<int32_t>::min();  // the offset's pairs are skipped
   int32_t shift[kMaxKernelVolume] = {};
 };
 static_assert(std::is_trivially_copyable_v<OffsetShifts>);
@@ -68,6 +69,7 @@ static_assert(std::is_trivially_copyable_v<ScatterAllOffsetsParams>);
 
 namespace cuda {
 
+// Both return cudaErrorInvalidValue for more than kMaxKernelVolume offsets.
 cudaError_t GatherAllOffsets(const GatherAllOffsetsParams& params, cudaStream_t stream);
 cudaError_t ScatterAllOffsets(const ScatterAllOffsetsParams& params, cudaStream_t stream);
 

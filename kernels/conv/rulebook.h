@@ -1,13 +1,16 @@
 #pragma once
 
-// A rulebook in its pairs form: for every kernel offset k, the pairs (input row, output row) that it connects.
+// A rulebook (kernel map) says which input rows each output row of a sparse convolution reads. This is its pairs form:
+// for every kernel offset k, the list of the pairs (input row, output row) that the offset connects. The CPU's dataflow
+// reads this form.
 //
-// Pairs of an offset are in ascending order of output rows. They are then also in ascending order of input rows,
-// because rows are in canonical order and an offset is a translation. Each output row and each input row occurs at most
-// once in an offset.
+// The pairs of an offset are in ascending order of output rows. They are then also in ascending order of input rows,
+// because rows are in canonical order (by sample, then by coordinates, first axis first) and an offset is a
+// translation. Each output row and each input row occurs at most once in an offset.
 //
-// Output rows are cut into tiles of kRulebookTileRows. tile_begin gives an offset's pairs within a range of tiles
-// without a search; the output-stationary CPU kernels walk the rulebook this way.
+// Output rows are cut into tiles of kRulebookTileRows. tile_begin says, without a search, where the pairs of an offset
+// within a range of tiles are. A CPU kernel that computes block after block of output rows (fetch_on_demand.h) reads
+// the rulebook this way.
 
 #include <cstdint>
 #include <type_traits>
@@ -16,7 +19,7 @@ namespace voxserve::kernels {
 
 inline constexpr int64_t kRulebookTileRows = 64;
 
-// A view. The code that made the rulebook owns the arrays.
+// A view of host memory. The code that made the rulebook owns the arrays.
 struct RulebookView {
   int32_t num_offsets = 0;  // K
   int64_t num_out_rows = 0;

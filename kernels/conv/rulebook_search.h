@@ -1,18 +1,19 @@
 #pragma once
 
-// Makes rulebooks on the CPU: for each kernel cell (offset), the input row that each output row reads. rulebook.h
-// describes the form.
+// Makes rulebooks on the CPU, in the form of rulebook.h: for each kernel cell (offset), the input row that each output
+// row reads.
 //
-// A pair (i, o) belongs to cell k if in[i] = stride * out[o] + Delta(k). The search goes from inputs to outputs. Input
-// rows are first split by their residue modulo the stride. A cell reads only one residue, and within it the output is a
-// constant translation of floor(in / stride). So every query divides evenly, and a cell's queries ascend like the rows.
-// A query is answered by walking along the sorted output keys (kMerge) or by a table of the output keys. All methods
-// give the same rulebook.
+// A pair (i, o) belongs to cell k if in[i] = stride * out[o] + Delta(k) (conv_geometry.h). The search goes from inputs
+// to outputs. It first splits the input rows by their residue modulo the stride. A cell reads the inputs of one residue
+// only. For these inputs, the output is floor(in / stride) plus a constant translation. So each query (the key of an
+// output to look for) needs no further division, and the queries of a cell ascend like the input rows. A query is
+// answered by walking along the sorted output keys (MapSearch::kMerge) or by a look-up in a table of the output keys.
+// All methods give the same rulebook.
 //
 // If inputs and outputs are the same sites and the geometry is symmetric, only the first half of the cells is searched.
-// The centre is the identity, and the other half is mirrored.
+// The centre cell pairs each row with itself, and the other half mirrors the first.
 //
-// The result does not depend on the number of threads.
+// The result does not depend on the number of threads. The functions throw std::bad_alloc if the memory is used up.
 
 #include <cstdint>
 #include <type_traits>
@@ -26,9 +27,10 @@
 
 namespace voxserve::kernels {
 
-// Owns the arrays of a RulebookView. It can be refilled, and keeps its memory then.
+// Owns the arrays of a RulebookView. A Rulebook can be filled again, and then keeps its memory.
 struct Rulebook {
-  // Returns an empty rulebook. It and its searches allocate from `memory`, which must outlive it.
+  // Returns an empty rulebook. The rulebook and the searches that fill it allocate their large arrays from `memory`,
+  // which must outlive the rulebook.
   static Rulebook In(std::pmr::memory_resource* memory) {
     return {.in_rows = ScratchVector<int32_t>(memory),
             .out_rows = ScratchVector<int32_t>(memory),
@@ -69,19 +71,21 @@ struct Rulebook {
 struct RulebookSearchParams {
   ConvGeometry geometry;  // |Delta| <= kCoordinateMargin
 
-  // Keys are ascending and unique. A submanifold convolution passes the same pointer twice.
+  // Keys (coordinate_key.h) are ascending and unique. A submanifold convolution passes the same pointer as in_keys and
+  // out_keys.
   const uint64_t* in_keys = nullptr;
-  int64_t num_in = 0;  // below 2^31; num_out too
+  int64_t num_in = 0;  // below 2^31, like num_out
   const uint64_t* out_keys = nullptr;
   int64_t num_out = 0;
 
-  // A table of out_keys. Null selects kMerge, which is much quicker on a CPU and needs no table.
+  // A table of out_keys. Null selects MapSearch::kMerge, which needs no table and is much quicker on a CPU.
   const cpu::CoordinateTable* table = nullptr;
 };
 static_assert(std::is_trivially_copyable_v<RulebookSearchParams>);
 
 namespace cpu {
 
+// Fills `rulebook` with the pairs of the params' inputs and outputs.
 void SearchRulebook(const RulebookSearchParams& params, ThreadPool& pool, Rulebook& rulebook);
 
 // Makes the rulebook of the inverse convolution: inputs and outputs swap places, and cells keep their numbers.

@@ -1,8 +1,9 @@
 #pragma once
 
-// Swaps input and output in a rulebook's pairs. An inverse convolution runs the swapped pairs of its partner
-// (paired_with). A transposed convolution runs the swapped pairs of the strided convolution from its output sites to
-// its input sites. DeviceRulebooks calls it, for the rulebooks of a batch at once.
+// Swaps inputs and outputs in the neighbours form of a rulebook (neighbours.h), on the GPU. An inverse convolution
+// reads the swapped table of its partner, the strided convolution that it undoes (paired_with in a model file). A
+// transposed convolution reads the swapped table of the strided convolution from its output sites to its input sites.
+// DeviceRulebooks calls this function once for all rulebooks of a batch.
 
 #include <cstdint>
 #include <span>
@@ -15,21 +16,21 @@ namespace voxserve::kernels {
 struct SwapNeighboursParams {
   int32_t num_offsets = 0;              // K
   const int32_t* neighbours = nullptr;  // [K, out_capacity] input row or -1, as SearchNeighbours makes it
-  int64_t out_capacity = 0;             // rows; below 2^31, like in_capacity
+  int64_t out_capacity = 0;             // in rows; below 2^31, like in_capacity
   const int64_t* num_out = nullptr;     // [1] the number of output rows, on the device
   int64_t in_capacity = 0;
 
   // Output.
   int32_t* swapped = nullptr;  // [K, in_capacity] output row or -1; every row up to the capacity is written
   // [in_capacity] one mask per input row, or null. The caller sets the masks to 0 first. The kernel sets bit k of a
-  // mask if the input row has an output row at offset k. Needs K <= kRowMaskBits (neighbour_search.h).
+  // mask if the input row has an output row at offset k. Masks need K <= kRowMaskBits (neighbour_search.h).
   uint32_t* row_masks = nullptr;
 };
 static_assert(std::is_trivially_copyable_v<SwapNeighboursParams>);
 
 namespace cuda {
 
-// Queues the work on `stream`. Returns cudaErrorInvalidValue if row_masks is set and K is above kRowMaskBits.
+// Queues the kernels on `stream`. Returns cudaErrorInvalidValue if row_masks is set and K is above kRowMaskBits.
 cudaError_t SwapNeighbours(std::span<const SwapNeighboursParams> params, cudaStream_t stream);
 
 }  // namespace cuda

@@ -1,16 +1,18 @@
 #pragma once
 
-// Barriers in shared memory that count arrivals and bytes (mbarrier), and the bulk copies whose bytes they count. They
-// exist from sm_90 on: the caller guards the code. Only .cu files include this header.
+// This header wraps PTX's barriers in shared memory that count arrivals and bytes (mbarrier), and the bulk copies whose
+// bytes they count. `barrier` is always an address in shared memory (SharedAddress in tensor_cores.cuh). The
+// instructions exist from sm_90 on, and the caller guards the code. Only .cu files include this header.
 //
 // A barrier begins in phase 0. It enters the next phase when all threads have arrived and all expected bytes have
-// landed. A wait for the parity of a phase returns when that phase is over.
+// landed. A wait for a phase's parity (the phase's number modulo 2) returns when that phase is over.
 
 #include <cstdint>
 
 namespace voxserve::kernels::cuda {
 
-// One thread calls this for a barrier. PublishBarriers and __syncthreads must follow before any other use.
+// One thread calls InitBarrier for a barrier, then PublishBarriers. __syncthreads must follow before any other use of
+// the barrier.
 __device__ inline void InitBarrier(uint32_t barrier, uint32_t arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;\n" ::"r"(barrier), "r"(arrivals) : "memory");
 }
@@ -20,12 +22,13 @@ __device__ inline void ArriveAtBarrier(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];\n" ::"r"(barrier) : "memory");
 }
 
-// Arrives once the thread's earlier asynchronous copies have landed. It counts as one ordinary arrival.
+// Makes the thread arrive at the barrier as soon as its earlier asynchronous copies (CopyAsync16) have landed. This
+// counts as one ordinary arrival.
 __device__ inline void ArriveWithCopies(uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];\n" ::"r"(barrier) : "memory");
 }
 
-// Arrives, and makes the phase wait for this many bytes more.
+// Arrives at the barrier, and makes the current phase wait for `bytes` more bytes.
 __device__ inline void ArriveExpecting(uint32_t barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\n" ::"r"(barrier), "r"(bytes) : "memory");
 }
@@ -42,7 +45,7 @@ __device__ inline void WaitForBarrier(uint32_t barrier, uint32_t parity) {
       : "memory");
 }
 
-// Returns true if that phase is over.
+// Returns true if the phase with this parity is over.
 __device__ inline bool TestBarrier(uint32_t barrier, uint32_t parity) {
   uint32_t is_over;
   asm volatile(
@@ -57,7 +60,8 @@ __device__ inline bool TestBarrier(uint32_t barrier, uint32_t parity) {
   return is_over != 0;
 }
 
-// Copies `bytes`, a multiple of 16, between 16-byte aligned addresses. The barrier counts them.
+// Starts to copy `bytes` bytes, a multiple of 16, from global memory to shared memory. Both addresses are 16-byte
+// aligned. The barrier counts the bytes as they land.
 __device__ inline void CopyBulk(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];\n" ::"r"(to),
                "l"(from), "r"(bytes), "r"(barrier)
@@ -70,11 +74,13 @@ __device__ inline int32_t LoadShared(uint32_t from) {
   return value;
 }
 
-// Waits until the earlier kernels of the stream have ended and their writes are visible, and lets the next kernel start
-// early. Needed in a kernel that is launched before its predecessor has ended (programmatic dependent launch).
+// Waits until the earlier kernels of the stream have ended and their writes are visible, and then lets the next kernel
+// start early. A kernel must call this function if it is launched before its predecessor has ended (programmatic
+// dependent launch).
 //
-// Before this call a kernel must not read anything that its direct predecessor writes. It may read results of the
-// kernels before that one: they have ended, because a kernel releases its successor only here, after its own wait.
+// Before this call a kernel must not read anything that its direct predecessor writes. It may read the results of still
+// earlier kernels: these have ended, because the predecessor lets its successor start only in this function, after its
+// own wait.
 __device__ inline void WaitForEarlierKernels() {
   asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;\n" ::: "memory");
 }

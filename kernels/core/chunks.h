@@ -1,8 +1,8 @@
 #pragma once
 
-// Cuts an index range into equal parts, for kernels that count in one pass and write in the next. Part i has the same
-// indices in both passes, so a prefix sum over the parts' counts gives each part's first output position, whichever
-// thread runs it.
+// Chunks cuts an index range into equal parts (the last may be smaller), for CPU code that counts in one pass and
+// writes in the next. Part i has the same indices in both passes, and it does not matter which thread computes it. So a
+// prefix sum over the parts' counts gives the first output position of each part.
 
 #include <algorithm>
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace voxserve::kernels {
 
 class Chunks {
  public:
-  // Makes as many parts as the pool has threads, but no part (save the last) smaller than min_size.
+  // Makes at most as many parts as the pool has threads. No part (save the last) is smaller than min_size.
   Chunks(int64_t count, int64_t min_size, const ThreadPool& pool)
       : count_(count), size_(std::max(min_size, (count + pool.num_threads() - 1) / pool.num_threads())) {}
 
@@ -21,7 +21,7 @@ class Chunks {
   int64_t Begin(int64_t chunk) const { return chunk * size_; }
   int64_t End(int64_t chunk) const { return std::min(count_, (chunk + 1) * size_); }
 
-  // Calls body(chunk, begin, end) for every part.
+  // Calls body(chunk, begin, end) for every part, on the pool's threads.
   template <typename Body>
   void ForEach(ThreadPool& pool, const Body& body) const {
     pool.ParallelFor(num_chunks(), 1, [&](int64_t first, int64_t last) {
@@ -34,7 +34,7 @@ class Chunks {
   int64_t size_;
 };
 
-// Replaces every count, an int64_t, by the sum of the counts before it. Returns the sum of all.
+// Replaces every count, an int64_t, by the sum of the counts before it. Returns the sum of all counts.
 template <typename Counts>
 int64_t ExclusivePrefixSum(Counts& counts) {
   int64_t sum = 0;

@@ -1,16 +1,19 @@
 #pragma once
 
-// The CUDA types in the declarations of cuda:: launchers, and whether this build contains the launchers.
+// This header declares the CUDA types that the launchers' declarations need, and says whether this build contains the
+// launchers. A launcher is a function in kernels::cuda that launches kernels on a stream.
 //
-// A build without the CUDA toolkit declares the launchers but does not define them: callers test `if constexpr
+// A build without the CUDA toolkit declares the launchers but does not define them. So callers test `if constexpr
 // (kHasCuda)`.
 //
-// All launchers in kernels::cuda keep these promises:
-// - Pointers in their params point to device memory, unless their comment says otherwise.
-// - They return at once if there is nothing to do.
-// - They launch on the given stream, never synchronise and never allocate.
-// - They return the launch's error, else cudaSuccess.
-// - Results are the same bytes in every run.
+// All launchers follow this contract, unless their own comment says otherwise:
+// - Pointers in their params point to device memory.
+// - They return cudaSuccess at once if there is nothing to compute.
+// - They queue their work on the given stream, never wait for it (a debug build does, see launch.cuh) and never
+//   allocate.
+// - They return cudaErrorInvalidValue for arguments that their comment names, CUDA's error if a launch fails, and
+//   cudaSuccess otherwise.
+// - They give the same bytes as results in every run.
 
 #if VOXSERVE_CUDA
 #include <driver_types.h>

@@ -1,6 +1,7 @@
 #pragma once
 
-// The data types of tensor values.
+// DType is the data type of the values of a tensor. Networks compute on float32, float16 and bfloat16; kUint8 and
+// kUint16 are types of labels.
 
 #include <cstdint>
 

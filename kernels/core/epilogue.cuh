@@ -1,6 +1,7 @@
 #pragma once
 
-// The epilogue of our own CUDA kernels: the last operations on a thread's float32 sums before they are stored.
+// This header applies an Epilogue (epilogue.h) in a CUDA kernel: it adds bias and residual to a thread's float32 sums,
+// applies the activation, and stores the results. Only .cu files include it.
 
 #include <cstdint>
 
@@ -10,8 +11,8 @@
 
 namespace voxserve::kernels::cuda {
 
-// An Epilogue with typed pointers. Residual and output may be the same memory: a thread reads a value before it alone
-// overwrites it.
+// An Epilogue with typed pointers. Residual and output may be the same memory: a thread reads a residual before it
+// overwrites it, and no other thread reads or writes that value.
 template <typename Residual, typename Bias>
 struct TypedEpilogue {
   const Bias* bias;          // null: none
@@ -25,7 +26,8 @@ struct TypedEpilogue {
         residual_pitch(epilogue.residual.pitch),
         activation(epilogue.activation) {}
 
-  // Finishes and stores the sums of kCount channels, beginning with `channel`. `out` is the address of the first one.
+  // Applies the epilogue to the sums of kCount channels, beginning with `channel`, and stores the results. `out` is the
+  // address of the first result.
   template <int kCount, typename Out>
   __device__ void Store(float (&sums)[kCount], int64_t row, int32_t channel, Out* out) const {
     Pack<Bias, kCount> of_bias;
@@ -35,7 +37,7 @@ struct TypedEpilogue {
     Finish(sums, of_bias, of_residual, out);
   }
 
-  // The loads may be called only if the bias or the residual exists.
+  // LoadBias may be called only if there is a bias, LoadResidual only if there is a residual.
   template <int kCount>
   __device__ Pack<Bias, kCount> LoadBias(int32_t channel) const {
     return LoadConstantPack<kCount>(bias + channel);
@@ -45,7 +47,8 @@ struct TypedEpilogue {
     return LoadPack<kCount>(residual + row * residual_pitch + channel);
   }
 
-  // Does the same as Store, with values that LoadBias and LoadResidual returned. A missing one's value is ignored.
+  // Does the same as Store, with values that LoadBias and LoadResidual returned. If there is no bias or no residual,
+  // the argument for it is ignored.
   template <int kCount, typename Out>
   __device__ void Finish(float (&sums)[kCount], const Pack<Bias, kCount>& of_bias,
                          const Pack<Residual, kCount>& of_residual, Out* out) const {
@@ -71,13 +74,15 @@ struct TypedEpilogue {
   }
 
  private:
-  // Not inlined: exponentials would cost every kernel registers and instructions, and most networks only use ReLU.
+  // Not inlined, because exponentials would cost every kernel registers and instructions, and most networks only use
+  // ReLU.
   __device__ __noinline__ static float ActivateOutOfLine(const Activation activation, float value) {
     return Activate(activation, value);
   }
 };
 
-// Adds the addresses and pitches that an epilogue accesses to a launch's common alignment.
+// Adds the addresses and pitches of bias and residual to the alignment that all accesses of a launch share
+// (CommonAlignment).
 inline void AddEpilogue(const Epilogue& epilogue, CommonAlignment& alignment) {
   alignment.Add(epilogue.bias).Add(epilogue.residual);
 }

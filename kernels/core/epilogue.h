@@ -1,7 +1,7 @@
 #pragma once
 
-// The epilogue of a convolution or linear layer: + bias, + residual, activation. It is applied to the sums before they
-// are stored, so it costs no pass of its own.
+// The epilogue of a convolution or linear layer: it adds a bias and a residual to the layer's sums and applies an
+// activation. It is applied before the sums are stored, so it costs no pass of its own over memory.
 
 #include <cmath>
 #include <cstdint>
@@ -37,8 +37,9 @@ enum class ActivationFunction : int32_t {
 struct Activation {
   ActivationFunction function = ActivationFunction::kNone;
   // kLeakyRelu: the slope below 0. kElu: alpha. kSoftplus: beta. kPower: the exponent. kClamp: the least value.
+  // The other functions ignore it.
   float parameter = 0;
-  float largest = 0;  // of kClamp
+  float largest = 0;  // kClamp: the largest value
 
   constexpr Activation() = default;
   constexpr Activation(ActivationFunction f, float p = 0, float most = 0)  // NOLINT: most functions have no parameter
@@ -47,7 +48,7 @@ struct Activation {
   constexpr bool operator==(const Activation&) const = default;
 };
 
-// Limits a value; NaN stays NaN.
+// Returns the value limited to [least, largest]; NaN stays NaN.
 constexpr float Clamp(float value, float least, float largest) {
   return value < least ? least : value > largest ? largest : value;
 }
@@ -57,8 +58,9 @@ constexpr float Softplus(float value) {
   return (value > 0.0f ? value : 0.0f) + std::log1p(std::exp(-std::fabs(value)));
 }
 
-// Applies an activation. This is the only definition of each activation, for the CPU and for our CUDA kernels. They
-// equal PyTorch's; GELU uses the error function itself. NaN stays NaN.
+// Applies an activation, on the CPU and in our CUDA kernels (the implicit GEMM also has a ReLU of its own, in
+// store_sums.cuh). The activations equal PyTorch's; kGelu is the GELU by the error function, kGeluTanh its
+// approximation by tanh. NaN stays NaN.
 constexpr float Activate(const Activation& activation, float value) {
   switch (activation.function) {
     case ActivationFunction::kNone:
@@ -107,7 +109,7 @@ constexpr float Activate(const Activation& activation, float value) {
 
 // out = activation(sum + bias + residual). A folded batch norm is part of the weights and the bias.
 struct Epilogue {
-  const void* bias = nullptr;  // [out_channels] float32, unless the layer asks for another type; null: none
+  const void* bias = nullptr;  // [out_channels] float32, unless a kernel's header says otherwise; null: none
   ConstRows residual;          // [num_out_rows, out_channels] in the dtype of the layer's input; null data: none
   Activation activation;
 };
@@ -115,8 +117,9 @@ static_assert(std::is_trivially_copyable_v<Epilogue>);
 
 namespace cpu {
 
-// The two halves of an epilogue for rows [begin, end) of `out`, in which a sum is built in place. StartRows writes bias
-// + residual (or 0); FinishRows applies the activation. All values are float32. `out` may be the residual itself.
+// The two halves of an epilogue, for rows [begin, end) of `out`. A kernel that adds its products to `out` itself calls
+// StartRows before its first product and FinishRows after its last. StartRows writes bias + residual (or 0); FinishRows
+// applies the activation. All values are float32. `out` may be the residual itself.
 void StartRows(const Epilogue& epilogue, const Rows& out, int64_t begin, int64_t end);
 void FinishRows(const Epilogue& epilogue, const Rows& out, int64_t begin, int64_t end);
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Tests whether floats are finite, with the same code on every device.
+// This header tests whether floats are finite, with the same code on the CPU and the GPU.
 
 #include <limits>
 

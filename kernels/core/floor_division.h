@@ -1,7 +1,7 @@
 #pragma once
 
-// Integer division that rounds towards minus infinity: one function for any divisor, and one class for many divisions
-// by the same divisor.
+// This header divides integers and rounds towards minus infinity. There is one function for any divisor, and one class
+// for many divisions by the same divisor.
 
 #include <cstdint>
 
@@ -14,8 +14,8 @@ constexpr Integer FloorDivide(Integer value, Integer divisor) {
   return quotient - (quotient * divisor > value ? 1 : 0);
 }
 
-// Divides by a number that is only known at run time, with one multiplication: CPU loops over keys divide every field,
-// and a division instruction takes tens of cycles. Host only.
+// Divides many numbers by a divisor that is only known at run time, each with one multiplication. CPU loops over keys
+// divide every field of a key, and a division instruction takes tens of cycles. Host only.
 class FloorDivision {
  public:
   // divisor in [1, 2^31).

@@ -1,7 +1,8 @@
 #pragma once
 
-// Dense matrix product on the CPU, row-major float32: C [m, n] = A [m, k] B [k, n] (+ C). oneDNN's sgemm computes it on
-// the calling thread alone. Callers split the rows over the pool themselves, so that their tiles stay in cache.
+// Computes a dense matrix product on the CPU, row-major float32: C [m, n] = A [m, k] B [k, n] (+ C). oneDNN's sgemm
+// computes it on the calling thread alone. Callers split the rows over the thread pool themselves, so that each
+// thread's rows stay in its cache.
 
 #include <type_traits>
 
@@ -20,7 +21,8 @@ static_assert(std::is_trivially_copyable_v<GemmParams>);
 
 namespace cpu {
 
-// Throws std::bad_alloc if oneDNN has no memory for its packed copies.
+// Throws std::bad_alloc if oneDNN has no memory for its packed copies. Any other failure comes from wrong arguments (a
+// pitch below the row's length) and ends the process.
 void Gemm(const GemmParams& params);
 
 }  // namespace cpu

@@ -1,14 +1,15 @@
 #pragma once
 
-// Dense matrix products on a GPU by cuBLAS and cuBLASLt: row-major C [m, n] = A [m, k] B [k, n] (+ C) of float32,
-// float16 or bfloat16, always summed in float32.
+// Computes dense matrix products on a GPU with cuBLAS and cuBLASLt: row-major C [m, n] = A [m, k] B [k, n] (+ C) of
+// float32, float16 or bfloat16 matrices, always summed in float32.
 //
 // - Owner: a Gemm belongs to one execution context. It is bound to one stream and one device workspace, and is not
 //   thread-safe.
-// - Determinism: a product's algorithm depends only on its shape, layout and types, never on earlier calls. Results are
-//   the same bytes in every run.
-// - Cost: the algorithm is chosen once per process and shape, with the rows rounded up (RoundedRows). A convolution's
-//   products have different numbers of rows in every scan, and choosing for each would take longer than the products.
+// - Determinism: the algorithm of a product depends only on the product's shape, alignment and types and on the Gemm's
+//   settings, never on earlier calls. Results are the same bytes in every run.
+// - Cost: the algorithm is chosen once per process and shape, with the number of rows rounded up (RoundedRows). A
+//   convolution's products have different numbers of rows in every scan, and a choice for each number would take longer
+//   than the products. If cuBLASLt has no algorithm for a product, cuBLAS computes it and chooses by itself.
 
 #include <cstddef>
 #include <cstdint>
@@ -20,24 +21,25 @@
 
 namespace voxserve::kernels::cuda {
 
-// `count` products of one shape. From one product to the next, a matrix begins a stride further on.
+// Multiply computes `count` products of one shape. Each matrix begins one stride behind the matrix of the product
+// before.
 struct MultiplyParams {
   ConstRows a;              // [m, k]
   ConstRows b;              // [k, n] in A's type
   Rows c;                   // [m, n] in A's type or float32
   bool accumulate = false;  // add to C instead of overwriting it
   int64_t count = 1;
-  int64_t a_stride = 0;  // values from one matrix to the next; also for b and c
+  int64_t a_stride = 0;  // values from one matrix to the next, like b_stride and c_stride
   int64_t b_stride = 0;
   int64_t c_stride = 0;
 };
 static_assert(std::is_trivially_copyable_v<MultiplyParams>);
 
-// D = activation(A B + residual + bias), in one launch.
+// MultiplyFused computes D = activation(A B + residual + bias) in one launch. The activation is ReLU or none.
 struct FusedMultiplyParams {
   ConstRows a;                 // [m, k]
   ConstRows b;                 // [k, n] in A's type
-  const void* bias = nullptr;  // [n] in D's type; null: none
+  const void* bias = nullptr;  // [n] in D's type, 16-byte aligned; null: none
   ConstRows residual;          // [m, n] in D's type; null data: none; may be D
   bool relu = false;
   Rows d;  // [m, n] in A's type or float32
@@ -48,38 +50,45 @@ class Gemm {
  public:
   static constexpr size_t kWorkspaceBytes = size_t{32} << 20;
 
-  // workspace: see SetWorkspace; if null, SetWorkspace must be called before the first product. The stream must outlive
-  // the Gemm. Create allocates the memory that the libraries keep per handle, and may wait for the device.
+  // Creates a Gemm for the current device; *gemm is set only on success. `workspace` is described at SetWorkspace; if
+  // it is null, SetWorkspace must be called before the first product. The stream must outlive the Gemm. Create
+  // allocates the memory that the libraries keep per handle, and may wait for the device. Returns
+  // cudaErrorMemoryAllocation if the libraries find no memory.
   static cudaError_t Create(cudaStream_t stream, void* workspace, std::unique_ptr<Gemm>* gemm);
   ~Gemm();
   Gemm(const Gemm&) = delete;
   Gemm& operator=(const Gemm&) = delete;
 
-  // workspace: kWorkspaceBytes on the stream's device, 256-byte aligned; it outlives the Gemm.
+  // workspace: kWorkspaceBytes of memory on the stream's device, 256-byte aligned. It must outlive the Gemm.
   cudaError_t SetWorkspace(void* workspace);
 
   // Sets whether float32 products may round their factors to TensorFloat-32. The default is false.
   void set_allow_tf32(bool allow);
 
-  // Sets whether the algorithm is chosen independently of the number of rows and of products, and without split sums.
-  // If it is, a row's result does not depend on the other rows of the product. The default is false.
+  // If true, the algorithm is chosen independently of the numbers of rows and of products, and without split sums. The
+  // result of a row then does not depend on the other rows of the product. (There is one exception: if cuBLASLt has no
+  // such algorithm, cuBLAS chooses one by the real number of rows.) The default is false.
   void set_deterministic(bool is_deterministic);
 
   cudaStream_t stream() const;
 
-  // cudaErrorInvalidValue if k is 0 and C has values.
+  // Queues the products on the stream. Returns cudaErrorInvalidValue if k is 0 and C has values, if a type is not one
+  // of the types above, or if C has 2^31 rows or more.
   cudaError_t Multiply(const MultiplyParams& params);
 
-  // Chooses the algorithm. If its kernel has not run on the device yet, runs the product once: CUDA loads a kernel's
-  // code at its first launch, which takes milliseconds.
+  // Chooses the algorithm of a product ahead of its first use. If the algorithm has not been prepared on the device
+  // yet, also runs the product once, because CUDA loads a kernel's code at its first launch, which takes milliseconds.
+  // Errors are those of Multiply.
   cudaError_t Prepare(const MultiplyParams& params);
 
-  // Returns the number of rows that an algorithm is chosen for: 1, 2, ... 8, 10, 12, 14, 16, 20, ..., four numbers per
-  // octave. Products that round up to the same number run the same algorithm.
+  // Returns the number of rows for which the algorithm of a product of `rows` rows is chosen: `rows` rounded up to 1,
+  // 2, ... 8, 10, 12, 14, 16, 20, ..., four numbers per octave. Products that round up to the same number run the same
+  // algorithm.
   static int64_t RoundedRows(int64_t rows);
 
-  // cudaErrorNotSupported, with nothing launched, if cuBLASLt has no algorithm for these layouts. The rows are rounded
-  // up to a power of two.
+  // Queues the product on the stream. Returns cudaErrorNotSupported, with nothing launched, if cuBLASLt has no
+  // algorithm for these layouts or the bias is not 16-byte aligned; the caller then computes in several launches. Other
+  // errors are those of Multiply. The algorithm is chosen for the number of rows rounded up to a power of two.
   cudaError_t MultiplyFused(const FusedMultiplyParams& params);
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
 
-// Helpers of all launchers. Only .cu files include this header.
+// Functions and types that all launchers (cuda_stream.h) share. Only .cu files include this header.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -25,15 +25,15 @@ namespace voxserve::kernels::cuda {
 
 inline constexpr int kBlockThreads = 256;
 
-// Returns the number of blocks for `count` threads, from 1 to 2^30. Blocks of kBlockThreads reach the upper limit at
-// 2^38 threads. No device's memory holds that many values, so the limit never leaves work out.
+// Returns the number of thread blocks for `count` threads, limited to the range from 1 to 2^30. 2^30 blocks of
+// kBlockThreads are 2^38 threads. No device's memory holds that many values, so the upper limit never leaves work out.
 inline unsigned NumBlocks(int64_t count, int block_threads = kBlockThreads) {
   constexpr int64_t kMaxBlocks = int64_t{1} << 30;
   return static_cast<unsigned>(std::clamp<int64_t>((count + block_threads - 1) / block_threads, 1, kMaxBlocks));
 }
 
-// Returns the blocks per SM for __launch_bounds__: `wanted` blocks of kBlockThreads, or as many as an SM of Turing
-// holds.
+// Returns the number of blocks per SM for __launch_bounds__: `wanted` blocks of kBlockThreads, but in code for GPUs
+// before sm_80 at most 4, since an SM of Turing (sm_75) holds no more.
 constexpr int BlocksAnSm(int wanted) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
   return wanted < 4 ? wanted : 4;
@@ -42,7 +42,7 @@ constexpr int BlocksAnSm(int wanted) {
 #endif
 }
 
-// Marks the launcher's duration in the profiler. The name is the launcher's, a string literal.
+// Marks in the profiler how long a launcher runs on the host. The name is the launcher's, a string literal.
 class NvtxRange {
  public:
   explicit NvtxRange(const char* name) { nvtxRangePushA(name); }
@@ -62,8 +62,8 @@ inline cudaError_t LaunchStatus([[maybe_unused]] cudaStream_t stream) {
 #endif
 }
 
-// Cuts a caller's workspace into 256-byte aligned arrays. With a null base it only counts, so a ...WorkspaceBytes
-// function and its launcher run the same list of Take calls.
+// Cuts a caller's workspace into 256-byte aligned arrays. With a null base it only counts bytes. So a ...WorkspaceBytes
+// function and its launcher can run the same list of Take calls.
 class WorkspaceCutter {
  public:
   explicit WorkspaceCutter(void* base) : base_(static_cast<char*>(base)) {}
@@ -82,8 +82,8 @@ class WorkspaceCutter {
   size_t bytes_ = 0;
 };
 
-// Calls visit(T{}) with the C++ type of a feature's dtype, and returns its cudaError_t; cudaErrorInvalidValue for a
-// dtype that holds no features. This is the only place where dtypes become types.
+// Calls visit(T{}) with the C++ type T of a dtype of features, and returns the cudaError_t that visit returns. Returns
+// cudaErrorInvalidValue for a dtype that holds no features. This is the only place where dtypes become types.
 template <typename Visitor>
 cudaError_t VisitFeatureType(DType dtype, const Visitor& visit) {
   switch (dtype) {
@@ -100,8 +100,8 @@ cudaError_t VisitFeatureType(DType dtype, const Visitor& visit) {
   return cudaErrorInvalidValue;
 }
 
-// Calls visit(T{}, Out{}) for features that are computed from `dtype` and stored as `out_dtype`. out_dtype must be
-// dtype or float32.
+// Calls visit(T{}, Out{}) for a kernel that reads features of `dtype` and writes `out_dtype`, and returns the
+// cudaError_t that visit returns. out_dtype must be dtype or float32, else cudaErrorInvalidValue is returned.
 template <typename Visitor>
 cudaError_t VisitInAndOutType(DType dtype, DType out_dtype, const Visitor& visit) {
   return VisitFeatureType(dtype, [&](auto in) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// The operations with which pooling combines several rows into one, channel by channel.
+// PoolReduce says how pooling combines several rows into one, channel by channel.
 
 #include <cstdint>
 

@@ -1,6 +1,7 @@
 #pragma once
 
-// Sorts stably by least significant digits on the CPU, with one histogram per thread and digit.
+// This header has a stable radix sort for the CPU, which begins with the least significant digit. In every pass over a
+// digit, each thread has its own histogram.
 
 #include <algorithm>
 #include <cstdint>
@@ -11,12 +12,13 @@
 
 namespace voxserve::kernels::cpu {
 
-inline constexpr int kRadixDigitBits = 11;  // a histogram of 8 KiB fits the L1 cache
+inline constexpr int kRadixDigitBits = 11;  // a histogram of 16 KiB fits the L1 cache
 inline constexpr int64_t kRadixMinItemsAThread = 16384;
 inline constexpr int64_t kRadixMinItems = 1024;  // a comparison sort is quicker for fewer items
 
-// Sorts items[0, count) by key_of(item), ascending; the order of equal keys stays. Keys are below 2^key_bits. `items`
-// and `scratch` both have `count` items. Returns the one of the two that holds the result.
+// Sorts items[0, count) by key_of(item), ascending; items with equal keys keep their order. Keys are below 2^key_bits.
+// `items` and `scratch` both have `count` items. Returns `items` or `scratch`, whichever holds the result; the contents
+// of the other are undefined.
 template <typename Item, typename KeyOf>
 Item* RadixSort(Item* items, Item* scratch, int64_t count, int key_bits, ThreadPool& pool, const KeyOf& key_of) {
   if (key_bits == 0) return items;

@@ -1,14 +1,15 @@
 #pragma once
 
-// Rounding of float32 values to integers, with equal results on the CPU and in kernels. Written out by hand because the
-// library's functions are real calls on a baseline x86-64.
+// This header rounds float32 values to integers, with equal results on the CPU and in CUDA kernels. The functions are
+// written out by hand, because on a baseline x86-64 the library's functions are real calls.
 
 #include <cmath>
 #include <cstdint>
 
 namespace voxserve::kernels {
 
-// From 2^23 on every float is an integer. A smaller value loses its fraction when 2^23 is added.
+// Every float of at least 2^23 is an integer. A smaller positive float loses its fraction (rounded half to even) when
+// 2^23 is added.
 inline constexpr float kFirstAllInteger = 8388608.0F;
 
 constexpr float RoundHalfEven(float value) {

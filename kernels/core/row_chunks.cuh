@@ -1,7 +1,8 @@
 #pragma once
 
-// How row kernels distribute feature rows over threads. A row is cut into chunks, each as large as one access of a
-// thread. Neighbouring threads take neighbouring chunks. A block takes as many whole rows as it has threads for.
+// RowChunks distributes the feature rows of a matrix over the threads of a kernel. A row is cut into chunks, and one
+// thread reads or writes a chunk in one access. Neighbouring threads take neighbouring chunks. A block takes as many
+// whole rows as it has threads for. Only .cu files include this header.
 
 #include <algorithm>
 #include <cstdint>
@@ -12,10 +13,10 @@
 
 namespace voxserve::kernels::cuda {
 
-// The largest access of one thread.
+// The most bytes that one thread reads or writes in one access.
 inline constexpr int64_t kVectorBytes = 16;
 
-// Neighbouring values that one thread loads and stores together, 16 bytes per access if they fill that many.
+// Neighbouring values that one thread loads and stores together, in accesses of 16 bytes if the values fill 16 bytes.
 template <typename T, int kCount>
 struct alignas(sizeof(T) * kCount < kVectorBytes ? sizeof(T) * kCount : kVectorBytes) Pack {
   T values[kCount];
@@ -42,8 +43,8 @@ __device__ Pack<T, kCount> LoadConstantPack(const T* from) {
 }
 
 struct RowChunks {
-  int64_t capacity;         // most rows
-  const int64_t* num_rows;  // see Rows
+  int64_t capacity;         // the largest possible number of rows
+  const int64_t* num_rows;  // [1] the number of rows, in device memory; null: capacity rows exist
   int32_t chunks;           // per row
   int32_t lanes;            // threads per row; each takes every lanes-th chunk
   int32_t rows_a_block;     // rows_a_block * lanes <= kBlockThreads; the threads beyond are idle
@@ -69,8 +70,8 @@ struct RowChunks {
   }
 };
 
-// Collects the addresses, pitches and sizes (in bytes) at which accesses begin, by OR-ing them. The lowest set bit
-// gives the widest access that is aligned everywhere.
+// Finds the widest access that is aligned for all rows of a launch. Add ORs the addresses, pitches and sizes (in bytes)
+// at which accesses begin, and the lowest bit that is set is the alignment that they share.
 class CommonAlignment {
  public:
   CommonAlignment& Add(const void* pointer) {
@@ -85,7 +86,7 @@ class CommonAlignment {
   CommonAlignment& Add(const ConstRows& rows) {
     return rows.data == nullptr ? *this : Add(rows.data).Add(rows.pitch_bytes());
   }
-  // Returns a power of two, at most kVectorBytes.
+  // Returns the common alignment, a power of two of at most kVectorBytes.
   int64_t bytes() const { return static_cast<int64_t>(bits_ & (~bits_ + 1)); }
 
  private:

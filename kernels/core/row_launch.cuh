@@ -1,7 +1,8 @@
 #pragma once
 
-// Launches kernels that compute feature rows from feature rows. The matrices determine the types, the number of values
-// that a thread moves at a time, and the blocks. Only .cu files include this header.
+// LaunchRows launches a kernel that computes feature rows from feature rows. It chooses the kernel's types, the number
+// of values that a thread moves at a time, and the number of blocks, all from the matrices. Only .cu files include this
+// header.
 //
 //   cudaError_t Double(const DoubleParams& params, cudaStream_t stream) {
 //     return LaunchRows("Double", params.in, params.out, CommonAlignment(), [&](const auto& rows) {
@@ -31,7 +32,8 @@
 
 namespace voxserve::kernels::cuda {
 
-// The output's rows. A thread computes kCount values of type Out at a time, from values of type T.
+// The output's rows, distributed over the threads. A thread computes kCount values of type Out at a time, from values
+// of type T.
 template <typename T, typename Out, int kCount>
 struct RowsOf {
   RowChunks chunks;
@@ -40,13 +42,15 @@ struct RowsOf {
 
   unsigned NumBlocks() const { return chunks.NumBlocks(); }
 
-  // Calls visit(row, channel) for the calling thread's values; channel is the first one's.
+  // Calls visit(row, channel) for each group of kCount values of the calling thread; channel is that of the first
+  // value.
   template <typename Visitor>
   __device__ void ForEach(const Visitor& visit) const {
     chunks.ForEach([&](int64_t row, int32_t chunk) { visit(row, chunk * kCount); });
   }
 
-  // Reads values of a row whose type is T, or another type if given.
+  // Reads kCount values of a row of `in`, beginning with `channel`, as float32. The values in memory have type T, or
+  // type Value if it is given.
   template <typename Value = T>
   __device__ void Load(const ConstRows& in, int64_t row, int32_t channel, float (&values)[kCount]) const {
     const Pack<Value, kCount> read = LoadPack<kCount>(static_cast<const Value*>(in.data) + row * in.pitch + channel);
@@ -64,12 +68,12 @@ struct RowsOf {
   }
 };
 
-// Returns launch(RowsOf<T, Out, kCount>) for the types of `in` and `out`; does nothing if there are no values. out's
-// type is in's or float32.
+// Returns launch(RowsOf<T, Out, kCount>) for the types of `in` and `out`; returns cudaSuccess without a launch if `out`
+// has no values. The type of `out` must be that of `in` or float32, else cudaErrorInvalidValue is returned.
 //
-// kCount is the number of in's values in 16 bytes, if `in`, `out` and `others` are aligned to 16 bytes; else 1.
-// `others` is the alignment of everything else that a thread reads or writes. An `in` without data does not count: only
-// its type matters. name: the launcher's name for the profiler, a string literal.
+// kCount is the number of in's values in 16 bytes, if the rows of `in` and `out` and everything in `others` are aligned
+// to 16 bytes; else it is 1. `others` is the alignment of everything else that a thread reads or writes. If `in` has no
+// data, only its type counts. name: the launcher's name for the profiler, a string literal.
 template <typename Launch>
 cudaError_t LaunchRows(const char* name, const ConstRows& in, const Rows& out, CommonAlignment others,
                        const Launch& launch) {

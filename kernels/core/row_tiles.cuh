@@ -1,8 +1,8 @@
 #pragma once
 
-// Tools for kernels that keep some of their rows and number them: row counts that only the device knows, and ranks
-// within a block. Blocks have kBlockThreads threads, and all of them call these functions. Only .cu files include this
-// header.
+// This header serves kernels that keep some of their rows and number the kept rows. It has row counts that only the
+// device knows, and ranks of rows within a block. Blocks have kBlockThreads threads, and all threads of a block call
+// BlockSum and RankInTile. Only .cu files include this header.
 
 #include <cstdint>
 
@@ -12,20 +12,21 @@ namespace voxserve::kernels::cuda {
 
 inline constexpr int kWarpThreads = 32;
 inline constexpr int kBlockWarps = kBlockThreads / kWarpThreads;
-inline constexpr int kTileItems = 4;  // rows per thread
+inline constexpr int kTileItems = 4;  // rows per thread; a block's rows are a tile
 inline constexpr int kTileRows = kTileItems * kBlockThreads;
 static_assert(kTileItems * kBlockWarps == kWarpThreads, "one warp scans the counts of all warps' rows");
 
 // The most bytes of parameters that a launch can have, from sm_70 and CUDA 12.1 on.
 inline constexpr size_t kMaxParamBytes = 32764;
 
-// Returns the number of rows: *count, limited to the capacity in case a caller is wrong; the capacity if count is null.
+// Returns the number of rows: *count, but at most the capacity, in case a caller is wrong. If count is null, returns
+// the capacity.
 __device__ inline int64_t NumRows(int64_t capacity, const int64_t* count) {
   if (count == nullptr) return capacity;
   return *count < capacity ? *count : capacity;
 }
 
-// Returns the sum of all threads' values to every thread.
+// Returns the sum of the values of all threads of the block. Every thread gets it.
 __device__ inline int64_t BlockSum(int64_t value) {
   __shared__ int64_t sums[kBlockWarps];
   for (int distance = kWarpThreads / 2; distance > 0; distance /= 2) {
@@ -40,7 +41,8 @@ __device__ inline int64_t BlockSum(int64_t value) {
   return sum;
 }
 
-// Ranks the kept rows of a tile in row order, and returns their number. Thread t holds rows t, t + kBlockThreads, ...
+// Gives each kept row of a tile its rank, which is the number of kept rows before it, and returns the number of kept
+// rows. Thread t holds rows t, t + kBlockThreads, ... of the tile.
 __device__ inline int32_t RankInTile(const bool (&is_kept)[kTileItems], int32_t (&rank)[kTileItems]) {
   __shared__ int32_t before[kWarpThreads + 1];  // kept rows before each warp's rows of an item; last: the tile's total
   const int lane = threadIdx.x % kWarpThreads;
@@ -70,9 +72,9 @@ __device__ inline int32_t RankInTile(const bool (&is_kept)[kTileItems], int32_t 
   return num_kept;
 }
 
-// Numbers the tiles of a batch of entries as one sequence, over which blocks stride. Entries whose sizes only the
-// device knows can so share a launch, and no block idles while another entry has work. All threads of a block construct
-// it.
+// Numbers the tiles of several entries (rulebooks, for example) as one sequence, over which blocks stride. So entries
+// whose sizes only the device knows can share a launch, and no block idles while an entry still has work. All threads
+// of a block construct it.
 template <int kMaxEntries>
 class BatchTiles {
  public:
@@ -94,7 +96,9 @@ class BatchTiles {
     __syncthreads();
   }
 
+  // Returns the number of tiles of all entries.
   __device__ int64_t size() const { return begin_[kWarpThreads]; }
+  // Returns the entry of a tile, 0 <= tile < size().
   __device__ int Entry(int64_t tile) const {
     int entry = 0;
     while (begin_[entry + 1] <= tile) ++entry;

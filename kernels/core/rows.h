@@ -1,11 +1,12 @@
 #pragma once
 
-// A matrix in device memory: rows of values, a pitch apart. Kernels take every matrix as one of these two views.
+// Rows and ConstRows are views of a matrix: rows of values, a pitch apart. Kernels take every matrix as one of these
+// views. The matrix is in GPU memory for functions in the namespace cuda, and in host memory for functions in cpu.
 //
-// - A view owns nothing: the owner of the memory keeps it until the stream has passed the kernel.
-// - `capacity` is the number of rows that the memory has room for. If only the device knows how many rows exist,
+// - A view owns nothing. The owner of the memory keeps it until the kernel that uses the view has ended.
+// - `capacity` is the number of rows that the memory has room for. If only the GPU knows how many rows exist,
 //   `num_rows` points to that number. Kernels do not change the rows behind it, unless their comment says so.
-// - A view whose pitch is above its channels is a slice of columns.
+// - A view whose pitch is larger than its number of channels is a slice of the columns of a wider matrix.
 
 #include <cstdint>
 #include <type_traits>

@@ -1,10 +1,10 @@
 #pragma once
 
-// Vectors for a batch's intermediate results, in memory that the caller provides. The engine charges that memory to the
-// process's budget; kernels only see the standard library's memory_resource.
+// ScratchVector is a vector for intermediate results of a batch on the CPU. The caller provides its memory. The engine
+// charges that memory to the process's budget; kernels only see the standard library's memory_resource.
 //
-// - Values are not initialised: code that grows a vector must write all of it.
-// - Errors: std::bad_alloc if the memory is used up. A vector then keeps its old contents or is empty.
+// - New values are not initialised: code that grows a vector must write all of them.
+// - A vector throws std::bad_alloc if the memory is used up. It then keeps its old contents or is empty.
 
 #include <cstddef>
 #include <memory_resource>
@@ -18,11 +18,12 @@ template <typename T>
 class ScratchAllocator {
  public:
   using value_type = T;
-  // A moved vector takes its memory along. It never copies where it could move.
+  // A vector that is moved takes its allocator and memory along. So a move never copies the values, even if the two
+  // vectors have different memory.
   using propagate_on_container_move_assignment = std::true_type;
   using propagate_on_container_swap = std::true_type;
 
-  // memory must outlive everything that is allocated from it. The default is the heap.
+  // `memory` must outlive all vectors that allocate from it. The default is the heap.
   ScratchAllocator(std::pmr::memory_resource* memory = std::pmr::get_default_resource()) noexcept  // NOLINT
       : memory_(memory) {}
   template <typename U>
@@ -56,7 +57,7 @@ void Free(ScratchVector<T>& values) {
   ScratchVector<T>(values.get_allocator()).swap(values);
 }
 
-// Makes the vector hold `count` undefined values. If it must grow, the old memory is freed first, so that old and new
+// Makes the vector hold `count` undefined values. If it must grow, it frees its old memory first, so that old and new
 // memory never exist together.
 template <typename T>
 void Renew(ScratchVector<T>& values, size_t count) {

@@ -1,11 +1,13 @@
 #pragma once
 
-// Tensor core products by warp-wide instructions, and the copies and loads that feed them: asynchronous copies to
-// shared memory, and matrix loads from there. All exist from sm_80 on: the caller guards the code by __CUDA_ARCH__.
-// Only .cu files include this header.
+// This header wraps the tensor core instructions of single warps (mma.sync), and the instructions that feed them:
+// asynchronous copies to shared memory, and loads of matrices from there. A uint32_t address is an address in shared
+// memory. The instructions exist from sm_80 on, and the caller guards the code by __CUDA_ARCH__. Only .cu files include
+// this header.
 //
-// A product is D [16, 8] += A [16, 16] B [16, 8] with float32 sums. With float32 factors, which are rounded to
-// TensorFloat-32, it is A [16, 8] B [8, 8], and one value takes the place of two below. Registers of lane 4 * g + t:
+// A product (MultiplyAdd) is D [16, 8] += A [16, 16] B [16, 8] with float32 sums. With float32 factors, which must be
+// rounded to TensorFloat-32 before, it is A [16, 8] B [8, 8], and one value of 32 bits takes the place of two
+// neighbouring values below. Registers of lane 4 * g + t:
 //   A: a[0] = (row g, columns 2t, 2t+1), a[1] = (g + 8, same), a[2] = (g, 2t+8, 2t+9), a[3] = (g + 8, 2t+8, 2t+9)
 //   B: b[0] = (rows 2t, 2t+1, column g), b[1] = (rows 2t+8, 2t+9, column g)
 //   D: d[0] = (g, 2t), d[1] = (g, 2t+1), d[2] = (g + 8, 2t), d[3] = (g + 8, 2t+1).
@@ -18,20 +20,22 @@
 
 namespace voxserve::kernels::cuda {
 
-// Returns an address in shared memory, in bytes.
+// Returns the address of a pointer to shared memory within the shared memory, in bytes.
 __device__ inline uint32_t SharedAddress(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-// Copies `bytes` bytes and fills up to 16 bytes with zeros. Both addresses are 16-byte aligned.
+// Starts to copy `bytes` bytes (0 to 16) from global to shared memory, and to fill the rest of 16 bytes with zeros.
+// Both addresses are 16-byte aligned.
 __device__ inline void CopyAsync16(uint32_t to, const void* from, int32_t bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
 
-// Groups the thread's copies since the last call.
+// Makes one group of the copies that the thread has started since its last call.
 __device__ inline void CommitCopies() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
 
-// Waits until all but the thread's last kPending groups have landed. It waits for the calling thread's copies only.
+// Waits until all groups of the calling thread but the last kPending have landed. It does not wait for other threads'
+// copies.
 template <int kPending>
 __device__ void WaitForCopies() {
   asm volatile("cp.async.wait_group %0;\n" ::"n"(kPending) : "memory");
@@ -46,7 +50,7 @@ __device__ inline void LoadMatrices(uint32_t (&to)[4], uint32_t row) {
                : "memory");
 }
 
-// Loads two matrices; the first 16 lanes pass the rows' addresses.
+// Does the same for two matrices; the first 16 lanes pass the addresses of their rows.
 __device__ inline void LoadMatrices(uint32_t (&to)[2], uint32_t row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];\n"
                : "=r"(to[0]), "=r"(to[1])
@@ -54,7 +58,7 @@ __device__ inline void LoadMatrices(uint32_t (&to)[2], uint32_t row) {
                : "memory");
 }
 
-// Loads four matrices, transposed: lane 4 * g + t gets (rows 2t, 2t+1, column g) of each.
+// Loads four matrices, transposed: lane 4 * g + t gets (rows 2t, 2t+1, column g) of each matrix.
 __device__ inline void LoadMatricesTransposed(uint32_t (&to)[4], uint32_t row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\n"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
@@ -69,6 +73,7 @@ __device__ inline uint32_t RoundedToTf32(uint32_t bits) {
   return rounded;
 }
 
+// Adds a product to d. b0 and b1 are the registers of B. All lanes of a warp call it.
 template <typename T>
 __device__ void MultiplyAdd(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   static_assert(std::is_same_v<T, float> || std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16>);

@@ -1,9 +1,11 @@
 #pragma once
 
-// The process's CPU threads. There is one pool, owned by the engine and shared by all computations.
+// ThreadPool holds the process's CPU threads for computations. There is one pool, which the engine owns and all
+// computations share.
 //
-// Several threads may call ParallelFor at once. The caller works too, so a pool of n threads owns n - 1. oneDNN is told
-// to use a single thread on each of them, so that the two together never use more threads than there are CPUs.
+// Several threads may call ParallelFor at once. The caller works too, so a pool of n threads owns n - 1 threads. oneDNN
+// is told to use only the thread that calls it, so that the pool and oneDNN together never use more threads than there
+// are CPUs.
 
 #include <cstdint>
 #include <functional>
@@ -13,7 +15,7 @@ namespace voxserve::kernels {
 
 class ThreadPool {
  public:
-  // num_threads >= 1 includes the caller of ParallelFor.
+  // num_threads >= 1: the number of threads that work on a call, its caller included.
   explicit ThreadPool(int num_threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -21,14 +23,14 @@ class ThreadPool {
 
   int num_threads() const { return num_threads_; }
 
-  // Calls body(begin, end) over disjoint ranges of at most `grain` indices that cover [0, count), and returns when all
-  // are done. A thread takes the next range when it is free. body must not call ParallelFor. If body throws
-  // (std::bad_alloc), no further ranges begin, and the first exception reaches the caller after every thread has left
-  // body.
+  // Calls body(begin, end) for disjoint ranges of at most `grain` indices, which together cover [0, count). Returns
+  // when all calls have ended. A thread takes the next range when it is free. body must not call ParallelFor. If body
+  // throws (std::bad_alloc), no further ranges begin. Once every thread has left body, ParallelFor throws the first
+  // exception to the caller.
   void ParallelFor(int64_t count, int64_t grain, const std::function<void(int64_t begin, int64_t end)>& body);
 
-  // Returns the number of CPUs that this process may use, at least 1: the cgroup's quota if it has one, else its
-  // affinity mask.
+  // Returns the number of CPUs that this process may use, at least 1: the CPUs in its affinity mask, but not more than
+  // the cgroup's quota (rounded up), if there is one.
   static int AvailableCpus();
 
  private:

@@ -1,9 +1,9 @@
 #pragma once
 
-// Numbers the rows that are kept, in two kernels with the same blocks. Each block has a run of whole tiles
-// (row_tiles.cuh). The first kernel counts the kept rows of each run. The second adds up the counts of the runs before
-// its own and ranks its rows. The number of blocks is limited, so that this sum stays short. Only .cu files include
-// this header.
+// TileRuns helps two kernels to number the rows that are kept. Both have the same blocks, and each block has a run of
+// consecutive whole tiles (row_tiles.cuh). The first kernel counts the kept rows of each run. In the second, each block
+// adds up the counts of the runs before its own and ranks its rows. The number of blocks is limited, so that this sum
+// stays short. Only .cu files include this header.
 
 #include <algorithm>
 #include <cstdint>

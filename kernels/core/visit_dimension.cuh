@@ -1,6 +1,6 @@
 #pragma once
 
-// Turns a number of axes into a template argument, here and nowhere else. Only .cu files include this header.
+// This header turns a number of axes into a template argument. Only .cu files include it.
 
 #include <cuda_runtime_api.h>
 
@@ -9,8 +9,8 @@
 
 namespace voxserve::kernels::cuda {
 
-// Returns visit(std::integral_constant<int, dimension>{}), a cudaError_t; cudaErrorInvalidValue for a dimension outside
-// 1 to kMaxDimension.
+// Returns visit(std::integral_constant<int, dimension>{}), a cudaError_t. Returns cudaErrorInvalidValue for a dimension
+// outside 1 to kMaxDimension (conv_geometry.h), which is 4.
 template <typename Visitor>
 cudaError_t VisitDimension(int32_t dimension, const Visitor& visit) {
   switch (dimension) {

@@ -1,13 +1,13 @@
 #pragma once
 
-// Hopper's tensor core products by warp groups (wgmma), with factors in shared memory. A warp group is 4 consecutive
-// warps whose first has a number that is a multiple of 4. The instructions exist for sm_90a only: the caller guards the
-// code by VOXSERVE_HAS_WARP_GROUP_PRODUCTS. Only .cu files include this header.
+// This header wraps Hopper's tensor core instructions of warp groups (wgmma), with both factors in shared memory. A
+// warp group is 4 consecutive warps; the number of the first is a multiple of 4. The instructions exist for sm_90a
+// only, and the caller guards the code by VOXSERVE_HAS_WARP_GROUP_PRODUCTS. Only .cu files include this header.
 //
-// A product is D [64, n] += A [64, 16] B [16, n], or D = A B, with float32 sums. A and B^T are stored as rows of 64
-// values (128 bytes) or 32 values (64 bytes), in tiles of 8 rows one after the other. A row's 16-byte vector v is
-// stored at place v ^ (row % 8) in rows of 128 bytes (the 128-byte swizzle), and at v ^ (row / 2 % 4) in rows of 64
-// bytes (the 64-byte swizzle).
+// A product (MultiplyAddGroup) is D [64, n] += A [64, 16] B [16, n], or D = A B, with float32 sums. In shared memory A
+// and B^T are stored as rows of 64 values (128 bytes) or 32 values (64 bytes), in tiles of 8 rows, one tile after the
+// other. Vector v of a row (16 bytes each) is stored at place v ^ (row % 8) in rows of 128 bytes (the 128-byte
+// swizzle), and at place v ^ (row / 2 % 4) in rows of 64 bytes (the 64-byte swizzle).
 //
 // Lane 4 g + t of warp w holds in d[4 j .. 4 j + 3] the values of D at (16 w + g, 8 j + 2 t), (.., 8 j + 2 t + 1), (16
 // w + g + 8, 8 j + 2 t) and (.., 8 j + 2 t + 1).
@@ -26,9 +26,9 @@
 
 namespace voxserve::kernels::cuda {
 
-// Builds the shared-memory matrix descriptor of the operand at `address`. Its tiles of 8 rows are aligned to their
-// size, except that every step of 16 values moves the address by 32 bytes. kRowBytes: 128 or 64, which also is the
-// swizzle.
+// Returns the matrix descriptor (PTX) of the operand that begins at `address` in shared memory. Its tiles of 8 rows
+// must be aligned to their size. Every step of 16 values along the rows moves the address by 32 bytes, within the
+// tiles. kRowBytes: 128 or 64, which also is the swizzle.
 template <int kRowBytes = 128>
 __device__ uint64_t SwizzledMatrix(uint32_t address) {
   static_assert(kRowBytes == 128 || kRowBytes == 64);
@@ -40,29 +40,31 @@ __device__ uint64_t SwizzledMatrix(uint32_t address) {
 
 #if VOXSERVE_HAS_WARP_GROUP_PRODUCTS
 
-// Makes writes to shared memory, ordinary and asynchronous, visible to products. A thread that wrote calls it before it
-// meets the multiplying threads at a barrier. A multiplying thread calls it after it met the writers at one.
+// Makes a thread's earlier writes to shared memory, ordinary and asynchronous, visible to products. A thread that has
+// written calls it before it meets the multiplying threads at a barrier; or a multiplying thread calls it after it has
+// met the writers at a barrier.
 __device__ inline void PublishToProducts() { asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory"); }
 
-// Call it before the first product of a series. It does not change the registers.
+// A warp group calls BeginProducts before the first product of a series. The call does not change registers.
 __device__ inline void BeginProducts() { asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory"); }
-// Call it after the last product of a series.
+// A warp group calls CommitProducts after the last product of a series.
 __device__ inline void CommitProducts() { asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory"); }
-// Waits until all but the last kPending series are done.
+// Waits until all series but the last kPending are done.
 template <int kPending>
 __device__ void WaitForProducts() {
   asm volatile("wgmma.wait_group.sync.aligned %0;\n" ::"n"(kPending) : "memory");
 }
 
-// Call it after WaitForProducts<0>. It keeps the compiler from reading the sums earlier, since the compiler sees no
-// connection between the wait and the sums.
+// A warp group calls HoldBackReads after WaitForProducts<0>. It keeps the compiler from reading the sums before the
+// wait, since the compiler sees no connection between the wait and the sums.
 template <int kCount>
 __device__ void HoldBackReads(float (&sums)[kCount]) {
 #pragma unroll
   for (float& sum : sums) asm volatile("" : "+f"(sum)::"memory");
 }
 
-// Changes the registers of each of the warp group's threads to kRegisters, more or fewer than at the kernel's start.
+// Changes the number of registers of each thread of the warp group to kRegisters. kAreMore says whether this is more
+// than at the kernel's start. All threads of the warp group call it.
 template <int kRegisters, bool kAreMore>
 __device__ void SetRegisters() {
   if constexpr (kAreMore) {
@@ -73,7 +75,8 @@ __device__ void SetRegisters() {
 }
 
 // clang-format off
-// The sums of 16 more columns, 8 registers each: as operands, and under their names in the instruction.
+// Operand lists of the instructions. VOXSERVE_SUMS_n(i) lists registers d[i] to d[i + n - 1] as asm operands, which are
+// the sums of 2 n columns. VOXSERVE_NAMES_i lists the names of 16 operands, from %i on.
 #define VOXSERVE_SUMS_8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), \
                            "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
 #define VOXSERVE_SUMS_16(i) VOXSERVE_SUMS_8(i), VOXSERVE_SUMS_8(i + 8)
@@ -89,8 +92,9 @@ __device__ void SetRegisters() {
 #define VOXSERVE_NAMES_112 "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 // clang-format on
 
-// Defines the product of this many columns. Parameters: the names of the sums, of a, b and adds, and the sums as
-// operands. If `adds` is 0, D is the product alone and the registers' old values are ignored.
+// VOXSERVE_DEFINE_PRODUCT defines MultiplyAddGroup for n = `columns`. Its parameters are the operand names of the sums,
+// of a, of b and of `adds`, and the sums as asm operands. In MultiplyAddGroup, a and b are descriptors
+// (SwizzledMatrix). If `adds` is 0, the function computes D = A B and ignores the old values of d.
 #define VOXSERVE_PRODUCT(columns, type, names, a_name, b_name, adds_name)                                   \
   "{\n"                                                                                                     \
   ".reg .pred adds;\n"                                                                                      \

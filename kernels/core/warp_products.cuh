@@ -1,11 +1,13 @@
 #pragma once
 
-// Products of a tile in shared memory by a block's warps, with float32 sums in their registers. They exist from sm_80
-// on: the caller guards the code by __CUDA_ARCH__. Only .cu files include this header.
+// WarpTile multiplies a tile of inputs by a tile of weights, both in shared memory, with the tensor core instructions
+// of a block's warps (tensor_cores.cuh). The float32 sums stay in the threads' registers. The instructions exist from
+// sm_80 on, and the caller guards the code by __CUDA_ARCH__. Only .cu files include this header.
 //
-// A row of either factor holds kRowBytes of the axis that is summed over. The inputs' rows are the tile's rows, the
-// weights' rows are its columns. A row's 16-byte vector v is stored at place v ^ (row % 8) in rows of 128 bytes, at v ^
-// (row / 2 % 4) in rows of 64 bytes, so that loads of 8 rows use different banks.
+// Each row of both factors holds kRowBytes bytes along the axis that is summed over. The rows of the inputs are the
+// rows of the tile of sums, and the rows of the weights are its columns. Vector v of a row (16 bytes each) is stored at
+// place v ^ (row % 8) in rows of 128 bytes, and at place v ^ (row / 2 % 4) in rows of 64 bytes, so that loads of 8 rows
+// use different banks.
 
 #include <cstdint>
 #include <type_traits>
@@ -14,14 +16,15 @@
 
 namespace voxserve::kernels::cuda {
 
-// Arranges warps side by side over the rows and, if the tile is wide, over the columns.
+// The warps share the tile of kTileRows x kTileColumns sums: they divide its rows and, from 64 columns on, also its
+// columns.
 template <typename T, int kTileRows, int kTileColumns, int kTileThreads, int kRowBytes>
 class WarpTile {
  public:
   static constexpr int kColumnWarps = kTileColumns < 64 ? 1 : kTileThreads / 64;
   static constexpr int kRowWarps = kTileThreads / 32 / kColumnWarps;
-  static constexpr int kRowTiles = kTileRows / kRowWarps / 16;          // 16 rows each, per warp
-  static constexpr int kColumnTiles = kTileColumns / kColumnWarps / 8;  // 8 columns each, per warp
+  static constexpr int kRowTiles = kTileRows / kRowWarps / 16;          // tiles of 16 rows per warp
+  static constexpr int kColumnTiles = kTileColumns / kColumnWarps / 8;  // tiles of 8 columns per warp
   static_assert(kColumnTiles % 2 == 0 && kRowTiles > 0);
   static_assert(kRowBytes == 128 || kRowBytes == 64);
 
@@ -31,7 +34,8 @@ class WarpTile {
     return static_cast<int32_t>(threadIdx.x) / 32 / kRowWarps * kColumnTiles * 8;
   }
 
-  // Adds the products of one row's bytes. Whole warps call it; `inputs` and `weights` are addresses in shared memory.
+  // Adds to `sums` the products over the kRowBytes bytes that rows have in shared memory. All lanes of a warp call it.
+  // `inputs` and `weights` are addresses in shared memory.
   __device__ void Multiply(uint32_t inputs, uint32_t weights) {
     const auto lane = static_cast<int32_t>(threadIdx.x % 32);
     const uint32_t row_swizzle = kRowBytes == 128 ? lane % 8 : lane / 2 % 4;
@@ -57,13 +61,13 @@ class WarpTile {
     }
   }
 
-  // Lane 4 * g + t holds in sums[i][j] the warp's row 16 * i + g at columns 8 * j + 2 * t and the next, then row 16 * i
-  // + g + 8 at the same columns.
+  // Lane 4 * g + t holds in sums[i][j] four sums of its warp: those of row 16 * i + g at columns 8 * j + 2 * t and 8 *
+  // j + 2 * t + 1, then those of row 16 * i + g + 8 at the same columns.
   float sums[kRowTiles][kColumnTiles][4] = {};
 
  private:
-  // A vector holds 4 float32 values, and a matrix row holds 8 values of 16 bits: both are 16 bytes, so the same loads
-  // serve.
+  // Loads 16-byte vectors. One vector holds 4 float32 values or 8 values of 16 bits, so the same instruction loads
+  // both.
   __device__ static void Load(uint32_t (&to)[4], uint32_t row) {
     LoadMatrices(to, row);
     if constexpr (std::is_same_v<T, float>) {

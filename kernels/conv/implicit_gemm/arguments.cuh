@@ -1,7 +1,7 @@
 #pragma once
 
 // The arguments of the implicit GEMM kernels (kernels/conv/implicit_gemm/implicit_gemm.h), and the functions with which
-// threads find a tile's slices and a slice's input rows. Only .cu files include this header.
+// threads read the mask of a tile and look up and copy input rows. Only .cu files include this header.
 
 #include <cstdint>
 #include <type_traits>
@@ -14,6 +14,7 @@
 
 namespace voxserve::kernels::cuda {
 
+// ImplicitGemmParams with typed pointers, and values that follow from them. T: the type of inputs and weights.
 template <typename T>
 struct ImplicitGemmArguments {
   explicit ImplicitGemmArguments(const ImplicitGemmParams& params)
@@ -42,14 +43,14 @@ struct ImplicitGemmArguments {
   const T* in;
   int32_t in_pitch_bytes;
   int32_t in_channels;
-  bool has_in_vectors;        // rows may be accessed 16 bytes at a time
-  bool has_whole_in_vectors;  // rows also have no partial vector at their end
+  bool has_in_vectors;        // input rows may be read 16 bytes at a time
+  bool has_whole_in_vectors;  // input rows also have no partial vector at their end
   const unsigned char* weights;
   SliceAxis axis;
   int32_t padded_out_channels;
   TilesView tiles;
   int32_t mask_words;
-  float4* half_sums;
+  float4* half_sums;  // split K: where the halves of sums are kept (split_sums.cuh)
   void* out;
   int64_t out_pitch;
   int32_t out_channels;
@@ -58,21 +59,21 @@ struct ImplicitGemmArguments {
   TypedEpilogue<T, float> epilogue;
 };
 
-// Returns the number of tiles that a launch can have, for Shape's rows and columns.
+// Returns the largest number of tiles that a launch can have, for Shape's rows and columns.
 template <typename Shape, typename T>
 int64_t NumBlockTiles(const ImplicitGemmArguments<T>& arguments) {
   const int64_t row_tiles = (arguments.tiles.out_capacity + Shape::kRows - 1) / Shape::kRows;
   return row_tiles * ((arguments.out_channels + Shape::kColumns - 1) / Shape::kColumns);
 }
 
-// Returns one word of the mask of a tile of 64 rows.
+// Returns one word of the mask of a tile of 64 rows. Without masks there is one kernel offset, which every tile has.
 template <typename T>
 __device__ uint32_t MaskWordOf(const ImplicitGemmArguments<T>& arguments, int64_t tile, int32_t word) {
   if (arguments.tiles.masks == nullptr) return 1;
   return __ldg(arguments.tiles.masks + tile * arguments.mask_words + word);
 }
 
-// Loads four indices. Without `are_there` nothing is loaded, and they are -1.
+// Loads four indices if `are_there` is true. Otherwise loads nothing and returns -1 four times.
 __device__ inline int4 LoadIndicesIf(bool are_there, const int32_t* from) {
   int4 indices;
   asm volatile(
@@ -90,7 +91,7 @@ __device__ inline int4 LoadIndicesIf(bool are_there, const int32_t* from) {
   return indices;
 }
 
-// Loads an index. Without `is_there` nothing is loaded, and it is -1.
+// Loads an index if `is_there` is true. Otherwise loads nothing and returns -1.
 __device__ inline int32_t LoadIndexIf(bool is_there, const int32_t* from) {
   int32_t index;
   asm volatile(
@@ -105,7 +106,7 @@ __device__ inline int32_t LoadIndexIf(bool is_there, const int32_t* from) {
   return index;
 }
 
-// Returns the output row of a place, or -1 behind the last row.
+// Returns the output row of a place of the tiles form, or -1 behind the last row.
 template <typename T>
 __device__ int32_t OutRowOf(const ImplicitGemmArguments<T>& arguments, int64_t place, int64_t num_out) {
   if (place >= num_out) return -1;
@@ -113,8 +114,8 @@ __device__ int32_t OutRowOf(const ImplicitGemmArguments<T>& arguments, int64_t p
   return __ldg(arguments.tiles.out_rows + place);
 }
 
-// Starts an asynchronous copy of 16 bytes of input row `row` to shared memory. `in` is the address in row 0, and rows
-// are pitch_bytes apart. For row -1 it writes zeros.
+// Starts an asynchronous copy of 16 bytes of input row `row` to shared memory. `in` is the address of these bytes in
+// row 0, and rows are pitch_bytes apart. For row -1 the copy writes zeros.
 __device__ inline void CopyRowVectorAsync(uint32_t to, const char* in, int32_t row, int32_t pitch_bytes) {
   asm volatile(
       "{\n"
@@ -128,13 +129,15 @@ __device__ inline void CopyRowVectorAsync(uint32_t to, const char* in, int32_t r
       : "memory");
 }
 
-// Does the same with only the first `bytes` of the vector and zeros behind them. For row -1 all bytes become zeros.
+// Does the same for the first `bytes` bytes of the vector, and writes zeros behind them. For row -1 all 16 bytes become
+// zeros.
 __device__ inline void CopyRowPartAsync(uint32_t to, const char* in, int32_t row, int32_t pitch_bytes, int32_t bytes) {
   CopyAsync16(to, in + int64_t{row} * pitch_bytes, row < 0 ? 0 : bytes);
 }
 
-// Copies the first `count` values of a row's vector of 16 bytes to shared memory, at any alignment, and writes zeros
-// behind them. `in` is the address in row 0. For row -1 it writes zeros. Not inlined, since few networks need it.
+// Copies the first `count` values of a row's 16-byte vector to shared memory, from any alignment, and writes zeros
+// behind them. `in` is the address of the vector in row 0. For row -1 it writes only zeros. Not inlined, since few
+// networks need it.
 template <typename T>
 __device__ __noinline__ void CopyValues(uint32_t to, const char* in, int32_t row, int32_t count,
                                         const ImplicitGemmArguments<T>& arguments) {

@@ -1,19 +1,22 @@
 #pragma once
 
 // Sparse convolution by implicit GEMM on a GPU, in one kernel: out[o] = epilogue(sum over pairs (k, i, o) of in[i]
-// W_k).
+// W_k). A pair (k, i, o) says that output row o reads input row i at kernel offset k.
 //
-// A thread block owns a tile of output rows and columns and keeps its sums in registers. It visits the offsets that its
-// rows have (tiles.h), gathers their input rows to shared memory ahead of time, and multiplies them there. Only the
-// input, the weights and the output move through memory, and the host reads no size.
+// A thread block computes a tile of output rows and columns and keeps its sums in registers. It visits the kernel
+// offsets at which the tile's rows have neighbours (tiles.h), gathers the input rows of these offsets to shared memory
+// ahead of time, and multiplies them there. Only the input, the weights and the output move through memory. The host
+// reads no size: the number of rows stays on the device.
 //
-// The summed axis is cut into slices of 64 bytes of a row: 32 channels of 16 bits, or 16 channels of 32 bits. A slice
-// holds some of one offset's channels or, if a row is shorter, the channels of several offsets. A sum's products are
-// added slice by slice in ascending order. So a row's bytes depend neither on its tile nor on the run. Split K changes
-// the order: it adds two partial sums.
+// The axis that is summed over (kernel offsets times input channels) is cut into slices of 64 bytes of a row: 32
+// channels of 16 bits, or 16 channels of 32 bits. A slice holds some of one offset's channels or, if a row is shorter,
+// the channels of several offsets. The products of a sum are added slice by slice in ascending order. So the bytes of
+// an output row depend neither on its tile nor on the run. Split K (ConvBlock::split_k) adds in another order: it adds
+// two partial sums.
 //
-// On Hopper, in a build with code for sm_90a, 16-bit products are computed by warp groups (wgmma); separate warps only
-// copy. Other GPUs from sm_80 on, and TensorFloat-32 everywhere, use products of single warps (mma.sync).
+// On Hopper, in a build with code for sm_90a, 16-bit products are computed by warp groups (wgmma), and separate warps
+// only copy. Other GPUs from sm_80 on, TensorFloat-32 everywhere, and blocks with by_warps use products of single warps
+// (mma.sync).
 //
 // Sources: spconv 2 (mask implicit GEMM); Tang et al., TorchSparse++ (MICRO 2023), section 3; CUTLASS's example 52 (a
 // gather by cp.async that feeds warp groups).
@@ -30,9 +33,10 @@
 namespace voxserve::kernels {
 
 struct ImplicitGemmParams {
-  TilesView tiles;            // K = 1 without masks: output row o reads input row o
-  ConvOperands operands;      // out in in.dtype or float32; weights by PackImplicitGemmWeights, 128-byte aligned
-  ConvBlock block;            // one of ImplicitGemmBlocks; with 0 rows: the default
+  // For K = 1, out_rows, masks and in_rows may all be null: output row o then reads input row o (a linear layer).
+  TilesView tiles;
+  ConvOperands operands;      // out: in.dtype or float32; weights: PackImplicitGemmWeights, 128-byte aligned
+  ConvBlock block;            // one of ImplicitGemmBlocks; 0 rows: a default without split K
   void* workspace = nullptr;  // ImplicitGemmWorkspaceBytes, 256-byte aligned
 };
 static_assert(std::is_trivially_copyable_v<ImplicitGemmParams>);
@@ -44,22 +48,26 @@ std::vector<float> PackImplicitGemmWeights(int32_t num_offsets, int32_t in_chann
 
 namespace cuda {
 
-// Returns the blocks that the current GPU supports for these factors; none if it does not support them at all. float32
-// factors are rounded to TensorFloat-32.
+// Returns the blocks that the current GPU supports for inputs and weights of `dtype`; none if it supports no implicit
+// GEMM of that type. float32 inputs and weights are rounded to TensorFloat-32.
 std::vector<ConvBlock> ImplicitGemmBlocks(DType dtype, int32_t out_channels);
 
-// Depends only on the block, the capacity and the output's channels.
+// Returns the size of the workspace, which split K needs for partial sums; 0 without split K. The size depends only on
+// the block, tiles.out_capacity and the number of output channels.
 size_t ImplicitGemmWorkspaceBytes(const ImplicitGemmParams& params);
 
-// Convolves. On Hopper the kernel starts before its predecessor on the stream has ended. The predecessor may write
-// features, residuals, outputs and the tiles form's counters, but not the form's other members nor the weights.
-// MakeTiles takes care of that.
+// Queues the convolution on `stream`.
 //
-// cudaErrorInvalidValue for
-// - a block that the GPU does not support, or a GPU without any;
-// - types that do not belong together;
-// - 2^31 - 128 or more output rows, 2^15 or more offsets or input channels, a pitch of 2 GiB or more, weights of 32 GiB
-//   or more.
+// A kernel of warp groups starts before its predecessor on the stream has ended. The predecessor may write features,
+// residuals, outputs and the counters of the tiles form. It must not write the other members of the tiles form or the
+// weights. MakeTiles ends with a memset, which keeps the kernel from starting before MakeTiles is done.
+//
+// Returns cudaErrorInvalidValue for
+// - a block that the GPU does not support, or a GPU that supports none;
+// - split K without tiles.counters or without a workspace;
+// - types that do not belong together: out must have in.dtype or float32, a residual in.dtype;
+// - 2^31 - 128 or more output rows, 2^15 or more offsets or input channels, an input pitch of 2 GiB or more, weights of
+//   32 GiB or more.
 cudaError_t ImplicitGemm(const ImplicitGemmParams& params, cudaStream_t stream);
 
 }  // namespace cuda

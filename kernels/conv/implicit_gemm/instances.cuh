@@ -1,7 +1,8 @@
 #pragma once
 
-// The instances of the implicit GEMM kernels and their blocks. Each factor type has its own source file, since the
-// kernels take long to compile. Only .cu files include this header.
+// This header declares the instances of the implicit GEMM kernels and lists the blocks that they serve. Each type of
+// inputs and weights has a source file of its own, since the kernels take long to compile. Only .cu files include this
+// header.
 
 #include <cstdint>
 #include <vector>
@@ -11,10 +12,11 @@
 
 namespace voxserve::kernels::cuda {
 
-// Convolutions with at most this many offsets have short tiles: strided and inverse ones of 2 x 2 x 2 cells.
+// A convolution with at most this many kernel offsets has short tiles, which take few stages each. Strided and inverse
+// convolutions of 2 x 2 x 2 cells are the common case.
 inline constexpr int32_t kFewOffsets = 8;
 
-// Returns whether blocks with this many columns are offered. Wider blocks would compute columns without channels; much
+// Returns true if blocks with this many columns are offered. Wider blocks would compute columns without channels; much
 // narrower blocks would read the inputs too often.
 constexpr bool HasColumnsFor(int32_t out_channels, int32_t columns) {
   const bool is_too_wide = columns > kOutChannelPadding && columns / 2 >= out_channels;
@@ -22,14 +24,16 @@ constexpr bool HasColumnsFor(int32_t out_channels, int32_t columns) {
   return !is_too_wide && !is_too_narrow;
 }
 
-// Kernels of warp groups. cudaErrorInvalidValue for a block that is not in WarpGroupBlocks.
+// Kernels of warp groups, for code of sm_90a. They return cudaErrorInvalidValue for a block that is not in
+// WarpGroupBlocks, and for split K without counters or a workspace.
 std::vector<ConvBlock> WarpGroupBlocks(int32_t out_channels);
 cudaError_t WarpGroupImplicitGemmHalf(const ImplicitGemmParams& params, cudaStream_t stream);
 cudaError_t WarpGroupImplicitGemmBfloat16(const ImplicitGemmParams& params, cudaStream_t stream);
 
-// Kernels of single warps, from sm_80 on. The first block is the default. float32 factors are rounded to
-// TensorFloat-32. cudaErrorInvalidValue for a block that is not in WarpBlocks.
+// Kernels of single warps, from sm_80 on. The first block of WarpBlocks is the default. float32 inputs and weights are
+// rounded to TensorFloat-32. The kernels return cudaErrorInvalidValue for a block that is not in WarpBlocks.
 std::vector<ConvBlock> WarpBlocks(int32_t out_channels);
+// Calls one of the three functions below, by the dtype of the input.
 cudaError_t WarpImplicitGemm(const ImplicitGemmParams& params, cudaStream_t stream);
 cudaError_t WarpImplicitGemmHalf(const ImplicitGemmParams& params, cudaStream_t stream);
 cudaError_t WarpImplicitGemmBfloat16(const ImplicitGemmParams& params, cudaStream_t stream);

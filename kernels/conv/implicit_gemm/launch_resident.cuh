@@ -12,9 +12,12 @@ namespace voxserve::kernels::cuda {
 
 // Launches a persistent kernel on as many blocks as the current device can run at once, but at most max_blocks.
 //
-// resident: the kernel's own table of that number by device, initially 0. It is filled by the first launch on a device;
-// two threads may fill it at once, with the same value. waits_itself: the kernel calls WaitForEarlierKernels
-// (barriers.cuh), so it may start before earlier kernels have ended.
+// resident: the kernel's own table, by device, of the number of blocks that the device can run at once; initially 0.
+// The first launch on a device fills its entry; if two threads fill it at once, both write the same value.
+// waits_itself: true if the kernel calls WaitForEarlierKernels (barriers.cuh), so that it may start before earlier
+// kernels have ended.
+//
+// Returns cudaErrorInvalidConfiguration if a multiprocessor cannot run even one block, else CUDA's error.
 template <typename Kernel, typename Arguments>
 cudaError_t LaunchResident(Kernel* kernel, const Arguments& arguments, int threads, int shared_bytes, bool waits_itself,
                            int64_t max_blocks, std::atomic<int>* resident, cudaStream_t stream) {

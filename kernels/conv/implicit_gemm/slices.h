@@ -1,8 +1,8 @@
 #pragma once
 
-// How an implicit GEMM (implicit_gemm.h) cuts the summed axis into slices of 64 bytes, and where it keeps a slice's
-// vectors of 16 bytes. Weights are packed in the layout of shared memory: slice by slice [padded out channels, 64
-// bytes], with the output channels in the order of PackedColumn.
+// This header defines how an implicit GEMM (implicit_gemm.h) cuts the axis that it sums over into slices of 64 bytes,
+// and where it keeps the 16-byte vectors of a slice in shared memory. Weights are packed in the layout of shared
+// memory: slice by slice [padded out channels, 64 bytes], with the output channels in the order of PackedColumn.
 
 #include <cstdint>
 
@@ -14,31 +14,32 @@ inline constexpr int32_t kSliceBytes = 64;
 inline constexpr int32_t kSliceVectorBytes = 16;
 inline constexpr int32_t kSliceVectors = kSliceBytes / kSliceVectorBytes;
 inline constexpr int32_t kOutChannelPadding = 32;
-inline constexpr int32_t kSlicesAStage = 2;          // slices that are copied and multiplied together
-inline constexpr int32_t kTileBits = kSliceVectors;  // bits per tile in a stage's note: one for each offset of a slice
+inline constexpr int32_t kSlicesAStage = 2;          // a stage: slices that are copied and multiplied together
+inline constexpr int32_t kTileBits = kSliceVectors;  // bits per tile in a slice's mask, one for each of its offsets
 
 constexpr int32_t PaddedOutChannels(int32_t channels) {
   return (channels + kOutChannelPadding - 1) / kOutChannelPadding * kOutChannelPadding;
 }
 
 // Returns the column of a product in which an output channel is placed. In every 32 columns, lane 4 g + t of a warp
-// holds columns 8 j + 2 t and 8 j + 2 t + 1 for j = 0 to 3 (tensor_cores.cuh). Channels 8 t to 8 t + 7 are placed
-// there, so that each thread stores neighbouring channels.
+// holds the sums of columns 8 j + 2 t and 8 j + 2 t + 1 for j = 0 to 3 (tensor_cores.cuh). Channels 8 t to 8 t + 7 are
+// placed in these columns, so that each thread stores neighbouring channels.
 constexpr int32_t PackedColumn(int32_t channel) {
   const int32_t t = channel / 8 % 4, j = channel / 2 % 4;
   return channel / 32 * 32 + 8 * j + 2 * t + channel % 2;
 }
 
-// Returns the place of a row's 16-byte vector in a slice, in vectors. This is the 64-byte swizzle, which puts the
-// vectors of 8 rows into different banks.
+// Returns where a 16-byte vector of a row is stored in a slice, in vectors from the slice's beginning. This is the
+// 64-byte swizzle, which puts the vectors of 8 rows into different banks.
 constexpr int32_t SwizzledSliceVector(int32_t row, int32_t vector) {
   return row * kSliceVectors + (vector ^ (row / 2 % kSliceVectors));
 }
 
+// The axis that is summed over, [num_offsets, in_channels], as a sequence of slices.
 struct SliceAxis {
   constexpr SliceAxis(int32_t num_offsets, int32_t in_channels, DType dtype)
       : slice_values(kSliceBytes / static_cast<int32_t>(SizeOf(dtype))) {
-    // An offset's channels fill one vector of a slice, half a slice or a whole slice, or several slices.
+    // The channels of an offset take one vector of a slice, half a slice, a whole slice or several slices.
     offset_values = slice_values / kSliceVectors;
     while (offset_values < in_channels && offset_values < slice_values) offset_values *= 2;
     offsets_a_slice = slice_values / offset_values;
@@ -46,17 +47,19 @@ struct SliceAxis {
     num_slices = (num_offsets + offsets_a_slice - 1) / offsets_a_slice * slices_an_offset;
   }
 
+  // Returns the number of the slice that holds a channel of offset k.
   constexpr int32_t SliceOf(int32_t k, int32_t channel) const { return SliceOfPart(k, channel / slice_values); }
-  // part: the number of the slice within its offset. There is no division, since threads on a kernel's critical path
-  // compute this.
+  // Does the same for slice `part` of offset k, counted within the offset. The code has no division, since threads on
+  // the critical path of a kernel run it.
   constexpr int32_t SliceOfPart(int32_t k, int32_t part) const {
     return (k >> offsets_a_slice / 2) * slices_an_offset + part;
   }
+  // Returns the channel's place within its slice, in values.
   constexpr int32_t PlaceInSlice(int32_t k, int32_t channel) const {
     return k % offsets_a_slice * offset_values + channel % slice_values;
   }
 
-  // Reduces one word of a mask to one bit for each slice, at the slice's first offset.
+  // Reduces one word of a mask of offsets to one bit for each slice: the bit of the slice's first offset.
   constexpr uint32_t SliceBits(uint32_t offsets) const {
     if (offsets_a_slice > 1) offsets |= offsets >> 1;
     if (offsets_a_slice > 2) offsets |= offsets >> 2;

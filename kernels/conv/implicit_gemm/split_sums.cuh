@@ -1,6 +1,7 @@
 #pragma once
 
-// With split K, adds the two halves of a tile's sums. Only .cu files include this header.
+// With split K, two thread blocks each compute one half of a tile's sums. This header adds the halves. Only .cu files
+// include it.
 
 #include <cstdint>
 
@@ -9,10 +10,10 @@
 
 namespace voxserve::kernels::cuda {
 
-// Adds the sums of 16 rows and kColumns columns, for one of the four warps of a tile of 64 rows. Two warps compute one
-// half each and leave it in memory. The one that finishes last adds the first half and the second and stores the
-// result. The halves stay in memory until then, since the products need the registers. All threads of the warp take
-// part.
+// Adds the halves of the sums of 16 rows and kColumns columns, for one of the four warps of a tile of 64 rows. Two
+// warps, one in each block, compute one half each and write it to memory. The warp that finishes last adds the second
+// half to the first and stores the result. It reads both halves back from memory in parts, since products need the
+// registers. All threads of a warp call the functions.
 template <typename T, int kColumns>
 class SplitSums {
  public:
@@ -28,7 +29,8 @@ class SplitSums {
         arguments.half_sums + ((int64_t{tile} * num_column_tiles + column_tile) * kTileWarps + warp) * 2 * kHalf + lane;
   }
 
-  // Writes a half's sums to memory, beginning with the thread's sum `first`.
+  // Writes sums of one half (0 or 1) to memory. `first` is the number of the first of these sums among the thread's
+  // sums.
   template <int kSums>
   __device__ void Leave(int32_t half, const float (&sums)[kSums], int first) const {
 #pragma unroll
@@ -38,7 +40,8 @@ class SplitSums {
     }
   }
 
-  // Called after a half is written: stores the complete sums if the other half is written too.
+  // Is called after Leave. If the other half is written too, adds the halves, applies the epilogue and stores the
+  // output.
   __device__ void StoreWhole(const WarpRows& rows) const {
     __syncwarp();
     int32_t others = 0;
@@ -71,8 +74,8 @@ class SplitSums {
 
  private:
   static constexpr int kPartColumns = 32;
-  static constexpr int kPartSums = kPartColumns / 2;       // per thread
-  static constexpr int64_t kHalf = kColumns / 2 / 4 * 32;  // per warp
+  static constexpr int kPartSums = kPartColumns / 2;       // sums per thread
+  static constexpr int64_t kHalf = kColumns / 2 / 4 * 32;  // float4s of a warp's half
 
   const ImplicitGemmArguments<T>& arguments_;
   int32_t column_;

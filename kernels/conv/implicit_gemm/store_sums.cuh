@@ -1,6 +1,6 @@
 #pragma once
 
-// Stores the sums of the implicit GEMM kernels. Only .cu files include this header.
+// This header stores the float32 sums of the implicit GEMM kernels with their epilogue. Only .cu files include it.
 
 #include <cmath>
 #include <cstdint>
@@ -9,7 +9,8 @@
 
 namespace voxserve::kernels::cuda {
 
-// Stores neighbouring sums of a row one by one, as far as there are channels. Not inlined, since few tiles need it.
+// Stores neighbouring sums of a row one by one, and leaves out columns without an output channel. Not inlined, since
+// few tiles need it.
 template <typename T>
 __device__ __noinline__ void StoreSumsOneByOne(const ImplicitGemmArguments<T>& arguments, const float* sums,
                                                int32_t count, int32_t row, int32_t column) {
@@ -24,22 +25,22 @@ __device__ __noinline__ void StoreSumsOneByOne(const ImplicitGemmArguments<T>& a
   }
 }
 
-// The two output rows of a thread; -1: none. The thread holds sums of rows g and g + 8 of its warp's 16 rows
-// (tensor_cores.cuh), where g = lane / 4.
+// The two output rows of which a thread holds sums; -1: there is no row. They are rows g and g + 8 of its warp's 16
+// rows, where g = lane / 4 (tensor_cores.cuh).
 struct WarpRows {
   int32_t rows[2];
 };
 
-// Returns the thread's rows among the 16 places that begin with `first`.
+// Returns the output rows of the calling thread among the 16 places (tiles.h) that begin with `first`.
 template <typename T>
 __device__ WarpRows WarpRowsOf(const ImplicitGemmArguments<T>& arguments, int64_t first, int64_t num_out) {
   const int64_t place = first + static_cast<int32_t>(threadIdx.x) % 32 / 4;
   return {{OutRowOf(arguments, place, num_out), OutRowOf(arguments, place + 8, num_out)}};
 }
 
-// Stores a warp's sums of 16 rows and 2 * kSums columns. In every 32 columns, products leave a thread two columns of
-// each eight, for two rows. The weights are packed so that these are eight neighbouring output channels (PackedColumn).
-// Load must be called first: it starts the loads of the residuals, which arrive while the caller does other work.
+// Stores the sums of a warp: 16 rows and 2 * kSums columns. In every 32 columns, a thread holds two columns of each
+// eight, for two rows. The weights are packed so that these are eight neighbouring output channels (PackedColumn). Load
+// must be called before Store: it starts the loads of the residuals, which arrive while the caller does other work.
 template <typename T, int kSums>
 class WarpSumsStore {
  public:
@@ -74,7 +75,8 @@ class WarpSumsStore {
   static constexpr int kVectors = kSums / 16;
   static_assert(kSums % 16 == 0, "32 columns at a time");
 
-  // Returns true for the whole warp if all vectors are stored whole and the activation is none or ReLU.
+  // Returns true if all vectors are stored whole and the activation is none or ReLU. All threads of a warp get the same
+  // answer.
   __device__ static bool AreAllPlain(const ImplicitGemmArguments<T>& arguments, int32_t first_column) {
     const ActivationFunction function = arguments.epilogue.activation.function;
     return IsWide(arguments, first_column + 2 * kSums - kCount) &&
@@ -88,7 +90,7 @@ class WarpSumsStore {
     return larger;
   }
 
-  // Has no branches, since a warp that stores waits for each of its instructions.
+  // This function branches as little as possible, since a warp that stores waits for each of its instructions.
   template <bool kHasResidual>
   __device__ void StorePlain(const ImplicitGemmArguments<T>& arguments, const float (&sums)[kSums],
                              const WarpRows& rows, int32_t first_column) const {
@@ -156,7 +158,7 @@ class WarpSumsStore {
     return arguments.has_out_vectors && !arguments.is_out_float && column + kCount <= arguments.out_channels;
   }
 
-  // Packed in words, since single values of 16 bits would take a register each.
+  // Residuals are packed in 32-bit words, since single values of 16 bits would take a register each.
   using Words = Pack<uint32_t, kCount* static_cast<int>(sizeof(T)) / 4>;
   __device__ static Words WordsOf(const Pack<T, kCount>& values) { return reinterpret_cast<const Words&>(values); }
 

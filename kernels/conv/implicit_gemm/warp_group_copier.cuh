@@ -1,7 +1,7 @@
 #pragma once
 
-// Two roles of the kernel in warp_groups.cuh: RowCopier copies input rows into the stages of the ring, CopyWeights
-// copies weights. warp_groups.cuh explains stages, notes and the ring. Only .cu files include this header.
+// This header has two roles of the kernel in warp_groups.cuh: RowCopier copies input rows into the stages of the ring,
+// CopyWeights copies weights. warp_groups.cuh explains stages, notes and the ring. Only .cu files include this header.
 
 #include <cstdint>
 
@@ -21,7 +21,7 @@ class RowCopier {
       : arguments_(arguments),
         ring_(ring),
         num_out_(static_cast<int32_t>(NumRows(arguments.tiles.out_capacity, arguments.tiles.num_out))) {
-    // Eight threads share kRowsOfThread rows: each copies one vector of every row, row after row.
+    // Eight threads share kRowsOfThread rows: each thread copies one vector of every row, row after row.
     const int32_t thread = static_cast<int32_t>(threadIdx.x) % kGroupThreads;
     const int32_t vector = thread % kSliceVectors;
     slice_ = thread / kSliceVectors % kSlicesAStage;
@@ -39,8 +39,8 @@ class RowCopier {
     if (in_rows_ != nullptr) in_rows_ += offset_in_slice_ * kMaskTileRows + first_row_;
   }
 
-  // Rows that consist of whole vectors have their own code without a function call: values that live across a call
-  // would be kept in memory.
+  // Rows that consist of whole vectors have their own code, which calls no function: values that are needed after a
+  // call would be kept in memory instead of registers.
   __device__ void Run() {
     if (arguments_.has_whole_in_vectors) {
       CopyStages<true>();
@@ -59,7 +59,7 @@ class RowCopier {
   // The part of a stage that this thread copies.
   struct Fill {
     int32_t channel;                // the first channel
-    int4 rows[Shape::kWarpGroups];  // the rows in each tile; -1: zeros
+    int4 rows[Shape::kWarpGroups];  // the input rows for each tile; -1: zeros
   };
 
   template <bool kAreWhole>
@@ -67,7 +67,8 @@ class RowCopier {
     const int32_t group = static_cast<int32_t>(threadIdx.x) / kGroupThreads - Shape::kWarpGroups;
     place_.Advance(group);
     note_place_.Advance(group);
-    // Two buffers take turns. If the rows moved from one to the other, the move would wait for their loads.
+    // The two buffers take turns. If the looked-up rows were copied from one buffer to the other instead, the copy
+    // would have to wait for their loads.
     Fill fills[2];
     bool is_over = !LookUp(fills[0]);
     WaitForEarlierKernels();  // earlier kernels write the input
@@ -81,19 +82,20 @@ class RowCopier {
         place_.Advance(Shape::kCopyGroups);
       }
     }
-    // The stage after the last one is empty; it is marked full too, since its readers wait for it.
+    // The stage after the last one holds nothing. It must be marked as full too, since its readers wait for it.
     WaitForBarrier(ring_.empty + place_.slot * 8, place_.parity ^ 1);
     ArriveAtBarrier(ring_.full + place_.slot * 8);
   }
 
-  // Starts to look up the rows of the group's next stage; they arrive later. Returns false behind the last stage.
+  // Starts to look up the input rows of the group's next stage; the loads end later. Returns false if there are no more
+  // stages.
   __device__ bool LookUp(Fill& fill) {
     WaitForBarrier(ring_.noted + note_place_.slot * 8, note_place_.parity);
     const StageNote& note = ring_.notes[note_place_.slot];
     note_place_.Advance(Shape::kCopyGroups);
     if ((note.flags & kNoStage) != 0) return false;
     fill.channel = note.channels[slice_] + channel_in_slice_;
-    // The mask is 0 if there is no slice.
+    // note.has is 0 if there is no slice.
     const uint32_t has = fill.channel < arguments_.in_channels ? note.has[slice_] >> offset_in_slice_ : 0;
     const int32_t index_tile = note.index_tiles[slice_], row_tile = note.row_tile;
 #pragma unroll
@@ -141,7 +143,7 @@ class RowCopier {
       const int32_t rows[kRowsOfThread] = {fill.rows[t].x, fill.rows[t].y, fill.rows[t].z, fill.rows[t].w};
 #pragma unroll
       for (int i = 0; i < kRowsOfThread; ++i) {
-        // The second row of a pair is 64 bytes before or behind the first.
+        // The address of a pair's second row is 64 bytes before or behind that of the first.
         const uint32_t first =
             to_[i / 2] + place_.slot * Shape::kStageBytes + t * static_cast<int>(kMaskTileRows) * kSliceBytes;
         copy(i % 2 == 0 ? first : first ^ kSliceBytes, slice_ == 0 ? rows[i] : rows[i ^ 1]);
@@ -155,16 +157,16 @@ class RowCopier {
   RingPlace<Shape::kStages> place_;
   RingPlace<Shape::kNotes> note_place_;  // the next stage to look up
   // The part of a slice that this thread copies.
-  const int32_t* in_rows_;  // its indices in the first tile
-  uint32_t to_[kPairs];     // the first of two rows, in the first stage
+  const int32_t* in_rows_;  // the part's indices in the first tile
+  uint32_t to_[kPairs];     // destination of the first of two rows, in the first stage
   int32_t slice_;           // within the stage
   int32_t first_row_;       // within the tile
   int32_t offset_in_slice_;
   int32_t channel_in_slice_;
 };
 
-// Starts bulk copies of the weights for every kWeightCopiers-th stage, and of a tile's output rows for an item's last
-// stage. One thread calls it: the `copier`-th of those that copy weights.
+// Starts bulk copies of the weights for every kWeightCopiers-th stage. For the last stage of an item it also copies the
+// tile's output row numbers. One thread of each weight copier warp calls it; `copier` is the warp's number.
 template <typename T, typename Shape>
 __device__ void CopyWeights(const ImplicitGemmArguments<T>& arguments, const Ring& ring, int32_t copier) {
   RingPlace<Shape::kStages> place;

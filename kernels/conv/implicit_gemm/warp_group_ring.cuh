@@ -1,8 +1,8 @@
 #pragma once
 
-// The ring of stages through which the roles of a block pass data: block shapes, the notes that describe stages, and
-// places in the ring. warp_groups.cuh defines the terms (item, stage, note, role), slices.h defines slices. Only .cu
-// files include this header.
+// The roles of a block pass data through a ring of stages. This header has the block shapes, the notes that describe
+// stages, and places in the ring. warp_groups.cuh defines the terms (item, stage, note, role), slices.h defines slices.
+// Only .cu files include this header.
 
 #include <cstddef>
 #include <cstdint>
@@ -15,10 +15,11 @@ namespace voxserve::kernels::cuda {
 inline constexpr int kGroupThreads = 128;  // threads of a warp group
 inline constexpr int kWeightCopiers = 2;   // threads that take turns to copy a stage's weights
 
-// Two shapes can serve one block: one for launches of few tiles, the other for launches of many. Both add in the same
-// order.
+// Two shapes can serve one ConvBlock: one for launches of few tiles, the other for launches of many. Both add in the
+// same order, so their results are the same bytes.
 enum class Tiles { kAny, kFew, kMany };
 
+// The sizes of a thread block and its ring, as constants of the kernel. warp_groups_launch.cuh lists the shapes.
 template <int kGroups, int kTileColumns, int kCopyingGroups, int kRingStages, int kBlocks, int kParts = 1,
           Tiles kServedTiles = Tiles::kAny>
 struct WarpGroupShape {
@@ -39,9 +40,9 @@ struct WarpGroupShape {
   static constexpr int kAlignment = 1024;
   static constexpr int kOutRowBytes = kRows * int{sizeof(int32_t)};  // per stage
   static constexpr int kSharedBytes = kStages * (kStageBytes + kOutRowBytes) + kAlignment;
-  // kRegisters is a thread's share at launch. All threads but the multiplying ones lower theirs to kCopyRegisters, and
-  // the multiplying threads raise theirs to kProductRegisters. Tiles of more than 128 x 128 sums need more registers,
-  // so copying threads keep fewer there.
+  // kRegisters is a thread's share of an SM's registers at launch. All threads but the multiplying ones lower their
+  // number to kCopyRegisters, and the multiplying threads raise theirs to kProductRegisters. Tiles of more than 128 x
+  // 128 sums need more registers, so copying threads keep fewer there.
   static constexpr int kRegisters = 65536 / kBlocks / kThreads / 8 * 8;
   static constexpr int kMostCopyRegisters = kRows * kColumns > 128 * 128 ? 48 : 56;
   static constexpr int kCopyRegisters = kRegisters < kMostCopyRegisters ? kRegisters : kMostCopyRegisters;
@@ -54,38 +55,40 @@ struct WarpGroupShape {
   static_assert((kSharedBytes + kStaticBytes + 1024) * kBlocks <= 228 * 1024, "more shared memory than an SM has");
 };
 
-// Describes a stage. The scheduler writes it, so that the other roles need not compute it themselves.
+// A note describes a stage. The scheduler writes the notes, so that the other roles need not compute their contents
+// themselves. The tiles here are the 64-row tiles of the item, numbered t = 0, 1.
 struct alignas(16) StageNote {
   int32_t channels[kSlicesAStage];  // the input channel at which the slice begins
-  uint32_t has[kSlicesAStage];      // bit kTileBits * t + j: tile t has the slice's offset j; 0: there is no slice
-  // Where in_rows lists the input rows of the first tile at the slice's first offset, in units of kMaskTileRows
-  // indices.
+  uint32_t has[kSlicesAStage];      // bit kTileBits * t + j: tile t has offset j of the slice; 0: no slice
+  // The place in TilesView::in_rows of the first tile's input rows for the slice's first offset, in units of
+  // kMaskTileRows indices.
   int32_t index_tiles[kSlicesAStage];
   int32_t weights[kSlicesAStage];  // the place of the slice's weights, in units of 16 bytes; -1: there is no slice
-  int32_t row_tile;
-  int32_t column;  // the first output column of the item
-  uint32_t flags;  // bit kSlicesAStage * t + s: tile t has slice s; also kLastStage, kNoStage
-  int32_t half;    // with split K: which half of the sums, 0 or 1
+  int32_t row_tile;                // the item's tile of Shape::kRows rows
+  int32_t column;                  // the first output column of the item
+  uint32_t flags;                  // bit kSlicesAStage * t + s: tile t has slice s; also kLastStage, kNoStage
+  int32_t half;                    // with split K: which half of the sums, 0 or 1
 };
 static_assert(sizeof(StageNote) == 48 && offsetof(StageNote, index_tiles) == 16 && offsetof(StageNote, row_tile) == 32);
 inline constexpr uint32_t kLastStage = 1u << 30;  // the last stage of an item: its sums are stored after it
 inline constexpr uint32_t kNoStage = 1u << 31;    // there are no more stages
 
-// The ring's parts in shared memory. The uint32_t members are shared addresses. A barrier has 8 bytes.
+// The addresses of the ring's parts in shared memory. A uint32_t member is an address in the shared state space. A
+// barrier has 8 bytes.
 struct Ring {
   uint32_t stages;
-  uint32_t out_rows;  // output rows of each stage's tile, if the stage is its item's last
+  uint32_t out_rows;  // for each stage that is its item's last: the output rows of the item's tile
   StageNote* notes;
   // Five arrays of barriers, one after the other. Each array has one barrier per slot.
-  uint32_t full, ready, empty;  // of stages: copied, visible to products, multiplied
-  uint32_t noted, freed;        // of notes: written, free again
+  uint32_t full, ready, empty;  // the stage has been copied, is visible to products, has been multiplied
+  uint32_t noted, freed;        // the note has been written, may be overwritten
 };
 
 // A place in a ring of kSlots slots.
 template <int kSlots>
 struct RingPlace {
   int32_t slot = 0;
-  uint32_t parity = 0;  // of the barriers' phase; it changes with each round of the ring
+  uint32_t parity = 0;  // the parity of the barriers' phase, which changes with each round of the ring
 
   __device__ void Advance(int count = 1) {
     slot += count;

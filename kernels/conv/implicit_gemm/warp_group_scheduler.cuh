@@ -1,7 +1,7 @@
 #pragma once
 
-// The scheduler is the role of warp_groups.cuh that decides which slices each stage holds. Only .cu files include this
-// header.
+// This header has the scheduler, the role of warp_groups.cuh that decides which slices each stage holds. Only .cu files
+// include it.
 
 #include <cstdint>
 
@@ -13,8 +13,8 @@ namespace voxserve::kernels::cuda {
 
 #if VOXSERVE_HAS_WARP_GROUP_PRODUCTS
 
-// Takes the block's items, walks the masks of their tiles and writes the notes of their stages, 32 at a time. One warp
-// runs it.
+// Takes the block's items, walks the masks of their tiles and writes the notes of their stages, up to 32 notes at a
+// time. One warp runs it.
 template <typename T, typename Shape>
 class StageScheduler {
  public:
@@ -24,7 +24,8 @@ class StageScheduler {
     if (arguments.tiles.by_weight != nullptr) {
       by_weight_ = arguments.tiles.by_weight + TilesByWeightBegin(arguments.tiles.out_capacity, Shape::kRows);
     }
-    // Reads the first tile's number before it is known whether the tile exists, so that this load and the next overlap.
+    // The first tile's number is read before it is known whether the tile exists, so that this load and the next one
+    // overlap.
     first_row_tile_ = RowTileOf(static_cast<int32_t>(blockIdx.x));
     const auto num_out = static_cast<int32_t>(NumRows(arguments.tiles.out_capacity, arguments.tiles.num_out));
     num_items_ = (num_out + Shape::kRows - 1) / Shape::kRows * num_column_tiles_ * Shape::kSplitK;
@@ -40,8 +41,8 @@ class StageScheduler {
         if (round == 1) WaitForEarlierKernels();  // earlier kernels use the same counters
         item = num_blocks + Take();
       } else {
-        // Items are ordered by descending weight, so a block that has a heavy item in one round gets a light one in the
-        // next.
+        // Items are ordered by descending weight. The order of the blocks is reversed in every second round, so a block
+        // with a heavy item in one round gets a lighter one in the next.
         const auto block = static_cast<int32_t>(blockIdx.x);
         item = round * num_blocks + (round % 2 == 0 ? block : num_blocks - 1 - block);
       }
@@ -57,9 +58,9 @@ class StageScheduler {
   static constexpr int kWordBits = 32;
   static constexpr int kStagesAtOnce = 32;
   static_assert(kStagesAtOnce < Shape::kNotes, "no thread of the warp waits for a note of another");
-  // A block takes its next item when this many stages of its earlier items are left to multiply. The time that these
-  // stages take hides the latency of looking up the next item. The block does not take the item earlier, since another
-  // block may be free sooner and should have it.
+  // A block takes its next item when this many stages of its earlier items are left to multiply. While these stages are
+  // multiplied, the scheduler looks up the next item, so no time is lost. The block does not take the item earlier,
+  // because another block may become idle first and should then get the item.
   static constexpr int kStagesLeft = Shape::kStages + 12;
 
   __device__ static int32_t Lane() { return static_cast<int32_t>(threadIdx.x) % 32; }
@@ -81,15 +82,15 @@ class StageScheduler {
     return __shfl_sync(~0u, taken, 0);
   }
 
-  // The last block that leaves resets the counters. No block takes an item after that, since each block leaves after
-  // its own last take.
+  // The last block that leaves resets the counters. No block takes an item after that, since each block leaves after it
+  // has taken its own last item.
   __device__ void Leave() const {
     if (atomicAdd(arguments_.tiles.counters + kBlocksDone, 1) + 1 < static_cast<int32_t>(gridDim.x)) return;
     arguments_.tiles.counters[kItemsTaken] = 0;
     arguments_.tiles.counters[kBlocksDone] = 0;
   }
 
-  // Returns the row tile of an item.
+  // Returns the number of an item's tile of Shape::kRows rows.
   __device__ int32_t RowTileOf(int32_t item) const {
     const int32_t rank = num_column_tiles_ == 1 ? item / Shape::kSplitK : item / Shape::kSplitK / num_column_tiles_;
     return by_weight_ == nullptr ? rank : __ldg(by_weight_ + rank);
@@ -104,7 +105,8 @@ class StageScheduler {
     for (int32_t word = 0; word < max(arguments_.mask_words, 1); ++word) ScheduleWord(row_tile, column, half, word);
   }
 
-  // Writes the notes of a tile's stages for one mask word. The last word has at least one stage.
+  // Writes the notes of an item's stages for one word of its tile's mask. The last word gets at least one stage, since
+  // the item's last stage makes the products store their sums.
   __device__ void ScheduleWord(int32_t row_tile, int32_t column, int32_t half, int32_t word) {
     uint32_t masks[Shape::kWarpGroups], all = 0;
 #pragma unroll
@@ -181,12 +183,12 @@ class StageScheduler {
 
   const ImplicitGemmArguments<T>& arguments_;
   const Ring ring_;
-  const int32_t* by_weight_ = nullptr;  // the tile numbers for this block size
+  const int32_t* by_weight_ = nullptr;  // the tiles of Shape::kRows rows, the heaviest first; null: unknown
   int32_t num_column_tiles_;
   int32_t num_items_;
   int32_t first_row_tile_;  // the first item's tile
   int32_t first_part_ = 0;  // the first slice of an offset that the item sums
-  int32_t num_parts_ = 0;
+  int32_t num_parts_ = 0;   // slices of an offset that the item sums
   float inverse_parts_ = 1;
   RingPlace<Shape::kNotes> place_;
   int32_t num_noted_ = 0;

@@ -1,6 +1,6 @@
 #pragma once
 
-// The role of warp_groups.cuh that multiplies stages and stores the sums. Only .cu files include this header.
+// This header has the role of warp_groups.cuh that multiplies stages and stores the sums. Only .cu files include it.
 
 #include <cstdint>
 
@@ -14,7 +14,7 @@ namespace voxserve::kernels::cuda {
 
 #if VOXSERVE_HAS_WARP_GROUP_PRODUCTS
 
-// A warp group that multiplies and stores 64 rows of each tile.
+// A warp group that computes and stores the sums of 64 rows of each tile.
 template <typename T, typename Shape>
 class SumMaker {
  public:
@@ -23,10 +23,10 @@ class SumMaker {
         ring_(ring),
         num_out_(static_cast<int32_t>(NumRows(arguments.tiles.out_capacity, arguments.tiles.num_out))) {}
 
-  // There are two nested loops: over items, and over an item's stages. In a single loop the compiler would see at the
-  // loop's head that sums may have been stored, and would wait there for all products.
+  // There are two nested loops: over items, and over the stages of an item. In a single loop, the compiler would see at
+  // the head of the loop that sums may have been stored, and would wait there for all products.
   __device__ void Run() {
-    WaitForEarlierKernels();  // they write the residual, and may still read the memory of the output
+    WaitForEarlierKernels();  // which write the residual, and may still read the memory of the output
     const int32_t group = OfWarp(static_cast<int32_t>(threadIdx.x) / kGroupThreads);
     Sums sums = {};
     for (;; Advance()) {
@@ -39,8 +39,8 @@ class SumMaker {
         const RingPlace<Shape::kStages> begun = place_;
         const RingPlace<Shape::kNotes> begun_note = note_place_;
         Advance();
-        // Tests the next stage while products run. This is no loop, since the compiler would wait for the products in
-        // one.
+        // The next stage is tested while products run. There is no loop here, since the compiler would wait for the
+        // products in a loop.
         const bool is_ready = TestBarrier(ring_.ready + place_.slot * 8, place_.parity);
         if (is_ready) flags = ring_.notes[note_place_.slot].flags;
         WaitForProducts<1>();
@@ -55,7 +55,7 @@ class SumMaker {
       [[maybe_unused]] const int32_t half = note.half;
       const WarpRows rows = RowsOf(place_.slot, row_tile, group);
       StorePart store;
-      if constexpr (kLoadsEarly) store.Load(arguments_, rows, column);  // the loads run while the products do
+      if constexpr (kLoadsEarly) store.Load(arguments_, rows, column);  // the loads overlap with the products
       WaitForProducts<0>();
 #pragma unroll
       for (int i = 0; i < kInstructions; ++i) HoldBackReads(sums.of[i]);
@@ -83,7 +83,7 @@ class SumMaker {
   // More columns per instruction would need more registers than a thread has when a block of this size starts.
   static constexpr int kInstructions = Shape::kColumns > 128 ? 2 : 1;
   static constexpr int kInstructionColumns = Shape::kColumns / kInstructions;
-  // If there are enough registers, the biases and residuals of all columns are loaded at once, ahead of their use.
+  // If there are enough registers, the residuals of all columns are loaded at once, ahead of their use.
   static constexpr bool kLoadsEarly = kInstructions == 1 && Shape::kSplitK == 1;
   static constexpr int kPartColumns = kLoadsEarly ? Shape::kColumns : 32;  // columns stored at a time
   static constexpr int kParts = Shape::kColumns / kPartColumns;
@@ -94,13 +94,14 @@ class SumMaker {
     float of[kInstructions][kInstructionColumns / 2];
   };
 
-  // Makes a value uniform over the warp. Otherwise the compiler would make products wait for each other.
+  // Returns the first lane's value to all lanes, so that the compiler knows that it is the same in all of them.
+  // Otherwise the compiler would make products wait for each other.
   template <typename Value>
   __device__ static Value OfWarp(Value value) {
     return __shfl_sync(~0u, value, 0);
   }
 
-  // Waits for the stage and returns its flags.
+  // Waits until the current stage is visible to products and returns its flags.
   __device__ uint32_t FlagsOfStage() const {
     WaitForBarrier(ring_.ready + place_.slot * 8, place_.parity);
     return OfWarp(ring_.notes[note_place_.slot].flags);
@@ -122,7 +123,8 @@ class SumMaker {
     holds_ = false;
   }
 
-  // Starts the stage's products. Each branch has its own series, since a series must not begin under a condition.
+  // Starts the products of the current stage. Each branch has a series (BeginProducts to CommitProducts) of its own,
+  // since a series must not begin under a condition.
   __device__ void MultiplyStage(uint32_t flags, int32_t group, int32_t& adds, Sums& sums) const {
     const uint32_t stage = ring_.stages + place_.slot * Shape::kStageBytes;
     const uint32_t has = flags >> (kSlicesAStage * group) & 3;
@@ -138,7 +140,7 @@ class SumMaker {
       CommitProducts();
       adds = 1;
     } else {
-      CommitProducts();  // an empty series, so that WaitForProducts counts one per stage
+      CommitProducts();  // an empty series, so that WaitForProducts counts one series per stage
     }
   }
 
@@ -164,7 +166,7 @@ class SumMaker {
         &sums.of[part / kPartsAnInstruction][part % kPartsAnInstruction * (kPartColumns / 2)]);
   }
 
-  // Returns the output rows of the thread's sums.
+  // Returns the output rows whose sums the thread holds.
   __device__ WarpRows RowsOf(int32_t slot, int32_t row_tile, int32_t group) const {
     const int32_t thread = static_cast<int32_t>(threadIdx.x) % kGroupThreads;
     const int32_t first = group * 64 + thread / 32 * 16 + thread % 32 / 4;

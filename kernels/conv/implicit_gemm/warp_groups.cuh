@@ -2,17 +2,19 @@
 
 // The implicit GEMM kernel for Hopper (kernels/conv/implicit_gemm/implicit_gemm.h). Only .cu files include this header.
 //
-// An item is a tile of output rows and columns. With split K it is one half of a tile's sums, over the lower or the
-// upper channels of every offset. Blocks are persistent and take another item when the current one is nearly done. A
-// stage is one slot of a ring in shared memory and holds two slices. The warps of a block have roles:
-// - Scheduler, 1 warp: takes items, walks the masks of their tiles, and writes a note for each stage that says what the
-//   stage holds.
-// - Weight copiers, 2 threads in different warps: start bulk copies of the stages' weights, in turns.
-// - Row copiers, groups of four warps: copy a stage's input rows, 16 bytes per thread at a time, and zeros if a row has
-//   no neighbour. A group fills every kCopyGroups-th stage and meanwhile looks up the rows of its next one.
+// An item is a tile of output rows and columns. With split K an item is one half of a tile's sums, over the lower or
+// the upper channels of every kernel offset. Blocks are persistent and take another item when the current one is nearly
+// done. A stage is one slot of a ring in shared memory and holds two slices (slices.h) of inputs and weights. The warps
+// of a block have roles:
+// - Scheduler, 1 warp: takes items, walks the masks of their tiles, and writes a note for each stage that says which
+//   slices the stage holds.
+// - Weight copiers, 2 threads in different warps: take turns to start the bulk copies of a stage's weights.
+// - Row copiers, groups of four warps: copy the input rows of a stage, 16 bytes per thread at a time, and write zeros
+//   if a row has no neighbour. A group fills every kCopyGroups-th stage and meanwhile looks up the input rows of its
+//   next stage.
 // - Publisher, 1 thread: makes the copies visible to the tensor cores, so that the multiplying warps need no fence.
-// - Products, warp groups: each has 64 rows, skips the slices that none of them needs, and stores its sums from
-//   registers.
+// - Products, one or two warp groups: each computes 64 rows of the tile, skips the slices that none of these rows
+//   needs, and stores its sums from registers.
 //
 // Notes and copies run ahead of the products, also into the next item. In CUTLASS's words: the copying roles are
 // producers, the multiplying warp groups consumers, sums accumulators, and an item is a work tile of a persistent,
@@ -20,9 +22,9 @@
 //
 // The kernel starts before its predecessor on the stream has ended. It reads the tiles form (except its counters) and
 // the weights at once, so the predecessor must not write them (implicit_gemm.h). A role that reads features, stores
-// sums or takes items waits for earlier kernels first.
+// sums or uses the counters first waits for the earlier kernels.
 //
-// With split K, warps leave the halves of a tile's sums in memory; the warp that finishes last adds them
+// With split K, two warps each write one half of the same sums to memory. The warp that finishes last adds the halves
 // (split_sums.cuh).
 
 #include <cstdint>
@@ -38,7 +40,7 @@ namespace voxserve::kernels::cuda {
 
 #if VOXSERVE_HAS_WARP_GROUP_PRODUCTS
 
-// Makes the stages visible to products, one after the other. One thread runs it.
+// Makes each stage visible to the products once it is copied. One thread runs this function.
 template <typename Shape>
 __device__ void PublishStages(const Ring& ring) {
   RingPlace<Shape::kStages> place;
@@ -51,8 +53,8 @@ __device__ void PublishStages(const Ring& ring) {
   }
 }
 
-// Initialises the ring's barriers. All warps share the work, since one warp would need some 40 cycles for each barrier
-// in turn.
+// Initialises the ring's barriers. All warps share the work, since a single warp would need some 40 cycles for each
+// barrier.
 template <typename Shape>
 __device__ void MakeBarriers(const Ring& ring) {
   constexpr int kWarps = Shape::kThreads / 32;

@@ -1,6 +1,7 @@
 #pragma once
 
-// The block shapes of the warp group kernel, and the launch of one of them. Only .cu files include this header.
+// This header lists the block shapes of the warp group kernel and launches the kernel with one of them. Only .cu files
+// include it.
 
 #include <atomic>
 #include <cstdint>
@@ -10,12 +11,13 @@
 
 namespace voxserve::kernels::cuda {
 
-// Parameters of a shape: multiplying warp groups, columns, copying groups, stages, blocks per SM, parts of the summed
-// axis, the launches that it serves. Registers limit the groups, since the sums of an instruction must fit a thread's
-// registers at the kernel's start.
+// Calls visit(shape) for each shape. The parameters of a shape are: multiplying warp groups, columns, copying groups,
+// stages, blocks per SM, parts of the summed axis, and the launches that it serves (Tiles). The number of groups is
+// limited, since the sums of an instruction must fit the registers that a thread has when the kernel starts.
 //
-// Two blocks on an SM hide each other's ends of tiles. But few tiles leave SMs with one block, which is faster with
-// more copying groups and a longer ring.
+// If two blocks share an SM, one computes while the other begins or ends a tile. If a launch has few tiles, most SMs
+// have only one block at a time. Then a shape of one block per SM is faster, which has more copying groups and a longer
+// ring.
 template <typename Visitor>
 void ForEachWarpGroupShape(const Visitor& visit) {
   visit(WarpGroupShape<1, 32, 1, 4, 3>{});
@@ -39,8 +41,9 @@ constexpr ConvBlock BlockOf() {
   return {.rows = Shape::kRows, .columns = Shape::kColumns, .split_k = Shape::kSplitK};
 }
 
-// Returns whether a shape of Tiles::kFew serves the launch. Tiles with few offsets are short: most of their time is
-// their beginning and end, which other blocks on the SM hide.
+// Returns true if shapes of Tiles::kFew serve the launch, and false if shapes of Tiles::kMany do. A convolution with
+// few offsets has short tiles, which spend most of their time on their beginning and end. Other blocks on the SM hide
+// that time, so such a launch always gets kMany.
 template <typename Shape, typename T>
 bool HasFewTiles(const ImplicitGemmArguments<T>& arguments) {
   constexpr int64_t kFewTilesAnSm = 3;

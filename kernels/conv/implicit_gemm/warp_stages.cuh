@@ -1,6 +1,7 @@
 #pragma once
 
-// The block shapes of kernels/conv/implicit_gemm/warps.cuh, and the walk over a tile's stages. Only .cu files include
+// This header has the block shape of kernels/conv/implicit_gemm/warps.cuh and the walk over the stages of a tile. A
+// stage is two slices (slices.h) of inputs and weights that are copied and multiplied together. Only .cu files include
 // this header.
 
 #include <cstdint>
@@ -9,6 +10,7 @@
 
 namespace voxserve::kernels::cuda {
 
+// The sizes of a thread block and its ring, as constants of the kernel. warps_launch.cuh lists the shapes.
 template <int kTileRows, int kTileColumns, int kTileThreads, int kRingStages, int kBlocks>
 struct WarpShape {
   static constexpr int kRows = kTileRows;
@@ -24,20 +26,21 @@ struct WarpShape {
   static_assert(kSharedBytes <= 98 * 1024, "sm_86 has 99 KB a block, of which notes take some bytes");
 };
 
-// A stage, as the threads walk over it.
+// The content of a stage. Every thread finds it for itself. The tiles here are the tiles of 64 rows within the block's
+// tile.
 template <typename Shape>
 struct WarpStage {
-  // Bit kTileBits * t + j of has[s]: tile t has offset j of slice s. 0: there is no slice.
+  // Bit kTileBits * t + j of has[s]: tile t has offset j of slice s. has[s] is 0 if there is no slice s.
   uint32_t has[kSlicesAStage];
   int32_t offsets[kSlicesAStage];  // each slice's first offset
   int32_t parts[kSlicesAStage];    // the slice's number within its offset
-  int32_t row_tile;                // -1: there are no more stages
+  int32_t row_tile;                // the block's tile of Shape::kRows rows; -1: there are no more stages
   int32_t column;                  // the first column
   bool is_last;                    // the tile's last stage: sums are stored after it
 };
 
-// Walks over the stages of a block's tiles. Its state is small, since all threads hold it in registers beside their
-// sums.
+// Walks over the stages of a block's tiles. The walker has little state, since every thread holds it in registers
+// beside its sums.
 template <typename T, typename Shape>
 class WarpStageWalker {
  public:
@@ -86,16 +89,18 @@ class WarpStageWalker {
     return (arguments_.out_channels + Shape::kColumns - 1) / Shape::kColumns;
   }
 
-  // Returns the block's tile of a round; -1 behind the last.
+  // Returns the tile that the block computes in a round (tiles of rows and columns, counted along the columns first);
+  // -1 if there is none.
   __device__ int32_t TileOf(int32_t round) const {
-    // Later tiles are mostly lighter, since rows are ordered by their highest offset, descending. So a block that has a
-    // heavy tile in one round gets a light one in the next.
+    // Later tiles mostly have fewer offsets, since rows are ordered by their highest offset, descending. The order of
+    // the blocks is reversed in every second round, so a block with a heavy tile in one round gets a lighter one in the
+    // next.
     const auto block = static_cast<int32_t>(blockIdx.x), num_blocks = static_cast<int32_t>(gridDim.x);
     const int32_t tile = round * num_blocks + (round % 2 == 0 ? block : num_blocks - 1 - block);
     return tile < (num_out_ + Shape::kRows - 1) / Shape::kRows * NumColumnTiles() ? tile : -1;
   }
 
-  // Moves on to the next mask word; after a tile's last word, to the first word of the next tile.
+  // Moves on to the next word of the tile's mask or, after the last word, to the first word of the next tile.
   __device__ void TakeWord() {
     if (word_ < LastWord()) {
       ++word_;
@@ -115,12 +120,12 @@ class WarpStageWalker {
     LoadNextMasks();
   }
 
-  // If the word has no slices left, moves on to the tile's next word that has some, or to its last word.
+  // If the word has no slices left, moves on to the tile's next word that has slices, or to its last word.
   __device__ void SkipEmptyWords() {
     while (left_ == 0 && word_ < LastWord()) TakeWord();
   }
 
-  // Loads the masks for the next TakeWord in advance, so that it need not wait for them.
+  // Loads the masks that the next TakeWord will use, so that TakeWord need not wait for them.
   __device__ void LoadNextMasks() {
     const bool is_same_tile = word_ < LastWord();
     const int32_t tile = is_same_tile ? 0 : TileOf(round_ + 1);

@@ -1,15 +1,17 @@
 #pragma once
 
-// The implicit GEMM kernel for products of single warps, from sm_80 on (kernels/conv/implicit_gemm/implicit_gemm.h).
-// Only .cu files include this header.
+// This is the implicit GEMM kernel that uses tensor core instructions of single warps, for sm_80 and later
+// (kernels/conv/implicit_gemm/implicit_gemm.h). Only .cu files include this header.
 //
-// Blocks are persistent and take every gridDim-th tile. All threads of a block copy and multiply. Stages of two slices
-// go through a ring in shared memory. Copies fill the ring ahead of the products, also into the next tile. When a stage
-// has arrived, the threads start the copy of the stage that is farthest ahead, look up the input rows of the stage
-// after that, and multiply. All threads walk over the masks of the block's tiles, each for itself, so no thread waits
-// for another before it looks up input rows. One thread notes the stage for its later copies and products.
+// Blocks are persistent: in each round every block takes one tile of output rows and columns (WarpStageWalker::TileOf).
+// All threads of a block copy and multiply. A stage holds two slices (slices.h). Stages go through a ring in shared
+// memory, and copies fill the ring ahead of the products, also into the next tile. When a stage has arrived, the
+// threads start the copy of the stage that is farthest ahead, look up the input rows of the stage after that, and
+// multiply the stage that has arrived. Every thread walks over the masks of the block's tiles for itself, so no thread
+// waits for another before it looks up input rows. One thread writes a note about each stage, which all threads read
+// when they copy and multiply the stage.
 //
-// All rows of a warp belong to one tile of 64 rows. The warp skips the slices that this tile does not have.
+// All rows of a warp belong to one tile of 64 rows (tiles.h). The warp skips the slices that this tile does not have.
 
 #include <cstdint>
 
@@ -20,13 +22,13 @@
 
 namespace voxserve::kernels::cuda {
 
-// Describes, in shared memory, a stage that is multiplied later.
+// A note describes, in shared memory, a stage that is copied and multiplied later.
 struct alignas(16) WarpStageNote {
   int32_t row_tile;
   int32_t column;
-  uint32_t has;  // the second slice's bits are in the upper half
+  uint32_t has;  // WarpStage::has; the bits of the second slice are in the upper half
   int32_t is_last;
-  int32_t slices[2];  // the slices' numbers among the weights; -1: none
+  int32_t slices[2];  // the numbers of the slices (SliceAxis), which say where their weights are; -1: no slice
 };
 
 // Copies stages to shared memory.
@@ -35,8 +37,8 @@ class WarpStageCopier {
  public:
   __device__ WarpStageCopier(const ImplicitGemmArguments<T>& arguments, int32_t num_out, uint32_t ring)
       : arguments_(arguments), num_out_(num_out) {
-    // Eight threads copy two rows of a slice, whose vectors are in different banks. The next eight copy the same rows
-    // of the other slice.
+    // Eight threads copy two rows of a slice, whose vectors are in different banks. The next eight threads copy the
+    // same rows of the stage's other slice.
     const auto thread = static_cast<int32_t>(threadIdx.x);
     const int32_t vector = thread % kSliceVectors;
     slice_ = thread / (2 * kSliceVectors) % kSlicesAStage;
@@ -47,11 +49,12 @@ class WarpStageCopier {
     channel_in_slice_ = vector * kValues % arguments.axis.offset_values;
   }
 
-  // Looks up the rows that the thread will copy to a stage. One thread also notes the stage for all.
+  // Looks up the input rows that the thread will copy to a stage. Thread 0 also writes the stage's note for all
+  // threads.
   __device__ void Find(const WarpStage<Shape>& stage, WarpStageNote& note) {
     if (threadIdx.x == 0) Note(stage, note);
     channel_ = (slice_ == 0 ? stage.parts[0] : stage.parts[1]) * arguments_.axis.slice_values + channel_in_slice_;
-    // The channels behind a row's end are zeros.
+    // Channels behind the end of a row become zeros.
     const uint32_t of_slice = slice_ == 0 ? stage.has[0] : stage.has[1];
     const uint32_t has = channel_ < arguments_.in_channels ? of_slice >> offset_in_slice_ : 0;
     if (arguments_.tiles.in_rows == nullptr) {
@@ -73,7 +76,7 @@ class WarpStageCopier {
     }
   }
 
-  // Starts to copy the stage of the last Find to the ring's slot. All threads must see the stage's note.
+  // Starts to copy the stage of the last Find to a slot of the ring. All threads must see the note of that stage.
   __device__ void Copy(int32_t slot, const WarpStageNote& note) const {
     CopyRows(to_ + slot * Shape::kStageBytes);
     // Columns behind the weights' last column become zeros.
@@ -101,7 +104,7 @@ class WarpStageCopier {
   static_assert(kRowsAtOnce % 8 == 0, "a thread's rows are swizzled alike");
   static_assert(Shape::kWeightBytes % (Shape::kThreads * kSliceVectorBytes) == 0);
 
-  // Returns true if the tile of the thread's i-th row has the thread's offset.
+  // Returns true if the tile of 64 rows that holds the thread's i-th row has the thread's offset.
   __device__ static bool HasTileOf(uint32_t has, int i) { return (has >> (i / kCopiesATile * kTileBits) & 1) != 0; }
 
   __device__ void Note(const WarpStage<Shape>& stage, WarpStageNote& note) const {
@@ -137,7 +140,7 @@ class WarpStageCopier {
   const int32_t num_out_;
   // The thread's part of every stage.
   uint32_t to_;          // destination in the ring's first slot
-  uint32_t weights_to_;  // the same for weights
+  uint32_t weights_to_;  // destination of weights in the ring's first slot
   int32_t slice_;        // within the stage
   int32_t first_row_;
   int32_t offset_in_slice_;
@@ -163,7 +166,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocksAnSm)
   WarpStageWalker<T, Shape> walker(arguments, num_out);
   WarpStageCopier<T, Shape> copier(arguments, num_out, ring);
   copier.Find(walker.Next(), notes[0]);
-  int32_t found = 0;  // the note of the last Find
+  int32_t found = 0;  // the place of the note of the last Find
   // Fills a slot with the stage of the last Find, and finds the next stage.
   const auto fill = [&](int32_t slot) {
     if (notes[found].row_tile >= 0) copier.Copy(slot, notes[found]);

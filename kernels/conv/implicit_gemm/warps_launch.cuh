@@ -1,6 +1,7 @@
 #pragma once
 
-// The block shapes of the kernel for single warps, and the launch of one of them. Only .cu files include this header.
+// This header lists the block shapes of the kernel for single warps and launches the kernel with one of them. Only .cu
+// files include it.
 
 #include <atomic>
 #include <cstdint>
@@ -10,8 +11,9 @@
 
 namespace voxserve::kernels::cuda {
 
-// Parameters of a shape: rows, columns, threads, stages, blocks per SM (if its shared memory suffices). A warp has at
-// least 32 columns, whose sums its threads exchange.
+// Calls visit(shape) for each shape. The parameters of a shape are: rows, columns, threads, stages, and blocks per SM
+// (if the SM's shared memory suffices for them). A warp has at least 32 columns, since WarpSumsStore stores 32 columns
+// at a time.
 template <typename Visitor>
 void ForEachWarpShape(const Visitor& visit) {
   visit(WarpShape<128, 32, 128, 3, 3>{});
