@@ -5,8 +5,9 @@
 //
 // A cell is one place of the kernel; the field also calls it a kernel offset. Output o reads through cell k the input
 //   stride * o + Delta(k), with Delta(k) = dilation * d(k) - padding and d(k) in [0, kernel_size) per axis.
-// Cells are numbered with the LAST axis fastest. Under kPadded and kTransposed (spconv) the network sets the padding.
-// Under the other rules it is dilation * (kernel_size - 1) / 2 (centred) for odd kernels and 0 for even ones.
+// Cells are numbered with the LAST axis fastest. Under kPadded and kTransposed (spconv), and for convolutions onto
+// given sites, the network may set the padding. Otherwise the padding of a box is dilation * (kernel_size - 1) / 2
+// (centred) on an axis with an odd kernel size, and 0 on an axis with an even one.
 //
 // A kernel that is no box (a cross, a list of offsets) is a subset of the cells of its bounding box ("the box"), in the
 // box's order.

@@ -2,9 +2,10 @@
 
 // Conv2d computes 2D convolutions of images, and transposed convolutions. On one axis, where a cell i is one place of
 // the kernel and W[i] its weights:
-//   convolution:  out[y] = epilogue(sum over cells i of W[i] in[stride y - padding + dilation i]), with zeros around
-//   in; transposed:   in[y] W[i] is added to out[stride y - padding + i], for each cell i; then the epilogue.
-// Definitions, names and the weights' original order are those of PyTorch's conv2d and conv_transpose2d.
+//   convolution:  out[y] = epilogue(sum over cells i of W[i] in[stride y - padding + dilation i]);
+//   transposed:   in[y] W[i] is added to out[stride y - padding + i], for each cell i; then the epilogue.
+// Positions outside of `in` are 0. Definitions, names and the weights' original order are those of PyTorch's conv2d and
+// conv_transpose2d.
 //
 // Images are NHWC: matrices whose rows are positions (image, row, column) and whose columns are channels. A position's
 // result depends only on its own image, bit for bit, and not on the other images of the batch.
