@@ -1,18 +1,25 @@
 #pragma once
 
-// Decodes boxes from the images of SECOND's head (Y. Yan et al., "SECOND: Sparsely Embedded Convolutional Detection",
-// Sensors 2018) as OpenPCDet's AnchorHeadSingle does: box_coder_utils.py ResidualCoder, anchor_generator.py with
-// align_center false, anchor_head_template.py.
+// DecodeAnchorHead decodes boxes from the images of SECOND's head (Y. Yan et al., "SECOND: Sparsely Embedded
+// Convolutional Detection", Sensors 2018) as OpenPCDet's AnchorHeadSingle does: box_coder_utils.py ResidualCoder,
+// anchor_generator.py with align_center false, anchor_head_template.py.
 //
-// Cell (row, column) has anchors with centres x = range_min[0] + column * (range_max[0] - range_min[0]) / (columns - 1)
-// (range_min[0] for one column), y in the same way, z = bottom + height / 2. A box has the class with the best score,
-// whatever the anchor's class is; its score is that class's sigmoid. Residuals d give:
-//   x = d[0] * diagonal + xa, diagonal = sqrt(length_a^2 + width_a^2), y in the same way, z = d[2] * height_a + za,
-//   length, width, height = exp(d[3..5]) * those of the anchor, r = d[6] + ra,
-//   yaw = limit(r - direction_offset) + direction_offset + period * bin, turned into [-pi, pi], period = 2 pi / bins,
-//   limit(v) = v - floor(v / period + direction_limit_offset) * period, bin the first of the largest directions.
-// Between equal scores the lower (cell, anchor) is better, and within an anchor the lower class. NaN and infinite
-// logits are ignored, and so are NaN directions. A box with a NaN or infinite number is dropped; its place stays empty.
+// An anchor is a box of a fixed size and yaw at a cell of the image. The network predicts residuals: differences
+// between a box and its anchor. An anchor of cell (row, column) has its centre at
+//   x = range_min[0] + column * (range_max[0] - range_min[0]) / (columns - 1), or range_min[0] if there is one column,
+//   y = the same formula with row, rows and axis 1, z = bottom + height / 2.
+// From an anchor (xa, ya, za, length_a, width_a, height_a, ra) and its residuals d, the box is
+//   x = d[0] * diagonal + xa, y = d[1] * diagonal + ya, z = d[2] * height_a + za, with
+//   diagonal = sqrt(length_a^2 + width_a^2),
+//   (length, width, height) = exp(d[3..5]) * (length_a, width_a, height_a),
+//   yaw = limit(d[6] + ra - direction_offset) + direction_offset + period * bin, turned into [-pi, pi], with
+//   limit(v) = v - floor(v / period + direction_limit_offset) * period, period = 2 pi / num_direction_bins, and
+//   bin = the index of the largest direction value, the lowest index if several are equal.
+//
+// An anchor makes at most one box: that of its best class. The box's score is the sigmoid of that class's logit. If two
+// scores are equal, the lower (cell, anchor) is better; within an anchor the lower class is better. NaN and infinite
+// logits are ignored, and so are NaN directions. Only the max_boxes best candidates of each sample are decoded. A box
+// with a NaN or infinite number is dropped, and no further candidate replaces it.
 
 #include <array>
 #include <cstddef>
@@ -37,8 +44,8 @@ struct AnchorBox {
 
 struct AnchorHeadParams {
   int32_t num_samples = 0;
-  DType dtype = DType::kFloat32;  // of the images; float32 only on the CPU
-  int32_t num_rows = 0;           // of the images
+  DType dtype = DType::kFloat32;  // type of the images' values; the CPU only supports float32
+  int32_t num_rows = 0;           // size of one image, in cells
   int32_t num_columns = 0;
   int32_t num_classes = 0;
   std::array<int32_t, kMaxHeadClasses> class_ids = {};  // [num_classes]
@@ -53,12 +60,13 @@ struct AnchorHeadParams {
   int32_t num_direction_bins = 2;  // 1 to kMaxDirectionBins
   float direction_offset = 0;      // radians
   float direction_limit_offset = 0;
-  float score_threshold = 0;  // scores must be at least this
+  float score_threshold = 0;  // a box's score is at least this
 
   int32_t max_boxes = 0;   // 1 to kMaxBoxes
   float* boxes = nullptr;  // [num_samples, max_boxes, kBoxPitch] as box_rows.h says
-  // [num_samples] The kernel adds the number of candidates that are dropped because their logit or another number is
-  // not finite. It may be in page-locked host memory, since such candidates are rare. Null: nothing is counted.
+  // [num_samples] DecodeAnchorHead adds the number of candidates that are dropped because their logit or another number
+  // is not finite. The array may be in page-locked host memory, since such candidates are rare. Null: nothing is
+  // counted.
   uint32_t* num_not_finite = nullptr;
   void* workspace = nullptr;  // on a GPU: AnchorHeadWorkspaceBytes, 256-byte aligned
 };
@@ -66,7 +74,7 @@ static_assert(std::is_trivially_copyable_v<AnchorHeadParams>);
 
 namespace cpu {
 
-// memory: for temporary arrays.
+// Temporary arrays are allocated from `memory`. Throws std::bad_alloc if it is used up.
 void DecodeAnchorHead(const AnchorHeadParams& params, ThreadPool& pool,
                       std::pmr::memory_resource* memory = std::pmr::get_default_resource());
 
@@ -74,7 +82,7 @@ void DecodeAnchorHead(const AnchorHeadParams& params, ThreadPool& pool,
 
 namespace cuda {
 
-// Reads the numbers in params, not the pointers.
+// Returns the bytes of params.workspace. Reads the numbers in params, not the pointers.
 size_t AnchorHeadWorkspaceBytes(const AnchorHeadParams& params);
 cudaError_t DecodeAnchorHead(const AnchorHeadParams& params, cudaStream_t stream);
 

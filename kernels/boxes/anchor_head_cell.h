@@ -1,7 +1,9 @@
 #pragma once
 
-// One anchor of anchor_head.h, for both devices; their files are compiled without fused multiply-add. load(channels,
-// row, channel) reads an image as float32.
+// These functions find and decode the box of one anchor (anchor_head.h). The CPU and the GPU share this code. Files
+// that include this header are compiled without fused multiply-add, so that both devices round alike.
+//
+// load(image, row, channel) returns a value of an ImageChannels as float32.
 
 #include <cmath>
 #include <cstdint>
@@ -19,9 +21,9 @@ constexpr float AnchorCentre(const AnchorHeadParams& params, int axis, int32_t c
   return static_cast<float>(double{params.range_min[a]} + cell * step);
 }
 
-// Calls emit(logit, index) if the best class of an anchor is a candidate. Candidates are numbered cell after cell,
-// anchor after anchor, class after class. item: the number of (cell, anchor) in the sample. Calls drop() for each class
-// whose logit is not finite.
+// Calls emit(logit, index) if the best class of an anchor has at least lowest_logit. item: cell * num_anchors + anchor,
+// with the cell's number in its sample. index: item * num_classes + class. Calls drop() for each class whose logit is
+// not finite.
 template <typename Load, typename Emit, typename Drop>
 constexpr void FindAnchorCandidate(const AnchorHeadParams& params, float lowest_logit, int32_t sample, int32_t item,
                                    const Load& load, const Emit& emit, const Drop& drop) {
@@ -44,7 +46,7 @@ constexpr void FindAnchorCandidate(const AnchorHeadParams& params, float lowest_
          static_cast<uint32_t>(item) * static_cast<uint32_t>(params.num_classes) + static_cast<uint32_t>(best));
 }
 
-// Fills a row of box_rows.h.
+// Decodes candidate `index` and writes the columns of box_rows.h to `box`. The result says if `box` is valid.
 template <typename Load>
 constexpr CandidateFate DecodeAnchorBox(const AnchorHeadParams& params, int32_t sample, float logit, uint32_t index,
                                         const Load& load, float (&box)[kBoxColumns]) {

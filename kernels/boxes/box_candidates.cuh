@@ -1,23 +1,27 @@
 #pragma once
 
-// These two kernels make boxes from images, for every kind of head. The first writes the candidates' keys. The second
-// selects the best and decodes them. Only .cu files include this file.
+// These two kernels make boxes from images, for anchor heads and center heads. FindCandidatesKernel writes the keys of
+// all candidates (box_candidates.h) to lists. SelectBoxesKernel sorts the keys of a sample, and decodes the best. Only
+// .cu files include this file.
 //
-// Each block of the first kernel has its own list, so that nothing needs to be set to 0 before. Where a sample has more
-// candidates than the second kernel can sort, it first finds in the lists' histograms which can be among the best.
+// Each block of FindCandidatesKernel has its own list, so no memory needs to be set to 0 before. If a sample has more
+// than kSortedKeys candidates, SelectBoxesKernel cannot sort them all. It then finds a bound for the best keys from the
+// lists' histograms of logits, and sorts only the keys above the bound.
 //
-// Both kernels take a parameter of a type Heads with these members:
+// An item is a part of the image that a thread checks for candidates: an anchor of a cell (anchor_head.cu) or a cell
+// (center_head.cu). Both kernels take a parameter of a type Heads with these members:
 //   int32_t num_heads, num_samples;
 //   __device__ const CandidateLists& Lists(int head) const;
-//   __device__ int32_t NumItems(int head) const;  // of a sample
+//   __device__ int32_t NumItems(int head) const;  // items of one sample
 //   __device__ int32_t MaxBoxes(int head) const;
-//   __device__ float* Boxes(int head) const;
-//   // Calls emit(logit, index) for an item's candidates, at most CandidateLists::capacity of kListItems items; drop()
-//   // for those that are not finite.
+//   __device__ float* Boxes(int head) const;      // [num_samples, MaxBoxes(head), kBoxPitch]
+//   // Calls emit(logit, index) for each candidate of an item, and drop() for each class that is dropped because a
+//   // number is not finite. kListItems items emit at most CandidateLists::capacity candidates.
 //   template <typename Emit, typename Drop>
 //   __device__ void Find(int head, int32_t sample, int32_t item, const Emit& emit, const Drop& drop) const;
+//   // Decodes the candidate of a key.
 //   __device__ CandidateFate Decode(int head, int32_t sample, uint64_t key, float (&box)[kBoxColumns]) const;
-//   uint32_t* num_not_finite;  // as params have it
+//   uint32_t* num_not_finite;  // [num_samples] or null: params.num_not_finite of the head's launcher
 
 #include <algorithm>
 #include <cstdint>
@@ -28,18 +32,18 @@
 
 namespace voxserve::kernels::cuda {
 
-inline constexpr int kThreadItems = 4;
-inline constexpr int kListItems = kThreadItems * kBlockThreads;
+inline constexpr int kThreadItems = 4;                           // items that a thread checks
+inline constexpr int kListItems = kThreadItems * kBlockThreads;  // items of one block, and so of one list
 inline constexpr int kSelectThreads = 1024;
 inline constexpr int kSelectWarps = kSelectThreads / kWarpThreads;
-inline constexpr int kLogitBins = kSelectThreads;  // a thread a bin
+inline constexpr int kLogitBins = kSelectThreads;  // one bin per thread
 inline constexpr int kDigitBits = 10;
-inline constexpr int kSortedKeys = kMaxBoxes;
-inline constexpr int kThreadKeys = 8;  // keys that a thread holds at a time
+inline constexpr int kSortedKeys = kMaxBoxes;  // the most keys that a block sorts
+inline constexpr int kThreadKeys = 8;          // keys that a thread holds at a time
 static_assert(1 << kDigitBits == kLogitBins);
 static_assert(kListItems * std::max(kMaxHeadClasses, 1) <= 65535, "a histogram's counts are 16 bits");
 
-// Reads the cells of a head from images of T.
+// Reads a value of an image of T as float32.
 template <typename T>
 struct LoadAs {
   __device__ float operator()(const ImageChannels& image, int64_t row, int32_t channel) const {
@@ -47,13 +51,14 @@ struct LoadAs {
   }
 };
 
+// The lists of one head's candidates, in the workspace.
 struct CandidateLists {
   uint64_t* keys = nullptr;        // [num_samples, num_lists, capacity], in no order
   int32_t* counts = nullptr;       // [num_samples, num_lists]
   uint16_t* histograms = nullptr;  // [num_samples, num_lists, kLogitBins]
-  int32_t num_lists = 0;           // of a sample
-  int32_t capacity = 0;
-  float lowest_logit = 0;
+  int32_t num_lists = 0;           // lists of one sample
+  int32_t capacity = 0;            // keys that one list has room for
+  float lowest_logit = 0;          // no candidate has a lower logit; NaN: there are no candidates
 
   CandidateLists() = default;
   CandidateLists(WorkspaceCutter& workspace, int32_t num_samples, int64_t num_items, int32_t item_candidates,
@@ -67,14 +72,16 @@ struct CandidateLists {
     histograms = workspace.Take<uint16_t>(all_lists * kLogitBins);
   }
 
-  // Returns the bin of a logit. Bins are 1/64 wide, begin at the lowest logit, and ascend.
+  // Returns the bin of a logit. Bins ascend and are 1/64 wide. The first begins at lowest_logit, limited to [-8, 8].
+  // The first and the last bin also hold the logits beyond them.
   __device__ int BinOf(float logit) const {
     const float begin = fminf(fmaxf(lowest_logit, -8.0f), 8.0f);
     return static_cast<int>(fminf(fmaxf((logit - begin) * 64.0f, 0.0f), float{kLogitBins - 1}));
   }
 };
 
-// Adds 1 for each of the calling threads. Returns the value before the thread's own addition.
+// Adds 1 for each calling thread of the warp, with one atomic operation. Returns the value before the thread's own
+// addition.
 __device__ inline int32_t CountOne(int32_t* counter) {
   const unsigned callers = __activemask();
   const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
@@ -86,7 +93,7 @@ __device__ inline int32_t CountOne(int32_t* counter) {
 
 // ---- Finding -----------------------------------------------------------------------------------------------------
 
-// A block makes one list: (list, head, sample).
+// A block makes one list: blockIdx is (list, head, sample).
 template <typename Heads>
 __global__ void __launch_bounds__(kBlockThreads) FindCandidatesKernel(const __grid_constant__ Heads heads) {
   __shared__ int32_t histogram[kLogitBins];
@@ -136,13 +143,13 @@ struct SelectShared {
   uint64_t keys[kSortedKeys];
   int32_t histogram[kLogitBins];
   int32_t warp_sums[kSelectWarps];
-  int32_t digit, above, within;  // see FindDigit
+  int32_t digit, above, within;  // the results of FindDigit
   uint64_t least_key, largest_key;
   int32_t num_keys;
 };
 
-// Returns the sum of the values of the threads up to this one, inclusive. Sets *total to the sum of all. All threads of
-// the block call it.
+// Returns the sum of the values of the threads up to and including this one. Sets *total to the sum of all values. All
+// kSelectThreads threads of the block must call it.
 __device__ inline int32_t InclusiveSum(int32_t value, SelectShared& shared, int32_t* total) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpThreads, warp = static_cast<int>(threadIdx.x) / kWarpThreads;
   for (int distance = 1; distance < kWarpThreads; distance *= 2) {
@@ -163,9 +170,10 @@ __device__ inline int32_t InclusiveSum(int32_t value, SelectShared& shared, int3
   return before + value;
 }
 
-// Finds the bin at which the sum of the bins' counts reaches `needed`. Each thread has the count of one bin, from the
-// highest bin down. Sets shared.digit to that bin, shared.above to the sum of the bins above it, and shared.within to
-// its own count. The sum of all counts must be at least `needed`, and `needed` at least 1.
+// Adds up the counts of bins from the highest bin down, and finds the bin at which the sum reaches `needed`. Thread t
+// passes the count of bin kLogitBins - 1 - t. Sets shared.digit to the found bin, shared.above to the sum of the counts
+// of the higher bins, and shared.within to the found bin's count. The sum of all counts must be at least `needed`, and
+// `needed` at least 1.
 __device__ inline void FindDigit(int32_t count, int32_t needed, SelectShared& shared) {
   int32_t total;
   const int32_t sum = InclusiveSum(count, shared, &total);
@@ -177,7 +185,8 @@ __device__ inline void FindDigit(int32_t count, int32_t needed, SelectShared& sh
   __syncthreads();
 }
 
-// Calls visit(key) for all keys of a sample, each by some thread.
+// Calls visit(key) for all keys of a sample. The keys are distributed over the threads of the block, so each is visited
+// by one thread.
 template <typename Visit>
 __device__ void ForEachKey(const CandidateLists& lists, int32_t sample, const Visit& visit) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpThreads, warp = static_cast<int>(threadIdx.x) / kWarpThreads;
@@ -190,7 +199,7 @@ __device__ void ForEachKey(const CandidateLists& lists, int32_t sample, const Vi
 #pragma unroll
       for (int i = 0; i < kThreadKeys; ++i) {
         const int32_t place = first + i * kWarpThreads;
-        loaded[i] = place < count ? keys[place] : 0;  // which is no key
+        loaded[i] = place < count ? keys[place] : 0;  // no key is 0
       }
 #pragma unroll
       for (int i = 0; i < kThreadKeys; ++i) {
@@ -200,9 +209,9 @@ __device__ void ForEachKey(const CandidateLists& lists, int32_t sample, const Vi
   }
 }
 
-// Writes at most kSortedKeys keys, the num_best best among them, to shared.keys, and their number to shared.num_keys,
-// which must be 0 before. There must be more than kSortedKeys keys, and num_best at most kSortedKeys. All threads of
-// the block call it.
+// Writes at most kSortedKeys of a sample's keys, which include the num_best best, to shared.keys, in no order. Adds the
+// number of written keys to shared.num_keys, which must be 0 before. The sample must have more than kSortedKeys keys;
+// num_best must be at most kSortedKeys. All threads of the block must call it.
 __device__ inline void GatherBest(const CandidateLists& lists, int32_t sample, int32_t num_best, SelectShared& shared) {
   const auto thread = static_cast<int32_t>(threadIdx.x);
   int32_t count = 0;
@@ -215,8 +224,8 @@ __device__ inline void GatherBest(const CandidateLists& lists, int32_t sample, i
   int32_t above = shared.above, within = shared.within;
   const auto bin_of = [&](uint64_t key) { return lists.BinOf(LogitOfKey(key)); };
 
-  // Only keys of the bin that are at least `lowest` are taken. `lowest` is found digit by digit, relative to the bin's
-  // least key.
+  // All keys of higher bins are written, and the keys of this bin that are at least `lowest`. If that would be too many
+  // keys, `lowest` is raised digit by digit (kDigitBits bits at a time), beginning at the bin's least key.
   uint64_t lowest = 0;
   if (above + within > kSortedKeys) {
     if (thread == 0) {
@@ -235,7 +244,8 @@ __device__ inline void GatherBest(const CandidateLists& lists, int32_t sample, i
     __syncthreads();
     lowest = shared.least_key;
     int span_bits = 64 - __clzll(static_cast<long long>(shared.largest_key - lowest));
-    // The bin has several keys, so span_bits is at least 1; keys differ, so that 0 bits hold one.
+    // The loop ends: keys differ, so a span of 0 bits holds one key. span_bits is at least 1 here, because the bin has
+    // several keys.
     while (above + within > kSortedKeys) {
       const int shift = max(span_bits - kDigitBits, 0);
       shared.histogram[thread] = 0;
@@ -260,8 +270,8 @@ __device__ inline void GatherBest(const CandidateLists& lists, int32_t sample, i
   });
 }
 
-// Sorts descending by a bitonic network over the next power of two. keys[num_keys, ...) are overwritten. All threads
-// call it.
+// Sorts keys[0, num_keys) in descending order by a bitonic network. Its size is the next power of two, at least 2; the
+// keys from num_keys up to that size are overwritten with 0. All threads of the block must call it.
 __device__ inline void SortKeys(uint64_t* keys, int32_t num_keys) {
   const auto thread = static_cast<int32_t>(threadIdx.x);
   int32_t size = 2;
@@ -278,7 +288,7 @@ __device__ inline void SortKeys(uint64_t* keys, int32_t num_keys) {
           keys[high] = a;
         }
       }
-      // Strides up to a warp's stay within the 64 keys of its 32 pairs.
+      // With a stride of at most 32, a warp's 32 pairs stay within the same 64 keys, so only the warp needs to wait.
       const int32_t next_stride = stride > 1 ? stride / 2 : run;
       if (max(stride, next_stride) > kWarpThreads) {
         __syncthreads();
@@ -290,7 +300,7 @@ __device__ inline void SortKeys(uint64_t* keys, int32_t num_keys) {
   __syncthreads();
 }
 
-// A block makes the boxes of one sample: (head, sample).
+// A block makes the boxes of one head and sample: blockIdx is (head, sample).
 template <typename Heads>
 __global__ void __launch_bounds__(kSelectThreads) SelectBoxesKernel(const __grid_constant__ Heads heads) {
   __shared__ SelectShared shared;
@@ -343,7 +353,7 @@ __global__ void __launch_bounds__(kSelectThreads) SelectBoxesKernel(const __grid
 
 // ---- Launcher ----------------------------------------------------------------------------------------------------
 
-// most_lists: of any head.
+// Launches both kernels. most_lists: the largest num_lists of all heads.
 template <typename Heads>
 cudaError_t DecodeBoxes(const Heads& heads, int32_t most_lists, cudaStream_t stream) {
   static_assert(sizeof(Heads) <= kMaxParamBytes);

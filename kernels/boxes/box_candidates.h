@@ -1,8 +1,12 @@
 #pragma once
 
-// This file has what the heads that decode boxes share: the order of candidates, the choice of those that become rows,
-// and the arithmetic that must be the same on both devices. Logits are compared in place of their sigmoids, which rise
-// with them. So the order is exact and the same on every device, also where float32's sigmoids are all 1.
+// This file has the code that anchor_head and center_head share: the order of candidates, the choice of the candidates
+// that become rows, and the arithmetic that must be the same on both devices. A candidate is a class at a cell or an
+// anchor whose score reaches the threshold.
+//
+// A score is the sigmoid of a logit. The code compares logits, not scores: the sigmoid rises with the logit, and
+// comparing logits needs no rounding. So the order is exact and the same on every device, even if several logits are
+// so large that their float32 sigmoids are all 1.
 
 #include <algorithm>
 #include <bit>
@@ -21,16 +25,17 @@ namespace voxserve::kernels {
 inline constexpr int32_t kMaxBoxes = 4096;        // per sample, that a head decodes or an nms reads
 inline constexpr int32_t kMaxHeadClasses = 32;    // of one head
 inline constexpr int32_t kMaxHeadAnchors = 32;    // of one cell
-inline constexpr int32_t kMaxDirectionBins = 16;  // of half turns
+inline constexpr int32_t kMaxDirectionBins = 16;  // of one anchor
 
-// Some channels of an image: row (sample * rows + row) * columns + column has its values side by side.
+// A view of some channels of images (NHWC). The values of one cell lie side by side, at `data` plus pitch times the
+// cell's number: (sample * rows + row) * columns + column.
 struct ImageChannels {
   const void* data = nullptr;
   int64_t pitch = 0;  // values from row to row
 };
 
-// Returns the lowest logit with a sigmoid above the threshold (is_strict), or of at least the threshold. Returns NaN
-// where there is none, since every comparison with NaN is false.
+// Returns the lowest float32 logit whose exact sigmoid is above the threshold (is_strict) or at least the threshold
+// (otherwise). If there is no such logit, returns NaN: every comparison with NaN is false, so no logit passes.
 inline float LowestLogit(float score_threshold, bool is_strict) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const double threshold = score_threshold;
@@ -45,8 +50,8 @@ inline float LowestLogit(float score_threshold, bool is_strict) {
 
 constexpr float ScoreOf(float logit) { return Activate(ActivationFunction::kSigmoid, logit); }
 
-// Returns a candidate's key. The larger logit has the larger key; between equal logits (0 and -0 are equal) the lower
-// index has. A key is never 0.
+// Returns a candidate's key. A better candidate has a larger key: one with a larger logit or, if the logits are equal
+// (0 and -0 are equal), with a lower index. A key is never 0.
 constexpr uint64_t CandidateKey(float logit, uint32_t index) {
   const auto bits = std::bit_cast<uint32_t>(logit + 0.0f);
   const uint32_t ordered = (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
@@ -64,7 +69,7 @@ constexpr bool IsFiniteBox(const float (&box)[kBoxColumns]) {
   return is_finite;
 }
 
-// Says if a candidate becomes a box, and if not, why.
+// The outcome of decoding a candidate: it becomes a box, or it is dropped for one of two reasons.
 enum class CandidateFate { kBox, kOutOfRange, kNotFinite };
 
 constexpr float ValueOfNoBox(int32_t column) { return column == kBoxScore ? kNoBox : 0.0f; }
@@ -77,8 +82,9 @@ inline void WriteNoBoxes(float* begin, const float* end) {
   }
 }
 
-// Makes the rows of one sample from its max_boxes best candidates. decode(key, box) makes a candidate's box, or says
-// that it has none. Reorders keys. Adds to *num_not_finite.
+// Writes the max_boxes rows of one sample: the boxes of its max_boxes best candidates, best first, then rows without a
+// box. decode(key, box) writes a candidate's box and returns its CandidateFate. Reorders `keys`. Adds the number of
+// kNotFinite candidates to *num_not_finite.
 template <typename Decode>
 void WriteBestBoxes(ScratchVector<uint64_t>& keys, int32_t max_boxes, const Decode& decode, float* rows,
                     uint32_t* num_not_finite) {

@@ -1,7 +1,8 @@
 #pragma once
 
-// BoxOverlap computes how much two rotated boxes overlap, seen from above. Both devices share this code, and their
-// files are compiled without fused multiply-add, so all roundings but those of sine and cosine are the same.
+// These functions compute how much two rotated boxes overlap, seen from above (heights are ignored). The CPU and the
+// GPU share this code. Files that include this header are compiled without fused multiply-add, so both devices round
+// alike except in sine and cosine.
 
 #include <algorithm>
 #include <cmath>
@@ -10,8 +11,8 @@
 
 namespace voxserve::kernels {
 
-// Returns the integral over x in [-half_length, half_length] of the height of the edge from (x0, y0) to (x1, y1). The
-// height is cut to [-half_width, half_width]. The integral is negative for an edge that runs towards lower x.
+// Returns the integral over x in [-half_length, half_length] of the y of the edge from (x0, y0) to (x1, y1), where y is
+// limited to [-half_width, half_width]. The integral has the opposite sign if the edge runs towards lower x.
 constexpr double CutEdgeIntegral(double x0, double y0, double x1, double y1, double half_length, double half_width) {
   const double from = std::clamp(x0, -half_length, half_length), to = std::clamp(x1, -half_length, half_length);
   if (from == to) return 0;
@@ -27,9 +28,9 @@ constexpr double CutEdgeIntegral(double x0, double y0, double x1, double y1, dou
   return (to - from) * (sum / (high - low));
 }
 
-// a and b: rows of box_rows.h. In a's coordinates, the overlap is the integral over x of the height of b's upper edges
-// minus that of its lower edges, all cut to a. Corners need no sorting, so edges on edges and corners on edges are no
-// special cases.
+// Returns the area of the overlap of boxes a and b (rows of box_rows.h), in metres^2. In a's coordinates, this is the
+// integral over x of the y of b's upper edges minus the integral of the y of b's lower edges, all limited to a. The
+// corners of the overlap are never computed, so edges that coincide and corners on edges are no special cases.
 constexpr double OverlapFromAbove(const float* a, const float* b) {
   const double half_length = 0.5 * a[kBoxLength], half_width = 0.5 * a[kBoxWidth];
   const double along = 0.5 * b[kBoxLength], across = 0.5 * b[kBoxWidth];
@@ -48,18 +49,19 @@ constexpr double OverlapFromAbove(const float* a, const float* b) {
     const int next = (i + 1) % 4;
     sum -= CutEdgeIntegral(corner_x[i], corner_y[i], corner_x[next], corner_y[next], half_length, half_width);
   }
-  constexpr double kRounding = 1e-12;  // as a share of a's area: the remainder of edges that should cancel
+  constexpr double kRounding = 1e-12;  // share of a's area below which the sum is only the rounding of equal edges
   return sum > kRounding * (4 * half_length * half_width) ? sum : 0;
 }
 
+// Returns the intersection over union of two boxes, seen from above.
 constexpr float IouFromAbove(const float* a, const float* b) {
-  constexpr double kLeastUnion = 1e-8;  // OpenPCDet's
+  constexpr double kLeastUnion = 1e-8;  // OpenPCDet's constant; avoids a division by 0
   const double overlap = OverlapFromAbove(a, b);
   const double sum = double{a[kBoxLength]} * a[kBoxWidth] + double{b[kBoxLength]} * b[kBoxWidth];
   return static_cast<float>(overlap / std::max(sum - overlap, kLeastUnion));
 }
 
-// Returns the radius of the circle around a box.
+// Returns the radius of the circle through a box's corners, seen from above.
 constexpr float RadiusFromAbove(const float* box) {
   return 0.5f * std::sqrt(box[kBoxLength] * box[kBoxLength] + box[kBoxWidth] * box[kBoxWidth]);
 }

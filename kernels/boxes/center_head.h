@@ -1,12 +1,16 @@
 #pragma once
 
-// Decodes boxes from the images of CenterPoint's heads (T. Yin et al., "Center-based 3D Object Detection and Tracking",
-// CVPR 2021), as OpenPCDet's centernet_utils.py or det3d's center_head.py does. A network has one head per task; one
-// call decodes all of them. Where only some cells of an image have sites, rows of these sites stand for the image.
+// DecodeCenterHeads decodes boxes from the images of CenterPoint's heads (T. Yin et al., "Center-based 3D Object
+// Detection and Tracking", CVPR 2021), as OpenPCDet's centernet_utils.py or det3d's center_head.py does. A network has
+// one head per task (a group of classes); one call decodes all heads.
 //
-// A cell (row, column) of class k has score sigmoid(heatmap[k]), and
-//   x = (column + center[0]) * stride * voxel_size[0] + range_min[0], y in the same way from the row and center[1],
-//   z = height, (length, width, height) = exp(dim), yaw = atan2(sin, cos), velocity = vel, or 0.
+// Images are dense, with one row of values per cell, or sparse (VoxelNeXt: Y. Chen et al., CVPR 2023): only cells with
+// a site have a row, and site_of gives each cell's row.
+//
+// For class k, a cell (row, column) gives a box with the score sigmoid(heatmap[k]) and
+//   x = (column + center[0]) * stride * voxel_size[0] + range_min[0],
+//   y = (row + center[1]) * stride * voxel_size[1] + range_min[1],
+//   z = height, (length, width, height) = exp(dim), yaw = atan2(sin, cos), velocity = vel, or 0 without vel.
 // NaN and infinite logits make no candidate. A box with a NaN or infinite number is dropped.
 
 #include <array>
@@ -25,22 +29,25 @@ namespace voxserve::kernels {
 
 inline constexpr int32_t kMaxCenterHeads = 16;
 
+// The two conventions differ in which candidates become boxes, and in the order of the two channels of `rot`. In both,
+// the better of two boxes with equal scores has the lower class, then the lower cell.
 enum class CenterHeadConvention : int32_t {
-  // The candidates are the max_boxes best pairs (class, cell). A candidate below the threshold, out of range or without
-  // a box leaves its place empty. Between equal scores the lower class is better, then the lower cell. rot is (cos,
-  // sin).
+  // The max_boxes best pairs (class, cell) are chosen first. Pairs that are not above the score threshold, have their
+  // centre out of range or have a number that is not finite are then dropped, and no further pair replaces them. rot is
+  // (cos, sin).
   kOpenPcdet,
-  // Each cell has only its best class (between equal scores the lowest). Cells below the threshold, out of range or
-  // without a box are left out. The max_boxes best of the others are taken, in the same order. rot is (sin, cos).
+  // Each cell has only its best class (the lowest class of several with the same score). Cells that are not above the
+  // threshold, out of range or not finite are dropped first. The max_boxes best of the remaining cells become boxes.
+  // rot is (sin, cos).
   kDet3d,
 };
 
 struct CenterHead {
   CenterHeadConvention convention = CenterHeadConvention::kOpenPcdet;
-  int32_t num_rows = 0;  // of the images
+  int32_t num_rows = 0;  // size of one image, in cells
   int32_t num_columns = 0;
   int32_t num_classes = 0;
-  std::array<int32_t, kMaxHeadClasses> class_ids = {};  // [num_classes], what boxes say
+  std::array<int32_t, kMaxHeadClasses> class_ids = {};  // [num_classes] values of the boxes' column kBoxClass
   ImageChannels heatmap;                                // [num_classes] logits
   ImageChannels center;                                 // [2]
   ImageChannels height;                                 // [1]
@@ -48,11 +55,11 @@ struct CenterHead {
   ImageChannels rot;                                    // [2]
   ImageChannels vel;                                    // [2]; null data: none
 
-  float stride = 1;  // a cell in voxels
-  std::array<float, 2> voxel_size = {1, 1};
-  std::array<float, 2> range_min = {0, 0};
-  float score_threshold = 0;  // scores are above it
-  // A centre lies within, bounds included.
+  float stride = 1;                          // side of a cell, in voxels
+  std::array<float, 2> voxel_size = {1, 1};  // x, y; metres
+  std::array<float, 2> range_min = {0, 0};   // x, y; metres
+  float score_threshold = 0;                 // a box's score is above it
+  // A box's centre lies in [center_min, center_max] (x, y, z; metres), bounds included.
   std::array<float, 3> center_min = {std::numeric_limits<float>::lowest(), std::numeric_limits<float>::lowest(),
                                      std::numeric_limits<float>::lowest()};
   std::array<float, 3> center_max = {std::numeric_limits<float>::max(), std::numeric_limits<float>::max(),
@@ -64,15 +71,15 @@ struct CenterHead {
 
 struct CenterHeadParams {
   int32_t num_samples = 0;
-  DType dtype = DType::kFloat32;  // of all images; float32 only on the CPU
+  DType dtype = DType::kFloat32;  // type of the values of all images; the CPU only supports float32
   int32_t num_heads = 0;
   std::array<CenterHead, kMaxCenterHeads> heads = {};
-  // [num_samples * cells of an image] for heads with rows on sites (VoxelNeXt: Y. Chen et al., CVPR 2023): the row of
-  // each cell's site. -1: the cell has no site and no box. All heads then have the same size. Null: images have one row
-  // per cell.
+  // Null for dense images. For sparse images: [num_samples * cells of an image] the row of each cell's site, or -1 if
+  // the cell has no site, and so no box. All heads then have the same num_rows and num_columns.
   const int32_t* site_of = nullptr;
-  // [num_samples] The kernel adds the number of candidates that are dropped because their logit or another number is
-  // not finite. It may be in page-locked host memory, since such candidates are rare. Null: nothing is counted.
+  // [num_samples] DecodeCenterHeads adds the number of candidates that are dropped because their logit or another
+  // number is not finite. The array may be in page-locked host memory, since such candidates are rare. Null: nothing is
+  // counted.
   uint32_t* num_not_finite = nullptr;
   void* workspace = nullptr;  // on a GPU: CenterHeadWorkspaceBytes, 256-byte aligned
 };
@@ -80,7 +87,7 @@ static_assert(std::is_trivially_copyable_v<CenterHeadParams>);
 
 namespace cpu {
 
-// memory: for temporary arrays.
+// Temporary arrays are allocated from `memory`. Throws std::bad_alloc if it is used up.
 void DecodeCenterHeads(const CenterHeadParams& params, ThreadPool& pool,
                        std::pmr::memory_resource* memory = std::pmr::get_default_resource());
 
@@ -88,7 +95,7 @@ void DecodeCenterHeads(const CenterHeadParams& params, ThreadPool& pool,
 
 namespace cuda {
 
-// Reads the numbers in params, not the pointers.
+// Returns the bytes of params.workspace. Reads the numbers in params, not the pointers.
 size_t CenterHeadWorkspaceBytes(const CenterHeadParams& params);
 cudaError_t DecodeCenterHeads(const CenterHeadParams& params, cudaStream_t stream);
 

@@ -1,7 +1,10 @@
 #pragma once
 
-// One cell of center_head.h, for both devices; their files are compiled without fused multiply-add, so that boxes on a
-// bound are in or out on both. load(channels, row, channel) reads an image as float32.
+// These functions find and decode the boxes of one cell (center_head.h). The CPU and the GPU share this code. Files
+// that include this header are compiled without fused multiply-add: both devices then round alike, and a box on a bound
+// of the range is inside on both or outside on both.
+//
+// load(image, row, channel) returns a value of an ImageChannels as float32.
 
 #include <algorithm>
 #include <cmath>
@@ -11,19 +14,21 @@
 
 namespace voxserve::kernels {
 
-// Candidates are numbered class after class. `row` is the cell's in the images.
+// A class at a cell: the place of a candidate.
 struct CenterHeadCell {
   int32_t class_index = 0;
-  int32_t cell = 0;  // of the sample
-  int64_t row = 0;
+  int32_t cell = 0;  // the cell's number in its sample: row * num_columns + column
+  int64_t row = 0;   // the row of the images that has the cell's values
 };
 
-// site_of: of CenterHeadParams. -1: the cell has no site.
+// Returns the row of the images that has a cell's values, or -1 if the cell has no site. site_of is that of
+// CenterHeadParams.
 constexpr int64_t RowOfCell(const CenterHead& head, const int32_t* site_of, int32_t sample, int32_t cell) {
   const int64_t row = int64_t{sample} * head.num_rows * head.num_columns + cell;
   return site_of == nullptr ? row : site_of[row];
 }
 
+// Returns the place of candidate `index` = class * cells of an image + cell.
 constexpr CenterHeadCell CellOfCandidate(const CenterHead& head, const int32_t* site_of, int32_t sample,
                                          uint32_t index) {
   const auto num_cells = static_cast<uint32_t>(head.num_rows * head.num_columns);
@@ -33,7 +38,7 @@ constexpr CenterHeadCell CellOfCandidate(const CenterHead& head, const int32_t* 
           .row = RowOfCell(head, site_of, sample, cell)};
 }
 
-// Fills a row of box_rows.h.
+// Decodes a box and writes the columns of box_rows.h to `box`. The result says if `box` is valid.
 template <typename Load>
 constexpr CandidateFate DecodeCenterBox(const CenterHead& head, const CenterHeadCell& at, float logit, const Load& load,
                                         float (&box)[kBoxColumns]) {
@@ -60,8 +65,9 @@ constexpr CandidateFate DecodeCenterBox(const CenterHead& head, const CenterHead
   return is_within ? CandidateFate::kBox : CandidateFate::kOutOfRange;
 }
 
-// Calls emit(logit, index) for each candidate of a sample's cell. With kDet3d, candidates are already boxes within the
-// range. Calls drop() for each candidate that is dropped because a number of it is not finite.
+// Calls emit(logit, index) for each candidate of a sample's cell: each class of at least lowest_logit under kOpenPcdet,
+// and the best class under kDet3d if its box is valid. Calls drop() for each class whose logit is not finite and, under
+// kDet3d, if the best class's box is not finite.
 template <typename Load, typename Emit, typename Drop>
 constexpr void FindCenterCandidates(const CenterHead& head, const int32_t* site_of, float lowest_logit, int32_t sample,
                                     int32_t cell, const Load& load, const Emit& emit, const Drop& drop) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// Look-ups in a brick table, for kernels. Only .cu files include this header.
+// BrickSlots looks up bricks in a BrickTable, for kernels. Only .cu files include this header.
 
 #include <cstdint>
 
@@ -11,7 +11,7 @@
 
 namespace voxserve::kernels::cuda {
 
-// The least number of slots per key. Most bricks have several sites, so few slots are taken.
+// The least number of slots per key of the level. Most bricks have several sites, so far fewer slots are used.
 inline constexpr int64_t kBrickSlotsAKey = 2;
 
 // Cuts a MortonKey in two: the upper bits are the brick's key, the lower bits the cell's place in the brick.
@@ -58,8 +58,9 @@ class BrickSlots {
         keys_(table.brick_keys),
         bricks_(table.bricks) {}
 
-  // Sets found[i] to the brick of keys[i] for each bit i of `wanted`. Other entries, and keys without a brick, get a
-  // brick without sites. All keys of a thread are looked up together, so that their memory accesses overlap.
+  // keys: keys of bricks (BrickPlaces::BrickOf). Sets found[i] to the brick of keys[i] for each set bit i of `wanted`.
+  // If the bit is not set, or the table does not have the brick, found[i] gets a brick without sites. All keys of a
+  // thread are looked up together, so that their memory accesses overlap.
   template <int kKeys>
   __device__ void Find(const uint64_t (&keys)[kKeys], uint32_t wanted, Brick (&found)[kKeys]) const {
     static_assert(kKeys <= 32);

@@ -1,7 +1,8 @@
 #pragma once
 
-// A key in as few bits as one batch needs, so that a radix sort makes few passes. Each axis holds coordinate - min in
-// just enough bits, with the sample above them. The order is that of CoordinateKey.
+// A CompactKey packs a sample and a coordinate in as few bits as one batch needs, so that a radix sort on the CPU makes
+// few passes. Each axis has a field of just enough bits for coordinate - min; the sample is above the fields. Compact
+// keys have the same order as CoordinateKeys.
 
 #include <algorithm>
 #include <bit>
@@ -13,8 +14,8 @@ namespace voxserve::kernels {
 
 class CompactKey {
  public:
-  // Coordinates are in [min, max] on each axis; max below min means that there are none. Samples are in [0,
-  // num_samples).
+  // Coordinates are in [min, max] on each axis, and samples in [0, num_samples). A batch without coordinates may pass
+  // max < min.
   CompactKey(const CoordinateKey& layout, const Axes& min, const Axes& max, int32_t num_samples)
       : layout_(layout), min_(min) {
     for (int axis = layout.dimension() - 1; axis >= 0; --axis) {
@@ -29,10 +30,12 @@ class CompactKey {
   // Every compact key is below 2^num_bits().
   int num_bits() const { return num_bits_; }
 
+  // The compact key of a site is the OR of PackSample and of PackAxis for each axis.
   uint64_t PackSample(int32_t sample) const { return static_cast<uint64_t>(sample) << sample_shift_; }
   uint64_t PackAxis(int axis, int64_t coordinate) const {
     return static_cast<uint64_t>(coordinate - min_[axis]) << shift_[axis];
   }
+  // Returns the CoordinateKey of a compact key.
   uint64_t Unpack(uint64_t compact) const {
     Axes coordinate = {0, 0, 0, 0};
     for (int axis = 0; axis < layout_.dimension(); ++axis) {

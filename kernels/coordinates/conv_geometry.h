@@ -1,12 +1,18 @@
 #pragma once
 
-// The index space of a convolution. All code that walks a kernel's cells uses this description.
+// ConvGeometry says which input sites an output site of a sparse convolution reads. All code that walks a kernel's
+// cells uses this description.
 //
-// input = stride * output + Delta(k), with Delta(k) = dilation * d(k) - padding and d in [0, kernel_size) per axis. k
-// numbers the cells, with the LAST axis fastest. Under FLOOR and EXPAND, padding is dilation * (kernel_size - 1) / 2
-// (centred) for odd kernels and 0 for even ones; under PADDED (spconv) the network defines it.
+// A cell is one place of the kernel; the field also calls it a kernel offset. Output o reads through cell k the input
+//   stride * o + Delta(k), with Delta(k) = dilation * d(k) - padding and d(k) in [0, kernel_size) per axis.
+// Cells are numbered with the LAST axis fastest. Under kPadded and kTransposed (spconv), and for convolutions onto
+// given sites, the network may set the padding. Otherwise the padding of a box is dilation * (kernel_size - 1) / 2
+// (centred) on an axis with an odd kernel size, and 0 on an axis with an even one.
 //
-// A kernel that is no box (a cross, a list of offsets) is a subset of its bounding box's cells, in the box's order.
+// A kernel that is no box (a cross, a list of offsets) is a subset of the cells of its bounding box ("the box"), in the
+// box's order.
+//
+// Plain values and pure functions, for any thread.
 
 #include <array>
 #include <cstddef>
@@ -16,22 +22,22 @@
 namespace voxserve::kernels {
 
 inline constexpr int kMaxDimension = 4;
-inline constexpr int kMaxListedCells = 343;  // for a kernel that is no box
+inline constexpr int kMaxListedCells = 343;  // the most cells of a kernel that is no box
 
 // One coordinate, offset or size per axis. Axes beyond the dimension are 0 (sizes: 1) and ignored.
 using Axes = std::array<int32_t, kMaxDimension>;
 
-// How the output sites of a convolution follow from its input sites. kernels/coordinates/output_coordinates.h states
+// CoordinateRule says how the output sites of a convolution follow from its input sites. output_coordinates.h states
 // the rules, engine/ops/conv/sparse_conv.h names their sources.
 enum class CoordinateRule : int32_t { kFloor, kPadded, kExpand, kTransposed, kGenerative };
 
-// Returns true for the rules of transposed convolutions, whose inputs are the geometry's outputs: fine = stride *
-// coarse + Delta.
+// Returns true for the rules of transposed convolutions. They exchange the roles of the formula above: the network's
+// input is `o`, and its output is stride * o + Delta(k).
 constexpr bool MakesFinerSites(CoordinateRule rule) {
   return rule == CoordinateRule::kTransposed || rule == CoordinateRule::kGenerative;
 }
 
-// Returns true if sites are in [0, spatial shape) by definition.
+// Returns true if the rule limits its output sites to [0, spatial shape).
 constexpr bool HasShape(CoordinateRule rule) {
   return rule == CoordinateRule::kPadded || rule == CoordinateRule::kTransposed;
 }
@@ -41,22 +47,23 @@ struct ConvGeometry {
   Axes kernel_size = {1, 1, 1, 1};
   Axes stride = {1, 1, 1, 1};
   Axes dilation = {1, 1, 1, 1};
-  Axes padding = {0, 0, 0, 0};  // any sign for a listed kernel
-  // The numbers of the kernel's cells within the box, ascending. With num_listed_cells = 0 the kernel is the whole box.
+  Axes padding = {0, 0, 0, 0};  // at least 0; any sign for a kernel that is no box
+  // For a kernel that is no box: the numbers of its cells within the box, ascending. If num_listed_cells is 0, the
+  // kernel is the whole box.
   int32_t num_listed_cells = 0;
   std::array<int32_t, kMaxListedCells> listed_cells = {};
 
-  // Returns the number of the box's cells.
+  // Returns the count of the box's cells.
   constexpr int32_t Volume() const {
     int32_t volume = 1;
     for (int axis = 0; axis < dimension; ++axis) volume *= kernel_size[axis];
     return volume;
   }
 
-  // Returns the number of the kernel's cells, K.
+  // Returns the count of the kernel's cells, K.
   constexpr int32_t NumOffsets() const { return num_listed_cells > 0 ? num_listed_cells : Volume(); }
 
-  // Returns the number of cell k within the box.
+  // Converts cell k of the kernel, 0 <= k < K, to its number within the box.
   constexpr int32_t CellInBox(int32_t k) const {
     return num_listed_cells > 0 ? listed_cells[static_cast<std::size_t>(k)] : k;
   }
@@ -82,8 +89,8 @@ struct ConvGeometry {
     return delta;
   }
 
-  // Returns true for stride 1, odd sizes and centred cells; a listed kernel also needs the opposite of every cell. Then
-  // Delta(K - 1 - k) = -Delta(k), and K is odd.
+  // Returns true if Delta(K - 1 - k) = -Delta(k) for all cells, stride is 1 and K is odd. This needs odd sizes and
+  // centred padding. A kernel that is no box must also have the opposite of each of its cells.
   constexpr bool IsSymmetric() const {
     for (int axis = 0; axis < dimension; ++axis) {
       if (stride[axis] != 1 || kernel_size[axis] % 2 == 0 ||
@@ -98,7 +105,8 @@ struct ConvGeometry {
     return true;
   }
 
-  // Returns true if EXPAND makes the same sites as FLOOR (TorchSparse, MLSys 2022).
+  // Returns true if the stride is 1 or kernel_size on every axis. kExpand then makes the same sites as kFloor
+  // (TorchSparse, MLSys 2022).
   constexpr bool StrideIsOneOrKernel() const {
     for (int axis = 0; axis < dimension; ++axis) {
       if (stride[axis] != 1 && stride[axis] != kernel_size[axis]) return false;

@@ -1,15 +1,16 @@
 #pragma once
 
-// A sample and a coordinate in one 64-bit word.
+// A CoordinateKey is a sample and a coordinate of a site in one 64-bit word. The CPU sorts the rows of a level by these
+// keys; the GPU uses MortonKeys (morton_key.h).
 //
 // The top kBatchBits hold the sample's number. Below them is one field per axis, the first axis most significant. A
 // field holds coordinate + 2^(axis_bits - 1), so that negative coordinates sort correctly. Ascending keys are ascending
-// (sample, axis 0, axis 1, ...), the canonical row order. Fields have (64 - kBatchBits) / dimension bits, at most 32:
-// 32, 27, 18, 13 for 1 to 4 axes.
+// (sample, axis 0, axis 1, ...); comments call this the canonical order of rows. Fields have
+// (64 - kBatchBits) / dimension bits, at most 32: 32, 27, 18, 13 for 1 to 4 axes.
 //
-// Fields are adjacent, so moving a coordinate by an offset is one 64-bit addition (Translation). It is correct as long
-// as no field over- or underflows. Coordinates therefore stay kCoordinateMargin cells inside their field, and no
-// translation is larger than that (the model's loader checks a kernel's reach against it).
+// Fields are adjacent, so one 64-bit addition moves a coordinate by an offset (Translation). The addition is correct as
+// long as no field over- or underflows. To guarantee that, valid coordinates stay kCoordinateMargin cells inside their
+// field, and no offset is larger than kCoordinateMargin (the model's loader checks every kernel's reach).
 //
 // Pure functions, any thread.
 
@@ -48,7 +49,7 @@ class CoordinateKey {
     return static_cast<int32_t>(-static_cast<int64_t>(bias_)) + kCoordinateMargin;
   }
 
-  // Makes a key. Requires 0 <= sample < kMaxSamples; the coordinate may use the margin.
+  // Makes a key. Requires 0 <= sample < kMaxSamples. The coordinate may be in the margin outside the limits.
   constexpr uint64_t Pack(int32_t sample, const Axes& coordinate) const {
     uint64_t key = static_cast<uint64_t>(sample);
     for (int axis = 0; axis < dimension_; ++axis) {

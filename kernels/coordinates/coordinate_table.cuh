@@ -1,6 +1,6 @@
 #pragma once
 
-// Look-ups in a coordinate table, for kernels. Only .cu files include this header.
+// HashTable looks up keys in a cuda::CoordinateTable, for kernels. Only .cu files include this header.
 
 #include <cstdint>
 
@@ -10,9 +10,9 @@
 
 namespace voxserve::kernels::cuda {
 
-// The least number of slots per key. A warp's look-up takes as long as its longest probe sequence. Measured for 32 rows
-// x 7 cells of a scan: 57 accesses in turn with two slots per key, looked up cell by cell; 8 with four slots, looked up
-// together.
+// The least number of slots per key. A warp's look-up takes as long as the longest probe sequence of its keys.
+// Measured for a warp that looks up 7 cells of 32 rows of a scan: 57 dependent memory accesses with two slots per key
+// and one cell at a time; 8 accesses with four slots per key and all cells at a time.
 inline constexpr int64_t kSlotsAKey = 4;
 
 class HashTable {
@@ -20,8 +20,8 @@ class HashTable {
   __device__ explicit HashTable(const CoordinateTable& table)
       : numbers_(kSlotsAKey * NumRows(table.capacity, table.num_keys), table.seed), slots_(table.slots) {}
 
-  // Sets found[0, count) to the rows of keys, -1 for keys that are missing. All keys of a thread are looked up
-  // together, so that their memory accesses overlap.
+  // Sets found[0, count) to the rows of keys[0, count), or -1 for keys that the table does not have. All keys of a
+  // thread are looked up together, so that their memory accesses overlap.
   template <int kKeys>
   __device__ void Find(const uint64_t (&keys)[kKeys], int32_t count, int32_t (&found)[kKeys]) const {
     static_assert(kKeys < 32);

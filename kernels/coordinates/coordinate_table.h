@@ -1,18 +1,19 @@
 #pragma once
 
-// Finds the row of a coordinate's key, whatever the order of rows.
+// A CoordinateTable finds the row of a key among the keys of a level.
 //
-// There are two strategies with the same answers:
-// - GRID, only on the CPU, holds one int32 per cell of every sample's bounding box: one access, no collisions. Its
-//   memory is kept from build to build, and only the cells that were set are reset.
-// - HASH is open addressing with linear probing over a power of two of slots, at most half full (on the GPU a quarter),
-//   by a hash with a secret seed (hash_seed.h).
+// There are two strategies with the same results:
+// - kGrid, only on the CPU, is an array with one int32 per cell of every sample's bounding box: a look-up is one
+// access.
+//   The array is kept from build to build, and a build resets only the cells that the build before had set.
+// - kHash is a hash table: open addressing with linear probing over a power of two of slots, at most half full (on the
+//   GPU a quarter), by a hash with a secret seed (hash_seed.h).
 //
-// cpu::CoordinateTable belongs to one execution context. Build is not thread-safe. Find is const, and many threads may
-// call it after Build. The table keeps no pointer to the caller's keys.
+// cpu::CoordinateTable: Build is not thread-safe. Find is const, and many threads may call it after Build. The table
+// keeps no pointer to the caller's keys.
 //
-// cuda::CoordinateTable is a kernel's view of the table that BuildCoordinateTable makes in the caller's memory. For
-// rows in Morton order, brick_table.h needs fewer look-ups.
+// cuda::CoordinateTable is a kernel's view of the hash table that BuildCoordinateTable makes in the caller's memory.
+// The keys may be in any order. If they are in Morton order, brick_table.h needs fewer look-ups.
 
 #include <array>
 #include <cstddef>
@@ -28,8 +29,9 @@
 
 namespace voxserve::kernels {
 
+// The ways in which the CPU searches the pairs of a rulebook.
 enum class MapSearch : int32_t {
-  kMerge,  // walks both sorted key lists together; needs no table (rulebook_search.h)
+  kMerge,  // walks the sorted keys of inputs and outputs together; needs no table (rulebook_search.h)
   kGrid,
   kHash,
 };
@@ -48,21 +50,22 @@ namespace cpu {
 
 class CoordinateTable {
  public:
-  // memory must outlive the table.
+  // The table's arrays are allocated from `memory`, which must outlive the table.
   explicit CoordinateTable(std::pmr::memory_resource* memory = std::pmr::get_default_resource())
       : cells_(memory), touched_cells_(memory), slots_(memory) {}
   CoordinateTable(const CoordinateTable&) = delete;
   CoordinateTable& operator=(const CoordinateTable&) = delete;
 
-  // Replaces the table's contents. Returns the strategy used: kHash instead of kGrid if the grid would need more than
-  // max_grid_bytes. The caller accounts for these bytes. After std::bad_alloc the table must be built again.
+  // Replaces the table's contents. Returns the strategy that was used: kHash instead of kGrid if the grid would need
+  // more than max_grid_bytes. Throws std::bad_alloc; the table must then be built again before Find.
   MapSearch Build(const CoordinateTableParams& params, ThreadPool& pool);
 
-  // Returns the row of the key, or -1. Any key is valid whose fields did not overflow.
+  // Returns the row of the key, or -1 if the table does not have it. The key's coordinate may be in the margin outside
+  // the limits (coordinate_key.h).
   int32_t Find(uint64_t key) const { return search_ == MapSearch::kGrid ? FindInGrid(key) : FindInHash(key); }
 
   MapSearch search() const { return search_; }
-  // Returns the bytes that the last Build needed, even if an earlier one needed more.
+  // Returns the bytes that the last Build needed. The table may hold more, if an earlier Build needed more.
   int64_t needed_bytes() const;
 
  private:
@@ -87,8 +90,8 @@ class CoordinateTable {
   MapSearch search_ = MapSearch::kHash;
   CoordinateKey layout_{3};
   std::vector<Box> boxes_;                // one per sample
-  ScratchVector<int32_t> cells_;          // row, or -1; has the size of the largest grid so far
-  int64_t num_cells_ = 0;                 // number of cells in use
+  ScratchVector<int32_t> cells_;          // each cell's row, or -1; has the size of the largest grid so far
+  int64_t num_cells_ = 0;                 // number of cells of the present grid
   ScratchVector<int64_t> touched_cells_;  // the cells that are not -1
   ScratchVector<Slot> slots_;             // kNoKey: empty
   HashSeed seed_;
@@ -127,9 +130,9 @@ inline int32_t CoordinateTable::FindInHash(uint64_t key) const {
 namespace cuda {
 
 struct CoordinateTableBuildParams {
-  const uint64_t* keys = nullptr;  // [capacity] unique; undefined behind their number
+  const uint64_t* keys = nullptr;  // [capacity] CoordinateKeys or MortonKeys, unique; only the first num_keys are read
   int64_t capacity = 0;            // at most 2^30
-  const int64_t* num_keys = nullptr;
+  const int64_t* num_keys = nullptr;  // [1] in device memory; null: capacity keys exist
   void* memory = nullptr;  // CoordinateTableBytes(*this), 256-byte aligned, any contents; lives as long as the table
   HashSeed seed = HashSeed::OfProcess();
 };
@@ -137,24 +140,25 @@ static_assert(std::is_trivially_copyable_v<CoordinateTableBuildParams>);
 
 // The part of a slot that a look-up reads in one access of 16 bytes.
 struct alignas(16) HashSlot {
-  uint64_t key;  // kNoKey: empty; the row is -1 then
+  uint64_t key;  // kNoKey: the slot is empty, and its row is -1
   int32_t row;
   int32_t unused;
 };
 
-// A view of the device memory that the build's params name. coordinate_table.cuh has Find.
+// A view of the memory that CoordinateTableBuildParams names. Kernels look up keys with HashTable
+// (coordinate_table.cuh).
 struct CoordinateTable {
   int64_t capacity = 0;
   const int64_t* num_keys = nullptr;
-  const HashSlot* slots = nullptr;  // [a power of two]
+  const HashSlot* slots = nullptr;  // [a power of two]; kernels use only as many as num_keys keys need
   HashSeed seed;
 };
 static_assert(std::is_trivially_copyable_v<CoordinateTable>);
 
 size_t CoordinateTableBytes(const CoordinateTableBuildParams& params);
 
-// Builds the table. The view is set at once, on the host; it may be used on the stream. cudaErrorInvalidValue above
-// 2^30 keys.
+// Builds a table. Sets *table on the host before it returns; kernels that are launched on the stream afterwards may use
+// the view. Returns cudaErrorInvalidValue if capacity is above 2^30.
 cudaError_t BuildCoordinateTable(const CoordinateTableBuildParams& params, CoordinateTable* table, cudaStream_t stream);
 
 }  // namespace cuda

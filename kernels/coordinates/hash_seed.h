@@ -1,14 +1,15 @@
 #pragma once
 
-// HashSeed is the secret of the hash tables of coordinates.
-//
-// Clients choose coordinates. With a hash function that they know, they could choose coordinates whose keys all begin
-// at one slot: linear probing then takes a time that grows with the square of their number. So the multipliers are
-// random, drawn once per process, and no answer tells them. Results do not depend on them: look-ups find the same rows
-// wherever the keys lie (Crosby and Wallach, Denial of Service via Algorithmic Complexity Attacks, USENIX Security
+// HashSeed is a secret parameter of the hash tables that find coordinates. It protects them against attacks on a hash
+// table's running time (Crosby and Wallach, Denial of Service via Algorithmic Complexity Attacks, USENIX Security
 // 2003).
 //
-// Any thread, host and device.
+// Clients choose the coordinates. A client that knew the hash function could choose coordinates whose keys all begin at
+// one slot; linear probing then takes a time that grows with the square of the number of keys. To prevent this, the
+// hash function's two multipliers are random. They are drawn once per process, and no answer depends on them: look-ups
+// find the same rows in whatever slots the keys are.
+//
+// Any thread may use a HashSeed, on the host and on a GPU.
 
 #include <cstdint>
 #include <type_traits>
@@ -16,15 +17,15 @@
 namespace voxserve::kernels {
 
 struct HashSeed {
-  // Both are odd, so that every step of Hash is a bijection.
+  // The multipliers of Hash. Both are odd, so that every step of Hash is a bijection.
   uint64_t first = 1;
   uint64_t second = 1;
 
   // Returns the seed of this process, which its first call draws from the system's random numbers.
   static HashSeed OfProcess();
 
-  // Returns 64 bits, the upper ones of which are the best mixed. One product alone would keep the keys of a straight
-  // line in a regular pattern; the shift between two products breaks it.
+  // Returns a hash of 64 bits. Its upper bits are mixed best, so tables use these. One multiplication alone would turn
+  // the keys of a straight line into a regular pattern; the shift between the two multiplications breaks the pattern.
   constexpr uint64_t Hash(uint64_t key) const {
     key *= first;
     return (key ^ key >> 32) * second;

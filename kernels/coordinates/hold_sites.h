@@ -1,10 +1,13 @@
 #pragma once
 
-// Checks that the levels of a batch fit the memory that was reserved before their numbers of sites were known.
+// HoldSites checks on the GPU that the levels of a batch fit the memory that was reserved for them. A level is the list
+// of the sites of all samples at one place of the network. The host reserves memory before the GPU has counted the
+// sites.
 //
-// If every level fits, the kernel passes the numbers on. If one does not, all numbers become 0 and no point has a
-// voxel. The following kernels then have no work and write nothing outside their memory. The host learns the numbers
-// with the results and runs the batch again.
+// If every level fits, the kernel copies the numbers of sites to `held`. If one level does not fit, all numbers in
+// `held` become 0 and no point has a voxel. The kernels that follow read their numbers of rows from `held`, so they
+// then have no work and write nothing outside their memory. The host reads the true numbers with the results, and runs
+// the batch again.
 
 #include <cstdint>
 #include <type_traits>
@@ -16,22 +19,23 @@ namespace voxserve::kernels {
 inline constexpr int32_t kMostHeldLevels = 64;
 
 struct HoldSitesParams {
-  int32_t num_levels = 0;               // 1 to kMostHeldLevels
-  const int64_t* num_voxels = nullptr;  // [1] for level 0
-  const int64_t* num_sites = nullptr;   // [num_levels]; entry 0 is not read
-  int64_t capacities[kMostHeldLevels] = {};
-  const int64_t* max_coordinate =
-      nullptr;  // [1] largest coordinate of the voxels, must be below 2^axis_bits; null: any
+  int32_t num_levels = 0;                    // 1 to kMostHeldLevels
+  const int64_t* num_voxels = nullptr;       // [1] number of sites of level 0, the voxels
+  const int64_t* num_sites = nullptr;        // [num_levels] numbers of sites of the other levels; entry 0 is not read
+  int64_t capacities[kMostHeldLevels] = {};  // [num_levels] sites that each level has memory for
+  // [1] VoxelizeParams::max_coordinate. If it is not below 2^axis_bits, the voxels are wrong, and the batch counts as
+  // one that does not fit. Null: it is not checked.
+  const int64_t* max_coordinate = nullptr;
   int32_t axis_bits = 0;
   int64_t num_points = 0;
-  int32_t* point_to_voxel = nullptr;  // [num_points] negative: no voxel (kernels/points/voxelize.h)
-  int64_t* held = nullptr;            // [num_levels] output
+  int32_t* point_to_voxel = nullptr;  // [num_points] of Voxelize; set to -1 (no voxel) if a level does not fit
+  int64_t* held = nullptr;            // output: [num_levels]
 };
 static_assert(std::is_trivially_copyable_v<HoldSitesParams>);
 
 namespace cuda {
 
-// cudaErrorInvalidValue if num_levels is out of range.
+// Returns cudaErrorInvalidValue if num_levels is out of range.
 cudaError_t HoldSites(const HoldSitesParams& params, cudaStream_t stream);
 
 }  // namespace cuda

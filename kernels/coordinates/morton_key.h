@@ -1,11 +1,13 @@
 #pragma once
 
-// A sample and a coordinate in one 64-bit word, in Morton (Z) order: the row order on the GPU.
+// A MortonKey is a sample and a coordinate in one 64-bit word, in Morton (Z) order. On the GPU, the rows of a level are
+// sorted by these keys.
 //
 // The top kBatchBits hold the sample's number. Below them the axes' fields are interleaved bit by bit, the first axis
-// most significant in each group. Fields have the width and bias of CoordinateKey, so both hold the same coordinates
-// with the same limits and margin. Ascending keys are ascending samples, and neighbours in space are close in memory.
-// Halving every coordinate keeps the order, so one sort gives all levels of a U-Net.
+// most significant in each group of one bit per axis. Fields have the width and bias of CoordinateKey, so both keys
+// hold the same coordinates with the same limits and margin. Ascending keys are ascending samples. Within a sample,
+// neighbours in space mostly have neighbouring rows. Halving every coordinate keeps the order, so one sort gives all
+// levels of a U-Net.
 //
 // Sources: G. M. Morton, "A computer oriented geodetic data base", IBM, 1966; fields are moved without unpacking by
 // "dilated integer" addition, R. Raman and D. S. Wise, IEEE Trans. Computers 57(4), 2008.
@@ -19,7 +21,7 @@
 
 namespace voxserve::kernels {
 
-// kDimension 1 to kMaxDimension.
+// kDimension: the number of axes, 1 to kMaxDimension.
 template <int kDimension>
 class MortonKey {
  public:
@@ -28,7 +30,7 @@ class MortonKey {
   static constexpr uint64_t kBias = uint64_t{1} << (kAxisBits - 1);
   static constexpr uint64_t kFieldMask = (uint64_t{1} << kAxisBits) - 1;
 
-  // Spreads a value's bits over every kDimension-th bit of a word.
+  // Moves bit i of a value to bit i * kDimension, for the low kAxisBits bits.
   static constexpr uint64_t Spread(uint64_t value) {
     if constexpr (kDimension == 1) return value;
     if constexpr (kDimension == 2) {
@@ -51,7 +53,7 @@ class MortonKey {
     return (value | value << 3) & 0x1111111111111111u;
   }
 
-  // Takes back what Spread did.
+  // The inverse of Spread. Other bits of the word are ignored.
   static constexpr uint64_t Gather(uint64_t value) {
     if constexpr (kDimension == 1) return value;
     if constexpr (kDimension == 2) {
@@ -77,7 +79,8 @@ class MortonKey {
     return (value | value >> 24) & 0x000000000000FFFFu;
   }
 
-  // Makes a key. Requires 0 <= sample < kMaxSamples; the coordinate may use the margin.
+  // Makes a key. Requires 0 <= sample < kMaxSamples. The coordinate may be in the margin outside the limits
+  // (coordinate_key.h).
   static constexpr uint64_t Pack(int32_t sample, const Axes& coordinate) {
     uint64_t key = static_cast<uint64_t>(sample) << kBatchShift;
     for (int axis = 0; axis < kDimension; ++axis) {
@@ -98,7 +101,7 @@ class MortonKey {
     return coordinate;
   }
 
-  // Converts an offset of any sign to the form that Translate takes.
+  // Converts an offset of any sign to an argument of Translate.
   static constexpr uint64_t Translation(const Axes& offset) {
     uint64_t translation = 0;
     for (int axis = 0; axis < kDimension; ++axis) {

@@ -1,13 +1,15 @@
 #pragma once
 
-// Numbers the cells of boxes [0, shape), one box per sample, in the order of their MortonKeys.
+// MortonPlaces numbers the cells of boxes [0, shape), one box per sample, in the order of their MortonKeys. The number
+// of a cell is its place. OutputBitmap uses places as the positions of bits.
 //
-// A cell's place is its coordinate's bits, interleaved as in a MortonKey, without the bits above an axis's size. Those
-// are 0 in all cells, so dropping them keeps Morton order, and a flat box needs no more numbers than it has cells (up
-// to powers of two). Samples follow each other, each 2^sample_bits() places long.
+// A place has the bits of the cell's coordinate, interleaved as in a MortonKey, but without the bits above an axis's
+// size. The dropped bits are 0 in all cells, so the order stays that of MortonKeys. A box then needs about as many
+// places as it has cells, with each axis rounded up to a power of two, even if its axes have very different sizes. The
+// samples' places follow each other; each sample has 2^sample_bits() places.
 //
-// Each axis sets bits of its own in a place. So a place is the OR of one part per axis, and the next site of an axis is
-// a "dilated integer" addition away (kernels/coordinates/morton_key.h).
+// Each axis sets bits of its own in a place. So a place is the OR of one part per axis, and a "dilated integer"
+// addition moves it along an axis (the source is in morton_key.h).
 //
 // Pure functions, any thread, host and device.
 
@@ -21,11 +23,12 @@ namespace voxserve::kernels {
 
 class MortonPlaces {
  public:
-  static constexpr int kMinSampleBits = 5;  // whole words of 32 places
+  static constexpr int kMinSampleBits = 5;  // a sample has whole words of 32 places
   static constexpr int kMaxSampleBits = 40;
 
   constexpr MortonPlaces() = default;
-  // is_valid() is false if no place or no key can hold the shape.
+  // is_valid() is false if an axis is empty or beyond a key's limits, or if a sample needs over 2^kMaxSampleBits
+  // places.
   constexpr MortonPlaces(int dimension, const Axes& shape) {
     const CoordinateKey layout(dimension);
     int axis_bits[kMaxDimension] = {0, 0, 0, 0};
@@ -53,9 +56,9 @@ class MortonPlaces {
   constexpr bool is_valid() const { return sample_bits_ > 0; }
   constexpr int sample_bits() const { return sample_bits_; }
 
-  // The place of a cell is the OR of OfSample of its sample and OnAxis of its coordinates.
+  // The place of a cell is the OR of OfSample(its sample) and OnAxis(axis, its coordinate) of all axes.
   constexpr uint64_t OfSample(int32_t sample) const { return static_cast<uint64_t>(sample) << sample_bits_; }
-  // Accepts any integer and uses it modulo the power of two that the axis's bits hold.
+  // Accepts any coordinate, and uses it modulo 2^(number of the axis's bits).
   constexpr uint64_t OnAxis(int axis, int64_t coordinate) const {
     uint64_t place = 0;
     auto rest = static_cast<uint64_t>(coordinate);

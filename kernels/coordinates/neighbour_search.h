@@ -1,13 +1,15 @@
 #pragma once
 
-// Map search on the GPU: for every output row and kernel cell, finds the input row that the output reads.
+// SearchNeighbours is the kernel map search on the GPU: for every output row and kernel cell, it finds the input row
+// that the output reads.
 //
-// Output o reads input i through cell k if in[i] = stride * out[o] + Delta(k). A thread takes one output row and up to
-// 32 cells. Rows are in Morton order, so the look-ups of a warp are near each other, and cells near each other read the
-// same few bricks (brick_table.h). If an output's cells are exactly the block of sites from which the division by the
-// stride made it, its inputs are consecutive rows, and nothing is looked up.
+// Output o reads input i through cell k if in[i] = stride * out[o] + Delta(k) (conv_geometry.h). A thread searches for
+// one output row and up to 32 cells. Rows are in Morton order, so the look-ups of a warp are near each other, and cells
+// near each other read the same few bricks (brick_table.h). If the cells of an output are exactly the block of sites i
+// with floor(i / stride) = o, its inputs are consecutive rows. They are then known from OutputCoordinates, and nothing
+// is looked up.
 //
-// All rulebooks of a network are searched together, since small levels do not fill a GPU.
+// One call searches several rulebooks together, since small levels alone do not fill a GPU.
 
 #include <bit>
 #include <cstdint>
@@ -22,31 +24,34 @@ namespace voxserve::kernels {
 
 inline constexpr int32_t kRowMaskBits = 32;  // bits of a row's word in row_masks
 
-// Returns the values from one row of row_inputs to the next: a multiple of 4, since 16 bytes are written at once.
+// Returns the pitch of row_inputs in values: a multiple of 4, since 16 bytes are written at once.
 constexpr int64_t RowInputsPitch(int32_t num_offsets) { return (int64_t{num_offsets} + 3) / 4 * 4; }
 
 struct NeighbourSearchParams {
   ConvGeometry geometry;   // |Delta| <= kCoordinateMargin
-  cuda::BrickTable table;  // table of the input keys; not read if first_in_rows is set
+  cuda::BrickTable table;  // table of the inputs' keys; not read if first_in_rows is set
   int32_t dimension = 3;
   const uint64_t* out_keys = nullptr;  // [out_capacity] MortonKeys
   int64_t out_capacity = 0;            // below 2^31
-  const int64_t* num_out = nullptr;
+  const int64_t* num_out = nullptr;    // [1] in device memory; null: out_capacity
 
-  // Null, or if CellsAreBlocks(geometry): the rows that OutputCoordinates made with out_keys for this stride. in_keys
-  // and num_in are then needed too.
+  // May be set only if CellsAreBlocks(geometry): OutputCoordinatesParams::first_in_rows of the call that made out_keys
+  // with this stride. in_keys, in_capacity and num_in must then be set too. Null: `table` is searched.
   const int32_t* first_in_rows = nullptr;  // [out_capacity]
   const uint64_t* in_keys = nullptr;       // [in_capacity]
   int64_t in_capacity = 0;
   const int64_t* num_in = nullptr;
 
-  // [K, out_capacity] input row, or -1. Values of rows behind num_out are undefined. Null if row_inputs is set.
+  // Output: [K, out_capacity] the input row, or -1 if there is none. Values behind the first num_out rows are
+  // undefined. Null if row_inputs is set.
   int32_t* neighbours = nullptr;
-  // Null, or for K <= kRowMaskBits: [out_capacity] bit k is set if the row has an input row in offset k.
+  // Output: [out_capacity] bit k of a row is set if the row has an input through cell k. May be set only if
+  // K <= kRowMaskBits.
   uint32_t* row_masks = nullptr;
-  // Null, or for K <= kRowMaskBits with row_masks and without first_in_rows: [out_capacity, RowInputsPitch(K)]
-  // lists a row's input rows in ascending order of their offsets; 16-byte aligned. Most rows have few inputs, so a
-  // kernel that reads rows in random order reads less from these lists than from `neighbours`.
+  // Output, in place of `neighbours`: [out_capacity, RowInputsPitch(K)] each row's existing input rows in ascending
+  // order of their cells; row_masks says which cells. 16-byte aligned. May be set only with row_masks and without
+  // first_in_rows. Most rows have few inputs, so a kernel that reads rows in random order reads less memory from these
+  // lists than from `neighbours`.
   int32_t* row_inputs = nullptr;
 };
 static_assert(std::is_trivially_copyable_v<NeighbourSearchParams>);
@@ -66,7 +71,7 @@ constexpr bool CellsAreBlocks(const ConvGeometry& geometry) {
 
 namespace cuda {
 
-// cudaErrorInvalidValue if
+// Returns cudaErrorInvalidValue if
 // - the params, geometries or tables (if read) do not all have the same dimension;
 // - row_masks is set and K > kRowMaskBits;
 // - row_inputs is set without the members that it needs.

@@ -1,7 +1,8 @@
 #pragma once
 
-// Finds outputs within a spatial shape without a sort: every candidate sets its cell's bit, and the set bits are read
-// in order. MortonPlaces defines the order of cells.
+// BitmapOutputs makes the outputs of OutputCoordinates (output_coordinates.h) without a sort, for rules with a spatial
+// shape. Every candidate (output_candidates.cuh) sets the bit of its cell, and the set bits are then read in Morton
+// order. A cell's bit is at the cell's place (MortonPlaces). Only .cu files include this header.
 
 #include <cuda_runtime_api.h>
 
@@ -21,6 +22,7 @@ namespace voxserve::kernels::cuda {
 
 inline constexpr int kWordPlaces = 32;
 
+// The size of a bitmap, and the decision whether to use it.
 class OutputBitmap {
  public:
   explicit OutputBitmap(const OutputCoordinatesParams& params) {
@@ -28,12 +30,13 @@ class OutputBitmap {
     places_ = MortonPlaces(params.geometry.dimension, params.out_shape);
     if (!places_.is_valid()) return;
     num_words_ = (int64_t{params.num_samples} << places_.sample_bits()) / kWordPlaces;
-    constexpr int64_t kBytesACandidate = 16;  // the bytes that a sort needs
+    constexpr int64_t kBytesACandidate = 16;  // the two buffers of a sort
     constexpr int64_t kSmallBytes = 1 << 20;
     is_worth_it_ = 4 * num_words_ <= std::max(kBytesACandidate * NumOutputCandidates(params), kSmallBytes);
   }
 
-  // Returns true if reading the bitmap costs no more than sorting the candidates.
+  // Returns true if the bitmap is no larger than the buffers of a sort of the candidates, or than 1 MiB. The bitmap is
+  // then taken to be the faster way.
   bool is_worth_it() const { return is_worth_it_; }
   int64_t num_words() const { return num_words_; }
   const MortonPlaces& places() const { return places_; }
@@ -44,8 +47,8 @@ class OutputBitmap {
   bool is_worth_it_ = false;
 };
 
-// Collects the bits of one word before it writes them: the outputs of an input are close together and often share a
-// word.
+// WordMarker sets bits of the bitmap. It collects the bits of one word before it writes them, since the outputs of an
+// input are close together and often share a word.
 class WordMarker {
  public:
   __device__ explicit WordMarker(uint32_t* words) : words_(words) {}
@@ -68,15 +71,15 @@ class WordMarker {
   uint32_t bits_ = 0;
 };
 
-// An input's candidates on one axis, as marking steps through them.
+// An input's candidates on one axis, and the parts of their places.
 struct AxisMarks {
   AxisSites sites;
   uint64_t first;  // MortonPlaces::OnAxis of the first candidate's site
   uint64_t step;   // MortonPlaces::OnAxis of the distance to the next candidate's site
 };
 
-// Marks an input's outputs: all combinations of candidates on the axes from kAxis on. `place` holds the earlier axes'
-// bits.
+// Marks the outputs of an input: all combinations of its candidates on the axes from kAxis on. `place` has the bits of
+// the sample and of the axes before kAxis.
 template <int kDimension, int kAxis = 0>
 __device__ void MarkProduct(const MortonPlaces& places, const AxisMarks (&axes)[kDimension], uint64_t place,
                             WordMarker& marker) {
@@ -99,8 +102,8 @@ struct MarkOutputsParams {
   uint32_t* words;
 };
 
-// Marks the outputs of one input per thread, so the values common to its candidates are computed once. No candidate is
-// outside a key's limits, since the shape is within them.
+// Marks the outputs of the inputs. A thread handles all candidates of an input, so it computes the values that they
+// have in common once. No candidate is outside a key's limits, since the shape is within the limits.
 template <int kDimension>
 __global__ void __launch_bounds__(kBlockThreads) MarkOutputsKernel(const __grid_constant__ MarkOutputsParams params) {
   using Key = MortonKey<kDimension>;
@@ -135,7 +138,7 @@ __global__ void __launch_bounds__(kBlockThreads) MarkOutputsKernel(const __grid_
   }
 }
 
-// Counts the bits of block_words words per block. The first block also sets num_beyond_limits, [num_samples], to 0.
+// Counts the set bits of block_words words per block. The first block also sets num_beyond_limits, [num_samples], to 0.
 __global__ inline void __launch_bounds__(kBlockThreads)
     CountOutputsKernel(const uint32_t* words, int64_t num_words, int64_t block_words, int32_t* block_counts,
                        int64_t* num_beyond_limits, int32_t num_samples) {
@@ -149,6 +152,7 @@ __global__ inline void __launch_bounds__(kBlockThreads)
   for (int32_t sample = threadIdx.x; sample < num_samples; sample += kBlockThreads) num_beyond_limits[sample] = 0;
 }
 
+// Writes the keys of the set bits. Blocks have the same words as in CountOutputsKernel, which made block_counts.
 __global__ inline void __launch_bounds__(kBlockThreads)
     WriteOutputsKernel(const __grid_constant__ MortonPlaces places, const uint32_t* words, int64_t num_words,
                        int64_t block_words, const int32_t* block_counts, uint64_t* out_keys, int64_t* num_out) {
@@ -156,8 +160,8 @@ __global__ inline void __launch_bounds__(kBlockThreads)
   __shared__ typename Scan::TempStorage storage;
   const bool is_last = blockIdx.x == gridDim.x - 1;
   if (block_counts[blockIdx.x] == 0 && !is_last) return;
-  // A key is the OR of the key of its word's first place and the key of its bit. The former is computed once per word,
-  // the latter once per block.
+  // A key is the OR of the key of its word's first place (word_key, computed once per word) and the key of its bit's
+  // position in the word (bit_keys, computed once per block).
   __shared__ uint64_t bit_keys[kWordPlaces];
   if (threadIdx.x < kWordPlaces) bit_keys[threadIdx.x] = places.Key(threadIdx.x);
   int64_t before = 0;
@@ -180,7 +184,7 @@ __global__ inline void __launch_bounds__(kBlockThreads)
   if (is_last && threadIdx.x == 0) *num_out = before;
 }
 
-// words: [OutputBitmap::num_words]; block_counts: [max_blocks].
+// Launches the kernels. words: scratch, [OutputBitmap::num_words]. block_counts: scratch, [max_blocks].
 inline cudaError_t BitmapOutputs(const OutputCoordinatesParams& params, uint32_t* words, int32_t* block_counts,
                                  int64_t max_blocks, cudaStream_t stream) {
   // Only the device knows the number of inputs. Blocks stride over them, since with a large capacity most blocks would

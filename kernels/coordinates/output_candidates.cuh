@@ -1,7 +1,8 @@
 #pragma once
 
-// The candidate sites on a GPU from which OutputCoordinates makes its outputs: one for every input and every cell that
-// reaches it, if the rule allows the site.
+// These functions compute the candidates from which OutputCoordinates (output_coordinates.h) makes its outputs on a
+// GPU. A candidate is the output site of one input and one cell of the kernel, if the rule allows the site. Several
+// candidates can be the same site. Only .cu files include this header.
 
 #include <cuda_runtime_api.h>
 
@@ -20,36 +21,37 @@
 
 namespace voxserve::kernels::cuda {
 
+// A rule on one axis.
 struct CandidateAxis {
   int32_t stride;
   int32_t dilation;
   int32_t padding;
   int32_t kernel_size;
-  int32_t step;            // cells that reach the same residue are this many cells apart
-  int32_t num_candidates;  // most candidates of an input
-  int32_t site_step;       // distance from the site of one candidate to the next one's
-  int64_t first;           // first site that the rule allows; without lower bound the sample's minimum
-  int64_t last;
+  int32_t step;            // cells through which outputs reach the same input are this many cells apart
+  int32_t num_candidates;  // the most candidates of an input
+  int32_t site_step;       // distance from one candidate's site to the next candidate's site
+  int64_t first;           // first site that the rule allows; CandidateParams::bounds may raise it for a sample
+  int64_t last;            // last site that the rule allows
 };
 
 struct CandidateParams {
   const uint64_t* in_keys;
   int64_t in_capacity;
   const int64_t* num_in;
-  const FieldBounds* bounds;  // [num_samples]; null if lower bounds are given
-  bool are_quotients;
-  bool are_transposed;  // stride * input + Delta; a candidate's number is its cell
+  const FieldBounds* bounds;  // [num_samples] bounds of the inputs, if a sample's minimum is the lower bound; else null
+  bool are_quotients;         // each input has one candidate, floor(input / stride)
+  bool are_transposed;        // candidates are stride * input + Delta; a candidate's number is its cell
   int32_t candidates_an_input;
   CandidateAxis axes[kMaxDimension];
-  int32_t num_listed_cells;  // see ConvGeometry
+  int32_t num_listed_cells;  // ConvGeometry's, if are_transposed; else 0
   int32_t listed_cells[kMaxListedCells];
-  int32_t min_coordinate;  // the limits of a key
+  int32_t min_coordinate;  // the limits of a key's coordinates
   int32_t max_coordinate;
   int64_t* num_beyond_limits;
 };
 
-// The candidates of an input on one axis: candidate `number` below `count` has site first + number * step, if the rule
-// allows that site.
+// The candidates of an input on one axis. Candidate `number` below `count` has the site first + number * step. It
+// exists if that site is in [lowest, highest], the range that the rule allows.
 struct AxisSites {
   int64_t first;
   int32_t step;
@@ -77,7 +79,7 @@ __device__ AxisSites AxisSitesOf(const CandidateParams& params, int axis, int32_
     sites.first = int64_t{coordinate} * rule.stride - rule.padding;
     return sites;
   }
-  int32_t cell = 0;  // the first cell that reaches the input; further ones follow every rule.step cells
+  int32_t cell = 0;  // the first cell that reaches the input; every rule.step-th cell after it reaches the input too
   const int32_t num_tries = min(rule.step, rule.kernel_size);
   Integer at = static_cast<Integer>(coordinate) + rule.padding;  // stride * the site that reads it through the cell
   while (cell < num_tries && at % rule.stride != 0) {
@@ -98,7 +100,8 @@ __device__ AxisSites AxisSitesOf(const CandidateParams& params, int axis, int32_
   return sites;
 }
 
-// Finds candidate `number` of an input. Returns false if there is none. Counts a candidate beyond a key's limits.
+// Finds candidate `number` of the input with this key, and sets its sample and sites (one coordinate per axis). Returns
+// false if the candidate does not exist or is beyond a key's limits; in the latter case counts it in num_beyond_limits.
 template <int kDimension>
 __device__ bool FindCandidate(const CandidateParams& params, uint64_t key, int32_t number, int32_t& sample,
                               Axes& sites) {
@@ -126,7 +129,7 @@ __device__ bool FindCandidate(const CandidateParams& params, uint64_t key, int32
   return exists && is_in_limits;
 }
 
-// bounds: of each sample's inputs, if the rule has no lower bound; else null.
+// Returns the description of all candidates. params.num_in must be above 0. bounds: CandidateParams::bounds.
 inline CandidateParams CandidatesOf(const OutputCoordinatesParams& params, const FieldBounds* bounds) {
   const ConvGeometry& geometry = params.geometry;
   const CoordinateKey layout(geometry.dimension);

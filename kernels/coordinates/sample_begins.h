@@ -1,6 +1,7 @@
 #pragma once
 
-// Finds each sample's first row among a level's ascending keys, on the GPU.
+// SampleBegins finds each sample's first row among a level's keys, on the GPU. A sample without keys begins where the
+// next sample begins.
 
 #include <cstdint>
 #include <type_traits>

@@ -1,6 +1,7 @@
 #pragma once
 
-// Coordinates in the form of a key's fields, and their bounds in every sample. Only .cu files include this header.
+// SampleBoundsKernel finds the smallest and largest coordinate of every sample of a level, per axis. Only .cu files
+// include this header.
 
 #include <cstdint>
 #include <type_traits>
@@ -10,8 +11,8 @@
 
 namespace voxserve::kernels::cuda {
 
-// The bounds of one sample's coordinates, in the form of the key's fields: coordinate + bias. The largest is stored as
-// its complement, so that both are minima. All ones means that there are none.
+// The bounds of one sample's coordinates per axis, in the form of a key's fields: coordinate + bias. The largest field
+// is stored as its complement, so that atomicMin updates both bounds. All bits are 1 for a sample without coordinates.
 struct FieldBounds {
   uint32_t lowest[kMaxDimension];
   uint32_t highest_complement[kMaxDimension];
@@ -24,14 +25,15 @@ inline unsigned NumBoundsBlocks(int64_t capacity) { return NumBlocks(capacity, s
 template <int kDimension>
 using FieldInteger = std::conditional_t<(MortonKey<kDimension>::kAxisBits < 31), int32_t, int64_t>;
 
+// Returns coordinate + bias of one axis of a MortonKey.
 template <int kDimension>
 __device__ uint32_t FieldOf(uint64_t key, int axis) {
   using Key = MortonKey<kDimension>;
   return static_cast<uint32_t>(static_cast<int64_t>(Key::Coordinate(key, axis)) + static_cast<int64_t>(Key::kBias));
 }
 
-// keys: MortonKeys, ascending. bounds: [num_samples], must be all ones before. Launch NumBoundsBlocks blocks of
-// kBlockThreads.
+// keys: [capacity] MortonKeys, ascending. num_keys: [1]; null: capacity keys exist. bounds: [num_samples]; the caller
+// sets all bits to 1 before the launch. The grid has NumBoundsBlocks(capacity) blocks of kBlockThreads threads.
 template <int kDimension>
 __global__ void SampleBoundsKernel(const uint64_t* keys, int64_t capacity, const int64_t* num_keys,
                                    FieldBounds* bounds) {

@@ -1,7 +1,8 @@
 #pragma once
 
-// Converts coordinates of one level to positions among the sites of another. Each level counts in its own units, and
-// the ratio of two units is a fraction per axis.
+// These functions convert coordinates of one level to positions among the sites of another level. A level is the list
+// of the sites of a batch at one stride of the network. Each level counts coordinates in its own unit, and the ratio of
+// two units is a fraction per axis.
 
 #include <cstdint>
 
@@ -11,24 +12,24 @@
 
 namespace voxserve::kernels {
 
-// A step of one level is multiplier / divisor steps of the other, per axis. Both numbers are at least 1.
+// One unit of the first level is multiplier / divisor units of the second level, per axis. Both numbers are at least 1.
 struct SiteRatio {
   Axes multiplier = {1, 1, 1, 1};
   Axes divisor = {1, 1, 1, 1};
 };
 
-// A site, and the fraction of the way from it to the next one, 0 <= fraction < 1.
+// A position on one axis, between the sites `site` and `site` + 1: `site` + fraction, with 0 <= fraction < 1.
 struct AxisPosition {
   int64_t site = 0;
   float fraction = 0;
 };
 
-// Returns floor(coordinate * multiplier / divisor).
+// Converts a coordinate of the first level to the second level: floor(coordinate * multiplier / divisor).
 constexpr int64_t SiteOnAxis(const SiteRatio& ratio, int axis, int64_t coordinate) {
   return FloorDivide<int64_t>(coordinate * ratio.multiplier[axis], ratio.divisor[axis]);
 }
 
-// Returns the position of coordinate + fraction, with 0 <= fraction <= 1.
+// Converts coordinate + fraction of the first level, with 0 <= fraction <= 1, to a position on the second level.
 constexpr AxisPosition PositionOnAxis(const SiteRatio& ratio, int axis, int64_t coordinate, float fraction) {
   const int64_t site = SiteOnAxis(ratio, axis, coordinate);
   const auto rest = static_cast<float>(coordinate * ratio.multiplier[axis] - site * ratio.divisor[axis]);

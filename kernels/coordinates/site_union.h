@@ -1,10 +1,10 @@
 #pragma once
 
-// The union of the sites of two levels: sorted, unique, separately for each sample. Keys are CoordinateKeys on the CPU
-// and MortonKeys on the GPU; both are ordered as whole words.
+// SiteUnion computes the union of the sites of two levels, A and B: a sorted list of unique keys. Keys are
+// CoordinateKeys on the CPU and MortonKeys on the GPU. Both contain the sample, so comparing words is enough.
 //
-// The GPU needs no sort, since it computes ranks. A key of A comes behind the keys of A before it and the keys of B
-// that are below it and not in A. A key of B that is not in A is placed in the same way.
+// The GPU does not sort, but computes each key's row: the number of smaller keys in A plus the number of smaller keys
+// in B that are not in A. A key that is in A and in B is written once.
 
 #include <cstddef>
 #include <cstdint>
@@ -17,16 +17,18 @@ namespace voxserve::kernels {
 struct SiteUnionParams {
   const uint64_t* a_keys = nullptr;  // [num_a] ascending, unique
   int64_t num_a = 0;
-  const int64_t* device_num_a = nullptr;  // cuda: the number of a_keys, on the device; num_a is then the capacity
-  const uint64_t* b_keys = nullptr;       // [num_b] ascending, unique
+  // CUDA only: [1] the number of a_keys, in device memory; num_a is then the capacity. Null: num_a keys exist.
+  // device_num_b is the same for b_keys.
+  const int64_t* device_num_a = nullptr;
+  const uint64_t* b_keys = nullptr;  // [num_b] ascending, unique
   int64_t num_b = 0;
   const int64_t* device_num_b = nullptr;
 
   // Output. The caller checks that num_a + num_b is below 2^31.
-  uint64_t* out_keys = nullptr;  // [num_out of num_a + num_b]
+  uint64_t* out_keys = nullptr;  // [num_a + num_b]; the first num_out are written
   int64_t* num_out = nullptr;    // [1]
 
-  void* workspace = nullptr;  // cuda: SiteUnionWorkspaceBytes(*this), 256-byte aligned, any contents
+  void* workspace = nullptr;  // CUDA only: SiteUnionWorkspaceBytes(*this), 256-byte aligned, any contents
 };
 static_assert(std::is_trivially_copyable_v<SiteUnionParams>);
 
@@ -38,7 +40,8 @@ void SiteUnion(const SiteUnionParams& params);
 
 namespace cuda {
 
-// Asks CUB, so it needs a device. Depends only on num_b.
+// Returns the bytes of params.workspace. This function asks CUB, so it needs a device. The result depends only on
+// num_b.
 size_t SiteUnionWorkspaceBytes(const SiteUnionParams& params);
 
 cudaError_t SiteUnion(const SiteUnionParams& params, cudaStream_t stream);

@@ -1,12 +1,14 @@
 #pragma once
 
-// The main kernel of kernels/image/conv2d.h. Only .cu files include this header.
+// Conv2dKernel is the main kernel of kernels/image/conv2d.h: an implicit GEMM. Only .cu files include this header.
 //
-// A block owns a tile of output positions (of one phase, across rows and images) and output channels (of one group).
-// The summed axis is (cell, channel), with the channels of a cell padded to whole vectors of 16 bytes, and is walked in
-// chunks. A chunk's inputs are gathered, and its weights copied, ahead of time to one of a ring of stages. A thread
-// copies the same vector of the same few positions in every stage. So it looks up only once where a position's first
-// cell is and which of its cells are inside the image.
+// A block computes a tile of output positions (of one phase, across rows and images) and output channels (of one
+// group). It sums over the (cell, channel) axis, on which the channels of a cell are padded to whole vectors of 16
+// bytes. The axis is cut into chunks of kStageRowBytes. For each chunk, the threads gather the inputs and copy the
+// weights to a stage, one of a ring of buffers in shared memory, before the chunk is multiplied.
+//
+// A thread copies the same 16-byte vector of the same few positions in every stage. So it computes only once where a
+// position's first cell is and which of its cells are inside the image.
 
 #include <cstdint>
 
@@ -25,7 +27,7 @@ static_assert(kMaxCells + kVectorsARow <= kCellTableSize);
 
 // Describes a position of the tile.
 struct TilePosition {
-  int64_t in;       // offset of its first cell from `in`, in values; the cell may be outside the image
+  int64_t in;       // offset of the position's first cell from `in`, in values; the cell may be outside the image
   int64_t out;      // row of the output; -1: behind the last position
   uint32_t inside;  // bit i: kernel row i is inside the image; bit kColumnBits + j: kernel column j is
 };
@@ -33,12 +35,13 @@ struct TilePosition {
 // Describes a cell of the phase.
 struct TileCell {
   int64_t in;       // offset from the first cell, in values
-  uint32_t inside;  // the bits of its row and column; the cell is inside if the position has both
+  uint32_t inside;  // the bits of the cell's row and column; a position's cell is in the image if the position has both
 };
 inline constexpr int kColumnBits = 16;
 inline constexpr uint32_t kNoCell = uint32_t{1} << 31;
 static_assert(kMaxConv2dKernelSize <= 15);
 
+// The sizes of a block's shared memory. Product: one of the classes in conv2d_products.cuh.
 template <typename Product, int kNumStages>
 struct Conv2dBlock {
   static constexpr int kStages = kNumStages;
@@ -50,11 +53,12 @@ struct Conv2dBlock {
   static constexpr int kSumBytes = Product::kRows * kSumPitch<Product::kColumns> * int{sizeof(float)};
   static constexpr int kSharedBytes =
       (kSumBytes > kStages * kStageBytes ? kSumBytes : kStages * kStageBytes) + kAlignment;
-  // The bytes that every block needs in addition.
+  // The bytes of the static tables, which every block needs in addition to kSharedBytes.
   static constexpr int kTableBytes =
       Product::kRows * int{sizeof(TilePosition)} + kCellTableSize * int{sizeof(TileCell)};
 };
 
+// The work of one thread on its block's tile. T: the type of inputs and weights.
 template <typename T, typename Product, int kNumStages>
 class Conv2dTile {
  public:
@@ -169,8 +173,8 @@ class Conv2dTile {
                int64_t{first_column_} * kStageRowBytes + thread * 16;
   }
 
-  // Multiplies all chunks. A stage is free when its products are done; the last kPending products may still run in the
-  // next round.
+  // Loads and multiplies all chunks. A stage may be overwritten when the multiplication of its chunk is done. Up to
+  // kPending asynchronous multiplications may still run when the next round begins.
   __device__ void Multiply(Product& product) {
     const int32_t num_chunks = (NumCells() * arguments_.padded_in_channels + kChunkValues<T> - 1) / kChunkValues<T>;
     constexpr int kAhead = Block::kStages - 1 - Product::kPending;
@@ -204,8 +208,8 @@ class Conv2dTile {
 #endif
   }
 
-  // Loads chunks in order. Each makes one group of copies, behind the last chunk an empty one, since groups are
-  // counted.
+  // Begins to load a chunk. Every call makes one group of copies, since WaitForStage counts groups. Behind the last
+  // chunk, the group is empty.
   __device__ void LoadAhead(int32_t chunk, int32_t num_chunks, int32_t stage) {
     if (chunk < num_chunks) {
       unsigned char* const inputs = stages_ + stage * Block::kStageBytes;
@@ -235,8 +239,8 @@ class Conv2dTile {
     cell_ = min(cell_, kCellTableSize - 1);  // behind all cells
   }
 
-  // Copies weights, which are packed in the layout of a stage. Rows behind the last channel are multiplied too; their
-  // sums are never read.
+  // Copies a chunk's weights, which are packed in the layout of a stage. Rows behind the last output channel are
+  // multiplied too, but their sums are never read.
   __device__ void LoadWeights(unsigned char* weights) {
     const auto thread = static_cast<int32_t>(threadIdx.x);
 #pragma unroll
@@ -293,7 +297,7 @@ class Conv2dTile {
   uint32_t inside_[kCopies];
 };
 
-// Its grid: x: tiles of positions and (fastest) of channels; y: groups; z: phases.
+// The grid: x counts tiles of positions and, fastest, tiles of channels; y counts groups; z counts phases.
 template <typename T, typename Product, int kNumStages>
 __global__ void __launch_bounds__(Product::kThreads, BlocksAnSm(Product::kBlocksAnSm))
     Conv2dKernel([[maybe_unused]] const __grid_constant__ Conv2dArguments<T> arguments) {

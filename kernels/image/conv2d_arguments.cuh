@@ -1,8 +1,9 @@
 #pragma once
 
-// The arguments of the kernels of kernels/image/conv2d.h, and the device functions with which these kernels copy inputs
-// and weights to shared memory. Copies move vectors of 16 bytes, fill missing values with zeros, and are asynchronous
-// if the GPU supports it. conv2d.h defines chunks and phases. Only .cu files include this header.
+// This file has the arguments of the kernels of kernels/image/conv2d.h, and the device functions with which these
+// kernels copy inputs and weights to shared memory. Copies move vectors of 16 bytes and fill missing values with zeros.
+// They are asynchronous if the GPU supports this (from sm_80 on). conv2d.h defines phases, conv2d.cuh defines chunks.
+// Only .cu files include this header.
 
 #include <cstdint>
 
@@ -23,15 +24,15 @@ struct Conv2dArguments {
   int32_t out_rows;
   int32_t out_columns;
   const T* in;
-  int64_t in_pitch;  // values from one position's channels to the next position's; out_pitch too
-  int32_t group_in_channels;
-  int32_t padded_in_channels;  // per cell, rounded up to whole vectors
+  int64_t in_pitch;            // values from one position's channels to the next position's channels
+  int32_t group_in_channels;   // input channels of one group
+  int32_t padded_in_channels;  // group_in_channels rounded up to whole vectors
   bool in_vectors;             // true if every cell's channels begin at a multiple of 16 bytes
   const unsigned char* weights;
-  int32_t num_chunks;  // chunks per phase and group for which `weights` has room
-  int32_t group_out_channels;
-  int32_t padded_out_channels;  // per group: the weights' rows in a chunk
-  int32_t num_column_tiles;
+  int32_t num_chunks;           // chunks per phase and group for which `weights` has room
+  int32_t group_out_channels;   // output channels of one group
+  int32_t padded_out_channels;  // rows of weights in one chunk of a group; at least group_out_channels
+  int32_t num_column_tiles;     // tiles of output channels in one group
   void* out;
   int64_t out_pitch;
   bool is_out_float;
@@ -39,7 +40,8 @@ struct Conv2dArguments {
   TypedEpilogue<T, float> epilogue;
 };
 
-// Calls CopyAsync16. On a GPU without asynchronous copies it does the same copy synchronously.
+// Copies `bytes` bytes, and fills up to 16 bytes with zeros. The copy is asynchronous (CopyAsync16) if the GPU supports
+// this.
 __device__ inline void CopyVector16(unsigned char* to, const void* from, int32_t bytes) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
   CopyAsync16(SharedAddress(to), from, bytes);
@@ -51,7 +53,7 @@ __device__ inline void CopyVector16(unsigned char* to, const void* from, int32_t
 #endif
 }
 
-// Makes the thread's copies since the last call one group.
+// Makes one group of the thread's copies since the last call, for WaitForVectors.
 __device__ inline void CommitVectors() {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
   CommitCopies();
@@ -67,7 +69,7 @@ __device__ void WaitForVectors() {
 #endif
 }
 
-// Copies a vector of the inputs: the first `count` values, then zeros.
+// Copies `count` values of the inputs to a vector in shared memory, and fills the rest of the vector with zeros.
 template <typename T>
 __device__ void CopyInputs(unsigned char* to, const T* from, int32_t count, const Conv2dArguments<T>& arguments) {
   if (arguments.in_vectors) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// Launches the kernel of kernels/image/conv2d.cuh. Only .cu files include this header.
+// LaunchTiles launches the kernel of kernels/image/conv2d.cuh. Only .cu files include this header.
 
 #include <atomic>
 #include <cstddef>
@@ -17,20 +17,20 @@ inline constexpr int64_t kMaxGridAxis = 65535;  // limit of the grid's y and z
 
 constexpr int32_t RoundUp(int32_t value, int32_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
-// Returns true if the channels fill tiles of `columns` as well as tiles of half the width.
+// Returns true if tiles of `columns` channels need no more padding than tiles of half that width.
 constexpr bool Fill(int32_t channels, int32_t columns) {
   return RoundUp(channels, columns) == RoundUp(channels, columns / 2);
 }
 
 struct DeviceTraits {
   int device = 0;
-  int code_version = 0;  // see CodeVersion
+  int code_version = 0;  // CodeVersion(): __CUDA_ARCH__ / 10 of the code that runs on the device
   int num_sms = 0;
   int block_bytes = 0;  // shared memory that a block may use
 };
 
-// Allows a kernel its shared memory, once per device. `done` belongs to the kernel and has one bit per device. Setting
-// the limit twice does no harm.
+// Sets a kernel's limit of shared memory to `bytes`, once per device. `done` belongs to the kernel and has one bit for
+// each of the first 64 devices. Several threads may call this function; setting the limit twice does no harm.
 template <typename Kernel>
 cudaError_t AllowSharedMemory(Kernel* kernel, int bytes, int device, std::atomic<uint64_t>& done) {
   const uint64_t bit = uint64_t{1} << (device % 64);
@@ -42,7 +42,7 @@ cudaError_t AllowSharedMemory(Kernel* kernel, int bytes, int device, std::atomic
   return cudaSuccess;
 }
 
-// Returns the positions of the largest phase.
+// Returns the number of output positions of the largest phase, in all images.
 template <typename T>
 int64_t NumPositions(const Conv2dArguments<T>& arguments) {
   int64_t num_positions = arguments.num_images;
@@ -53,6 +53,7 @@ int64_t NumPositions(const Conv2dArguments<T>& arguments) {
   return num_positions;
 }
 
+// Returns cudaErrorInvalidValue if the grid would be too large. Product: one of the classes in conv2d_products.cuh.
 template <typename T, typename Product, int kStages>
 cudaError_t LaunchTiles(Conv2dArguments<T> arguments, const DeviceTraits& traits, cudaStream_t stream) {
   using Block = Conv2dBlock<Product, kStages>;

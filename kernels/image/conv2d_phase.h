@@ -1,7 +1,8 @@
 #pragma once
 
-// A phase of a 2D convolution (kernels/image/conv2d.h): the outputs that read the same cells, as a convolution of their
-// own. An ordinary convolution has one phase, a transpose has stride x stride phases.
+// A phase of a 2D convolution (kernels/image/conv2d.h) is the set of the output positions that read the same cells. It
+// is described as a convolution of its own, separately for rows and columns. An ordinary convolution has one phase; a
+// transposed convolution has stride phases per axis.
 
 #include <algorithm>
 #include <cstddef>
@@ -11,8 +12,9 @@
 
 namespace voxserve::kernels {
 
-// A phase on one axis. Output q of num_outputs is position out_begin + q out_step. It reads num_cells cells. Cell j has
-// number first_cell + j cell_step in the kernel and reads input in_begin + q in_step + j cell_reach, if that is inside.
+// A phase on one axis. Output q of num_outputs is at position out_begin + q * out_step, and reads num_cells cells. Cell
+// j of the phase is cell first_cell + j * cell_step of the kernel. Through it, output q reads the input position
+// in_begin + q * in_step + j * cell_reach; positions outside the image are 0.
 struct Conv2dPhase {
   int32_t num_outputs;
   int32_t out_begin;
@@ -29,11 +31,12 @@ constexpr int32_t NumPhases(const Conv2dGeometry& geometry, size_t axis) {
   return geometry.is_transposed ? geometry.stride[axis] : 1;
 }
 
-// Returns the cells of the phase that has the most.
+// Returns the number of cells of the phase that has the most cells.
 constexpr int32_t MaxPhaseCells(const Conv2dGeometry& geometry, size_t axis) {
   return (geometry.kernel_size[axis] - 1) / NumPhases(geometry, axis) + 1;
 }
 
+// Returns phase number `phase` of NumPhases. in_size: the input positions on the axis.
 constexpr Conv2dPhase PhaseOf(const Conv2dGeometry& geometry, size_t axis, int32_t in_size, int32_t phase) {
   const auto out_size = static_cast<int32_t>(std::max<int64_t>(0, geometry.OutSize(axis, in_size)));
   const int32_t stride = geometry.stride[axis];
@@ -50,8 +53,8 @@ constexpr Conv2dPhase PhaseOf(const Conv2dGeometry& geometry, size_t axis, int32
             .in_step = stride,
             .cell_reach = geometry.dilation[axis]};
   }
-  // Outputs y with y + padding = stride m + phase read cells phase + stride i at inputs m - i. Cells are counted from
-  // the last one, so that inputs ascend with them.
+  // An output y with y + padding = stride * m + phase reads the inputs m - i through cells phase + stride * i. Cells
+  // are counted from the last cell, so that the inputs ascend with the cells.
   const int32_t out_begin = ((phase - padding) % stride + stride) % stride;
   const int32_t num_cells = phase < kernel_size ? (kernel_size - 1 - phase) / stride + 1 : 0;
   return {.num_outputs = out_begin < out_size ? (out_size - 1 - out_begin) / stride + 1 : 0,

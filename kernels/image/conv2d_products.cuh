@@ -1,15 +1,17 @@
 #pragma once
 
-// The ways in which a block of kernels/image/conv2d.cuh multiplies the data in its shared memory, and which thread
-// holds which sum: by Hopper's warp groups, by single warps' tensor cores, or in float32 without tensor cores. Only .cu
-// files include this header.
+// These classes are the ways in which a block of kernels/image/conv2d.cuh multiplies the matrices in its shared memory:
+// WarpProducts by single warps' tensor cores, WarpGroupProducts by Hopper's warp groups, and ScalarProducts in float32
+// without tensor cores. They differ in which thread holds which sums. Only .cu files include this header.
 //
-// A stage holds kRows rows of inputs and, behind them, kColumns rows of weights (one per output channel). A row has
-// kStageRowBytes. The 16-byte vector v of row r is stored at place v ^ (r % 8): copies and loads of 8 rows then use
-// different banks, and warp groups expect this layout.
+// A stage is a buffer in shared memory with kRows rows of inputs (one per output position) and, behind them, kColumns
+// rows of weights (one per output channel). A row has kStageRowBytes. The 16-byte vector v of row r is stored at place
+// v ^ (r % 8): copies and loads of 8 rows then use different banks, and warp groups expect this layout.
 //
-// Each class has these functions: Multiply adds a stage's products to the sums (asynchronous products are done when
-// Wait returns), and Spill writes the thread's sums to shared memory.
+// An object of a class has the sums of one thread. Multiply adds the matrix product of a stage's inputs and weights to
+// the sums of the block's threads. If kIsAsynchronous, the product may still run until Wait returns. Spill writes the
+// thread's sums to shared memory, as a matrix [kRows, kColumns] with the pitch kSumPitch. RunsHere returns true if the
+// present GPU architecture supports the class.
 
 #include <cstdint>
 #include <type_traits>
@@ -22,7 +24,7 @@
 
 namespace voxserve::kernels::cuda {
 
-inline constexpr int kStageRowBytes = 128;  // part of the summed axis
+inline constexpr int kStageRowBytes = 128;  // one chunk of the summed axis
 inline constexpr int kVectorsARow = kStageRowBytes / 16;
 
 template <typename T>
@@ -30,18 +32,20 @@ inline constexpr int kVectorValues = 16 / static_cast<int>(sizeof(T));
 template <typename T>
 inline constexpr int kChunkValues = kVectorsARow* kVectorValues<T>;
 
+// Returns the offset of a vector in a stage's matrix.
 __host__ __device__ constexpr int32_t SwizzledBytes(int32_t row, int32_t vector) {
   return row * kStageRowBytes + ((vector ^ (row % 8)) * 16);
 }
 
-// The pitch of a row of sums in shared memory. Each row begins 32 bytes further on among the banks.
+// The values from one row of sums in shared memory to the next. If kColumns is a multiple of 32, each row begins
+// 8 banks after the row before it.
 template <int kColumns>
 inline constexpr int kSumPitch = kColumns + 8;
-// The pitch of a column of transposed sums. Every other column begins 32 bytes further on among the banks.
+// The values from one column of transposed sums to the next. Each column begins 4 banks after the column before it.
 template <int kRows>
 inline constexpr int kTransposedSumPitch = kRows + 4;
 
-// Products by the tensor cores of a block's warps.
+// Matrix products by the tensor cores of a block's warps, each warp for itself (mma.sync).
 template <typename T, int kTileColumns, int kTileThreads = 128, int kTileRows = 128>
 class WarpProducts {
  public:
@@ -79,7 +83,7 @@ class WarpProducts {
     }
   }
 
-  // Spills the sums as columns, one after the other.
+  // Writes the sums like Spill, but as the transposed matrix [kColumns, kRows] with the pitch kTransposedSumPitch.
   __device__ void SpillTransposed(float* to) const {
     constexpr int kPitch = kTransposedSumPitch<kRows>;
     static_assert(kRows % 32 == 0, "neighbouring lanes use different banks");
@@ -105,8 +109,8 @@ class WarpProducts {
   Tile tile_;
 };
 
-// Products by warp groups, stacked over the rows. There is one series of products per stage; the last kPendingSeries
-// may still run when the next begins.
+// Matrix products by warp groups (wgmma). Each warp group has 64 of the rows. A call of Multiply begins one
+// asynchronous series of products; the last kPendingSeries series may still run when the next series begins.
 template <typename T, int kWarpGroups, int kTileColumns, int kBlocks, int kPendingSeries>
 class WarpGroupProducts {
  public:
@@ -157,7 +161,7 @@ class WarpGroupProducts {
   float sums_[kColumns / 2] = {};
 };
 
-// Products without tensor cores: 16 x 16 threads, each with every 16th row and column.
+// Matrix products without tensor cores. The block has 16 x 16 threads; each has every 16th row and every 16th column.
 template <typename T, int kTileColumns>
 class ScalarProducts {
  public:
@@ -168,7 +172,7 @@ class ScalarProducts {
   static constexpr bool kIsAsynchronous = false;
   static constexpr int kPending = 0;
 
-  // Serves 16-bit values on GPUs whose warps cannot multiply them.
+  // Returns true for float32, and for 16-bit types only on GPUs before sm_80, where WarpProducts cannot run.
   __host__ __device__ static constexpr bool RunsHere() {
 #if defined(__CUDA_ARCH__)
     return std::is_same_v<T, float> || __CUDA_ARCH__ < 800;

@@ -1,6 +1,7 @@
 #pragma once
 
-// 2D convolutions by Hopper's warp groups, on tiles of 128 to 320 positions. Only .cu files include this header.
+// LaunchWarpGroups computes 2D convolutions (kernels/image/conv2d.h) by Hopper's warp groups, on tiles of 128 to 320
+// output positions. Only .cu files include this header.
 
 #include "kernels/image/conv2d.h"
 #include "kernels/image/conv2d_arguments.cuh"
@@ -8,7 +9,8 @@
 
 namespace voxserve::kernels::cuda {
 
-// Returns the tiling with the lowest expected time. All tilings add up the same products in the same order.
+// Returns the warp groups' tiling with the lowest expected time. All these tilings add up the same products in the same
+// order, so the choice does not change the result.
 template <typename T>
 Conv2dTiling ChooseWarpGroups(const Conv2dArguments<T>& arguments, const DeviceTraits& traits);
 

@@ -1,9 +1,9 @@
 #pragma once
 
-// Computes the maximum over windows of images, channel by channel, like PyTorch's max_pool2d:
+// MaxPool2d computes the maximum over windows of images, channel by channel, like PyTorch's max_pool2d:
 //   out[y, x] = max over cells (i, j) of in[stride y - padding + i, stride x - padding + j],
-// over the cells that are in the image. NaN wins every comparison. Images are NHWC, as conv2d.h has them. A position's
-// result depends only on its own image, bit for bit.
+// where cells outside the image are left out. A maximum is NaN if one of its values is NaN. Images are NHWC: matrices
+// whose rows are positions (image, row, column). A position's result depends only on its own image, bit for bit.
 
 #include <cstdint>
 #include <type_traits>
@@ -19,17 +19,18 @@ namespace voxserve::kernels {
 inline constexpr int32_t kMaxPool2dKernelSize = 15;  // on an axis
 
 struct MaxPool2dParams {
-  // Kernel, stride and padding. The padding is at most half of the kernel, so every window has a cell in the image.
+  // Only kernel_size, stride and padding are used; the other members have their defaults. The padding is at most half
+  // of the kernel, so every window has a cell in the image.
   Conv2dGeometry geometry;
   int64_t num_images = 0;
-  int32_t in_rows = 0;  // size of one input image; that of the output: OutSize(0, in_rows), OutSize(1, in_columns)
+  int32_t in_rows = 0;  // rows of one image; the output has OutSize(0, in_rows) rows, OutSize(1, in_columns) columns
   int32_t in_columns = 0;
-  ConstRows in;  // the inputs' positions; float32 only on the CPU
-  Rows out;      // the outputs' positions; in's channels, its type or float32; must not overlap `in`
+  ConstRows in;  // one row per input position; the CPU only supports float32
+  Rows out;      // one row per output position; in's channels; in's type or float32; must not overlap `in`
 };
 static_assert(std::is_trivially_copyable_v<MaxPool2dParams>);
 
-// The cells of the image that the window of an output position covers on an axis.
+// The input positions [begin, end) that the window of an output position covers on an axis, inside the image.
 struct WindowRange {
   int32_t begin = 0;
   int32_t end = 0;

@@ -1,11 +1,13 @@
 #pragma once
 
-// Copies sites to a dense grid with a cell for every position of their level's spatial shape, and back. Cells without a
-// site are 0. The samples' grids follow each other. A sample's result depends only on its own sites, bit for bit.
+// These functions copy the features of a level's sites to a dense grid, and back. A level is the list of the sites of
+// all samples at one stride of the network. The grid has a cell for every position of the level's spatial shape; cells
+// without a site are 0. The grids of the samples follow each other. A sample's result depends only on its own sites,
+// bit for bit.
 //
-// - GPU: each cell first learns its site's row. Then every value of the grid is written once, including zeros,
-//   neighbouring values by neighbouring threads.
-// - CPU: the grid is cleared first, then the sites' rows are written to it.
+// - GPU: SitesToCells first finds the row of each cell's site (NumberCells). Then it writes every value of the grid
+//   once, including zeros; neighbouring threads write neighbouring values.
+// - CPU: SitesToCells clears the grid, then writes the sites' rows to it.
 
 #include <array>
 #include <cstddef>
@@ -19,7 +21,8 @@
 
 namespace voxserve::kernels {
 
-// Says where a site's cell is within its sample's grid: at the sum over the axes of coordinate * stride.
+// SiteGrid says which cell of its sample's grid a site has: the cell number is the sum over the axes of
+// coordinate * stride.
 struct SiteGrid {
   int32_t dimension = 3;                                     // 1 to kMaxDimension
   Axes size = {1, 1, 1, 1};                                  // a site outside [0, size) has no cell
@@ -37,17 +40,18 @@ struct SiteGrid {
     }
     return grid;
   }
-  // For 3 axes: axis 1 gives the rows of an image, axis 0 its columns, and cells above each other are neighbours.
+  // Returns the grid of an image seen from above, for 3 axes (x, y, z). Axis 1 gives the rows of the image, axis 0 its
+  // columns. The cells of one pixel (one x and y) are neighbours, from the lowest z to the highest.
   static constexpr SiteGrid FromAbove(const Axes& size) {
     return {.dimension = 3, .size = size, .stride = {size[2], int64_t{size[0]} * size[2], 1, 0}};
   }
 };
 
-// Finds the site of each cell.
+// NumberCells finds the row of each cell's site.
 struct NumberCellsParams {
   SiteGrid grid;
   int64_t num_samples = 0;
-  // [sites] CoordinateKeys on the CPU, MortonKeys on a GPU; each key once, in any order.
+  // [num_sites] CoordinateKeys on the CPU, MortonKeys on a GPU; each key once, in any order.
   const uint64_t* keys = nullptr;
   int64_t num_sites = 0;                      // below 2^31
   const int64_t* device_num_sites = nullptr;  // [1] on a GPU: the number of sites; null: num_sites
@@ -57,12 +61,13 @@ struct NumberCellsParams {
 };
 static_assert(std::is_trivially_copyable_v<NumberCellsParams>);
 
+// SitesToCells copies the rows of sites to the cells of the grid.
 struct SitesToCellsParams {
   SiteGrid grid;
   int64_t num_samples = 0;
-  const uint64_t* keys = nullptr;  // as above
-  int32_t depth = 1;               // neighbouring cells in one row of `out`; divides the number of cells
-  ConstRows in;                    // one row per site; float32 only on the CPU
+  const uint64_t* keys = nullptr;  // the sites' keys, as in NumberCellsParams
+  int32_t depth = 1;               // number of neighbouring cells in one row of `out`; divides grid.num_cells()
+  ConstRows in;                    // one row per site; the CPU only supports float32
   // [num_samples * cells / depth, in.channels * depth] in in's type or float32. Column c * depth + i is channel c of
   // the row's cell i. Must not overlap `in`.
   Rows out;
@@ -70,11 +75,11 @@ struct SitesToCellsParams {
 };
 static_assert(std::is_trivially_copyable_v<SitesToCellsParams>);
 
-// Copies to every site the row of its cell, or 0 if it has no cell.
+// CellsToSites copies to every site the row of its cell, or 0 if the site is outside the grid.
 struct CellsToSitesParams {
   SiteGrid grid;
-  const uint64_t* keys = nullptr;  // as above
-  ConstRows in;                    // one row per cell of every sample; float32 only on the CPU
+  const uint64_t* keys = nullptr;  // the sites' keys, as in NumberCellsParams
+  ConstRows in;                    // one row per cell of every sample; the CPU only supports float32
   Rows out;                        // one row per site; in's channels, in's type or float32; must not overlap `in`
 };
 static_assert(std::is_trivially_copyable_v<CellsToSitesParams>);
@@ -90,8 +95,9 @@ void CellsToSites(const CellsToSitesParams& params, ThreadPool& pool);
 namespace cuda {
 
 cudaError_t NumberCells(const NumberCellsParams& params, cudaStream_t stream);
+// Returns the bytes of SitesToCellsParams::workspace.
 size_t SitesToCellsWorkspaceBytes(const SiteGrid& grid, int64_t num_samples);
-// There may be at most 2^31 - 1 samples and cells, since rows have that limit.
+// num_samples * grid.num_cells() must be at most 2^31 - 1, the limit of rows.
 cudaError_t SitesToCells(const SitesToCellsParams& params, cudaStream_t stream);
 cudaError_t CellsToSites(const CellsToSitesParams& params, cudaStream_t stream);
 

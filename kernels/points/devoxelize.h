@@ -1,10 +1,11 @@
 #pragma once
 
-// Devoxelize computes the weighted sum of the neighbours' rows of every position. It is the second part of a
-// devoxelization, after interpolation_weights.h. With one neighbour of weight 1 it copies every point's voxel (SPVCNN's
-// voxel_to_point).
+// Devoxelize computes, for every position (a point or a site), the weighted sum of its neighbours' rows:
+//   out[p] = epilogue(sum over n of weights[p, n] * in[neighbours[p, n]]).
+// InterpolationWeights (interpolation_weights.h) computes neighbours and weights. With one neighbour of weight 1 per
+// point, Devoxelize copies every point's voxel (SPVCNN's voxel_to_point).
 //
-// One thread computes a value, in float32 and in ascending order of neighbours, so the result is deterministic.
+// One thread computes a value, in float32 and in ascending order of n, so the result is deterministic.
 
 #include <cstdint>
 #include <type_traits>
@@ -19,11 +20,11 @@ namespace voxserve::kernels {
 struct DevoxelizeParams {
   int32_t num_neighbours = 1;
   const int32_t* neighbours = nullptr;  // [positions, num_neighbours], rows neighbour_pitch apart; negative: none
-  const float* weights = nullptr;       // [positions, num_neighbours], rows neighbour_pitch apart; null: 1
-  int64_t neighbour_pitch = 1;          // values
+  const float* weights = nullptr;       // [positions, num_neighbours], rows neighbour_pitch apart; null: all are 1
+  int64_t neighbour_pitch = 1;          // values from one row to the next
 
-  ConstRows in;       // float32 only on the CPU
-  Rows out;           // one row per position, below 2^31; in's channels, in's type or float32; not overlapping `in`
+  ConstRows in;       // the CPU only supports float32
+  Rows out;           // one row per position, below 2^31; in's channels; in's type or float32; must not overlap `in`
   Epilogue epilogue;  // its bias is float32
 };
 static_assert(std::is_trivially_copyable_v<DevoxelizeParams>);

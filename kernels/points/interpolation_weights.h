@@ -1,16 +1,16 @@
 #pragma once
 
-// InterpolationWeights finds the 2^dimension sites of a level around each position, and their weights. A weight is the
-// product over the axes of 1 - distance, in the level's own unit. Sites that do not exist are left out, and the other
-// weights are divided by their sum + 1e-8. This is the trilinear devoxelization of SPVCNN (H. Tang et al., "Searching
-// Efficient 3D Architectures with Sparse Point-Voxel Convolution", ECCV 2020; calc_ti_weights and sphashquery of its
-// code).
+// InterpolationWeights finds, for each position, the 2^dimension sites of a level around it and their weights. A level
+// is the list of the sites of a batch at one stride of the network. The weight of a site is the product over the axes
+// of 1 - distance, in the level's unit. Sites that do not exist get weight 0, and the other weights are divided by
+// their sum + 1e-8. This is the trilinear devoxelization of SPVCNN (H. Tang et al., "Searching Efficient 3D
+// Architectures with Sparse Point-Voxel Convolution", ECCV 2020; calc_ti_weights and sphashquery of its code).
 //
-// Positions are other sites, or points. A point's position is its coordinate / voxel_size as Voxelize computes it,
-// before rounding. So an integer position is the middle of a voxel with rounding to nearest, and the lowest corner of a
-// voxel with floor.
+// Positions are the sites of another level, or points. A point's position is its coordinate / voxel_size as Voxelize
+// computes it, before rounding. So if Voxelize rounds to nearest, an integer position is the middle of a voxel; if it
+// rounds down, an integer position is the lowest corner of a voxel.
 //
-// On CUDA rows and keys may stand in any order; on the CPU keys ascend.
+// On CUDA, `keys` may be in any order; on the CPU they must ascend.
 
 #include <cstddef>
 #include <cstdint>
@@ -30,33 +30,35 @@ struct InterpolationWeightsParams {
   int64_t num_positions = 0;
   SiteRatio ratio;  // from the positions' coordinates to the level's sites
 
-  // Keys are CoordinateKeys on the CPU, MortonKeys on CUDA. If there are fewer sites than num_positions, keys behind
-  // the last site may be arbitrary, and so are their neighbours in the output.
-  const uint64_t* position_keys = nullptr;  // of sites: [num_positions]; of points: of the voxels
-  // Set only if positions are points; null for sites.
-  const int32_t* point_to_voxel = nullptr;  // [num_positions]; negative: no voxel, and then no neighbours
+  // If positions are sites: [num_positions] their keys. Keys behind the last existing site may be arbitrary; the output
+  // for them is then arbitrary too. If positions are points: the keys of the points' voxels. All keys of this struct
+  // are CoordinateKeys on the CPU and MortonKeys on CUDA.
+  const uint64_t* position_keys = nullptr;
+  // The members up to `shift` are read only if positions are points.
+  const int32_t* point_to_voxel = nullptr;  // [num_positions]; negative: no voxel, so no neighbours; null: sites
   ConstRows axes;                           // [num_positions] float32, as Voxelize reads them
   VoxelRounding rounding = VoxelRounding::kHalfEven;
   float voxel_size[kMaxDimension] = {1, 1, 1, 1};
-  float shift[kMaxDimension] = {0, 0, 0, 0};  // what Voxelize subtracts before it divides
+  float shift[kMaxDimension] = {0, 0, 0, 0};  // the value that Voxelize subtracts before it divides by voxel_size
 
-  const uint64_t* keys = nullptr;             // [num_sites] of the level
+  const uint64_t* keys = nullptr;             // [num_sites] keys of the level
   int64_t num_sites = 0;                      // below 2^30
-  const int64_t* device_num_sites = nullptr;  // CUDA: if not null, [1] how many keys are valid
+  const int64_t* device_num_sites = nullptr;  // CUDA only: [1] the number of valid keys; null: num_sites
 
-  // Output, rows of 2^dimension values `pitch` apart, aligned to 16 bytes or to a row's values where that is less. The
-  // LAST axis is fastest. A neighbour that does not exist, or counts nothing, is -1 and has weight 0.
+  // Output: [num_positions, 2^dimension], rows `pitch` values apart. A row is aligned to 16 bytes, or to its size if
+  // that is less. Bit dimension - 1 - axis of a neighbour's number says if it is the higher site on the axis. A
+  // neighbour that does not exist or has weight 0 is -1, with weight 0.
   int32_t* neighbours = nullptr;
   float* weights = nullptr;
-  int64_t pitch = 0;  // values
+  int64_t pitch = 0;
 
-  void* workspace = nullptr;  // CUDA alone: InterpolationWeightsWorkspaceBytes(*this), 256-byte aligned, contents free
+  void* workspace = nullptr;  // CUDA only: InterpolationWeightsWorkspaceBytes(*this), 256-byte aligned, any contents
 };
 static_assert(std::is_trivially_copyable_v<InterpolationWeightsParams>);
 
 namespace cpu {
 
-// memory: for temporary arrays.
+// Temporary arrays are allocated from `memory`. Throws std::bad_alloc if it is used up.
 void InterpolationWeights(const InterpolationWeightsParams& params, ThreadPool& pool,
                           std::pmr::memory_resource* memory = std::pmr::get_default_resource());
 
@@ -64,7 +66,7 @@ void InterpolationWeights(const InterpolationWeightsParams& params, ThreadPool& 
 
 namespace cuda {
 
-// Reads only num_sites.
+// Returns the bytes of params.workspace. Reads only num_sites.
 size_t InterpolationWeightsWorkspaceBytes(const InterpolationWeightsParams& params);
 cudaError_t InterpolationWeights(const InterpolationWeightsParams& params, cudaStream_t stream);
 

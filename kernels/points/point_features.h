@@ -1,6 +1,7 @@
 #pragma once
 
-// PointFeatures copies the cloud's features, one row per point, in the network's type. Points without a voxel get 0.
+// PointFeatures converts the features of the points of all samples to the network's type, one row per point. Points
+// without a voxel get 0.
 
 #include <cstdint>
 #include <type_traits>
@@ -14,7 +15,7 @@ namespace voxserve::kernels {
 struct PointFeaturesParams {
   const int32_t* point_to_voxel = nullptr;  // [points]; negative: no voxel
   ConstRows features;                       // one row per point, below 2^31; float32
-  Rows out;                                 // the same rows and channels; float32 only on the CPU
+  Rows out;                                 // features' rows and channels; the CPU only supports float32
 };
 static_assert(std::is_trivially_copyable_v<PointFeaturesParams>);
 

@@ -1,7 +1,8 @@
 #pragma once
 
-// The types of the values in a point cloud's fields: those of sensor_msgs/PointField, and float16. The numbers are the
-// wire's (proto/voxserve/v1/point_cloud.proto). Kernels, engine and server have this one list.
+// PointFieldType lists the types of the values in a point cloud's fields: the types of ROS's sensor_msgs/PointField,
+// and float16. The numbers are those of proto/voxserve/v1/point_cloud.proto. Kernels, engine and server share this
+// list.
 
 #include <cstdint>
 #include <type_traits>
@@ -31,8 +32,8 @@ using BitsOf = std::conditional_t<
     sizeof(T) == 1, uint8_t,
     std::conditional_t<sizeof(T) == 2, uint16_t, std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>>>;
 
-// Returns visit(T()) with the C++ type T of such values. If the number is no type, returns 0 of visit's result type. It
-// also runs on a GPU.
+// Returns visit(T()), where T is the C++ type of the values of `type`. If `type` has none of the listed numbers,
+// returns a value-initialised result (0). The function also runs on a GPU.
 template <typename Visit>
 constexpr auto VisitPointFieldType(PointFieldType type, Visit visit) {
   switch (type) {
@@ -58,7 +59,7 @@ constexpr auto VisitPointFieldType(PointFieldType type, Visit visit) {
   return decltype(visit(int8_t{}))();
 }
 
-// Returns the bytes of one value, or 0 if the number is no type.
+// Returns the bytes of one value, or 0 if `type` has none of the listed numbers.
 constexpr int SizeOf(PointFieldType type) {
   return VisitPointFieldType(type, [](auto value) { return static_cast<int>(sizeof(value)); });
 }

@@ -1,9 +1,9 @@
 #pragma once
 
-// PointOffsets computes each point's position in its voxel: its difference from the mean of the voxel's points, or from
-// the centre of the voxel's cell. The result has one row per point and one column per axis, in the axes' unit. Points
-// without a voxel get 0. Differences are float32, rounded after every operation, and the same on both devices. Then
-// they are rounded to the output's type.
+// PointOffsets computes each point's position in its voxel: the point's difference from the mean of the voxel's points,
+// or from the centre of the voxel. The result has one row per point and one column per axis, in the unit of `axes`.
+// Points without a voxel get 0. Differences are float32, rounded after every operation, and the same on both devices.
+// They are then rounded to the output's type.
 //
 // Source: A. H. Lang et al., "PointPillars: Fast Encoders for Object Detection from Point Clouds", CVPR 2019.
 
@@ -21,13 +21,13 @@ struct PointOffsetsParams {
   int32_t dimension = 3;
   const int32_t* point_to_voxel = nullptr;  // [points]; negative: no voxel
   ConstRows axes;                           // one row per point, below 2^31; float32, the first columns are the axes
-  ConstRows means;  // [voxels, dimension] float32: offsets are from these; no data: from centres
-  // From centres: [voxels] CoordinateKeys on the CPU, MortonKeys on a GPU; a cell's centre on an axis is
-  // coordinate * voxel_size + first_center.
+  ConstRows means;  // [voxels, dimension] float32: offsets are from these means; null data: offsets are from centres
+  // The next three members are read only for offsets from centres. [voxels] CoordinateKeys on the CPU, MortonKeys on a
+  // GPU. A voxel's centre on an axis is coordinate * voxel_size + first_center.
   const uint64_t* voxel_keys = nullptr;
   float voxel_size[kMaxDimension] = {1, 1, 1, 1};
   float first_center[kMaxDimension] = {0, 0, 0, 0};
-  Rows out;  // [points, dimension]; float32 only on the CPU
+  Rows out;  // [points, dimension]; the CPU only supports float32
 };
 static_assert(std::is_trivially_copyable_v<PointOffsetsParams>);
 

@@ -1,6 +1,7 @@
 #pragma once
 
-// VoxelFeatures makes the features of voxels from those of their points, which Voxelize (voxelize.h) has grouped.
+// VoxelFeatures makes the features of voxels from the features of their points. Voxelize (voxelize.h) has grouped the
+// points.
 
 #include <cstdint>
 #include <type_traits>
@@ -15,28 +16,29 @@ enum class VoxelReduce : int32_t { kFirst, kMean };
 
 struct VoxelFeaturesParams {
   VoxelReduce reduce = VoxelReduce::kFirst;
-  int64_t max_points_per_voxel = 0;  // for kMean: only the first points of a voxel count; 0 means all
+  int64_t max_points_per_voxel = 0;  // for kMean: the most points of a voxel that are used, the first ones; 0: all
 
-  ConstRows features;                      // [N, C] of the points, float32
-  const int32_t* sorted_points = nullptr;  // as Voxelize made them
-  const int64_t* voxel_begin = nullptr;    // [V + 1]
+  ConstRows features;                      // [N, C] features of the points, float32
+  const int32_t* sorted_points = nullptr;  // VoxelizeParams::sorted_points
+  const int64_t* voxel_begin = nullptr;    // VoxelizeParams::voxel_begin, [V + 1]
 
-  // [V, C]; the values between rows are set to 0. On the CPU only float32; on CUDA float32, float16 and bfloat16.
+  // Output: [V, C]. If the pitch is above C, the values between rows are set to 0. The CPU only supports float32; CUDA
+  // supports float32, float16 and bfloat16.
   Rows out;
 };
 static_assert(std::is_trivially_copyable_v<VoxelFeaturesParams>);
 
 namespace cpu {
 
-// kFirst takes the features of a voxel's first point. kMean takes their float32 sum in input order, divided by their
-// number.
+// kFirst copies the features of a voxel's first point. kMean adds up the features of the voxel's points in float32, in
+// input order, and divides the sum by the number of points.
 void VoxelFeatures(const VoxelFeaturesParams& params, ThreadPool& pool);
 
 }  // namespace cpu
 
 namespace cuda {
 
-// The sum and the quotient are the same as on the CPU, and are then rounded to the dtype.
+// Computes the same float32 values as the CPU, and rounds them to the type of `out`.
 cudaError_t VoxelFeatures(const VoxelFeaturesParams& params, cudaStream_t stream);
 
 }  // namespace cuda

@@ -1,16 +1,17 @@
 #pragma once
 
-// LimitVoxels keeps at most max_voxels voxels of every sample, the first ones by `order`. It works in place on the
-// results of Voxelize: keys, voxel_begin, sorted_points and sample_begin are compacted and keep their order, and points
-// of a dropped voxel become kDroppedPoint.
+// LimitVoxels keeps at most max_voxels voxels of every sample, and drops the others. `order` says which voxels stay:
+// - kNearest keeps the voxels whose centres are nearest to the sensor, which is at 0 on every axis. If distances are
+//   equal, the lexicographically smaller (coordinate 0, coordinate 1, ...) is first, on both devices.
+// - kFirstSeen keeps the voxels whose first points come first in the input, as spconv's point-to-voxel and OpenPCDet
+// do.
 //
-// kNearest orders voxels by the distance of their centres from the sensor, which stands at 0 on every axis. Ties go to
-// the lexicographically smaller (coordinate 0, 1, ...), in any order of rows. kFirstSeen orders them by the place of
-// their first point in the input, as spconv's point-to-voxel and OpenPCDet do. Points without a voxel do not count.
+// LimitVoxels works in place on the results of Voxelize. It compacts keys, voxel_begin, sorted_points and sample_begin,
+// whose entries keep their order. point_to_voxel gets the new rows, and kDroppedPoint for the points of dropped voxels.
 //
-// The centre of index i lies at i * voxel_size where indices were rounded, at (i + 0.5) * voxel_size where they were
-// floored, plus range_min where the origin is the range; the distance is taken in double over the first three axes (the
-// fourth is time).
+// The centre of a voxel with index i is at i * voxel_size if Voxelize rounded to nearest, and at (i + 0.5) * voxel_size
+// if it rounded down; with the origin kRange, range_min is added. The distance is computed in double over the first
+// three axes (the fourth is time).
 
 #include <cstddef>
 #include <cstdint>
@@ -26,20 +27,20 @@ namespace voxserve::kernels {
 enum class VoxelOrder : int32_t { kNearest, kFirstSeen };
 
 struct VoxelLimitParams {
-  VoxelizeParams voxels;  // the params of the call of Voxelize; its outputs are changed
+  VoxelizeParams voxels;  // the params of the call of Voxelize, whose outputs are changed
   int64_t max_voxels = 0;
   VoxelOrder order = VoxelOrder::kNearest;
 
-  int64_t* num_dropped_voxels = nullptr;  // [B]
-  int64_t* num_dropped_points = nullptr;  // [B]
+  int64_t* num_dropped_voxels = nullptr;  // output: [B]
+  int64_t* num_dropped_points = nullptr;  // output: [B] points of dropped voxels
 
-  void* workspace = nullptr;  // CUDA alone: LimitVoxelsWorkspaceBytes(*this), 256-byte aligned, contents free
+  void* workspace = nullptr;  // CUDA only: LimitVoxelsWorkspaceBytes(*this), 256-byte aligned, any contents
 };
 static_assert(std::is_trivially_copyable_v<VoxelLimitParams>);
 
 namespace cpu {
 
-// memory: for temporary arrays.
+// Temporary arrays are allocated from `memory`. Throws std::bad_alloc if it is used up.
 void LimitVoxels(const VoxelLimitParams& params, ThreadPool& pool,
                  std::pmr::memory_resource* memory = std::pmr::get_default_resource());
 
@@ -47,9 +48,11 @@ void LimitVoxels(const VoxelLimitParams& params, ThreadPool& pool,
 
 namespace cuda {
 
-// Calls CUB, so it needs a device. Reads only num_points and num_samples.
+// Returns the bytes of params.workspace. This function calls CUB, so it needs a device. Reads only num_points and
+// num_samples.
 size_t LimitVoxelsWorkspaceBytes(const VoxelLimitParams& params);
-// Sorts num_points rows even if no sample exceeds the limit: three times by distance, or once by first points.
+// Sorts num_points rows even if no sample has more than max_voxels voxels: once for kFirstSeen; for kNearest twice if
+// there is one sample, else three times.
 cudaError_t LimitVoxels(const VoxelLimitParams& params, cudaStream_t stream);
 
 }  // namespace cuda

@@ -1,11 +1,12 @@
 #pragma once
 
-// VoxelToPoint makes the answers by point: every point gets its voxel's row, or its own.
+// VoxelToPoint makes answers with one row per point, from labels or scores that have one row per voxel or per point.
+// Every point gets its voxel's row, or its own row if rows_are_points.
 //
-// - Points without a voxel get the fill label, or scores of 0.
-// - Labels: the fill label may stand in the rows too, where the scores were not finite (argmax.h). Points that get it
-//   from there are counted, sample by sample.
-// - Scores: points whose row has a value that is NaN or infinite get scores of 0, unless those are kept.
+// - Points without a voxel get the label fill_label, or scores of 0.
+// - Labels: Argmax (argmax.h) also writes fill_label, for rows whose scores are not finite. The points that get the
+//   label from such a row are counted in num_filled, sample by sample.
+// - Scores: if a point's row has a value that is NaN or infinite, the point gets scores of 0, unless keeps_not_finite.
 
 #include <cstdint>
 #include <type_traits>
@@ -18,16 +19,17 @@ namespace voxserve::kernels {
 
 struct VoxelToPointParams {
   const int32_t* point_to_voxel = nullptr;  // [points] row of the voxel; negative: none
-  bool rows_are_points = false;             // else voxels
-  ConstRows rows;                           // labels, one channel of uint8 or uint16; scores, float32
-  int32_t fill_label = 0;                   // in a label's type
-  bool keeps_not_finite = false;            // scores are copied as they are
-  Rows points;                              // one row per point, with rows' type and channels, packed
+  bool rows_are_points = false;             // true: `rows` has one row per point; false: one row per voxel
+  ConstRows rows;                           // labels: one channel of uint8 or uint16; scores: float32
+  int32_t fill_label = 0;                   // must fit a label's type
+  bool keeps_not_finite = false;            // true: scores are copied as they are, with NaN and infinity
+  Rows points;                              // output: one row per point, with rows' type and channels, packed
 
-  // For labels: counts the points that get the fill label from their row. Counts may lie in page-locked host memory,
-  // since such points are rare.
-  uint32_t* num_filled = nullptr;        // [num_samples], to which the kernel adds; null: nothing is counted
-  const int64_t* point_begin = nullptr;  // [num_samples + 1] for all points of the batch; `points` may be some of them
+  // For labels: [num_samples] VoxelToPoint adds the number of points that get fill_label from their row. The array may
+  // be in page-locked host memory, since such points are rare. Null: nothing is counted.
+  uint32_t* num_filled = nullptr;
+  // The other members are read only with num_filled. `points` may be a part of the batch's points.
+  const int64_t* point_begin = nullptr;  // [num_samples + 1] first point of each sample, for all points of the batch
   int32_t num_samples = 0;
   int64_t first_point = 0;  // index in the batch of the first point in `points`
 };

@@ -1,10 +1,11 @@
 #pragma once
 
-// Voxelize finds the voxel of every point. voxel_features.h makes the voxels' features.
+// Voxelize finds the voxel of every point, and lists the points of every voxel. VoxelFeatures (voxel_features.h) makes
+// the voxels' features from these lists.
 //
-// The index per axis is rounding(x / voxel_size), or rounding((x - range_min) / voxel_size) where the origin is the
-// range. It is computed in float32 with a true division, never with the reciprocal. The index is then moved to the
-// sample's origin.
+// A point's index on an axis is rounding(x / voxel_size); with the origin kRange it is
+// rounding((x - range_min) / voxel_size). The index is computed in float32, with a true division, not with the
+// reciprocal. The origin defines the voxel's coordinate from the index, and which points are out of range:
 //
 //   origin    coordinate                                              out of range
 //   kMinimum  index - the sample's smallest index per axis, taken     |index| > VoxelIndexLimit(dimension, kMinimum)
@@ -12,13 +13,14 @@
 //   kRange    index                                                   index < 0 or >= GridShape per axis
 //   kZero     index                                                   |index| > VoxelIndexLimit(dimension, kZero)
 //
-// With a range (kRange needs one, the others may have one) a point is out of range too unless range_min <= x <
-// range_max on every axis. A point is invalid where an axis is NaN or infinite, or where the caller's mask says so.
+// If has_range (required for kRange), a point is also out of range unless range_min <= x < range_max on every axis. A
+// point is invalid if an axis is NaN or infinite, or if the caller's mask excludes it. Invalid points and points out of
+// range have no voxel.
 //
-// Voxels are ordered by the device's keys: on the CPU CoordinateKeys, (sample, coordinate); on CUDA MortonKeys,
-// (sample, Z order). A voxel's points are in input order. Apart from the order, both devices give the same voxels and
-// points, bit for bit. A sample's voxels do not depend on other samples. Nothing fails: without a valid point there are
-// 0 voxels.
+// Voxels are sorted by the device's keys: CoordinateKeys on the CPU (by sample, then coordinate), MortonKeys on CUDA
+// (by sample, then Z order). A voxel's points are in input order. Apart from the order of voxels, both devices give the
+// same result, bit for bit. A sample's voxels do not depend on other samples. Without a valid point there are 0 voxels;
+// this is no error.
 
 #include <cstddef>
 #include <cstdint>
@@ -37,7 +39,7 @@ enum class VoxelOrigin : int32_t { kMinimum, kRange, kZero };
 // point_to_voxel has one of these codes for a point without a voxel.
 inline constexpr int32_t kInvalidPoint = -1;
 inline constexpr int32_t kOutOfRangePoint = -2;
-inline constexpr int32_t kDroppedPoint = -3;  // the voxel limit dropped its voxel
+inline constexpr int32_t kDroppedPoint = -3;  // LimitVoxels (voxel_limit.h) has dropped the point's voxel
 
 struct VoxelizeParams {
   int32_t dimension = 3;
@@ -53,37 +55,39 @@ struct VoxelizeParams {
   int32_t num_samples = 0;               // B, at most kMaxSamples
   const int64_t* point_begin = nullptr;  // [B + 1] first point of each sample; [0] is 0, [B] is N
   ConstRows axes;                        // [N] float32, the first `dimension` columns are the axes
-  const uint8_t* is_valid = nullptr;     // [N], 0 where a point is invalid for the caller's reasons; may be null
+  const uint8_t* is_valid = nullptr;     // [N] the caller's mask, 0: the point is invalid; null: no point is excluded
 
-  // Output. Capacities are those of N voxels; the number of voxels is sample_begin[B].
-  uint64_t* keys = nullptr;             // [V of N] CoordinateKey or MortonKey, ascending, unique
+  // Output. Arrays have room for N voxels; V, the number of voxels, is sample_begin[B].
+  uint64_t* keys = nullptr;             // [V of N] CoordinateKeys or MortonKeys, ascending, unique
   int32_t* point_to_voxel = nullptr;    // [N] row of the point's voxel, or one of the codes above
   int32_t* sorted_points = nullptr;     // [at most N] points grouped by voxel, in input order within a voxel
   int64_t* voxel_begin = nullptr;       // [V + 1 of N + 1] first entry of each voxel in sorted_points
   int64_t* sample_begin = nullptr;      // [B + 1] first voxel of each sample
   int64_t* num_invalid = nullptr;       // [B]
   int64_t* num_out_of_range = nullptr;  // [B]
-  Axes* sample_origin = nullptr;        // [B] the index that coordinate 0 stands for; 0 except for kMinimum
+  Axes* sample_origin = nullptr;        // [B] the index of coordinate 0; 0 except with kMinimum
 
-  // CUDA only, for kMinimum. The caller expects coordinates below 2^axis_bits on every axis, so fewer bits are sorted.
-  // Where max_coordinate shows that this was wrong, the voxels are wrong too.
-  int32_t axis_bits = 0;              // 0: nothing is expected
-  int64_t* max_coordinate = nullptr;  // [1] 0 before; output: the largest of all axes; may be null
+  // CUDA only, for kMinimum. If axis_bits is not 0, the caller expects all coordinates to be below 2^axis_bits, and
+  // Voxelize sorts by fewer bits. If max_coordinate is 2^axis_bits or more, the expectation and all voxels are wrong.
+  int32_t axis_bits = 0;
+  // CUDA only: [1] the caller sets it to 0; output: the largest coordinate of all samples and axes. May be null.
+  int64_t* max_coordinate = nullptr;
 
-  void* workspace =
-      nullptr;  // the device's VoxelizeWorkspaceBytes(*this), contents free; aligned to 16 bytes, on CUDA 256
+  // VoxelizeWorkspaceBytes(*this) of the device's namespace, any contents; aligned to 16 bytes on the CPU, 256 on CUDA.
+  void* workspace = nullptr;
 };
 static_assert(std::is_trivially_copyable_v<VoxelizeParams>);
 
 // Returns the size of the CPU's workspace. Reads only num_points, num_samples and dimension.
 size_t VoxelizeWorkspaceBytes(const VoxelizeParams& params);
 
-// The largest |index| that an axis can take. Half of the key's limit for kMinimum, so that what is left after the
-// subtraction always fits: 65,471 cells in 3 dimensions (3.2 km at 5 cm), else 130,943.
+// Returns the largest |index| of a voxel on an axis. In 3 dimensions this is 130,943 cells, the limit of a key's
+// coordinates. With kMinimum it is half of that, 65,471 cells (3.2 km at 5 cm), so that the difference of two indices
+// is within the key's limit.
 int32_t VoxelIndexLimit(int32_t dimension, VoxelOrigin origin);
 
-// Computes the cells of the range per axis: (range_max - range_min) / voxel_size, rounded to the nearest. May exceed
-// the key's limits; callers check with CoordinateKey before they serve a model.
+// Sets shape to the range's number of cells per axis: (range_max - range_min) / voxel_size, rounded to the nearest. The
+// result may exceed a key's limits; callers check this with CoordinateKey before they serve a model.
 void GridShape(const VoxelizeParams& params, int64_t shape[kMaxDimension]);
 
 namespace cpu {
@@ -94,7 +98,7 @@ void Voxelize(const VoxelizeParams& params, ThreadPool& pool);
 
 namespace cuda {
 
-// Calls CUB, so it needs a device. Reads only num_points.
+// Returns the bytes of CUDA's workspace. This function calls CUB, so it needs a device. Reads only num_points.
 size_t VoxelizeWorkspaceBytes(const VoxelizeParams& params);
 cudaError_t Voxelize(const VoxelizeParams& params, cudaStream_t stream);
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// Finds the channel of the largest value of each row; of equal values the lowest channel wins. A row with a NaN or
-// infinite value gets a special label.
+// Argmax finds the channel of the largest value of each row: the row's label. If several values are the largest, the
+// lowest of their channels is the label. A row with a NaN or infinite value gets not_finite_label.
 
 #include <cstdint>
 #include <type_traits>
@@ -13,8 +13,8 @@
 namespace voxserve::kernels {
 
 struct ArgmaxParams {
-  ConstRows in;                  // 1 to 65,536 channels; float32 only on the CPU
-  Rows labels;                   // same rows, one channel of uint8 or uint16, packed
+  ConstRows in;                  // 1 to 65,536 channels; the CPU only supports float32
+  Rows labels;                   // output: in's rows, one channel of uint8 or uint16, packed
   int32_t not_finite_label = 0;  // must fit the label's type
 };
 static_assert(std::is_trivially_copyable_v<ArgmaxParams>);

@@ -1,14 +1,18 @@
 #pragma once
 
-// Dot-product attention within each sample of a batch (A. Vaswani et al., "Attention Is All You Need", NeurIPS 2017):
+// Attention computes dot-product attention within each sample of a batch (A. Vaswani et al., "Attention Is All You
+// Need", NeurIPS 2017):
 //   out_i = sum over j of softmax_j(scale * q_i . k_j) v_j, over all rows j of the same sample.
 //
-// - The softmax is computed online (T. Dao et al., "FlashAttention", NeurIPS 2022): keys come in tiles, and what a row
-//   has summed is scaled anew where a tile has a larger score. Scores are never stored, so memory is linear in the
-//   rows. Time is queries x keys of each sample, however few queries there are: keys are not divided among threads.
-// - Tiles begin at a sample's first row, and sums have a fixed order. A row depends on its own sample alone, bit for
-// bit.
-// - Scores, softmax and sums are float32 whatever the features are. A NaN or an infinite score makes its row NaN.
+// - The softmax is computed online (T. Dao et al., "FlashAttention", NeurIPS 2022). Keys come in tiles; if a tile has a
+//   larger score than the tiles before it, a row's sums so far are scaled down. Only the scores of one tile are stored
+//   at a time, so memory is linear in the rows.
+// - Keys are not divided among threads: the threads of a query go through all keys of its sample. So with few queries
+//   and many keys, most of a device is idle.
+// - Tiles begin at a sample's first row, and sums have a fixed order. So a row's bits depend only on its own sample.
+// - Scores and weighted sums are float32, whatever the type of the features is.
+// - A score (scale * q_i . k_j) of NaN or +infinity makes its row NaN. A score of -infinity has weight 0, but makes the
+//   row NaN if all scores of the row's first tile are -infinity.
 // - A sample without keys gives 0.
 
 #include <cstdint>
@@ -20,9 +24,9 @@
 
 namespace voxserve::kernels {
 
-inline constexpr int32_t kMaxAttentionHeadChannels = 256;  // of a head's queries and keys, and of its values
+inline constexpr int32_t kMaxAttentionHeadChannels = 256;  // limit of a head's key channels, and of its value channels
 
-// Says where the rows of each sample are.
+// SampleSpans says where the rows of each sample are.
 struct SampleSpans {
   const int64_t* begin = nullptr;  // [samples + 1]; null: every sample has rows_per_sample rows
   int64_t rows_per_sample = 1;
@@ -33,11 +37,11 @@ struct SampleSpans {
 
 struct AttentionParams {
   int32_t num_samples = 0;
-  int32_t num_heads = 1;  // head h has the h-th of num_heads equal parts of all channels
+  int32_t num_heads = 1;  // the channels are cut into num_heads equal parts; head h uses part h
   float scale = 1;
-  SampleSpans query_spans;  // of queries and out
-  SampleSpans key_spans;    // of keys and values
-  ConstRows queries;        // float32 only on the CPU
+  SampleSpans query_spans;  // the rows of queries and out
+  SampleSpans key_spans;    // the rows of keys and values
+  ConstRows queries;        // the CPU only supports float32
   ConstRows keys;           // queries' type and channels
   ConstRows values;         // queries' type
   Rows out;                 // values' channels, queries' type or float32; must not overlap the others
@@ -52,6 +56,7 @@ void Attention(const AttentionParams& params, ThreadPool& pool);
 
 namespace cuda {
 
+// Returns cudaErrorInvalidValue if a head has too many channels, or if the types do not match.
 cudaError_t Attention(const AttentionParams& params, cudaStream_t stream);
 
 }  // namespace cuda

@@ -1,9 +1,10 @@
 #pragma once
 
-// Looks up a table's row for each row: out[r] = table[index[r]], where the index is a feature.
+// Embedding looks up a row of a table for each row: out[r] = table[index[r]]. The index is a feature, so it is stored
+// as a floating-point number.
 //
-// An index that is NaN, no whole number or outside of the table gives a row of NaN. `out` is in the index's type or
-// float32, and does not overlap with it. The CPU only supports float32.
+// An index that is NaN, not a whole number or outside the table gives a row of NaN. `out` is in the type of `index` or
+// float32, and must not overlap `index`. The CPU only supports float32.
 
 #include <cstdint>
 #include <type_traits>
@@ -14,7 +15,7 @@
 
 namespace voxserve::kernels {
 
-// Every whole number up to it is exact in float32.
+// The limit of num_embeddings: float32 represents every whole number up to this limit exactly.
 inline constexpr int64_t kMaxEmbeddingRows = int64_t{1} << 24;
 
 struct EmbeddingParams {

@@ -1,10 +1,12 @@
 #pragma once
 
-// A linear layer on the rows of a tensor: out = epilogue(in W). A 1x1 convolution is the same operation.
+// Linear computes a linear layer on the rows of a tensor: out = epilogue(in W). A 1x1 convolution is the same
+// operation.
 //
-// On CUDA it is one cuBLASLt product that includes the epilogue: the residual is the C of D = act(A B + C + bias). If
-// cuBLASLt has no algorithm for a layout, or the residual's type is not the output's, the product and the epilogue run
-// one after the other (two or three launches).
+// On CUDA, one cuBLASLt matrix product usually includes the epilogue: it computes D = act(A B + C + bias), where C is
+// the residual and act is none or ReLU. Another activation runs as a second launch. If there is a residual of another
+// type than the output, or cuBLASLt has no algorithm for the layout, the matrix product and the parts of the epilogue
+// run one after the other (up to three launches).
 
 #include <cstdint>
 #include <type_traits>
@@ -17,9 +19,9 @@
 namespace voxserve::kernels {
 
 struct LinearParams {
-  ConstRows in;                   // float32 only on the CPU
+  ConstRows in;                   // the CPU only supports float32
   const void* weights = nullptr;  // [in.channels, out.channels] in in's type
-  Rows out;                       // same rows, in's type or float32; must not overlap `in`, may be the residual itself
+  Rows out;                       // in's rows; in's type or float32; must not overlap `in`, may be the residual itself
   Epilogue epilogue;              // its bias has out's type, as cuBLASLt requires
 };
 static_assert(std::is_trivially_copyable_v<LinearParams>);
@@ -34,7 +36,7 @@ namespace cuda {
 
 class Gemm;
 
-// Runs on `stream`; cudaErrorInvalidValue if `gemm` is bound to another stream.
+// Returns cudaErrorInvalidValue if `gemm` is bound to another stream than `stream`.
 cudaError_t Linear(const LinearParams& params, Gemm& gemm, cudaStream_t stream);
 
 }  // namespace cuda

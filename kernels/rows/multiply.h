@@ -1,9 +1,9 @@
 #pragma once
 
-// out = in * factor, value by value.
+// MultiplyRows computes out = in * factor, value by value.
 //
-// All three have the same rows and channels; `factor` has in's type, `out` in's type or float32. `out` may be `in` or
-// `factor` itself if it has the same type and pitch. The CPU only supports float32.
+// `in`, `factor` and `out` have the same rows and channels. `factor` has in's type; `out` has in's type or float32.
+// `out` may be `in` or `factor` itself if it has the same type and pitch. The CPU only supports float32.
 
 #include <type_traits>
 

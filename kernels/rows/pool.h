@@ -1,12 +1,16 @@
 #pragma once
 
-// Local pooling: out[o] = the maximum, average or sum of in[i] over the rulebook's pairs (k, i, o), channel by channel.
-// - The average counts the existing pairs, not the kernel's cells, as average pooling of MinkowskiEngine and spconv
-//   does.
-// - With an inverse rulebook it is MinkowskiEngine's pooling transpose, and unpooling if every output has one pair.
-// - An output without a pair is 0. NaN wins every comparison.
+// Pool computes local pooling on sparse rows: out[o] is the maximum, average or sum of in[i] over the rulebook's pairs
+// (k, i, o), channel by channel. A rulebook lists which input rows i each output row o reads, for each kernel offset k
+// (kernels/conv/rulebook.h).
+// - The average divides by the number of existing pairs, not of the kernel's cells, like the average pooling of
+//   MinkowskiEngine and spconv.
+// - With the rulebook of an inverse convolution (input and output swapped), Pool is MinkowskiEngine's pooling
+// transpose.
+//   If every output then has one pair, it is unpooling.
+// - An output without a pair is 0. A maximum is NaN if one of its values is NaN.
 //
-// Output-stationary: one thread computes a value, in ascending order of offsets. Results are deterministic.
+// One thread computes all of an output value, in ascending order of offsets, so results are deterministic.
 
 #include <cstdint>
 #include <type_traits>
@@ -23,8 +27,8 @@ namespace voxserve::kernels {
 struct PoolParams {
   RulebookView rulebook;
   PoolReduce reduce = PoolReduce::kMax;
-  ConstRows in;  // float32; out too
-  Rows out;      // [num_out_rows, in.channels]; must not overlap `in`
+  ConstRows in;  // float32
+  Rows out;      // [num_out_rows, in.channels] float32; must not overlap `in`
 };
 static_assert(std::is_trivially_copyable_v<PoolParams>);
 
@@ -40,7 +44,7 @@ struct PoolParams {
   NeighboursView neighbours;
   PoolReduce reduce = PoolReduce::kMax;  // sums are float32
   ConstRows in;
-  Rows out;  // in's channels, in's type or float32; must not overlap `in`
+  Rows out;  // one row per output site; in's channels; in's type or float32; must not overlap `in`
 };
 static_assert(std::is_trivially_copyable_v<PoolParams>);
 

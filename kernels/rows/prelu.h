@@ -1,10 +1,10 @@
 #pragma once
 
-// out = in, and slope * in below 0, with a slope for each channel (K. He et al., "Delving Deep into Rectifiers", ICCV
-// 2015).
+// PRelu computes out = in if in >= 0, and out = slope * in if in < 0, with a slope for each channel (K. He et al.,
+// "Delving Deep into Rectifiers", ICCV 2015). NaN stays NaN.
 //
-// `out` has in's rows and channels, in in's type or float32. It may be `in` itself if it has the same type and pitch.
-// NaN stays NaN. The CPU only supports float32.
+// `out` has in's rows and channels, and in's type or float32. `out` may be `in` itself if it has the same type and
+// pitch. The CPU only supports float32.
 
 #include <type_traits>
 

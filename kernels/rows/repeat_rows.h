@@ -1,7 +1,7 @@
 #pragma once
 
-// Writes the same rows again and again: out[i] = rows[i mod the number of rows]. It is used for learned rows, which
-// every sample of a batch gets.
+// RepeatRows fills `out` with copies of the same rows: out[i] = rows[i mod rows.capacity]. The engine uses it to give
+// every sample of a batch the same learned rows.
 
 #include <type_traits>
 
@@ -11,8 +11,8 @@
 namespace voxserve::kernels {
 
 struct RepeatRowsParams {
-  ConstRows rows;  // all `capacity` of them exist
-  Rows out;        // rows' type and channels; float32 only on the CPU
+  ConstRows rows;  // rows.num_rows is not read: all rows.capacity rows exist
+  Rows out;        // rows' type and channels; the CPU only supports float32
 };
 static_assert(std::is_trivially_copyable_v<RepeatRowsParams>);
 
@@ -24,6 +24,7 @@ void RepeatRows(const RepeatRowsParams& params);
 
 namespace cuda {
 
+// Returns cudaErrorInvalidValue if the types differ.
 cudaError_t RepeatRows(const RepeatRowsParams& params, cudaStream_t stream);
 
 }  // namespace cuda

@@ -1,13 +1,14 @@
 #pragma once
 
-// Normalises each row by its own channels:
-//  - kSoftmax: exp(x - largest) / sum of exp(x - largest). A row with NaN or +infinity, or of -infinity alone, is NaN.
+// NormalizeRows normalises each row over its own channels:
+//  - kSoftmax: exp(x - largest) / sum of exp(x - largest). The result is NaN if a value of the row is NaN or +infinity,
+//    or if all values are -infinity.
 //  - kLayerNorm: (x - mean) / sqrt(variance + epsilon) * weight + bias, with the biased variance.
 //  - kL2: x / max(sqrt(sum of x^2), epsilon).
 //
-// Sums are float32 in an order that depends on the number of channels alone, so a row's bytes do not depend on the
-// other rows. `out` has in's rows and channels, in in's type or float32, and does not overlap with `in`. The CPU only
-// supports float32.
+// Sums are float32. Their order depends only on the number of channels, so a row's bits do not depend on the other
+// rows. `out` has in's rows and channels, and in's type or float32. `out` must not overlap `in`. The CPU only supports
+// float32.
 
 #include <cstdint>
 #include <type_traits>
@@ -22,9 +23,9 @@ enum class RowNorm : int32_t { kSoftmax, kLayerNorm, kL2 };
 
 struct RowNormParams {
   RowNorm kind = RowNorm::kSoftmax;
-  float epsilon = 0;              // of kLayerNorm and kL2
-  const float* weight = nullptr;  // of kLayerNorm, [channels]; null: 1
-  const float* bias = nullptr;    // of kLayerNorm, [channels]; null: 0
+  float epsilon = 0;              // for kLayerNorm and kL2
+  const float* weight = nullptr;  // for kLayerNorm, [channels]; null: all are 1
+  const float* bias = nullptr;    // for kLayerNorm, [channels]; null: all are 0
   ConstRows in;
   Rows out;
 };

@@ -3,12 +3,13 @@
 // Scales and shifts the values of each row by channel, and applies an epilogue (kernels/core/epilogue.h).
 //
 // - ScaleShift computes out = epilogue(in * scale). All rows share one vector `scale`. The engine uses it for a batch
-//   norm that could not be folded (its shift is the epilogue's bias), for an addition (the residual), for an activation
-//   and, without any of these, for a copy of columns (a concatenation that could not be written in place).
+//   norm that could not be folded into weights (the norm's shift is the epilogue's bias), for an addition (the second
+//   summand is the epilogue's residual), for an activation, and for a copy of columns (a concatenation that could not
+//   be written in place).
 // - SampleScaleShift computes out = epilogue((in - centre) * scale + shift). centre, scale and shift are matrices with
 //   one row per sample, and each row of `in` uses the row of its sample. The engine uses it to broadcast a sample's row
-//   to the sample's sites (shift alone copies or adds, scale alone multiplies), and as the last pass of instance and
-//   group norms (centre and scale; the norm's bias is the epilogue's).
+//   to the sample's sites (shift alone copies or adds the row, scale alone multiplies by it), and as the last pass of
+//   instance and group norms (with centre and scale; the norm's bias is the epilogue's bias).
 //
 // `out` has as many rows as `in`. Its type is in's type or float32. It may share its memory with `in` or with the
 // residual if it has the same type and pitch.

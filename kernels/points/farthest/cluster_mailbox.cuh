@@ -1,8 +1,9 @@
 #pragma once
 
-// Sends words between the blocks of a thread-block cluster through distributed shared memory, without a barrier of the
-// whole cluster. Each store also counts its bytes at an mbarrier of the receiving block, which waits for that mbarrier
-// alone (PTX ISA, st.async; sm_90). Only .cu files include this header.
+// These functions send words between the blocks of a thread-block cluster through distributed shared memory, without a
+// barrier of the whole cluster. A mailbox is memory of the receiving block and an mbarrier beside it. Each store to the
+// memory also counts its bytes at the mbarrier. The receiving block waits until the mbarrier has counted all bytes (PTX
+// ISA, st.async; sm_90). Only .cu files include this header.
 
 #include <cuda_runtime_api.h>
 
@@ -16,34 +17,36 @@ __device__ inline uint32_t SharedAddress(const void* shared) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
 }
 
-// Returns the address of the same variable in the cluster's block `rank`.
+// Converts an address in this block's shared memory to the address of the same variable in the cluster's block `rank`.
 __device__ inline uint32_t AddressInBlock(uint32_t shared_address, uint32_t rank) {
   uint32_t address;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(shared_address), "r"(rank));
   return address;
 }
 
-// Waits until all threads of all blocks of the cluster have called it. Their writes to shared memory before the call
-// are visible to all of them after it.
+// Waits until all threads of all blocks of the cluster have called this function. Writes to shared memory before the
+// call are visible to all these threads after the call.
 __device__ inline void SynchronizeCluster() {
   asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
 
-// Initialises the mbarrier of a mailbox. One thread of the receiving block calls it, before SynchronizeCluster and so
-// before any block sends. A phase of the mbarrier ends after one call of ExpectBytes, when all its bytes have come.
+// Initialises the mbarrier of a mailbox. One thread of the receiving block calls this function. SynchronizeCluster must
+// follow before any block sends. An mbarrier counts in phases: a phase ends when ExpectBytes has been called once and
+// the number of bytes that it named has arrived; the next phase then begins.
 __device__ inline void InitializeMailbox(uint64_t* barrier) {
   asm volatile(
       "mbarrier.init.shared::cta.b64 [%0], 1;\nfence.mbarrier_init.release.cluster;" ::"r"(SharedAddress(barrier))
       : "memory");
 }
 
-// Sets the number of bytes after which the current phase ends. One thread of the receiving block calls it once a phase.
+// Sets the number of bytes after which the present phase ends. One thread of the receiving block calls this function
+// once in every phase.
 __device__ inline void ExpectBytes(uint64_t* barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(SharedAddress(barrier)), "r"(bytes)
                : "memory");
 }
 
-// Waits until the phase of this parity (0 for the first) has ended.
+// Waits until a phase has ended. parity: the phase's number modulo 2; the first phase has number 0.
 __device__ inline void WaitForPhase(uint64_t* barrier, uint32_t parity) {
   uint32_t has_ended = 0;
   while (has_ended == 0) {

@@ -1,7 +1,8 @@
 #pragma once
 
-// Puts the points of farthest_point_sample.h into the order in which its kernel takes them: every sample's valid points
-// along a Morton curve, with a bounding box for every 32 of them. Only .cu files include this header.
+// OrderFarthestPoints prepares the points for SelectFarthestPointsKernel (farthest_point_select.cuh). It sorts every
+// sample's valid points along a Morton curve, and makes a bounding box for every 32 sorted points. Only .cu files
+// include this header.
 
 #include <algorithm>
 #include <cstdint>
@@ -13,21 +14,23 @@
 
 namespace voxserve::kernels::cuda {
 
-// The state of a sample's valid points. All bits are 1 if there are none.
+// The bounds of a sample's valid points and its start. All bits are 1 if the sample has no valid point. Bounds have the
+// form OrderedBits(coordinate), which are integers in the order of the floats; the highest is stored as its complement.
 struct FarthestPointState {
-  uint32_t lowest[3];  // of OrderedBits
+  uint32_t lowest[3];
   uint32_t highest_complement[3];
-  uint32_t start_offset;  // places from the start that was asked for to the first valid point, in a cycle
+  uint32_t start_offset;  // points from the requested start to the first valid point, wrapping at the sample's end
 };
 
-// The bounding box of 32 of a sample's sorted points; the last one may have fewer.
+// The bounding box of 32 consecutive sorted points of a sample. The sample's last box may have fewer points.
 struct alignas(16) FarthestPointBox {
   float lowest[3];
   float highest[3];
-  uint32_t complement;  // of the lowest index
+  uint32_t complement;  // ~(the lowest index of the box's points)
   uint32_t unused;
 };
 
+// The arrays in params.workspace. With a null workspace, only `bytes` is valid.
 struct FarthestPointWorkspace {
   explicit FarthestPointWorkspace(const FarthestPointSampleParams& params) {
     cub::DoubleBuffer<uint64_t> no_keys;
@@ -48,17 +51,17 @@ struct FarthestPointWorkspace {
   }
 
   FarthestPointState* states;
-  uint64_t* keys[2];        // the sample, whether the point is invalid, the Morton code
-  int32_t* order[2];        // indices within the sample
-  float4* points;           // sorted: x, y, z, the complement of the index
-  float* distances;         // of those
-  FarthestPointBox* boxes;  // the boxes of 32 points each; a sample's begin at FirstBox(sample)
+  uint64_t* keys[2];        // [num_points] sort keys: the sample, whether the point is invalid, the Morton code
+  int32_t* order[2];        // [num_points] indices within the sample
+  float4* points;           // [num_points] sorted: x, y, z, and the bits of ~index
+  float* distances;         // [num_points] distances of the sorted points
+  FarthestPointBox* boxes;  // a sample's boxes begin at FirstBox(params, sample)
   char* sort_scratch;
   size_t sort_bytes = 0;
-  size_t bytes;
+  size_t bytes;  // size of the workspace
 };
 
-// Returns where a sample's boxes begin. It does not depend on which points of other samples are valid.
+// Returns the index of a sample's first box. It depends only on point_begin, not on which points are valid.
 __device__ inline int64_t FirstBox(const FarthestPointSampleParams& params, int sample) {
   return params.point_begin[sample] / kWarpThreads + sample;
 }
@@ -75,6 +78,7 @@ __device__ inline uint32_t WarpMax(uint32_t value) {
 #endif
 }
 
+// Returns an upper bound of the points of one sample.
 inline int64_t MaxSamplePoints(const FarthestPointSampleParams& params) {
   return params.max_sample_points == 0 ? params.num_points : std::min(params.max_sample_points, params.num_points);
 }

@@ -1,23 +1,25 @@
 #pragma once
 
-// The kernel of farthest_point_sample.h. One block, or the blocks of one cluster, run all iterations of a sample. Only
-// .cu files include this header.
+// SelectFarthestPointsKernel is the main kernel of farthest_point_sample.h. One block, or the blocks of one cluster,
+// select all points of a sample. Only .cu files include this header.
 //
-// A point's distance is the distance to the nearest selected point. Every lane owns a bucket of points and keeps three
-// things of it in registers: its bounding box, its furthest point, and the distance of its second furthest point. A
-// round begins with the points that the round before selected: each lane tests its bucket's box against them, and the
-// whole warp updates every bucket that a new point may change. Neighbouring buckets belong to different blocks and
-// warps, so that the buckets around a new point are updated in parallel. The same thread reads and writes a point and
-// its distance in every round, so data that is used often stays in the cache of its SM.
+// A point's distance is its squared distance to the nearest selected point. Every lane owns a bucket of points. It
+// keeps in registers the bucket's bounding box, its furthest point (the point with the largest distance), and the
+// distance of its second furthest point. A round begins with the points that the round before selected: each lane tests
+// its bucket's box against these points, and the whole warp updates every bucket that a new point may change.
+// Neighbouring buckets belong to different blocks and warps, so that the buckets around a new point are updated in
+// parallel. The same thread reads and writes a point and its distance in every round, so data that is used often stays
+// in the cache of the thread's SM.
 //
-// A round selects several points: exactly those that a selection of one point at a time would select. Every warp (in a
-// cluster: every block) offers its furthest point, together with `rest`, a distance that none of its other points
-// exceeds. Offers are ranked in the order of selection. The first is the next point. A later offer is selected too if
-//   - its distance is above the rest of each offer before it: distances only fall, so no point that was not offered can
-//     come before it;
-//   - none of the offers before it is nearer to it than its distance: its distance stays the same when they are
-//     selected.
-// The first offer that fails ends the round.
+// A round may select several points, but exactly the points that a selection of one point at a time would select. Every
+// warp (in a cluster: every block) offers its furthest point, together with `rest`, an upper bound of the distances of
+// its other points. Offers are ranked by distance, the largest first. The first offer is the next selected point. A
+// later offer is selected in the same round if both conditions hold:
+//   - Its distance is above the `rest` of each offer before it. Distances only fall, so no point that was not offered
+//     can come before it.
+//   - Its distance to each offer before it is at least its present distance. Selecting the earlier offers then leaves
+//     its distance unchanged.
+// The first offer that fails a condition ends the round; it and the offers behind it are not selected.
 
 #include <cstdint>
 #include <type_traits>
@@ -35,25 +37,27 @@ static_assert(kMaxFarthestPointWarps <= kMaxOffers && kMaxClusterBlocks <= kMaxO
 
 inline constexpr uint32_t kInfinityBits = 0x7f800000u;
 
-// A point that may be selected. The larger distance comes first, then the lower index. If all members are zero, there
-// is no point.
+// A point that may be selected. Candidates with larger distances are selected first; if the distances are equal, the
+// candidate with the lower index is. If all members are 0, there is no point.
 struct Candidate {
-  uint32_t distance;    // bits of the float, which is not negative, so they sort like the float
+  uint32_t distance;    // the bits of the float32; it is not negative, so its bits have the same order as its values
   uint32_t complement;  // ~index of the point
   float x, y, z;
 };
 
-// The furthest of a set of points, and the largest distance of the others.
+// The furthest point of a set of points, and `rest`: an upper bound of the distances of the set's other points, as
+// float32 bits.
 struct Offer {
   Candidate best;
   uint32_t rest;
 };
 
+// Returns true if a point with this distance and complement is selected before `other`.
 __device__ inline bool IsBefore(uint32_t distance, uint32_t complement, const Candidate& other) {
   return distance > other.distance || (distance == other.distance && complement > other.complement);
 }
 
-// Returns the lane whose candidate comes first. All lanes of the warp must call it.
+// Returns the lane whose candidate is selected first. All lanes of the warp must call this function.
 __device__ inline int FirstLane(uint32_t distance, uint32_t complement) {
   const uint32_t furthest = WarpMax(distance);
   unsigned lanes = __ballot_sync(~0u, distance == furthest);
@@ -64,8 +68,8 @@ __device__ inline int FirstLane(uint32_t distance, uint32_t complement) {
   return __ffs(static_cast<int>(lanes)) - 1;
 }
 
-// Returns the squared length of a vector. Distances of points and lower bounds of boxes both use it: they round alike,
-// so a bound never exceeds the distance of a point in the box.
+// Returns the squared length of a vector. Distances of points and of boxes both use this function, so they round alike,
+// and the distance of a box never exceeds the distance of a point in the box.
 __device__ inline float SquaredLength(float x, float y, float z) {
   return __fadd_rn(__fadd_rn(__fmul_rn(x, x), __fmul_rn(y, y)), __fmul_rn(z, z));
 }
@@ -74,7 +78,7 @@ __device__ inline float SquaredDistance(const float4& a, const float4& b) {
   return SquaredLength(__fsub_rn(a.x, b.x), __fsub_rn(a.y, b.y), __fsub_rn(a.z, b.z));
 }
 
-// Joins the offers of all lanes of a warp, and returns the result to all lanes.
+// Joins the offers of all lanes of a warp to the offer of all their points, and returns it to all lanes.
 __device__ inline Offer FirstOffer(const Offer& of_lane) {
   const auto lane = static_cast<int>(threadIdx.x) % kWarpThreads;
   const Candidate& best = of_lane.best;
@@ -85,7 +89,7 @@ __device__ inline Offer FirstOffer(const Offer& of_lane) {
           rest};
 }
 
-// Adds another offer, or a point as an offer with rest 0, to a lane's offer.
+// Joins the points of `other` to the points of `offer`. A single point is an offer with rest 0.
 __device__ inline void Join(const Offer& other, Offer& offer) {
   if (IsBefore(other.best.distance, other.best.complement, offer.best)) {
     offer = {other.best, max(offer.best.distance, other.rest)};
@@ -94,14 +98,16 @@ __device__ inline void Join(const Offer& other, Offer& offer) {
   }
 }
 
+// A bucket's bounding box and the offer of its points.
 struct Bucket {
   float lowest[3];
   float highest[3];
   Offer offer;
 };
 
-// BucketAssignment maps a sample's sorted points to threads. The points are divided into buckets of num_rows * 32.
-// Bucket b goes to block b % num_blocks; a block distributes its buckets over its warps, and a warp over its lanes.
+// BucketAssignment maps a sample's sorted points to threads. The points are divided into buckets of num_rows * 32
+// points. Bucket b belongs to block b % num_blocks. A block distributes its buckets over its warps, and a warp
+// distributes them over its lanes.
 struct BucketAssignment {
   __device__ BucketAssignment(int64_t sample_points, int blocks, int rank_in_sample)
       : num_points(static_cast<int>(sample_points)), num_blocks(blocks), rank(rank_in_sample) {
@@ -109,7 +115,7 @@ struct BucketAssignment {
     num_rows = max(1, static_cast<int>((sample_points + points_a_row - 1) / points_a_row));
   }
 
-  // Returns the number of the bucket that a lane of this thread's warp owns.
+  // Returns the index of the bucket that a lane of this thread's warp owns.
   __device__ int BucketOf(int lane) const {
     const auto num_warps = static_cast<int>(blockDim.x) / kWarpThreads;
     return (lane * num_warps + static_cast<int>(threadIdx.x) / kWarpThreads) * num_blocks + rank;
@@ -125,7 +131,7 @@ struct BucketAssignment {
   int num_rows;  // rows of 32 points per bucket
 };
 
-// Returns a bucket before the first selection: all distances are infinite.
+// Returns a bucket as it is before the first selection, when all distances are infinite.
 __device__ inline Bucket LoadBucket(const FarthestPointSampleParams& params, const FarthestPointBox* boxes, int sample,
                                     const BucketAssignment& buckets, int number) {
   Bucket bucket = {};
@@ -148,7 +154,8 @@ __device__ inline Bucket LoadBucket(const FarthestPointSampleParams& params, con
   return bucket;
 }
 
-// Returns true if the bucket may have a point that is nearer to p than to every point selected before.
+// Returns true if the bucket may have a point that is nearer to p than to every selected point. p is a new point, whose
+// distances to the bucket's points have not been computed.
 __device__ inline bool IsTouched(const Bucket& bucket, const float4& p) {
   const float bound =
       SquaredLength(fmaxf(0, fmaxf(__fsub_rn(bucket.lowest[0], p.x), __fsub_rn(p.x, bucket.highest[0]))),
@@ -157,9 +164,9 @@ __device__ inline bool IsTouched(const Bucket& bucket, const float4& p) {
   return __float_as_uint(bound) < bucket.offer.best.distance;
 }
 
-// Lowers the distances of a bucket's points to the nearest of the new points whose bits are set in `touching`. Returns
-// the bucket's new offer to all lanes of the warp. The points are num_points in num_rows rows of 32. kUnrolledRows is
-// the number of loads that a lane has in flight.
+// Lowers the distances of a bucket's points, where one of the new points whose bits are set in `touching` is nearer.
+// Returns the bucket's new offer to all lanes of the warp. The bucket has num_points points, in num_rows rows of 32. A
+// lane loads points of kUnrolledRows rows at a time.
 template <int kUnrolledRows>
 __device__ Offer Update(const float4* points, float* distances, int num_points, int num_rows, const float4* new_points,
                         unsigned touching) {
@@ -199,22 +206,24 @@ __device__ Offer Update(const float4* points, float* distances, int num_points, 
 
 // ---- Selection of a round's points -------------------------------------------------------------------------------
 
+// The offers of a round: of the warps of a block, or of the blocks of a cluster.
 struct OfferList {
   uint4 keys[kMaxOffers];  // distance, complement, rest
   float4 points[kMaxOffers];
 };
 
-// Offers in the order of selection.
+// The offers of a round in the order of selection.
 struct Ranking {
   uint4 keys[kMaxOffers];  // distance, complement, whether it ends the round
   float4 points[kMaxOffers];
 };
 
+// The shared memory of a block.
 struct Exchange {
   OfferList of_warps;
-  OfferList of_blocks[2];  // this block reads one while other blocks write the next
+  OfferList of_blocks[2];  // this block reads one list while other blocks already write the next
   Ranking ranking;
-  uint64_t barriers[2];
+  uint64_t barriers[2];  // the mbarriers of of_blocks (cluster_mailbox.cuh)
 };
 
 __device__ inline void Put(const Offer& offer, int place, OfferList& list) {
@@ -228,8 +237,8 @@ __device__ inline Offer Get(const OfferList& list, int place) {
   return {{key.x, key.y, point.x, point.y, point.z}, key.z};
 }
 
-// Ranks the offers in the order of selection. All warps of a block must call it, and each warp ranks some of the
-// offers. Offers without a point come last; all of them get the same rank.
+// Ranks the offers in the order of selection. All warps of a block must call this function; each warp ranks some of the
+// offers. Offers without a point come last, and all of them get the same rank.
 __device__ inline void Rank(const OfferList& list, int num_offers, Ranking& ranking) {
   const auto lane = static_cast<int>(threadIdx.x) % kWarpThreads;
   const auto num_warps = static_cast<int>(blockDim.x) / kWarpThreads;
@@ -251,7 +260,7 @@ __device__ inline void Rank(const OfferList& list, int num_offers, Ranking& rank
   }
 }
 
-// Returns the number of selected offers, at least one, to all lanes of every warp.
+// Returns the number of offers before the first that ends the round, at least 1. Every lane of every warp gets it.
 __device__ inline int NumSelected(const Ranking& ranking, int num_offers) {
   const auto lane = static_cast<int>(threadIdx.x) % kWarpThreads;
   const unsigned ends = __ballot_sync(~0u, lane >= num_offers || ranking.keys[lane].z != 0);
@@ -260,12 +269,13 @@ __device__ inline int NumSelected(const Ranking& ranking, int num_offers) {
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 
+// Lets the next phase of a list's mbarrier end when the offers of num_blocks blocks have arrived.
 __device__ inline void ExpectOffers(Exchange& exchange, int list, int num_blocks) {
   constexpr uint32_t kOfferBytes = 2 * sizeof(uint4);
   ExpectBytes(&exchange.barriers[list], kOfferBytes * static_cast<uint32_t>(num_blocks));
 }
 
-// All threads of the cluster must call it before the first ExchangeOffers.
+// Prepares the mbarriers. All threads of the cluster must call this function before the first ExchangeOffers.
 __device__ inline void OpenMailboxes(Exchange& exchange, int num_blocks) {
   if (threadIdx.x == 0) {
     for (int list = 0; list < 2; ++list) {
@@ -276,8 +286,9 @@ __device__ inline void OpenMailboxes(Exchange& exchange, int num_blocks) {
   SynchronizeCluster();
 }
 
-// Sends the block's offer to all blocks of the cluster, and returns the offers of all blocks. All threads of the
-// block call it; only `of_block` of the first warp is read. turn: the number of earlier calls.
+// Sends the block's offer to all blocks of the cluster, waits for their offers, and returns the offers of all blocks.
+// All threads of the block must call this function. Only the first warp's `of_block` is read. turn: the number of
+// earlier calls.
 __device__ inline const OfferList& ExchangeOffers(Exchange& exchange, int64_t turn, const Offer& of_block, int rank,
                                                   int num_blocks) {
   const auto list = static_cast<int>(turn & 1);
@@ -293,7 +304,8 @@ __device__ inline const OfferList& ExchangeOffers(Exchange& exchange, int64_t tu
   }
   __syncwarp();
   WaitForPhase(barrier, static_cast<uint32_t>(turn / 2 & 1));
-  // This is early enough: no block sends to this list again before it has received this block's next offer.
+  // The other blocks send to this list again only in turn + 2, and only after this block has sent its offer of turn
+  // + 1. So ExpectOffers comes before their next bytes.
   if (threadIdx.x == 0) ExpectOffers(exchange, list, num_blocks);
   __syncwarp();
   return exchange.of_blocks[list];
@@ -303,13 +315,13 @@ __device__ inline const OfferList& ExchangeOffers(Exchange& exchange, int64_t tu
 
 // ---- The kernel --------------------------------------------------------------------------------------------------
 
-// One block works on a sample, or a cluster of num_blocks blocks.
+// Selects the points of all samples. One block (num_blocks is 1) or a cluster of num_blocks blocks works on a sample.
 template <bool kIsCluster>
 __global__ void __launch_bounds__(kMaxThreads, 1)
     SelectFarthestPointsKernel(const __grid_constant__ FarthestPointSampleParams params,
                                const __grid_constant__ FarthestPointWorkspace workspace, int num_blocks) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
-  if constexpr (kIsCluster) return;  // never launched there
+  if constexpr (kIsCluster) return;  // such GPUs have no clusters, so this is never launched
 #endif
   __shared__ alignas(16) Exchange exchange;
   const auto lane = static_cast<int>(threadIdx.x) % kWarpThreads;

@@ -1,6 +1,7 @@
 #pragma once
 
-// SelectionMask marks the points that a network sees if it sees only a farthest point sample.
+// SelectionMask marks the points that a network reads. In restricted samples, a network reads only the points that
+// FarthestPointSample (farthest_point_sample.h) has selected; in other samples, it reads all valid points.
 
 #include <cstdint>
 #include <type_traits>
@@ -15,15 +16,15 @@ struct SelectionMaskParams {
   int64_t num_points = 0;                   // N, of all samples
   int32_t num_samples = 0;                  // B
   const int64_t* point_begin = nullptr;     // [B + 1] first point of each sample; [0] is 0, [B] is N
-  const uint8_t* is_valid = nullptr;        // [N]
+  const uint8_t* is_valid = nullptr;        // [N] 0: the point is invalid
   int64_t num_selected = 0;                 // M, of all samples
   const int64_t* selected_begin = nullptr;  // [B + 1] first selected point of each sample; [0] is 0, [B] is M
   const int32_t* selected = nullptr;        // [M] as FarthestPointSample made them
-  const int64_t* is_restricted = nullptr;   // [B] 0: all valid points of the sample are seen, selected or not
+  const int64_t* is_restricted = nullptr;   // [B] not 0: the sample is restricted to its selected points
 
-  // Output: 1 where the network sees the point. In a restricted sample these are the selected points. In other samples,
-  // and where nothing was or could be selected (kNothingSelected), these are all valid points.
-  uint8_t* mask = nullptr;  // [N]; not is_valid itself
+  // Output: [N] not 0 if the network reads the point. If no point of a restricted sample was selected (none was asked
+  // for, or all entries are kNothingSelected), the sample's entries are those of is_valid. Must not overlap is_valid.
+  uint8_t* mask = nullptr;
 };
 static_assert(std::is_trivially_copyable_v<SelectionMaskParams>);
 
