@@ -1,6 +1,7 @@
 #pragma once
 
-// The types of flags that Abseil does not have, as people write them on the command line.
+// Defines how Abseil's flags parse and print types that Abseil does not know: sizes in bytes, log levels ("debug",
+// "info", "warning", "error") and log formats ("text", "json"). Pure functions, any thread.
 
 #include <cstdint>
 #include <string>
@@ -15,7 +16,8 @@ struct ByteSize {
   int64_t bytes = 0;
 };
 
-// Abseil calls these. The parsers leave the value as it is and set `error` if the text is none.
+// Abseil calls these functions. If the text is not a valid value, AbslParseFlag returns false, sets `error`, and leaves
+// the value unchanged.
 bool AbslParseFlag(absl::string_view text, ByteSize* size, std::string* error);
 std::string AbslUnparseFlag(ByteSize size);
 bool AbslParseFlag(absl::string_view text, LogLevel* level, std::string* error);

@@ -1,7 +1,7 @@
 #pragma once
 
-// Whether this machine has an NVIDIA GPU, asked of the kernel driver's files alone, so that a build without CUDA can
-// say what it leaves unused.
+// Finds out whether this machine has an NVIDIA GPU, from the kernel driver's files only. main uses it to log
+// that a server on the CPU leaves a GPU unused, also in a build without CUDA.
 
 #include <filesystem>
 #include <string>

@@ -18,6 +18,7 @@
 
 namespace voxserve {
 
+// The values of the flags, with their defaults. Each member has the name of its flag; HelpText() describes the flags.
 struct Options {
   std::string model_repository;
   double model_poll_seconds = 0;
@@ -25,7 +26,7 @@ struct Options {
   int port = 8500;
   int http_port = 8080;
   std::string admin_host = "127.0.0.1";
-  std::string trusted_proxies;  // networks, see ParseNetworks
+  std::string trusted_proxies;  // networks, in the format of ParseNetworks (server/sockets/network.h)
   int admin_port = -1;          // -1: port + 1, or any free port if `port` is 0
   TlsPaths tls;
   std::string auth_tokens;

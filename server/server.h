@@ -1,7 +1,10 @@
 #pragma once
 
-// The running server: engine, gRPC server, HTTP server and metrics, started in the right order and stopped in the
-// reverse one. main puts flags before it and signals around it; tests put a fake engine into it.
+// Server is the whole server process without its command line and signals, which main handles. It owns the engine, two
+// gRPC servers (one for clients, one for operators), the HTTP server and the metrics; it starts and stops them in the
+// right order. Tests start it with a fake engine.
+//
+// Threads: Start, Drain and the destructor are called by one thread.
 
 #include <grpcpp/grpcpp.h>
 
@@ -33,17 +36,19 @@ namespace voxserve {
 
 class Server {
  public:
-  // Makes the engine, which reports to the observer and reserves its memory in the budget (both outlive the engine).
+  // Makes the engine. The engine reports to `observer` and reserves its memory in `memory_budget`; both outlive it.
   using EngineFactory =
       std::function<absl::StatusOr<std::unique_ptr<Engine>>(EngineObserver* observer, MemoryBudget* memory_budget)>;
 
-  // Listens when it returns; models load in the background, and both healths say so. The factory's error,
-  // INVALID_ARGUMENT for a file of TLS or of tokens that cannot be used, or UNAVAILABLE where a port cannot be listened
-  // on.
+  // Starts a server, which listens on all ports when this returns. The models load in the background; until then the
+  // gRPC health service and /readyz say that the server is not ready. Errors: those of make_engine; INVALID_ARGUMENT if
+  // a file of TLS or of tokens cannot be used; UNAVAILABLE if the server cannot listen on a port; INTERNAL if gRPC does
+  // not start. version: the program's version, for metrics and clients.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const Options& options, const std::string& version,
                                                        const EngineFactory& make_engine);
 
-  // Stops at once: calls that are not answered yet are cancelled. Blocks until the engine has let go of them.
+  // Stops at once: cancels the calls that have not been answered. Blocks until all calls have ended and the engine has
+  // stopped.
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
@@ -55,10 +60,15 @@ class Server {
   // Returns what the server holds for its clients now.
   Services::Held held() const { return services_->held(); }
 
-  // Says not ready, refuses new requests (UNAVAILABLE, DRAINING), ends searches of plans likewise, waits until every
-  // accepted one has been answered, then closes the gRPC port. After a fifth of the timeout the requests that still
-  // wait in queues are answered UNAVAILABLE, reason DRAINING, too. DEADLINE_EXCEEDED with the number of unanswered
-  // requests where the timeout ends first; they are still running then. HTTP goes on until the destructor.
+  // Shuts the server down without losing requests that it has accepted. In order, it:
+  // 1. reports that it is not ready, refuses new requests and streams, and ends searches for plans (UNAVAILABLE, reason
+  //    DRAINING);
+  // 2. waits until all accepted requests have been answered and all streams have ended;
+  // 3. after a fifth of the timeout, if some have not: accepts no more connections, and answers the requests that still
+  //    wait in the engine's queues with UNAVAILABLE, reason DRAINING;
+  // 4. when all have been answered, closes the gRPC ports and their connections.
+  // Returns DEADLINE_EXCEEDED, with the number of unanswered requests in its text, if the timeout ends before step 4;
+  // those requests still run then. HTTP goes on until the destructor.
   absl::Status Drain(absl::Duration timeout);
 
  private:
@@ -70,22 +80,26 @@ class Server {
   absl::Status StartEngine(const EngineFactory& make_engine);
   absl::Status StartGrpc();
   Services::Options ServicesOptions();
-  // A gRPC server on this service that takes connections from an acceptor; null: it did not start.
+  // Starts a gRPC server for this service. It has no listener of its own: *connections gets the object through which an
+  // Acceptor hands it connections. Returns null if it did not start.
   std::unique_ptr<grpc::Server> BuildGrpc(
       grpc::CallbackGenericService* service,
       std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor>* connections) const;
   absl::Status StartHttp();
   void StartGuards();
-  // Close the connection of a client that opens calls without use, cancels them at once, or goes on when it is refused,
-  // once it has done so too often. Refusals count for the connection alone, which may be followed by another at once:
-  // many callers may stand behind one address.
+  // Count a call without its request, a call that was cancelled at once, and a refused call (CallRate). When a client
+  // has caused too many of them, these functions close its connection. Useless and cancelled calls count for the
+  // client's address, which then has to wait before it may connect again. Refused calls count only for the connection,
+  // since many callers may share one address; the client may connect again at once.
   void OnUselessCall(const std::string& peer);
   void OnCancelledCall(const std::string& peer);
   void OnRefusedCall(const std::string& peer);
-  // Closes the connection; the client may come again at once, but not a second time.
+  // Closes the connection, since its unfinished messages take too much memory. After the first time the client may
+  // connect again at once; after a second time, soon after the first, it has to wait.
   void OnLargeUpload(const std::string& peer);
+  // Closes the connection and takes all tokens of the client's address, which has to wait before it may connect again.
   void CloseFlooding(const std::string& peer);
-  // Ends the peer's connections, on whichever port.
+  // Closes the peer's connection, to either port. Returns false if there was none.
   bool Close(const std::string& peer);
   void StopAccepting();
   void WatchLoading();
@@ -95,11 +109,11 @@ class Server {
   const std::string version_;
   const absl::Time started_;
 
-  // In the order in which they need each other.
+  // Each member may use the members above it.
   std::unique_ptr<TlsCertificates> tls_;    // null: no TLS
   std::unique_ptr<Authoriser> authoriser_;  // null: no tokens
   Readiness readiness_;
-  MemoryBudget memory_budget_;  // of the whole process
+  MemoryBudget memory_budget_;  // for the host memory of the whole process
   std::unique_ptr<Observer> metrics_;
   std::unique_ptr<Engine> engine_;
   CallRate useless_calls_{{}};
@@ -113,8 +127,8 @@ class Server {
   std::unique_ptr<UploadGuard> upload_guard_;
   std::unique_ptr<HttpServer> http_;
   SteadyNotification stopping_;
-  std::thread load_watch_;                // sees the loading end
-  std::unique_ptr<ReloadThread> reload_;  // reads files again
+  std::thread load_watch_;                // waits until the models have been loaded, and then tells readiness_
+  std::unique_ptr<ReloadThread> reload_;  // reads the files of TLS and of tokens again; null: the server has neither
 };
 
 }  // namespace voxserve

@@ -1,15 +1,17 @@
 #pragma once
 
-// ByteLimits bounds the bytes that the services hold for their clients: requests, frames and sweeps of streams, and
-// unsent answers. A byte counts three times: against the limit of its kind, against its client's share of all kinds
-// together, and against the process's MemoryBudget.
+// ByteLimits bounds the bytes that the services hold for their clients: requests, frames and sweeps (earlier frames) of
+// streams, and unsent answers. Each byte counts against three limits: that of its kind, its client's for all kinds
+// together, and the process's MemoryBudget.
 //
-// - Fair shares: of each kind, a client may hold as many bytes as it leaves free. So a single client gets half of the
-//   limit, and a client that needs little is admitted beside any number of clients that take all they can get.
-// - Errors: RESOURCE_EXHAUSTED with a retry delay. The reason is CLIENT_LIMIT if the client would exceed its share,
-//   OUT_OF_MEMORY if the bytes could never fit, else QUEUE_FULL.
+// - Fair shares: in each kind, a client may hold at most as many bytes as then remain free. So a single client gets
+//   half of the limit, and a client that needs little is admitted beside any number of clients that take all they can
+//   get.
+// - Errors: RESOURCE_EXHAUSTED. The reason is CLIENT_LIMIT, with a retry delay, if the client would hold more than it
+//   may; QUEUE_FULL, with a retry delay, if all clients together would; OUT_OF_MEMORY if the bytes could never fit into
+//   the MemoryBudget.
 // - Threads: thread-safe. Nothing waits.
-// - Lifetime: HeldBytes may outlive this object, but not the budget.
+// - Lifetime: HeldBytes may outlive the ByteLimits, but not the MemoryBudget.
 
 #include <array>
 #include <cstdint>
@@ -30,7 +32,7 @@ enum class ByteKind : uint8_t {
 };
 inline constexpr size_t kNumByteKinds = 4;
 
-// Bytes that are counted as held until it ends. Moves, does not copy. A default one holds nothing.
+// Counts bytes as held until Release or its destruction. Can be moved, not copied. A default HeldBytes holds nothing.
 class HeldBytes {
  public:
   HeldBytes() = default;
@@ -55,17 +57,19 @@ class HeldBytes {
 class ByteLimits {
  public:
   struct Options {
-    // By kind. A single item may exceed its limit if it is alone, or it could never be served.
+    // The limits by ByteKind. If nothing of a kind is held, one item may exceed its limit; otherwise it could never be
+    // served.
     std::array<int64_t, kNumByteKinds> max_bytes = {int64_t{4} << 30, int64_t{1} << 30, int64_t{4} << 30,
                                                     int64_t{2} << 30};
-    int64_t max_client_bytes = int64_t{1} << 30;  // all kinds together; a single item alone may exceed it
+    int64_t max_client_bytes = int64_t{1} << 30;  // of all kinds; one item may exceed it if the client holds no other
     MemoryBudget* budget = nullptr;               // null: no budget counts the bytes
   };
 
   explicit ByteLimits(const Options& options);
 
-  // Holds bytes for a client. in_place_of: held bytes that these will replace. They do not count against the limits,
-  // which may be exceeded by as many until they are given back.
+  // Holds bytes for a client (Caller::client). in_place_of: the number of held bytes of this kind and client that the
+  // new ones will replace. The old bytes do not count against the limits, so old and new bytes together may exceed a
+  // limit until the caller releases the old ones.
   absl::StatusOr<HeldBytes> Hold(ByteKind kind, const std::string& client, int64_t bytes, int64_t in_place_of = 0);
 
   int64_t held(ByteKind kind) const;

@@ -1,15 +1,17 @@
 #pragma once
 
-// Call is one RPC of any method, from the arrival of its headers; it sends and receives bytes. RequestCall is a call
-// with one request and one or several response messages.
+// Call is the base class of the RPCs of all methods. It exists from the arrival of the RPC's headers, and it sends and
+// receives serialized messages. RequestCall is a Call with one request and any number of response messages.
 //
-// Every method is served by gRPC's generic callback API. The calls of a registered method would be invisible until
-// their request has arrived, so a client could open any number of them.
+// Every method is served by gRPC's generic callback API. If a method were registered with gRPC instead, gRPC would show
+// its calls only after their request has arrived, so a client could open any number of calls without being noticed.
 //
-// - Ownership: OpenCalls owns a call until gRPC has finished with it (OnDone). The engine's tasks may keep it longer.
-// - Threads: gRPC, the engine and the timers call it from any thread. StartRead, StartWrite and Finish may call back
-//   at once, so no lock is held around them. Nothing blocks.
-// - Errors: no exception leaves a call. A failed allocation ends it with RESOURCE_EXHAUSTED, reason OUT_OF_MEMORY.
+// - Ownership: OpenCalls owns a call until gRPC has finished with the call (OnDone). The engine's tasks may keep the
+//   call longer.
+// - Threads: gRPC, the engine and the timers call a Call's functions from any thread. StartRead, StartWrite and Finish
+//   may call back before they return, so a Call holds no lock while it calls them. Nothing blocks.
+// - Errors: no exception leaves a call. If an allocation fails, the call ends with RESOURCE_EXHAUSTED, reason
+//   OUT_OF_MEMORY.
 
 #include <google/protobuf/message.h>
 #include <grpcpp/generic/async_generic_service.h>
@@ -39,25 +41,30 @@ class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_fr
  public:
   Call(const ServiceParts* parts, grpc::CallbackServerContext* context, CallKind kind);
 
-  // Who makes the call: set once, before OpenCalls has it. Without it the client is the peer's address.
+  // Sets who makes the call. Called at most once, before OpenCalls gets the call. If it is not called, the caller is
+  // known by its address (source()).
   void SetCaller(Caller caller) { caller_ = std::move(caller); }
 
-  // OpenCalls has the call now.
+  // Starts the call. The router calls this once, when OpenCalls has admitted the call.
   virtual void Start() = 0;
-  // Tells that the server drains: accepted work is finished and answered, and nothing new begins.
+  // Tells the call that the server drains (shuts down): the call finishes and answers the work that it has accepted,
+  // and accepts no more. Any thread may call this, also before Start.
   virtual void Drain() = 0;
 
   CallKind kind() const { return kind_; }
-  const std::string& peer() const { return peer_; }      // gRPC's name of the connection
-  const std::string& source() const { return source_; }  // the address that it stands for; for logs and limits
+  // The connection as gRPC names it: "ipv4:127.0.0.1:41234".
+  const std::string& peer() const { return peer_; }
+  // The address that logs and limits use: the peer, or the address that a trusted proxy has named for this connection.
+  const std::string& source() const { return source_; }
   const TraceContext& trace() const { return trace_; }
   const Caller& caller() const { return caller_; }
-  const std::string& client() const { return caller_.client; }  // whose share the call takes
+  const std::string& client() const { return caller_.client; }  // the name under which the call's use is counted
 
   void OnDone() final;
 
  protected:
-  // Runs the function. Returns false if an allocation failed in it, and counts that.
+  // Runs the function. If an allocation fails in it (std::bad_alloc), counts the failure in the metrics and returns
+  // false.
   template <typename Run>
   bool Guard(const Run& run) {
     try {
@@ -69,19 +76,20 @@ class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_fr
     }
   }
 
-  // Tells that the call reads no more of its client's messages.
+  // Tells OpenCalls that the call reads no more of its client's messages. If no other call of the same peer reads
+  // either, calls ServiceParts::on_idle.
   void EndReading();
 
-  // Called last, before OpenCalls releases the call.
+  // Called by OnDone, after all other callbacks and before OpenCalls releases the call.
   virtual void OnClosed() {}
 
   const ServiceParts& parts() const { return *parts_; }
   grpc::CallbackServerContext* context() const { return context_; }
   absl::Time deadline() const { return deadline_; }
-  absl::Time began() const { return began_; }
+  absl::Time began() const { return began_; }  // when the call was made, by SteadyNow
 
-  // Sets a timer that calls the function on this call, unless the call is gone by then. Returns 0 if an allocation
-  // failed: then the function is never called.
+  // Sets a timer that calls the member function on this call, unless the call has been destroyed by then. Returns 0 if
+  // an allocation failed; the function is then never called.
   template <typename Self>
   Timers::Id SetTimer(absl::Time when, void (Self::*on_due)()) {
     Timers::Id id = 0;
@@ -93,20 +101,22 @@ class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_fr
     return id;
   }
 
-  // Starts the timer for an answer of this many bytes that is handed to gRPC. If the client does not read it in time,
-  // the call is cut off.
+  // Starts the timer for an answer of this many bytes, which is about to be handed to gRPC. If the client has not read
+  // the answer in time (CallTimes), the call is cancelled and was_cut() becomes true.
   void StartAnswerTimer(int64_t bytes) ABSL_LOCKS_EXCLUDED(answer_mutex_);
   void StopAnswerTimer() ABSL_LOCKS_EXCLUDED(answer_mutex_);
-  // Gives the current and later answers less time, one limit for all together, since the server drains.
+  // Allows the current and all later answers CallTimes::drained_answer together, since the server drains.
   void ShortenAnswerTimer() ABSL_LOCKS_EXCLUDED(answer_mutex_);
   bool was_cut() const ABSL_LOCKS_EXCLUDED(answer_mutex_);
 
-  // Count a call that the client cancelled or left, or that ended without its request. Only a call that has just begun
-  // counts. A longer call takes a part of the client's share, which bounds the number of such calls. And a vehicle
-  // whose deadline passes while it still sends has done nothing wrong.
+  // CountCancel reports a call that the client cancelled or left (ServiceParts::on_cancelled_call). CountUseless
+  // reports a call that ended without its request (on_useless_call). Both do nothing if the call began 50 ms ago or
+  // earlier. Such a call has taken a part of its client's share meanwhile, so OpenCalls already bounds the number of
+  // such calls; and a vehicle whose deadline passes while it still sends its request has done nothing wrong.
   void CountCancel() const;
   void CountUseless() const;
-  // Returns the reason for the end of a call that gRPC reports as cancelled.
+  // Returns the status of a call that gRPC reports as cancelled: CANCELLED (ANSWER_UNREAD) if the answer timer cut the
+  // call off, DEADLINE_EXCEEDED (DEADLINE_EXPIRED) if the deadline has passed, else CANCELLED (CANCELLED).
   absl::Status WhyCancelled() const;
 
  private:
@@ -131,7 +141,7 @@ class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_fr
   std::optional<absl::Duration> drain_left_ ABSL_GUARDED_BY(answer_mutex_);  // time left for answers during a drain
   bool was_cut_ ABSL_GUARDED_BY(answer_mutex_) = false;
 
-  absl::Mutex context_mutex_;  // held to use gRPC's context, which ends after OnDone
+  absl::Mutex context_mutex_;  // held while a timer uses context_, which gRPC destroys after OnDone
   bool is_done_ ABSL_GUARDED_BY(context_mutex_) = false;
 };
 
@@ -146,26 +156,28 @@ class RequestCall : public Call {
   void OnCancel() final;
 
  protected:
-  // The call calls it once, with the request. A failed allocation ends the call.
+  // Handles the request. Called at most once. If an allocation fails in it (std::bad_alloc), the call ends.
   virtual void OnRequest(const grpc::ByteBuffer& bytes) = 0;
-  // Called if the client cancels, or its deadline passes, after the request arrived: no client waits for the answer.
+  // Called if the client cancels, or its deadline passes, after the request has arrived and before the call has ended.
+  // No client waits for the answer then.
   virtual void OnAbandoned(const absl::Status& why) { End(why); }
-  // Called with the status that gRPC is given; before OnClosed.
+  // Called once, with the status that the client gets, when the call ends. OnClosed is called later.
   virtual void OnEnded(const absl::Status& /*status*/) {}
 
-  // Sends a message before the last one. While another is being sent only the newest message waits, so a client that
-  // reads slowly gets the latest one.
+  // Sends a message that is not the last one. While one message is being sent, only the newest further message waits.
+  // So a client that reads slowly misses messages, and gets the latest one.
   void Update(grpc::ByteBuffer message);
-  // Sends the last message, if there is one, and the status. Returns false, without effect, if the call had ended.
-  // `held` is given back when the answer is sent.
+  // Ends the call: sends `last`, if there is one, and the status, without the names of models that the caller may not
+  // see (Caller::Narrowed). A message of Update that still waits is dropped. Returns false, without effect, if the call
+  // had ended before. `held` counts the answer's bytes until the call is destroyed, after the answer has been sent.
   bool End(const absl::Status& status, std::optional<grpc::ByteBuffer> last = std::nullopt, HeldBytes held = {});
-  // Ends the call with this message, or with the error if it cannot be serialized.
+  // Ends the call with OK and this message, or with the error of Serialize.
   void EndWith(const google::protobuf::Message& last, HeldBytes held = {});
   bool has_ended() const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   void OnIncomplete();
-  // Stops waiting for the request. Returns false if it had arrived or the wait had been stopped.
+  // Stops waiting for the request. Returns false if the request had arrived, or if the wait had been stopped before.
   bool StopReading() ABSL_LOCKS_EXCLUDED(mutex_);
   void Advance() ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -178,14 +190,14 @@ class RequestCall : public Call {
   std::optional<grpc::ByteBuffer> next_ ABSL_GUARDED_BY(mutex_);  // sent after the current message
   bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_finished_ ABSL_GUARDED_BY(mutex_) = false;
-  // Set under mutex_, and then constant.
+  // End sets these three members under mutex_. They are constant afterwards.
   std::optional<absl::Status> end_;
   std::optional<grpc::ByteBuffer> last_;
   HeldBytes held_;
-  grpc::ByteBuffer message_;  // being sent: owned by the thread that set is_writing_
+  grpc::ByteBuffer message_;  // the message that is being sent; owned by the thread that set is_writing_
 };
 
-// Answers a call that is refused, and owns itself.
+// Answers a call that is refused with a status. The object deletes itself when gRPC has finished with the call.
 class RefusedCall final : public grpc::ServerGenericBidiReactor {
  public:
   RefusedCall(grpc::CallbackServerContext* context, const absl::Status& status);

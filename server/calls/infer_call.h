@@ -1,7 +1,7 @@
 #pragma once
 
-// InferCall is a call with one request and one answer, which an InferRun makes. If it is cancelled (the client is gone,
-// or the deadline passed), its task leaves the engine's queue.
+// InferCall is a call with one inference request and one answer (Infer and ModelInfer). An InferRun makes the answer.
+// If the client is gone or the deadline has passed, the call cancels its task in the engine's queue.
 
 #include <grpcpp/grpcpp.h>
 

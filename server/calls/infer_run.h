@@ -53,7 +53,8 @@ class InferFormat {
   // may see them.
   virtual absl::Status Parse(const grpc::ByteBuffer& bytes, CloudAllocator allocate, v1::InferRequest* request,
                              HostBuffer* data) = 0;
-  // Completes the request for a caller who may use the model.
+  // Completes the request with all that Parse has left open. Called after Parse, when CheckMayInfer has shown that the
+  // caller may use the model, so the errors may describe the model.
   virtual absl::Status Complete(const Engine& /*engine*/, v1::InferRequest* /*request*/) { return absl::OkStatus(); }
   // Fetches the cloud's bytes if they did not come with the message but lie in shared memory. Called after Complete.
   virtual absl::Status Fetch(const ServiceParts& /*parts*/, const std::string& /*client*/, CloudAllocator /*allocate*/,
@@ -64,6 +65,7 @@ class InferFormat {
   virtual int64_t HeldSpace() const { return 0; }
   // Returns the time that the request itself allows for its answer. The call's deadline holds as well.
   virtual absl::Duration timeout() const { return absl::InfiniteDuration(); }
+  // Writes the answer. `telemetry` records the answer, and holds its bytes (RequestTelemetry::Answer).
   virtual absl::StatusOr<InferAnswer> Encode(InferResult result, RequestTelemetry* telemetry) = 0;
 };
 
@@ -97,7 +99,8 @@ class InferRun : public std::enable_shared_from_this<InferRun> {
   void SetTelemetry(const v1::InferRequest& request);
   absl::StatusOr<InferAnswer> AnswerOf(absl::StatusOr<InferResult> result) ABSL_LOCKS_EXCLUDED(mutex_);
   void Finish(absl::StatusOr<InferAnswer> answer) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Runs the function; returns OUT_OF_MEMORY, which is counted, if an allocation failed in it.
+  // Runs the function and returns its result. If an allocation fails in it (std::bad_alloc), counts the failure in the
+  // metrics and returns RESOURCE_EXHAUSTED, reason OUT_OF_MEMORY.
   template <typename Run>
   auto Guarded(const Run& run) -> decltype(run());
 
@@ -111,7 +114,7 @@ class InferRun : public std::enable_shared_from_this<InferRun> {
   absl::Mutex mutex_;
   Done done_ ABSL_GUARDED_BY(mutex_);
   bool is_submitting_ ABSL_GUARDED_BY(mutex_) = false;
-  std::optional<uint64_t> ticket_ ABSL_GUARDED_BY(mutex_);  // set when Submit has returned
+  std::optional<uint64_t> ticket_ ABSL_GUARDED_BY(mutex_);  // the task's, set when Engine::Submit has returned
   // The reason why no client waits for the answer; nullopt while a client waits.
   std::optional<absl::Status> abandoned_ ABSL_GUARDED_BY(mutex_);
 };

@@ -1,7 +1,8 @@
 #pragma once
 
-// Load reports by ORCA (https://github.com/cncf/xds), with which clients' policy weighted_round_robin balances. Their
-// service is in server/services/load_reports.
+// Makes load reports by ORCA (https://github.com/cncf/xds). A gRPC client with the load balancing policy
+// weighted_round_robin sends more calls to the servers whose reports show less load. Reports go out with the answers of
+// calls (AddLoadReport), and as a stream (server/services/load_reports).
 
 #include <grpcpp/grpcpp.h>
 
@@ -10,10 +11,10 @@
 
 namespace voxserve {
 
-// Returns the server's load now.
+// Returns the server's load over the last seconds: utilization of the devices, answers and errors per second.
 xds::data::orca::v3::OrcaLoadReport LoadReportOf(const ServiceParts& parts);
 
-// Adds a report to what follows the call's answer: the trailer "endpoint-load-metrics-bin". Called before Finish.
+// Adds a report to the call's trailers, as "endpoint-load-metrics-bin". Must be called before the call's Finish.
 void AddLoadReport(const ServiceParts& parts, grpc::CallbackServerContext* context);
 
 }  // namespace voxserve

@@ -1,6 +1,7 @@
 #pragma once
 
-// LookupCall is a call that is answered at once, from what the server knows of itself and of its models.
+// LookupCall is a call with one small request that a function answers at once, without a task for the engine: it lists
+// models, for example. Any thread of gRPC runs the function, which must not block.
 
 #include <grpcpp/grpcpp.h>
 
@@ -51,7 +52,7 @@ class LookupCall final : public RequestCall {
   const Lookup lookup_;
 };
 
-// Adds a method that is such a call. path: as RpcRouter::Add.
+// Adds a method whose calls are LookupCalls. path, access: as for RpcRouter::Add.
 template <typename Request, typename Response>
 void AddLookup(const std::string& path, Access access, CallKind kind, const ServiceParts* parts, RpcRouter* router,
                absl::Status (*lookup)(const ServiceParts& parts, const Caller& caller, const Request& request,

@@ -1,11 +1,11 @@
 #pragma once
 
-// ModelCall is an operator's call that loads or unloads a model: LoadModel, UnloadModel, and those of the open
-// inference protocol.
+// ModelCall is an operator's call that loads or unloads a model: LoadModel and UnloadModel of AdminService, and
+// RepositoryModelLoad and RepositoryModelUnload of the open inference protocol.
 //
-// - A load or unload whose client is gone goes on; its answer is dropped. The engine, the client or the drain may end
-//   the call; the first end counts.
-// - Every call stands in the audit log, with its caller and its end.
+// - End: the call ends when the engine has finished, when the client cancels, or when the server drains (UNAVAILABLE,
+//   reason DRAINING), whichever is first. The last two do not stop the engine's load or unload; its result is dropped.
+// - Every ModelCall writes a line to the audit log when it ends (server/calls/audit.h).
 
 #include <grpcpp/grpcpp.h>
 
@@ -33,19 +33,21 @@ namespace voxserve {
 
 struct AskedModel {
   std::string name;
-  int64_t version = 0;  // 0: as LoadModelRequest and UnloadModelRequest say
+  int64_t version = 0;  // 0: the versions that the model's version policy selects; for an unload, all versions
 };
 
+// Gets the versions that are in service now; after an unload, the versions that were taken out of service.
 using VersionsDone = std::function<void(absl::StatusOr<std::vector<int64_t>>)>;
 
-// Hand a task to the engine.
+// Hand the load or unload to the engine, which calls `done` once, from any thread.
 void StartLoad(Engine* engine, const AskedModel& model, VersionsDone done);
 void StartUnload(Engine* engine, const AskedModel& model, VersionsDone done);
 
+// One method of a service, with its own messages.
 template <typename Request, typename Response>
 struct ModelMethod {
-  const char* name;  // the method's, which the audit has too
-  void (*start)(Engine* engine, const AskedModel& model, VersionsDone done);
+  const char* name;  // "LoadModel"; also the audit log's action
+  void (*start)(Engine* engine, const AskedModel& model, VersionsDone done);  // StartLoad or StartUnload
   absl::StatusOr<AskedModel> (*read)(const Request& request);
   void (*write)(const std::vector<int64_t>& versions, Response* response);
 };
@@ -101,7 +103,8 @@ class ModelCall final : public RequestCall {
   std::atomic<bool> has_model_{false};
 };
 
-// service: as "/voxserve.v1.AdminService/".
+// Adds a method whose calls are ModelCalls, for operators. service: the first part of the method's path,
+// "/voxserve.v1.AdminService/".
 template <typename Request, typename Response>
 void AddModelCall(const std::string& service, const ModelMethod<Request, Response>& method, const ServiceParts* parts,
                   RpcRouter* router) {

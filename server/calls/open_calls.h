@@ -1,9 +1,11 @@
 #pragma once
 
-// OpenCalls owns every open call, and bounds their number: in all, and per client. A call is open from the arrival of
-// its headers, even without a request, until gRPC has finished with it.
+// OpenCalls owns every open call, and bounds the number of open calls: of all clients together, and of each client. A
+// call is open from the arrival of its headers, even without a request, until gRPC has finished with it (Call::OnDone).
 //
-// Thread-safe; only AwaitClosed waits.
+// A client is Call::client(), the name under which limits are counted. A peer is Call::peer(), one connection.
+//
+// Threads: thread-safe. Only AwaitClosed waits.
 
 #include <cstdint>
 #include <memory>
@@ -21,36 +23,40 @@ namespace voxserve {
 class Call;
 
 enum class CallKind : uint8_t {
-  kRequest,  // one request; a drain waits for its answer
-  kStream,   // InferStream; a drain waits for its end
-  kInfo,     // health and reflection: served during a drain, which does not wait for them
+  kRequest,  // a call with one request; a drain (the server's shutdown) waits for its answer
+  kStream,   // InferStream and ModelStreamInfer; a drain waits for their end
+  kInfo,     // health, reflection, load reports and the like; served during a drain, which does not wait for them
 };
 
 class OpenCalls {
  public:
   struct Options {
-    int64_t max_calls = 4096;  // requests and streams
-    int64_t max_client_calls = 1024;
-    int64_t max_client_info_calls = 64;  // of kInfo
-    int64_t max_streams = 1024;          // of kStream
-    int64_t max_client_streams = 256;
+    // max_client_calls and max_client_streams are multiplied by the client's share (Caller::share).
+    int64_t max_calls = 4096;            // kRequest and kStream together, of all clients
+    int64_t max_client_calls = 1024;     // a client with so many calls of all kinds gets no kRequest or kStream
+    int64_t max_client_info_calls = 64;  // kInfo of one client; all clients together have no limit
+    int64_t max_streams = 1024;          // kStream of all clients
+    int64_t max_client_streams = 256;    // kStream of one client
   };
 
   explicit OpenCalls(const Options& options) : options_(options) {}
 
-  // Takes ownership of the call until Close. Errors: UNAVAILABLE (DRAINING) after StartDraining; RESOURCE_EXHAUSTED
-  // with a retry delay, reason CLIENT_LIMIT if the client has used up its share, else QUEUE_FULL.
+  // Takes ownership of the call until Close. Errors:
+  // - UNAVAILABLE (DRAINING) after StartDraining, but for kInfo.
+  // - RESOURCE_EXHAUSTED with a retry delay: CLIENT_LIMIT if the client has reached its limit, QUEUE_FULL if all
+  //   clients together have.
   absl::Status Open(std::shared_ptr<Call> call) ABSL_LOCKS_EXCLUDED(mutex_);
   void Close(const std::shared_ptr<Call>& call) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Refuses requests and streams from now on, and tells the open ones (Call::Drain).
+  // Refuses requests and streams from now on, and calls Drain of the open ones.
   void StartDraining() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Blocks until every request and stream has been closed, or until the deadline. Returns how many have not.
+  // Blocks until every request and stream has been closed, or until the deadline (by SteadyNow). Returns the number of
+  // requests and streams that are still open.
   int64_t AwaitClosed(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Tells that the call no longer reads its client's messages. (It does from Open until then, or until Close.) Returns
-  // false if no other call of the peer reads.
+  // Records that the call no longer reads its client's messages. A call counts as reading from Open until EndReading or
+  // Close. Returns false if no other call of the same peer reads.
   bool EndReading(const std::shared_ptr<Call>& call) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Returns true if a request or a stream of the peer is open.
@@ -72,7 +78,7 @@ class OpenCalls {
     int64_t info = 0;
   };
 
-  // share: of the client; its limits are multiplied by it.
+  // Returns why the client may not open a call of this kind. share: Caller::share of the client.
   absl::Status Check(CallKind kind, double share, const Counts& of_client) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
 
   const Options options_;

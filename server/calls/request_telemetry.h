@@ -1,9 +1,9 @@
 #pragma once
 
-// RequestTelemetry records one request's events in its answer, the metrics and the log. Each InferRun has one, and
-// each frame of a stream.
+// RequestTelemetry records the decoding, the answer or the error of one request: in its answer (the times of stages),
+// in the metrics and in the log. Each InferRun has one, and each frame of an InferStream.
 //
-// - Threads: not thread-safe; threads may use it one after another.
+// Threads: not thread-safe; several threads may use it one after another.
 
 #include <google/protobuf/message.h>
 
@@ -29,7 +29,7 @@ namespace voxserve {
 
 class RequestTelemetry {
  public:
-  // The request's names as the client gave them; request_id may be a frame's number.
+  // Names the request. Model, version and request_id are the client's own; for a frame, request_id is its frame_id.
   struct Names {
     std::string model;
     int64_t version = 0;
@@ -39,32 +39,38 @@ class RequestTelemetry {
     TraceContext trace = {};
   };
 
-  // The constructor takes the current time as the request's arrival.
+  // Records the current time as the request's arrival. `parts` must outlive the telemetry.
   RequestTelemetry(Names names, const ServiceParts& parts) : names_(std::move(names)), parts_(&parts) {}
 
-  // Calls DecodeCloud and measures its time. INVALID_ARGUMENT, for the cloud's stamp too.
+  // Makes the cloud with DecodeCloud, and records the time that this takes. Returns the errors of StampOf and
+  // DecodeCloud (server/codec/codec.h).
   absl::StatusOr<PointCloud> Decode(v1::PointCloud* message, HostBuffer data);
 
-  // Fills the response except request_id, and holds its bytes; the caller gives them back when the answer is sent.
-  // Returns an error if the response is too large, or too many bytes are held.
+  // Fills the response, except for request_id, and records the answer. The result holds the response's bytes; the
+  // caller keeps it until the answer has been sent. RESOURCE_EXHAUSTED: RESPONSE_TOO_LARGE if the response is larger
+  // than ServiceParts::max_message_bytes, or an error of ByteLimits::Hold. Such an error is recorded already, as by
+  // Fail.
   absl::StatusOr<HeldBytes> Answer(InferResult result, v1::InferResponse* response);
-  // Does the same for the open inference protocol. outputs: the names to answer with, as EncodeOpenInference takes
-  // them. finish: is called with the encoded response, before its bytes are counted; its error becomes the request's.
+  // Does the same for the open inference protocol. outputs: the outputs to send, as for EncodeOpenInference. finish:
+  // called with the encoded response, before the response's bytes are counted. An error of it is recorded and returned.
   absl::StatusOr<HeldBytes> Answer(InferResult result, const std::vector<std::string>& outputs,
                                    absl::FunctionRef<absl::Status(inference::ModelInferResponse* response)> finish,
                                    inference::ModelInferResponse* response);
 
-  // Counts and logs the error that the request is answered with.
+  // Records the error that answers the request: in the metrics, and in the log, whose lines are limited.
   void Fail(const absl::Status& status) const;
-  // Does the same for a request that was refused before it was queued, and also counts its time as a refusal's.
+  // Does the same for a request that was refused before it was queued, and also records the time that the refusal took
+  // (Metrics::OnRefusal).
   void Refuse(const absl::Status& status) const;
 
   const std::string& model() const { return names_.model; }
   const std::string& request_id() const { return names_.request_id; }
-  absl::Time stamp() const { return stamp_; }  // the sensor's, set by Decode; InfinitePast: unknown
+  // The time at which the sensor took the cloud, set by Decode; InfinitePast: unknown.
+  absl::Time stamp() const { return stamp_; }
 
  private:
-  // Has the response encoded, counts it, and holds its bytes. encode_time: gets the time that it took.
+  // Calls `encode`, which fills the response; then records the answer and holds its bytes. encode_time: gets the time
+  // that this took.
   absl::StatusOr<HeldBytes> AnswerWith(InferResult result, absl::FunctionRef<absl::Status(InferResult& result)> encode,
                                        google::protobuf::Message* response, absl::Duration* encode_time);
   void LogFailure(const absl::Status& status) const;
@@ -78,7 +84,7 @@ class RequestTelemetry {
   std::string sensor_frame_;  // the cloud's frame_id
 };
 
-// Shortens text that a client chose, for a log line or an error. No character is cut.
+// Shortens a text that a client chose to 128 bytes and "...", for a log line or an error. Cuts no UTF-8 character.
 std::string Clipped(absl::string_view text);
 
 }  // namespace voxserve

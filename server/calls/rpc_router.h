@@ -1,13 +1,15 @@
 #pragma once
 
-// RpcRouter takes every call of a gRPC server by its headers, and makes the Call of its method. A method that nobody
-// added gets UNIMPLEMENTED.
+// RpcRouter is the generic service that receives all calls of one port. When the headers of a call arrive, it admits
+// the caller, makes the Call of the method, hands it to OpenCalls and starts it. Services owns one router for each
+// port.
 //
-// - Callers: where the server has tokens, the router admits a call by its headers, before anything is read of it. A
-//   caller is known by its token, else by its certificate, else by its address.
-//
-// - Threads: methods are added before the server starts; then any thread.
-// - Errors: what OpenCalls refuses is answered, counted and logged here.
+// - Callers: if the server has tokens, the router checks a call's token by the headers, before the call reads a
+//   message. The caller is named by its token, else by its certificate, else by its address (Caller::client).
+// - Threads: methods are added before the server starts. Then gRPC calls the router from any thread.
+// - Errors: the router answers a refused call with its error, and counts and logs it. The errors are UNIMPLEMENTED if
+//   the method was not added, those of Authoriser::Admit and of OpenCalls::Open, and RESOURCE_EXHAUSTED (OUT_OF_MEMORY)
+//   if an allocation failed.
 
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/grpcpp.h>
@@ -28,15 +30,16 @@ class RpcRouter final : public grpc::CallbackGenericService {
  public:
   using MakeCall = std::function<std::shared_ptr<Call>(grpc::CallbackServerContext* context)>;
 
-  // parts outlive the router, which outlives the gRPC server.
+  // `parts` must outlive the router, and the router must outlive the gRPC server.
   explicit RpcRouter(const ServiceParts* parts) : parts_(parts) {}
 
-  // path: "/voxserve.v1.InferenceService/Infer".
+  // Adds a method. path: "/voxserve.v1.InferenceService/Infer". access: the right that the caller needs. make_call:
+  // makes the Call of an RPC; any thread calls it.
   void Add(const std::string& path, Access access, MakeCall make_call) {
     methods_[path] = {access, std::move(make_call)};
   }
-  // Names a service or a method ("SERVICE/METHOD") of another port. A call to it is refused with a message that says
-  // where it is.
+  // Adds the name of a service or method ("SERVICE/METHOD") that another port serves. A call to it gets UNIMPLEMENTED,
+  // and the error's text has `where`, which says how to reach that port.
   void AddElsewhere(const std::string& name, const std::string& where) { elsewhere_[name] = where; }
 
   grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* context) override;

@@ -1,6 +1,8 @@
 #pragma once
 
-// ServiceParts are the parts of the server that every call needs. All of them outlive the calls.
+// ServiceParts has pointers to the parts of the server that calls use, and settings and hooks for calls. Services owns
+// the one ServiceParts of a server, which outlives the calls, as do the parts. It is constant, so any thread may read
+// it.
 
 #include <cstdint>
 #include <functional>
@@ -18,14 +20,19 @@
 
 namespace voxserve {
 
-// The times that a client may take. A call that exceeds one is ended with the reason named here.
+// The times that a client may take. The server ends a call that exceeds one of them, with the reason named here.
 struct CallTimes {
-  absl::Duration request = absl::Seconds(30);        // from the headers to the whole request: REQUEST_INCOMPLETE
-  absl::Duration config = absl::Seconds(10);         // to a stream's config: STREAM_IDLE
-  absl::Duration silence = absl::Seconds(60);        // between frames of a stream without unanswered ones: STREAM_IDLE
-  absl::Duration answer = absl::Seconds(10);         // to read an answer, plus the time of its bytes: ANSWER_UNREAD
-  double answer_bytes_per_second = 1 << 20;          // the slowest link that is served
-  absl::Duration drained_answer = absl::Seconds(4);  // for all answers together once the server drains
+  // REQUEST_INCOMPLETE: from the call's headers until the whole request has arrived.
+  absl::Duration request = absl::Seconds(30);
+  // STREAM_IDLE: until an InferStream's config has arrived, and until each request of a reflection call has.
+  absl::Duration config = absl::Seconds(10);
+  // STREAM_IDLE: the longest silence of a client whose stream has no unanswered request and no unsent answer.
+  absl::Duration silence = absl::Seconds(60);
+  // ANSWER_UNREAD: to read an answer, plus the time that the answer's bytes take at answer_bytes_per_second.
+  absl::Duration answer = absl::Seconds(10);
+  double answer_bytes_per_second = 1 << 20;
+  // ANSWER_UNREAD: for all answers of a call together, from the moment at which the server begins to drain (shut down).
+  absl::Duration drained_answer = absl::Seconds(4);
 };
 
 // The largest request of a method that sends no cloud.
@@ -38,27 +45,35 @@ struct ServiceParts {
   ByteLimits* bytes = nullptr;
   Timers* timers = nullptr;
   SharedMemory* shared_memory = nullptr;
-  LogLimiter* log_limiter = nullptr;                      // of every line that a client can cause
-  int num_devices = 1;                                    // that the engine computes on
-  std::function<bool()> is_ready = [] { return false; };  // as health says for the whole server; from any thread
-  std::string version = {};                               // of the server
-  const Authoriser* authoriser = nullptr;                 // null: no tokens, and everybody may do everything
-  int64_t max_message_bytes = int64_t{64} << 20;          // of an answer; a larger one becomes RESOURCE_EXHAUSTED
+  LogLimiter* log_limiter = nullptr;  // limits log lines that clients can cause without end
+  int num_devices = 1;                // the engine's devices
+  // Returns true if the health service says SERVING for the whole server. Any thread may call it.
+  std::function<bool()> is_ready = [] { return false; };
+  std::string version = {};                // the server's version
+  const Authoriser* authoriser = nullptr;  // null: the server has no tokens, and everybody may do everything
+  // The largest answer to a request or frame (a larger one becomes RESOURCE_EXHAUSTED, reason RESPONSE_TOO_LARGE), and
+  // the largest input from shared memory.
+  int64_t max_message_bytes = int64_t{64} << 20;
   CallTimes times;
-  // Returns the address that a peer stands for: its own, or what a trusted proxy says (server/sockets/proxied_peers.h).
+  // The functions below are called from any thread and must not block. peer: as grpc::ServerContext::peer() names a
+  // connection.
+  //
+  // Returns the address for which a connection counts: the peer itself, or the address that a trusted proxy has named
+  // for the connection (server/sockets/proxied_peers.h).
   std::function<std::string(const std::string& peer)> source_of = [](const std::string& peer) { return peer; };
-  // Called when a call of this peer begins. These functions are called from any thread and must not block.
+  // Called when a call of this peer begins.
   std::function<void(const std::string& peer)> on_call = [](const std::string&) {};
-  // Called when a message of this many bytes has arrived from this peer. is_first: it is the first of its call.
+  // Called when a message of this many bytes has arrived from this peer. is_first: it is the first message of its call.
   std::function<void(const std::string& peer, int64_t bytes, bool is_first)> on_message = [](const std::string&,
                                                                                              int64_t, bool) {};
   // Called when no call of this peer reads its messages any more.
   std::function<void(const std::string& peer)> on_idle = [](const std::string&) {};
-  // Called when a call of this peer is refused, except for a drain.
+  // Called when a call of this peer is refused. Not called if the call is refused because the server drains while the
+  // peer still has an open request or stream.
   std::function<void(const std::string& peer)> on_refused_call = [](const std::string&) {};
   // Called when a call of this peer ended without its request soon after it began.
   std::function<void(const std::string& peer)> on_useless_call = [](const std::string&) {};
-  // Called when this peer cancelled a call soon after it began, with its request.
+  // Called when this peer cancelled a stream, or another call whose request had arrived, soon after the call began.
   std::function<void(const std::string& peer)> on_cancelled_call = [](const std::string&) {};
 };
 

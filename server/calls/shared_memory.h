@@ -1,16 +1,18 @@
 #pragma once
 
-// SharedMemory knows the regions of the system's shared memory (shm_open(3)) that clients have registered for the open
-// inference protocol: requests may take their points from one, and have their outputs written into one.
+// SharedMemory keeps the regions of the system's shared memory (shm_open(3)) that clients have registered for the open
+// inference protocol. A request may take its points from a region, and may have its outputs written into a region.
 //
-// - It is off unless the operator names a prefix: a client may register only objects whose names begin so. Whoever may
-//   connect may then read and write the objects of that name which the server's user may open.
-// - A region belongs to the client that registered it; others neither see nor use it. It stays until it is
-//   unregistered, when the client is gone, too.
-// - Nothing outside a region is read or written. Regions are never mapped: a client that shortens its object under a
-//   mapping would end the server by SIGBUS. They are read and written by pread and pwrite.
-// - Errors: INVALID_ARGUMENT, reason BAD_PARAMETER; RESOURCE_EXHAUSTED, reason CLIENT_LIMIT, for too many regions.
-// - Threads: thread-safe. It blocks only as memory does.
+// - Security: shared memory is off unless the operator names a prefix (--shared_memory_prefix). Clients may register
+//   only objects whose names begin with the prefix. Every client that may run models may then read and write all such
+//   objects that the server's user may open.
+// - Ownership: a region belongs to the client (Caller::client) that registered it; other clients neither see nor use
+//   it. The region stays registered until the client unregisters it, even if the client has disconnected.
+// - Access: the server reads and writes only inside regions, by pread and pwrite. It does not map the objects, since a
+//   client that shortens a mapped object would end the server by SIGBUS.
+// - Errors: INVALID_ARGUMENT (BAD_PARAMETER) if a name, key, offset or size is wrong, or if the system cannot open,
+//   read or write the object; RESOURCE_EXHAUSTED (CLIENT_LIMIT) if too many regions are registered.
+// - Threads: thread-safe. Reads and writes copy memory, and wait for nothing else.
 
 #include <cstdint>
 #include <map>
@@ -31,13 +33,13 @@ namespace voxserve {
 
 // A region of shared memory that a client has registered.
 struct SharedMemoryRegion {
-  std::string name;  // chosen by the client
-  std::string key;   // of shm_open: "/points"
-  int64_t offset = 0;
+  std::string name;    // chosen by the client
+  std::string key;     // the object's name for shm_open: "/points"
+  int64_t offset = 0;  // bytes from the object's begin
   int64_t num_bytes = 0;
 };
 
-// A part of a region, for one request. It stays usable after the region was unregistered.
+// A part of a region that one request reads or writes. It stays usable after the region has been unregistered.
 class SharedMemoryPart {
  public:
   SharedMemoryPart(std::shared_ptr<const Descriptor> object, std::string region, int64_t begin, int64_t num_bytes)
@@ -46,35 +48,39 @@ class SharedMemoryPart {
   const std::string& region() const { return region_; }
   int64_t num_bytes() const { return num_bytes_; }
 
-  // Reads all of the part, piece by piece. begin: of a piece, in the part.
+  // Reads the whole part, in pieces: calls `take` for each piece, in order. begin: the piece's first byte, counted from
+  // the part's begin.
   absl::Status Read(absl::FunctionRef<void(int64_t begin, std::string_view bytes)> take) const;
-  // Writes at its begin. INVALID_ARGUMENT if the bytes are more than the part has.
+  // Writes the bytes to the part, from its begin. INVALID_ARGUMENT if the part is too small for them.
   absl::Status Write(std::string_view bytes) const;
 
  private:
   std::shared_ptr<const Descriptor> object_;
   std::string region_;
-  int64_t begin_;  // in the object
+  int64_t begin_;  // bytes from the object's begin
   int64_t num_bytes_;
 };
 
 class SharedMemory {
  public:
   static constexpr int kMaxRegionsOfClient = 64;
-  static constexpr int kMaxRegions = 256;  // each takes a descriptor
+  static constexpr int kMaxRegions = 256;  // of all clients; each region keeps a file descriptor open
 
-  // prefix: of the objects' names that clients may register; "": none.
+  // prefix: begins the name of every object that clients may register; "": shared memory is off.
   explicit SharedMemory(std::string prefix) : prefix_(std::move(prefix)) {}
 
   bool is_on() const { return !prefix_.empty(); }
 
+  // Opens the region's object, and keeps it open. A name that the client has registered already is an error.
   absl::Status Register(const std::string& client, SharedMemoryRegion region) ABSL_LOCKS_EXCLUDED(mutex_);
-  // name: ""; then all of the client's. A name that is not registered is no error, as in Triton.
+  // Unregisters the client's region of this name, or all its regions if the name is "". As in Triton, it is no error if
+  // there is no such region.
   void Unregister(const std::string& client, const std::string& name) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns the client's regions, or the one of this name.
+  // Returns the client's region of this name, or all its regions if the name is "". A name without a region is an
+  // error.
   absl::StatusOr<std::vector<SharedMemoryRegion>> List(const std::string& client, const std::string& name) const
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // offset: from the region's begin.
+  // Returns a part of the client's region of this name. offset: bytes from the region's begin.
   absl::StatusOr<SharedMemoryPart> Find(const std::string& client, const std::string& name, int64_t offset,
                                         int64_t num_bytes) const ABSL_LOCKS_EXCLUDED(mutex_);
 

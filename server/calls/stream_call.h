@@ -43,6 +43,7 @@ class StreamCall : public Call {
   void OnCancel() final ABSL_LOCKS_EXCLUDED(mutex_);
 
  protected:
+  // An answer, and the hold on its bytes, which lasts until the answer has been sent.
   struct Outgoing {
     grpc::ByteBuffer message;
     HeldBytes held;
@@ -75,8 +76,8 @@ class StreamCall : public Call {
   // Ends the stream with RESOURCE_EXHAUSTED, reason OUT_OF_MEMORY. If there is no memory for this error either, the
   // stream's end stays as it was.
   void EndOutOfMemory() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Queues an answer for sending. Drops it if the client is gone or if outgoing.message is not Valid(). Returns false
-  // if there was no memory to queue it; this also ends the stream.
+  // Queues an answer for sending. Drops the answer, and returns true, if the client is gone or if outgoing.message is
+  // not Valid() (an empty ByteBuffer). Returns false if there was no memory to queue the answer; the stream then ends.
   bool KeepAnswer(Outgoing outgoing) ABSL_LOCKS_EXCLUDED(mutex_);
   // Subtracts one request from num_unanswered_, since it has been answered.
   void EndRequest() ABSL_LOCKS_EXCLUDED(mutex_);

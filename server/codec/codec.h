@@ -58,6 +58,7 @@ void EncodeResult(InferResult& result, v1::InferResponse* response);
 
 void AppendStage(const StageTime& time, v1::InferResponse* response);
 
+// Fills the description of a model's version.
 void EncodeModel(const ModelVersionInfo& info, v1::ModelVersion* message);
 
 }  // namespace voxserve

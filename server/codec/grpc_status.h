@@ -1,7 +1,8 @@
 #pragma once
 
-// Converts errors for the wire: to a grpc::Status whose details are a google.rpc.Status with ErrorInfo{reason, domain
-// "voxserve"} and, if the client should try again, RetryInfo.
+// Converts errors to the form in which clients get them: a grpc::Status whose details are a serialized
+// google.rpc.Status, with ErrorInfo{reason, domain "voxserve"} and, if the error has a retry delay, RetryInfo. Pure
+// functions, any thread.
 
 #include <grpcpp/grpcpp.h>
 
@@ -13,17 +14,19 @@
 namespace voxserve {
 
 inline constexpr std::string_view kErrorDomain = "voxserve";
-// gRPC's own retry policy reads this trailer: milliseconds until the next try.
+// The trailer that gRPC's own retry policy reads: the milliseconds until the client may try again.
 inline constexpr char kRetryPushbackTrailer[] = "grpc-retry-pushback-ms";
 
-// Converts an error with its details, for a status that is part of a message. A status without a reason gets its code's
-// name as the reason. Long messages are cut (the wire allows 8 KiB for all of a call's status), never inside a UTF-8
-// character.
+// Converts an error and its details for a message that contains it, such as a frame's answer. If the error has no
+// reason, the reason is the name of its code. A message of more than 1,500 bytes is cut, between UTF-8 characters,
+// since the whole status of a call must fit into 8 KiB.
 google::rpc::Status ToRpcStatus(const absl::Status& status);
 
+// Converts the end of a call. An error has the details of ToRpcStatus.
 grpc::Status ToGrpcStatus(const absl::Status& status);
 
-// Does the same, and adds the pushback trailer to the unfinished call if the status has a retry delay.
+// Does the same, and, if the error has a retry delay, adds the trailer kRetryPushbackTrailer to the call. Must be
+// called before the call's Finish.
 grpc::Status ToGrpcStatus(const absl::Status& status, grpc::ServerContextBase* context);
 
 }  // namespace voxserve

@@ -1,12 +1,14 @@
 #pragma once
 
-// Parses the service's messages from the bytes that a client sent, within bounds.
+// Parses the service's messages from the bytes that a client sent, and bounds the memory that this takes.
 //
-// Protobuf alone lets a client take any amount of memory: 60 MiB of empty `fields {}` become 6 GiB of objects. So this
-// parser first walks through the slices that gRPC received. The walk copies a cloud's `data` once, into a buffer of the
-// engine, from which a GPU may copy it. It gathers all other bytes, the skeleton, and stops when a limit is exceeded.
-// Only then does protobuf parse the skeleton, so protobuf's rules hold: repeated submessages are merged, the last value
-// of a field or of a oneof counts, unknown fields are kept, text is UTF-8.
+// Protobuf alone would let a client take any amount of memory: 60 MiB of empty `fields {}` become 6 GiB of objects. So
+// this parser works in two steps:
+// 1. It walks through the slices of bytes that gRPC received. It copies the values of the points (a cloud's `data`, or
+//    the raw_input_contents or packed fp32_contents of a ModelInferRequest) into a buffer of the engine, and gathers
+//    all other bytes, the skeleton. It returns an error as soon as a limit (MessageLimits) is exceeded.
+// 2. Protobuf parses the skeleton. So protobuf's rules hold: a submessage that comes several times is merged, the last
+//    value of a field or of a oneof counts, unknown fields are kept, text is UTF-8.
 //
 // - Threads: pure functions, any thread. Nothing waits.
 // - Ownership: the bytes stay the caller's. No result points into them, so the caller may clear them afterwards.
@@ -29,12 +31,14 @@
 namespace voxserve {
 
 // Limits of a message, well above what a sensor's driver or a client sends. A cloud of 256 fields, each with a name of
-// 200 bytes and all its values, is within all of them.
+// 200 bytes and every member of v1::PointField set, is within all limits.
 struct MessageLimits {
-  // The memory of a parsed message without its cloud's data, also during parsing. It follows from the limits below.
+  // The most memory that a message takes without the values of its points, during parsing and afterwards. The parser
+  // does not check this limit: it follows from the limits below.
   static constexpr int64_t kMaxBytesBesideData = int64_t{300} << 10;
-  static constexpr int64_t kMaxSkeletonBytes = int64_t{64} << 10;  // of a message without its cloud's data
-  // Values in all. Each is a tag on the wire, and at worst an object in memory. A field of a cloud has up to 7.
+  static constexpr int64_t kMaxSkeletonBytes = int64_t{64} << 10;  // serialized, without the values of points
+  // The number of values in the whole message. A value is a tag on the wire with its contents, and becomes at most one
+  // object in memory. A v1::PointField counts up to 7: itself and its 6 members.
   static constexpr int kMaxValues = 2048;
   static constexpr int kMaxCloudFields = 256;
   static constexpr int kMaxRequestTensors = 256;  // inputs and outputs of a ModelInferRequest together
@@ -42,7 +46,7 @@ struct MessageLimits {
   static constexpr int kMaxDepth = 100;           // nesting of messages and groups, as in protobuf
 };
 
-// Makes a buffer of this many bytes for a cloud's data, as Engine::AllocateCloud does.
+// Makes a buffer of this many bytes for the values of a cloud's points: Engine::AllocateCloud for requests and frames.
 using CloudAllocator = absl::FunctionRef<absl::StatusOr<HostBuffer>(int64_t bytes)>;
 
 // Parses an InferRequest. data: gets the cloud's data, in a buffer made by `allocate`; the message's own `data` is
@@ -50,33 +54,35 @@ using CloudAllocator = absl::FunctionRef<absl::StatusOr<HostBuffer>(int64_t byte
 absl::Status ParseInferRequest(const grpc::ByteBuffer& bytes, CloudAllocator allocate, v1::InferRequest* message,
                                HostBuffer* data);
 
-// How the values of a ModelInferRequest came. Only the last ones are kept, so a request with several is refused later.
+// Counts in which forms a ModelInferRequest carried its values. The parser keeps only the values that came last, so
+// TranslateRequest (open_inference.h) refuses a request that carried values more than once.
 struct TensorParts {
   int num_raw = 0;         // entries of raw_input_contents
-  int num_packed = 0;      // packed fp32_contents, which have the same bytes as raw ones
-  bool is_shared = false;  // they are in shared memory, as a parameter of the input says; the parser does not set this
+  int num_packed = 0;      // packed fp32_contents, which have the same bytes as raw_input_contents
+  bool is_shared = false;  // a parameter says that the values are in shared memory; the parser does not set this
 };
 
-// Parses a request of the open inference protocol. data: gets its values, in a buffer made by `allocate`; the message's
-// own raw_input_contents and packed fp32_contents are empty.
+// Parses a request of the open inference protocol. data: gets the values of the input, in a buffer made by `allocate`;
+// the message's own raw_input_contents and packed fp32_contents are empty. parts: gets the forms of the values.
 absl::Status ParseModelInferRequest(const grpc::ByteBuffer& bytes, CloudAllocator allocate,
                                     inference::ModelInferRequest* message, HostBuffer* data, TensorParts* parts);
 
-// Parses a stream's message in the same way. After an error it leaves in `message` what is needed for the answer, as
-// far as that can still be read:
-// - request_case() is kFrame or kConfig, whichever comes last in the bytes, else REQUEST_NOT_SET;
-// - frame().frame_id() is the frame's id, before or after the bad part, unless the length of a field before it is
-//   wrong; 0 if it cannot be read. Nothing else of the message is set.
+// Parses a message of an InferStream, as ParseInferRequest does. After an error it sets only two things in `message`,
+// which the caller needs for its answer, as far as they can still be read:
+// - request_case() is kFrame or kConfig, whichever comes last in the bytes, else REQUEST_NOT_SET.
+// - frame().frame_id() is the frame's id, wherever the bad part is. It is 0 if the id cannot be read, as when a field
+//   before the id has a wrong length.
 absl::Status ParseStreamRequest(const grpc::ByteBuffer& bytes, CloudAllocator allocate, v1::InferStreamRequest* message,
                                 HostBuffer* data);
 
-// Returns the id of the frame in a stream's message that is refused unparsed, if it can be read; else 0.
+// Returns the frame's id in a message of an InferStream that is refused without being parsed; 0 if it cannot be read.
 uint64_t FrameIdOf(const grpc::ByteBuffer& bytes);
 
-// Parses a message without clouds. A message of more than max_bytes counts as malformed.
+// Parses a message that has no cloud. A message of more than max_bytes bytes is an error too (MALFORMED_MESSAGE).
 absl::Status ParseMessage(const grpc::ByteBuffer& bytes, int64_t max_bytes, google::protobuf::Message* message);
 
-// Serializes as gRPC does. RESOURCE_EXHAUSTED (RESPONSE_TOO_LARGE) above 2 GiB, protobuf's limit.
+// Serializes a message as gRPC does. Returns RESOURCE_EXHAUSTED (RESPONSE_TOO_LARGE) if the message has more than
+// 2 GiB, protobuf's limit.
 absl::StatusOr<grpc::ByteBuffer> Serialize(const google::protobuf::Message& message);
 
 }  // namespace voxserve

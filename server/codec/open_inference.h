@@ -1,22 +1,29 @@
 #pragma once
 
-// Translates the messages of the open inference protocol (proto/open_inference.proto) into the service's own request,
-// and results into its response. Pure functions, any thread; nothing here waits.
+// Translates a ModelInferRequest of the open inference protocol (proto/open_inference.proto) into the service's own
+// request, and the engine's result into a ModelInferResponse. The functions keep no state, so any thread may call them.
+// None of them waits.
 //
-// A model has one input, "points": [N, C] in FP32 or FP16, where a column is a field of the cloud (ColumnNames). Its
-// outputs are, each only where the model has it:
+// A model has one input, "points": [N, C] in FP32 or FP16, where a row is a point and a column is a field of the cloud
+// (ColumnNames). A model has some of these outputs:
 //
 //   labels       INT32 [N]       a class id for each point
-//   scores       FP32 [N, K]     logits, only where they are asked for by name
+//   scores       FP32 [N, K]     logits of K classes; sent only if the request names this output
 //   boxes        FP32 [M, 9]     x, y, z, length, width, height, yaw, velocity_x, velocity_y (metres, radians, m/s)
 //   box_scores   FP32 [M]        0 to 1
-//   box_classes  INT32 [M]
+//   box_classes  INT32 [M]       class ids
 //   NAME         FP32            a tensor of the network, in its own shape
-//   NAME.coordinates  INT32 [S, axes]   where the rows of the tensor NAME are sites
+//   NAME.coordinates  INT32 [S, axes]   only if the rows of the tensor NAME are sites (occupied voxels): their
+//                                       coordinates
 //
-// Errors are INVALID_ARGUMENT with the reasons MISSING_CLOUD (no input), BAD_LAYOUT (a wrong name, type, shape or size
-// of an input), UNSUPPORTED_OUTPUT (a name that the model does not have) and BAD_PARAMETER (a parameter or a version
-// that is not served). They name what came and what is expected.
+// If the model has labels or boxes, its tensors (NAME and NAME.coordinates) too are sent only if the request names
+// them.
+//
+// Errors are INVALID_ARGUMENT. Their text names the value that came and the values that are expected. The reasons are:
+// - MISSING_CLOUD: the request has no input.
+// - BAD_LAYOUT: the input has a wrong name, type, shape or size.
+// - UNSUPPORTED_OUTPUT: the request names an output that the model does not have.
+// - BAD_PARAMETER: the request has a parameter or a version that the server does not support.
 
 #include <cstdint>
 #include <optional>
@@ -38,54 +45,60 @@ namespace voxserve {
 inline constexpr std::string_view kPointsInput = "points";
 
 struct OpenInferenceParameters {
-  int priority = 0;                                   // as in InferRequest: 0 is the most urgent
+  int priority = 0;                                   // 0 is the most urgent; the protocol's own numbers begin at 1
   absl::Duration timeout = absl::InfiniteDuration();  // from the request's arrival
-  bool wants_final_mark = false;                      // of a stream: the response says that it is the last
+  bool wants_final_mark = false;  // the response gets the parameter triton_final_response, which is always true
 };
 
-// Where the values of an input or an output are, if its parameters name shared memory.
+// The place in shared memory (server/calls/shared_memory.h) from which an input's values are read, or to which an
+// output's values are written.
 struct SharedMemoryUse {
   std::string region;
-  int64_t offset = 0;  // from the region's begin
+  int64_t offset = 0;  // bytes from the region's begin
   int64_t num_bytes = 0;
 };
 
-// BAD_PARAMETER for a parameter that is not served. where: " of the input".
+// Returns the place that the parameters of an input or an output name, or nullopt if there are no parameters.
+// BAD_PARAMETER if a parameter has another purpose or a wrong value. where: the owner of the parameters, for the
+// error's text: " of the input".
 absl::StatusOr<std::optional<SharedMemoryUse>> ParseSharedMemory(
     const google::protobuf::Map<std::string, inference::InferParameter>& parameters, const std::string& where);
 
-// An output as clients see it.
+// Describes an output to clients.
 struct OpenInferenceOutput {
   std::string name;
   std::string datatype;        // "INT32" or "FP32"
   std::vector<int64_t> shape;  // -1: any size
-  bool is_default = true;      // answered where the request names no output
+  bool is_default = true;      // the response has it if the request names no output
 };
 
-// Returns the number of a version: "" is 0, the newest that is ready. BAD_PARAMETER for text that is no number from 1.
+// Returns the number of a version; 0, the newest version that is ready, for "". BAD_PARAMETER if the text is not a
+// whole number of at least 1.
 absl::StatusOr<int64_t> ParseModelVersion(std::string_view text);
 
-// BAD_PARAMETER for a parameter that is not served, or whose value is of a wrong type or out of range.
+// Returns the request's own parameters. BAD_PARAMETER if the server does not support one of them, or if its value has a
+// wrong type or is out of range.
 absl::StatusOr<OpenInferenceParameters> ParseParameters(const inference::ModelInferRequest& message);
 
-// BAD_PARAMETER for a repository's name: the server has one repository, without a name.
+// Returns BAD_PARAMETER unless the name is "": the server has one repository, without a name.
 absl::Status CheckRepository(const std::string& name);
 
-// Returns the names of the input's columns: the model's axes, then its other features in the network's order. The last
-// columns may be left out where their features have defaults; NumRequiredColumns says how many may not.
+// ColumnNames returns the names of the input's columns: the model's axes, then its other features in the network's
+// order. A client may leave out columns at the end whose features have defaults; it must send the first
+// NumRequiredColumns.
 std::vector<std::string> ColumnNames(const ModelVersionInfo& model);
 int NumRequiredColumns(const ModelVersionInfo& model);
 
 // Returns all outputs of a ready model.
 std::vector<OpenInferenceOutput> OutputsOf(const ModelVersionInfo& model);
 
-// Fills in the request's cloud and outputs for this ready model. parts, num_bytes: how the values came, as
-// ParseModelInferRequest says; they become the cloud's data unchanged.
+// Sets the layout of the request's cloud, and the outputs that it asks for. model: must be ready. parts, num_bytes: the
+// forms in which the values came, and their size. The values themselves are the cloud's data, unchanged.
 absl::Status TranslateRequest(const inference::ModelInferRequest& message, const TensorParts& parts, int64_t num_bytes,
                               const ModelVersionInfo& model, v1::InferRequest* request);
 
-// Fills all of the response but the id. outputs: the names to answer with; empty: all that the result has. Moves the
-// bytes of scores and tensors out of the result.
+// Fills the response, except for its id. outputs: the names of the outputs to send; empty: all that the result has.
+// Moves the bytes of scores and tensors out of the result, so that they are not copied.
 void EncodeOpenInference(InferResult& result, const std::vector<std::string>& outputs,
                          inference::ModelInferResponse* response);
 

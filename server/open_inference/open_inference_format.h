@@ -1,7 +1,9 @@
 #pragma once
 
-// OpenInferenceFormat reads a ModelInferRequest and writes its response: for ModelInfer, and for each request of
-// ModelStreamInfer.
+// OpenInferenceFormat is the InferFormat of the open inference protocol: it reads a ModelInferRequest and writes its
+// response, for ModelInfer and for each request of ModelStreamInfer. An InferRun owns one for each request, and calls
+// its functions one at a time (server/calls/infer_run.h). server/codec/open_inference.h describes inputs, outputs and
+// errors.
 
 #include <map>
 #include <optional>
@@ -19,7 +21,7 @@ namespace voxserve {
 
 class OpenInferenceFormat final : public InferFormat {
  public:
-  // is_streamed: the answer is a ModelStreamInferResponse.
+  // is_streamed: true for ModelStreamInfer, whose answers are ModelStreamInferResponses.
   explicit OpenInferenceFormat(bool is_streamed = false) : is_streamed_(is_streamed) {}
 
   absl::Status Parse(const grpc::ByteBuffer& bytes, CloudAllocator allocate, v1::InferRequest* request,
@@ -32,15 +34,15 @@ class OpenInferenceFormat final : public InferFormat {
   absl::StatusOr<InferAnswer> Encode(InferResult result, RequestTelemetry* telemetry) override;
 
  private:
-  // Moves the values of outputs that the request wants in shared memory.
+  // Moves the values of the outputs in shared_outputs_ from the response to their places in shared memory.
   absl::Status MoveOutputs(inference::ModelInferResponse* response) const;
 
   const bool is_streamed_;
-  inference::ModelInferRequest message_;  // without its values
+  inference::ModelInferRequest message_;  // without the values of the points
   TensorParts parts_;
-  int64_t num_bytes_ = 0;  // of the values
+  int64_t num_bytes_ = 0;  // the size of the values of the points
   std::optional<SharedMemoryUse> shared_input_;
-  std::map<std::string, SharedMemoryPart> shared_outputs_;  // by the output's name
+  std::map<std::string, SharedMemoryPart> shared_outputs_;  // outputs that go to shared memory, by the output's name
   absl::StatusOr<OpenInferenceParameters> parameters_ = OpenInferenceParameters();
 };
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// The calls of the open inference protocol that are answered at once: health, metadata, configuration, statistics, the
-// index of the repository, and shared memory.
+// Adds the methods of the open inference protocol that are answered at once, as LookupCalls: health, metadata,
+// configuration, statistics, the index of the repository, and the registration of shared memory.
 
 #include <string>
 
@@ -10,10 +10,12 @@
 
 namespace voxserve {
 
-// service: "/inference.GRPCInferenceService/". parts outlive the router.
+// Adds all such methods except those for shared memory. service: the first part of their paths,
+// "/inference.GRPCInferenceService/". `parts` must outlive the router.
 void AddOpenInferenceLookups(const std::string& service, const ServiceParts* parts, RpcRouter* router);
 
-// Adds the calls of shared memory, for the port that infers.
+// Adds the methods that register, unregister and list shared memory. Only the clients' port, which runs models, has
+// them.
 void AddSharedMemoryLookups(const std::string& service, const ServiceParts* parts, RpcRouter* router);
 
 }  // namespace voxserve

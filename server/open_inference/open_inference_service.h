@@ -1,10 +1,12 @@
 #pragma once
 
-// Implements inference.GRPCInferenceService, the open inference protocol (proto/open_inference.proto), so that its
-// clients need no change. server/OPEN_INFERENCE.md has the table of its calls.
+// Implements inference.GRPCInferenceService, the open inference protocol (proto/open_inference.proto). So programs that
+// use this protocol, such as Triton's clients, can use this server without a change. server/OPEN_INFERENCE.md has a
+// table of the methods.
 //
-// ModelInfer is an InferRun, as Infer is, so all limits hold here too. ServerLive and ServerReady are open to everybody
-// who connects, as grpc.health.v1 is, and are answered during a drain.
+// A ModelInfer call uses an InferRun (server/calls/infer_run.h), as an Infer call does, so the same limits hold for
+// both. Everybody who connects may call ServerLive and ServerReady, as grpc.health.v1; the server answers them during a
+// drain (shutdown) too.
 
 #include "server/calls/rpc_router.h"
 #include "server/calls/service_parts.h"
@@ -13,12 +15,15 @@ namespace voxserve {
 
 inline constexpr char kOpenInferenceServiceName[] = "inference.GRPCInferenceService";
 
-// Adds the service's methods. parts outlive the router.
+// Adds the methods of the clients' port: all except RepositoryModelLoad and RepositoryModelUnload. `parts` must outlive
+// the router.
 void AddOpenInferenceService(const ServiceParts* parts, RpcRouter* router);
 
-// Adds to the operators' port: RepositoryModelLoad and RepositoryModelUnload, and all calls that tell about the server
-// and its models, since clients know one address. Whoever may reach that port is the operator's choice, so loads are
-// nowhere else.
+// Adds the methods of the operators' port. `parts` must outlive the router. The methods are:
+// - RepositoryModelLoad and RepositoryModelUnload. Only this port has them, since the operator decides who may reach
+//   it.
+// - All methods of AddOpenInferenceLookups, since a client program that loads models sends all its calls to one
+//   address.
 void AddOpenInferenceAdmin(const ServiceParts* parts, RpcRouter* router);
 
 }  // namespace voxserve

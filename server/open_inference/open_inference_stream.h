@@ -1,11 +1,14 @@
 #pragma once
 
-// Implements inference.GRPCInferenceService.ModelStreamInfer: requests that run side by side, each an InferRun.
+// Implements inference.GRPCInferenceService.ModelStreamInfer. The call is a StreamCall (server/calls/stream_call.h).
+// Its requests run side by side, each with an InferRun, and each is answered when it is ready, in any order.
 //
-// - A stream has at most 16 requests that are not answered and read; with more it reads none, so gRPC's flow control
-//   holds the client. ByteLimits bounds their bytes.
-// - It ends when all that was read is answered: with OK after the client has half-closed, with an error if the client
-//   fell silent (STREAM_IDLE) or the server drains. If the client is gone, its requests are cancelled.
+// - Back-pressure: the call reads no further request while 16 of its requests are unanswered or have answers that wait
+//   to be sent. gRPC's flow control then stops the client. ByteLimits bounds the bytes of requests and answers.
+// - Errors: an error of one request is sent as its answer (error_message), and the stream goes on.
+// - End: the call ends with OK after the client has half-closed. It ends with an error if the client has been silent
+//   for too long (DEADLINE_EXCEEDED, reason STREAM_IDLE) or the server drains (UNAVAILABLE, reason DRAINING). In each
+//   case it first answers every request that it has read. If the client is gone, its requests are cancelled.
 
 #include <grpcpp/grpcpp.h>
 
@@ -16,7 +19,7 @@
 
 namespace voxserve {
 
-// Makes the call of a stream. parts outlive it.
+// Makes the call for one stream. `parts` must outlive the call.
 std::shared_ptr<Call> MakeOpenInferenceStream(const ServiceParts* parts, grpc::CallbackServerContext* context);
 
 }  // namespace voxserve

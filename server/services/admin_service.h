@@ -3,8 +3,8 @@
 // Implements voxserve.v1.AdminService: LoadModel and UnloadModel (server/calls/model_call.h) and TunePlan
 // (server/services/tune_plan_call.h).
 //
-// - Every call stands in the audit log, with its caller and its end (server/calls/audit.h).
-// - A server that drains ends every call at once: UNAVAILABLE, reason DRAINING.
+// - Every call that is admitted writes a line to the audit log when it ends (server/calls/audit.h).
+// - When the server drains (shuts down), every call ends at once with UNAVAILABLE, reason DRAINING.
 
 #include "server/calls/rpc_router.h"
 #include "server/calls/service_parts.h"
@@ -13,7 +13,7 @@ namespace voxserve {
 
 inline constexpr char kAdminServiceName[] = "voxserve.v1.AdminService";
 
-// Adds the service's methods. parts outlive the router.
+// Adds the service's methods to the router of the operators' port. `parts` must outlive the router.
 void AddAdminService(const ServiceParts* parts, RpcRouter* router);
 
 }  // namespace voxserve

@@ -1,12 +1,15 @@
 #pragma once
 
-// HealthService implements grpc.health.v1.Health: Check and Watch. gRPC's own implementation is a registered method,
-// whose calls are invisible until their request has arrived (see call.h).
+// HealthService implements grpc.health.v1.Health: Check and Watch. It reports the health of the server, of its
+// services, and of each model, as the service "voxserve.model.NAME". gRPC's own implementation is not used, since gRPC
+// shows the calls of its registered methods only after their request has arrived (see call.h).
 //
-// - Threads: thread-safe. Watches get every status that lasts, in order; a slow one may miss statuses between.
-// - A draining server answers them to the end.
-// - Everybody may ask, with a token or without. A model's health is told to those who may see the model; to others it
-//   is as unknown as that of a model that does not exist.
+// - Watch: the call sends the status at once, and then each new status, in order. A client that reads slowly may miss
+//   statuses, but gets the latest one.
+// - Drain: a server that drains (shuts down) still answers both methods.
+// - Access: everybody may ask about the server and its services, with a token or without. A caller that may not see a
+//   model (Caller::SeesModel) gets the answer for a model that does not exist.
+// - Threads: thread-safe. Nothing waits.
 
 #include <map>
 #include <memory>
@@ -24,15 +27,17 @@ namespace voxserve {
 
 class HealthService {
  public:
-  // parts outlive the service; the service outlives its calls and the router's.
+  // `parts` must outlive the service, and the service must outlive its calls and every router that AddTo gets.
   explicit HealthService(const ServiceParts* parts) : parts_(parts) {}
 
+  // Adds both methods to a router. Several routers may serve one HealthService.
   void AddTo(RpcRouter* router);
 
-  // name: a service's name in clients' requests; "": the whole server.
+  // Sets the status of a service, and sends it to the calls that watch the service. name: the service's name in
+  // clients' requests; "": the whole server.
   void SetServing(const std::string& name, bool serving) ABSL_LOCKS_EXCLUDED(mutex_);
   void SetModelServing(const std::string& model, bool serving);
-  // Returns false for a name that was never set.
+  // Returns false if the status of this name was never set.
   bool IsServing(const std::string& name) const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -40,7 +45,7 @@ class HealthService {
   class WatchCall;
   using Status = grpc::health::v1::HealthCheckResponse::ServingStatus;
 
-  // Returns SERVICE_UNKNOWN for a name that was never set, and for models that the caller may not see.
+  // Returns SERVICE_UNKNOWN if the status of this name was never set, or if it is a model that the caller may not see.
   Status StatusOf(const Caller& caller, const std::string& name) const ABSL_LOCKS_EXCLUDED(mutex_);
   void Watch(const std::shared_ptr<WatchCall>& call) ABSL_LOCKS_EXCLUDED(mutex_);
   void Unwatch(const std::shared_ptr<WatchCall>& call) ABSL_LOCKS_EXCLUDED(mutex_);

@@ -1,9 +1,10 @@
 #pragma once
 
-// Implements voxserve.v1.InferenceService: Infer, ListModels and GetModel; InferStream is in
+// Implements voxserve.v1.InferenceService: Infer, ListModels and GetModel. InferStream is implemented in
 // server/services/infer_stream.
 //
-// An Infer call is an InferRun: it ends on the engine's thread, or with the run's refusal.
+// An Infer call is an InferCall, whose InferRun (server/calls/infer_run.h) hands the request to the engine. ListModels
+// and GetModel are LookupCalls, and show a caller only the models that it may see.
 
 #include "server/calls/rpc_router.h"
 #include "server/calls/service_parts.h"
@@ -12,7 +13,7 @@ namespace voxserve {
 
 inline constexpr char kInferenceServiceName[] = "voxserve.v1.InferenceService";
 
-// Adds the service's methods. parts outlive the router.
+// Adds the service's methods, InferStream too. `parts` must outlive the router.
 void AddInferenceService(const ServiceParts* parts, RpcRouter* router);
 
 }  // namespace voxserve

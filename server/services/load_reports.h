@@ -1,16 +1,17 @@
 #pragma once
 
-// The service xds.service.orca.v3.OpenRcaService: a stream of load reports (server/calls/load_report.h). gRPC's own
-// service is a registered method, whose calls are invisible until their request has arrived (see call.h), and Debian
-// 12's gRPC lacks it.
+// Implements xds.service.orca.v3.OpenRcaService: a stream of load reports by ORCA (server/calls/load_report.h). gRPC's
+// own implementation is not used: gRPC shows the calls of its registered methods only after their request has arrived
+// (see call.h), and the gRPC of Debian 12 lacks this service.
 
 #include "server/calls/rpc_router.h"
 #include "server/calls/service_parts.h"
 
 namespace voxserve {
 
-// Adds StreamCoreMetrics: a report at once and then at the request's interval, within a second and an hour, until the
-// client cancels. INVALID_ARGUMENT for an interval that is none. parts outlive the router.
+// Adds the method StreamCoreMetrics. It sends a report at once, and then one at each interval until the client cancels.
+// The interval is the request's, limited to 1 s to 1 h. INVALID_ARGUMENT (MALFORMED_MESSAGE) if the interval is
+// negative or not a valid google.protobuf.Duration. `parts` must outlive the router.
 void AddLoadReportService(const ServiceParts* parts, RpcRouter* router);
 
 }  // namespace voxserve

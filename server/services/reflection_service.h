@@ -1,14 +1,15 @@
 #pragma once
 
 // Implements the gRPC server reflection protocol, versions 1 and 1alpha. Tools such as grpcurl use it to list services
-// and read their messages. It answers from the compiled-in descriptors. It knows no extensions, since proto3 has none.
+// and read their messages. It answers from the compiled-in descriptors. It has no extensions to report, since proto3
+// has none.
 
 #include "server/calls/rpc_router.h"
 #include "server/calls/service_parts.h"
 
 namespace voxserve {
 
-// Adds the service's method. parts outlive the router.
+// Adds the method of both versions. `parts` must outlive the router.
 void AddReflectionService(const ServiceParts* parts, RpcRouter* router);
 
 }  // namespace voxserve

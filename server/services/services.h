@@ -1,14 +1,16 @@
 #pragma once
 
-// Services owns all services of the gRPC API and the limits that their calls share. Two generic services serve them,
-// each for a port of its own:
+// Services owns all services of the gRPC API, and the limits that the calls of all services share. It serves two ports,
+// with one generic gRPC service (an RpcRouter) for each:
 //
-// - generic_service() serves InferenceService, load reports (ORCA) and the open inference protocol.
-// - admin_service() serves AdminService and the operators' part of the open inference protocol.
-// - Both serve health and reflection.
+// - generic_service(), for clients: InferenceService, load reports (ORCA) and the open inference protocol.
+// - admin_service(), for operators: AdminService, and the load, unload and lookup methods of the open inference
+//   protocol.
+// - Both: health and reflection.
 //
 // Threads: thread-safe. Only AwaitAnswers waits.
-// Lifetime: engine and metrics must outlive the Services, and the Services must outlive the gRPC servers.
+// Lifetime: engine, metrics and the budget in Options::bytes must outlive the Services, and the Services must outlive
+// the gRPC servers.
 
 #include <grpcpp/generic/async_generic_service.h>
 
@@ -58,7 +60,7 @@ class Services {
 
   // Refuses new requests and streams from now on with UNAVAILABLE, reason DRAINING. Open requests are still answered.
   void StartDraining() { calls_.StartDraining(); }
-  // These two do the same as in OpenCalls.
+  // These two return the same as the functions of this name in OpenCalls.
   bool HasWork(const std::string& peer) const { return calls_.HasWork(peer); }
   int64_t NumReading(const std::string& peer) const { return calls_.NumReading(peer); }
   // Blocks until every request's answer is sent and every stream has ended, or until the deadline. Returns the number

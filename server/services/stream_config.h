@@ -8,9 +8,12 @@
 
 namespace voxserve {
 
-// Returns the error that every frame would get: UNAVAILABLE, and INVALID_ARGUMENT (BAD_PRIORITY, UNSUPPORTED_OUTPUT) as
-// in Engine::Submit. INVALID_ARGUMENT, reason BAD_STREAM, for sweeps that the model cannot run together: its axes are
-// not x, y and z, or the age feature is not one of its features, or is an axis.
+// Returns OK, or the error that every frame of the stream would get:
+// - UNAVAILABLE (MODEL_LOADING, MODEL_FAILED): the model's version is not ready.
+// - INVALID_ARGUMENT (BAD_PRIORITY): the model does not have the config's priority.
+// - INVALID_ARGUMENT (UNSUPPORTED_OUTPUT): the model does not have an output that the config asks for.
+// - INVALID_ARGUMENT (BAD_STREAM): the config asks for sweeps (each frame runs together with earlier ones), and the
+//   model cannot run them: its axes are not x, y and z, or the config's age_feature is an axis or no feature of it.
 absl::Status CheckStreamConfig(const ModelVersionInfo& model, const StreamSession::Config& config);
 
 }  // namespace voxserve
