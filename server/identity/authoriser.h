@@ -47,8 +47,8 @@ struct Caller {
   // Checks the priority of a request; 0 is the most urgent. priority_levels: the model's number of levels. Returns
   // PERMISSION_DENIED (PRIORITY_TOO_HIGH) if the priority is more urgent than the token allows.
   absl::Status CheckPriority(int priority, int priority_levels) const;
-  // Returns the status. If it is MODEL_NOT_FOUND and the caller may not see all models, its message is replaced, since
-  // that lists other models' names.
+  // Returns the status. If it is MODEL_NOT_FOUND and the caller may not see all models, the message is replaced, since
+  // the original one lists other models' names.
   absl::Status Narrowed(absl::Status status) const;
   int highest_priority() const { return token == nullptr ? 0 : token->highest_priority; }
   double share() const { return token == nullptr ? 1 : token->share; }

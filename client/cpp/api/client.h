@@ -45,7 +45,7 @@ struct InferOptions {
   std::string model = {};                                // required
   int64_t version = 0;                                   // 0: the newest that is ready
   bool return_scores = false;                            // also return logits per point and class; for Infer only
-  std::optional<absl::Duration> timeout = std::nullopt;  // of the call; absent: Options::default_timeout
+  std::optional<absl::Duration> timeout = std::nullopt;  // the call's deadline; absent: Options::default_timeout
   std::string request_id = {};                           // optional; written to the server's log
   uint32_t priority = 0;                                 // 0 (most urgent) to the model's priority_levels - 1
   std::optional<FarthestPoints> sample = std::nullopt;   // asks for a sample of the cloud's points

@@ -49,7 +49,7 @@ struct Options {
   absl::Status Validate() const;
 
   // Returns admin_address. If it is empty, returns `address` with the next port, or "" if that is not possible:
-  // `address` has no port, is a unix: path, or has a scheme that may name several servers.
+  // `address` has no port or the last one (65,535), is a unix: path, or has a scheme that may name several servers.
   std::string AdminAddress() const;
 };
 
