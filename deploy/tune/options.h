@@ -1,6 +1,6 @@
 #pragma once
 
-// Parses and checks the command line of voxserve-tune.
+// ParseOptions parses and checks the command line of voxserve-tune (tune.h).
 
 #include <cstdint>
 #include <string>
@@ -12,14 +12,14 @@
 namespace voxserve::tune {
 
 struct Options {
-  std::string model_folder;        // a model's folder, which has version folders
+  std::string model_folder;        // a model's folder, which holds version folders (numbers)
   int64_t version = 0;             // 0: the newest
   std::vector<std::string> scans;  // files and folders
-  std::string fields;              // a field spec; "" for the extensions' layouts
-  std::string devices;             // as voxserve --devices; the search uses the first
-  std::string plan_dir;            // "": the version's own plans/ folder
+  std::string fields;              // a field spec (client/cpp/io/field_spec.h); "": by the extension
+  std::string devices;             // like the server's --devices; the search uses the first device
+  std::string plan_dir;            // the folder for the plan; "": the version's own plans/ folder
   int64_t threads = 0;             // 0: as many as this process may use
-  int64_t max_scans = 100;         // most scans to use, chosen evenly
+  int64_t max_scans = 100;         // limit; more scans are thinned out evenly
   int64_t repeats = 5;             // repeats of each measurement
   absl::Duration time_limit = absl::Minutes(10);
   bool may_be_nondeterministic = false;
@@ -28,7 +28,7 @@ struct Options {
   bool wants_version = false;  // then nothing else is checked
 };
 
-// words: without the program's name. INVALID_ARGUMENT quotes the wrong word.
+// words: the command line without the program's name. Returns INVALID_ARGUMENT, which quotes the wrong word.
 absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& words);
 
 // Returns the text of --help.

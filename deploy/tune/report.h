@@ -1,6 +1,6 @@
 #pragma once
 
-// Formats the progress and the result of a search for people.
+// These functions format the progress and the result of voxserve-tune's search for people.
 
 #include <string>
 
@@ -9,7 +9,7 @@
 
 namespace voxserve::tune {
 
-// Returns each convolution's gain for every size of scans, then the whole network's, and the notes.
+// Returns the gain of each convolution, then of the whole network, for every size of scans, and the search's notes.
 std::string FormatResult(const SearchResult& result, const std::string& device);
 
 // Returns a line such as "[#####.....]  50%  0:12  size 1 of 2: candidates".

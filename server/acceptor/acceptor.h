@@ -4,33 +4,40 @@
 // no limits: it stops for good when descriptors run out (CVE-2023-4785), and it keeps as many silent connections as
 // there are descriptors.
 //
-// - First bytes: gRPC gets a connection when the client has sent the first bytes of HTTP/2, or with TLS of its hello.
-//   Until then it costs one descriptor and no gRPC memory. A connection with other first bytes, or with none in time,
-//   is closed.
+// - First bytes: gRPC gets a connection when the client has sent the first bytes of HTTP/2, or with TLS the first bytes
+//   of its ClientHello. Until then the connection costs one descriptor and no gRPC memory. The acceptor closes a
+//   connection that sends other first bytes, or none in time.
 // - Proxies: a trusted proxy says with the PROXY protocol for which address it opens a connection, and that address is
-//   the connection's client. Until then the connection counts for the proxy, without a limit of its own.
-// - Limits: there are limits for all connections, and for those of one client (an address). At a limit, a new
-//   connection replaces one that still waits for its first bytes. At the limit for all, it can also replace a
-//   connection of the client with the most connections, if its own client stays below that number: the oldest
-//   connection without work (requests and streams), or, for a client without any connection, the oldest one. Otherwise
-//   the new connection is closed.
-// - Descriptors: when they run out, a spare descriptor is used to accept and close a new connection. Listening goes on.
+//   the connection's client. Until this header has come, the connection counts for the proxy's address, to which no
+//   limit per client applies.
+// - Limits: there is a limit for all connections, and one for the connections of one client (an IPv4 address, or a /64
+//   of IPv6; see ClientOf in server/sockets/peer.h). At the limit per client, a new connection replaces the client's
+//   oldest connection that still waits for its first bytes. At the limit for all, it replaces the oldest such
+//   connection of any client. If there is none, it can replace a connection of the client with the most connections,
+//   provided that its own client stays below that number. The acceptor then chooses the oldest connection without work
+//   (requests and streams). If all have work, it chooses the oldest one, but only for a client that has no connection
+//   yet. In all other cases it closes the new connection.
+// - Descriptors: the acceptor keeps one spare descriptor. When the process runs out of descriptors, the acceptor closes
+//   the spare to accept and close the next connection, then opens it again. Listening goes on.
 //
-// Use: Listen; grpc::ServerBuilder::experimental().AddExternalConnectionAcceptor(FROM_FD, credentials); BuildAndStart;
-// Start; ...; Stop; grpc::Server::Shutdown; destroy in any order.
+// Order of calls: Listen; grpc::ServerBuilder::experimental().AddExternalConnectionAcceptor(FROM_FD, credentials);
+// BuildAndStart; Start; ...; Stop; grpc::Server::Shutdown; destroy in any order.
 //
-// Threads: one thread of its own accepts and watches; it never waits for a client. Only the owner calls Start, Stop and
-// the destructor; everything else is thread-safe. Hooks are called without a lock, on that thread or on Close's caller.
+// Threads: the acceptor has one thread, which accepts and watches connections and never waits for a client. Only the
+// owner calls Start, Stop and the destructor; all other methods are thread-safe. The hooks of Options are called
+// without a lock on the acceptor's thread; Close calls on_closed on its caller's thread.
 //
-// It relies on these facts about gRPC 1.51.1 (from its sources; acceptor_grpc_test checks the observable ones):
+// The acceptor relies on these facts about gRPC 1.51.1 (from its sources; acceptor_grpc_test checks the observable
+// ones):
 // - gRPC calls shutdown(SHUT_RDWR) when it drops a connection; the acceptor's duplicate of the descriptor then sees
 //   EPOLLHUP. gRPC closes its own descriptor when the connection's last call has ended, which may be later.
 // - The duplicate keeps the socket in gRPC's epoll set a little longer than gRPC expects. Events in that time are
-//   harmless: gRPC never frees a grpc_fd while it runs, and it tolerates events without a cause.
-// - HandleNewConnection neither closes nor serves a descriptor before the server has started or after its shutdown has
-//   begun. So Start comes after BuildAndStart, and Stop before Shutdown.
-// - gRPC's own listener sets TCP_NODELAY, and TCP_USER_TIMEOUT with keepalive; accepted sockets inherit both. gRPC sets
-//   neither on external descriptors, so the acceptor's listener sets both.
+//   harmless: gRPC frees no grpc_fd (its object for a descriptor) before it shuts down, and it tolerates events without
+//   a cause.
+// - Before the gRPC server has started, and after its shutdown has begun, HandleNewConnection neither serves nor closes
+//   the descriptor that it gets. So Start comes after BuildAndStart, and Stop before Shutdown.
+// - gRPC's own listener sets TCP_NODELAY, and TCP_USER_TIMEOUT with keepalive; accepted sockets inherit both options.
+//   gRPC sets neither on external descriptors, so the acceptor sets both on its listening sockets.
 // - A connection that sends the first bytes but no SETTINGS frame is closed after GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS
 //   (120 s by default).
 // - grpc::ServerContext::peer() is the result of PeerOf (server/sockets/peer.h).
@@ -71,48 +78,52 @@ inline constexpr std::string_view kClientLimit = "CLIENT_LIMIT";          // too
 inline constexpr std::string_view kNoDescriptors = "NO_DESCRIPTORS";
 inline constexpr std::string_view kNoFirstBytes = "NO_FIRST_BYTES";       // none arrived in time
 inline constexpr std::string_view kNotHttp2 = "NOT_HTTP2";                // the first bytes are not those of HTTP/2
-inline constexpr std::string_view kNotTls = "NOT_TLS";                    // they are not those of TLS
-inline constexpr std::string_view kProxyHeader = "PROXY_HEADER";          // a trusted proxy sent a broken one
-inline constexpr std::string_view kUnfinishedCalls = "UNFINISHED_CALLS";  // for Close: CallRate and both guards
+inline constexpr std::string_view kNotTls = "NOT_TLS";                    // the first bytes are not those of TLS
+inline constexpr std::string_view kProxyHeader = "PROXY_HEADER";          // a trusted proxy sent a broken header
+inline constexpr std::string_view kUnfinishedCalls = "UNFINISHED_CALLS";  // refused by is_welcome, or passed to Close
 }  // namespace connection_reason
 
 class Acceptor {
  public:
   struct Options {
-    std::string what = "gRPC";       // for errors
-    std::string port_flag = "port";  // likewise
-    std::string host_flag = "host";
-    std::string host = "0.0.0.0";  // "0.0.0.0" and "::" mean every address, see ListenOn
-    int port = 0;                  // 0: any
-    // The most connections at a time. 0: as many as fit DescriptorLimit with two descriptors each and a reserve for
-    // files and HTTP, but at most 10,000.
+    std::string what = "gRPC";       // what the port is for, as the text of ListenError says
+    std::string port_flag = "port";  // the flag of the port, for ListenError
+    std::string host_flag = "host";  // the flag of the host, for ListenError
+    std::string host = "0.0.0.0";    // "0.0.0.0" and "::" mean every address, see ListenOn
+    int port = 0;                    // 0: any free port
+    // The most connections at a time. 0: as many as DescriptorLimit() allows with two descriptors each, less a reserve
+    // for files and HTTP, but at most 10,000.
     int64_t max_connections = 0;
-    // The same for one client. 0: a quarter of max_connections, since many vehicles may share an address.
+    // The most connections of one client at a time. 0: a quarter of max_connections, since many vehicles may share an
+    // address.
     int64_t max_client_connections = 0;
     absl::Duration first_bytes_timeout = absl::Seconds(10);
-    // Their connections may begin with a header of the PROXY protocol (server/sockets/proxy_header.h).
+    // Proxies whose connections may begin with a header of the PROXY protocol (server/sockets/proxy_header.h).
     std::vector<Network> trusted_proxies;
-    ProxiedPeers* proxied_peers = nullptr;  // is told what they say; not null if there are trusted proxies
-    bool has_tls = false;                   // gRPC has credentials of TLS, so clients begin with its handshake
+    ProxiedPeers* proxied_peers = nullptr;  // receives what proxies say; not null if there are any
+    bool has_tls = false;                   // clients of this port begin with a TLS handshake
     // TCP_USER_TIMEOUT: a connection ends if sent bytes are not acknowledged for this time. 0: the system's value
     // (minutes).
     absl::Duration unacknowledged_timeout = absl::Seconds(20);
-    // Returns whether the client may connect now; otherwise the connection is refused. Called at every arrival. Empty:
-    // all may.
+    // Returns whether the client may connect now; if false, the acceptor refuses the connection. Called for every new
+    // connection when its client is known: at once, or for a trusted proxy's when its header has come. Empty: all
+    // clients may connect.
     std::function<bool(const std::string& client)> is_welcome;
-    // Returns whether the peer has work on this server, so that its connection is replaced last. Empty: no peer has.
+    // Returns whether the peer has work (requests or streams) on this server; a connection with work is replaced last.
+    // Empty: no peer has work.
     std::function<bool(const std::string& peer)> has_work;
-    // Called when the acceptor closes a connection, at its arrival or later. reason: one of connection_reason, or
-    // Close's.
+    // Called when the acceptor closes a connection, at its arrival or later. reason: one of connection_reason, or the
+    // one that was given to Close.
     std::function<void(std::string_view reason)> on_closed;
     // Called with the number of open connections whenever it changes.
     std::function<void(int64_t open)> on_open_connections;
   };
 
-  // Binds and listens. Connections wait in the system's queue until Start. UNAVAILABLE with the text of ListenError.
+  // Binds and listens. Connections wait in the system's queue until Start. Returns UNAVAILABLE with the text of
+  // ListenError (server/sockets/listen_error.h) if the system refuses.
   static absl::StatusOr<std::unique_ptr<Acceptor>> Listen(const Options& options);
 
-  // Stops, then closes the acceptor's duplicates. gRPC keeps its connections.
+  // Calls Stop, then closes the acceptor's duplicates of descriptors. gRPC keeps its connections.
   ~Acceptor();
 
   Acceptor(const Acceptor&) = delete;
@@ -125,18 +136,19 @@ class Acceptor {
   // Begins to accept, for a grpc::Server that has started. Called once.
   void Start(std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> grpc);
 
-  // Closes the listening sockets and the connections that gRPC does not have yet. The others stay open and can still be
-  // closed. gRPC gets no connection after this returns.
+  // Closes the listening sockets and the connections that gRPC does not have yet. The connections of gRPC stay open,
+  // and Close can still end them. gRPC gets no connection after this returns.
   void Stop();
 
-  // Ends every connection of gRPC when what was written to it has been sent. For a server that has answered everything:
-  // calls that come now fail with UNAVAILABLE at their clients, which try again elsewhere. From gRPC, which would
-  // cancel them while it shuts down, they got CANCELLED.
+  // Ends every connection that gRPC has, after the bytes that were already written to it are sent. A server calls this
+  // when it has answered everything, before it shuts gRPC down. A call that arrives later fails with UNAVAILABLE at its
+  // client, which then tries another server. Without EndAll, gRPC's shutdown would end such a call with CANCELLED,
+  // which clients do not retry.
   void EndAll();
 
   // Ends the peer's connection at once: its calls are cancelled, and data that the client has not read is dropped.
-  // peer: from grpc::ServerContext::peer(). Returns false if it has no open connection, or an earlier Close has ended
-  // it.
+  // peer: from grpc::ServerContext::peer(). Returns false if the peer has no open connection, or an earlier Close has
+  // ended it.
   bool Close(const std::string& peer, std::string_view reason);
 
   // Returns, by peer, the bytes received over each connection of gRPC since the connection began.
@@ -161,13 +173,13 @@ class Acceptor {
   };
   struct Client {
     int64_t num_connections = 0;
-    std::set<Id> waiting;
+    std::set<Id> waiting;  // connections without first bytes
     std::set<Id> greeted;  // connections that gRPC has
   };
 
   Acceptor(const Options& options, std::vector<Descriptor> listeners, Descriptor epoll, Descriptor wake_up);
 
-  // The thread runs all of these.
+  // The acceptor's thread runs all of these.
   void Run();
   void StopListening();
   int TimeoutMs() const;
@@ -199,14 +211,14 @@ class Acceptor {
   LogLimiter log_limiter_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> grpc_;
 
-  // Once the thread runs, only the thread uses these.
+  // Once the acceptor's thread runs, only that thread uses these members.
   std::vector<Descriptor> listeners_;
   Descriptor spare_;
   bool is_paused_ = false;
   Clock::time_point resume_at_;
   Id next_id_;
   std::unordered_map<std::string, Client> clients_;
-  std::set<Id> waiting_;  // in the order of their arrival, and so of their timeouts
+  std::set<Id> waiting_;  // connections without first bytes, oldest first, so the first one's timeout is next
 
   // Only the thread adds and removes connections.
   mutable absl::Mutex mutex_;

@@ -1,15 +1,16 @@
 #pragma once
 
-// FloodGuard finds connections that bring calls faster than the server can even refuse them, and closes them.
+// FloodGuard finds connections whose calls arrive faster than the server can even refuse them. It reports them to its
+// owner, the server, which closes them.
 //
 // gRPC 1.51.1 takes calls from a connection as long as bytes arrive, before it passes on the first call. A client that
 // opens and resets calls without a pause ("rapid reset", CVE-2023-44487) so fills the memory with calls that no service
-// has seen, 14 KiB each. The guard watches the process's memory. If it grows by more than is accounted for, the guard
-// compares, for each connection, the streams that it has started (counted by gRPC's channelz) with the calls that the
-// services have seen.
+// has seen, 14 KiB each. The guard watches the process's memory. If the part that is not accounted for grows by more
+// than `trigger_bytes`, the guard compares two numbers for each connection: the HTTP/2 streams that it has started
+// (counted by gRPC's channelz; each is a call), and the calls that the services have seen.
 //
-// Threads: one thread of its own; any thread may call OnCall. Hooks are called on the guard's thread and must return
-// soon.
+// Threads: the guard has one thread; any thread may call OnCall. The hooks of Options are called on the guard's thread
+// and must return soon.
 
 #include <atomic>
 #include <cstdint>
@@ -29,15 +30,18 @@ namespace voxserve {
 class FloodGuard {
  public:
   struct Options {
-    int64_t trigger_bytes = int64_t{96} << 20;  // growth of memory that is not accounted for
-    int64_t max_unseen_calls = 1024;            // per connection, since the first look at it
+    int64_t trigger_bytes = int64_t{96} << 20;  // growth of the memory that is not accounted for
+    int64_t max_unseen_calls = 1024;            // of one connection, since the first look at it
     absl::Duration interval = absl::Milliseconds(20);
-    // Return the resident memory of the process, and the part of it that is accounted for, in bytes.
+    // Return, in bytes, the resident memory of the process and the part of it that is accounted for (the server's
+    // memory budget knows its use).
     std::function<int64_t()> resident_bytes;
     std::function<int64_t()> accounted_bytes;
     // Returns, by peer (as in grpc::ServerContext::peer()), the streams that each connection has started since it
     // began.
     std::function<std::map<std::string, int64_t>()> streams_started;
+    // Called with a peer to close: it has more than max_unseen_calls calls that no service has seen. It may be called
+    // again until the peer is gone.
     std::function<void(const std::string& peer)> on_flood;
   };
 
@@ -46,7 +50,7 @@ class FloodGuard {
   FloodGuard(const FloodGuard&) = delete;
   FloodGuard& operator=(const FloodGuard&) = delete;
 
-  // A service has seen a call of the peer. Costs nothing unless the guard is looking at connections.
+  // Tells that a service has seen a call of the peer. Costs nothing unless the guard is looking at connections.
   void OnCall(const std::string& peer);
 
  private:
@@ -69,7 +73,8 @@ class FloodGuard {
   std::thread thread_;
 };
 
-// Returns the streams that channelz counts for the servers of this process. For Options::streams_started.
+// Returns, by peer, the streams that channelz counts for the gRPC servers of this process. Serves as
+// Options::streams_started.
 std::map<std::string, int64_t> StreamsStarted();
 
 }  // namespace voxserve

@@ -1,18 +1,20 @@
 #pragma once
 
-// UploadGuard limits the memory of incomplete messages. If all clients together have too many bytes of them, it closes
-// a connection of the client that has the most.
+// UploadGuard limits the memory that gRPC uses for incomplete messages. If all clients together have too many
+// unfinished bytes (bytes of such messages), it reports a connection of the client that has the most, and its owner,
+// the server, closes this connection.
 //
 // gRPC 1.51.1 keeps the received part of a message until the message is complete, up to its memory quota. At the quota
-// it closes connections, also those of other clients. Only gRPC knows which bytes it keeps. So the guard compares the
-// bytes that the system has received over each connection with the messages that have arrived; the difference is
-// unfinished. It is at most one message for each call that still reads.
+// gRPC closes connections, also those of other clients. Only gRPC knows which bytes it keeps. So the guard subtracts,
+// for each connection, the bytes of the messages that have arrived from the bytes that the system has received. The
+// difference counts as unfinished, up to one message of max_message_bytes for each call that still reads.
 //
-// If a call ends without its message, the number of its bytes is unknown. They stay in the account while other calls of
-// the connection read. The account therefore forgets over time: a client's whole share within `forget_time`.
+// If a call ends before its message is complete, the guard does not learn how many bytes the call had sent. They count
+// as unfinished while other calls of the connection read. The guard therefore forgets bytes over time:
+// `max_client_bytes` of each client within `forget_time`.
 //
-// Threads: one thread of its own; any thread may call OnMessage and OnIdle. Hooks are called on the guard's thread and
-// must return soon.
+// Threads: the guard has one thread, which looks at the connections; any thread may call OnMessage and OnIdle. The
+// hooks of Options are called on the guard's thread and must return soon.
 
 #include <cstdint>
 #include <functional>
@@ -33,11 +35,11 @@ namespace voxserve {
 class UploadGuard {
  public:
   struct Options {
-    int64_t max_bytes = int64_t{1536} << 20;           // unfinished bytes of all clients; no client is closed below it
-    int64_t max_client_bytes = int64_t{512} << 20;     // a client with fewer bytes is never closed
+    int64_t max_bytes = int64_t{1536} << 20;           // of all clients; on_flood is not called below it
+    int64_t max_client_bytes = int64_t{512} << 20;     // on_flood is not called for a client below it
     int64_t max_message_bytes = int64_t{64} << 20;     // most bytes of one call's message
-    absl::Duration forget_time = absl::Seconds(60);    // the time in which max_client_bytes are forgotten
-    absl::Duration interval = absl::Milliseconds(50);  // between looks, which take at most a tenth of the time
+    absl::Duration forget_time = absl::Seconds(60);    // time to forget max_client_bytes of a client
+    absl::Duration interval = absl::Milliseconds(50);  // between two looks; slow looks lengthen it
     // Returns, by peer (as in grpc::ServerContext::peer()), the bytes received over each connection since it began.
     std::function<std::map<std::string, int64_t>()> received_bytes;
     // Returns the client for which the peer's bytes count.
@@ -46,8 +48,8 @@ class UploadGuard {
     };
     // Returns the number of the peer's calls that still read.
     std::function<int64_t(const std::string& peer)> num_reading;
-    // The peer has the most unfinished bytes of the client that has the most. May be called again until the peer is
-    // gone.
+    // Called when the unfinished bytes exceed max_bytes, with a peer to close: of the client with the most unfinished
+    // bytes, the connection with the most. It may be called again until the peer is gone.
     std::function<void(const std::string& peer)> on_flood;
   };
 
@@ -56,9 +58,9 @@ class UploadGuard {
   UploadGuard(const UploadGuard&) = delete;
   UploadGuard& operator=(const UploadGuard&) = delete;
 
-  // A whole message of this many bytes has arrived. is_first: it is the first of its call.
+  // Tells that a whole message of this many bytes has arrived. is_first: the message is the first of its call.
   void OnMessage(const std::string& peer, int64_t bytes, bool is_first);
-  // No call of the peer reads any more.
+  // Tells that no call of the peer reads any more, so that the peer has no unfinished bytes.
   void OnIdle(const std::string& peer);
 
  private:
@@ -73,7 +75,7 @@ class UploadGuard {
 
   void Run();
   void Look(absl::Duration since_last) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Forgets a part, and reports the largest client if there is too much.
+  // Forgets a part of the unfinished bytes, and calls on_flood if too many are left.
   void Judge(absl::Duration since_last);
 
   const Options options_;

@@ -1,7 +1,8 @@
 #pragma once
 
-// Knows the open HTTP connections, and which one to close when there are too many. The table has a fixed size: nothing
-// is allocated after construction. It does not own the descriptors. For a single thread.
+// HttpConnections is HttpServer's table of its open connections; it says which one to close when there are too many.
+// The table has a fixed size: it allocates nothing after construction. It does not own the descriptors. Not
+// thread-safe.
 
 #include <sys/socket.h>
 
@@ -18,21 +19,22 @@ class HttpConnections {
   struct Connection {
     int descriptor = -1;  // -1: the entry is free
     Time since;
-    uint64_t client = 0;      // the network (/64) of an IPv6 address, or an IPv4 address below a prefix of its own
-    bool is_closing = false;  // it was told to close
+    // The number of the client: an IPv4 address, or the /64 network of an IPv6 address. No two clients share a number.
+    uint64_t client = 0;
+    bool is_closing = false;  // its socket is shut down
   };
 
   explicit HttpConnections(int max_connections) : places_(max_connections) {}
 
-  // Returns null if the table is full. The pointer is valid until Remove.
+  // Adds a connection. Returns null if the table is full. The pointer is valid until Remove.
   Connection* Add(int descriptor, const sockaddr* address, Time now);
   void Remove(Connection* connection) { connection->descriptor = -1; }
 
   bool full() const;
-  // Returns null if every connection is closing already.
+  // Returns the oldest connection that is not closing; null if there is none.
   Connection* Oldest();
-  // Returns the oldest connection of the client with the most connections, so a client that opens many loses its own
-  // first.
+  // Returns the oldest connection of the client with the most connections that are not closing, so a client that opens
+  // many loses its own first. Returns null if every connection is closing.
   Connection* OldestOfTheLargestClient();
 
  private:

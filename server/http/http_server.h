@@ -1,14 +1,15 @@
 #pragma once
 
-// Serves HTTP to operators: /metrics (Prometheus), /healthz (the process answers), /readyz (it should get requests), /
-// (a status page). It allows only GET and HEAD and one request per connection, and uses one thread.
+// HttpServer serves HTTP to operators: /metrics (Prometheus), /healthz (200 if the process answers), /readyz (200 if
+// the process should get requests), / (a status page). It allows only GET and HEAD and one request per connection, and
+// uses one thread.
 //
 // No client can delay a probe, whatever it sends, withholds or leaves unread:
 // - Every connection ends at the latest connection_time after its start.
 // - Beyond max_connections a new connection replaces the oldest one of the client with the most connections.
-// - A connection takes 16 KiB of memory, and the bytes of its answer. Bodies of requests are not read, and range
+// - A connection uses 16 KiB of memory, plus the bytes of its answer. Bodies of requests are not read, and range
 //   requests are not supported.
-// - With TLS a handshake counts as part of its connection's time.
+// - With TLS, the time of the handshake counts towards connection_time.
 // - The server keeps some file descriptors in reserve. If the process has no other descriptors left, new connections
 //   use the reserve. If the reserve is used up too, a new connection replaces an old one, chosen as in the second
 //   point. The server never stops listening.

@@ -1,11 +1,12 @@
 #pragma once
 
-// Says whether this server should get requests, and why not: it must have loaded, have a ready model, and not be
-// draining. /readyz, gRPC's health service and the status page use it. It also says whether each model should get
-// requests: a version of it must be ready, and the server not draining.
+// Readiness says whether this server should get requests, and if not, why: the server must have loaded its models, have
+// a ready model, and not be draining (ending). /readyz, gRPC's health service and the status page show the answer.
+// Readiness also says whether each model should get requests: one of its versions must be ready, and the server must
+// not be draining.
 //
-// Thread-safe. The listener is told each first answer and every change, in order, on the thread that caused it. It must
-// not call back.
+// Thread-safe. The listener is called with the first answer for the server and for each model, then with every change,
+// in order. It runs on the thread that caused the change, under the lock, so it must not call any method of Readiness.
 
 #include <cstdint>
 #include <functional>
@@ -25,11 +26,13 @@ class Readiness {
   // Returns OK, or UNAVAILABLE with the reason as message: "loading models", "no model is ready", "draining".
   absl::Status Get() const;
 
+  // Tells whether a version of a model answers requests. A model is ready while at least one of its versions is.
   void OnModelState(std::string_view model, int64_t version, bool ready);
   void SetLoaded();
   void SetDraining();
 
-  // model "" means the server.
+  // Receives an answer; model "" means the server. SetListener replaces the listener and calls the new one with every
+  // present answer.
   using Listener = std::function<void(const std::string& model, bool ready)>;
   void SetListener(Listener listener);
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// Renders the status page at /: one self-contained HTML document (no other files, no other hosts) that refreshes
-// itself. It is a pure function: the server gathers the data. All text is escaped.
+// RenderHtml renders the status page at /: one self-contained HTML document (no other files, no other hosts) that
+// refreshes itself. The function is pure; the server gathers the data into ServerStatus. All text is escaped.
 
 #include <string>
 #include <string_view>

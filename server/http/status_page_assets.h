@@ -1,6 +1,6 @@
 #pragma once
 
-// The status page's style and script, which are embedded in the page.
+// The CSS and the JavaScript that RenderHtml embeds in the status page (status_page.h).
 
 namespace voxserve {
 

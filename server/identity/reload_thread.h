@@ -1,7 +1,8 @@
 #pragma once
 
-// ReloadThread calls a function every second, on a thread of its own, until it is destroyed: for files that are read
-// again when they have changed. Looking at the contents finds changes of links and of mounted secrets, too.
+// ReloadThread calls the function `look` once every `interval`, on a thread of its own, until the ReloadThread is
+// destroyed. The server's `look` reads its token and TLS files again. Comparing contents, rather than file times, also
+// notices changed symbolic links and mounted Kubernetes secrets.
 
 #include <functional>
 #include <thread>

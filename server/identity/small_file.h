@@ -1,6 +1,6 @@
 #pragma once
 
-// Reads a small file that a flag names: certificates, keys, tokens.
+// ReadSmallFile reads a small file that a flag names: certificates, keys, tokens.
 
 #include <string>
 
@@ -8,8 +8,8 @@
 
 namespace voxserve {
 
-// Returns the whole content. INVALID_ARGUMENT with the flag, the path and the reason where the file cannot be read, is
-// not a regular file, or has more than 1 MiB. flag: without its dashes.
+// Returns the whole content. Returns INVALID_ARGUMENT with the flag, the path and the reason if the file cannot be
+// read, is not a regular file, or has more than 1 MiB. flag: the flag's name without its dashes.
 absl::StatusOr<std::string> ReadSmallFile(const std::string& flag, const std::string& path);
 
 }  // namespace voxserve

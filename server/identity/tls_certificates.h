@@ -1,13 +1,14 @@
 #pragma once
 
-// TlsCertificates holds what the server's TLS handshakes use now, and takes over files that have changed.
+// TlsCertificates holds the certificates and keys that the server's TLS handshakes (gRPC and HTTP) use. When their
+// files change, it uses the new contents.
 //
-// - Reload: Refresh reads the files; new connections then use the new certificate, and open ones go on as they are. Bad
-//   files change nothing, and a log line says why, once.
-// - gRPC 1.51.1's FileWatcherCertificateProvider is not used: it passes on a certificate whose key does not fit, and no
-//   handshake succeeds from then on. gRPC's callback asks this class at every handshake instead.
+// - Reload: Refresh reads the files. New connections then use the new certificate, and open connections keep theirs. If
+//   a file is bad, the old contents stay in use, and one log line gives the reason.
+// - gRPC 1.51.1's FileWatcherCertificateProvider is not used: it accepts a certificate whose key does not fit, and from
+//   then on no handshake succeeds. Instead, gRPC calls this class at every handshake.
 // - Threads: thread-safe. Refresh is called by one thread at a time.
-// - Lifetime: outlives every server that has credentials of it.
+// - Lifetime: a TlsCertificates must outlive every server that uses it or the credentials that it made.
 
 #include <grpcpp/security/server_credentials.h>
 
@@ -28,17 +29,17 @@ class TlsCertificates {
   // Returns the errors of ReadTlsFiles and CheckTlsMaterial.
   static absl::StatusOr<std::unique_ptr<TlsCertificates>> Create(TlsPaths paths);
 
-  // Looks at the files, and takes over what has changed.
+  // Reads the files. If they have changed and are good, their contents come into use.
   void Refresh() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Returns the material in use. version() starts at 1 and grows with every change.
+  // Returns the certificates and keys in use. version() starts at 1 and grows by 1 with every change of them.
   std::shared_ptr<const TlsMaterial> material() const ABSL_LOCKS_EXCLUDED(mutex_);
   uint64_t version() const { return version_.load(std::memory_order_acquire); }
   // Returns whether clients must show a certificate.
   bool asks_clients() const { return !paths_.client_ca.empty(); }
 
-  // Returns the credentials of one port of a gRPC server. Clients without a certificate of --tls_client_ca get no
-  // connection.
+  // Returns the credentials of one port of a gRPC server. If asks_clients(), a client without a certificate that comes
+  // from --tls_client_ca gets no connection.
   std::shared_ptr<grpc::ServerCredentials> NewGrpcCredentials() const;
 
  private:

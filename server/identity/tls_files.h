@@ -1,7 +1,7 @@
 #pragma once
 
-// Reads and checks the files of --tls_certificate, --tls_key and --tls_client_ca, so that a bad one is refused with a
-// clear error before gRPC or the HTTP library sees it. Pure functions, any thread.
+// These functions read and check the files of --tls_certificate, --tls_key and --tls_client_ca, so that a bad file is
+// refused with a clear error before gRPC or the HTTP library sees it. Any thread may call them.
 
 #include <string>
 
@@ -11,16 +11,16 @@
 
 namespace voxserve {
 
-// Paths; all are empty without TLS. The files are in PEM form.
+// The paths of the files, which are in PEM form. All are empty without TLS.
 struct TlsPaths {
-  std::string certificate;  // the server's certificate, then those between it and the root
+  std::string certificate;  // the server's certificate, then the intermediate ones
   std::string key;          // the private key of the first certificate, not encrypted
-  std::string client_ca;    // roots that clients' certificates must come from; empty: clients need none
+  std::string client_ca;    // roots of clients' certificates; empty: clients need no certificate
 
   bool enabled() const { return !certificate.empty(); }
 };
 
-// The contents of these files.
+// The contents of the files that TlsPaths names.
 struct TlsMaterial {
   std::string certificate;
   std::string key;
@@ -29,14 +29,17 @@ struct TlsMaterial {
   bool operator==(const TlsMaterial&) const = default;
 };
 
-// Returns INVALID_ARGUMENT, which names the flag, the file and the reason.
+// Reads the files. Returns the errors of ReadSmallFile (small_file.h): INVALID_ARGUMENT, which names the flag, the file
+// and the reason.
 absl::StatusOr<TlsMaterial> ReadTlsFiles(const TlsPaths& paths);
 
-// INVALID_ARGUMENT naming the flag and the file: no certificate or key in it, an encrypted key, a certificate that has
-// expired or is not valid yet at that time, a key that is not the certificate's, client roots that have all expired.
+// Returns INVALID_ARGUMENT, which names the flag and the file, if a file has no certificate or key or a broken one, if
+// the key is encrypted or does not belong to the server's certificate, if the server's certificate is not valid at the
+// time `now`, or if all client roots have expired.
 absl::Status CheckTlsMaterial(const TlsPaths& paths, const TlsMaterial& material, absl::Time now);
 
-// Returns "subject, valid until TIME" of the server's certificate, for the log. The material has been checked.
+// Returns "SUBJECT, valid until TIME" of the server's certificate, for the log. CheckTlsMaterial must have accepted the
+// material.
 std::string DescribeCertificate(const TlsMaterial& material);
 
 }  // namespace voxserve

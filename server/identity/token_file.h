@@ -1,6 +1,6 @@
 #pragma once
 
-// Reads the file of --auth_tokens. A line is a token:
+// ParseTokens reads the text of the file of --auth_tokens. A line describes a token:
 //
 //   # name    SHA-256 of the token                                              scopes
 //   truck-7   60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752  infer:minkunet,infer:center*  share=2
@@ -9,12 +9,13 @@
 //
 // - Scopes: `infer:GLOB` (requests and streams for models whose name fits; * and ? as in a shell), `admin` (everything
 //   of AdminService, and the list of all models), `metrics` (/metrics and the status page).
-// - priority=N: the most urgent priority that the token may ask for, as far as a model has levels; 0 by default.
-// - share=X: how much of the computing time and of the limits of one client the token has, relative to another client;
-//   1 by default, 0.01 to 1000.
-// - Empty lines, and lines that begin with #, are skipped. The token itself is in no file of the server.
+// - priority=N: the most urgent priority that the token may ask for (0 is the most urgent, and the default). For a
+//   model with at most N priority levels, the token may ask for the least urgent level.
+// - share=X: the token's weight when clients share computing time, and a factor on the limits per client; 1 by default,
+//   0.01 to 1000.
+// - Empty lines, and lines that begin with #, are skipped. No file of the server contains a token itself.
 //
-// Pure functions, any thread.
+// The functions are pure; any thread may call them.
 
 #include <array>
 #include <cstdint>
@@ -32,19 +33,20 @@ using Sha256Digest = std::array<uint8_t, 32>;
 struct Token {
   std::string name;
   Sha256Digest digest = {};
-  std::vector<std::string> model_globs;  // of scopes infer:GLOB
+  std::vector<std::string> model_globs;  // the GLOBs of scopes infer:GLOB
   bool is_admin = false;
   bool reads_metrics = false;
   int highest_priority = 0;
   double share = 1;
 
+  // Returns true if the model's name fits one of model_globs.
   bool FitsModel(std::string_view model) const;
 };
 
 using TokenList = std::vector<std::shared_ptr<const Token>>;
 
-// INVALID_ARGUMENT naming the file, the line and what is wrong with it, for the first few bad lines; or that there is
-// no token. A name or a digest that appears twice is an error. path: for errors.
+// Returns INVALID_ARGUMENT if a line is bad, if a name or a digest appears twice, or if the text has no token. The
+// message names the file, the first few bad lines and their errors. path: the file's name, for errors only.
 absl::StatusOr<TokenList> ParseTokens(const std::string& path, std::string_view text);
 
 // Returns true if the text fits the pattern as a whole: * is any number of characters, ? is one.
@@ -52,8 +54,8 @@ bool FitsGlob(std::string_view pattern, std::string_view text);
 
 Sha256Digest Sha256Of(std::string_view text);
 
-// Returns the 64 hexadecimal digits that a line has for the token. INVALID_ARGUMENT for a token that is too easy to
-// guess (less than 16 characters) or that no header can carry.
+// Returns the 64 hexadecimal digits (SHA-256) that a line has for the token. Returns INVALID_ARGUMENT for a token that
+// is too easy to guess (less than 16 characters) or that no HTTP header can carry.
 absl::StatusOr<std::string> HashToken(std::string_view token);
 
 }  // namespace voxserve

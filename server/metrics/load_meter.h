@@ -1,7 +1,7 @@
 #pragma once
 
-// LoadMeter measures how loaded the server is over the last ten seconds, for clients that balance by load. Not
-// thread-safe: Metrics locks.
+// LoadMeter measures the server's load over the last ten seconds, for clients that balance by load. Not thread-safe:
+// its owner, Metrics, locks.
 
 #include <array>
 #include <cstdint>
@@ -12,12 +12,12 @@
 namespace voxserve {
 
 struct ServerLoad {
-  // The share of the devices' time that is in use. It counts the device time of the last seconds' batches, and the time
-  // that the waiting requests will probably take (the mean of the answered ones). Above 1, more requests come than the
-  // devices can serve.
+  // The share of the devices' time that is in use: the device time of the batches in the window, plus the time that the
+  // waiting requests will probably take, divided by the devices' time in the window. A waiting request counts the mean
+  // device time of an answered one. A value above 1 says that more requests come than the devices can serve.
   double utilization = 0;
   double answers_per_second = 0;  // requests and frames answered with OK
-  double errors_per_second = 0;   // those that another server might have answered
+  double errors_per_second = 0;   // requests that failed with an IsServersError code
 };
 
 // Returns true if another server might answer a request that ended with this code, since it was not the client's fault.
@@ -29,13 +29,14 @@ constexpr bool IsServersError(absl::StatusCode code) {
 
 class LoadMeter {
  public:
-  static constexpr absl::Duration kWindow = absl::Seconds(10);  // kNumSlots of kSlotTime
+  static constexpr absl::Duration kWindow = absl::Seconds(10);  // kNumSlots * kSlotTime
 
   void AddDeviceTime(absl::Time now, absl::Duration duration);
   void AddAnswer(absl::Time now);
   void AddError(absl::Time now);
 
-  // num_waiting: requests in queues. num_devices: at least 1. The window is shorter for a meter that is younger.
+  // Returns the load at `now`. num_waiting: requests in queues. num_devices: at least 1. The window is shorter than
+  // kWindow, but at least 1 s, if the first event was less than kWindow ago.
   ServerLoad Get(absl::Time now, int64_t num_waiting, int num_devices) const;
 
  private:
@@ -43,7 +44,7 @@ class LoadMeter {
   static constexpr int64_t kNumSlots = 100;
 
   struct Slot {
-    int64_t number = -1;  // since the epoch; -1: never used
+    int64_t number = -1;  // slot times since the epoch; -1: never used
     absl::Duration device_time;
     int64_t answers = 0;
     int64_t errors = 0;
@@ -51,7 +52,7 @@ class LoadMeter {
 
   Slot& SlotAt(absl::Time now);
 
-  int64_t first_number_ = -1;  // of the oldest event; -1: none
+  int64_t first_number_ = -1;  // the slot number of the first event; -1: none
   std::array<Slot, kNumSlots> slots_;
 };
 

@@ -1,11 +1,12 @@
 #pragma once
 
-// The process's Prometheus metrics, with all names, labels and buckets. The engine reports to it through
-// EngineObserver, the server's request path through the methods below.
+// Metrics holds the process's Prometheus metrics and defines their names, labels and buckets. The engine reports to it
+// through EngineObserver, and the server's request path through the methods below.
 //
-// Thread-safe. A call makes a few additions under one short lock, and never calls back. Models that the engine has not
-// announced (OnModelState) get the label `_unknown`, so that clients cannot create time series. When a model is
-// removed, its gauges are removed and its counters stay, since its accepted requests still count.
+// Thread-safe. A method that reports an event makes a few additions under one short lock, and never calls back. Models
+// that the engine has not announced by OnModelState get the label `_unknown`, so that clients cannot create time
+// series. When a model's last version is removed, its gauges are removed. Its counters stay, since its accepted
+// requests still count.
 
 #include <prometheus/counter.h>
 #include <prometheus/family.h>
@@ -39,8 +40,8 @@ namespace voxserve {
 
 struct DeviceStatistics {
   std::string device;
-  double busy_seconds = 0;                                    // sum over its streams
-  std::vector<std::pair<std::string, int64_t>> memory_bytes;  // by name of the kind
+  double busy_seconds = 0;  // sum over the device's streams, since the process started
+  std::vector<std::pair<std::string, int64_t>> memory_bytes;  // by kind of memory (OnDeviceMemory)
 };
 
 class Metrics : public EngineObserver {
@@ -52,32 +53,34 @@ class Metrics : public EngineObserver {
   // Sets build_info. The label `backend` is "cpu" or "cuda".
   void SetBuildInfo(std::string_view version, std::string_view backend);
 
-  // A request got its status. version: the version that answered, else the requested one (0: none). Only OK answers
-  // enter the latency histogram and the frame count, since a quick refusal is not a quick frame.
+  // Tells that a request got its status `duration` after it was parsed. version: the version that answered, or for an
+  // error the requested version (0: none). Only OK answers count in the latency histogram and the frame count, since a
+  // quick refusal is not a quick frame.
   void OnRequest(std::string_view model, int64_t version, absl::StatusCode code, absl::Duration duration);
 
-  // An Infer request was refused; its status went to gRPC `duration` after the request was parsed.
+  // Tells that an Infer request was refused: its status went to gRPC `duration` after the request was parsed.
   void OnRefusal(std::string_view model, absl::StatusCode code, absl::Duration duration);
 
-  // A call, stream or connection was refused or ended early, because its client used more than its share or took too
-  // long. reason: one of error_reason or of the acceptor's reasons.
+  // Tells that a call, stream or connection was refused or ended early, because its client used more than its share or
+  // took too long. reason: a constant of error_reason (engine/base/error_reason.h) or of connection_reason
+  // (server/acceptor/acceptor.h).
   void OnCallEndedEarly(std::string_view reason);
 
-  // The number of open gRPC connections changed.
+  // Sets the number of open gRPC connections.
   void OnConnections(int64_t open);
 
   // Records the age of a cloud (now - the sensor's stamp) when its answer was sent. Negative ages (clocks disagree) and
-  // ages above an hour (recordings) are only counted.
+  // ages above an hour (recordings) are only counted and stay out of the histogram.
   void OnFrameAge(std::string_view model, absl::Duration age);
 
   // Adds the number of boxes of one answer to the model's count.
   void OnBoxes(std::string_view model, int64_t boxes);
 
-  // A stream to a listed model was opened, or closed.
+  // Tell that a stream to a listed model was opened, or closed.
   void OnStreamOpened(std::string_view model);
   void OnStreamClosed(std::string_view model);
 
-  // Also called for the server's own stages, decode and encode.
+  // The methods of EngineObserver. The server itself calls OnStage, too, for its own stages decode and encode.
   void OnStage(std::string_view model, Stage stage, absl::Duration duration) override;
   void OnBatch(std::string_view model, int64_t requests, int64_t points, int64_t voxels) override;
   void OnPoints(std::string_view model, const PointCounts& counts) override;
@@ -97,17 +100,18 @@ class Metrics : public EngineObserver {
   void OnDeviceBusy(std::string_view device, std::string_view stream, absl::Duration duration) override;
   void OnDeviceMemory(std::string_view device, std::string_view kind, int64_t bytes) override;
 
-  // Sets the bytes of reserved host memory, by use, and their limit.
+  // Sets the gauges of reserved host memory, by use, and of its limit, from the budget.
   void SetHostMemory(const MemoryBudget& budget);
 
-  // Returns the metrics in the exposition format (text/plain; version=0.0.4).
+  // Returns all metrics in Prometheus' text exposition format (text/plain; version=0.0.4).
   std::string Text() const;
 
-  // Returns the load of the last seconds. num_devices: how many the engine computes on.
+  // Returns the load of the last ten seconds (load_meter.h). num_devices: the number of devices that the engine
+  // computes on.
   ServerLoad Load(int num_devices) const;
 
   ModelStatistics StatisticsOf(std::string_view model) const;
-  // Returns zeros for a model without requests.
+  // Returns zeros for a model that is not known.
   ModelTotals TotalsOf(std::string_view model) const;
   std::vector<DeviceStatistics> DeviceStatisticsByName() const;
 

@@ -1,7 +1,8 @@
 #pragma once
 
-// The numbers counted for one model: its Prometheus series, looked up once, and the status page's values for the last
-// minute. Not thread-safe: Metrics locks.
+// ModelMetrics holds the numbers that are counted for one model: its Prometheus series, looked up once, and the status
+// page's values for the last minute. ModelStatistics and ModelTotals are copies of them for readers. Not thread-safe:
+// the owner, Metrics, locks.
 
 #include <prometheus/counter.h>
 #include <prometheus/gauge.h>
@@ -21,13 +22,14 @@
 
 namespace voxserve {
 
-// Upper ends of the histograms' buckets.
+// Return the upper ends of the histograms' buckets.
 const prometheus::Histogram::BucketBoundaries& DurationBuckets();    // in seconds
 const prometheus::Histogram::BucketBoundaries& RequestBuckets();     // requests of a batch
 const prometheus::Histogram::BucketBoundaries& SizeBuckets();        // points or voxels of a batch
 const prometheus::Histogram::BucketBoundaries& ErrorRatioBuckets();  // |predicted - actual| / actual
 
-// The status page's values for a model. Distributions cover the last minute, counts the time since the process started.
+// The status page's values for a model. Distributions cover the last minute. Counts cover the time since the process
+// started.
 struct ModelStatistics {
   struct Dropped {
     DropReason reason = DropReason::kCancelled;
@@ -44,11 +46,11 @@ struct ModelStatistics {
   int64_t boxes = 0;
   int64_t queue_depth = 0;
   int64_t streams = 0;                                        // open now
-  std::vector<int64_t> frames_history;                        // per second of the last minute, oldest first
+  std::vector<int64_t> frames_history;                        // in each second of the last minute, oldest first
   Distribution latency_seconds;                               // from request to answer, for OK answers
   Distribution refusal_seconds;                               // from request to status, for refused requests
-  std::vector<std::pair<Stage, Distribution>> stage_seconds;  // in the order of the stages
-  Distribution frame_age_seconds;                             // only clouds with a stamp
+  std::vector<std::pair<Stage, Distribution>> stage_seconds;  // stages of the last minute, in order
+  Distribution frame_age_seconds;                             // of clouds with a stamp
   int64_t negative_ages = 0;
   Distribution batch_requests;
   Distribution batch_points;
@@ -66,8 +68,8 @@ struct ModelTotals {
     double seconds = 0;
   };
   Sum successes;
-  Sum refusals;          // requests that were not let in
-  int64_t failures = 0;  // all requests without an answer, refused or not
+  Sum refusals;          // refused Infer requests (Metrics::OnRefusal)
+  int64_t failures = 0;  // all requests that did not end with OK, refused ones included
   int64_t batches = 0;
   std::map<Stage, Sum> stages;
   absl::Time last_success = absl::InfinitePast();
@@ -102,11 +104,12 @@ struct ModelMetrics {
   prometheus::Histogram& batch_points;
   prometheus::Histogram& batch_voxels;
   prometheus::Histogram& prediction_error;
-  std::vector<Dropped> dropped = {};  // by reason; each series exists from the start, so that rates see the first event
+  std::vector<Dropped> dropped = {};  // by DropReason; each series exists from the start, so rates see the first event
   std::map<Stage, StageMetrics> stages = {};
   prometheus::Counter* boxes = nullptr;  // only for a model that has answered with boxes, even with 0 boxes
 
-  // No series exists while the model is not listed.
+  // The pointers are null, and no such series exists, while no version of the model is listed (announced and not
+  // removed).
   int64_t queue_tasks = 0;
   int64_t open_streams = 0;
   prometheus::Gauge* queue_depth = nullptr;
@@ -114,7 +117,7 @@ struct ModelMetrics {
 
   absl::Time last_success = absl::InfinitePast();
 
-  // For the status page.
+  // These values are for the status page.
   std::map<std::string, int64_t> failures = {};  // by code
   RecentRate recent_frames = {};
   RecentHistogram recent_latency{&DurationBuckets()};

@@ -1,7 +1,7 @@
 #pragma once
 
-// A histogram of the last minute's observations, for the status page, which shows the present state. Not thread-safe:
-// its owner locks.
+// RecentHistogram is a histogram of the last minute's observations, for the status page, which shows the present state.
+// Not thread-safe: its owner locks.
 
 #include <array>
 #include <cstdint>
@@ -11,12 +11,13 @@
 
 namespace voxserve {
 
-// Returns the quantile q of the observations, as Prometheus' histogram_quantile computes it: linear within a bucket,
-// the last boundary if it is beyond that, 0 without observations. counts has one entry more (+Inf) than boundaries and
-// is not cumulative.
+// Returns the quantile q (0 to 1) of the observations, as Prometheus' histogram_quantile computes it, by linear
+// interpolation within a bucket. Returns the last boundary if the quantile is beyond it, and 0 without observations.
+// boundaries: the buckets' upper ends, ascending. counts: the observations in each bucket, not cumulative; one entry
+// more than boundaries, for the bucket that ends at +Inf.
 double HistogramQuantile(const std::vector<double>& boundaries, const std::vector<uint64_t>& counts, double q);
 
-// In the unit of the observations; all 0 without observations.
+// A summary of observations, in their unit; all values are 0 without observations.
 struct Distribution {
   int64_t count = 0;
   double mean = 0;
@@ -31,7 +32,7 @@ class RecentHistogram {
   static constexpr int64_t kSlotSeconds = 10;
   static constexpr int64_t kNumSlots = 7;  // including the current one
 
-  // boundaries: the buckets' upper ends, ascending; they must outlive this.
+  // boundaries: the buckets' upper ends, ascending. They must outlive the histogram.
   explicit RecentHistogram(const std::vector<double>* boundaries) : boundaries_(boundaries) {}
 
   void Observe(double value, absl::Time now);
@@ -39,7 +40,7 @@ class RecentHistogram {
 
  private:
   struct Slot {
-    int64_t index = -1;  // its start since the epoch, in slots
+    int64_t index = -1;  // number of the slot since the epoch; -1: never used
     double sum = 0;
     std::vector<uint64_t> counts;  // by bucket; the last one counts values above all boundaries
   };

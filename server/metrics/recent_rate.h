@@ -1,6 +1,6 @@
 #pragma once
 
-// Events per second over the last minute, with one counter per second. Not thread-safe: its owner locks.
+// RecentRate counts the events of the last minute, with one counter per second. Not thread-safe: its owner locks.
 
 #include <array>
 #include <cstdint>
@@ -21,7 +21,7 @@ class RecentRate {
   std::vector<int64_t> History(absl::Time now) const;
 
  private:
-  // One more than the history, for the current second.
+  // There is one counter more than the history has seconds, for the current second.
   struct Second {
     int64_t unix_seconds = -1;
     int64_t events = 0;

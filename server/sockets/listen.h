@@ -1,6 +1,6 @@
 #pragma once
 
-// Opens the sockets that a server listens on, one for each address of a host name.
+// ListenOn opens the sockets that a server listens on, one for each address of a host name.
 //
 // - "0.0.0.0" and "::" both mean every address, IPv4 and IPv6, as for gRPC's own ports: one socket takes both. On a
 //   machine without IPv6 the socket takes only IPv4.
@@ -18,8 +18,9 @@
 
 namespace voxserve {
 
-// host: a name or address; an IPv6 address may have brackets. port: 0 for any, the same for all sockets. UNAVAILABLE
-// with the system's reason only ("Address already in use"); ListenError completes the text.
+// Opens the sockets. host: a name or address; an IPv6 address may have brackets. port: 0 for any free port, which is
+// then the same for all sockets. Returns UNAVAILABLE with only the system's reason as message ("Address already in
+// use"); ListenError (listen_error.h) completes the text.
 absl::StatusOr<std::vector<Descriptor>> ListenOn(const std::string& host, int port);
 
 // Returns the local port of a socket; 0 if it has none.

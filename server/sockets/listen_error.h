@@ -1,6 +1,6 @@
 #pragma once
 
-// Explains why a server cannot listen on a port, since the libraries that listen do not.
+// ListenError explains why a server cannot listen on a port, since the libraries that listen do not.
 
 #include <string>
 #include <string_view>
@@ -9,14 +9,15 @@
 
 namespace voxserve {
 
-// Tries the address itself to get the system's reason. UNAVAILABLE: "cannot listen for gRPC on 127.0.0.1:8500: Address
-// already in use (--port chooses another port, --host another address)".
+// Tries to listen on the address, to get the system's reason. Returns UNAVAILABLE: "cannot listen for gRPC on
+// 127.0.0.1:8500: Address already in use (--port chooses another port, --host another address)".
 absl::Status ListenError(const std::string& what, const std::string& host, int port, const std::string& flag);
-// Does the same if the caller knows the system's reason.
+// Returns the same error, with a system's reason that the caller knows. Flags are without dashes.
 absl::Status ListenError(const std::string& what, const std::string& host, int port, const std::string& flag,
                          std::string_view reason, const std::string& host_flag = "host");
 
-// Adds brackets: "::1", "[::1]" -> "[::1]"; other texts stay the same. The other function removes them.
+// WithBrackets adds the brackets of an IPv6 address: "::1" and "[::1]" become "[::1]". WithoutBrackets removes them.
+// Other texts stay the same.
 std::string WithBrackets(const std::string& host);
 std::string WithoutBrackets(const std::string& host);
 

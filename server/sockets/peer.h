@@ -1,7 +1,7 @@
 #pragma once
 
-// Names for the other end of a connection: the peer is an address with its port; the client is the address (or network)
-// for which limits are counted.
+// These functions name the other end of a connection. The peer is an address with its port. The client is the address
+// or network for which limits are counted. Both functions are pure.
 
 #include <sys/socket.h>
 
@@ -16,8 +16,9 @@ namespace voxserve {
 std::string PeerOf(const sockaddr_storage& address);
 
 // Returns the client of a peer, with or without encoded brackets: its IPv4 address, or the /64 of its IPv6 address
-// ("2001:db8::/64"), since a host owns all addresses of that. Addresses of this machine and of its links, which share a
-// /64, are returned whole: "::1", "fe80::1%2". A text that is no such peer is returned unchanged.
+// ("2001:db8::/64"), since one host may use all addresses of a /64. The loopback address and link-local addresses are
+// returned whole ("::1", "fe80::1%2"), since all hosts of a link share one /64. A text that is not a peer of IPv4 or
+// IPv6 is returned unchanged.
 std::string ClientOf(std::string_view peer);
 
 }  // namespace voxserve

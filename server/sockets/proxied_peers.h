@@ -1,10 +1,12 @@
 #pragma once
 
-// ProxiedPeers knows for whom trusted proxies have opened connections: by the peer of a connection, which is the
-// proxy's address and port, the address that the proxy names (proxy_header.h).
+// ProxiedPeers knows for whom trusted proxies have opened connections. It maps the peer of a connection, which is the
+// proxy's address and port, to the source address that the proxy names (proxy_header.h). The acceptor writes it, and
+// the server's limits per client read it.
 //
-// An entry stays after its connection has ended, since calls may still end and count for their client; the next
-// connection from the same port replaces it. So a proxy's address has 65,536 entries at most, about 8 MB.
+// An entry stays after its connection has ended, since calls of the connection may end later and must count for their
+// client. The next connection from the same port replaces the entry. So a proxy's address has at most 65,536 entries,
+// about 8 MB.
 //
 // Thread-safe.
 
@@ -19,7 +21,8 @@ namespace voxserve {
 
 class ProxiedPeers {
  public:
-  // A new connection: `peer` stands for `source`, or for itself if that is "". Both in the form of PeerOf.
+  // Tells that a new connection of `peer` stands for `source`, or for `peer` itself if `source` is "". Both have the
+  // form of PeerOf.
   void Set(const std::string& peer, const std::string& source) {
     absl::MutexLock lock(&mutex_);
     if (source.empty()) {
@@ -29,7 +32,7 @@ class ProxiedPeers {
     }
   }
 
-  // Returns whom the peer stands for: what its proxy said, otherwise itself.
+  // Returns the peer for which `peer` stands: the source that its proxy named, otherwise `peer` itself.
   std::string SourceOf(const std::string& peer) const {
     absl::ReaderMutexLock lock(&mutex_);
     const auto found = sources_.find(peer);

@@ -1,13 +1,13 @@
 #pragma once
 
-// Counts the bytes received over a TCP connection.
+// ReceivedBytes tells how many bytes a TCP connection has received.
 
 #include <cstdint>
 
 namespace voxserve {
 
-// Returns the bytes that the other end sent and the system has received, read or not, since the connection began. 0 if
-// the system does not tell (Linux tells since 4.1).
+// Returns the number of bytes that the system has received over the connection since it began, whether they have been
+// read or not. Returns 0 if the system does not tell; Linux tells since 4.1 (TCP_INFO).
 int64_t ReceivedBytes(int socket);
 
 }  // namespace voxserve

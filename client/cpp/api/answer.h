@@ -1,6 +1,7 @@
 #pragma once
 
-// Answer holds what every answer of the server has, whatever outputs its model has.
+// Answer holds the parts that every answer of the server has. Segmentation and Detections add labels and boxes; an
+// Answer by itself is the result for a model whose tensors were requested.
 
 #include <cstdint>
 #include <string>
@@ -13,6 +14,7 @@
 
 namespace voxserve::client {
 
+// A step of the server's work on a request, and its time.
 struct Stage {
   std::string name;  // decode, queue, copy_in, sample, voxelize, geometry, features, head, copy_out, encode
   absl::Duration duration;
@@ -23,7 +25,7 @@ struct Answer {
   int64_t version = 0;  // the version that answered
   std::string device;   // "cpu" or "cuda:N"
   std::string request_id;
-  std::vector<uint32_t> sampled_points;  // for InferOptions::sample: indices into the cloud, in the order of selection
+  std::vector<uint32_t> sampled_points;  // with a sample: indices into the cloud, in order of selection
   v1::PointCounts counts;
   std::vector<Stage> stages;    // times on the server
   absl::Duration round_trip;    // from the call to the decoded answer, measured by the client

@@ -1,6 +1,7 @@
 #pragma once
 
-// Private to the library: holds a client's connections and explains their failures. Thread-safe.
+// Channels, private to the library, holds a client's gRPC channels and explains their failures. Client and its streams
+// share it. Thread-safe.
 
 #include <grpcpp/grpcpp.h>
 
@@ -19,28 +20,29 @@ namespace voxserve::client {
 // Returns INVALID_ARGUMENT unless the timeout is positive.
 absl::Status CheckTimeout(absl::Duration timeout);
 
-// Returns DEADLINE_EXCEEDED (CLIENT_TIMEOUT). missing: "no answer from" or "no connection to".
+// Returns the error DEADLINE_EXCEEDED (CLIENT_TIMEOUT). missing: "no answer from" or "no connection to".
 absl::Status TimeoutError(absl::string_view missing, absl::string_view address, absl::Duration timeout);
 
 class Channels {
  public:
-  // INVALID_ARGUMENT for options, or a file of TLS, that cannot be used.
+  // Returns INVALID_ARGUMENT if an option or a TLS file cannot be used. Connects lazily.
   static absl::StatusOr<std::shared_ptr<Channels>> Create(Options options);
 
   const Options& options() const { return options_; }
   const std::vector<std::shared_ptr<grpc::Channel>>& all() const { return channels_; }
-  // Returns the channel to AdminAddress(), or null if there is none.
+  // Returns the channel to Options::AdminAddress(); null if that is empty.
   const std::shared_ptr<grpc::Channel>& admin() const { return admin_; }
-  // Returns the index of a channel in all(). The channels take turns.
+  // Returns the index in all() of the channel that the next call should use. The channels take turns.
   size_t NextIndex() { return next_.fetch_add(1, std::memory_order_relaxed) % channels_.size(); }
 
-  // Sets a call's deadline (infinite: none) and its token.
+  // Sets a call's deadline (infinite timeout: none), token and traceparent.
   void Prepare(absl::Duration timeout, grpc::ClientContext* context) const;
 
-  // RESOURCE_EXHAUSTED, MESSAGE_TOO_LARGE: a cloud that no message holds.
+  // Returns RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE) if the cloud does not fit in a message.
   absl::Status CheckSize(const PointCloud& cloud) const;
 
-  // Explains a status that gRPC itself, not the server, has returned.
+  // Converts a call's status. If gRPC itself, not the server, made it, the result has a reason of error.h and a clear
+  // message. timeout: the call's.
   absl::Status Explain(const grpc::Status& grpc_status, grpc::Channel& channel, absl::Duration timeout) const;
 
  private:

@@ -12,7 +12,7 @@ namespace voxserve::client {
 
 // A box in the cloud's coordinates: metres, radians about z, metres per second. All numbers are finite.
 struct Box {
-  uint32_t class_id = 0;   // one of the model's classes
+  uint32_t class_id = 0;   // id of one of the model's classes
   std::string class_name;  // empty if the model's configuration does not name it
   float score = 0;         // 0 to 1
   float x = 0;             // the centre
@@ -27,7 +27,7 @@ struct Box {
 };
 
 struct Detections : Answer {
-  std::vector<Box> boxes;  // by head of the network, each head's by score, best first
+  std::vector<Box> boxes;  // ordered by the network's head, then by score, best first
 };
 
 }  // namespace voxserve::client

@@ -1,6 +1,7 @@
 #pragma once
 
-// FarthestPoints asks for a sample of a cloud's points; see FarthestPointSample in proto/voxserve/v1/inference.proto.
+// FarthestPoints asks for a sample of a cloud's points by farthest point sampling; see FarthestPointSample in
+// proto/voxserve/v1/inference.proto.
 
 #include <cstdint>
 #include <optional>
@@ -10,11 +11,11 @@
 namespace voxserve::client {
 
 struct FarthestPoints {
-  enum class Use { kReturn, kNetwork };  // the network sees all points, or only the sample
+  enum class Use { kReturn, kNetwork };  // the network gets all points, or only the sample; both return it
 
-  uint32_t num_points = 0;            // 1 to the number of the cloud's valid points
+  uint32_t num_points = 0;            // points in the sample; 1 to 65,536, and no more than valid points
   uint32_t start_index = 0;           // the point selected first; if it is invalid, the next valid one
-  std::optional<uint64_t> seed = {};  // draws the first point at random, instead of start_index
+  std::optional<uint64_t> seed = {};  // if set, the first point is drawn at random, and start_index unused
   Use use = Use::kReturn;
 
   v1::FarthestPointSample ToProto() const {

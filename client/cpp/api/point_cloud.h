@@ -1,8 +1,9 @@
 #pragma once
 
-// A point cloud to send to the server. It is the wire's own message (proto/voxserve/v1/point_cloud.proto documents
-// every field), so that the points are held once. Fill it by hand (a ROS PointCloud2 is copied field by field), from
-// floats with PointCloudFromFloats, or from a file with ReadPointCloud (client/cpp/io/point_cloud_reader.h).
+// PointCloud is a point cloud to send to the server. It is the protobuf message that is sent
+// (proto/voxserve/v1/point_cloud.proto documents every field), so the points are in memory only once. Fill it by hand
+// (a ROS PointCloud2 is copied field by field), from floats with PointCloudFromFloats, or from a file with
+// ReadPointCloud (client/cpp/io/point_cloud_reader.h).
 
 #include <cstdint>
 #include <string>
@@ -25,8 +26,8 @@ PointCloud PointCloudFromFloats(const std::vector<std::string>& names, const flo
 // Returns nullptr if the cloud has no such field.
 const PointField* FindField(const PointCloud& cloud, absl::string_view name);
 
-// Returns the field's first value of every point, in its canonical unit (raw * scale + shift). INVALID_ARGUMENT if the
-// cloud has no such field, or its size does not match its fields and counts.
+// Returns, for every point, the first value of the field as raw * scale + shift. Returns INVALID_ARGUMENT if the cloud
+// has no such field, or if the size of its data does not match its fields and number of points.
 absl::StatusOr<std::vector<float>> FieldValues(const PointCloud& cloud, absl::string_view name);
 
 }  // namespace voxserve::client

@@ -1,7 +1,8 @@
 #pragma once
 
-// The types of the values in a point cloud's fields: the wire's enum (proto/voxserve/v1/point_cloud.proto), and the
-// client's only list of their C++ types, sizes and names.
+// PointFieldType is the type of the values in a point cloud's field, a protobuf enum
+// (proto/voxserve/v1/point_cloud.proto). This header has the client's only list of the types' C++ types, sizes and
+// names.
 
 #include <array>
 #include <cstddef>
@@ -19,7 +20,7 @@ struct Float16Bits {
   uint16_t bits = 0;
 };
 
-// Returns visit(T()) for the C++ type T of the values; 0 of visit's result type if `type` is unknown.
+// Returns visit(T()) for the C++ type T of the values; a value-initialised result (0) if `type` is unknown.
 template <typename Visit>
 constexpr auto VisitPointFieldType(PointFieldType type, Visit visit) {
   switch (type) {

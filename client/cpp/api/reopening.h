@@ -1,6 +1,7 @@
 #pragma once
 
-// Private to the library: decides whether and when a stream whose call ended looks for another server. Not thread-safe.
+// Reopening, private to the library, decides whether a stream whose call has ended looks for another server, and when.
+// Its owner is ReopeningStream. Not thread-safe.
 
 #include <optional>
 
@@ -22,12 +23,13 @@ class Reopening {
   // Tells that the server has answered a frame.
   void Hear();
 
-  // Returns the time to wait before the stream is opened again; nothing if the status of its call is its end.
+  // Returns the time to wait before the stream is opened again, or nullopt if the stream must end with `status`, the
+  // status of the call that ended: it is not UNAVAILABLE, it is a refusal by TLS, or the limit has passed.
   std::optional<absl::Duration> Delay(const absl::Status& status, absl::Time now);
 
  private:
   const absl::Duration limit_;
-  absl::Time began_ = absl::InfiniteFuture();  // the current call
+  absl::Time began_ = absl::InfiniteFuture();  // when the current call began
   std::optional<absl::Time> broken_since_;
   int num_failures_ = 0;  // calls in a row that brought no answer
 };

@@ -1,10 +1,11 @@
 #pragma once
 
-// Private to the library: the calls behind a Stream, one after the other (stream.h has the contract).
+// ReopeningStream, private to the library, makes the StreamCalls that serve a Stream, one after the other (stream.h has
+// the contract). Thread-safe.
 //
-// A stream that may be opened again keeps its encoded frames until they are answered; their bytes are shared with the
-// call, not copied. A thread of its own waits for the end of a call, decides by Reopening, and begins the next one with
-// the frames that have no answer. Without reopening there is one call, and no thread.
+// With StreamOptions::reopen_for, it keeps the encoded frames until they are answered; the call shares their bytes, so
+// they are not copied. A thread of its own waits for the end of a call, asks Reopening whether and when to continue,
+// and begins the next call with the frames that have no answer. Without reopen_for there is one call, and no thread.
 
 #include <functional>
 #include <memory>
@@ -48,31 +49,31 @@ class ReopeningStream {
   struct Kept {
     StreamCall::Frame frame;
     absl::Time sent;
-    bool is_in_call = false;  // else it waits for the next one
+    bool is_in_call = false;  // false: it waits for the next call
     int num_breaks = 0;       // connections that broke while it was under way
   };
 
   ReopeningStream(std::shared_ptr<Channels> channels, const StreamOptions& options, Callbacks callbacks);
 
-  // Begins a call with the kept frames.
+  // Begins a call, which first sends the kept frames.
   absl::Status Begin() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   StreamCall::Callbacks CallbacksOfCall();
   void TakeResult(StreamCall::Outcome outcome) ABSL_LOCKS_EXCLUDED(mutex_, callback_mutex_);
 
-  // The thread: begins call after call until the stream ends.
+  // The thread runs this: it begins call after call until the stream ends.
   void Run() ABSL_LOCKS_EXCLUDED(mutex_, callback_mutex_);
-  // Gives up the frames that need not be sent again. Returns the time until the next call; nothing if the stream ends
-  // with the status, which becomes DEADLINE_EXCEEDED if the stream has no time left for another call.
+  // Gives up frames that are not sent again. Returns the time until the next call, or nullopt if the stream ends with
+  // `status`. Sets `status` to DEADLINE_EXCEEDED if the stream's timeout leaves no time for another call.
   std::optional<absl::Duration> PrepareNext(absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns false if the stream was cancelled meanwhile.
+  // Waits for `delay`. Returns false if the stream was cancelled meanwhile.
   bool Pause(absl::Duration delay) ABSL_LOCKS_EXCLUDED(mutex_, callback_mutex_);
   void Finish(absl::Status status) ABSL_LOCKS_EXCLUDED(mutex_, callback_mutex_);
 
-  // Moves a frame to those that get an error.
+  // Adds an error for the frame to failed_.
   void Fail(Kept kept, absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Under LATEST only the newest of the frames that wait for the next call is kept.
   void SupersedeWaiting() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Reports the frames that failed, since Send itself must not call back.
+  // Calls on_result for the frames in failed_. Send cannot do this, since it must not call back.
   void DeliverFailed() ABSL_LOCKS_EXCLUDED(mutex_, callback_mutex_);
   void Deliver(StreamCall::Outcome outcome) ABSL_LOCKS_EXCLUDED(callback_mutex_);
 
@@ -93,7 +94,7 @@ class ReopeningStream {
   bool has_ended_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<Kept> kept_ ABSL_GUARDED_BY(mutex_);                   // in the order of Send
   std::vector<StreamCall::Outcome> failed_ ABSL_GUARDED_BY(mutex_);  // still to be delivered
-  std::thread thread_;                                               // of a stream that may be opened again
+  std::thread thread_;                                               // only with reopen_for
 };
 
 }  // namespace voxserve::client

@@ -1,6 +1,7 @@
 #pragma once
 
-// Private to the library: converts answers from the wire, and checks them against the request.
+// Private to the library: these functions convert the server's answers, and check them against the request. Pure
+// functions.
 
 #include <vector>
 
@@ -14,7 +15,7 @@
 
 namespace voxserve::client {
 
-// Returns INTERNAL (MALFORMED_RESPONSE), for an answer that contradicts its request.
+// Returns the error INTERNAL (MALFORMED_RESPONSE), for an answer that contradicts its request.
 absl::Status Malformed(absl::string_view what);
 
 // The parts of a request that its answer must match.
@@ -25,9 +26,8 @@ struct Asked {
   WantedTensors tensors = {};
 };
 
-// Makes a Segmentation, Detections or Answer (tensors only). Errors: Malformed, as CheckResponse says; INVALID_ARGUMENT
-// (UNSUPPORTED_OUTPUT), naming the call to make instead, if the model has only other outputs. round_trip is the time
-// from `start` to now.
+// Makes a Segmentation, Detections or Answer (tensors only). Answer::round_trip is the time from `start` to now.
+// Returns the errors of CheckResponse, and INVALID_ARGUMENT (UNSUPPORTED_OUTPUT) if the response lacks this output.
 template <typename Result>
 absl::StatusOr<Result> FromResponse(v1::InferResponse response, const Asked& asked, absl::Time start);
 template <>
@@ -38,8 +38,8 @@ absl::StatusOr<Detections> FromResponse<Detections>(v1::InferResponse response, 
 template <>
 absl::StatusOr<Answer> FromResponse<Answer>(v1::InferResponse response, const Asked& asked, absl::Time start);
 
-// Returns Malformed if there are neither labels nor boxes nor tensors, if labels, scores, tensors or sampled points do
-// not match the request, or if a box is not finite.
+// Returns the error of Malformed if there are neither labels nor boxes nor tensors, if labels, scores, tensors or
+// sampled points do not match the request, or if a box is not finite.
 absl::Status CheckResponse(const v1::InferResponse& response, const Asked& asked);
 std::vector<Stage> StagesOf(const v1::InferResponse& response);
 

@@ -11,10 +11,10 @@ namespace voxserve::client {
 
 struct Segmentation : Answer {
   std::vector<uint16_t> labels;  // [num_points] class ids; ignore_label for points without a label
-  int bytes_per_label = 1;       // 1 or 2: the bytes that a label needs in a file
+  int bytes_per_label = 1;       // 1 or 2: bytes per label on the wire, and enough in a file
   uint16_t ignore_label = 255;
   int num_classes = 0;
-  std::vector<float> scores;  // [num_points, num_classes] logits; empty unless asked for
+  std::vector<float> scores;  // [num_points, num_classes] logits; empty unless requested
 };
 
 }  // namespace voxserve::client

@@ -1,9 +1,11 @@
 #pragma once
 
-// Private to the library: the call behind a Stream (stream.h has the contract), for any type of result.
+// StreamCall, private to the library, is one InferStream call of gRPC, which serves a Stream (stream.h has the
+// contract). It passes answers on as the server sent them, for any type of result. Thread-safe.
 //
-// Writes start from Send as well as from gRPC's reactions, so the call keeps one hold of gRPC's (AddHold) until it
-// writes no more. gRPC never runs a reaction within a Start... call, so these are made with mutex_ held.
+// Send starts writes at any time, also while no other operation is outstanding, when gRPC could otherwise call OnDone.
+// So the call has a hold (gRPC's AddHold) until it writes no more. gRPC never runs a reaction (OnWriteDone, OnReadDone,
+// OnDone) within a call of a Start... method, so these methods are called with mutex_ held.
 
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/support/client_callback.h>
@@ -36,16 +38,17 @@ class StreamCall final : private grpc::ClientBidiReactor<grpc::ByteBuffer, v1::I
 
   // How a frame left the call.
   enum class Fate {
-    kAnswered,  // by the server, or superseded by the client
-    kUnderWay,  // the call ended without its answer
+    kAnswered,  // the server answered, or a newer frame superseded it in the client
+    kUnderWay,  // the frame was sent, and the call ended without its answer
     kUnsent,    // the call ended before it was sent
   };
 
-  // Like FrameOutcomeOf and StreamCallbacksOf, with the answer as the server sent it, unchecked.
+  // Outcome and Callbacks are like FrameOutcomeOf and StreamCallbacksOf, but with the answer as the server sent it,
+  // unchecked.
   struct Outcome {
     uint64_t frame_id = 0;
     absl::StatusOr<v1::InferResponse> response;
-    Asked asked = {};  // for checking the answer
+    Asked asked = {};  // for CheckResponse; set with an answer
     absl::Time sent = {};
     int num_sweeps = 0;
     Fate fate = Fate::kAnswered;
@@ -58,13 +61,14 @@ class StreamCall final : private grpc::ClientBidiReactor<grpc::ByteBuffer, v1::I
 
   static constexpr absl::string_view kDraining = "DRAINING";  // a server's reason
 
-  // frames: are sent first, whatever their number; at most one under LATEST.
+  // Opens a call. Returns the errors of StreamOptions::Validate. frames: sent before those of Send; their number may
+  // exceed max_unsent_frames, but is at most one under LATEST.
   static absl::StatusOr<std::unique_ptr<StreamCall>> Open(std::shared_ptr<Channels> channels,
                                                           const StreamOptions& options, Callbacks callbacks,
                                                           std::vector<Frame> frames = {});
   ~StreamCall() override;
 
-  // The errors of Send.
+  // These return the errors of Send. ReopeningStream uses them, too.
   static absl::Status CheckFrame(const StreamOptions& options, const Frame& frame);
   static absl::Status EndedError();
   static absl::Status DuplicateError(uint64_t frame_id);
@@ -90,7 +94,7 @@ class StreamCall final : private grpc::ClientBidiReactor<grpc::ByteBuffer, v1::I
   void OnDone(const grpc::Status& status) override ABSL_LOCKS_EXCLUDED(mutex_);
 
   void Write(std::vector<grpc::Slice> parts) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Releases the hold, since no more is written. Unsent frames stay in awaited_ until the end.
+  // Releases the hold. Nothing is written afterwards; unsent frames stay in awaited_ until OnDone.
   void EndWrites() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TakeResult(v1::FrameResult* result) ABSL_LOCKS_EXCLUDED(mutex_, callback_mutex_);
   void TakeGoingAway() ABSL_LOCKS_EXCLUDED(mutex_, callback_mutex_);

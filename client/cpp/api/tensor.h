@@ -1,6 +1,7 @@
 #pragma once
 
-// Tensor holds the values of one node of a model's network, unchanged: they may be NaN or infinite.
+// Tensor holds the values that one node of a model's network computed. They are unchanged, so they may be NaN or
+// infinite.
 
 #include <cstddef>
 #include <cstdint>
@@ -15,17 +16,19 @@ namespace voxserve::client {
 
 struct Tensor {
   std::string name;
-  v1::TensorRows kind = v1::TENSOR_ROWS_UNSPECIFIED;  // what a row belongs to: a point, a site, the sample, a cell
-  v1::ElementType type = v1::ELEMENT_TYPE_FLOAT32;    // or FLOAT16
-  std::vector<uint64_t> shape;                        // [rows, channels]; for cells [size of each axis..., channels]
-  std::string data;                                   // little endian, row after row
-  std::string coordinate_bytes;                       // for sites: [rows, axes] int32
-  std::vector<double> unit;                           // for sites: the step of a coordinate in voxels, one per axis
+  v1::TensorRows kind =
+      v1::TENSOR_ROWS_UNSPECIFIED;  // a row is for: a point, a site (occupied voxel), the sample, a cell
+  v1::ElementType type = v1::ELEMENT_TYPE_FLOAT32;  // or FLOAT16
+  std::vector<uint64_t> shape;                      // [rows, channels]; for cells [size of each axis..., channels]
+  std::string data;                                 // little endian, row after row
+  std::string coordinate_bytes;                     // for sites: [rows, axes] int32
+  std::vector<double> unit;                         // for sites: voxels per step of a coordinate, one value per axis
 
-  // Return the values, row after row; empty if they have another type.
+  // Return the values, row after row; empty if `type` is another type.
   absl::Span<const float> floats() const { return Values<float>(v1::ELEMENT_TYPE_FLOAT32, data); }
   absl::Span<const uint16_t> float16s() const { return Values<uint16_t>(v1::ELEMENT_TYPE_FLOAT16, data); }
-  // Returns the coordinates of sites, [rows, axes], in units of the level: coordinate * unit is a voxel's index.
+  // Returns the coordinates of the sites, [rows, axes], in steps of the network's level (its stride): coordinate * unit
+  // is the voxel index that the model's `voxelize` node makes.
   absl::Span<const int32_t> coordinates() const {
     return {reinterpret_cast<const int32_t*>(coordinate_bytes.data()), coordinate_bytes.size() / sizeof(int32_t)};
   }
@@ -38,8 +41,8 @@ struct Tensor {
   }
 };
 
-// The tensors that a request asks for. Without names the server chooses: all tensors of a model that has neither labels
-// nor boxes, else none.
+// The tensors that a request asks for. Without names the server returns all tensors of a model that has neither labels
+// nor boxes, and no tensors of other models.
 struct WantedTensors {
   std::vector<std::string> names = {};
   v1::ElementType type = v1::ELEMENT_TYPE_FLOAT32;

@@ -1,7 +1,8 @@
 #pragma once
 
-// Makes clouds from voxels: integer coordinates and features, as training code has them. The model's voxelize must have
-// voxel size 1, begin at 0 and read f0, f1, ..., as in a model that voxserve.export.from_torch made without `points`.
+// PointCloudFromVoxels makes a cloud from voxels: integer coordinates and features, as training code has them. The
+// model's `voxelize` node must have voxel size 1 and origin 0, and read the features f0, f1, ... The Python function
+// voxserve.export.from_torch makes such a model if it is called without `points`.
 
 #include <cstdint>
 
@@ -11,11 +12,11 @@
 
 namespace voxserve::client {
 
-// Returns a cloud with a point for each voxel: int32 fields x, y, z, t, then float32 fields f0, f1, ...
-// coordinates: [num_voxels, num_axes] of any sign, 1 to 4 axes, in the model's order (x, y, z, t). features:
-// [num_voxels, channels], row after row. The sum of axes and channels is at most 256. INVALID_ARGUMENT if sizes do not
-// match, a site occurs twice, a feature is not finite, or a coordinate exceeds the server's range (131,072 - 128 cells
-// in each direction with 3 axes, 3,968 with 4).
+// Returns a cloud with a point for each voxel: int32 fields x, y, z, t, then float32 fields f0, f1, ... coordinates:
+// [num_voxels, num_axes], of any sign, 1 to 4 axes, in the model's order (x, y, z, t). features: [num_voxels,
+// channels], row after row. The sum of axes and channels is at most 256. Returns INVALID_ARGUMENT if sizes do not
+// match, two voxels have the same coordinates, a feature is not finite, or a coordinate exceeds the server's range:
+// -130,944 to 130,943 with 3 axes, -3,968 to 3,967 with 4, and 2^24 in each direction with fewer.
 absl::StatusOr<PointCloud> PointCloudFromVoxels(absl::Span<const int32_t> coordinates, int num_axes,
                                                 absl::Span<const float> features, int channels);
 

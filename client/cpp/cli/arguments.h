@@ -1,6 +1,6 @@
 #pragma once
 
-// Command lines: commands with flags, each declared once for parsing and for help.
+// These functions parse command lines and format their help. A command declares each flag once, for both purposes.
 
 #include <functional>
 #include <string>
@@ -19,30 +19,31 @@ struct Flag {
   std::function<absl::Status(absl::string_view)> set;  // called with "" for a switch
 };
 
-// Flags that write to *value, which holds the default and must outlive the parsing.
+// Return flags that write to *value, which holds the default and must outlive the parsing. Their `set` returns
+// INVALID_ARGUMENT for a value of the wrong form or out of its range.
 Flag StringFlag(std::string name, std::string value_name, std::string help, std::string* value);
 Flag IntFlag(std::string name, std::string value_name, std::string help, int64_t min, int64_t max, int64_t* value);
 Flag NumberFlag(std::string name, std::string value_name, std::string help, double min, double max, double* value);
-// Reads a time such as "10s" or "500ms". It must be positive, or not negative if may_be_zero.
+// Returns a flag for a time such as "10s" or "500ms". The time must be positive, or not negative if may_be_zero.
 Flag DurationFlag(std::string name, std::string help, absl::Duration* value, bool may_be_zero = false);
 Flag ChoiceFlag(std::string name, std::vector<std::string> choices, std::string help, std::string* value);
 Flag SwitchFlag(std::string name, std::string help, bool* value);
 
 struct CommandHelp {
   std::string name;         // "infer"; "" for a program without commands
-  std::string synopsis;     // after the name: "--model NAME SCAN..."
+  std::string synopsis;     // what follows the name: "--model NAME SCAN..."
   std::string summary;      // a few words
   std::string description;  // paragraphs
   std::string examples;     // example command lines, each explained
   std::string program = "voxserve-client";
 };
 
-// Parses "--name value" and "--name=value". Returns the other arguments in order; "--" ends the flags. INVALID_ARGUMENT
-// quotes the wrong argument.
+// Parses "--name value" and "--name=value", and appends the other arguments to *positionals in order; "--" ends the
+// flags. Returns INVALID_ARGUMENT, which quotes the wrong argument.
 absl::Status ParseArguments(const std::vector<std::string>& arguments, const std::vector<Flag>& flags,
                             std::vector<std::string>* positionals);
 
-// Returns the page of `help COMMAND`, or of a program's --help.
+// Returns the text that `help COMMAND`, or a program's --help, prints.
 std::string FormatHelp(const CommandHelp& help, const std::vector<Flag>& flags);
 
 }  // namespace voxserve::client

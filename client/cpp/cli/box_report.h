@@ -1,6 +1,6 @@
 #pragma once
 
-// Formats the boxes of one or several scans for people.
+// These functions format the boxes of one or several scans for people.
 
 #include <string>
 #include <vector>
@@ -11,10 +11,10 @@
 
 namespace voxserve::client {
 
-// Returns the table of classes.
+// Returns a table with a row for each class: its number of boxes and best score.
 std::string FormatBoxCounts(const std::vector<BoxCount>& counts, const Terminal& terminal);
 
-// Returns a line for each of the boxes with the best scores, best first, and the number of further boxes.
+// Returns a line for each of the boxes with the best scores, best first, then the number of the other boxes.
 std::string FormatBoxes(const std::vector<Box>& boxes, const std::vector<v1::ClassInfo>& classes,
                         const Terminal& terminal);
 

@@ -1,6 +1,7 @@
 #pragma once
 
-// The parts that all commands of voxserve-client share: terminal, connection, exit codes.
+// This header has the parts that all commands of voxserve-client share: terminal, connection, exit codes. For the main
+// thread.
 
 #include <memory>
 #include <string>
@@ -17,16 +18,17 @@ inline constexpr int kExitOk = 0;
 inline constexpr int kExitFailure = 1;  // the server, a file or a scan failed; health: not serving
 inline constexpr int kExitUsage = 2;    // the command line is wrong
 
-// The abilities of the terminal. Only main reads it from the environment.
+// The abilities of the terminal. Only main finds them out, from the environment and isatty.
 struct Terminal {
   bool out_color = false;    // colours on stdout
   bool out_unicode = false;  // bars and blocks on stdout
   bool err_is_tty = false;   // a progress bar may redraw itself on stderr
 };
 
-// A token for programs that are not told of a file (--token_file). Only main reads it from the environment.
+// Sets the token that is used without --token_file. main reads this token from the environment (VOXSERVE_TOKEN).
 void SetDefaultToken(std::string token);
 
+// The flags by which a command reaches the server.
 struct Connection {
   std::string address = "localhost:8500";
   std::string admin_address;
@@ -38,11 +40,13 @@ struct Connection {
   int64_t max_message_bytes = int64_t{64} << 20;
   int num_channels = 1;
 
-  // Returns --address, --timeout, --max_message_bytes, and the flags of TLS and tokens.
+  // Returns the flags that write to this object: --address, --timeout, --max_message_bytes, and those of TLS and
+  // tokens.
   std::vector<Flag> Flags();
-  // Returns the same flags and --admin_address.
+  // Returns the flags of Flags() and --admin_address.
   std::vector<Flag> AdminFlags();
-  // Reads the token. INVALID_ARGUMENT for a file that cannot be read or has no token.
+  // Converts the flags, and reads the token's file. Returns INVALID_ARGUMENT if the file cannot be read or has no
+  // token.
   absl::StatusOr<Options> ToOptions() const;
   absl::StatusOr<std::unique_ptr<Client>> Connect() const;
 };
@@ -53,11 +57,12 @@ struct Command {
   int (*run)(const std::vector<std::string>& arguments, const Terminal& terminal);
 };
 
-// Prints the error as one line on stderr, with advice if there is some. Returns the exit code.
+// Print the error as one line on stderr and return the exit code: Fail adds Advise's advice, FailUsage points to the
+// command's help.
 int Fail(const absl::Status& status);
 int FailUsage(absl::string_view command, const absl::Status& status);
 
-// Returns the message and the advice, without a line end.
+// Returns the status's message and advice for its reason ("raise --max_message_bytes ..."), if any, without a line end.
 std::string Advise(const absl::Status& status);
 
 }  // namespace voxserve::client

@@ -1,6 +1,6 @@
 #pragma once
 
-// The list of voxserve-client's commands.
+// AllCommands lists voxserve-client's commands, for main and the help page.
 
 #include <vector>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// The command `health`: asks whether the server is ready, and can wait for it.
+// The command `health` asks whether the server is ready, and can wait until it is.
 
 #include "client/cpp/cli/command.h"
 

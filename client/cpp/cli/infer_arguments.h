@@ -1,6 +1,6 @@
 #pragma once
 
-// The command line of `infer`.
+// InferArguments holds the command line of `voxserve-client infer`.
 
 #include <cstdint>
 #include <optional>
@@ -31,18 +31,20 @@ struct InferArguments {
 
   std::optional<FarthestPoints> Sample() const;
   WantedTensors Tensors() const;
-  // The flags, which write to this object.
+  // Returns the flags, which write to this object.
   std::vector<Flag> Flags();
 };
 
-// Returns whether the answer is tensors: they are named, or the model has nothing else.
+// Returns whether the request's answer is tensors: --outputs names some, or the model has no other outputs.
 bool AsksTensors(const v1::ModelVersion& model, const InferArguments& arguments);
 
-// Checks the parts of the command line that need no server. Sets the terminal's colours as the command line says.
+// Checks the parts of the command line that need no server. Sets the terminal's colours by --color. Returns
+// INVALID_ARGUMENT.
 absl::Status CheckInfer(const InferArguments& arguments, Terminal* terminal);
 
-// Checks the parts of the command line that depend on the models. If a model is not ready, its outputs are not known,
-// and the server reports the error. boxes_model: that of --boxes_model, if there is one.
+// Checks the parts of the command line that depend on the models, and returns INVALID_ARGUMENT. If a model is not
+// ready, its outputs are unknown and not checked; the server reports the error later. boxes_model: the model of
+// --boxes_model, if given.
 absl::Status CheckInferFor(const v1::ModelVersion& model, const std::optional<v1::ModelVersion>& boxes_model,
                            const InferArguments& arguments, const std::vector<ScanJob>& jobs);
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// The command `infer`: sends scans, shows the results, writes labels, boxes and pictures.
+// The command `infer` sends scans, shows the results, writes labels, boxes and pictures.
 
 #include "client/cpp/cli/command.h"
 

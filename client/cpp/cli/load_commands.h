@@ -1,6 +1,6 @@
 #pragma once
 
-// The commands `load` and `unload`, which bring versions of a model into service and take them out.
+// The commands `load` and `unload` bring versions of a model into service and take them out of service.
 
 #include "client/cpp/cli/command.h"
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// The command `models`: lists the models of the server.
+// The command `models` lists the models of the server.
 
 #include "client/cpp/cli/command.h"
 

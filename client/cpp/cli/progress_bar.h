@@ -1,7 +1,7 @@
 #pragma once
 
-// Shows on stderr how many scans of a folder are done: a bar that redraws itself in a terminal, otherwise a new line
-// now and then.
+// ProgressBar shows on stderr how many scans of a folder are done: in a terminal as a bar that redraws itself,
+// otherwise as a new line now and then.
 
 #include <cstdint>
 #include <string>

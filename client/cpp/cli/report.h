@@ -1,6 +1,6 @@
 #pragma once
 
-// Formats labelled scans, and scans with boxes, for people and programs.
+// These functions format the results of scans (labels, boxes or tensors) for people and programs.
 
 #include <map>
 #include <optional>
@@ -13,7 +13,7 @@
 
 namespace voxserve::client {
 
-// How many labels agree with the truth, the labels given by people.
+// How many labels agree with the truth: the labels that people gave.
 struct Agreement {
   struct OfClass {
     std::string name;
@@ -28,11 +28,12 @@ struct Agreement {
   void Add(const Agreement& other);
 };
 
-// Compares labels with the truth, one value per label. 255, the ignore label and ids of no class count as unlabelled.
+// Compares labels with the truth: labels[i] and truth[i] are of the same point. A truth of 255, of the ignore label or
+// of no class counts as unlabelled.
 Agreement Compare(const std::vector<uint16_t>& labels, const std::vector<uint16_t>& truth, uint16_t ignore_label,
                   const std::vector<v1::ClassInfo>& classes);
 
-// The boxes that a second model found in a scan whose labels are of the first one.
+// The boxes that a second model (--boxes_model) found in a scan that another model labelled.
 struct BoxesOver {
   Answer result;
   std::vector<Box> boxes;
@@ -46,27 +47,29 @@ struct ScanReport {
   uint64_t num_points = 0;
   std::vector<ClassCount> classes;  // classes of the labels, most points first
   std::optional<Agreement> agreement;
-  std::optional<std::vector<Box>> boxes;  // set for a model with boxes, instead of labels
-  std::optional<BoxesOver> over;          // besides the labels
-  bool has_tensors = false;               // the result has tensors, instead of labels
-  std::vector<std::string> written;       // names of files
+  std::optional<std::vector<Box>> boxes;  // set if the model has boxes instead of labels
+  std::optional<BoxesOver> over;          // boxes in addition to the labels
+  bool has_tensors = false;               // the result has tensors instead of labels
+  std::vector<std::string> written;       // the output files
 };
 
-// Returns the table of classes, the agreement or boxes, the times and the files.
+// Returns a report in several lines: the table of classes with their agreement, or the boxes; the times of the stages;
+// and the written files.
 std::string FormatReport(const ScanReport& report, const std::vector<v1::ClassInfo>& classes, const Terminal& terminal);
 
-// Returns only the classes and the agreement, for many scans.
+// Returns only the table of classes and the agreement, for the sum of many scans.
 std::string FormatClasses(const std::vector<ClassCount>& counts, const std::optional<Agreement>& agreement,
                           uint64_t num_points, const std::vector<v1::ClassInfo>& classes, const Terminal& terminal);
 
-// Returns one line of JSON.
+// Return one line of JSON.
 std::string FormatJson(const ScanReport& report);
 std::string FormatJsonError(const std::string& file, const absl::Status& status);
 
 // Returns a text such as "12.3 ms" or "1.24 s".
 std::string FormatTime(absl::Duration duration);
 
-// Returns the `share` of a full bar, in eighths of characters if the terminal can show them.
+// Returns a bar whose length is `share` (0 to 1) of a full bar, in steps of an eighth of a character if the terminal
+// shows Unicode.
 std::string Bar(double share, const Terminal& terminal);
 
 // Returns a square in the class's colour and a space; "" without colours.

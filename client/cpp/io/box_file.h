@@ -1,12 +1,12 @@
 #pragma once
 
-// Writes boxes to files, one row or object per box, in the answer's order. The fields are those of Box: class_id,
-// class_name, score, x, y, z, length, width, height (metres), yaw (radians), velocity_x, velocity_y (metres per
-// second).
+// WriteBoxes writes boxes to a file, one row or object per box, in the order of the answer. The fields are those of
+// Box: class_id, class_name, score, x, y, z, length, width, height (metres), yaw (radians), velocity_x, velocity_y
+// (metres per second).
 //
 //   .json    an array of objects
-//   .csv     a line of names, then one a box
-//   .npy     NumPy, structured [N]: class_id uint32, the others float32; without class_name
+//   .csv     a line with the names of the fields, then one line per box
+//   .npy     NumPy, structured array [num_boxes]: class_id uint32, the others float32; no class_name
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -17,12 +17,14 @@
 
 namespace voxserve::client {
 
-// The extension selects the format; unknown ones are refused.
+// Writes the file; the path's extension selects the format. Returns INVALID_ARGUMENT for an unknown extension, and the
+// errors of WriteFile (file.h).
 absl::Status WriteBoxes(const std::string& path, const std::vector<Box>& boxes);
 
 // Returns true if WriteBoxes knows the extension.
 bool IsBoxFile(const std::string& path);
 
+// Returns the array that a .json file holds.
 nlohmann::ordered_json JsonOf(const std::vector<Box>& boxes);
 
 }  // namespace voxserve::client

@@ -1,6 +1,7 @@
 #pragma once
 
-// Converts points that a file stores field after field (compressed PCD, Fortran-ordered NPY) to point after point.
+// InterleaveColumns converts points that a file stores field after field (compressed PCD, Fortran-ordered NPY) to
+// points that lie one after the other.
 
 #include <cstdint>
 #include <string>

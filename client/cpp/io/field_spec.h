@@ -1,13 +1,13 @@
 #pragma once
 
-// A field spec: the layout of a scan file's points in one line, such as
+// A field spec describes the layout of a scan file's points in one line, such as
 //
 //   x:f32,y:f32,z:f32,intensity:f32*0.00392156862745098,-:f32
 //
 // Entries are separated by commas and follow each other in a point without gaps: NAME:TYPE[*SCALE][+SHIFT]. TYPE is i8,
-// u8, i16, u16, i32, u32, f16, f32 or f64, little endian. The network gets raw * SCALE + SHIFT (defaults 1 and 0), in
-// metres for x, y, z and as 0..1 for intensity. The name - skips a value of that type. The Python client reads the same
-// syntax.
+// u8, i16, u16, i32, u32, f16, f32 or f64, little endian. The network gets the value raw * SCALE + SHIFT (defaults 1
+// and 0), which must be in metres for x, y, z and in 0..1 for intensity. An entry with the name - skips a value of its
+// type. The Python client reads the same syntax.
 
 #include <string>
 #include <vector>
@@ -24,14 +24,14 @@ struct FieldSpec {
   uint32_t point_step = 0;         // bytes per point, including skipped values
 };
 
-// INVALID_ARGUMENT quotes the wrong entry and shows the right form.
+// Returns INVALID_ARGUMENT, which quotes the wrong entry and shows the right form.
 absl::StatusOr<FieldSpec> ParseFieldSpec(absl::string_view text);
 
-// Sets the scale and shift of the cloud's fields from the spec's entries of the same names. INVALID_ARGUMENT if the
-// cloud has no such field, or the field has another type.
+// Sets the scale and shift of the cloud's fields from the spec's entries of the same names. Returns INVALID_ARGUMENT if
+// the cloud has no such field, or the field has another type.
 absl::Status ApplySpecByName(const FieldSpec& spec, PointCloud* cloud);
 
-// Returns the spec of fields as text, without the skipped values, for messages.
+// Returns a field spec of the fields, without skipped values, for error messages.
 std::string Describe(const std::vector<PointField>& fields);
 
 }  // namespace voxserve::client

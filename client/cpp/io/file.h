@@ -1,6 +1,6 @@
 #pragma once
 
-// Reads and writes whole files, with errors that name the file.
+// These functions read and write whole files; their errors name the file.
 
 #include <string>
 
@@ -14,7 +14,8 @@ namespace voxserve::client {
 // than a message can be (2 GiB).
 absl::StatusOr<std::string> ReadFile(const std::string& path);
 
-// Writes to a temporary file in the same folder and renames it, so that no reader sees half a file. Creates no folders.
+// Writes a temporary file in the same folder and renames it to `path`, so that no reader sees half a file. Does not
+// create folders.
 absl::Status WriteFile(const std::string& path, absl::string_view contents);
 
 }  // namespace voxserve::client

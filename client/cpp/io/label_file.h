@@ -1,6 +1,6 @@
 #pragma once
 
-// Files with one label per point:
+// These functions read and write files with one label per point:
 //
 //   .npy     NumPy, uint8 or uint16 [N] (read: any unsigned or signed integer up to 4 bytes)
 //  .label   SemanticKITTI: uint32 per point, the class in the low 16 bits
@@ -17,10 +17,12 @@
 
 namespace voxserve::client {
 
-// The extension selects the format; only .npy and .label are allowed. bytes_per_label is 1 or 2 (for .npy).
+// Writes the labels; the path's extension selects the format. bytes_per_label: 1 or 2, for .npy only. Returns
+// INVALID_ARGUMENT for any extension but .npy and .label.
 absl::Status WriteLabels(const std::string& path, const std::vector<uint16_t>& labels, int bytes_per_label);
 
-// INVALID_ARGUMENT, with both numbers, if the file does not hold num_points labels.
+// Reads the labels. Returns INVALID_ARGUMENT, with the file's size and num_points, if the file does not hold num_points
+// labels.
 absl::StatusOr<std::vector<uint16_t>> ReadLabels(const std::string& path, uint64_t num_points);
 
 // Returns true if WriteLabels knows the extension.

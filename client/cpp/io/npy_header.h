@@ -1,7 +1,8 @@
 #pragma once
 
-// The header of a NumPy .npy file (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html): a Python
-// dict with dtype, shape and order, parsed without Python.
+// These functions read and write the header of a NumPy .npy file
+// (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html): a Python dict with dtype, shape and order,
+// which is parsed without Python.
 
 #include <cstdint>
 #include <string>
@@ -16,12 +17,12 @@ namespace voxserve::client {
 struct NpyHeader {
   struct Field {
     std::string name;  // "" for an array of plain numbers, and for padding
-    // UNSPECIFIED: a type that a cloud cannot carry (padding, 8-byte integers, text)
+    // UNSPECIFIED: a type that a point cloud cannot hold (padding, 8-byte integers, text).
     PointFieldType type = v1::POINT_FIELD_TYPE_UNSPECIFIED;
-    uint32_t bytes = 0;  // size of all values of the field
+    uint32_t bytes = 0;  // size of all `count` values of the field in one item
     uint32_t count = 1;
   };
-  std::vector<Field> fields;  // a plain array has one
+  std::vector<Field> fields;  // of one item; a plain array has one field
   bool is_structured = false;
   bool is_bigendian = false;
   bool is_fortran_order = false;
@@ -31,11 +32,12 @@ struct NpyHeader {
   size_t data_offset = 0;   // where the data begins
 };
 
-// INVALID_ARGUMENT if the header is not valid, mixes byte orders, or announces a number of bytes that does not follow.
+// Returns INVALID_ARGUMENT if the header is not valid, mixes byte orders, or announces another number of bytes than
+// follow. contents: the whole file.
 absl::StatusOr<NpyHeader> ReadNpyHeader(absl::string_view contents);
 
-// Returns a header of version 1.0; the array's data must follow it, row after row. dtype: a Python literal, "'<u2'" or
-// a list of fields.
+// Returns a header of version 1.0; the array's data must follow it, row after row. dtype: a Python literal, such as
+// "'<u2'" or a list of fields.
 std::string MakeNpyHeader(absl::string_view dtype, const std::vector<uint64_t>& shape);
 
 }  // namespace voxserve::client

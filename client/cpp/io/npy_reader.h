@@ -1,9 +1,10 @@
 #pragma once
 
-// Reads NumPy files, https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html, versions 1 to 3.
+// ReadNpy reads NumPy files, https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html, versions 1 to 3.
 //
-// Takes a file's contents and returns a cloud; ReadPointCloud chooses the reader. `spec` is null if the caller gave no
-// fields. Errors are INVALID_ARGUMENT without the file's name: ReadPointCloud adds its path.
+// The function converts a file's contents to a cloud. Its caller is ReadPointCloud (point_cloud_reader.h), which
+// chooses the reader by the extension. spec: the caller's field spec, or null if there is none. Errors are
+// INVALID_ARGUMENT without the file's name, which ReadPointCloud adds.
 
 #include <string>
 

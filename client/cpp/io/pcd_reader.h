@@ -1,9 +1,10 @@
 #pragma once
 
-// Reads PCD files, http://pointclouds.org/documentation/tutorials/pcd_file_format.html.
+// ReadPcd reads PCD files, http://pointclouds.org/documentation/tutorials/pcd_file_format.html.
 //
-// Takes a file's contents and returns a cloud; ReadPointCloud chooses the reader. `spec` is null if the caller gave no
-// fields. Errors are INVALID_ARGUMENT without the file's name: ReadPointCloud adds its path.
+// The function converts a file's contents to a cloud. Its caller is ReadPointCloud (point_cloud_reader.h), which
+// chooses the reader by the extension. spec: the caller's field spec, or null if there is none. Errors are
+// INVALID_ARGUMENT without the file's name, which ReadPointCloud adds.
 
 #include <string>
 
@@ -13,7 +14,7 @@
 
 namespace voxserve::client {
 
-// Fields of 8-byte integers and padding (named _) are skipped; the viewpoint is ignored.
+// Skips fields of 8-byte integers and padding (fields named _). Ignores the viewpoint (PCD's sensor pose).
 absl::StatusOr<PointCloud> ReadPcd(std::string contents, const FieldSpec* spec);
 
 }  // namespace voxserve::client

@@ -1,9 +1,10 @@
 #pragma once
 
-// Reads PLY files, http://paulbourke.net/dataformats/ply/.
+// ReadPly reads PLY files, http://paulbourke.net/dataformats/ply/.
 //
-// Takes a file's contents and returns a cloud; ReadPointCloud chooses the reader. `spec` is null if the caller gave no
-// fields. Errors are INVALID_ARGUMENT without the file's name: ReadPointCloud adds its path.
+// The function converts a file's contents to a cloud. Its caller is ReadPointCloud (point_cloud_reader.h), which
+// chooses the reader by the extension. spec: the caller's field spec, or null if there is none. Errors are
+// INVALID_ARGUMENT without the file's name, which ReadPointCloud adds.
 
 #include <string>
 
@@ -13,8 +14,8 @@
 
 namespace voxserve::client {
 
-// Elements before "vertex" are skipped. Names like "scalar_Intensity" (from CloudCompare) lose the prefix and become
-// lower case.
+// Skips the elements before "vertex", whose properties become the fields. A name like "scalar_Intensity" (from
+// CloudCompare) becomes "intensity".
 absl::StatusOr<PointCloud> ReadPly(std::string contents, const FieldSpec* spec);
 
 }  // namespace voxserve::client

@@ -1,6 +1,6 @@
 #pragma once
 
-// Reads a scan file as a cloud for the server. The extension selects the format:
+// ReadPointCloud reads a scan file as a cloud for the server. The extension selects the format:
 //
 //   .bin            KITTI: float32 x, y, z, intensity (0..1)
 //   .pcd.bin        nuScenes: float32 x, y, z, intensity (0..255, scaled to 0..1), ring
@@ -8,11 +8,12 @@
 //   .ply            PLY 1.0: ascii, binary_little_endian or binary_big_endian; element "vertex"
 //   .npy            NumPy: [N, C] (columns x, y, z, intensity; more are skipped) or a structured array
 //
-// Points are not converted: the server gets their bytes and a description.
+// Values are not converted: the server gets their bytes, and a description of the fields.
 //
 // A field spec (field_spec.h) describes a .bin file of another layout, from the first byte of a point to the last. For
-// .npy of shape [N, C] it names the columns in order. In files that name their fields (PCD, PLY, structured NPY) an
-// entry sets the scale and shift of the field with its name. Types that contradict the file are refused.
+// .npy of shape [N, C] the spec names the columns in order. In files that name their fields (PCD, PLY, structured NPY)
+// an entry of the spec sets the scale and shift of the field with the same name. A spec whose types contradict the file
+// is refused.
 
 #include <string>
 
@@ -26,11 +27,12 @@ struct ReadOptions {
   std::string fields = {};  // a field spec; "" for the extension's layout
 };
 
-// NOT_FOUND; INVALID_ARGUMENT, which names the file and the problem, with both numbers. A broken or hostile header
-// cannot make it allocate more than the file's size justifies (for a compressed PCD 264 times the size).
+// Returns the errors of ReadFile (file.h), and INVALID_ARGUMENT, which names the file and the problem, if the contents
+// are bad. A broken or hostile header cannot make the function allocate more than the file's size justifies (for a
+// compressed PCD 264 times the size).
 absl::StatusOr<PointCloud> ReadPointCloud(const std::string& path, const ReadOptions& options = {});
 
-// Returns true if the extension is one of those above.
+// Returns true if the path has one of the extensions in the list above.
 bool IsPointCloudFile(const std::string& path);
 
 }  // namespace voxserve::client

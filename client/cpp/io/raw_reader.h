@@ -1,6 +1,7 @@
 #pragma once
 
-// Reads files of packed points without a header: .bin, .pcd.bin, and any other file with a field spec.
+// ReadRaw reads files of packed points without a header: .bin, .pcd.bin, and files of other extensions for which the
+// caller gives a field spec.
 
 #include <string>
 
@@ -10,8 +11,8 @@
 
 namespace voxserve::client {
 
-// INVALID_ARGUMENT if the contents are not a whole number of points. The error does not name the file: ReadPointCloud
-// adds its path.
+// Returns INVALID_ARGUMENT if the contents are not a whole number of points. The error does not name the file; its
+// caller, ReadPointCloud, adds the name.
 absl::StatusOr<PointCloud> ReadRaw(std::string contents, const FieldSpec& spec);
 
 }  // namespace voxserve::client

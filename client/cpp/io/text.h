@@ -1,6 +1,6 @@
 #pragma once
 
-// Lines and rows of numbers, for formats with text headers and ascii points.
+// These parts read lines and rows of numbers, for formats with text headers and ASCII points (PCD, PLY, poses).
 
 #include <cstdint>
 #include <optional>
@@ -13,7 +13,8 @@
 
 namespace voxserve::client {
 
-// Returns as much of a file's text as an error message shows: its first 32 bytes, and no half of a character.
+// Returns the part of a file's text that an error message shows: at most its first 32 bytes, without cutting a UTF-8
+// character.
 absl::string_view Shown(absl::string_view text);
 
 // Reads a text line by line, with \n or \r\n line ends. The text must outlive it.
@@ -34,9 +35,9 @@ class LineReader {
   size_t num_lines_ = 0;
 };
 
-// Reads num_points lines of columns.size() numbers each, as packed little-endian values of these types (UNSPECIFIED
-// drops the column). Blank lines are skipped. INVALID_ARGUMENT if lines are missing; it names a line with a wrong
-// number of values or with a value that does not fit its type.
+// Reads num_points lines of columns.size() numbers each, and appends them to *packed as little-endian values of the
+// types in `columns`; a column of type UNSPECIFIED is dropped. Skips blank lines. Returns INVALID_ARGUMENT if lines are
+// missing, or if a line, which the message names, has a wrong number of values or a value that does not fit its type.
 absl::Status ParseAsciiPoints(uint64_t num_points, const std::vector<PointFieldType>& columns, LineReader* lines,
                               std::string* packed);
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Boxes, ready for counts and pictures from above.
+// This header prepares boxes for counts and for pictures from above. Pure functions.
 
 #include <array>
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace voxserve::client {
 
-// In metres, x forward and y left.
+// A point on the ground, in metres: x forward and y left.
 struct GroundPoint {
   float x = 0;
   float y = 0;
@@ -26,14 +26,14 @@ struct Footprint {
   GroundPoint centre;
   GroundPoint front;  // the middle of the front edge
 
-  // Returns the lines to draw: the outline, and a line from the middle to the front.
+  // Returns the lines to draw: the outline, and a line from the centre to the front.
   std::array<std::pair<GroundPoint, GroundPoint>, 5> Lines() const;
 };
 
-// Returns nullopt for a box that reaches farther than any LiDAR sees; it is not drawn.
+// Returns the footprint, or nullopt for a box that reaches farther than any LiDAR sees; such a box is not drawn.
 std::optional<Footprint> FootprintOf(const Box& box);
 
-// Sorts by score, best first; equal scores keep the answer's order. Returns pointers into `boxes`.
+// Returns pointers into `boxes`, sorted by score, best first; boxes with equal scores keep their order.
 std::vector<const Box*> SurestFirst(const std::vector<Box>& boxes);
 
 struct DrawnBox {
@@ -41,7 +41,8 @@ struct DrawnBox {
   Footprint footprint;
 };
 
-// Returns what to draw. The box with the best score comes last, over the others.
+// Returns the boxes to draw, in the order of drawing. The box with the best score comes last, so it is over the others.
+// The pointers are into `boxes`.
 std::vector<DrawnBox> DrawnBoxes(const std::vector<Box>& boxes);
 
 struct BoxCount {
@@ -52,13 +53,15 @@ struct BoxCount {
   float best_score = 0;
 };
 
-// Returns one entry for every class that has boxes, most boxes first. A name is the box's own, else that of `classes`,
-// else "class N". A colour is that of `classes`, else grey. counted: the counts of other scans, which are added.
+// Returns one entry for every class that has boxes, most boxes first. A class has the name that the box gives,
+// otherwise the name in `classes`, otherwise "class N". Its colour is the one in `classes`, otherwise grey. counted:
+// the counts of other scans, which are added.
 std::vector<BoxCount> CountBoxes(const std::vector<Box>& boxes, const std::vector<v1::ClassInfo>& classes,
                                  const std::vector<BoxCount>& counted = {});
 
 // Returns the name that CountBoxes gives to a box's class.
 std::string NameOf(const Box& box, const std::vector<v1::ClassInfo>& classes);
+// Returns the colour 0xRRGGBB that CountBoxes gives to a box's class.
 uint32_t RgbOf(const Box& box, const std::vector<v1::ClassInfo>& classes);
 
 }  // namespace voxserve::client

@@ -1,13 +1,13 @@
 #pragma once
 
-// Formats numbers for people.
+// WithSeparators formats numbers for people.
 
 #include <cstdint>
 #include <string>
 
 namespace voxserve::client {
 
-// 1234567 -> "1,234,567".
+// Returns the number with commas: 1234567 becomes "1,234,567".
 std::string WithSeparators(uint64_t number);
 
 }  // namespace voxserve::client

@@ -1,7 +1,7 @@
 #pragma once
 
-// An image in memory: RGB floats, 0 to 1 in sRGB. x goes to the right and y down; pixel centres are at half integers.
-// Parts outside the image are clipped.
+// Image is an image in memory: RGB floats, 0 to 1 in sRGB. x goes to the right and y down, in pixels; pixel centres are
+// at half integers. Parts of shapes outside the image are clipped. Not thread-safe.
 
 #include <array>
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace voxserve::client {
 
 using Color = std::array<float, 3>;
 
-// Converts 0xRRGGBB.
+// Converts a colour 0xRRGGBB.
 Color ColorOf(uint32_t rgb);
 Color Mix(const Color& from, const Color& to, float share);
 
@@ -32,17 +32,18 @@ class Image {
   Color& at(int x, int y) { return pixels_[static_cast<size_t>(y) * width_ + x]; }
   const Color& at(int x, int y) const { return pixels_[static_cast<size_t>(y) * width_ + x]; }
 
-  // Blends the colour over the pixel.
+  // Blends the colour over the pixel; alpha 1 replaces the pixel.
   void Blend(int x, int y, const Color& color, float alpha);
   // These shapes have smooth edges. `radius` rounds the rectangle's corners.
   void FillRectangle(float left, float top, float right, float bottom, float radius, const Color& color, float alpha);
   void DrawRing(PixelPoint centre, float radius, float thickness, const Color& color, float alpha);
   void DrawLine(PixelPoint from, PixelPoint to, float thickness, const Color& color, float alpha);
 
-  // Adds `share` of the image, blurred by about `radius` pixels, so that bright spots glow. Only columns below `right`.
+  // Blurs a copy of the image by about `radius` pixels and adds `share` of the copy, so that bright spots glow. Only
+  // columns below `right` change.
   void Glow(int radius, float share, int right);
 
-  // Writes an 8-bit RGB PNG; overwrites the file.
+  // Writes an 8-bit RGB PNG, and overwrites an existing file.
   absl::Status WritePng(const std::string& path) const;
 
  private:
@@ -54,7 +55,8 @@ class Image {
 // Returns the distance of p from the segment.
 float DistanceToSegment(PixelPoint p, PixelPoint from, PixelPoint to);
 
-// Returns the covered share of a pixel, for a shape whose edge is `inside` pixels beyond the pixel's centre.
+// Returns the share (0 to 1) of a pixel that a shape covers, if the pixel's centre lies `inside` pixels within the
+// shape's edge (negative: outside).
 float Coverage(float inside);
 
 }  // namespace voxserve::client

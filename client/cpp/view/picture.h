@@ -1,9 +1,9 @@
 #pragma once
 
-// Draws a scan with its labels, boxes or both from above, as a PNG for people. Each class has a colour, rings show the
-// range from the sensor, the driving direction is up, and a legend has counts. Rare classes are drawn over common ones,
-// so that cars and people stand out from road and walls. A box is an outline in its class's colour with a line from the
-// middle to the front; the lower its score, the fainter it is.
+// DrawPicture draws a scan with its labels, boxes or both from above, as an image for people. Each class has a colour,
+// rings show the range from the sensor, the driving direction is up, and a legend has counts. Rare classes are drawn
+// over common ones, so that cars and people stand out from road and walls. A box is an outline in its class's colour
+// with a line from its centre to its front; the lower its score, the fainter it is.
 
 #include <string>
 #include <vector>

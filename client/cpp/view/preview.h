@@ -1,8 +1,9 @@
 #pragma once
 
-// Draws a scan with its labels or boxes from above in a terminal: two pixels per character in the classes' colours or,
-// without colours, one letter per class. The driving direction is up, or to the right if the scan is longer than wide.
-// Boxes are outlines with a line from the middle to the front, over the scan's points.
+// DrawPreview draws a scan with its labels or boxes from above, as text for a terminal. With colours each character
+// shows two pixels in the classes' colours; without colours each class has a letter. The driving direction is up, or to
+// the right if the scan is longer than wide. Boxes are outlines with a line from the centre to the front, over the
+// scan's points.
 
 #include <string>
 

@@ -1,7 +1,8 @@
 #pragma once
 
-// Sends the requests of `voxserve-client bench`. The sender shares its machine with the server, so requests are encoded
-// once per scan and their bytes are never copied here.
+// These classes send the requests of `voxserve-client bench`: as unary Infer calls (ClosedLoop, OpenLoop) or, in
+// bench_streams.h, as frames of streams. The client may share its machine with the server and must not slow it, so each
+// scan is encoded once, and its bytes are never copied here.
 
 #include <atomic>
 #include <functional>
@@ -18,17 +19,19 @@
 
 namespace voxserve::client {
 
-// The requests that are measured: those due from `since` on, at most `max_requests` (0: any number).
+// Says which requests are measured: the ones that are due from `since` on, at most `max_requests` (0: any number).
 struct BenchSpan {
   absl::Time since;
   int64_t max_requests = 0;
 };
 
+// A way to send requests. Its owner, bench_run.cc, calls Start, Tick and Stop from one thread; the other methods are
+// thread-safe.
 class BenchLoad {
  public:
   virtual ~BenchLoad() = default;
 
-  // Begins to send; called once. Sends until it is stopped, or has sent all requests that may be measured.
+  // Begins to send; called once. The load sends until Stop, or until it has sent all requests that may be measured.
   virtual void Start(const BenchSpan& span) = 0;
   // Called every few milliseconds on one thread, from Start to Stop.
   virtual void Tick() {}
@@ -42,12 +45,12 @@ class BenchLoad {
 // Makes Infer calls for one scan after another, again and again. Thread-safe.
 class RequestSender {
  public:
-  // All arguments must outlive it. timeout: counted from the time at which a request is due.
+  // All arguments must outlive the sender. timeout: counted from the time at which a request is due.
   RequestSender(Channels* channels, const std::vector<BenchScan>* scans, absl::Duration timeout,
                 BenchRecorder* recorder);
   ~RequestSender() { AwaitAll(); }
 
-  // Sends the next scan's request. `done` is called once, on a thread of gRPC, after the request's end is recorded.
+  // Sends the next scan's request. `done` is called once, on a gRPC thread, after the request's result is recorded.
   void Send(absl::Time due, std::function<void(const absl::Status&)> done) ABSL_LOCKS_EXCLUDED(mutex_);
   // Records that the next scan's request was not sent.
   void Skip(absl::Time due);
@@ -69,11 +72,11 @@ class RequestSender {
   int64_t num_under_way_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-// Callers that each send their next request when the last one is answered. After UNAVAILABLE they wait for the next
-// Tick, so that they do not spin while there is no server.
+// A closed loop: a fixed number of callers, each of which sends its next request when its last one has ended. After
+// UNAVAILABLE a caller waits for the next Tick, so that it does not spin while there is no server.
 class ClosedLoop : public BenchLoad {
  public:
-  // The sender must outlive it.
+  // The sender must outlive the loop.
   ClosedLoop(int64_t num_callers, RequestSender* sender) : sender_(sender), num_idle_(num_callers) {}
   ~ClosedLoop() override { Stop(); }
 
@@ -93,7 +96,8 @@ class ClosedLoop : public BenchLoad {
   std::atomic<bool> is_stopping_{false}, is_exhausted_{false};
 };
 
-// Sends requests at the times of a schedule, whether or not earlier ones are answered.
+// Sends requests at the times of a schedule, whether or not earlier requests have been answered. It has a thread of its
+// own.
 class ScheduledLoad : public BenchLoad {
  public:
   explicit ScheduledLoad(const ArrivalSchedule& schedule) : schedule_(schedule) {}
@@ -103,7 +107,7 @@ class ScheduledLoad : public BenchLoad {
   bool is_exhausted() const override { return is_exhausted_ && num_under_way() == 0; }
 
  protected:
-  // Runs on the load's own thread; must not block.
+  // Sends the request that is due. Runs on the load's own thread; must not block.
   virtual void SendDue(absl::Time due) = 0;
   virtual void AwaitAll() = 0;
 
@@ -117,7 +121,8 @@ class ScheduledLoad : public BenchLoad {
   std::thread thread_;
 };
 
-// Infer calls by a schedule, with at most max_under_way in flight. Further requests are recorded as not sent.
+// An open loop: Infer calls by a schedule, with at most max_under_way calls in flight. A request that would exceed this
+// is recorded as not sent (kNotSent).
 class OpenLoop : public ScheduledLoad {
  public:
   OpenLoop(const ArrivalSchedule& schedule, int64_t max_under_way, RequestSender* sender)

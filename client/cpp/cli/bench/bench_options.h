@@ -1,6 +1,6 @@
 #pragma once
 
-// The options of `voxserve-client bench`.
+// BenchOptions holds the command line of `voxserve-client bench`.
 
 #include <cstdint>
 #include <string>
@@ -14,9 +14,9 @@
 namespace voxserve::client {
 
 enum class LoadMode {
-  kClosedLoop,  // callers that each send their next request when the last one is answered
-  kOpenLoop,    // requests at given times, whether or not earlier ones are answered
-  kStreams,     // vehicles with a frame rate
+  kClosedLoop,  // callers, each of which sends its next request when its last one has ended
+  kOpenLoop,    // requests at given times, whether or not earlier requests have been answered
+  kStreams,     // vehicles, each with a stream of frames at a fixed rate
 };
 
 struct BenchOptions {
@@ -24,7 +24,7 @@ struct BenchOptions {
   std::string model;
   int64_t version = 0;
   int64_t priority = 0;
-  std::string fields;              // layout of the scans, as for infer
+  std::string fields;              // a field spec (client/cpp/io/field_spec.h); "": by the extension
   std::vector<std::string> paths;  // scans and folders of scans; requests use all of them in turn
 
   int64_t concurrency = 0;  // number of callers; 0: 1
@@ -49,7 +49,7 @@ struct BenchOptions {
   std::string json;           // file name
 
   std::vector<Flag> Flags();
-  // INVALID_ARGUMENT names the flag that is missing or belongs to another mode.
+  // Returns INVALID_ARGUMENT, which names the flag that is missing, out of range, or of another mode.
   absl::Status Validate() const;
 
   LoadMode mode() const;

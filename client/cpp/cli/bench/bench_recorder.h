@@ -1,6 +1,6 @@
 #pragma once
 
-// Records the result of every request of a load, and summarises them. Thread-safe.
+// BenchRecorder records the result of every request of a load, and summarises the results. Thread-safe.
 
 #include <map>
 #include <string>
@@ -17,7 +17,8 @@
 
 namespace voxserve::client {
 
-// The reason, with RESOURCE_EXHAUSTED, of an open loop's request that was not sent because too many are in flight.
+// An open loop's request that was not sent, because too many requests were in flight, fails with RESOURCE_EXHAUSTED and
+// this reason.
 inline constexpr absl::string_view kNotSent = "NOT_SENT";
 
 struct BenchRequest {
@@ -42,20 +43,20 @@ struct StreamSummary {
 };
 
 struct BenchSummary {
-  absl::Duration measured;    // length of the measured time
-  uint64_t num_requests = 0;  // requests that were due in that time
-  uint64_t num_not_sent = 0;  // how many of them were not sent
-  // How many of them are frames of streams that a newer frame replaced. The policy "latest" demands that; they are not
-  // failures.
+  absl::Duration measured;    // length of the measured time, [since, until)
+  uint64_t num_requests = 0;  // requests that were due in the measured time
+  uint64_t num_not_sent = 0;  // the part of num_requests that was not sent (kNotSent)
+  // The part of num_requests that are frames of streams which a newer frame superseded. The policy "latest" works so;
+  // they are no failures.
   uint64_t num_superseded = 0;
-  // Answered with OK in that time, whenever the request was due.
+  // Rates of the answers with OK that came in the measured time, whenever their requests were due.
   double scans_per_second = 0, points_per_second = 0;
-  std::vector<uint64_t> ok_per_second;  // for each whole second
-  // Latency of the requests that were due in that time, whenever they were answered.
+  std::vector<uint64_t> ok_per_second;  // answers in each whole second of the measured time
+  // Latencies of the requests that were due in the measured time, whenever they were answered.
   LatencySummary ok;
-  LatencySummary refused;                                      // refused by the server
-  LatencySummary behind;                                       // from due to sent: the delay added by the sender itself
-  std::vector<BenchOutcome> failures;                          // most frequent first; without superseded frames
+  LatencySummary refused;              // requests that ended with an error of the server
+  LatencySummary behind;               // from `due` to `sent`: the delay that the client itself adds
+  std::vector<BenchOutcome> failures;  // most frequent first; without superseded frames
   std::vector<std::pair<std::string, absl::Duration>> stages;  // means over OK answers, in the server's order
   std::map<std::string, uint64_t> answered_by;                 // number of OK answers by NameAnswerer
   std::vector<StreamSummary> streams;                          // by stream number; empty without streams
@@ -78,7 +79,7 @@ class BenchRecorder {
   absl::Time last_ended() const ABSL_LOCKS_EXCLUDED(mutex_);       // InfinitePast if none has ended
   absl::Status first_failure() const ABSL_LOCKS_EXCLUDED(mutex_);  // OK if none has failed
 
-  // Summarises [since, until).
+  // Summarises the time [since, until). num_streams: the number of streams, for BenchSummary::streams.
   BenchSummary Summarise(absl::Time since, absl::Time until, size_t num_streams) const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:

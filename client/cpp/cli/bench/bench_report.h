@@ -1,6 +1,6 @@
 #pragma once
 
-// Formats the progress and the results of `voxserve-client bench` for people and programs.
+// These functions format the progress and the results of `voxserve-client bench` for people and programs.
 
 #include <string>
 
@@ -18,7 +18,7 @@ struct BenchInput {
 // Returns a line such as "closed loop, 8 callers, 8 connections; 3 scans of 124,621 points".
 std::string DescribeLoad(const BenchOptions& options, const BenchInput& input);
 
-// Returns the result's tables.
+// Returns the result as tables for people.
 std::string FormatBench(const BenchOptions& options, const BenchInput& input, const BenchResult& result);
 
 // Returns the settings and the result as JSON, with latencies in milliseconds.

@@ -1,6 +1,6 @@
 #pragma once
 
-// Makes one run of `voxserve-client bench`, without printing.
+// RunBench makes one run of `voxserve-client bench`, without printing.
 
 #include <functional>
 #include <memory>
@@ -23,19 +23,20 @@ struct BenchProgress {
 
 struct BenchResult {
   BenchSummary summary;
-  bool is_stable = false;         // the summary then covers only the last windows
+  bool is_stable = false;         // if true, the summary covers only the last kStableWindows windows
   absl::Status first_failure;     // OK if no request failed; superseded frames do not count
   size_t num_broken_streams = 0;  // streams that ended with an error
   absl::Status first_stream_error;
 };
 
-// Sends until the options' duration, number of requests or stability is reached. Calls on_progress (may be empty) a few
-// times a second, on this thread. Fails only if streams cannot be opened: errors of requests are part of the result.
+// Sends until the options' duration, number of requests or stability (IsStable) is reached. Calls on_progress (may be
+// empty) a few times a second, on the caller's thread. Returns an error only if streams cannot be opened; errors of
+// requests are part of the result.
 absl::StatusOr<BenchResult> RunBench(const BenchOptions& options, const std::shared_ptr<Channels>& channels,
                                      const std::vector<BenchScan>& scans,
                                      const std::function<void(const BenchProgress&)>& on_progress);
 
-// Returns OK if a request was answered with OK; else the reason why none was.
+// Returns OK if at least one request was answered with OK; otherwise the error that explains why none was.
 absl::Status VerdictOn(const BenchResult& result);
 
 }  // namespace voxserve::client

@@ -1,6 +1,6 @@
 #pragma once
 
-// The scans that `voxserve-client bench` sends, each encoded once.
+// ReadBenchScans reads the scans that `voxserve-client bench` sends, and encodes each once.
 
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/slice.h>
@@ -19,13 +19,13 @@ namespace voxserve::client {
 struct BenchScan {
   std::string file;
   uint64_t num_points = 0;
-  grpc::ByteBuffer request;  // an InferRequest; empty for streams
+  grpc::ByteBuffer request;  // an encoded InferRequest; empty for streams
   grpc::Slice cloud;         // for streams: the cloud's part of a frame (frame_encoding.h)
   std::optional<Pose> pose;  // set if sweeps accumulate
 };
 
 // Reads the scans and encodes their requests. Returns the errors of reading the files, INVALID_ARGUMENT if the poses do
-// not fit the scans, or MESSAGE_TOO_LARGE.
+// not fit the scans, or RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE).
 absl::StatusOr<std::vector<BenchScan>> ReadBenchScans(const BenchOptions& options, const Channels& channels);
 
 }  // namespace voxserve::client

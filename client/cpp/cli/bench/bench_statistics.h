@@ -1,7 +1,7 @@
 #pragma once
 
-// The computations of `voxserve-client bench`: times of requests, percentiles, and whether a server's results are
-// stable.
+// This header has the computations of `voxserve-client bench`: when requests are due, percentiles of latencies, and
+// whether a server's results are stable.
 
 #include <cstdint>
 #include <random>
@@ -11,14 +11,14 @@
 
 namespace voxserve::client {
 
-// The times at which the requests of an open loop are due.
+// ArrivalSchedule yields the times at which the requests of an open loop are due.
 class ArrivalSchedule {
  public:
   // requests_per_second must be positive. A seed gives the same Poisson process on every machine.
   static ArrivalSchedule Constant(double requests_per_second);
   static ArrivalSchedule Poisson(double requests_per_second, uint64_t seed);
 
-  // Returns the next request's time since the start, never before the last one. A constant schedule begins with 0.
+  // Returns the time of the next request since the start; times never decrease. A constant schedule begins with 0.
   absl::Duration Next();
 
  private:
@@ -31,7 +31,8 @@ class ArrivalSchedule {
   double seconds_ = 0;
 };
 
-// Returns the smallest value that is at least as large as `percent` of the values (nearest rank); 0 without values.
+// Returns the smallest value that is at least as large as `percent` % of the values (nearest rank); 0 without values.
+// sorted: the values, ascending.
 absl::Duration Percentile(const std::vector<absl::Duration>& sorted, double percent);
 
 struct LatencySummary {
@@ -47,8 +48,8 @@ struct WindowSummary {
 
 inline constexpr size_t kStableWindows = 3;
 
-// Returns true if throughput and p99 of each of the last kStableWindows are within `percent` of their means. Windows
-// without an answer are never stable.
+// Returns true if, in each of the last kStableWindows windows, throughput and p99 differ by at most `percent` % from
+// their means over these windows. Returns false if a window has no answer.
 bool IsStable(const std::vector<WindowSummary>& windows, double percent);
 
 }  // namespace voxserve::client

@@ -1,6 +1,7 @@
 #pragma once
 
-// The streams of `voxserve-client bench`: vehicles with the same frame rate, which share one schedule in turns.
+// StreamLoad sends the frames of `voxserve-client bench --streams`: vehicles with the same frame rate, each with a
+// stream of its own. One schedule serves the vehicles in turns, so their frames are spread evenly over time.
 
 #include <memory>
 #include <vector>
@@ -12,15 +13,16 @@ namespace voxserve::client {
 
 class StreamLoad : public ScheduledLoad {
  public:
-  // scans and recorder must outlive it. Each stream begins at another scan. A frame's stamp is the time at which it is
-  // due. The sweeps are reset when a stream begins the scans again.
+  // Opens the streams; returns the error of the first that fails. scans and recorder must outlive the load. Each stream
+  // begins at another scan. A frame's stamp is the time at which the frame is due. With poses, the sweeps are reset
+  // when a stream comes to the first scan.
   static absl::StatusOr<std::unique_ptr<StreamLoad>> Open(const BenchOptions& options,
                                                           const std::shared_ptr<Channels>& channels,
                                                           const std::vector<BenchScan>* scans, BenchRecorder* recorder);
   ~StreamLoad() override;
 
   int64_t num_under_way() const override;
-  // Return the number of streams that ended with an error, and the first one's error.
+  // Return the number of streams that ended with an error, and the error of the first of them.
   size_t num_broken() const;
   absl::Status first_error() const;
 
