@@ -21,8 +21,8 @@
 //   heap                               an allocation of the server's own code fails (failing_heap.cc); with bytes=N,
 //                                      only allocations of N bytes or more count as calls
 //   cuda_error                         a call of CUDA that succeeded returns a launch failure
-//   cuda_poison                        a call of CUDA that succeeded returns an illegal access; the context is then
-//   lost batch_error                        a batch fails on any device; a second try of the batch is another call
+//   cuda_poison                        a call of CUDA that succeeded returns an illegal access, and its context is lost
+//   batch_error                        a batch fails on any device; a second try of the batch is another call
 //   device_failure                     a batch fails as if its device were lost
 //   slow_batch                         a batch takes N ms longer (ms=N)
 //   plan_file                          the disk is full when a plan file is written
