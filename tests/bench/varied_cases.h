@@ -79,7 +79,7 @@ class PreparedCase {
   Program program_;
 };
 
-// Returns MinkUNet of that width on one scan of each dataset.
+// Returns MinkUNet of that width on each scan of tests/support/real_scans.h.
 std::vector<NetworkCase> MinkUNetScans(double width);
 
 // Returns the case of a network, named after its width and scan.
