@@ -26,7 +26,7 @@
 //
 // InferStream answers each frame at once and in order. num_sweeps counts the frames since the last reset_sweeps, up to
 // the config's num_sweeps. "missing" ends the stream with NOT_FOUND. "slow" reads no frames and ends with CANCELLED, as
-// Infer does. "full" gives each frame the error of Infer's "full". These models do something else only on streams:
+// Infer does. "full" gives each frame the error of Infer's "full". These names exist only on streams:
 //
 //   held       reads its first frame only once ReleaseStreams was called; labels are those of segmenter
 //   stranger   answers with the frame_id plus 1000
