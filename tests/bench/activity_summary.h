@@ -1,7 +1,8 @@
 #pragma once
 
-// Summarizes what a GPU did and what the host asked of it, as counts and times: kernels, copies, synchronisations and
-// allocations, by stage of a request. This is plain arithmetic on records, which cuda_activity.h collects.
+// Summarizes what a GPU did and which CUDA calls the host made, as counts and times: kernels, copies, synchronisations
+// and allocations. Times are also summed by stage (StageOf). cuda_activity.h collects the records; the functions here
+// only add them up and need no GPU.
 
 #include <cstdint>
 #include <map>
@@ -57,14 +58,16 @@ struct ActivitySummary {
   std::map<std::string, int64_t> calls;  // calls of every CUDA function by its name
 };
 
-// Returns voxelize, map, gather, matmul, scatter, head or other. Looks in the table of activity_summary.cc for the
-// innermost range that it has, else for the kernel's name.
+// Returns the stage to which a launch belongs: voxelize, map, gather, matmul, scatter, head or other. The table in
+// activity_summary.cc maps words to stages. The innermost NVTX range with such a word decides; if there is none, the
+// kernel's name does.
 std::string_view StageOf(const std::vector<std::string>& ranges, std::string_view kernel);
 
-// `calls` has CUDA functions by the name that CUPTI gives them ("cudaMemcpyAsync_v3020").
+// Returns the summary. `calls` has the number of calls of each CUDA function, by the name that CUPTI gives it
+// ("cudaMemcpyAsync_v3020").
 ActivitySummary Summarize(const std::vector<DeviceActivity>& activities, const std::map<std::string, int64_t>& calls);
 
-// Returns a Markdown table of everything per run, and of the `num_kernels` kernels that took longest.
+// Returns Markdown tables: all numbers divided by num_runs, and the `num_kernels` kernels that took longest.
 std::string ToMarkdown(const ActivitySummary& summary, int num_runs, int num_kernels = 10);
 
 }  // namespace voxserve::bench

@@ -1,8 +1,8 @@
 #pragma once
 
-// Counts from outside what a program does on NVIDIA GPUs: CUPTI sees every CUDA call and everything that runs, also
-// that of libraries. Only benchmarks use it. It slows a program down by some microseconds per call, so wall-clock times
-// are measured in runs without it.
+// CudaActivity records what a program does on NVIDIA GPUs, with CUPTI (NVIDIA's profiling library). CUPTI sees every
+// CUDA call and all work on the GPUs, including the calls and the work of libraries. Only benchmarks use this class. It
+// slows a program down by some microseconds per call, so they measure wall-clock times in runs without it.
 //
 //   auto activity = CudaActivity::Create();          // call before the first kernel: it sets up NVTX
 //   (*activity)->Start();
@@ -19,8 +19,8 @@
 
 namespace voxserve::bench {
 
-// A process may have one at a time. One thread calls Start and Stop, outside of any NVTX range and while the current
-// device is idle. Everything that any thread does in between is counted.
+// A process may have one CudaActivity at a time. The same thread calls Start and Stop, outside of any NVTX range and
+// while the current device is idle. Everything that any thread does between Start and Stop is counted.
 class CudaActivity {
  public:
   // Returns UNAVAILABLE with CUPTI's message if CUPTI does not work here: no driver, or another profiler is attached.
@@ -30,7 +30,7 @@ class CudaActivity {
   CudaActivity& operator=(const CudaActivity&) = delete;
 
   absl::Status Start();
-  // Waits for the current device. The wait is not counted.
+  // Waits for the current device and returns the summary since Start. The wait is not counted.
   absl::StatusOr<ActivitySummary> Stop();
 
  private:

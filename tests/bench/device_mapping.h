@@ -1,7 +1,8 @@
 #pragma once
 
-// Makes all levels and maps of a workload on the GPU, in one of several ways. It has memory of its own, so that the
-// launches can be repeated and timed without allocations.
+// DeviceMapping makes all levels and kernel maps of a workload (map_workloads.h) on the GPU, in the way that
+// MappingOptions choose. It owns all memory that the kernels need, so that a benchmark can repeat and time the launches
+// without allocations. An error of CUDA ends the program.
 
 #include <cstdint>
 #include <functional>
@@ -29,30 +30,37 @@ inline constexpr int kNumMappingSteps = 6;
 constexpr int StepOf(int level, MappingStep step) { return level * kNumMappingSteps + static_cast<int>(step); }
 
 struct MappingOptions {
-  bool fuses_coordinates = true;  // if false: by plain_mapping.h's stages, which need sizes and spconv's rule
-  bool looks_up_bricks = true;    // if false: by plain_mapping.h's loop over cells
+  // If true, our kernels find the output sites. If false, PlainOutputCoordinates does, which needs knows_sizes and
+  // spconv's rule.
+  bool fuses_coordinates = true;
+  // If true, our kernels search for neighbours in bricks (blocks of 64 cells that need one look-up each). If false,
+  // PlainSearchNeighbours does.
+  bool looks_up_bricks = true;
   // If true, the host knows every level's size, as after a copy back. If false, it knows only capacities, as in the
   // server.
   bool knows_sizes = true;
   bool voxelizes = false;    // if false, level 0 exists already
-  bool makes_pairs = false;  // makes pair tables in the neighbours' memory
-  // If the cells of an output are the block of sites from which the output was made, its inputs are read as consecutive
-  // rows. This needs fused coordinates and bricks. If false, these cells are looked up like all others.
+  bool makes_pairs = false;  // if true, also makes the pair tables, which overwrite the neighbours
+  // Matters for kernels whose size equals their stride: an output's cells are then the block of input sites that made
+  // the output, and these inputs are consecutive rows. If true, the search reads these rows without look-ups, which
+  // needs fuses_coordinates and looks_up_bricks. If false, it looks up these cells like all others.
   bool reads_blocks = false;
 };
 
 class DeviceMapping {
  public:
-  // Both outlive it.
+  // `workload` and `expected` must outlive this object.
   DeviceMapping(const MapWorkload& workload, const CpuMaps& expected, const MappingOptions& options);
   ~DeviceMapping();
 
-  // Launches everything on TestStream().
+  // Launches all steps on TestStream(), and calls `mark` after the launches of each step. Does not wait.
   void Launch(const MarkStep& mark);
 
-  // Both check what the last Launch made, and wait for it. They return "", or a text that says what is wrong.
-  std::string Flaw() const;  // compares all sites and every map's size with the CPU's
-  std::string DifferenceFrom(const DeviceMapping& ours) const;  // compares all sites and neighbours; not for pairs
+  // Flaw and DifferenceFrom wait for the last Launch and check its results. They return "", or a text that says what is
+  // wrong. Flaw compares all sites and the size of every map with `expected`. DifferenceFrom compares all sites and
+  // neighbours with those of `ours`; neither mapping may have makes_pairs.
+  std::string Flaw() const;
+  std::string DifferenceFrom(const DeviceMapping& ours) const;
 
  private:
   struct Level;

@@ -1,7 +1,7 @@
 #pragma once
 
-// Measures how long work on a stream takes, with CUDA events. The results are medians of many runs. A few runs before
-// them are not counted.
+// Measures with CUDA events how long work on a stream takes. The results are medians of many runs. Five warm-up runs
+// come first and are not counted.
 
 #include <functional>
 #include <vector>
@@ -11,20 +11,25 @@
 namespace voxserve::bench {
 
 struct GpuTimes {
-  // From the first launch on an idle GPU to the end of the last kernel, so the host's launches are included.
+  // The time from the first launch on an idle GPU to the end of the last kernel. It includes waits for the host to
+  // launch the next kernel.
   double as_launched_ms = 0;
-  // The GPU's own time: the GPU is kept waiting until everything is launched. A run in which it began earlier is
-  // repeated. If that happens too often, a message on stderr says so.
+  // The time that the GPU needs when no kernel waits for the host: a delay kernel holds the stream until everything is
+  // launched. If the GPU began before that, the run is repeated behind a longer delay. After six such runs a message
+  // on stderr says that the times may include launches, and no more runs are repeated.
   double back_to_back_ms = 0;
-  // [num_steps] The time of each step, measured like back_to_back_ms. The event after each piece adds about a
-  // microsecond to it.
+  // [num_steps] The time of each step, measured like back_to_back_ms. Each mark records an event, which adds about a
+  // microsecond to its step.
   std::vector<double> step_ms;
 };
 
-// Call it after launching a piece: all launches since the last call, or since the beginning, belong to step `step`.
+// A function that `launch` calls after it has launched a part of the work: all launches since the last call, or since
+// the beginning, belong to step `step`.
 using MarkStep = std::function<void(int step)>;
 
-// launch() only launches on the stream and does not wait. Pieces of the same step are added up. num_steps may be 0.
+// Measures the work that `launch` launches on the stream. `launch` must not wait, and is called again for every run.
+// Parts with the same step are added up. Steps are numbered from 0 to num_steps - 1. If num_steps is 0, step_ms is
+// empty. An error of CUDA ends the program.
 GpuTimes TimeOnGpu(cudaStream_t stream, int num_steps, const std::function<void(const MarkStep&)>& launch,
                    int num_runs = 50);
 

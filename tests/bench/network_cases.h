@@ -1,8 +1,7 @@
 #pragma once
 
 // Lists large networks on real scans: network_cuda_bench measures these cases, and digest_bench hashes their answers.
-//
-// Weights are random, since only shapes matter for time. Scans are real.
+// Weights are random, since only shapes matter for time.
 
 #include <string>
 #include <vector>
@@ -17,11 +16,11 @@ namespace voxserve::bench {
 // Returns "fp16", "fp32", "tf32" or "bf16".
 const char* NameOf(ModelConfig::Precision precision);
 
-// The times in ms of other libraries for the same case, or 0 if not measured: the network alone, with its input
-// voxelized and on the device, in fp16 on an H200 (TorchSparse 2.1, tuned on the same scan).
+// The times in ms of TorchSparse 2.1 for the same case, or 0 if not measured. They are times of the network alone, with
+// its input voxelized and on the device, in fp16 on an H200, tuned on the same scan.
 struct PeerTimes {
-  double torchsparse_pp_ms = 0;  // implicit GEMM and fetch-on-demand
-  double mlsys_ms = 0;           // gather-GEMM-scatter, adaptive grouping
+  double torchsparse_pp_ms = 0;  // TorchSparse++: implicit GEMM and fetch-on-demand
+  double mlsys_ms = 0;           // as in the MLSys 2022 paper: gather-GEMM-scatter with adaptive grouping
 };
 
 struct NetworkCase {

@@ -1,9 +1,10 @@
 #pragma once
 
-// Computes farthest point sampling as pointnet2's users do (OpenPCDet, torch_cluster and others), to be compared with
-// kernels/points/farthest/farthest_point_sample.h. One block handles a cloud. Every iteration keeps all distances in
-// global memory and finds the farthest point by a tree reduction in shared memory. Unlike pointnet2's kernel, it rounds
-// and breaks ties as our kernel does, so that the results can be compared. Only benchmarks use it.
+// Computes farthest point sampling as pointnet2's CUDA kernel does, which OpenPCDet, torch_cluster and others use. Only
+// a benchmark uses this kernel, to compare it with kernels/points/farthest/farthest_point_sample.h. One block handles a
+// cloud. Distances stay in global memory, and each iteration finds the farthest point by a tree reduction in shared
+// memory. Unlike pointnet2's kernel, this one rounds distances and breaks ties as ours does, so that the results of
+// both can be compared.
 
 #include <cstdint>
 #include <type_traits>
@@ -15,8 +16,8 @@ namespace voxserve::bench {
 // All clouds have the same size, and all their points are finite.
 struct PlainFarthestPointSampleParams {
   int32_t num_samples = 0;        // B
-  int32_t num_points = 0;         // N, of each
-  int32_t num_selected = 0;       // M, of each
+  int32_t num_points = 0;         // N, of each cloud
+  int32_t num_selected = 0;       // M, of each cloud
   const float* points = nullptr;  // [B, N, 3]
   float* distances = nullptr;     // [B, N] scratch
   int32_t* selected = nullptr;    // [B, M]

@@ -1,12 +1,15 @@
 #pragma once
 
-// Makes maps without TorchSparse's optimizations (Tang et al., MLSys 2022, section 4.4). Figure 13's steps compare our
-// own kernels with these. Only three dimensions; rows are in our order, so the results have the same bytes.
+// Makes kernel maps on a GPU without TorchSparse's optimizations (Tang et al., MLSys 2022, section 4.4). A kernel map
+// says which input rows each output row of a convolution reads. mapping_cuda_bench compares our own kernels with these,
+// step by step as in the paper's Figure 13. The functions handle three dimensions only. Rows are in the order of our
+// kernels, so the results have the same bytes.
 //
-// Such an implementation reads sizes back between its stages. Here the caller passes the sizes, as if reading them took
-// no time.
+// An implementation without the optimizations copies sizes to the host between its stages. Here the caller passes the
+// sizes, so these copies take no time.
 //
-// The launchers keep the promises of kernels/core/cuda_stream.h.
+// The launchers follow the contract of launchers in kernels/core/cuda_stream.h: they launch on `stream`, never wait and
+// never allocate.
 
 #include <cstddef>
 #include <cstdint>
@@ -23,19 +26,21 @@ struct PlainOutputCoordinatesParams {
   // The rule is kPadded. num_in is the number of keys; device_num_in is ignored and num_beyond_limits is not written.
   // out_capacity is at least num_kept. workspace has PlainOutputCoordinatesWorkspaceBytes.
   kernels::OutputCoordinatesParams definition;
-  // The number of candidates (an input and a cell) that pass all checks; the convolution's map has as many pairs.
+  // The number of candidates (pairs of an input site and a kernel cell) that pass all checks. It equals the number of
+  // pairs of the convolution's kernel map.
   int64_t num_kept = 0;
 };
 static_assert(std::is_trivially_copyable_v<PlainOutputCoordinatesParams>);
 
 size_t PlainOutputCoordinatesWorkspaceBytes(const PlainOutputCoordinatesParams& params);
 
-// Runs one kernel per stage, over every input and cell, with results in memory: adds the cell's offset, checks the
-// stride, checks the boundary, makes keys. Then it compacts the keys that passed, sorts them by all bits and removes
-// duplicates.
+// Finds the output sites of a convolution. Runs one kernel per stage over every pair of an input site and a cell: it
+// adds the cell's offset, checks the stride, checks the boundary, and makes keys. Every stage writes its results to
+// memory. Then it compacts the keys that passed, sorts them by all bits and removes duplicates.
 cudaError_t PlainOutputCoordinates(const PlainOutputCoordinatesParams& params, cudaStream_t stream);
 
-// Uses one thread per output row, which looks up each cell by a key of its own. Does not read params.table.
+// Finds the input row of each output row and cell. One thread per output row looks up the key of each cell in `table`.
+// Does not read params.table.
 cudaError_t PlainSearchNeighbours(const kernels::NeighbourSearchParams& params,
                                   const kernels::cuda::CoordinateTable& table, cudaStream_t stream);
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// Runs MinkUNet on a real scan and gives its convolutions, with their rulebooks on the GPU, to benchmarks of single
-// kernels. Errors end the program.
+// ScanConvolutions runs MinkUNet on a real scan and lists its convolutions, for benchmarks of single kernels. Each has
+// its rulebook on the GPU: which input rows each output row reads. Errors end the program.
 
 #include <cstdint>
 #include <memory>
@@ -17,29 +17,29 @@
 
 namespace voxserve::bench {
 
-// Convolutions with one rulebook and the same channels.
+// All convolutions of the network that share one rulebook and have the same numbers of channels.
 struct ScanConvolution {
-  std::string name;  // the name of the first of them
-  int count = 0;     // how many of them the network has
+  std::string name;  // the node of the first of these convolutions
+  int count = 0;     // the number of these convolutions in the network
   int rulebook = 0;  // convolutions with equal numbers share one rulebook
   kernels::PairTablesView tables;
   ConvShape shape;
   std::vector<ServedDataflow> served;
 
   int64_t num_pairs() const { return tables.offset_begin[tables.num_offsets]; }
-  // A convolution with more than one offset is submanifold if it has the identity.
+  // Returns true if the kernel has more than one offset, and one of them pairs each row with itself.
   bool is_submanifold() const { return tables.identity_offset >= 0 && tables.num_offsets > 1; }
 };
 
 class ScanConvolutions {
  public:
-  // The network takes x, y, z and intensity, which clouds of all formats have.
+  // The network reads the fields x, y, z and intensity, which clouds of all ScanFormats have.
   ScanConvolutions(double width, const PointCloud& cloud, float voxel_size_m);
   explicit ScanConvolutions(double width, const support::RealScan& scan = support::kSemanticKittiScan,
                             float voxel_size_m = 0.05f);
   ~ScanConvolutions();
 
-  // Lists them in the network's order. The tables are valid as long as this object.
+  // Returns the convolutions in the network's order. Their tables are valid as long as this object.
   const std::vector<ScanConvolution>& all() const { return all_; }
   // Returns what a dataflow's Launch needs except scratch memory: the scan's rulebooks in all forms that a dataflow
   // reads, and a stream. It is valid as long as this object.
@@ -52,7 +52,8 @@ class ScanConvolutions {
   GroupingCache groupings_;
 };
 
-// Returns only the points of the newest sweeps of a scan with several. The field dt, a sweep's age, tells sweeps apart.
+// Returns only the points of the newest num_sweeps sweeps of a scan that has several sweeps. The field dt, a sweep's
+// age in seconds, tells sweeps apart.
 PointCloud NewestSweeps(const support::RealScan& scan, int num_sweeps);
 
 }  // namespace voxserve::bench

@@ -1,10 +1,11 @@
 #pragma once
 
-// The cases of benchmarks over inputs that differ: MinkUNet 1.0x and 0.5x on real scans, and model folders.
+// Lists the cases of benchmarks in which every batch has other inputs: MinkUNet 1.0x and 0.5x on real scans, and model
+// folders.
 //
-// An input is a scan of a drive, turned, thinned and shifted (varied_scans.h). There are 20 for each scan; batch i of
-// size n holds the inputs i to i + n - 1. Weights are random, since only shapes matter for time, unless a model has
-// trained ones. Errors end the program, except those of PreparedCase::Run.
+// An input is a frame of the drive from which a scan comes, turned, thinned and shifted (varied_scans.h). Each scan has
+// 20 inputs. Batch i of size n holds the inputs i to i + n - 1, modulo 20. MinkUNet has random weights, since only
+// shapes matter for time; model folders have their own. Errors end the program, except those of PreparedCase::Run.
 
 #include <functional>
 #include <memory>
@@ -22,7 +23,7 @@ namespace voxserve::bench {
 
 inline constexpr int kNumInputs = 20;
 
-// A value that is made when it is first used, once for all copies.
+// A value that is made when it is first used. Copies share the value. Not thread-safe.
 template <typename T>
 class Lazy {
  public:
@@ -52,7 +53,8 @@ struct BenchCase {
   bool captures = false;
 };
 
-// A case on the device, ready to run. The case outlives it.
+// A case whose network is compiled and whose inputs are loaded, ready to run on a device. The case must outlive this
+// object.
 class PreparedCase {
  public:
   PreparedCase(const BenchCase& c, support::Device device);
@@ -60,7 +62,8 @@ class PreparedCase {
   PreparedCase(const PreparedCase&) = delete;
   PreparedCase& operator=(const PreparedCase&) = delete;
 
-  // Runs the batch that begins with input `index`. The returned status includes the errors of samples.
+  // Runs a batch of `batch` inputs that begins with input `index`. If a sample fails, the returned status is the
+  // sample's error.
   BatchOutput Run(int batch, int index, const RunOptions& options, bool return_scores = false);
   BatchOutput RunOrDie(int batch, int index, const RunOptions& options);
 
@@ -76,15 +79,16 @@ class PreparedCase {
   Program program_;
 };
 
-// Returns MinkUNet of that width on a scan of each kind.
+// Returns MinkUNet of that width on each scan of tests/support/real_scans.h.
 std::vector<NetworkCase> MinkUNetScans(double width);
 
 // Returns the case of a network, named after its width and scan.
 BenchCase CaseOf(const NetworkCase& network);
 
-// Returns MinkUNet 1.0x and 0.5x on real scans, and the models. with_deterministic: also MinkUNet 1.0x on the first
-// scan with the server's flag. models: folders, each with the name of its scan in tests/support/real_scans.h; "SCAN+t"
-// gives its points a field t.
+// Returns MinkUNet 1.0x and 0.5x on real scans, and the models. If with_deterministic is true, also returns
+// MinkUNet 1.0x on the first scan as the server's flag --deterministic computes it. models: pairs of a model folder and
+// the name of a scan in tests/support/real_scans.h. If "+t" follows the name, points get a field t (WithTime of
+// varied_scans.h).
 std::vector<BenchCase> VariedCases(const std::vector<std::pair<std::string, std::string>>& models,
                                    bool with_deterministic);
 

@@ -1,9 +1,11 @@
 #pragma once
 
-// Makes inputs that differ from real scans. A benchmark that repeats one input measures caches that are full and sizes
-// that were guessed right. The same arguments give the same bytes on every machine.
+// Makes many different inputs from a few real scans, for benchmarks. A benchmark that repeats one input would be too
+// fast: its caches already have what it reads, and sizes that the engine predicts are always right. The same arguments
+// give the same bytes on every machine.
 //
-// Every function takes packed clouds, as ReadScan and FromFloats make them. Errors end the program.
+// Every function takes clouds without gaps between their fields, as ReadScan and FromFloats make them. Errors end the
+// program.
 
 #include <cstdint>
 #include <string>
@@ -22,12 +24,12 @@ PointCloud VariedScan(const PointCloud& scan, uint32_t seed);
 // Returns `count` varied scans. Scan i comes from frame i modulo the number of frames.
 std::vector<PointCloud> VariedScans(const std::vector<PointCloud>& frames, int count, uint32_t seed);
 
-// Returns the first `share` (0 to 1) of the points by their direction from the origin, which is a sector about z.
-// Unlike thinning, this keeps the scan's density, and so the number of a voxel's neighbours.
+// Returns the first `share` (0 to 1) of the points in the order of their angle about z, which is a sector of the scan.
+// Unlike a thinned scan, a sector has the scan's density and so as many neighbours per voxel.
 PointCloud Sector(const PointCloud& scan, double share);
 
-// Returns the clouds side by side, `spacing_m` apart, in rows and columns. There must be at least one, and all must
-// have the same layout.
+// Returns one cloud with all clouds side by side, `spacing_m` apart, in rows and columns. There must be at least one
+// cloud, and all clouds must have the same layout.
 PointCloud SideBySide(const std::vector<PointCloud>& clouds, float spacing_m);
 
 // Adds a field t in s, as if the points came from three sweeps in turns: -0.05, 0.05 and 0.15. Every field is float32

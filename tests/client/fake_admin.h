@@ -1,6 +1,7 @@
 #pragma once
 
-// Implements the AdminService of FakeServer. fake_server.h lists what each model does.
+// FakeAdmin implements the AdminService of FakeServer. fake_server.h lists how it answers for each model. gRPC's
+// threads call it at the same time.
 
 #include <grpcpp/grpcpp.h>
 

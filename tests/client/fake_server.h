@@ -1,39 +1,56 @@
 #pragma once
 
-// A server of InferenceService whose answers a test can predict. The label of a point is the integer part of |x| modulo
-// 3, or the ignore label if x is NaN. A sample consists of consecutive points from the start, or from point 1 if the
-// request has a seed. The name of a model determines what it does:
-//   segmenter  classes road, car, person; version 2 is the newest, 1 exists
-//   wide       the same with 300 added, two bytes a label
-//   slow       answers when the call is cancelled or past its deadline
-//   full       RESOURCE_EXHAUSTED, QUEUE_FULL, with a delay of 250 ms
-//   liar       answers one label too few
-//   sampler    answers one sampled point too many
-//   far        answers a sampled point beyond the cloud's
-//   detector   boxes in place of labels: of a point that is not NaN one, with the label of segmenter as its class,
-//              at (x, x / 2, 1), 4 x 2 x 1.5 m, yaw 0.5, velocity (3, 4), score 1 / (1 + the point's index)
-//   both       labels and boxes
-//   crooked    as detector, with a yaw that is NaN
+// FakeServer serves InferenceService and AdminService in this process. The tests of the client use it, since they can
+// predict its answers. Its methods are thread-safe. The destructor stops the server.
+//
+// The label of a point is the integer part of |x| modulo 3, or the ignore label if x is NaN. If a request asks for
+// sampled points, the answer lists consecutive points: from point 1 if the request has a seed, else from its
+// start_index. The name of the request's model decides how Infer answers:
+//
+//   segmenter  labels of the classes road, car and person; has the versions 1 and 2, and 2 is the newest
+//   wide       the labels of segmenter plus 300, in two bytes each
+//   slow       CANCELLED, once the call is cancelled or past its deadline
+//   full       RESOURCE_EXHAUSTED with the reason QUEUE_FULL and a retry delay of 250 ms
+//   liar       the labels of segmenter without the last one
+//   sampler    one sampled point more than the request asked for
+//   far        a first sampled point whose index is not in the cloud
+//   detector   boxes in place of labels, one for each point whose x is not NaN: its class is the point's label, its
+//              centre (x, x / 2, 1) m, its size 4 x 2 x 1.5 m, its yaw 0.5, its velocity (3, 4) m/s and its score
+//              1 / (1 + the point's index)
+//   both       the labels of segmenter and the boxes of detector
+//   crooked    the boxes of detector with a yaw that is NaN
 //   mute       neither labels nor boxes
-//   loading    UNAVAILABLE, MODEL_LOADING
-//   broken     failed, with two problems
-//   any other  NOT_FOUND, MODEL_NOT_FOUND
+//   loading    UNAVAILABLE with the reason MODEL_LOADING
+//   broken     UNAVAILABLE with the reason MODEL_FAILED; GetModel describes a failed version with two problems
+//   any other  NOT_FOUND with the reason MODEL_NOT_FOUND; GetModel, though, knows every name but "missing"
 //
-// A stream answers each frame as Infer does, at once and in order, with num_sweeps counted up to the config's number.
-// The stream of "slow" reads no frames. These models exist only for streams:
+// InferStream answers each frame at once and in order. num_sweeps counts the frames since the last reset_sweeps, up to
+// the config's num_sweeps. "missing" ends the stream with NOT_FOUND. "slow" reads no frames and ends with CANCELLED, as
+// Infer does. "full" gives each frame the error of Infer's "full". These names exist only on streams:
 //
-//   held       reads frames only once ReleaseStreams was called; then as segmenter
-//   stranger   answers frame_id + 1000
-//   forgetful  answers nothing and ends with OK
-//   leaving    at the first frame: going_away, the answer, then UNAVAILABLE, DRAINING
+//   held       reads its first frame only once ReleaseStreams was called; labels are those of segmenter
+//   stranger   answers with the frame_id plus 1000
+//   forgetful  answers no frame; the stream ends with OK
+//   leaving    answers the first frame with going_away and a result, then ends with UNAVAILABLE, reason DRAINING
 //
-// A search of a plan (AdminService) ends at once. For "segmenter" it has a result, and for "wide" a result that could
-// not be written. "full" answers FAILED_PRECONDITION, ALREADY_TUNING, and "liar" answers without a result. "slow" and
-// the other models behave as above.
+// Every other name gets the labels or boxes of the table. A name that Infer refuses gets the labels of segmenter.
 //
-// A load or unload ends at once too. "segmenter" then has versions 1 and 2, or only the version that was asked for, and
-// "wide" has none. "broken" has two problems (FAILED_PRECONDITION, BAD_MODEL). "slow" and the other models behave as
-// above.
+// TunePlan (a search for a plan, which says how a model's convolutions are computed) answers at once:
+//
+//   segmenter  four messages of progress, then a result with the path of the plan file
+//   wide       the same, but without a path, as if the server could not write the file
+//   liar       progress, then OK without a result
+//   full       FAILED_PRECONDITION with the reason ALREADY_TUNING
+//   slow       CANCELLED, as Infer does
+//   any other  NOT_FOUND with the reason MODEL_NOT_FOUND
+//
+// LoadModel and UnloadModel answer at once:
+//
+//   segmenter  the version that the request names, or the versions 1 and 2 if it names none
+//   wide       no versions
+//   broken     FAILED_PRECONDITION with the reason BAD_MODEL and two problems
+//   slow       CANCELLED, as Infer does
+//   any other  NOT_FOUND with the reason MODEL_NOT_FOUND
 
 #include <chrono>
 #include <memory>
@@ -47,42 +64,46 @@ namespace voxserve::client {
 
 class FakeServer {
  public:
-  // Listens at 127.0.0.1. Port 0 chooses a free port.
+  // Starts a server that listens at 127.0.0.1. If the port is 0, the system chooses a free one.
   explicit FakeServer(int port = 0);
   ~FakeServer();
 
   std::string address() const;
-  void SetServing(bool serving);
+  void SetServing(bool serving);  // sets what the gRPC health service answers
 
-  void ReleaseStreams();
+  void ReleaseStreams();  // lets all streams of "held" read, now and later
 
-  // How a stream ends early: it reads so many frames, answers the first ones, and ends with UNAVAILABLE.
+  // Says how a stream ends early: it reads num_frames frames, answers the first num_answers of them, and ends with
+  // UNAVAILABLE.
   struct EarlyEnd {
     size_t num_frames = 1;
     size_t num_answers = 0;
-    bool drains = false;  // with going_away before the last answer, and DRAINING; else without a reason, as gRPC does
+    // If true, going_away comes before the last answer, and the error has the reason DRAINING. If false, the error has
+    // no reason, like gRPC's own error for a broken connection.
+    bool drains = false;
   };
-  // The next streams end early.
+  // Makes the next `count` streams end as `end` says.
   void EndStreams(int count, const EarlyEnd& end);
-  // The next calls of Infer are refused with UNAVAILABLE, without a reason.
+  // Makes the next `count` calls of Infer fail with UNAVAILABLE, without a reason.
   void RefuseCalls(int count);
 
-  // Return the config of the last stream, and the frames that were read from it.
+  // Return the config of the last stream, and the frames that the server read from that stream.
   v1::StreamConfig last_stream_config() const;
   std::vector<v1::StreamFrame> frames() const;
-  // Return the number of streams, and the ids of all their frames, in the order in which they were read.
+  // Return the number of streams so far, and the ids of the frames of all streams in the order of reading.
   size_t num_streams() const;
   std::vector<uint64_t> all_frame_ids() const;
   // Return the request of the last TunePlan, and of the last Infer.
   v1::TunePlanRequest last_tune_request() const;
   v1::InferRequest last_request() const;
-  // Returns the traceparent of the last Infer or stream; "" if it had none.
+  // Returns the traceparent header of the last Infer call or stream, or "" if that call had none.
   std::string last_traceparent() const;
   // Returns the number of connections (different addresses and ports of clients) that have called Infer.
   size_t num_connections() const;
   size_t num_infer_calls() const;
   // Returns the timeout that the client set for the last GetModel.
   std::chrono::nanoseconds last_get_model_timeout() const;
+  // Returns the largest number of Infer calls that ran at the same time.
   size_t max_concurrent_calls() const;
 
  private:

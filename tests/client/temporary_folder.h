@@ -1,6 +1,7 @@
 #pragma once
 
-// A folder for one test, which is deleted with its object.
+// TemporaryFolder makes a folder for one test. The destructor deletes the folder with its files. The header also has
+// functions that turn numbers into bytes, for tests that write binary files.
 
 #include <string>
 
@@ -36,6 +37,7 @@ std::string BigEndianBytes(T value) {
   return {bytes.rbegin(), bytes.rend()};
 }
 
+// Returns the bytes of the numbers, one number after the other, each in this machine's order.
 template <typename T>
 std::string BytesOf(std::initializer_list<T> values) {
   std::string bytes;

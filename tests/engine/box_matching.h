@@ -1,6 +1,6 @@
 #pragma once
 
-// Matches the boxes of two answers that should be the same, in any order.
+// Matches the boxes of an answer with expected boxes. The order of boxes does not matter.
 
 #include <array>
 #include <string>
@@ -13,7 +13,7 @@ namespace voxserve {
 // x, y, z, length, width, height, yaw, velocity x and y, score, class: the columns of networks.npz.
 using BoxRow = std::array<float, 11>;
 
-// Converts a box of the engine or of the C++ client.
+// Converts boxes of the engine or of the C++ client.
 template <typename Box>
 std::vector<BoxRow> RowsOf(const std::vector<Box>& boxes) {
   std::vector<BoxRow> rows;
@@ -35,13 +35,14 @@ struct BoxTolerance {
 
 struct BoxMatches {
   int num_matched = 0;
-  std::vector<BoxRow> missing;  // of those expected
-  std::vector<BoxRow> others;   // that nobody expected
+  std::vector<BoxRow> missing;  // expected boxes without a match
+  std::vector<BoxRow> others;   // boxes of the answer without a match
 
   std::string ToString() const;
 };
 
-// Matches each box at most once, with the closest box of its class.
+// Matches each expected box in turn with the closest box of the same class that has no match yet. Two boxes match only
+// if every number differs by at most the tolerance.
 BoxMatches MatchBoxes(const std::vector<BoxRow>& boxes, const std::vector<BoxRow>& expected,
                       const BoxTolerance& tolerance);
 

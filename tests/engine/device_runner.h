@@ -18,7 +18,8 @@
 
 namespace voxserve {
 
-// Says how a network is computed: the device, the type of features and weights, and the plan of every convolution.
+// Says how a network is compiled: the device, the dtype of features and weights, and the one plan (search, dataflow,
+// block and grouping) that every convolution uses.
 struct Variant {
   std::string name;
   support::Device device = support::Device::kCpu;
@@ -36,13 +37,14 @@ class DeviceRunner {
   struct Options {
     support::Device device = support::Device::kCpu;
     int num_threads = 2;
-    int64_t device_memory_limit = 0;
+    int64_t device_memory_limit = 0;        // bytes of the GPU's memory; 0: no limit
     MemoryBudget* memory_budget = nullptr;  // limits the host's memory; must outlive the runner
   };
 
   static absl::StatusOr<std::unique_ptr<DeviceRunner>> Create(const Options& options);
 
-  // Compiles a program for this runner's device and uploads its weights. The runner must outlive the program.
+  // Compiles a program for this runner's device and, on a GPU, uploads its weights. The runner must outlive the
+  // program.
   absl::StatusOr<Program> Compile(const Graph& graph, const Variant& variant, int bytes_per_label = 1) const;
 
   Executor& executor() { return *executor_; }

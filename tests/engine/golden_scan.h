@@ -1,7 +1,7 @@
 #pragma once
 
-// A golden scan is a real cloud and what other engines computed for it. tests/golden/README.md says how they were made
-// and stored.
+// Loads golden scans: a golden scan is a real cloud with the logits and labels that TorchSparse and NumPy computed for
+// it with the demo's MinkUNet. tests/golden/README.md says how the golden scans were made and stored.
 
 #include <cstdint>
 #include <string>
@@ -16,7 +16,7 @@ namespace voxserve {
 
 struct GoldenScan {
   PointCloud cloud;             // x, y, z, intensity
-  std::vector<float> points;    // [num_points, 4], the same
+  std::vector<float> points;    // [num_points, 4], the values of `cloud`
   std::vector<float> margins;   // [num_voxels] the best logit minus the second best, and at most 4
   std::vector<uint8_t> labels;  // [num_points]
   int num_classes = 0;
@@ -28,15 +28,15 @@ struct GoldenScan {
   int64_t num_points() const { return static_cast<int64_t>(labels.size()); }
   int64_t num_voxels() const { return static_cast<int64_t>(margins.size()); }
 
-  // Returns the num_classes logits of a voxel, or null where they are not stored.
+  // Returns the num_classes logits of a voxel, or null if the file does not have them.
   const float* LogitsOf(int64_t voxel) const;
 
-  // Returns the row of each point's voxel, found here from the definition: round half to even of x / 0.05 in float32,
-  // minus the minimum per axis.
+  // Returns the row of each point's voxel, [num_points]. It is computed here, without the engine: the voxel is x / 0.05
+  // in float32, rounded half to even, minus the minimum of each axis.
   std::vector<int64_t> PointToVoxel() const;
 };
 
-// "pandaset_063" or "pandaset_070".
+// Loads the golden scan "pandaset_063" or "pandaset_070". Returns the error of the file that cannot be read.
 absl::StatusOr<GoldenScan> LoadGoldenScan(const std::string& name);
 
 // Loads the demo's network and its configuration.

@@ -1,7 +1,7 @@
 #pragma once
 
-// Puts clouds into page-locked memory, for tests and benchmarks. On a GPU it is CUDA's; on the CPU it is ordinary
-// memory that is only counted as page-locked.
+// PinnedClouds copies clouds to page-locked (pinned) memory, for tests and benchmarks. With a GPU, CUDA page-locks the
+// memory. With the CPU, the memory is pageable and only marked as page-locked.
 
 #include <gtest/gtest.h>
 
@@ -27,8 +27,8 @@ class PinnedClouds {
     pool_ = PinnedPool::Create({.source = std::move(source)});
   }
 
-  // Returns a copy of the cloud in page-locked memory. The cloud must be large enough for the pool to keep buffers for
-  // it.
+  // Returns a copy of the cloud in page-locked memory. The cloud must have from PinnedPool::kMinBytes to kMaxBytes
+  // bytes, because the pool has no page-locked buffers of other sizes.
   PointCloud Copy(const PointCloud& cloud) {
     const auto bytes = static_cast<int64_t>(cloud.bytes().size());
     HostBuffer buffer = *pool_->Take(bytes, BufferLife::kRequest);

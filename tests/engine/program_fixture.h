@@ -1,7 +1,7 @@
 #pragma once
 
-// Has fixtures for tests that run one program. RunnerTest starts the runner for which the test asks. ProgramTest has
-// one runner for each device.
+// RunnerTest and ProgramTest are fixtures of tests that run one program. RunnerTest starts a runner with the options
+// that the test gives. ProgramTest runs every test on each device, and starts a runner for that device.
 
 #include <gtest/gtest.h>
 
@@ -15,8 +15,8 @@ namespace voxserve {
 
 class RunnerTest : public testing::Test {
  protected:
-  // Starts a runner in place of the last one, and destroys that one's program. budget limits the runner's host memory;
-  // if it is null, the memory is not counted.
+  // Destroys the program and the runner that the test has, and starts a new runner. budget limits the new runner's host
+  // memory; if it is null, the memory is not counted.
   void StartRunner(DeviceRunner::Options options, std::unique_ptr<MemoryBudget> budget = nullptr) {
     program_ = Program();
     runner_.reset();
@@ -27,7 +27,8 @@ class RunnerTest : public testing::Test {
     runner_ = *std::move(runner);
   }
 
-  // Each must outlive the members below it: the runner takes memory from the budget and holds the program's weights.
+  // The order matters, since each member must outlive those below it: the runner reserves its memory in the budget, and
+  // the runner's device holds the program's weights.
   std::unique_ptr<MemoryBudget> budget_;
   std::unique_ptr<DeviceRunner> runner_;
   Program program_;

@@ -1,8 +1,9 @@
 #pragma once
 
-// Each *_fuzz.cc of this folder feeds one parser of untrusted bytes. It defines the entry point of libFuzzer
-// (https://llvm.org/docs/LibFuzzer.html), which must return for every input. A finding is a crash, a sanitizer's
-// report, a failed FUZZ_CHECK, or a run that takes too long or too much memory.
+// Declares the entry point of the fuzzers and their check. Each *_fuzz.cc of this folder tests one parser of untrusted
+// bytes: the file defines the entry point of libFuzzer (https://llvm.org/docs/LibFuzzer.html), which gives the bytes to
+// the parser and must return for every input. A crash, a sanitizer's report, a failed FUZZ_CHECK, or a run that takes
+// too long or too much memory is a finding.
 //
 // Two programs are built from each file. The preset "fuzz" builds a fuzzer (tests/run.sh --fuzz). The other presets
 // build a test that runs the entry point on the files of tests/fuzz/corpus/NAME.

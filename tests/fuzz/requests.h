@@ -35,8 +35,9 @@ inline grpc::ByteBuffer InSlices(std::string_view bytes) {
 // Silences protobuf's log, which would get a line for each text that is not UTF-8.
 inline void SilenceProtobuf() { static const google::protobuf::LogSilencer silencer; }
 
-// Checks the parser's answer. A refusal must carry an error reason, and an accepted message must equal the one that
-// protobuf parses from the same bytes. parsed: the parsed message, with the cloud's data inserted again.
+// Checks the result of the server's parser. A refusal must be INVALID_ARGUMENT with the reason MALFORMED. An accepted
+// message must equal the message that protobuf parses from the same bytes. parsed: the message of the server's parser,
+// into which the caller has inserted the cloud's data again (the parser keeps them apart).
 template <typename Message>
 void CheckAgainstProtobuf(std::string_view bytes, const absl::Status& status, const Message& parsed) {
   if (!status.ok()) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// A check that the fuzzers of scan files share.
+// Has the check that the fuzzers of scan files share.
 
 #include <string>
 

@@ -1,6 +1,7 @@
 #pragma once
 
-// A Server on free ports that runs the real engine on the CPU, with models that the test writes.
+// EngineServerTest is the fixture of tests of a Server with the real engine on the CPU, with models that the test
+// writes. The server runs in this process on free ports.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -32,6 +33,7 @@ inline std::vector<int> Labels(const v1::InferResponse& response) {
 
 class EngineServerTest : public ServerTest {
  protected:
+  // Starts the server and waits until the models are loaded.
   void Start(const std::string& repository) {
     StartServer({}, [&](EngineObserver* observer, MemoryBudget* memory_budget) {
       return Engine::Create(
@@ -40,6 +42,7 @@ class EngineServerTest : public ServerTest {
     ASSERT_TRUE(support::AwaitTrue([this] { return Body("/readyz") != "loading models\n"; }));
   }
 
+  // Returns the body of an HTTP page.
   std::string Body(const std::string& path) const { return Get(path).second; }
 
   v1::InferResponse InferOk(const v1::InferRequest& request) {

@@ -1,6 +1,7 @@
 #pragma once
 
-// A Server on free ports whose FakeEngine is controlled by the test.
+// FakeServerTest is the fixture of tests of a Server with a FakeEngine (tests/server/fake_engine.h), which the test
+// controls. The server runs in this process on free ports.
 
 #include <memory>
 
@@ -11,6 +12,7 @@ namespace voxserve {
 
 class FakeServerTest : public ServerTest {
  protected:
+  // Starts the server. Waits until it is ready, unless engine_options.loading is true.
   void Start(FakeEngine::Options engine_options = {}, const Options& options = {}) {
     StartServer(options, [&](EngineObserver* observer, MemoryBudget*) -> absl::StatusOr<std::unique_ptr<Engine>> {
       engine_options.observer = observer;
@@ -21,7 +23,7 @@ class FakeServerTest : public ServerTest {
     if (server_ != nullptr && !engine_options.loading) AwaitReady();
   }
 
-  FakeEngine* engine_ = nullptr;  // Owned by server_.
+  FakeEngine* engine_ = nullptr;  // server_ owns the engine
 };
 
 }  // namespace voxserve

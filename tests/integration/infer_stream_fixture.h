@@ -1,6 +1,6 @@
 #pragma once
 
-// A test fixture that runs a server of InferStream over a FakeEngine.
+// InferStreamTest is the fixture of tests of the RPC InferStream, by a Server with a FakeEngine.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -27,13 +27,14 @@ inline std::vector<uint64_t> UpTo(uint64_t last) {
 
 class InferStreamTest : public FakeServerTest {
  protected:
+  // Expects that the server still answers an Infer call.
   void ExpectServerLives() {
     v1::InferResponse response;
     const grpc::Status status = client_->Infer(RequestOf("fake", 10), &response);
     EXPECT_TRUE(status.ok()) << status.error_message();
   }
 
-  // Expects that a stream with this configuration ends with this error and that none of its frames gets a result.
+  // Expects that a stream with this configuration ends with this code and reason, and a message that contains `text`.
   void ExpectRefused(const v1::StreamConfig& config, grpc::StatusCode code, const std::string& reason,
                      const std::string& text) {
     Vehicle vehicle(client_.get(), config);

@@ -1,6 +1,6 @@
 #pragma once
 
-// TCP connections without gRPC, for tests that send invalid bytes or break connections.
+// Makes TCP connections without gRPC, for tests that send invalid bytes or break connections.
 
 #include <atomic>
 #include <cstdint>
@@ -14,12 +14,12 @@ namespace voxserve {
 // nothing for 200 ms.
 void SendRaw(int port, const std::string& bytes);
 
-// Forwards one TCP connection to a local port until Cut() is called or one end closes it. A test can so break the
-// network in the middle of a call.
+// Forwards one TCP connection to a local port until Cut() is called or one end closes the connection. With a proxy a
+// test can break the network in the middle of a call. The proxy has a thread of its own, which the destructor ends.
 class TcpProxy {
  public:
-  // Forwards at most max_upload_bytes of what the client sends, and drops the rest. The server sees the client under
-  // the address 127.0.0.`source`.
+  // Listens on a free port (port()). Forwards at most max_upload_bytes of the bytes that the client sends, and drops
+  // the rest. The server sees 127.0.0.`source` as the client's address.
   explicit TcpProxy(int target_port, int64_t max_upload_bytes = std::numeric_limits<int64_t>::max(), int source = 1);
   ~TcpProxy();
 

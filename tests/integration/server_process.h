@@ -1,6 +1,7 @@
 #pragma once
 
-// Runs the real binary as a child process, and gives access to its log and exit status. The destructor kills it.
+// ServerProcess runs the server's real binary as a child process. Tests read the process's log (stderr) and exit
+// status. The destructor kills the process if it still runs.
 
 #include <sys/types.h>
 
@@ -18,12 +19,13 @@ class ServerProcess {
   explicit ServerProcess(const std::vector<std::string>& args);
   ~ServerProcess();
 
-  // Blocks until stderr has a line with `text`, the process ends, or a minute has passed. Returns the line, or ""
-  // without one.
+  // Blocks until stderr has a line that contains `text`, the process closes stderr, or a minute has passed. Returns the
+  // first such line, or "" if there is none.
   std::string AwaitLine(const std::string& text);
-  // Returns the number after "key=" in the log line that begins with "serving", or -1 if the server never wrote it.
+  // Returns the number after "key=" in the log line whose message begins with "serving". Returns -1 if the server does
+  // not write such a line within a minute, or if the line has no such key.
   int PortOf(const std::string& key);
-  // Stops reading stderr, until Wait has seen that the process has ended.
+  // Stops reading stderr, so that its pipe may become full. Wait reads the rest once the process has ended.
   void StopReadingStderr();
   void Signal(int signal);
   // Waits for the process to end. Returns its exit status as a shell does: 128 + n after signal n.

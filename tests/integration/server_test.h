@@ -1,6 +1,7 @@
 #pragma once
 
-// A Server in this process on free ports, clients of it, and functions that read its HTTP pages.
+// ServerTest is the fixture of tests that run a Server in this process, on free ports. It has gRPC clients of the
+// server and functions that read the server's HTTP pages.
 
 #include <gtest/gtest.h>
 #include <httplib.h>
@@ -40,23 +41,25 @@ class ServerTest : public testing::Test {
     ASSERT_TRUE(support::AwaitTrue([this] { return Get("/readyz").first == 200; })) << Get("/readyz").second;
   }
 
-  // Returns the value of a time series, e.g. `voxserve_frames_total{model="fake"}`, or -1 if the page does not have it.
+  // Returns the value of a time series, e.g. `voxserve_frames_total{model="fake"}`, or -1 if the metrics page does not
+  // have the series.
   double MetricOf(const std::string& series) const {
     const std::string text = absl::StrCat("\n", Get("/metrics").second);
     const size_t found = text.find(absl::StrCat("\n", series, " "));
     return found == std::string::npos ? -1 : std::stod(text.substr(found + series.size() + 2));
   }
 
+  // Blocks until the time series has this value. Returns false after a minute.
   bool AwaitMetric(const std::string& series, double value) const {
     return support::AwaitTrue([&] { return MetricOf(series) == value; });
   }
 
   std::unique_ptr<Server> server_;
   std::unique_ptr<ServiceClient> client_;
-  std::unique_ptr<ServiceClient> admin_client_;  // A client of AdminService's port.
+  std::unique_ptr<ServiceClient> admin_client_;  // a client of the port on which the server serves AdminService
 };
 
-// Makes one Infer call on a thread of its own.
+// Makes one Infer call on a thread of its own. `client` must outlive this object. The destructor waits for the call.
 class AsyncInfer {
  public:
   AsyncInfer(ServiceClient* client, v1::InferRequest request, absl::Duration timeout = absl::Seconds(30)) {
@@ -70,6 +73,7 @@ class AsyncInfer {
   }
 
   void Cancel() { context_.TryCancel(); }
+  // Blocks until the call has ended, and returns its status. response() and context() are valid afterwards.
   const grpc::Status& Wait() {
     if (thread_.joinable()) thread_.join();
     return status_;

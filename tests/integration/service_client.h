@@ -1,7 +1,7 @@
 #pragma once
 
-// A client of the service for tests. It has the generated stubs on a connection of its own, and reads the details of
-// errors.
+// ServiceClient is a client of InferenceService and of gRPC's health service, for tests. It has the generated stubs on
+// a connection of its own. The header also has functions that read the details of errors.
 
 #include <grpcpp/grpcpp.h>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// A client that makes Infer calls and never reads the answers.
+// UnreadingClient is a client that makes Infer calls and never reads the answers, for tests of flow control.
 
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
@@ -16,8 +16,8 @@
 
 namespace voxserve {
 
-// Makes Infer calls over one connection and does not read their answers. Flow control lets the server send 64 KiB of
-// each. The destructor cancels all calls.
+// Makes Infer calls over one connection and does not read their answers. HTTP/2's flow control lets the server send
+// 64 KiB of each answer. The destructor cancels all calls. Not thread-safe.
 class UnreadingClient {
  public:
   explicit UnreadingClient(int port) : stub_(Connect(port)) {}

@@ -1,6 +1,7 @@
 #pragma once
 
-// A client of InferStream for tests. It sends the messages that a test asks for and keeps all results.
+// Vehicle is a client of InferStream for tests. It sends the messages that a test asks for. A thread of its own reads
+// and keeps all results. One thread of the test may call the methods.
 
 #include <grpcpp/grpcpp.h>
 
@@ -41,6 +42,7 @@ class Vehicle {
     context_.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(timeout));
     stream_ = client->inference->InferStream(&context_);
   }
+  // Opens a stream, sends its configuration and starts the reading thread.
   Vehicle(ServiceClient* client, const v1::StreamConfig& config) : Vehicle(client) {
     Send(config);
     StartReading();
@@ -70,7 +72,7 @@ class Vehicle {
   bool Send(uint64_t frame_id, int64_t num_points) { return Send(StreamFrameOf(frame_id, num_points)); }
   void CloseSends() { stream_->WritesDone(); }
 
-  // Blocks until `count` results have arrived, and returns true. Returns false if the stream ends before.
+  // Blocks until `count` results have arrived, and returns true. Returns false if the stream ends before that.
   bool AwaitResults(size_t count) {
     absl::MutexLock lock(&mutex_);
     const auto is_there = [&]()
@@ -78,6 +80,7 @@ class Vehicle {
     mutex_.Await(absl::Condition(&is_there));
     return results_.size() >= count;
   }
+  // Blocks until the server says that it is going away, and returns true. Returns false if the stream ends before that.
   bool AwaitGoingAway() {
     absl::MutexLock lock(&mutex_);
     const auto is_there = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return num_going_away_ > 0 || has_ended_; };
@@ -98,6 +101,7 @@ class Vehicle {
     absl::MutexLock lock(&mutex_);
     return results_;
   }
+  // Returns the frame ids of the results in the order of their arrival.
   std::vector<uint64_t> order() const {
     std::vector<uint64_t> ids;
     for (const v1::FrameResult& result : results()) ids.push_back(result.frame_id());

@@ -1,13 +1,15 @@
 #pragma once
 
-// An Engine that computes nothing and whose time the test controls. It keeps the interface's promises: it gives one
-// answer to each task, refuses at once, and cancels tasks that have not started. A search of a plan behaves as the test
-// says, and lasts until the test ends it. Loads and unloads do so too: the test ends the last one that began, and none
-// of them changes the models.
+// FakeEngine is an Engine for tests of the server. It computes nothing, and the test decides when tasks start and end.
+// It follows the contract of Engine: each task gets one answer, a task that is refused gets its answer within Submit,
+// and Cancel works on tasks that have not started. One thread of its own ends the tasks. All methods are thread-safe.
 //
-// Models: "fake" versions 1 and 2 (ready once loading has finished), "broken" version 1 (failed). The label of a point
-// is its index modulo 3. With Options::has_boxes the answer has boxes instead of labels: one box for each point, whose
-// class is that label and whose x is the point's index.
+// A plan search (Tune) lasts until the test calls FinishTune or the search is cancelled. A load or unload lasts until
+// the test calls the `done` of last_model_call(). No load or unload changes the models.
+//
+// The models are "fake" with the versions 1 and 2, which are ready once loading has finished, and "broken" with version
+// 1, which has failed. The label of a point is the point's index modulo 3. With Options::has_boxes the answer has boxes
+// instead of labels: one box for each point. The class of the box is the point's label, and its x is the point's index.
 
 #include <cstdint>
 #include <deque>
@@ -37,12 +39,12 @@ class FakeEngine final : public Engine {
 
   struct Options {
     EngineObserver* observer = nullptr;
-    bool loading = false;  // whether the models are loading until FinishLoading
+    bool loading = false;  // if true, the versions of "fake" are loading until the test calls FinishLoading
     int64_t max_queue_requests = 4;
     Pause pause = Pause::kNever;
     int64_t scores_per_point = 3;
     bool has_boxes = false;
-    // The pool of pinned memory for clouds. If null, clouds are in ordinary memory.
+    // The pool of pinned (page-locked) memory from which AllocateCloud takes. If null, clouds are in pageable memory.
     std::shared_ptr<PinnedPool> pinned_pool = nullptr;
     bool ends_cancelled_tunes = true;  // if false, a cancelled search continues until FinishTune
   };
@@ -51,34 +53,37 @@ class FakeEngine final : public Engine {
   ~FakeEngine() override;  // ends every pause
 
   void FinishLoading();
-  void Resume();
-  // Lets one started task end, or the next task that starts. The pause continues for all other tasks.
+  void Resume();  // ends the pause
+  // Lets the task that has started end; if none has started, lets the next task that starts end. The pause continues
+  // for all other tasks.
   void EndOne();
   // Block until `count` tasks wait, have started, or were cancelled. Return false after ten seconds.
   bool AwaitWaiting(int64_t count);
   bool AwaitStarted(int64_t count);
   bool AwaitCancelled(int64_t count);
-  // Blocks until Cancel was called `count` times, for tasks that had started too. Returns false after ten seconds.
+  // Blocks until Cancel was called `count` times. Calls for tasks that had started count too. Returns false after ten
+  // seconds.
   bool AwaitCancelCalls(int64_t count);
-  // Ends the next task that starts with this status instead of an answer.
+  // Makes the next task that ends end with this error instead of a result.
   void FailNext(absl::Status status);
   int64_t num_started() const;
   // Returns true if no task waits or runs.
   bool IsIdle() const;
   // Returns the number of points in the cloud of the task that started last.
   uint64_t last_started_points() const;
-  // Returns true if those points were in pinned memory.
+  // Returns true if the cloud of the task that started last was in pinned memory.
   bool last_started_was_pinned() const;
-  // Blocks until nothing refers to the newest sweep of the last task with sweeps. Returns false after ten seconds.
+  // Blocks until nothing holds the newest sweep of the last started task that had sweeps. Returns false after ten
+  // seconds.
   bool AwaitLastSweepGone() const;
 
   // Block until `count` searches began, or until CancelTune was called `count` times. Return false after ten seconds.
   bool AwaitTunes(int64_t count);
   bool AwaitTuneCancels(int64_t count);
-  // Returns the task of the last search that began, with its callbacks. A search reports its progress until it has
-  // stopped, which may be after its cancellation.
+  // Returns the task of the last search that began, with its callbacks. A test may call the callback for progress as
+  // long as the search runs, even after CancelTune: a real search reports progress until it has stopped.
   TuneTask last_tune() const;
-  // Reports the end of that search with this result, unless it has ended.
+  // Ends the search that runs with this result. Does nothing if no search runs.
   void FinishTune(absl::StatusOr<TuneResult> result);
 
   struct ModelCall {
@@ -87,8 +92,9 @@ class FakeEngine final : public Engine {
     int64_t version = 0;
     std::function<void(absl::StatusOr<std::vector<int64_t>>)> done;
   };
-  // Blocks until `count` loads and unloads began. Returns false after ten seconds.
+  // Blocks until `count` loads and unloads began, counted together. Returns false after ten seconds.
   bool AwaitModelCalls(int64_t count);
+  // Returns the last load or unload that began. The test ends it by a call of its `done`.
   ModelCall last_model_call() const;
 
   absl::StatusOr<HostBuffer> AllocateCloud(int64_t bytes, BufferLife life) override;

@@ -1,7 +1,8 @@
 #pragma once
 
-// A view of an NPZ file whose array names are paths: "cases/0/expect/voxels" holds the expected voxels of case 0.
-// tests/oracles/torch_to_npz.py writes such files from the published outputs of other projects.
+// ArrayTree is a view of one node of an NPZ file whose array names are paths: "cases/0/expect/voxels" holds the
+// expected voxels of case 0. tests/oracles/torch_to_npz.py writes such files from the published outputs of other
+// projects.
 //
 //   const ArrayTree file = ArrayTree::Read(path).value();
 //   for (const ArrayTree& one : file.at("cases").items()) {
@@ -25,6 +26,7 @@ namespace voxserve::support {
 
 class ArrayTree {
  public:
+  // Returns the root of the file, or the error of ReadNpz.
   static absl::StatusOr<ArrayTree> Read(const std::string& path);
 
   bool Has(absl::string_view key) const;

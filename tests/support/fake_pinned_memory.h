@@ -1,7 +1,7 @@
 #pragma once
 
-// A source of memory for a PinnedPool on a machine without a GPU. It allocates from the heap and acts as if the memory
-// were page-locked (pinned). Link voxserve_engine_runtime to use it.
+// FakePinnedMemory is a source of memory for a PinnedPool on a machine without a GPU. It allocates from the heap and
+// acts as if the memory were page-locked (pinned). Link voxserve_engine_runtime to use this header.
 
 #include <algorithm>
 #include <cstdint>
@@ -17,7 +17,8 @@
 
 namespace voxserve::support {
 
-// Counts its blocks. It is thread-safe. A pool that uses its Source() may be destroyed after it.
+// Counts the blocks that it has allocated. Thread-safe. A pool that uses the Source() of an object may outlive the
+// object.
 class FakePinnedMemory {
  public:
   PinnedPool::Source Source() {
@@ -31,10 +32,12 @@ class FakePinnedMemory {
     state_->is_full = is_full;
   }
 
+  // Returns the number of blocks that are allocated now.
   int64_t num_blocks() const {
     absl::MutexLock lock(&state_->mutex);
     return static_cast<int64_t>(state_->blocks.size());
   }
+  // Returns the number of allocations so far.
   int64_t num_allocations() const {
     absl::MutexLock lock(&state_->mutex);
     return state_->num_allocations;

@@ -1,7 +1,7 @@
 #pragma once
 
-// Builds two networks for which others have published numbers. The weights are random, because the benchmarks that use
-// them depend on shapes only. The loader reads them like a user's model folder.
+// Builds two networks for which other projects have published times. The weights are random, because the benchmarks
+// measure times, which depend on shapes only. The engine's loader reads the networks like a user's model folder.
 //
 // Weights use He initialisation for the number of neighbours in LiDAR scans, and norms have random statistics.
 // Activations therefore keep their size from the first layer to the last, and none overflows in float16. (MinkUNet at
@@ -27,18 +27,18 @@ struct NetworkOptions {
   uint32_t seed = 1;
 };
 
-// MinkUNet, as spvnas defines it: TorchSparse's SparseResUNet42 with a linear classifier. It has 42 convolutions over
-// neighbours, and a 1 x 1 x 1 shortcut in each residual block that changes the number of channels (7 at width 1). Nodes
-// have the names that deploy/models/minkunet uses.
+// Returns MinkUNet as spvnas (https://github.com/mit-han-lab/spvnas) defines it: TorchSparse's SparseResUNet42 with a
+// linear classifier. It has 42 convolutions over neighbours, and a 1 x 1 x 1 shortcut in each residual block that
+// changes the number of channels (7 at width 1). Nodes have the names that deploy/models/minkunet uses.
 testing::TestModel MinkUNet(const NetworkOptions& options);
 
-// TorchSparse's SparseResNet21D, the backbone of its MLSys paper, with strided convolutions of kernel 3 and stride 2
-// under RULE_EXPAND. The backbone computes no labels, but a model must have some. Inverse convolutions with 8 channels
-// therefore bring its result back to the voxels. They reuse the rulebooks of the strided convolutions, so no kernel map
-// is added.
+// Returns TorchSparse's SparseResNet21D, the backbone of its MLSys paper, with strided convolutions of kernel 3 and
+// stride 2 under RULE_EXPAND. The backbone computes no labels, but a model must have some. Inverse convolutions with 8
+// channels therefore bring the backbone's result back to the voxels. They reuse the rulebooks (kernel maps) of the
+// strided convolutions, so the network has no more rulebooks than the backbone.
 testing::TestModel SparseResNet21D(const NetworkOptions& options);
 
-// Loads the model through a temporary folder.
+// Writes the model to a temporary folder and loads it from there.
 absl::StatusOr<Graph> LoadNetwork(const testing::TestModel& model);
 
 }  // namespace voxserve::support

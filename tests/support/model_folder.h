@@ -50,8 +50,9 @@ struct TestModel {
   std::map<std::string, TestTensor> weights;
   std::string config;  // config.textproto; "" writes none
 
-  // Replaces the only occurrence of `from`; ends the test's program if there is none or more than one.
+  // Replaces the only occurrence of `from` in `graph`. Ends the test program if there is none or more than one.
   TestModel& Replace(const std::string& from, const std::string& to);
+  // Writes the graph and weights to the folder of this version, and config.textproto to model_folder.
   void WriteTo(const std::filesystem::path& model_folder, int64_t version = 1) const;
 };
 

@@ -12,6 +12,7 @@
 
 namespace voxserve {
 
+// values: [rows, columns], whose type must be that of `dtype`.
 template <typename T>
 NamedOutput OutputOf(std::string_view name, DType dtype, int64_t columns, const std::vector<T>& values) {
   NamedOutput output{.name = std::string(name), .dtype = dtype, .columns = columns};

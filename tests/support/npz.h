@@ -1,8 +1,9 @@
 #pragma once
 
 // Reads NumPy's .npy arrays and .npz archives (numpy.lib.format, versions 1 to 3), which hold the golden inputs and
-// outputs of tests. Arrays must have a fixed-size scalar dtype, little-endian, in C order. Others are refused by name:
-// Fortran order of more than one dimension, structured and object dtypes. Errors for damaged files name file and array.
+// outputs of tests. Arrays must have a fixed-size scalar dtype, little-endian, in C order. Other arrays (Fortran
+// order of more than one dimension, structured and object dtypes) are UNIMPLEMENTED, with the property that is not
+// read. Errors for damaged files name the file and the array.
 //
 //   ASSERT_OK_AND_ASSIGN(auto golden, ReadNpz(path));
 //   const float* logits = golden.at("logits").data<float>();  // [M, 12]

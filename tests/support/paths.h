@@ -20,7 +20,7 @@ inline std::string SourceDir() { return FolderFromEnvironment("VOXSERVE_SOURCE_D
 // Returns the build folder, which contains server/voxserve.
 inline std::string BinaryDir() { return FolderFromEnvironment("VOXSERVE_BINARY_DIR", VOXSERVE_BINARY_DIR); }
 
-// Returns the folder of real scans that may not be part of the repository. Tests skip if the scans are missing.
+// Returns the folder of real scans that are not part of the repository. Tests skip if the scans are missing.
 inline std::string SharedData() { return FolderFromEnvironment("VOXSERVE_SHARED_DATA", VOXSERVE_SHARED_DATA); }
 
 }  // namespace voxserve::support

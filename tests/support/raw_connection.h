@@ -1,6 +1,7 @@
 #pragma once
 
-// A TCP connection to a port of this machine, made with sockets only. Tests use it to send bytes that no library sends.
+// RawConnection is a TCP connection to a port of this machine. Tests use it to send bytes that a library of HTTP or
+// gRPC would not send.
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
@@ -14,7 +15,7 @@
 
 namespace voxserve {
 
-// Each receive and send waits for the server for at most 10 seconds.
+// Owns a socket. Each receive and send waits for the server for at most 10 seconds. Not thread-safe.
 class RawConnection {
  public:
   RawConnection() : descriptor_(socket(AF_INET, SOCK_STREAM, 0)) {
@@ -40,13 +41,13 @@ class RawConnection {
     return connect(descriptor_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
   }
 
-  // Returns false if the server has closed the connection.
+  // Returns false if the server has closed the connection, or does not take all bytes within 10 seconds.
   bool Send(const std::string& bytes) {
     return send(descriptor_, bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size());
   }
 
-  // Sends the bytes again and again until the server closes the connection, or until it took max_bytes. Returns the
-  // number of bytes that the server took.
+  // Sends the bytes again and again until the server closes the connection or at least max_bytes are sent. Returns the
+  // number of bytes that were sent, at most max_bytes. The test fails if the server reads nothing for 10 seconds.
   int64_t SendUntilClosed(const std::string& bytes, int64_t max_bytes) {
     int64_t sent = 0;
     while (sent < max_bytes) {
@@ -60,7 +61,7 @@ class RawConnection {
     return max_bytes;
   }
 
-  // Reads until the server closes the connection or sends nothing for 10 seconds. Returns all bytes.
+  // Reads until the server closes the connection or sends nothing for 10 seconds. Returns all bytes that were read.
   std::string ReadAll() {
     std::string text;
     char buffer[65536];

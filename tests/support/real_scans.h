@@ -20,8 +20,8 @@ enum class ScanFormat {
   kNuScenesSweeps,  // float16 x, y, z, intensity (0..255), dt (s): 10 sweeps merged into one cloud
 };
 
-// Returns the scan's cloud. The error is NOT_FOUND with the path if there is no file, and INVALID_ARGUMENT if its size
-// is not a whole number of points.
+// Returns the scan's cloud. Returns NOT_FOUND with the path if there is no file, and INVALID_ARGUMENT if the file's
+// size is not a whole number of points.
 absl::StatusOr<PointCloud> ReadScan(ScanFormat format, const std::string& path);
 
 // Returns the fields that networks read from such a scan, in order: x, y, z, intensity, and elongation or dt.
@@ -46,10 +46,11 @@ inline constexpr RealScan kNuScenesKeyFrame = {
     "nuscenes/n008-2018-08-01-15-16-36-0400__LIDAR_TOP__1533151611446636.pcd.bin", 34720};
 inline constexpr RealScan kWaymoFrame = {"waymo/frame_100", ScanFormat::kWaymo, "waymo/seq_0_frame_100.bin", 177125};
 
-// Returns the scan with that name, or nullopt.
+// Returns the scan above whose name is `name`, or nullopt.
 std::optional<RealScan> RealScanNamed(const std::string& name);
 
-// Returns the files, relative to SharedData(), of the scans that the same vehicle recorded next.
+// Returns the files, relative to SharedData(), of the two scans that the same vehicle recorded next. Returns none for
+// kNuScenesSweeps.
 std::vector<std::string> LaterFramesOf(const RealScan& scan);
 
 }  // namespace voxserve::support

@@ -1,7 +1,7 @@
 #pragma once
 
-// Finds outputs of spconv 2 that another project published. The files may not be part of the repository: tests/run.sh
-// and tests/gpu/run.sh convert them from the shared data into the build folder. Tests skip if they are missing.
+// Finds outputs of spconv 2 that another project published. The files are not part of the repository: tests/run.sh and
+// tests/gpu/run.sh convert them from the shared data into the build folder. Tests skip if the files are missing.
 
 #include <gtest/gtest.h>
 

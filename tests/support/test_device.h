@@ -1,6 +1,6 @@
 #pragma once
 
-// Allocates memory on the CPU or the GPU, so that one test body serves both devices.
+// Allocates and copies memory on the CPU or the GPU, so that one test body serves both devices.
 //
 //   class FooTest : public testing::TestWithParam<Device> {};
 //   TEST_P(FooTest, Does) {
@@ -10,7 +10,7 @@
 //   }
 //   INSTANTIATE_TEST_SUITE_P(Devices, FooTest, AllDevices(), DeviceName);
 //
-// All calls are synchronous. A CUDA error in them ends the test program with the error's text.
+// Allocations and copies return when they are done. If a CUDA call fails, the test program prints the error and ends.
 
 #include <gtest/gtest.h>
 
@@ -47,8 +47,9 @@ void ExpectCudaSuccess(cudaError_t error);
 void* AllocateBytes(Device device, size_t bytes);  // filled with 0xCD, so that unwritten values are visible
 void FreeBytes(Device device, void* data);
 void CopyToDevice(Device device, void* to, const void* from, size_t bytes);
-void CopyFromDevice(Device device, void* to, const void* from, size_t bytes);  // call Synchronize first
+void CopyFromDevice(Device device, void* to, const void* from, size_t bytes);  // waits for TestStream() first
 
+// Owns an array on a device. The elements are those of `values`, or undefined.
 template <typename T>
 class DeviceArray {
  public:

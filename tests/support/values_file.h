@@ -11,7 +11,8 @@
 
 namespace voxserve::support {
 
-// Returns the file's values; an incomplete value at the end is ignored. NotFound names the path.
+// Returns the file's values and ignores an incomplete value at the end. Returns NOT_FOUND with the path if there is no
+// such file.
 template <typename T>
 absl::StatusOr<std::vector<T>> ReadValues(const std::string& path) {
   const absl::StatusOr<std::string> bytes = ReadFile(path);

@@ -1,12 +1,11 @@
 #pragma once
 
-// Reads the zip containers that NumPy writes (.npz): stored or deflated entries, zip64 sizes and offsets, data
-// descriptors (sizes are taken from the central directory). Encryption and split archives are not supported. Format:
-// PKWARE APPNOTE.TXT 6.3.
+// Reads the zip archives that NumPy writes (.npz): stored or deflated entries, zip64 sizes and offsets, and data
+// descriptors (sizes are read from the central directory). Encrypted and split archives are not supported. The format
+// is that of PKWARE's APPNOTE.TXT 6.3.
 //
-// Every offset and size is checked against the file before use, and every entry's CRC-32 after reading. A damaged file
-// gives a DataLoss error that names the entry, and never a crash. Opening is not thread-safe; const calls may run in
-// parallel.
+// The reader checks every offset and size against the file before use, and every entry's CRC-32 after reading. For a
+// damaged file it returns DATA_LOSS with the entry's name, and never crashes. Const calls may run in parallel.
 
 #include <cstdint>
 #include <map>
@@ -18,7 +17,7 @@
 
 namespace voxserve::support {
 
-// Returns the whole file as bytes. NotFound names the path.
+// Returns the whole file as bytes. Returns NOT_FOUND with the path if there is no such file.
 absl::StatusOr<std::string> ReadFile(const std::string& path);
 
 class ZipArchive {
@@ -31,7 +30,7 @@ class ZipArchive {
   std::vector<std::string> names() const;
   bool Has(absl::string_view name) const { return entries_.find(name) != entries_.end(); }
 
-  // Returns the entry's inflated bytes. NotFound lists the existing names.
+  // Returns the entry's inflated bytes. Returns NOT_FOUND with the existing names if there is no such entry.
   absl::StatusOr<std::string> Read(absl::string_view name) const;
 
  private:

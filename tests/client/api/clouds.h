@@ -1,6 +1,6 @@
 #pragma once
 
-// Clouds with the fields x, y, z and intensity, for the tests of the client.
+// Makes clouds with the float32 fields x, y, z and intensity, for the tests of the client.
 
 #include <cstdint>
 #include <vector>
@@ -9,14 +9,14 @@
 
 namespace voxserve::client {
 
-// Returns points with these x; y and z are 0.
+// Returns one point for each value of `xs`, which is the point's x. y and z are 0, and intensity is 0.5.
 inline PointCloud Cloud(const std::vector<float>& xs) {
   std::vector<float> points;
   for (const float x : xs) points.insert(points.end(), {x, 0, 0, 0.5f});
   return PointCloudFromFloats({"x", "y", "z", "intensity"}, points.data(), xs.size());
 }
 
-// Returns so many points, whose x counts from 0 to 999 again and again.
+// Returns num_points points. The x of point i is i modulo 1000.
 inline PointCloud CloudOf(uint64_t num_points) {
   std::vector<float> xs(num_points);
   for (uint64_t i = 0; i < num_points; ++i) xs[i] = static_cast<float>(i % 1000);

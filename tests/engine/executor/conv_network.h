@@ -1,7 +1,8 @@
 #pragma once
 
 // Builds random networks of convolutions and pools in two forms: as a model file for the engine, and as functions that
-// compute each layer by its definition (conv_reference.h). Tests compare the results of both forms.
+// compute each layer by its definition (conv_reference.h). Tests compare the results of both forms. A site is the
+// integer coordinate of a row of a sparse tensor.
 
 #include <cmath>
 #include <cstdint>
@@ -59,7 +60,8 @@ class ConvNetwork {
   int dimension() const { return dimension_; }
   int Channels(const std::string& node) const { return channels_.at(node); }
 
-  // Each of the following methods adds a node with random weights and returns the node's name.
+  // Each of the following methods adds a node with random weights and returns the node's name. The functions ...Sites
+  // of conv_reference.h define the output sites. Onto and TransposedOnto have the sites of node `sites`.
   std::string Submanifold(const std::string& input, const KernelShape& shape, int out_channels) {
     return Add("KIND_SUBMANIFOLD", "", input, "", shape, out_channels,
                [](const auto& conv, const Rows& in, const auto&) { return Convolve(conv, in, SitesOf(in)); });
@@ -68,6 +70,7 @@ class ConvNetwork {
     return Add("KIND_STRIDED", "rule: RULE_FLOOR", input, "", shape, out_channels,
                [](const auto& conv, const Rows& in, const auto&) { return Convolve(conv, in, FloorSites(conv, in)); });
   }
+  // The shape must have a padding, and the network must have a grid shape. The same holds for Transposed.
   std::string Padded(const std::string& input, const KernelShape& shape, int out_channels) {
     const Place out = PaddedShape(shapes_.count(input) > 0 ? shapes_.at(input) : *shape_, shape);
     const std::string name = Add("KIND_STRIDED", "rule: RULE_PADDED", input, "", shape, out_channels,
@@ -77,8 +80,8 @@ class ConvNetwork {
     shapes_[name] = out;
     return name;
   }
-  // bounds: the lowest and highest place of an output, in units of the input's sites. nullopt: the lowest place is the
-  // smallest input coordinate of each axis, and there is no highest.
+  // bounds: the lowest and highest coordinate of stride * output site. nullopt: the lowest is the smallest input
+  // coordinate of each axis, and there is no highest.
   std::string Expand(const std::string& input, const KernelShape& shape, int out_channels,
                      const std::optional<std::pair<Place, Place>>& bounds) {
     std::optional<Place> lower, upper;
@@ -91,6 +94,7 @@ class ConvNetwork {
                  return Convolve(conv, in, ExpandSites(conv, in, size, lower, upper));
                });
   }
+  // more: the output padding, which enlarges the output's shape. A pool ignores it in the model file, so it must be 0.
   std::string Transposed(const std::string& input, const KernelShape& shape, int out_channels, const Place& more) {
     const Place out = TransposedShape(shapes_.count(input) > 0 ? shapes_.at(input) : *shape_, shape, more);
     const std::string padding =
@@ -139,7 +143,8 @@ class ConvNetwork {
     return shape;
   }
 
-  // Adds the sum over the union of the inputs' sites. An input counts as 0 at a site that it does not have.
+  // UnionAdd adds a node that sums the inputs over the union of their sites, UnionConcat one that concatenates their
+  // channels. An input counts as 0 at a site that it does not have.
   std::string UnionAdd(const std::vector<std::string>& inputs) { return Unite("add", inputs, Channels(inputs[0])); }
   std::string UnionConcat(const std::vector<std::string>& inputs) {
     int channels = 0;
@@ -159,7 +164,8 @@ class ConvNetwork {
                             return out;
                           });
   }
-  // Adds a prune, which keeps the sites whose scores are above the threshold.
+  // Adds a prune, which keeps the sites of `input` at which channel 0 of node `scores` is above the threshold. Both
+  // nodes must have the same sites.
   std::string Prune(const std::string& input, const std::string& scores, float threshold) {
     return AddCombination(absl::StrCat("prune { threshold: ", threshold, " }"), {input, scores}, Channels(input),
                           [=](const auto& in) {

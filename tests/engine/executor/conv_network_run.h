@@ -29,6 +29,7 @@ inline Rows RandomVoxels(int dimension, int channels, const Place& lowest, const
   return rows;
 }
 
+// Expects that the scores of the points of all samples are the rows that the network's definition gives for `head`.
 inline void ExpectWhatIsDefined(support::Device device, ConvNetwork& network, const std::string& head,
                                 const std::vector<Rows>& samples) {
   std::vector<ScoredCloud> expected;
@@ -96,8 +97,8 @@ class Draw {
   const int dimension_;
 };
 
-// Runs a network that `build` draws on three samples, one of which is often empty. If has_grid is true, the samples lie
-// within a grid.
+// Expects that a network which `build` draws gives the defined scores for three random samples. With an even seed the
+// second sample is empty. If has_grid is true, the voxelization has a range, and the samples lie in it.
 inline void ExpectDrawnNetwork(support::Device device, int dimension, uint32_t seed, bool has_grid,
                                const std::function<std::string(ConvNetwork&, Draw&)>& build) {
   Draw draw(seed * 31 + static_cast<uint32_t>(dimension), dimension);

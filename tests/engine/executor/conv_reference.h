@@ -1,7 +1,9 @@
 #pragma once
 
-// Computes sparse convolutions and pools by their definitions, with maps of coordinates, loops over sites and cells,
-// and sums in double. It handles one sample at a time and has no levels, rulebooks or batches.
+// Computes sparse convolutions and pools by their definitions. Tests compare the engine's results with these. A sparse
+// tensor is a std::map from each site (the integer coordinate of a row) to its row. The functions loop over all sites
+// and all cells of the kernel, and sum in double. They handle one sample at a time, without the levels, rulebooks and
+// batches of the engine.
 
 #include <algorithm>
 #include <array>
@@ -19,7 +21,8 @@ namespace voxserve {
 using Place = std::array<int32_t, 4>;               // a site, or one number per axis; axes past the dimension are 0
 using Rows = std::map<Place, std::vector<double>>;  // rows of a tensor by site
 
-// A convolution with fine = stride * coarse + delta. It has one delta per kernel cell, in the order of the weights.
+// A convolution whose kernel cell k connects each coarse site with the fine site stride * coarse + deltas[k]. Coarse
+// sites are the outputs, or the inputs of a transposed convolution. The deltas are in the order of the weights.
 struct ReferenceConv {
   int dimension = 3;
   Place stride = {1, 1, 1, 1};
@@ -65,7 +68,8 @@ inline Place FineSite(const ReferenceConv& conv, const Place& coarse, const Plac
   return fine;
 }
 
-// Returns the coarse site, or nullopt if the division leaves a remainder.
+// Returns the coarse site from which FineSite gives `fine`, or nullopt if there is none: the division by the stride
+// leaves a remainder.
 inline std::optional<Place> CoarseSite(const ReferenceConv& conv, const Place& fine, const Place& delta) {
   Place coarse = {0, 0, 0, 0};
   for (size_t axis = 0; axis < static_cast<size_t>(conv.dimension); ++axis) {
@@ -89,7 +93,7 @@ inline std::set<Place> SitesOf(const Rows& rows) {
   return sites;
 }
 
-// Returns the output sites by MinkowskiEngine's rule: floor(c / stride).
+// Returns the output sites by MinkowskiEngine's rule: floor(input site / stride).
 inline std::set<Place> FloorSites(const ReferenceConv& conv, const Rows& in) {
   std::set<Place> sites;
   for (const auto& [site, row] : in) {
@@ -115,9 +119,9 @@ inline std::set<Place> PaddedSites(const ReferenceConv& conv, const Rows& in, co
   return sites;
 }
 
-// Returns the output sites by TorchSparse's rule (MLSys 2022): lower <= stride * site <= upper. Without a lower bound,
-// the minimum of the sites is the bound. If the stride is 1 or the kernel's size on every axis, the rule is floor(c /
-// stride).
+// Returns the output sites by TorchSparse's rule (MLSys 2022): every site that an input reaches, with
+// lower <= stride * site <= upper. Without a lower bound, the bound is the smallest input coordinate of each axis. If
+// the stride is 1 or equals the kernel's size on every axis, the rule is FloorSites.
 inline std::set<Place> ExpandSites(const ReferenceConv& conv, const Rows& in, const Place& kernel_size,
                                    const std::optional<Place>& lower, const std::optional<Place>& upper) {
   const auto dimension = static_cast<size_t>(conv.dimension);
@@ -144,7 +148,8 @@ inline std::set<Place> ExpandSites(const ReferenceConv& conv, const Rows& in, co
   return sites;
 }
 
-// Returns the output sites of a transposed convolution if a shape is given, else of a generative one.
+// Returns every fine site that an input reaches. `shape` is the output's shape, outside of which a transposed
+// convolution has no sites. A generative convolution has no shape (nullopt).
 inline std::set<Place> TransposedSites(const ReferenceConv& conv, const Rows& in, const std::optional<Place>& shape) {
   std::set<Place> sites;
   for (const auto& [site, row] : in) {
@@ -156,6 +161,7 @@ inline std::set<Place> TransposedSites(const ReferenceConv& conv, const Rows& in
   return sites;
 }
 
+// Adds the product of an input row and the weights of kernel cell `cell` to an output row.
 inline void AddProduct(const ReferenceConv& conv, size_t cell, const std::vector<double>& in,
                        std::vector<double>& out) {
   const auto groups = static_cast<size_t>(conv.groups);
@@ -168,8 +174,8 @@ inline void AddProduct(const ReferenceConv& conv, size_t cell, const std::vector
   }
 }
 
-// Returns the output row of a site from the rows that it reads, listed by kernel cell. It returns zeros if there are
-// none.
+// Returns the output row of a site. `read` has the input rows that the site reads, by kernel cell. If `read` is empty,
+// the row is zeros.
 inline std::vector<double> Combine(const ReferenceConv& conv,
                                    const std::map<size_t, const std::vector<double>*>& read) {
   std::vector<double> out(static_cast<size_t>(conv.out_channels), 0.0);
@@ -190,7 +196,7 @@ inline std::vector<double> Combine(const ReferenceConv& conv,
   return out;
 }
 
-// Returns out[o] = sum_k in[stride * o + delta_k] W_k at these sites.
+// Returns out[o] = sum_k in[stride * o + delta_k] W_k, or the pool of these input rows, for every o in `sites`.
 inline Rows Convolve(const ReferenceConv& conv, const Rows& in, const std::set<Place>& sites) {
   Rows out;
   for (const Place& site : sites) {
@@ -204,7 +210,8 @@ inline Rows Convolve(const ReferenceConv& conv, const Rows& in, const std::set<P
   return out;
 }
 
-// Returns out[f] = sum of in[c] W_k over f = stride * c + delta_k at these sites.
+// Returns out[f] for every f in `sites`: the sum of in[c] W_k over all c and k with f = stride * c + delta_k, or the
+// pool of these input rows.
 inline Rows ConvolveTransposed(const ReferenceConv& conv, const Rows& in, const std::set<Place>& sites) {
   Rows out;
   for (const Place& site : sites) {

@@ -1,15 +1,16 @@
 #pragma once
 
-// Makes detectors for operator_networks.h: one decodes boxes from sites, the other has pillars.
+// Makes two small detectors (networks that find boxes) as model files with random weights, for operator_networks.h.
 
 #include "tests/support/model_folder.h"
 
 namespace voxserve {
 
-// Returns a small VoxelNeXt.
+// Returns a network like VoxelNeXt, which decodes boxes from the rows of sites, without a dense image.
 testing::TestModel SiteDetector();
 
-// Returns CenterPoint on pillars, with two layers on points, and slots that may be empty.
+// Returns a network like CenterPoint on pillars (voxels as high as the scene). It has two layers on the points of a
+// pillar. A pillar has three slots for points; an empty slot counts as a point in the first pooling.
 testing::TestModel PillarDetector();
 
 }  // namespace voxserve

@@ -1,6 +1,7 @@
 #pragma once
 
-// Runs a model from its files in every way in which a device can compute it, and compares the points' scores.
+// Runs a model from its files on a device, once for each of several plans and precisions (VariantsOf), and compares the
+// scores of the points with expected scores. A plan says by which search and dataflow a convolution is computed.
 
 #include <gtest/gtest.h>
 
@@ -17,14 +18,15 @@
 
 namespace voxserve {
 
-// Loads a model as a model repository does.
+// Writes the model to a temporary folder and loads it from there, as the server loads a model of its repository.
 inline absl::StatusOr<Graph> LoadTestGraph(const testing::TestModel& model) {
   const testing::TemporaryFolder folder;
   model.WriteTo(folder.path());
   return LoadGraph(folder.path() / "1");
 }
 
-// Returns the cloud of a ConvNetwork's voxels: a point in the middle of every voxel, with the voxel's features.
+// Returns the cloud from which a ConvNetwork makes these voxels: a point in the middle of every voxel, with the voxel's
+// features.
 inline PointCloud CloudOf(const Rows& voxels, int dimension, int channels) {
   std::vector<std::string> fields(ConvNetwork::kFields, ConvNetwork::kFields + dimension);
   for (int c = 0; c < channels; ++c) fields.push_back(absl::StrCat("f", c));
@@ -37,6 +39,8 @@ inline PointCloud CloudOf(const Rows& voxels, int dimension, int channels) {
   return *PointCloud::FromFloats(fields, values.data(), voxels.size());
 }
 
+// Returns the variants by which ExpectScores runs a model. CPU: each search for neighbours, in float32. GPU: the
+// default plan, a plan that groups symmetric offsets (both in float32), and the default plan in float16.
 inline std::vector<Variant> VariantsOf(support::Device device) {
   using kernels::MapSearch;
   if (device == support::Device::kCpu) {
@@ -60,8 +64,8 @@ struct ScoredCloud {
   std::vector<double> scores;
 };
 
-// Runs all samples in one batch. Scores may differ by a float32's or, in half precision, a float16's rounding of the
-// largest score.
+// Expects the scores of all samples, which run as one batch, for every variant of the device. A score may differ by
+// 1e-4 (in float16 1e-2) times the largest magnitude of an expected score, or times 1 if that is larger.
 inline void ExpectScores(support::Device device, const testing::TestModel& model,
                          const std::vector<ScoredCloud>& samples) {
   SCOPED_TRACE(model.graph);

@@ -1,7 +1,8 @@
 #pragma once
 
-// Builds graphs for tests, in the form that the loader returns. They have random weights and two coordinate levels: the
-// voxels and a coarser level.
+// Builds graphs for tests, in the form that the loader returns, with random weights. A level is the set of occupied
+// sites at one stride. The graphs have level 0 with the voxels, level 1 if a strided node makes it, and one more level
+// for every crop, every prune and every union of different levels (engine/model/levels.h).
 
 #include <algorithm>
 #include <array>
@@ -29,7 +30,8 @@ inline constexpr kernels::Axes kFlatShape = {7, 5, 1, 1};  // spatial shape of t
 // Builds one graph. Methods that add a node return its index; node 0 is the voxelization.
 class GraphBuilder {
  public:
-  // dimension: 3, or 2; in 2 dimensions all sites have z = 0. rule: how Down and PoolDown make their sites.
+  // dimension: 3, or 2; in 2 dimensions all sites have z = 0. rule: the rule by which Down and PoolDown make the sites
+  // of level 1.
   explicit GraphBuilder(uint32_t seed, kernels::CoordinateRule rule = kernels::CoordinateRule::kFloor,
                         int dimension = 3)
       : random_(seed), rule_(rule) {
@@ -97,7 +99,7 @@ class GraphBuilder {
   int Embedding(int input, int channel, int num_rows, int channels) {
     return Add("embedding", {input}, EmbeddingOp{channel, RandomTensor({num_rows, channels})}, Level(input), channels);
   }
-  // Adds a linear layer with the tensors of another one.
+  // Adds a linear layer that shares the tensors of node `linear`.
   int LinearWithWeightsOf(int input, int linear) {
     return Add("shared", {input}, std::get<LinearOp>(graph_.nodes[static_cast<size_t>(linear)].op), Level(input),
                Channels(linear));
@@ -153,12 +155,14 @@ class GraphBuilder {
                       .rulebook = conv ? conv->rulebook : std::get<PoolOp>(partner).rulebook},
                kFine, Channels(input));
   }
-  // Adds a dense grid with the spatial shape of the input's level.
+  // Adds a node that copies the rows to a dense grid with the spatial shape of the input's level.
   int ToDense(int input) {
     const int node = Add("to_dense", {input}, ToDenseOp(), kSampleLevel, Channels(input));
     graph_.nodes.back().grid = GridShape{.dimension = graph_.dimension, .size = ShapeOf(Level(input))};
     return node;
   }
+  // Adds a node that makes a bird's-eye-view image [y, x]. A cell's channels are those of all z: channel c of height z
+  // is channel c * depth + z.
   int ToBev(int input) {
     const kernels::Axes shape = ShapeOf(Level(input));
     const int node = Add("to_bev", {input}, ToDenseOp{.is_from_above = true}, kSampleLevel, Channels(input) * shape[2]);
@@ -210,7 +214,8 @@ class GraphBuilder {
     for (const int input : inputs) channels += Channels(input);
     return Add("concat", inputs, ConcatOp(), Level(inputs[0]), channels);
   }
-  // UnionSum and UnionConcat give the same as Sum and Concat if all inputs are on one level.
+  // UnionSum and UnionConcat have the union of their inputs' sites. If all inputs are on one level, the results are
+  // those of Sum and Concat.
   int UnionSum(int a, int b) {
     AddOp op;
     const int level = UnionLevel({a, b}, &op.rulebooks);
@@ -233,7 +238,8 @@ class GraphBuilder {
     const int level = graph_.levels.Filter(Level(input), {.score_node = scores, .threshold = threshold});
     return Add("prune", {input, scores}, PruneOp{SameSites(input, level)}, level, Channels(input));
   }
-  // Adds a convolution onto the sites of another node. Both levels must have the same unit.
+  // Adds a convolution whose output has the sites of node `sites`. The levels of both nodes must have the same unit
+  // (the same distance between neighbouring sites).
   int Onto(int input, int sites, int out_channels) {
     SparseConvOp op;
     op.kind = SparseConvOp::Kind::kStrided;
@@ -262,7 +268,8 @@ class GraphBuilder {
     return Add("devoxelize", {input, positions < 0 ? 0 : positions}, DevoxelizeOp(),
                positions < 0 ? kPointLevel : Level(positions), Channels(input));
   }
-  // input: a node on points, or a node on sites, whose sites are then pooled like points.
+  // Adds a node that pools rows into the sites that contain them. input: a node on points, or a node on sites, whose
+  // sites are then pooled like points. sites_of: the node with the output's sites, or -1 for the voxels.
   int PointToVoxel(int input, kernels::PoolReduce reduce, int sites_of = -1) {
     std::vector<int> inputs = {input};
     if (Level(input) == kPointLevel) inputs.push_back(0);
@@ -304,8 +311,8 @@ class GraphBuilder {
     return graph_;
   }
 
-  // Adds a decoder of `images`, which must all have one size. Fills in the head's num_rows and num_columns. Boxes lie
-  // on the voxels' grid, whose cells have size 1. The same holds for AnchorHead.
+  // CenterHead and AnchorHead add a decoder that makes boxes of `images`, which must all have the same size. They fill
+  // in the head's num_rows and num_columns. AnchorHead also fills in range_max, the extent of the voxels' grid.
   int CenterHead(const std::vector<int>& images, kernels::CenterHead head) {
     head.num_rows = Grid(images[0]).size[0];
     head.num_columns = Grid(images[0]).size[1];

@@ -1,7 +1,8 @@
 #pragma once
 
-// Runs a graph node by node in double precision, with maps of coordinates and without fusion, shared buffers or
-// rulebooks. It is the oracle of compiled programs.
+// Interpreter runs a graph node by node in double precision. Tests compare the results of compiled programs with it. A
+// tensor is a std::map from site to row. There is no fusion, and there are no shared buffers or rulebooks. It handles
+// the graphs of GraphBuilder for one cloud. Strided convolutions and pools must have stride 2 and one common level.
 
 #include <algorithm>
 #include <array>
@@ -20,8 +21,8 @@
 
 namespace voxserve {
 
-// Rows without a site have these keys: kSampleRow for the row of a tensor with one row per sample, PointRow(i) for the
-// row of point i of a tensor on kPointLevel. The row of a grid's cell has the cell's position as its key.
+// Keys of rows that have no site. kSampleRow is the key in a tensor with one row per sample. PointRow(i) is the key of
+// point i in a tensor on kPointLevel. In a dense grid, a cell's position is the key of its row.
 inline constexpr Site kSampleRow = {-1, -1, -1};
 inline Site PointRow(size_t i) { return {-2, static_cast<int32_t>(i), 0}; }
 
@@ -45,6 +46,7 @@ class Interpreter {
     return Evaluate(node).at(is_on_points ? PointRow(point) : *sites_[point]);
   }
 
+  // Returns all rows of a node. Computes each node once.
   const Values& Evaluate(int node) {
     const auto found = values_.find(node);
     if (found != values_.end()) return found->second;
@@ -205,7 +207,7 @@ class Interpreter {
     return sites;
   }
 
-  // Returns the rows that the site reads, by kernel cell.
+  // Returns the rows of `in` that the output site `site` reads, by kernel cell.
   static std::map<int32_t, std::vector<double>> Read(const kernels::ConvGeometry& geometry, SparseConvOp::Kind kind,
                                                      const Site& site, const Values& in) {
     std::map<int32_t, std::vector<double>> rows;
@@ -273,7 +275,7 @@ class Interpreter {
     return rows;
   }
 
-  // Sums, for every output position, over all kernel cells, as the definition of a convolution of images says.
+  // Returns the convolution of an image by PyTorch's definition: every output position sums over all kernel cells.
   static Values ConvolveImage(const Conv2dOp& conv, const GraphNode& node, const Values& in) {
     const kernels::Conv2dGeometry& geometry = conv.geometry;
     const auto ins = static_cast<size_t>(conv.in_channels / geometry.groups);

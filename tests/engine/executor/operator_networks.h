@@ -14,8 +14,8 @@ struct OperatorNetwork {
   testing::TestModel model;
 };
 
-// Returns the networks. They read clouds with the fields x, y, z and f. Positions should lie between 0 and (6, 5, 4)
-// metres, and f between -1 and 1.
+// Returns the networks. Their clouds must have the fields x, y, z and f, with positions between 0 and (6, 5, 4) metres
+// and f between -1 and 1.
 std::vector<OperatorNetwork> OperatorNetworks();
 
 }  // namespace voxserve

@@ -1,6 +1,7 @@
 #pragma once
 
-// Makes random weights for the networks of operator_networks.h, and the features of their voxels.
+// Makes random weights for the networks of operator_networks.h. Also has the features of their voxels (kFeatures), as
+// text of a model file.
 
 #include <cstdint>
 #include <random>
@@ -15,15 +16,17 @@ namespace voxserve {
 inline constexpr char kFeatures[] =
     R"(features { name: "x" } features { name: "y" } features { name: "z" } features { name: "f" })";
 
+// Adds random tensors to a model, which must outlive this object. The same calls give the same values.
 class Weights {
  public:
   explicit Weights(testing::TestModel* model) : model_(*model), random_(1) {}
 
-  // Adds "<node>.weight", with values of a size that keeps results about as large as inputs.
+  // Adds "<node>.weight". `inputs` is the number of input values that are summed for an output; the weights shrink with
+  // it, so that results are about as large as inputs.
   Weights& Weight(const std::string& node, std::vector<int64_t> shape, int64_t inputs) {
     return Fill(node + ".weight", std::move(shape), -1.0f, 1.0f, 2.0f / static_cast<float>(inputs));
   }
-  // [K, in, out]
+  // Adds the weight [cells, in, out] of a sparse convolution.
   Weights& Conv(const std::string& node, int64_t cells, int64_t in, int64_t out) {
     return Weight(node, {cells, in, out}, cells * in / 4 + 1);
   }

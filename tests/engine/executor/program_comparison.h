@@ -19,8 +19,10 @@
 
 namespace voxserve {
 
-// Expects the interpreter's scores and labels for these points. The program runs in float32, for which each device has
-// one dataflow. `map_search` matters only on the CPU: a GPU has one search.
+// Expects the interpreter's scores and labels for these points. Scores may differ by 1e-3 of the score, or by 1e-3 if
+// that is more. Labels are compared where the best score is clear. The program runs in float32, for which each device
+// has one dataflow. `map_search` and `max_grid_bytes` (the limit of kGrid's grid; kGrid with 0 must fall back to a hash
+// table) matter only on the CPU: a GPU has one search.
 inline void ExpectEqual(support::Device device, const Graph& graph, const Points& points,
                         kernels::MapSearch map_search = kernels::MapSearch::kMerge, int64_t max_grid_bytes = 1 << 20) {
   const auto cloud = PointCloud::FromFloats({"x", "y", "z", "f"}, points.values.data(), points.size());
@@ -68,9 +70,9 @@ inline void ExpectEqual(support::Device device, const Graph& graph, const Points
   }
 }
 
-// Expects equal scores whether the GPU makes the maps of a cloud, or the CPU makes them because the GPU has too little
-// memory. Tries memory limits from 96 MiB up, each larger than the one before by 1 / limit_steps, until the batch runs
-// with maps of the CPU.
+// Expects equal scores whether the GPU makes the kernel maps of a cloud, or the CPU makes them because the GPU has too
+// little memory. Tries limits of the GPU's memory from 96 MiB up, each larger than the one before by 1 / limit_steps,
+// until the batch runs with the CPU's maps.
 inline void ExpectEqualWithMapsOfTheCpu(const Graph& graph, const PointCloud& cloud, int64_t limit_steps) {
   const auto run = [&](int64_t limit) {
     BatchOutput output;
@@ -100,8 +102,8 @@ inline void ExpectEqualWithMapsOfTheCpu(const Graph& graph, const PointCloud& cl
   EXPECT_TRUE(fell_back);
 }
 
-// Expects the same for two million random points in few voxels. The GPU takes memory for two million voxels, since it
-// does not know their number yet, so under a low limit only the CPU can make the maps.
+// Expects the same for two million random points in few voxels. The GPU reserves memory for two million voxels, because
+// it does not know the number of voxels before it makes the maps. Under a low limit only the CPU can make them.
 inline void ExpectEqualWithMapsOfTheCpu(const Graph& graph) {
   const auto& range_max = graph.voxelize_op().range_max;
   std::mt19937 random(60);
@@ -115,7 +117,7 @@ inline void ExpectEqualWithMapsOfTheCpu(const Graph& graph) {
   ExpectEqualWithMapsOfTheCpu(graph, cloud, /*limit_steps=*/4);
 }
 
-// Expects the same for random points, with one point in each voxel.
+// Expects the interpreter's scores and labels for random points, with one point in each voxel.
 inline void ExpectEqual(support::Device device, const Graph& graph, uint32_t seed,
                         kernels::MapSearch map_search = kernels::MapSearch::kMerge, int64_t max_grid_bytes = 1 << 20) {
   ExpectEqual(device, graph, RandomPoints(seed, graph.dimension), map_search, max_grid_bytes);

@@ -33,8 +33,8 @@ inline Points RandomPoints(uint32_t seed, int dimension = 3) {
   return points;
 }
 
-// Returns points anywhere, several in a voxel. Some have no voxel: they are not a number, out of range, or rounded out
-// of it. The first is in the voxel at 0.
+// Returns points anywhere in the voxels' range, several in a voxel. Some points have no voxel: a coordinate is NaN or
+// below the range, or is rounded to a site beyond the range. The first point is in the voxel at 0.
 inline Points RandomScan(uint32_t seed, int num_points = 90) {
   std::mt19937 random(seed);
   std::uniform_real_distribution<float> unit(0, 1);

@@ -1,7 +1,7 @@
 #pragma once
 
-// Defines in double precision the operators that need rows but no coordinates, as parts of the oracle in
-// graph_interpreter.h.
+// Computes in double precision the operators that read rows but no coordinates. The interpreter of graph_interpreter.h
+// uses them.
 
 #include <algorithm>
 #include <cmath>
@@ -35,7 +35,7 @@ inline std::vector<double> NormalizeRow(const RowNormOp& norm, std::vector<doubl
   return row;
 }
 
-// Returns the table's row of that number; NaN in every channel if there is no such row.
+// Returns row `number` of the embedding's table, or NaN in every channel if the table has no such row.
 inline std::vector<double> LookUp(const EmbeddingOp& embedding, double number) {
   const auto channels = static_cast<size_t>(embedding.table->shape[1]);
   const bool is_there =
@@ -92,7 +92,8 @@ inline double Activate(const kernels::Activation& activation, double x) {
   return x;
 }
 
-// Returns a row for each query: for every head, the mean of the values, weighted by softmax of scale * (query . key).
+// Returns a row for each query. For every head it is the weighted mean of the value rows; the weights are the softmax
+// of scale * (query . key) over all keys.
 inline Values Attend(const AttentionOp& op, const Values& queries, const Values& keys, const Values& values) {
   Values out;
   for (const auto& [place, query] : queries) {
@@ -115,7 +116,8 @@ inline Values Attend(const AttentionOp& op, const Values& queries, const Values&
   return out;
 }
 
-// Returns rows that are normalized over all sites of the sample, per group of channels.
+// Returns the rows of a sample after a group norm or instance norm: each group of channels is normalized over all
+// sites.
 inline Values NormalizeSample(const SampleNormOp& norm, const Values& in) {
   Values out = in;
   if (in.empty()) return out;

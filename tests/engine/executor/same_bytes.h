@@ -10,6 +10,7 @@
 
 namespace voxserve {
 
+// Expects the same status, outputs, tensors and counts. Times are not compared.
 inline void ExpectSameBytes(const BatchOutput& output, const BatchOutput& expected) {
   ASSERT_EQ(output.status, expected.status);
   ASSERT_EQ(output.samples.size(), expected.samples.size());

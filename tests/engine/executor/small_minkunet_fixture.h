@@ -1,7 +1,7 @@
 #pragma once
 
-// SmallMinkUNetTest is the fixture of tests of how a GPU runs batches: a small MinkUNet in float16 that is
-// deterministic, so that answers can be compared byte by byte, and random points for it.
+// SmallMinkUNetTest is the fixture of tests of how a GPU runs batches. It has a small MinkUNet in float16, compiled to
+// be deterministic, so that tests can compare answers byte by byte. BoxOfPoints makes random points for this network.
 
 #include <gtest/gtest.h>
 
@@ -29,8 +29,7 @@ inline PointCloud BoxOfPoints(int64_t num_points, float size, uint32_t seed) {
 
 class SmallMinkUNetTest : public RunnerTest {
  protected:
-  // Loads the network on a GPU. budget_bytes limits the host's memory; if it is 0, the memory is counted without a
-  // limit.
+  // Loads the network on a GPU. budget_bytes limits the host's memory; if it is 0, memory is counted but not limited.
   void Start(int64_t budget_bytes) {
     ASSERT_NO_FATAL_FAILURE(
         StartRunner({.device = support::Device::kCuda}, std::make_unique<MemoryBudget>(budget_bytes)));

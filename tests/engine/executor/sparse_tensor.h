@@ -1,7 +1,8 @@
 #pragma once
 
-// Compares the engine with sparse tensors of another project. It makes a model whose voxels are one of these tensors,
-// runs it, and compares sites and rows with those of the other project.
+// Compares the engine with sparse tensors that another project computed. The functions write a model whose voxels are
+// the other project's input tensor, run the model, and compare the sites and rows of a node with the other project's
+// output tensor. A site is the integer coordinate of a row.
 
 #include <gtest/gtest.h>
 
@@ -41,6 +42,8 @@ std::vector<Rows> ReadRows(const support::NpyArray& indices, const support::NpyA
   return samples;
 }
 
+// A sparse tensor of one or more samples. `shape` has one number per axis; `samples` has the rows of each sample by
+// site.
 struct SparseTensor {
   int dimension() const { return static_cast<int>(shape.size()); }
 
@@ -57,7 +60,7 @@ std::string AxesText(const Axes& values, int dimension) {
   return AxesText(std::vector<int64_t>(values.begin(), values.begin() + dimension));
 }
 
-// Returns kernel_size, stride, dilation and padding of a node that makes its own sites.
+// Returns the text of kernel_size, stride, dilation and padding for a node of a model file.
 inline std::string GeometryText(const kernels::ConvGeometry& geometry) {
   return absl::StrCat("kernel_size: ", AxesText(geometry.kernel_size, geometry.dimension),
                       " stride: ", AxesText(geometry.stride, geometry.dimension),
@@ -65,7 +68,8 @@ inline std::string GeometryText(const kernels::ConvGeometry& geometry) {
                       " padding: ", AxesText(geometry.padding, geometry.dimension));
 }
 
-// Returns the node "voxels", which has the tensor's sites and features.
+// Returns the beginning of a model file: the dimension and the node "voxels", whose sites and features are the tensor's
+// if the cloud is CloudOf its rows.
 inline std::string Voxels(const SparseTensor& input) {
   std::vector<std::string> fields, features;
   for (int axis = 0; axis < input.dimension(); ++axis) {
@@ -80,7 +84,8 @@ inline std::string Voxels(const SparseTensor& input) {
                       absl::StrJoin(fields, ", "), "] ", absl::StrJoin(features, " "), " } }\n");
 }
 
-// Returns nodes and outputs that give the points the rows of a node on the voxels' sites.
+// Returns the end of a model file: the scores of a point are the row of node `node` at the point's voxel. The node must
+// have the voxels' sites.
 inline std::string Outputs(const std::string& node) {
   return absl::StrCat(
       "nodes { name: \"best\" inputs: \"", node, "\" argmax {} }\n",
@@ -89,7 +94,7 @@ inline std::string Outputs(const std::string& node) {
       "outputs { kind: KIND_LABELS node: \"labels\" } outputs { kind: KIND_SCORES node: \"scores\" }\n");
 }
 
-// Expects these rows at the voxels' sites, as the scores of the points.
+// Expects that the rows of node `node`, which has the voxels' sites, are `expected`.
 inline void ExpectAtVoxels(support::Device device, testing::TestModel model, const std::string& node,
                            const SparseTensor& input, const std::vector<Rows>& expected) {
   model.graph += Outputs(node);
@@ -104,7 +109,8 @@ inline void ExpectAtVoxels(support::Device device, testing::TestModel model, con
   ExpectScores(device, model, samples);
 }
 
-// Returns the level's keys of the last batch, ascending in the device's order.
+// Returns the keys of a level's sites in the last batch, in ascending order: CoordinateKeys on the CPU, MortonKeys on a
+// GPU.
 inline std::vector<uint64_t> KeysOf(support::Device device, DeviceRunner& runner, int level) {
   if (device == support::Device::kCpu) {
     const auto& made = static_cast<CpuExecutor&>(runner.executor()).geometry().keys(level);
@@ -148,12 +154,12 @@ inline void ExpectSites(support::Device device, const testing::TestModel& model,
   EXPECT_EQ(KeysOf(device, **runner, at->level), keys);
 }
 
-// Tells how the sites of a level are made from the voxels.
+// Tells by which convolution the sites of a node are made from the voxels.
 enum class MadeBy { kStrided, kTransposed };
 
-// Expects the sites and rows of a node whose level `geometry` made from the voxels. One more convolution, with
-// `geometry` and different weights for each cell, brings the rows back to the voxels and so to the points. A row at a
-// wrong site changes its result.
+// Expects the sites and rows of a node whose sites a convolution with `geometry` made from the voxels. Scores belong to
+// points, so the rows must come back to the voxels: one more convolution, in the opposite direction, with `geometry`
+// and random weights, reads the node's rows. A row at a wrong site changes the result of this convolution.
 inline void ExpectThroughVoxels(support::Device device, testing::TestModel model, const std::string& node,
                                 const SparseTensor& input, const kernels::ConvGeometry& geometry, MadeBy made_by,
                                 int channels, const std::vector<Rows>& expected) {

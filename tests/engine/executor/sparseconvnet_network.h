@@ -31,6 +31,7 @@ struct Layer {
   std::string strided = {};  // for a Convolution or a pooling: its node of KIND_STRIDED
 };
 
+// The kernel of a strided or transposed layer: its size and its stride.
 struct Box {
   Place size, stride = kOnes;
 };
@@ -119,7 +120,7 @@ class Network {
   }
 
   // The output sites are the sites of `fine`. `paired` is the Convolution with the same box that computed the sites of
-  // `in` from the sites of `fine`; it is nullopt if a pooling computed them.
+  // `in` from the sites of `fine`. If a pooling computed the sites of `in`, `paired` is nullopt.
   Layer Deconvolution(const Layer& in, const Layer& fine, const std::optional<Layer>& paired, const Box& box,
                       int out_channels, int groups = 1) {
     EXPECT_EQ(Larger(dimension_, in.spatial_size, box), fine.spatial_size);
@@ -174,7 +175,8 @@ class Network {
     });
   }
 
-  // Every site of `fine` gets the sum of the rows into which it was pooled.
+  // `paired` is the pooling with the same box that computed the sites of `in` from the sites of `fine`. Every site of
+  // `fine` gets the sum of the rows of `in` into which the pooling reduced the site.
   Layer UnPooling(const Layer& in, const Layer& fine, const Layer& paired, const Box& box) {
     EXPECT_EQ(Larger(dimension_, in.spatial_size, box), fine.spatial_size);
     AddText(absl::StrCat("pool { reduce: REDUCE_SUM kind: KIND_INVERSE paired_with: \"", paired.strided, "\" }"), in);
@@ -207,7 +209,7 @@ class Network {
   }
 
   // This is not a layer of SparseConvNet. It returns a row for every voxel: the row of `in` at that site, or zeros if
-  // `in` has no such site. `in` must have the voxels' unit.
+  // `in` has no such site. Neighbouring sites of `in` must be one voxel apart.
   Layer AtVoxels(const Layer& in) {
     Weights weights{.cells = 1, .in = static_cast<size_t>(in.channels), .out = static_cast<size_t>(in.channels)};
     for (int i = 0; i < in.channels * in.channels; ++i) weights.values.push_back(i % (in.channels + 1) == 0 ? 1 : 0);
@@ -223,7 +225,8 @@ class Network {
                           });
   }
 
-  // This is not a layer of SparseConvNet. It adds a last channel to `head`: 1/32 of the number of sites of `counted`.
+  // This is not a layer of SparseConvNet. It appends a channel to `head` that is 1/32 of the number of sites of
+  // `counted` at every site, so that a test of the scores also checks that number.
   Layer WithNumSites(const Layer& head, const Layer& counted) {
     constexpr float kPart = 1.0f / 32;  // per site; above the allowed rounding error, so that one missing site shows
     const std::string one = AddText("linear { out_channels: 1 bias: true }", counted);

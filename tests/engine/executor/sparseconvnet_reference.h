@@ -18,7 +18,7 @@ namespace voxserve::sparseconvnet {
 inline constexpr Place kOnes = {1, 1, 1, 1};
 inline constexpr Place kNone = {0, 0, 0, 0};
 
-// Says that, by one cell of the kernel, a row of `in` is added to a row of the output.
+// Says that kernel cell `cell` reads the input row at site `in` and adds to the output row at site `out`.
 struct Rule {
   size_t cell = 0;
   Place in, out;
@@ -101,9 +101,9 @@ class RuleMaker {
   const size_t dimension_;
 };
 
-// Weights [K, groups, in / groups, out / groups].
+// The weights of a convolution, [cells, groups, in, out].
 struct Weights {
-  size_t cells = 1, groups = 1, in = 1, out = 1;  // channels of a group
+  size_t cells = 1, groups = 1, in = 1, out = 1;  // `in` and `out` are the channels of one group
   std::vector<float> values;
   std::vector<float> bias;  // empty, or [groups * out]
 
@@ -111,7 +111,7 @@ struct Weights {
     return values[((cell * groups + group) * in + i) * out + o];
   }
 
-  // Returns the weights in the layout of a model folder: [K, in / groups, out].
+  // Returns the weights in the layout of a model folder: [cells, in, groups * out].
   testing::TestTensor Served() const {
     std::vector<float> served;
     for (size_t cell = 0; cell < cells; ++cell) {
@@ -126,6 +126,7 @@ struct Weights {
   }
 };
 
+// Returns the rows at out_sites: the bias, plus the product of each rule.
 inline Rows Convolve(const Weights& weights, const Rules& rules, const Rows& in, const std::set<Place>& out_sites) {
   Rows out;
   std::vector<double> bias(weights.groups * weights.out, 0.0);

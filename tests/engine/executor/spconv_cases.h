@@ -16,13 +16,14 @@
 namespace voxserve {
 
 struct SpconvCase {
-  // kDilatedTransposed: spconv ignores the dilation when it computes the output's shape. kInverseOfPool: a max pool,
-  // followed by an inverse convolution.
+  // kDilatedTransposed is a transposed convolution with a dilation. It is a kind of its own, because spconv ignores the
+  // dilation when it computes the output's shape, and the engine does not. kInverseOfPool is a max pool followed by an
+  // inverse convolution, kInverse a strided convolution followed by an inverse one.
   enum Kind { kSubmanifold, kStrided, kInverse, kTransposed, kDilatedTransposed, kInverseOfPool };
 
   std::string name;
   Kind kind = kSubmanifold;
-  kernels::ConvGeometry geometry;  // as spconv was given it: the padding is 0 for kSubmanifold
+  kernels::ConvGeometry geometry;  // the arguments of spconv's layer; the padding is 0 for kSubmanifold
   SparseTensor in, out;
   support::NpyArray weight;  // [K, in, out]; not for kInverseOfPool
   // Only for kInverse and kInverseOfPool: the sites between the two nodes, without rows, and the weight of the second
@@ -31,6 +32,7 @@ struct SpconvCase {
   support::NpyArray back_weight;
 };
 
+// Returns all cases of the file, or the error of ReadNpz.
 inline absl::StatusOr<std::vector<SpconvCase>> ReadSpconvCases() {
   ASSIGN_OR_RETURN(const auto arrays, support::ReadNpz(support::SourceDir() + "/tests/golden/spconv_convolutions.npz"));
   std::vector<SpconvCase> cases;

@@ -1,6 +1,6 @@
 #pragma once
 
-// Defines a network that is broken in one place, and the exact error messages for it.
+// Defines models that are broken in one place, and checks that the loader refuses them with the expected messages.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,13 +16,14 @@
 
 namespace voxserve {
 
+// Writes the model to a temporary folder and loads it from there.
 inline absl::StatusOr<Graph> Load(const testing::TestModel& model) {
   const testing::TemporaryFolder folder;
   model.WriteTo(folder.path());
   return LoadGraph(folder.path() / "1");
 }
 
-// Says how a SmallModel is changed, and which error messages are expected.
+// Says how a test changes SmallModel(), and which error messages the loader must return for the changed model.
 struct BrokenModel {
   std::string name;
   std::function<void(testing::TestModel&)> change;
@@ -31,6 +32,7 @@ struct BrokenModel {
 
 inline void PrintTo(const BrokenModel& broken, std::ostream* out) { *out << broken.name; }
 
+// Expects that the loader refuses the model with exactly these messages (INVALID_ARGUMENT, reason BAD_MODEL).
 inline void ExpectToldExactly(const BrokenModel& broken) {
   testing::TestModel model = testing::SmallModel();
   broken.change(model);

@@ -1,7 +1,8 @@
 #pragma once
 
-// Runs an engine over a repository that the test changes while it serves. A model here answers one label for every
-// point, so an answer shows from which files it came.
+// ManagerTest is the fixture of tests that change a model repository while an engine serves its models. ModelManager
+// then loads and unloads versions. A model of these tests gives every point the same label, so an answer shows from
+// which files the model was loaded.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -28,8 +29,8 @@
 
 namespace voxserve {
 
-// Returns the small model, which has three labels, so that it answers `label`. `variant` changes its weights, and so
-// its digest, but no label.
+// Returns SmallModel with a bias that makes it answer `label` (0 to 2) for every point. Another `variant` gives other
+// weights and so another digest, but the same labels.
 inline testing::TestModel ModelOf(int label, float variant = 0) {
   testing::TestModel model = testing::SmallModel();
   std::vector<float> bias = {0, 0, 0};
@@ -39,7 +40,7 @@ inline testing::TestModel ModelOf(int label, float variant = 0) {
   return model;
 }
 
-// Keeps what the manager reports.
+// Records what the model manager reports. Thread-safe. The Await... methods return false after a minute.
 class ManagerObserver final : public SilentObserver {
  public:
   void OnModelState(std::string_view model, int64_t version, bool ready) override {
@@ -60,7 +61,8 @@ class ManagerObserver final : public SilentObserver {
       throw std::bad_alloc();
     }
   }
-  // Makes the next num_builds builds find no memory.
+  // Makes the next num_builds builds of a version fail as if the host had no memory: OnPlanLookup, which every build
+  // calls, throws std::bad_alloc.
   void TakeMemoryFrom(int num_builds) {
     absl::MutexLock lock(&mutex_);
     num_builds_without_memory_ = num_builds;
@@ -75,7 +77,7 @@ class ManagerObserver final : public SilentObserver {
     absl::MutexLock lock(&mutex_);
     return states_;
   }
-  // Returns the number of versions that were made from files, whether or not they took over.
+  // Returns how often a version was built from its files, also if it never answered requests.
   int num_builds() {
     absl::MutexLock lock(&mutex_);
     return num_builds_;
@@ -134,7 +136,8 @@ class ManagerTest : public ::testing::TestWithParam<support::Device> {
   void Write(const std::string& name, int64_t version, const testing::TestModel& model) {
     model.WriteTo(root_.path() / name, version);
   }
-  // Moves a version into the repository in one step, as a careful operator does, so that nobody sees a part of it.
+  // Moves a version into the repository in one step, as a careful operator does. The manager therefore never sees only
+  // some of the version's files.
   void MoveIn(const std::string& name, int64_t version, const testing::TestModel& model) {
     const testing::TemporaryFolder outside;
     model.WriteTo(outside.path(), version);
@@ -178,7 +181,7 @@ class ManagerTest : public ::testing::TestWithParam<support::Device> {
     EXPECT_TRUE(info.ok()) << info.status();
     return info.value_or(ModelVersionInfo());
   }
-  // Returns the versions that are listed, whatever their state.
+  // Returns the versions of the model that ListModels lists, in any state.
   Versions Listed(const std::string& name) {
     Versions versions;
     for (const ModelVersionInfo& info : engine_->ListModels()) {

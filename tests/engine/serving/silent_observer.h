@@ -1,6 +1,6 @@
 #pragma once
 
-// An observer that ignores everything. Tests override the methods that they need.
+// SilentObserver is an EngineObserver that ignores every event. Tests override the methods that they need.
 
 #include <string_view>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Makes engines of the demo's models and of repositories that tests write.
+// Makes engines that serve the demo's models (deploy/models) or a repository that a test writes.
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -28,6 +28,7 @@ inline std::unique_ptr<Engine> MakeEngine(Engine::Options options) {
   return *std::move(engine);
 }
 
+// Submits the task and blocks until it has its answer.
 inline absl::StatusOr<InferResult> Infer(Engine& engine, InferTask task) {
   std::promise<absl::StatusOr<InferResult>> answer;
   task.done = [&](absl::StatusOr<InferResult> result) { answer.set_value(std::move(result)); };
@@ -39,7 +40,8 @@ inline PointCloud Cloud(const std::vector<float>& xyzi) {
   return *PointCloud::FromFloats({"x", "y", "z", "intensity"}, xyzi.data(), xyzi.size() / 4);
 }
 
-// A repository in a folder of its own, which is removed at the end.
+// A model repository in a temporary folder of this process. The destructor deletes the folder. A process may have one
+// at a time.
 class Repository {
  public:
   Repository() : path_(std::filesystem::temp_directory_path() / absl::StrCat("voxserve_engine_test_", getpid())) {

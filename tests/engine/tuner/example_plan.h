@@ -1,5 +1,7 @@
 #pragma once
 
+// Makes a tuned plan and its key for tests of plan files. The values are invented.
+
 #include <string>
 
 #include "absl/time/time.h"
@@ -17,7 +19,8 @@ inline PlanKey ExampleKey() {
           .dtype = "float16"};
 }
 
-// Returns a plan with two buckets. One has convolutions of every dataflow, search and grouping, the other has none.
+// Returns a plan with two buckets (ranges of voxel numbers). The first bucket has convolutions of every dataflow,
+// search and grouping. The second bucket has only the fallback plan.
 inline TunedPlan ExamplePlan() {
   using kernels::Grouping;
   using kernels::MapSearch;

@@ -1,7 +1,7 @@
 #pragma once
 
-// Has a device for tests of searches. Its times are a function of the plan, without a clock and without noise, so the
-// best plan is known.
+// FakeDevice replaces the device in tests of plan searches. Its times are functions of the plan that the test sets.
+// They need no clock and have no noise, so the test knows the best plan. Not thread-safe.
 
 #include <cstdint>
 #include <functional>
@@ -29,8 +29,8 @@ class FakeDevice {
   std::function<float(const NetworkPlan& plans)> score_error = [](const NetworkPlan&) { return 0; };
   std::function<bool(const NetworkPlan& plans)> is_nondeterministic = [](const NetworkPlan&) { return false; };
   std::function<absl::Status(const NetworkPlan& plans)> fails = [](const NetworkPlan&) { return absl::OkStatus(); };
-  int64_t refused_above = 1 << 30;  // points
-  absl::Duration run_takes;         // by the fake clock
+  int64_t refused_above = 1 << 30;  // scans with more points get the error "too many voxels"
+  absl::Duration run_takes;         // each run moves the fake clock (now()) by this time
 
   absl::Time now() const { return now_; }
   int64_t num_runs() const { return num_runs_; }

@@ -1,7 +1,7 @@
 #pragma once
 
-// Has a network for tests of searches, and the sizes of its maps. It cannot be run; FakeDevice (fake_device.h) says how
-// long it would take.
+// Makes a program for tests of plan searches, and the sizes of its kernel maps. The program has no steps, so it cannot
+// run. FakeDevice (fake_device.h) says how long it would take.
 
 #include <algorithm>
 #include <cstdint>
@@ -12,7 +12,8 @@
 
 namespace voxserve {
 
-inline constexpr int kSubmanifold0 = 0, kDown = 1, kUp = 2, kSubmanifold1 = 3;  // rulebooks
+// Indices of the program's rulebooks (kernel maps).
+inline constexpr int kSubmanifold0 = 0, kDown = 1, kUp = 2, kSubmanifold1 = 3;
 
 inline RulebookSpec Submanifold(int level) {
   return {.in_level = level, .out_level = level, .geometry = {.kernel_size = {3, 3, 3, 1}, .padding = {1, 1, 1, 0}}};
@@ -60,8 +61,9 @@ inline Program FakeProgram(bool is_on_cuda) {
   return program;
 }
 
-// Returns the sizes of a map as LiDAR scans have them: the centre pairs every site, mirrored offsets have equal sizes,
-// and sizes shrink with distance.
+// Returns the number of pairs of each offset of a rulebook, similar to those of LiDAR scans. In a submanifold rulebook
+// the centre pairs every site with itself, mirrored offsets have equal numbers, and the first and last offsets have the
+// fewest pairs.
 inline std::vector<int64_t> SizesOf(const ProgramRulebook& rulebook, int64_t num_voxels) {
   const int32_t num_offsets = rulebook.spec.geometry.NumOffsets();
   std::vector<int64_t> sizes;

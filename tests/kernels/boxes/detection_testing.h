@@ -1,6 +1,7 @@
 #pragma once
 
-// Helps the tests of detection kernels to put heads on any device and to read boxes back.
+// Helpers for the tests of detection kernels. They copy the outputs of a detection head to a device, and convert boxes
+// between rows of a test and the layout of the kernels (kernels/boxes/box_rows.h).
 
 #include <gtest/gtest.h>
 
@@ -44,6 +45,7 @@ inline std::vector<float> ValuesOf(const std::vector<BoxRow>& rows) {
   return values;
 }
 
+// Returns the row that kernels write where there is no box.
 inline BoxRow NoBoxRow() {
   BoxRow row(kBoxColumns, 0.0f);
   row[kBoxScore] = kNoBox;
@@ -73,6 +75,7 @@ inline void ExpectNearBoxes(const std::vector<BoxRow>& boxes, const std::vector<
   }
 }
 
+// Returns the arrays of tests/golden/detection_heads.npz. If the file cannot be read, the test fails.
 inline const std::map<std::string, support::NpyArray>& GoldenHeads() {
   static const auto* const golden = [] {
     auto arrays = support::ReadNpz(support::SourceDir() + "/tests/golden/detection_heads.npz");
@@ -83,8 +86,8 @@ inline const std::map<std::string, support::NpyArray>& GoldenHeads() {
   return *golden;
 }
 
-// Copies the outputs of one head to a device. Each matrix has other columns before and after its own, which kernels
-// must not read.
+// Owns the outputs of one detection head on a device: matrices with one row per cell of the image. Each has margins of
+// other values before and after its columns, which kernels must not read.
 class DeviceImages {
  public:
   DeviceImages(Device device, DType dtype) : device_(device), dtype_(dtype) {}

@@ -1,7 +1,7 @@
 #pragma once
 
-// Turns a rulebook's pairs of rows into pairs of sites, which do not depend on the order of rows, and checks the other
-// promises of rulebook.h.
+// Turns a rulebook's pairs of rows into pairs of sites, which do not depend on the order of rows. Also checks the order
+// of pairs and the tile_begin that kernels/conv/rulebook.h guarantees.
 
 #include <cstdint>
 #include <string>
@@ -13,6 +13,8 @@
 
 namespace voxserve::kernels::testing {
 
+// Returns one PairSites for each pair, in the rulebook's order. in_keys and out_keys are the CoordinateKeys of the
+// input and output rows.
 inline std::vector<PairSites> SitesOf(const RulebookView& rulebook, const std::vector<uint64_t>& in_keys,
                                       const std::vector<uint64_t>& out_keys, int32_t dimension) {
   const CoordinateKey layout(dimension);

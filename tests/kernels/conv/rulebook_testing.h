@@ -1,7 +1,8 @@
 #pragma once
 
-// Makes random rulebooks, and computes a convolution by naive loops. The loops are the oracle of every dataflow's
-// tests.
+// Makes random rulebooks, and computes a sparse convolution by naive loops. A rulebook lists for each kernel offset the
+// pairs (input row, output row) that the offset connects (kernels/conv/rulebook.h). The tests of every dataflow (way to
+// multiply) compare their results with the loops.
 
 #include <cstdint>
 #include <vector>
@@ -12,7 +13,7 @@
 namespace voxserve::kernels {
 
 // Returns a random rulebook. Within each offset, input and output rows both ascend, as they do for sorted coordinates.
-// `density` is the probability that an output row has a pair.
+// `density` is the probability that an output row has a pair at an offset, as long as input rows are left.
 inline Rulebook RandomRulebook(int32_t num_offsets, int64_t num_in, int64_t num_out, double density, Random& random) {
   Rulebook rulebook{.num_out_rows = num_out, .num_in_rows = num_in};
   const int64_t num_tiles = (num_out + kRulebookTileRows - 1) / kRulebookTileRows;
@@ -38,7 +39,8 @@ inline Rulebook RandomRulebook(int32_t num_offsets, int64_t num_in, int64_t num_
   return rulebook;
 }
 
-// Computes a convolution in double. in: [input rows, in channels]; weights: [K, in channels, out channels].
+// Returns a convolution in double. in: [input rows, in channels]; weights: [K, in channels, out channels]; bias:
+// [out channels] or null; residual: [output rows, out channels] or null, added before the ReLU.
 inline Expected NaiveConvolution(const RulebookView& rulebook, const Matrix& in, const std::vector<float>& weights,
                                  int64_t out_channels, const std::vector<float>* bias, const Matrix* residual,
                                  bool relu) {

@@ -1,7 +1,8 @@
 #pragma once
 
-// Makes rulebooks of every kind as tables of neighbours, and their tiles (kernels/conv/tiles.h) with simple host code,
-// which is the oracle of the GPU's tiles.
+// Makes rulebooks of every kind of convolution, also as tables of neighbours. Makes their tiles with simple host code,
+// by the order that kernels/conv/tiles.h defines; tests compare the GPU's tiles with these. A tile is a group of 64
+// output rows that an implicit GEMM multiplies together, with the offsets at which any of these rows has a neighbour.
 
 #include <algorithm>
 #include <cstdint>
@@ -17,7 +18,7 @@
 
 namespace voxserve::kernels {
 
-// Fills entries that must not be read.
+// The value of entries that kernels must not read. As a row number it is out of range, so that a read shows.
 inline constexpr int32_t kRubbishRow = 0x7f7f7f7f;
 
 // A table [K, pitch] with the input row that an output row reads at each offset, or -1 if there is none. Entries behind
@@ -36,6 +37,7 @@ struct NeighbourTable {
   int32_t at(int32_t k, int64_t row) const { return in_rows[static_cast<size_t>(k * pitch + row)]; }
 };
 
+// Returns the rulebook as a table of neighbours.
 inline NeighbourTable Neighbours(const RulebookView& rulebook, int64_t pitch) {
   NeighbourTable table(rulebook.num_offsets, rulebook.num_out_rows, pitch);
   for (int32_t k = 0; k < rulebook.num_offsets; ++k) {
@@ -46,8 +48,9 @@ inline NeighbourTable Neighbours(const RulebookView& rulebook, int64_t pitch) {
   return table;
 }
 
-// Tells which output rows have a neighbour: all, none, one row, 64 consecutive rows, all rows at the same random
-// offsets, or each at random.
+// Tells which output rows have a neighbour at an offset. kFull: all. kEmpty: none. kOneRow: one row, the same at every
+// offset. kOneTile: 64 consecutive rows, the same at every offset. kAlike: all rows at random offsets, none at the
+// others. kRandom: every row and offset is drawn on its own.
 enum class Presence { kFull, kEmpty, kOneRow, kOneTile, kAlike, kRandom };
 inline constexpr Presence kPresences[] = {Presence::kFull,    Presence::kEmpty, Presence::kOneRow,
                                           Presence::kOneTile, Presence::kAlike, Presence::kRandom};
@@ -127,7 +130,7 @@ inline Rulebook DenseRulebook(int32_t num_offsets, int64_t num_rows) {
 struct RulebookCase {
   std::string name;
   Rulebook rulebook;
-  bool is_inverse = false;  // the test swaps inputs and outputs
+  bool is_inverse = false;  // if true, View() returns the rulebook with inputs and outputs swapped
 
   RulebookView View() const {
     RulebookView view = rulebook.View();
@@ -174,7 +177,8 @@ inline void Poison(const NeighbourTable& table, Matrix& in) {
   }
 }
 
-// Returns the bits by which a row is sorted: bit i is set if the row has a neighbour at offset order[i].
+// Returns the bits by which a row is sorted. With up to kSortBits offsets, bit i is set if the row has a neighbour at
+// offset order[i]. With more offsets, neighbouring offsets share a bit, which is set if any of them has a neighbour.
 inline uint32_t SortBitsOfRow(const NeighbourTable& table, int64_t row, const SortOrder& order) {
   uint32_t code = 0;
   if (table.num_offsets <= kSortBits) {
@@ -208,12 +212,14 @@ inline std::vector<int64_t> SampledRows(const NeighbourTable& table) {
   return rows;
 }
 
-// Returns the rows in the order of tiles. The class of a row is its highest bit. Rows are sorted by class, then by the
-// Gray rank of their lower bits, whose order depends on the class, both descending. Equal rows keep their order.
+// Returns the rows in the order of tiles. The class of a row is its highest sort bit that is set. Rows are in
+// descending order of their class, and within a class in descending order of the Gray rank of their lower bits. For the
+// rank, each class puts its lower bits in an order of its own: the most frequent bit first. Rows with equal bits keep
+// their order, and rows without neighbours are last.
 inline std::vector<int32_t> RowsInTileOrder(const NeighbourTable& table, const SortOrder& order) {
   std::vector<uint32_t> row_bits;
   for (int64_t row = 0; row < table.num_rows; ++row) row_bits.push_back(SortBitsOfRow(table, row, order));
-  // The bits below the class's own bit, the most frequent first, for each class.
+  // For each class: the bits below the class's own bit, the most frequent first.
   std::vector<std::vector<int>> orders;
   for (int row_class = 0; row_class < kSortBits; ++row_class) {
     std::vector<int> counts(static_cast<size_t>(row_class));
@@ -246,6 +252,7 @@ inline std::vector<int32_t> RowsInTileOrder(const NeighbourTable& table, const S
   return rows;
 }
 
+// The arrays of a TilesView (kernels/conv/tiles.h) on the host. A place is a row's position in the order of tiles.
 struct HostTiles {
   std::vector<int32_t> out_rows;  // [places]
   std::vector<uint32_t> masks;    // [tiles, MaskWords(K)]
@@ -280,13 +287,14 @@ inline HostTiles MakeHostTiles(const NeighbourTable& table, const std::vector<in
   return tiles;
 }
 
-// Copies tiles that the host made to the GPU.
+// Owns device memory with tiles that the host made.
 class DeviceTiles {
  public:
   DeviceTiles(const NeighbourTable& table, const std::vector<int32_t>& rows, int64_t capacity)
       : DeviceTiles(table.num_offsets, table.num_rows, capacity, MakeHostTiles(table, rows, capacity)) {}
 
-  // Returns the tiles. If the number of rows differs from the capacity, kernels read it from device memory.
+  // Returns the tiles. If the number of rows equals the capacity, num_out is null. Else kernels read the number of rows
+  // from device memory.
   TilesView View() const {
     return {.num_offsets = num_offsets_,
             .out_rows = out_rows_.data(),
@@ -311,7 +319,8 @@ class DeviceTiles {
         by_weight_(Device::kCuda, LightestFirst(num_rows, capacity)),
         num_out_(Device::kCuda, std::vector<int64_t>{num_rows}) {}
 
-  // Lists the tiles in descending order of their numbers. Kernels must accept any order.
+  // Returns TilesView::by_weight in an order that differs from the true one: the tiles in descending order of their
+  // numbers. Results of kernels must not depend on this order.
   static std::vector<int32_t> LightestFirst(int64_t num_rows, int64_t capacity) {
     std::vector<int32_t> tiles(static_cast<size_t>(NumTilesByWeight(capacity)));
     for (int64_t tile_rows = kMaskTileRows; tile_rows <= kMaxBlockTileRows; tile_rows *= 2) {

@@ -18,8 +18,9 @@ struct ConvCase {
   CoordinateRule rule = CoordinateRule::kFloor;
   ConvGeometry geometry;
   int32_t num_samples = 0;
-  Axes shape = {};      // for kPadded
-  Axes out_shape = {};  // for kPadded
+  Axes shape = {};      // the input's spatial shape; for kPadded
+  Axes out_shape = {};  // the output's spatial shape; for kPadded
+  // The bounds of the output sites that `lower` and `upper` give; for kExpand.
   bool has_lower = false, has_upper = false;
   Axes lower = {}, upper = {};
   std::vector<uint64_t> in_keys;   // unordered

@@ -1,7 +1,8 @@
 #pragma once
 
 // Helpers for tests of the GPU's coordinate kernels: they make random sites, convert CoordinateKeys to sorted
-// MortonKeys (the GPU's row order), and copy the keys of a level to device memory.
+// MortonKeys (the GPU's row order), and copy the keys of a level to device memory. A level is the set of occupied sites
+// at one stride.
 
 #include <algorithm>
 #include <cstddef>
@@ -19,7 +20,7 @@ namespace voxserve::kernels::testing {
 using support::Device;
 using support::DeviceArray;
 
-inline constexpr int64_t kSlack = 37;  // a level's capacity minus the number of its sites
+inline constexpr int64_t kSlack = 37;  // the number of entries of a Level behind its last site
 
 template <typename T>
 std::vector<T> Sorted(std::vector<T> values) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// Runs the CPU's coordinate kernels with buffers of their own. The kernels' own functions give the sizes of the
-// buffers. Invalid values fill the buffers first, so that values a kernel fails to write are visible.
+// Runs the CPU's OutputCoordinates, the kernel that finds the output sites of a convolution. Also defines
+// PairSites, in which tests compare rulebooks.
 
 #include <cstdint>
 #include <tuple>
@@ -12,6 +12,9 @@
 
 namespace voxserve::kernels::testing {
 
+// Returns the keys of the output sites. The caller sets the inputs in `params`. The outputs and the workspace have
+// buffers of the sizes that the kernel's own functions give. The buffers are filled with invalid values first, so that
+// a value that the kernel fails to write is visible. num_beyond_limits: gets the kernel's output of this name, [B].
 inline std::vector<uint64_t> RunOutputCoordinates(OutputCoordinatesParams params, ThreadPool& pool,
                                                   std::vector<int64_t>* num_beyond_limits = nullptr) {
   int64_t num_out = -1;
@@ -30,8 +33,8 @@ inline std::vector<uint64_t> RunOutputCoordinates(OutputCoordinatesParams params
   return keys;
 }
 
-// A pair of a rulebook as (kernel cell, sample, input coordinate, output coordinate). It does not depend on the numbers
-// of rows.
+// A pair of a rulebook as (kernel cell, sample, input coordinate, output coordinate). In this form a pair does not
+// depend on the order of rows.
 using PairSites = std::tuple<int32_t, int32_t, Axes, Axes>;
 
 }  // namespace voxserve::kernels::testing

@@ -1,10 +1,10 @@
 #pragma once
 
-// Helpers for the tests of feature kernels: matrices on any device in any feature dtype, and the results of naive loops
-// in double.
+// Helpers for the tests of feature kernels, which compute with the rows of sparse tensors. They put matrices on any
+// device in any feature dtype, and compare results with those of naive loops in double.
 //
-// Inputs are rounded to the dtype first. So a result may only differ by the rounding of its computation: a few unit
-// roundoffs of the sum of the magnitudes of all its terms.
+// Tests round the inputs to the dtype first. A result may then differ from the expected one only by the rounding of its
+// computation: a few unit roundoffs of the sum of the magnitudes of all its terms.
 
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ namespace voxserve::kernels {
 using support::Device;
 using support::DeviceArray;
 
-inline constexpr float kUntouched = -16384.0f;  // equal in every dtype
+inline constexpr float kUntouched = -16384.0f;  // the value of memory that kernels must not write; exact in every dtype
 
 // The device and dtype of a test. The CPU only computes in float32.
 struct Ground {
@@ -42,11 +42,12 @@ inline std::string GroundName(const ::testing::TestParamInfo<Ground>& ground) {
   return (ground.param.device == Device::kCpu ? "Cpu_" : "Cuda_") + std::string(NameOf(ground.param.dtype));
 }
 inline void PrintTo(const Ground& ground, std::ostream* os) { *os << NameOf(ground.dtype); }
-// Returns the dtypes in which results may be stored.
+// Returns the dtypes in which a kernel may store results that it computed from features of `dtype`.
 inline std::vector<DType> OutDTypes(DType dtype) {
   return dtype == DType::kFloat32 ? std::vector{dtype} : std::vector{dtype, DType::kFloat32};
 }
 
+// Rounds to the nearest float16 or bfloat16, ties to even, and returns its bits. The dtype must not be kFloat32.
 inline uint16_t ToBits(DType dtype, float value) {
   if (dtype == DType::kFloat16) return std::bit_cast<uint16_t>(static_cast<_Float16>(value));
   const auto bits = std::bit_cast<uint32_t>(value);  // rounds to nearest even; NaN stays NaN
@@ -66,9 +67,11 @@ inline double Tolerance(DType dtype, double magnitude) {
   return 3 * roundoff * magnitude + 1e-6;
 }
 
+// Draws random test data from a seed.
 class Random {
  public:
   explicit Random(uint32_t seed) : engine_(seed) {}
+  // Returns values from -1 to 1, rounded to the dtype.
   std::vector<float> Floats(int64_t count, DType dtype = DType::kFloat32) {
     std::uniform_real_distribution<float> uniform(-1, 1);
     std::vector<float> values(static_cast<size_t>(count));
@@ -86,14 +89,14 @@ class Random {
   std::mt19937 engine_;
 };
 
-// The columns around a matrix in memory.
+// The numbers of unused columns before and after each row of a matrix in memory.
 struct Margins {
   int64_t before = 0;
   int64_t after = 0;
 };
 
-// Rows of `channels` values a pitch apart, on the host. The values between the rows, and values that no Random sets,
-// are kUntouched.
+// A matrix on the host. Rows of `channels` values begin `pitch` values apart. The margins are kUntouched. The other
+// values come from `random`, rounded to the dtype, or are kUntouched if `random` is null.
 struct Matrix {
   int64_t rows, channels, pitch, before;
   std::vector<float> values;
@@ -121,14 +124,14 @@ struct Matrix {
   }
 };
 
-// Values on a device, stored in a dtype.
+// Owns values on a device, stored in a dtype.
 class DeviceValues {
  public:
   DeviceValues(Device device, DType dtype, const std::vector<float>& values)
       : dtype_(dtype), bytes_(device, Encoded(dtype, values)) {}
 
   DType dtype() const { return dtype_; }
-  // Returns the address of the value at `begin`. Never null if there are values.
+  // Returns the device address of the value at `begin`. It is not null unless there are no values.
   void* data(int64_t begin = 0) const {
     return bytes_.data() == nullptr ? nullptr : bytes_.data() + begin * SizeOf(dtype_);
   }
@@ -166,7 +169,7 @@ class DeviceValues {
   DeviceArray<uint8_t> bytes_;
 };
 
-// A copy of a matrix on a device.
+// Owns a copy of a matrix on a device, with its margins.
 class DeviceMatrix {
  public:
   DeviceMatrix(Device device, DType dtype, const Matrix& matrix)
@@ -193,6 +196,7 @@ class DeviceMatrix {
   DeviceValues values_;
 };
 
+// An epilogue to test: what a kernel does to its sums before it stores them.
 struct EpilogueCase {
   bool bias, residual, relu;
 
@@ -207,7 +211,8 @@ inline std::vector<EpilogueCase> EpilogueCases() {
   return {{false, false, false}, {true, false, true}, {true, true, true}, {false, true, false}, {false, false, true}};
 }
 
-// Results in double, and for each the sum of the magnitudes of its terms.
+// The expected results in double. For each it has the sum of the magnitudes of its terms, from which the tolerance
+// follows.
 struct Expected {
   int64_t channels;
   std::vector<double> values;
@@ -219,7 +224,7 @@ struct Expected {
     values[static_cast<size_t>(row * channels + channel)] += value;
     magnitudes[static_cast<size_t>(row * channels + channel)] += std::abs(value);
   }
-  // bias and residual may be null.
+  // Adds the bias and the residual, then applies the ReLU. Both may be null.
   void Finish(const std::vector<float>* bias, const Matrix* residual, bool relu) {
     for (int64_t row = 0; row * channels < static_cast<int64_t>(values.size()); ++row) {
       for (int64_t c = 0; c < channels; ++c) {
@@ -232,7 +237,7 @@ struct Expected {
   }
 };
 
-// Expects the values of `out`, computed with features of `dtype`, and unchanged margins.
+// Expects that `out`, which a kernel computed with features of `dtype`, has the expected values and unchanged margins.
 inline void ExpectNear(const Matrix& out, const Expected& expected, DType dtype) {
   for (int64_t row = 0; row < out.rows; ++row) {
     for (int64_t c = 0; c < out.channels; ++c) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// Computes matrix products on a GPU, for tests.
+// Gives tests a cuda::Gemm, which computes matrix products on a GPU with cuBLASLt.
 
 #include <memory>
 
@@ -9,7 +9,8 @@
 
 namespace voxserve::kernels {
 
-// A Gemm with its workspace.
+// Owns a Gemm on TestStream() and its workspace. The destructor waits for the stream, so that no product still uses the
+// workspace.
 class TestGemm {
  public:
   TestGemm() : workspace_(support::Device::kCuda, cuda::Gemm::kWorkspaceBytes) {

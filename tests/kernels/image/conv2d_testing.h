@@ -1,6 +1,7 @@
 #pragma once
 
-// Helpers for the tests of 2D convolutions: shapes, operands on a device, and the definition, value by value.
+// Helpers for the tests of 2D convolutions of images. They have the shapes to test, put operands on a device, run the
+// kernel, and compute single output values by PyTorch's definition.
 
 #include <gtest/gtest.h>
 
@@ -20,6 +21,8 @@ using support::ExpectCudaSuccess;
 using support::Synchronize;
 using support::TestStream;
 
+// The geometry and all sizes of a convolution. Images have one row per pixel and one column per channel:
+// [num_images * rows * columns, channels].
 struct Shape {
   Conv2dGeometry geometry;
   int64_t num_images;
@@ -47,7 +50,7 @@ inline std::string Described(const Shape& shape) {
          pair("padding", g.padding) + pair("dilation", g.dilation) + pair("output padding", g.output_padding);
 }
 
-// The sum of one output and its terms' magnitudes, by PyTorch's definitions.
+// The value of one output, which is a sum, and the sum of its terms' magnitudes.
 struct Sum {
   double value = 0, magnitude = 0;
   void Add(double term) {
@@ -55,6 +58,8 @@ struct Sum {
     magnitude += std::abs(term);
   }
 };
+// Returns output channel `channel` at pixel `position`, without bias, by PyTorch's definition of Conv2d or
+// ConvTranspose2d.
 inline Sum NaiveOutput(const Shape& shape, const Matrix& in, const std::vector<float>& weights, int64_t position,
                        int32_t channel) {
   const Conv2dGeometry& g = shape.geometry;
@@ -88,7 +93,8 @@ inline Sum NaiveOutput(const Shape& shape, const Matrix& in, const std::vector<f
   return sum;
 }
 
-// Returns geometries whose groups have few outputs each.
+// Returns the geometries with which tests run convolutions whose groups have few output channels each. The caller sets
+// the groups.
 inline std::vector<Conv2dGeometry> FewOutputsGeometries() {
   return {
       {.kernel_size = {3, 3}, .padding = {1, 1}},
@@ -103,7 +109,7 @@ inline std::vector<Conv2dGeometry> FewOutputsGeometries() {
   };
 }
 
-// The operands of a convolution on a device.
+// The operands of a convolution: random on the host, and copied to the device for each run.
 struct Operands {
   Device device;
   DType dtype;
@@ -113,7 +119,7 @@ struct Operands {
   std::vector<float> bias;
   Matrix residual;
 
-  // The memory around the inputs must not be read.
+  // The margins of the input are NaN, since kernels must not read them.
   Operands(const Ground& ground, const Shape& s, Margins margins, Random& random)
       : device(ground.device),
         dtype(ground.dtype),
@@ -135,7 +141,7 @@ struct Operands {
     return packed;
   }
 
-  // How a GPU computes.
+  // Options of a GPU's kernel. The CPU ignores them.
   bool allow_tf32 = false;
   Conv2dTiling tiling = Conv2dTiling::kChosen;
 
@@ -171,7 +177,7 @@ struct Operands {
     }
   }
 
-  // Checks some of many outputs, or all of few.
+  // Expects the values of up to 3000 outputs, at random if there are more, and unchanged margins.
   void ExpectOutputs(const Matrix& out, const EpilogueCase& with, Random& random, DType precision) const {
     EXPECT_TRUE(out.MarginsAreUntouched());
     constexpr int64_t kMaxChecked = 3000;

@@ -1,7 +1,7 @@
 #pragma once
 
-// Voxelizes on either device. CUDA's results are converted to the CPU's order, rows by CoordinateKey, so that one
-// expectation serves both. The conversion also checks the order of CUDA's rows.
+// Voxelizes on the CPU or the GPU, for tests. The GPU's rows are in the order of their MortonKeys. They are put into
+// the CPU's order, which is that of CoordinateKeys, so that a test has one expectation for both devices.
 
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ using support::Device;
 using support::DeviceArray;
 
 struct Voxels : VoxelizeBuffers {
-  // Set only if there is a limit.
+  // [B] The outputs of LimitVoxels. Empty if VoxelizeOn got no max_voxels.
   std::vector<int64_t> num_dropped_voxels;
   std::vector<int64_t> num_dropped_points;
 };
@@ -41,6 +41,7 @@ inline Axes UnpackMorton(int32_t dimension, uint64_t key, int32_t* sample) {
   return unpack(MortonKey<4>{});
 }
 
+// Puts the rows of a GPU into the order of their CoordinateKeys. Expects that their MortonKeys ascend.
 inline void SortRowsByCoordinate(int32_t dimension, Voxels& voxels) {
   EXPECT_EQ(std::adjacent_find(voxels.keys.begin(), voxels.keys.end(), std::greater_equal<>()), voxels.keys.end())
       << "keys do not ascend";
@@ -155,7 +156,8 @@ inline Voxels VoxelizeOnCuda(VoxelizeParams params, std::optional<int64_t> max_v
   return voxels;
 }
 
-// The params' inputs are host memory. num_threads: for the CPU.
+// Voxelizes on the device, then limits the voxels of each sample to max_voxels, if there is one. The inputs in `params`
+// are in host memory; the outputs need not be set. num_threads: the threads of the CPU's pool.
 inline Voxels VoxelizeOn(Device device, const VoxelizeParams& params, int num_threads = 2,
                          std::optional<int64_t> max_voxels = std::nullopt, VoxelOrder order = VoxelOrder::kNearest) {
   return device == Device::kCpu ? VoxelizeOnCpu(params, num_threads, max_voxels, order)

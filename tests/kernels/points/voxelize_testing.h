@@ -1,7 +1,7 @@
 #pragma once
 
-// Has memory for Voxelize. Voxelize's own functions give the sizes. The memory is filled with invalid values first, so
-// that unwritten values are visible.
+// VoxelizeBuffers owns the host memory of Voxelize's outputs and workspace, in tests. Voxelize's own functions give the
+// sizes. Attach fills the memory with invalid values, so that a value that Voxelize fails to write is visible.
 
 #include <cstdint>
 #include <vector>
@@ -10,7 +10,8 @@
 
 namespace voxserve::kernels::testing {
 
-// All outputs of Voxelize, cut to size. params() may be passed on to LimitVoxels, which works on `buffers`.
+// The outputs of Voxelize. The params that Attach has filled in may also be passed on to LimitVoxels, which changes the
+// outputs in place.
 struct VoxelizeBuffers {
   std::vector<uint64_t> keys;
   std::vector<int32_t> point_to_voxel;
@@ -46,7 +47,7 @@ struct VoxelizeBuffers {
     params.workspace = workspace.data();
   }
 
-  // Drops the values behind the counts.
+  // Cuts the arrays to the numbers of voxels and points that Voxelize counted. Call it after the kernels.
   void CutToSize() {
     const auto num_voxels = static_cast<size_t>(sample_begin.back());
     keys.resize(num_voxels);

@@ -1,6 +1,7 @@
 #pragma once
 
-// The fixture of the acceptor's tests: an acceptor on loopback with a stand-in for gRPC that keeps the connections.
+// AcceptorTest is the fixture of the tests of Acceptor. It runs an acceptor on loopback. FakeGrpc takes gRPC's place
+// and gives the accepted connections to a Keeper.
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -16,7 +17,7 @@
 
 namespace voxserve {
 
-// Keeps the connections that the acceptor passes on, as gRPC would. Thread-safe.
+// Owns the connections that the acceptor gives to gRPC, in the order of their arrival. Thread-safe.
 class Keeper {
  public:
   void Keep(int descriptor) {
@@ -24,6 +25,7 @@ class Keeper {
     kept_.emplace_back(descriptor);
   }
 
+  // Blocks until at least `count` connections have arrived. Returns false after the timeout.
   bool Await(size_t count, absl::Duration timeout = kLong) {
     absl::MutexLock lock(&mutex_);
     const auto is_reached = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return kept_.size() >= count; };
@@ -35,12 +37,13 @@ class Keeper {
     return kept_.size();
   }
 
+  // Returns the descriptor of connection `i`, which the Keeper still owns.
   int at(size_t i) const {
     absl::MutexLock lock(&mutex_);
     return kept_.at(i).get();
   }
 
-  // Releases connection `i`, as gRPC does when it ends one.
+  // Shuts down and closes connection `i`, as gRPC does at the end of a connection.
   void LetGo(size_t i) {
     absl::MutexLock lock(&mutex_);
     shutdown(kept_.at(i).get(), SHUT_RDWR);
@@ -73,7 +76,7 @@ class AcceptorTest : public testing::Test {
 
   int port() const { return acceptor_->port(); }
 
-  // Returns a client whose connection has reached the stand-in.
+  // Returns a client whose connection has reached the Keeper. from: the client's own address.
   RawClient Established(const std::string& from = "127.0.0.1") {
     const size_t before = keeper_.size();
     RawClient client = RawClient::To(port(), from);

@@ -1,7 +1,7 @@
 #pragma once
 
-// Shared by the tests of the acceptor: a client that sends and receives plain bytes, and a class that counts what an
-// acceptor reports. Every wait has a limit.
+// Helpers of the acceptor's tests. RawClient is a TCP client that sends and receives plain bytes. Watcher counts the
+// events that an acceptor reports. Every wait has a time limit.
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -34,9 +34,9 @@ class RawClient {
   void Send(std::string_view bytes);
   void EndSending();
 
-  // Returns the bytes received until there are `size` of them, the connection ends, or the time is over.
+  // Receives until there are `size` bytes, the connection ends, or the timeout has passed. Returns the bytes.
   std::string Receive(size_t size, absl::Duration timeout = kLong);
-  // Reads until the server ends the connection. Returns false if it does not end in time.
+  // Reads until the server ends the connection. Returns false if the server does not end it before the timeout.
   bool IsEndedWithin(absl::Duration timeout = kLong);
 
   // Returns this client's address in the form that gRPC uses for a peer.
@@ -52,9 +52,11 @@ class RawClient {
 // Counts the events that an acceptor reports. Thread-safe.
 class Watcher {
  public:
-  // Returns the options, with hooks that report to this object.
+  // Returns the options, with callbacks that report to this object, which must outlive the acceptor.
   Acceptor::Options Watching(Acceptor::Options options);
 
+  // AwaitOpen blocks until exactly `open` connections are open. AwaitClosed blocks until at least `count` connections
+  // were closed for this reason. Both return false after the timeout.
   bool AwaitOpen(int64_t open, absl::Duration timeout = kLong);
   bool AwaitClosed(std::string_view reason, int64_t count, absl::Duration timeout = kLong);
   int64_t closed(std::string_view reason) const;
@@ -68,7 +70,7 @@ class Watcher {
 
 int64_t NumOpenDescriptors();
 
-// Lowers the soft limit of descriptors until it is destroyed.
+// Lowers the process's soft limit of descriptors. The destructor restores the limit.
 class LoweredDescriptorLimit {
  public:
   explicit LoweredDescriptorLimit(rlim_t limit);

@@ -1,6 +1,7 @@
 #pragma once
 
-// Makes bytes of valid and invalid messages, as clients may send them. The tests of the parser use them.
+// Makes the bytes of valid and invalid protobuf messages, as clients may send them. The tests of the server's parser of
+// requests use them.
 
 #include <google/protobuf/descriptor.h>
 #include <grpcpp/support/byte_buffer.h>
@@ -13,7 +14,7 @@
 
 namespace voxserve {
 
-// Fields of the messages, by number.
+// The field numbers of the messages.
 inline constexpr int kCloud = v1::InferRequest::kCloudFieldNumber;
 inline constexpr int kModel = v1::InferRequest::kModelFieldNumber;
 inline constexpr int kData = v1::PointCloud::kDataFieldNumber;

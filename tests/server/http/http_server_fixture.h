@@ -1,6 +1,7 @@
 #pragma once
 
-// An HttpServer with a small content, and what it sends for bytes.
+// HttpServerFixture is the fixture of tests of HttpServer. It runs a server with small pages on a free port, and sends
+// raw bytes to the server.
 
 #include <gtest/gtest.h>
 
@@ -30,7 +31,8 @@ class HttpServerFixture : public testing::Test {
     server_ = *std::move(server);
   }
 
-  // Returns all that the server sends for the bytes.
+  // Sends the bytes on a new connection and returns all bytes that the server answers. Expects that the server then
+  // closes the connection.
   std::string Ask(const std::string& bytes) {
     RawConnection connection(server_->port());
     connection.Send(bytes);
@@ -39,9 +41,9 @@ class HttpServerFixture : public testing::Test {
     return answer;
   }
 
-  std::string metrics_ = "some_metric 1\n";  // to be set before the first request
+  std::string metrics_ = "some_metric 1\n";  // a test sets it before its first request
   std::atomic<bool> ready_{false};
-  std::function<absl::Status(std::optional<std::string_view>)> authorise_;  // to be set before Start
+  std::function<absl::Status(std::optional<std::string_view>)> authorise_;  // a test sets it before Start
   std::unique_ptr<HttpServer> server_;
 };
 

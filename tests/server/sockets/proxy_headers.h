@@ -1,6 +1,6 @@
 #pragma once
 
-// Makes binary headers of the PROXY protocol, version 2.
+// Makes binary headers of the PROXY protocol, version 2 (proxy-protocol.txt of HAProxy, section 2.2).
 
 #include <array>
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace voxserve {
 
-// addresses: of any size; its length is written into the header.
+// Returns a header followed by `addresses`, whose size is written into the header. `addresses` may be invalid.
 inline std::string BinaryProxyHeader(uint8_t version_and_command, uint8_t family_and_protocol,
                                      std::string_view addresses) {
   std::string header("\r\n\r\n\0\r\nQUIT\n", 12);
@@ -20,7 +20,7 @@ inline std::string BinaryProxyHeader(uint8_t version_and_command, uint8_t family
   return header.append(addresses);
 }
 
-// The addresses of a TCP connection over IPv4 from this source.
+// Returns the addresses of a TCP connection over IPv4 from this source to 0.0.0.0:0.
 inline std::string Ipv4Pair(const std::array<uint8_t, 4>& source, uint16_t source_port) {
   std::string addresses(12, '\0');
   for (size_t i = 0; i < source.size(); ++i) addresses[i] = static_cast<char>(source[i]);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Addresses as accept(2) returns them.
+// Makes socket addresses in the form in which accept(2) returns them.
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,7 @@
 #pragma once
 
-// Has a batcher of one model, on a clock that stands still until a test moves it.
+// FakeBatcher owns a Batcher, a fake model and a clock that stands still until a test moves it. Batches are never
+// computed: a test reads which tasks are in a batch (Pop), and which tasks were answered.
 
 #include <map>
 #include <memory>
@@ -15,7 +16,7 @@
 
 namespace voxserve {
 
-// Keeps what the batcher reports. Any thread may call it.
+// Records what the batcher reports. Any thread may call its methods.
 class QueueObserver final : public SilentObserver {
  public:
   void OnPrediction(std::string_view, absl::Duration predicted, absl::Duration actual) override {
@@ -33,7 +34,7 @@ class QueueObserver final : public SilentObserver {
     depth[std::string(model)] = tasks;
   }
 
-  bool has_memory = true;  // false: what the batcher reports of its queue ends in std::bad_alloc
+  bool has_memory = true;  // if false, OnDropped and OnQueueDepth throw std::bad_alloc
   // Tests read these when no other thread writes them.
   std::vector<std::pair<absl::Duration, absl::Duration>> predictions;  // predicted, actual
   std::vector<std::string> dropped;
@@ -71,7 +72,7 @@ struct FakeBatcher {
 
   Batcher* operator->() { return &batcher; }
 
-  // Teaches exactly 2 ms for a batch and 4 ms for a request, times `slowdown`.
+  // Gives the latency models so many times of batches that they predict (2 ms + 4 ms a request) * slowdown.
   void Teach(double slowdown = 1) { TeachModel(*model, slowdown); }
   static void TeachModel(ServedModel& model, double slowdown = 1) {
     for (const auto& latency : model.latency) {
@@ -97,7 +98,7 @@ struct FakeBatcher {
   }
   absl::Status Push(uint64_t ticket) { return Push(ticket, TaskOptions()); }
 
-  // Returns the tickets of the next batch, which never ends.
+  // Takes the next batch for a device and returns its tickets. The batcher never learns that the batch has ended.
   std::vector<uint64_t> Pop(size_t device = 0) {
     std::vector<uint64_t> tickets;
     for (const QueuedTask& task : batcher.TryPop(device).tasks) tickets.push_back(task.ticket);

@@ -1,6 +1,7 @@
 #pragma once
 
-// Has models without a network, their tasks, and a clock that tests move, for tests of queues and predictions.
+// Makes models without a network, tasks for these models, and a clock that tests move. Tests of queues and of latency
+// predictions use them.
 
 #include <memory>
 #include <string>
@@ -38,13 +39,14 @@ class FakeClock {
   absl::Time now_ = absl::FromUnixSeconds(1'700'000'000);
 };
 
-// Tells what happened to a task: nothing yet, or the status of its one answer.
+// Records the answers of a task: their number, and the status of the last one. The number is 0 until the task ends.
 struct Answer {
   int calls = 0;
   absl::Status status;
 };
 
-// Returns a task with a cloud of this many points of 4 bytes.
+// Returns a task with a cloud of num_points points of 4 bytes. The task writes its answer to `answer`, which must
+// outlive the task.
 inline QueuedTask FakeTask(uint64_t ticket, const ModelHandle& model, Answer* answer, int64_t num_points = 1) {
   QueuedTask queued;
   queued.ticket = ticket;

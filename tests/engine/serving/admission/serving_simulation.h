@@ -1,8 +1,8 @@
 #pragma once
 
-// Runs a Batcher with its workers on devices that exist only in simulated time. Requests arrive at random times drawn
-// from a seed. A batch takes t = a + d * points, and the streams of a device share it. A simulation of several seconds
-// runs in milliseconds.
+// ServingSimulation runs a Batcher whose devices and clock are simulated, without threads. Requests arrive at random
+// times drawn from a seed. A batch alone on a device takes per_batch + per_cloud * points / kPoints. Batches on several
+// streams of a device share its speed. A simulation of several seconds runs in milliseconds.
 
 #include <algorithm>
 #include <cmath>
@@ -25,11 +25,11 @@ class ServingSimulation {
   struct Options {
     int num_devices = 1;
     int streams_per_device = 1;
-    // The work per second that two or more streams do side by side, divided by the work that one stream does.
+    // The work per second that two or more streams of a device do in all, divided by the work that one stream does.
     double overlap_gain = 1;
     absl::Duration per_batch = absl::Microseconds(1067);
     absl::Duration per_cloud = absl::Microseconds(3133);  // the time that one more cloud of kPoints points adds
-    double noise = 0.05;                                  // standard deviation of the logarithm of a batch's time
+    double noise = 0.05;                                  // standard deviation of the natural log of a batch's time
     double hiccup_probability = 0;                        // the probability that a batch takes 3 times as long
     int64_t max_queue_requests = 4096;
     ModelConfig::Batching batching;
@@ -37,6 +37,7 @@ class ServingSimulation {
   };
   static constexpr int64_t kPoints = 124'000;
 
+  // Requests that arrive independently of the answers.
   struct Load {
     double rate = 0;  // requests a second; a Poisson process
     absl::Duration timeout = absl::Milliseconds(50);
@@ -44,7 +45,7 @@ class ServingSimulation {
   };
 
   // A client that keeps `in_flight` requests under way. It sends its next request one `pause` after an answer. A
-  // refusal counts as an answer, but the pause after it is at least 5 ms.
+  // refusal counts as an answer, but the pause after a refusal is at least 5 ms.
   struct Client {
     std::string name;
     int in_flight = 1;
@@ -55,13 +56,16 @@ class ServingSimulation {
   };
 
   struct Counts {
-    int64_t sent = 0, refused = 0, met = 0, late = 0, dropped = 0;  // dropped: admitted, but refused later
+    // Numbers of requests. met: answered within the deadline; late: answered after it; dropped: admitted, refused
+    // later.
+    int64_t sent = 0, refused = 0, met = 0, late = 0, dropped = 0;
     int64_t batches = 0, most_waiting = 0;
     absl::Duration longest_wait;     // of the requests that ran
     absl::Duration longest_latency;  // of the requests that met their deadline
-    absl::Duration span;
+    absl::Duration span;             // the simulated time in which these were counted
 
     int64_t ended() const { return met + late + dropped; }  // admitted requests that have ended
+    // Returns the number of requests per second that met their deadline.
     double goodput() const { return static_cast<double>(met) / absl::ToDoubleSeconds(span); }
     double met_share() const { return static_cast<double>(met) / static_cast<double>(std::max<int64_t>(1, ended())); }
     std::string ToString() const {
@@ -86,7 +90,7 @@ class ServingSimulation {
   LatencyFit& latency(size_t device) { return *model_->latency[device]; }
   Batcher& batcher() { return batcher_; }
 
-  // Teaches the latency model the times of some batches, as a warm-up does.
+  // Gives the latency model the times of eight batches in all, as a warm-up does: four on each device.
   void Seed() {
     for (size_t i = 0; i < devices_.size(); ++i) {
       for (const int requests : {1, 1, 2, 4}) {
@@ -96,7 +100,8 @@ class ServingSimulation {
     }
   }
 
-  // Sends requests for the next `span` and counts what happens to them. Each request is counted when it ends.
+  // Sends requests of `load` for the next `span` of simulated time, and returns the counts of that time. A request that
+  // began earlier and ends within `span` counts as well.
   Counts Run(const Load& load, absl::Duration span) {
     counts_ = {.span = span};
     const absl::Time end = clock_.now() + span;
@@ -118,7 +123,8 @@ class ServingSimulation {
     return counts_;
   }
 
-  // Simulates `outstanding` clients. Each sends its next request when it has its answer.
+  // Simulates `outstanding` requests that are always under way: when a batch ends, each of its requests is replaced by
+  // a new one at once. Deadlines are 10 s.
   Counts RunClosed(int outstanding, absl::Duration span) {
     closed_load_ = std::make_unique<Load>(Load{.timeout = absl::Seconds(10)});
     for (int i = 0; i < outstanding; ++i) Send(*closed_load_);
@@ -128,8 +134,8 @@ class ServingSimulation {
     return counts;
   }
 
-  // Simulates these clients for the next `span`. Returns the counts of each client, from the answers that come in that
-  // time.
+  // Simulates these clients for the next `span`. Returns the counts of each client. Requests without an answer at the
+  // end of `span` count only as sent.
   std::vector<Counts> RunClients(const std::vector<Client>& clients, absl::Duration span) {
     std::vector<Counts> counts(clients.size(), {.span = span});
     clients_ = &clients;
@@ -286,7 +292,7 @@ class ServingSimulation {
   }
 
   void StartBatches() {
-    // Asks the least busy device first, as Pop does.
+    // Gives batches to the least busy devices first, as Pop does.
     for (int stream = 0; stream < options_.streams_per_device; ++stream) {
       for (size_t i = 0; i < devices_.size(); ++i) {
         if (devices_[i].running.size() > static_cast<size_t>(stream)) continue;

@@ -1,6 +1,7 @@
 #pragma once
 
-// Has a fixture with a StreamSession on a ManualEngine, and a clock that the test sets.
+// StreamSessionTest is the fixture of the tests of StreamSession. The session submits its frames to a ManualEngine and
+// reads a clock that the test sets. The number of a frame's points identifies the frame.
 
 #include <gtest/gtest.h>
 
@@ -28,7 +29,8 @@ inline PointCloud CloudOf(uint64_t num_points) {
   return *PointCloud::FromFloats({"x", "y", "z"}, points.data(), num_points);
 }
 
-// Holds tasks until the test starts and ends them. The number of points identifies a frame.
+// Holds tasks until the test starts and ends them. The methods with `points` mean the task whose cloud has this number
+// of points.
 class ManualEngine {
  public:
   uint64_t Submit(InferTask task) {
@@ -72,9 +74,10 @@ class ManualEngine {
   std::vector<uint64_t> queued() const { return PointsOf(false); }
   std::vector<uint64_t> running() const { return PointsOf(true); }
 
+  // If not OK, the next Submit refuses its task with this error.
   absl::Status refuse_next;
   absl::Status cancel_answer = WithReason(absl::CancelledError("cancelled"), error_reason::kCancelled);
-  std::function<void()> on_submit;  // once
+  std::function<void()> on_submit;  // the next Submit calls it, and later ones do not
 
  private:
   struct Task {

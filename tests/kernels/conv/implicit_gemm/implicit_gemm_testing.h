@@ -1,8 +1,8 @@
 #pragma once
 
-// Helpers for tests of the GPU's implicit GEMM: the block sizes (ConvBlock) and dtypes to test, packed weights and
-// tiles in device memory, a run that waits for its end, and checks that a run leaves the memory around its output
-// unchanged.
+// Helpers for tests of the GPU's implicit GEMM (a sparse convolution that reads its input rows in place). They give the
+// block sizes (ConvBlock) and dtypes to test, put packed weights and tiles into device memory, run the kernel and wait
+// for its end, and check that the run leaves the memory around its output unchanged.
 
 #include <gtest/gtest.h>
 
@@ -25,7 +25,8 @@ inline void PrintTo(const ConvBlock& block, std::ostream* os) {
   *os << block.rows << " x " << block.columns << ", split K " << block.split_k << (block.by_warps ? ", by warps" : "");
 }
 
-// Returns all block sizes that the GPU supports, and {}, which stands for the default block size.
+// Returns all block sizes that this GPU supports for the dtype and number of channels, and {}, which stands for the
+// default block size.
 inline std::vector<ConvBlock> AllBlocks(DType dtype, int32_t out_channels) {
   std::vector<ConvBlock> blocks = cuda::ImplicitGemmBlocks(dtype, out_channels);
   blocks.push_back({});
@@ -40,8 +41,8 @@ class ImplicitGemmTest : public testing::TestWithParam<DType> {
   }
 };
 
-// For float32, the kernel multiplies TensorFloat-32 factors, which have only 11 significant bits, so the tolerance is
-// wider.
+// Returns the tolerance of a sum whose terms' magnitudes add up to `magnitude`. It is wider for float32 than
+// Tolerance, because the kernel rounds float32 factors to TensorFloat-32, which has only 11 significant bits.
 inline double GemmTolerance(DType dtype, double magnitude) {
   return dtype == DType::kFloat32 ? 2e-3 * magnitude + 1e-6 : Tolerance(dtype, magnitude);
 }

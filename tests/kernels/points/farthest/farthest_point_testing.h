@@ -1,7 +1,8 @@
 #pragma once
 
-// Helpers for tests and benchmarks of farthest point sampling: clouds, and the serial algorithm as the oracle. Targets
-// that include this must be compiled with -ffp-contract=off.
+// Helpers for tests and benchmarks of farthest point sampling. They make clouds, put them on a device, and select
+// points with the serial algorithm, with whose results tests compare. Compile targets that include this header with
+// -ffp-contract=off: a fused multiply-add would round distances in another way than the kernels do.
 
 #include <algorithm>
 #include <cmath>
@@ -20,7 +21,7 @@ namespace voxserve::kernels::testing {
 using support::Device;
 using support::DeviceArray;
 
-// A batch on the host.
+// A batch of B clouds with N points in all, on the host. A row is a point; its first three values are x, y and z.
 struct PointClouds {
   int32_t pitch = 3;
   std::vector<float> rows;  // [N, pitch]
@@ -29,7 +30,7 @@ struct PointClouds {
   std::vector<int64_t> starts;    // [B] or empty
   std::vector<uint8_t> is_valid;  // [N] or empty
 
-  // values: [n, pitch].
+  // Adds a cloud, from which num_selected points are to be selected. values: [n, pitch].
   void Add(const std::vector<float>& values, int64_t num_selected) {
     rows.insert(rows.end(), values.begin(), values.end());
     point_begin.push_back(static_cast<int64_t>(rows.size()) / pitch);
@@ -50,13 +51,14 @@ struct PointClouds {
   }
 };
 
+// The outputs of FarthestPointSample (kernels/points/farthest/farthest_point_sample.h).
 struct Selection {
   std::vector<int64_t> num_valid;
   std::vector<int32_t> selected;
   std::vector<float> distances;
 };
 
-// Selects by the definition in the kernel's header.
+// Selects the points of one cloud by the definition in kernels/points/farthest/farthest_point_sample.h.
 inline void SelectSample(const PointClouds& clouds, int32_t sample, Selection& selection) {
   const auto begin = static_cast<size_t>(clouds.point_begin[static_cast<size_t>(sample)]);
   const auto num_points = static_cast<size_t>(clouds.NumPoints(sample));
@@ -109,10 +111,10 @@ inline Selection SelectSerially(const PointClouds& clouds) {
   return selection;
 }
 
-// A batch on a device, and the points selected from it.
+// Owns a batch and the outputs of FarthestPointSample on a device.
 class DeviceClouds {
  public:
-  // Uses the clouds as they are now.
+  // Copies the clouds to the device. Later changes of `clouds` have no effect.
   DeviceClouds(Device device, const PointClouds& clouds)
       : device_(device),
         rows_(device, clouds.rows),
@@ -164,7 +166,7 @@ class DeviceClouds {
   DeviceArray<char> workspace_;
 };
 
-// Returns x, y, z, intensity of every point; empty if the file does not exist.
+// Returns x, y, z and intensity of every point, or an empty vector if the file does not exist.
 inline std::vector<float> ReadKittiScan(const std::string& path) {
   std::error_code error;
   const auto bytes = std::filesystem::file_size(path, error);
