@@ -161,8 +161,8 @@ absl::Status Channels::Explain(const grpc::Status& grpc_status, grpc::Channel& c
       return WithReason(absl::UnavailableError(absl::StrCat("no TLS connection to ", address, " (", message, ")")),
                         kTlsFailed);
     }
-    if (absl::StrContains(message, "failed to connect") || absl::StrContains(message, "andshake") || absl::StrContains(message, "DNS resolution") ||
-        absl::StrContains(message, "onnection refused")) {
+    if (absl::StrContains(message, "failed to connect") || absl::StrContains(message, "andshake") ||
+        absl::StrContains(message, "DNS resolution") || absl::StrContains(message, "onnection refused")) {
       return WithReason(absl::UnavailableError(absl::StrCat("no server at ", address, " (", Cause(message), ")")),
                         kNoServer);
     }

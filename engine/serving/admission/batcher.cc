@@ -130,7 +130,8 @@ absl::Status Batcher::MakeRoom(const QueuedTask& task, const WaitingTask& waitin
   if (absl::Status status = check(stays); !status.ok() && !IsWithinShare(task, waiting, max_requests)) return status;
   const auto evict = [&](WaitingTask* other, const char* who) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     End(other, DropReason::kQueueFull,
-        QueueFullError(absl::StrCat("the queue of model \"", name, "\" is full: a request of ", who, " came")), evicted);
+        QueueFullError(absl::StrCat("the queue of model \"", name, "\" is full: a request of ", who, " came")),
+        evicted);
   };
   for (;;) {
     const Load load = queue_.OfModel(name);
@@ -280,8 +281,9 @@ Batch Batcher::Form(size_t device, std::vector<Ended>& ended) {
       Expire(lead, now, ended);
     } else if (end > lead->deadline && !lead->found_idle_worker) {
       End(lead, DropReason::kGivenUp,
-          Unmeetable(absl::StrCat("after ", Format(now - lead->queued.enqueued), " in the queue the answer was expected ",
-                                  Format(end - lead->deadline), " after the deadline")),
+          Unmeetable(absl::StrCat("after ", Format(now - lead->queued.enqueued),
+                                  " in the queue the answer was expected ", Format(end - lead->deadline),
+                                  " after the deadline")),
           ended);
     } else {
       const std::vector<WaitingTask*> tasks = Fill(lead, device, now);
