@@ -20,8 +20,8 @@ namespace {
 ABSL_CONST_INIT absl::Mutex current_mutex(absl::kConstInit);
 ABSL_CONST_INIT LogWriter* current ABSL_GUARDED_BY(current_mutex) = nullptr;
 
-// The lines that are queued or being written, plus one for a number of dropped lines not yet reported. Flush waits for
-// 0.
+// The number of lines that are queued or being written, plus 1 while dropped lines have not been reported. Flush waits
+// until it is 0.
 std::atomic<int64_t> num_pending{0};
 
 }  // namespace
@@ -82,7 +82,7 @@ void LogWriter::Run() {
   int64_t num_lost = 0;  // lines that could not be written since the last one that could
   const auto write_line = [&](const std::string& text) {
     if (num_lost > 0) {
-      // The line end belongs to a line of which a part was written.
+      // The text begins with a line end, which ends the line before if only a part of that was written.
       const std::string lost =
           LogLine(LogLevel::kWarning, "log lines were lost: stderr could not be written", {{"num_lines", num_lost}});
       switch (WriteAll("\n" + lost)) {

@@ -8,8 +8,8 @@ namespace voxserve {
 namespace {
 
 constexpr double kRoom = 1.125;  // capacities exceed the expected sizes by this factor
-constexpr double kForgotten =
-    0.05;  // share of its distance to a new value by which an expected maximum falls (or a minimum rises) per batch
+// An expected maximum falls (an expected minimum rises) with each batch by this share of its distance to the new value.
+constexpr double kForgotten = 0.05;
 constexpr int kStepsAnOctave = 16;     // capacities between one power of two and the next
 constexpr int64_t kSmallestStep = 64;  // in sites
 

@@ -30,7 +30,7 @@ struct BucketState {
   NetworkPlan defaults;
   std::vector<const InferTask*> scans;  // the scans that are measured
   const SizedScan* middle = nullptr;
-  InferResult expected;                            // the default's result on the middle scan
+  InferResult expected;                            // the default plan's result on the scan `middle`
   std::vector<NetworkPlan> shortlist;              // by convolution
   std::vector<NetworkPlan> measured;               // by convolution: the default and the remaining shortlist
   std::vector<std::vector<absl::Duration>> times;  // times of `measured`, summed over the scans
