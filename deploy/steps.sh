@@ -75,7 +75,8 @@ use_own_gpus() {
   [[ -z $(gpus) ]] || VOXSERVE_CUDA=AUTO CUDAARCHS=$(gpu_architectures)
 }
 
-# Prints the CUDA compiler's path, searched as kernels/cuda.cmake does; nothing if there is none.
+# Prints the path of nvcc, the CUDA compiler. Looks where kernels/cuda.cmake looks: in PATH, then in
+# /usr/local/cuda/bin. Prints nothing if there is no nvcc.
 cuda_compiler() {
   command -v nvcc || { [[ -x /usr/local/cuda/bin/nvcc ]] && echo /usr/local/cuda/bin/nvcc; } || true
 }
