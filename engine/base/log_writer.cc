@@ -79,7 +79,7 @@ void LogWriter::Push(std::string text) {
 
 void LogWriter::Run() {
   Line line;
-  int64_t num_lost = 0;  // lines that could not be written since the last one that could
+  int64_t num_lost = 0;  // number of lines that were lost after the last line that was written
   const auto write_line = [&](const std::string& text) {
     if (num_lost > 0) {
       // The text begins with a line end, which ends the line before if only a part of that was written.
