@@ -56,14 +56,14 @@ convert_spconv_outputs() {
     "$1" "$ROOT/tests/oracles/torch_to_npz.py" "$VOXSERVE_SHARED_DATA/spconv" "$2/spconv"
 }
 
-# Prints every GPU's name, one per line; nothing if there is none.
+# Prints the name of every GPU, one per line. Prints nothing if there is no GPU.
 gpus() {
   if command -v nvidia-smi >/dev/null && nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null; then return; fi
   sed -n 's/^Model:[[:space:]]*//p' /proc/driver/nvidia/gpus/*/information 2>/dev/null || true
 }
 
 # Prints the compute capabilities of this machine's GPUs as CMake names them ("86-real;90a-real"), with "a" for Hopper's
-# own instructions; nothing where the driver's nvidia-smi does not tell.
+# own instructions. Prints nothing if nvidia-smi is missing or too old to tell them.
 gpu_architectures() {
   nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | tr -d '. ' | grep -x '[0-9]*' | sort -nu |
     sed 's/^90$/90a/; s/$/-real/' | paste -sd ';' || true
@@ -75,7 +75,8 @@ use_own_gpus() {
   [[ -z $(gpus) ]] || VOXSERVE_CUDA=AUTO CUDAARCHS=$(gpu_architectures)
 }
 
-# Prints the CUDA compiler's path, searched as kernels/cuda.cmake does; nothing if there is none.
+# Prints the path of nvcc, the CUDA compiler. Looks where kernels/cuda.cmake looks: in PATH, then in
+# /usr/local/cuda/bin. Prints nothing if there is no nvcc.
 cuda_compiler() {
   command -v nvcc || { [[ -x /usr/local/cuda/bin/nvcc ]] && echo /usr/local/cuda/bin/nvcc; } || true
 }

@@ -69,7 +69,8 @@ class ProgressReport {
   bool is_drawn_ = false;
 };
 
-// A model with everything it runs on. Members are destroyed in reverse order, so dependencies come first.
+// A loaded model with the objects that it needs. Members are destroyed in reverse order, so each member comes after
+// those that it uses.
 struct Loaded {
   std::unique_ptr<kernels::ThreadPool> pool;
   Device device;
@@ -80,7 +81,7 @@ struct Loaded {
   PlanKey key;
 };
 
-// Returns the wanted version, or the newest in the folder if it is 0.
+// Returns the version `wanted`, or the folder's newest version if `wanted` is 0.
 absl::StatusOr<int64_t> FindVersion(const fs::path& folder, int64_t wanted) {
   ASSIGN_OR_RETURN(const RepositoryListing listing, ScanRepository(folder.parent_path()));
   const auto model = std::find_if(listing.models.begin(), listing.models.end(),

@@ -66,7 +66,8 @@ std::string ReasonOf(const absl::Status& status);
 // OK is returned unchanged.
 absl::Status WithRetryDelay(absl::Status status, absl::Duration delay);
 
-// Returns RESOURCE_EXHAUSTED (QUEUE_FULL): the caller has no room for the request now. The retry delay is 100 ms.
+// Returns RESOURCE_EXHAUSTED (QUEUE_FULL): a queue, or another limit of the server, has no room for the request now.
+// The retry delay is 100 ms.
 absl::Status QueueFullError(std::string_view message);
 // Returns UNAVAILABLE (DRAINING): the server is shutting down.
 absl::Status DrainingError();

@@ -20,8 +20,8 @@ namespace {
 ABSL_CONST_INIT absl::Mutex current_mutex(absl::kConstInit);
 ABSL_CONST_INIT LogWriter* current ABSL_GUARDED_BY(current_mutex) = nullptr;
 
-// The lines that are queued or being written, plus one for a number of dropped lines not yet reported. Flush waits for
-// 0.
+// The number of lines that are queued or being written, plus 1 while dropped lines have not been reported. Flush waits
+// until it is 0.
 std::atomic<int64_t> num_pending{0};
 
 }  // namespace
@@ -79,10 +79,10 @@ void LogWriter::Push(std::string text) {
 
 void LogWriter::Run() {
   Line line;
-  int64_t num_lost = 0;  // lines that could not be written since the last one that could
+  int64_t num_lost = 0;  // number of lines that were lost after the last line that was written
   const auto write_line = [&](const std::string& text) {
     if (num_lost > 0) {
-      // The line end belongs to a line of which a part was written.
+      // The text begins with a line end, which ends the line before if only a part of that was written.
       const std::string lost =
           LogLine(LogLevel::kWarning, "log lines were lost: stderr could not be written", {{"num_lines", num_lost}});
       switch (WriteAll("\n" + lost)) {

@@ -107,7 +107,7 @@ std::string JsonLine(LogLevel level, absl::Time time, std::string_view message,
     object[FreeName(object, field.key)] = JsonOf(field.value);
   }
   std::string line = Dump(object);
-  // A byte of a text may take 6 in the line. So the limit of a text falls until the line has a length that fits.
+  // A byte of a text may take 6 bytes in JSON. So the limit for texts is halved until the line is short enough.
   for (size_t limit = kMaxLogLineBytes / 2; line.size() >= kMaxLogLineBytes && limit > 0; limit /= 2) {
     for (auto& [name, value] : object.items()) {
       if (!value.is_string()) continue;

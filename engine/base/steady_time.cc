@@ -10,7 +10,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Longer waits begin anew, which the condition variables' users expect. It keeps times of the clock from overflowing.
+// Longer waits end after this time; callers of SteadyCondVar check their condition in a loop. The limit keeps the
+// clock's times from overflowing.
 constexpr absl::Duration kLongestWait = absl::Hours(24);
 
 std::chrono::nanoseconds Limited(absl::Duration limit) {

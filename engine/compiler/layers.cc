@@ -87,11 +87,12 @@ void Layers::Make() {
   }
 }
 
-// Absorbs the next node as long as the layer's value has exactly one reader and the epilogue has room for it.
+// Fuses the next node into the layer as long as the layer's value has exactly one reader and the layer's kernel can
+// compute that reader.
 void Layers::Absorb(Layer& layer) {
   for (;;) {
     const std::vector<int>& readers = consumers_[static_cast<size_t>(layer.result_node)];
-    // A prune needs its scores even where other nodes read only its sites, not its value.
+    // A prune needs its scores even if other nodes read only its sites, not its value.
     if (readers.size() != 1 || IsOutput(layer.result_node) || DecidesSites(layer.result_node)) return;
     const int next = readers.front();
     if (!AbsorbNode(next, *this, layer)) return;

@@ -18,11 +18,11 @@ namespace voxserve {
 
 struct Layer {
   int first_node = 0;     // the node that the layer begins with; the node's op decides the kernel
-  int result_node = 0;    // the last node that the layer absorbed: the layer computes this node's value
+  int result_node = 0;    // the last node that was fused into the layer: the layer computes this node's value
   int residual = -1;      // the layer that provides the value to add; -1: none
-  bool is_union = false;  // it adds two inputs on the union of their sites, and can absorb only an activation
+  bool is_union = false;  // it adds two inputs on the union of their sites; only an activation can be fused into it
   std::optional<kernels::Activation> activation;
-  bool has_epilogue = true;  // its kernel ends with an epilogue, which absorbs what follows
+  bool has_epilogue = true;  // its kernel ends with an epilogue, into which following operators are fused
   bool has_scale = true;     // its kernel can scale what it computes, so that batch norms fold into it
   std::vector<float> scale;  // per output channel, of folded batch norms; empty: 1
   std::vector<float> bias;   // per output channel; empty: 0

@@ -36,7 +36,8 @@ namespace {
 template <typename Op, typename... Ops>
 concept OneOf = (std::is_same_v<Op, Ops> || ...);
 
-// Operators of rows that are steps of their own: nothing is fused into them, and they into nothing.
+// Operators on rows that are always steps of their own: no operator is fused into them, and they are fused into no
+// step.
 template <typename Op>
 concept OfRows = OneOf<Op, MultiplyOp, RowNormOp, PReluOp, EmbeddingOp>;
 
@@ -107,7 +108,8 @@ struct Beginning {
   void operator()(const OfRows auto&) const { layer.has_epilogue = false; }
 };
 
-// Adds the operator that reads a layer's value to the layer. Returns false where the layer's kernel cannot compute it.
+// Fuses the operator that reads a layer's value into the layer. Returns false if the layer's kernel cannot compute the
+// operator.
 struct Absorption {
   const GraphNode& node;
   const Layers& layers;
@@ -121,7 +123,7 @@ struct Absorption {
   bool operator()(const AddOp& op) const {
     if (!EndsWithSums() || !op.rulebooks.empty()) return false;
     const int other = layers.LayerOf(node.inputs[0] == layer.result_node ? node.inputs[1] : node.inputs[0]);
-    if (other < 0) return false;  // not computed yet: its own layer absorbs the addition
+    if (other < 0) return false;  // not computed yet: the other input's layer fuses the addition
     layer.residual = other;
     return true;
   }
@@ -140,7 +142,8 @@ struct Absorption {
 
   bool operator()(const OneOf<SampleRowsOp, AttentionOp> auto&) const { return false; }
 
-  // True where neither an addition nor an activation was absorbed yet.
+  // Returns true if no addition and no activation has been fused into the layer yet, and the layer itself is no
+  // addition of tensors on different sites (is_union).
   bool EndsWithSums() const { return layer.residual < 0 && !layer.is_union && !layer.activation; }
 };
 
@@ -165,8 +168,8 @@ struct Emission {
   void operator()(const LinearOp& op) const { EmitLinear(op, index, emitter); }
   void operator()(const Conv2dOp& op) const { EmitConv2d(op, index, emitter); }
 
-  // A batch norm or activation becomes a step of its own if no earlier layer has absorbed it. So does an addition whose
-  // inputs are on one level (it has no rulebooks).
+  // A batch norm or activation becomes a step of its own if it was not fused into an earlier layer. So does an addition
+  // whose inputs are on one level (it has no rulebooks).
   void operator()(const OneOf<BatchNormOp, ActivationOp> auto&) const { PushScaleShift(); }
   void operator()(const AddOp& op) const {
     if (op.rulebooks.empty()) {
@@ -325,7 +328,8 @@ struct Emission {
   void operator()(const NmsOp& op) const { EmitNms(op, index, emitter); }
 
  private:
-  // Returns a tensor as weights of the layer's step, or null if there is none.
+  // Returns the values of a tensor, and counts them as weights of the layer's step. Returns an empty vector if there is
+  // no tensor.
   std::vector<float> Counted(const HostTensorPtr& tensor) const {
     if (tensor == nullptr) return {};
     emitter.CountWeights(index, tensor->values);

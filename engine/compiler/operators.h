@@ -3,7 +3,7 @@
 // This file holds the compiler's knowledge of single operators. Each function uses an exhaustive std::visit in
 // operators.cc, so that the build fails where a new operator of GraphOp is not handled:
 //  - reading: which of its inputs an operator reads,
-//  - fusion: which layer an operator begins, and whether the layer before an operator can absorb it,
+//  - fusion: which layer an operator begins, and whether an operator can be fused into the layer before it,
 //  - emission: which steps a layer becomes.
 
 #include <cstddef>

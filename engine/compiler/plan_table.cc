@@ -15,7 +15,8 @@ ConvPlan UniversalPlan(const ProgramConv& conv, const ConvPlan& plan) {
 // Returns the forms of each rulebook that pools, and convolutions with these plans, read.
 std::vector<RulebookForms> FormsOf(const Program& program, const std::vector<ConvPlan>& plans) {
   std::vector<RulebookForms> forms(program.rulebooks.size());
-  // A rulebook that swaps another one's pairs has no tables: its forms are added to the other one's.
+  // A rulebook that swaps the pairs of another rulebook has no tables, so its forms are added to the forms of that
+  // rulebook.
   const auto forms_of = [&](size_t index) -> RulebookForms& {
     const ProgramRulebook& rulebook = program.rulebooks[index];
     return forms[rulebook.is_swapped() ? static_cast<size_t>(rulebook.swap_of) : index];

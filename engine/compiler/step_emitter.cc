@@ -56,7 +56,8 @@ TensorInfo StepEmitter::Describe(const std::string& name, const GraphNode& node)
   return info;
 }
 
-// The output of a voxel_to_point is read from its input, and the output step copies voxels' rows to points.
+// The output of a voxel_to_point has no buffer: the output step reads the input of the voxel_to_point, and copies the
+// voxels' rows to the points.
 void StepEmitter::EmitPointOutput(std::string_view name, int node, Layer flags, int tensor) {
   if (node < 0) return;
   flags.first_node = node;

@@ -9,7 +9,7 @@ std::vector<StepRange> CapturableRanges(absl::Span<const StepUse> steps, size_t 
   constexpr int kFewestSteps = 2;  // launching a single step costs no more than launching a graph
   std::vector<StepRange> ranges;
   StepRange range;
-  int num_steps = 0;  // needed steps in the range
+  int num_steps = 0;  // number of steps in the range that the batch needs
   const auto close = [&] {
     if (num_steps >= kFewestSteps) ranges.push_back(range);
     num_steps = 0;
@@ -31,7 +31,7 @@ std::vector<StepRange> CapturableRanges(absl::Span<const StepUse> steps, size_t 
 BatchKey KeyOf(const BatchShape& shape) {
   BatchKey key = {shape.program, shape.plans, shape.plan, static_cast<uint64_t>(shape.num_samples),
                   static_cast<uint64_t>(shape.ignore_label)};
-  // Numbers come before their values, so that no two shapes have the same words.
+  // The length of each list comes before its values, so that different shapes have different words.
   key.push_back(shape.capacities.size());
   for (const int64_t capacity : shape.capacities) key.push_back(static_cast<uint64_t>(capacity));
   key.push_back(shape.needed_steps.size());

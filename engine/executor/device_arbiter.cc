@@ -20,7 +20,7 @@ BatchOutput Try(const DeviceArbiter::RunBatch& run, RunOptions options, bool may
   }
 }
 
-// Returns true if the batch may fit once other contexts free their memory on the device.
+// Returns true if the batch may fit after other contexts free their memory on the device.
 bool RanOutOfMemory(const BatchOutput& output) { return IsOutOfMemory(output.status) && !output.host_is_full; }
 
 }  // namespace

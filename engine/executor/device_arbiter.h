@@ -1,11 +1,11 @@
 #pragma once
 
-// DeviceArbiter decides which batches run side by side on one device, and which one has the device to itself.
+// DeviceArbiter decides which batches run side by side on one device, and which one has the device to itself. The
+// engine owns one per device.
 //
 // - Batches run side by side, each in a context that keeps its own memory.
-// - A batch that ran out of the GPU's memory runs again alone, after every context has released its GPU memory. If it
-//   does not fit then, no batch of its size can.
-// - A batch whose time is measured runs alone too, since batches beside it would distort the time.
+// - A batch that ran out of the GPU's memory runs again alone, after every context has released its GPU memory.
+// - A batch whose time is measured also runs alone, since other batches would distort the time.
 // - Threads: thread-safe. Calls block while another batch runs alone. A std::bad_alloc from a batch becomes
 //   RESOURCE_EXHAUSTED.
 
@@ -21,19 +21,22 @@ namespace voxserve {
 
 class DeviceArbiter {
  public:
-  // Runs one batch by the options that it gets: the caller's, in which the arbiter sets may_make_maps_on_cpu and, in a
-  // last attempt, clears `plans`.
+  // Runs one batch with the given options. They are the caller's options, but the arbiter sets may_make_maps_on_cpu
+  // and, for a third attempt, clears `plans`.
   using RunBatch = std::function<BatchOutput(const RunOptions&)>;
 
-  // Runs the batch, and again while it runs out of the GPU's memory, up to three times. A batch on the CPU runs once.
-  //   1. beside others;
-  //   2. alone; if its maps (levels and rulebooks) do not fit the GPU then, they are made on the CPU;
-  //   3. alone, by the default plan, which may need less memory than a tuned one.
+  // Runs the batch. If an attempt runs out of the GPU's memory, makes the next attempt, up to three. A batch on the CPU
+  // runs once.
+  //   1. beside other batches;
+  //   2. alone, after every context has released its GPU memory; if the maps (levels and rulebooks) still do not fit
+  //      the GPU, they are made on the CPU;
+  //   3. alone, by the default plan, which may need less memory than a tuned one; only if `plans` is set.
   BatchOutput RunWithRetry(const RunOptions& options, const RunBatch& run);
-  // Runs the batch once, beside others. Use it for a batch that the caller can divide if it runs out of memory.
+  // Runs the batch once, beside other batches. Use it for a batch that the caller can divide if the batch runs out of
+  // memory.
   BatchOutput TryOnce(const RunOptions& options, const RunBatch& run);
-  // Runs the batch with the device to itself, up to three times like RunWithRetry. It waits for running batches to end,
-  // and batches that arrive meanwhile wait for it.
+  // Makes the attempts of RunWithRetry, but also the first one alone. Waits for running batches to end; batches that
+  // arrive meanwhile wait until this one has ended.
   BatchOutput RunExclusive(const RunOptions& options, const RunBatch& run);
 
   // Add registers a context of the device, and Remove unregisters it. In between, the context runs batches only through

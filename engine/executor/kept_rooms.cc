@@ -9,13 +9,14 @@
 namespace voxserve {
 namespace {
 
-constexpr size_t kMostKinds = 256;  // more are dropped, since programs come and go
+constexpr size_t kMostKinds = 256;  // a further kind drops all, since programs come and go
 constexpr int kStepsAnOctave = 8;
 constexpr int64_t kSmallestStep = 256;
-// The least share of the wanted sites that kept rooms must hold. A forecast has an eighth to spare, and a batch may use
-// up half of it.
+// Kept capacities must be at least this share of the wanted ones. The wanted ones have an eighth more than the expected
+// sites, and kept ones may lack about half of that eighth.
 constexpr double kLeastSites = 15.0 / 16;
-// Larger rooms than this cost more, by memory and by blocks without work, than a new capture.
+// Kept rooms are replaced if they are more than this many times the wanted ones: their memory, and thread blocks
+// without work, then cost more than a new capture.
 constexpr double kMost = 1.5;
 
 int64_t RoundUp(int64_t count) {
@@ -24,7 +25,7 @@ int64_t RoundUp(int64_t count) {
   return std::max(step, (count + step - 1) / step * step);
 }
 
-// Adds an eighth, in coarse steps. Points and sites are numbered by 31 bits.
+// Adds an eighth and rounds up to a coarse step, but not beyond `limit`. (Points and sites are numbered by 31 bits.)
 int64_t RoomFor(int64_t count, int64_t limit) { return std::max(count, std::min(limit, RoundUp(count + count / 8))); }
 
 bool Serves(int64_t kept, int64_t wanted, double least) {

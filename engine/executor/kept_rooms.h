@@ -1,10 +1,11 @@
 #pragma once
 
-// KeptRooms gives batches of one kind the same rooms (capacities, site_rooms.h). The batches then use the same memory,
-// so that a captured batch can be replayed (captured_batches.h). A forecast asks for other rooms with every batch. Kept
-// rooms change in coarse steps, and only if a batch does not fit them or is far smaller.
+// KeptRooms gives batches of one kind the same SiteRooms, which are capacities of arrays (site_rooms.h). The batches
+// then use the same memory, so that a captured batch can be replayed (captured_batches.h). SiteForecast alone would not
+// do, since the rooms that it asks for differ from batch to batch. Kept rooms change in coarse steps, and only if they
+// are too small for a batch or more than 1.5 times as large as wanted.
 //
-// An executor owns it. Not thread-safe.
+// A CudaExecutor owns it. Not thread-safe.
 
 #include <cstddef>
 #include <cstdint>
@@ -17,11 +18,11 @@ namespace voxserve {
 
 class KeptRooms {
  public:
-  // Batches of one kind share their rooms.
+  // Batches with equal kinds share their rooms.
   struct Kind {
     uint64_t program = 0;  // Program::id
     int64_t num_samples = 0;
-    int32_t points_octave = 0;  // the bits of the number of points: SiteForecast's buckets
+    int32_t points_octave = 0;  // the number of bits of the number of points (a bucket of SiteForecast)
 
     friend bool operator==(const Kind&, const Kind&) = default;
     template <typename H>
@@ -30,10 +31,10 @@ class KeptRooms {
     }
   };
 
-  // Returns rooms for the batch: the rooms of the last batch of its kind if they fit, else new rooms. wanted: from
-  // SiteForecast, which adds an eighth to the expected sites; its `points` and `upload_bytes` are the batch's true
-  // numbers. The returned `points` and `upload_bytes` are enough for the batch, `capacities` are enough for the
-  // expected sites, and axis_bits is wanted.axis_bits.
+  // Returns rooms for the batch: those of the last batch of its kind if they suit `wanted`, else new rooms. wanted:
+  // `capacities` from SiteForecast, which are the expected sites plus an eighth, and the batch's exact `points` and
+  // `upload_bytes`. The returned rooms have at least these points and bytes, and at least 15/16 of these capacities,
+  // which is more than the expected sites. axis_bits is wanted.axis_bits.
   SiteRooms Fit(const Kind& kind, const SiteRooms& wanted);
 
   size_t num_kinds() const { return kept_.size(); }

@@ -75,8 +75,9 @@ void ReadColumn(const Column& column, const PointCloud& cloud, int64_t begin, in
   ScaleColumn(column, end - begin, out, step);
 }
 
-// Transforms the axes of rows that have been read, and writes the features that repeat an axis again. (This file is
-// compiled without contraction, so each product and each sum is rounded, as on a GPU.)
+// Applies the sweep's transform to the axes of rows that have been read, and rewrites the features that repeat an axis.
+// (This file is compiled without contraction to fused multiply-adds, so each product and each sum is rounded, as on a
+// GPU.)
 void PlaceRows(const std::vector<Column>& columns, const Transform& m, int64_t count, float* rows) {
   const auto pitch = static_cast<int64_t>(columns.size());
   const std::array<int32_t, 3> axis_columns = FindAxisColumns(columns);

@@ -62,7 +62,7 @@ void TakeSampledPoints(const PointSampling& sampling, const BatchCounts& counted
       sample.sampled_points.assign(counted.selected_points.begin() + begin, counted.selected_points.begin() + end);
       if (!tasks[i]->sample->restricts_network) continue;
     }
-    if (end - begin > num_valid) continue;  // the network saw all
+    if (end - begin > num_valid) continue;  // the network saw all valid points
     // Voxelize counts the points outside the sample as invalid too; here they are counted apart.
     const int64_t num_invalid = num_points - num_valid;
     sample.counts.unsampled = sample.counts.invalid - num_invalid;

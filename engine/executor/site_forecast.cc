@@ -7,8 +7,9 @@
 namespace voxserve {
 namespace {
 
-constexpr double kRoom = 1.125;        // capacities exceed the expected sizes by this factor
-constexpr double kForgotten = 0.05;    // share of the gap to a larger earlier value that each batch closes
+constexpr double kRoom = 1.125;  // capacities exceed the expected sizes by this factor
+// An expected maximum falls (an expected minimum rises) with each batch by this share of its distance to the new value.
+constexpr double kForgotten = 0.05;
 constexpr int kStepsAnOctave = 16;     // capacities between one power of two and the next
 constexpr int64_t kSmallestStep = 64;  // in sites
 
@@ -18,7 +19,8 @@ int64_t RoundUp(int64_t sites) {
   return std::max(step, (sites + step - 1) / step * step);
 }
 
-// Move an expected maximum (minimum) up (down) at once, and back slowly.
+// FollowMost raises an expected maximum at once and lowers it slowly; FollowLeast lowers an expected minimum at once
+// and raises it slowly.
 void FollowMost(double seen, double& expected) { expected = std::max(seen, expected + (seen - expected) * kForgotten); }
 void FollowLeast(double seen, double& expected) {
   expected = std::min(seen, expected + (seen - expected) * kForgotten);

@@ -14,7 +14,8 @@
 namespace voxserve {
 namespace {
 
-// The scratch that one level may take. A candidate takes 16 bytes, so this also keeps the number of rows below 2^31.
+// The most scratch memory that one level may take. A candidate takes 16 bytes, so this limit also keeps the number of
+// rows below 2^31.
 constexpr int64_t kMaxScratchBytes = int64_t{16} << 30;
 
 template <typename T>
@@ -127,7 +128,7 @@ absl::Status BatchGeometry::Voxelize(const kernels::VoxelizeParams& fixed, int64
 }
 
 absl::Status BatchGeometry::MakeLevel(int level, int parent, kernels::OutputCoordinatesParams rule) {
-  kernels::ScratchVector<uint64_t>& keys = Level(level);  // before the parent's keys, as it may move the vectors
+  kernels::ScratchVector<uint64_t>& keys = Level(level);  // before the parent's keys, since Level may move the vectors
   const kernels::ScratchVector<uint64_t>& parent_keys = levels_[static_cast<size_t>(parent)];
   int64_t num_out = 0;
   rule.num_samples = num_samples_;

@@ -37,8 +37,8 @@ absl::Status DeviceLevels::Add(int level, int parent, kernels::OutputCoordinates
   RETURN_IF_ERROR(CheckNumRows(kernels::NumOutputCandidates(rule), "candidates for a level's sites"));
   const bool is_finer = kernels::MakesFinerSites(rule.rule);
   const kernels::OutputReach reach = is_finer ? kernels::OutputReach() : from.reach.Then(rule);
-  // A rule of quotients makes at most as many sites as it has inputs, so it needs no other bound. A chained launch also
-  // requires that much room on each of its levels.
+  // A rule whose outputs are quotients (OutputsAreQuotients) makes at most one site per input, so it needs no other
+  // bound. A chained launch also requires that much room on each of its levels.
   if (!is_finer && !kernels::OutputsAreQuotients(rule) &&
       __builtin_mul_overflow(from.first_sites, reach.OutputsAnInput(), &rule.most_outputs)) {
     rule.most_outputs = std::numeric_limits<int64_t>::max();

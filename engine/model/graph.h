@@ -175,15 +175,16 @@ struct PointOffsetsOp {
   int64_t max_points = 0;  // with is_from_mean: only a voxel's first max_points points count; 0: all
 };
 
-// Reduces rows of points to rows of sites. Inputs: a tensor on points, then the voxelize node; or one tensor on sites
-// of a unit that is not coarser than the result's, where each site counts as a point. With has_empty_slots, a third
-// input stands between the first two: a tensor on level 0 with the row of an empty slot.
+// Reduces rows of points to rows of sites. Inputs: a tensor on points, then the voxelize node; or one tensor on the
+// sites of a level whose unit (the size of a site in voxels) is not larger than that of the result's level, where each
+// site counts as a point. With has_empty_slots, a third input stands between the first two: a tensor on level 0 (the
+// voxels), whose row of a voxel stands for each of the voxel's slots that has no point.
 struct PointToVoxelOp {
   kernels::PoolReduce reduce = kernels::PoolReduce::kMax;
   int sites_of = -1;       // index of the node whose sites are the output's; -1: the voxels
   int64_t max_points = 0;  // only a site's first max_points points count; 0: all
-  // True: a voxel with fewer than max_points points also reduces the row of an empty slot. Only with kMax, max_points
-  // and the voxels as sites.
+  // True: each voxel has max_points slots for points, and a voxel with fewer points also reduces its row of the third
+  // input. Only with kMax, max_points and the voxels as sites.
   bool has_empty_slots = false;
 };
 

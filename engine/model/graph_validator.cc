@@ -126,7 +126,8 @@ class Validator {
     graph_index_[node] = static_cast<int>(graph_.nodes.size()) - 1;
   }
 
-  // The name of the node whose tensors the node reads; empty, and a problem, where weights_of is wrong.
+  // Returns the name of the node whose tensors this node reads. If weights_of is wrong, reports a problem and returns
+  // "".
   std::string WeightsOwner(int node) const {
     const Node& proto = model_.nodes(node);
     const std::string& name = proto.weights_of();
@@ -261,8 +262,8 @@ class Validator {
     });
   }
 
-  // Returns the node that computes an output's values, which for a voxel_to_point is its input. Null where its result
-  // is not known.
+  // Returns the node that computes an output's values: for a voxel_to_point, that node's input. Returns null if the
+  // result is not known.
   const GraphNode* SourceOf(int output) const {
     const GraphNode& node = graph_.nodes[output];
     if (node.channels == 0) return nullptr;
@@ -287,7 +288,7 @@ class Validator {
     }
   }
 
-  // Checks that class ids of boxes are below the number of classes of the labels, where the network has labels.
+  // If the network has labels, checks that the class ids of boxes are below the labels' number of classes.
   void CheckBoxClasses() {
     if (graph_.boxes_output == kNone) return;
     const GraphNode& nms = graph_.nodes[graph_.boxes_output];
@@ -313,7 +314,7 @@ class Validator {
     }
   }
 
-  // Reports nodes that no output depends on. Call it only where the graph has no other problem.
+  // Reports nodes that no output depends on. Call it only if the graph has no other problem.
   void ReportIdleNodes() {
     std::vector<bool> is_needed(graph_.nodes.size(), false);
     for (const int output : graph_.OutputNodes()) is_needed[output] = true;
@@ -333,7 +334,7 @@ class Validator {
   WeightReader weights_;
   Problems* const problems_;
   Graph graph_;
-  // All four are about model_.nodes.
+  // These four members describe model_.nodes.
   absl::flat_hash_map<std::string, int> index_of_;  // index by name
   std::vector<std::vector<int>> inputs_;            // by node: indices of its inputs
   std::vector<int> partner_;                        // by node: index of the node in paired_with or sites_of

@@ -45,7 +45,7 @@ SiteRule Canonical(const SiteRule& rule) {
   return canonical;
 }
 
-// True where the canonical rule makes exactly the input's sites.
+// Returns true if the canonical rule makes exactly the input's sites.
 bool KeepsSites(const SiteRule& canonical) {
   const ConvGeometry& geometry = canonical.geometry;
   return AllAxes(geometry, [&](int axis) {
@@ -54,7 +54,8 @@ bool KeepsSites(const SiteRule& canonical) {
   });
 }
 
-// Returns [dimension] sizes, which may be 0 or less, or too large.
+// Returns the shape of the level that the rule makes. The sizes are not checked: they may be 0 or less, or too large
+// for a key.
 std::array<int64_t, kernels::kMaxDimension> OutputShape(const Axes& shape, const SiteRule& rule) {
   if (rule.rule == CoordinateRule::kTransposed) {
     return kernels::TransposedShape(rule.geometry, shape, rule.output_padding);
@@ -78,7 +79,7 @@ std::optional<Axes> KnownShape(const std::optional<Axes>& shape, const SiteRule&
   return out;
 }
 
-// Multiplies a / b by factor, 1 or more.
+// Multiplies the fraction a / b, which is in lowest terms, by `factor` (1 or more). Sets a and b to 0 if a overflows.
 void Scale(int64_t factor, int64_t& a, int64_t& b) {
   const int64_t divisor = std::gcd(factor, b);
   if (__builtin_mul_overflow(a, factor / divisor, &a)) {
@@ -106,8 +107,8 @@ bool LevelTable::CanApply(int parent, const SiteRule& rule) const {
   const std::optional<Axes>& shape = levels_[parent].spatial_shape;
   if (!shape) return false;
   const auto out = OutputShape(*shape, rule);
-  // Padding may make a shape beyond the key's limits: only a batch with sites out there is refused. A transposed
-  // convolution's shape must lie within the limits.
+  // Padding may make the shape larger than coordinate keys can hold. Then only batches with sites beyond the limit are
+  // refused. A transposed convolution's shape must be within the limit.
   const int64_t most = rule.rule == CoordinateRule::kTransposed
                            ? int64_t{kernels::CoordinateKey(rule.geometry.dimension).max_coordinate()} + 1
                            : std::numeric_limits<int32_t>::max();

@@ -35,7 +35,7 @@ uint32_t GeneratedColor(int id) {
   return rgb;
 }
 
-// "#rrggbb".
+// Reads a colour such as "#rrggbb"; returns nullopt for other texts.
 std::optional<uint32_t> ParseColor(const std::string& text) {
   uint32_t rgb = 0;
   const bool all_digits = text.size() == 7 && text[0] == '#' &&
@@ -44,7 +44,7 @@ std::optional<uint32_t> ParseColor(const std::string& text) {
   return rgb;
 }
 
-// "3 classes, 0 to 2"
+// Returns a text such as "3 classes, 0 to 2".
 std::string ClassesText(int num_classes) {
   return num_classes == 0 ? "no classes" : absl::StrCat(num_classes, " classes, 0 to ", num_classes - 1);
 }

@@ -22,7 +22,7 @@ namespace {
 constexpr char kGraphFile[] = "model.textproto";
 constexpr char kWeightsFile[] = "weights.safetensors";
 
-// 0 where there is no such file.
+// Returns the size of a file in bytes; 0 if it cannot be read.
 int64_t SizeOf(const std::filesystem::path& path) {
   std::error_code error;
   const uintmax_t bytes = std::filesystem::file_size(path, error);
@@ -58,8 +58,8 @@ absl::StatusOr<Graph> LoadGraph(const std::filesystem::path& version_folder, Mem
     RETURN_IF_ERROR(memory->Resize(text_bytes + weights->header_bytes()));
     tensors = weights->ReadHeader(&problems);
   }
-  // Names, types and shapes are checked before the weights are read: they may be large, and all that is wrong with them
-  // is known without.
+  // Checks names, types and shapes before the tensors' values are read, since the values may be large and these checks
+  // do not need them.
   if (is_parsed) ValidateGraph(model, tensors, &problems);
   if (!problems.empty()) return problems_of_model();
 

@@ -12,8 +12,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// "" where there is none. Problems where it cannot be read: a link that leads nowhere, or a folder that may not be
-// looked into, is no missing file, and the defaults would serve a model otherwise than its owner wrote.
+// Returns the text of config.textproto; "" if the file does not exist. Reports a problem if it cannot be read. A link
+// that leads nowhere, or a folder without permission, does not count as a missing file, since the defaults might
+// contradict what the model's owner wrote.
 std::string ReadConfig(const fs::path& model_folder, Problems* problems) {
   std::error_code error;
   const fs::path path = model_folder / "config.textproto";

@@ -11,7 +11,7 @@ namespace voxserve {
 namespace {
 
 constexpr absl::string_view kProblemsUrl = "voxserve/problems";
-constexpr char kSeparator = '\n';  // no problem holds one: names are escaped
+constexpr char kSeparator = '\n';  // no problem contains this character, since names are escaped
 
 }  // namespace
 

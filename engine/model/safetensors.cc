@@ -92,7 +92,7 @@ class Parser {
     return true;
   }
 
-  // Returns false where it reported a problem of the tensor.
+  // Returns false if it has reported a problem of the tensor.
   bool AddTensor(const std::string& name, const Json& entry) {
     if (!entry.is_object() || !entry.contains("dtype") || !entry["dtype"].is_string() || !entry.contains("shape") ||
         !entry["shape"].is_array() || !entry.contains("data_offsets") || !entry["data_offsets"].is_array()) {
@@ -130,7 +130,8 @@ class Parser {
     return true;
   }
 
-  // Returns false where the product of the sizes overflows, also where one of them is 0.
+  // Returns false if a size is not an integer from 0 to 2^63 - 1, or if the product of value_bytes and the sizes other
+  // than 0 overflows.
   static bool ReadShape(const Json& sizes, uint64_t value_bytes, std::vector<int64_t>* shape, uint64_t* num_bytes) {
     bool is_empty = false;
     *num_bytes = value_bytes;
@@ -176,7 +177,8 @@ class Parser {
     if (covered < data_bytes_) ReportGap(covered, data_bytes_);
   }
 
-  // A gap may belong to an entry with a place that could not be read. That entry's own problem is enough then.
+  // Reports bytes that belong to no tensor. If the byte range of an entry could not be read, reports nothing: the bytes
+  // may belong to that entry, and its problem has been reported.
   void ReportGap(uint64_t begin, uint64_t end) const {
     if (extents_.size() == num_entries_) AtFile().Add("data bytes ", begin, " to ", end, " belong to no tensor");
   }

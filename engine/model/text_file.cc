@@ -13,7 +13,8 @@
 namespace voxserve {
 namespace {
 
-// The parser quotes bytes of the text. An answer to a client that has other bytes than UTF-8 could not be read.
+// Replaces bytes that are not UTF-8. The parser's messages quote bytes of the file, and clients could not read an
+// answer that is not UTF-8.
 std::string WithoutBrokenCharacters(const std::string& text) {
   std::string copy(text.size(), '\0');
   const char* const begin = google::protobuf::internal::UTF8CoerceToStructurallyValid(text, copy.data(), '?');
@@ -27,13 +28,14 @@ class ProblemCollector : public google::protobuf::io::ErrorCollector {
   void AddError(int line, google::protobuf::io::ColumnNumber column, const std::string& message) override {
     Add(line, column, message);
   }
-  // A parser that allows unknown fields warns of each one and continues; otherwise it would end at the first.
+  // A parser that allows unknown fields warns of each unknown field and continues. Otherwise it would stop at the first
+  // one.
   void AddWarning(int line, google::protobuf::io::ColumnNumber column, const std::string& message) override {
     Add(line, column, message);
   }
 
  private:
-  // The parser counts from 0, and says -1 where an error belongs to the whole text.
+  // The parser counts lines and columns from 0. Its line -1 means that an error belongs to the whole text.
   void Add(int line, google::protobuf::io::ColumnNumber column, const std::string& message) {
     const std::string place = line < 0 ? std::string() : absl::StrCat(":", line + 1, ":", column + 1);
     problems_->push_back(absl::StrCat(file_name_, place, ": ", WithoutBrokenCharacters(message)));
@@ -69,7 +71,7 @@ bool ParseTextProto(std::string_view text, const std::string& file_name, google:
   ProblemCollector collector(file_name, problems);
   google::protobuf::TextFormat::Parser parser;
   parser.RecordErrorsTo(&collector);
-  parser.AllowUnknownField(true);  // the collector refuses them, all at once
+  parser.AllowUnknownField(true);  // ProblemCollector reports all unknown fields as problems
   const size_t before = problems->size();
   const bool is_parsed = parser.ParseFromString(std::string(text), message);
   if (is_parsed && problems->size() == before) return true;

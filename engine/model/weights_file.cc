@@ -19,7 +19,7 @@ std::optional<WeightsFile> WeightsFile::Open(const std::filesystem::path& path, 
     problems->push_back(absl::StrCat(name, ": cannot be read (", why, ")"));
     return std::nullopt;
   };
-  // Without O_NONBLOCK a pipe would wait here for somebody who writes.
+  // Without O_NONBLOCK, open would wait at a pipe until another process opens it for writing.
   const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) return refuse(std::system_category().message(errno));
   struct stat status = {};

@@ -13,7 +13,7 @@
 namespace voxserve {
 namespace {
 
-// Converts values to a 16-bit type. Returns false where one is beyond the type's range.
+// Converts values to a 16-bit type. Returns false if a value is beyond the type's range.
 template <typename T, typename Convert, typename Revert>
 bool Round(const std::vector<float>& values, const Convert& convert, const Revert& revert, std::vector<T>& rounded) {
   rounded.resize(values.size());

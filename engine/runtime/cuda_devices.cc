@@ -15,7 +15,7 @@ std::string CudaDevice::id() const { return absl::StrCat("cuda:", ordinal); }
 
 namespace {
 
-// 13000 -> "13.0"
+// Returns the text of a version in CUDA's encoding: "13.0" for 13000.
 std::string VersionText(int version) { return absl::StrCat(version / 1000, ".", version % 1000 / 10); }
 
 }  // namespace
@@ -27,7 +27,7 @@ std::vector<CudaDevice> ListCudaDevices() {
   int count = 0;
   if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess) {
     cudaGetLastError();
-    // Logs only where a driver exists: most machines without a GPU have none.
+    // Logs only if a driver exists: most machines without a GPU have no driver.
     int driver = 0;
     const bool has_driver = cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0;
     if (has_driver && error != cudaErrorNoDevice) {

@@ -46,7 +46,7 @@ absl::StatusOr<DeviceCopies::Lease> DeviceCopies::Find(const Owner& owner, Strea
 absl::StatusOr<DeviceCopies::Lease> DeviceCopies::Add(const Owner& owner, const char* pinned, int64_t bytes,
                                                       StreamView reader) {
   absl::MutexLock lock(&mutex_);
-  if (const auto found = copies_.find(owner); found != copies_.end()) {  // another context was quicker
+  if (const auto found = copies_.find(owner); found != copies_.end()) {  // another context has made the copy meanwhile
     RETURN_IF_ERROR(found->second->uploaded_.HoldUp(reader));
     return found->second;
   }

@@ -49,7 +49,7 @@ absl::Status DevicePool::MakeCurrent() const {
 }
 
 absl::StatusOr<void*> DevicePool::Allocate(int64_t bytes, StreamView stream) {
-  // A graph would own the memory, and give it back at its own end.
+  // Memory that is allocated while work is captured would belong to the CUDA graph and be freed with it.
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
   RETURN_IF_CUDA_ERROR(cudaStreamIsCapturing(stream.get(), &capture));
   if (capture != cudaStreamCaptureStatusNone) {
@@ -126,7 +126,7 @@ absl::StatusOr<char*> DeviceArena::Take(int64_t bytes) {
 }
 
 void DeviceArena::ReturnTo(const Mark& mark) {
-  // Keeps the first block, even if the mark is from before it was made.
+  // Keeps the first block, even if the mark is older than the block.
   const size_t num_blocks = std::max<size_t>(mark.num_blocks, 1);
   if (blocks_.size() > num_blocks) blocks_.erase(blocks_.begin() + static_cast<int64_t>(num_blocks), blocks_.end());
   used_ = mark.used;
@@ -150,7 +150,7 @@ void DeviceArena::MakeOneBlock(int64_t bytes) {
   Release();
   // Waiting makes the pool return unused memory to the device; otherwise it would hold the old and the new block.
   if (const absl::Status status = stream_.Synchronize(); !status.ok()) return;  // the next call reports the error
-  // If it does not fit now, the next Take reports that or finds room.
+  // If the block does not fit the pool now, the next Take tries again, and reports an error if it still does not fit.
   if (absl::StatusOr<DeviceBuffer> block = DeviceBuffer::Create(*pool_, total, stream_); block.ok()) {
     blocks_.push_back(*std::move(block));
   }

@@ -29,7 +29,7 @@ int64_t CountedBytes(size_t bytes, bool is_mapped) {
   return is_mapped ? static_cast<int64_t>(RoundUp(bytes, kPageBytes)) : static_cast<int64_t>(bytes) + kHeapOverhead;
 }
 
-// Returns null where the system has no more memory.
+// Returns null if the system has no more memory.
 char* Map(size_t bytes, size_t alignment) {
   const size_t wanted = RoundUp(bytes, kPageBytes);
   const size_t spare = alignment > kPageBytes ? alignment : 0;
@@ -82,7 +82,7 @@ void HostMemory::NoteRefusal(absl::Status why) {
 
 void* HostMemory::do_allocate(size_t bytes, size_t alignment) {
   const bool is_mapped = IsMapped(bytes, alignment);
-  // Keeps an impossible size from overflowing before the budget refuses it.
+  // Refuses an impossible size here, since the sums below would overflow before the budget refused it.
   if (bytes > size_t{1} << 60) throw std::bad_alloc();
   const int64_t counted = CountedBytes(bytes, is_mapped);
   if (!Take(counted, is_mapped)) throw std::bad_alloc();

@@ -25,7 +25,8 @@ bool Waits(MemoryBudget::Use use) {
   return false;
 }
 
-// The sites of reservations come first, in the order of uses.
+// Returns true if a test injects a refusal of this use. FaultSite begins with one site per use, in the order of
+// MemoryBudget::Use.
 bool RefusalIsInjected(MemoryBudget::Use use) {
   static_assert(static_cast<size_t>(FaultSite::kReservePinned) == static_cast<size_t>(MemoryBudget::Use::kPinned));
   return FaultAt(static_cast<FaultSite>(use));

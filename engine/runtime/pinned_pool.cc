@@ -48,8 +48,8 @@ absl::StatusOr<HostBuffer> PinnedPool::Take(int64_t bytes, BufferLife life) {
     }
   }
   ASSIGN_OR_RETURN(HostBuffer ordinary, HostBuffer::Create(bytes));
-  // A stream's ordinary memory is not counted in num_out: it lasts long and needs no page-locked memory meanwhile.
-  // Other ordinary memory is, so that the pool knows how many buffers are in use at once.
+  // A stream's pageable memory is not counted in num_out, since a stream keeps it for long and needs no page-locked
+  // memory for it. Other pageable memory is counted, so that the pool knows how many buffers are in use at once.
   if (is_of_stream) return ordinary;
   pinned.data_ = std::exchange(ordinary.data_, nullptr);
   return pinned;

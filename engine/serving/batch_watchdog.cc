@@ -11,7 +11,7 @@ namespace {
 
 constexpr absl::Duration kMaxPeriod = absl::Seconds(1);
 constexpr absl::Duration kMinPeriod = absl::Milliseconds(1);
-// A stuck batch is found at most one part in this many of the limit too late.
+// The watchdog looks this many times per limit. So it finds a stuck batch late by at most this part of the limit.
 constexpr int kLooksPerLimit = 8;
 // Without a prediction the limit is this many times least_time: CPUs are not warmed up, and large clouds may follow
 // small ones.
@@ -21,7 +21,8 @@ constexpr int kMaxPeriodsPerLook = 2;
 
 }  // namespace
 
-// Copies what the report needs, since a watch may end meanwhile.
+// The data of one report on a stuck batch. Look copies it under the lock, since the batch's Watch may be destroyed
+// while the report is written.
 struct BatchWatchdog::Stuck {
   std::string model;
   int64_t version = 0;

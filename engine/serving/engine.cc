@@ -37,7 +37,7 @@ std::vector<int> NumWorkers(const std::vector<Device>& devices, int streams_per_
   return num_workers;
 }
 
-// Page-locked memory for clouds may take one part in kPinnedShare of the process's memory limit, and kMaxPinnedBytes.
+// Page-locked memory for clouds may take 1 / kPinnedShare of the process's memory limit, but at most kMaxPinnedBytes.
 constexpr int64_t kPinnedShare = 16;
 constexpr int64_t kMaxPinnedBytes = int64_t{1} << 30;
 
@@ -178,7 +178,7 @@ class EngineImpl final : public Engine {
     tuner_->Stop();
     batcher_.Stop();
     batcher_.WaitUntilIdle();
-    if (manager_ != nullptr) manager_->Stop();  // null where the workers did not start
+    if (manager_ != nullptr) manager_->Stop();  // null if the workers did not start
   }
 
   void RefuseQueued() override { batcher_.StopAndRefuse(); }

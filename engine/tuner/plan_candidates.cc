@@ -30,8 +30,8 @@ kernels::MatmulGroupingParams MapsOf(const ProgramRulebook& rulebook, const std:
           .identity_offset = is_symmetric && spec.in_level == spec.out_level ? num_offsets / 2 : -1};
 }
 
-// Appends runs for a dataflow's candidates other than the defaults. All convolutions' candidates with one number run
-// together, so a kernel sees the caches as it will find them later.
+// Appends runs for a dataflow's candidates other than the defaults. Each run gives every convolution its n-th
+// candidate, so that a kernel finds the caches as in service, after the layers before it.
 void AppendRuns(const Program& program, const ConvDataflow& dataflow, const NetworkPlan& defaults,
                 const RulebookSizes& sizes, std::vector<NetworkPlan>& runs) {
   const size_t first_run = runs.size();

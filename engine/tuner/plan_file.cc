@@ -33,7 +33,8 @@ using kernels::Grouping;
 using kernels::MapSearch;
 
 constexpr uint32_t kMaxBlockRows = uint32_t{1} << 20;
-// The longest time of a batch. Much longer ones lose digits as milliseconds, so the text would not give them back.
+// The longest time of a batch that a file may have. Much longer times lose digits when they are written in
+// milliseconds, so reading the file would not give the same times.
 constexpr absl::Duration kMaxTime = absl::Hours(24);
 constexpr absl::string_view kDataflowPrefix = "DATAFLOW_";
 

@@ -30,7 +30,7 @@ struct BucketState {
   NetworkPlan defaults;
   std::vector<const InferTask*> scans;  // the scans that are measured
   const SizedScan* middle = nullptr;
-  InferResult expected;                            // the default's result on the middle scan
+  InferResult expected;                            // the default plan's result on the scan `middle`
   std::vector<NetworkPlan> shortlist;              // by convolution
   std::vector<NetworkPlan> measured;               // by convolution: the default and the remaining shortlist
   std::vector<std::vector<absl::Duration>> times;  // times of `measured`, summed over the scans
@@ -281,7 +281,7 @@ absl::Status PlanSearch::MeasureShortlist(BucketState& state) {
 }
 
 // Returns the index of the fastest plan in `measured`: the default (0) unless another is fast enough to be worth it.
-// For a dataflow other than the default's: the fastest, or none.
+// With `dataflow`, considers only the plans of this dataflow, and returns nullopt if `measured` has none.
 std::optional<size_t> PlanSearch::Best(const BucketState& state, size_t conv, std::optional<Dataflow> dataflow) const {
   const NetworkPlan& plans = state.measured[conv];
   const std::vector<absl::Duration>& times = state.times[conv];
@@ -294,8 +294,9 @@ std::optional<size_t> PlanSearch::Best(const BucketState& state, size_t conv, st
   return best;
 }
 
-// Returns the networks to compare as wholes, the default first: each convolution's best; each rulebook's better
-// dataflow for all of its convolutions; one dataflow for all convolutions that support it.
+// Returns the networks to compare as wholes, the default first. The others are: the best plan of each convolution; for
+// each rulebook, the better dataflow for all of its convolutions; and for each dataflow, this dataflow for all
+// convolutions that support it.
 std::vector<NetworkPlan> PlanSearch::MixesOf(const BucketState& state) const {
   const size_t num_convs = program_.convs.size();
   const auto plan_of = [&](size_t conv, std::optional<Dataflow> dataflow) {

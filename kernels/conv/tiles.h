@@ -91,8 +91,9 @@ static_assert(std::is_trivially_copyable_v<TilesView>);
 
 inline constexpr int kSortBits = 27;  // bits of a mask by which rows are sorted
 
-// The sample of rows in which bits are counted. All rows are R runs of 32 rows each, of which S = min(R,
-// NumSampledRuns(K)) are sampled: for each i from 0 to S - 1, the 32 rows from row 32 * floor(i * R / S) on.
+// MakeTiles counts the bits of the rows' masks, for the order within a class, only in a sample of the rows. The output
+// rows are divided into R runs of 32 rows each. S = min(R, NumSampledRuns(K)) of the runs are sampled: the i-th sampled
+// run, for i from 0 to S - 1, begins at row 32 * floor(i * R / S).
 inline constexpr int kRunRows = 32;
 inline constexpr int64_t kSampledRuns = 64;  // for kernels of at most kSortBits offsets
 constexpr int64_t NumSampledRuns(int32_t num_offsets) {

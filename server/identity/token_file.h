@@ -39,7 +39,7 @@ struct Token {
   int highest_priority = 0;
   double share = 1;
 
-  // Returns true if the model's name fits one of model_globs.
+  // Returns true if the model's name matches one of model_globs.
   bool FitsModel(std::string_view model) const;
 };
 

@@ -12,7 +12,8 @@ namespace voxserve {
 // Tries to listen on the address, to get the system's reason. Returns UNAVAILABLE: "cannot listen for gRPC on
 // 127.0.0.1:8500: Address already in use (--port chooses another port, --host another address)".
 absl::Status ListenError(const std::string& what, const std::string& host, int port, const std::string& flag);
-// Returns the same error, with a system's reason that the caller knows. Flags are without dashes.
+// Returns the same error with this reason, if the caller already knows why it could not listen (strerror's text, say).
+// Here and above, flags are named without their dashes.
 absl::Status ListenError(const std::string& what, const std::string& host, int port, const std::string& flag,
                          std::string_view reason, const std::string& host_flag = "host");
 

@@ -17,7 +17,7 @@
 namespace voxserve::client {
 namespace {
 
-// gRPC limits a message's size with its framing. This much is left for the parts of a request besides the points.
+// gRPC's size limit is for a whole message. This much of it is left for the parts of a request other than the points.
 constexpr int64_t kEnvelopeBytes = 4096;
 
 absl::StatusOr<std::string> ReadPem(absl::string_view option, const std::string& path, absl::string_view begin) {
@@ -26,7 +26,7 @@ absl::StatusOr<std::string> ReadPem(absl::string_view option, const std::string&
   if (!file) {
     return absl::InvalidArgumentError(absl::StrCat(option, ": ", path, " cannot be read: ", std::strerror(errno)));
   }
-  // gRPC's own complaint about a bad file would be that there is no server.
+  // Without this check, gRPC would report a bad file as a server that cannot be reached.
   if (absl::StrContains(text, begin)) return text;
   return absl::InvalidArgumentError(absl::StrCat(option, ": ", path, " is no PEM file: it has no \"", begin, "\""));
 }
@@ -63,14 +63,14 @@ std::shared_ptr<grpc::Channel> MakeChannel(const Options& options, const std::st
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 500);
   arguments.SetServiceConfigJSON(ServiceConfig(address, options.max_attempts));
-  // A request that is larger than this is not made again. gRPC's default of 256 KiB is less than most scans.
+  // gRPC does not retry a request that is larger than this buffer. Its default of 256 KiB is less than most scans.
   arguments.SetInt(GRPC_ARG_PER_RPC_RETRY_BUFFER_SIZE, static_cast<int>(options.max_message_bytes));
   if (options.keepalive < absl::InfiniteDuration()) {
     const int milliseconds = static_cast<int>(absl::ToInt64Milliseconds(options.keepalive));
     arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, milliseconds);
     arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, milliseconds);
-    arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // also while a call waits for a long answer
-    // For later versions of gRPC, in which another ping that is not answered holds that of keepalive back.
+    arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // pings go on while a call waits long for its answer
+    // This is for later versions of gRPC, which send no keepalive ping while another ping is unanswered.
     arguments.SetInt("grpc.http2.ping_timeout_ms", milliseconds);
   }
   // A proxy from the environment cannot reach this machine's own address.
@@ -94,8 +94,8 @@ absl::string_view Cause(absl::string_view message) {
   return colon == absl::string_view::npos ? message : message.substr(colon + 2);
 }
 
-// Returns whether certificates or versions of TLS did not fit, in gRPC's words. A handshake that only broke off may
-// succeed the next time.
+// Returns true if gRPC's message says that certificates or TLS versions do not match. A handshake that only broke off
+// is no refusal, since it may succeed the next time.
 bool IsTlsRefusal(absl::string_view message) {
   for (const absl::string_view words : {"SSL_ERROR_SSL", "TSI_PROTOCOL_FAILURE", "peer certificate"}) {
     if (absl::StrContains(message, words)) return true;
@@ -126,7 +126,7 @@ absl::StatusOr<std::shared_ptr<Channels>> Channels::Create(Options options) {
 Channels::Channels(Options options, const std::shared_ptr<grpc::ChannelCredentials>& credentials)
     : options_(std::move(options)),
       channels_(MakeChannels(options_, credentials)),
-      // It connects with its first call.
+      // The channel connects with its first call.
       admin_(options_.AdminAddress().empty() ? nullptr
                                              : MakeChannel(options_, options_.AdminAddress(), credentials, -1)) {}
 

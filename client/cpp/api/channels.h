@@ -41,8 +41,9 @@ class Channels {
   // Returns RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE) if the cloud does not fit in a message.
   absl::Status CheckSize(const PointCloud& cloud) const;
 
-  // Converts a call's status. If gRPC itself, not the server, made it, the result has a reason of error.h and a clear
-  // message. timeout: the call's.
+  // Converts the status of a call that had this timeout. A status that the server made has a reason, and is returned
+  // with its code, message and details. All others are gRPC's own: failed connections, timeouts and too large messages
+  // get a reason of error.h and a clear message, and UNIMPLEMENTED gets a clear message.
   absl::Status Explain(const grpc::Status& grpc_status, grpc::Channel& channel, absl::Duration timeout) const;
 
  private:

@@ -251,7 +251,7 @@ class Client::Impl {
 
   const std::shared_ptr<Channels> channels_;
   std::vector<Shard> shards_;                      // constant after construction
-  std::unique_ptr<v1::AdminService::Stub> admin_;  // null: no address of it is known
+  std::unique_ptr<v1::AdminService::Stub> admin_;  // null: the address of the admin service is not known
   std::unique_ptr<grpc::health::v1::Health::Stub> health_;
   absl::Mutex mutex_;
   absl::flat_hash_set<grpc::ClientContext*> in_flight_ ABSL_GUARDED_BY(mutex_);

@@ -28,7 +28,7 @@ bool IsThisMachine(absl::string_view address) {
   for (const absl::string_view prefix : {"localhost:", "[::1]:", "unix:"}) {
     if (absl::StartsWith(address, prefix)) return true;
   }
-  // Digits alone: a name such as 127.example.com may be anybody's.
+  // The host must be a numeric address: a name such as 127.example.com may be another machine's.
   const std::string host(address.substr(0, address.rfind(':')));
   in_addr number = {};
   return absl::StartsWith(host, "127.") && inet_pton(AF_INET, host.c_str(), &number) == 1;

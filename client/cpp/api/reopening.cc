@@ -7,7 +7,7 @@
 namespace voxserve::client {
 namespace {
 
-// Before the second attempt in a row. The first comes at once.
+// The delay before the second attempt in a row. The first attempt has no delay.
 constexpr absl::Duration kFirstDelay = absl::Milliseconds(100);
 constexpr absl::Duration kMaxDelay = absl::Seconds(1);
 
@@ -20,7 +20,7 @@ void Reopening::Hear() {
 
 std::optional<absl::Duration> Reopening::Delay(const absl::Status& status, absl::Time now) {
   if (!is_wanted() || !absl::IsUnavailable(status) || ErrorReason(status) == kTlsFailed) return std::nullopt;
-  if (!broken_since_ || now - began_ > limit_) {  // it was open for long, if silent
+  if (!broken_since_ || now - began_ > limit_) {  // the call was open for longer than the limit, even if no answer came
     broken_since_ = now;
     num_failures_ = 0;
   }

@@ -10,7 +10,8 @@
 namespace voxserve::client {
 namespace {
 
-// A frame that was under way while so many connections broke is not sent again: it may be what ends servers.
+// A frame that was under way when this many connections broke is not sent again, since the frame itself may make the
+// server fail.
 constexpr int kMaxBreaks = 3;
 
 }  // namespace
@@ -101,7 +102,7 @@ absl::Status ReopeningStream::Send(StreamCall::Frame frame) {
 void ReopeningStream::CloseSends() {
   absl::MutexLock lock(&mutex_);
   sends_are_closed_ = true;
-  // A call that goes away ends by itself, and the next one takes what it leaves.
+  // A call whose server is going away ends by itself, and the next call sends the frames that it leaves unanswered.
   if (call_ != nullptr && !is_going_away_) call_->CloseSends();
 }
 
@@ -121,7 +122,7 @@ void ReopeningStream::TakeResult(StreamCall::Outcome outcome) {
       const bool may_be_the_cause =
           outcome.fate == StreamCall::Fate::kUnderWay && ErrorReason(outcome.response.status()) == kConnectionLost;
       found->num_breaks += may_be_the_cause;
-      return;  // it is sent again, or fails in PrepareNext
+      return;  // the frame is sent again, or fails in PrepareNext
     }
     outcome.sent = found->sent;
     kept_.erase(found);
@@ -209,7 +210,7 @@ void ReopeningStream::Finish(absl::Status status) {
     absl::MutexLock lock(&mutex_);
     has_ended_ = true;
     if (is_cancelled_ && absl::IsUnavailable(status)) status = absl::CancelledError("the stream was cancelled");
-    // It had all answers: how the call ended does not matter.
+    // The stream has all its answers, so it does not matter how the call ended.
     if (sends_are_closed_ && kept_.empty() && absl::IsUnavailable(status)) status = absl::OkStatus();
     if (status.ok() && !kept_.empty()) status = Malformed("a stream that ended before its sends were closed");
     std::sort(kept_.begin(), kept_.end(),

@@ -9,7 +9,7 @@
 #include "client/cpp/api/error.h"
 #include "client/cpp/api/frame_encoding.h"
 #include "engine/base/steady_time.h"
-#include "voxserve/v1/inference.grpc.pb.h"  // what (de)serialises messages
+#include "voxserve/v1/inference.grpc.pb.h"  // the templates that serialise and parse messages
 
 namespace voxserve::client {
 namespace {

@@ -39,7 +39,7 @@ std::string& DefaultToken() {
   return *token;
 }
 
-// Returns the file's one line.
+// Returns the file's text, without white space at both ends, as the token.
 absl::StatusOr<std::string> ReadToken(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};

@@ -1,7 +1,7 @@
 #pragma once
 
-// This header has the parts that all commands of voxserve-client share: terminal, connection, exit codes. For the main
-// thread.
+// This header has the parts that all commands of voxserve-client share: terminal, connection, exit codes. Only the main
+// thread uses them.
 
 #include <memory>
 #include <string>
@@ -15,10 +15,10 @@
 namespace voxserve::client {
 
 inline constexpr int kExitOk = 0;
-inline constexpr int kExitFailure = 1;  // the server, a file or a scan failed; health: not serving
+inline constexpr int kExitFailure = 1;  // the server, a file or a scan failed, or `health` finds no serving server
 inline constexpr int kExitUsage = 2;    // the command line is wrong
 
-// The abilities of the terminal. Only main finds them out, from the environment and isatty.
+// The abilities of the terminal. main determines them from the environment and isatty; commands only read them.
 struct Terminal {
   bool out_color = false;    // colours on stdout
   bool out_unicode = false;  // bars and blocks on stdout

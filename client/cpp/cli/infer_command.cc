@@ -33,7 +33,7 @@ constexpr float kMaxPlausibleIntensity = 1.5f;  // for a field with unit 1
 // Thread-safe.
 class ScanRunner {
  public:
-  // boxes_model: that of --boxes_model.
+  // boxes_model: the model that --boxes_model names, if any.
   ScanRunner(const InferArguments& arguments, const Terminal& terminal, Client* client, v1::ModelVersion model,
              std::optional<v1::ModelVersion> boxes_model)
       : arguments_(arguments),
@@ -120,7 +120,7 @@ class ScanRunner {
     return absl::OkStatus();
   }
 
-  // Asks --boxes_model.
+  // Asks the model that --boxes_model names for boxes.
   absl::Status DetectOver(const PointCloud& cloud, ScanReport* report) const {
     absl::StatusOr<Detections> result =
         client_->Detect({.model = boxes_model_->name(), .timeout = arguments_.connection.timeout}, cloud);

@@ -42,7 +42,8 @@ std::string VoxelSize(const v1::ModelVersion& model) {
                       " m");
 }
 
-// For a ready model, servers from before boxes report neither labels nor boxes.
+// Returns true if the model answers with labels. Servers of versions that knew no boxes report neither labels nor
+// boxes; their models, if ready, answer with labels.
 bool HasLabels(const v1::ModelVersion& model) {
   return model.has_labels() ||
          (model.state() == v1::MODEL_STATE_READY && !model.has_boxes() && model.tensors().empty());

@@ -23,7 +23,7 @@ std::string Percent(uint64_t part, uint64_t whole) {
   return whole == 0 ? "-" : absl::StrFormat("%.1f%%", 100.0 * static_cast<double>(part) / static_cast<double>(whole));
 }
 
-// Returns the predicted classes, followed by those that only the truth has.
+// Returns the predicted classes, followed by the classes that only the truth has.
 std::vector<ClassCount> RowsOf(std::vector<ClassCount> counts, const std::optional<Agreement>& agreement,
                                const std::vector<v1::ClassInfo>& classes) {
   if (!agreement) return counts;

@@ -28,12 +28,12 @@ struct Agreement {
   void Add(const Agreement& other);
 };
 
-// Compares labels with the truth: labels[i] and truth[i] are of the same point. A truth of 255, of the ignore label or
-// of no class counts as unlabelled.
+// Compares labels with the truth: labels[i] and truth[i] belong to the same point. A point whose truth is 255, the
+// ignore label or no class's id counts as unlabelled.
 Agreement Compare(const std::vector<uint16_t>& labels, const std::vector<uint16_t>& truth, uint16_t ignore_label,
                   const std::vector<v1::ClassInfo>& classes);
 
-// The boxes that a second model (--boxes_model) found in a scan that another model labelled.
+// The boxes that a second model (--boxes_model) found in a scan that a first model labelled.
 struct BoxesOver {
   Answer result;
   std::vector<Box> boxes;
@@ -45,19 +45,19 @@ struct ScanReport {
   std::string file;
   Answer result;
   uint64_t num_points = 0;
-  std::vector<ClassCount> classes;  // classes of the labels, most points first
+  std::vector<ClassCount> classes;  // the classes that the labels have, the one with the most points first
   std::optional<Agreement> agreement;
   std::optional<std::vector<Box>> boxes;  // set if the model has boxes instead of labels
-  std::optional<BoxesOver> over;          // boxes in addition to the labels
+  std::optional<BoxesOver> over;          // the second model's boxes, in addition to the first model's labels
   bool has_tensors = false;               // the result has tensors instead of labels
   std::vector<std::string> written;       // the output files
 };
 
-// Returns a report in several lines: the table of classes with their agreement, or the boxes; the times of the stages;
-// and the written files.
+// Returns a report in several lines. First comes the table of the classes, with their agreement with the true labels if
+// the report has one, or the table of the boxes, or of the tensors; then the times of the stages and the written files.
 std::string FormatReport(const ScanReport& report, const std::vector<v1::ClassInfo>& classes, const Terminal& terminal);
 
-// Returns only the table of classes and the agreement, for the sum of many scans.
+// Returns only the table of the classes with their agreement, for the sum of many scans.
 std::string FormatClasses(const std::vector<ClassCount>& counts, const std::optional<Agreement>& agreement,
                           uint64_t num_points, const std::vector<v1::ClassInfo>& classes, const Terminal& terminal);
 

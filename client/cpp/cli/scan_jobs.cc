@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// "a/b.pcd.bin" -> "b"
+// Returns a file's name without its folder and its extensions: "b" for "a/b.pcd.bin".
 std::string StemOf(const std::string& path) {
   const fs::path name = fs::path(path).filename();
   return absl::EndsWith(name.string(), ".pcd.bin") ? name.stem().stem().string() : name.stem().string();
@@ -54,7 +54,8 @@ absl::StatusOr<std::vector<std::string>> FindScans(const std::vector<std::string
   return scans;
 }
 
-// Returns the output file for one scan, if the output is a file or a folder.
+// Returns the output file for one scan: `output` itself if it is a file (is_file), otherwise a file in the folder
+// `output`, which is created. Returns "" if `output` is "".
 absl::StatusOr<std::string> OutputFor(absl::string_view flag, const std::string& output, bool is_file,
                                       const std::string& scan, absl::string_view extension, bool is_only) {
   if (output.empty()) return std::string();

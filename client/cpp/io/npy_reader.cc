@@ -20,7 +20,7 @@ absl::Status Bad(absl::string_view why) { return absl::InvalidArgumentError(absl
 
 std::string ShapeOf(const NpyHeader& header) { return absl::StrCat("(", absl::StrJoin(header.shape, ", "), ")"); }
 
-// Names the columns from the spec, or x, y, z, intensity.
+// Names the columns by the spec; without a spec, x, y, z and intensity.
 absl::Status NameColumns(const NpyHeader& header, const FieldSpec* spec, PointCloud* cloud) {
   const PointFieldType type = header.fields[0].type;
   const uint32_t width = header.fields[0].bytes;

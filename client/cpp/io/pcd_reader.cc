@@ -178,7 +178,8 @@ absl::StatusOr<std::string> Decompress(absl::string_view body, const Layout& lay
   return InterleaveColumns(columns, widths, layout.num_points);
 }
 
-// Ascii parsing skips columns of 8-byte integers and padding, so the other fields move together.
+// Sets the layout of the points that ParseAsciiPoints makes: it leaves out columns of 8-byte integers and padding, so
+// each later field has a smaller offset.
 void DropSkippedColumns(Layout* layout) {
   layout->point_step = 0;
   for (Layout::Column& column : layout->columns) {

@@ -3,12 +3,13 @@
 // ReadPointCloud reads a scan file as a cloud for the server. The extension selects the format:
 //
 //   .bin            KITTI: float32 x, y, z, intensity (0..1)
-//   .pcd.bin        nuScenes: float32 x, y, z, intensity (0..255, scaled to 0..1), ring
+//   .pcd.bin        nuScenes: float32 x, y, z, intensity (0..255, which the server scales to 0..1), ring
 //   .pcd            PCD 0.7: ascii, binary or binary_compressed
 //   .ply            PLY 1.0: ascii, binary_little_endian or binary_big_endian; element "vertex"
-//   .npy            NumPy: [N, C] (columns x, y, z, intensity; more are skipped) or a structured array
+//   .npy            NumPy: [N, C] (columns x, y, z, intensity; further columns are skipped) or a structured array
 //
-// Values are not converted: the server gets their bytes, and a description of the fields.
+// The client does not convert values: the server gets the bytes of the file's values, with a description of the fields.
+// The description has the scale and shift of each field, which the server applies.
 //
 // A field spec (field_spec.h) describes a .bin file of another layout, from the first byte of a point to the last. For
 // .npy of shape [N, C] the spec names the columns in order. In files that name their fields (PCD, PLY, structured NPY)

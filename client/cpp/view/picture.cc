@@ -157,7 +157,7 @@ void DrawRings(const Extent& extent, const Projection& projection, Image* image)
   }
 }
 
-// Writes the labels ahead of the sensor and behind it, where the rings cross the middle.
+// Writes each ring's range where the ring crosses the x axis, ahead of the sensor and behind it.
 void DrawRingLabels(const Extent& extent, const Projection& projection, Image* image) {
   constexpr float kSize = 15;
   const float step = RingStep(extent);

@@ -53,7 +53,7 @@ std::string NamesOfFunctions() {
   });
 }
 
-// A parameter as the file has it, and the one function that reads it.
+// A parameter in the file, and the only activation function that has this parameter.
 struct Parameter {
   const char* name;
   bool is_there;
@@ -61,7 +61,7 @@ struct Parameter {
   Proto::Function owner;
 };
 
-// True where every parameter belongs to the function and is finite.
+// Returns true if every parameter that is there belongs to the function and is finite; otherwise reports a problem.
 bool AreRight(absl::Span<const Parameter> parameters, Proto::Function function, const ProblemsAt& at) {
   for (const Parameter& parameter : parameters) {
     if (!parameter.is_there) continue;

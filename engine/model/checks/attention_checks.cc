@@ -20,7 +20,8 @@ int ReadHeads(uint32_t num_heads, const ProblemsAt& at) {
   return 0;
 }
 
-// True where every head gets as many of the input's channels as any other, and no more than kernels take.
+// Returns true if the heads divide the input's channels equally, and no head has more channels than the kernels
+// support; otherwise reports a problem.
 bool CutsIntoHeads(const GraphNode& input, int num_heads, const ProblemsAt& at) {
   if (input.channels % num_heads != 0) {
     at.Add("num_heads is ", num_heads, ", which does not divide the ", input.channels, " channels of ",
@@ -35,7 +36,7 @@ bool CutsIntoHeads(const GraphNode& input, int num_heads, const ProblemsAt& at) 
   return true;
 }
 
-// True where the three inputs belong together.
+// Returns true if the rows and channels of the three inputs match; otherwise reports a problem.
 bool MatchInputs(const GraphNode& queries, const GraphNode& keys, const GraphNode& values, const ProblemsAt& at) {
   if (keys.level == kPointLevel) {
     at.Add("its keys ", Quoted(keys.name), " have ", RowsText(keys),

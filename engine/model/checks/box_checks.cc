@@ -43,7 +43,7 @@ class HeadReader {
     *to = static_cast<int32_t>(max_boxes);
   }
 
-  // below_one: 1 itself is refused too.
+  // below_one: the threshold must be below 1; otherwise 1 is allowed too.
   void ReadThreshold(float threshold, bool below_one, float* to) {
     if (!(threshold >= 0 && (below_one ? threshold < 1 : threshold <= 1))) {
       Report("score_threshold is ", threshold, "; it must be at least 0 and ", below_one ? "below" : "at most", " 1");
@@ -56,7 +56,7 @@ class HeadReader {
     *to = value;
   }
 
-  // what: the name of the list of ids in messages.
+  // what: what messages call the ids.
   void ReadClasses(const char* what, const std::vector<uint32_t>& ids, int32_t* count,
                    std::array<int32_t, kernels::kMaxHeadClasses>* to) {
     if (ids.empty() || ids.size() > to->size()) {
@@ -177,7 +177,7 @@ void SetBoxes(int32_t max_boxes, GraphNode& node) {
   node.channels = kernels::kBoxColumns;
 }
 
-// Returns false and reports a problem where a sample has more candidates than 31 bits can number.
+// Returns false and reports a problem if a sample has more box candidates than 31 bits can number.
 bool FitsNumbers(const GridShape& image, int64_t candidates_a_cell, const ProblemsAt& at) {
   const int64_t most = std::numeric_limits<int32_t>::max();
   if (image.num_cells() <= most / candidates_a_cell) return true;
@@ -191,13 +191,13 @@ struct HeadImage {
   int channels;      // 0: not known
 };
 
-// Returns the grid of a node that computes an image; else nullopt.
+// Returns the grid of a node that computes an image; nullopt for other nodes.
 std::optional<GridShape> ImageOf(const GraphNode& node) {
   return node.grid && node.grid->dimension == 2 ? node.grid : std::nullopt;
 }
 
-// As ImageOf, but for a node on sites it returns the image that they form when seen from above, where each site has a
-// cell of its own.
+// For a node on sites, returns the grid of the image that the sites form when seen from above, if each site then has a
+// cell of its own. For other nodes, returns ImageOf.
 std::optional<GridShape> ImageOfSites(const GraphNode& node, const Graph& graph) {
   if (node.level < 0) return ImageOf(node);
   const std::optional<kernels::Axes>& shape = graph.levels.levels()[static_cast<size_t>(node.level)].spatial_shape;
@@ -205,9 +205,9 @@ std::optional<GridShape> ImageOfSites(const GraphNode& node, const Graph& graph)
   return GridShape{.dimension = 2, .size = {(*shape)[1], (*shape)[0], 1, 1}};
 }
 
-// Returns the size of a head's images. `images` describes the inputs in their order. Returns nullopt where the inputs
-// do not fit, and reports a problem unless there was one before. may_be_sites: the inputs may also be on the sites of
-// one level, which lie in an image of the returned size.
+// Returns the size of a head's images. `images` describes the inputs in their order. If the inputs do not match
+// `images` or each other, returns nullopt, and reports a problem unless one was reported before. may_be_sites: the
+// inputs may also be on the sites of one level; the returned size is then that of the sites' image (ImageOfSites).
 std::optional<GridShape> HeadImages(const NodeContext& context, const std::vector<HeadImage>& images,
                                     bool may_be_sites) {
   const GraphNode* first = nullptr;
@@ -251,8 +251,8 @@ std::optional<GridShape> HeadImages(const NodeContext& context, const std::vecto
   return is_ok && first != nullptr ? first_size : std::nullopt;
 }
 
-// Returns the voxelize, which has the range of the boxes. Returns null where it has no range, and reports a problem
-// unless there was one before.
+// Returns the operator of the voxelize node, whose range contains the boxes. If it has no range, returns null, and
+// reports a problem unless one was reported before.
 const VoxelizeOp* RangeOfBoxes(const NodeContext& context) {
   if (!context.voxelize.is_there || context.voxelize.is_broken) return nullptr;
   const VoxelizeOp& voxelize = context.graph.voxelize_op();

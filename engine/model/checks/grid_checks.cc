@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t kMaxGridValues = std::numeric_limits<int32_t>::max();  // per sample: 8 GiB of float32
 
-// Returns false and reports a problem where a sample has too many cells.
+// Returns false and reports a problem if a sample has too many values.
 bool FitsMemory(const std::array<int64_t, kernels::kMaxDimension>& size, int dimension, int64_t channels,
                 const ProblemsAt& at) {
   int64_t room = kMaxGridValues / channels;
@@ -112,8 +112,8 @@ class Conv2dReader {
   bool is_ok_ = true;
 };
 
-// Returns the input of an operator on one image. Returns null where the input is not known; where it is no image, also
-// reports a problem.
+// Returns the input of an operator on one image. Returns null if the input is not known. Returns null and reports a
+// problem if the input is no image.
 const GraphNode* ImageInput(const NodeContext& context) {
   const GraphNode* const input = context.FeaturesInput(0);
   if (input == nullptr || (input->grid && input->grid->dimension == 2)) return input;
@@ -123,7 +123,8 @@ const GraphNode* ImageInput(const NodeContext& context) {
   return nullptr;
 }
 
-// Sets the size and channels of the image that a convolution or pool makes. Reports a problem where it would be empty.
+// Sets the size and channels of the image that a convolution or pool makes. Reports a problem if the image would be
+// empty.
 void PlaceImage(const GraphNode& input, const kernels::Conv2dGeometry& geometry, int channels, NodeContext& context) {
   const kernels::Axes& size = input.grid->size;
   const int64_t rows = geometry.OutSize(0, size[0]), columns = geometry.OutSize(1, size[1]);
@@ -139,7 +140,8 @@ void PlaceImage(const GraphNode& input, const kernels::Conv2dGeometry& geometry,
   context.node.channels = channels;
 }
 
-// Checks what convolutions and transposed convolutions have in common. geometry: nullopt where it has a problem.
+// Checks the parameters that convolutions and transposed convolutions have in common. geometry: nullopt if it has a
+// problem.
 void CheckImageConv(const std::optional<kernels::Conv2dGeometry>& geometry, bool is_transposed, uint32_t out_channels,
                     uint32_t groups, bool has_bias, NodeContext& context) {
   Conv2dOp op{.out_channels = ReadOutChannels(out_channels, context.at)};
@@ -160,7 +162,7 @@ void CheckImageConv(const std::optional<kernels::Conv2dGeometry>& geometry, bool
   context.node.op = std::move(op);
 }
 
-// Checks a to_dense, or with is_from_above a to_bev.
+// Checks a to_dense node or, with is_from_above, a to_bev node.
 void CheckCells(bool is_from_above, NodeContext& context) {
   context.node.op = ToDenseOp{.is_from_above = is_from_above};
   if (is_from_above && context.graph.dimension != 3) {

@@ -9,8 +9,8 @@
 namespace voxserve {
 namespace {
 
-// The next two functions ensure what an operator's check relies on: a wrong input is reported and becomes an unknown
-// one.
+// The next two functions ensure that a node's inputs are what its operator's check expects. They report wrong inputs
+// and replace them by -1, an unknown input.
 
 void CheckInputCount(const InputCount& count, NodeContext& context) {
   std::vector<int>& inputs = context.node.inputs;

@@ -7,7 +7,8 @@
 namespace voxserve {
 namespace {
 
-// Checks what both norms have in common. num_groups 0: it had a problem.
+// Checks the parameters that instance norm and group norm have in common. num_groups: 0 if it is not known, since it or
+// the input has a problem.
 void CheckSampleNorm(int num_groups, float epsilon, bool is_affine, NodeContext& context) {
   SampleNormOp op{.num_groups = num_groups, .epsilon = epsilon};
   if (!std::isfinite(epsilon) || epsilon <= 0)

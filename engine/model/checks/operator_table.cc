@@ -125,9 +125,9 @@ void CheckArgmax(NodeContext& context) {
 constexpr FirstInput kAny = FirstInput::kAny;
 constexpr FirstInput kSites = FirstInput::kSites;
 
-// In the order of model.proto.
+// The rows are in the order of the operators in model.proto.
 constexpr OperatorRow kOperators[] = {
-    // operator, least and most inputs, rows of the first, check
+    // operator, {least, most} inputs, kind of the first input's rows, check
     {Node::kVoxelize, {0, 1}, kAny, CheckVoxelize},
     {Node::kSparseConv, {1, 1}, kSites, CheckSparseConv},
     {Node::kBatchNorm, {1, 1}, kAny, CheckBatchNorm},

@@ -9,7 +9,8 @@
 namespace voxserve {
 namespace {
 
-// Returns true where this input is the voxelize or is not known; else reports a problem. which: "second ", say.
+// Returns true if this input is the voxelize node or is not known; otherwise reports a problem. which: the input's name
+// in messages, such as "second ".
 bool IsVoxelize(const NodeContext& context, size_t input, const char* which) {
   const GraphNode* const voxelize = context.Known(input);
   if (voxelize == nullptr || std::holds_alternative<VoxelizeOp>(voxelize->op)) return true;
@@ -17,7 +18,8 @@ bool IsVoxelize(const NodeContext& context, size_t input, const char* which) {
   return false;
 }
 
-// Returns true where the unit of `level` is that of the input or coarser; else reports a problem.
+// Returns true if the unit of `level` (the size of a site in voxels) is at least the unit of the input's level;
+// otherwise reports a problem.
 bool IsCoarsening(const NodeContext& context, const GraphNode& input, int level) {
   const std::optional<kernels::SiteRatio> ratio = context.graph.levels.RatioBetween(input.level, level);
   if (!ratio) {
@@ -32,8 +34,8 @@ bool IsCoarsening(const NodeContext& context, const GraphNode& input, int level)
   return true;
 }
 
-// Checks the empty slots of a point_to_voxel. input: its first input; null: not known. Returns false where something is
-// wrong with them, and reports a problem unless there was one before.
+// Checks has_empty_slots of a point_to_voxel node (PointToVoxelOp) and the input that it needs. input: the node's first
+// input; null: not known. If something is wrong, returns false, and reports a problem unless one was reported before.
 bool HasSlotsThatFit(const NodeContext& context, const GraphNode* input) {
   const model::v1::PointToVoxel& proto = context.proto.point_to_voxel();
   const size_t num_inputs = context.node.inputs.size();

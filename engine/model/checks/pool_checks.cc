@@ -41,7 +41,7 @@ model::v1::SparseConv ConvolutionOf(const Pool& pool) {
   return conv;
 }
 
-// Reads the kind, the sites (not for an inverse) and the reduce of a pool.
+// Reads the kind, the reduce function and, unless the pool is an inverse, the sites of a pool.
 std::optional<PoolOp> ReadPool(const Pool& proto, int dimension, const ProblemsAt& at) {
   const std::optional<kernels::PoolReduce> reduce = ReadReduce(proto.reduce(), at);
   using model::v1::SparseConv;
@@ -55,7 +55,8 @@ std::optional<PoolOp> ReadPool(const Pool& proto, int dimension, const ProblemsA
   return PoolOp{.reduce = *reduce, .kind = conv->kind, .sites = conv->sites};
 }
 
-// Returns the exponent or the epsilon of a generalised mean.
+// Returns a parameter of a generalised mean: `value`, or `preset` if the file does not have it. Reports a value that is
+// not positive and finite.
 float ReadPositive(const char* name, bool is_there, float value, float preset, const ProblemsAt& at) {
   if (!is_there) return preset;
   if (!std::isfinite(value) || value <= 0) at.Add(name, " is ", value, "; it must be finite and above 0");

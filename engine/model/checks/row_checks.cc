@@ -12,7 +12,7 @@ namespace voxserve {
 namespace {
 
 constexpr float kLayerNormEpsilon = 1e-5f;  // PyTorch's
-constexpr float kL2NormEpsilon = 1e-12f;    // likewise
+constexpr float kL2NormEpsilon = 1e-12f;    // PyTorch's
 
 float CheckedEpsilon(bool is_there, float epsilon, float preset, const NodeContext& context) {
   if (!is_there) return preset;
@@ -21,7 +21,7 @@ float CheckedEpsilon(bool is_there, float epsilon, float preset, const NodeConte
   return preset;
 }
 
-// Gives the node its input's rows and channels.
+// Gives the node the rows and the number of channels of its input.
 void TakeRowsAndChannels(const GraphNode* input, NodeContext& context) {
   if (input == nullptr) return;
   context.node.TakeRowsOf(*input);

@@ -21,7 +21,7 @@ std::string AxesText(const Axes& axes, int dimension) {
   return absl::StrJoin(axes.begin(), axes.begin() + dimension, " x ");
 }
 
-// Places a convolution on the sites of the node that sites_of names. Otherwise the same as PlaceOnNewSites.
+// Does the same as PlaceOnNewSites, but places the convolution on the sites of the node that sites_of names.
 bool PlaceOnGivenSites(const GraphNode& input, SparseConvOp* op, NodeContext& context) {
   const GraphNode* const known = context.KnownPartner();
   if (known == nullptr) return false;

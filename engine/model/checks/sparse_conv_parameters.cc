@@ -180,7 +180,7 @@ class SparseConvReader {
     }
   }
 
-  // Reads one value per axis, from `least` to the margin of a coordinate key.
+  // Reads one value per axis. Reports a value below `least` or above kCoordinateMargin.
   template <typename Values>
   void ReadAxes(const char* name, const Values& values, uint32_t least, Axes* axes) {
     if (values.size() != dimension_) {
@@ -333,7 +333,7 @@ class SparseConvReader {
     if (proto_.padding_size() > 0) {
       Report("padding belongs to boxes of RULE_PADDED, KIND_TRANSPOSED or sites_of alone");
     }
-    if (proto_.offsets_size() > 0) return;  // the offsets have set it
+    if (proto_.offsets_size() > 0) return;  // `offsets` has set the padding
     kernels::ConvGeometry& geometry = op_.sites.geometry;
     for (int axis = 0; axis < dimension_; ++axis) {
       const int32_t kernel_size = geometry.kernel_size[axis];
@@ -341,7 +341,8 @@ class SparseConvReader {
     }
   }
 
-  // Reports a cell that lies further from its site than a coordinate key can be moved.
+  // Reports kernel cells that are farther from the centre site than kCoordinateMargin, the largest distance by which a
+  // coordinate key may be moved.
   void CheckReach() {
     const kernels::ConvGeometry& geometry = op_.sites.geometry;
     for (int axis = 0; axis < dimension_; ++axis) {

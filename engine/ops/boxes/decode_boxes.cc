@@ -14,7 +14,7 @@ kernels::ImageChannels ImageAt(const StepContext& context, const BufferSlice& sl
   return {.data = image.data, .pitch = image.pitch};
 }
 
-// Returns null where memory is measured without a batch.
+// Returns the counter of boxes that are not finite; null if memory is measured without a batch.
 uint32_t* NotFiniteBoxes(const StepContext& context) {
   return context.outputs == nullptr ? nullptr : context.outputs->not_finite_boxes();
 }

@@ -10,9 +10,9 @@ namespace {
 using kernels::Grouping;
 using kernels::GroupingOptions;
 
-constexpr int kNumEpsilons = 21;     // 0, 0.05, ... 1
-constexpr int kNumBmmMaxRows = 50;   // the last one stands for no limit
-constexpr int kLowestBmmRows = 256;  // values grow by a factor of 2^(1/4), from 256 to 1,048,576
+constexpr int kNumEpsilons = 21;     // values of epsilon: 0, 0.05, ... 1
+constexpr int kNumBmmMaxRows = 50;   // values of S; the last one stands for no limit
+constexpr int kLowestBmmRows = 256;  // values of S grow by a factor of 2^(1/4), from 256 to 1,048,576
 constexpr int kBmmRowsPerOctave = 4;
 
 GroupingOptions Adaptive(int epsilon, int bmm_max_rows) {
@@ -25,13 +25,13 @@ GroupingOptions Adaptive(int epsilon, int bmm_max_rows) {
   return options;
 }
 
-// A set of parameters of ADAPTIVE that make the same groups.
+// Parameters of the grouping ADAPTIVE that all make the same groups.
 struct Agreeing {
   std::vector<kernels::MatmulGroup> groups;
   std::vector<std::pair<int, int>> parameters;  // indices of epsilon and S
 
-  // Returns the parameters nearest to the mean. They are the likeliest to give the same groups for the next scan's
-  // maps.
+  // Returns the parameters that are nearest to the mean of all. They are the most likely to make the same groups for
+  // the next scan's kernel maps, too.
   GroupingOptions Middle() const {
     double epsilon = 0, rows = 0;
     for (const auto& [e, s] : parameters) {

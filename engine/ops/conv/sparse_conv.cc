@@ -12,7 +12,7 @@ namespace voxserve {
 
 SparseConvStep::SparseConvStep(Options options, std::vector<float> weights)
     : options_(std::move(options)), weights_(std::move(weights)) {
-  if (options_.on_cuda) return;  // Upload packs them
+  if (options_.on_cuda) return;  // Upload packs the weights
   for (const ServedDataflow& served : ServedDataflows(options_.shape, /*on_cuda=*/false)) {
     packed_.emplace_back(served.dataflow, DataflowOf(served.dataflow).PackWeights(options_.shape, weights_));
   }

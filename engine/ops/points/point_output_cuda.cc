@@ -10,7 +10,7 @@ struct PointRange {
   int64_t end = 0;
 };
 
-// Returns the ranges of the batch's points that are answered, in order. It is one range where all points are answered.
+// Returns the ranges of the batch's points that get an answer, in order. If all points get one, it is a single range.
 std::vector<PointRange> AnsweredPoints(const StepContext& context) {
   std::vector<PointRange> ranges;
   for (size_t i = 0; i < context.outputs->num_samples(); ++i) {

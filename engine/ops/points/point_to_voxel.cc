@@ -15,7 +15,7 @@ struct GroupArrays {
       : sorted_points(AlignedBytes((groups.num_sites + 1) * static_cast<int64_t>(sizeof(int64_t)))),
         workspace(sorted_points + AlignedBytes(groups.num_points * static_cast<int64_t>(sizeof(int32_t)))) {}
 
-  int64_t sorted_points, workspace;  // where they begin, in bytes; site_begin begins at 0
+  int64_t sorted_points, workspace;  // where these arrays begin, in bytes; site_begin begins at 0
 };
 
 }  // namespace

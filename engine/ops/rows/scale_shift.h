@@ -1,7 +1,7 @@
 #pragma once
 
-// ScaleShiftStep computes out = epilogue(in * scale), row by row. It runs a batch norm, addition or activation that no
-// layer could absorb, and it copies the inputs of concatenations that could not be written in place.
+// ScaleShiftStep computes out = epilogue(in * scale), row by row. It runs a batch norm, addition or activation that
+// could not be fused into a layer, and it copies the inputs of concatenations that could not be written in place.
 
 #include <utility>
 

@@ -16,8 +16,8 @@ absl::Status TensorOutputStep::RunOnCuda(const StepContext& context) const {
                           row_bytes, static_cast<size_t>(rows.capacity), cudaMemcpyDeviceToDevice, context.stream()));
   }
   if (options_.level < 0) return context.outputs->Queue(context, spec, rows.capacity);
-  // Where only the device knows the number of rows, the whole capacity is copied; the rows behind the last are not
-  // read.
+  // If only the device knows the number of rows, the whole capacity is copied; nobody reads the rows behind the last
+  // one.
   return context.outputs->QueueSites(context, spec, rows.capacity, context.Keys(options_.level),
                                      context.SampleBegin(options_.in));
 }

@@ -23,7 +23,7 @@ constexpr int kMaxCandidates = 64;
 constexpr double kMostCharged = 3;
 constexpr double kLeastCharge = 0.1;
 
-// After which a batch is tried again that there was no memory for.
+// The pause after std::bad_alloc, before the batcher tries again to form a batch or to expire tasks.
 constexpr absl::Duration kMemoryPause = absl::Milliseconds(5);
 
 std::string Format(absl::Duration duration) {
@@ -140,7 +140,7 @@ absl::Status Batcher::MakeRoom(const QueuedTask& task, const WaitingTask& waitin
     if (queue_.LessUrgentThan(name, waiting.level).requests > 0) {
       evict(queue_.LeastUrgent(name, size), "a more urgent level");
     } else {
-      // Some other client must hold more than its share, or there would be room.
+      // Another client must hold more than its share; otherwise there would be room.
       evict(queue_.NewestOfLargestHold(name, waiting.level, size), "a client that holds less of it");
     }
   }
@@ -355,7 +355,8 @@ std::vector<WaitingTask*> Batcher::Fill(WaitingTask* lead, size_t device, absl::
       Load grown = load;
       grown += task->load;
       const absl::Time grown_end = end_of(grown);
-      if (task->deadline < grown_end && turns.is_shared()) continue;  // it would be late and take others' places
+      // The task would be late, and take the place of another client's task.
+      if (task->deadline < grown_end && turns.is_shared()) continue;
       if (grown_end > must_end) return tasks;
       load = grown;
       end = grown_end;

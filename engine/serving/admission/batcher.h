@@ -11,24 +11,25 @@
 //   task. A task that expires, is cancelled, is evicted or can no longer meet its deadline leaves the queue without
 //   running: then the batcher calls the task's `done` once, without holding the lock.
 // - Admission: a task is refused at once if it is predicted to end after its deadline, or to start after the model's
-//   max_queue_delay. If more workers are idle than tasks wait, every task that has not expired is admitted and runs,
-//   so that predictions that are too high get corrected.
+//   max_queue_delay. If more workers are idle than tasks wait, every task that has not expired is admitted and runs, so
+//   that predictions that are too high get corrected.
 // - Order: the most urgent level runs first. Within a level models take turns, each with a share of the device by its
 //   weight (ModelTurns). Within a model clients (InferTask::client) take turns, each with a part of the model's share
 //   by its InferTask::client_share (ClientTurns). Among the clients whose turn is due, the client with the most urgent
-//   task comes first. A task's urgency is the latest start that meets its deadline. A task that has waited for half of
-//   its time, or for half of max_queue_delay, moves to level 0.
+//   task comes first. A task's urgency is the latest start that meets its deadline. A task moves to level 0 after half
+//   of the time from its Push to its deadline, or after half of max_queue_delay if that is sooner.
 // - Predictions: a predicted end takes into account the more urgent levels, the tasks of the same level whose turns
-//   come first, and what other clients are expected to send, which is as much as recently. So a client or a model with
-//   few requests is admitted, however many requests another one has. The prediction holds while no further client or
-//   model comes to the level and none sends more than before. A newcomer takes its turns and no more: each of n waiting
-//   clients with equal client_share keeps 1/n of the model's share of the device. A task that can no longer meet its
-//   deadline is dropped (DEADLINE_UNMEETABLE) when its turn comes.
+//   come first, and the tasks that other clients are expected to send. They are expected to use the part of the device
+//   that they used recently (ClientTurns::AheadBeyondWaiting). So a client or a model with few requests is admitted,
+//   however many requests another one has. The prediction holds while no further client or model comes to the level and
+//   no client sends more than before. A newcomer takes its turns and no more: each of n waiting clients with equal
+//   client_share keeps 1/n of the model's share of the device. A task that can no longer meet its deadline is dropped
+//   (DEADLINE_UNMEETABLE) when its turn comes.
 // - Levels above 0: a client that comes to such a level may find tasks of another client that were promoted to level 0.
-//   It waits for all of them, until it has waited for half of its own time.
+//   All of these run before its tasks, until its own tasks are promoted.
 // - Full queue: each model has a limit of waiting tasks and of their bytes. A task that comes to a full queue is
 //   refused, with two exceptions. A more urgent task replaces a less urgent one. And a task whose client is within its
-//   share replaces the newest task of the client that holds most at the same level. A client's share is what more
+//   share replaces the newest task of the client with the largest load at the same level. A client's share is what more
 //   urgent levels leave of the limit, divided by the number of clients that wait at the level; the new task counts as
 //   held by its client. If there are as many clients as places, a further client is refused.
 // - Batches: a batch is formed when a worker asks for one. All its tasks are for one model version and ask for the same
@@ -38,8 +39,9 @@
 //   the task fits the BatchLimits, and is predicted (by an upper bound) to meet every deadline that the batch without
 //   the task meets. A task that does not fit the limits, or asks for other tensors, is skipped if it can wait until
 //   this batch ends; otherwise no further task joins. A task that would miss its deadline in this batch is skipped if
-//   its level has several clients, since the task would use their turns in vain. If another version has waiting tasks,
-//   tasks of levels less urgent than the most urgent one of these do not join.
+//   several clients have tasks at its level: it would be late and take the place of another client's task. If other
+//   versions have waiting tasks, a task joins only if its level is at least as urgent as the most urgent level among
+//   them.
 // - Expiry is exact: the batcher has a thread that sleeps until the first task expires.
 // - Threads: thread-safe. Only Pop and WaitUntilIdle block.
 
@@ -106,8 +108,10 @@ class Batcher {
   //   or to wait for longer than max_queue_delay (DEADLINE_UNMEETABLE);
   // - RESOURCE_EXHAUSTED: the model's queue is full (QUEUE_FULL, with a retry delay), or there is no host memory
   //   (OUT_OF_MEMORY).
-  // If the task replaces another one in a full queue, the replaced task gets QUEUE_FULL. It is the newest task of the
-  // client that holds most: at the least urgent priority if that is less urgent than this task, else at its priority.
+  // If the task replaces another one in a full queue, the `done` of the replaced task gets QUEUE_FULL. If the model has
+  // waiting tasks that are less urgent than the new task, the replaced task is one of its least urgent priority,
+  // otherwise one of the new task's priority. At that priority it is the newest task of the client with the largest
+  // load.
   absl::Status Push(QueuedTask& task);
 
   // Removes a waiting task and returns true; returns false if no such task waits. The task's `done` gets CANCELLED, and
@@ -168,7 +172,8 @@ class Batcher {
   absl::Status MakeRoom(const QueuedTask& task, const WaitingTask& waiting, std::vector<Ended>& evicted)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // Returns true if the client, with this task, holds no more than its share of the model's queue.
+  // Returns true if the waiting tasks of the task's client, with this task, are no more than the client's share of the
+  // model's queue.
   bool IsWithinShare(const QueuedTask& task, const WaitingTask& waiting, int64_t max_requests) const
       ABSL_SHARED_LOCKS_REQUIRED(mutex_);
 

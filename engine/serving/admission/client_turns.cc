@@ -6,9 +6,10 @@
 namespace voxserve {
 namespace {
 
-// A task that ran counts as recent by exp(-age / kRecent); its age is the cost in seconds of all tasks that ran since.
+// RecentShare weights a task that ran by exp(-age / kRecent). The age is the cost, in seconds, of all tasks that ran
+// since.
 constexpr double kRecent = 0.25;
-// The share that a client had recently starts at 1: this cost, in seconds, counts as its own.
+// RecentShare counts this cost, in seconds, as a recent task of every client. So the share of a new client is 1.
 constexpr double kCredit = 0.03;
 // The number of absent clients that are remembered: kAbsentPerWaiting for each waiting one, and at least kMinAbsent.
 constexpr size_t kAbsentPerWaiting = 2;

@@ -10,10 +10,10 @@ namespace voxserve {
 namespace {
 
 constexpr double kForgetting = 0.9;      // weight of a batch relative to the next one
-constexpr size_t kMaxObservations = 32;  // the oldest counts 0.04
+constexpr size_t kMaxObservations = 32;  // the oldest has the weight 0.04
 constexpr double kFarOff = 2;            // ratio of actual to expected time, or its inverse, that is a surprise
-constexpr double kKnownRange = 4;        // requests larger than this many times the largest count as that size
-constexpr double kStiffness = 0.3;       // the old coefficients weigh as much as this many batches
+constexpr double kKnownRange = 4;        // larger requests count as this many times the largest observed request
+constexpr double kStiffness = 0.3;       // the weight of the old coefficients, in batches
 constexpr int kMaxSweeps = 200;          // sweeps of the fit, which ends earlier when nothing moves
 constexpr double kDefaultRatio = 1.25;   // the least ratio of the bound until there are enough ratios
 constexpr size_t kEnoughRatios = 16;

@@ -7,7 +7,7 @@
 namespace voxserve {
 namespace {
 
-// All sizes but the number of requests.
+// All fields except the number of requests.
 constexpr std::array kSizes = {&Load::points,         &Load::bytes,           &Load::samples,
                                &Load::sampled_points, &Load::selected_points, &Load::unseen_points};
 

@@ -10,11 +10,13 @@ namespace voxserve {
 namespace {
 
 constexpr size_t kMaxRuns = 32;
-// An arena keeps an eighth more than was needed; the rest covers what sizes alone do not predict.
+// The safety factor of the predicted bytes. One half of the added quarter covers DeviceArena, which allocates an eighth
+// more than is needed. The other half covers differences that the numbers of points and voxels do not predict.
 constexpr double kMargin = 1.25;
-constexpr int64_t kGrowth = 16;  // the limit set by batches that did not fit grows by one part in this many
+// When a batch near the limit that DidNotFit has set fits, the limit grows by 1 / kGrowth.
+constexpr int64_t kGrowth = 16;
 
-// Returns the largest ratio among the runs that had at least half of the largest size.
+// Returns the largest ratio of bytes to size among the runs whose size is at least half of the largest size.
 template <typename Runs, typename SizeOf, typename BytesOf>
 double LargestRatio(const Runs& runs, SizeOf size_of, BytesOf bytes_of) {
   int64_t largest = 0;

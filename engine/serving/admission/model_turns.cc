@@ -52,7 +52,7 @@ void ModelTurns::Erase(const WaitingTask& task, Model& model) {
 void ModelTurns::Correct(const std::string& model, double seconds) {
   const auto found = models_.find(model);
   if (found == models_.end()) return;
-  // A correction may be for a batch from before the level was last empty, when all starts were reset: it gives no
+  // The batch may have run before the level was last empty, when all starts were reset. So the correction gives no
   // credit.
   const double corrected = found->second.start + seconds / found->second.weight;
   found->second.start = std::max(corrected, std::min(found->second.start, now_));

@@ -1,14 +1,14 @@
 #pragma once
 
-// SampleFit estimates the time that one device needs to sample the farthest points that a batch's requests ask for. A
-// model version has one per device (ServedModel::sampling), beside the LatencyFit of its network.
+// SampleFit estimates the time that one device needs for the farthest point sampling that a batch's requests ask for:
+// each such request selects some points of its cloud, and the selection is called a sample. A model version has one
+// SampleFit per device (ServedModel::sampling), beside the LatencyFit of its network.
 //
 // - Time: t = a + b * sampled points + c * selected points + d * samples, with LineFit's rules for forgetting, outliers
-//   and range. A sample is the result for one request: some of the cloud's points (the sampled ones) are selected. The
-//   time grows with the numbers of sampled and of selected points, not with their product: points are sorted once, and
-//   each selection reads only the few buckets of points that it can change
-//   (kernels/points/farthest/farthest_point_sample.h). On two cores 100,000 points take 4.6 ms for 16 selected points
-//   and 25 ms for 4,096.
+//   and range. Sampled points are all points of the clouds from which points are selected. The time grows with the
+//   numbers of sampled and of selected points, not with their product: points are sorted once, and each selection reads
+//   only the few buckets of points that it can change (kernels/points/farthest/farthest_point_sample.h). On two cores
+//   100,000 points take 4.6 ms for 16 selected points and 25 ms for 4,096.
 // - Measurement: the measured time is a batch's device time, multiplied by the share of Stage::kSample in the times of
 //   the batch's stages.
 // - Threads: thread-safe.
@@ -32,7 +32,7 @@ class SampleFit {
   // Returns true if the load has no samples, or if samples of such sizes were observed.
   bool Knows(const Load& load) const;
 
-  // Copies the fit of the version that this version replaces.
+  // Copies `other`, the fit of the model version that this one replaces.
   void StartAs(const SampleFit& other) { fit_.StartAs(other.fit_); }
 
  private:

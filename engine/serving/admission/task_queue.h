@@ -76,9 +76,8 @@ class TaskQueue {
   Load OfModel(const std::string& name) const { return LessUrgentThan(name, -1); }
   // Returns the load of the model's waiting tasks whose priority number is above `priority`.
   Load LessUrgentThan(const std::string& name, int priority) const;
-  // Returns the task to evict first: at the model's highest (least urgent) priority number that has tasks, the newest
-  // task of the client that holds most. size: the field of Load to compare by, requests or bytes. Returns nullptr if
-  // the model has no tasks.
+  // Returns the task to evict first: NewestOfLargestHold at the highest (least urgent) priority number at which the
+  // model has waiting tasks. Returns nullptr if the model has no tasks.
   WaitingTask* LeastUrgent(const std::string& name, int64_t Load::*size) const;
 
   // HoldsOf tells how a model's queue is shared at one priority. A client holds the load of its waiting tasks.
@@ -87,8 +86,8 @@ class TaskQueue {
     Load own;                 // the load of the waiting tasks of `client`
   };
   Holds HoldsOf(const std::string& name, int priority, const std::string& client) const;
-  // Returns the newest task of the client that holds most at this priority, or nullptr if no task waits there. size:
-  // the field of Load to compare by, requests or bytes.
+  // Returns the newest task of the client whose waiting tasks of this model and priority are the largest load, or
+  // nullptr if the model has no task of this priority. size: the field of Load to compare by, requests or bytes.
   WaitingTask* NewestOfLargestHold(const std::string& name, int priority, int64_t Load::*size) const;
 
   // Returns the first task to expire, or nullptr if there is none.

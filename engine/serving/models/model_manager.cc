@@ -207,7 +207,7 @@ absl::StatusOr<std::vector<int64_t>> ModelManager::RunUnload(const std::string& 
 
 void ModelManager::Poll() {
   const absl::StatusOr<RepositoryListing> listing = ScanRepository(options_.repository);
-  // A repository that cannot be read (a network share may be away for a moment) takes nothing out of service.
+  // If the repository cannot be read (a network share may be away for a moment), nothing is taken out of service.
   if (!listing.ok()) return LogNewWarnings({std::string(listing.status().message())});
   Reconcile(*listing);
 }
@@ -241,7 +241,7 @@ ModelManager::Choice ModelManager::Choose(const ModelFolder& folder) {
     Problems problems;
     const VersionPolicy policy = ReadVersionPolicy(FolderOf(folder.name), &problems);
     VersionPolicy::Choice asked = policy.Choose(folder.versions);
-    // With a broken config (every load reports it), the listed versions stay as they are.
+    // If the config is broken, which every load reports, the listed versions stay as they are.
     if (std::vector<int64_t> listed = models_.Versions(folder.name); !problems.empty() && !listed.empty()) {
       asked.versions = std::move(listed);
     }
@@ -332,7 +332,7 @@ absl::Status ModelManager::ReplaceWithinMemory(const std::string& name, int64_t 
   const bool has_plans = builder_.FindPlans(*model, FolderOf(name) / absl::StrCat(version));
   builder_.WarmUp(*model, stopping_);
   if (stopping_) return DrainingError();
-  // Expects the successor to take as long, and as much memory, as its predecessor.
+  // The successor is expected to take as long, and as much memory, as its predecessor.
   absl::StatusOr<ModelHandle> predecessor = models_.Find(name, version);
   if (!predecessor.ok()) predecessor = models_.Find(name, 0);
   if (predecessor.ok()) {

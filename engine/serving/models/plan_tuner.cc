@@ -27,11 +27,12 @@ constexpr absl::Duration kTimeLimit = absl::Minutes(10);
 // After each run, which has the device to itself, the search rests for this many times the run's time.
 constexpr int kRestShare = 4;
 
-// Scans may take one part in this many of the process's memory limit.
+// The scans of all searches may take 1 / kMemoryShare of the process's memory limit.
 constexpr int64_t kMemoryShare = 4;
 
-// Copies the scan to ordinary memory, since requests need the page-locked memory. The copy has sweeps of its own, so
-// that streams can free theirs. RESOURCE_EXHAUSTED.
+// Returns the scan with all its clouds in pageable memory. Clouds in page-locked memory are copied, since requests need
+// that memory; their sweeps are copied too, so that streams can free theirs. Returns RESOURCE_EXHAUSTED if there is no
+// memory for a copy.
 absl::StatusOr<InferTask> InOrdinaryMemory(InferTask scan) {
   for (PlacedSweep& placed : scan.sweeps) {
     if (!placed.sweep->cloud.is_pinned()) continue;
@@ -63,7 +64,8 @@ absl::Status PlanTuner::Start(uint64_t ticket, ModelHandle model, std::filesyste
   const auto is_of_model = [&](const std::shared_ptr<Search>& search) {
     return search != nullptr && !search->has_ended && !search->is_cancelled && search->model == model;
   };
-  // A search that the engine started by itself and that still waits for scans is cancelled for this one.
+  // If the engine started a search of this model by itself (without `done`), and that search still waits for scans, the
+  // new search replaces it.
   for (const std::shared_ptr<Search>& search : waiting_) {
     if (!is_of_model(search) || search->task.done) continue;
     search->is_cancelled = true;
@@ -206,7 +208,7 @@ void PlanTuner::TellWhoWaits() {
     mutex_.Unlock();
     try {
       search->task.on_progress({.stage = "waiting for scans"});
-    } catch (const std::bad_alloc&) {  // it hears of the next stage
+    } catch (const std::bad_alloc&) {  // then the callback does not learn of this stage
     }
     mutex_.Lock();
   }
@@ -222,7 +224,7 @@ void PlanTuner::Loop() {
     {
       absl::MutexLock lock(&mutex_);
       LetGo(*search);
-      search->has_ended = true;  // before `done`, whose receiver may start the next search
+      search->has_ended = true;  // before the call of `done`, which may start the next search
     }
     if (search->task.done) search->task.done(std::move(result));
     absl::MutexLock lock(&mutex_);
@@ -236,7 +238,7 @@ absl::StatusOr<TuneResult> PlanTuner::RunCatching(Search& search) {
     return Run(search);
   } catch (const std::bad_alloc&) {
     return OutOfMemoryError("the search does not fit into memory");
-  } catch (const std::exception& error) {  // by the standard library: files, random devices
+  } catch (const std::exception& error) {  // from the standard library: files, random devices
     return WithReason(absl::InternalError(error.what()), error_reason::kInternal);
   }
 }

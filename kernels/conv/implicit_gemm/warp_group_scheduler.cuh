@@ -90,7 +90,7 @@ class StageScheduler {
     arguments_.tiles.counters[kBlocksDone] = 0;
   }
 
-  // Returns the number of an item's tile of Shape::kRows rows.
+  // Returns the index of the tile of Shape::kRows output rows that a work item computes.
   __device__ int32_t RowTileOf(int32_t item) const {
     const int32_t rank = num_column_tiles_ == 1 ? item / Shape::kSplitK : item / Shape::kSplitK / num_column_tiles_;
     return by_weight_ == nullptr ? rank : __ldg(by_weight_ + rank);

@@ -8,8 +8,8 @@
 // memory, and copies fill the ring ahead of the products, also into the next tile. When a stage has arrived, the
 // threads start the copy of the stage that is farthest ahead, look up the input rows of the stage after that, and
 // multiply the stage that has arrived. Every thread walks over the masks of the block's tiles for itself, so no thread
-// waits for another before it looks up input rows. One thread writes a note about each stage, which all threads read
-// when they copy and multiply the stage.
+// waits for another before it looks up input rows. One thread writes a descriptor of each stage (WarpStageNote), which
+// all threads read when they copy and multiply the stage's data.
 //
 // All rows of a warp belong to one tile of 64 rows (tiles.h). The warp skips the slices that this tile does not have.
 
@@ -22,13 +22,13 @@
 
 namespace voxserve::kernels::cuda {
 
-// A note describes, in shared memory, a stage that is copied and multiplied later.
+// The descriptor, in shared memory, of a stage whose data the threads copy and multiply later.
 struct alignas(16) WarpStageNote {
   int32_t row_tile;
   int32_t column;
-  uint32_t has;  // WarpStage::has; the bits of the second slice are in the upper half
+  uint32_t has;  // WarpStage::has: has[0] in the lower 16 bits, has[1] in the upper 16
   int32_t is_last;
-  int32_t slices[2];  // the numbers of the slices (SliceAxis), which say where their weights are; -1: no slice
+  int32_t slices[2];  // the indices of the stage's two slices in the packed weights (SliceAxis); -1: no slice
 };
 
 // Copies stages to shared memory.

@@ -90,7 +90,7 @@ void ClosedLoop::Tick() {
   for (int64_t idle = num_idle_.exchange(0); idle > 0; --idle) SendNext();
 }
 
-// A caller that does not send is never needed again: is_stopping_ and is_exhausted_ never become false again.
+// If nothing is sent here, nothing needs to be sent later: is_stopping_ and is_exhausted_ never become false again.
 void ClosedLoop::SendNext() {
   const absl::Time due = absl::Now();
   if (is_stopping_ || is_exhausted_) return;
