@@ -187,7 +187,7 @@ __global__ void __launch_bounds__(kBlockThreads, BlocksAnSm(kRankBlocksAnSm))
     RankPairsKernel(const __grid_constant__ PairBatch batch) {
   __shared__ uint32_t begin[kWordBits];
   __shared__ uint32_t
-      warp_begin[kWordBits][kBlockWarps];  // first each warp's pairs in an offset, later the pairs before
+      warp_begin[kWordBits][kBlockWarps];  // at first the number of a warp's pairs in an offset, later of earlier pairs
   const int lane = threadIdx.x % kWarpThreads;
   const int warp = threadIdx.x / kWarpThreads;
   const BatchTiles<kMaxRulebooksALaunch> tiles(batch.num_rulebooks, [&](int i) {

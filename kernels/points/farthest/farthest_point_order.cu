@@ -13,9 +13,9 @@ constexpr int kInvalidBit = 3 * kMortonAxisBits;  // sorts a key behind the vali
 constexpr int kSampleShift = kInvalidBit + 1;
 
 constexpr int kChunkPoints = 2048;  // points of a block in the passes over all points
-constexpr int kMaxChunks = 256;     // of a sample
+constexpr int kMaxChunks = 256;     // the most blocks of a sample in these passes
 
-// Returns bits that sort like the float.
+// Returns bits that, as unsigned integers, have the same order as the floats.
 __device__ uint32_t OrderedBits(float value) {
   const uint32_t bits = __float_as_uint(value);
   return (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
