@@ -5,10 +5,13 @@
 #include "kernels/core/launch.cuh"
 #include "kernels/core/row_tiles.cuh"
 
-// Three kernels run one after the other. The first finds, for all boxes at once, the better boxes that each overlaps
-// too much; a pair is one bit, in tiles of 64 x 64. The second has one block per input and sample, which goes through
-// 64 boxes at a time: boxes that overlap an earlier kept box are removed, and then the others decide among themselves.
-// The third copies the rows.
+// Rotated non-maximum suppression on a GPU (rotated_nms.h) runs three kernels one after the other. Boxes come best
+// first, so a better box is one with a smaller index.
+// - OverlapsKernel finds, for all boxes at once, the better boxes that each box overlaps by more than the IoU
+//   threshold. Each pair of boxes is one bit. A block computes the bits of 64 x 64 pairs.
+// - SweepKernel has one block per input and sample. The block goes through 64 boxes at a time. It removes the boxes
+//   that overlap a box that it has kept before, and then decides among the remaining ones of the 64 (SettleTile).
+// - CopyKeptKernel copies the rows of the kept boxes to the result.
 
 namespace voxserve::kernels::cuda {
 namespace {
@@ -23,8 +26,8 @@ static_assert(kBoxThreads * 2 == kWarpThreads, "a warp has two boxes, half a bal
 
 struct InputLists {
   int32_t num_read;
-  int32_t num_words;   // of a box
-  int32_t first_kept;  // of a sample's kept
+  int32_t num_words;   // words of one box in `overlaps`
+  int32_t first_kept;  // where the input's entries begin among a sample's entries in Lists::kept
   uint64_t* overlaps;  // [num_samples, num_read, num_words] bit j of box i: i overlaps the better box j
 };
 
@@ -48,10 +51,10 @@ struct Lists {
   }
 
   InputLists inputs[kMaxNmsInputs];
-  int32_t num_rows;        // of a sample's result
+  int32_t num_rows;        // rows of one sample's result
   int32_t* kept;           // [num_samples, num_rows] the rows of each input that are kept
   int32_t* counts;         // [num_samples, num_inputs] the number of kept rows
-  int32_t most_words = 0;  // of any input
+  int32_t most_words = 0;  // the largest num_words of all inputs
   size_t bytes;
 };
 
@@ -70,8 +73,8 @@ __device__ void TileOf(int32_t index, int32_t* row, int32_t* column) {
 
 // ---- Kernels -----------------------------------------------------------------------------------------------------
 
-// A block handles one tile of pairs: (tile, input, sample). Pairs whose circles meet are queued first. All threads then
-// share the exact computation of the queued pairs.
+// A block handles one tile of pairs: (tile, input, sample). It first queues the pairs of boxes whose enclosing circles
+// meet. All threads then share the exact computation of the queued pairs.
 __global__ void __launch_bounds__(kBlockThreads)
     OverlapsKernel(const __grid_constant__ RotatedNmsParams params, const __grid_constant__ Lists lists) {
   __shared__ float boxes[2][kTileBoxes][kBoxColumns];  // the worse boxes, the better boxes
@@ -124,9 +127,10 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
-// Decides which of 64 boxes are kept, in rounds. A box that overlaps a kept box is removed; a box that overlaps no box
-// that may still be kept is kept. So each round decides at least the best undecided box. Lane l has boxes l and l + 32,
-// and their overlaps with better boxes of the 64. Returns the kept boxes. All lanes of a warp call it.
+// Decides in rounds which of 64 boxes are kept. A box that overlaps a better kept box is removed. A box is kept if all
+// better boxes that it overlaps are removed. So each round decides at least the best undecided box. Lane l passes the
+// overlaps of boxes l and l + 32 with the better boxes of the 64. Returns the kept boxes as bits. All lanes of a warp
+// call it.
 __device__ uint64_t SettleTile(const uint64_t (&overlaps)[2], uint64_t undecided) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
   uint64_t kept = 0;

@@ -42,7 +42,7 @@ cudaError_t MultiplyGroups(const GatherGemmScatterParams& params, const void* ga
   const ConstRows gathered_rows = ConstRows::Packed(gathered, in.dtype, grouping.num_gathered_rows, in_channels);
   const Rows product_rows = Rows::Packed(products, in.dtype, grouping.num_product_rows, out_channels);
   for (const MatmulGroup& group : grouping.groups) {
-    const int64_t end = group.begin + group.rows;  // the last row of the first product
+    const int64_t end = group.begin + group.rows;  // the end of the first product's rows
     VOXSERVE_RETURN_IF_CUDA(gemm.Multiply({.a = gathered_rows.RowRange(group.begin, end),
                                            .b = weights_at(group.first),
                                            .c = product_rows.RowRange(group.begin, end),
@@ -52,7 +52,8 @@ cudaError_t MultiplyGroups(const GatherGemmScatterParams& params, const void* ga
                                            .c_stride = group.rows * out_channels}));
   }
   if (grouping.num_product_rows == grouping.num_gathered_rows) return cudaSuccess;
-  // The identity is last in a symmetric walk; in any other walk it has its own number.
+  // The weights are in walk order. The identity is last in a symmetric walk; in any other walk its position is the
+  // index of its offset.
   const int32_t identity = params.is_symmetric ? tables.num_offsets - 1 : tables.identity_offset;
   ConstRows rows = in;
   rows.capacity = grouping.num_product_rows - grouping.num_gathered_rows;

@@ -7,10 +7,10 @@
 namespace voxserve::kernels::cuda {
 namespace {
 
-// The pairs of a row that a thread loads at the same time, table entries and rows.
+// The number of pairs of a row whose table entries and buffer rows a thread loads at the same time.
 constexpr int kPairsInFlight = 4;
-// Loads depend on earlier loads (mask, table, row), so many threads must run at once to hide their latency. The limit
-// on registers makes room for them.
+// Loads depend on earlier loads (mask, table, row), so many threads must run at once to hide the latency. These numbers
+// of resident blocks per multiprocessor make the compiler limit the registers of a thread, so that the blocks fit.
 constexpr int kGatherBlocksAnSm = 6;
 template <typename T>
 constexpr int kScatterBlocksAnSm = 5;
@@ -36,8 +36,8 @@ struct PairRows {
     }
   }
 
-  // Copies the shifts to shared memory, where the threads of a warp can read different ones at once. All threads of the
-  // block call it.
+  // Copies the shifts to shared memory, where the threads of a warp can read different shifts at once. All threads of
+  // the block call it.
   __device__ void LoadShifts(int32_t (&shared)[kMaxKernelVolume]) const {
     for (auto k = static_cast<int32_t>(threadIdx.x); k < num_offsets; k += kBlockThreads) shared[k] = shifts.shift[k];
     __syncthreads();
@@ -91,7 +91,7 @@ struct ScatterArguments {
   PairRows pair_rows;
 };
 
-// Copies input rows: a thread reads one word of a row and writes it to all of the row's pairs.
+// Copies input rows: a thread reads one word of a row and writes it to the buffer rows of all the row's pairs.
 template <typename Word>
 __global__ void __launch_bounds__(kBlockThreads, BlocksAnSm(kGatherBlocksAnSm))
     GatherKernel(const __grid_constant__ GatherArguments<Word> arguments) {
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(kBlockThreads, BlocksAnSm(kGatherBlocksAnSm))
   });
 }
 
-// Sums products: a thread sums kCount channels of an output row over its pairs.
+// Sums products: a thread sums kCount channels of an output row over the row's pairs.
 template <typename T, typename Out, int kCount>
 __global__ void __launch_bounds__(kBlockThreads, BlocksAnSm(kScatterBlocksAnSm<T>))
     ScatterKernel(const __grid_constant__ ScatterArguments<T, Out> arguments) {

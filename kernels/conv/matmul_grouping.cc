@@ -68,8 +68,8 @@ class GroupBuilder {
     }
   }
 
-  // Groups maps by the paper's Algorithm 4. Its pseudo-code starts n_min at 0, which would end every group at its first
-  // map; we start with the map's size.
+  // Groups maps by Algorithm 4 of the paper that matmul_grouping.h names. Its pseudo-code starts n_min at 0, which
+  // would end every group at its first map; we start with the size of that map.
   void AddAdaptively(int32_t begin, int32_t end) {
     int32_t first = begin;
     int64_t smallest = 0, largest = 0;  // sizes within the current group [first, unit)

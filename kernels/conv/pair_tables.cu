@@ -27,7 +27,7 @@ struct PairBatch {
 };
 static_assert(sizeof(PairBatch) <= kMaxParamBytes);
 
-// Returns true if a row's mask of inputs is its mask of outputs in reversed bit order.
+// Returns true if a row's mask in in_masks is its mask in out_masks with the bits in reversed order.
 __device__ bool HasTurnedMasks(const PairTablesParams& params) {
   return params.is_symmetric && params.num_offsets <= kWordBits;
 }
@@ -57,8 +57,8 @@ struct TilePlace {
   int64_t first_row;
 };
 
-// Without symmetry, empties the tile's part of in_pairs and in_masks. RankPairsKernel later fills the entries that have
-// a pair.
+// Empties those parts of a tile's in_masks and in_pairs of which RankPairsKernel later writes only the entries that
+// have a pair: in_masks unless HasTurnedMasks, in_pairs unless the rulebook is symmetric.
 __device__ void EmptyInputs(const PairTablesParams& params, const TilePlace& place, int64_t num_in) {
 #pragma unroll
   for (int item = 0; item < kRowsAThread; ++item) {
@@ -71,7 +71,7 @@ __device__ void EmptyInputs(const PairTablesParams& params, const TilePlace& pla
   }
 }
 
-// Counts the pairs of each offset in each tile and makes the masks of output rows.
+// Counts the pairs of each offset in each tile, and writes out_masks (if HasTurnedMasks, also in_masks).
 __global__ void __launch_bounds__(kBlockThreads) CountPairsKernel(const __grid_constant__ PairBatch batch) {
   __shared__ int32_t warp_counts[kWordBits][kBlockWarps];
   const int lane = threadIdx.x % kWarpThreads;
@@ -180,13 +180,14 @@ __device__ void PairsBefore(const PairTablesParams& params, const TilePlace& pla
   __syncthreads();
 }
 
-// Numbers a tile's pairs. out_pairs may be the same memory as neighbours: a thread reads an entry before it overwrites
-// it. With symmetry this writes every value of in_pairs once: a row without an output in K - 1 - k has no input in k.
+// Numbers a tile's pairs and writes the numbers to out_pairs and in_pairs. out_pairs may be the same memory as
+// neighbours: a thread reads an entry before it overwrites the entry. With symmetry, the kernel writes every value of
+// in_pairs once: if row o reads no input at offset k, then no output reads row o at offset K - 1 - k.
 __global__ void __launch_bounds__(kBlockThreads, BlocksAnSm(kRankBlocksAnSm))
     RankPairsKernel(const __grid_constant__ PairBatch batch) {
   __shared__ uint32_t begin[kWordBits];
   __shared__ uint32_t
-      warp_begin[kWordBits][kBlockWarps];  // first each warp's pairs in an offset, later the pairs before
+      warp_begin[kWordBits][kBlockWarps];  // at first the number of a warp's pairs in an offset, later of earlier pairs
   const int lane = threadIdx.x % kWarpThreads;
   const int warp = threadIdx.x / kWarpThreads;
   const BatchTiles<kMaxRulebooksALaunch> tiles(batch.num_rulebooks, [&](int i) {
@@ -278,7 +279,7 @@ __global__ void __launch_bounds__(kBlockThreads) ScatterPairsKernel(const PairLi
   SetBit(params.out_masks, out_row, offset, MaskWords(params.num_offsets));
 }
 
-// Sets every byte of num_words words of 32 bits.
+// Sets every byte of num_words words of 32 bits to `byte`.
 cudaError_t Fill(void* words, int byte, int64_t num_words, cudaStream_t stream) {
   if (num_words == 0) return cudaSuccess;
   return cudaMemsetAsync(words, byte, static_cast<size_t>(num_words) * sizeof(int32_t), stream);

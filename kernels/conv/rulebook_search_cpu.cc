@@ -16,8 +16,9 @@ constexpr int64_t kRowsAChunk = 8192;
 constexpr int64_t kTilesAChunk = 64;
 constexpr int kBlock = 4;  // keys that a walk compares at once
 
-// Returns the first position from `at` on whose key is not below `wanted`; keys ascend. Keys of a block are counted,
-// not searched: branch prediction cannot guess how far a walk goes, and a count needs no branch.
+// Returns the first position from `at` on whose key is not below `wanted`; keys ascend. The function first counts the
+// smaller keys of a few blocks of kBlock keys: branch prediction cannot guess how far a walk goes, and a count needs no
+// branch. If that does not reach `wanted`, it searches on in steps that double.
 int64_t Advance(const uint64_t* keys, int64_t num_keys, int64_t at, uint64_t wanted) {
   int64_t stride = kBlock;
   for (int blocks = 0; blocks < 4 && at + kBlock <= num_keys; ++blocks) {
@@ -39,9 +40,9 @@ struct Cell {
   uint64_t translation;
 };
 
-// The input rows of one residue modulo the stride, and the cells that read them. Cells that differ only on the last
-// axis form a column, in order of their translations: one walk finds the first cell's key, and a few more steps the
-// others'.
+// The input rows of one residue modulo the stride, and the cells that read these rows. Cells that differ only on the
+// last axis form a column, in order of their translations. The walk looks for the key of a column's first cell, and
+// finds the keys of the other cells a few steps behind it.
 struct Bucket {
   std::vector<std::vector<Cell>> columns;
   const uint64_t* quotients = nullptr;  // [num_rows] key of floor(in / stride), ascending
@@ -49,11 +50,11 @@ struct Bucket {
   int64_t num_rows = 0;
 };
 
-// The residues that an axis' cells read, and each cell's quotient.
+// For the cells of one axis: the residues (modulo the stride) of the inputs that they read, and each cell's quotient.
 struct AxisCells {
   std::vector<int32_t> residues;  // without repetition, ascending
-  bool reads_all;                 // the cells read every residue that exists
-  std::vector<int32_t> which;     // [kernel_size] index into residues
+  bool reads_all;                 // the cells read every residue from 0 to stride - 1
+  std::vector<int32_t> which;     // [kernel_size] index of the cell's residue in `residues`
   std::vector<int32_t> quotient;  // [kernel_size] (Delta - residue) / stride
 
   AxisCells(const ConvGeometry& geometry, int axis) {
@@ -70,7 +71,7 @@ struct AxisCells {
     for (const int32_t residue : residue_of_cell) which.push_back(Find(residue));
   }
 
-  // Returns -1 if no cell reads the residue.
+  // Returns the index of a residue in `residues`, or -1 if no cell reads the residue.
   int32_t Find(int32_t residue) const {
     if (reads_all) return residue;
     const auto found = std::find(residues.begin(), residues.end(), residue);
@@ -80,7 +81,7 @@ struct AxisCells {
 
 class BucketedInputs {
  public:
-  // Serves only cells [0, num_offsets).
+  // Only cells [0, num_offsets) are put in buckets.
   BucketedInputs(const RulebookSearchParams& params, int32_t num_offsets, ThreadPool& pool,
                  std::pmr::memory_resource* memory)
       : geometry_(params.geometry),
@@ -131,7 +132,8 @@ class BucketedInputs {
     columns.back().push_back({.offset = k, .translation = layout_.Translation(translation)});
   }
 
-  // Returns the bucket of a key, or -1 if no cell reads it. Sets its quotient.
+  // Returns the bucket of an input's key, or -1 if no cell reads the input. If there is a bucket, sets `quotient` to
+  // the key of floor(coordinate / stride).
   int32_t BucketOf(uint64_t key, uint64_t& quotient) const {
     Axes floor = {0, 0, 0, 0};
     int32_t bucket = 0;
@@ -147,7 +149,7 @@ class BucketedInputs {
     return bucket;
   }
 
-  // Partitions the rows stably, chunk by chunk.
+  // Distributes the input rows to the buckets. The rows of a bucket keep their order.
   void Split(const RulebookSearchParams& params, ThreadPool& pool) {
     for (int axis = 0; axis < geometry_.dimension; ++axis) divisions_.emplace_back(geometry_.stride[axis]);
     const auto num_in = static_cast<size_t>(params.num_in);
@@ -198,7 +200,7 @@ class BucketedInputs {
   ScratchVector<int32_t> rows_;
 };
 
-// The pairs of one cell.
+// The pairs that one task found for one cell.
 struct Pairs {
   Pairs(const int32_t* in, const int32_t* out, int64_t count, std::pmr::memory_resource* memory)
       : in_rows(memory), out_rows(memory) {
@@ -215,7 +217,7 @@ struct Pairs {
   ScratchVector<int32_t> out_rows;
 };
 
-// A range of one bucket's queries, and the pairs that they found.
+// A range of one bucket's queries, and the pairs that the queries found.
 struct Task {
   const Bucket* bucket;
   int64_t begin;
@@ -253,7 +255,7 @@ class TaskRunner {
     return task_.bucket->rows == nullptr ? static_cast<int32_t>(query) : task_.bucket->rows[query];
   }
 
-  // Always writes the pair, but moves on to the next place only if the row exists. This avoids a branch.
+  // Always writes the pair, but moves on to the next place only if the output row exists. This avoids a branch.
   void Add(size_t cell, int64_t query, int64_t out_row, bool exists) {
     const size_t at = cell * static_cast<size_t>(task_.end - task_.begin) + static_cast<size_t>(found_[cell]);
     in_[at] = InRow(query);
@@ -278,8 +280,8 @@ class TaskRunner {
     }
   }
 
-  // Handles cells side by side, the case of nearly all kernels. They want consecutive keys, so each cell takes one
-  // comparison, and the next cell looks one key further if there was a match.
+  // Handles a column of adjacent cells, which nearly all kernels have. These cells look for consecutive keys, so each
+  // cell takes one comparison. If the keys match, the next cell compares the next output key.
   template <int kCells>
   void WalkRun(const std::vector<Cell>& column) {
     const uint64_t* quotients = task_.bucket->quotients;
@@ -335,12 +337,12 @@ class TaskRunner {
   const RulebookSearchParams& params_;
   Task& task_;
   std::pmr::memory_resource* const memory_;
-  ScratchVector<int32_t> in_;  // [cells of the column, queries]
-  ScratchVector<int32_t> out_;
-  std::vector<int64_t> found_;  // the pairs of each cell of the column
+  ScratchVector<int32_t> in_;   // [cells of the column, queries] input rows of the pairs
+  ScratchVector<int32_t> out_;  // the same for output rows
+  std::vector<int64_t> found_;  // the number of pairs of each cell of the column
 };
 
-// Fills tile_begin of a rulebook that is complete otherwise.
+// Computes tile_begin of a rulebook whose other members are complete.
 void IndexTiles(ThreadPool& pool, Rulebook& rulebook) {
   const RulebookView view = rulebook.View();
   const auto num_offsets = static_cast<size_t>(view.num_offsets);
@@ -385,9 +387,9 @@ void SearchRulebook(const RulebookSearchParams& params, ThreadPool& pool, Rulebo
     for (int64_t t = begin; t < end; ++t) TaskRunner(params, tasks[static_cast<size_t>(t)], memory).Run();
   });
 
-  // Computes the sizes, then the position of each task's pairs in each cell.
+  // Computes the number of pairs of each cell, and where each task's pairs begin among the pairs of a cell.
   std::vector<int64_t> sizes(static_cast<size_t>(num_offsets), 0);
-  std::vector<std::vector<int64_t>> first_pair(tasks.size());  // position within the offset, cell after cell
+  std::vector<std::vector<int64_t>> first_pair(tasks.size());  // [task][cell in the order of the bucket's columns]
   for (size_t t = 0; t < tasks.size(); ++t) {
     size_t cell = 0;
     for (const std::vector<Cell>& column : tasks[t].bucket->columns) {

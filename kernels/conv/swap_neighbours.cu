@@ -20,7 +20,7 @@ static_assert(sizeof(SwapBatch) <= kMaxParamBytes);
 
 __host__ __device__ inline int64_t NumTiles(int64_t count) { return (count + kTileRows - 1) / kTileRows; }
 
-// Sets every input row of every offset to -1. Blocks stride over the tiles of all tables' values.
+// Sets every value of the swapped tables to -1. Blocks stride over tiles of the values of all tables.
 __global__ void __launch_bounds__(kBlockThreads) EmptySwappedKernel(const __grid_constant__ SwapBatch batch) {
   const BatchTiles<kMaxRulebooksALaunch> tiles(batch.num_rulebooks, [&](int i) {
     return NumTiles(batch.rulebooks[i].num_offsets * batch.rulebooks[i].in_capacity);
@@ -38,8 +38,8 @@ __global__ void __launch_bounds__(kBlockThreads) EmptySwappedKernel(const __grid
   }
 }
 
-// A tile is a range of output rows of one offset. An input row occurs at most once in an offset, so no two threads
-// write the same entry.
+// Writes each output row to the swapped table, at the entry of the input row that it reads. A tile is a range of output
+// rows of one offset. An input row occurs at most once in an offset, so no two threads write the same entry.
 __global__ void __launch_bounds__(kBlockThreads) SwapNeighboursKernel(const __grid_constant__ SwapBatch batch) {
   const BatchTiles<kMaxRulebooksALaunch> tiles(batch.num_rulebooks, [&](int i) {
     const SwapNeighboursParams& params = batch.rulebooks[i];

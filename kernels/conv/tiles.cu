@@ -11,13 +11,13 @@ namespace voxserve::kernels::cuda {
 namespace {
 
 constexpr int kWordBits = 32;
-constexpr int kMaxRulebooksASort = 31;  // a key's 5 high bits are the rulebook's number; 31: no row
+constexpr int kMaxRulebooksASort = 31;  // a key's 5 high bits are the rulebook's index in the batch; 31: no row
 constexpr int64_t kMaxBlocks = 2048;    // about the number of resident blocks
 constexpr int kFillThreads = static_cast<int>(kMaxBlockTileRows);
 constexpr int kTilesABlock = kFillThreads / static_cast<int>(kMaskTileRows);
 constexpr int kMaskWarps = static_cast<int>(kMaskTileRows) / kWarpThreads;
 constexpr int kTileSizes = 2;   // 64 and 128 rows
-constexpr int kWeights = 1024;  // weights that are told apart; a tile's weight is its number of offsets
+constexpr int kWeights = 1024;  // a tile's weight is its number of offsets; the sort treats more than 1023 as 1023
 constexpr uint32_t kNoKey = ~0u;
 constexpr uint32_t kSortMask = (1u << kSortBits) - 1;
 
@@ -28,10 +28,10 @@ struct TilesBatch {
 };
 static_assert(sizeof(TilesBatch) <= kMaxParamBytes);
 
-// The bit order of each class of a rulebook: the bits below the class's own bit, the commonest first.
+// The order of bits in each class of one rulebook (tiles.h): the bits below the class's own bit, the most common first.
 struct ClassOrders {
-  uint8_t place_of[kSortBits][kWarpThreads];  // place of a bit
-  uint8_t bit_at[kSortBits][kWarpThreads];    // bit at a place
+  uint8_t place_of[kSortBits][kWarpThreads];  // [class, bit] the place of the bit in the order
+  uint8_t bit_at[kSortBits][kWarpThreads];    // [class, place] the bit at the place
 };
 
 // Returns the highest bit that is set.
@@ -43,7 +43,7 @@ __device__ uint32_t GrayRank(uint32_t code) {
   return code;
 }
 
-// Returns the bits by which a row is sorted.
+// Returns the mask of offsets by which a row is sorted. SortOrder (tiles.h) says which offset each bit stands for.
 __device__ uint32_t SortBitsOf(const TilesParams& params, int64_t row) {
   const int32_t* const neighbours = params.neighbours + row;
   uint32_t bits = 0;
@@ -81,8 +81,8 @@ __device__ void ForEachBit(uint32_t bits, const Visit& visit) {
   for (; bits != 0; bits &= bits - 1) visit(__ffs(static_cast<int>(bits)) - 1);
 }
 
-// Returns the class's bit and, below it, the Gray rank of the other bits in the class's order. A higher class has a
-// higher rank.
+// Returns the rank of a row with these bits: the bit of the row's class and, below it, the Gray rank of the other bits
+// in the order of the class. So a higher class has a higher rank.
 __device__ uint32_t RankOfBits(const ClassOrders& orders, uint32_t bits) {
   if (bits == 0) return 0;
   const int row_class = HighestBit(bits);
@@ -100,7 +100,7 @@ __device__ uint32_t BitsOfRank(const ClassOrders& orders, uint32_t rank) {
   return bits;
 }
 
-// Returns the offsets of a row from its key, for a small kernel.
+// Returns the offsets of a row as bits, from the row's sort key. The kernel has at most kSortBits offsets.
 __device__ uint32_t OffsetsOfKey(const TilesParams& params, const ClassOrders& orders, uint32_t key) {
   uint32_t offsets = 0;
   ForEachBit(BitsOfRank(orders, ~key & kSortMask), [&](int bit) { offsets |= 1u << params.order[bit]; });
@@ -153,7 +153,8 @@ __global__ void __launch_bounds__(kOrderWarps* kWarpThreads)
   orders[blockIdx.x].bit_at[warp][place] = static_cast<uint8_t>(lane);
 }
 
-// Makes the sort keys. Keys ascend as ranks descend.
+// Computes the sort keys of all rows. A higher rank gives a lower key, so that the rows with the highest ranks come
+// first.
 __global__ void __launch_bounds__(kBlockThreads)
     SortKeysKernel(const __grid_constant__ TilesBatch batch, const ClassOrders* orders, uint32_t* keys, int32_t* rows) {
   const int64_t num_keys = batch.key_begin[batch.num_rulebooks];
@@ -171,7 +172,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
-// The thread that has the place calls it.
+// Clears the counters that belong to a place. The thread that writes the place calls it.
 __device__ void ClearCounters(const TilesParams& params, int64_t place) {
   if (place < kTileCounters) params.counters[place] = 0;
   constexpr int64_t kCounters = kTileWarps * kMaxSplitColumnTiles;
@@ -181,7 +182,8 @@ __device__ void ClearCounters(const TilesParams& params, int64_t place) {
   }
 }
 
-// Fills the places. A thread has one place, a block kTilesABlock tiles of one rulebook.
+// Writes out_rows, in_rows and masks of all tiles. A thread writes one place at a time, and a block kTilesABlock tiles
+// of one rulebook.
 __global__ void __launch_bounds__(kFillThreads)
     FillTilesKernel(const __grid_constant__ TilesBatch batch, const ClassOrders* orders, const uint32_t* sorted_keys,
                     const int32_t* sorted_rows) {
@@ -263,7 +265,7 @@ __global__ void __launch_bounds__(kWeights) SortTilesByWeightKernel(const __grid
   const auto num_tiles =
       static_cast<int32_t>((NumRows(params.out_capacity, params.num_out) + tile_rows - 1) / tile_rows);
   const int32_t mask_words = MaskWords(params.num_offsets);
-  // Lighter tiles have higher numbers.
+  // The sort is ascending, so weight_of returns higher numbers for lighter tiles.
   const auto weight_of = [&](int32_t tile) {
     int32_t weight = 0;
     for (int32_t word = 0; word < mask_words; ++word) {
@@ -345,8 +347,8 @@ cudaError_t MakeTilesOf(std::span<const TilesParams> params, void* memory, cudaS
   VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
   SortTilesByWeightKernel<<<static_cast<unsigned>(batch.num_rulebooks * kTileSizes), kWeights, 0, stream>>>(batch);
   VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
-  // An implicit GEMM starts before its predecessor kernel has ended. This memset lies between them, so that the GEMM
-  // starts after everything here.
+  // An implicit GEMM may start before the kernel that precedes it in the stream has ended. With this memset between
+  // them, the GEMM starts only after all kernels of this function have ended.
   return cudaMemsetAsync(batch.rulebooks[0].counters, 0, kTileCounters * sizeof(int32_t), stream);
 }
 

@@ -12,7 +12,7 @@ namespace {
 constexpr int kMaxTablesALaunch = 32;  // they are passed as kernel parameters
 constexpr int64_t kMaxBlocksATable = 512;
 
-// One table of a launch; blockIdx.y is its number.
+// One table of a launch; blockIdx.y is the table's index.
 struct TableBuild {
   const uint64_t* keys;
   int64_t capacity;
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(kBlockThreads) EmptyBricksKernel(const __grid_
   }
 }
 
-// Inserts the bricks. The thread of a brick's first row makes the brick's mask.
+// Inserts the bricks. The thread of a brick's first row computes the brick's mask and inserts the brick.
 template <int kDimension>
 __global__ void __launch_bounds__(kBlockThreads) InsertBricksKernel(const __grid_constant__ TableBatch batch) {
   using Places = BrickPlaces<kDimension>;

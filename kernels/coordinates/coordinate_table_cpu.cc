@@ -29,7 +29,7 @@ int64_t CoordinateTable::needed_bytes() const {
          static_cast<int64_t>(boxes_.size() * sizeof(Box) + touched_cells_.size() * sizeof(int64_t));
 }
 
-// Leaves boxes_ empty and returns false if the cells do not fit.
+// Leaves boxes_ empty and returns false if the cells need more than params.max_grid_bytes.
 bool CoordinateTable::BuildGrid(const CoordinateTableParams& params, ThreadPool& pool) {
   if (params.num_keys == 0) return true;
   std::vector<Box> boxes(static_cast<size_t>(layout_.Sample(params.keys[params.num_keys - 1])) + 1);

@@ -9,7 +9,8 @@ namespace {
 constexpr unsigned kMostBlocks = 264;
 constexpr int32_t kNoVoxel = -1;
 
-// Every block checks by itself that there is room. The first block writes the numbers.
+// Every block checks by itself whether all levels fit their capacities. The first block writes the numbers of sites. If
+// a level does not fit, all blocks together set the voxel of every point to kNoVoxel.
 __global__ void __launch_bounds__(kBlockThreads) HoldSitesKernel(const __grid_constant__ HoldSitesParams params) {
   static_assert(kMostHeldLevels <= kBlockThreads);
   const auto level = static_cast<int32_t>(threadIdx.x);

@@ -8,8 +8,8 @@
 #include "kernels/core/row_tiles.cuh"
 #include "kernels/core/visit_dimension.cuh"
 
-// A search is cut into pieces of at most kCellsAPiece cells, and a piece into tiles of kSearchThreads output rows, one
-// row per thread. The blocks of a launch share the tiles of all its pieces.
+// The search of one rulebook (neighbour_search.h) is cut into pieces of at most kCellsAPiece cells, and each piece into
+// tiles of kSearchThreads output rows, one row per thread. The blocks of a launch share the tiles of all its pieces.
 
 namespace voxserve::kernels::cuda {
 namespace {
@@ -22,8 +22,8 @@ constexpr int64_t kMaxSearchBlocks = 1056;  // the number of resident blocks: 8 
 enum class PieceKind : int32_t {
   kCube,       // a special case of kNearCells: all cells of a box with 3 cells per axis
   kNearCells,  // all cells are within two bricks per axis: these bricks are looked up, and the cells read from them
-  kCells,      // fewer cells than those bricks, or cells farther apart: each cell looks up its brick
-  kBlocks,     // a cell's inputs are consecutive rows
+  kCells,      // cells farther apart, or fewer cells than two bricks per axis make: each cell looks up its brick
+  kBlocks,     // an output's inputs are consecutive rows, which are known without a look-up
 };
 
 struct Piece {
@@ -32,7 +32,7 @@ struct Piece {
   int64_t out_capacity;
   const int64_t* num_out;
   int32_t* neighbours;
-  uint32_t* row_masks;  // may be null; row_inputs too
+  uint32_t* row_masks;  // may be null, as may row_inputs
   int32_t* row_inputs;
   int32_t num_offsets;  // K
 
@@ -64,9 +64,10 @@ static_assert(sizeof(PieceBatch) <= kMaxParamBytes);
 
 // ---- Kernels -----------------------------------------------------------------------------------------------------
 
-// Returns the key of stride * the output's coordinate, or kNoKey if a field cannot hold it. Such an output has no
-// neighbours: inputs are kCoordinateMargin inside their fields, and no cell reaches farther. A cell that leaves a field
-// from inside has no neighbour either: Translate wraps it to the margin on the other side, where no input is.
+// Returns the key of stride * the output's coordinate, or kNoKey if a field of the key cannot hold that. Such an output
+// has no neighbours: inputs are at least kCoordinateMargin from the ends of their fields, and no cell reaches farther.
+// A cell that leaves a field from inside has no neighbour either: Translate wraps it to the margin on the other side,
+// where no input is.
 template <int kDimension>
 __device__ uint64_t ScaledKey(const Piece& piece, uint64_t key) {
   using Key = MortonKey<kDimension>;
@@ -124,7 +125,7 @@ __device__ void FindNearBricks(const Piece& piece, uint64_t lowest, const int32_
   }
 }
 
-// Writes the input rows that a thread finds for an output row, cell by cell in the order of their numbers.
+// Writes the input rows that a thread finds for an output row, in ascending order of the cells.
 template <int kDimension>
 class RowWriter {
  public:
@@ -332,7 +333,7 @@ bool IsOfDimension(const NeighbourSearchParams& params, int32_t dimension) {
          (!reads_table || params.table.dimension == dimension);
 }
 
-// Collects the pieces of a launch, and launches when they fill it.
+// Collects pieces, and launches the kernel whenever kMaxPiecesALaunch pieces are collected.
 template <int kDimension>
 class PieceQueue {
  public:
@@ -380,7 +381,8 @@ class PieceQueue {
   }
 
  private:
-  // Returns true for all cells of a box with 3 cells and the same dilation on every axis, if one piece holds them.
+  // Returns true if the kernel is a whole box with 3 cells and the same dilation on every axis, and one piece holds all
+  // its cells.
   static bool IsCube(const ConvGeometry& geometry) {
     if (geometry.num_listed_cells > 0 || geometry.NumOffsets() > kCellsAPiece) return false;
     for (int axis = 0; axis < kDimension; ++axis) {

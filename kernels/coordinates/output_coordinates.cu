@@ -18,13 +18,13 @@ namespace {
 // to add up the counts of the blocks before it.
 constexpr int64_t kMaxHeadBlocks = 1024;
 
-// The most levels that are made from the same sorted keys at once.
+// The most levels that are computed from the same sorted keys at once.
 constexpr int kMaxChain = 8;
 
 // --- Candidates ------------------------------------------------------------------------------------------------------
 
-// The bits of a key that a sort looks at. Within a shape outputs are >= 0 and below out_shape, so the upper bits of the
-// fields are the same in all keys. They are left out, and the sample moves down.
+// The bits of a key that the sort compares. Under a rule with a shape, outputs are >= 0 and below out_shape, so the
+// upper bits of the fields are the same in all keys. A compact key leaves these bits out, and its sample moves down.
 struct CandidateBits {
   int batch_shift;
   int kept;        // low bits of the key that are kept
@@ -38,7 +38,8 @@ struct CandidateBits {
   }
 };
 
-// Writes one compact key per thread. It is kNoKey if there is no candidate, and behind the inputs.
+// Each thread writes the compact key of one candidate, or kNoKey if the rule does not allow the candidate or there is
+// no such input.
 template <int kDimension>
 __global__ void __launch_bounds__(kBlockThreads)
     CandidatesKernel(const __grid_constant__ CandidateParams params, CandidateBits bits, uint64_t* candidates) {
@@ -79,7 +80,7 @@ struct MortonFloor {
   }
 };
 
-// A level of outputs, made from runs of equal sorted keys.
+// A level of outputs. The sorted keys that are equal apart from the ignored bits give one output.
 template <typename Restore>
 struct HeadLevel {
   int ignored_bits;  // low bits that do not count in comparisons; at least as many as in the level before
@@ -95,15 +96,15 @@ struct HeadParams {
   const uint64_t* sorted;  // [capacity], kNoKey last
   int64_t capacity;
   const int64_t* num_sorted;  // null: capacity
-  int64_t block_rows;         // whole tiles
+  int64_t block_rows;         // rows per block, a multiple of kTileRows
   int32_t* block_heads;       // [num_levels, blocks]
   int32_t num_samples;
   int32_t num_levels;
   HeadLevel<Restore> levels[kMaxChain];
 };
 
-// Returns the bits in which a key differs from the one before it. The key is a head in each level that does not ignore
-// all of these bits. Returns all ones for the first key, 0 if there is no key.
+// Returns the bits in which a key differs from the key before it. The key is a head in each level that does not ignore
+// all of these bits. Returns all ones for the first key, 0 for kNoKey.
 __device__ uint64_t Difference(const uint64_t* sorted, int64_t row) {
   const uint64_t key = sorted[row];
   if (key == kNoKey) return 0;
@@ -159,7 +160,7 @@ __global__ void __launch_bounds__(kBlockThreads) WriteHeadsKernel(const __grid_c
   for (int64_t tile = begin; tile < end; tile += kTileRows) {
     uint64_t key[kTileItems];
     uint64_t difference[kTileItems];
-    int32_t row_before[kTileItems];  // in the level before
+    int32_t row_before[kTileItems];  // the row in the level before; at first, the row in `sorted`
 #pragma unroll
     for (int item = 0; item < kTileItems; ++item) {
       const int64_t row = tile + item * kBlockThreads + threadIdx.x;
@@ -223,13 +224,13 @@ CandidateBits BitsOf(const OutputCoordinatesParams& params) {
     axis_bits = std::max<int>(axis_bits, std::bit_width(static_cast<uint64_t>(largest)));
   }
   bits.kept = axis_bits * layout.dimension();
-  // A coordinate >= 0 has the bias's bit, the topmost, and apart from its own bits no others.
+  // In a field, a coordinate >= 0 has the bias's bit, which is the topmost, and its own bits.
   bits.upper = ((uint64_t{1} << layout.dimension()) - 1) << (layout.batch_shift() - layout.dimension());
   return bits;
 }
 
-// Returns the number of bits that the sort compares. It leaves room for one sample number above all others, so that
-// kNoKey is sorted last.
+// Returns the number of bits that the sort compares. They can hold a sample number above all samples', so that kNoKey
+// is sorted last.
 int NumSortedBits(const OutputCoordinatesParams& params) {
   const int sample_bits = std::bit_width(static_cast<uint32_t>(params.num_samples));
   return std::min(64, BitsOf(params).kept + sample_bits);
@@ -281,7 +282,8 @@ cudaError_t WriteUnique(HeadParams<Restore> heads, cudaStream_t stream) {
   return LaunchStatus(stream);
 }
 
-// Returns true if every level has room for what the chain's launches write to it.
+// Returns true if the levels of the chain match each other, and every level's capacity suffices for what the launches
+// write to it.
 bool LevelsFit(std::span<const OutputCoordinatesParams> chain) {
   const OutputCoordinatesParams& first = chain[0];
   for (size_t i = 0; i < chain.size(); ++i) {

@@ -101,7 +101,7 @@ size_t OutputCoordinatesWorkspaceBytes(const OutputCoordinatesParams& params) {
 namespace cpu {
 namespace {
 
-// The smallest and largest coordinates.
+// The smallest and largest coordinate per axis.
 struct Bounds {
   Axes min;
   Axes max;
@@ -185,8 +185,9 @@ class CandidateMaker {
 
   const CompactKey& compact() const { return compact_; }
 
-  // Appends the candidates of input rows [begin, end) to `out`, as compact keys, without repeating the previous one.
-  // Returns the end. Adds to the samples' num_beyond_limits.
+  // Writes the candidates of input rows [begin, end) to `out` as compact keys, and returns the end. If outputs are
+  // quotients, a candidate that equals the previous one is left out. Adds to each sample's num_beyond_limits the number
+  // of candidates that a key cannot hold.
   uint64_t* Make(int64_t begin, int64_t end, uint64_t* out, int64_t* num_beyond_limits) const {
     const uint64_t* const first = out;
     for (int64_t row = begin; row < end; ++row) {
@@ -207,7 +208,7 @@ class CandidateMaker {
   }
 
  private:
-  // Saturating, because a bound may lie outside int32.
+  // Clamps the value to int32 before the division, since a bound may lie outside of it.
   int64_t Divide(int axis, int64_t value) const {
     constexpr int64_t kMin = std::numeric_limits<int32_t>::min(), kMax = std::numeric_limits<int32_t>::max();
     return division_[axis].Quotient(static_cast<int32_t>(std::clamp(value, kMin, kMax)));
@@ -257,7 +258,7 @@ class CandidateMaker {
     return candidates;
   }
 
-  // Appends the product of the axes' candidates to `out`, in order; returns the end.
+  // Writes all combinations of the axes' candidates to `out`, in ascending order; returns the end.
   uint64_t* Expand(uint64_t key, uint64_t* out, int64_t* num_beyond_limits) const {
     const int32_t sample = layout_.Sample(key);
     std::array<uint64_t, 2 * kCoordinateMargin + 1> packed;
@@ -280,7 +281,7 @@ class CandidateMaker {
     return out + count;
   }
 
-  // Appends a candidate for every cell to `out`; returns the end.
+  // Writes a candidate for every cell whose site the rule allows and a key can hold to `out`; returns the end.
   uint64_t* Transpose(uint64_t key, uint64_t* out, int64_t* num_beyond_limits) const {
     const int32_t sample = layout_.Sample(key);
     const std::array<Window, kMaxDimension>& windows = windows_[static_cast<size_t>(sample)];
@@ -346,7 +347,8 @@ void OutputCoordinates(const OutputCoordinatesParams& params, ThreadPool& pool) 
   const CoordinateKey layout(params.geometry.dimension);
   const CandidateMaker maker(params, layout, SampleBounds(params, layout, pool));
 
-  // Every chunk writes at the position that it has if all chunks before it are full. Then the gaps are closed.
+  // Every chunk first writes at the position that it would have if all inputs before it had all their candidates. Then
+  // the gaps are closed.
   const int64_t total = NumOutputCandidates(params);
   const int64_t candidates_an_input = total / params.num_in;
   auto* const apart = static_cast<uint64_t*>(params.workspace);

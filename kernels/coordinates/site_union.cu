@@ -11,7 +11,7 @@ namespace {
 struct Workspace {
   int32_t* keys_below;  // [num_b] number of keys of A below a key of B
   int32_t* is_new;      // [num_b + 1] 1 if a key of B is not in A
-  int32_t* new_before;  // [num_b + 1] number of keys of B before it that are not in A
+  int32_t* new_before;  // [num_b + 1] for a key of B: the number of earlier keys of B that are not in A
   char* scan_temp = nullptr;
   size_t scan_temp_bytes = 0;
   size_t bytes;
@@ -33,12 +33,12 @@ struct Workspace {
   }
 };
 
-// Returns how many of the keys are below this one.
+// Returns how many of `keys` are below `key`.
 __device__ int64_t NumBelow(const uint64_t* keys, int64_t num_keys, uint64_t key) {
   return PartitionPoint(num_keys, [&](int64_t row) { return keys[row] < key; });
 }
 
-// Handles one key of B per thread, and one entry behind them.
+// Handles one key of B per thread. One more thread sets the last entry of is_new to 0.
 __global__ void __launch_bounds__(kBlockThreads)
     FindNewKeysKernel(const SiteUnionParams params, int32_t* keys_below, int32_t* is_new) {
   const int64_t row = blockIdx.x * int64_t{kBlockThreads} + threadIdx.x;

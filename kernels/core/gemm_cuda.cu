@@ -22,7 +22,7 @@ namespace {
 // No cuBLASLt kernel gains from a larger alignment.
 constexpr uint32_t kMaxAlignmentBytes = 16;
 
-// A deterministic product gets the algorithm that is chosen for this number of rows, whatever its own is.
+// A deterministic product gets the algorithm that is chosen for this number of rows, however many rows it has.
 constexpr int64_t kDeterministicRows = 16384;
 
 cudaError_t CudaErrorOf(cublasStatus_t status) {
@@ -49,14 +49,14 @@ cudaError_t CudaErrorOf(cublasStatus_t status) {
 
 #define VOXSERVE_RETURN_IF_CUBLAS(expression) VOXSERVE_RETURN_IF_CUDA(CudaErrorOf(expression))
 
-// Valid for dtypes for which IsFeatureType is true.
+// The dtype must be float32, float16 or bfloat16.
 cudaDataType_t DataTypeOf(DType dtype) {
   if (dtype == DType::kFloat16) return CUDA_R_16F;
   if (dtype == DType::kBfloat16) return CUDA_R_16BF;
   return CUDA_R_32F;
 }
 
-// Returns true if a product of A into D exists: feature types, and at least one row and channel.
+// Returns true if the product of A into D can be computed: it has supported types, and at least one row and channel.
 bool AreValid(const ConstRows& a, const ConstRows& d) {
   const bool is_feature = a.dtype == DType::kFloat32 || a.dtype == DType::kFloat16 || a.dtype == DType::kBfloat16;
   return is_feature && (d.dtype == a.dtype || d.dtype == DType::kFloat32) && a.channels > 0 && d.channels > 0 &&
@@ -77,7 +77,7 @@ uint32_t AlignmentOf(const ConstRows& rows, int64_t stride) {
 struct Product {
   FusedMultiplyParams of_one;
   int64_t count = 1;
-  int64_t a_stride = 0, b_stride = 0, d_stride = 0;  // values from one matrix to the next; the residual uses D's
+  int64_t a_stride = 0, b_stride = 0, d_stride = 0;  // values from one matrix to the next; d_stride: the residual's too
   int64_t rounded_m = 0;                             // the algorithm is chosen for this number of rows
 };
 
@@ -131,7 +131,7 @@ class AlgorithmTable {
 };
 
 // A product as cuBLASLt describes it. cuBLASLt's matrices are column-major, and a row-major matrix is its own transpose
-// there. So it computes D^T [n, m] = B^T [n, k] A^T [k, m] on the same memory, and its "A" is our B.
+// there. So cuBLASLt computes D^T [n, m] = B^T [n, k] A^T [k, m] on the same memory, and its "A" is our B.
 struct Description {
   cublasLtMatmulDescOpaque_t product;
   cublasLtMatrixLayoutOpaque_t a, b, residual, d;
@@ -253,7 +253,7 @@ struct Gemm::Impl {
     return dtype == DType::kFloat32 && allow_tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
   }
   cudaError_t Choose(const Product& wanted, Algorithm* chosen) const;
-  // cudaErrorNotSupported, with nothing launched, if cuBLASLt has no algorithm.
+  // Returns cudaErrorNotSupported, and launches nothing, if cuBLASLt has no algorithm for the product.
   cudaError_t Run(const Product& wanted, const Algorithm& algorithm) const;
   // Runs the product with cuBLAS, which chooses its algorithm itself.
   cudaError_t RunByCublas(const MultiplyParams& params) const;
@@ -283,8 +283,8 @@ cudaError_t Gemm::Impl::Choose(const Product& wanted, Algorithm* chosen) const {
                  .n = params.d.channels,
                  .k = params.a.channels,
                  .count = wanted.count};
-  // The first row of a group depends on the groups before it, so only the alignment of whole rows counts. The strides
-  // matter only if there are several products.
+  // Where a group's first row is depends on the groups before it, and so on the batch. So for a deterministic product,
+  // only the alignment of the pitch counts. The strides matter only if there are several products.
   const auto alignment = [&](ConstRows rows, int64_t stride) {
     if (is_deterministic) rows.data = nullptr;
     return AlignmentOf(rows, is_deterministic || wanted.count == 1 ? 0 : stride);
@@ -318,7 +318,8 @@ cudaError_t Gemm::Impl::Run(const Product& wanted, const Algorithm& algorithm) c
       cublasLtMatmul(cublaslt, &description.product, &alpha, params.b.data, &description.b, params.a.data,
                      &description.a, &beta, has_residual ? params.residual.data : params.d.data, &description.residual,
                      params.d.data, &description.d, &algorithm.algorithm, workspace, kWorkspaceBytes, stream);
-  // The algorithm was chosen for other numbers of rows and other pitches. If it refuses these, nothing was launched.
+  // The algorithm was chosen for another number of rows and other pitches. If cuBLASLt refuses it for this product,
+  // nothing was launched.
   if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) return cudaErrorNotSupported;
   VOXSERVE_RETURN_IF_CUBLAS(status);
   return LaunchStatus(stream);

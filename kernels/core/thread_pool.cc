@@ -17,7 +17,7 @@
 namespace voxserve::kernels {
 namespace {
 
-// One ParallelFor call. It lives on the caller's stack; a worker may only touch it between joining and leaving.
+// One ParallelFor call. It lives on the caller's stack. A worker may only touch it while num_joined counts the worker.
 struct Job {
   const std::function<void(int64_t, int64_t)>* body;
   int64_t count;
@@ -29,7 +29,8 @@ struct Job {
 
   bool HasWork() const { return next.load(std::memory_order_relaxed) < count; }
 
-  // Keeps an exception of the body for the caller, the only thread that may rethrow it.
+  // Runs parts of the loop until none is left. Keeps an exception of the body for the caller's thread, the only one
+  // that may rethrow it.
   void Run() {
     try {
       for (;;) {
@@ -116,7 +117,7 @@ int ThreadPool::AvailableCpus() {
   int cpus = static_cast<int>(std::thread::hardware_concurrency());
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof(set), &set) == 0) cpus = CPU_COUNT(&set);
-  // cgroup v2: "max 100000" or "<quota> <period>"; v1: two files.
+  // The quota of cgroup v2 is in one file, "max 100000" or "<quota> <period>"; that of v1 is in two files.
   double quota = 0, period = 0;
   std::string quota_word;
   if (std::ifstream v2("/sys/fs/cgroup/cpu.max"); v2 >> quota_word >> period) {

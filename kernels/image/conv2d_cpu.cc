@@ -19,15 +19,17 @@ namespace {
 
 using dnnl::memory;
 
-// The bytes of inputs and outputs of a band, which should stay in a core's L2 cache.
+// A band is a range of rows of one image's outputs, of one phase (conv2d_phase.h), that a thread computes at a time.
+// The band's inputs and outputs should have at most this size, so that they stay in a core's L2 cache.
 constexpr int64_t kBandBytes = 512 << 10;
-// Bands of an image per thread. There are several, so that no thread waits long for the last ones.
+// Bands of an image per thread. There are several, so that no thread waits long for other threads' last bands.
 constexpr int64_t kBandsAThread = 3;
-// oneDNN chooses the order of weights for an image of this size.
+// oneDNN chooses the layout of weights for an image of this size.
 constexpr int64_t kUsualRows = 4, kUsualColumns = 64;
 constexpr size_t kWeightAlignment = 16;  // in floats
 
-// Runs `call`, which calls oneDNN, perhaps on other threads. Returns "", or why oneDNN refused it.
+// Runs `call`, which calls oneDNN, perhaps on other threads. Returns "", or the reason why oneDNN refused the call.
+// Throws std::bad_alloc if oneDNN has no memory left.
 template <typename Call>
 std::string RefusalOf(const Call& call) {
   try {
@@ -64,7 +66,7 @@ int64_t Reach(const Conv2dPhase& phase, int64_t num_outputs) {
   return (num_outputs - 1) * phase.in_step + int64_t{phase.num_cells - 1} * phase.cell_reach + 1;
 }
 
-// Describes a convolution without padding for a band of outputs, which adds to the outputs' values.
+// Describes the convolution of one band, without padding. It adds its sums to the values that the outputs have before.
 dnnl::convolution_forward::primitive_desc BandConvolution(const ImagePhase& phase, int32_t groups, int32_t in_channels,
                                                           int32_t out_channels, int64_t num_rows, int64_t num_columns,
                                                           const memory::desc* weights) {
@@ -88,7 +90,7 @@ dnnl::convolution_forward::primitive_desc BandConvolution(const ImagePhase& phas
   return dnnl::convolution_forward::primitive_desc(desc, attributes, Cpu());
 }
 
-// Returns the order of a phase's weights. The order for the usual size serves all sizes.
+// Returns the layout of a phase's weights. Images of all sizes use the layout that oneDNN chooses for the usual size.
 memory::desc WeightsOf(const ImagePhase& phase, const Conv2dGeometry& geometry, int32_t in_channels,
                        int32_t out_channels) {
   return BandConvolution(phase, geometry.groups, in_channels, out_channels, kUsualRows, kUsualColumns, nullptr)
@@ -105,14 +107,14 @@ struct Scratch {
   std::vector<uint8_t> library;
 };
 
-// A phase of one call, with its primitives for each number of rows in a band.
+// A phase of one call, with a oneDNN primitive for each number of rows that a band has.
 class PhaseConvolution {
  public:
   PhaseConvolution(const Conv2dParams& params, const ImagePhase& phase, const float* weights,
                    const memory::desc& weights_desc)
       : params_(params), phase_(phase), weights_(weights), weights_desc_(weights_desc) {}
 
-  // Must be called before any band of this many rows.
+  // Must be called before ComputeBand computes a band of this many rows.
   void Prepare(int64_t num_rows) {
     if (!phase_.HasCells() || primitives_.contains(num_rows)) return;
     primitives_.emplace(
@@ -228,8 +230,8 @@ class PhaseConvolution {
   std::unordered_map<int64_t, dnnl::convolution_forward> primitives_;
 };
 
-// Returns the rows of a band. They must not depend on the number of images, since oneDNN may add up another size in
-// another order.
+// Returns the number of rows of a band. It must not depend on the number of images, since oneDNN may add products in
+// another order if the band has another size.
 int64_t BandRows(const Conv2dParams& params, const ImagePhase& phase, int num_threads) {
   const int64_t row_floats =
       int64_t{phase.columns.num_outputs} *
@@ -348,7 +350,7 @@ std::string Conv2d(const Conv2dParams& params, ThreadPool& pool) {
   }
   return RefusalOf([&] {
     std::optional<Bands> bands;
-    // Runs on the pool, so that oneDNN prepares for one thread.
+    // ParallelFor makes oneDNN single-threaded, so the primitives are prepared for one thread.
     pool.ParallelFor(1, 1, [&](int64_t, int64_t) { bands.emplace(params, pool.num_threads()); });
     const int64_t num_bands = bands->size() * params.num_images;
     std::atomic<int64_t> next = 0;

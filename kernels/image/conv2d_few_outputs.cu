@@ -1,7 +1,8 @@
-// A block owns a square of input positions of one image, with the margin that its outputs' cells reach. So each input
-// is read once instead of once per cell. The block multiplies all of them by the weights of all cells of a few outputs,
-// [positions, channels] by [channels, (cell, output)]. Then it adds up each output's products, taking each cell's
-// product from the input position under that cell.
+// The 2D convolution for groups with few output channels (conv2d_few_outputs.cuh). A block owns a square of input
+// positions of one image, with the margin that its outputs' cells reach. So the block reads each input once instead of
+// once per cell. It multiplies all these inputs by the weights of all cells of a few output channels, [positions,
+// channels] by [channels, (cell, output)]. Then it adds up each output's products, taking each cell's product from the
+// input position under that cell.
 
 #include <algorithm>
 #include <atomic>
@@ -26,7 +27,7 @@ using SquareProducts = WarpProducts<T, kCellOutputs, kThreads, kSquareRows>;
 constexpr int32_t kInputBytes = kSquareRows * kStageRowBytes;
 constexpr int32_t kStageBytes = kInputBytes + kCellOutputs * kStageRowBytes;
 constexpr int32_t kSumPitch = kTransposedSumPitch<kSquareRows>;
-constexpr int32_t kSumBytes = kCellOutputs * kSumPitch * int32_t{sizeof(float)};  // after the last stage
+constexpr int32_t kSumBytes = kCellOutputs * kSumPitch * int32_t{sizeof(float)};  // sums overwrite stages at the end
 constexpr int32_t kMaxStages = 2;
 static_assert(kSumBytes <= kStageBytes);
 
@@ -47,7 +48,7 @@ FewOutputsTiling TilingOf(const Conv2dArguments<T>& arguments) {
   FewOutputsTiling tiling;
   const int32_t cells = geometry.kernel_size[0] * geometry.kernel_size[1];
   if (geometry.is_transposed || arguments.group_out_channels > kMaxGroupOutputs || cells > kCellOutputs) return tiling;
-  const auto outputs_of = [&](size_t axis) {  // 0: a cell may be outside the square
+  const auto outputs_of = [&](size_t axis) {  // returns 0 if the cells of one output do not fit the square
     const int64_t reach = int64_t{geometry.dilation[axis]} * (geometry.kernel_size[axis] - 1) + 1;
     return reach > kSquareSide ? 0 : static_cast<int32_t>((kSquareSide - reach) / geometry.stride[axis]) + 1;
   };
@@ -68,7 +69,7 @@ class SquareTile {
  public:
   __device__ SquareTile(const Conv2dArguments<T>& arguments, const FewOutputsTiling& tiling, unsigned char* shared)
       : arguments_(arguments), tiling_(tiling), shared_(shared) {
-    // Slices and groups vary fastest, since they read neighbouring channels.
+    // In the block's index, slices and groups vary fastest, since they read neighbouring channels.
     const Conv2dGeometry& geometry = arguments.geometry;
     const unsigned slices = geometry.groups * tiling.slices;
     const unsigned slice = blockIdx.x % slices;
@@ -109,7 +110,7 @@ class SquareTile {
 
   __device__ unsigned char* Stage(int32_t chunk) const { return shared_ + chunk % kMaxStages * kStageBytes; }
 
-  // Makes one group of copies, behind the last chunk an empty one.
+  // Starts one group of asynchronous copies. Behind the last chunk the group is empty.
   __device__ void Load(int32_t chunk) const {
     if (chunk < tiling_.num_chunks) {
       LoadInputs(chunk, Stage(chunk));
@@ -142,7 +143,7 @@ class SquareTile {
     }
   }
 
-  // The weights are packed for the other kernel, with the cells along its summed axis.
+  // The weights are packed for the kernel of conv2d.cuh, which has the cells along its summed axis.
   __device__ void LoadWeights(int32_t chunk, unsigned char* to) const {
     const auto thread = static_cast<int32_t>(threadIdx.x);
     const int32_t column = thread / kVectorsARow;
@@ -201,7 +202,7 @@ class SquareTile {
   int64_t in_column_;
 };
 
-// Its grid: tiles of images and (fastest) slices of outputs.
+// The grid has one block per square of an image and slice of a group; groups and slices vary fastest.
 template <typename T>
 __global__ void __launch_bounds__(kThreads, 3)
     FewOutputsKernel([[maybe_unused]] const __grid_constant__ Conv2dArguments<T> arguments,

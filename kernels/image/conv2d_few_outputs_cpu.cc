@@ -1,6 +1,7 @@
-// Multiplies a band of an image's rows by the weights of all cells of a group at once: [(output, cell), channels] by
-// [channels, positions]. The inputs are read once, in place. Each product is a row of positions. The products of an
-// output's cells are then added up, each shifted by its cell's offset.
+// The 2D convolution for groups with few output channels (conv2d_few_outputs.h). It multiplies a band of an image's
+// rows by the weights of all cells of a group at once: [(output, cell), channels] by [channels, positions]. The inputs
+// are read once, in place. Each row of the product has one value per position. The rows of an output's cells are then
+// added up, each shifted by its cell's offset.
 
 #include <algorithm>
 #include <atomic>
@@ -43,7 +44,7 @@ class GroupedConvolution {
     num_bands_ = (out_rows_ - 1) / band_rows_ + 1;
   }
 
-  // Returns the parts of all images and groups. Parts with the same rows are neighbours.
+  // Returns the number of parts: one per image, band and group. Parts with the same rows follow each other.
   int64_t num_parts() const { return params_.num_images * num_bands_ * geometry_.groups; }
 
   void ComputePart(int64_t part, Scratch& scratch) const {
@@ -105,7 +106,7 @@ class GroupedConvolution {
       const int64_t in_row = row * geometry_.stride[0] - geometry_.padding[0] +
                              int64_t{cell / geometry_.kernel_size[1]} * geometry_.dilation[0];
       if (in_row < in_begin || in_row >= in_end) continue;
-      // Output c reads input stride c + shift, if that is inside.
+      // Output column c reads input column stride * c + shift, if that is inside the image.
       const int64_t shift = int64_t{cell % geometry_.kernel_size[1]} * geometry_.dilation[1] - geometry_.padding[1];
       const int64_t begin = shift < 0 ? (stride - 1 - shift) / stride : 0;
       const int64_t end =
@@ -125,7 +126,7 @@ class GroupedConvolution {
   int32_t group_in_, group_out_;
   int32_t num_cells_;
   int64_t reach_;      // input rows that one output reads
-  int64_t band_rows_;  // output rows; depends only on an image's size, like the order in which products add up
+  int64_t band_rows_;  // output rows; they do not depend on num_images, so the order of sums does not either
   int64_t num_bands_;  // per image
 };
 

@@ -7,12 +7,12 @@
 namespace voxserve::kernels::cuda {
 namespace {
 
-// Shared memory of a Hopper SM without the part that a block needs besides stages: the positions' table and the
-// system's share.
+// The shared memory of a Hopper SM that a block can use for stages, in bytes. The rest is for the table of positions
+// and for the system.
 constexpr int kStageBytesOfSm = 222000;
 
-// A block that has an SM for itself has as many stages as fit. With only three stages, a product must be done before
-// the next begins; otherwise only one stage could be loading.
+// A block that has an SM for itself has as many stages as fit, at most six. With only three stages, a product must be
+// done before the next begins; otherwise only one stage could be loading.
 template <typename T, int kWarpGroups, int kColumns>
 struct WholeSm {
   static constexpr int kStages = std::min(
@@ -49,7 +49,7 @@ cudaError_t LaunchColumns(const Conv2dArguments<T>& arguments, Conv2dTiling tili
 struct TileShape {
   Conv2dTiling tiling;
   int32_t rows;
-  int32_t columns;  // 0: 64 or 128
+  int32_t columns;  // 0: 64 or 128, as the output channels fill them
   int32_t blocks_an_sm;
 };
 constexpr TileShape kTileShapes[] = {
@@ -60,10 +60,12 @@ constexpr TileShape kTileShapes[] = {
 
 // A cost model of warp groups, in units of the time to load one row of a stage. Per chunk, an SM takes kRowsOfAChunk
 // plus all rows of its blocks. Per tile, it takes kRowsOfATile for the beginning and the end; blocks that share an SM
-// hide each other's. The constants were fitted to measurements on an H200. Other Hopper GPUs mainly differ in the unit.
+// share this time, since they overlap. The constants were fitted to measurements on an H200. Other Hopper GPUs mainly
+// differ in the unit.
 constexpr int64_t kRowsOfAChunk = 256;
 constexpr int64_t kRowsOfATile = 3200;
-// With few chunks the beginning and end of a tile dominate, where the fit is poor.
+// With fewer chunks, the beginning and the end of a tile take most of the time, and the model is poor. Two blocks then
+// share an SM (kTwoWarpGroups).
 constexpr int32_t kMinChunksOfWholeSm = 8;
 
 }  // namespace

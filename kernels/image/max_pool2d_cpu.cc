@@ -6,7 +6,7 @@
 namespace voxserve::kernels::cpu {
 namespace {
 
-// in: the first position of the image.
+// in: the index of the image's first position.
 void ReduceWindow(const MaxPool2dParams& params, int64_t in, const WindowRange& rows, const WindowRange& columns,
                   float* out) {
   bool is_first = true;

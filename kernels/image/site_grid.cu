@@ -8,7 +8,7 @@ namespace {
 
 constexpr int64_t kNoCell = -1;
 
-// Returns the number of the site's cell among the cells of all samples, or kNoCell if the site is outside the grid.
+// Returns the index of the site's cell among the cells of all samples, or kNoCell if the site is outside the grid.
 template <int kDimension>
 __device__ int64_t CellOf(const SiteGrid& grid, uint64_t key) {
   using Key = MortonKey<kDimension>;

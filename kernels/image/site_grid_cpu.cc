@@ -11,7 +11,7 @@ namespace {
 constexpr int64_t kBlockRows = 2048;
 constexpr int64_t kNoCell = -1;
 
-// Returns the cell's number among the cells of all samples.
+// Returns the index of the site's cell among the cells of all samples, or kNoCell if the site is outside the grid.
 int64_t CellOf(const SiteGrid& grid, const CoordinateKey& layout, uint64_t key) {
   int64_t cell = layout.Sample(key) * grid.num_cells();
   for (int axis = 0; axis < grid.dimension; ++axis) {

@@ -8,10 +8,11 @@
 namespace voxserve::kernels::cuda {
 namespace {
 
-// A row of the block's tile in shared memory is this long, so that neighbouring threads write to different banks.
+// Returns the length of a row of the block's tile in shared memory. It is odd, so that neighbouring threads write to
+// different banks.
 __host__ __device__ constexpr int TilePitch(int num_columns) { return num_columns | 1; }
 
-// Reads little-endian words at any address.
+// Reads a little-endian word at an address of any alignment.
 template <typename Word>
 __device__ Word LoadWord(const char* from) {
   if (reinterpret_cast<uintptr_t>(from) % sizeof(Word) == 0) return *reinterpret_cast<const Word*>(from);

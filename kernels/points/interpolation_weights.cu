@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 
   int32_t found[kNeighbours];
-  // For positions without a key an empty slot is found, whose row is -1.
+  // A look-up of kNoKey finds an empty slot, whose row is -1.
   HashTable(level).Find(keys, kNeighbours, found);
   Pack<int32_t, kNeighbours> neighbours;
   float sum = 0;

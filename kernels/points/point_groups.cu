@@ -9,7 +9,8 @@
 #include "kernels/core/visit_dimension.cuh"
 #include "kernels/points/point_groups.h"
 
-// Finds every point's site, sorts the points stably by site, and finds where each site begins.
+// PointGroups (point_groups.h) finds every point's site, sorts the points stably by site, and finds where the points of
+// each site begin.
 
 namespace voxserve::kernels::cuda {
 namespace {
@@ -51,7 +52,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   points[point] = static_cast<int32_t>(point);
 }
 
-// A thread handles one site, or the end.
+// A thread computes one of the num_sites + 1 entries of site_begin.
 __global__ void __launch_bounds__(kBlockThreads)
     FindBeginsKernel(const uint32_t* sites, int64_t num_points, int64_t num_sites, int64_t* site_begin) {
   const int64_t site = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
@@ -66,8 +67,8 @@ struct Workspace {
   explicit Workspace(const PointGroupsParams& params) {
     const uint32_t* no_sites = nullptr;
     const int32_t* no_points = nullptr;
-    // Asks for the memory to sort by all bits, since fewer bits need no more. An error comes up again when the sort
-    // runs.
+    // Asks CUB for the memory that a sort by all bits needs, since fewer bits need no more. If this fails, the sort
+    // returns the same error when it runs.
     static_cast<void>(cub::DeviceRadixSort::SortPairs(nullptr, sort_bytes, no_sites, static_cast<uint32_t*>(nullptr),
                                                       no_points, static_cast<int32_t*>(nullptr),
                                                       static_cast<int>(params.num_points)));

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kBlockPoints = 8192;
 
-// -1: none.
+// Returns the row of a voxel's site, or -1 if the level has no such site or voxel < 0.
 int32_t SiteOf(const PointGroupsParams& params, const CoordinateTable& table, const CoordinateKey& layout,
                int32_t voxel) {
   if (voxel < 0) return -1;

@@ -10,9 +10,10 @@
 #include "kernels/core/visit_dimension.cuh"
 #include "kernels/points/voxel_limit.h"
 
-// The voxels that stay must come first in each sample. Stable sorts of the voxels' rows by coordinate, then distance,
-// then sample achieve this, and so does one sort by their first points, since samples follow each other in the input.
-// After that the voxels that stay are numbered among the sorted points; the first point of a voxel stands for it.
+// LimitVoxels (voxel_limit.h) first sorts the rows of the voxels, so that the voxels that stay come first in each
+// sample. For kNearest these are stable sorts by coordinate, then by distance, then by sample. For kFirstSeen one sort
+// by the voxels' first points is enough, since samples follow each other in the input. Then the voxels that stay are
+// numbered in the order of the points that Voxelize sorted; the first point of a voxel stands for the voxel.
 
 namespace voxserve::kernels::cuda {
 namespace {
@@ -27,8 +28,8 @@ struct Workspace {
     const int64_t num_samples = params.voxels.num_samples;
     cub::DoubleBuffer<uint64_t> no_keys;
     cub::DoubleBuffer<int32_t> no_rows;
-    // Asks for the memory to sort by all bits, since fewer bits need no more. An error comes up again when the sort
-    // runs.
+    // Asks CUB for the memory that a sort by all bits needs, since fewer bits need no more. If this fails, the sort
+    // returns the same error when it runs.
     static_cast<void>(
         cub::DeviceRadixSort::SortPairs(nullptr, sort_bytes, no_keys, no_rows, static_cast<int>(num_points)));
     WorkspaceCutter cutter(params.workspace);
@@ -52,21 +53,21 @@ struct Workspace {
   uint64_t* distances;  // by row, as bits
   uint8_t* is_kept;     // by row
 
-  // Copies of Voxelize's results, since the new results take their places.
+  // Copies of Voxelize's results, which LimitVoxels overwrites.
   uint64_t* keys;
   int32_t* points;
   int32_t* point_rows;  // [points] the row of each point
   int64_t* sample_begin;
   int64_t* sample_points_begin;  // the first entry of each sample in `points`
 
-  int32_t* voxel_counts;  // kept, by run
-  int32_t* point_counts;
+  int32_t* voxel_counts;  // [runs] kept voxels
+  int32_t* point_counts;  // [runs] kept points
   char* sort_scratch;
   size_t sort_bytes = 0;
   size_t bytes;
 };
 
-// Computes the distance operation by operation like the CPU.
+// Computes the distance with the operations of the CPU's function, each rounded, so that both give the same bits.
 template <int kDimension>
 __device__ double SquaredDistance(const VoxelizeParams& voxels, const Axes& coordinate, const Axes& origin) {
   const double centre = voxels.rounding == VoxelRounding::kFloor ? 0.5 : 0.0;
@@ -84,8 +85,9 @@ __device__ double SquaredDistance(const VoxelizeParams& voxels, const Axes& coor
 
 // ---- Kernels -----------------------------------------------------------------------------------------------------
 
-// Copies the values that will be overwritten, and computes the distances. The sort keys are coordinates, or the first
-// points. Rows past the last voxel are sorted behind all others. There is a thread for each point and each sample.
+// Copies the values that will be overwritten, and computes the distances. The sort keys are coordinates (kNearest) or
+// the voxels' first points (kFirstSeen). Rows past the last voxel are sorted behind all others. There is a thread for
+// each point and each sample.
 template <int kDimension>
 __global__ void __launch_bounds__(kBlockThreads)
     MeasureVoxelsKernel(const __grid_constant__ VoxelizeParams voxels, VoxelOrder order,
@@ -141,7 +143,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   sort_keys[i] = static_cast<uint64_t>(is_voxel ? MortonKey<kDimension>::Sample(workspace.keys[row]) : num_samples);
 }
 
-// rows: those of a sample are together, first the voxels that stay.
+// Marks the voxels that stay. rows: the sorted rows; a sample's rows are together, the voxels that stay first.
 template <int kDimension>
 __global__ void __launch_bounds__(kBlockThreads)
     MarkFirstKernel(const int32_t* rows, int64_t num_rows, const __grid_constant__ Workspace workspace,
@@ -225,12 +227,12 @@ __global__ void __launch_bounds__(kBlockThreads)
     voxels_before += num_heads;
     points_before += num_kept;
   }
-  // The thread with the last point writes the end; if there are no points, a thread of the first block does.
+  // The block with the last point writes the end of voxel_begin; if there are no points, the first block does.
   const bool is_last = begin < end ? end == num_points : blockIdx.x == 0;
   if (is_last && threadIdx.x == 0) voxels.voxel_begin[voxels_before] = points_before;
 }
 
-// One thread handles one sample; the last one writes the end of sample_begin.
+// A thread handles one sample. One more thread writes the end of sample_begin.
 __global__ void __launch_bounds__(kBlockThreads)
     CountDroppedKernel(const __grid_constant__ VoxelLimitParams params, const __grid_constant__ Workspace workspace) {
   const int32_t sample = static_cast<int32_t>(blockIdx.x) * kBlockThreads + static_cast<int32_t>(threadIdx.x);

@@ -10,7 +10,7 @@ namespace {
 
 // ---- Kernels -----------------------------------------------------------------------------------------------------
 
-// Adds 1 to the count of the point's sample. Threads of a warp that count points of the same sample add up first.
+// Adds 1 to num_filled of the point's sample. Threads of a warp that count points of the same sample add up first.
 __device__ void CountFilled(const VoxelToPointParams& params, int64_t point) {
   const int32_t sample = RunOf(params.point_begin, params.num_samples, params.first_point + point);
   const unsigned callers = __activemask();
@@ -47,8 +47,8 @@ struct ScoresArguments {
   float* points;
 };
 
-// A thread copies kValues of a point's row; the threads of a warp copy neighbouring values. Each thread checks the
-// whole row, which its neighbours read anyway.
+// A thread copies kValues of a point's row; the threads of a warp copy neighbouring values. Each thread checks whether
+// the whole row is finite; its neighbours read the rest of the row anyway.
 template <int kValues>
 __global__ void __launch_bounds__(kBlockThreads) ScoresToPointsKernel(const ScoresArguments arguments) {
   arguments.rows.ForEach([&](int64_t point, int32_t chunk) {

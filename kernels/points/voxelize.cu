@@ -14,13 +14,13 @@
 #include "kernels/core/visit_dimension.cuh"
 #include "kernels/points/voxelize.h"
 
-// Computes the index of every point and sorts (key, point). A voxel begins where a sorted key differs from the one
-// before it. Voxels are counted block by block, then numbered and written.
+// Voxelize (voxelize.h) computes the voxel index of every point and sorts (key, point). A voxel begins where a sorted
+// key differs from the key before it. Voxels are counted block by block, then numbered and written.
 
 namespace voxserve::kernels::cuda {
 namespace {
 
-constexpr int32_t kNoIndex = INT_MAX;  // above every index that a kMinimum point can have
+constexpr int32_t kNoIndex = INT_MAX;  // above every index that a point can have if the origin is kMinimum
 
 // The bounds of voxel indices that the host knows before it sees the points.
 struct IndexBounds {
@@ -43,8 +43,8 @@ IndexBounds BoundsOf(const VoxelizeParams& params) {
   return bounds;
 }
 
-// SortKeys makes the keys of the radix sort: a MortonKey without the bits that are the same in every key of this batch,
-// since each pass over the points sorts only a few bits. From the top, a key has the sample, then the lowest
+// SortKeys computes the keys of the radix sort. Each pass of the sort handles only a few bits, so a key is a MortonKey
+// without the bits that are the same in every key of this batch. From the top, a key has the sample, then the lowest
 // coordinate_bits of the MortonKey. A point without a voxel has a key of all ones.
 template <int kDimension>
 struct SortKeys {
@@ -52,11 +52,11 @@ struct SortKeys {
 
   int coordinate_bits = Key::kBatchShift;
   int sample_bits = 0;
-  uint64_t constant_bits = 0;  // of every MortonKey
+  uint64_t constant_bits = 0;  // the set bits of every MortonKey that a key leaves out
 
   int num_bits() const { return coordinate_bits + sample_bits; }
   __device__ uint64_t coordinate_mask() const { return (uint64_t{1} << coordinate_bits) - 1; }
-  // Returns a number above every key.
+  // Returns the key of a point without a voxel, which is above every other key.
   __device__ uint64_t none() const { return ~uint64_t{0} >> (64 - coordinate_bits - sample_bits); }
   __device__ uint64_t Pack(int32_t sample, const Axes& coordinate) const {
     return static_cast<uint64_t>(sample) << coordinate_bits | (Key::Pack(0, coordinate) & coordinate_mask());
@@ -67,8 +67,8 @@ struct SortKeys {
   }
 };
 
-// Returns the number of cells that points within the range can have on this axis, from the first to the last. Division
-// and rounding are monotonic, so the range's own ends bound them.
+// Returns the largest difference of the indices of two points within the range on this axis. Division and rounding are
+// monotonic, so the ends of the range have the smallest and the largest index.
 int64_t RangeSpan(const VoxelizeParams& params, const IndexBounds& bounds, int axis) {
   const auto index = [&](float x) {
     const float cells = x / params.voxel_size[axis];
@@ -84,11 +84,12 @@ SortKeys<kDimension> SortKeysOf(const VoxelizeParams& params, const IndexBounds&
   SortKeys<kDimension> keys;
   const auto num_samples = static_cast<uint32_t>(params.num_samples);
   if (params.origin == VoxelOrigin::kZero) {
-    // Keys are whole, and so never all ones (coordinate_key.h).
+    // Keys have all coordinate bits of a MortonKey, which are never all ones (coordinate_key.h).
     keys.sample_bits = static_cast<int>(std::bit_width(num_samples - 1));
     return keys;
   }
-  // No coordinate is negative, and none above a bound. No sample is all ones.
+  // No coordinate is negative or above max_coordinate. The bits of a sample are never all ones, since num_samples has
+  // as many bits.
   keys.sample_bits = static_cast<int>(std::bit_width(num_samples));
   int64_t max_coordinate = 0;
   for (int axis = 0; axis < kDimension; ++axis) {
@@ -130,8 +131,9 @@ __device__ int32_t IndexPoint(const VoxelizeParams& params, const IndexBounds& b
 
 // ---- Kernels -----------------------------------------------------------------------------------------------------
 
-// Sets the results of samples to those of a sample without points. Points change them later; where no point has a voxel
-// they are final.
+// Sets the results of every sample to those of a sample without points. Later kernels change them where points have
+// voxels. Only sample_origin becomes kNoIndex if the origin is kMinimum; MakeSortKeysKernel sets it to 0 for samples
+// without voxels.
 __global__ void ClearSamplesKernel(const __grid_constant__ VoxelizeParams params) {
   const int32_t sample = static_cast<int32_t>(blockIdx.x * blockDim.x + threadIdx.x);
   if (sample > params.num_samples) return;
@@ -150,7 +152,8 @@ __device__ void Count(int64_t* counter, int number) {
   if (number > 0) atomicAdd(reinterpret_cast<unsigned long long*>(counter), static_cast<unsigned long long>(number));
 }
 
-// Writes the codes of all points to point_to_voxel, the counts, and each sample's smallest index to sample_origin.
+// Writes the codes of all points to point_to_voxel, and the counts of points without a voxel. If the origin is
+// kMinimum, also writes each sample's smallest index to sample_origin.
 template <int kDimension>
 __global__ void __launch_bounds__(kBlockThreads)
     IndexPointsKernel(const __grid_constant__ VoxelizeParams params, const __grid_constant__ IndexBounds bounds) {
@@ -204,7 +207,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
-// Writes the keys to sort, and their points. The grid covers all points and all samples.
+// Writes the keys to sort and their points, and updates max_coordinate. The grid covers all points and all samples.
 template <int kDimension>
 __global__ void __launch_bounds__(kBlockThreads)
     MakeSortKeysKernel(const __grid_constant__ VoxelizeParams params, const __grid_constant__ IndexBounds bounds,
@@ -236,7 +239,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   for (int distance = kWarpThreads / 2; distance > 0; distance /= 2) {
     largest = max(largest, __shfl_xor_sync(~0u, largest, distance));
   }
-  // Few warps have a larger value than all warps before them.
+  // Few warps have a larger value than all warps before them, so few execute the atomic operation.
   if (threadIdx.x % kWarpThreads == 0 && largest > *static_cast<volatile int64_t*>(params.max_coordinate)) {
     atomicMax(reinterpret_cast<long long*>(params.max_coordinate), static_cast<long long>(largest));
   }
@@ -320,8 +323,8 @@ struct Workspace {
   explicit Workspace(const VoxelizeParams& params) {
     cub::DoubleBuffer<uint64_t> no_keys;
     cub::DoubleBuffer<int32_t> no_points;
-    // Asks for the memory to sort by all bits, since fewer bits need no more. An error comes up again when the sort
-    // runs.
+    // Asks CUB for the memory that a sort by all bits needs, since fewer bits need no more. If this fails, the sort
+    // returns the same error when it runs.
     static_cast<void>(
         cub::DeviceRadixSort::SortPairs(nullptr, sort_bytes, no_keys, no_points, static_cast<int>(params.num_points)));
     WorkspaceCutter cutter(params.workspace);

@@ -50,7 +50,7 @@ void GridShape(const VoxelizeParams& params, int64_t shape[kMaxDimension]) {
 namespace cpu {
 namespace {
 
-// Points of one sample.
+// A range of points of one sample.
 struct PointRange {
   int32_t sample;
   int64_t begin;
@@ -135,7 +135,7 @@ void IndexPoints(const VoxelizeParams& params, PointRange& range) {
   }
 }
 
-// Sets each sample's counts, and the index that becomes coordinate 0. Returns the bounds of all coordinates.
+// Sets each sample's counts, and the index that becomes coordinate 0. Returns the CompactKey for all coordinates.
 CompactKey PlaceOrigins(const VoxelizeParams& params, const std::vector<PointRange>& ranges) {
   const auto num_samples = static_cast<size_t>(params.num_samples);
   std::fill_n(params.num_invalid, num_samples, 0);
@@ -185,7 +185,7 @@ void MakePointKeys(const VoxelizeParams& params, const CompactKey& compact, cons
   }
 }
 
-// Makes voxels of equal neighbours among the sorted points. Returns their number.
+// Makes one voxel of each run of sorted points with equal keys. Returns the number of voxels.
 int64_t NumberVoxels(const VoxelizeParams& params, const CompactKey& compact, const PointKey* sorted, int64_t num_valid,
                      ThreadPool& pool) {
   const auto is_head = [&](int64_t i) { return i == 0 || sorted[i].key != sorted[i - 1].key; };

@@ -9,7 +9,7 @@
 namespace voxserve::kernels::cuda {
 namespace {
 
-// Neighbouring threads that share a row: 8 of them read a whole memory sector of float32 values.
+// The number of neighbouring threads that share a row. Eight threads read a whole memory sector of float32 values.
 constexpr int kLanes = 8;
 constexpr int kRowsPerBlock = kBlockThreads / kLanes;
 static_assert(kWarpThreads % kLanes == 0 && kBlockThreads % kWarpThreads == 0);

@@ -9,7 +9,7 @@ namespace {
 constexpr int32_t kWarps = kBlockThreads / 32;
 constexpr int32_t kWarpQueries = 4;  // a warp reads a staged key once for all of its queries
 constexpr int32_t kTileQueries = kWarps * kWarpQueries;
-constexpr int32_t kTileKeys = 32;  // a lane each
+constexpr int32_t kTileKeys = 32;  // one per lane
 constexpr int32_t kStagedChannels = 64;
 // The pitch has four values more, so that lanes that read 16 bytes at one place of 8 neighbouring rows use 32 different
 // banks.
@@ -34,7 +34,7 @@ __device__ float SumOfWarp(float value) {
   return value;
 }
 
-// A block's tile of queries: rows [first, first + num_rows) of one sample. A block behind the last tile has none.
+// A block's tile of queries: rows [first, first + num_rows) of one sample. A block behind the last tile has no rows.
 struct QueryTile {
   int32_t sample = 0;
   int64_t first = 0;
@@ -56,8 +56,9 @@ __device__ QueryTile TileOfBlock(const AttentionParams& params, int64_t tile) {
   return {};
 }
 
-// Copies columns [column, column + width) of rows [first, first + num_rows) to shared memory as float32. Rows up to
-// kTileKeys and columns from num_channels on become 0. All threads of the block call it; width <= kStagedChannels.
+// Copies columns [column, column + width) of rows [first, first + num_rows) to shared memory as float32. Rows from
+// num_rows to kTileKeys, and columns from num_channels on, become 0. All threads of the block call it; width <=
+// kStagedChannels.
 template <typename T>
 __device__ void Stage(const ConstRows& rows, int64_t first, int32_t num_rows, int32_t column, int32_t width,
                       int32_t num_channels, float* staged) {
@@ -110,11 +111,11 @@ __global__ void __launch_bounds__(kBlockThreads) AttentionKernel(const __grid_co
   for (int64_t first_key = key_begin; first_key < key_end; first_key += kTileKeys) {
     const auto num_keys = static_cast<int32_t>(key_end - first_key < kTileKeys ? key_end - first_key : kTileKeys);
 
-    // Scores of the lane's key.
+    // Computes the scores of the lane's key.
     float weight[kWarpQueries] = {};
     for (int32_t column = 0; column < query_pitch; column += kStagedChannels) {
       const int32_t width = min(kStagedChannels, query_pitch - column);
-      __syncthreads();  // nobody reads the earlier stage any more; at first: after the next one, the queries are there
+      __syncthreads();  // no thread reads the staged rows any more; in the first round, the queries are written
       Stage<T>(params.keys, first_key, num_keys, key_column + column, width, key_channels - column, staged);
       __syncthreads();
       if (!has_queries) continue;
@@ -131,7 +132,7 @@ __global__ void __launch_bounds__(kBlockThreads) AttentionKernel(const __grid_co
       }
     }
 
-    // Their weights.
+    // Turns the scores into weights, and scales the sums so far to the new largest score.
     if (has_queries) {
 #pragma unroll
       for (int32_t q = 0; q < kWarpQueries; ++q) {
@@ -146,7 +147,7 @@ __global__ void __launch_bounds__(kBlockThreads) AttentionKernel(const __grid_co
       }
     }
 
-    // The weighted values.
+    // Adds the weighted values.
 #pragma unroll
     for (int32_t i = 0; i < kLaneValues; i += kLaneValuesStaged) {
       const int32_t column = i * 32;
@@ -198,7 +199,7 @@ cudaError_t Attention(const AttentionParams& params, cudaStream_t stream) {
   // The last tile of each sample may be partial.
   const int64_t num_tiles = (params.out.capacity + kTileQueries - 1) / kTileQueries + params.num_samples;
   const dim3 blocks(static_cast<unsigned>(num_tiles), static_cast<unsigned>(params.num_heads));
-  const size_t shared_bytes =  // at most 41,472, which every GPU gives without being asked
+  const size_t shared_bytes =  // at most 41,472; a block may have 48 KiB on every GPU without opting in
       static_cast<size_t>(kTileQueries * PaddedChannels(key_channels) + kStagedValues) * sizeof(float);
   return VisitInAndOutType(params.queries.dtype, params.out.dtype, [&](auto in, auto out) {
     AttentionKernel<decltype(in), decltype(out)><<<blocks, kBlockThreads, shared_bytes, stream>>>(params);

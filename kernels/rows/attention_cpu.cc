@@ -10,11 +10,12 @@
 namespace voxserve::kernels::cpu {
 namespace {
 
-// A tile's scores take 64 KiB; with the keys and values of a head of 256 channels it stays in a core's cache.
+// The scores of 64 queries and 256 keys take 64 KiB. With the keys and values of a head of 256 channels, they stay in a
+// core's cache.
 constexpr int64_t kTileQueries = 64;
 constexpr int64_t kTileKeys = 256;
 
-// Queries of one sample and one head, which a thread computes at once.
+// Queries of one sample and one head, whose results a thread computes at once.
 struct QueryTile {
   int32_t sample;
   int32_t head;

@@ -19,7 +19,7 @@ cudaError_t FinishInPlace(const LinearParams& params, const void* bias, cudaStre
                     stream);
 }
 
-// Computes the same in steps: out = residual (+ bias); out += in W; out = activation(out (+ bias)). The residual comes
+// Computes Linear in steps: out = residual (+ bias); out += in W; out = activation(out (+ bias)). The residual comes
 // first, so that it may be `out` itself.
 cudaError_t LinearBySteps(const LinearParams& params, Gemm& gemm, cudaStream_t stream) {
   const bool has_residual = params.epilogue.residual.data != nullptr;

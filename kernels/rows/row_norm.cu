@@ -8,14 +8,15 @@
 namespace voxserve::kernels::cuda {
 namespace {
 
-// Neighbouring threads that share a row. The narrow number reads a whole memory sector of float32 values.
+// The number of neighbouring threads that share a row. kNarrowLanes threads read a whole memory sector of float32
+// values.
 constexpr int kNarrowLanes = 8;
 constexpr int kWideLanes = kWarpThreads;
-constexpr int32_t kNarrowChannels = 64;  // rows of more channels have kWideLanes
+constexpr int32_t kNarrowChannels = 64;  // kWideLanes threads share a row of more channels
 static_assert(kWarpThreads % kNarrowLanes == 0 && kBlockThreads % kWarpThreads == 0);
 
-// Combines the values of a row's threads. All of them get the result, with the same bytes: both sides of an exchange
-// combine the same two values. All threads of the warp call it.
+// Combines the values of a row's threads. All these threads get the result, with the same bits: both sides of an
+// exchange combine the same two values. All threads of the warp call it.
 template <int kLanes, typename Combine>
 __device__ float CombineLanes(float value, const Combine& combine) {
 #pragma unroll

@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   static_cast<Out*>(params.out.data)[sample * params.out.pitch + c] = FromFloat<Out>(result);
 }
 
-// Averages one group of one sample per thread.
+// A thread replaces the values of one group of one sample by their mean, or by the scale that params.is_scale asks for.
 __global__ void __launch_bounds__(kBlockThreads) GroupAverageKernel(const GroupAverageParams params) {
   const int64_t index = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
   if (index >= int64_t{params.num_samples} * params.num_groups) return;

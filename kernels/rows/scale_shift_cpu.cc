@@ -8,7 +8,7 @@ namespace {
 
 constexpr int64_t kBlockRows = 2048;
 
-// Returns null if there are no rows.
+// Returns null if rows.data is null.
 const float* RowOf(const ConstRows& rows, int64_t row) { return rows.data == nullptr ? nullptr : rows.floats(row); }
 
 // Computes out = epilogue(value_of(channel)) for one row.

@@ -29,8 +29,9 @@ int64_t NumItems(const ConvBlock& block, int64_t num_rows, int32_t out_channels)
   return (num_rows + block.rows - 1) / block.rows * ((out_channels + block.columns - 1) / block.columns);
 }
 
-// Returns the first block of a list, from large to small, that gives at least three work items per two multiprocessors;
-// else the last block. All of them add in the same order.
+// Returns the first block of a list, sorted from large to small, that gives at least three work items per two
+// multiprocessors, or the last block if none does. All blocks add a sum's products in the same order, so the choice
+// does not change the result.
 ConvBlock LargestThatFills(std::initializer_list<ConvBlock> blocks, int64_t num_rows, int32_t out_channels) {
   const int64_t wanted = (int64_t{3} * NumSms() + 1) / 2;
   for (const ConvBlock& block : blocks) {

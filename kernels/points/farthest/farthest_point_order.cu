@@ -13,9 +13,9 @@ constexpr int kInvalidBit = 3 * kMortonAxisBits;  // sorts a key behind the vali
 constexpr int kSampleShift = kInvalidBit + 1;
 
 constexpr int kChunkPoints = 2048;  // points of a block in the passes over all points
-constexpr int kMaxChunks = 256;     // of a sample
+constexpr int kMaxChunks = 256;     // the most blocks of a sample in these passes
 
-// Returns bits that sort like the float.
+// Returns bits that, as unsigned integers, have the same order as the floats.
 __device__ uint32_t OrderedBits(float value) {
   const uint32_t bits = __float_as_uint(value);
   return (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
@@ -31,8 +31,8 @@ __device__ bool IsValidPoint(const FarthestPointSampleParams& params, int64_t ro
 
 // ---- Kernels -----------------------------------------------------------------------------------------------------
 
-// Calls body(sample, index within it, whether this point exists) for all points of a sample, with whole warps. Needs
-// blocks of kBlockThreads threads, and num_chunks blocks per sample.
+// Calls body(sample, index within the sample, whether this point exists) for all points of a sample, with whole warps.
+// The grid must have num_chunks blocks of kBlockThreads threads per sample.
 template <typename Body>
 __device__ void ForEachPoint(const FarthestPointSampleParams& params, int num_chunks, const Body& body) {
   const int sample = static_cast<int>(blockIdx.x) / num_chunks;
@@ -99,8 +99,8 @@ __global__ void __launch_bounds__(kBlockThreads)
         lowest[axis] = FromOrderedBits(state.lowest[axis]);
         extent = fmaxf(extent, FromOrderedBits(~state.highest_complement[axis]) - lowest[axis]);
       }
-      // Cells are cubes, so that buckets are compact. The result does not depend on the cells. With a NaN (no extent,
-      // or one beyond float's range), the last cell is taken.
+      // Cells are cubes, so that buckets are compact. The result does not depend on the cells. If the product below is
+      // NaN (the extent is 0 or beyond float's range), the last cell is taken.
       const float cells_a_metre = static_cast<float>(kMaxCell) / extent;
       code = 0;
 #pragma unroll
@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   });
 }
 
-// Each warp handles a row of 32 sorted points.
+// Writes the sorted points, their first distances, and the boxes of buckets. Each warp handles one bucket of 32 points.
 __global__ void __launch_bounds__(kBlockThreads)
     GatherKernel(const __grid_constant__ FarthestPointSampleParams params,
                  const __grid_constant__ FarthestPointWorkspace workspace, const int32_t* order, int num_chunks) {

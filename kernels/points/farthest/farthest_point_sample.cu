@@ -20,7 +20,7 @@ cudaError_t CountClusters(int32_t num_blocks, int32_t num_warps, int* num_cluste
   const auto kernel = SelectFarthestPointsKernel<true>;
   cudaFuncAttributes attributes{};
   VOXSERVE_RETURN_IF_CUDA(cudaFuncGetAttributes(&attributes, kernel));
-  // A newer device may run code that was made for an older one.
+  // A device with clusters may run code that was compiled for an older architecture without clusters.
   constexpr int kFirstPtxWithClusters = 90;
   if (has_clusters == 0 || attributes.ptxVersion < kFirstPtxWithClusters) return cudaSuccess;
   VOXSERVE_RETURN_IF_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
@@ -34,15 +34,15 @@ cudaError_t CountClusters(int32_t num_blocks, int32_t num_warps, int* num_cluste
   config.attrs = &cluster;
   config.numAttrs = 1;
   if (cudaOccupancyMaxActiveClusters(num_clusters, kernel, &config) != cudaSuccess) {
-    cudaGetLastError();  // this means that the device cannot run such clusters
+    cudaGetLastError();  // clears the error, which means that the device cannot run such clusters
     *num_clusters = 0;
   }
   return cudaSuccess;
 }
 
-// Fills in the fields that the caller leaves to the launcher. More blocks in a cluster are faster, since the work that
-// they share outweighs the exchange of a round, except for small clouds. All samples run at a time, if their clusters
-// can.
+// Sets the fields of the layout that the caller left 0. Except for small clouds, more blocks in a cluster are faster,
+// since the shared work outweighs the exchange between blocks in every round. So the function takes the largest cluster
+// of which the device can run one per sample at the same time, or single blocks if there is no such cluster.
 cudaError_t Complete(int64_t num_points, int32_t num_samples, FarthestPointLayout* layout) {
   constexpr int64_t kSmallCloud = 4096;
   const int32_t cluster_warps = layout->num_warps == 0 ? kDefaultWarps : layout->num_warps;

@@ -8,8 +8,8 @@
 #include "kernels/core/radix_sort.h"
 #include "kernels/points/farthest/farthest_point_sample.h"
 
-// This file is compiled without contraction into fused multiply-adds, which round once where the definition rounds
-// twice.
+// Farthest point sampling on a CPU (farthest_point_sample.h). This file is compiled without contraction into fused
+// multiply-adds, which round once where the definition rounds twice.
 
 namespace voxserve::kernels::cpu {
 namespace {
@@ -56,17 +56,18 @@ struct Furthest {
 struct SampleBounds {
   float lowest[3];
   double cells_a_metre;
-  int32_t start;  // the first valid point, beginning with the start that was asked for
+  int32_t start;  // the first valid point from the requested start on; if there is none, the first valid point
 };
 
 bool IsBefore(float distance, int32_t index, const Furthest& other) {
   return distance > other.distance || (distance == other.distance && index < other.index);
 }
 
-// Computes a distance of the definition, and with a box's nearest corner the bound. Both are rounded alike.
+// Returns the squared length of a vector: to a point, the distance of the definition; to the nearest place in a box, a
+// lower bound of the distances. Both are rounded in the same way.
 float SquaredLength(float x, float y, float z) { return (x * x + y * y) + z * z; }
 
-// At least one level of kFanout is above the leaves: for L leaves, L / 7 groups and one more per level are enough.
+// There is at least one level of groups above the leaves. For L leaves, L / 7 groups and one more per level are enough.
 constexpr int64_t kPointsAGroup = int64_t{kLeafPoints} * (kFanout - 1);
 
 // The places of a sample's parts in the arrays depend only on the numbers of points of the samples.
@@ -92,7 +93,7 @@ class Workspace {
 
   PointKey* keys[2];
   SampleBounds* bounds;  // [B]
-  int32_t* leaf_of;      // [N] of a point, in its sample; kNothingSelected of an invalid one
+  int32_t* leaf_of;      // [N] index of a point's leaf in its sample; kNothingSelected for an invalid point
 
  private:
   int64_t FirstLeaf(int32_t sample) const { return params_.point_begin[sample] / kLeafPoints + sample; }
@@ -179,7 +180,7 @@ const PointKey* SortPoints(const FarthestPointSampleParams& params, const Worksp
 // The tree of buckets of one sample.
 class BucketTree {
  public:
-  // sorted: the sample's rows, num_valid of them valid. num_valid > 0.
+  // sorted: the sample's rows in the order of SortPoints. The sample must have a valid point.
   BucketTree(const FarthestPointSampleParams& params, int32_t sample, const PointKey* sorted,
              const Workspace& workspace)
       : leaves_(workspace.leaves(sample)) {
@@ -208,7 +209,8 @@ class BucketTree {
     }
   }
 
-  // Lowers all distances by a new point. Returns the farthest of all points.
+  // Lowers each point's distance to its distance from a new selected point, if that is smaller. Returns the point that
+  // is then the farthest.
   Furthest Update(float x, float y, float z) { return UpdateGroup(num_levels_ - 1, 0, x, y, z); }
 
  private:
@@ -305,7 +307,7 @@ class BucketTree {
       const float distance = SquaredLength(leaf.x[i] - x, leaf.y[i] - y, leaf.z[i] - z);
       leaf.distance[i] = distance < leaf.distance[i] ? distance : leaf.distance[i];
     }
-    // Among equal distances, the first has the lowest index.
+    // A leaf's points are sorted by index. So among equal distances, the first one belongs to the lowest index.
     constexpr int kLanes = 8;
     float most[kLanes];
     for (int lane = 0; lane < kLanes; ++lane) most[lane] = leaf.distance[lane];
