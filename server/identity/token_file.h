@@ -7,8 +7,8 @@
 //   planner   fd61a03af4f77d870fc21e05e7e80678095c92d808cfb3b5c279ee04c74aca13  infer:*  priority=1
 //   operator  a4e624d686e03ed2767c0abd85c14426b0b1157d2ce81d27bb4fe4f6f01d688a  admin,metrics
 //
-// - Scopes: `infer:GLOB` (requests and streams for models whose name fits; * and ? as in a shell), `admin` (everything
-//   of AdminService, and the list of all models), `metrics` (/metrics and the status page).
+// - Scopes: `infer:GLOB` (requests and streams for models whose name GLOB matches; * and ? as in a shell), `admin`
+//   (everything of AdminService, and the list of all models), `metrics` (/metrics and the status page).
 // - priority=N: the most urgent priority that the token may ask for (0 is the most urgent, and the default). For a
 //   model with at most N priority levels, the token may ask for the least urgent level.
 // - share=X: the token's weight when clients share computing time, and a factor on the limits per client; 1 by default,
@@ -39,7 +39,7 @@ struct Token {
   int highest_priority = 0;
   double share = 1;
 
-  // Returns true if the model's name fits one of model_globs.
+  // Returns true if the model's name matches at least one of model_globs.
   bool FitsModel(std::string_view model) const;
 };
 
@@ -49,7 +49,7 @@ using TokenList = std::vector<std::shared_ptr<const Token>>;
 // message names the file, the first few bad lines and their errors. path: the file's name, for errors only.
 absl::StatusOr<TokenList> ParseTokens(const std::string& path, std::string_view text);
 
-// Returns true if the text fits the pattern as a whole: * is any number of characters, ? is one.
+// Returns true if the pattern matches the whole text: * matches any number of characters, ? matches one.
 bool FitsGlob(std::string_view pattern, std::string_view text);
 
 Sha256Digest Sha256Of(std::string_view text);

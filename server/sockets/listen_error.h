@@ -12,7 +12,9 @@ namespace voxserve {
 // Tries to listen on the address, to get the system's reason. Returns UNAVAILABLE: "cannot listen for gRPC on
 // 127.0.0.1:8500: Address already in use (--port chooses another port, --host another address)".
 absl::Status ListenError(const std::string& what, const std::string& host, int port, const std::string& flag);
-// Returns the same error, with a system's reason that the caller knows. Flags are without dashes.
+// Returns UNAVAILABLE with the text of the function above, but with `reason` in place of "Address already in use". For
+// callers that have the system's reason already, so that this function does not try to listen. `flag` (of the port) and
+// `host_flag` are names of flags without "--".
 absl::Status ListenError(const std::string& what, const std::string& host, int port, const std::string& flag,
                          std::string_view reason, const std::string& host_flag = "host");
 
