@@ -189,8 +189,7 @@ Services::Options Server::ServicesOptions() {
   options.times.silence = options_.stream_idle_timeout;
   options.times.config = std::min(options.times.config, options_.stream_idle_timeout);
   options.bytes.budget = &memory_budget_;
-  options.bytes.max_client_bytes =
-      options_.BudgetBytes() / 2 / kByteShares;  // half of the budget is for data that waits
+  options.bytes.max_client_bytes = options_.BudgetBytes() / 2 / kByteShares;  // half of it is for data that waits
   options.bytes.max_bytes[static_cast<size_t>(ByteKind::kAnswer)] = options_.grpc_memory_bytes;
   options.bytes.max_bytes[static_cast<size_t>(ByteKind::kFrame)] = options_.max_queue_bytes;
   // Sweeps may take half of the bytes that may wait: they stay as long as their streams, and must leave room for
