@@ -48,8 +48,7 @@ class ToolTest : public testing::Test {
                environment);
   }
 
-  // Writes a KITTI scan (float32 x, y, z, intensity) and returns its path. A point has the given x, y = x / 2 and z =
-  // 0.
+  // Writes a KITTI scan (float32 x, y, z, intensity) and returns its path. Each point has a given x, y = x / 2, z = 0.
   std::string Scan(const std::string& name, const std::vector<float>& xs, float intensity = 0.5f) const {
     std::string bytes;
     for (const float x : xs) bytes += Bytes(x) + Bytes(x / 2) + Bytes(0.0f) + Bytes(intensity);
