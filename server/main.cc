@@ -42,20 +42,22 @@ namespace {
 constexpr int kExitFailed = 1;
 constexpr int kExitUsage = 2;
 constexpr int kExitStuckBatch = 3;
-// The time that the process gets after the last answer. After that, the watchdog takes it for stuck.
+// The time that the process gets to end after the last answer. After this time, ShutdownWatchdog ends it.
 constexpr absl::Duration kExitGrace = absl::Seconds(5);
-// A drain takes no longer where a batch is stuck. Batches of other devices end within this time, and probes come by.
+// If a batch is stuck, a drain takes no longer than this. Batches of other devices can end in this time, and readiness
+// probes can see that the server drains.
 constexpr absl::Duration kStuckBatchDrain = absl::Seconds(5);
 // Time for a reader of stderr to take the last lines.
 constexpr absl::Duration kLogFlushLimit = absl::Seconds(1);
 
-// Nothing else of the process has to end in order.
+// Ends the process without destructors or exit handlers: only the log has to be written first.
 [[noreturn]] void ExitAtOnce(int status) {
   LogWriter::Flush(kLogFlushLimit);
   _exit(status);
 }
 
-// Blocked in every thread, and taken one by one with sigwait: none of them runs a signal handler.
+// Returns the signals that stop the server. They are blocked in every thread and taken with sigwait, so that no signal
+// handler runs.
 sigset_t StopSignals() {
   sigset_t set;
   sigemptyset(&set);
@@ -64,7 +66,8 @@ sigset_t StopSignals() {
   return set;
 }
 
-// While it lives, a further stop signal, or the time limit, ends the process at once; the limit with this exit status.
+// While a ShutdownWatchdog lives, a further stop signal ends the process at once, with status 128 + signal. So does the
+// time limit, with `exit_status`.
 class ShutdownWatchdog {
  public:
   ShutdownWatchdog(absl::Duration limit, int exit_status)
@@ -97,9 +100,10 @@ class ShutdownWatchdog {
   std::thread thread_;
 };
 
-// Libraries' own lines become ours: they would wait for the reader of stderr, and clients can cause many of them.
+// Writes a library's log line with this process's LogWriter, and limits warnings. The library itself would wait for the
+// reader of stderr, and clients can cause many of its lines.
 void LogFromLibrary(LogLevel level, const char* library, const std::string& text) {
-  static LogLimiter& limiter = *new LogLimiter;  // Threads of the libraries log to the last.
+  static LogLimiter& limiter = *new LogLimiter;  // never destroyed: threads of libraries log until the process ends
   if (level < LogLevel::kWarning) return Log(level, library, {{"text", text}});
   if (const std::optional<int64_t> num_left_out = limiter.Admit(library)) {
     Log(level, library, {{"text", text}, {"left_out", *num_left_out}});
@@ -116,7 +120,7 @@ void LogFromProtobuf(google::protobuf::LogLevel level, const char* /*file*/, int
                  message);
 }
 
-// In place of the standard library's handler, which writes to stderr and may wait there.
+// Replaces the standard library's terminate handler, which writes to stderr and may wait for the reader of stderr.
 [[noreturn]] void LogUncaughtException() {
   try {
     if (const std::exception_ptr exception = std::current_exception()) std::rethrow_exception(exception);
@@ -129,8 +133,8 @@ void LogFromProtobuf(google::protobuf::LogLevel level, const char* /*file*/, int
   std::abort();
 }
 
-// gRPC's assertions and uncaught exceptions end here, right after the line that tells why: the writer's thread gets
-// time to write it. (Flush may be called in a signal handler.)
+// The handler of SIGABRT, which gRPC's assertions and uncaught exceptions raise right after they log the reason. It
+// gives the LogWriter's thread time to write that line. (Flush may be called in a signal handler.)
 void FlushBeforeAbort(int abort_signal) {
   LogWriter::Flush(absl::Milliseconds(200));
   signal(abort_signal, SIG_DFL);
@@ -138,17 +142,17 @@ void FlushBeforeAbort(int abort_signal) {
 }
 
 void SendAllLinesToTheWriter() {
-  new LogWriter({});  // Lives to the end of the process; its destructor might wait for the reader of stderr.
+  new LogWriter({});  // never destroyed: its destructor might wait for the reader of stderr
   gpr_set_log_function(LogFromGrpc);
   google::protobuf::SetLogHandler(LogFromProtobuf);
   std::set_terminate(LogUncaughtException);
   signal(SIGABRT, FlushBeforeAbort);
 }
 
-// Memory that is freed goes back to the system soon, so that what the process takes is what it holds:
-// - Blocks of 8 MiB and more are always mapped, and unmapped when they are freed. By default the C library raises that
-//   threshold to 32 MiB as such blocks come and go, and keeps them. Most scans and answers are smaller: they come from
-//   the heap, which has their pages ready.
+// Makes the C library return freed memory to the system soon, so that the resident memory follows the memory in use:
+// - Blocks of 8 MiB and more are always mapped, and unmapped when they are freed. By default the C library raises this
+//   threshold, up to 32 MiB, when it frees such a block, and then keeps later blocks of that size. Most scans and
+//   answers are smaller than 8 MiB: they come from the heap, whose pages are in memory already.
 // - Free pages at the heap's end go back from 64 MiB on; the engine returns the others when it is idle.
 // - 8 heaps serve all threads. By default there are 8 for each CPU, and each keeps free memory that others lack.
 void SetUpHeap() {
@@ -157,14 +161,15 @@ void SetUpHeap() {
   mallopt(M_ARENA_MAX, 8);
 }
 
-// How the process ends: on a stop signal, or as if by one, since the engine cannot go on. Thread-safe.
+// Ending decides the exit status. The process ends by a stop signal: from outside, or sent by Fail because the engine
+// cannot go on. Thread-safe.
 class Ending {
  public:
-  // The process is to end with this status, unless another failure came first.
+  // Makes the process drain and end with this status, unless an earlier failure has set another status.
   void Fail(int exit_status) {
     int none = EXIT_SUCCESS;
     exit_status_.compare_exchange_strong(none, exit_status);
-    // Once: a second signal would end the process before it has drained.
+    // The signal is sent only once: a second one would end the process before it has drained.
     if (!has_begun_.exchange(true)) kill(getpid(), SIGTERM);
   }
   void Begin() { has_begun_ = true; }
@@ -252,7 +257,8 @@ int Serve(const Options& options) {
     Log(LogLevel::kError, "drain timed out", {{"error", std::string(drained.message())}});
     ExitAtOnce(ending.exit_status() == kExitStuckBatch ? kExitStuckBatch : kExitFailed);
   }
-  // Every request is answered. gRPC 1.51.1 never ends where it once had no memory for a thread: that is no failure.
+  // Every request is answered. If gRPC 1.51.1 ever failed to start a thread for lack of memory, it never ends. This is
+  // no failure of the server, so the watchdog then ends the process with `status`.
   const int status = ending.exit_status();
   watchdog.reset();
   watchdog = std::make_unique<ShutdownWatchdog>(kExitGrace, status);
@@ -300,7 +306,7 @@ int Main(int argc, char** argv) {
   SetLogFormat(line->options.log_format);
   RaiseDescriptorLimit();
 
-  // Before the first thread starts, so that all inherit the mask.
+  // The signals are blocked before the first thread starts, so that all threads inherit the mask.
   sigset_t blocked = StopSignals();
   sigaddset(&blocked, SIGUSR1);
   pthread_sigmask(SIG_BLOCK, &blocked, nullptr);

@@ -139,8 +139,8 @@ namespace voxserve {
 namespace {
 
 constexpr int64_t kMinMemoryLimit = int64_t{512} << 20;
-// The process itself takes: code, libraries, threads, and what connections hold beside messages. Without a
-// model it is resident with 200 MiB.
+// The memory that the process needs beside its budget: for code, libraries, threads, and for connections without their
+// messages. A process without a model has 200 MiB of resident memory.
 constexpr int64_t kProcessBytes = int64_t{224} << 20;
 constexpr int64_t kMinBudgetBytes = int64_t{64} << 20;
 
@@ -399,7 +399,7 @@ absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& arg
     }
     std::string error;
     if (!flag->ParseFrom(value, &error)) {
-      // Abseil's text ends with ours, where the type has one.
+      // For flag types of this program, Abseil's error ends with "; " and the text of the type's AbslParseFlag.
       std::vector<std::string> parts = absl::StrSplit(error, "; ");
       return absl::InvalidArgumentError(
           absl::StrCat("bad value for --", name, ": \"", value, "\"", parts.size() > 1 ? "; " + parts.back() : ""));

@@ -25,10 +25,11 @@
 namespace voxserve {
 namespace {
 
-// Health streams (Watch) never end by themselves; they get this long to see NOT_SERVING when everything is answered.
+// Health streams (Watch) never end by themselves. When all requests are answered, they get this time to receive
+// NOT_SERVING.
 constexpr absl::Duration kShutdownGrace = absl::Milliseconds(250);
-// One part in this many of a drain's time is for working off the queues. After that, waiting requests are refused, so
-// that clients ask another server.
+// In the first 1/kQueueShareOfDrain of a drain's time, queued requests still run. After that they are refused, so that
+// their clients ask another server.
 constexpr int kQueueShareOfDrain = 5;
 constexpr absl::Duration kLoadPoll = absl::Milliseconds(10);
 // A vehicle that drives out of coverage sends no FIN: its connection, and the tasks behind it, end after a minute.
@@ -36,27 +37,29 @@ constexpr int kKeepaliveTimeMs = 40'000;
 constexpr int kKeepaliveTimeoutMs = 20'000;
 // Clients may test a silent connection every two seconds.
 constexpr int kMinClientPingIntervalMs = 1'000;
-// All clients together may have as many shares of calls and streams.
+// All clients together may have this many times the calls, and the streams, of one client.
 constexpr int64_t kCallShares = 16;
-// A client may have at least this many calls of health and reflection. Each vehicle that streams may also watch the
-// health.
+// A client may have at least this many calls of health and reflection, or as many as streams if that is more: each
+// vehicle that streams may also watch the health.
 constexpr int64_t kMinInfoCalls = 64;
-// A client's share of the bytes that are held is the same part of them.
+// One client may hold 1/kByteShares of the bytes that all clients together may hold.
 constexpr int64_t kByteShares = 4;
-// gRPC takes all calls that one read brings before it tells of the first: its default of 4 MiB is 30,000 of them.
+// The most bytes that gRPC reads at once. gRPC creates all calls of one read before it reports the first one, and its
+// default of 4 MiB holds 30,000 calls.
 constexpr int kMaxReadBytes = 128 << 10;
-// A call that is cancelled at once, in parts of one that never sent its request: the client has paid with the request.
-// So vehicles behind one address may cancel a thousand a second for ever (CallRate).
+// The tokens (CallRate) for a call that is cancelled right after its request has arrived. It costs less than the whole
+// token of a call without a request, since sending the request cost the client something too. So vehicles behind one
+// address may cancel a thousand calls a second without end.
 constexpr double kCancelledCallTokens = 0.1;
-// A connection that is closed because gRPC's memory runs short, in the same parts: the client may come again, since it
-// keeps more than half of them (CallRate::HasTokens). With a second one it has to wait.
+// The tokens for a connection that is closed because gRPC's memory runs short. After the first one the client may
+// connect again, since more than half of its tokens are left (CallRate::HasTokens); after a second one it has to wait.
 constexpr double kLargeUploadTokens = 400;
-// Operators are few.
+// The administration port needs few connections, since there are few operators.
 constexpr int64_t kMaxAdminConnections = 64;
-// From a connection's first bytes to its SETTINGS.
+// The time that a client has between its connection's first bytes and its HTTP/2 SETTINGS.
 constexpr int kHandshakeTimeoutMs = 10'000;
 
-// As gRPC takes a time; the largest number means for ever.
+// Returns the time in milliseconds, as gRPC's channel arguments have it. The largest int means for ever.
 int Milliseconds(absl::Duration time) {
   constexpr int kForever = std::numeric_limits<int>::max();
   return static_cast<int>(std::min<int64_t>(absl::ToInt64Milliseconds(time), kForever));
@@ -186,10 +189,11 @@ Services::Options Server::ServicesOptions() {
   options.times.silence = options_.stream_idle_timeout;
   options.times.config = std::min(options.times.config, options_.stream_idle_timeout);
   options.bytes.budget = &memory_budget_;
-  options.bytes.max_client_bytes = options_.BudgetBytes() / 2 / kByteShares;  // what waits may take half
+  options.bytes.max_client_bytes = options_.BudgetBytes() / 2 / kByteShares;  // half of it is for data that waits
   options.bytes.max_bytes[static_cast<size_t>(ByteKind::kAnswer)] = options_.grpc_memory_bytes;
   options.bytes.max_bytes[static_cast<size_t>(ByteKind::kFrame)] = options_.max_queue_bytes;
-  // Half of what may wait: sweeps stay for as long as their streams, and must leave room to requests.
+  // Sweeps may take half of the bytes that may wait: they stay as long as their streams, and must leave room for
+  // requests.
   options.bytes.max_bytes[static_cast<size_t>(ByteKind::kSweep)] = options_.BudgetBytes() / 4;
   return options;
 }
@@ -206,7 +210,7 @@ std::unique_ptr<grpc::Server> Server::BuildGrpc(
   // A few compressed kilobytes can unpack to gigabytes: compressed requests get UNIMPLEMENTED.
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
-  // A client that follows the protocol keeps calls beyond its share back; OpenCalls refuses those of one that does not.
+  // A client that follows HTTP/2 keeps calls beyond this number back. OpenCalls refuses them if a client does not.
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, static_cast<int>(options_.max_client_calls));
   builder.AddChannelArgument(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, kMaxReadBytes);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);

@@ -29,7 +29,7 @@ namespace {
 // RFC 9113, section 3.4: the first bytes of a client without TLS.
 constexpr std::string_view kFirstBytes = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 // RFC 8446, sections 5.1 and 4: a record of type handshake (22) and version 3.x, whose message is a ClientHello (1).
-// The bytes between are its length.
+// Bytes 3 and 4, between the version and the message, are the record's length.
 constexpr size_t kTlsFirstBytes = 6;
 
 constexpr int64_t kMaxDefaultConnections = 10'000;
@@ -75,7 +75,7 @@ bool IsErrorOfConnection(int error) {
   return std::find(kErrors.begin(), kErrors.end(), error) != kErrors.end();
 }
 
-// Returns an empty descriptor and sets errno if there is nothing to accept or accept fails.
+// Returns an empty descriptor and sets errno if no connection waits at the listener or accept fails.
 Descriptor AcceptOne(int listener, sockaddr_storage* address) {
   socklen_t size = sizeof(*address);
   return Descriptor(accept4(listener, reinterpret_cast<sockaddr*>(address), &size, SOCK_NONBLOCK | SOCK_CLOEXEC));
@@ -96,7 +96,7 @@ FirstBytes CheckTls(std::string_view received) {
   return received[kTlsFirstBytes - 1] == 1 ? FirstBytes::kGood : FirstBytes::kBad;
 }
 
-// Makes close drop unsent data and leave no state in the system.
+// Makes close drop the socket's unsent data and reset the connection, so that the system keeps no state of it.
 void DropUnsent(const Descriptor& socket) {
   const linger now = {.l_onoff = 1, .l_linger = 0};
   setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &now, sizeof(now));
@@ -186,11 +186,13 @@ std::map<std::string, int64_t> Acceptor::ReceivedBytesByPeer() const {
   return received;
 }
 
-// The thread then sees EPOLLHUP and removes the connection. Returns false if it was closed before.
+// Resets the connection. The acceptor's thread then sees EPOLLHUP and removes the connection from its tables. Returns
+// false if End was called for the connection before.
 bool Acceptor::End(Connection& connection) {
   if (std::exchange(connection.is_closing, true)) return false;
   DropUnsent(connection.socket);
-  // Resets the connection and drops its received bytes. After a mere shutdown gRPC would still read those.
+  // Connecting to AF_UNSPEC resets the connection and drops the bytes that it has received. After a shutdown alone,
+  // gRPC would still read these bytes.
   const sockaddr nobody = {.sa_family = AF_UNSPEC, .sa_data = {}};
   connect(connection.socket.get(), &nobody, sizeof(nobody));
   shutdown(connection.socket.get(), SHUT_RDWR);
@@ -267,7 +269,8 @@ void Acceptor::AcceptFrom(int listener) {
     std::string client = ClientOf(peer);
     const bool is_of_proxy = std::any_of(options_.trusted_proxies.begin(), options_.trusted_proxies.end(),
                                          [&](const Network& network) { return network.Contains(address); });
-    // For a proxy's connection, the client is known only when the proxy header has come; its limits hold from then on.
+    // For a proxy's connection, the client is known only when the proxy header has come. The client's limits hold from
+    // then on.
     if ((is_of_proxy || MakeRoomForClient(client, peer)) && MakeRoomInAll(client, peer)) {
       Add(std::move(socket), std::move(peer), std::move(client), is_of_proxy);
     } else {
@@ -276,7 +279,7 @@ void Acceptor::AcceptFrom(int listener) {
   }
 }
 
-// Returns 0, or the error that kept the connection from being refused.
+// Frees the spare descriptor to accept a connection and close it at once. Returns 0, or the errno of a failed accept.
 int Acceptor::RefuseWithSpare(int listener) {
   spare_.Reset();
   sockaddr_storage address = {};
@@ -306,8 +309,9 @@ void Acceptor::ResumeAccepting() {
   is_paused_ = false;
 }
 
-// Returns false, and reports it, if the client may not connect now, or has as many connections as it may have and none
-// of them gives way.
+// Makes room for one more connection of the client: at the client's limit it closes the client's oldest connection that
+// has not sent its first bytes. Returns false, and reports the refusal, if there is no such connection, or if
+// is_welcome refuses the client.
 bool Acceptor::MakeRoomForClient(const std::string& client, std::string_view peer) {
   if (options_.is_welcome && !options_.is_welcome(client)) {
     Report(peer, connection_reason::kUnfinishedCalls);
@@ -325,7 +329,8 @@ bool Acceptor::MakeRoomForClient(const std::string& client, std::string_view pee
   return true;
 }
 
-// Returns false, and reports it, if there are as many connections as there may be and none gives way to the client's.
+// Makes room for one more connection at the limit of all connections: it closes one that has not sent its first bytes,
+// else one of the largest client. Returns false, and reports the refusal, if neither exists.
 bool Acceptor::MakeRoomInAll(const std::string& client, std::string_view peer) {
   if (open_connections() < options_.max_connections) return true;
   const auto found = clients_.find(client);
@@ -415,8 +420,8 @@ void Acceptor::OnEvent(Id id, uint32_t events) {
   }
 }
 
-// Returns true if the connection's client is known: its header has been read, or it has none. Otherwise the header's
-// rest has not come yet, or the connection is closed.
+// Returns true if the connection's client is known: the proxy header has been read, or the connection begins without
+// one. Returns false if a part of the header has not come yet, or if the connection has been closed.
 bool Acceptor::ReadProxyHeader(Id id, Connection& connection) {
   std::array<char, kMaxProxyHeaderBytes> bytes;
   const ssize_t size = recv(connection.socket.get(), bytes.data(), bytes.size(), MSG_PEEK);
@@ -431,7 +436,8 @@ bool Acceptor::ReadProxyHeader(Id id, Connection& connection) {
     CloseWaiting(id, connection_reason::kProxyHeader);
     return false;
   }
-  // Takes the header out of the socket: gRPC must not see it. A complete one has arrived, so this never falls short.
+  // Takes the header out of the socket, since gRPC must not see it. The whole header has arrived, so recv returns all
+  // of its bytes.
   if (header.bytes > 0) recv(connection.socket.get(), bytes.data(), header.bytes, 0);
   connection.awaits_proxy_header = false;
   return CountForSource(id, connection, header.peer);
@@ -447,7 +453,7 @@ bool Acceptor::CountForSource(Id id, Connection& connection, const std::string& 
     found->second.waiting.erase(id);
     if (--found->second.num_connections == 0) clients_.erase(found);
   };
-  // It must not give way to itself, so it is not counted while its client makes room.
+  // The connection must not be closed to make room for itself, so it is not counted while room is made for its client.
   stop_counting();
   const bool has_room = MakeRoomForClient(client, source.empty() ? connection.peer : source);
   {

@@ -21,14 +21,15 @@ namespace {
 
 using nlohmann::json;
 
-// A second is calm if memory grows by less than this in it. Further growth is measured from there.
+// A second is calm if the unaccounted memory grows by less than this in it. Later growth is measured from the memory at
+// the end of the last calm second.
 constexpr int64_t kCalmGrowthBytes = int64_t{16} << 20;
 // Looks take at most a tenth of the thread's time.
 constexpr int kLookShare = 10;
 constexpr intptr_t kMostSockets = 1 << 20;
 
-// Takes ownership of text that gRPC allocated. Returns an empty object if there is none or it is not an object: a
-// socket may disappear between two queries.
+// Parses and frees text that gRPC allocated. Returns an empty object if the text is null or holds no JSON object. The
+// text is null if its socket has disappeared since the query that listed it.
 json Parsed(char* text) {
   if (text == nullptr) return json::object();
   const std::unique_ptr<char, void (*)(void*)> owner(text, gpr_free);
@@ -36,13 +37,13 @@ json Parsed(char* text) {
   return parsed.is_object() ? parsed : json::object();
 }
 
-// Returns the object or array of that name, or an empty one of the type of `otherwise`.
+// Returns the object's member `key`, or `otherwise` if there is no such member or its type differs from `otherwise`.
 json At(const json& object, const char* key, json otherwise) {
   const auto found = object.find(key);
   return found != object.end() && found->type() == otherwise.type() ? *found : otherwise;
 }
 
-// channelz writes 64-bit numbers as text. Returns 0 if there is none.
+// Returns the object's member `key`, which channelz writes as text if it has 64 bits. Returns 0 if it is no number.
 int64_t NumberAt(const json& object, const char* key) {
   const auto found = object.find(key);
   if (found == object.end()) return 0;
@@ -52,7 +53,7 @@ int64_t NumberAt(const json& object, const char* key) {
   return 0;
 }
 
-// Returns "" if the address is not an Internet address.
+// Returns the peer of a socket that channelz describes, or "" if its remote address is not an Internet address.
 std::string PeerOfSocket(const json& socket) {
   const json address = At(At(socket, "remote", json::object()), "tcpip_address", json::object());
   std::string bytes;
@@ -134,7 +135,8 @@ void FloodGuard::Look() {
   std::map<std::string, Connection> connections;
   for (const auto& [peer, count] : started) {
     const auto before = connections_.find(peer);
-    // For connections that exist at the first look, counting starts there. Later ones are counted from their beginning.
+    // Streams of a connection that exists at the first look are counted from that look on; streams of a later
+    // connection from its beginning.
     Connection connection = before != connections_.end() ? before->second : Connection{.started = is_first ? count : 0};
     connection.unseen += count - connection.started - seen[peer];
     connection.started = count;

@@ -10,9 +10,9 @@ namespace {
 
 constexpr int kLookShare = 10;
 
-// Returns the most bytes that arrive with a message: 9 bytes for each frame of at most 16 KiB and, for the first
-// message, the headers of its call. A stream of small messages must not be credited with more than it sends, or it
-// would hide a large one.
+// Returns the received bytes for which a message accounts: its own, 9 bytes for the header of each HTTP/2 frame
+// (1/512 of the message covers frames of 4.5 KiB or more), and for a call's first message the headers of the call. A
+// stream of small messages must not be credited with more than it sends, or it would hide a large message.
 int64_t WithFrames(int64_t message_bytes, bool is_first) {
   return message_bytes + message_bytes / 512 + (is_first ? 512 : 16);
 }
@@ -53,7 +53,7 @@ void UploadGuard::Look(absl::Duration since_last) {
     absl::MutexLock lock(&mutex_);
     std::swap(news, news_);
   }
-  // Read after the messages, so that the bytes of all of them are included.
+  // The received bytes are read after the messages, so that they include the bytes of all these messages.
   std::map<std::string, Connection> connections;
   for (const auto& [peer, received] : options_.received_bytes()) {
     const auto before = connections_.find(peer);

@@ -151,7 +151,7 @@ bool RequestCall::StopReading() {
   return true;
 }
 
-// ok = false: the client ended its side, or it is gone and OnCancel is called.
+// If `ok` is false, the client has half-closed, or it is gone and gRPC also calls OnCancel.
 void RequestCall::OnReadDone(bool ok) {
   if (ok) parts().on_message(peer(), static_cast<int64_t>(request_.Length()), /*is_first=*/true);
   const bool is_wanted = StopReading();
@@ -231,7 +231,7 @@ bool RequestCall::has_ended() const {
   return end_.has_value();
 }
 
-// ok = false: the client is gone, and OnCancel is called.
+// If `ok` is false, the client is gone, and gRPC also calls OnCancel.
 void RequestCall::OnWriteDone(bool /*ok*/) {
   StopAnswerTimer();
   {
@@ -256,7 +256,7 @@ void RequestCall::Advance() {
       return;
     }
   }
-  // No other thread writes or finishes now, and the message that is sent does not change.
+  // No other thread writes or finishes the call now, so message_ and last_ do not change while they are sent.
   if (may_finish && kind() == CallKind::kRequest) Guard([this] { AddLoadReport(parts(), context()); });
   if (!may_finish) {
     StartAnswerTimer(static_cast<int64_t>(message_.Length()));
@@ -281,7 +281,8 @@ absl::Time DeadlineOf(const grpc::CallbackServerContext& context) {
   // A timeout of centuries wraps gRPC's time point to one before 1970.
   const bool is_wrapped = deadline < std::chrono::system_clock::time_point();
   if (is_wrapped || deadline == std::chrono::system_clock::time_point::max()) return absl::InfiniteFuture();
-  // absl::Now follows a clock that was set only seconds later, and gRPC made the deadline by this one.
+  // gRPC computed the deadline by the system clock. absl::Now would not do here: it notices only seconds later that
+  // this clock was set.
   return SteadyNow() + (absl::FromChrono(deadline) - absl::FromChrono(std::chrono::system_clock::now()));
 }
 

@@ -17,11 +17,12 @@
 namespace voxserve {
 namespace {
 
-// The bytes of a response that Answer does not measure: the stage that it appends afterwards, and a frame's envelope.
+// An allowance for the bytes of a response that Answer does not measure: the stage kEncode, which Answer appends
+// afterwards, and the FrameResult message around a frame's response.
 constexpr int64_t kEnvelopeBytes = 64;
 
-// Logs faults of the caller as information and faults of the server as warnings. A superseded frame of a stream is
-// neither.
+// Returns kDebug for ABORTED (a superseded frame of a stream), kInfo for errors that clients often cause, and kWarning
+// for all others: the server's faults, overload, and missing permissions.
 LogLevel LevelOf(absl::StatusCode code) {
   switch (code) {
     case absl::StatusCode::kAborted:
@@ -120,7 +121,7 @@ absl::StatusOr<HeldBytes> RequestTelemetry::AnswerWith(InferResult result,
   return held;
 }
 
-// Logs first, so that the measured time includes the log.
+// Logs before it measures, so that the measured time includes the time for the log.
 void RequestTelemetry::Fail(const absl::Status& status) const {
   LogFailure(status);
   parts_->metrics->OnRequest(names_.model, names_.version, status.code(), SteadyNow() - started_);

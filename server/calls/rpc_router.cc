@@ -22,7 +22,7 @@
 namespace voxserve {
 namespace {
 
-// A client chooses the name in its certificate, as far as the operator's root signs it.
+// The name in a certificate may be long: the client chooses it, if only the operator's root signs the certificate.
 constexpr size_t kMaxNameBytes = 128;
 
 std::string_view ViewOf(grpc::string_ref text) { return {text.data(), text.size()}; }
@@ -82,7 +82,7 @@ grpc::ServerGenericBidiReactor* RpcRouter::CreateReactor(grpc::GenericCallbackSe
   return status.ok() ? call.get() : Refuse(context, status);
 }
 
-// The limiter bounds the lines, since anybody can cause refused calls without end.
+// Logs a refused call. The limiter bounds these log lines, since anybody can cause refused calls without end.
 void RpcRouter::AuditRefused(const grpc::GenericCallbackServerContext& context, const absl::Status& status) const {
   const std::optional<int64_t> left_out = parts_->log_limiter->Admit("audit");
   if (!left_out.has_value()) return;

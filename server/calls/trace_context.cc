@@ -6,13 +6,14 @@
 namespace voxserve {
 namespace {
 
-// version "-" trace-id "-" parent-id "-" trace-flags
+// The W3C Trace Context header traceparent: version "-" trace-id "-" parent-id "-" trace-flags, in hexadecimal digits.
 constexpr size_t kVersionChars = 2;
 constexpr size_t kTraceIdChars = 32;
 constexpr size_t kSpanIdChars = 16;
 constexpr size_t kFlagsChars = 2;
 
-// Takes this many lower-case hexadecimal digits off the text's beginning. Returns "" if it does not begin with as many.
+// Removes `size` lower-case hexadecimal digits from the beginning of the text and returns them. Returns "", and leaves
+// the text as it is, if the text does not begin with as many.
 std::string_view TakeHex(std::string_view* text, size_t size) {
   if (text->size() < size) return "";
   const std::string_view digits = text->substr(0, size);

@@ -18,7 +18,7 @@
 namespace voxserve {
 namespace {
 
-// The engine's numbers equal the wire's, so a cast converts a type.
+// The engine's PointFieldType has the same numbers as the protobuf enum, so a cast converts a field's type.
 static_assert(static_cast<int>(PointFieldType::kInt8) == v1::POINT_FIELD_TYPE_INT8);
 static_assert(static_cast<int>(PointFieldType::kUint8) == v1::POINT_FIELD_TYPE_UINT8);
 static_assert(static_cast<int>(PointFieldType::kInt16) == v1::POINT_FIELD_TYPE_INT16);
@@ -29,13 +29,13 @@ static_assert(static_cast<int>(PointFieldType::kFloat32) == v1::POINT_FIELD_TYPE
 static_assert(static_cast<int>(PointFieldType::kFloat64) == v1::POINT_FIELD_TYPE_FLOAT64);
 static_assert(static_cast<int>(PointFieldType::kFloat16) == v1::POINT_FIELD_TYPE_FLOAT16);
 
-// Labels, scores and tensors are sent in the host's byte order, which must be the wire's.
+// Labels, scores and tensors are sent in the host's byte order. The protocol demands little-endian values.
 static_assert(std::endian::native == std::endian::little);
 
 constexpr uint32_t kMaxSweeps = 64;
-// The longest time for which a silent stream keeps its sweeps.
+// The largest sweeps.max_age that a client may ask for. It bounds how long a silent stream keeps its sweeps.
 constexpr absl::Duration kMaxSweepAge = absl::Minutes(1);
-// The most bytes of one stream's sweeps: 64 scans of 124,000 points with four float32 fields.
+// The most bytes of one stream's sweeps: enough for 64 scans of 131,072 points with four float32 fields.
 constexpr int64_t kMaxSweepBytes = int64_t{128} << 20;
 
 absl::Status BadStream(const std::string& message) {
@@ -179,7 +179,7 @@ absl::StatusOr<PointCloud> DecodeCloud(v1::PointCloud* message, HostBuffer data)
     layout.fields.push_back(
         {.name = std::move(*field.mutable_name()),
          .offset = field.offset(),
-         // Unknown numbers stay unknown: PointCloud::Create refuses them by name.
+         // Numbers outside uint8_t become 0, which is no type. PointCloud::Create refuses all unknown types.
          .type = static_cast<PointFieldType>(field.type() < 0 || field.type() > 255 ? 0 : field.type()),
          .count = field.count() == 0 ? 1 : field.count(),
          .scale = field.has_scale() ? field.scale() : 1.0,

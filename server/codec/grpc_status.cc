@@ -12,7 +12,8 @@
 namespace voxserve {
 namespace {
 
-// A non-ASCII byte is sent as three, and the details repeat the message in base64: 1,500 bytes stay under 8 KiB.
+// gRPC sends a non-ASCII byte of the message as three bytes (%XX), and the details repeat the message in base64. 1,500
+// bytes of message thus take less than 8 KiB, gRPC's default limit on metadata.
 constexpr size_t kMaxMessageBytes = 1500;
 
 std::string Shortened(absl::string_view message) {

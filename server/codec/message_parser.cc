@@ -64,14 +64,15 @@ void AppendVarint(uint64_t value, std::string* out) {
   out->push_back(static_cast<char>(value));
 }
 
-// Walks one message's bytes.
+// Walk reads the bytes of one message once. It separates the cloud's data (or a tensor's values) from all other bytes,
+// which are the skeleton: a message that protobuf can parse.
 class Walk {
  public:
-  // Both arguments must outlive it.
+  // Both arguments must outlive the Walk.
   Walk(const grpc::ByteBuffer& bytes, CloudAllocator allocate)
       : allocate_(allocate), reader_(ReaderArgument(bytes)), input_(&reader_), num_bytes_(bytes.Length()) {}
 
-  // Gathers the skeleton of a message of this type.
+  // Appends to the skeleton all bytes of a message of this type but the data.
   absl::Status Gather(const Descriptor& type) {
     if (!reader_.status().ok()) return Malformed("the call has no message");
     if (num_bytes_ > std::numeric_limits<int>::max()) {
@@ -98,7 +99,8 @@ class Walk {
     return absl::OkStatus();
   }
 
-  // Gathers one value. type: nullptr inside a group, which none of our messages has.
+  // Gathers one value. type: the message that contains the value; nullptr inside a group, since none of our messages
+  // has groups.
   absl::Status GatherValue(uint32_t tag, const Descriptor* type, std::string* out) {
     if (++num_values_ > MessageLimits::kMaxValues) {
       return Malformed(absl::StrCat("the message has ", num_values_, " values or more, at most ",
@@ -141,7 +143,8 @@ class Walk {
     }
   }
 
-  // Gathers a string, bytes, a message or an unknown field (field is nullptr, or of another kind).
+  // Gathers a string, bytes, a message or an unknown field. For an unknown field, `field` is nullptr or has another
+  // wire type.
   absl::Status GatherDelimited(uint32_t tag, const FieldDescriptor* field, std::string* out) {
     const absl::string_view name =
         field == nullptr ? "a field that is not known" : absl::string_view(field->full_name());
@@ -174,7 +177,7 @@ class Walk {
     if (field.containing_type() == RawField()->containing_type() && !field.is_map()) {
       RETURN_IF_ERROR(CountSome(&num_tensors_, MessageLimits::kMaxRequestTensors, "inputs and outputs"));
     }
-    // In the oneof, a config replaces the frame before it, and that frame's data.
+    // Config and frame are alternatives of one oneof: a config replaces an earlier frame, and the data of this frame.
     if (&field == ConfigField()) data_ = HostBuffer();
     RETURN_IF_ERROR(EnterLevel());
     const CodedInputStream::Limit outer = input_.PushLimit(num_bytes);
@@ -222,7 +225,7 @@ class Walk {
                                   " are allowed"));
   }
 
-  // Counts one of the values that have a limit of their own.
+  // Counts one value of a sort that has its own limit (`what` names the sort).
   static absl::Status CountSome(int* count, int limit, absl::string_view what) {
     if (++*count <= limit) return absl::OkStatus();
     return Malformed(absl::StrCat("the message has ", *count, " ", what, " or more, at most ", limit, " are allowed"));
@@ -340,7 +343,8 @@ absl::Status ParseWithin(const grpc::ByteBuffer& bytes, CloudAllocator allocate,
   return status;
 }
 
-// Reads the parts that ParseStreamRequest keeps of a message that it refuses: only the outermost fields and a frame's.
+// Reads what ParseStreamRequest keeps of a message that it refuses: whether it is a config or a frame, and the frame's
+// id. It looks only at the outermost fields and at the fields of frames.
 void ReadFrameId(const grpc::ByteBuffer& bytes, v1::InferStreamRequest* message) {
   using Request = v1::InferStreamRequest;
   constexpr auto kDelimited = WireFormatLite::WIRETYPE_LENGTH_DELIMITED;
@@ -396,7 +400,7 @@ absl::Status ParseStreamRequest(const grpc::ByteBuffer& bytes, CloudAllocator al
   try {
     ReadFrameId(bytes, message);
   } catch (const std::bad_alloc&) {
-    message->Clear();  // then the frame's id stays unread
+    message->Clear();  // the answer then does not have the frame's id
   }
   return status;
 }

@@ -32,7 +32,7 @@ constexpr char kFp16[] = "FP16";
 constexpr char kBoxScores[] = "box_scores";
 constexpr char kBoxClasses[] = "box_classes";
 constexpr char kOfTheInput[] = " of the input";
-constexpr char kCoordinates[] = ".coordinates";  // behind the name of a tensor of sites
+constexpr char kCoordinates[] = ".coordinates";  // follows the name of a tensor with a row per site (voxel)
 constexpr int64_t kBoxNumbers = 9;
 constexpr int64_t kAny = -1;
 
@@ -42,7 +42,7 @@ absl::Status Refuse(const std::string& why, std::string_view reason) {
 
 // ---- parameters
 
-// Returns the value of a whole number that is not negative; nothing for any other value.
+// Returns the parameter's value if it is a whole number that is not negative, else nullopt.
 std::optional<int64_t> CountOf(const InferParameter& value) {
   if (value.parameter_choice_case() == InferParameter::kUint64Param) {
     if (value.uint64_param() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) return std::nullopt;
@@ -52,7 +52,7 @@ std::optional<int64_t> CountOf(const InferParameter& value) {
   return is_count ? std::make_optional(value.int64_param()) : std::nullopt;
 }
 
-// Returns why a parameter of a request, an input or an output is not served.
+// Returns the reason for which the server refuses a parameter of this name (of a request, an input or an output).
 std::string WhyNotServed(absl::string_view name) {
   if (absl::StartsWith(name, "sequence_")) return "models keep no state; use voxserve.v1 InferStream for sweeps";
   if (name == "classification") return "labels are class ids already";
@@ -72,7 +72,7 @@ std::string ShapeText(const google::protobuf::RepeatedField<int64_t>& shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
 }
 
-// Checks the input's size against its bytes.
+// Checks that the input's values come in one piece whose size agrees with the input's shape.
 absl::Status CheckBytes(const ModelInferRequest::InferInputTensor& input, const TensorParts& parts, int64_t num_bytes,
                         int64_t point_step) {
   if (!input.contents().fp32_contents().empty() || parts.num_packed > 1) {
@@ -143,7 +143,8 @@ absl::Status TranslateInput(const ModelInferRequest& message, const TensorParts&
 
 // ---- outputs
 
-// Returns the tensor that an output's name stands for, or is the coordinates of; null if there is none.
+// Returns the model's tensor for an output name. The name is a tensor's name, or for a tensor with a row per site the
+// tensor's name and ".coordinates". Returns nullptr if no tensor matches.
 const TensorInfo* TensorOf(const ModelVersionInfo& model, std::string_view name) {
   for (const TensorInfo& tensor : model.tensors) {
     if (name == tensor.name) return &tensor;
@@ -238,7 +239,7 @@ class ResponseWriter {
       const auto num_axes = static_cast<int64_t>(tensor.info.unit.size());
       Add(coordinates, kInt32, {tensor.num_rows(), num_axes}, std::move(tensor.coordinates));
     }
-    const std::vector<int64_t> shape = tensor.Shape();  // from the bytes, which are moved then
+    const std::vector<int64_t> shape = tensor.Shape();  // computed from the bytes, which the next line moves away
     if (Wants(tensor.info.name)) Add(tensor.info.name, kFp32, shape, std::move(tensor.bytes));
   }
 
@@ -267,7 +268,7 @@ absl::StatusOr<std::optional<SharedMemoryUse>> ParseSharedMemory(
     const google::protobuf::Map<std::string, InferParameter>& parameters, const std::string& where) {
   if (parameters.empty()) return std::optional<SharedMemoryUse>();
   SharedMemoryUse use;
-  // A map has no order; the error should be the same in every run.
+  // A protobuf map has no order. Sorted parameters give the same error in every run.
   const std::map<std::string, InferParameter> ordered(parameters.begin(), parameters.end());
   for (const auto& [name, value] : ordered) {
     const std::optional<int64_t> count = CountOf(value);
@@ -387,7 +388,8 @@ void EncodeOpenInference(InferResult& result, const std::vector<std::string>& ou
   ResponseWriter writer(outputs, response);
   if (const NamedOutput* labels = result.Find(NamedOutput::kLabels)) writer.AddLabels(*labels);
   if (NamedOutput* scores = result.Find(NamedOutput::kScores); scores != nullptr && writer.Wants(scores->name)) {
-    const std::vector<int64_t> shape = {scores->num_rows(), scores->columns};  // from the bytes, which are moved then
+    // The shape is computed from the bytes, which Add takes away.
+    const std::vector<int64_t> shape = {scores->num_rows(), scores->columns};
     writer.Add(scores->name, kFp32, shape, std::move(scores->bytes));
   }
   if (const NamedOutput* boxes = result.Find(NamedOutput::kBoxes)) writer.AddBoxes(*boxes);

@@ -11,7 +11,8 @@ bool IsOpen(const HttpConnections::Connection& connection) {
   return connection.descriptor >= 0 && !connection.is_closing;
 }
 
-// The prefix of a multicast network, in which no IPv6 client has an address.
+// The upper bits of the numbers that stand for IPv4 clients. No IPv6 client has this prefix, since it is one of a
+// multicast network.
 constexpr uint64_t kIpv4Prefix = uint64_t{0xFFFF} << 48;
 
 uint64_t BigEndian(const uint8_t* bytes, int num_bytes) {

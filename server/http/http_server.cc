@@ -36,15 +36,16 @@ namespace {
 constexpr char kPlainText[] = "text/plain; charset=utf-8";
 constexpr char kMetricsText[] = "text/plain; version=0.0.4; charset=utf-8";
 constexpr char kHtml[] = "text/html; charset=utf-8";
-// The page contains everything it needs, and only asks this server, to refresh itself.
+// The status page loads nothing from elsewhere. It only sends requests to this server, to refresh itself.
 constexpr char kPagePolicy[] =
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:";
 
-constexpr size_t kConnectionBytes = 16 << 10;  // for the request line and headers, and those of the answer
+constexpr size_t kConnectionBytes = 16 << 10;  // for the request line, the request's headers and the answer's headers
 constexpr int kMaxAcceptsATurn = 64;
-// Descriptors kept open for the time when the process runs out of them.
+// Spare descriptors: they are kept open, and closed to accept a connection when the process has no other descriptors.
 constexpr int kNumSpares = 8;
-// Limits at such a time: descriptors freed for one new connection, and the pause before the next attempt.
+// When the process has no descriptors: the most that are freed for one new connection, and the pause before the next
+// attempt to accept.
 constexpr int kMaxFreedForOne = 4;
 constexpr std::chrono::milliseconds kAcceptPause{20};
 constexpr std::chrono::seconds kLogInterval{10};
@@ -92,7 +93,7 @@ MHD_Result Send(const Answer& answer, MHD_Connection* connection) {
   if (answer.type == kHtml) {
     MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_SECURITY_POLICY, kPagePolicy);
   }
-  // RFC 6750, section 3.
+  // RFC 6750, section 3: an answer 401 names the scheme.
   if (answer.code == MHD_HTTP_UNAUTHORIZED) {
     MHD_add_response_header(response, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer realm=\"voxserve\"");
   }
@@ -104,12 +105,13 @@ MHD_Result Send(const Answer& answer, MHD_Connection* connection) {
   return result;
 }
 
-// Returns whether the client has shown a certificate that comes from the roots of its daemon.
+// Returns true if the client has shown a certificate that is signed by one of the roots given to the connection's
+// MHD_Daemon.
 bool HasClientCertificate(MHD_Connection* connection) {
   const MHD_ConnectionInfo* const info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_GNUTLS_SESSION);
   if (info == nullptr || info->tls_session == nullptr) return false;
   auto* const session = static_cast<gnutls_session_t>(info->tls_session);
-  // A certificate for servers alone does not count, as with gRPC.
+  // A certificate whose purpose is only that of a server does not count. gRPC refuses it too.
   char purpose[] = GNUTLS_KP_TLS_WWW_CLIENT;
   gnutls_typed_vdata_st asked = {
       .type = GNUTLS_DT_KEY_PURPOSE_OID, .data = reinterpret_cast<unsigned char*>(purpose), .size = 0};
@@ -132,12 +134,12 @@ bool IsProbe(std::string_view path) { return path == "/healthz" || path == "/rea
 
 }  // namespace
 
-// A single thread accepts connections, runs the library (libmicrohttpd, without threads of its own) and closes
-// connections. Only the library closes a connection's descriptor, on the same thread: this class shuts the socket down,
-// and the library then sees its end.
+// Loop owns the single thread of the HTTP server. The thread accepts connections, runs the library (libmicrohttpd,
+// without threads of its own) and ends connections. Only the library closes a connection's descriptor: this class shuts
+// the socket down, and the library, on the same thread, then sees the connection's end.
 //
-// The library reads a certificate when it starts. A new one is read by a second instance, which takes the connections
-// from then on; the first is stopped when its own have had their time.
+// An instance of the library reads its certificate when it starts. For a new certificate, Loop starts another instance,
+// which takes all new connections. The old instance is stopped when the time of its last connection is over.
 class HttpServer::Loop {
  public:
   Loop(const Options& options, Content content, std::vector<Descriptor> listeners)
@@ -175,7 +177,7 @@ class HttpServer::Loop {
  private:
   using Time = HttpConnections::Time;
 
-  // An instance of the library, with what it was started with.
+  // An instance of the library, with the certificate with which it was started.
   struct Library {
     ~Library() {
       if (daemon != nullptr) MHD_stop_daemon(daemon);
@@ -184,7 +186,7 @@ class HttpServer::Loop {
     MHD_Daemon* daemon = nullptr;
     std::shared_ptr<const TlsMaterial> tls;
     uint64_t tls_version = 0;
-    Time ends = Time::max();  // once another one has taken its place: when its last connection is over
+    Time ends = Time::max();  // set when another instance replaces this one: the time when this one is stopped
   };
 
   static Time Now() { return std::chrono::steady_clock::now(); }
@@ -203,7 +205,7 @@ class HttpServer::Loop {
             connection);
       }
       if (loop->content_.authorise && !IsProbe(url)) {
-        // A proxy may have looked at another one of several.
+        // If there are several headers, a proxy may have checked another one than this server would.
         if (NumAuthorizations(connection) > 1) {
           return Send(Refusal(absl::UnauthenticatedError("the request has several authorization headers: send one")),
                       connection);
@@ -230,7 +232,8 @@ class HttpServer::Loop {
     }
   }
 
-  // Null where the library cannot start: no memory, no descriptor, or a certificate that GnuTLS does not take.
+  // Returns nullptr if the library cannot start: there is no memory or no descriptor, or GnuTLS refuses the
+  // certificate.
   std::unique_ptr<Library> StartLibrary() {
     auto library = std::make_unique<Library>();
     unsigned int flags = MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET;
@@ -259,8 +262,8 @@ class HttpServer::Loop {
     return library->daemon == nullptr ? nullptr : std::move(library);
   }
 
-  // Takes over a certificate that has changed, and stops instances whose time is over. Tries again after a failure,
-  // since memory or descriptors may have been short.
+  // Starts an instance with the new certificate if the certificate has changed, and stops old instances whose time is
+  // over. After a failure it tries again, since the process may only have lacked memory or descriptors.
   void ChangeCertificate() {
     while (!retired_.empty() && retired_.front()->ends <= Now()) retired_.erase(retired_.begin());
     if (options_.tls == nullptr || options_.tls->version() == library_->tls_version || Now() < changes_again_) return;
@@ -310,7 +313,7 @@ class HttpServer::Loop {
     }
   }
 
-  // Returns the time until the next timer, or -1 if there is none.
+  // Returns the milliseconds until the next thing to do at a set time, at most a minute, or -1 if there is none.
   int WaitMs() {
     if (HasWork(*library_)) return 0;
     Time next = Time::max();
@@ -349,7 +352,7 @@ class HttpServer::Loop {
     connection->is_closing = true;
   }
 
-  // Returns false if no connection can be closed.
+  // Closes the oldest connection of the client with the most connections. Returns false if no connection is open.
   bool Evict() {
     HttpConnections::Connection* const evicted = connections_.OldestOfTheLargestClient();
     if (evicted == nullptr) return false;
@@ -377,21 +380,21 @@ class HttpServer::Loop {
         return;
       } else if (-descriptor == EAGAIN) {
         return;
-      }  // Else this connection alone is broken.
+      }  // With any other error only this connection is broken.
     }
   }
 
-  // Returns the descriptor, or -errno.
+  // Accepts a connection, and frees descriptors for it if the process has none left. Returns the descriptor or -errno.
   int Accept(int listener, sockaddr* address, socklen_t* size) {
     for (int num_freed = 0;; ++num_freed) {
       const int descriptor = accept4(listener, address, size, SOCK_NONBLOCK | SOCK_CLOEXEC);
       if (descriptor >= 0) return descriptor;
       const int error = errno;
       if (!IsShortage(error)) return -error;
-      // The system looks for a free descriptor before it looks for a connection, so there may be none to accept.
+      // accept4 looks for a free descriptor before it looks for a connection, so perhaps no connection waits.
       pollfd waiting = {.fd = listener, .events = POLLIN, .revents = 0};
       if (poll(&waiting, 1, 0) == 0) return -EAGAIN;
-      // Other threads may take the freed descriptor, so this tries several times.
+      // Another thread may take the freed descriptor first, so this function tries several times.
       if (num_freed == kMaxFreedForOne || !FreeADescriptor()) return -error;
     }
   }
@@ -409,15 +412,15 @@ class HttpServer::Loop {
     return Evict();
   }
 
-  // Opens spare descriptors; probes use them when the process has no others left.
+  // Opens the missing spare descriptors.
   void KeepSpares() {
     for (Descriptor& spare : spares_) {
       if (!spare) spare.Reset(fcntl(wake_.get(), F_DUPFD_CLOEXEC, 0));
     }
   }
 
-  // If the request arrived with its connection, it is answered before the next connection is accepted, which so cannot
-  // replace it.
+  // Gives the connection to the library and runs the library once. If the request has arrived with the connection, it
+  // is thus answered before another connection is accepted, which might evict this one.
   void Admit(int descriptor, const sockaddr* address, socklen_t size) {
     if (connections_.full()) Evict();
     arriving_ = connections_.Add(descriptor, address, Now());
@@ -436,16 +439,16 @@ class HttpServer::Loop {
   const Descriptor wake_;  // an eventfd: readable when the loop must stop
   std::atomic<bool> stop_{false};
 
-  // Used by the thread only, from its start on.
+  // From its start on, only the thread uses these members.
   HttpConnections connections_;
   Time changes_again_ = Time::min();
-  uint64_t refused_tls_version_ = 0;                 // the last one that could not be taken over
+  uint64_t refused_tls_version_ = 0;                 // version of the last certificate that was refused
   std::unique_ptr<Library> library_;                 // takes new connections
-  std::vector<std::unique_ptr<Library>> retired_;    // in the order of their ends
+  std::vector<std::unique_ptr<Library>> retired_;    // old instances, in the order of `ends`
   HttpConnections::Connection* arriving_ = nullptr;  // set while the library takes the connection
   std::array<Descriptor, kNumSpares> spares_;
   Time accepts_again_ = Time::min();
-  int64_t num_evicted_ = 0;  // since the last log line about it
+  int64_t num_evicted_ = 0;  // connections evicted since the last log line that tells their number
   Time logs_again_ = Time::min();
 
   std::thread thread_;

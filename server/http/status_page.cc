@@ -94,7 +94,7 @@ std::string Chip(std::string_view what, const std::string& value) {
   return absl::StrCat("<span class=\"chip num\"><b>", HtmlEscaped(what), "</b>", value, "</span>");
 }
 
-// Lists clouds that did not run, by reason, and requests without an answer, by code.
+// Lists the numbers of clouds that did not run, by reason, and of requests that ended with an error, by status code.
 std::string Refusals(const ModelStatistics& statistics) {
   std::string html;
   if (!statistics.dropped.empty()) {
@@ -139,7 +139,7 @@ std::string Problems(const std::vector<std::string>& problems) {
   return html + "</ul>";
 }
 
-// Returns the model's outputs if there are more than labels.
+// Names the model's outputs. Returns "" for a model that answers only labels.
 std::string Outputs(const ModelVersionInfo& info) {
   std::string html;
   if (info.has_boxes) {
@@ -155,7 +155,8 @@ std::string Outputs(const ModelVersionInfo& info) {
   return html;
 }
 
-// Makes tiles for batches, refusals and ages if there were any.
+// Makes a tile for the queue, and tiles for batches, prediction errors, refusals, streams and frame ages if there are
+// any.
 std::string LoadTiles(const ModelStatistics& statistics) {
   std::string html = absl::StrCat(Tile(Count(statistics.queue_depth), "waiting"));
   if (statistics.batch_requests.count > 0) {

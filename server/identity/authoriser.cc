@@ -16,7 +16,7 @@ namespace voxserve {
 namespace {
 
 constexpr std::string_view kScheme = "bearer ";
-// A longer one is no token of ours (HashToken), and need not be hashed.
+// A longer header holds no token of this server (HashToken bounds their length), so it need not be hashed.
 constexpr size_t kMaxHeaderBytes = 8192;
 
 absl::Status Unauthenticated(const std::string& why, std::string_view reason) {
@@ -95,8 +95,8 @@ void Authoriser::Refresh() {
       seen_text_.reset();
       return;
     }
-    // A change is not used at the first look, since a half-written file may grant something else: "infer:a*b" begins
-    // with "infer:a*".
+    // A changed file is used only if the next Refresh reads the same text, since a half-written file may grant too
+    // much: "infer:a*" is the beginning of "infer:a*b".
     if (seen_text_ != *text) {
       seen_text_ = *std::move(text);
       return;
@@ -137,7 +137,8 @@ absl::StatusOr<std::shared_ptr<const Token>> Authoriser::Identify(std::optional<
     absl::MutexLock lock(&mutex_);
     tokens = tokens_;
   }
-  // The loop does not end early, so that its time does not tell which line fits, or how well.
+  // Neither the loop nor the comparison ends early, so that the time does not tell which line matches, or how many
+  // bytes of it.
   std::shared_ptr<const Token> found;
   for (const std::shared_ptr<const Token>& token : *tokens) {
     if (CRYPTO_memcmp(token->digest.data(), digest.data(), digest.size()) == 0) found = token;

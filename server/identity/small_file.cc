@@ -23,7 +23,7 @@ absl::Status CannotRead(const std::string& flag, const std::string& path, const 
 }  // namespace
 
 absl::StatusOr<std::string> ReadSmallFile(const std::string& flag, const std::string& path) {
-  // O_NONBLOCK: a pipe without a writer would keep the server from starting.
+  // Without O_NONBLOCK, opening a pipe that has no writer would block the server's start.
   const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file) return CannotRead(flag, path, std::strerror(errno));
   struct stat status = {};

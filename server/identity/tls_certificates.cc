@@ -13,8 +13,9 @@
 namespace voxserve {
 namespace {
 
-// gRPC's C++ interface has no credentials whose certificate is asked for at every handshake; its C interface has. The
-// two methods are all that a server calls.
+// Credentials that give gRPC the newest certificate at every handshake. gRPC's C++ interface has no such credentials,
+// so this class uses those of the C interface. grpc::ServerCredentials demands only the two methods that are
+// overridden.
 class ReloadingCredentials final : public grpc::ServerCredentials {
  public:
   explicit ReloadingCredentials(const TlsCertificates* certificates) : certificates_(certificates) {
@@ -25,7 +26,7 @@ class ReloadingCredentials final : public grpc::ServerCredentials {
   }
   ~ReloadingCredentials() override { grpc_server_credentials_release(credentials_); }
 
-  // Tokens are read by the router, which knows the methods.
+  // This method is never called: RpcRouter checks the tokens, since it knows which method a call asks for.
   void SetAuthMetadataProcessor(const std::shared_ptr<grpc::AuthMetadataProcessor>& /*processor*/) override {
     GPR_ASSERT(false);
   }
@@ -35,7 +36,7 @@ class ReloadingCredentials final : public grpc::ServerCredentials {
     return grpc_server_add_http2_port(server, address.c_str(), credentials_);
   }
 
-  // gRPC calls it at every handshake, under a lock of the port.
+  // gRPC calls this function at every handshake, while it holds a lock of the port.
   static grpc_ssl_certificate_config_reload_status Fetch(void* self,
                                                          grpc_ssl_server_certificate_config** certificate_config) {
     return static_cast<ReloadingCredentials*>(self)->FetchNew(certificate_config);

@@ -60,7 +60,7 @@ absl::StatusOr<std::vector<Certificate>> ParseCertificates(const std::string& fl
   return certificates;
 }
 
-// OpenSSL would ask the terminal.
+// The password callback for encrypted keys. It fails, since OpenSSL's default would ask the terminal.
 int NoPassword(char* /*buffer*/, int /*size*/, int /*is_write*/, void* /*context*/) { return -1; }
 
 absl::StatusOr<Key> ParseKey(const std::string& path, const std::string& text) {
@@ -106,8 +106,8 @@ absl::Status CheckTlsMaterial(const TlsPaths& paths, const TlsMaterial& material
   ASSIGN_OR_RETURN(const std::vector<Certificate> chain,
                    ParseCertificates("tls_certificate", paths.certificate, material.certificate));
   ASSIGN_OR_RETURN(const Key key, ParseKey(paths.key, material.key));
-  // Only the server's own certificate must be valid now. Others of the chain may have expired; clients ignore expired
-  // roots.
+  // Only the server's own certificate must be valid now. Other certificates of the chain may have expired, such as an
+  // old root, which clients ignore.
   X509* const certificate = chain.front().get();
   const absl::Time begins = TimeOf(X509_get0_notBefore(certificate));
   const absl::Time ends = TimeOf(X509_get0_notAfter(certificate));

@@ -35,8 +35,8 @@ bool IsNameCharacter(char c) {
   return absl::ascii_isalnum(static_cast<unsigned char>(c)) || std::string_view("-._@").find(c) != std::string::npos;
 }
 
-// Texts of a file that may hold secrets by mistake are shown as far as a typing error needs, which is less than any
-// token has.
+// Returns the beginning of a text of the file, for an error. The text may be a token that was put there by mistake, so
+// fewer characters are shown than the shortest token has.
 std::string Shown(absl::string_view text) {
   constexpr size_t kMost = kMinTokenBytes - 4;
   const std::string escaped = absl::CHexEscape(text.substr(0, kMost));
@@ -121,7 +121,8 @@ bool Token::FitsModel(std::string_view model) const {
 bool FitsGlob(std::string_view pattern, std::string_view text) {
   size_t p = 0;
   size_t t = 0;
-  // After a mismatch the last star takes one character more.
+  // After a mismatch the last * matches one character more: the text from taken_to on is then compared again with the
+  // pattern after that *.
   std::optional<size_t> star;
   size_t taken_to = 0;
   while (t < text.size()) {
@@ -176,7 +177,7 @@ absl::StatusOr<TokenList> ParseTokens(const std::string& path, std::string_view 
 
 Sha256Digest Sha256Of(std::string_view text) {
   Sha256Digest digest = {};
-  // It can fail only where OpenSSL has no SHA-256: then no token fits the digest of zeros.
+  // EVP_Digest fails only if OpenSSL has no SHA-256. The digest is then all zeros, which no token's line has.
   EVP_Digest(text.data(), text.size(), digest.data(), nullptr, EVP_sha256(), nullptr);
   return digest;
 }

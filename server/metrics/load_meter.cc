@@ -29,7 +29,7 @@ ServerLoad LoadMeter::Get(absl::Time now, int64_t num_waiting, int num_devices) 
     sum.answers += slot.answers;
     sum.errors += slot.errors;
   }
-  // At least a second: the first event alone is no rate.
+  // The window is at least a second, since one event in a much shorter time would give a far too high rate.
   const absl::Duration window = std::max(now - (absl::UnixEpoch() + first * kSlotTime), absl::Seconds(1));
   const double seconds = absl::ToDoubleSeconds(window);
   const double busy_seconds = absl::ToDoubleSeconds(sum.device_time);

@@ -20,7 +20,8 @@ using prometheus::BuildGauge;
 using prometheus::BuildHistogram;
 
 constexpr std::string_view kUnknown = "_unknown";
-// A stamp may name any time since the year 1. One such age would dominate the histogram's sum.
+// Frames older than this are counted apart, and not in the histogram of ages: a client may stamp a frame with any time
+// since the year 1, and the age of one such frame would dominate the histogram's sum.
 constexpr absl::Duration kMaxFrameAge = absl::Hours(1);
 
 std::string LabelOf(const prometheus::ClientMetric& metric, std::string_view name) {

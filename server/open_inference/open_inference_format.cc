@@ -15,7 +15,7 @@ absl::Status OpenInferenceFormat::Parse(const grpc::ByteBuffer& bytes, CloudAllo
   num_bytes_ = data->size();
   parameters_ = ParseParameters(message_);
   request->set_model(message_.model_name());
-  // Complete() reports what is wrong with these.
+  // Complete() reports the errors of the version and of the parameters.
   request->set_version(ParseModelVersion(message_.model_version()).value_or(0));
   if (parameters_.ok()) request->set_priority(static_cast<uint32_t>(parameters_->priority));
   request->set_request_id(message_.id());
@@ -72,7 +72,7 @@ absl::Status OpenInferenceFormat::MoveOutputs(inference::ModelInferResponse* res
     auto& parameters = *output.mutable_parameters();
     parameters["shared_memory_region"].set_string_param(found->second.region());
     parameters["shared_memory_byte_size"].set_int64_param(static_cast<int64_t>(bytes.size()));
-    bytes.clear();  // the entry stays, since clients count them
+    bytes.clear();  // the empty entry stays, since clients find an output's bytes by its index
   }
   return absl::OkStatus();
 }

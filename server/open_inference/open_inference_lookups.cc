@@ -44,7 +44,7 @@ absl::Status ServerMetadata(const ServiceParts& parts, const Caller& /*caller*/,
   return absl::OkStatus();
 }
 
-// Returns the version, if the caller may see the model.
+// Returns the version of the model. Returns the error of Caller::CheckModel if the caller may not see the model.
 absl::StatusOr<ModelVersionInfo> FindModel(const ServiceParts& parts, const Caller& caller, const std::string& name,
                                            const std::string& version) {
   if (!caller.SeesModel(name)) return caller.CheckModel(name);
@@ -121,7 +121,7 @@ void AddStages(const ModelTotals& totals, std::initializer_list<Stage> stages, i
   for (const Stage stage : stages) {
     const auto found = totals.stages.find(stage);
     if (found == totals.stages.end()) continue;
-    // One request has each stage once at most.
+    // A request has each stage at most once, so the largest count is the number of requests.
     out->set_count(std::max(out->count(), static_cast<uint64_t>(found->second.count)));
     out->set_ns(out->ns() + Nanoseconds(found->second.seconds));
   }
@@ -158,7 +158,7 @@ absl::Status StatisticsOfModels(const ServiceParts& parts, const Caller& caller,
   for (const ModelVersionInfo& info : parts.engine->ListModels()) {
     const bool is_asked_for = request.name().empty() ? caller.SeesModel(info.name) : info.name == request.name();
     if (!is_asked_for || info.state != ModelState::kReady) continue;
-    newest[info.name] = info.version;  // ascending
+    newest[info.name] = info.version;  // ListModels gives a model's versions in ascending order
     ++num_versions;
   }
   if (!request.version().empty() && (request.name().empty() || num_versions > 1)) {
@@ -223,7 +223,7 @@ absl::Status SharedMemoryStatus(const ServiceParts& parts, const Caller& caller,
   return absl::OkStatus();
 }
 
-// A number above 2^63 becomes negative, which is refused.
+// An offset or size of 2^63 bytes or more becomes negative in the conversion to int64_t, and Register refuses it.
 absl::Status RegisterSharedMemory(const ServiceParts& parts, const Caller& caller,
                                   const inference::SystemSharedMemoryRegisterRequest& request,
                                   inference::SystemSharedMemoryRegisterResponse* /*response*/) {

@@ -24,10 +24,10 @@
 namespace voxserve {
 namespace {
 
-// The most requests of a stream that are not answered, or whose answer is not sent.
+// While this many requests of a stream are unanswered or their answers unsent, the stream reads no further request.
 constexpr size_t kMaxOpenRequests = 16;
 
-// Returns the response that tells an error. id: the request's.
+// Returns the response that tells the client of an error. id: the id of the request that failed.
 absl::StatusOr<InferAnswer> AnswerOf(const absl::Status& error, const std::string& id) {
   inference::ModelStreamInferResponse response;
   response.set_error_message(absl::StrCat(absl::StatusCodeToString(error.code()), ": ", ToRpcStatus(error).message(),
@@ -38,7 +38,7 @@ absl::StatusOr<InferAnswer> AnswerOf(const absl::Status& error, const std::strin
   return answer;
 }
 
-// One ModelStreamInfer.
+// One call of ModelStreamInfer.
 class OpenInferenceStream final : public StreamCall {
  public:
   using StreamCall::StreamCall;

@@ -118,7 +118,7 @@ bool HealthService::IsServing(const std::string& name) const {
 
 HealthService::Status HealthService::StatusOf(const Caller& caller, const std::string& name) const {
   absl::string_view model = name;
-  // Before the look-up, so that the time tells nothing either.
+  // This check comes before the look-up, so that the call's time does not tell whether the model exists.
   if (absl::ConsumePrefix(&model, kModelPrefix) && !caller.SeesModel({model.data(), model.size()})) {
     return HealthCheckResponse::SERVICE_UNKNOWN;
   }

@@ -30,7 +30,7 @@ absl::Status BadStream(const std::string& message) {
   return WithReason(absl::InvalidArgumentError(message), error_reason::kBadStream);
 }
 
-// One InferStream.
+// One call of InferStream.
 class InferStreamCall final : public StreamCall {
  public:
   using StreamCall::StreamCall;
@@ -119,7 +119,7 @@ class InferStreamCall final : public StreamCall {
     return RequestTelemetry({model_, version_, std::move(request_id), source(), client(), trace()}, parts());
   }
 
-  // ---- incoming messages: called from OnMessage alone
+  // ---- incoming messages: only OnMessage calls these functions
 
   void OnMessage(grpc::ByteBuffer* bytes) override {
     absl::StatusOr<HeldBytes> held = HoldMessage(static_cast<int64_t>(bytes->Length()), 0);
@@ -149,7 +149,8 @@ class InferStreamCall final : public StreamCall {
 
   // Holds the bytes of a message. in_place_of: bytes already held for it.
   absl::StatusOr<HeldBytes> HoldMessage(int64_t bytes, int64_t in_place_of) {
-    // Counts out the frames that this one supersedes. Otherwise the stream would be stuck with its older frames.
+    // The frames that this one supersedes are not counted. Otherwise a stream at its limit could not replace its older
+    // frames.
     if (session_of_reader_ != nullptr) in_place_of += session_of_reader_->BytesAheadOfNext();
     return parts().bytes->Hold(ByteKind::kFrame, client(), bytes, in_place_of);
   }
@@ -170,7 +171,7 @@ class InferStreamCall final : public StreamCall {
     if (status.ok()) {
       const absl::StatusOr<ModelVersionInfo> model = engine->GetModel(config->model, config->version);
       status = model.ok() ? CheckStreamConfig(*model, *config) : model.status();
-      // First: it says less.
+      // This error takes precedence, since it tells less about the model.
       const absl::Status allowed = CheckMayInfer(caller(), *engine, config->model, config->version, config->priority);
       if (!allowed.ok()) status = allowed;
     }
@@ -223,8 +224,8 @@ class InferStreamCall final : public StreamCall {
     PushFrame(message.frame_id(), std::move(frame), std::move(held), std::move(telemetry));
   }
 
-  // Holds the frame's cloud as a sweep. If there is no room, frees this stream's own sweeps, which no one else would
-  // free.
+  // Counts the frame's cloud as a sweep. If the limits have no room for it, frees this stream's own sweeps: nobody else
+  // would free them.
   absl::StatusOr<HeldBytes> HoldSweep(int64_t bytes) {
     ByteLimits& limits = *parts().bytes;
     absl::StatusOr<HeldBytes> held = limits.Hold(ByteKind::kSweep, client(), bytes);
@@ -243,7 +244,7 @@ class InferStreamCall final : public StreamCall {
       ++num_frames_;
     }
     const bool is_taken = Guard([&] {
-      // held is shared, since a std::function must be copyable.
+      // `held` is in a shared_ptr, since a std::function must be copyable and HeldBytes is not.
       frame.done = [self = self(), telemetry = std::move(telemetry), frame_id,
                     held = std::make_shared<HeldBytes>(std::move(held))](absl::StatusOr<InferResult> result,
                                                                          int num_sweeps) mutable {
@@ -267,7 +268,7 @@ class InferStreamCall final : public StreamCall {
         Guard([&] { outgoing = Encode(caller(), frame_id, std::move(result), num_sweeps, telemetry, &is_ok); });
     if (!has_room) {
       is_ok = false;
-      // Small; where even that has no room, the stream ends without it.
+      // The error is small. If there is no memory for it either, the stream ends without an answer to this frame.
       if (!Guard([&] { outgoing = Encode(caller(), frame_id, OutOfMemoryError(), 0, telemetry, &is_ok); })) {
         EndOutOfMemory();
       }
@@ -279,7 +280,7 @@ class InferStreamCall final : public StreamCall {
     EndRequest();
   }
 
-  // The frame's answer, or its error: is_ok says which of them it has become.
+  // Returns the message with the frame's result, or with an error. Sets is_ok to false for an error.
   static Outgoing Encode(const Caller& caller, uint64_t frame_id, absl::StatusOr<InferResult> result, int num_sweeps,
                          RequestTelemetry* telemetry, bool* is_ok) {
     v1::InferStreamResponse answer;
@@ -311,7 +312,7 @@ class InferStreamCall final : public StreamCall {
   std::shared_ptr<StreamSession> session_of_reader_;
 
   std::shared_ptr<StreamSession> session_ ABSL_GUARDED_BY(mutex_);  // null before the config
-  std::string model_ ABSL_GUARDED_BY(mutex_);                       // from the config, as is version_
+  std::string model_ ABSL_GUARDED_BY(mutex_);                       // model_ and version_ come from the config
   int64_t version_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t num_frames_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t num_ok_ ABSL_GUARDED_BY(mutex_) = 0;

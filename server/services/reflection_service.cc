@@ -80,7 +80,7 @@ ServerReflectionResponse Answer(const ServerReflectionRequest& request) {
   return response;
 }
 
-// Answers one question at a time, each before it reads the next.
+// One call of ServerReflectionInfo. It answers each request before it reads the next one.
 class ReflectionCall final : public Call {
  public:
   ReflectionCall(const ServiceParts* parts, grpc::CallbackServerContext* context)

@@ -35,7 +35,7 @@ absl::StatusOr<TuneTask> DecodeTask(const v1::TunePlanRequest& request) {
                                                    Engine::kMaxTuneScans, ", or 0 for the default"));
   }
   if (request.num_scans() != 0) task.num_scans = request.num_scans();
-  // Written so that NaN fails too.
+  // The condition is written so that it also refuses NaN.
   if (!(request.max_wait_seconds() >= 0 && request.max_wait_seconds() <= kMaxWaitSeconds)) {
     return absl::InvalidArgumentError(absl::StrCat("max_wait_seconds is ", request.max_wait_seconds(),
                                                    ", must be more than 0 and at most ", kMaxWaitSeconds,
@@ -70,7 +70,8 @@ v1::TunePlanUpdate Encode(const TuneResult& result) {
   return update;
 }
 
-// One TunePlan. The engine may keep it for longer than gRPC does; what the engine reports after its end is dropped.
+// One call of TunePlan. The engine's callbacks may keep this object longer than gRPC does. Results that the engine
+// reports after the call's end are dropped.
 class TunePlanCall final : public RequestCall {
  public:
   TunePlanCall(const ServiceParts* parts, grpc::CallbackServerContext* context)
@@ -116,7 +117,7 @@ class TunePlanCall final : public RequestCall {
     return absl::OkStatus();
   }
 
-  // Ends the call and its search.
+  // Ends the call and cancels its search.
   void Abort(const absl::Status& status) {
     End(status);
     std::optional<uint64_t> ticket;

@@ -27,7 +27,8 @@ absl::StatusOr<Addresses> Resolve(const std::string& host, int port) {
   return Addresses(addresses, &freeaddrinfo);
 }
 
-// port: replaces the address's own port unless it is 0. If the result is empty, errno has the error.
+// Returns a socket that listens on the address, or an empty descriptor and sets errno. port: used in place of the
+// address's port, unless it is 0.
 Descriptor ListenOnAddress(const addrinfo& address, int port) {
   sockaddr_storage storage = {};
   std::memcpy(&storage, address.ai_addr, address.ai_addrlen);
@@ -79,7 +80,7 @@ absl::StatusOr<std::vector<Descriptor>> ListenOn(const std::string& host, int po
   const bool is_any_address = bare == "0.0.0.0" || bare == "::";
   if (!is_any_address) return ListenOnEach(bare, port);
   absl::StatusOr<std::vector<Descriptor>> both = ListenOnEach("::", port);
-  // IPv6 may be missing. Trying IPv4 shows whether that was the reason.
+  // The machine may have no IPv6. An attempt with IPv4 alone shows whether that was the reason.
   return both.ok() ? std::move(both) : ListenOnEach("0.0.0.0", port);
 }
 

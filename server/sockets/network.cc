@@ -16,7 +16,7 @@
 namespace voxserve {
 namespace {
 
-constexpr int kMappedBits = 96;  // of ::ffff:0:0/96, the IPv4 addresses inside IPv6 (RFC 4291, section 2.5.5.2)
+constexpr int kMappedBits = 96;  // prefix of ::ffff:0:0/96: IPv4 addresses inside IPv6 (RFC 4291, section 2.5.5.2)
 
 std::array<uint8_t, 16> Mapped(const in_addr& ipv4) {
   std::array<uint8_t, 16> bytes = {};

@@ -32,7 +32,8 @@ std::string Ipv6Peer(const sockaddr_in6& address) {
   return absl::StrCat("ipv6:%5B", text, zone, "%5D:", ntohs(address.sin6_port));
 }
 
-// A host may use all addresses of its /64 network. address: without brackets, possibly with a zone.
+// Returns the /64 network of an IPv6 address, since a host may use all addresses of its /64 network. Other addresses
+// are returned as they are. address: without brackets, possibly with a zone ("%eth0").
 std::string NetworkOf(const std::string& address) {
   const std::string without_zone = address.substr(0, address.find('%'));
   in6_addr network = {};

@@ -18,11 +18,11 @@ namespace {
 using State = ProxyHeaderState;
 
 constexpr std::string_view kTextSignature = "PROXY ";
-constexpr size_t kMaxTextBytes = 107;  // section 2.1, with the end of the line
+constexpr size_t kMaxTextBytes = 107;  // section 2.1 of the PROXY protocol, with the end of the line
 constexpr std::string_view kBinarySignature("\r\n\r\n\0\r\nQUIT\n", 12);
 constexpr size_t kBinaryFixedBytes = 16;  // signature, version and command, family and protocol, length
 
-// Returns true if the two agree as far as both go.
+// Returns true if `received` begins with the signature, or is itself a beginning of the signature.
 bool MayBegin(std::string_view received, std::string_view signature) {
   const size_t size = std::min(received.size(), signature.size());
   return received.substr(0, size) == signature.substr(0, size);
@@ -48,7 +48,7 @@ sockaddr_storage Address(int family, const void* address, uint16_t port) {
   return storage;
 }
 
-// "PROXY TCP4 192.0.2.1 198.51.100.1 41234 8500\r\n"
+// Parses a header of version 1, such as "PROXY TCP4 192.0.2.1 198.51.100.1 41234 8500\r\n".
 ProxyHeader ParseText(std::string_view received) {
   const size_t end = received.substr(0, kMaxTextBytes).find("\r\n");
   if (end == std::string_view::npos) {
@@ -88,7 +88,7 @@ ProxyHeader ParseBinary(std::string_view received) {
       if (length < 36) return {.state = State::kBroken};
       header.peer = PeerOf(Address(AF_INET6, addresses.data(), BigEndian16(addresses.substr(32))));
       return header;
-    default:  // unknown, UDP or a Unix socket: no address of a client
+    default:  // unknown, UDP or a Unix socket: the header has no client's address
       return header;
   }
 }

@@ -278,7 +278,7 @@ class FakeServer::Impl final : public v1::InferenceService::Service {
   }
 
  private:
-  // Counts a call as under way until it is destroyed.
+  // While a CallCounter lives, its call counts as under way.
   class CallCounter {
    public:
     explicit CallCounter(Impl* impl) : impl_(impl) {

@@ -17,7 +17,7 @@ using testing::Not;
 
 class OptionsTest : public testing::Test {
  protected:
-  // Flags are the process's: each test gets the defaults back.
+  // Flags belong to the process. The saver restores their defaults after each test.
   absl::FlagSaver saver_;
 };
 

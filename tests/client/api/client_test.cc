@@ -158,7 +158,7 @@ TEST_F(ClientTest, RefusesWhatNoMessageHoldsWithoutSendingIt) {
 
 TEST_F(ClientTest, ExplainsAnAnswerThatIsTooLarge) {
   const auto client = Connect({.max_message_bytes = 1 << 16});
-  // The request has 32 kB. The answer has 6 kB of labels and 72 kB of scores.
+  // The request has 24 kB of points. The answer has 6 kB of labels and 72 kB of scores, more than 64 KiB together.
   std::vector<float> points(6000);
   const auto result = client->Infer({.model = "segmenter", .return_scores = true},
                                     PointCloudFromFloats({"x"}, points.data(), points.size()));

@@ -1,4 +1,5 @@
-// Tests the boxes that a server answers to each kind of call, and the error for a model without boxes.
+// Tests Detect, DetectAsync and OpenDetectionStream of Client against FakeServer: the boxes of an answer, and the
+// errors, such as that for a model without boxes.
 
 #include <cmath>
 #include <functional>

@@ -1,4 +1,4 @@
-// Tests clients whose server fails: calls that change nothing are made again, and streams are opened again.
+// Tests Client when FakeServer fails: calls that change nothing on the server are repeated, and streams are reopened.
 
 #include <functional>
 #include <map>
@@ -23,11 +23,11 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr absl::Duration kLong = absl::Seconds(120);  // nothing takes so long unless it is broken
+constexpr absl::Duration kLong = absl::Seconds(120);  // longer than any step of a test takes
 
 std::string Message(const absl::Status& status) { return std::string(status.message()); }
 
-// Records what became of a stream's frames.
+// Records the outcome of each frame of a stream, and how the stream was reopened and ended.
 class Record {
  public:
   StreamCallbacks Callbacks() {
@@ -213,7 +213,7 @@ TEST_F(FailoverTest, UnderLatestTheNewestFrameIsSentAgain) {
   const auto stream = Open({});
   for (uint64_t i = 1; i <= 3; ++i) {
     ASSERT_TRUE(stream->Send(i, CloudOf(1)).ok());
-    // The last one ends the stream.
+    // Frame 3 ends the server's first stream, so the test does not wait for it.
     ASSERT_TRUE(i == 3 || support::AwaitTrue([&] { return server_->all_frame_ids().size() == i; }));
   }
   EXPECT_TRUE(record_.AwaitResults(3));

@@ -208,7 +208,8 @@ TEST_F(StreamTest, LatestKeepsTheNewestOfTheFramesThatWaitToBeSent) {
   server_->ReleaseStreams();
   stream->CloseSends();
   EXPECT_TRUE(log_.AwaitEnd().ok()) << log_.AwaitEnd();
-  // The sent frames depend on when the config left the client. The newest frame is always sent, and two are never sent.
+  // Which frames are sent depends on when the config left the client. The newest frame is always sent, and at least two
+  // of the five are never sent.
   std::vector<uint64_t> sent;
   bool is_reset = false;
   for (const v1::StreamFrame& frame : server_->frames()) {
@@ -242,7 +243,7 @@ TEST_F(StreamTest, QueueRefusesMoreThanMayWaitUnsentAndLosesNone) {
     num_accepted += refusal.ok();
   }
   EXPECT_GE(num_accepted, 2u);
-  EXPECT_LE(num_accepted, 4u);  // two wait, one is being written, one may be in buffers
+  EXPECT_LE(num_accepted, 4u);  // two frames wait, one is being written, one may be in gRPC's buffers
   EXPECT_EQ(refusal.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(ErrorReason(refusal), kTooManyUnsent);
   server_->ReleaseStreams();
@@ -264,7 +265,7 @@ TEST_F(StreamTest, LabelsOfAnotherLengthAreThatFramesError) {
   const auto stream = Open({.model = "liar"});
   ASSERT_TRUE(stream->Send(1, Cloud({1, 2, 3})).ok());
   log_.AwaitResults(1);
-  ASSERT_TRUE(stream->Send(2, Cloud({})).ok());  // "liar" cannot leave out a label of an empty cloud
+  ASSERT_TRUE(stream->Send(2, Cloud({})).ok());  // the model "liar" leaves out a label, but of an empty cloud it cannot
   stream->CloseSends();
   EXPECT_TRUE(log_.AwaitEnd().ok());
   const auto statuses = log_.StatusByFrame();
@@ -342,7 +343,7 @@ TEST_F(StreamTest, CancelEndsItAndSoDoesItsDestruction) {
 }
 
 TEST_F(StreamTest, EndsAsInferWouldFail) {
-  Open({.model = "missing"});  // is destroyed before the server answers
+  Open({.model = "missing"});  // the returned stream is destroyed before the server answers
   EXPECT_FALSE(log_.AwaitEnd().ok());
   Log missing;
   const auto stream = client_->OpenStream({.model = "missing"}, missing.Callbacks());

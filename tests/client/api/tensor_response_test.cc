@@ -1,4 +1,5 @@
-// Tests tensors of answers that contradict themselves or their request.
+// Tests how FromResponse reads an answer's tensors, and its errors for tensors that contradict themselves or their
+// request.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

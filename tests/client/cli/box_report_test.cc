@@ -49,7 +49,8 @@ TEST(BoxReportTest, LongListsEnd) {
   EXPECT_THAT(FormatReport(Report(23), {}, Terminal()), HasSubstr("  3 more; use --json or --save for all"));
 }
 
-// Many heads answer in this order: the boxes of each head are sorted by score, but not those of different heads.
+// A network with several heads answers the boxes of one head after those of another. Only the boxes of one head are
+// sorted by score, so the report must sort them all.
 TEST(BoxReportTest, TheSurestBoxesComeFirst) {
   ScanReport report = Report(22);
   report.boxes->insert(report.boxes->begin() + 10, {.class_name = "first", .score = 0.9f});

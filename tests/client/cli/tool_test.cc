@@ -1,4 +1,4 @@
-// Tests voxserve-client as users run it: in its own process, against a server.
+// Tests the program voxserve-client as users run it: in its own process, against FakeServer.
 
 #include <sys/wait.h>
 
@@ -48,7 +48,7 @@ class ToolTest : public testing::Test {
                environment);
   }
 
-  // Writes a KITTI scan with the given x, and returns its path.
+  // Writes a KITTI scan (float32 x, y, z, intensity) and returns its path. Each point has a given x, y = x / 2, z = 0.
   std::string Scan(const std::string& name, const std::vector<float>& xs, float intensity = 0.5f) const {
     std::string bytes;
     for (const float x : xs) bytes += Bytes(x) + Bytes(x / 2) + Bytes(0.0f) + Bytes(intensity);
@@ -61,7 +61,7 @@ class ToolTest : public testing::Test {
 };
 
 TEST_F(ToolTest, LabelsAScanAndWritesWhatIsAsked) {
-  const std::string scan = Scan("scan.bin", {0, 1, 1, 2, 4, 7, 10, 13});  // labels 0, 1 (six times), 2
+  const std::string scan = Scan("scan.bin", {0, 1, 1, 2, 4, 7, 10, 13});  // labels: x modulo 3
   const std::string truth = folder_.Write("truth.u8", std::string("\x00\x01\x01\x02\x01\x01\x00\xff", 8));
   const Outcome outcome =
       RunAtServer(absl::StrCat("infer --model segmenter ", scan, " --save ", folder_.path(), "/labels.npy --picture ",
@@ -389,7 +389,7 @@ TEST_F(ToolTest, BenchesEachKindOfLoadAndWritesJson) {
     EXPECT_THAT(outcome.out, ContainsRegex("features +2.50"));
     EXPECT_EQ(nlohmann::json::parse(folder_.Read("bench.json"))["requests"], 20) << load;
   }
-  // The load's time limit is independent of that of the call that looks up the model.
+  // --timeout is the time limit of the load's requests. The call that looks up the model keeps its own, longer limit.
   RunAtServer(absl::StrCat("bench --model segmenter ", scans, bounds, " --timeout 1s"));
   EXPECT_GT(server_.last_get_model_timeout(), std::chrono::seconds(10));
   const Outcome refused = RunAtServer(absl::StrCat("bench --model full ", scans, bounds));

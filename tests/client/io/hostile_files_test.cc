@@ -1,5 +1,6 @@
-// Tests files with false contents. If a file is cut off or changed anywhere, every reader returns an error, or a cloud
-// whose data agrees with its fields. Under the sanitizers these tests also find reads beyond the memory.
+// Tests all readers of client/cpp/io on damaged files. If a file is cut off or changed anywhere, its reader must return
+// an error, or a cloud whose data agrees with its fields. Under the sanitizers these tests also find reads out of
+// bounds.
 
 #include <functional>
 #include <random>
@@ -114,7 +115,8 @@ TEST(HostileFilesTest, ChangedAnywhere) {
   }
 }
 
-// Each file has a word of 36 bytes, 30 of "a" and two characters of three bytes, where the reader shows 32 bytes.
+// Each file has a wrong word of 36 bytes: 30 times "a" and two characters of three bytes. Readers show at most 32 bytes
+// of a word in their errors, which would cut the first of these characters.
 TEST(HostileFilesTest, NoErrorCutsACharacter) {
   const std::string word = std::string(30, 'a') + "\u20ac\u20ac";
   const std::string shown(30, 'a');

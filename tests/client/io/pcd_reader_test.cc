@@ -36,7 +36,7 @@ void ExpectTwoPoints(const absl::StatusOr<PointCloud>& cloud) {
 
 const char kRows[] = "1.5 2 3 7\n-4 5 6.25 255\n";
 
-// Returns the values field by field, as compressed files store them.
+// Returns the values of kRows field by field (all x, all y, ...), as compressed files store them.
 std::string Columns() { return BytesOf<float>({1.5, -4, 2, 5, 3, 6.25}) + "\x07\xff"; }
 
 std::string Compressed(const std::string& packed, uint32_t size) {

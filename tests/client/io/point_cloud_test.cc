@@ -84,7 +84,7 @@ TEST(PointCloudTest, ReadsHalfPrecision) {
 }
 
 TEST(PointCloudTest, AppliesScaleShiftAndRowStep) {
-  PointCloud cloud;  // 2 rows of 2 points, each row padded by a byte
+  PointCloud cloud;  // 2 rows of 2 points of a byte; a byte of padding after a row
   cloud.set_data(std::string("\x01\x02\xff\x03\x04", 5));
   cloud.set_num_points(4);
   cloud.set_height(2);

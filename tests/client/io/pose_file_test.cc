@@ -37,7 +37,8 @@ TEST_F(PoseFileTest, ReadsMatricesWithAndWithoutFrames) {
   EXPECT_EQ(plain->front().frame, "");
 }
 
-// Converts each quaternion back to a matrix, for rotations in which each component of the quaternion is the largest.
+// Writes the matrices of known quaternions to a file and expects the quaternions back. In the rotations, each of w, x,
+// y and z is the largest component once, since the conversion has a branch for each.
 TEST_F(PoseFileTest, QuaternionsAreTheirMatrices) {
   for (const auto& [w, x, y, z] : std::vector<std::array<double, 4>>{
            {0.8, 0.2, -0.4, 0.4}, {0.2, 0.8, 0.4, -0.4}, {-0.4, 0.2, 0.8, 0.4}, {0.4, -0.4, 0.2, 0.8}, {0, 1, 0, 0}}) {

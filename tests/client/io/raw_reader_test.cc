@@ -1,4 +1,5 @@
-// Tests .bin and .pcd.bin files, and the rules of all formats: which reader is chosen, and which errors name the file.
+// Tests ReadPointCloud on .bin and .pcd.bin files, and its rules for all formats: which reader it chooses, and that its
+// errors name the file.
 
 #include <filesystem>
 #include <fstream>

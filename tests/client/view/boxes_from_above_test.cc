@@ -197,7 +197,8 @@ TEST(BoxesFromAboveTest, APreviewHasLettersOverPoints) {
   EXPECT_THAT(DrawPreview(TwoBoxes(), {.columns = 40, .rows = 10, .color = true}), HasSubstr("8;2;255;0;0m"));
 }
 
-// Over labels, boxes keep their own model's classes: id 0 is road to the one and car to the other.
+// A scan can have labels of one model and boxes of another. The boxes keep their own model's classes: id 0 is road in
+// the labels' model and car in the boxes' model.
 TEST(BoxesFromAboveTest, BoxesLieOverLabelsOfAnotherModel) {
   AnnotatedScan scan = TwoBoxes();
   scan.labels.assign(scan.x.size(), 0);

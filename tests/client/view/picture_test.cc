@@ -34,7 +34,7 @@ DecodedPng Decode(const std::string& bytes) {
   return decoded;
 }
 
-// Returns true if both colours have the same hue. A mix with white or black has the same hue.
+// Returns true if `color` has about the hue of `of`. A mix of a colour with white or black keeps the colour's hue.
 bool IsHueOf(const Color& color, const Color& of) {
   const auto normalised = [](Color c) {
     const float low = std::min({c[0], c[1], c[2]}), high = std::max({c[0], c[1], c[2]});
@@ -72,7 +72,8 @@ struct Spot {
   int num_pixels = 0;
 };
 
-// Returns the middle of the pixels that have this hue and are left of column `right`, where the legend begins.
+// Returns the mean position, and the number, of the pixels that have this hue and are left of column `right`, where the
+// legend begins.
 Spot Find(const DecodedPng& png, const Color& color, int right) {
   Spot spot;
   for (int y = 0; y < png.height; ++y) {
@@ -106,7 +107,8 @@ TEST(PictureTest, ShowsEveryClassInItsColourAtItsPlace) {
   EXPECT_LT(left.y, behind.y);
   EXPECT_LT(left.x, ahead.x);  // the left of the scan is left in the picture
   EXPECT_GT(behind.x, ahead.x);
-  // A metre has the same length in both directions: the middles of the blocks are (20, -10 / 25) apart.
+  // A metre has the same length in both directions. The red block is 20 m ahead of the green one and 15 m to its right;
+  // the blue block is 10 m to the right of the red one.
   const double pixels_per_m = (left.y - ahead.y) / 20;
   EXPECT_NEAR((ahead.x - left.x) / 15, pixels_per_m, 0.05 * pixels_per_m);
   EXPECT_NEAR((behind.x - ahead.x) / 10, pixels_per_m, 0.05 * pixels_per_m);

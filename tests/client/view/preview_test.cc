@@ -9,7 +9,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Returns a wide scan: cars on the left, road on the right, and no other points.
+// Returns a scan that is wider than long: points of class car on the left, of class road on the right.
 AnnotatedScan Wide() {
   AnnotatedScan scan;
   const char* names[] = {"road", "car"};

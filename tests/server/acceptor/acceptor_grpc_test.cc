@@ -1,4 +1,4 @@
-// Tests the acceptor in front of a real grpc::Server. They show the behaviour of gRPC 1.51.1 that the acceptor needs.
+// Tests Acceptor in front of a real grpc::Server, and the behaviour of gRPC 1.51.1 on which Acceptor relies.
 
 #include <gmock/gmock.h>
 #include <grpcpp/generic/async_generic_service.h>
@@ -25,8 +25,8 @@ namespace {
 
 using testing::StartsWith;
 
-// Makes HTTP/2 frames without a library. A call consists of SETTINGS, of HEADERS with literal fields, and of DATA with
-// one empty message that ends the stream.
+// Makes HTTP/2 frames without a library. Call makes a whole call: HEADERS with literal fields, and DATA with one empty
+// message that ends the stream. Settings, which come first on a connection, are a frame of their own.
 std::string Frame(char type, char flags, char stream, const std::string& payload) {
   const auto size = static_cast<char>(payload.size());
   return std::string({0, 0, size, type, flags, 0, 0, 0, stream}) + payload;
@@ -157,7 +157,7 @@ class AcceptorGrpcTest : public testing::Test {
 
   static grpc::Status Echo(const std::shared_ptr<grpc::Channel>& channel) {
     const auto pending = StartCall(channel, "/echo");
-    pending->done.WaitForNotification();  // ends, since the call has a deadline
+    pending->done.WaitForNotification();  // this wait ends, since the call has a deadline
     if (pending->status.ok()) {
       grpc::Slice answer;
       EXPECT_TRUE(pending->answer.DumpToSingleSlice(&answer).ok());
@@ -280,14 +280,14 @@ TEST_F(AcceptorGrpcTest, ManyShortConnectionsLeakNoDescriptor) {
   }
   EXPECT_TRUE(Echo(ChannelTo("127.0.0.1")).ok());  // the last connection: all earlier ones have been accepted
   EXPECT_TRUE(watcher_.AwaitOpen(0));
-  // gRPC closes its descriptors when the calls on them have ended.
+  // gRPC closes a connection's descriptors only when the connection's calls have ended.
   const absl::Time deadline = absl::Now() + kLong;
   while (NumOpenDescriptors() > before && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(20));
-  EXPECT_LE(NumOpenDescriptors(), before);  // the call before may have had open descriptors when `before` was counted
+  EXPECT_LE(NumOpenDescriptors(), before);  // less: the first call may still have had descriptors at `before`
   EXPECT_EQ(watcher_.closed(), 0);
 }
 
-// gRPC uses descriptors and its records of them again while duplicates of the same descriptors end.
+// gRPC reuses numbers of descriptors, and its records of descriptors, while duplicates of old descriptors still end.
 TEST_F(AcceptorGrpcTest, ConnectionsThatEndFromAllSidesDisturbNoOther) {
   StartWith({.host = "127.0.0.1"});
   auto sound = ChannelTo("127.0.0.1");

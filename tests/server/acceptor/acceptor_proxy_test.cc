@@ -1,4 +1,4 @@
-// Tests connections that trusted proxies open for others.
+// Tests Acceptor with connections that trusted proxies open for clients (PROXY protocol).
 
 #include <gtest/gtest.h>
 
@@ -26,7 +26,7 @@ class AcceptorProxyTest : public AcceptorTest {
     return BinaryProxyHeader(0x21, 0x11, Ipv4Pair({203, 0, 113, host}, 1000));
   }
 
-  // Returns a connection of the proxy for the client 203.0.113.`host` that has reached the stand-in.
+  // Returns a connection of the proxy for the client 203.0.113.`host`, after it has reached the keeper.
   RawClient Proxied(uint8_t host) {
     const size_t before = keeper_.size();
     RawClient client = RawClient::To(port(), kProxy);

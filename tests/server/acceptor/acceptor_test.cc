@@ -1,5 +1,5 @@
-// Tests which connections the acceptor passes on, and when, with a stand-in for gRPC that keeps them.
-// acceptor_grpc_test uses the real gRPC.
+// Tests which connections Acceptor passes on to gRPC, and when. FakeGrpc takes gRPC's place and keeps the connections;
+// acceptor_grpc_test.cc uses the real gRPC.
 
 #include "server/acceptor/acceptor.h"
 
@@ -166,7 +166,8 @@ TEST_F(AcceptorTest, IdleConnectionsOfTheLargestClientGiveWay) {
   std::vector<RawClient> large, small;
   for (int i = 0; i < 3; ++i) large.push_back(Established("127.0.0.1"));
   for (int i = 0; i < 3; ++i) small.push_back(Established(absl::StrCat("127.0.0.", 2 + i)));
-  // The acceptor asks the oldest connection first, but that one has work. So the next oldest is closed.
+  // The acceptor asks has_work about the oldest connection first, and is told that this one has work. So it closes the
+  // next oldest one.
   const RawClient next = Established("127.0.0.9");
   EXPECT_TRUE(large[1].IsEndedWithin());
   EXPECT_FALSE(large[0].IsEndedWithin(absl::Milliseconds(50)));
@@ -187,7 +188,7 @@ TEST_F(AcceptorTest, ConnectionsWithWorkGiveWayToAClientThatHasNone) {
   const RawClient other = Established("127.0.0.2");
   EXPECT_TRUE(large[0].IsEndedWithin());
   EXPECT_TRUE(watcher_.AwaitClosed(connection_reason::kConnectionLimit, 1));
-  // The client has one connection now.
+  // The client has a connection now, so a connection with work is not closed for it.
   RawClient further = RawClient::To(port(), "127.0.0.2");
   EXPECT_TRUE(further.IsEndedWithin());
   EXPECT_TRUE(watcher_.AwaitClosed(connection_reason::kConnectionLimit, 2));
@@ -367,7 +368,7 @@ TEST_F(AcceptorTest, WithoutASpareDescriptorConnectionsWaitAndNothingSpins) {
   StartWith({});
   std::vector<RawClient> clients = Unconnected(5);
   {
-    // Even the number of the spare descriptor is beyond this limit.
+    // With this limit no descriptor can be opened, not even after the acceptor has closed its spare one.
     const LoweredDescriptorLimit lowered(3);
     for (RawClient& client : clients) {
       ASSERT_TRUE(client.Connect(port()));

@@ -113,7 +113,8 @@ TEST_F(FloodGuardTest, LooksAtNothingWhileTheMemoryIsAccountedForOrGrowsSlowly) 
     absl::SleepFor(absl::Milliseconds(5));
   }
   EXPECT_THAT(floods(), IsEmpty());
-  // The two sums do not change at the same moment. A look between the two changes has nothing to compare with.
+  // resident_ and accounted_ do not change at the same moment, so one look may fall between the two changes. A first
+  // look reports nothing, since it has no earlier counts to compare with.
   EXPECT_LE(num_looks(), 1);
 }
 

@@ -58,7 +58,7 @@ class UploadGuardTest : public testing::Test {
     absl::MutexLock lock(&mutex_);
     num_reading_[peer] = number;
   }
-  // Lets the guard look at the present state, and returns the clients that it has reported.
+  // Lets the guard look at the present state, and returns the peers (connections) that it has reported so far.
   std::set<std::string> Floods() {
     absl::MutexLock lock(&mutex_);
     const int wanted = num_looks_ + 2;
@@ -69,7 +69,7 @@ class UploadGuardTest : public testing::Test {
 
   absl::Mutex mutex_;
   std::map<std::string, int64_t> received_ ABSL_GUARDED_BY(mutex_);
-  // The number of calls that are being read, by client. A client without an entry has 100.
+  // The number of calls that still read, by peer. A peer without an entry has 100.
   std::map<std::string, int64_t> num_reading_ ABSL_GUARDED_BY(mutex_);
   std::set<std::string> floods_ ABSL_GUARDED_BY(mutex_);
   int num_looks_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -119,17 +119,17 @@ TEST_F(UploadGuardTest, ACallHoldsNoMoreThanAMessage) {
 TEST_F(UploadGuardTest, WhatHasBecomeAMessageIsFinished) {
   UploadGuard guard(Small());
   for (int i = 0; i < 20; ++i) {
-    Receive(kOne, 50 * kMiB + 32'000);  // includes the headers of the frames
+    Receive(kOne, 50 * kMiB + 32'000);  // 32,000 bytes more than the message, for the headers of its frames
     EXPECT_THAT(Floods(), IsEmpty()) << i;
     guard.OnMessage(kOne, 50 * kMiB, /*is_first=*/false);
   }
-  // Small messages, with the headers of their calls, are counted too.
+  // 500 received bytes a call are within the credit for a message of 100 bytes and the headers of its call.
   for (int i = 0; i < 20; ++i) {
     for (int j = 0; j < 10'000; ++j) guard.OnMessage(kOther, 100, /*is_first=*/true);
     Receive(kOther, 10'000 * 500);
     EXPECT_THAT(Floods(), IsEmpty()) << i;
   }
-  // The client has no credit left.
+  // The calls before leave no credit behind, so 151 MiB are reported.
   Receive(kOther, 151 * kMiB);
   EXPECT_THAT(Floods(), ElementsAre(kOther));
 }

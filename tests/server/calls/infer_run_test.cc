@@ -1,4 +1,4 @@
-// Tests what a caller's token lets it ask of a model, before the engine has the request.
+// Tests CheckMayInfer: which models and priorities a caller's token allows, on a FakeEngine.
 
 #include "server/calls/infer_run.h"
 
@@ -12,7 +12,7 @@
 namespace voxserve {
 namespace {
 
-// The caller may use every model, at priority 1 and less urgent ones.
+// Returns a caller that may use every model, at priority 1 or a less urgent one.
 Caller CallerOfPriority1() {
   Token token;
   token.name = "truck";
@@ -32,7 +32,8 @@ TEST(CheckMayInferTest, ThePriorityIsChecked) {
   EXPECT_EQ(ReasonOf(refused), "PRIORITY_TOO_HIGH");
 }
 
-// The model may come between this check and the engine's.
+// If the model is missing, the number of its levels is unknown, and so is whether priority 0 is allowed. The request
+// must be refused here, since the model may be loaded before the engine looks for it.
 TEST(CheckMayInferTest, APriorityThatCannotBeCheckedIsNoPriorityThatIsAllowed) {
   const FakeEngine engine({});
   const absl::Status refused = CheckMayInfer(CallerOfPriority1(), engine, "missing", 0, 0);

@@ -52,20 +52,21 @@ TEST(TimersTest, AClearedTimerIsNotCalledAndLetsGoOfWhatItHeld) {
   EXPECT_FALSE(was_called);
 }
 
-// The thread sleeps on for a timer that was cleared, and must wake for others all the same.
+// After a timer is cleared, the thread still sleeps until the time of this timer. It must wake for other timers all the
+// same.
 TEST(TimersTest, AfterAClearedTimerEarlierAndLaterOnesAreCalled) {
   Timers timers;
   const absl::Time now = absl::Now();
   absl::Notification earlier, later, latest;
   const Timers::Id cleared = timers.Set(now + absl::Milliseconds(80), [] { ADD_FAILURE() << "it was cleared"; });
-  absl::SleepFor(absl::Milliseconds(20));  // the thread sleeps for it
+  absl::SleepFor(absl::Milliseconds(20));  // the thread now sleeps until the time of `cleared`
   timers.Clear(cleared);
   timers.Set(now + absl::Milliseconds(160), [&] { later.Notify(); });
   timers.Set(now + absl::Milliseconds(40), [&] { earlier.Notify(); });
   ASSERT_TRUE(earlier.WaitForNotificationWithTimeout(kLong));
   timers.Clear(timers.Set(now + absl::Hours(1), [] {}));
   ASSERT_TRUE(later.WaitForNotificationWithTimeout(kLong));
-  absl::SleepFor(absl::Milliseconds(20));  // the thread sleeps without an end
+  absl::SleepFor(absl::Milliseconds(20));  // the thread now sleeps without a time limit
   timers.Set(absl::Now() + absl::Milliseconds(10), [&] { latest.Notify(); });
   ASSERT_TRUE(latest.WaitForNotificationWithTimeout(kLong));
 }

@@ -37,7 +37,7 @@ v1::PointCloud FloatCloud(uint64_t num_points) {
   return cloud;
 }
 
-// The points beside the message, as the parser leaves them.
+// Decodes the cloud after moving its data out of the message, as the message parser does.
 absl::StatusOr<PointCloud> Decode(v1::PointCloud* message) {
   HostBuffer data = *HostBuffer::CopyOf(message->data());
   message->clear_data();
@@ -348,7 +348,8 @@ TEST(DecodeRequestTest, TensorsAreNamedAndTyped) {
   EXPECT_EQ(ReasonOf(DecodeRequest(request, cloud).status()), error_reason::kUnsupportedOutput);
 }
 
-// A client may repeat names as long as its message may be; nobody compares them once a frame.
+// A message may hold very many repeated names. They are reduced to distinct ones at once, so that later code does not
+// compare them all for each frame.
 TEST(DecodeRequestTest, NamesOfTensorsCountOnceAndAreBounded) {
   v1::InferRequest request;
   for (int i = 0; i < 2000; ++i) request.add_outputs(absl::StrCat(1 - i % 2));

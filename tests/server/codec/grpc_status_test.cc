@@ -64,12 +64,12 @@ TEST(GrpcStatusTest, CarriesTheRetryDelay) {
 }
 
 TEST(GrpcStatusTest, CutsWhatTheWireWouldNotCarry) {
-  // 3 bytes a character, at an offset where the limit falls inside one of them.
+  // Each euro sign has 3 bytes. After "x", the limit of 1,500 bytes falls inside one of them.
   std::string message = "x";
   for (int i = 0; i < 20'000; ++i) message += "\xE2\x82\xAC";
   const grpc::Status status = ToGrpcStatus(absl::NotFoundError(message));
   EXPECT_LT(status.error_message().size(), 1600u);
-  // Each byte of it travels as "%XX", and the details in base64.
+  // gRPC sends each byte of the message as "%XX", and the details in base64.
   EXPECT_LT(status.error_message().size() * 3 + status.error_details().size() * 4 / 3, 7500u);
   const size_t cut = status.error_message().find("...");
   ASSERT_NE(cut, std::string::npos);

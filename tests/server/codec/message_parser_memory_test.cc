@@ -1,5 +1,5 @@
-// Tests the cost of parsing. Every allocation of this thread is counted, and can be made to fail. For that the whole
-// program uses the operator new of this file.
+// Tests the memory that the functions of message_parser.h take, and how they behave when allocations fail. The operator
+// new of this file, which the whole program uses, counts the allocations of a thread and can make them fail.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -67,7 +67,7 @@ using testing::HasSubstr;
 // Counts allocations while `parse` runs.
 template <typename Parse>
 Heap Counted(Heap counted, const Parse& parse) {
-  // Protobuf creates the descriptors of its messages once, at their first use.
+  // Protobuf creates the descriptors of its messages at their first use. These calls keep them out of the count.
   v1::InferRequest::descriptor();
   v1::PointCloud::descriptor();
   inference::ModelInferRequest::descriptor();

@@ -25,7 +25,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// Parses the whole message, and puts the data of its cloud into it.
+// Parses the whole message, and puts the cloud's data, which the parser keeps apart, back into it.
 absl::Status Parse(const grpc::ByteBuffer& bytes, v1::InferRequest* message) {
   HostBuffer data;
   const absl::Status status = ParseInferRequest(bytes, HostBuffer::Create, message, &data);
@@ -56,8 +56,8 @@ void ExpectRefused(const std::string& bytes, const std::string& text) {
   ExpectMalformed(Parse(OneSlice(bytes), &message), text);
 }
 
-// Parses with both parsers and expects equal results. The message must be small enough for all limits. Returns true if
-// both parsers accept it.
+// Parses the bytes with protobuf's parser and with ours, and expects equal results. The message must be small enough
+// for all limits of ours. Returns true if both parsers accept it.
 template <typename Request>
 bool ExpectAsProtobuf(const std::string& bytes, const grpc::ByteBuffer& slices) {
   Request expected, message;
@@ -153,7 +153,8 @@ TEST(MessageParserTest, DepthWithinMessagesCountsThemToo) {
   }
 }
 
-// The bound on memory relies on this: each value on the wire becomes at most one object.
+// The parser's bound on memory relies on each value on the wire becoming at most one object. A packed field would
+// become many.
 TEST(MessageParserTest, RequestsHaveNoPackedFields) {
   const auto expect_none = [](const auto& self, const google::protobuf::Descriptor& type) -> void {
     for (int i = 0; i < type.field_count(); ++i) {
@@ -193,7 +194,8 @@ TEST(MessageParserTest, DataOfManySlicesArrivesWhole) {
   }
 }
 
-// Slices end anywhere in a number, a length, a name or the data. Pieces of the data have any alignment.
+// The message comes in slices that end anywhere: in a number, a length, a name or the data. The pieces of the data have
+// any alignment.
 TEST(MessageParserTest, DataOfOddSlicesArrivesWholeInPinnedMemory) {
   support::FakePinnedMemory memory;
   const auto pool = PinnedPool::Create({.source = memory.Source()});

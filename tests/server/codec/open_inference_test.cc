@@ -23,7 +23,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// A model of labels and scores, whose last feature has a default.
+// Returns a model that answers labels and scores, and whose last feature has a default.
 ModelVersionInfo Labels() {
   return {.name = "mink",
           .version = 3,
@@ -58,7 +58,8 @@ ModelInferRequest RequestOf(const std::vector<int64_t>& shape, const std::string
   return request;
 }
 
-// Parses the request's bytes and translates it, as the service does. data: gets the values.
+// Serialises the message, parses it and translates it to a request, as the service does. data: receives the input's
+// values.
 absl::Status Translate(const ModelInferRequest& message, v1::InferRequest* request, HostBuffer* data,
                        const ModelVersionInfo& model = Labels()) {
   ModelInferRequest parsed;
@@ -118,7 +119,7 @@ TEST(OpenInferenceRequestTest, PackedValuesAreTheSame) {
 
 TEST(OpenInferenceRequestTest, HalfValuesHaveTheirType) {
   ModelInferRequest message = RequestOf({1, 4}, "FP16");
-  message.add_raw_input_contents(std::string("\x00\x3C\x00\x40\x00\x42\x00\x38", 8));  // 1, 2, 3, 0.5
+  message.add_raw_input_contents(std::string("\x00\x3C\x00\x40\x00\x42\x00\x38", 8));  // 1, 2, 3, 0.5 in float16
   v1::InferRequest request;
   HostBuffer data;
   ASSERT_TRUE(Translate(message, &request, &data).ok());
@@ -341,7 +342,7 @@ TEST(OpenInferenceOutputsTest, ADetectorHasBoxesInThreeOutputs) {
 
 // ---- responses
 
-// Returns an output's bytes as values of T; nothing if there is no such output.
+// Returns the bytes of the output of this name as values of T. Returns an empty vector if there is no such output.
 template <typename T>
 std::vector<T> ValuesOf(const ModelInferResponse& response, const std::string& name, const std::string& datatype,
                         const std::vector<int64_t>& shape) {

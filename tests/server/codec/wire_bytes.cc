@@ -63,7 +63,8 @@ std::string Sized(const std::string& value, std::mt19937* random) {
   return Varint(value.size(), OneIn(10, random) ? static_cast<int>(1 + Draw(4, random)) : 1) + value;
 }
 
-// Returns the value of a field that the message does not have, or has with another wire type.
+// Returns the tag and a random value of a field of this wire type. It is for fields that the message does not have, or
+// has with another wire type.
 std::string RandomValue(int number, int wire_type, int depth, std::mt19937* random) {
   std::string value = Tag(number, wire_type, random);
   switch (wire_type) {
@@ -153,12 +154,13 @@ std::string RandomMessage(const Descriptor& type, size_t max_bytes, std::mt19937
   std::string bytes;
   while (type.field_count() > 0 && bytes.size() < max_bytes && !OneIn(12, random)) {
     const FieldDescriptor& field = *type.field(static_cast<int>(Draw(type.field_count() - 1, random)));
-    constexpr int kTypes[] = {0, 1, 3, 5};  // without length-delimited ones, which would have to hold a valid message
+    constexpr int kTypes[] = {0, 1, 3, 5};  // not 2 (length-delimited): it may have to hold a valid message
     std::string value;
     if (OneIn(10, random)) {
       value = RandomValue(static_cast<int>(100 + Draw(1000, random)), kTypes[Draw(3, random)], 0, random);
     } else if (OneIn(20, random)) {
-      // The field's number is known. If the wire type matches, the value must be valid for the field; these always are.
+      // The message has a field of this number. If the field also has this wire type, the value must be valid for it,
+      // and values of these wire types always are.
       value = RandomValue(field.number(), kTypes[Draw(3, random)], 0, random);
     } else {
       value = RandomField(field, max_bytes - bytes.size(), random);

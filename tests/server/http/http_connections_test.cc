@@ -13,7 +13,7 @@ using Connection = HttpConnections::Connection;
 
 class HttpConnectionsTest : public testing::Test {
  protected:
-  // Adds a connection a second after the last one.
+  // Adds a connection that begins a second after the last added one.
   Connection* Add(const std::string& address) {
     now_ += std::chrono::seconds(1);
     sockaddr_storage storage = {};

@@ -1,4 +1,5 @@
-// Attacks on the HTTP server: the next probe is answered, memory and time are bounded.
+// Tests HttpServer under attacks (silent, slow and endless connections, lack of descriptors): health probes must still
+// be answered in time, and memory and time must be bounded.
 
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
@@ -44,7 +45,7 @@ int64_t Count(const std::string& text, const std::string& part) {
 
 class HttpServerLimitsTest : public HttpServerFixture {
  protected:
-  // Probes, one after the other, are each answered in time. The longest wait is printed.
+  // Sends probes one after the other, and expects an answer to each in time. Prints the longest wait.
   void ExpectProbesAreAnswered(int num_probes) {
     absl::Duration longest;
     for (int i = 0; i < num_probes; ++i) {
@@ -57,7 +58,7 @@ class HttpServerLimitsTest : public HttpServerFixture {
   }
 };
 
-// The number of connections that begin a request and send a byte of it now and then.
+// Parameter: the number of connections that begin a request and then send a byte of it every 50 ms or so.
 class DrippingTest : public HttpServerLimitsTest, public testing::WithParamInterface<int> {};
 
 TEST_P(DrippingTest, ProbesAreAnswered) {
@@ -108,15 +109,15 @@ TEST_F(HttpServerLimitsTest, SilentConnectionsInSequenceAreClosed) {
   ExpectProbesAreAnswered(1);
 }
 
-// A process of its own that opens silent connections and keeps them until it is destroyed. It needs no descriptors of
-// this process.
+// A SilentCrowd runs a child process that opens connections, sends nothing, and keeps them open until the SilentCrowd
+// is destroyed. The child's descriptors do not count against the limit of this process.
 class SilentCrowd {
  public:
   SilentCrowd(int port, int num_connections) {
     int opened[2];
     EXPECT_EQ(pipe(opened), 0);
     child_ = fork();
-    if (child_ == 0) {  // Only system calls from here on: other threads may have held locks.
+    if (child_ == 0) {  // the child makes only system calls: other threads may have held locks when it forked
       const rlimit limit = {.rlim_cur = 4096, .rlim_max = 4096};
       setrlimit(RLIMIT_NOFILE, &limit);
       sockaddr_in address = {};
@@ -144,7 +145,7 @@ class SilentCrowd {
   pid_t child_ = -1;
 };
 
-// Lets this process open this many more descriptors, until it is destroyed.
+// While it lives, this process can open at most num_more more descriptors.
 class DescriptorLimit {
  public:
   explicit DescriptorLimit(int num_more) {
@@ -165,8 +166,8 @@ TEST_F(HttpServerLimitsTest, SilentConnectionsAtOnceLeaveRoomForProbes) {
   ExpectProbesAreAnswered(100);
 }
 
-// Probes over sockets that are there already. It checks nothing by itself: UndefinedBehaviorSanitizer needs
-// descriptors for its checks.
+// Sends probes over sockets that exist already, and keeps the answers. ExpectAllInTime checks them later, when
+// descriptors are free again: UndefinedBehaviorSanitizer needs descriptors for its own checks.
 struct Answers {
   Answers(std::vector<RawConnection>* probes, int port) {
     for (RawConnection& probe : *probes) {
@@ -204,7 +205,7 @@ TEST_F(DescriptorsTest, AProbeGetsOneThatIsKept) {
 
 TEST_F(DescriptorsTest, SilentConnectionsThatHoldAllGo) {
   const int port = server_->port();
-  auto limit = std::make_unique<DescriptorLimit>(4);  // The crowd's pipe needs two.
+  auto limit = std::make_unique<DescriptorLimit>(4);  // two of them are for the crowd's pipe
   const SilentCrowd crowd(port, 1300);
   const Answers answers(&probes_, port);
   limit.reset();
@@ -215,7 +216,7 @@ TEST_F(DescriptorsTest, SilentConnectionsThatHoldAllGo) {
 TEST_F(DescriptorsTest, ALimitThatFallsBelowWhatIsOpen) {
   const int port = server_->port();
   const SilentCrowd crowd(port, 1300);
-  ExpectProbesAreAnswered(1);  // All of the crowd has been accepted before it.
+  ExpectProbesAreAnswered(1);  // when the probe is answered, the whole crowd has been accepted
   auto limit = std::make_unique<DescriptorLimit>(0);
   const Answers answers(&probes_, port);
   limit.reset();

@@ -54,7 +54,7 @@ ServerStatus Example() {
   return status;
 }
 
-// Every element is closed, in order.
+// Expects that every element of the page is closed, in the right order.
 void ExpectWellFormed(const std::string& html) {
   std::stack<std::string> open;
   static const std::regex kTag("<(/?)([a-z0-9]+)([^>]*)>");

@@ -1,4 +1,5 @@
-// Tests who sends a request, what that caller may do, and files of tokens that change.
+// Tests Authoriser and Caller: which token a call has, what the token allows, and a token file that changes while the
+// Authoriser uses it.
 
 #include "server/identity/authoriser.h"
 
@@ -87,7 +88,7 @@ TEST_F(AuthoriserTest, ScopesSayWhatATokenMayDo) {
     EXPECT_EQ(Admission(row.access, kOperator), row.rights) << static_cast<int>(row.access);
     EXPECT_EQ(Admission(row.access, kScraper), row.scraper) << static_cast<int>(row.access);
   }
-  // A call that needs no token may have one; then the caller's name is known.
+  // A call that needs no token may have one. If the token is valid, Admit returns it.
   EXPECT_EQ(authoriser_->Admit(Access::kOpen, std::nullopt).value(), nullptr);
   EXPECT_EQ(authoriser_->Admit(Access::kOpen, "Bearer nonsense").value(), nullptr);
   EXPECT_EQ(authoriser_->Admit(Access::kOpen, absl::StrCat("Bearer ", kTruck)).value()->name, "truck");

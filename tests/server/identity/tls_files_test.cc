@@ -1,4 +1,5 @@
-// Certificates and keys, made by the command openssl: those that are taken, and the reasons for which others are not.
+// Tests ReadTlsFiles and CheckTlsMaterial on certificates and keys that the command openssl makes: which are accepted,
+// and the errors of the others.
 
 #include "server/identity/tls_files.h"
 
@@ -20,7 +21,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// Files that live as long as the tests.
+// The fixture's files exist until the last test of the suite has run.
 class TlsFilesTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {

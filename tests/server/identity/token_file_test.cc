@@ -1,4 +1,4 @@
-// Tests the lines of --auth_tokens, good and bad.
+// Tests ParseTokens on good and bad lines of a file of --auth_tokens, and the functions FitsGlob and HashToken.
 
 #include "server/identity/token_file.h"
 
@@ -15,7 +15,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
-// Published: FIPS 180-2, appendix B.1.
+// The SHA-256 of "abc": FIPS 180-2, appendix B.1.
 constexpr char kHashOfAbc[] = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 constexpr char kOtherHash[] = "BA7816BF8F01CFEA414140DE5DAE2223B00361A396177A9CB410FF61F20015AE";
 
@@ -90,7 +90,8 @@ TEST(TokenFileTest, ListsTheFirstBadLines) {
 TEST(TokenFileTest, ASecretThatStandsThereByMistakeIsNotRepeated) {
   const std::string secret = "0123456789abcdef0123456789abcdef-and-more";
   EXPECT_THAT(ErrorOf(Line("name", "admin", secret)), Not(HasSubstr("0123456789")));
-  // The shortest token, where a scope or a setting belongs.
+  // A token of the least length (16 characters) stands in place of a scope or a setting. The error shows only its
+  // beginning.
   EXPECT_THAT(ErrorOf(Line("name", "0123456789abcdef")), Not(HasSubstr("cdef")));
   EXPECT_THAT(ErrorOf(Line("name", "admin 0123456789abcdef")), Not(HasSubstr("cdef")));
 }
@@ -120,7 +121,7 @@ TEST(TokenFileTest, GlobsFitWholeNames) {
                                                                {"[ab]", "a", false}}) {
     EXPECT_EQ(FitsGlob(glob, text), fits) << glob << " " << text;
   }
-  // Quadratic at most, not exponential.
+  // The time must be quadratic in the lengths at most. A search with backtracking to every * would be exponential.
   EXPECT_FALSE(FitsGlob("*a*a*a*a*a*a*a*a*a*a*a*a*b", std::string(20'000, 'a')));
 }
 

@@ -7,7 +7,7 @@ namespace {
 
 const absl::Time kStart = absl::FromUnixSeconds(1'000'000);
 
-// Adds `seconds` of a load: every 100 ms an answer that took this much device time.
+// Records a load of `seconds`: every 100 ms an answer that took device_time. Returns the time at its end.
 absl::Time RunLoad(LoadMeter* meter, absl::Time now, int seconds, absl::Duration device_time) {
   for (int i = 0; i < 10 * seconds; ++i) {
     meter->AddDeviceTime(now, device_time);

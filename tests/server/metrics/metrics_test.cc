@@ -315,7 +315,7 @@ TEST_F(MetricsTest, StatisticsSumUp) {
   EXPECT_TRUE(statistics.dropped.empty());
   EXPECT_EQ(statistics.queue_depth, 7);
   EXPECT_EQ(statistics.streams, 1);
-  // 90 lie in (2, 3] ms, 10 in (50, 75].
+  // 90 latencies lie in the bucket (2, 3] ms and 10 in (50, 75] ms. Percentiles are interpolated linearly in a bucket.
   EXPECT_EQ(statistics.latency_seconds.count, 100);
   EXPECT_THAT(statistics.latency_seconds.p50, DoubleNear(0.002 + 0.001 * 50 / 90, 1e-9));
   EXPECT_THAT(statistics.latency_seconds.p95, DoubleNear(0.05 + 0.025 * 5 / 10, 1e-9));

@@ -33,7 +33,7 @@ TEST(RecentHistogramTest, KeepsAMinuteAndNotMuchMore) {
   histogram.Observe(1, start);
   EXPECT_EQ(histogram.Summarize(start + absl::Seconds(60)).count, 1);
   EXPECT_EQ(histogram.Summarize(start + absl::Seconds(61)).count, 0);
-  const absl::Time next = absl::FromUnixSeconds(1'000'010);  // the first of one
+  const absl::Time next = absl::FromUnixSeconds(1'000'010);  // the first second of a slot
   histogram.Observe(1, next);
   EXPECT_EQ(histogram.Summarize(next + absl::Seconds(69)).count, 1);
   EXPECT_EQ(histogram.Summarize(next + absl::Seconds(70)).count, 0);

@@ -1,4 +1,4 @@
-// A stream's config off the wire, and whether a model can serve it.
+// Tests DecodeStreamConfig (a stream's config from its message) and CheckStreamConfig (whether a model can serve it).
 
 #include "server/services/stream_config.h"
 
@@ -117,7 +117,8 @@ TEST(StreamConfigTest, RefusesWhatIsOutOfRange) {
   }
 }
 
-// A model of two priority levels without scores, that reads x, y, z, intensity and age.
+// Returns a model with two priority levels and without scores. Its axes are z, y and x, its features x, y, intensity
+// and age.
 ModelVersionInfo ReadyModel() {
   return {.name = "m",
           .version = 3,

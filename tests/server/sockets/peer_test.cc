@@ -7,7 +7,7 @@
 namespace voxserve {
 namespace {
 
-// acceptor_grpc_test compares them with gRPC's own.
+// acceptor_grpc_test.cc compares the results of PeerOf with the peers that gRPC reports.
 TEST(PeerTest, IsWrittenAsGrpcWritesIt) {
   EXPECT_EQ(PeerOf(Ipv4("127.0.0.1", 41234)), "ipv4:127.0.0.1:41234");
   EXPECT_EQ(PeerOf(Ipv6("::1", 41234)), "ipv6:%5B::1%5D:41234");

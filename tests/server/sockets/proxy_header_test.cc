@@ -39,8 +39,8 @@ TEST(ProxyHeaderTest, ReadsBinaryHeaders) {
   ipv6[0] = 0x20, ipv6[1] = 0x01, ipv6[15] = 7, ipv6[32] = 1, ipv6[33] = 2;
   ExpectPeer(BinaryProxyHeader(0x21, 0x21, ipv6), "ipv6:%5B2001::7%5D:258");
   ExpectPeer(BinaryProxyHeader(0x20, 0x00, ""), "");                               // the proxy's own health check
-  ExpectPeer(BinaryProxyHeader(0x20, 0x11, Ipv4Pair({192, 0, 2, 1}, 41234)), "");  // its addresses do not count
-  ExpectPeer(BinaryProxyHeader(0x21, 0x00, ""), "");                               // of unknown origin
+  ExpectPeer(BinaryProxyHeader(0x20, 0x11, Ipv4Pair({192, 0, 2, 1}, 41234)), "");  // LOCAL: its addresses do not count
+  ExpectPeer(BinaryProxyHeader(0x21, 0x00, ""), "");                               // unknown address
   ExpectPeer(BinaryProxyHeader(0x21, 0x31, std::string(216, 'u')), "");            // a Unix socket
 }
 

@@ -1,4 +1,5 @@
-// Tests what the load generator sends to a server, and that it ends.
+// Tests ReadBenchScans and RunBench, the load generator of `voxserve-client bench`, against FakeServer: what is sent,
+// what is measured, and that each run ends.
 
 #include "client/cpp/cli/bench/bench_run.h"
 
@@ -27,7 +28,7 @@ class BenchRunTest : public testing::Test {
     options_.connection.address = server_.address();
     options_.paths = {folder_.path() + "/drive"};
     options_.warm_up = absl::ZeroDuration();
-    options_.duration = absl::Minutes(4);  // so long that the number of requests ends the runs
+    options_.duration = absl::Minutes(4);  // so long that max_requests ends each run first
     options_.max_requests = 30;
   }
 
@@ -133,7 +134,7 @@ TEST_F(BenchRunTest, OpenLoopReportsWhatItDidNotSend) {
   ASSERT_TRUE(scans.ok()) << scans.status();
   BenchRecorder recorder;
   RequestSender sender(&channels, &*scans, absl::Seconds(1), &recorder);
-  OpenLoop load(ArrivalSchedule::Constant(1e6), /*max_under_way=*/2, &sender);  // all due before the first answer
+  OpenLoop load(ArrivalSchedule::Constant(1e6), /*max_under_way=*/2, &sender);  // 1e6 scans/s: all 10 are due at once
   const absl::Time start = absl::Now();
   load.Start({start, 10});
   EXPECT_TRUE(support::AwaitTrue([&] { return load.is_exhausted(); }));
@@ -181,7 +182,7 @@ TEST_F(BenchRunTest, StreamsOfSweepsHavePosesAndResetAtEachRound) {
   EXPECT_EQ(result.summary.num_requests, 7u);
   EXPECT_EQ(server_.last_stream_config().sweeps().num_sweeps(), 2u);
   for (const v1::StreamFrame& frame : server_.frames()) {
-    EXPECT_EQ(frame.pose().x(), static_cast<double>(frame.cloud().num_points()));  // 10, 20 and 30
+    EXPECT_EQ(frame.pose().x(), static_cast<double>(frame.cloud().num_points()));  // 10, 20, 30: see poses.txt
     EXPECT_EQ(frame.reset_sweeps(), frame.cloud().num_points() == 10);
   }
 }

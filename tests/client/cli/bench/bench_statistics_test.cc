@@ -65,8 +65,8 @@ TEST(ArrivalScheduleTest, PoissonArrivalsHaveTheirRateAndTheirSpread) {
     sum_of_squares += gap * gap;
     last = next;
   }
-  // The gaps have an exponential distribution with mean 1 and variance 1. The seed is fixed, so this cannot fail by
-  // chance.
+  // The gaps have an exponential distribution with mean 1 and variance 1, so their mean square is 2. The seed is fixed,
+  // so this cannot fail by chance.
   EXPECT_NEAR(sum / kArrivals, 1, 0.01);
   EXPECT_NEAR(sum_of_squares / kArrivals, 2, 0.05);
 }
