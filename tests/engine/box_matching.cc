@@ -12,8 +12,8 @@ namespace {
 constexpr size_t kYaw = 6, kScore = 9, kClass = 10;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// Returns the largest difference of any number, as a fraction of what is allowed. Returns infinity if the classes
-// differ.
+// Returns the largest difference between two numbers of the boxes, as a fraction of the tolerance for that number.
+// Returns infinity if the classes differ.
 float Difference(const BoxRow& a, const BoxRow& b, const BoxTolerance& tolerance) {
   if (a[kClass] != b[kClass]) return kInfinity;
   float largest = 0;

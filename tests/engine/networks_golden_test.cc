@@ -1,6 +1,6 @@
-// Tests small networks of every kind, as the exporter writes them, on a real scan. The expected results come from
-// tests/oracles/network_definitions.py, which computes the libraries' definitions in float64. TorchSparse's MinkUNet is
-// in golden_test.cc, since deploy/models/minkunet is what the exporter writes.
+// Tests small networks of every kind, as the exporter writes them, on a real scan, on the CPU and a GPU. The expected
+// results come from tests/oracles/network_definitions.py, which computes the definitions of the libraries' layers in
+// float64. The exporter's MinkUNet (deploy/models/minkunet) is tested in golden_test.cc.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

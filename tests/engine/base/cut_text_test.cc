@@ -1,3 +1,5 @@
+// Tests that CutAtCharacter shortens UTF-8 text to a number of bytes without cutting a character.
+
 #include "engine/base/cut_text.h"
 
 #include <string>

@@ -1,3 +1,5 @@
+// Tests which log lines LogLimiter admits, and the number of left-out lines that it reports.
+
 #include "engine/base/log_limiter.h"
 
 #include <gtest/gtest.h>

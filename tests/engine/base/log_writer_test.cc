@@ -1,4 +1,5 @@
-// Tests the writer of log lines with a pipe in place of stderr, which is read at once, late or never.
+// Tests LogWriter, which writes log lines to stderr from a queue. A pipe takes the place of stderr. The test reads the
+// pipe at once, late or never.
 
 #include "engine/base/log_writer.h"
 
@@ -30,7 +31,7 @@ constexpr char kDropped[] = "WARNING log lines were dropped: stderr is not read 
 
 class LogWriterTest : public testing::Test {
  protected:
-  // Makes a pipe of one page, so that it fills up soon.
+  // Makes a pipe with a buffer of 4 KiB, which fills up soon.
   void SetUp() override {
     signal(SIGPIPE, SIG_IGN);
     ASSERT_EQ(pipe2(pipe_, O_CLOEXEC), 0);
@@ -224,7 +225,8 @@ TEST(LogLineTest, IsShortenedAndSaysSo) {
   }
 }
 
-// /dev/full refuses every byte as a full disk does; then a pipe takes its place.
+// The writer first writes to /dev/full, which refuses every byte as a full disk does. Then a pipe takes the place of
+// /dev/full.
 TEST_F(LogWriterTest, LinesThatADiskHadNoRoomForAreCountedOnceItHas) {
   const int descriptor = open("/dev/full", O_WRONLY | O_CLOEXEC);
   ASSERT_GE(descriptor, 0);

@@ -1,3 +1,5 @@
+// Tests SteadyNow, which never goes back, and the waits with a limit of engine/base/steady_time.h.
+
 #include "engine/base/steady_time.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Tests where buffers are placed in memory: buffers that are alive together must not overlap, and the block must be as
-// small as it can be.
+// Tests where the compiler places buffers in a program's block of memory: buffers that are alive at the same time must
+// not overlap, and the block must be as small as it can be.
 
 #include "engine/compiler/buffer_placement.h"
 
@@ -50,7 +50,7 @@ bool AreBothAlive(const Buffer& a, const Buffer& b) {
   return std::max(a.first_step, b.first_step) <= std::min(a.last_step, b.last_step);
 }
 
-// Returns the bytes of all buffers that are alive in the busiest step.
+// Returns the largest sum of the bytes of the buffers that are alive in one step.
 int64_t MostAlive(const Program& program, const std::vector<int64_t>& num_sites = {}) {
   int64_t most = 0;
   for (int step = 0; step < program.segments.front().end_step; ++step) {
@@ -104,7 +104,7 @@ TEST(BufferPlacementTest, MinkUNetTakesNoMoreThanWhatIsAliveAtOnce) {
   const absl::StatusOr<Graph> graph = support::LoadNetwork(support::MinkUNet({}));
   ASSERT_TRUE(graph.ok()) << graph.status();
   const Program program = Compile(*graph, Plan(), {});
-  const std::vector<int64_t> num_sites = {91852, 60236, 31883, 14454, 5908};  // of semantickitti-00/000000
+  const std::vector<int64_t> num_sites = {91852, 60236, 31883, 14454, 5908};  // scan semantickitti-00/000000
   const BufferPlaces places = PlaceBuffers(program, program.segments.front(), num_sites, 1, /*num_points=*/124668);
   ExpectApart(program, places, num_sites);
   EXPECT_EQ(places.bytes, MostAlive(program, num_sites));

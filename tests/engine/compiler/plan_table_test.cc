@@ -1,3 +1,5 @@
+// Tests PlanTable: which plan a number of voxels gets, the default plans, and the rulebook forms that the plans need.
+
 #include "engine/compiler/plan_table.h"
 
 #include <gtest/gtest.h>
@@ -93,18 +95,18 @@ TEST(PlanTableTest, DefaultsOfAGpu) {
       EXPECT_EQ(DefaultCudaConvPlan(dtype, allow_tf32).dataflow, Dataflow::kImplicitGemm);
     }
   }
-  // In TensorFloat-32 the library is faster.
+  // In TensorFloat-32, the matrix products of cuBLASLt are faster than implicit GEMM.
   EXPECT_EQ(DefaultCudaConvPlan(DType::kFloat32, /*allow_tf32=*/true),
             ByDataflow(kDefaultCudaConvPlan, Dataflow::kGatherGemmScatter));
   const ConvPlan exact = DefaultCudaConvPlan(DType::kFloat32, /*allow_tf32=*/false);
   EXPECT_EQ(exact.dataflow, Dataflow::kGatherGemmScatter);
   EXPECT_EQ(exact.grouping.epsilon, 0.2);
-  // Tiles do not serve "c", as on a GPU without the instructions.
+  // Convolution "c" cannot run by implicit GEMM, like every convolution on a GPU without the needed instructions.
   const PlanTable table(MakeProgram(), {{.plan = {.fallback = kDefaultCudaConvPlan}}});
   EXPECT_EQ(table.ForVoxels(5), (std::vector<ConvPlan>{kDefaultCudaConvPlan, kDefaultCudaConvPlan, kGrouped}));
 }
 
-// If the CPU makes the maps for a GPU, the convolutions run by these plans.
+// Tests the plans by which convolutions run if the CPU makes the kernel maps for a GPU.
 TEST(PlanTableTest, UniversalPlansAreOfTheFirstDataflowThatTheDeviceServes) {
   Program program = MakeProgram();
   EXPECT_EQ(UniversalPlans(program, {kTiled, kGrouped, kTiled}), std::vector<ConvPlan>(3, kGrouped));
@@ -118,7 +120,7 @@ TEST(PlanTableTest, RulebooksHaveTheFormsThatAnyBucketReads) {
   using Forms = std::vector<RulebookForms>;
   EXPECT_EQ(PlanTable(program, {{.plan = {.fallback = kGrouped}}}).forms(),
             (Forms{{.pairs = true}, {.pairs = true}, {}}));
-  // Tiles do not serve "c", so its rulebook needs pairs too.
+  // Convolution "c" cannot run by implicit GEMM, which reads tiles, so its rulebook needs pairs too.
   EXPECT_EQ(PlanTable(program, {{.plan = {.fallback = kTiled}}}).forms(),
             (Forms{{.tiles = true}, {.pairs = true, .tiles = true}, {}}));
   program.convs[2].served.push_back({Dataflow::kImplicitGemm, {{kBlock}}});

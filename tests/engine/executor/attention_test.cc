@@ -1,5 +1,5 @@
-// Tests attention within samples in networks: between the sites of a level, from sites of another level, from points,
-// and through learned rows of every sample.
+// Tests attention in networks against an interpreter of graphs. The queries and the keys are sites of one level, sites
+// of two levels, points, or learned rows (sample_rows). Attention never mixes samples.
 
 #include <gtest/gtest.h>
 
@@ -45,8 +45,8 @@ TEST_P(AttentionNetworkTest, OfSitesByPoints) {
   ExpectEqual(GetParam(), b.Finish(b.Linear(b.Attention(b.PointFeatures(), stem, stem, 1, 1), 3, true)), 20);
 }
 
-// Tests SVT-Net's tokens: a sample's tokens are gathered from the sites, mixed with each other, and brought back to the
-// sites.
+// Tests the tokens of SVT-Net: attention gathers a sample's sites into tokens, lets the tokens attend to each other,
+// and brings them back to the sites.
 TEST_P(AttentionNetworkTest, ThroughRowsOfSamples) {
   for (const int num_rows : {1, 2, 5}) {
     GraphBuilder b(static_cast<uint32_t>(30 + num_rows));

@@ -34,7 +34,7 @@ using google::protobuf::Message;
 
 const google::protobuf::OneofDescriptor& Operators() { return *model::v1::Node::descriptor()->FindOneofByName("op"); }
 
-// Returns the nodes from which the outputs are computed.
+// Returns the nodes that some output depends on.
 std::vector<model::v1::Node> ComputedNodes(const testing::TestModel& model) {
   model::v1::Model proto;
   EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(model.graph, &proto));
@@ -59,7 +59,7 @@ bool IsKnownToTheLoader(const FieldDescriptor& op) {
   return !absl::StrContains(LoadTestGraph(model).status().message(), "\"one\": has no operator");
 }
 
-// Maps each enum to the values of it that the networks' fields have.
+// Maps each enum of the file format to the values that fields of the networks have.
 using UsedValues = std::map<const EnumDescriptor*, std::set<int>>;
 
 void AddEnumValues(const Message& message, UsedValues* used) {
@@ -275,7 +275,8 @@ TEST_P(BatchMatesTest, ASampleIsInCompanyWhatItIsAlone) {
   }
 }
 
-// Tests samples with more voxels than the limit. Each policy must decide by the sample only, not by its batch.
+// Tests samples with more voxels than the limit. Each overflow policy must choose a sample's voxels by this sample
+// only, not by the other samples of its batch.
 TEST_P(BatchMatesTest, ASampleKeepsTheVoxelsThatItKeepsAlone) {
   using Overflow = ModelConfig::VoxelOverflow;
   for (const OperatorNetwork& network : OperatorNetworks()) {

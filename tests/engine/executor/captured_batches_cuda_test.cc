@@ -1,6 +1,6 @@
-// Tests that a GPU gives the same bytes for a batch whether it captures and replays the batch or not. The tests vary
-// scans, samples, outputs and plans. They also cover batches that do not fit, and a GPU without memory for graphs. The
-// tests are small enough for compute-sanitizer.
+// Tests that a GPU answers a batch with the same bytes whether it captures and replays the batch as CUDA graphs or not.
+// The tests vary scans, samples, outputs and plans. They also cover batches that do not fit the captured sizes, and a
+// GPU without memory for graphs. The tests are small enough for compute-sanitizer.
 
 #include <gtest/gtest.h>
 
@@ -93,7 +93,7 @@ TEST_F(CapturedBatchesCudaTest, BatchesOfOneToFourScansThatDiffer) {
   EXPECT_GT(num_replays, 30);
 }
 
-// The first sample of a batch fails, so it has no points in the replay.
+// The first sample of the later batches has no point, or only one.
 TEST_F(CapturedBatchesCudaTest, ReplaysHaveSamplesWithoutPoints) {
   const PointCloud cloud = BoxOfPoints(5000, 20, 1), none = BoxOfPoints(0, 1, 1), one = BoxOfPoints(1, 1, 1);
   RunToReplay({&cloud, &cloud});
@@ -105,8 +105,8 @@ TEST_F(CapturedBatchesCudaTest, ReplaysHaveSamplesWithoutPoints) {
   ExpectSameBytes(Run({&cloud, &cloud}), RunAsItIs({&cloud, &cloud}));
 }
 
-// The second batch has as many points as the first, but in far more voxels. So the replay finds that it has too little
-// room.
+// The second batch has as many points as the first, but they are in far more voxels. So the replay finds that its
+// memory is too small for them.
 TEST_F(CapturedBatchesCudaTest, AReplayThatDoesNotFitRunsAgain) {
   const PointCloud dense = BoxOfPoints(5000, 2, 1), scattered = BoxOfPoints(5000, 40, 2);
   const BatchOutput replay = RunToReplay({&dense});
@@ -118,7 +118,7 @@ TEST_F(CapturedBatchesCudaTest, AReplayThatDoesNotFitRunsAgain) {
   ExpectSameBytes(replay, RunAsItIs({&dense}));
 }
 
-// Tests a batch that is captured although it does not fit the sizes that earlier batches taught.
+// Tests a batch that is captured although it has more sites than the memory that earlier batches suggested.
 TEST_F(CapturedBatchesCudaTest, ABatchThatDoesNotFitMayBeTheOneThatIsCaptured) {
   const PointCloud dense = BoxOfPoints(5000, 2, 1), scattered = BoxOfPoints(5000, 40, 2);
   Run({&dense});  // this run learns the sizes
@@ -138,7 +138,8 @@ TEST_F(CapturedBatchesCudaTest, OutputsThatAreAskedForAreCapturedApart) {
   ExpectSameBytes(Run({&cloud}, {}, /*return_scores=*/true), RunAsItIs({&cloud}, {}, /*return_scores=*/true));
 }
 
-// The captured steps include the one that makes labels.
+// The captured steps include the step that makes labels. So a replay must write the ignore label of its own batch, not
+// that of the captured batch.
 TEST_F(CapturedBatchesCudaTest, TheIgnoreLabelIsThatOfTheBatch) {
   const float nan = std::nanf("");
   std::vector<float> values;
@@ -205,7 +206,7 @@ TEST_F(CapturedBatchesCudaTest, BatchesRunAsTheyAreWhereTheBudgetIsSpent) {
   if (HasFatalFailure()) return;
   const PointCloud cloud = BoxOfPoints(5000, 20, 1);
   const BatchOutput expected = RunAsItIs({&cloud});  // this run allocates the host memory that every run needs
-  // Leaves only the memory that an answer takes, which is less than a graph needs.
+  // Leaves only as much memory as an answer takes, which is less than a graph needs.
   const int64_t rest = budget_->limit_bytes() - budget_->held();
   const auto others = budget_->Reserve(MemoryBudget::Use::kModels, rest - (300 << 10));
   ASSERT_TRUE(others.ok()) << others.status();

@@ -1,3 +1,6 @@
+// Tests which steps of a program are captured as CUDA graphs (CapturableRanges), and CapturedBatches, which decides
+// whether a batch runs, is captured or is replayed. No GPU is needed.
+
 #include "engine/executor/captured_batches.h"
 
 #include <gtest/gtest.h>
@@ -63,8 +66,8 @@ std::vector<StepRange> RangesOf(const Program& program, size_t* num_steps, size_
   return ranges;
 }
 
-// The first captured step makes the voxels' features. Only the steps of the points' labels, at the end, are not
-// captured.
+// The captured steps begin with the first step, which computes the voxels' features. Only the steps at the end, which
+// make the points' labels, are not captured.
 TEST(CapturableRangesTest, OfMinkUNetAreItsFeatures) {
   auto runner = DeviceRunner::Create({});
   ASSERT_TRUE(runner.ok()) << runner.status();
@@ -146,7 +149,7 @@ TEST(BatchShapeTest, HasAKeyOfItsOwn) {
   EXPECT_EQ(keys.size(), shapes.size());
 }
 
-// Counts the objects of this class that exist.
+// Counts how many objects of this class exist.
 class FakeWork final : public ReplayableWork {
  public:
   FakeWork(int64_t bytes, int& num_alive) : bytes_(bytes), num_alive_(num_alive) { ++num_alive_; }
@@ -191,7 +194,8 @@ TEST_F(CapturedBatchesTest, AShapeRunsThenIsCapturedThenReplayed) {
   EXPECT_EQ(batches.num_captured(), 1u);
 }
 
-// A batch may fail after Choose, before anybody calls Keep or Decline.
+// A batch may fail after Choose, before anybody calls Keep or Decline. The next batch of this shape must be captured
+// then.
 TEST_F(CapturedBatchesTest, ACaptureThatCameToNothingIsTriedAgain) {
   CapturedBatches batches({});
   batches.Choose({1});

@@ -1,5 +1,5 @@
-// Compares compiled programs with an interpreter of graphs. Folding, fusing, placing and reusing must not change
-// results.
+// Compares compiled programs with an interpreter of graphs on the CPU and a GPU. Folding batch norms, fusing layers,
+// placing buffers and reusing memory must not change results.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ TEST_P(CompilerTest, NormActivationAndResidualCostNoStep) {
   const int stem = b.Relu(b.Norm(b.Submanifold(0, 8, false)));
   const int block = b.Norm(b.Submanifold(stem, 8, true));
   const Graph graph = b.Finish(b.Linear(b.Relu(b.Sum(block, stem)), 3, true));
-  // voxel features, two convolutions, linear, argmax and the two outputs
+  // The steps are: voxel features, two convolutions, linear, argmax and the two outputs.
   EXPECT_EQ(CountSteps(graph), 7);
   ExpectEqual(GetParam(), graph, 1);
 }
@@ -68,7 +68,8 @@ TEST_P(CompilerTest, ValueThatIsReadTwiceIsNotFusedAway) {
   ExpectEqual(GetParam(), graph, 3);
 }
 
-// Other nodes may name a node only for its sites. Its level is then made, but the node must not prevent fusion.
+// No output depends on `down`, so it must not be computed, and must not prevent that the ReLU is fused into `conv`. The
+// level of `down` is still made, since nodes may use a node for its sites alone.
 TEST_P(CompilerTest, WhatNoOutputReadsIsNotComputed) {
   SKIP_WITHOUT(GetParam());
   GraphBuilder b(10);
@@ -77,7 +78,7 @@ TEST_P(CompilerTest, WhatNoOutputReadsIsNotComputed) {
   b.Concat({down, b.Norm(down)});
   const Graph graph = b.Finish(b.Linear(b.Relu(conv), 3, false));
   const Program program = Compile(graph, Plan(), {});
-  // voxel features, convolution, linear, argmax and the two outputs
+  // The steps are: voxel features, convolution, linear, argmax and the two outputs.
   EXPECT_EQ(program.steps.size(), 6u);
   EXPECT_EQ(program.convs.size(), 1u);
   EXPECT_EQ(program.rulebooks.size(), 1u);
@@ -96,13 +97,13 @@ TEST_P(CompilerTest, SumOfAValueWithItself) {
 TEST_P(CompilerTest, ConcatenationsAreWrittenInPlaceAndNest) {
   SKIP_WITHOUT(GetParam());
   GraphBuilder b(5);
-  const int skip = b.Relu(b.Submanifold(0, 5, true));  // odd channels: columns that are not aligned
+  const int skip = b.Relu(b.Submanifold(0, 5, true));  // 5 channels, so columns are not aligned
   const int down = b.Down(skip, 8);
   const int up = b.Relu(b.Up(down, down, 7));
   const int inner = b.Concat({up, skip});
   const int outer = b.Concat({b.Submanifold(inner, 3, false), inner});
   const Graph graph = b.Finish(b.Linear(outer, 4, true));
-  // voxel features, skip, down, up, conv, linear, argmax, two outputs: no copy
+  // The steps are: voxel features, skip, down, up, conv, linear, argmax and the two outputs. There is no copy.
   EXPECT_EQ(CountSteps(graph), 9);
   ExpectEqual(GetParam(), graph, 5);
 }

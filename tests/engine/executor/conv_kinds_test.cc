@@ -1,6 +1,6 @@
-// Tests every kind of convolution, through the loader, the compiler and a device, against loops written from the
-// definitions: kernels, strides, dilations and paddings that differ by axis, in 1 to 4 dimensions. Each sample of a
-// batch is also compared with a batch of its own.
+// Tests every kind of convolution, through the loader, the compiler and a device, against plain loops
+// (conv_reference.h). Kernels, strides, dilations and paddings differ by axis, in 1 to 4 dimensions. Each sample must
+// get the same result in a batch and alone.
 
 #include <gtest/gtest.h>
 
@@ -149,7 +149,7 @@ TEST_P(ConvKindsTest, PaddedTwiceAndTheirInverses) {
 TEST_P(ConvKindsTest, ExpandAndItsInverse) {
   Run(false, [](ConvNetwork& network, Draw& draw) {
     KernelShape shape = draw.Box(draw.Axes(1, 3));
-    shape.stride[0] = 2;  // neither 1 nor the kernel's size, so that it is no floor
+    shape.stride[0] = 2;  // neither 1 nor the kernel's size, else EXPAND would be FLOOR
     shape.kernel_size[0] = 3;
     std::optional<std::pair<Place, Place>> bounds;
     if (draw.Up(0, 2) == 0) bounds.emplace(draw.Axes(-9, -1), draw.Axes(0, 9));
@@ -162,8 +162,8 @@ TEST_P(ConvKindsTest, ExpandAndItsInverse) {
 class LargeKernelTest : public ::testing::TestWithParam<support::Device> {};
 INSTANTIATE_TEST_SUITE_P(Devices, LargeKernelTest, support::AllDevices(), support::DeviceName);
 
-// Kernels have 125, 343 and 512 cells in three dimensions, and 81, 256 and 625 in four. They need several words for a
-// row's mask, and several launches of a search.
+// Kernels have 125, 343 and 512 cells in three dimensions, and 81, 256 and 625 in four. A row's mask of cells then
+// needs several words, and a search needs several launches.
 TEST_P(LargeKernelTest, IsWhatIsDefined) {
   SKIP_WITHOUT(GetParam());
   const std::vector<std::pair<int, int>> kernels = {{3, 5}, {3, 7}, {3, 8}, {4, 3}, {4, 4}, {4, 5}};
@@ -183,7 +183,7 @@ TEST_P(LargeKernelTest, IsWhatIsDefined) {
   }
 }
 
-// The kernel has 729 cells; a GPU's tables have at most 625.
+// The kernel has 729 cells; the tables of a GPU have at most 625. So a GPU must refuse the model and name the node.
 TEST_P(LargeKernelTest, BeyondAGpusTablesIsRefusedThereByName) {
   SKIP_WITHOUT(GetParam());
   std::mt19937 random(3);
@@ -220,7 +220,8 @@ TEST_P(ConvLimitsTest, GeneratedSitesBeyondTheKeyRefuseTheirSampleAlone) {
   ASSERT_TRUE(runner.ok()) << runner.status();
   const auto program = (*runner)->Compile(*graph, VariantsOf(GetParam())[0]);
   ASSERT_TRUE(program.ok()) << program.status();
-  // `half` is the last voxel whose eight sites fit into a key. None of the next voxel's sites fit.
+  // `half` is the last voxel for which all eight generated sites have coordinates that a key can hold. For the next
+  // voxel, no site has.
   const int32_t half = kernels::CoordinateKey(3).max_coordinate() / 2;
   const PointCloud within = CloudOf({{{half, 0, 0, 0}, {1.0}}}, 3, 1);
   const PointCloud beyond = CloudOf({{{half + 1, 0, 0, 0}, {1.0}}, {{1, 1, 1, 0}, {1.0}}}, 3, 1);

@@ -1,7 +1,7 @@
 #pragma once
 
-// Runs networks of conv_network.h through the loader, the compiler and a device, and compares the results with the
-// definitions.
+// Runs networks of conv_network.h through the loader, the compiler and a device, and compares the scores with the rows
+// that plain loops compute from the definitions of convolutions and pools (conv_reference.h).
 
 #include <algorithm>
 #include <functional>

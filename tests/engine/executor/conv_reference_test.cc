@@ -1,5 +1,5 @@
-// Compares the reference of convolutions with spconv's results. conv_kinds_test.cc compares the engine with that
-// reference, so it should not rest on our reading alone.
+// Compares the reference convolutions of conv_reference.h with stored results of spconv. conv_kinds_test.cc compares
+// the engine with this reference. So without this test, both could share one misreading of the definitions.
 
 #include "tests/engine/executor/conv_reference.h"
 
@@ -15,7 +15,7 @@
 namespace voxserve {
 namespace {
 
-// Returns the case's convolution. If `weight` is null, it has only the deltas.
+// Returns the case's convolution. If `weight` is null, the convolution has deltas but no weights, as a pool needs.
 ReferenceConv ConvOf(const SpconvCase& c, const support::NpyArray* weight) {
   const kernels::ConvGeometry& geometry = c.geometry;
   ReferenceConv conv{.dimension = geometry.dimension, .stride = geometry.stride};
@@ -68,7 +68,7 @@ TEST(ConvReferenceTest, IsWhatSpconvMakes) {
           [[fallthrough]];
         case SpconvCase::kInverse: {
           Rows middle = Convolve(conv, in, SitesOf(c.middle[sample]));
-          for (auto& [site, row] : middle) {  // spconv's maxima start at 0
+          for (auto& [site, row] : middle) {  // spconv computes a maximum from 0 upwards
             for (double& value : row) value = conv.reduce ? std::max(value, 0.0) : value;
           }
           const ReferenceConv back = ConvOf(c, &c.back_weight);

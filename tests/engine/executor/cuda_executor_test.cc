@@ -1,4 +1,4 @@
-// Tests what a GPU's executor promises about memory: it takes any size from no points to millions, keeps its limits,
+// Tests the memory of a GPU's executor: it runs clouds from no point to two million points, stays within its limits,
 // and leaks nothing.
 
 #include "engine/executor/cuda_executor.h"
@@ -115,7 +115,8 @@ TEST_F(CudaExecutorTest, ThousandScansOfChangingSizeLeaveThePoolWhereItWas) {
   for (const int64_t num_points : {20'000, 1, 60'000, 500, 0, 90'000, 7'000, 33'000}) {
     clouds.push_back(Ground(num_points, static_cast<uint32_t>(num_points)));
   }
-  // The first round takes several blocks; the second round makes one block of them.
+  // In the first round over the clouds, the arena allocates several blocks. In the second round it replaces them by one
+  // block.
   const auto warm_up = [&] {
     for (int i = 0; i < 16; ++i) ASSERT_TRUE(Run(clouds[static_cast<size_t>(i) % clouds.size()]).status.ok());
   };
@@ -145,7 +146,8 @@ TEST_F(CudaExecutorTest, SaysWhatABatchNeededWhateverTheContextKeeps) {
   const BatchBytes most = Run(large).bytes;
   const BatchBytes after = Run(small).bytes;
   EXPECT_EQ(after.points, before.points);
-  // The first run waited for its sizes. The last run has room for an eighth more.
+  // The first run waited for its sizes, so it took exactly what it needed. The last run has memory for an eighth more
+  // sites.
   EXPECT_GE(after.features, before.features);
   EXPECT_LT(after.features, before.features + before.features / 4);
   // The bytes must grow nearly in proportion to the points.
@@ -155,7 +157,7 @@ TEST_F(CudaExecutorTest, SaysWhatABatchNeededWhateverTheContextKeeps) {
   EXPECT_LE(most.total(), runner_->executor().allocated_bytes() + 2 * DeviceArena::kBlockBytes);
 }
 
-// Four points at each place make the same voxels as one point.
+// Four points at each place are in the same voxels as one point, so the maps must not take more memory.
 TEST_F(CudaExecutorTest, MapsTakeMemoryForTheirSitesNotForTheirPoints) {
   Start(0);
   for (const RulebookForms& forms : program_.default_plans.forms()) {
@@ -192,8 +194,8 @@ TEST_F(CudaExecutorTest, WhatDoesNotFitFailsAloneAndTheNextRequestSucceeds) {
   EXPECT_LE(runner_->device().pool->used_bytes(), 192 * kMiB);
 }
 
-// Levels get room for as many sites as there are points. A cloud with many points per voxel may therefore fit only by
-// its exact sizes.
+// Before the GPU knows the number of sites, it allocates memory for as many sites as there are points. A cloud with
+// many points per voxel may therefore fit only if the CPU makes the maps, by the exact sizes.
 TEST_F(CudaExecutorTest, MapsThatDoNotFitAreMadeOnTheCpuWithTheSameLabels) {
   const auto scan = LoadGoldenScan("pandaset_063");
   ASSERT_TRUE(scan.ok()) << scan.status();
@@ -219,7 +221,7 @@ TEST_F(CudaExecutorTest, MapsThatDoNotFitAreMadeOnTheCpuWithTheSameLabels) {
     fell_back = true;
     EXPECT_EQ(output.samples[0].sampled_points.size(), 64u);
     EXPECT_EQ(output.samples[0].sampled_points, expected.samples[0].sampled_points);
-    // The rows have another order, so sums are rounded differently.
+    // The CPU orders the rows differently, so sums are rounded differently.
     int64_t different = 0;
     for (size_t i = 0; i < expected.samples[0].labels().size(); ++i) {
       different += output.samples[0].labels()[i] != expected.samples[0].labels()[i];

@@ -1,6 +1,6 @@
-// Compares every kind of convolution with PyTorch's dense convolutions, masked to the sites that the kind's rule makes
-// active (tests/oracles/dense_convolutions.py): dilation, groups, anisotropic kernels, strides and grids, 1 to 3
-// dimensions.
+// Compares every kind of convolution with stored results of PyTorch's dense convolutions
+// (tests/oracles/dense_convolutions.py), which are masked to the sites that the kind makes active. The cases have
+// dilation, groups, and kernels, strides and grids that differ by axis, in 1 to 3 dimensions.
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Tests detection heads in networks: compares the boxes of compiled programs with boxes that are decoded from the
-// interpreter's images. The kernels' own tests compare decoding with plain implementations.
+// images of a graph interpreter. The kernels' own tests compare the decoding with plain loops.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -153,7 +153,7 @@ std::array<float, kernels::kBoxColumns> ValuesOf(const Box& box) {
           static_cast<float>(box.class_id)};
 }
 
-// rows: of box_rows.h.
+// Expects that `boxes` has the boxes of `rows`, which are in the layout of box_rows.h.
 void ExpectBoxes(const std::vector<Box>& boxes, const std::vector<float>& rows) {
   size_t count = 0;
   while (count * kernels::kBoxPitch < rows.size() &&
@@ -263,7 +263,7 @@ TEST_P(DetectionNetworkTest, ASampleDoesNotDependOnItsBatchMates) {
   }
 }
 
-// A sample must take as much memory as the budget of a batch counts for it.
+// Each sample must take about as much GPU memory as Program::sample_bytes says, which bounds the size of a batch.
 TEST(DetectionMemoryTest, SamplesTakeOfAGpuWhatTheProgramSays) {
   SKIP_WITHOUT(support::Device::kCuda);
   const auto runner = DeviceRunner::Create({.device = support::Device::kCuda});
@@ -282,7 +282,7 @@ TEST(DetectionMemoryTest, SamplesTakeOfAGpuWhatTheProgramSays) {
       EXPECT_TRUE(output.status.ok()) << output.status;
       return output.bytes.features;
     };
-    // A voxel adds almost nothing. A single sample's bytes already include the rounding up of arrays.
+    // The cloud's only voxel adds almost nothing. The bytes of one sample include the rounding up of arrays.
     const int64_t one = features_of(1);
     for (const int64_t num_samples : {2, 7, 24}) {
       const int64_t taken = features_of(static_cast<size_t>(num_samples));
@@ -292,7 +292,7 @@ TEST(DetectionMemoryTest, SamplesTakeOfAGpuWhatTheProgramSays) {
   }
 }
 
-// Tests the same without a GPU: a sample's bytes must include the scratch memory of every step, once.
+// Tests Program::sample_bytes without a GPU: it must include the scratch memory of every step, once.
 TEST(DetectionMemoryTest, ASamplesBytesHaveTheScratchOfItsSteps) {
   if constexpr (!kernels::kHasCuda) GTEST_SKIP() << "built without CUDA";
   GraphBuilder b(32);
@@ -322,7 +322,8 @@ TEST(DetectionMemoryTest, ASamplesBytesHaveTheScratchOfItsSteps) {
   }
 }
 
-// The CPU's library refuses a convolution whose groups do not divide its channels. A model that loads never has one.
+// oneDNN refuses a convolution whose groups do not divide its channels. The loader refuses such models, so the test
+// breaks a compiled program.
 TEST(RefusedConvolutionTest, FailsTheLoadAndARequestButNotTheProcess) {
   const auto runner = DeviceRunner::Create({});
   ASSERT_TRUE(runner.ok()) << runner.status();
@@ -361,8 +362,8 @@ TEST(RefusedConvolutionTest, FailsTheLoadAndARequestButNotTheProcess) {
   EXPECT_TRUE(refused.samples.empty());
 }
 
-// The features are float16. All images of a head must have one type, so if another node reads one of them, none is
-// float32.
+// The program computes in float16. A head's images are float32 if only decoders read them. All images of a head must
+// have one type, so if another node reads one of them, all are float16.
 TEST(DetectionProgramTest, ImagesStayFloat32WhereDecodersAloneReadThem) {
   for (const bool is_read_again : {false, true}) {
     GraphBuilder b(20);

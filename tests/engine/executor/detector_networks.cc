@@ -11,12 +11,12 @@ namespace {
 
 using testing::TestModel;
 
-// The branches of a head, with their channels.
+// Each branch of a head, with its number of channels.
 constexpr std::pair<const char*, int> kBranches[] = {{"heatmap", 2}, {"center", 2}, {"height", 1},
                                                      {"dim", 3},     {"rot", 2},    {"vel", 2}};
 
-// Returns a head's branches on "shared", which has 8 channels, and the nodes that make boxes of them. Each branch's
-// number of channels is appended to `conv`.
+// Returns the nodes of a head's branches on "shared", which has 8 channels, and the nodes that make boxes of the
+// branches. `conv` is the beginning of a branch's node; its number of channels is appended.
 std::string Head(const std::string& conv, int stride) {
   std::string text;
   for (const auto& [branch, channels] : kBranches) {

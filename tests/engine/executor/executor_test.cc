@@ -1,4 +1,4 @@
-// Tests what the executor promises about batches in which some samples are bad.
+// Tests the guarantees of the executor for batches in which some samples are bad, on the CPU and a GPU.
 
 #include "engine/executor/executor.h"
 
@@ -49,7 +49,7 @@ TEST_P(ExecutorTest, SeveralSamplesOfTooManyVoxelsTogetherFailAsAWhole) {
   const BatchOutput whole = Run({&two, &two}, limits);
   ASSERT_TRUE(whole.status.ok()) << whole.status;
   EXPECT_EQ(Run({&three}, {.max_batch_voxels = 2}).samples.at(0).labels().size(), 3u) << "one sample is its own batch";
-  // On a CPU no part is fixed.
+  // On a GPU, some of the memory does not depend on the batch. On a CPU, all of it does.
   EXPECT_GT(whole.bytes.points, 0);
   EXPECT_GT(whole.bytes.features, 0);
   EXPECT_EQ(whole.bytes.fixed > 0, GetParam() == support::Device::kCuda);
@@ -137,12 +137,12 @@ TEST_P(ExecutorTest, MemoryIsKeptFromBatchToBatchAndNotMore) {
   const auto scan = LoadGoldenScan("pandaset_063");
   ASSERT_TRUE(scan.ok()) << scan.status();
   const PointCloud small = Cloud({0, 0, 0, 0.1f});
-  // When the second batch begins, a GPU's arena makes one block of its several blocks.
+  // When the second batch begins, a GPU's arena replaces its several blocks by one.
   for (int i = 0; i < 2; ++i) ASSERT_TRUE(Run({&scan->cloud}, RunLimits()).status.ok());
   const int64_t bytes = runner_->executor().allocated_bytes();
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(Run({&small}, RunLimits()).status.ok());
   ASSERT_TRUE(Run({&scan->cloud}, RunLimits()).status.ok());
-  // The heap's high-water mark depends on the timing of the threads.
+  // On a CPU, the heap's largest sum of bytes depends on the timing of the threads, so 2 MiB of difference are allowed.
   EXPECT_NEAR(static_cast<double>(runner_->executor().allocated_bytes()), static_cast<double>(bytes), 2 << 20);
 }
 
@@ -184,7 +184,7 @@ TEST_P(ExecutorTest, EachSizeRunsByThePlanOfItsBucket) {
       for (const absl::Duration time : output.conv_times) EXPECT_GT(time, absl::ZeroDuration());
       ASSERT_EQ(output.rulebook_sizes.size(), program_.rulebooks.size());
       EXPECT_EQ(output.rulebook_sizes[0].size(), 27u);
-      EXPECT_EQ(output.rulebook_sizes[0][13], voxels);  // a submanifold convolution's centre
+      EXPECT_EQ(output.rulebook_sizes[0][13], voxels);  // the centre cell of a submanifold kernel
     }
   }
   EXPECT_TRUE(Run({&scan->cloud}, {}).conv_times.empty());

@@ -31,7 +31,7 @@ GraphBuilder OfImages(uint32_t seed) { return GraphBuilder(seed, CoordinateRule:
 // Returns an image as large as the shape.
 int Image(GraphBuilder& b, int channels) { return b.ToDense(b.Linear(0, channels, true)); }
 
-// Ends the graph: reads the image, which is as large as the shape, at the sites.
+// Ends the graph with a node that reads the cells of the image, which is as large as the shape, at the sites.
 Graph FinishImage(GraphBuilder& b, int image) { return b.Finish(b.Linear(b.FromDense(image, 0), 3, true)); }
 
 std::vector<const Conv2dStep*> Conv2dSteps(const Program& program) {
@@ -54,7 +54,7 @@ TEST_P(GridOperatorsTest, CellsAreRowsForWhatReadsRows) {
   }
 }
 
-// Copies a coarse level's cells from and into columns of a concatenation, and for the head only.
+// Copies the cells of a coarse level from and into columns of a concatenation, and copies cells for the head alone.
 TEST_P(GridOperatorsTest, OfACoarseLevel) {
   for (const CoordinateRule rule : {CoordinateRule::kFloor, CoordinateRule::kPadded}) {
     GraphBuilder b(2, rule);
@@ -67,7 +67,7 @@ TEST_P(GridOperatorsTest, OfACoarseLevel) {
   }
 }
 
-// The image shrinks to one position, which every site gets.
+// A convolution shrinks the image to one cell, whose row is added to every site's row.
 TEST_P(GridOperatorsTest, SeenFromAbove) {
   for (const int channels : {3, 8}) {
     GraphBuilder b(3);
@@ -151,7 +151,7 @@ int DetectionHead(GraphBuilder& b, int shared, int num_tasks) {
       ends.push_back(b.Conv2d(branch, kSame3x3, channels, true));
     }
   }
-  // The ends are added, since a concatenation would have them in place.
+  // The results are added, since layers that write into a concatenation would not be merged.
   int sum = b.Linear(ends[0], 6, true);
   for (size_t i = 1; i < ends.size(); ++i) sum = b.Sum(b.Linear(ends[i], 6, true), sum);
   return sum;
@@ -197,14 +197,14 @@ TEST_P(GridOperatorsTest, OnlyWhatIsAlikeIsMerged) {
   for (const bool merges : {false, true}) {
     SCOPED_TRACE(merges);
     const Program program = Compile(graph, Plan(), {.merges_conv2ds = merges});
-    // If they are merged, the three with ReLU form one convolution, and so do two that read them. The others that read
-    // them have a residual or a ReLU.
+    // If convolutions are merged, the three with ReLU become one, and so do two of the convolutions that read them. The
+    // other convolutions that read them have a residual or a ReLU.
     EXPECT_EQ(Conv2dSteps(program).size(), merges ? 9u : 12u);
   }
   ExpectEqual(GetParam(), graph, 9);
 }
 
-// Each branch has three convolutions, of one, 3 x 3 and one cell. Only the head reads them.
+// Each branch has three convolutions, with kernels of 1 x 1, 3 x 3 and 1 x 1. Only the head reads the branches.
 TEST_P(GridOperatorsTest, BranchesOfThreeConvolutions) {
   GraphBuilder b = OfImages(10);
   const int image = Image(b, 6);
@@ -238,7 +238,7 @@ Graph Detector() {
   return b.Finish(b.Linear(b.Broadcast(cells, one, BroadcastOp::Function::kAdd), 3, true));
 }
 
-// The batch has empty and small samples too. On a GPU the results must be equal to the byte.
+// The batch has empty and small samples too. On a GPU, a sample must get the same bytes in the batch and alone.
 TEST_P(GridOperatorsTest, ASampleDoesNotDependOnItsBatchMates) {
   const Points one = {{3, 2, 1, 0.5f}};
   const std::vector<PointCloud> clouds = {Cloud(RandomPoints(1)), Cloud(Points()), Cloud(RandomPoints(2)), Cloud(one),

@@ -1,5 +1,5 @@
-// Tests batches on the CPU within a budget of the host's memory. The budget must count what batches really take. A
-// batch that does not fit is refused before memory is allocated, and leaves nothing behind.
+// Tests the executor of the CPU within a budget of the host's memory. The budget must count what batches really take. A
+// batch that does not fit is refused before its memory is allocated, and leaves nothing behind.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -53,7 +53,7 @@ void ResetPeak() { std::ofstream("/proc/self/clear_refs") << "5"; }
 
 class HostMemoryLimitTest : public ::testing::Test {
  protected:
-  // limit_bytes 0: none.
+  // If limit_bytes is 0, memory is counted but not limited.
   void Start(int64_t limit_bytes) {
     runner_.reset();
     budget_ = std::make_unique<MemoryBudget>(limit_bytes);
@@ -106,7 +106,7 @@ TEST_F(HostMemoryLimitTest, WhatIsReservedIsWhatBatchesTake) {
       cases.push_back({real.name, {*cloud}});
     }
   }
-  ASSERT_TRUE(Run({&scan->cloud}).status.ok());  // libraries take the memory that they keep
+  ASSERT_TRUE(Run({&scan->cloud}).status.ok());  // libraries allocate memory that they never free
   for (const Case& one : cases) {
     std::vector<const PointCloud*> clouds;
     for (const PointCloud& cloud : one.clouds) clouds.push_back(&cloud);
@@ -140,7 +140,7 @@ TEST_F(HostMemoryLimitTest, ABatchThatDoesNotFitIsRefusedAndLeavesNothing) {
   const PointCloud small = Scattered(1'000), large = Scattered(60'000);
   const int64_t small_peak = PeakOf(small), large_peak = PeakOf(large);
   BatchOutput expected = Run({&small});
-  expected.samples[0].memory.reset();  // its budget ends here
+  expected.samples[0].memory.reset();  // Start destroys the budget that counts it
   for (const int64_t limit : {small_peak + kMiB, (small_peak + large_peak) / 2, large_peak - 4 * kMiB}) {
     Start(limit);
     for (int i = 0; i < 2; ++i) {
@@ -188,7 +188,7 @@ TEST_F(HostMemoryLimitTest, WhatEarlierBatchesLeftIsNotInTheWay) {
   const auto scan = LoadGoldenScan("pandaset_070");
   ASSERT_TRUE(scan.ok()) << scan.status();
   const PointCloud scattered = Scattered(60'000);
-  // One cloud needs more memory for rulebooks, the other more for features.
+  // One cloud needs more memory than the other for rulebooks, and less for features.
   const int64_t limit = std::max(PeakOf(scan->cloud), PeakOf(scattered)) + 3 * kMiB;
   Start(limit);
   for (int i = 0; i < 2; ++i) {

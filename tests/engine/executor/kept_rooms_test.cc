@@ -1,3 +1,5 @@
+// Tests KeptRooms, which gives batches of one kind the same capacities ("rooms").
+
 #include "engine/executor/kept_rooms.h"
 
 #include <gtest/gtest.h>
@@ -82,7 +84,7 @@ TEST(KeptRoomsTest, AreThoseOfTheKind) {
   EXPECT_LE(rooms.num_kinds(), 256u) << "programs come and go";
 }
 
-// Simulates a drive, in which neighbouring scans differ by a few per cent.
+// Simulates a drive: each scan has 100,000 to 125,000 points, and 0.68 to 0.78 voxels per point.
 TEST(KeptRoomsTest, ADriveHasFewRooms) {
   SiteForecast forecast;
   KeptRooms rooms;

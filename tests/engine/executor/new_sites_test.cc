@@ -1,6 +1,5 @@
-// Tests unions of sites, crops and prunes in whole networks on both devices. Networks are compared with their
-// definitions in 1 to 4 dimensions, each sample of a batch with a batch of its own, and random graphs with the
-// interpreter.
+// Tests unions of sites, crops and prunes in networks, on the CPU and a GPU. Networks in 1 to 4 dimensions are compared
+// with plain loops, and random graphs with an interpreter. Each sample must get the same result in a batch and alone.
 
 #include <gtest/gtest.h>
 
@@ -125,8 +124,8 @@ TEST_P(NewSitesTest, PruneThatIsNamedForItsSitesAlone) {
   });
 }
 
-// The network has three segments. Unions, strided and inverse convolutions read sites that depend on scores. Some steps
-// on the first segment's sites run in a later segment.
+// The network has three segments, since the second prune reads what the first one keeps. Unions, strided and inverse
+// convolutions read sites that depend on scores. Some steps on sites of the first segment run in a later segment.
 TEST_P(NewSitesTest, PrunesBehindPrunes) {
   Run([](ConvNetwork& network, Draw& draw) {
     const std::string first_score = network.Submanifold("voxels", {.kernel_size = kOnes}, 1);
@@ -165,7 +164,7 @@ std::string NameOfGraph(const ::testing::TestParamInfo<NewSiteGraphTest::ParamTy
 INSTANTIATE_TEST_SUITE_P(Seeds, NewSiteGraphTest,
                          ::testing::Combine(support::AllDevices(), ::testing::Range(200u, 230u)), NameOfGraph);
 
-// All nodes have one unit. Every third graph has prunes.
+// No node changes the size of a voxel. Every third graph has prunes.
 TEST_P(NewSiteGraphTest, ProgramEqualsInterpreter) {
   const auto [device, seed] = GetParam();
   std::mt19937 random(seed);
@@ -264,7 +263,7 @@ class NewSiteLimitsTest : public ::testing::TestWithParam<support::Device> {
 };
 INSTANTIATE_TEST_SUITE_P(Devices, NewSiteLimitsTest, support::AllDevices(), support::DeviceName);
 
-// Only a later segment makes the sites beyond the key's limits.
+// The sites with coordinates that a key cannot hold are made in the second segment only.
 TEST_P(NewSiteLimitsTest, SitesBeyondTheKeyRefuseTheirSampleAlone) {
   ConvNetwork network(3, 1, std::nullopt, 1);
   network.UseHalves();
@@ -314,7 +313,7 @@ TEST_P(NewSiteLimitsTest, BatchesOfAnySizeOneAfterTheOther) {
            {&*full, &*full, &*unseen, &*full}, {&*unseen}, {&*full}, {&*unseen, &*full}}) {
     const BatchOutput output = (*runner)->Run(*program, batch, true, {}, {.times_convs = true});
     ASSERT_TRUE(output.status.ok()) << output.status;
-    if (batch.size() > 1) {  // convolutions of every segment, as the tuner reads them
+    if (batch.size() > 1) {  // the tuner reads these, for convolutions of every segment
       EXPECT_EQ(output.conv_times.size(), program->convs.size());
       EXPECT_EQ(output.rulebook_sizes.size(), program->rulebooks.size());
     }
@@ -327,7 +326,8 @@ TEST_P(NewSiteLimitsTest, BatchesOfAnySizeOneAfterTheOther) {
   }
 }
 
-// The scores are on the GPU, so the CPU cannot make the maps that depend on them. Without memory the batch is refused.
+// The scores are on the GPU, so the CPU cannot make the maps that depend on them. If the GPU lacks memory, the batch is
+// refused.
 TEST(NewSitesCudaTest, PrunesWithoutRoom) {
   SKIP_WITHOUT(support::Device::kCuda);
   GraphBuilder b(10);
@@ -336,7 +336,7 @@ TEST(NewSitesCudaTest, PrunesWithoutRoom) {
   const Graph graph = b.Finish(b.Linear(b.Onto(pruned, 0, 4), 3, true));
   std::mt19937 random(10);
   std::uniform_real_distribution<float> unit(0, 1);
-  std::vector<float> values;  // two million points in few voxels; the maps get memory for all
+  std::vector<float> values;  // two million points in few voxels; maps get memory for two million sites
   for (int i = 0; i < 2'000'000; ++i) {
     for (size_t axis = 0; axis < 3; ++axis) values.push_back(unit(random) * static_cast<float>(kShape[axis]));
     values.push_back(unit(random));

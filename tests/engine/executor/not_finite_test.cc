@@ -22,13 +22,13 @@ using Precision = ModelConfig::Precision;
 constexpr int kNumClasses = 3;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-// Parameters of a test. Each layer of the network makes values a little larger, so that `overflow` leaves the range of
-// the precision after the second layer.
+// The parameters of a test. Each layer of the network makes values a little larger, so that the feature `overflow`
+// leaves the range of the precision after the second layer.
 struct Case {
   std::string name;
   support::Device device;
   Precision precision;
-  float overflow;  // a feature, which is itself within the range
+  float overflow;  // a feature, which is itself within the precision's range
 };
 
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
@@ -40,9 +40,9 @@ Graph Widening(bool is_on_points) {
   return b.Finish(b.Linear(rows, kNumClasses, true));
 }
 
-// Returns a cloud in which every point has its own voxel, except that the last two share one, which has the features of
-// the former. The two points before them are out of range and not a number. The points in `overflowing` have the
-// feature `overflow`.
+// Returns a cloud in which every point has its own voxel, except the last point, which shares the voxel of the point
+// before it; the voxel has the features of that point. The two points before these two are out of range and not a
+// number. The points in `overflowing` have the feature `overflow`.
 PointCloud MakeCloud(int num_points, const std::set<int>& overflowing, float overflow) {
   std::vector<float> values;
   for (int i = 0; i < num_points; ++i) {
@@ -116,7 +116,8 @@ TEST_P(NotFiniteTest, PointsGetTheIgnoreLabelAndAreCountedByCloud) {
         const InferResult& sample = output.samples[s];
         ASSERT_TRUE(sample.status.ok()) << sample.status;
         EXPECT_EQ(expected.samples[s].counts.not_finite, 0);
-        // The last point reads the row of the point before it, unless points have rows of their own.
+        // The last point gets its voxel's row, which has the features of the point before, unless points have their own
+        // rows.
         const bool last_is_good = is_on_points || !overflowing[s].contains(kLast - 1);
         EXPECT_EQ(sample.counts.not_finite, static_cast<int64_t>(overflowing[s].size()) + (last_is_good ? 0 : 1));
         EXPECT_EQ(sample.counts.used, kNumPoints - 2);

@@ -105,7 +105,8 @@ nodes { name: "head" inputs: "wide" linear { out_channels: 5 bias: true } })",
   return model;
 }
 
-// Returns a network that samples farthest points. The minimum of the sample's points is the origin of its voxels.
+// Returns a network that samples farthest points. The origin of the voxels is the smallest coordinates of the sampled
+// points.
 TestModel OfSampledPoints() {
   TestModel model;
   model.graph = absl::StrCat(R"(

@@ -1,5 +1,6 @@
-// Tests the operators of pillars, through the loader, the compiler and a device, against loops over the points: the
-// offsets of points in their voxels, and sites that reduce their first points and the row of an empty slot.
+// Tests the operators of pillar networks, through the loader, the compiler and a device, against loops over the points:
+// point_offsets (offsets of points from their voxel), and point_to_voxel with max_points, which reduces only a voxel's
+// first points, and with the row of an empty slot.
 
 #include <gtest/gtest.h>
 
@@ -25,7 +26,7 @@ using Row = std::vector<double>;
 
 constexpr std::array<float, 3> kSize = {0.5f, 0.4f, 4}, kLow = {-3, -2, -1}, kHigh = {3, 2, 3};
 
-// The voxels of a test. Cells are counted from the lower end of the range, or from 0.
+// Describes the voxels of a test. Cell 0 begins at the lower end of the range (is_of_range), or at coordinate 0.
 struct Grid {
   bool is_of_range = true;
   bool is_floor = true;
@@ -79,8 +80,8 @@ class PillarsTest : public ::testing::TestWithParam<support::Device> {
  protected:
   void SetUp() override { SKIP_WITHOUT(GetParam()); }
 
-  // Runs a network with a node "result" on points. Expects the row row_of(points, cell, points of the cell, point) for
-  // every point with a voxel, and 0 for all others.
+  // Runs a network with a node "result" on points. A point with a voxel must get the row that row_of(points, cell,
+  // indices of the cell's points, index of the point) returns, every other point 0.
   void Expect(
       const Grid& grid, const std::string& nodes, size_t channels,
       const std::function<Row(const std::vector<Point>&, const Cell&, const std::vector<size_t>&, size_t)>& row_of) {
@@ -143,7 +144,7 @@ TEST_P(PillarsTest, OffsetsFromTheCentre) {
   }
 }
 
-// A point reads the row of its voxel, which reduces only the first max_points of its points.
+// A point gets the row of its voxel, which reduces only the first max_points points of the voxel.
 TEST_P(PillarsTest, TheFirstPointsAlone) {
   for (const std::string reduce : {"MAX", "AVERAGE", "SUM"}) {
     for (const size_t max_points : {1, 2, 5}) {

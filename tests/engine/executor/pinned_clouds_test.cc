@@ -1,5 +1,5 @@
-// Tests that the place of a cloud's bytes changes no answer: page-locked memory, ordinary memory, and both in one
-// batch.
+// Tests that answers do not depend on where a cloud's bytes are: in page-locked memory, in pageable memory, or in both
+// within one batch.
 
 #include "tests/engine/pinned_clouds.h"
 
@@ -77,7 +77,7 @@ TEST_P(PinnedCloudsTest, AloneAndBesideOrdinaryOnes) {
   }
 }
 
-// When a batch has ended, the next batch's cloud may use the same memory.
+// After a batch has ended, the cloud of the next batch may use the same memory.
 TEST_P(PinnedCloudsTest, OneBufferServesBatchAfterBatch) {
   const std::vector<PointCloud> streets = {Street(5000, 1), Street(5100, 2), Street(4900, 3)};
   std::vector<InferResult> expected;
@@ -95,7 +95,7 @@ TEST_P(PinnedCloudsTest, SweepsWithAndWithoutRoomOnTheDevice) {
   const auto task_of = [&](bool is_pinned) {
     InferTask task{.return_scores = true};
     for (size_t i = 0; i < streets.size(); ++i) {
-      // The last cloud stays in ordinary memory.
+      // The last cloud stays in pageable memory.
       PointCloud cloud = is_pinned && i < 2 ? clouds_->Copy(streets[i]) : streets[i];
       task.sweeps.push_back({.sweep = std::make_shared<const Sweep>(Sweep{.cloud = std::move(cloud)})});
       task.sweeps.back().transform[3] = 0.25f * static_cast<float>(i);

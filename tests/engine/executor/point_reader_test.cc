@@ -1,4 +1,4 @@
-// Tests which clouds and sweeps a network can read. sweeps_test.cc and golden_test.cc test the values that are read.
+// Tests which clouds and sweeps a network can read. serving/streams/sweeps_test.cc and golden_test.cc test the values.
 
 #include "engine/executor/point_reader.h"
 

@@ -1,5 +1,5 @@
-// Tests farthest points for which a request or a network asks. Compares the points with the serial algorithm, and the
-// network's answer with its answer to a cloud that has only the selected points.
+// Tests samples of farthest points, for which a request or a network asks. The selected points are compared with the
+// serial algorithm, and the network's answer with its answer to a cloud of the selected points alone.
 
 #include "engine/executor/point_sample.h"
 

@@ -1,5 +1,5 @@
-// Tests networks of points and voxels: operators on rows of points, and operators between points and sites of any
-// level.
+// Tests networks with rows of points and rows of sites against an interpreter of graphs: operators on rows of points,
+// and operators between points and the sites of any level.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -63,8 +63,8 @@ TEST_P(PointsTest, NetworkOfPointsAlone) {
   const int hidden = b.Relu(b.Norm(b.Linear(features, 7, true)));
   const int sum = b.Activation(b.Sum(b.Linear(hidden, 7, false), hidden), ActivationFunction::kSilu);
   const Graph graph = b.Finish(b.Linear(b.Concat({sum, features, hidden}), 3, true));
-  // The steps are: voxel features, two linear layers in the columns of the concatenation, linear, argmax and the two
-  // outputs. The voxels' features cost no step.
+  // The steps are: point features, two linear layers that write into the concatenation, linear, argmax and the two
+  // outputs. The features of voxels are not computed, since no node reads them.
   EXPECT_EQ(CountSteps(graph), 7);
   Expect(graph, 1);
 }
@@ -138,8 +138,8 @@ TEST_P(PointsTest, DevoxelizeToSitesByEveryRule) {
   }
 }
 
-// The neighbours and weights of an interpolation are found once for all tensors of a level, whether labels or scores
-// need the results. Sums and activations take no step of their own.
+// The neighbours and weights of an interpolation are found by one search for all tensors of a level, whether labels or
+// scores need the results. Sums and activations take no step of their own.
 TEST_P(PointsTest, DevoxelizesOfOneLevelShareTheirSearch) {
   GraphBuilder b(30);
   const int one = b.Linear(0, 4, true), other = b.Submanifold(0, 4, true);
@@ -187,7 +187,7 @@ TEST_P(PointsTest, SitesToCoarserSites) {
   }
 }
 
-// A convolution takes no step and no map if other nodes read its sites but not its values.
+// If other nodes read the sites of a convolution but not its values, it takes no step and no kernel map.
 TEST_P(PointsTest, SitesOfANodeThatIsNotComputed) {
   GraphBuilder b(50);
   const int down = b.Down(0, 5);
@@ -250,7 +250,7 @@ TEST_P(PointsTest, ASampleDoesNotDependOnItsBatchMates) {
   }
 }
 
-// Asks for labels only, for clouds that have no points, or no valid points.
+// Asks for labels only. The clouds have no points, or no valid points.
 TEST_P(PointsTest, BatchesWithoutPointsAndWithoutVoxels) {
   const Points nowhere = {{-1, 0, 0, 1, std::nanf(""), 1, 1, 1}};
   const auto runner = DeviceRunner::Create({.device = GetParam()});
@@ -339,13 +339,13 @@ TEST_P(PointsTest, AnswersOfTheFirstSweep) {
   }
 }
 
-// The CPU makes the maps if the GPU has too little memory. These maps must include the keys that the steps of points
-// read.
+// If the GPU has too little memory, the CPU makes the coordinate levels and kernel maps. They must include the keys
+// that operators on points read.
 TEST(PointsCudaTest, MapsThatAreMadeOnTheCpu) {
   SKIP_WITHOUT(support::Device::kCuda);
   const Graph graph = SmallSpvcnn(97);
-  // The cloud has two million points in few voxels. The GPU takes memory for two million voxels, since it does not know
-  // their number yet, so under a low limit only the CPU can make the maps.
+  // The cloud has two million points in few voxels. The GPU does not know the number of voxels yet, so it takes memory
+  // for two million. Under a low limit, only the CPU can make the maps.
   const PointCloud cloud = Cloud(RandomScan(97, 2'000'000));
   ExpectEqualWithMapsOfTheCpu(graph, cloud, /*limit_steps=*/8);
 }

@@ -1,6 +1,6 @@
-// Tests every kind of pool, through the loader, the compiler and a device, against loops written from the definitions:
-// kernels, strides, dilations and paddings that differ by axis, in 1 to 4 dimensions. Each sample of a batch is also
-// compared with a batch of its own.
+// Tests every kind of pool, through the loader, the compiler and a device, against plain loops (conv_reference.h).
+// Kernels, strides, dilations and paddings differ by axis, in 1 to 4 dimensions. Each sample must get the same result
+// in a batch and alone.
 
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ namespace {
 
 constexpr Place kOnes = {1, 1, 1, 1};
 constexpr Place kZeros = {0, 0, 0, 0};
-constexpr int kInputs = -1;  // a pool's channels are its input's
+constexpr int kInputs = -1;  // as out_channels: a pool has the channels of its input
 
 KernelShape PoolOf(KernelShape shape, Draw& draw) {
   shape.reduce = draw.Reduce();
@@ -31,7 +31,8 @@ class PoolKindsTest : public ::testing::TestWithParam<DrawnNetwork> {
     ExpectDrawnNetwork(device, dimension, seed, has_grid, build);
   }
 
-  // Adds a strided pool by one of the rules. Changes `shape` to fit the rule.
+  // Adds a strided pool. With has_grid its sites follow rule PADDED, and `shape` becomes a kernel that fits the spatial
+  // shape; else they follow FLOOR or EXPAND, as drawn.
   static std::string Down(ConvNetwork& network, Draw& draw, bool has_grid, KernelShape& shape, int out_channels) {
     if (has_grid) {
       const auto reduce = shape.reduce;
@@ -64,7 +65,8 @@ TEST_P(PoolKindsTest, StridedAndBack) {
   }
 }
 
-// As with spconv's indice_key, a convolution may name a pool, and a pool a convolution.
+// Inverse convolutions may use the rulebook of a pool, and inverse pools that of a convolution, as in spconv
+// (indice_key).
 TEST_P(PoolKindsTest, ConvolutionsAndPoolsInvertEachOther) {
   for (const bool has_grid : {false, true}) {
     Run(has_grid, [has_grid](ConvNetwork& network, Draw& draw) {

@@ -1,4 +1,5 @@
-// Tests pooling in whole networks on both devices, with rulebooks of its own and rulebooks shared with convolutions.
+// Tests pooling in networks on the CPU and a GPU against an interpreter of graphs. Pools have rulebooks of their own,
+// or share the rulebooks of convolutions.
 
 #include <gtest/gtest.h>
 
@@ -45,7 +46,7 @@ TEST_P(PoolingTest, OverNeighbours) {
   }
 }
 
-// Either of them may come first.
+// The pool may come before or after the convolution.
 TEST_P(PoolingTest, SharesRulebooksWithConvolutions) {
   for (const bool pool_first : {false, true}) {
     GraphBuilder b(40, CoordinateRule::kPadded);
@@ -75,7 +76,7 @@ TEST_P(PoolingTest, OfColumnsAndForTheHead) {
   ExpectEqual(GetParam(), b.Finish(b.PoolSubmanifold(sum, PoolReduce::kAverage)), 50);
 }
 
-// If the GPU has too little memory, the CPU makes the maps. They must have the forms that pools read.
+// If the GPU has too little memory, the CPU makes the kernel maps. They must have the forms that pools read.
 TEST(PoolingCudaTest, MapsThatAreMadeOnTheCpu) {
   SKIP_WITHOUT(support::Device::kCuda);
   GraphBuilder b(60);

@@ -117,7 +117,8 @@ TEST_P(RowOperatorsTest, ABatchNormChangesNoSharedWeight) {
   ExpectEqual(GetParam(), b.Finish(b.Linear(b.Concat({third, b.LinearWithWeightsOf(stem, first)}), 3, true)), 90);
 }
 
-// If the table does not have a number, the row is NaN. Its point gets the ignore label and scores of 0, and is counted.
+// If the embedding table has no row for a number, the result is NaN. The point with this number gets the ignore label
+// and scores of 0, and is counted.
 TEST_P(RowOperatorsTest, NumbersOutsideOfTheTableGetTheIgnoreLabel) {
   GraphBuilder b(100);
   const int found = b.Embedding(b.PointFeatures(), 3, 2, 4);

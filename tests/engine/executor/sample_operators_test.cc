@@ -1,4 +1,5 @@
-// Tests operators over whole samples in networks: global pooling, broadcasts, instance and group norms.
+// Tests operators over whole samples in networks, against an interpreter of graphs: global pooling, broadcasts,
+// instance and group norms.
 
 #include <gtest/gtest.h>
 
@@ -46,7 +47,8 @@ TEST_P(SampleOperatorsTest, RowsOfSamplesGoThroughTheOperatorsOfRows) {
   const int gate = b.Activation(b.Sum(b.Linear(inner, 8, true), inner), ActivationFunction::kSigmoid);
   const int sum = b.Relu(b.Sum(b.Broadcast(stem, gate, Function::kMultiply), stem));
   const Graph graph = b.Finish(b.Linear(sum, 3, true));
-  // voxel features, conv, two pools in place, norm, linear, linear, broadcast, linear, argmax and the two outputs
+  // The steps are: voxel features, conv, two pools in place, norm, two linear layers, broadcast, linear, argmax and the
+  // two outputs.
   EXPECT_EQ(CountSteps(graph), 12);
   ExpectEqual(GetParam(), graph, 20);
 }
@@ -76,7 +78,7 @@ TEST_P(SampleOperatorsTest, SumsAndActivationsCostNoStep) {
   const int stem = b.Submanifold(0, 6, true);
   const int fused = b.Relu(b.Sum(b.SampleNorm(b.Submanifold(stem, 6, false), 3, true), stem));
   const Graph graph = b.Finish(b.Linear(b.Norm(b.SampleNorm(fused, 0, true)), 3, true));
-  // voxel features, two convs, norm, norm, batch norm, linear, argmax and the two outputs
+  // The steps are: voxel features, two convs, two sample norms, batch norm, linear, argmax and the two outputs.
   EXPECT_EQ(CountSteps(graph), 10);
   ExpectEqual(GetParam(), graph, 50);
 }

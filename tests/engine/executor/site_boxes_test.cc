@@ -1,5 +1,5 @@
-// Compares boxes that are decoded from sites with boxes decoded from images of the same rows. to_bev writes 0 where
-// there is no site, and a score of 0 is below the threshold of a half.
+// Compares boxes that a head decodes from rows of sites with boxes that it decodes from images of the same rows. Where
+// there is no site, to_bev writes 0; a score of 0 is below the threshold of a half, so such cells give no box.
 
 #include <gtest/gtest.h>
 
@@ -84,7 +84,7 @@ TEST(SiteBoxesProgramTest, HeadsOfImagesAndOfSitesHaveAStepEach) {
   EXPECT_EQ(num_decoded, 2);
 }
 
-// The table from cells to sites must come before the scratch memory that decoding needs on a GPU.
+// On a GPU, the scratch memory must hold the table from cells to sites, and after it the workspace of the decoding.
 TEST(SiteBoxesProgramTest, TheTableIsInTheScratch) {
   if constexpr (!kernels::kHasCuda) GTEST_SKIP() << "built without CUDA";
   const absl::StatusOr<Graph> graph = LoadTestGraph(SiteDetector());

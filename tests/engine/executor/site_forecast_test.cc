@@ -1,3 +1,5 @@
+// Tests SiteForecast, which predicts the numbers of sites of a batch from earlier batches.
+
 #include "engine/executor/site_forecast.h"
 
 #include <vector>
@@ -47,7 +49,7 @@ TEST(SiteForecastTest, CoordinatesGetTheBitsThatTheyHadAndALittleMore) {
   forecast.Learn(1000, {100}, 0);
   EXPECT_EQ(forecast.Rooms(1000).axis_bits, 0) << "nothing is known of them";
   forecast.Learn(1000, {100}, 3000);
-  EXPECT_EQ(forecast.Rooms(1000).axis_bits, 12);  // 4095
+  EXPECT_EQ(forecast.Rooms(1000).axis_bits, 12);  // holds 3000 and an eighth more
   forecast.Learn(1000, {100}, 4000);
   EXPECT_EQ(forecast.Rooms(1000).axis_bits, 13);
   forecast.Learn(1000, {100}, 1);

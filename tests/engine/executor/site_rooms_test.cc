@@ -1,5 +1,5 @@
 // Tests GPU batches that run in rooms: the executor lays out their memory by capacities that earlier batches suggest
-// (engine/geometry/site_rooms.h), before it knows the batch's sizes. The results must be the same bytes as when the
+// (engine/geometry/site_rooms.h), before it knows the batch's sizes. The results must have the same bytes as when the
 // host waits for the sizes. A batch that does not fit its rooms runs again.
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ class SiteRoomsTest : public SmallMinkUNetTest {
     EXPECT_FALSE(RanInRooms());
     return output;
   }
-  // Returns true if the last run of a batch had rooms, and false if the host waited for its sizes.
+  // Returns true if the last batch ran in rooms, and false if the host waited for its sizes.
   bool RanInRooms() const { return static_cast<const CudaExecutor&>(runner_->executor()).geometry().has_rooms(); }
 };
 
@@ -93,7 +93,8 @@ TEST_F(SiteRoomsTest, SamplesAndBatchesBeyondLimitsAreRefusedAlike) {
   const BatchOutput only = Run({&many}, samples);
   EXPECT_FALSE(only.samples[0].status.ok());
   ExpectSameBytes(only, RunWithSizes({&many}, samples));
-  // A batch whose voxels just reach the limit also runs in rooms, since the rooms are cut to the limit.
+  // The capacity for voxels is clamped to the limit. A batch with exactly as many voxels as the limit still runs in
+  // rooms.
   const auto voxels = static_cast<int64_t>(RunWithSizes({&few, &many}).samples[0].counts.voxels +
                                            RunWithSizes({&few, &many}).samples[1].counts.voxels);
   EXPECT_TRUE(Run({&few, &many}, {.max_batch_voxels = voxels}).status.ok());

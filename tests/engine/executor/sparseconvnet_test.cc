@@ -1,5 +1,6 @@
-// Compares SparseConvNet's layers, written as a model folder has them, with loops written from its definitions: kernels
-// of 1 to 4 and strides of 1 to 3 that differ by axis, with and without groups and biases, in 1 to 4 dimensions.
+// Compares SparseConvNet's layers, written as nodes of a model folder, with plain loops (sparseconvnet_reference.h):
+// kernels of 1 to 4 and strides of 1 to 3 that differ by axis, with and without groups and biases, in 1 to 4
+// dimensions.
 
 #include <gtest/gtest.h>
 
@@ -29,7 +30,7 @@ class SparseConvNetTest : public ::testing::TestWithParam<std::tuple<support::De
   Box DrawBox(int largest_size = 4, int largest_stride = 3) {
     return {.size = draw_.Axes(1, largest_size), .stride = draw_.Axes(1, largest_stride)};
   }
-  // Draws the size of a level that no convolution reads.
+  // Draws the spatial size of the last level, which no convolution reads.
   Place DrawLast() {
     const int largest[] = {9, 4, 3, 2};
     return draw_.Axes(1, largest[dimension() - 1]);
@@ -39,7 +40,8 @@ class SparseConvNetTest : public ::testing::TestWithParam<std::tuple<support::De
   Network NetworkOf(const Place& spatial_size) {
     return {dimension(), spatial_size, kChannels, std::get<2>(GetParam())};
   }
-  // Returns the spatial size from which these boxes, one after the other, lead to a last level.
+  // Returns the spatial size of the first level from which convolutions with these boxes, one after the other, lead to
+  // a last level.
   Place SizeBefore(const std::vector<Box>& boxes) {
     Place size = DrawLast();
     for (size_t i = boxes.size(); i > 0; --i) size = Larger(dimension(), size, boxes[i - 1]);
@@ -90,7 +92,7 @@ TEST_P(SparseConvNetTest, ConvolutionAndItsDeconvolution) {
   ExpectEqual(network, network.WithNumSites(up, coarse));
 }
 
-// This convolution needs no range.
+// The kernel equals the stride, so the convolution follows RULE_FLOOR, which needs no range of the voxels.
 TEST_P(SparseConvNetTest, ConvolutionOfAnEvenSizeThatIsItsStride) {
   Place size = draw_.Axes(1, dimension() == 4 ? 1 : 2);
   for (int32_t& length : size) length *= 2;
@@ -157,8 +159,8 @@ TEST_P(SparseConvNetTest, UnPoolingWhereAConvolutionLedDown) {
   ExpectEqual(network, network.JoinTable(network.input(), network.UnPooling(down, network.input(), down, box)));
 }
 
-// If the stride is above the size, a site between two positions is read by none. The next site and the last one are
-// read.
+// If the stride is above the kernel's size, no output reads the sites between two positions of the kernel. On the first
+// axis site 2 is such a site; sites 3 and 4 are read.
 TEST_P(SparseConvNetTest, SitesOfAStrideAboveTheSize) {
   const Box box{.size = {2, 2, 2, 2}, .stride = {3, 3, 3, 3}};
   Network network(dimension(), Larger(dimension(), {2, 2, 2, 2}, box), 1, std::get<2>(GetParam()));

@@ -1,6 +1,6 @@
-// Compares convolutions of every kind in 1 to 4 dimensions with spconv's results (spconv_cases.h). Each case is written
-// as a model that runs through the loader, the compiler and a device. It must have the same sites, and the same rows up
-// to a float's rounding.
+// Compares convolutions of every kind in 1 to 4 dimensions with stored results of spconv (spconv_cases.h). Each case is
+// written as a model that runs through the loader, the compiler and a device. The result must have the same sites, and
+// the same rows up to the rounding of float32.
 
 #include <gtest/gtest.h>
 
@@ -87,7 +87,8 @@ TEST_P(SpconvConvolutionsTest, Inverse) {
           });
 }
 
-// spconv ignores the dilation when it computes the shape, so its sites are ours, cropped to its shape.
+// spconv ignores the dilation when it computes the output's shape. So its sites are the engine's sites, cropped to
+// spconv's shape.
 TEST_P(SpconvConvolutionsTest, DilatedTransposedWithACrop) {
   ForEach(SpconvCase::kDilatedTransposed, "kind: KIND_TRANSPOSED", 24,
           [](const SpconvCase& one, testing::TestModel model) {
@@ -100,7 +101,8 @@ TEST_P(SpconvConvolutionsTest, DilatedTransposedWithACrop) {
           });
 }
 
-// An inverse convolution may name the indice_key of a SparseMaxPool. spconv's maxima start at 0.
+// An inverse convolution may name the indice_key of a SparseMaxPool. spconv computes a maximum from 0 upwards, so the
+// model has a ReLU after the pool.
 TEST_P(SpconvConvolutionsTest, InverseOfAPool) {
   ForEach(SpconvCase::kInverseOfPool, "reduce: REDUCE_MAX kind: KIND_STRIDED rule: RULE_PADDED", 24,
           [](const SpconvCase& one, testing::TestModel model) {

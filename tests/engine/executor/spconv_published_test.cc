@@ -24,7 +24,7 @@ namespace {
 using support::ArrayTree;
 using support::NpyArray;
 
-// Converts spconv 2's [out, kernel..., in] to [K, in, out].
+// Converts a weight of spconv 2 [out, kernel..., in] to the engine's layout [cells, in, out].
 testing::TestTensor ToCells(const NpyArray& weight) {
   const auto out = static_cast<size_t>(weight.shape.front()), in = static_cast<size_t>(weight.shape.back());
   const size_t cells = static_cast<size_t>(weight.num_elements()) / in / out;
@@ -65,7 +65,7 @@ class SpconvPublishedTest : public ::testing::TestWithParam<support::Device> {
 };
 INSTANTIATE_TEST_SUITE_P(Devices, SpconvPublishedTest, support::AllDevices(), support::DeviceName);
 
-// OpenPCDet's mean of a voxel covers only the voxel's first points. Only the voxels that are seen first are kept.
+// As in OpenPCDet, a voxel's mean covers only its first points, and only the voxels that come first are kept.
 TEST_P(SpconvPublishedTest, VoxelsMeans) {
   OPEN_SPCONV_OUTPUT_OR_SKIP(file, "golden_ext_p2v");
   const std::vector<ArrayTree> cases = CasesOf(file, "p2v_cpu");
@@ -155,7 +155,7 @@ TEST_P(SpconvPublishedTest, Pooling) {
                                                    "nodes { name: \"pool\" inputs: \"voxels\" pool { reduce: ",
                                                    is_max ? "REDUCE_MAX " : "REDUCE_AVERAGE ", text, " } }\n")};
     std::string head = "pool";
-    if (is_max) {  // spconv's maxima begin at 0
+    if (is_max) {  // spconv computes a maximum from 0 upwards
       model.graph += "nodes { name: \"relu\" inputs: \"pool\" activation { function: FUNCTION_RELU } }\n";
       head = "relu";
     }
@@ -227,7 +227,7 @@ TEST_P(SpconvPublishedTest, SequenceOfConvolutions) {
   ExpectThroughVoxels(GetParam(), model, "second", input, geometry, MadeBy::kStrided, 16, ExpectedRows(one, input));
 }
 
-// Joins or adds two branches on the same sites.
+// Concatenates or adds the results of two branches on the same sites (spconv's JoinTable and AddTable).
 TEST_P(SpconvPublishedTest, Tables) {
   OPEN_SPCONV_OUTPUT_OR_SKIP(file, "golden_misc");
   const std::vector<ArrayTree> cases = CasesOf(file, "tables");

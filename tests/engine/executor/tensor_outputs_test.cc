@@ -1,5 +1,5 @@
-// Tests the tensors with which a network answers against values computed by hand: rows of points, of the sites of two
-// levels, of samples, and of an image's cells. Each task gets only the tensors of its own sample that it asks for.
+// Tests the output tensors of a network against values computed by hand: rows of points, of the sites of two levels, of
+// samples, and of an image's cells. Each task gets the tensors that it asks for, with the rows of its own sample.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -157,7 +157,7 @@ class TensorOutputsTest : public ProgramTest {
     if (runner_ != nullptr) Load(kTensors);
   }
 
-  // Loads the network on a new runner, in a budget of this many bytes.
+  // Loads the network on a new runner with a memory budget of this many bytes.
   void LoadWithin(int64_t bytes) {
     ASSERT_NO_FATAL_FAILURE(StartRunner({.device = GetParam()}, std::make_unique<MemoryBudget>(bytes)));
     Load(kTensors);
@@ -296,7 +296,7 @@ TEST_P(TensorOutputsTest, RowsAreReservedInTheBudgetWhileTheResultLives) {
   }
 }
 
-// On a GPU the budget refuses the answer's page-locked memory; on a CPU it refuses the memory of the computation.
+// On a GPU, the budget has too little memory for the answer's page-locked memory; on a CPU, for the computation.
 TEST_P(TensorOutputsTest, ABatchWithoutRoomInTheBudgetIsRefused) {
   ASSERT_NO_FATAL_FAILURE(LoadWithin(int64_t{1} << 19));
   const InferTask task{.cloud = Cloud(kCloud)};

@@ -1,4 +1,4 @@
-// Tests the parts of BatchGeometry that the kernels do not have: limits, and counts over all levels together.
+// Tests the parts of BatchGeometry that no kernel has: limits of memory and coordinates, and counts over all levels.
 
 #include "engine/geometry/batch_geometry.h"
 
@@ -19,7 +19,7 @@ using testing::IsEmpty;
 
 class BatchGeometryTest : public testing::Test {
  protected:
-  // Voxelizes samples, each a list of x, y, z, in cells of 1 m. Coordinates are rounded down and the origin is 0.
+  // Voxelizes samples, each a list of x, y, z, with voxels of 1 m. Coordinates are rounded down and the origin is 0.
   absl::Status Voxelize(const std::vector<std::vector<float>>& samples) {
     std::vector<float> points;
     std::vector<int64_t> point_begin = {0};

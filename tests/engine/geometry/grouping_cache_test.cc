@@ -1,4 +1,5 @@
-// Tests which convolutions share a grouping, and that it is the grouping of kernels/conv/matmul_grouping.h.
+// Tests GroupingCache: which convolutions share a grouping of their matrix products, and that GroupMatmuls
+// (kernels/conv/matmul_grouping.h) computes it.
 
 #include "engine/geometry/grouping_cache.h"
 

@@ -15,7 +15,7 @@ class BrokenAttentionTest : public ::testing::TestWithParam<BrokenModel> {};
 
 TEST_P(BrokenAttentionTest, IsToldExactly) { ExpectToldExactly(GetParam()); }
 
-// Adds rows "tokens" [num_rows, channels] of every sample, with a weight of this shape.
+// Adds a node "tokens" of learned rows [num_rows, channels] for every sample, and its weight, which has this shape.
 std::function<void(TestModel&)> Tokens(int64_t num_rows, int64_t channels, const std::vector<int64_t>& shape) {
   return [=](TestModel& model) {
     model.graph +=

@@ -113,7 +113,7 @@ INSTANTIATE_TEST_SUITE_P(
                     {"node \"conv\": out_channels is 0; it must be 1 to 65536"}}),
     CaseName);
 
-// Adds a convolution of the voxels' two channels beside the network.
+// Adds a convolution "beside" that reads the two channels of "voxels" and that no other node reads.
 std::function<void(TestModel&)> Beside(const std::string& conv, std::vector<int64_t> weight_shape) {
   return [=](TestModel& model) {
     model.graph += "nodes { name: \"beside\" inputs: \"voxels\" sparse_conv { " + conv + " out_channels: 4 } }";

@@ -17,7 +17,7 @@ class BrokenDetectionTest : public ::testing::TestWithParam<BrokenModel> {};
 
 TEST_P(BrokenDetectionTest, IsToldExactly) { ExpectToldExactly(GetParam()); }
 
-// Has images of 32 x 32 cells with different numbers of channels, and a head on them.
+// Nodes that make images with different numbers of channels: "small" has 16 x 16 cells, the others have 32 x 32.
 constexpr char kImages[] = R"(
 nodes { name: "bev" inputs: "relu" to_bev {} }
 nodes { name: "small" inputs: "bev" conv2d { out_channels: 3 kernel_size: 2 stride: 2 } }
@@ -75,7 +75,8 @@ std::function<void(TestModel&)> Anchors(const std::string& from, const std::stri
   return WithHead(kAnchorHead, from, to);
 }
 
-// Returns the problems of a network whose only fault are the images that its head does not read.
+// Returns the problems of a network whose head reads only the images `read`: one problem for each image that is not
+// read.
 std::vector<std::string> IdleBut(const std::vector<std::string>& read) {
   std::vector<std::string> problems;
   for (const std::string name : {"small", "one", "two", "three", "four", "many"}) {
@@ -195,7 +196,7 @@ INSTANTIATE_TEST_SUITE_P(
                     {"node \"next\": its input \"kept\" computes boxes; only nms and outputs read those"}}),
     CaseName);
 
-// Adds a head on rows of sites with these inputs.
+// Adds a head that reads rows of sites (not images): the nodes `inputs`.
 std::function<void(TestModel&)> OnSites(const std::string& inputs, const std::string& stride = "1") {
   return [=](TestModel& model) {
     model.graph += R"(

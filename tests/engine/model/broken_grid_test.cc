@@ -1,4 +1,4 @@
-// Tests the error messages for networks with broken dense parts, and what the loader makes of whole ones.
+// Tests the error messages for networks with broken dense grids, and the graphs that the loader makes of valid ones.
 
 #include <algorithm>
 #include <cstdint>
@@ -19,8 +19,8 @@ class BrokenGridTest : public ::testing::TestWithParam<BrokenModel> {};
 
 TEST_P(BrokenGridTest, IsToldExactly) { ExpectToldExactly(GetParam()); }
 
-// Adds the nodes "cells" (32 x 32 x 8 cells of 4 channels), "bev" (32 x 32 of 32) and "global", and a node "next" after
-// them.
+// Adds the nodes "cells" (32 x 32 x 8 cells, 4 channels), "bev" (32 x 32 cells, 32 channels) and "global", and a node
+// "next" with these inputs.
 std::function<void(TestModel&)> Next(const std::string& inputs, const std::string& op,
                                      std::vector<int64_t> weight_shape = {}) {
   return [=](TestModel& model) {

@@ -15,13 +15,13 @@ class BrokenPointsTest : public ::testing::TestWithParam<BrokenModel> {};
 
 TEST_P(BrokenPointsTest, IsToldExactly) { ExpectToldExactly(GetParam()); }
 
-// Adds a node "points" of the cloud's features, and a node "next" with these inputs.
+// Adds a node "points" with the features of the cloud's points, and a node "next" with these inputs.
 std::function<void(TestModel&)> Next(const std::string& inputs, const std::string& op) {
   return Append(absl::StrCat("nodes { name: \"points\" inputs: \"voxels\" point_features {} } nodes { name: \"next\" ",
                              "inputs: [", inputs, "] ", op, " }"));
 }
 
-// Does the same, and makes "next" the node of the output of KIND_LABELS or KIND_SCORES.
+// Adds the nodes of Next, and makes "next" the node of the output of this kind (KIND_LABELS or KIND_SCORES).
 std::function<void(TestModel&)> Output(const std::string& kind, const std::string& inputs, const std::string& op) {
   return [=](TestModel& model) {
     Next(inputs, op)(model);
@@ -74,7 +74,7 @@ INSTANTIATE_TEST_SUITE_P(
                     {"tensor \"next.weight\": has shape [3, 8]; node \"next\" needs [3, 2]"}}),
     CaseName);
 
-// Adds a node "offsets", and makes another change to the network.
+// Adds a node "offsets" that reads `input`.
 std::function<void(TestModel&)> Offsets(const std::string& input, const std::string& parameters) {
   return Append(absl::StrCat("nodes { name: \"offsets\" inputs: \"", input, "\" point_offsets { ", parameters, " } }"));
 }
@@ -171,7 +171,7 @@ INSTANTIATE_TEST_SUITE_P(
         BrokenModel{"SitesInACycle",
                     Next("\"points\", \"voxels\"", "point_to_voxel { reduce: REDUCE_SUM sites_of: \"next\" }"),
                     {"model.textproto: nodes form a cycle, each depending on the next: \"next\" -> \"next\""}},
-        // The node's rows are on these sites, no longer on points.
+        // The rows of "next" are on the sites of "down", so they cannot be added to rows of points.
         BrokenModel{"OnItsSites",
                     [](TestModel& model) {
                       Next("\"points\", \"voxels\"", "point_to_voxel { reduce: REDUCE_SUM sites_of: \"down\" }")(model);
@@ -233,7 +233,7 @@ INSTANTIATE_TEST_SUITE_P(
                     {"output \"sample\": this node is neither a voxel_to_point nor on points"}}),
     CaseName);
 
-// A unit of 2^35 voxels is too far from a voxel's unit to compute positions.
+// The last level has one site per 2^35 voxels on each axis, which is too far from a voxel's size to compute positions.
 TEST(PointUnitsTest, TooFarFromAVoxel) {
   TestModel model = testing::SmallModel();
   std::string last = "relu";

@@ -15,7 +15,7 @@ class BrokenRowsTest : public ::testing::TestWithParam<BrokenModel> {};
 
 TEST_P(BrokenRowsTest, IsToldExactly) { ExpectToldExactly(GetParam()); }
 
-// Adds a node "next" with these inputs, after other nodes.
+// Adds the nodes `others`, and after them a node "next" with these inputs.
 std::function<void(TestModel&)> Next(const std::string& inputs, const std::string& op, const std::string& others = "") {
   return Append(absl::StrCat(others, "nodes { name: \"next\" inputs: [", inputs, "] ", op, " }"));
 }
@@ -169,7 +169,7 @@ INSTANTIATE_TEST_SUITE_P(
              "tensors"}}),
     CaseName);
 
-// Both nodes must read one tensor in memory.
+// A node and the node whose weights it shares must have one tensor in memory.
 TEST(SharedWeightsTest, AreOneTensor) {
   TestModel model = testing::SmallModel();
   model.graph +=

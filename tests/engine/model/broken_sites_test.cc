@@ -12,7 +12,7 @@ class BrokenSitesTest : public ::testing::TestWithParam<BrokenModel> {};
 
 TEST_P(BrokenSitesTest, IsToldExactly) { ExpectToldExactly(GetParam()); }
 
-// Adds a node "next" with these inputs, after other nodes.
+// Adds the nodes `others`, and after them a node "next" with these inputs.
 std::function<void(testing::TestModel&)> Next(const std::string& inputs, const std::string& op,
                                               const std::string& others = "") {
   return Append(absl::StrCat(others, "nodes { name: \"next\" inputs: [", inputs, "] ", op, " }"));

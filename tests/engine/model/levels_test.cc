@@ -1,5 +1,5 @@
-// Tests that levels are found by structure: rules that make the same sites have one level, all other rules have
-// different ones.
+// Tests LevelTable: nodes share a level if they apply equal rules (in canonical form) to the same parent, and share a
+// rulebook if levels and geometry are equal.
 
 #include "engine/model/levels.h"
 
@@ -159,10 +159,10 @@ TEST(LevelTableTest, StridesRelateUnits) {
   EXPECT_FALSE(table.IsStrideBetween(0, 0, halving));
   EXPECT_TRUE(table.IsStrideBetween(third, half, by_six));
   EXPECT_FALSE(table.IsStrideBetween(third, half, halving));
-  // Halving and doubling leads back to the first unit.
+  // Halving and doubling leads back to the unit of level 0.
   const int back = table.Apply(half, Rule(CoordinateRule::kGenerative, kTwo, kTwo));
   EXPECT_TRUE(table.IsStrideBetween(0, back, Rule(CoordinateRule::kFloor, kThree, kOnes).geometry));
-  // A unit beyond 64 bits is unknown, so no stride fits.
+  // The unit of level `far` needs more than 64 bits, so it is unknown and no stride relates it to another.
   int far = 0;
   for (int i = 0; i < 12; ++i) far = table.Apply(far, Rule(CoordinateRule::kFloor, kOnes, {127, 127, 127, 1}));
   EXPECT_FALSE(table.IsStrideBetween(far, far, Rule(CoordinateRule::kFloor, kThree, kOnes).geometry));
@@ -185,7 +185,7 @@ TEST(LevelTableTest, RatiosOfUnitsAreInLowestTerms) {
   expect(half, third, {6, 12, 3, 1}, kOnes);
   expect(third, half, kOnes, {6, 12, 3, 1});
   expect(table.Apply(half, Rule(CoordinateRule::kFloor, kThree, kThree)), half, kThree, kOnes);
-  // A ratio beyond 31 bits is not given, nor is one with an unknown unit.
+  // There is no ratio if it needs more than 31 bits, or if one of the units is unknown.
   int far = 0;
   for (int i = 0; i < 4; ++i) far = table.Apply(far, Rule(CoordinateRule::kFloor, kOnes, {127, 127, 127, 1}));
   EXPECT_TRUE(table.RatioBetween(0, far).has_value());
@@ -243,7 +243,7 @@ TEST(LevelTableTest, UnitsOfUnions) {
   const int coarse = table.Apply(both, Rule(CoordinateRule::kFloor, kTwo, kTwo));
   EXPECT_TRUE(table.HaveOneUnit(coarse, half));
   EXPECT_TRUE(table.IsStrideBetween(both, half, Rule(CoordinateRule::kFloor, kTwo, kTwo).geometry));
-  // An unknown unit equals only that of the same level.
+  // A level with an unknown unit has one unit with itself alone.
   int far = 0;
   for (int i = 0; i < 12; ++i) far = table.Apply(far, Rule(CoordinateRule::kFloor, kOnes, {127, 127, 127, 1}));
   const int beside = table.Filter(far, {.lower = kThree});

@@ -1,3 +1,5 @@
+// Tests ModelConfig: the defaults, every field of config.textproto, and the problems that a broken file has.
+
 #include "engine/model/model_config.h"
 
 #include <gmock/gmock.h>
@@ -96,7 +98,7 @@ TEST(ModelConfigTest, TellsEveryProblemOfBatching) {
   EXPECT_THAT(ProblemsIn("batching { max_batch_voxels: -1 }"), ElementsAre(HasSubstr("config.textproto:1:")));
 }
 
-// The answer that lists the problems could not be read otherwise.
+// A problem must be valid UTF-8. Otherwise a client could not read the answer that lists the problems.
 TEST(ModelConfigTest, ABrokenCharacterDoesNotStandInItsProblem) {
   const Problems problems = ProblemsIn("\xfc\x62 ");
   ASSERT_THAT(problems, Not(IsEmpty()));

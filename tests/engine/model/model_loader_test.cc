@@ -1,4 +1,4 @@
-// Tests what the loader makes of valid networks. broken_model_test.cc tests the messages for broken ones.
+// Tests the graphs that the loader makes of valid networks. broken_model_test.cc tests the messages for broken ones.
 
 #include "engine/model/model_loader.h"
 
@@ -178,7 +178,7 @@ TEST(LoadGraphTest, ResolvesConvolutions) {
   EXPECT_EQ(graph.levels.levels()[1].spatial_shape, (kernels::Axes{16, 16, 4, 1}));
 }
 
-// spconv's SparseMaxPool has an indice_key too.
+// In spconv, a SparseMaxPool has an indice_key too, which an inverse convolution may name.
 TEST(LoadGraphTest, InverseConvolutionMayNameAPool) {
   TestModel model = SmallModel();
   model.Replace("name: \"up\" inputs: [\"down\"]", "name: \"up\" inputs: [\"pool\"]");
@@ -315,8 +315,8 @@ TEST(LoadGraphTest, TheTrainedMinkUNetLoads) {
   EXPECT_EQ(graph->num_parameters, 5441036);
   EXPECT_EQ(graph->num_classes, 12);
   EXPECT_EQ(graph->levels.levels().size(), 5U);
-  // There is one submanifold rulebook per level and one per stride. The inverse convolutions use those of the strided
-  // ones.
+  // There is one submanifold rulebook for each level, and one for each strided convolution. The inverse convolutions
+  // use the rulebooks of the strided convolutions.
   EXPECT_EQ(graph->levels.rulebooks().size(), 9U);
 }
 
@@ -345,7 +345,8 @@ TEST(LoadGraphTest, TheGraphIsCheckedWithoutWeightsToo) {
                   "FUNCTION_ABS, FUNCTION_POWER"));
 }
 
-// Cuts or moves parts of a graph at random. Loading must report problems, or return a graph that keeps its promises.
+// Removes or moves words of a graph at random. Loading must report problems, or return a graph that passes the checks
+// below.
 TEST(LoadGraphTest, NoMutilatedGraphGetsThroughHalfChecked) {
   std::mt19937 random(11);
   const TestModel valid = SmallModel();

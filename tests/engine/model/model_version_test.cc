@@ -1,3 +1,5 @@
+// Tests how a version of a model is loaded from its folder, and that the problems of all its files are told.
+
 #include "engine/model/model_version.h"
 
 #include <gmock/gmock.h>

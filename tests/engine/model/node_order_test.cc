@@ -1,3 +1,5 @@
+// Tests OrderNodes, which sorts nodes topologically and finds cycles.
+
 #include "engine/model/node_order.h"
 
 #include <gmock/gmock.h>

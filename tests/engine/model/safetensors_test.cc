@@ -1,4 +1,4 @@
-// Tests safetensors files that are right, and files that are hostile or damaged in every way.
+// Tests the reader of safetensors files with valid files, and with files that are hostile or damaged in every way.
 
 #include "engine/model/safetensors.h"
 

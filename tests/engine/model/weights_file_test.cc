@@ -1,4 +1,5 @@
-// Tests files of weights, which are read in two steps, and the cost of a file that does not belong to its network.
+// Tests WeightsFile, which reads a file of weights in two steps (header, data), and that little is read of a file that
+// does not belong to its network.
 
 #include "engine/model/weights_file.h"
 
@@ -36,7 +37,7 @@ using voxserve::testing::WriteFile;
 
 constexpr int64_t kTiB = int64_t{1} << 40;
 
-// Returns the bytes that this process has read of files so far.
+// Returns the number of bytes that this process has read from files so far.
 int64_t BytesRead() {
   std::ifstream counters("/proc/self/io");
   std::string name;
@@ -119,7 +120,7 @@ TEST_F(WeightsFileTest, AFileThatTakesItsNameIsNotMixedIn) {
   EXPECT_THAT(ToHostTensor(tensors.by_name.at("a")).values, ElementsAre(1.0F));
 }
 
-// The files have a header that is wrong, and a TiB of zeros that takes no place on the disk.
+// Each file has a wrong header, and up to a TiB of zeros that take no space on the disk.
 TEST_F(WeightsFileTest, NoWeightsAreReadOfAFileThatDoesNotBelongToItsNetwork) {
   const auto entry = [](const std::string& name, const std::string& rest) {
     return absl::StrCat("{\"", name, "\":{", rest, "}}");

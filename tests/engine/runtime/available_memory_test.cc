@@ -1,3 +1,5 @@
+// Tests the memory limit of the process: that of the machine, or of a cgroup (version 1 or 2), read from fake files.
+
 #include "engine/runtime/available_memory.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
-// Tests the memory of batches on a GPU: a stack within a batch, one block from batch to batch.
+// Tests DeviceArena, the memory of batches on a GPU: within a batch it is a stack, and from the second batch on it is
+// one block.
 
 #include <gtest/gtest.h>
 
@@ -70,7 +71,7 @@ TEST_F(DeviceArenaTest, KeepsWhatWasTakenBeforeTheMarkInEarlierBlocks) {
   const std::vector<char> written(kMiB, 7);
   Take(10 * kMiB);
   char* const kept = Take(10 * kMiB);               // in a second block
-  ASSERT_TRUE(stream_->view().Synchronize().ok());  // the copies run on another stream
+  ASSERT_TRUE(stream_->view().Synchronize().ok());  // the support functions copy on another stream
   support::CopyToDevice(support::Device::kCuda, kept, written.data(), written.size());
   const DeviceArena::Mark mark = arena_.Top();
   Take(30 * kMiB);
@@ -92,12 +93,12 @@ TEST_F(DeviceArenaTest, TheNextBatchHasOneBlockForTheMostThatWasTakenAtOnce) {
     EXPECT_EQ(arena_.most_bytes(), 70 * kMiB);
     arena_.Reset();
     EXPECT_EQ(arena_.most_bytes(), 0);
-    EXPECT_EQ(arena_.capacity(), 80 * kMiB);  // with an eighth more
+    EXPECT_EQ(arena_.capacity(), 80 * kMiB);  // 70 MiB and an eighth more, rounded up
     EXPECT_EQ(pool_->used_bytes(), 80 * kMiB);
   }
 }
 
-// The first block has room only for the first Take. It is kept if the mark is in it.
+// The first block has room only for the first Take. ReturnTo keeps this block, since the mark is in it.
 TEST_F(DeviceArenaTest, OneBlockThatWasTooSmallGrows) {
   Take(kMiB);
   const DeviceArena::Mark kept = arena_.Top();

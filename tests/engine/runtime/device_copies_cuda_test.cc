@@ -25,7 +25,7 @@ std::shared_ptr<const std::string> Bytes(int64_t size, char first) {
   return std::make_shared<const std::string>(std::move(bytes));
 }
 
-// The part of a context that reads copies: a stream and pinned memory.
+// Stands for a context that reads copies: it has a stream and pinned memory.
 class Reader {
  public:
   Reader() : stream_(*Stream::CreateOn(0)) {}
@@ -87,7 +87,7 @@ TEST_F(DeviceCopiesTest, FindsWhatWasAddedByItsOwnerAlone) {
   EXPECT_EQ(other.Find(*copies_, bytes), added);
   EXPECT_EQ(other.Read(added, bytes->size()), *bytes);
   EXPECT_EQ(other.Find(*copies_, equal), nullptr);
-  EXPECT_EQ(other.Add(*copies_, bytes), added);  // it is there
+  EXPECT_EQ(other.Add(*copies_, bytes), added);  // Add finds the copy that is there
   EXPECT_EQ(copies_->allocated_bytes(), kMiB);
 }
 
@@ -98,7 +98,7 @@ TEST_F(DeviceCopiesTest, MemoryOfOwnersThatAreGoneServesTheNextOne) {
   first.reset();
   const auto second = Bytes(2 * kMiB, 'b');
   const DeviceCopies::Lease while_read = reader_->Add(*copies_, second);
-  EXPECT_NE(while_read->data(), memory);  // the first one's memory is still leased
+  EXPECT_NE(while_read->data(), memory);  // the copy of `first` is still leased
   EXPECT_EQ(copies_->allocated_bytes(), 4 * kMiB);
   reader_->Read(lease, 1);
   lease.reset();
@@ -120,7 +120,7 @@ TEST_F(DeviceCopiesTest, NothingIsKeptWhereThereIsNoRoom) {
   EXPECT_EQ(reader_->Find(*copies_, second), nullptr);
   EXPECT_EQ(copies_->allocated_bytes(), 2 * kMiB);
   reader_->Read(reader_->Find(*copies_, first), 1);
-  // Memory that is too small for the next copy is freed to make room for it.
+  // The memory of `first` is too small for the next copy, so it is freed to make room.
   first.reset();
   const auto three = Bytes(3 * kMiB, 'd');
   const DeviceCopies::Lease lease = reader_->Add(*copies_, three);
@@ -183,7 +183,7 @@ TEST_F(DeviceCopiesTest, TrimGivesBackWhatNobodyHasNeededSinceTheLastOne) {
 
 TEST_F(DeviceCopiesTest, ReadersOfSeveralThreadsSeeTheirOwnersBytes) {
   constexpr int kThreads = 4, kRounds = 400, kOwners = 12;
-  Start(9 * kMiB);  // less than all of them
+  Start(9 * kMiB);  // less than all copies need
   absl::Mutex mutex;
   std::vector<std::shared_ptr<const std::string>> owners(kOwners);
   for (int i = 0; i < kOwners; ++i) owners[static_cast<size_t>(i)] = Bytes(kMiB - i * 1000, static_cast<char>(i));

@@ -1,4 +1,4 @@
-// Tests which devices an engine opens, and what it says about devices that it cannot open.
+// Tests which devices OpenDevices opens for the flag --devices, and its messages for devices that it cannot open.
 
 #include "engine/runtime/devices.h"
 

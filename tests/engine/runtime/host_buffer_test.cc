@@ -1,3 +1,5 @@
+// Tests HostBuffer, which holds a cloud in ordinary or page-locked memory, and StreamingCopy, which fills it.
+
 #include "engine/runtime/host_buffer.h"
 
 #include <gtest/gtest.h>

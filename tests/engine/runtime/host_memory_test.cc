@@ -1,3 +1,5 @@
+// Tests HostMemory, which reserves each block in the memory budget before it allocates the block, and the CPU's Arena.
+
 #include "engine/runtime/host_memory.h"
 
 #include <gmock/gmock.h>

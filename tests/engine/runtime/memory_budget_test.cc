@@ -1,3 +1,5 @@
+// Tests MemoryBudget, which counts the reserved memory of the process by use and refuses what exceeds the limit.
+
 #include "engine/runtime/memory_budget.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,5 @@
+// Tests PinnedBuffer, which reserves its page-locked memory in the memory budget. Fake memory takes CUDA's place.
+
 #include "engine/runtime/pinned_buffer.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Tests page-locked memory of CUDA: copies from a pool's buffers run asynchronously and are complete, and buffers are
-// used again.
+// Tests the page-locked memory of CUDA: copies from a pool's buffers run asynchronously and copy every byte, and the
+// memory of a buffer serves later buffers.
 
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ class PinnedMemoryTest : public testing::Test {
  protected:
   void SetUp() override { SKIP_WITHOUT(support::Device::kCuda); }
 
-  // Returns the kind of memory for which CUDA takes this address.
+  // Returns the type of memory that CUDA reports for this address.
   static cudaMemoryType TypeOf(const char* data) {
     cudaPointerAttributes attributes{};
     EXPECT_EQ(cudaPointerGetAttributes(&attributes, data), cudaSuccess);

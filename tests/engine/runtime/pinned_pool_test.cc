@@ -1,3 +1,5 @@
+// Tests PinnedPool, which keeps page-locked memory for clouds. Fake memory takes CUDA's place.
+
 #include "engine/runtime/pinned_pool.h"
 
 #include <gtest/gtest.h>
@@ -71,7 +73,7 @@ TEST_F(PinnedPoolTest, MemoryIsUsedAgainWhenItsBufferEnds) {
 TEST_F(PinnedPoolTest, SizesAreRoundedUpToPowersOfTwo) {
   struct Case {
     int64_t bytes;
-    int64_t pinned_bytes;  // 0: ordinary memory
+    int64_t pinned_bytes;  // 0: ordinary (pageable) memory
   };
   const std::vector<Case> cases = {{0, 0},
                                    {1, 0},
@@ -126,7 +128,7 @@ TEST_F(PinnedPoolTest, OneAdjustFreesNoMoreThanAStep) {
   EXPECT_EQ(pool->pinned_bytes(), 0);
 }
 
-// A stream keeps clouds in ordinary memory. The pool must not make page-locked memory for them.
+// Streams keep 8 MiB of clouds in pageable memory. The pool must page-lock at most half of its limit for such clouds.
 TEST_F(PinnedPoolTest, MemoryThatStreamsKeepLeavesRoomForOtherSizes) {
   const auto pool = Pool(/*max_bytes=*/8 * kMiB);
   std::vector<HostBuffer> sweeps;
@@ -236,14 +238,15 @@ TEST_F(PinnedPoolTest, BuffersKeepTheirPoolAlive) {
   EXPECT_EQ(memory_.num_blocks(), 0);
 }
 
-// Each thread must find what it wrote in its buffers, whatever other threads take, give back and adjust.
+// Each thread must find in its buffers what it wrote, while other threads take and release buffers and call Adjust.
 TEST_F(PinnedPoolTest, ThreadsNeverShareABuffer) {
   MemoryBudget budget;
   auto pool = Pool(4 * kMiB, &budget);
   std::atomic<bool> is_over{false};
   std::atomic<int> num_pinned{0}, num_wrong{0};
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  // A busy machine may not run the trimmer before the threads have ended, so they go on until it has made a buffer.
+  // On a busy machine Adjust may not run before the threads have ended. So the threads go on until one got a
+  // page-locked buffer.
   const auto is_through = [&](int num_turns) {
     return num_turns >= 2000 && (num_pinned > 0 || std::chrono::steady_clock::now() > deadline);
   };

@@ -42,7 +42,7 @@ class StuckObserver final : public SilentObserver {
   std::vector<std::pair<std::string, std::string>> stuck_;
 };
 
-// Has a clock that the test moves, and a watchdog that looks once per second of it.
+// The fixture has a clock that the test moves, and a watchdog that looks once per second of this clock.
 class BatchWatchdogTest : public testing::Test {
  protected:
   void Start(double factor, absl::Duration least_time) {
@@ -132,7 +132,7 @@ TEST_F(BatchWatchdogTest, EachWorkersBatchHasItsOwnTime) {
   const BatchWatchdog::Watch second(&*watchdog_, BatchOf(absl::Milliseconds(1), "cuda:1"));
   const BatchWatchdog::Watch third(&*watchdog_, BatchOf(absl::Seconds(1), "cuda:2"));
   PassSeconds(5);
-  first.reset();  // after 8 seconds
+  first.reset();  // ends after 8 seconds
   PassSeconds(3);
   EXPECT_THAT(observer_.stuck(), IsEmpty());
   PassSeconds(1);
@@ -145,7 +145,7 @@ TEST_F(BatchWatchdogTest, TimeInWhichTheProcessStoodStillDoesNotCount) {
   Start(50, absl::Seconds(30));
   const BatchWatchdog::Watch watch(&*watchdog_, BatchOf(absl::Milliseconds(1)));
   for (int i = 0; i < 15; ++i) {
-    now_ += absl::Hours(1);  // counts as two periods
+    now_ += absl::Hours(1);  // counts as two periods of the watchdog
     watchdog_->Look();
   }
   EXPECT_THAT(observer_.stuck(), IsEmpty());
@@ -155,7 +155,7 @@ TEST_F(BatchWatchdogTest, TimeInWhichTheProcessStoodStillDoesNotCount) {
 
 TEST_F(BatchWatchdogTest, ABatchCountsFromItsOwnBegin) {
   Start(50, absl::Seconds(8));
-  now_ += absl::Milliseconds(900);  // behind the last look
+  now_ += absl::Milliseconds(900);  // after the last look
   const BatchWatchdog::Watch watch(&*watchdog_, BatchOf(absl::Milliseconds(1)));
   now_ += absl::Milliseconds(100);
   watchdog_->Look();

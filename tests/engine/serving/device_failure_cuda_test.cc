@@ -1,4 +1,5 @@
-// Tests an engine whose GPU breaks. The test breaks its own context for good, so it has a program of its own.
+// Tests an engine whose GPU fails. The test breaks the CUDA context of its process for good, so it is a program of its
+// own.
 
 #include <gtest/gtest.h>
 
@@ -48,7 +49,7 @@ TEST(DeviceFailureTest, TasksGetUnavailableTheOwnerIsToldAndDrainEnds) {
   }
   EXPECT_EQ(result.status().code(), absl::StatusCode::kUnavailable) << result.status();
   EXPECT_EQ(ReasonOf(result.status()), error_reason::kDeviceFailed);
-  // Every context must fail, however often it is asked.
+  // Every request must fail from now on, whichever execution context runs it.
   for (int i = 0; i < 5; ++i) EXPECT_EQ(Infer(**engine).status().code(), absl::StatusCode::kUnavailable);
   EXPECT_GE(failures, 1);
   (*engine)->Drain();

@@ -1,5 +1,5 @@
-// Tests the engine on the CPU within a budget of the host's memory: requests, models, and memory that is freed when
-// nothing runs.
+// Tests an engine on the CPU with a budget of the host's memory: what requests and models reserve, and that memory is
+// freed when nothing runs.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -55,7 +55,7 @@ class EngineMemoryTest : public ::testing::Test {
         {.model_repository = folder_.path(), .num_threads = 2, .devices = "cpu", .memory_budget = budget_.get()});
   }
 
-  // Returns false if the scratch memory does not have this size within the timeout.
+  // Waits until the reserved scratch memory has this size. Returns false if the timeout passes first.
   bool AwaitScratch(int64_t bytes, absl::Duration timeout) {
     const absl::Time deadline = absl::Now() + timeout;
     while (budget_->held(Use::kScratch) != bytes && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(50));
@@ -101,7 +101,7 @@ TEST_F(EngineMemoryTest, AModelThatDoesNotFitIsRefusedAndTheVersionInServiceStay
     ended.WaitForNotification();
     return status;
   };
-  // A version's successor is read while the version is still in memory.
+  // If the files of a version change, the engine reads them while the old weights are still in memory.
   Start(10 * weights);
   ASSERT_EQ(engine_->ListModels().at(0).state, ModelState::kReady);
   std::filesystem::last_write_time(folder_.path() / "minkunet/1/weights.safetensors",
@@ -185,7 +185,7 @@ TEST_F(EngineMemoryTest, MemoryGoesBackWhenNothingRuns) {
   EXPECT_GT(ResidentBytes() - before, kept / 2);
   EXPECT_TRUE(AwaitScratch(0, absl::Seconds(15)));
   EXPECT_EQ(budget_->held(), weights);
-  absl::SleepFor(absl::Seconds(2));  // the heap follows within the same second
+  absl::SleepFor(absl::Seconds(2));  // the heap's memory follows within this second
   std::printf("resident: %.0f MiB before, %.0f MiB kept by the budget, %.0f MiB in the end\n",
               static_cast<double>(before) / kMiB, static_cast<double>(kept) / kMiB,
               static_cast<double>(ResidentBytes()) / kMiB);

@@ -1,4 +1,5 @@
-// Tests sweeps through the engine's public interface.
+// Tests that the engine, through its public interface, runs several sweeps (the clouds of earlier frames and their
+// poses) as one cloud: the answers, the errors, and the copies that it keeps on a GPU.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -112,7 +113,7 @@ TEST_P(EngineSweepsTest, SaysWhatAStreamMayAskFor) {
   EXPECT_TRUE(info->has_scores);
 }
 
-// The device copies of sweeps that are gone must be freed even if no later batch runs and needs the memory.
+// The device copies of sweeps that no longer exist must be freed even if no later batch runs and needs the memory.
 TEST_P(EngineSweepsTest, CopiesOfSweepsThatAreGoneGoBack) {
   ASSERT_TRUE(Run(TwoSweeps({4, 2, 1, 0.5f}, {4, 3, 1, 0.5f}), "age").ok());
   if (GetParam() == support::Device::kCpu) {

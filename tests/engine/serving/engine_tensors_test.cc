@@ -1,5 +1,5 @@
-// Tests tensors through the engine's public interface: names become a set, and a request that can never be answered is
-// refused before it runs.
+// Tests output tensors through the engine's public interface: a request gets the tensors that it names, and a request
+// that can never be answered is refused before it runs.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -53,7 +53,7 @@ class EngineTensorsTest : public ::testing::TestWithParam<support::Device> {
             .devices = GetParam() == support::Device::kCpu ? "cpu" : "cuda:0"};
   }
 
-  // Asks for tensors of ten points in a row. The answer takes 40 bytes of points and 4 of the sample.
+  // Asks for tensors of ten points in a row. In float32, tensor "points" has 40 bytes and tensor "best" has 4.
   static absl::StatusOr<InferResult> Ask(Engine& engine, const std::vector<std::string>& names,
                                          DType type = DType::kFloat32) {
     std::vector<float> values;

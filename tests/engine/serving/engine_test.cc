@@ -77,7 +77,7 @@ TEST_P(EngineTest, ABatchBeyondItsTimeIsReportedAndAWarmUpIsNot) {
   options.on_batch_stuck = [&] { ++num_stuck; };
   const auto engine = MakeEngine(options);
   EXPECT_EQ(num_stuck, 0) << "loading took far longer";
-  for (int i = 0; i < 1000 && num_stuck == 0; ++i) {  // on a GPU, a batch may end between two looks
+  for (int i = 0; i < 1000 && num_stuck == 0; ++i) {  // on a GPU, a batch may end before the watchdog looks
     const auto result = Infer(*engine, {.model = "minkunet", .cloud = scan->cloud});
     ASSERT_TRUE(result.ok()) << result.status();
   }
@@ -118,7 +118,8 @@ TEST_P(EngineTest, LabelsAGoldenScanAndTimesItsStages) {
   EXPECT_EQ(stages, expected);
 }
 
-// A second after the first cloud of a size, a GPU's engine has page-locked memory for such clouds; a CPU needs none.
+// A GPU's engine makes page-locked memory for clouds of this size within a second after the first such cloud. A CPU
+// needs none.
 TEST_P(EngineTest, AllocatesCloudsThatGiveTheSameAnswer) {
   MemoryBudget budget;
   Engine::Options options = Options(Models());
@@ -339,7 +340,7 @@ TEST_P(EngineTest, QueueIsBoundedCancelledTasksLeaveItAndDrainAnswersTheRest) {
   EXPECT_EQ(ReasonOf(refused.status()), error_reason::kDraining);
 }
 
-// Contexts of one GPU run side by side with tasks of many sizes. Each task must get the labels that it gets alone.
+// Several contexts of a GPU run tasks of many sizes side by side. Each task must get the labels that it gets alone.
 TEST_P(EngineTest, ManyTasksAtOnceGetTheLabelsThatEachGetsAlone) {
   Engine::Options options = Options(Models());
   options.streams_per_device = 3;
@@ -392,7 +393,7 @@ class BatchObserver final : public SilentObserver {
     absl::MutexLock lock(&mutex_);
     requests_.push_back(requests);
   }
-  // Called for batches that ran in one part.
+  // The engine calls this for batches that ran whole, not in parts.
   void OnPrediction(std::string_view, absl::Duration, absl::Duration) override { ++num_whole; }
   void OnGeometryFallback() override { ++num_geometry_fallbacks; }
   std::vector<int64_t> requests() {
@@ -425,7 +426,7 @@ TEST(EngineMemoryCudaTest, BatchesAreAsLargeAsALimitAllows) {
                        .device_memory_limit = limit,
                        .observer = &observer});
   };
-  bool fits = false;  // one, with its maps
+  bool fits = false;  // whether one scan fits, with maps made on the GPU
   for (; !fits; limit += limit / 8) {
     ASSERT_LT(limit, int64_t{8} << 30);
     observer.num_geometry_fallbacks = 0;
@@ -457,7 +458,7 @@ TEST(EngineMemoryCudaTest, BatchesAreAsLargeAsALimitAllows) {
   EXPECT_EQ(observer.num_whole, static_cast<int64_t>(requests.size()) - before) << "none had to be run in parts";
 }
 
-// Memory that one stream keeps from its batches must not be missing for another stream's.
+// The memory that the context of one GPU stream keeps for its batches must not be missing for the other context.
 TEST(EngineMemoryCudaTest, StreamsShareALimitThatOneBatchAtATimeKeeps) {
   SKIP_WITHOUT(support::Device::kCuda);
   const auto scan = LoadGoldenScan("pandaset_070");
@@ -476,7 +477,7 @@ TEST(EngineMemoryCudaTest, StreamsShareALimitThatOneBatchAtATimeKeeps) {
     ASSERT_LT(limit, int64_t{8} << 30) << alone.status();
     alone = Infer(*make_engine(1), {.model = "minkunet", .cloud = scan->cloud});
   }
-  limit += limit / 4;  // the second stream's own workspace
+  limit += limit / 4;  // for the workspace of the second stream
   const auto engine = make_engine(2);
   std::atomic<int> num_served{0}, num_refused{0};
   for (int i = 0; i < 8; ++i) {

@@ -1,4 +1,4 @@
-// Tests loads, unloads and version policies that calls ask for.
+// Tests the calls that load and unload models, and version policies, through the engine's public interface.
 
 #include "engine/serving/models/model_manager.h"
 
@@ -260,7 +260,7 @@ TEST_P(ModelManagerTest, WhatWasAcceptedIsAnsweredAfterTheUnloadAndThenTheWeight
   ASSERT_GT(of_both, 0);
   absl::Notification may_go_on;
   absl::Notification is_held;
-  // The only worker waits in the first answer, so the second task stays in the queue.
+  // The only worker waits in the callback of the first answer, so the second task stays in the queue.
   engine_->Submit({.model = "b", .cloud = Cloud({0, 0, 0, 0}), .done = [&](absl::StatusOr<InferResult> result) {
                      EXPECT_TRUE(result.ok()) << result.status();
                      is_held.Notify();
@@ -351,7 +351,7 @@ TEST_P(ModelManagerTest, CallsThatWaitAreBoundedAndADrainEndsThem) {
   EXPECT_EQ(ReasonOf(full), error_reason::kQueueFull);
   EXPECT_EQ(num_cancelled, 0);
   std::thread drain([&] { engine_->Drain(); });
-  // Calls are refused as soon as the drain has come to this point. Calls that wait are answered when it ends.
+  // From some moment of the drain on, new calls are refused. Calls that wait are answered when the drain ends.
   EXPECT_TRUE(support::AwaitTrue([&] { return ReasonOf(Load("a").status()) == error_reason::kDraining; }));
   may_go_on.Notify();
   drain.join();

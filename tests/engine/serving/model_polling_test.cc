@@ -1,4 +1,4 @@
-// Tests polling of the repository, and reloads under load.
+// Tests how the engine polls the model repository for changes, and that reloads under load fail no request.
 
 #include <atomic>
 #include <fstream>
@@ -23,7 +23,7 @@ constexpr absl::Duration kOften = absl::Milliseconds(2);
 
 class ModelPollingTest : public ManagerTest {
  protected:
-  // Returns when the repository has been looked through completely since this call.
+  // Waits until a look through the whole repository that began after this call has ended.
   void AwaitPoll() {
     for (int i = 0; i < 2; ++i) {
       const std::string name = absl::StrCat("poll", num_polls_++);
@@ -91,7 +91,8 @@ TEST_P(ModelPollingTest, WhatIsBrokenIsToldOnceAChange) {
   AwaitPoll();
   AwaitPoll();
   const std::string log = ::testing::internal::GetCapturedStderr();
-  // The first change reports the bias. The second reports both, and perhaps a file that was read half written.
+  // The first change is reported with the missing bias, the second with bias and weight. In between, a file that was
+  // half written may be reported too.
   EXPECT_GE(Count(log, "\\\"head.bias\\\": is missing"), 2) << log;
   EXPECT_EQ(Count(log, "\\\"head.weight\\\": is missing"), 1) << log;
   EXPECT_EQ(Count(log, "\\\"draft\\\" is no version"), 1) << log;
@@ -120,7 +121,7 @@ TEST_P(ModelPollingTest, ASuccessorThatFoundNoMemoryTakesOverWhenThereIsSome) {
   EXPECT_THAT(InfoOf("a", 1).problems, SizeIs(0));
 }
 
-// Without polling, only a call tries again.
+// Without polling, a failed version is tried again only when a call asks for it.
 TEST_P(ModelPollingTest, WithoutPollingACallTriesAgain) {
   MoveIn("a", 1, ModelOf(1));
   observer_.TakeMemoryFrom(1);
@@ -174,7 +175,7 @@ TEST_P(ModelPollingTest, ARepositoryThatIsAwayTakesNothingOut) {
                         .model_poll_interval = kOften,
                         .observer = &observer_});
   std::filesystem::remove(link);
-  // Only a line of the log shows this.
+  // The log alone shows that the engine saw the missing repository.
   const auto is_told = [] {
     std::ostringstream so_far;
     so_far << std::ifstream("/proc/self/fd/2").rdbuf();
@@ -190,7 +191,7 @@ TEST_P(ModelPollingTest, ARepositoryThatIsAwayTakesNothingOut) {
   EXPECT_THAT(Answer("a"), Pair(1, 1));
 }
 
-// The test is bounded by its number of reloads; requests run as long as the reloads do.
+// The number of reloads bounds the test; clients send requests as long as there are reloads.
 TEST_P(ModelPollingTest, ReloadsUnderLoadCostNoRequest) {
   constexpr int kReloads = 200;
   Write("a", 1, ModelOf(1));
@@ -218,7 +219,7 @@ TEST_P(ModelPollingTest, ReloadsUnderLoadCostNoRequest) {
     Write("a", version, ModelOf(version, static_cast<float>(i + 1)));
     ASSERT_TRUE(Load("a").ok());
   }
-  // At least a few answers must come from the version that was loaded last.
+  // At least ten answers must come after the last load.
   const int64_t answers = num_answers;
   for (int i = 0; i < 30'000 && num_answers < answers + 10; ++i) absl::SleepFor(absl::Milliseconds(2));
   stop = true;
@@ -228,8 +229,8 @@ TEST_P(ModelPollingTest, ReloadsUnderLoadCostNoRequest) {
   EXPECT_TRUE(observer_.AwaitWeightBytes(bytes)) << "all that were replaced are gone";
 }
 
-// The test is bounded as above. A request without a version gets the one in service, before, during and after each
-// takeover.
+// The number of takeovers bounds the test. A request without a version is answered by the version in service, before,
+// during and after each takeover.
 TEST_P(ModelPollingTest, TakeoversUnderLoadCostNoRequest) {
   constexpr int kTakeovers = 60;
   const auto serve_only = [this](int version) {

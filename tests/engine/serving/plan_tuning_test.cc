@@ -1,4 +1,5 @@
-// Tests that an engine in service searches plans, keeps them and finds them again.
+// Tests that a running engine searches plans on the scans of its requests, keeps the plans, and finds them after a
+// restart.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -111,7 +112,7 @@ TEST_P(PlanTuningTest, SweepsThatRunTogetherAreAScanOfASearch) {
                          .num_scans = 1,
                          .on_progress =
                              [&](const TuneProgress& progress) {
-                               // After these stages, the scan has been run.
+                               // In every stage but these two, the scan has been run.
                                if (progress.stage == "waiting for scans" || progress.stage == "sizes") return;
                                has_run = true;
                                was_kept = !older.expired();

@@ -1,4 +1,4 @@
-// A worker runs a batch whole, or in parts where it is beyond its voxels or its device's memory.
+// Tests that a worker runs a batch whole, or in parts if the batch exceeds the limit of voxels or the device's memory.
 
 #include "engine/serving/worker.h"
 
@@ -26,7 +26,7 @@ struct BatchRun {
   int64_t voxels = 0;
 };
 
-// Called from the worker's thread; read when it has ended.
+// The worker's thread calls this; the test reads `batches` when the worker has ended.
 class BatchObserver final : public SilentObserver {
  public:
   void OnBatch(std::string_view, int64_t requests, int64_t, int64_t voxels) override {
@@ -38,9 +38,9 @@ class BatchObserver final : public SilentObserver {
 class WorkerTest : public testing::TestWithParam<support::Device> {
  protected:
   void SetUp() override { SKIP_WITHOUT(GetParam()); }
-  void TearDown() override { model_.reset(); }  // before its device
+  void TearDown() override { model_.reset(); }  // the model goes before its device
 
-  // memory_limit: of the GPU, or of the host for a CPU.
+  // memory_limit limits the GPU's memory, or the host's memory for a CPU. 0: no limit.
   void Start(int64_t memory_limit, int64_t max_batch_voxels) {
     model_.reset();
     devices_.clear();
@@ -57,7 +57,7 @@ class WorkerTest : public testing::TestWithParam<support::Device> {
     model_ = *std::move(model);
   }
 
-  // All of them are in the queue when the worker comes.
+  // Queues one task for each cloud before the worker starts.
   std::vector<absl::StatusOr<InferResult>> Run(const std::vector<PointCloud>& clouds) {
     observer_.batches.clear();
     std::vector<absl::StatusOr<InferResult>> results(clouds.size(), absl::UnknownError("no answer"));
@@ -117,7 +117,7 @@ TEST_P(WorkerTest, ABatchOfMoreVoxelsThanEstimatedIsRunInParts) {
   LatencyFit& latency = *model_->latency[0];
   latency.ObserveVoxels(1000, 100);
   const auto results = Run(std::vector<PointCloud>(4, Row(5)));
-  // 2 voxels were expected, and there are 20.
+  // For the batch, 2 voxels were expected, and there are 20.
   EXPECT_THAT(RequestsOfBatches(), ElementsAre(2, 2));
   for (const BatchRun& batch : observer_.batches) EXPECT_EQ(batch.voxels, 10);
   for (const auto& result : results) {
@@ -136,7 +136,7 @@ TEST_P(WorkerTest, MemoryIsGivenBackWhereBatchesNeedLessThanHalfOfIt) {
   Run(std::vector<PointCloud>{large, small});
   const int64_t kept = batch_bytes_;
   EXPECT_GT(kept, 0);
-  memory_age_ = absl::ZeroDuration();  // after every batch
+  memory_age_ = absl::ZeroDuration();  // memory may be given back after every batch
   Run(std::vector<PointCloud>{large});
   EXPECT_GT(batch_bytes_, kept / 2) << "the next one may need it";
   Run(std::vector<PointCloud>{large, small});
@@ -202,7 +202,7 @@ TEST_P(WorkerTest, ABatchThatDoesNotFitIsRunInPartsAndRemembered) {
   alone = absl::UnknownError("its memory is given back, before the budget goes that it is counted in");
   limit += limit / 8;
   Start(limit, 0);
-  // Nothing is known of what a batch takes, and the batcher does not know the limit.
+  // The memory model knows nothing yet, and the batcher does not know the limit. So the batch of eight is too large.
   const auto results = Run(std::vector<PointCloud>(8, scan->cloud));
   for (const auto& result : results) {
     ASSERT_TRUE(result.ok()) << result.status();

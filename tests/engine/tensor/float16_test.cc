@@ -1,5 +1,5 @@
-// Compares conversions with the formats' definitions, value by value: sign * 2^e * fraction, computed with std::ldexp
-// in double.
+// Compares the conversions to and from float16 and bfloat16 with the definitions of these formats, value by value: sign
+// * 2^e * fraction, computed with std::ldexp in double.
 
 #include "engine/tensor/float16.h"
 
@@ -47,7 +47,8 @@ TEST(Float16Test, EveryValueThereAndBack) {
   EXPECT_TRUE(std::isnan(Float16ToFloat(FloatToFloat16(std::numeric_limits<float>::quiet_NaN()))));
 }
 
-// Tests values between each two neighbours: the middle is rounded to the even one, any other value to the nearer one.
+// Tests values between each two neighbours: the midpoint is rounded to the even neighbour, any other value to the
+// nearer one.
 TEST(Float16Test, RoundsToNearestTiesToEven) {
   for (uint16_t bits = 0; bits < 0x7c00; ++bits) {
     const float low = Float16ToFloat(bits);

@@ -1,4 +1,4 @@
-// Writes layouts byte by byte from the values' definitions, and reads them back through ReadField.
+// Tests PointCloud: writes layouts byte by byte from the definitions of their types, and reads the values back.
 
 #include "engine/tensor/point_cloud.h"
 

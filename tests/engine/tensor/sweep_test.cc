@@ -1,3 +1,5 @@
+// Tests poses and transforms between sweeps, the number of points of several sweeps, and which networks can run sweeps.
+
 #include "engine/tensor/sweep.h"
 
 #include <gmock/gmock.h>
@@ -19,7 +21,7 @@ using testing::Pointwise;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-const double kHalf = std::sqrt(0.5);  // w and z of a quarter turn about z
+const double kHalf = std::sqrt(0.5);  // w and z of the quaternion of a quarter turn about z
 
 TEST(PoseTest, GoodPoses) {
   EXPECT_TRUE(CheckPose({}).ok());
@@ -68,7 +70,7 @@ TEST(RelativeTransformTest, QuaternionsCountNormalised) {
   }
 }
 
-// The poses are a metre apart, where a float32 cannot hold single metres.
+// The positions are a metre apart. They are so far from the origin that a float32 could not tell them apart.
 TEST(RelativeTransformTest, FarFromTheOriginNothingIsLost) {
   const Transform transform = RelativeTransform({.x = 5e8 + 1, .y = -5e8}, {.x = 5e8, .y = -5e8 + 0.125});
   EXPECT_EQ(transform[3], 1);

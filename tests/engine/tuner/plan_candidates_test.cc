@@ -1,3 +1,5 @@
+// Tests the candidates that a plan search measures.
+
 #include "engine/tuner/plan_candidates.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +15,7 @@ namespace {
 
 using kernels::MapSearch;
 
-// Every convolution must have a different plan in each run, so that nothing is measured twice.
+// No convolution may have the same plan in two runs, except the default, so that nothing is measured twice.
 TEST(PlanCandidates, AreDistinct) {
   const Program program = FakeProgram(/*is_on_cuda=*/true);
   RulebookSizes sizes;

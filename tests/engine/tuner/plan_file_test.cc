@@ -1,3 +1,5 @@
+// Tests that tuned plans are written to text and read back unchanged, and the problems that broken texts have.
+
 #include "engine/tuner/plan_file.h"
 
 #include <gmock/gmock.h>
@@ -35,7 +37,7 @@ TunedPlan ParseValid(const std::string& text) {
 
 Problems ProblemsIn(const std::string& text) { return ProblemsOf(ParsePlan(text, "plan").status()); }
 
-// Returns the text of a plan with a bucket of these fields, after a key.
+// Returns the text of a plan that has an empty key and one bucket with these fields.
 std::string Bucket(const std::string& fields) { return "key {} buckets { " + fields + " }"; }
 
 void ExpectRoundTrip(const TunedPlan& plan) {

@@ -9,7 +9,7 @@
 #include "tests/engine/device_runner.h"
 #include "tests/engine/golden_scan.h"
 
-// Runs a search on a real device, with a trained network on a real scan.
+// Tests the plan search on a real GPU, with a trained network on a real scan.
 
 namespace voxserve {
 namespace {

@@ -1,3 +1,5 @@
+// Tests the plan search on a fake device, whose times the tests define (fake_device.h).
+
 #include "engine/tuner/plan_search.h"
 
 #include <gmock/gmock.h>
@@ -110,8 +112,8 @@ TEST_F(PlanSearchTest, FindsWhatIsPlantedForEachConvolution) {
 
 // A convolution does not run if only tensor outputs need it and the searched scans do not ask for them.
 TEST_F(PlanSearchTest, AConvolutionThatDoesNotRunKeepsItsDefault) {
-  // The cases are: one convolution of a rulebook that others also use; all convolutions of a rulebook and of its
-  // reverse; all convolutions.
+  // Each case lists the convolutions that do not run: one convolution of a rulebook that others also use; all
+  // convolutions of a rulebook and of its reverse; all convolutions.
   const std::vector<std::vector<size_t>> cases = {{3}, {1, 4}, {0, 1, 2, 3, 4, 5}};
   for (const std::vector<size_t>& resting : cases) {
     const auto rests = [&](size_t conv) { return std::count(resting.begin(), resting.end(), conv) > 0; };
@@ -129,7 +131,7 @@ TEST_F(PlanSearchTest, AConvolutionThatDoesNotRunKeepsItsDefault) {
   }
 }
 
-// Groupings need the numbers of pairs. A default plan that reads tiles does not count pairs.
+// Groupings need the numbers of pairs, which are not counted if the default plan reads tiles.
 TEST_F(PlanSearchTest, FindsGroupingsBesideADefaultThatReadsTiles) {
   program_.default_plans = PlanTable(program_, {{.plan = {.fallback = kDefaultCudaConvPlan}}});
   const NetworkPlan defaults = Defaults();
@@ -196,7 +198,8 @@ TEST_F(PlanSearchTest, SizesGetPlansOfTheirOwn) {
   const absl::StatusOr<SearchResult> result = Search({20000, 150000, 21000, 140000});
   ASSERT_TRUE(result.ok()) << result.status();
   ASSERT_EQ(result->buckets.size(), 2u);
-  // The sizes 16k, 32k, 64k and 128k make parts, and neighbouring buckets share the two inner parts.
+  // Scans are cut into ranges at powers of two from 16k on. The two ranges between the scans (32k to 64k, 64k to 128k)
+  // have no scan, and each joins the nearer bucket.
   EXPECT_EQ(result->buckets[0].bucket.min_voxels, 0);
   EXPECT_EQ(result->buckets[0].bucket.max_voxels, 65536);
   EXPECT_EQ(result->buckets[1].bucket.min_voxels, 65536);

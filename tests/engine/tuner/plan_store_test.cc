@@ -1,3 +1,5 @@
+// Tests PlanStore: where it saves and finds plans, and that it passes over damaged files and says why.
+
 #include "engine/tuner/plan_store.h"
 
 #include <gmock/gmock.h>
@@ -31,7 +33,7 @@ using voxserve::testing::WriteFile;
 
 constexpr char kFileName[] = "nvidia-h200-float16.textproto";
 
-// Returns the example plan, marked by num_scans.
+// Returns the example plan with this num_scans, by which the tests tell plans apart.
 std::shared_ptr<const TunedPlan> PlanOf(int num_scans) {
   TunedPlan plan = ExamplePlan();
   plan.buckets[0].num_scans = num_scans;
@@ -40,7 +42,7 @@ std::shared_ptr<const TunedPlan> PlanOf(int num_scans) {
 
 class PlanStoreTest : public ::testing::Test {
  protected:
-  // Looks for the plan with a new store, which has nothing in memory.
+  // Looks for the plan with a new store, which has no plan in memory yet.
   std::optional<PlanStore::Found> FindAnew(const fs::path& plan_dir) {
     problems_.clear();
     return PlanStore(plan_dir).Find(ExampleKey(), version_folder_, problems_);
@@ -248,7 +250,7 @@ TEST_F(PlanStoreTest, AReadOnlyFolderLosesOnlyTheFile) {
 }
 
 TEST_F(PlanStoreTest, AFailedSaveLeavesNoFileBehind) {
-  fs::create_directories(in_model_);  // a folder in the file's place
+  fs::create_directories(in_model_);  // a folder where the file should be
   PlanStore store("");
   EXPECT_THAT(std::string(store.Save(PlanOf(1), version_folder_).status().message()), HasSubstr("rename"));
   EXPECT_THAT(FilesIn(in_model_.parent_path()), ElementsAre(kFileName));
@@ -280,7 +282,8 @@ TEST_F(PlanStoreTest, LeftoversOfAWriterThatDiedHarmNobody) {
   EXPECT_TRUE(fs::exists(leftover));
 }
 
-// Two stores write one file, as two servers do, while others read the file and the memory. Each write has another size.
+// Two stores write one file, as two servers do, while other threads read the file and the stores' memory. Each written
+// plan has another size.
 TEST_F(PlanStoreTest, ReadersSeeWholePlansWhileWritersWrite) {
   PlanStore stores[2] = {PlanStore(plan_dir_), PlanStore(plan_dir_)};
   ASSERT_TRUE(stores[0].Save(PlanOf(0), version_folder_).ok());

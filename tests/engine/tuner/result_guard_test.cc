@@ -1,3 +1,5 @@
+// Tests the functions that compare the result of a plan with the result of the default plan.
+
 #include "engine/tuner/result_guard.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,5 @@
+// Tests the table of dataflows, the blocks and candidates that each dataflow offers, and DistinctGroupings.
+
 #include "engine/ops/conv/dataflow.h"
 
 #include <gmock/gmock.h>
@@ -42,7 +44,8 @@ TEST(DataflowTest, EveryEntryIsFoundByItsNumber) {
   }
 }
 
-// Plans fall back to a device's first dataflow, which also reads the maps that the CPU makes for a GPU.
+// The first dataflow that a device lists must serve every convolution, since plans fall back to it. On a GPU it must
+// read pairs, the form of the maps that the CPU makes for a GPU.
 TEST(DataflowTest, ADeviceServesEveryConvolutionByItsFirst) {
   for (const bool on_cuda : {false, true}) {
     std::set<Dataflow> first;
@@ -57,7 +60,7 @@ TEST(DataflowTest, ADeviceServesEveryConvolutionByItsFirst) {
   }
 }
 
-// A CPU's rulebook has only one form, which no dataflow has to name.
+// A CPU's rulebook has only one form, so a dataflow of the CPU names none.
 TEST(DataflowTest, EveryEntryOfAGpuReadsSomeFormOfARulebookEitherWayRound) {
   for (const ConvDataflow* const dataflow : Dataflows()) {
     const bool is_on_cpu = dataflow->Serves(Shapes().front(), /*on_cuda=*/false).has_value();
@@ -156,7 +159,7 @@ TEST(CandidatesTest, OfGatherGemmScatterNeedMaps) {
   EXPECT_THAT(dataflow.Candidates({dataflow.id()}, {.dataflow = dataflow.id()}, {}), IsEmpty());
 }
 
-// Leaves out the widest shapes, since they have many weights.
+// Leaves out the shapes with more than 100 input channels, since their weights are large.
 std::vector<ConvShape> NarrowShapes() {
   std::vector<ConvShape> shapes = Shapes();
   shapes.erase(std::remove_if(shapes.begin(), shapes.end(), [](const auto& shape) { return shape.in_channels > 100; }),
@@ -186,7 +189,7 @@ TEST(PackWeightsTest, OfGatherGemmScatterIsTheOrderOfTheWalk) {
   EXPECT_THAT(dataflow.PackWeights(strided, WeightsOf(strided)), ElementsAre(1, 2, 3, 4, 5, 6));
   const ConvShape symmetric{.in_channels = 2, .out_channels = 1, .num_offsets = 5, .is_symmetric = true};
   EXPECT_THAT(dataflow.PackWeights(symmetric, WeightsOf(symmetric)),
-              ElementsAre(1, 2, 9, 10, 3, 4, 7, 8, 5, 6));  // the offsets 0, 4, 1, 3 and 2
+              ElementsAre(1, 2, 9, 10, 3, 4, 7, 8, 5, 6));  // weights of the offsets 0, 4, 1, 3 and 2
 }
 
 TEST(PackWeightsTest, OfImplicitGemmIsItsKernels) {

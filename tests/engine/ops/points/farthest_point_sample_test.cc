@@ -1,5 +1,5 @@
-// Tests farthest points of clouds in host memory, through the function that users of the engine call, against the
-// serial algorithm.
+// Tests the public function that samples farthest points of clouds in host memory. The selected points are compared
+// with the serial algorithm, on the CPU and a GPU.
 
 #include "engine/ops/points/farthest_point_sample.h"
 
@@ -142,7 +142,8 @@ TEST_P(FarthestPointSampleTest, RaggedCloudsAskEachForItself) {
 }
 
 TEST_P(FarthestPointSampleTest, TiesGoToTheLowestIndex) {
-  // The points are a square's corners and its middle. From each corner, two others are equally far.
+  // The points are the middle and the corners of a square. Two other corners are equally far from each corner; the one
+  // with the lower index must come first.
   const auto selected = One({1, 1, 0, 0, 0, 0, 2, 0, 0, 0, 2, 0, 2, 2, 0}, {.num_points = 5});
   ASSERT_TRUE(selected.ok()) << selected.status();
   EXPECT_THAT(*selected, ElementsAre(0, 1, 2, 3, 4));
@@ -202,7 +203,7 @@ TEST_P(FarthestPointSampleTest, MoreThanThereAreIsRefused) {
                 "samples[1].num_points is 1; the cloud has 0 valid points of 1");
   ExpectRefused(One(points, {.num_points = static_cast<uint64_t>(-1)}), error_reason::kBadSample,
                 "samples[0].num_points is 18446744073709551615; the cloud has 4 points");
-  // The context can still be used.
+  // The context can still be used after the refusal.
   const auto selected = One(points, {.num_points = 3});
   ASSERT_TRUE(selected.ok()) << selected.status();
   EXPECT_THAT(*selected, ElementsAre(0, 3, 1));

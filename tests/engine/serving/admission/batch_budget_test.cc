@@ -1,5 +1,5 @@
-// Tests that batches keep to their budgets of voxels and of a device's memory, and that admission counts on this. In
-// tests of times, a batch takes 2 ms, and 4 ms more for each request.
+// Tests that the batcher keeps the size of batches within the limits of voxels and of a device's memory, and that
+// admission counts on this. Where predicted times matter, a batch takes 2 ms, and 4 ms more for each request.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ TEST(BatchBudgetTest, VoxelsAreEstimatedFromPoints) {
   fake.model->latency[0]->ObserveVoxels(1000, 500);
   EXPECT_EQ(batch_of(20), 5u);
   EXPECT_EQ(batch_of(60), 1u) << "a cloud of more runs alone";
-  fake.model->latency[0]->ObserveVoxels(100, 100);  // small and dense, so later estimates are high
+  fake.model->latency[0]->ObserveVoxels(100, 100);  // a small, dense cloud, so later estimates are high
   EXPECT_EQ(batch_of(20), 2u);
 }
 
@@ -61,10 +61,11 @@ TEST(BatchBudgetTest, AMemoryLimitShrinksBatchesOfItsDevice) {
   for (const auto& memory : fake.model->memory) memory->Observe(100, 70, {.points = 9000, .features = 700});
   fake.model->latency[0]->ObserveVoxels(100, 100);
   fake.model->latency[1]->ObserveVoxels(100, 100);
-  // A point takes 100 bytes, and a quarter stays free, so 1000 points fit on the first device.
+  // A point takes 100 bytes, and predictions are multiplied by 1.25, so 1000 points fit into the 125,000 bytes of
+  // device 0.
   EXPECT_EQ(batch_on(0), 3u);
   EXPECT_EQ(batch_on(1), 8u);
-  limits[0] = 80'000;  // others took some
+  limits[0] = 80'000;  // other users of the device took memory
   EXPECT_EQ(batch_on(0), 2u);
   limits[0] = 0;
   EXPECT_EQ(batch_on(0), 1u) << "a single request always may run";
@@ -79,8 +80,8 @@ TEST(BatchBudgetTest, BatchesAheadAreNoFullerThanVoxelsOrMemoryAllow) {
     ASSERT_TRUE(fake.Push(1).ok());
     const Batch running = fake->TryPop(0);
     for (uint64_t ticket = 2; ticket < 9; ++ticket) ASSERT_TRUE(fake.Push(ticket).ok());
-    // The running batch takes 6 ms. Six of the seven waiting tasks make three batches of two, of 10 ms each. The last
-    // one and this task make another batch of 10 ms.
+    // The running batch takes 6 ms. Six of the seven waiting tasks make three batches of two, of 10 ms each. The
+    // seventh task and the new one make another batch of 10 ms. The sum is 46 ms.
     EXPECT_EQ(ReasonOf(fake.Push(20, {.timeout = absl::Milliseconds(44)})), error_reason::kDeadlineUnmeetable);
     EXPECT_TRUE(fake.Push(21, {.timeout = absl::Milliseconds(48)}).ok());
     EXPECT_THAT(fake.Pop(), SizeIs(2));
@@ -111,13 +112,13 @@ TEST(BatchBudgetTest, WhoWouldExpireInTheQueueIsRefusedAtOnce) {
   ASSERT_TRUE(fake.Push(1, patient).ok());
   const Batch running = fake->TryPop(0);
   ASSERT_EQ(running.tasks.size(), 1u);
-  ASSERT_TRUE(fake.Push(2, patient).ok());  // starts in 6 ms
+  ASSERT_TRUE(fake.Push(2, patient).ok());  // would start in 6 ms, after the running batch
   const absl::Status refused = fake.Push(3, patient);
   EXPECT_EQ(refused.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_EQ(ReasonOf(refused), error_reason::kDeadlineUnmeetable);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("in the queue; the limit of model \"m\" is 10ms"));
   EXPECT_THAT(fake.observer.dropped, ElementsAre("unmeetable"));
-  fake.clock.Advance(absl::Milliseconds(4));  // and now in 8
+  fake.clock.Advance(absl::Milliseconds(4));  // a further task now starts in 8 ms
   EXPECT_TRUE(fake.Push(4, patient).ok());
   fake->Finished(running, {std::nullopt});
 }

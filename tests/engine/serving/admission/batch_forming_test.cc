@@ -1,5 +1,5 @@
-// Tests which tasks lead a batch and which share it. In tests of times, a batch takes 2 ms, and 4 ms more for each
-// request.
+// Tests which tasks begin a batch and which tasks share it. Where predicted times matter, a batch takes 2 ms, and 4 ms
+// more for each request.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -53,7 +53,8 @@ TEST(BatchFormingTest, PointsAreTheBudget) {
   EXPECT_THAT(fake.Pop(), ElementsAre(4, 5));
 }
 
-// In a batch, what one sample asks for is computed and copied for all of them.
+// A tensor that one task asks for is computed and copied for all samples of the batch. So only tasks that ask for the
+// same tensors share a batch.
 TEST(BatchFormingTest, TasksOfOtherTensorsDoNotShareABatch) {
   FakeBatcher fake;
   const auto push = [&](uint64_t ticket, TensorSet tensors, DType type = DType::kFloat32) {
@@ -64,7 +65,7 @@ TEST(BatchFormingTest, TasksOfOtherTensorsDoNotShareABatch) {
   };
   push(1, 0);
   push(2, 0b01);
-  push(3, 0, DType::kFloat16);  // of no tensor
+  push(3, 0, DType::kFloat16);  // it asks for no tensor, so the type does not matter
   push(4, 0b11);
   push(5, 0b01);
   push(6, 0b01, DType::kFloat16);
@@ -76,7 +77,7 @@ TEST(BatchFormingTest, TasksOfOtherTensorsDoNotShareABatch) {
   EXPECT_THAT(fake.Pop(), IsEmpty());
 }
 
-// A task that is passed over must still start in time.
+// A batch passes over tasks that ask for other tensors, but must end in time for these tasks to start.
 TEST(BatchFormingTest, ABatchDoesNotGrowPastTheStartOfATaskOfOtherTensors) {
   FakeBatcher fake;
   fake.Teach();
@@ -111,7 +112,7 @@ TEST(BatchFormingTest, MemoryIsABudgetThatIsLearnt) {
   EXPECT_EQ(batch.load.points, 40);
   fake->Finished(batch, {.num_voxels = 30});
   batch = batch_of(2);
-  EXPECT_EQ(batch.load.points, 16);  // requests are the budget
+  EXPECT_EQ(batch.load.points, 16);  // limited by the number of requests (8), not by points
   fake->Finished(batch, {.num_voxels = 10});
   batch = batch_of(5);
   EXPECT_EQ(batch.load.points, 40);
@@ -215,8 +216,8 @@ TEST(BatchFormingTest, NobodyStarves) {
     ASSERT_TRUE(fake.Push(++ticket, {.priority = 0}).ok());
     for (const uint64_t popped : fake.Pop()) ran.push_back(popped);
   }
-  // The second has waited for half of its 60 ms, the first for half of max_queue_delay. From then on, both have the
-  // earliest latest start.
+  // Task 2 moves to level 0 when it has waited for half of its 60 ms, and task 1 when it has waited for half of
+  // max_queue_delay. Both then have an earlier latest start than any other task.
   EXPECT_EQ(std::count(ran.begin(), ran.end(), 1), 1);
   EXPECT_EQ(std::count(ran.begin(), ran.end(), 2), 1);
 }
@@ -237,7 +238,7 @@ TEST(BatchFormingTest, OneThatCannotWaitIsNotPassedOver) {
   ASSERT_TRUE(fake.Push(1, {.points = 60, .timeout = absl::Milliseconds(9)}).ok());
   ASSERT_TRUE(fake.Push(2, {.points = 80, .timeout = absl::Milliseconds(11)}).ok());
   ASSERT_TRUE(fake.Push(3, {.points = 40, .timeout = absl::Milliseconds(500)}).ok());
-  // The second must start within 5 ms, but a batch of only the first takes 6 ms.
+  // Task 2 must start within 5 ms, but even a batch of task 1 alone takes 6 ms. So no other task may join it.
   EXPECT_THAT(fake.Pop(), ElementsAre(1));
   EXPECT_THAT(fake.Pop(), ElementsAre(2));
 }
@@ -249,7 +250,7 @@ TEST(BatchFormingTest, OneThatWasPassedOverBoundsTheBatch) {
   ASSERT_TRUE(fake.Push(2, {.points = 80, .timeout = absl::Milliseconds(18)}).ok());
   ASSERT_TRUE(fake.Push(3, {.points = 10, .timeout = absl::Milliseconds(500)}).ok());
   ASSERT_TRUE(fake.Push(4, {.points = 10, .timeout = absl::Milliseconds(500)}).ok());
-  // The second must start within 12 ms. A batch of two takes 10 ms, one of three would take 14 ms.
+  // Task 2 must start within 12 ms. A batch of two takes 10 ms, one of three would take 14 ms.
   EXPECT_THAT(fake.Pop(), ElementsAre(1, 3));
 }
 
@@ -268,7 +269,8 @@ TEST(BatchFormingTest, WhatRunsBesideCountsAsWell) {
   fake.Teach();
   ASSERT_TRUE(fake.Push(1).ok());
   EXPECT_THAT(fake.Pop(), ElementsAre(1));
-  // Beside another batch, a batch of two takes 20 ms and one of three takes 28 ms.
+  // Batches that run at the same time share the device. So a batch of two now takes 20 ms, and one of three takes 28
+  // ms.
   ASSERT_TRUE(fake.Push(2, {.timeout = absl::Milliseconds(24)}).ok());
   for (uint64_t ticket = 3; ticket <= 6; ++ticket) ASSERT_TRUE(fake.Push(ticket).ok());
   EXPECT_THAT(fake.Pop(), SizeIs(2));

@@ -1,5 +1,5 @@
-// Tests that in any order of events every task ends with one answer and no batch breaks its limits. Events are random,
-// on a clock that stands still between steps, or come from many threads.
+// Tests that every task gets exactly one answer and that no batch exceeds its limits, whatever the order of events.
+// Events are random, on a clock that stands still between steps, or come from many threads at once.
 
 #include <gtest/gtest.h>
 
@@ -99,21 +99,21 @@ TEST_P(BatcherPropertyTest, EveryTaskEndsOnceAndNoBatchBreaksItsLimits) {
   EXPECT_GT(refused.size(), 30u);
   EXPECT_EQ(fake.observer.depth["m"], 0);
   EXPECT_EQ(fake.observer.depth["n"], 0);
-  EXPECT_EQ(models[1].use_count(), 1);  // nothing refers to the model any more
+  EXPECT_EQ(models[1].use_count(), 1);  // the batcher keeps no reference to the model
   EXPECT_EQ(models[2].use_count(), 1);
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, BatcherPropertyTest, testing::Range<uint64_t>(1, 21));
 
 TEST(BatcherPropertyTest, AllRoomComesBack) {
-  // One task fills the limit of bytes. After any number of tasks, as much must fit as at first.
+  // Two tasks of 200 bytes fill the queue. However many tasks there were, two tasks must fit as at first.
   FakeBatcher fake({.max_queue_bytes = 400}, {.max_batch_requests = 1, .priority_levels = 2});
   uint64_t ticket = 1;
   for (int round = 0; round < 50; ++round) {
     ASSERT_TRUE(fake.Push(ticket, {.points = 50, .priority = 1}).ok());
     ASSERT_TRUE(fake.Push(ticket + 1, {.points = 50, .priority = 1}).ok());
     ASSERT_EQ(ReasonOf(fake.Push(ticket + 2, {.points = 1, .priority = 1})), error_reason::kQueueFull);
-    ASSERT_TRUE(fake.Push(ticket + 3, {.points = 50, .priority = 0}).ok());  // evicts one
+    ASSERT_TRUE(fake.Push(ticket + 3, {.points = 50, .priority = 0}).ok());  // evicts a less urgent task
     fake->Cancel(ticket);
     fake.clock.Advance(absl::Seconds(1));
     fake->ExpireDue();
@@ -151,7 +151,8 @@ TEST_F(BatcherThreadsTest, TheTimerAnswersWhenNobodyAsks) {
   batcher.WaitUntilIdle();
 }
 
-// The timer's thread sleeps until a task's deadline. If that task leaves, it must still wake in time for others.
+// The timer's thread sleeps until the next deadline of a task. If that task leaves early, the thread must still wake in
+// time for the deadlines of other tasks.
 TEST_F(BatcherThreadsTest, TheTimerAnswersOthersThanItSleepsFor) {
   Batcher batcher(Options({1}));
   const ModelHandle model = FakeModel();
@@ -184,8 +185,8 @@ TEST_F(BatcherThreadsTest, WorkGoesToTheDeviceThatEndsItFirst) {
   QueuedTask task = FakeTask(1, model, &answers[0]);
   ASSERT_TRUE(batcher.Push(task).ok());
   const Batch running = batcher.Pop(0);
-  // Both devices have an idle worker, but the first one runs a batch that the new one would have to share the device
-  // with.
+  // Both devices have an idle worker. But on the first device the new batch would share the device with the running
+  // batch.
   Batch first, second;
   std::thread on_first([&] { first = batcher.Pop(0); });
   std::thread on_second([&] { second = batcher.Pop(1); });

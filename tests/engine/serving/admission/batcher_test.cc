@@ -1,4 +1,5 @@
-// The batcher admits, refuses, expires and answers tasks. batch_forming_test.cc tells which tasks share a batch.
+// Tests how the batcher admits, refuses, expires and answers tasks. batch_forming_test.cc tests which tasks share a
+// batch.
 
 #include "engine/serving/admission/batcher.h"
 
@@ -30,7 +31,7 @@ TEST(BatcherTest, FullQueueIsRefusedWithAReasonAndADelay) {
   EXPECT_EQ(ReasonOf(refused), error_reason::kQueueFull);
   EXPECT_LT(RetryDelayOf(refused), absl::Seconds(10));
   EXPECT_THAT(std::string(refused.message()), HasSubstr("1 requests waiting, limit 1"));
-  EXPECT_EQ(fake.answer(2).calls, 0);  // left to the caller
+  EXPECT_EQ(fake.answer(2).calls, 0);  // the caller still owns the task
   EXPECT_TRUE(task.task.done != nullptr);
   EXPECT_THAT(fake.observer.dropped, ElementsAre("queue_full"));
 }
@@ -86,7 +87,7 @@ TEST(BatcherTest, AMoreUrgentTaskTakesThePlaceOfTheNewestLeastUrgentOne) {
   EXPECT_EQ(fake.answer(5).calls, 1);
   ASSERT_TRUE(fake.Push(8, {.priority = 0}).ok());
   EXPECT_EQ(fake.answer(3).calls, 1);
-  EXPECT_EQ(ReasonOf(fake.Push(9, {.priority = 0})), error_reason::kQueueFull);  // nobody is less urgent
+  EXPECT_EQ(ReasonOf(fake.Push(9, {.priority = 0})), error_reason::kQueueFull);  // no waiting task is less urgent
   EXPECT_THAT(fake.Pop(), ElementsAre(6, 7, 8));
 }
 
@@ -127,10 +128,10 @@ TEST(BatcherTest, TasksStillWaitWhereABatchFindsNoMemory) {
   has_memory = false;
   QueuedTask refused = fake.Task(3);
   EXPECT_EQ(ReasonOf(fake->Push(refused)), error_reason::kOutOfMemory);
-  EXPECT_TRUE(refused.task.done != nullptr);  // left to the caller
+  EXPECT_TRUE(refused.task.done != nullptr);  // the caller still owns the task
   fake.clock.Advance(absl::Milliseconds(11));
   EXPECT_THAT(fake.Pop(), IsEmpty());
-  EXPECT_EQ(ReasonOf(fake.answer(1).status), error_reason::kDeadlineExpired);  // found before there was no memory
+  EXPECT_EQ(ReasonOf(fake.answer(1).status), error_reason::kDeadlineExpired);  // found before the allocation failed
   EXPECT_EQ(fake.answer(2).calls, 0);
   has_memory = true;
   EXPECT_THAT(fake.Pop(), ElementsAre(2));
@@ -191,7 +192,8 @@ TEST(BatcherTest, TasksExpireAtTheirDeadlineExactly) {
   EXPECT_THAT(fake.observer.dropped, ElementsAre("expired", "cancelled"));
 }
 
-// A caller's deadline passes a little earlier than its task's, so its cancellation may come before the task expires.
+// The caller's deadline may pass up to 20 ms before the task's (kDeadlineTransit), so the caller's cancellation may
+// come before the task expires.
 TEST(BatcherTest, ATaskThatIsCancelledAtItsDeadlineExpires) {
   FakeBatcher fake;
   ASSERT_TRUE(fake.Push(1, {.timeout = absl::Milliseconds(100)}).ok());
@@ -241,13 +243,13 @@ TEST(BatcherTest, WhatCannotEndInTimeIsRefusedAtOnce) {
   ASSERT_TRUE(fake.Push(1, {.timeout = absl::Milliseconds(10)}).ok());
   const Batch running = fake->TryPop(0);
   ASSERT_EQ(running.tasks.size(), 1u);
-  // The running batch takes 6 ms, then its own takes 6 ms.
+  // The running batch takes 6 ms, and then the batch of the new task takes 6 ms.
   const absl::Status refused = fake.Push(2, {.timeout = absl::Milliseconds(11)});
   EXPECT_EQ(refused.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_EQ(ReasonOf(refused), error_reason::kDeadlineUnmeetable);
   EXPECT_EQ(fake.answer(2).calls, 0);
   EXPECT_TRUE(fake.Push(3, {.timeout = absl::Milliseconds(13)}).ok());
-  // Another 6 ms for the task that waits.
+  // The waiting task 3 adds another 6 ms.
   EXPECT_EQ(ReasonOf(fake.Push(4, {.timeout = absl::Milliseconds(17)})), error_reason::kDeadlineUnmeetable);
   EXPECT_TRUE(fake.Push(5, {.timeout = absl::Milliseconds(19)}).ok());
   EXPECT_THAT(fake.observer.dropped, ElementsAre("unmeetable", "unmeetable"));
@@ -274,16 +276,17 @@ TEST(BatcherTest, BatchesAheadAreAsFullAsTheyCanBe) {
   ASSERT_TRUE(fake.Push(1).ok());
   const Batch running = fake->TryPop(0);
   for (uint64_t ticket = 2; ticket < 9; ++ticket) ASSERT_TRUE(fake.Push(ticket).ok());
-  // The running batch takes 6 ms. Four of the seven waiting tasks take 18 ms; the other three take 18 ms with this one.
+  // The running batch takes 6 ms. Four of the seven waiting tasks take 18 ms; the other three and the new one take 18
+  // ms.
   EXPECT_EQ(ReasonOf(fake.Push(20, {.timeout = absl::Milliseconds(40)})), error_reason::kDeadlineUnmeetable);
   EXPECT_TRUE(fake.Push(21, {.timeout = absl::Milliseconds(44)}).ok());
 }
 
 TEST(BatcherTest, AnIdleWorkerTakesWhateverHasNotExpired) {
   FakeBatcher fake({.num_workers = {2}}, {.max_batch_requests = 1});
-  fake.Teach(100);  // 600 ms for one
+  fake.Teach(100);  // a batch of one takes 600 ms
   EXPECT_TRUE(fake.Push(1, {.timeout = absl::Milliseconds(1)}).ok());
-  EXPECT_TRUE(fake.Push(2, {.timeout = absl::Milliseconds(1)}).ok());  // of the other worker
+  EXPECT_TRUE(fake.Push(2, {.timeout = absl::Milliseconds(1)}).ok());  // for the other idle worker
   EXPECT_EQ(ReasonOf(fake.Push(3, {.timeout = absl::Milliseconds(1)})), error_reason::kDeadlineUnmeetable);
   EXPECT_THAT(fake.Pop(), ElementsAre(1));
   EXPECT_THAT(fake.Pop(), ElementsAre(2));
@@ -303,7 +306,7 @@ TEST(BatcherTest, WhatCannotEndInTimeAnyMoreIsNotRun) {
   const Batch running = fake->TryPop(0);
   ASSERT_TRUE(fake.Push(2, {.timeout = absl::Milliseconds(20)}).ok());
   ASSERT_TRUE(fake.Push(3, {.timeout = absl::Milliseconds(100)}).ok());
-  fake.clock.Advance(absl::Milliseconds(15));  // far longer than expected
+  fake.clock.Advance(absl::Milliseconds(15));  // far longer than the 6 ms that were expected
   EXPECT_THAT(fake.Pop(), ElementsAre(3));
   EXPECT_EQ(fake.answer(2).calls, 1);
   EXPECT_EQ(fake.answer(2).status.code(), absl::StatusCode::kDeadlineExceeded);
@@ -329,7 +332,7 @@ TEST(BatcherTest, FinishedBatchesTeachAndAreCompared) {
   ASSERT_EQ(fake.observer.predictions.size(), 1u);
   EXPECT_NEAR(absl::ToDoubleMilliseconds(fake.observer.predictions[0].first), 8, 0.01);
   EXPECT_NEAR(absl::ToDoubleMilliseconds(fake.observer.predictions[0].second), 9, 0.01);
-  // A batch that failed teaches nothing.
+  // The predictions learn nothing from a batch that failed.
   ASSERT_TRUE(fake.Push(3, {.points = 1000}).ok());
   batch = fake->TryPop(0);
   const absl::Duration expected = fake.model->latency[0]->Expected({.points = 1000, .requests = 1});
@@ -339,7 +342,8 @@ TEST(BatcherTest, FinishedBatchesTeachAndAreCompared) {
   EXPECT_EQ(fake.observer.predictions.size(), 1u);
 }
 
-// If a model has labels too, tensors take extra time that labels alone do not.
+// Batches with tensors teach the predictions only if a model has no other outputs. If it has labels too, tensors take
+// extra time that labels alone do not.
 TEST(BatcherTest, TensorsTeachWhereAModelHasNothingElse) {
   for (const bool has_labels : {false, true}) {
     FakeBatcher fake;

@@ -1,5 +1,5 @@
-// Tests the shares that clients get of one batcher: places in its queue, admission, and their part of a batch. In tests
-// of times, a batch takes 2 ms, and 4 ms more for each request.
+// Tests the shares that clients get of one batcher: their places in its queue, their admission, and their part of a
+// batch. Where predicted times matter, a batch takes 2 ms, and 4 ms more for each request.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ using testing::IsEmpty;
 
 class ClientSharesTest : public testing::Test {
  protected:
-  // Pushes `count` tasks of a client, tickets from `first` on, and expects them to be taken.
+  // Pushes `count` tasks of a client, with tickets from `first` on. The batcher must admit all of them.
   static void PushAll(FakeBatcher& fake, uint64_t first, uint64_t count, const FakeBatcher::TaskOptions& options) {
     for (uint64_t ticket = first; ticket < first + count; ++ticket) {
       const absl::Status status = fake.Push(ticket, options);
@@ -93,7 +93,8 @@ TEST_F(ClientSharesTest, LevelsComeBeforeTurns) {
   EXPECT_THAT(ran, ElementsAre(1, 2, 3, 11, 12));
 }
 
-// Before this was mended, one client had 64 calls in flight and 20 of 20 small requests of another were refused.
+// Guards against an earlier error: while one client had 64 calls in flight, the batcher refused 20 of 20 small requests
+// of another client.
 TEST_F(ClientSharesTest, ALightClientIsAdmittedWhileAHeavyOnesRequestsAreRefused) {
   FakeBatcher fake({}, {.max_batch_requests = 1});
   fake.Teach();
@@ -116,13 +117,13 @@ TEST_F(ClientSharesTest, ALightClientIsAdmittedWhileAHeavyOnesRequestsAreRefused
     ASSERT_EQ(running.tasks.size(), 1u);
   };
   for (uint64_t ticket = 101; ticket <= 120; ++ticket) {
-    // The running batch takes 6 ms, two turns of the heavy client 12 ms (it is behind by one of them), and its own
-    // batch 6 ms.
+    // The light client waits 6 ms for the running batch and 12 ms for two turns of the heavy client, which is behind by
+    // one turn. Its own batch takes 6 ms.
     ASSERT_TRUE(fake.Push(ticket, {.timeout = absl::Milliseconds(25), .client = "light"}).ok()) << ticket;
     do run_one();
     while (running.tasks[0].ticket != ticket);
     EXPECT_LE(fake.clock.now() + absl::Milliseconds(6), running.tasks[0].task.deadline);
-    run_one();  // it is answered
+    run_one();  // runs the batch of the light client to its end
   }
 }
 
@@ -133,20 +134,21 @@ TEST_F(ClientSharesTest, ALightClientsOwnBacklogCounts) {
   const Batch running = fake->TryPop(0);
   PushAll(fake, 2, 20, {.client = "heavy"});
   PushAll(fake, 101, 3, {.client = "light"});
-  // The running batch, three of its own tasks, four of the other client's, and this one take 6 ms each.
+  // The running batch, three tasks of the light client, four tasks of the heavy client, and the new task take 6 ms
+  // each.
   EXPECT_EQ(ReasonOf(fake.Push(110, {.timeout = absl::Milliseconds(50), .client = "light"})),
             error_reason::kDeadlineUnmeetable);
   EXPECT_TRUE(fake.Push(111, {.timeout = absl::Milliseconds(56), .client = "light"}).ok());
 }
 
-// The heavy client's tasks were admitted before the light client came. It gets its share, and its other tasks are
-// answered as too late.
+// The heavy client's tasks were admitted before the light client came. The light client gets its share of turns, so
+// half of the heavy client's tasks can no longer end in time and are answered with DEADLINE_EXCEEDED.
 TEST_F(ClientSharesTest, WhatANewcomersTurnsMakeHopelessIsGivenUp) {
   FakeBatcher fake({}, {.max_batch_requests = 1});
   fake.Teach();
   ASSERT_TRUE(fake.Push(1, {.client = "heavy"}).ok());
   Batch running = fake->TryPop(0);
-  // If they ran one after the other, all ten would end in time.
+  // Without another client, all ten tasks would end in time: after the running batch, within 66 ms.
   for (uint64_t ticket = 2; ticket <= 11; ++ticket) {
     ASSERT_TRUE(fake.Push(ticket, {.timeout = absl::Milliseconds(67), .client = "heavy"}).ok()) << ticket;
   }
@@ -176,14 +178,14 @@ TEST_F(ClientSharesTest, AClientBelowItsShareTakesAPlaceOfTheOneThatHoldsMost) {
   ASSERT_TRUE(fake.Push(22, {.client = "c"}).ok());
   ASSERT_TRUE(fake.Push(23, {.client = "c"}).ok());
   EXPECT_EQ(fake.answer(5).calls + fake.answer(4).calls, 2);
-  // Now each of the three holds a third.
+  // Now each of the three clients holds a third of the queue.
   for (const char* client : {"a", "b", "c"}) {
     EXPECT_EQ(ReasonOf(fake.Push(99, {.client = client})), error_reason::kQueueFull) << client;
   }
   EXPECT_EQ(fake.observer.depth["m"], 9);
   EXPECT_THAT(fake.observer.dropped,
               ElementsAre("queue_full", "queue_full", "queue_full", "queue_full", "queue_full", "queue_full"));
-  // A fourth client makes the shares smaller: two of nine places.
+  // With a fourth client, the share of each is two of the nine places.
   ASSERT_TRUE(fake.Push(31, {.client = "d"}).ok());
   ASSERT_TRUE(fake.Push(32, {.client = "d"}).ok());
   EXPECT_EQ(ReasonOf(fake.Push(33, {.client = "d"})), error_reason::kQueueFull);
@@ -229,7 +231,7 @@ TEST_F(ClientSharesTest, AMoreUrgentTaskTakesThePlaceOfTheClientThatHoldsMost) {
     EXPECT_EQ(fake.answer(11).calls, 0) << "the newest of all, but its client's only one";
   }
   EXPECT_THAT(std::string(fake.answer(5).status.message()), HasSubstr("a request of a more urgent level came"));
-  // Now both clients hold one task of that priority, and the newer one gives way.
+  // Now both clients hold one task of the least urgent priority, and the newer task gives way.
   ASSERT_TRUE(fake.Push(201, {.priority = 0, .client = "heavy"}).ok());
   EXPECT_EQ(fake.answer(11).calls, 1);
   EXPECT_EQ(fake.answer(1).calls + fake.answer(2).calls, 0);
@@ -248,7 +250,7 @@ TEST_F(ClientSharesTest, ALessUrgentTaskTakesNoPlaceOfAMoreUrgentLevel) {
   FakeBatcher fake({.max_queue_requests = 4}, {.priority_levels = 2});
   PushAll(fake, 1, 3, {.priority = 0, .client = "a"});
   ASSERT_TRUE(fake.Push(11, {.priority = 1, .client = "b"}).ok());
-  // Only one place is left for their level, less than one for each client.
+  // The more urgent tasks leave one place for level 1, which is less than one for each of the clients b and c.
   EXPECT_EQ(ReasonOf(fake.Push(21, {.priority = 1, .client = "c"})), error_reason::kQueueFull);
   EXPECT_EQ(fake.answer(11).calls, 0);
 }
@@ -279,7 +281,8 @@ TEST_F(ClientSharesTest, AnyNameIsAClient) {
   EXPECT_THAT(fake.Pop(), IsEmpty());
 }
 
-// Does the same as BatcherPropertyTest, with clients and a queue that is mostly full: every task must end once.
+// Tests, like BatcherPropertyTest, that every task ends once in a random order of events. Here tasks have clients, and
+// the queue is mostly full.
 class ClientSharesPropertyTest : public testing::TestWithParam<uint64_t> {};
 
 TEST_P(ClientSharesPropertyTest, EveryTaskEndsOnceAndTheQueueKeepsItsLimit) {

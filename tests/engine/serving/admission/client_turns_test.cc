@@ -1,4 +1,5 @@
-// Tests the order in which clients take turns at one level, and the work that a newcomer finds before it.
+// Tests ClientTurns: the order in which clients take turns at one level, and the work that it predicts before a
+// newcomer.
 
 #include "engine/serving/admission/client_turns.h"
 
@@ -27,7 +28,7 @@ class ClientTurnsTest : public testing::Test {
   struct TaskOptions {
     double cost = 1;
     double share = 1;
-    int urgency = 0;  // smaller is more urgent; of equal ones the oldest is first
+    int urgency = 0;  // smaller is more urgent; among equal ones the oldest is first
     std::shared_ptr<ServedModel> model;
   };
 
@@ -135,7 +136,7 @@ TEST_F(ClientTurnsTest, OneRequestAtATimeRunsByUrgencyOnce) {
 TEST_F(ClientTurnsTest, WhoWasAwayHasSavedNothingUp) {
   AddAll("a", 1, 100);
   Add("b", 201);
-  RunSome(50);  // b is away for long
+  RunSome(50);  // b has no task for a long time
   AddAll("b", 202, 240);
   AddAll("c", 301, 340);
   std::map<char, int> turns;
@@ -191,7 +192,7 @@ TEST_F(ClientTurnsTest, WorkAfterIsCountedInPointsByVersion) {
   EXPECT_EQ(beyond.at(other.get()).requests, -4);
 }
 
-// The prediction must count every task that runs before the newcomer, except those that come later.
+// The predicted work before a newcomer must be an upper bound: no more tasks may run before the newcomer.
 TEST_F(ClientTurnsTest, ThePredictionIsAnUpperBoundOfWhatComesFirst) {
   for (const uint64_t seed : {1, 2, 3, 4, 5, 6, 7, 8}) {
     std::mt19937_64 random(seed);
@@ -249,8 +250,8 @@ TEST_F(ClientTurnsTest, NamesMayBeEmptyOrLong) {
   EXPECT_THAT(RunSome(9), ElementsAre(1, 11, 21, 2, 12, 22, 3, 13, 23));
 }
 
-// A flood of clients that come once must not starve a client that waits. In one case a few of their requests take most
-// of the time, so the clients that sent these owe time for long.
+// A flood of clients that each come once must not starve a client that waits. In the second case, a few large requests
+// take most of the time, so the clients that sent them are in debt for long.
 TEST_F(ClientTurnsTest, ThousandsOfNewClientsDoNotStarveOneThatWaits) {
   constexpr int kWaiting = 20, kTurns = 20000;
   constexpr double kCost = 0.001;
@@ -297,7 +298,7 @@ TEST_F(ClientTurnsTest, BackloggedClientsHaveEqualShares) {
     std::mt19937_64 random(seed);
     constexpr int kClients = 7;
     std::vector<double> had(kClients);
-    std::map<uint64_t, size_t> client_of;  // by ticket; visitors are not in it
+    std::map<uint64_t, size_t> client_of;  // by ticket; it has no visitors
     uint64_t ticket = 1;
     const auto add = [&](size_t client) {
       const double cost = 0.1 + static_cast<double>(random() % 100) / 10 * static_cast<double>(1 + client % 3);

@@ -1,3 +1,6 @@
+// Tests DeviceLoad, which shares a device's time among the batches that run, and UntilStarted, which shares work among
+// devices.
+
 #include "engine/serving/admission/device_load.h"
 
 #include <gtest/gtest.h>
@@ -78,7 +81,7 @@ TEST(UntilStartedTest, DevicesShareTheWorkByTheirSpeed) {
   EXPECT_NEAR(Ms(UntilStarted({absl::Milliseconds(100), absl::ZeroDuration()},
                               {absl::Milliseconds(20), absl::Milliseconds(20)})),
               20, 1e-6);
-  // The devices take 10 and 40 ms for the same work, so in 8 ms they do 0.8 and 0.2 of it.
+  // The devices take 10 ms and 40 ms for the same work, so in 8 ms they do 80% and 20% of it.
   EXPECT_NEAR(
       Ms(UntilStarted({absl::ZeroDuration(), absl::ZeroDuration()}, {absl::Milliseconds(10), absl::Milliseconds(40)})),
       8, 1e-6);

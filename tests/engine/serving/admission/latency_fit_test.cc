@@ -1,3 +1,5 @@
+// Tests LatencyFit and LineFit, which learn the device time of batches, with simulated times.
+
 #include "engine/serving/admission/latency_fit.h"
 
 #include <gtest/gtest.h>
@@ -218,7 +220,8 @@ TEST(LatencyFitTest, ATinyRequestSaysNothingOfALargeOne) {
   EXPECT_GT(model.Expected({.points = 100'000, .voxels = 90'000, .requests = 1}), absl::Milliseconds(300));
 }
 
-// Returns 0.5 ms and 10 ns per point, times a factor that differs between buckets, as with tuned plans.
+// Returns 0.5 ms and 10 ns per point, times a factor that differs between buckets, as it does if buckets have tuned
+// plans.
 absl::Duration TimeByPlan(const BatchSize& size) {
   constexpr double kFactors[] = {1, 1.3, 0.9, 1.4, 1.1, 1.6, 0.8, 1.2};
   const double factor = kFactors[std::bit_width(static_cast<uint64_t>(size.points)) % 8];
@@ -247,7 +250,7 @@ TEST(LatencyFitTest, EveryBucketOfSizesHasItsOwnLine) {
   }
   EXPECT_LT(error, 0.03);
   EXPECT_GT(line_error, 0.1) << "one line cannot tell them apart";
-  // Several batches together belong to the bucket of one of them.
+  // Several equal batches are predicted by the bucket of one of them.
   BatchSize several = Size(4, 20'000);
   several.batches = 4;
   EXPECT_NEAR(Ms(model.Expected(several)), 4 * Ms(TimeByPlan(Size(1, 20'000))), 0.1 * Ms(model.Expected(several)));

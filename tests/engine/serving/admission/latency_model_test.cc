@@ -1,5 +1,5 @@
-// Tests when LatencyModel predicts that runs start and end; the expected times were computed by hand. A batch takes 2
-// ms, and 4 ms more for each request; a model's batch has at most 8 requests.
+// Tests when LatencyModel predicts that runs start and end, against times computed by hand. A batch takes 2 ms, and 4
+// ms more for each request; a batch has at most 8 requests of one model.
 
 #include "engine/serving/admission/latency_model.h"
 
@@ -57,12 +57,12 @@ TEST(LatencyModelTest, WhatRunsComesFirst) {
 TEST(LatencyModelTest, WhatWaitsRunsInFullBatchesBefore) {
   const auto model = TaughtModel({1}), other = TaughtModel({1});
   const LatencyModel latency({1});
-  // There are two full batches, and a third one with the newcomer in it.
+  // The 18 waiting requests make two full batches, and a third batch that the newcomer joins.
   const LatencyModel::Run own =
       Predict(latency, *model, {{.model = model.get(), .load = {.requests = 18, .points = 18}}});
   EXPECT_NEAR(Ms(own.start), 2 * (2 + 8 * 4), 1);
   EXPECT_NEAR(Ms(own.end - own.start), 2 + 8 * 4, 1) << "as full as it can become";
-  // Another version also has two batches, but the newcomer is in neither.
+  // The 9 requests of another version make two batches too, but the newcomer joins neither.
   const LatencyModel::Run alone =
       Predict(latency, *model, {{.model = other.get(), .load = {.requests = 9, .points = 9}}});
   EXPECT_NEAR(Ms(alone.start), 2 * 2 + 9 * 4, 1);

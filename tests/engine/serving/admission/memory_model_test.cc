@@ -32,7 +32,7 @@ TEST(MemoryModelTest, SmallRunsTeachNothingOfLargeOnes) {
   memory.Observe(10, 5, {.points = 80'000, .features = 40'000});
   EXPECT_EQ(memory.Expected(1000, 1000).points, 110'000) << "the largest of those that had 500 points or more";
   EXPECT_EQ(memory.Expected(1000, 1000).features, 100'000);
-  // If only small runs come for long, the model goes by them. One large run corrects that.
+  // After many small runs, only small runs are remembered. One large run corrects the ratios that they taught.
   for (int i = 0; i < 40; ++i) memory.Observe(10, 5, {.points = 80'000, .features = 40'000});
   EXPECT_EQ(memory.Expected(1000, 1000).points, 8'000'000);
   memory.Observe(1000, 500, {.points = 100'000, .features = 50'000});
@@ -42,7 +42,7 @@ TEST(MemoryModelTest, SmallRunsTeachNothingOfLargeOnes) {
 TEST(MemoryModelTest, AQuarterIsLeftFree) {
   MemoryModel memory;
   memory.Observe(1000, 500, {.fixed = 1000, .points = 100'000, .features = 500'000});
-  // A point takes 100 bytes, a voxel takes 1000.
+  // A point takes 100 bytes and a voxel 1000 bytes. The prediction is multiplied by 1.25.
   EXPECT_EQ(memory.MaxPoints(1000 + 75'000, 0.5), 100);
   EXPECT_EQ(memory.MaxPoints(1000 + 137'500, 1), 100);
   EXPECT_EQ(memory.MaxPoints(999, 1), 1) << "less than what every batch takes";
@@ -50,7 +50,7 @@ TEST(MemoryModelTest, AQuarterIsLeftFree) {
   EXPECT_EQ(memory.MaxPoints(MemoryModel::kNoLimit, 1), MemoryModel::kNoLimit);
 }
 
-// A detection network's images take as much memory for small clouds as for large ones.
+// The images of a detection network take as much memory for small clouds as for large ones (sample_bytes).
 TEST(MemoryModelTest, EverySampleTakesWhatTheProgramSays) {
   MemoryModel memory(/*sample_bytes=*/1000);
   EXPECT_EQ(memory.Expected(10, 10, 8).total(), 0) << "nothing has run";
@@ -61,7 +61,7 @@ TEST(MemoryModelTest, EverySampleTakesWhatTheProgramSays) {
   EXPECT_EQ(memory.MaxRequests(16'000, 5), 5);
   EXPECT_EQ(memory.MaxRequests(1000, 100), 1) << "a request may always run";
   EXPECT_EQ(memory.MaxRequests(MemoryModel::kNoLimit, 100), 100);
-  // A point takes 1100 bytes, and a quarter of the limit stays free.
+  // A point with its voxel takes 1100 bytes. The prediction is multiplied by 1.25.
   EXPECT_EQ(memory.MaxPoints(600 + 8000 + 137'500, 1, 8), 100);
   EXPECT_EQ(memory.MaxPoints(600 + 8000, 1, 8), 1);
 }
@@ -72,7 +72,7 @@ TEST(MemoryModelTest, WhatDidNotFitIsALimitThatGrowsWithWhatFits) {
   memory.DidNotFit(3200);
   EXPECT_EQ(memory.MaxPoints(MemoryModel::kNoLimit, 1), 1600);
   EXPECT_EQ(memory.MaxPoints(125'000, 1), 1000) << "the smaller of both";
-  memory.Fit(1500, 100);  // there was room for one more
+  memory.Fit(1500, 100);  // a batch below the limit does not raise it
   EXPECT_EQ(memory.MaxPoints(MemoryModel::kNoLimit, 1), 1600);
   memory.Fit(1600, 100);
   EXPECT_EQ(memory.MaxPoints(MemoryModel::kNoLimit, 1), 1700);

@@ -1,5 +1,5 @@
-// Tests that models share a device by the time that they use: first ModelTurns, computed by hand, then the batcher in
-// simulated time, in which a batch takes (2 ms + 4 ms for each request) times its model's slowdown.
+// Tests that models share a device by the time that they use: first ModelTurns, against orders found by hand, then the
+// batcher in simulated time, in which a batch takes (2 ms + 4 ms for each request) times its model's slowdown.
 
 #include "engine/serving/admission/model_turns.h"
 
@@ -31,7 +31,7 @@ class ModelTurnsTest : public testing::Test {
     tasks_.back()->arrival = tasks_.size();
     turns_.Add(tasks_.back().get());
   }
-  // Runs the task whose turn it is. Returns its model.
+  // Runs the task whose turn it is. Returns the name of its model.
   std::string Run(const std::map<std::string, double>& seconds) {
     WaitingTask* task = turns_.First();
     if (task == nullptr) return "";
@@ -91,7 +91,7 @@ TEST_F(ModelTurnsTest, ComingAgainDoesNotWipeOutWhatIsOwed) {
   const auto slow = FakeModel("slow"), quick = FakeModel("quick");
   for (int i = 0; i < 1000; ++i) Add(quick);
   std::map<std::string, int> runs;
-  // The model has one request at a time, so it leaves the queue with each.
+  // Model "slow" has one request at a time, so it leaves the queue with each request.
   for (int i = 0; i < 500; ++i) {
     if (i % 2 == 0 && turns_.ClientsOf("quick").num_active() > 0 && runs["slow"] * 2 <= i) Add(slow);
     ++runs[Run({{"slow", 0.1}, {"quick", 0.01}})];
@@ -170,7 +170,7 @@ class SharedDeviceTest : public testing::Test {
     int in_flight = 1;
     absl::Duration pause;  // after an answer
     absl::Duration timeout = absl::Minutes(1);
-    // Filled in.
+    // RunFor sets these.
     int met = 0, missed = 0;
     absl::Duration device_time, longest;
   };
@@ -228,8 +228,8 @@ TEST_F(SharedDeviceTest, AFloodLeavesAnotherModelsSingleRequestsTheirTurn) {
   RunFor(absl::Seconds(20), traffic);
   EXPECT_GT(traffic[1].met, 150);
   EXPECT_EQ(traffic[1].missed, 0);
-  // The request may wait for one batch of the flood that runs and for one whose turn it was, and then takes its own
-  // time.
+  // A light request may wait for the heavy batch that runs and for one more heavy batch, whose turn comes first. Then
+  // it takes 6 ms itself.
   EXPECT_LE(traffic[1].longest, absl::Milliseconds(2 * 2 * (2 + 8 * 4) + 6));
   EXPECT_GT(traffic[0].device_time, absl::Seconds(17)) << "the flood has the rest";
 }
@@ -257,7 +257,7 @@ TEST_F(SharedDeviceTest, OneOfManyIsNeverStarved) {
   }
   RunFor(absl::Seconds(60), traffic);
   for (const Traffic& each : traffic) {
-    // The first models have one request at a time, which needs less than a share.
+    // The first models have so few requests at a time that they need less than their share.
     EXPECT_GT(each.met, 10) << each.model->info.name;
     if (each.in_flight > 20) {
       EXPECT_NEAR(absl::ToDoubleSeconds(each.device_time), 3, 1.2) << each.model->info.name;
@@ -290,7 +290,7 @@ TEST_F(SharedDeviceTest, AModelThatIsUnloadedWhileItWaitsRunsAndLeaves) {
   EXPECT_TRUE(fake_->TryPop(0).tasks.empty());
 }
 
-// The device may have stood still, or the clock may have been set.
+// A batch seems to take ten minutes. The device may have stood still, or the clock may have been set.
 TEST_F(SharedDeviceTest, AStallIsNotChargedToTheModelThatRan) {
   const auto stalled = FakeModel("stalled"), other = FakeModel("other");
   FakeBatcher::TeachModel(*stalled);

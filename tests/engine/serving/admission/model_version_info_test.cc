@@ -1,3 +1,5 @@
+// Tests the checks of the tensors that a request asks for, by name and by size of the answer.
+
 #include "engine/serving/admission/model_version_info.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,5 @@
-// Tests overload and recovery in simulated time. One scan takes 4.2 ms, a batch of four takes 13.6 ms.
+// Tests overload and recovery of the batcher in simulated time. A batch of one scan takes 4.2 ms, a batch of four 13.6
+// ms.
 
 #include <gtest/gtest.h>
 
@@ -28,7 +29,8 @@ class OverloadTest : public testing::TestWithParam<Machine> {
             .overlap_gain = GetParam().overlap_gain,
             .seed = seed};
   }
-  // Returns the requests per second if every batch is full. All tests of a machine share the result.
+  // Returns the requests per second that a machine answers if every batch is full. All tests of a machine share the
+  // result.
   double Capacity() const {
     static auto* const capacities = new std::map<std::string, double>;
     double& capacity = (*capacities)[GetParam().name];
@@ -70,7 +72,7 @@ TEST_P(OverloadTest, ServiceIsBackWithinASecond) {
   ServingSimulation simulation(Options(5));
   simulation.Seed();
   simulation.Run(Load(2 * capacity), absl::Seconds(3));
-  simulation.Run(Load(0.3 * capacity), absl::Milliseconds(200));  // what was queued
+  simulation.Run(Load(0.3 * capacity), absl::Milliseconds(200));  // the queue empties
   const auto counts = simulation.Run(Load(0.3 * capacity), absl::Milliseconds(800));
   EXPECT_EQ(counts.refused + counts.dropped + counts.late, 0) << counts.ToString();
 }
@@ -80,7 +82,7 @@ TEST_P(OverloadTest, ASpellOfPredictionsThatAreTooHighIsOverWithinASecond) {
   for (const double rate : {0.3, 2.0}) {
     ServingSimulation simulation(Options(6));
     simulation.Seed();
-    // Under overload, everything takes 10 times as long for a while.
+    // Under overload, every batch takes 10 times as long for three seconds.
     simulation.SetSlowdown(10);
     simulation.Run(Load(2 * capacity), absl::Seconds(3));
     simulation.SetSlowdown(1);

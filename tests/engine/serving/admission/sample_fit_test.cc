@@ -1,5 +1,6 @@
-// Tests the time that farthest points add to the prediction for a batch: first the fit, then the batcher that uses it.
-// A selection takes 40 ns for each point of the cloud and 5 us for each selected point. The times are simulated.
+// Tests the predicted time of farthest point sampling: first SampleFit, then the batcher that adds it to a batch's
+// time. In the tests of SampleFit, a simulated selection takes 40 ns for each point of the cloud and 5 us for each
+// selected point.
 
 #include "engine/serving/admission/sample_fit.h"
 
@@ -105,7 +106,7 @@ TEST(LoadTest, SamplesThatCannotBeAreBoundedByTheCloud) {
   EXPECT_EQ(Load::Of(TaskOf(0, FarthestPoints{.num_points = 5})).selected_points, 0);
 }
 
-// The network takes 6 ms for a request, and a sample of n points takes n ms.
+// The network takes 6 ms for a request, and selecting n points takes n ms.
 class SampledRequestsTest : public testing::Test {
  protected:
   SampledRequestsTest() : fake_({}, {.max_batch_requests = 1}) {

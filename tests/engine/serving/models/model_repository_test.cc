@@ -1,3 +1,5 @@
+// Tests the functions that list a model repository, and the fingerprints by which changes of files are noticed.
+
 #include "engine/serving/models/model_repository.h"
 
 #include <gmock/gmock.h>

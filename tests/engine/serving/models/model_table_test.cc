@@ -1,3 +1,5 @@
+// Tests ModelTable: which version a name finds, and what it says about loading, failed and removed versions.
+
 #include "engine/serving/models/model_table.h"
 
 #include <gmock/gmock.h>

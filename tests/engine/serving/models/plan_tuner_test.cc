@@ -1,5 +1,5 @@
-// Tests the scans that searches keep while they wait. The models have no devices, so a search that begins ends at once
-// with INTERNAL. plan_tuning_test.cc tests real searches.
+// Tests which scans PlanTuner keeps for a search while it waits for more. The models have no devices, so a search that
+// begins ends at once with INTERNAL. plan_tuning_test.cc tests real searches.
 
 #include "engine/serving/models/plan_tuner.h"
 
@@ -46,7 +46,7 @@ class PlanTunerTest : public testing::Test {
                            absl::Duration max_wait = absl::InfiniteDuration()) {
     auto promise = std::make_shared<std::promise<Result>>();
     TuneTask task{.num_scans = num_scans, .max_wait = max_wait};
-    // The memory must be free before anybody learns that the search has ended.
+    // The memory of the scans must be free before anybody learns that the search has ended.
     task.done = [this, promise](Result result) {
       held_at_end_ = held();
       promise->set_value(std::move(result));
@@ -204,7 +204,7 @@ TEST_F(PlanTunerTest, WhenTheWaitEndsItBeginsWithWhatThereIs) {
 TEST_F(PlanTunerTest, AScanIsKeptForABoundedTimeHoweverLongTheWait) {
   EXPECT_EQ(PlanTuner::Options().max_scan_age, absl::Minutes(10));
   PlanTuner& tuner = Start({.max_scan_age = absl::Milliseconds(50)});
-  auto end = Tune(1, model_);  // it waits without end for the first scan
+  auto end = Tune(1, model_);  // waits without limit for the first scan
   tuner.Offer(*model_, Scan(10));
   EXPECT_EQ(StatusOf(end).code(), absl::StatusCode::kInternal);
   EXPECT_EQ(held_at_end_, 0);
@@ -213,7 +213,7 @@ TEST_F(PlanTunerTest, AScanIsKeptForABoundedTimeHoweverLongTheWait) {
 TEST_F(PlanTunerTest, ASearchThatHoldsAllTheRoomBeginsWithWhatItHas) {
   PlanTuner& tuner = Start({.max_scan_bytes = 100});
   auto end = Tune(1, model_, 4);
-  for (int i = 0; i < 2 + 3; ++i) tuner.Offer(*model_, Scan(10));  // two fit
+  for (int i = 0; i < 2 + 3; ++i) tuner.Offer(*model_, Scan(10));  // two scans fit into the memory
   EXPECT_EQ(held(), 80);
   tuner.Offer(*model_, Scan(5));
   EXPECT_EQ(held(), 100) << "one that fits came after three that did not: it still waits, and counts anew";
@@ -295,7 +295,7 @@ TEST_F(PlanTunerTest, UnloadGivesTheMemoryBack) {
 
 TEST_F(PlanTunerTest, ASearchThatMakesWayGivesTheMemoryBack) {
   PlanTuner& tuner = Start();
-  TuneTask unasked{.max_wait = absl::InfiniteDuration()};  // like a search that the engine begins by itself
+  TuneTask unasked{.max_wait = absl::InfiniteDuration()};  // like a search that the engine begins on its own
   ASSERT_TRUE(tuner.Start(1, model_, "", unasked).ok());
   tuner.Offer(*model_, Scan(1000));
   EXPECT_EQ(held(), 4000);

@@ -1,3 +1,5 @@
+// Tests the warm-up of a model, on the CPU and a GPU: it runs whatever the model's limits are, and reports what failed.
+
 #include "engine/serving/models/warm_up.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +14,7 @@ class WarmUpTest : public testing::TestWithParam<support::Device> {
  protected:
   void SetUp() override { SKIP_WITHOUT(GetParam()); }
 
-  // Warms up the demo's network with another voxelize node.
+  // Warms up the demo's network. If has_range is true, its voxelize node has a range of one cubic metre.
   static absl::Status Run(const RunLimits& limits, int64_t max_points, bool has_range) {
     auto runner = *DeviceRunner::Create({.device = GetParam()});
     const auto model = LoadMinkUNetModel();
@@ -27,7 +29,8 @@ class WarmUpTest : public testing::TestWithParam<support::Device> {
     const ContextRegistration registration(arbiter, runner->context().cuda.get());
     const absl::Status status =
         WarmUp(program, nullptr, limits, max_points, arbiter, runner->executor(), memory, &latency);
-    // After the warm-up the memory of its runs is known. With max_voxels all clouds are refused, so nothing is learnt.
+    // The warm-up teaches how much memory its runs took. With max_voxels all its clouds are refused, so it teaches
+    // nothing.
     EXPECT_EQ(memory.Expected(1000, 1000).points > 0, limits.max_voxels == 0);
     return status;
   }
@@ -42,7 +45,7 @@ TEST_P(WarmUpTest, RunsWhateverTheModelsLimitsAre) {
   EXPECT_TRUE(Run({}, 2000, true).ok());
 }
 
-// Counts the successful runs of a sample of farthest points.
+// Counts the successful runs of a first task that asks for a sample of farthest points.
 class CountingExecutor final : public Executor {
  public:
   explicit CountingExecutor(Executor& executor) : executor_(executor) {}

@@ -67,7 +67,7 @@ TEST_F(StreamSessionTest, AResetForgetsSweepsEvenWhereItsFrameIsBad) {
   };
   EXPECT_EQ(run(SweepOf(1, 0.1), 1), 1);
   EXPECT_EQ(run(SweepOf(2, 0.2), 2), 2);
-  StreamFrame reset = SweepOf(3, 0.05);  // back in time, too
+  StreamFrame reset = SweepOf(3, 0.05);  // its stamp goes back, too
   reset.reset_sweeps = true;
   EXPECT_EQ(run(std::move(reset), 3), 1);
   EXPECT_EQ(run(SweepOf(4, 0.2), 4), 2);
@@ -111,7 +111,8 @@ TEST_F(StreamSessionTest, ASilentStreamForgetsItsSweeps) {
   EXPECT_EQ(num_sweeps_[3], 1);
 }
 
-// With the policy QUEUE, the server may hold the next frame back, so the stream is not silent.
+// With the policy QUEUE, the server may not read the next frame while a frame runs. So the stream does not count as
+// silent meanwhile.
 TEST_F(StreamSessionTest, AStreamIsNotSilentWhileAFrameRuns) {
   OpenSweeps(3);
   session_->Push(SweepOf(1, 0.1));

@@ -1,4 +1,5 @@
-// Tests one vehicle's frames: which frames run, which are superseded, and that each gets one answer.
+// Tests StreamSession with the frames of one vehicle: which frames run, which are superseded, and that each gets one
+// answer.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -55,7 +56,7 @@ TEST_F(StreamSessionTest, ACancellationThatHasNoMemoryLosesNothing) {
                                    {.submit = [this](InferTask task) { return engine_.Submit(std::move(task)); },
                                     .cancel = [](uint64_t, DropReason) -> bool { throw std::bad_alloc(); }});
   Push(1);
-  Push(2);  // supersedes it
+  Push(2);  // supersedes frame 1
   engine_.End(1);
   engine_.End(2);
   EXPECT_EQ(AnswerTo(1), "OK");
@@ -127,7 +128,7 @@ TEST_F(StreamSessionTest, ADeadlineThatPassedInTheQueueIsNoSupersession) {
   EXPECT_TRUE(observer_.drops.empty()) << "the engine has told of it";
 }
 
-// Pushes a frame every 100 ms to an engine that takes 250 ms for one.
+// Pushes a frame every 100 ms to an engine that takes 250 ms for a frame.
 TEST_F(StreamSessionTest, EveryRunIsOfTheNewestFrame) {
   OpenLatest();
   constexpr uint64_t kNumFrames = 100;
@@ -276,7 +277,7 @@ TEST_F(StreamSessionTest, WhatIsLateIsNotSubmitted) {
   now_ += absl::Milliseconds(50);
   Push(2);
   now_ += absl::Milliseconds(100);
-  engine_.End(1);  // before the timer
+  engine_.End(1);  // before the timer looks
   EXPECT_THAT(engine_.queued(), IsEmpty());
   EXPECT_EQ(AnswerTo(2), "DEADLINE_EXPIRED");
 }
@@ -374,8 +375,8 @@ TEST_F(StreamSessionTest, AFrameThatFoundNoRoomIsDroppedOnce) {
   EXPECT_EQ(observer_.drops, (std::map<std::string, int>{{"m queue_full", 1}, {"m draining", 1}, {"m cancelled", 1}}));
 }
 
-// Frames come, start and end in any order. Each frame that does not run must be reported once, with its answer's
-// reason.
+// Frames come, start and end in random order. Each frame that does not run must be reported once, with the reason that
+// its answer has.
 TEST_F(StreamSessionTest, EveryFrameThatDoesNotRunIsDroppedOnce) {
   for (uint32_t seed = 0; seed < 200; ++seed) {
     std::mt19937 random(seed);

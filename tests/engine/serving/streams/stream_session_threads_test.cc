@@ -1,4 +1,4 @@
-// Tests sessions whose frames come, run and are cancelled from several threads at once.
+// Tests StreamSession when several threads push, run and cancel frames at once.
 
 #include <gtest/gtest.h>
 
@@ -131,7 +131,7 @@ TEST(StreamSessionThreadsTest, EveryFrameOfEveryStreamGetsItsOneAnswer) {
   for (std::thread& vehicle : vehicles) vehicle.join();
 }
 
-// The clock jumps each time it is read, so the sweeps' time is up whenever the timer looks.
+// The clock advances by a second each time it is read, so the sweeps have expired whenever the timer looks.
 TEST(StreamSessionThreadsTest, SweepsAreForgottenWhileFramesComeAndRun) {
   constexpr int kNumFrames = 500;
   std::atomic<int64_t> seconds{1'700'000'000};

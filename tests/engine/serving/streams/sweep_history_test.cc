@@ -1,3 +1,5 @@
+// Tests SweepHistory: which sweeps it keeps, where it places older sweeps, and which clouds it refuses.
+
 #include "engine/serving/streams/sweep_history.h"
 
 #include <gmock/gmock.h>
@@ -57,7 +59,7 @@ TEST(SweepHistoryTest, PlacesOlderSweepsInTheNewestOnes) {
   const auto sweeps = history.Add(Cloud(3), {.x = 7, .y = 1, .qw = 0, .qz = 2}, At(111));
   ASSERT_TRUE(sweeps.ok()) << sweeps.status();
   ASSERT_EQ(sweeps->size(), 3u);
-  EXPECT_EQ((*sweeps)[0].transform, kIdentity);  // exactly
+  EXPECT_EQ((*sweeps)[0].transform, kIdentity);  // without rounding
   EXPECT_EQ((*sweeps)[0].age_seconds, 0);
   EXPECT_EQ((*sweeps)[1].age_seconds, 0.75f);
   EXPECT_EQ((*sweeps)[2].age_seconds, 11);
@@ -68,7 +70,7 @@ TEST(SweepHistoryTest, PlacesOlderSweepsInTheNewestOnes) {
 TEST(SweepHistoryTest, ForgetsWhatIsTooOld) {
   SweepHistory history({.num_sweeps = 10, .max_age = absl::Seconds(1)});
   ASSERT_TRUE(history.Add(Cloud(1), {}, At(0)).ok());
-  EXPECT_THAT(Points(history.Add(Cloud(2), {}, At(1))), ElementsAre(2, 1));  // max_age itself is not too old
+  EXPECT_THAT(Points(history.Add(Cloud(2), {}, At(1))), ElementsAre(2, 1));  // an age of exactly max_age is not too old
   EXPECT_THAT(Points(history.Add(Cloud(3), {}, At(1.5))), ElementsAre(3, 2));
   EXPECT_THAT(Points(history.Add(Cloud(4), {}, At(9))), ElementsAre(4));
   EXPECT_EQ(history.num_bytes(), 4 * kPointBytes);
@@ -96,7 +98,7 @@ TEST(SweepHistoryTest, StampsMayRepeatButNotGoBack) {
   for (const absl::Time stamp : {absl::InfinitePast(), absl::InfiniteFuture()}) {
     EXPECT_EQ(ReasonOf(history.Add(Cloud(4), {}, stamp).status()), error_reason::kBadStamp);
   }
-  EXPECT_THAT(Points(history.Add(Cloud(5), {}, At(5.5))), ElementsAre(5, 2, 1));  // refused ones leave nothing
+  EXPECT_THAT(Points(history.Add(Cloud(5), {}, At(5.5))), ElementsAre(5, 2, 1));  // refused clouds leave nothing behind
 }
 
 TEST(SweepHistoryTest, BadPosesLeaveNothingBehind) {
@@ -114,7 +116,7 @@ TEST(SweepHistoryTest, ResetForgetsAllAndAllowsAnyStamp) {
   EXPECT_EQ(history.num_sweeps(), 0);
   EXPECT_EQ(history.num_bytes(), 0);
   EXPECT_THAT(Points(history.Add(Cloud(2), {}, At(3))), ElementsAre(2));
-  EXPECT_THAT(Points(before), ElementsAre(1));  // a frame that runs still has it
+  EXPECT_THAT(Points(before), ElementsAre(1));  // a running frame keeps its sweeps
 }
 
 TEST(SweepHistoryTest, EmptyCloudsAreSweepsToo) {

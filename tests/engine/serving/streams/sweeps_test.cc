@@ -1,5 +1,6 @@
-// Tests sweeps that run together. The matrix that is read from them is compared with NumPy's
-// (tests/oracles/sweep_merge.py), and the network's answers with those for one cloud that was merged before.
+// Tests how an executor runs several sweeps as one cloud, on the CPU and a GPU. The points that it reads are compared
+// with those of NumPy (tests/oracles/sweep_merge.py), and the network's answers with the answers for one cloud that was
+// merged before.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -49,7 +50,7 @@ VoxelizeOp Op(std::vector<std::string> axes, std::vector<InputFeature> features)
   return op;
 }
 
-// Returns a network input whose columns are the merged rows.
+// Returns a voxelize node that reads kMergedColumns columns: x, y, z, intensity, age.
 VoxelizeOp MergedRows() { return Op({"x", "y", "z"}, {{.name = "intensity"}, {.name = "age"}}); }
 
 struct Matrix {
@@ -59,7 +60,7 @@ struct Matrix {
 
 class SweepsTest : public ProgramTest {
  protected:
-  // Returns what the device's executor reads of a sample.
+  // Returns the points that the device's executor reads for a task.
   Matrix Read(const VoxelizeOp& op, const InferTask& task) {
     const auto num_points = static_cast<size_t>(task.num_points());
     const auto num_columns = static_cast<size_t>(NumPointColumns(op));
@@ -110,7 +111,7 @@ InferTask InputOf(const Sweeps& sweeps, bool return_scores = false) {
   return {.cloud = sweeps.front().sweep->cloud, .return_scores = return_scores, .sweeps = sweeps, .age_feature = "age"};
 }
 
-// Expects the same bits. For NaN, the payload may differ.
+// Expects equal bits, except that two NaNs may differ in their payload.
 void ExpectSame(float value, float expected, int64_t row, int64_t column) {
   if (std::isnan(expected)) {
     ASSERT_TRUE(std::isnan(value)) << "row " << row << ", column " << column << ": " << value;
@@ -126,8 +127,8 @@ Arrays LoadArrays(const std::string& name) {
   return arrays.ok() ? *std::move(arrays) : Arrays();
 }
 
-// Returns the history's sweeps for the last cloud. The clouds are ordered from the oldest; poses and stamps are the
-// golden file's.
+// Returns the sweeps that the history gives for the last cloud. The clouds are ordered from the oldest to the newest.
+// The golden file has their poses and stamps.
 Sweeps Accumulate(const std::vector<PointCloud>& clouds, const Arrays& golden) {
   SweepHistory history({.num_sweeps = static_cast<int>(clouds.size()), .max_age = absl::Minutes(1)});
   const auto* const poses = golden.at("poses").data<double>();
@@ -187,7 +188,7 @@ TEST_P(SweepsTest, SmallSweepsAreMergedAsNumPyDoes) {
   EXPECT_EQ(num_invalid, 4);
 }
 
-// Tests axes in another order, features that are axes, and features with scales, among them the age.
+// Tests axes in another order than x, y, z, features that are axes, and features with scales. One of these is the age.
 TEST_P(SweepsTest, FeaturesFollowTheMovedAxesWhateverTheirOrder) {
   const Arrays golden = LoadArrays("sweeps_small.npz");
   ASSERT_FALSE(golden.empty());
@@ -206,7 +207,7 @@ TEST_P(SweepsTest, FeaturesFollowTheMovedAxesWhateverTheirOrder) {
     const auto num_rows = static_cast<int64_t>(matrix.is_valid.size());
     for (int64_t row = 0; row < num_rows; ++row) {
       const float* const from = merged + row * kMergedColumns;
-      const volatile float age = from[4] * 2, y = from[1] * 0.3f;  // rounds before the sum
+      const volatile float age = from[4] * 2, y = from[1] * 0.3f;  // rounds the products before the sum
       std::vector<float> expected;
       for (const std::string& axis : axes) expected.push_back(from[axis[0] - 'x']);
       for (const float value : {from[0], age + -0.7f, y + 0.25f, 4.0f, from[3] * (1.0f / 255)}) {
@@ -221,7 +222,7 @@ TEST_P(SweepsTest, FeaturesFollowTheMovedAxesWhateverTheirOrder) {
   }
 }
 
-// The cloud has a field with the name of the age feature, which must be ignored.
+// The cloud has a field "age". The network reads this field only if the request names no age feature.
 TEST_P(SweepsTest, AgeIsTheSweepsWhateverTheCloudSays) {
   const float points[] = {1, 2, 3, 0.5f, 77};
   SweepHistory history({.num_sweeps = 2});
@@ -260,7 +261,8 @@ TEST_P(SweepsTest, FiveSweepsOfPandaSetAreMergedAsNumPyDoes) {
   ExpectPlacedAs(sweeps, golden);
   const Matrix matrix = Read(MergedRows(), InputOf(sweeps));
 
-  // The sample shows where the first difference is; the digest shows that there is none.
+  // The golden file has every 101st row, which shows where a difference is, and a digest of all rows, which shows that
+  // there is none.
   constexpr int64_t kSampleStep = 101;
   const std::vector<float> sample = golden.at("sample").values<float>();
   const auto num_rows = static_cast<int64_t>(matrix.is_valid.size());
@@ -304,7 +306,8 @@ std::vector<Sweeps> Drive(const std::vector<PointCloud>& clouds, int num_sweeps)
   return frames;
 }
 
-// Returns one cloud of all points with the fields of the merged rows. It is merged here, by the definition.
+// Returns one cloud with the points of all sweeps and the fields x, y, z, intensity, age. The points are moved here by
+// the definition, with float32 rounding after each operation.
 PointCloud Merge(const Sweeps& sweeps) {
   std::vector<float> rows;
   for (size_t s = 0; s < sweeps.size(); ++s) {
@@ -326,7 +329,7 @@ PointCloud Merge(const Sweeps& sweeps) {
   return *PointCloud::FromFloats({"x", "y", "z", "intensity", "age"}, rows.data(), rows.size() / kMergedColumns);
 }
 
-// The answers to sweeps are the first of those to the merged cloud, to the bit.
+// Expects that the answers for sweeps are, bit for bit, the first answers for the merged cloud.
 void ExpectFirstOf(const InferResult& merged, const Sweeps& sweeps, const InferResult& output) {
   const auto num_answers = static_cast<size_t>(sweeps.front().sweep->cloud.num_points());
   ASSERT_EQ(output.labels().size(), num_answers);
@@ -348,7 +351,7 @@ TEST_P(SweepsTest, AnswersAreThoseToTheMergedCloud) {
   for (const Sweeps& sweeps : Drive(clouds, 4)) {
     const PointCloud merged = Merge(sweeps);
     const InferResult expected = RunOne({.cloud = merged, .return_scores = true});
-    // A GPU has the second time what the first one brought there.
+    // A GPU keeps copies of older sweeps. In the second run it finds the copies of the first run.
     for (int time = 0; time < 2; ++time) {
       ExpectFirstOf(expected, sweeps, RunOne(InputOf(sweeps, true)));
       if (HasFatalFailure()) return;
@@ -387,7 +390,8 @@ TEST_P(SweepsTest, EmptySweeps) {
   EXPECT_THAT(RunOne(InputOf(nothing)).labels(), IsEmpty());
 }
 
-// Frames of one stream share sweeps; others of the batch are clouds, streams of other layouts, and bad ones.
+// The batch has frames of one stream, which share sweeps, single clouds, frames of streams with other layouts, and bad
+// frames.
 TEST_P(SweepsTest, BatchesMayMixSweepsAndClouds) {
   CompileNetwork();
   if (HasFatalFailure()) return;
