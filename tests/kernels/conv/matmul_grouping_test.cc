@@ -77,7 +77,7 @@ TEST(GroupMatmulsTest, FixedJoinsTheFirstFourPairsOfASubmanifoldConvolution) {
 
 TEST(GroupMatmulsTest, FixedJoinsAllOffsetsWithoutSymmetry) {
   const MatmulGrouping grouping = GroupSizes({0, 5, 7, 0, 6, 0}, false, {.grouping = Grouping::kFixed});
-  // Offsets without pairs at both ends are dropped. One between two others stays in the group as padding.
+  // Offsets without pairs are dropped at both ends. Between other offsets, one stays in the group as padding.
   EXPECT_THAT(grouping.groups, ElementsAre(MatmulGroup{.first = 1, .count = 4, .rows = 7, .begin = 0}));
   EXPECT_THAT(grouping.buffer_begin, ElementsAre(-1, 0, 7, -1, 21, -1));
 }

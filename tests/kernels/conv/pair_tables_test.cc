@@ -226,7 +226,7 @@ TEST_F(PairTablesTest, OfSymmetricNeighboursAreTheSame) {
   }
 }
 
-// One call makes the tables of more rulebooks than one launch takes. They must equal those of a call per rulebook.
+// One call makes the tables of more rulebooks than one launch takes. Each table must equal the loops' result.
 TEST_F(PairTablesTest, OfManyRulebooksAreThoseOfEach) {
   std::vector<Neighbours> all;
   for (int i = 0; i < 9; ++i) {

@@ -259,8 +259,8 @@ TEST(DecodePointsTest, RowsWithPadding) {
   }
 }
 
-// The transform moves x, y and z, whose columns have each order and several types. The other columns read the moved
-// axes again, another field, or no field.
+// The transform moves x, y and z, whose columns stand in several orders and have several types. The other columns read
+// the moved axes again, another field, or no field.
 TEST(DecodePointsTest, MovedPoints) {
   SKIP_WITHOUT(Device::kCuda);
   const float transform[12] = {0.36F, -0.8F, 0.48F,  12.5F,    0.8F,  0.6000001F,
