@@ -90,7 +90,7 @@ float LargestLogitError(const Golden& golden, const InferResult& found) {
   return largest;
 }
 
-// Returns, in ascending order, the golden margins of the points whose labels differ.
+// Returns the margins (GoldenScan::margins) of the points whose labels differ from the golden ones, ascending.
 std::vector<float> MarginsOfOtherLabels(const Golden& golden, const InferResult& found) {
   std::vector<float> margins;
   for (size_t i = 0; i < golden.voxels.size(); ++i) {

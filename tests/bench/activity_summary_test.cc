@@ -1,3 +1,5 @@
+// Tests how records of GPU work and CUDA calls are added up by stage and kernel (activity_summary.h). Needs no GPU.
+
 #include "tests/bench/activity_summary.h"
 
 #include "gmock/gmock.h"

@@ -1,11 +1,11 @@
 // Times hash tables of coordinates that were chosen to collide: once with a seed that their sender knows, and once with
-// the secret seed of a process. Random coordinates are timed beside them. The rows of a GPU are printed only if there
-// is one.
+// the secret seed of a process. Random coordinates are timed for comparison. The rows of a GPU are printed only if
+// there is one.
 //
 //   chosen_coordinates_bench
 //
-// Each number is the time to build the table of 100,000 sites and to search the neighbours of all of them in a kernel
-// of 3 x 3 x 3 cells. The program exits with 1 if a number of neighbours is wrong. The table is Markdown.
+// Each time is that of building the table of 100,000 sites and of searching the neighbours of all sites in a kernel of
+// 3 x 3 x 3 cells. The program exits with 1 if a number of neighbours is wrong. The table is Markdown.
 
 #include <algorithm>
 #include <chrono>
@@ -33,10 +33,10 @@ using support::ExpectCudaSuccess;
 using support::TestStream;
 
 constexpr size_t kNumSites = 100'000;
-constexpr int kLog2Slots = 18;  // both devices use the power of two above twice the number of sites
+constexpr int kLog2Slots = 18;  // of both devices: the power of two above 2 * kNumSites
 constexpr int32_t kNumCells = 27;
 
-// Returns the number of neighbours that every search of the same sites must find. It includes the site itself.
+// Returns the number of neighbours found, counting each site as its own neighbour, and sets *ms to the time.
 int64_t NeighboursOnCpu(const std::vector<uint64_t>& keys, const HashSeed& seed, double* ms) {
   static kernels::ThreadPool pool(1);
   const CoordinateKey layout(3);
@@ -77,7 +77,8 @@ int64_t NeighboursOnGpu(const std::vector<uint64_t>& keys, const HashSeed& seed,
 
 using Search = std::function<int64_t(const std::vector<uint64_t>&, const HashSeed&, double*)>;
 
-// Returns the median of five searches. A first one is not counted. An attack that succeeds is measured once.
+// Returns the median of five searches after one that is not counted. With the known seed, searches are so slow that
+// only one is made and counted.
 double MedianMs(const std::vector<uint64_t>& keys, const HashSeed& seed, int64_t num_expected, const Search& search) {
   const int num_runs = seed.first == support::kKnownSeed.first ? 1 : 6;
   std::vector<double> all_ms;

@@ -1,5 +1,5 @@
-// Times the image convolutions of CenterPoint's and SECOND's networks on a GPU in float16: the device's own time and
-// its rate of useful operations, for each tiling.
+// Times the image convolutions of CenterPoint's and SECOND's networks on a GPU in float16. For each tiling it prints
+// the device's own time and its rate of useful operations.
 //
 //   conv2d_cuda_bench [images a convolution, default 1]
 //
@@ -38,7 +38,7 @@ constexpr Conv2dGeometry kThree = {.kernel_size = {3, 3}, .padding = {1, 1}};
 constexpr Conv2dGeometry kThreeHalving = {.kernel_size = {3, 3}, .stride = {2, 2}, .padding = {1, 1}};
 constexpr Conv2dGeometry kDoubling = {.kernel_size = {2, 2}, .stride = {2, 2}, .is_transposed = true};
 
-// conv2d_peer_bench.py has the same list.
+// conv2d_peer_bench.py must have the same list.
 constexpr Layer kLayers[] = {
     {"3x3", 188, 256, 128, kThree},
     {"3x3", 188, 128, 128, kThree},

@@ -14,7 +14,7 @@ import torch
 
 NUM_RUNS = 50
 
-# Each entry is (name, size, in channels, out channels, keywords). conv2d_cuda_bench.cc has the same list.
+# Each entry is (name, size, in channels, out channels, keywords). conv2d_cuda_bench.cc must have the same list.
 LAYERS = [
     ("3x3", 188, 256, 128, {"padding": 1}),
     ("3x3", 188, 128, 128, {"padding": 1}),
@@ -39,7 +39,7 @@ LAYERS = [
 
 
 def median_ms(call):
-    """Returns the device's own time of a call. The device is kept waiting until everything is launched."""
+    """Returns the median of the device's own times of a call. The device waits until all calls are launched."""
     for _ in range(10):
         call()
     times = []

@@ -23,7 +23,7 @@ namespace {
 using Kind = DeviceActivity::Kind;
 
 constexpr size_t kBufferBytes = size_t{8} << 20;
-constexpr size_t kBufferAlignment = 8;  // CUPTI's demand
+constexpr size_t kBufferAlignment = 8;  // CUPTI requires it
 
 constexpr CUpti_ActivityKind kKinds[] = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY,
                                          CUPTI_ACTIVITY_KIND_MEMCPY2, CUPTI_ACTIVITY_KIND_MEMSET};
@@ -50,7 +50,7 @@ Kind KindOfCopy(uint8_t copy_kind) {
   }
 }
 
-// The calls and NVTX ranges that this thread is inside of.
+// The CUDA calls and NVTX ranges that this thread has begun and not ended.
 struct ThreadState {
   int call_depth = 0;  // depth of nested CUDA calls
   std::vector<std::string> ranges;
@@ -72,7 +72,7 @@ struct CudaActivity::Session {
   CUpti_SubscriberHandle subscriber = nullptr;
   std::atomic<bool> is_counting = false;
 
-  std::mutex mutex;  // of everything below
+  std::mutex mutex;  // guards everything below
   std::map<std::string, int64_t> calls;
   std::unordered_map<uint32_t, std::vector<std::string>> ranges;  // by correlation id; missing if outside of any range
   std::vector<Record> records;
@@ -102,7 +102,8 @@ void CudaActivity::Session::OnCall(const CUpti_CallbackData& call) {
   if (!is_counting) return;
   const std::lock_guard<std::mutex> lock(mutex);
   if (is_outermost) ++calls[call.functionName];
-  // Also stores inner calls, since a kernel names the id of the runtime's call or of the driver's.
+  // Also stores the ranges of inner calls, since a kernel's record has the id either of the runtime's call or of the
+  // driver's call inside it.
   if (!thread.ranges.empty()) ranges[call.correlationId] = thread.ranges;
 }
 
@@ -204,7 +205,7 @@ absl::StatusOr<std::unique_ptr<CudaActivity>> CudaActivity::Create() {
   RETURN_IF_CUPTI(cuptiEnableDomain(1, s.subscriber, CUPTI_CB_DOMAIN_RUNTIME_API));
   RETURN_IF_CUPTI(cuptiEnableDomain(1, s.subscriber, CUPTI_CB_DOMAIN_DRIVER_API));
   for (const CUpti_CallbackId id : {CUPTI_CBID_NVTX_nvtxRangePushA, CUPTI_CBID_NVTX_nvtxRangePop}) {
-    // If this fails, there are no ranges, and kernels' names tell the stages.
+    // If this fails, there are no ranges, and stages follow from kernels' names.
     (void)cuptiEnableCallback(1, s.subscriber, CUPTI_CB_DOMAIN_NVTX, id);
   }
   RETURN_IF_CUPTI(cuptiActivityRegisterCallbacks(&Session::OnBufferRequested, &Session::OnBufferCompleted));

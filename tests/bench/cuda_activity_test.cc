@@ -1,3 +1,5 @@
+// Tests on a GPU that CudaActivity counts the kernels, copies, waits and allocations of a small program.
+
 #include "tests/bench/cuda_activity.h"
 
 #include <cuda_runtime_api.h>

@@ -48,11 +48,11 @@ struct Variant {
   const char* name;
   DType dtype;
   bool is_ours;
-  PlainMovement movement;       // unless is_ours
-  std::array<double, 3> paper;  // speed-up of gather, scatter and both
+  PlainMovement movement;       // not used if is_ours
+  std::array<double, 3> paper;  // the paper's speed-ups of gather, scatter and both
 };
 
-// The speed-ups of the others are relative to the first.
+// Speed-ups are relative to the first variant.
 constexpr std::array<Variant, 5> kVariants = {{
     {"fp32, scalar, a launch per offset", DType::kFloat32, false, PlainMovement::kScalar, {1, 1, 1}},
     {"fp16, scalar, a launch per offset", DType::kFloat16, false, PlainMovement::kScalar, {1.17, 1.48, 1.32}},
@@ -66,7 +66,7 @@ struct Move {
   ScanConvolution conv;
   Direction direction = Direction::kGather;
   int32_t channels = 0;
-  int count = 0;  // how often the network makes it
+  int count = 0;  // how often it occurs in the network
   std::array<GpuTimes, kVariants.size()> times;
 
   int64_t num_rows() const {
@@ -104,7 +104,7 @@ std::vector<Move> SubmanifoldMoves(const std::vector<ScanConvolution>& convs) {
   return moves;
 }
 
-// The input rows and output rows of a rulebook's pairs, in lists that are made from its tables.
+// Lists of the input rows and output rows of a rulebook's pairs, which the plain variants read.
 struct PairLists {
   explicit PairLists(const kernels::PairTablesView& tables)
       : in_rows(Device::kCuda, Rows(tables, tables.in_pairs, tables.in_capacity, tables.num_in_rows)),

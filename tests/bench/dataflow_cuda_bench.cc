@@ -1,6 +1,7 @@
 // Times the convolutions of MinkUNet on a real scan one by one. It times every dataflow that the GPU serves
-// (engine/ops/conv/dataflow.h), in every block that the dataflow has, and compares the times with those of the first.
-// Features are fp16, sums fp32, with bias and ReLU. The program fails if results differ by more than rounding.
+// (engine/ops/conv/dataflow.h), with every block (ConvBlock) that the dataflow has, and compares the times with those
+// of the first. Features are fp16, sums fp32, with bias and ReLU. The program fails if results differ by more than
+// rounding.
 //
 //   dataflow_cuda_bench [layers [WIDTH [SCAN]]]   layers: prints two more tables for a network, by convolution
 //   dataflow_cuda_bench profile [WIDTH [SCAN]]    runs every convolution once by the default plan, for a profiler
@@ -119,8 +120,8 @@ void ExpectOk(const absl::Status& status) {
   std::exit(1);
 }
 
-// A convolution by one plan, ready to be queued, with scratch memory of its own. The convolution and the plan must
-// outlive it.
+// A convolution that is computed by one plan, with scratch memory of its own, ready to be queued. The convolution and
+// the plan must outlive this object.
 class PlannedConv {
  public:
   PlannedConv(const ScanConvolution& conv, const ConvPlan& plan, const kernels::ConvOperands& operands,
@@ -335,7 +336,7 @@ class Bench {
   }
 
   // Returns the number of rows that an implicit GEMM multiplies. A tile of 64 rows multiplies all of its rows at each
-  // offset that one of them has.
+  // offset at which one of the rows has a pair.
   static int64_t IssuedRows(const ScanConvolution& conv, const StepContext& context) {
     const kernels::TilesView tiles = context.device_geometry->tiles(conv.rulebook);
     const int64_t num_tiles = (conv.tables.num_out_rows + kernels::kMaskTileRows - 1) / kernels::kMaskTileRows;
@@ -346,7 +347,7 @@ class Bench {
     return offsets * kernels::kMaskTileRows;
   }
 
-  // Prints the default plan's products per second: those of the pairs only, and those of whole tiles.
+  // Prints the default plan's rates of multiply-adds: of those that the pairs need, and of all that the tiles compute.
   static void PrintRates(ScanConvolutions& convs, const std::vector<Times>& times) {
     std::puts(
         "\nThe default plan's products. issued: with the zeros of tiles of 64 rows; a kernel that takes more rows at "

@@ -1,5 +1,5 @@
-// Compares the default plan with a tuned one, for the networks and batches of varied_inputs_cuda_bench. The result is
-// what a user loses who never searches a plan.
+// Compares the times of the default plan and of a tuned plan, for the networks and batches of varied_inputs_cuda_bench.
+// The difference is what a user loses who never searches a plan.
 //
 //   default_plan_cuda_bench [OPTIONS]
 //
@@ -69,7 +69,7 @@ SearchResult Search(PreparedCase& prepared, int batch, double seconds) {
 std::pair<double, double> TimeInTurns(PreparedCase& prepared, int batch, const PlanTable& tuned) {
   const PlanTable* const tables[] = {nullptr, &tuned};
   std::vector<double> ms[2];
-  for (int pass = 0; pass <= kPasses; ++pass) {  // the first is not counted
+  for (int pass = 0; pass <= kPasses; ++pass) {  // the first pass is not counted
     for (int i = 0; i < kNumInputs; ++i) {
       for (int plan = 0; plan < 2; ++plan) {
         const auto start = Clock::now();
@@ -113,7 +113,7 @@ int Measure(const std::vector<BenchCase>& cases, const Options& options) {
         left_out.push_back(absl::StrCat(c.name, ", batch ", batch));
         continue;
       }
-      for (int i = 0; i < kNumInputs; ++i) prepared.RunOrDie(batch, i, {});  // memory gets its size
+      for (int i = 0; i < kNumInputs; ++i) prepared.RunOrDie(batch, i, {});  // a warm-up
       const SearchResult found = Search(prepared, batch, options.search_seconds);
       const TunedBucket& bucket = found.buckets.at(0);
       const auto [default_ms, tuned_ms] = TimeInTurns(prepared, batch, PlanTable(prepared.program(), {bucket.bucket}));

@@ -161,7 +161,8 @@ int64_t CountBoxes(const std::vector<kernels::BoxRow>& rows) {
   return count;
 }
 
-// Expects decoded boxes near the CPU's. Expects the kept boxes that the CPU keeps of the GPU's decoded boxes.
+// Expects that the GPU's decoded boxes are near the CPU's, and that the GPU keeps the boxes that the CPU keeps of the
+// GPU's decoded boxes.
 void Compare(const std::string& name, const Boxes& gpu, Boxes& cpu, kernels::ThreadPool& pool) {
   for (size_t i = 0; i < gpu.decoded.size(); ++i) {
     const std::vector<float> ours = gpu.decoded[i]->ToHost();

@@ -36,14 +36,14 @@ std::vector<T> ToHost(const T* data, int64_t count) {
 
 struct DeviceMapping::Level {
   uint64_t* keys = nullptr;
-  int64_t capacity = 0;  // that kernels are told
+  int64_t capacity = 0;  // the number of keys that kernels get as a bound
   int64_t* num_sites = nullptr;
   bool has_table = false;
   kernels::cuda::BrickTableParams build;
   kernels::cuda::BrickTable table;
   kernels::cuda::CoordinateTableBuildParams plain_build;
   kernels::cuda::CoordinateTable plain_table;
-  PlainOutputCoordinatesParams coordinates;  // how it is made from the level before
+  PlainOutputCoordinatesParams coordinates;  // how this level is made from the one before
 };
 
 struct DeviceMapping::Map {
@@ -86,7 +86,8 @@ DeviceMapping::DeviceMapping(const MapWorkload& workload, const CpuMaps& expecte
     voxels.keys = Take(keys);
   }
 
-  // The maps that make levels tell how many candidates the plain stages keep.
+  // A strided map makes the sites of its out_level. Its number of pairs is the number of candidates that the plain
+  // stages keep.
   for (size_t i = 0; i < workload.maps.size(); ++i) {
     const NetworkMap& of = workload.maps[i];
     if (of.is_submanifold()) continue;

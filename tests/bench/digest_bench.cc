@@ -1,5 +1,6 @@
-// Prints a hash of everything that networks answer. It guards changes that must not alter a byte of any answer: run it
-// before and after the change on the same machine, and compare the outputs. It measures no time.
+// Prints a hash of everything that networks answer, for many networks, scans and plans. It guards changes that must not
+// alter a byte of any answer: run it before and after the change on the same machine, and compare the outputs. It
+// measures no time.
 //
 //   digest_bench [--device cpu|cuda]... [--filter TEXT] [--model FOLDER SCAN]... [--twice]
 //
@@ -66,7 +67,7 @@ struct Scan {
   std::string file;
   ScanFormat format;
   uint64_t max_points = UINT64_MAX;  // only this many points of the file, from its beginning
-  uint64_t stride = 1;               // and of those every stride-th, beginning with the first
+  uint64_t stride = 1;               // of these points, every stride-th, beginning with the first
   bool is_timed = false;             // with a field t
 };
 
@@ -111,7 +112,7 @@ absl::StatusOr<PointCloud> Read(const Scan& scan) {
 
 const char* ShortName(support::Device device) { return device == support::Device::kCpu ? "cpu" : "cuda"; }
 
-// Returns the variant of a server without a tuned plan.
+// Returns the variant that a server without a tuned plan runs.
 Variant DefaultVariant(support::Device device, Precision precision) {
   if (device == support::Device::kCpu) return {.merges_conv2ds = false};
   return {.device = device, .precision = precision, .plan = DefaultPlanOf(device, precision)};
@@ -122,7 +123,8 @@ struct NamedPlan {
   ConvPlan plan;
 };
 
-// Returns plans that a tuned plan may hold. Each is used for every convolution at once.
+// Returns choices that a tuned plan may make for a convolution, other than `usual`. A case uses one for all of its
+// convolutions.
 std::vector<NamedPlan> PlansBeside(const ConvPlan& usual) {
   using kernels::Grouping;
   std::vector<NamedPlan> plans;
@@ -259,7 +261,7 @@ class CaseList {
       const std::string folder = absl::StrCat(support::SourceDir(), "/tests/golden/networks/", network);
       Scan whole = GoldenScan063();
       whole.is_timed = true;
-      Scan beginning = whole;  // beyond the detectors' range, so they see nothing
+      Scan beginning = whole;  // these points are beyond the detectors' range, so detectors find no boxes
       beginning.max_points = 20'000;
       Scan thinned = whole;
       thinned.stride = 5;

@@ -1,5 +1,5 @@
-// Gives the serving benchmarks their yardstick: a gRPC server of voxserve's own service that computes nothing. It
-// answers every Infer at once with as many bytes of labels as the cloud has points. A client therefore measures only
+// Runs a gRPC server with voxserve's service that computes nothing, as a yardstick for benchmarks of the real server.
+// It answers every Infer at once with as many bytes of labels as the cloud has points. A client therefore measures only
 // the cost of gRPC, the messages and the machine. The server is set up as server/server.cc sets up voxserve's.
 //
 //   echo_server_bench [--host 127.0.0.1] [--port 0]
@@ -29,7 +29,7 @@ namespace {
 
 constexpr int kExitFailed = 1;
 constexpr int kExitUsage = 2;
-constexpr size_t kGrpcMemoryBytes = size_t{2} << 30;  // as the server's on a machine with enough memory
+constexpr size_t kGrpcMemoryBytes = size_t{2} << 30;  // the real server's default on a machine with enough memory
 constexpr int kMaxStreamsOfConnection = 4096;         // more than any load generator keeps in flight
 
 class EchoService final : public v1::InferenceService::CallbackService {

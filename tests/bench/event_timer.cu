@@ -33,7 +33,7 @@ __global__ void DelayKernel(uint64_t nanoseconds) {
   }
 }
 
-// The events of one run. The next run uses them again.
+// The CUDA events of one run: one at its begin and one after each step. The next run uses the same events.
 class EventLog {
  public:
   explicit EventLog(cudaStream_t stream) : stream_(stream) {}
@@ -113,7 +113,8 @@ GpuTimes TimeOnGpu(cudaStream_t stream, int num_steps, const std::function<void(
   const auto first_delay_ns =
       std::clamp(static_cast<int64_t>(kLaunchAllowance * launching_ns), kLeastDelayNs, kMostFirstDelayNs);
 
-  // Queues a run behind a delay. If the GPU began before everything was queued, queues it again behind a longer delay.
+  // Queues a run behind a delay. If the GPU began the run before all of it was queued, queues it again behind a longer
+  // delay, until kMostDiscardedRuns have been discarded.
   int64_t delay_ns = first_delay_ns;
   int num_discarded = 0;
   const auto queue_held = [&](const std::function<void()>& queue) {

@@ -1,5 +1,5 @@
-// Times farthest point sampling on the CPU beside the serial algorithm, in the same run, on as many threads as the
-// process may use. Fails if the selected points differ. The table is Markdown.
+// Times the CPU's farthest point sampling, on as many threads as the process may use, and the serial algorithm in the
+// same run. Fails if the selected points differ. The table is Markdown.
 //
 //   farthest_point_sample_bench
 

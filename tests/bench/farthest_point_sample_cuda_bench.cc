@@ -1,6 +1,6 @@
-// Times farthest point sampling on a GPU beside the one-block kernel that other projects have, in the same run, and
-// beside other layouts of our kernel over the device. Every result is compared with the CPU's, which the CPU's own
-// tests compare with the serial algorithm; the program fails if one differs. Tables are Markdown.
+// Times farthest point sampling on a GPU. In the same run it times the kernel of other projects, which uses one block,
+// and, with --layouts, other layouts of our kernel over the device. Every result is compared with the CPU's, which the
+// CPU's own tests compare with the serial algorithm; the program fails if one differs. Tables are Markdown.
 //
 //   farthest_point_sample_cuda_bench [--layouts]
 

@@ -12,7 +12,7 @@
 namespace voxserve::bench {
 namespace {
 
-// A rigid motion. The last column is the shift.
+// A rigid motion as three rows [rotation | shift], the shift in m.
 using Pose = std::array<std::array<double, 4>, 3>;
 
 // Maps from the frames of the files to the Pandar64's own frame (x forward, y left, z up), in which the demo's network

@@ -1,3 +1,5 @@
+// Tests the accuracy measures of label_accuracy.h, and the reader of PandaSet's labelled frames.
+
 #include "tests/bench/label_accuracy.h"
 
 #include <cmath>
@@ -15,7 +17,7 @@ namespace {
 TEST(ConfusionTest, CountsByClass) {
   Confusion confusion(4);
   confusion.Add({0, 0, 1, 1, 2, 0, 7}, {0, 1, 1, 1, 1, kNoClass, 0});
-  EXPECT_DOUBLE_EQ(*confusion.IntersectionOverUnion(0), 1.0 / 3);  // right 1, labels 2, points 2
+  EXPECT_DOUBLE_EQ(*confusion.IntersectionOverUnion(0), 1.0 / 3);  // 1 point is right; 2 have this label, 2 this truth
   EXPECT_DOUBLE_EQ(*confusion.IntersectionOverUnion(1), 2.0 / 4);
   EXPECT_FALSE(confusion.IntersectionOverUnion(2));  // one point has this label, but none has this truth
   EXPECT_FALSE(confusion.IntersectionOverUnion(3));
@@ -70,7 +72,7 @@ TEST(PandaSetFrameTest, IsTheGoldenScan) {
   }
   Confusion confusion(golden->num_classes);
   confusion.Add(golden->labels, frame->truth);
-  EXPECT_GT(confusion.Accuracy(), 0.9);  // with labels in another order it would be far lower
+  EXPECT_GT(confusion.Accuracy(), 0.9);  // if the order of the points differed, it would be far lower
 }
 
 class PandaSetFolderTest : public ::testing::Test {

@@ -87,7 +87,7 @@ def read_profile(text: str) -> dict[str, dict[str, float]]:
 
 
 def ceiling_us(gflop: float, l2_bytes: float, memory_bytes: float, options: argparse.Namespace) -> tuple[float, str]:
-    """Returns the least time that a layer can take, and what limits it."""
+    """Returns the least time that a layer can take, and the name of the resource that limits it."""
     return max(
         (gflop / options.tflops * 1e3, "products"),
         (l2_bytes / options.l2_tbs * 1e-6, "L2"),
@@ -97,7 +97,7 @@ def ceiling_us(gflop: float, l2_bytes: float, memory_bytes: float, options: argp
 
 def joined(rows: Sequence[Mapping[str, str]], profile: Mapping[str, Mapping[str, float]],
            options: argparse.Namespace) -> list[str]:
-    """Returns the lines of the table."""
+    """Returns the lines of a Markdown table with a row for each layer: `rows`, and what `profile` has of the layer."""
     lines = [
         "| first of | times | in | out | us | best block us | useful TFLOP/s | issued TFLOP/s | L2 MB |"
         " read by SMs MB | memory MB | tensor cores work % | ncu us | ceiling us | share of the ceiling | bound by |"

@@ -1,5 +1,6 @@
-// Prints how large maps are, offset by offset, on real scans: the statistics behind TorchSparse's adaptive grouping
-// (Tang et al., MLSys 2022, Figure 12). The CPU counts, and nothing is timed. Tables are Markdown.
+// Prints the numbers of pairs that kernel offsets have on real scans, which are the reason for TorchSparse's adaptive
+// grouping (Tang et al., MLSys 2022, Figure 12). The map of an offset is its list of pairs. The CPU counts the pairs;
+// nothing is timed. Tables are Markdown.
 //
 //   map_statistics_bench
 
@@ -16,14 +17,14 @@
 namespace voxserve::bench {
 namespace {
 
-// Statistics of the maps over which a matrix product is batched: all maps but the identity's, which needs no product of
-// gathered rows.
+// Statistics of a convolution's maps. The map of the identity offset is left out where noted, because its product needs
+// no gathered rows.
 struct MapStatistics {
-  int64_t num_pairs = 0;        // the identity's included
-  std::vector<int64_t> sizes;   // ascending, without the identity's
+  int64_t num_pairs = 0;        // with the identity's
+  std::vector<int64_t> sizes;   // of each map, ascending, without the identity's
   bool is_mirrored = true;      // offsets k and K - 1 - k have the same size
-  double padding_together = 0;  // 1 - sum(n) / (max(n) * K), without the identity
-  double padding_fixed = 0;     // the same for FIXED's groups, each padded to its own largest map
+  double padding_together = 0;  // 1 - sum(n) / (max(n) * count(n)) for n in `sizes`
+  double padding_fixed = 0;     // the share of padding with Grouping::kFixed, which pads each group to its largest map
 };
 
 MapStatistics StatisticsOf(const NetworkMap& map, const std::vector<int64_t>& offset_begin) {
@@ -55,7 +56,7 @@ MapStatistics StatisticsOf(const NetworkMap& map, const std::vector<int64_t>& of
   return statistics;
 }
 
-// "8123 (12.4%)"
+// Returns the count and its share of the sites, for example "8123 (12.4%)".
 std::string WithShare(int64_t count, int64_t sites) {
   if (sites == 0) return absl::StrFormat("%d", count);
   return absl::StrFormat("%d (%.1f%%)", count, 100.0 * static_cast<double>(count) / static_cast<double>(sites));

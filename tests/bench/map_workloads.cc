@@ -15,7 +15,8 @@ using kernels::ConvGeometry;
 
 constexpr ConvGeometry kSubmanifold = {.kernel_size = {3, 3, 3, 1}, .padding = {1, 1, 1, 0}};
 
-// Adds level l + 1, made from the last level, and the maps that read the last level.
+// Adds a level that is made from the last one, and two maps that read the last level: its submanifold map and the map
+// to the new level.
 void AddLevel(const ConvGeometry& geometry, kernels::CoordinateRule rule, const Axes& out_shape,
               MapWorkload& workload) {
   const int last = workload.num_levels() - 1;
@@ -63,7 +64,7 @@ MapWorkload CenterPointMaps(const support::RealScan& scan) {
     workload.voxelize.range_min[axis] = kMin[axis];
     workload.voxelize.range_max[axis] = kMax[axis];
   }
-  Axes shape = {41, 1504, 1504, 1};  // the grid's shape, and one more in z
+  Axes shape = {41, 1504, 1504, 1};  // the grid's shape, with one more cell in z, as in VoxelResBackBone8x
   for (const ConvGeometry& geometry : {kDown, kDown, kLastDown, kOut}) {
     shape = kernels::OutputShape(geometry, shape);
     AddLevel(geometry, kernels::CoordinateRule::kPadded, shape, workload);
@@ -97,7 +98,7 @@ absl::StatusOr<CpuMaps> MapOnCpu(const MapWorkload& workload, kernels::ThreadPoo
   for (const NetworkMap& map : workload.maps) {
     const std::vector<uint64_t>& in_keys = made.levels[static_cast<size_t>(map.in_level)];
     // Copies the keys: if inputs and outputs were the same vector, the search would mirror one half of the pairs, and
-    // symmetric sizes would prove nothing.
+    // the symmetric sizes that benchmarks report would prove nothing.
     const std::vector<uint64_t> out_keys = made.levels[static_cast<size_t>(map.out_level)];
     kernels::Rulebook rulebook;
     kernels::cpu::SearchRulebook({.geometry = map.geometry,

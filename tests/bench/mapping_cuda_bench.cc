@@ -57,7 +57,7 @@ Case Prepare(MapWorkload workload, kernels::ThreadPool& pool) {
   return {std::move(workload), std::move(expected)};
 }
 
-// Launches once and compares the results with the CPU's.
+// Runs the mapping once and compares its results with the CPU's.
 void Check(DeviceMapping& mapping, const std::string& name) {
   mapping.Launch([](int) {});
   if (const std::string flaw = mapping.Flaw(); !flaw.empty()) Fail(name + ": " + flaw);
@@ -159,7 +159,7 @@ void PrintTables(const std::vector<const Case*>& cases) {
 
 // --- Steps -----------------------------------------------------------------------------------------------------------
 
-// Returns the milliseconds that the engine takes for the same geometry: the median of the sum of its two stages.
+// Returns the milliseconds that the engine takes for MinkUNet's geometry: the median of the sum of its two stages.
 double ServedGeometryMs(const Case& c) {
   constexpr int kWarmUpRuns = 10, kNumRuns = 50;
   const support::RealScan& scan = c.workload.scan;
@@ -170,7 +170,7 @@ double ServedGeometryMs(const Case& c) {
   const Program program = OrFail(
       runner->Compile(graph, {.device = support::Device::kCuda,
                               .precision = ModelConfig::Precision::kFloat16,
-                              .plan = ByDataflow(kDefaultCudaConvPlan, Dataflow::kGatherGemmScatter)}));  // pairs
+                              .plan = ByDataflow(kDefaultCudaConvPlan, Dataflow::kGatherGemmScatter)}));  // pair tables
   std::vector<double> ms;
   for (int run = 0; run < kWarmUpRuns + kNumRuns; ++run) {
     const BatchOutput output = runner->Run(program, {&cloud}, /*return_scores=*/false);

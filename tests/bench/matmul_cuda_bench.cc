@@ -1,6 +1,6 @@
-// Times only the matrix products of MinkUNet's convolutions, by how they are grouped, like table 2 of TorchSparse (Tang
-// et al., MLSys 2022) for SemanticKITTI and nuScenes. It times our groupings (kernels/conv/matmul_grouping.h), and
-// cuBLAS's grouped GEMM, which needs no padding. Features are fp16, sums fp32.
+// Times only the matrix products of MinkUNet's convolutions, for each way to group them, as table 2 of TorchSparse
+// (Tang et al., MLSys 2022) does for SemanticKITTI and nuScenes. It times our groupings
+// (kernels/conv/matmul_grouping.h), and cuBLAS's grouped GEMM, which needs no padding. Features are fp16, sums fp32.
 //
 //   matmul_cuda_bench [layers]     layers: prints one more table for each network, by convolution
 //
@@ -66,7 +66,7 @@ struct Workload {
   double width;
   PointCloud cloud;
   float voxel_size_m;
-  std::vector<double> paper;  // the paper's speed-ups by grouping; groupings that it lacks are missing
+  std::vector<double> paper;  // the paper's speed-ups by grouping; without the groupings that the paper lacks
 };
 
 std::vector<Workload> Workloads() {
@@ -139,8 +139,9 @@ struct Buffers {
   std::unique_ptr<DeviceArray<__half>> in, weights, gathered, products;
 };
 
-// cuBLAS's grouped GEMM: it computes the products of one convolution in one call, each with its own size. The pointers
-// are on the device before the call. It reads and writes the buffers in the layout of kSeparate.
+// cuBLAS's grouped GEMM. One call computes all products of a convolution, each with its own size. The products'
+// pointers are on the device before the call. The call reads and writes the buffers in the layout of
+// Grouping::kSeparate.
 class GroupedGemm {
  public:
   GroupedGemm(const ScanConvolution& conv, const Buffers& buffers)
@@ -192,11 +193,11 @@ class GroupedGemm {
   std::unique_ptr<DeviceArray<void*>> device_c_;
 };
 
-// The cost of a convolution's products by one grouping.
+// The cost of a convolution's products with one grouping.
 struct Products {
-  double device_us = 0;    // the device alone
-  double launched_us = 0;  // from an idle stream, with the host's launches
-  double macs = 0;         // with padding
+  double device_us = 0;    // the device's own time
+  double launched_us = 0;  // from an idle stream, with the time of the host's launches
+  double macs = 0;         // multiply-adds, with those of padding
   double spread = 0;       // LargestSpread
 };
 
@@ -236,11 +237,11 @@ class Bench {
     std::fflush(stdout);
   }
 
-  // Returns true if all of the grouped GEMM's products that were compared equalled ours.
+  // Returns true if all of the grouped GEMM's products that were compared were within kTolerance of ours.
   bool are_equal() const { return are_equal_; }
 
  private:
-  static constexpr int64_t kMaxCompared = int64_t{1} << 21;  // values of a convolution
+  static constexpr int64_t kMaxCompared = int64_t{1} << 21;  // larger results of a convolution are not compared
   // The values are sums of up to 512 terms below 1/4, rounded to fp16 once.
   static constexpr float kTolerance = 0.002f;
 

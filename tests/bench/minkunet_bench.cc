@@ -1,9 +1,9 @@
-// Times MinkUNet 0.5x from points to labels on the CPU. The speed is also given as a share of the machine's own sgemm
-// rate, which is measured in the same run.
+// Times MinkUNet 0.5x from points to labels on the CPU. It also prints the speed as a share of the rate of float32
+// matrix products (sgemm) on this machine, which it measures in the same run.
 //
 //   build/dev/tests/bench/minkunet_bench
 //
-// Scans: semantickitti-00/000000 if it exists (28.9 GMAC), and the demo's PandaSet scan.
+// The scans are semantickitti-00/000000, if the shared data has it (28.9 GMAC), and the demo's PandaSet scan.
 
 #include <benchmark/benchmark.h>
 #include <sys/resource.h>
@@ -34,7 +34,7 @@ kernels::ThreadPool& Pool() {
   return pool;
 }
 
-// Returns the GFLOP/s of C = A B for 2048 x 2048, the best of 5 runs: the most that the machine can do. The pool's
+// Returns the GFLOP/s of C = A B for 2048 x 2048, the best of 5 runs, as the most that the machine can do. The pool's
 // threads share the rows.
 double MeasureSgemm() {
   constexpr int32_t kSize = 2048;

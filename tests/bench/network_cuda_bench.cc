@@ -61,8 +61,8 @@ class Prepared {
     return output;
   }
 
-  // Returns the number of multiply-adds of the batch, in 10^9. Runs the batch once more, with rulebooks as pairs, and
-  // counts these.
+  // Returns the number of multiply-adds of the batch, in 10^9. Runs the batch once more, by a plan
+  // that makes pair tables, and counts their pairs.
   double Gmacs() {
     const PlanTable plans(program_, UniversalPlans(program_, program_.default_plans.ForVoxels(0)));
     Run(/*return_scores=*/false, {.plans = &plans});

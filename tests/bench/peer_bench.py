@@ -41,8 +41,8 @@ HEADER = (
 
 
 def voxelize(points: np.ndarray, voxel_size_m: float) -> tuple[np.ndarray, np.ndarray]:
-    """Rounds, subtracts the minimum and keeps a voxel's first point. Returns coordinates [voxels, 3] and features
-    [voxels, columns].
+    """Returns coordinates [voxels, 3] (rounded, minus each axis's minimum) and features [voxels, columns]. A voxel
+    has the features of its first point.
     """
     coordinates = np.rint(points[:, :3] / np.float32(voxel_size_m)).astype(np.int32)
     coordinates -= coordinates.min(axis=0)
@@ -113,7 +113,7 @@ class Spconv:
         return x.replace_feature(features)
 
     def tune(self, network: Any, inputs: Sequence[Any]) -> None:
-        """Does nothing, since spconv chooses its kernels in the first runs of each layer."""
+        """Does nothing, since spconv chooses a layer's kernels when the layer first runs."""
 
 
 class TorchSparse:
@@ -222,7 +222,7 @@ def minkunet(peer: Any, width: float, in_channels: int, has_norms: bool) -> Any:
                 down = Conv(peer.down(c_in, c_in, level, bias), c_in)
                 self.stages.append(nn.Sequential(down, Residual(c_in, c_out, level), Residual(c_out, c_out, level)))
             for i in range(1, NUM_LEVELS):
-                level = NUM_LEVELS - 1 - i  # that it leads to
+                level = NUM_LEVELS - 1 - i  # the level to which this part of the decoder leads
                 c_in, c_out = widths[NUM_LEVELS + i - 2], widths[NUM_LEVELS + i - 1]
                 self.ups.append(Conv(peer.up(c_in, c_out, level + 1, bias), c_out))
                 blocks = Residual(c_out + widths[level], c_out, level), Residual(c_out, c_out, level)
@@ -250,12 +250,12 @@ def initialise(network: Any) -> None:
     """
     from torch import nn
 
-    neighbours = {27: 7, 8: 2}  # by the kernel's volume
+    neighbours = {27: 7, 8: 2}  # how many cells of the kernel typically hold a site, by the kernel's volume
     is_first = True
     for module in network.modules():
         if not hasattr(module, "kernel_size"):
             continue
-        scale = 0.05 if is_first else 0.7  # the network's inputs are metres; residual blocks add two terms
+        scale = 0.05 if is_first else 0.7  # the first inputs are in metres; residual blocks add two terms
         is_first = False
         deviation = scale * (2 / (module.in_channels * neighbours[int(np.prod(module.kernel_size))])) ** 0.5
         for name, parameter in module.named_parameters():
@@ -263,7 +263,7 @@ def initialise(network: Any) -> None:
 
 
 def busy_ms(run: Callable[[int], None], num_runs: int) -> float:
-    """Returns the time per run in which the GPU did anything, by torch.profiler."""
+    """Returns the milliseconds per run in which the GPU was busy, by torch.profiler."""
     import torch
     from torch.autograd import DeviceType
 
@@ -279,7 +279,7 @@ def busy_ms(run: Callable[[int], None], num_runs: int) -> float:
 
 
 def measure(peer: Any, name: str, folder: Path, options: argparse.Namespace) -> None:
-    """Prints the rows of one scan's inputs."""
+    """Times the inputs of one scan and prints a row per batch size."""
     import torch
 
     on_cuda = options.device == "cuda"
@@ -331,7 +331,7 @@ def measure(peer: Any, name: str, folder: Path, options: argparse.Namespace) -> 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status."""
+    """Runs the benchmark and returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("peer", choices=PEERS)
     parser.add_argument("scans", nargs="+", type=Path, metavar="DIR/SCAN")

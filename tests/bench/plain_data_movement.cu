@@ -17,10 +17,11 @@ using kernels::cuda::RowChunks;
 
 constexpr int kVectorHalves = kVectorBytes / sizeof(__half);
 
-// The pairs of one launch, in order: `count` pairs from `begin` on. The pairs of the hole are left out.
+// The pairs that one launch moves: `count` pairs from `begin` on. The pairs of the hole (the identity offset's) are
+// left out.
 struct PairRange {
   int64_t begin = 0;
-  int64_t count = 0;  // without the hole
+  int64_t count = 0;  // without those of the hole
   int64_t hole_begin = 0;
   int64_t hole_size = 0;
 
@@ -30,7 +31,7 @@ struct PairRange {
   }
 };
 
-// The place of a thread's value. channels * pairs.count must be below 2^31.
+// The pair and channel of the value that a thread moves. channels * pairs.count must be below 2^31.
 struct ValueIndex {
   __device__ explicit ValueIndex(uint32_t channels) {
     const uint32_t value = blockIdx.x * kBlockThreads + threadIdx.x;
@@ -104,7 +105,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   });
 }
 
-// Calls launch(range) for every launch, with the launch's pairs.
+// Calls launch(range) once for all pairs if movement is kFused, else once for each offset, without the identity offset.
 template <typename Launch>
 cudaError_t ForEachLaunch(const PairListParams& params, PlainMovement movement, const Launch& launch) {
   const int64_t num_pairs = params.offset_begin[params.num_offsets];

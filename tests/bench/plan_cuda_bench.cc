@@ -3,9 +3,9 @@
 //   plan_cuda_bench [--filter TEXT] [--convs]
 //
 // For each network and dataset, a plan is searched on one scan; then the default and the tuned plan run in turns. After
-// that comes Table 1 of TorchSparse (Tang et al., MLSys 2022): the plan of each row's workload runs each column's
-// workload, and the table shows its speed as a share of that of the column's own plan. Last come scans that the search
-// has not seen. --convs also prints what each convolution gained.
+// that it prints Table 1 of TorchSparse (Tang et al., MLSys 2022): each column's workload runs by the plan that was
+// searched for each row's workload. A cell is the speed as a share of the speed with the column's own plan. Last, the
+// plans run on scans that the search has not seen. --convs also prints what each convolution gained.
 //
 // Weights are random, since only shapes matter for time. Scans are real. Tables are Markdown.
 
@@ -40,12 +40,12 @@ namespace {
 
 constexpr int kTransferRepeats = 30;
 constexpr int kWallClockRuns = 50;
-constexpr absl::Duration kTimeLimit = absl::Seconds(15);  // limit of a search, which needs less
+constexpr absl::Duration kTimeLimit = absl::Seconds(15);  // of a search; searches end earlier
 
 struct Dataset {
   support::RealScan scan;
   float voxel_size_m;
-  std::vector<const char*> unseen;  // files of the same kind
+  std::vector<const char*> unseen;  // scans of the same dataset, for the last table
 };
 
 std::vector<Dataset> Datasets() {

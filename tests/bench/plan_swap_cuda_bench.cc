@@ -3,11 +3,11 @@
 //
 //   plan_swap_cuda_bench
 //
-// Clients in closed loop send one scan to the engine with the demo's model: before the search, while it runs, and after
-// the swap. Then two processes start one after the other, the first with the plan that was kept, the second without
-// one, and the times of their first requests are measured. Exits with 1 if a request failed or had a wrong number of
-// labels, or if the plan was not swapped in or not found again. Tables are Markdown. Latencies are the client's, from
-// Submit to the answer.
+// Clients, each with one request at a time, send one scan to the engine with the demo's model: before the search, while
+// it runs, and after the swap. Then two processes start one after the other, the first with the plan that was kept, the
+// second without one, and the times of their first requests are measured. Exits with 1 if a request failed or had a
+// wrong number of labels, or if the plan was not swapped in or not found again. Tables are Markdown. Latencies are the
+// client's, from Submit to the answer.
 
 #include <spawn.h>
 #include <sys/wait.h>
@@ -59,8 +59,8 @@ constexpr int kTuneScans = 4;
 constexpr milliseconds kWarmUp(500);  // requests are served but not counted
 constexpr milliseconds kPhase(3000);  // before the search, and after the swap
 constexpr milliseconds kSearchLimit(60000);
-constexpr size_t kAroundSwap = 100;     // requests on each side of the swap
-constexpr int kRequestsOnceWarm = 100;  // of a restarted server, after its first three
+constexpr size_t kAroundSwap = 100;     // requests before and after the swap
+constexpr int kRequestsOnceWarm = 100;  // of a restarted server, after its first three requests
 
 double Milliseconds(Clock::duration duration) { return std::chrono::duration<double, std::milli>(duration).count(); }
 
@@ -117,7 +117,7 @@ std::string StagesOf(const Request& request) {
   });
 }
 
-// Clients in closed loop, until they are told to stop.
+// Clients that send their next request when the last one is answered, until Finish.
 class Clients {
  public:
   Clients(Engine& engine, const PointCloud& cloud) : requests_(kNumClients) {

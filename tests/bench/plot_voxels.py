@@ -34,7 +34,8 @@ def read_series(text: str, column: str) -> list[tuple[float, float]]:
 
 
 def decades(low: float, high: float) -> tuple[int, int]:
-    """Returns the exponents of the powers of ten that enclose both. A value may lie beyond them by a tenth of itself.
+    """Returns the exponents of the powers of ten between which the axis lies. `low` and `high` may lie beyond them by a
+    tenth.
     """
     begin = math.floor(math.log10(low * 1.1))
     return begin, max(begin + 1, math.ceil(math.log10(high / 1.1)))
@@ -94,7 +95,7 @@ def picture(series: Sequence[Series], title: str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status."""
+    """Writes the picture and returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tables", nargs="+", type=Path)
     parser.add_argument("--out", type=Path, default=Path("voxels.svg"))

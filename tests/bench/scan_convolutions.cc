@@ -76,7 +76,7 @@ PointCloud NewestSweeps(const support::RealScan& scan, int num_sweeps) {
     std::exit(1);
   }
   const float oldest = *std::next(sweeps.begin(), num_sweeps - 1);
-  PointCloudLayout layout = all.layout();  // packed, since all clouds of ReadScan are
+  PointCloudLayout layout = all.layout();  // without gaps between fields, as ReadScan makes all clouds
   std::string bytes;
   for (size_t i = 0; i < ages.size(); ++i) {
     if (ages[i] <= oldest) bytes += all.bytes().substr(i * layout.point_step, layout.point_step);

@@ -129,10 +129,10 @@ def marks(root, name):
 def test_points_lie_where_their_logarithms_say(tmp_path):
     _, root = draw(tmp_path, VOXELS)
     assert len(marks(root, "polyline")) == 3
-    assert len(marks(root, "circle")) == 5  # only one row has GPU busy
+    assert len(marks(root, "circle")) == 5  # p50 and p99 of two rows, and GPU busy, which only one row has
     xs = [float(circle.get("cx")) for circle in marks(root, "circle")][:2]
-    assert xs[0] == pytest.approx(70, abs=1)  # 992 is at the beginning of the axis
-    assert xs[1] == pytest.approx(760 - 150, abs=2)  # 100,992 its end
+    assert xs[0] == pytest.approx(70, abs=1)  # 992 voxels: the left end of the axis
+    assert xs[1] == pytest.approx(760 - 150, abs=2)  # 100,992 voxels: the right end
 
 
 def test_several_tables_are_several_lines(tmp_path):

@@ -49,12 +49,12 @@ BenchCase CaseOf(const std::string& folder, const std::string& scan_name) {
           .inputs = InputsOf(*scan, has_time)};
 }
 
-// A scan of semantickitti-00 that is thinned like the inputs has about this many voxels of 5 cm. This is a guess; the
-// table shows the voxels that were counted.
+// An estimate of the number of 5 cm voxels of a semantickitti-00 scan after VariedScan has thinned it. It decides how
+// many points InputsOfVoxels takes. The benchmark's table has the numbers of voxels that were counted.
 constexpr double kVoxelsOfScan = 86'000;
 constexpr float kScanSpacing_m = 250;
 
-// Returns inputs of about this many voxels. Each is a sector of a scan, or several scans side by side.
+// Returns inputs of about num_voxels voxels each. An input is a sector of a scan, or several scans side by side.
 std::vector<PointCloud> InputsOfVoxels(double num_voxels) {
   std::vector<PointCloud> inputs;
   const std::vector<PointCloud>& frames = FramesOf(support::kSemanticKittiScan);
@@ -130,7 +130,7 @@ std::vector<BenchCase> VariedCases(const std::vector<std::pair<std::string, std:
   for (const double width : {1.0, 0.5}) {
     for (const NetworkCase& network : MinkUNetScans(width)) cases.push_back(CaseOf(network));
     if (width != 1.0 || !with_deterministic) continue;
-    BenchCase deterministic = cases.front();  // the other scans would show the same cost
+    BenchCase deterministic = cases.front();  // one case is enough to show the cost
     deterministic.name += ", deterministic";
     deterministic.is_deterministic = true;
     deterministic.batches = {1, 4};

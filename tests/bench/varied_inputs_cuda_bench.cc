@@ -1,5 +1,5 @@
-// Times networks over inputs that differ, from points in host memory to labels or boxes there. Times are by the host's
-// clock. After that, CUPTI is attached and counts the time in which the GPU did anything.
+// Times networks on batches whose inputs all differ, by the host's clock, from points in host memory to labels or boxes
+// in host memory. Afterwards CUPTI measures in further runs how long the GPU was busy.
 //
 //   varied_inputs_cuda_bench [networks] [OPTIONS]   MinkUNet 1.0x and 0.5x on real scans, and models; batches of 1 to 8
 //   varied_inputs_cuda_bench voxels [OPTIONS]       MinkUNet 1.0x in float16 from 1,000 to 1,000,000 voxels, batch 1
@@ -65,7 +65,7 @@ struct Row {
   int runs = 0;
   double points = 0, voxels = 0;  // means over the scans
   double p50_ms = 0, p99_ms = 0, features_ms = 0;
-  std::optional<double> busy_ms;  // mean of the batches
+  std::optional<double> busy_ms;  // mean over the batches
   int64_t reserved_bytes = 0;
 };
 
@@ -93,7 +93,7 @@ class TimedCase {
         for (const StageTime& time : output.stages) {
           if (time.stage == Stage::kFeatures) features_ms.push_back(absl::ToDoubleMilliseconds(time.duration));
         }
-        // Every input is in as many batches as every other, so the first of each stands for all.
+        // Every input is the first of one batch, so the mean over first samples is the mean over all inputs.
         row.voxels += static_cast<double>(output.samples[0].counts.voxels);
         row.points += static_cast<double>(prepared_.inputs()[static_cast<size_t>(i)].num_points());
       }

@@ -54,7 +54,7 @@ std::vector<Position> PositionsOf(const PointCloud& cloud) {
   return positions;
 }
 
-// point: the bytes of one point.
+// Writes the position into the axes' fields of one point, whose bytes begin at `point`.
 void Write(const Position& position, const std::array<PointField, 3>& axes, char* point) {
   for (size_t axis = 0; axis < axes.size(); ++axis) {
     if (axes[axis].type == PointFieldType::kFloat16) {

@@ -1,3 +1,5 @@
+// Tests the inputs that varied_scans.h makes from scans: their points, fields and order.
+
 #include "tests/bench/varied_scans.h"
 
 #include <cmath>
@@ -23,7 +25,7 @@ std::vector<float> Column(const PointCloud& cloud, const std::string& name) {
   return values;
 }
 
-// Returns `count` points on circles of 1 to 50 m. The intensity is the point's number.
+// Returns `count` points on circles of 1 to 50 m. The intensity is the point's index.
 PointCloud Circles(int count) {
   std::vector<float> values;
   for (int i = 0; i < count; ++i) {

@@ -1,5 +1,5 @@
-"""promtool evaluates every alert rule on made-up series: the rule must fire on faulty ones and stay silent on healthy
-ones.
+"""Tests every alert rule with promtool on made-up series: the rule must fire on a faulty server's series and stay
+silent on a healthy server's.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ CASES = {
     "VoxserveClocksDisagree": Case(
         rate_of("voxserve_frame_age_negative_total", 5), rate_of("voxserve_frame_age_negative_total", 0)
     ),
-    # The counter was scraped once, and then the process ended: a rate over one sample would be empty.
+    # In the first case the counter was scraped once, and then the process ended. A rate over one sample would be empty.
     "VoxserveStuckBatch": Case(
         {f'voxserve_stuck_batches_total{{{MODEL},device="cuda:0"}}': "_x25 1 _x30"},
         {f'voxserve_stuck_batches_total{{{MODEL},device="cuda:0"}}': "1 _x60"},

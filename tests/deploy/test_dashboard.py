@@ -1,4 +1,4 @@
-"""A Prometheus that scrapes a running server evaluates every query of Grafana's dashboard, and must return numbers."""
+"""Tests that every query of Grafana's dashboard returns numbers from a Prometheus that scrapes a running server."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def prometheus(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iter
     try:
         running.await_target()
         put_under_load(server)
-        time.sleep(2)  # Prometheus needs this time for its last scrape.
+        time.sleep(2)  # In this time Prometheus scrapes the server once more.
         yield running
     finally:
         running.close()
@@ -214,7 +214,7 @@ def test_a_stuck_batch_does_not_hide_models_without_any(tmp_path: Path) -> None:
         'voxserve_model_ready{model="one",instance="a"}': "1",
         'voxserve_model_ready{model="two",instance="a"}': "1",
     }
-    samples = {'{model="one", device="0"}': 2, '{model="two"}': 0}  # "one" has no second line
+    samples = {'{model="one", device="0"}': 2, '{model="two"}': 0}  # "two" has no counter
     wanted = [{"labels": labels, "value": value} for labels, value in samples.items()]
     expected = {
         "expr": expression.replace("$instance", ".*").replace("$model", ".*"),

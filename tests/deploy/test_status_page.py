@@ -1,4 +1,4 @@
-"""The status page in a real browser, headless Chromium, while clients send scans."""
+"""Tests the status page in a real browser, headless Chromium, while clients send scans."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def browser(tmp_path: Path) -> Iterator[Browser]:
 
 @contextmanager
 def load(server: Server) -> Iterator[None]:
-    """Two clients that send one scan after the other. Raises what failed, at the end."""
+    """Runs two clients that each send one scan after the other. At the end it raises the first error of a client."""
     is_over = threading.Event()
 
     def send() -> None:

@@ -1,4 +1,4 @@
-"""deploy/train: its sparse convolutions against dense ones, scenes, targets, and a run in parts."""
+"""Tests deploy/train: its sparse convolutions against dense ones, scenes, targets, and a training run in parts."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_a_box_with_few_points_is_neither_wanted_nor_wrong() -> None:
 
 
 def _labelled_frames() -> list[frames.LabelledFrame]:
-    """Two frames with flat ground and cars that are boxes full of points."""
+    """Returns two frames with flat ground and cars, each a box full of points."""
     made = []
     for number in (0, 1):
         random = np.random.default_rng(number)
@@ -222,7 +222,7 @@ def test_a_run_learns_and_goes_on_in_a_second_part(tmp_path: Path) -> None:
     ("wrong", "message"),
     [
         (lambda weight: weight.sum() * math.nan, "the loss is nan at step 5"),
-        (lambda weight: (0 * weight).sqrt().sum(), "weight is not finite after step 5"),  # its slope is NaN, it is 0
+        (lambda weight: (0 * weight).sqrt().sum(), "weight is not finite after step 5"),  # the gradient is NaN
     ],
 )
 def test_weights_that_are_not_finite_replace_no_part(tmp_path: Path, wrong: Any, message: str) -> None:
@@ -273,7 +273,7 @@ def test_every_class_of_pandaset_is_in_one_class_or_ignored() -> None:
 
 
 def test_minkunet_equals_torchsparse() -> None:
-    """The trained network's logits as TorchSparse computed them."""
+    """Compares the trained network's logits with those that TorchSparse computed."""
     folder = Path(os.environ.get("VOXSERVE_SHARED_DATA", ROOT.parent / "shared" / "data")) / "minkunet-pandaset"
     if not (folder / "golden").is_dir():
         pytest.skip(f"{folder} is missing; VOXSERVE_SHARED_DATA names the folder of real data")

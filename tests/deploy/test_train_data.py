@@ -1,4 +1,4 @@
-"""deploy/train's files of frames, and that training needs neither gRPC nor protobuf."""
+"""Tests deploy/train's files of frames, and that training needs neither gRPC nor protobuf."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _frame(number: int = 7) -> frames.LabelledFrame:
     random = np.random.default_rng(number)
     points = np.concatenate([random.uniform(-60, 60, (500, 2)), random.uniform(-3, 5, (500, 1))], axis=1)
     points = np.concatenate([points, random.integers(0, 256, (500, 1)) / 255], axis=1).astype(np.float32)
-    points[3, :2] = 200  # beyond what is kept
+    points[3, :2] = 200  # farther than MAX_RANGE, so it is dropped
     boxes = np.array([[1, 2, -1, 4, 2, 1.5, 0.3], [9, -3, 0, 1, 1, 2, -2]], np.float32)
     return frames.LabelledFrame(
         number, points, random.integers(1, 43, 500).astype(np.uint8), boxes, ("Car", "Cones"), np.array([12, 0])

@@ -142,7 +142,7 @@ class Memory:
         return Memory(server.rss(), int(device), used_by_gpus(), int(metrics["voxserve_batch_reruns_total"]))
 
     def growth(self, before: Memory) -> int:
-        """Returns how many bytes were added to the number of `Memory` that grew most."""
+        """Returns by how many bytes the one of `resident`, `device` and `used` that grew most has grown."""
         return max(self.resident - before.resident, self.device - before.device, self.used - before.used)
 
 

@@ -1,5 +1,5 @@
-// Reloads a model while the server answers requests for it. Every answer names a version of the model; its labels are
-// compared with the labels that this version gave before.
+// A program that reloads a model of a running server while the server answers requests for it. Every answer names a
+// version of the model; the answer's labels are compared with the labels that this version gave before.
 
 #include <algorithm>
 #include <atomic>
@@ -86,7 +86,7 @@ struct Tally {
   // The number of answers that differ from the labels of the version that they name.
   uint64_t num_wrong = 0;
   uint64_t num_failed = 0;
-  double largest_difference = 0;  // share of labels (0..1), over the right answers
+  double largest_difference = 0;  // share of labels (0..1), of the right answers
   std::string first_problem;
   std::vector<absl::Duration> latencies;
 };

@@ -1,4 +1,5 @@
-// Tests plan searches, loads and unloads through a real gRPC server. The test itself plays the engine's part in them.
+// Tests AdminService's calls (plan searches, loads and unloads of models) through a real gRPC server. The engine is a
+// fake, for which the test makes the updates and results.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
-// Tests clients that cancel their calls. Vehicles do so when an answer takes too long. Attackers do nothing else.
+// Tests which clients lose their connection because they cancel calls. Vehicles cancel a call when its answer takes too
+// long; they must keep their connection. Attackers cancel thousands of calls; they must lose theirs.
 
 #include <gtest/gtest.h>
 
@@ -13,7 +14,7 @@ namespace voxserve {
 namespace {
 
 constexpr char kClosed[] = R"(voxserve_calls_ended_early_total{reason="UNFINISHED_CALLS"})";
-constexpr int kBatch = 1000;  // This is below a client's share of calls.
+constexpr int kBatch = 1000;  // One client may have this many calls open.
 
 class CancelledCallsTest : public FakeServerTest {
  protected:

@@ -81,6 +81,6 @@ def points() -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def labels(server: Server, points: np.ndarray) -> np.ndarray:
-    """The labels that the client of our own gets from the module's server."""
+    """The labels of `points` that voxserve.Client gets from the module's server."""
     with voxserve.Client(server.address) as own:
         return own.segment("minkunet", points)

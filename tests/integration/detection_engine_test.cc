@@ -1,4 +1,5 @@
-// Tests boxes through a real gRPC server and the real engine. The network is small enough to compute by hand.
+// Tests the boxes that clients get through a real gRPC server from the real engine, against boxes computed by hand for
+// a small network.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -81,7 +82,7 @@ outputs { kind: KIND_BOXES node: "kept" }
   return model;
 }
 
-// Returns the model above with a second output, a label for each point: 0 below z = 0.5 m, else 1.
+// Returns SquareModel with a second output, a label for each point: 0 below z = 0.5 m, else 1.
 testing::TestModel LabellingSquareModel() {
   testing::TestModel model = SquareModel();
   model.graph += R"(
@@ -97,8 +98,8 @@ outputs { kind: KIND_SCORES node: "scores" }
   return model;
 }
 
-// Returns two cars far apart, a third one between them, and a point that is no car because its score is low. The cars
-// are in the order of their scores.
+// ThreeCars returns a request with two cars far apart, a third one between them, and a point that is no car because its
+// score is low. The cars are in descending order of their scores.
 constexpr float kHigh = 0.9f, kMiddle = 0.8f, kLow = 0.7f;
 v1::InferRequest ThreeCars() {
   return Request("squares", {-12.5f, 0.5f, 1, kHigh,   //

@@ -1,4 +1,5 @@
-// Tests what clients of a detection model get from a real gRPC server. The test controls the time of its engine.
+// Tests what clients of a detection model get from a real gRPC server with a fake engine, whose work the test starts
+// and ends.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
-// Tests how a server drains: it answers the requests that it has accepted, and tells later ones to go elsewhere.
+// Tests how a server drains before its end: it answers the requests that it has accepted, and refuses later ones so
+// that their clients try another server.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -49,7 +50,8 @@ TEST_F(DrainTest, WhoTriesAgainAndAgainStillGetsItsAnswer) {
   ASSERT_TRUE(engine_->AwaitStarted(1));
   std::thread drain([this] { EXPECT_TRUE(server_->Drain(absl::Seconds(100)).ok()); });
   EXPECT_TRUE(support::AwaitTrue([this] { return Get("/readyz").second == "draining\n"; }));
-  // The calls use one connection, and are far more than a client may make if they are refused for other reasons.
+  // All calls use one connection. They are far more than the server allows one client if it refuses calls for another
+  // reason than DRAINING.
   for (int i = 0; i < 3000; ++i) {
     v1::InferResponse response;
     const grpc::Status refused = client_->Infer(RequestOf("fake", 3), &response);
@@ -61,7 +63,8 @@ TEST_F(DrainTest, WhoTriesAgainAndAgainStillGetsItsAnswer) {
   drain.join();
 }
 
-// CANCELLED would tell them that they themselves had given up, and no client tries again then.
+// Calls that arrive while the server ends must get UNAVAILABLE. With CANCELLED, a client would believe that it had
+// cancelled the call itself, and would not try again.
 TEST_F(DrainTest, CallsThatComeAtTheEndMayTryElsewhere) {
   constexpr int kNumRounds = 20;
   constexpr int kNumCallers = 8;
@@ -69,7 +72,7 @@ TEST_F(DrainTest, CallsThatComeAtTheEndMayTryElsewhere) {
     Start();
     std::vector<std::thread> callers;
     std::atomic<int> num_answered = 0;
-    const int port = server_->grpc_port();  // A caller may begin when the server is gone.
+    const int port = server_->grpc_port();  // server_ may be null when a caller begins.
     for (int i = 0; i < kNumCallers; ++i) {
       callers.emplace_back([port, &num_answered] {
         ServiceClient client(port);

@@ -1,5 +1,5 @@
-// Tests the server's answers to bad input and to failures, as a table in DESIGN lists them. A real gRPC server runs the
-// real engine with a network that is small enough to compute by hand.
+// Tests the server's answers to bad input and to failures. A real gRPC server runs the real engine with a network that
+// is small enough to compute by hand.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -92,7 +92,7 @@ TEST_F(EngineServiceTest, PointsWhoseLogitsOverflowGetTheIgnoreLabelAndAreCounte
   StartWith(HeightModel());
   v1::InferRequest request = Request("height", {0.5f, 0.5f, 2.5f, 0,     //
                                                 -3.5f, 0.5f, -1, 1e38f,  // Ten times this intensity overflows a float.
-                                                -3.5f, 0.6f, -1, 0.9f,   // This point is in the voxel of the last one.
+                                                -3.5f, 0.6f, -1, 0.9f,   // This point is in the previous one's voxel.
                                                 7.5f, 0.5f, 1, 0.9f});
   request.set_return_scores(true);
   const v1::InferResponse response = InferOk(request);

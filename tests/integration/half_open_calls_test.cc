@@ -1,4 +1,4 @@
-// Tests calls whose client sends nothing, half of a request, or bytes that are no message.
+// Tests what the server does with calls whose client sends nothing, half of a request, or bytes that are no message.
 
 #include <gmock/gmock.h>
 #include <grpcpp/generic/generic_stub.h>
@@ -216,7 +216,7 @@ TEST_F(HalfOpenCallsTest, AClientThatOpensUselessCallsLosesItsConnection) {
   const std::string counter = R"(voxserve_calls_ended_early_total{reason="UNFINISHED_CALLS"})";
   for (int i = 0; i < 1000 && MetricOf(counter) < 1; ++i) absl::SleepFor(absl::Milliseconds(10));
   EXPECT_GE(MetricOf(counter), 1);
-  // Other connections of the same address stay open.
+  // Other connections from the same address stay open.
   ServiceClient other(server_->grpc_port());
   EXPECT_EQ(other.Health(), grpc::health::v1::HealthCheckResponse::SERVING);
   EXPECT_EQ(MetricOf(counter), 1);

@@ -1,4 +1,4 @@
-"""Has the parts that the tests of TLS and of tokens share: the server's tokens, and calls of clients of every kind."""
+"""Helpers of the tests of TLS and of tokens: the server's tokens, and calls by clients of every kind."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ StartServer = Callable[..., Server]
 
 
 def stock(address: str, method: str, request: bytes, token: str = "", ca: Path | None = None, **pair: bytes) -> bytes:
-    """Makes a call with plain grpcio and returns the response's bytes. pair: a client's certificate and key."""
+    """Makes a call with plain grpcio and returns the response's bytes. `pair`: a client's certificate and key, by the
+    names that grpc.ssl_channel_credentials gives them.
+    """
     if ca is None:
         channel = grpc.insecure_channel(address)
     else:
@@ -63,7 +65,9 @@ def get(
     pair: tuple[Path, Path] | None = None,
     count: int = 1,
 ) -> int:
-    """Returns the status of a GET over HTTP, or over HTTPS if `ca` is given. It has `count` headers with the token."""
+    """Returns the status of a GET over HTTP, or over HTTPS if `ca` is given. The request has `count` headers with the
+    token. `pair`: the files of a client's certificate and key.
+    """
     if ca is None:
         connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=20)
     else:

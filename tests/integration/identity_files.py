@@ -19,7 +19,7 @@ def run(*arguments: str) -> None:
 
 
 class Authority:
-    """A root of certificates, whose files lie in a folder."""
+    """A certificate authority that issues the tests' certificates. All files lie in one folder."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self._folder = folder
@@ -68,7 +68,7 @@ class Server:
         self.port = self.http_port = self.admin_port = 0
 
     def await_ready(self) -> None:
-        """Waits for its models and learns its ports, from lines of text or of JSON."""
+        """Waits until the log, text or JSON, says that the models are loaded, and takes the ports from it."""
         self.await_line(r'models loaded"?[ ,]"?ready"?[=:]"?[\w/,]*minkunet')
         found = self.await_line(r'grpc_port"?[=:](\d+).*http_port"?[=:](\d+).*admin_port"?[=:](\d+)')
         self.port, self.http_port, self.admin_port = int(found[1]), int(found[2]), int(found[3])
@@ -88,7 +88,8 @@ class Server:
 
     @property
     def address(self) -> str:
-        # Not localhost: of two addresses gRPC reports one's error alone, and this server has only one.
+        # The name localhost may have two addresses. gRPC would then report the error of only one of them, perhaps not
+        # of the one at which this server listens.
         return f"127.0.0.1:{self.port}"
 
     @property

@@ -1,4 +1,4 @@
-// Tests how streams end: frames that the server has taken are answered, and nothing of the stream stays in memory.
+// Tests how streams end: frames that the server has accepted are answered, and nothing of the stream stays in memory.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -173,8 +173,9 @@ TEST_F(InferStreamTest, AServerThatStopsAtOnceEndsItsStreams) {
 TEST_F(InferStreamTest, AClientThatDoesNotReadIsHeldBack) {
   Options options;
   options.max_message_bytes = 1 << 20;
-  // The memory holds all answers, so only the stream's own limit holds the client back: without it, frames would be
-  // refused. With much less memory, gRPC would end streams to save it.
+  // A stream reads no more frames while 8 of its answers are unsent (kMaxUnsentAnswers in stream_call.cc). The memory
+  // for answers is far above that, so this limit alone holds the client back. All answers together exceed the memory,
+  // so without the limit frames would be refused. With much less memory, gRPC would end streams to save it.
   options.grpc_memory_bytes = 64 << 20;
   Start({.max_queue_requests = 100, .scores_per_point = 10}, options);
   v1::StreamConfig config = StreamConfigOf("fake", v1::STREAM_POLICY_QUEUE);

@@ -1,4 +1,5 @@
-// Tests what vehicles get from InferStream of a real gRPC server. The test controls the time of its engine.
+// Tests what vehicles get from InferStream of a real gRPC server with a fake engine, whose work the test starts and
+// ends.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -285,8 +286,8 @@ TEST_F(InferStreamTest, ARefusedFrameSaysWhenToTryAgain) {
 
 TEST_F(InferStreamTest, TheNewestFrameTakesTheRoomOfTheOlderOne) {
   Options options;
-  // A client may use half of these bytes. Two frames of 1,600 bytes of points each fit with their fields, a third does
-  // not.
+  // One client may hold half of these bytes. That is enough for two frames, each with 1,600 bytes of points and its
+  // other fields, but not for a third.
   options.max_queue_bytes = 10'000;
   Start({.pause = FakeEngine::Pause::kAfterStart}, options);
   Vehicle vehicle(client_.get(), StreamConfigOf("fake"));
@@ -438,7 +439,7 @@ TEST_F(InferStreamTest, ASilentStreamLetsGoOfItsSweeps) {
   EXPECT_EQ(vehicle.results()[1].num_sweeps(), 1u) << "though the sensor's clock stood still";
 }
 
-// Two pinned buffers are free. A stream may keep one of them for its sweeps; the other is left to requests.
+// Two pinned buffers are free. A stream may keep one of the buffers for its sweeps; the other is left to requests.
 TEST_F(InferStreamTest, SweepsLeavePinnedMemoryToRequests) {
   support::FakePinnedMemory memory;
   constexpr int64_t kMostBytes = int64_t{1} << 20;

@@ -1,4 +1,4 @@
-// Tests what clients get from a real gRPC server. The test controls the time of its engine.
+// Tests what clients get from a real gRPC server with a fake engine, whose work the test starts and ends.
 
 #include <gmock/gmock.h>
 #include <grpcpp/generic/generic_stub.h>
@@ -149,7 +149,7 @@ TEST_F(InferenceServiceTest, RefusesBytesThatDoNotFitWithBothSizes) {
 TEST_F(InferenceServiceTest, RefusesSizesThatOverflow) {
   Start();
   v1::InferRequest request = RequestOf("fake", 1);
-  // This number times 16 bytes a point overflows to 16 bytes, which the cloud has.
+  // This number of points times 16 bytes overflows to 16 bytes, which is the size of the cloud's data.
   request.mutable_cloud()->set_num_points(UINT64_MAX / 16 + 2);
   ExpectRefused(request, StatusCode::INVALID_ARGUMENT, "BAD_LAYOUT", "");
 }
@@ -213,7 +213,8 @@ TEST_F(InferenceServiceTest, WhatHappensOftenDoesNotFillTheLog) {
   const std::string log = testing::internal::GetCapturedStderr();
   EXPECT_THAT(log, HasSubstr("reason=MODEL_NOT_FOUND"));
   EXPECT_THAT(log, HasSubstr("reason=VERSION_NOT_FOUND")) << "other reasons are not left out";
-  // Log lines of one reason are limited by time. 300 calls take a few seconds at most, even on a slow machine.
+  // The server limits the number of log lines per second for each reason. 300 calls take a few seconds at most, even on
+  // a slow machine.
   EXPECT_LT(std::count(log.begin(), log.end(), '\n'), kRefusals / 2) << log;
   EXPECT_EQ(MetricOf(R"(voxserve_refusal_duration_seconds_count{model="_unknown"})"), kRefusals);
 }

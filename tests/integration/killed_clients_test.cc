@@ -33,7 +33,7 @@ constexpr int64_t kScanBytes = int64_t{kNumPoints} * 16;
 
 class ClientProcess {
  public:
-  // Starts voxserve-client. arguments: separated by spaces, which they must not contain themselves.
+  // Starts voxserve-client. `arguments` are separated by spaces, so no argument may contain a space.
   explicit ClientProcess(const std::string& arguments) {
     std::vector<std::string> words = absl::StrSplit(arguments, ' ');
     words.insert(words.begin(), support::BinaryDir() + "/client/cpp/voxserve-client");

@@ -69,7 +69,7 @@ class MinkunetServiceTest : public ServerTest {
     }
   }
 
-  // Expects that the small model's request has left the queue for this reason and never ran.
+  // Expects that the small model's request left the queue for this reason without having run.
   void ExpectSmallModelNeverRan(const std::string& reason) {
     EXPECT_TRUE(AwaitMetric(absl::StrCat(R"(voxserve_frames_dropped_total{model="small",reason=")", reason, "\"}"), 1));
     EXPECT_EQ(MetricOf(R"(voxserve_queue_depth{model="small"})"), 0);

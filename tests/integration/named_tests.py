@@ -1,6 +1,6 @@
-"""Reads the tables of documents whose last column names tests, and looks whether the tests exist.
+"""Reads the tables of documents whose last column names tests, and checks whether the tests exist.
 
-A cell is `file`: `name`, `name`; `file`: `name`. Files are under tests/.
+A cell has the form `file`: `name`, `name`; `file`: `name`. The files' paths are relative to tests/.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-// Tests inference.GRPCInferenceService of a real gRPC server whose engine the test controls. test_tritonclient.py tests
-// the answers that tritonclient gets.
+// Tests inference.GRPCInferenceService (KServe's protocol) of a real gRPC server with a fake engine, whose work the
+// test starts and ends. test_tritonclient.py tests the answers that tritonclient gets.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -343,7 +343,7 @@ class OpenInferenceStreamTest : public OpenInferenceServiceTest {
 TEST_F(OpenInferenceStreamTest, EveryRequestGetsOneResponse) {
   StartStream();
   for (const char* id : {"a", "b", "c"}) ASSERT_TRUE(Send(PointsOf("fake", 4), id));
-  for (const char* id : {"a", "b", "c"}) {  // the engine runs them one after the other
+  for (const char* id : {"a", "b", "c"}) {  // the engine runs the requests one after the other
     const auto response = Next();
     EXPECT_EQ(response.error_message(), "");
     EXPECT_EQ(response.infer_response().id(), id);
@@ -392,7 +392,7 @@ TEST_F(OpenInferenceStreamTest, ItReadsNoMoreWhileSixteenAreOpen) {
   StartStream({.max_queue_requests = 16, .pause = FakeEngine::Pause::kBeforeStart});
   for (int i = 0; i < 20; ++i) ASSERT_TRUE(Send(PointsOf("fake", 1), std::to_string(i)));
   ASSERT_TRUE(engine_->AwaitWaiting(16));
-  absl::SleepFor(absl::Milliseconds(200));  // time in which a seventeenth would come, and be refused: QUEUE_FULL
+  absl::SleepFor(absl::Milliseconds(200));  // a 17th request would arrive now and be refused (QUEUE_FULL)
   engine_->Resume();
   for (int i = 0; i < 20; ++i) EXPECT_EQ(Next().error_message(), "");
   stream_->WritesDone();

@@ -1,5 +1,6 @@
-// voxserve_paced_server MILLISECONDS: a real server whose engine takes this long for each request, one at a time, so
-// that its load follows from its requests. Prints "grpc_port http_port" and ends with its standard input.
+// voxserve_paced_server MILLISECONDS runs a real server whose fake engine runs one request at a time and takes this
+// long for each. The server's load therefore follows from the rate of its requests. Prints "grpc_port http_port" and
+// ends when its standard input ends.
 
 #include <unistd.h>
 
@@ -17,7 +18,7 @@
 namespace voxserve {
 namespace {
 
-// Does not return.
+// Ends the engine's requests one by one, each after `time`. Does not return.
 void RunEngine(FakeEngine* engine, EngineObserver* observer, absl::Duration time) {
   for (int64_t task = 1;; ++task) {
     while (!engine->AwaitStarted(task)) continue;

@@ -22,7 +22,8 @@ sockaddr_in Loopback(int port, int host = 1) {
   return address;
 }
 
-// Forwards bytes that have arrived at `from`, at most max_bytes. Returns how many, or 0 at the end of the connection.
+// Forwards bytes that have arrived at `from`, at most max_bytes. Returns how many, or 0 if one of the connections has
+// ended.
 int64_t MoveBytes(int from, int to, int64_t max_bytes = std::numeric_limits<int64_t>::max()) {
   char buffer[65536];
   const ssize_t size = read(from, buffer, std::min<int64_t>(sizeof(buffer), max_bytes));

@@ -66,8 +66,8 @@ class ServerProcessTest : public testing::Test {
           ++num_ended_;
         });
       }
-      // If two requests wait for a while, the third runs. If they wait only for a moment, the worker is about to take
-      // them.
+      // If two requests wait for several looks, the third runs. If they wait for one look only, the worker may be about
+      // to take one of them.
       for (int num_seen = 0; num_ended_ == 0;) {
         const bool waits = Get("/metrics").find("voxserve_queue_depth{model=\"minkunet\"} 2\n") != std::string::npos;
         num_seen = waits ? num_seen + 1 : 0;

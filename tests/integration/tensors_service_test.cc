@@ -1,5 +1,5 @@
-// Tests tensors over the wire. The C++ client and raw requests ask a real server with the real engine. The network
-// reads voxels with 4 axes, as training code has them.
+// Tests requests that send voxels and get tensors, through a real gRPC server and the real engine. The calls are the
+// C++ client's and raw messages. The network has 4 dimensions: a voxel is 4 int32 coordinates and 2 float features.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -57,7 +57,7 @@ outputs { kind: KIND_TENSOR node: "voxels" name: "input" }
 
 using Site = std::array<int32_t, 4>;
 
-// For these voxels' features, the network's result head = 2 f0 - f1 is 1, 6, 4.
+// The network's node head computes 2 f0 - f1, which is 1, 6 and 4 for these voxels.
 const std::vector<int32_t> kCoordinates = {-3, 7, 0, 5,  //
                                            -4, 6, 1, 4,  //
                                            0,  0, 0, 0};

@@ -1,4 +1,4 @@
-"""Checks flags that certain files must be compiled with, in the build's compile_commands.json.
+"""Checks in the build's compile_commands.json that certain files are compiled with the flags that they need.
 
 CMake silently ignores such a flag if its file has moved, and results would then differ in their last bits.
 """

@@ -1,5 +1,5 @@
-"""Checks that the programs are built and installed as hardening.cmake says: what the linker wrote into them, what the
-compilers were told, and that what is installed looks for libraries nowhere but where the system does.
+"""Checks that the programs are built and installed as hardening.cmake says: the protections in the linked programs, the
+compilers' flags, and that installed programs look for libraries only where the system does.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def test_a_program_guards_its_stack_and_the_sizes_of_buffers(build: Path, name: 
 
 
 def test_our_own_libraries_guard_their_stack(build: Path) -> None:
-    # A program may have the symbol from a library that is linked in; these archives are compiled here.
+    # A program may take the symbol from a library of others. These archives have only code that is compiled here.
     archives = [*build.glob("server/*.a"), *build.glob("client/cpp/*.a"), *build.glob("engine/*.a")]
     without = {archive.name for archive in archives if "__stack_chk_fail" not in undefined(archive)}
     assert len(archives) > 20
@@ -96,7 +96,8 @@ def test_what_is_installed_has_no_path_of_the_build(installed: Path, build: Path
     assert "NEEDED" in dynamic
     assert not re.search(r"RPATH|RUNPATH", dynamic)
     assert ".symtab" not in readelf("--sections", program)
-    # It is the same program: its own paths are those of the libraries that only the build knows.
+    # Without its RPATH the installed program may not find libraries that only the build knows. The test names their
+    # folders, which it takes from the built program.
     paths = re.findall(r"\(R(?:UN)?PATH\) .*\[(.*)\]", readelf("--dynamic", build / name))
     environment = {**os.environ, "LD_LIBRARY_PATH": ":".join(paths)}
     told = subprocess.run([program, "--help"], capture_output=True, text=True, timeout=30, env=environment)

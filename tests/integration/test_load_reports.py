@@ -142,7 +142,7 @@ def test_weighted_round_robin_moves_load(paced: list[PacedServer], report_class:
     if out_of_band:
         policy["oobReportingPeriod"] = "1s"
     with channel_to(paced, {"weighted_round_robin": policy}) as channel:
-        run_load(channel, 400)  # until both weights are known
+        run_load(channel, 400)  # until the balancer knows the weights of both servers
         weighted = spread(paced, channel, 1000)
     used = [first_report(f"127.0.0.1:{s.port}", b"", report_class).application_utilization for s in paced]
     print(f"weighted_round_robin: {weighted} requests, utilisation {used[0]:.2f} and {used[1]:.2f}")
@@ -170,7 +170,7 @@ def test_a_clients_own_faults_are_no_load(paced: list[PacedServer], report_class
 
 def test_reports_come_at_their_interval(paced: list[PacedServer], report_class: Any, request_class: Any) -> None:
     request = request_class()
-    request.report_interval.nanos = 1000  # a second at least
+    request.report_interval.nanos = 1000  # the server raises this to a second
     with grpc.insecure_channel(f"127.0.0.1:{paced[0].port}") as channel:
         method = channel.unary_stream(REPORTS, response_deserializer=report_class.FromString)
         call = method(request.SerializeToString(), timeout=30)
@@ -218,7 +218,9 @@ def test_a_stock_balancer_sends_the_token_of_its_channel(
     options = [("grpc.service_config", json.dumps({"loadBalancingConfig": [policy]}))]
     with grpc.secure_channel(server.address, credentials, options=options) as channel:
         channel.unary_unary(INFER)(scan("minkunet", few_points()), timeout=60, metadata=metadata)
-        if not of_channel:  # calls' own metadata are not the balancer's: it is refused, and balances by trailers alone
+        # The balancer does not send the metadata of calls. Without a token of the channel, its own call is refused, and
+        # it balances by the reports in trailers alone.
+        if not of_channel:
             server.await_line("MISSING_TOKEN", 20)
             return
         time.sleep(1.5)

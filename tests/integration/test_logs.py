@@ -1,4 +1,4 @@
-"""Tests the log's lines: that the real server writes one JSON object a line where it is asked to."""
+"""Tests that the real server writes each line of its log as one JSON object if a flag asks for it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import voxserve
 
 
 def lines_of(server: Server) -> list[dict[str, Any]]:
-    """Every line of a server's log; each must be an object that begins with time, level and message."""
+    """Returns every line of a server's log. Each must be an object that begins with time, level and message."""
     lines = []
     for text in server.log().splitlines():
         line = json.loads(text)

@@ -33,7 +33,7 @@ def test_many_scans(binary: str, device: str, tmp_path: Path) -> None:
     if device != "cpu" and not many_scans.used_by_gpus():
         pytest.skip("no GPU")
     count = 300
-    # Every answer is compared with that of the same scan sent alone, and with that of another server process.
+    # Every answer is compared with two others for the same scan: sent alone, and from another server process.
     report = check(binary, MODELS, "minkunet", [FEW], count, 8, tmp_path, [f"--devices={device}"], alone_every=1)
     print(report.text())
     assert report.failures(32 * MEBIBYTE) == []

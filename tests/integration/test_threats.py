@@ -1,4 +1,4 @@
-"""Checks that every test that server/THREATS.md names exists, so that no row claims what nothing covers."""
+"""Checks that every test that server/THREATS.md names exists, so that no row claims a protection without a test."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def test_health_names_models_to_those_who_may_see_them(token_server: Server, aut
         metadata = (("authorization", f"Bearer {token}"),) if token else None
         with grpc.secure_channel(token_server.address, credentials) as channel:
             watch = channel.unary_stream("/grpc.health.v1.Health/Watch")
-            return bytes(next(watch(health_request(service), timeout=20, metadata=metadata)))[1]  # an enum
+            return bytes(next(watch(health_request(service), timeout=20, metadata=metadata)))[1]  # the status
 
     unknown, serving, service_unknown = grpc.StatusCode.NOT_FOUND, 1, 3
     for service in ("", "voxserve.v1.InferenceService"):
@@ -92,7 +92,7 @@ def test_unknown_tokens_are_refused(token_server: Server, authority: Authority) 
         assert caught.value.reason == "UNKNOWN_TOKEN"
         with client.stream("minkunet") as stream, pytest.raises(voxserve.UnauthenticatedError):
             next(iter(stream))
-    # With several headers none counts, since a proxy may have looked at another one.
+    # Several headers with tokens are refused, since a proxy may have looked at another one than the server.
     several = (("authorization", f"Bearer {TRUCK}"), ("authorization", f"Bearer {TRUCK}"))
     with grpc.secure_channel(token_server.address, grpc.ssl_channel_credentials(ca.read_bytes())) as channel:
         with pytest.raises(grpc.RpcError) as refused:
@@ -201,12 +201,12 @@ def test_tokens_without_tls_where_asked_for(start: StartServer, folder: Path) ->
         assert [model.name for model in client.models()] == ["minkunet"]
 
 
-# ---- what a line of the file bounds
+# ---- priorities and shares of a line in the token file
 
 
 @pytest.fixture(scope="module")
 def bounded_server(start: StartServer, folder: Path) -> Server:
-    """A server whose model has three priorities, and of whose streams a client may have two at once."""
+    """A server whose model has three priorities. A client of share 1 may have two streams at once."""
     model, source = folder / "models" / "minkunet", REPOSITORY / "deploy" / "models" / "minkunet"
     model.mkdir(parents=True)
     (model / "1").symlink_to(source / "1")

@@ -59,13 +59,13 @@ def trace_of(line: dict[str, Any]) -> tuple[str, str]:
 
 
 def ask(server: Server, *traceparents: str, model: str = "none") -> str:
-    """Asks for a model that does not exist with plain grpcio. Returns the request's name in the log."""
+    """Makes an Infer call by plain grpcio for a model that does not exist. Returns the call's request_id."""
     name = f"call-{next(NUMBERS)}"
     request = wire.InferRequest(model=model, request_id=name).SerializeToString()
     metadata = [("authorization", f"Bearer {TRUCK}"), *(("traceparent", text) for text in traceparents)]
     with grpc.insecure_channel(server.address) as channel, pytest.raises(grpc.RpcError):
         channel.unary_unary(INFER)(request, timeout=20, metadata=metadata)
-    time.sleep(0.25)  # the log has a few lines of a reason in a second
+    time.sleep(0.25)  # the log has only a few lines a second for each reason
     return name
 
 

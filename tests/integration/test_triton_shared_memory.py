@@ -1,4 +1,6 @@
-"""Tests shared memory with tritonclient: points are taken from it and outputs written into it, and nothing else."""
+"""Tests shared memory with tritonclient: the server reads points from it and writes outputs into it, and touches
+nothing else.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ def sharing_client(server: Server) -> Iterator[Any]:
 
 @pytest.fixture
 def region(sharing_client: Any) -> Iterator[Callable[[str, int], Any]]:
-    """region(name, num_bytes) makes shared memory as tritonclient does, and registers it."""
+    """region(name, num_bytes) makes shared memory with tritonclient, registers it and returns its handle."""
     made = []
 
     def make(name: str, num_bytes: int) -> Any:

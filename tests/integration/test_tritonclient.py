@@ -190,8 +190,8 @@ def test_an_unloaded_model_comes_back(start: StartServer, points: np.ndarray) ->
         assert client.is_model_ready("minkunet")
 
 
-# Every call of both clients that is answered by one message, with its arguments, and how it ends: on a server without
-# shared memory, on the port that infers.
+# Every call of tritonclient's two clients (sync and aio) that has one answer, with its arguments and its outcome:
+# SERVED or a status code. The calls go to the inference port of a server without shared memory.
 SERVED = "served"
 CALLS: dict[str, tuple[tuple[Any, ...], str]] = {
     "is_server_live": ((), SERVED),
@@ -215,7 +215,7 @@ CALLS: dict[str, tuple[tuple[Any, ...], str]] = {
     "register_cuda_shared_memory": (("region", b"aGFuZGxl", 0, 16), "UNIMPLEMENTED"),
     "unregister_cuda_shared_memory": ((), "UNIMPLEMENTED"),
 }
-# They have tests of their own, or do nothing on the wire.
+# The calls in OTHERS have tests of their own. Those in LOCAL send nothing.
 OTHERS = {"infer", "async_infer", "start_stream", "stop_stream", "async_stream_infer", "stream_infer"}
 LOCAL = {"close", "plugin", "register_plugin", "unregister_plugin"}
 

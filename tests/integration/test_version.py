@@ -1,4 +1,4 @@
-"""The version is written only in the file client/python/VERSION, and everything else reads it from there."""
+"""Tests that the version is written only in the file client/python/VERSION, from which everything else reads it."""
 
 import importlib.metadata
 import os

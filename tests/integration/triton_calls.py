@@ -1,4 +1,4 @@
-"""Helpers of the tests with tritonclient. A test that imports it is skipped where tritonclient is missing."""
+"""Helpers of the tests with tritonclient. A test that imports this module is skipped if tritonclient is missing."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-// Tests a client that sends requests and does not read the answers. The server keeps only a limited amount for it and
-// still answers others.
+// Tests a client that sends requests and does not read the answers. The server keeps only a limited number and amount
+// of answers for it, and still answers other clients.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -38,8 +38,8 @@ class UnreadAnswersTest : public FakeServerTest {
     return support::AwaitTrue([this] { return server_->held().calls == 0 && server_->held().unsent_bytes == 0; });
   }
 
-  // Repeats the request until it is answered. It is refused until the server has noticed that the unread calls are
-  // gone.
+  // Repeats the request until it is answered. It is refused until the server has noticed that the client with the
+  // unread answers is gone.
   bool AwaitAnswer(const v1::InferRequest& request) {
     return support::AwaitTrue([&] {
       v1::InferResponse response;

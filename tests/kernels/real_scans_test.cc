@@ -1,5 +1,5 @@
-// Compares coordinates of real scans with published counts: voxels and 3 x 3 x 3 submanifold pairs at every level of
-// MinkUNet's pyramid (5 cm, rounded, minimum subtracted, floor by 2).
+// Compares real scans with published counts: the voxels and the pairs of a 3 x 3 x 3 submanifold convolution at every
+// level of MinkUNet (voxels of 5 cm, rounded, minimum subtracted; each level halves the coordinates and rounds down).
 
 #include <filesystem>
 #include <fstream>
@@ -24,7 +24,7 @@ using testing::VoxelizeBuffers;
 std::string Scan063() { return support::SourceDir() + "/tests/golden/pandaset_063.bin"; }
 std::string Scan070() { return support::SourceDir() + "/deploy/scans/pandaset_070.bin"; }
 
-// Reads x, y, z, intensity.
+// Returns the file's points: float32 x, y, z and intensity each.
 std::vector<float> ReadScan(const std::filesystem::path& path) {
   std::vector<float> points(std::filesystem::file_size(path) / sizeof(float));
   std::ifstream(path, std::ios::binary)
@@ -32,7 +32,7 @@ std::vector<float> ReadScan(const std::filesystem::path& path) {
   return points;
 }
 
-// Returns the keys of the levels x0 to x4.
+// Returns the keys of the five levels, the finest first.
 std::vector<std::vector<uint64_t>> Pyramid(const std::vector<float>& points, ThreadPool& pool) {
   VoxelizeParams params;
   for (float& size : params.voxel_size) size = 0.05F;

@@ -1,4 +1,6 @@
-"""Servers on machines of their own, HAProxy on another, and clients that ask them while something fails."""
+"""Runs servers, each on a machine of its own (namespaces.py), HAProxy on another, and clients that send them requests
+while something fails.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ def await_true(condition: Callable[[], Any], limit: float = WAIT) -> bool:
 
 
 class Server:
-    """A server process on its machine. start() may follow an end."""
+    """A server process on its machine. After the process has ended, start() starts another one."""
 
     def __init__(self, binary: str, machine: Machine, log: Path, *flags: str) -> None:
         self.machine, self._log = machine, log
@@ -54,7 +56,7 @@ class Server:
         assert self.process.poll() is None, self.log()[-4000:]
 
     def get(self, path: str) -> str | None:
-        """Returns a page, asked from its own machine; None if there is no answer of status 200."""
+        """Returns a page over HTTP, requested on the server's own machine. None if there is no answer of status 200."""
 
         def fetch() -> str | None:
             opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -102,7 +104,9 @@ class Server:
 
 
 class LoadingClient:
-    """A client program that asks until stop(), which returns what became of its calls and frames."""
+    """A client program that sends requests until stop(), which returns the outcomes of its calls and frames (the JSON
+    of failover_client.py).
+    """
 
     def __init__(self, machine: Machine, name: str, program: Sequence[str | Path], log: Path, *arguments: str) -> None:
         self.name, self._log = name, log
@@ -128,9 +132,9 @@ class LoadingClient:
 
 
 class Cluster:
-    """Servers, and HAProxy where the clients do not balance themselves.
+    """Servers, and HAProxy if `proxied`; otherwise the clients themselves balance over the servers.
 
-    names_clients: HAProxy tells the servers who its clients are, and they believe it.
+    names_clients: HAProxy tells the servers its clients' addresses (PROXY protocol), and the servers trust it.
     """
 
     def __init__(

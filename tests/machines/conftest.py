@@ -75,6 +75,6 @@ def haproxy() -> None:
 
 @pytest.fixture(scope="module")
 def make_cluster(binary: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Cluster]]:
-    """make_cluster(proxied=..., flags=...) starts three servers on machines of their own."""
+    """make_cluster(proxied=..., flags=...) starts servers (three by default), each on a machine of its own."""
     with ExitStack() as stack:
         yield lambda **options: Cluster(stack, tmp_path_factory.mktemp("cluster"), binary, **options)

@@ -2,9 +2,9 @@
 //
 //   voxserve_failover_client ADDRESS MODEL SCAN RATE [KEEPALIVE_SECONDS]
 //
-// One caller and four streams (two QUEUE, two LATEST) ask so many times a second each, with parts of the scan that
+// One caller and four streams (two QUEUE, two LATEST) each send RATE requests a second, with parts of the scan that
 // differ in length. It prints "ready" when it knows the right labels, stops when standard input ends, waits for every
-// answer, and prints what became of the calls and frames in JSON.
+// answer, and prints the outcomes of the calls and frames in JSON.
 
 #include <unistd.h>
 
@@ -30,7 +30,7 @@ namespace voxserve::client {
 namespace {
 
 constexpr size_t kNumParts = 4;
-constexpr uint64_t kPointsOfPart = 200;  // the first; each next one has as many more
+constexpr uint64_t kPointsOfPart = 200;  // points of the first part; each next part has as many more
 constexpr absl::Duration kReopenFor = absl::Seconds(60);
 constexpr int kNumChannels = 3;
 constexpr int kStreamsOfPolicy = 2;

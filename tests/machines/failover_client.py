@@ -2,7 +2,7 @@
 
     python failover_client.py ADDRESS MODEL SCAN RATE [KEEPALIVE_SECONDS]
 
-One caller and four streams (two of policy "queue", two of "latest") ask so many times a second each, with parts of the
+One caller and four streams (two of policy "queue", two of "latest") each send RATE requests a second, with parts of the
 scan that differ in length. It prints "ready" when it knows the right labels, stops when standard input ends, waits for
 every answer, and prints what became of the calls and frames in JSON.
 """
@@ -21,7 +21,7 @@ import numpy as np
 import voxserve
 
 PARTS = 4
-POINTS_OF_PART = 200  # the first; each next one has as many more
+POINTS_OF_PART = 200  # points of the first part; each next part has as many more
 REOPEN = 60.0
 CHANNELS = 3
 STREAMS_OF_POLICY = 2

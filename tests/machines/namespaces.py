@@ -1,6 +1,6 @@
-"""Machines that are network namespaces, wired to a switch that is one too.
+"""Stands in for machines by network namespaces, which are wired to a switch: a bridge in a namespace of its own.
 
-Nothing of this is connected to the host's network, and all of it is gone after close(). It needs root and iproute2.
+No namespace is connected to the host's network, and Network.close() deletes all of them. Needs root and iproute2.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _rate_limit(kilobits: int) -> list[str]:
 
 
 def why_not() -> str:
-    """Returns why this machine can have no namespaces; "" if it can."""
+    """Returns why the host cannot make such namespaces; "" if it can."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     name = f"vx{os.getpid()}try"
@@ -60,14 +60,14 @@ def why_not() -> str:
 
 
 class Network:
-    """The switch, and the machines at it."""
+    """The switch, and the machines that are wired to it."""
 
     def __init__(self) -> None:
         self._prefix = f"vx{os.getpid()}n{next(_NUMBERS)}"
         self._switch = f"{self._prefix}switch"
         self.machines: list[Machine] = []
         ip("netns", "add", self._switch)
-        # No spanning tree: a port forwards at once.
+        # Without the spanning tree protocol a port forwards at once.
         ip("-n", self._switch, "link", "add", "bridge", "type", "bridge", "stp_state", "0", "forward_delay", "0")
         ip("-n", self._switch, "link", "set", "bridge", "up")
 

@@ -2,7 +2,8 @@
 
     python stream_opener.py ADDRESS MODEL SCAN NUMBER
 
-It prints a JSON list of what became of each: "OK" after the answer to its first frame, or the reason of its end.
+It prints a JSON list with the outcome of each stream: "OK" after the answer to its first frame, or the reason of its
+end.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Machines fail under load, one way at a time. Every call and every frame has exactly one answer, and it is right.
+"""Tests that clients get exactly one answer, the right one, for every call and frame while a machine fails under load.
 
 The clients (Python's and C++'s) each have a caller, and streams of the policies "queue" and "latest". They balance
-themselves, or go through HAProxy. The server with the most streams is the one that fails.
+over the servers themselves, or go through HAProxy. The server with the most streams is the one that fails.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 from cluster import PYTHON_CLIENT, Cluster, Server, cpp_client
 from conftest import add_row
 
-RATE = 5.0  # calls a second of the caller, and frames of each stream
+RATE = 5.0  # calls a second of the caller, and frames a second of each stream
 KEEPALIVE = 2.0  # seconds, the shortest that clients may have
 BEFORE, DURING, AFTER = 1.5, 6.0, 2.0  # seconds of load
 
@@ -29,7 +29,9 @@ def cluster(request: pytest.FixtureRequest, make_cluster: Callable[..., Cluster]
 
 @contextmanager
 def load(cluster: Cluster, fault: str, request: pytest.FixtureRequest) -> Iterator[Server]:
-    """Both clients ask while the body runs, which gets the server that shall fail. Then checks what they were told."""
+    """Both clients send requests while the body runs. The body gets the server that it is to make fail. Then checks the
+    clients' outcomes.
+    """
     programs = {"Python": PYTHON_CLIENT, "C++": cpp_client()}
     with ExitStack() as stack:
         clients = {}

@@ -1,4 +1,6 @@
-"""Clients behind HAProxy have limits of their own where it says who they are. Elsewhere they are one client."""
+"""Tests that clients behind HAProxy have limits of their own if HAProxy names them to the server (PROXY protocol), and
+count as one client if it does not.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ _OPENER = Path(__file__).with_name("stream_opener.py")
 
 @contextmanager
 def streams(cluster: Cluster, machine: Machine, number: int) -> Iterator[list[str]]:
-    """Opens so many streams from a machine, and yields what became of them."""
+    """Opens `number` streams from a machine, and yields their outcomes as stream_opener.py prints them. The streams
+    stay open until the block ends.
+    """
     command: list[str | Path] = [sys.executable, _OPENER, cluster.address, MODEL, str(SCAN), str(number)]
     with machine.start(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None

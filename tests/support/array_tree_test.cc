@@ -1,4 +1,4 @@
-// Tests against files written by NumPy (testdata/, see make_npz.py).
+// Tests ArrayTree on files that NumPy wrote (testdata/, made by make_npz.py).
 #include "tests/support/array_tree.h"
 
 #include <gmock/gmock.h>

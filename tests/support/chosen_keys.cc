@@ -15,7 +15,8 @@ using kernels::CoordinateKey;
 using kernels::HashSeed;
 using Morton = kernels::MortonKey<3>;
 
-// Returns the inverse of an odd number modulo 2^64, by Newton's iteration: each step doubles the right bits.
+// Returns the inverse of an odd number modulo 2^64, by Newton's iteration: each step doubles the number of correct
+// bits.
 uint64_t Inverse(uint64_t odd) {
   uint64_t inverse = odd;
   for (int i = 0; i < 6; ++i) inverse *= 2 - odd * inverse;

@@ -1,3 +1,5 @@
+// Tests that the networks of minkunet.h have the layers, levels, pairs and parameters of the published ones.
+
 #include "tests/support/minkunet.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// Reads files that NumPy wrote (testdata/, made by make_npz.py), and damaged copies of them.
+// Tests the reader of NPZ and NPY files on files that NumPy wrote (testdata/, made by make_npz.py), and on damaged
+// copies of them.
 #include "tests/support/npz.h"
 
 #include <gtest/gtest.h>
@@ -86,8 +87,8 @@ TEST(NpzTest, OverflowingShape) {
   EXPECT_EQ(ParseNpy(file).status().code(), absl::StatusCode::kDataLoss);
 }
 
-// Damages one byte after the other, and cuts the file at every length. Each time, reading must return arrays or an
-// error. The sanitizer presets check that it reads nothing outside the file.
+// Damages one byte after the other, and cuts the file at every length. Each time, the reader must return arrays or
+// an error. The sanitizer presets check that it reads nothing outside of the file.
 TEST(NpzTest, DamageNeverCrashes) {
   for (const char* name : {"deflated.npz", "stored.npz", "zip64.zip"}) {
     const std::string file = ReadFile(absl::StrCat(Dir(), name)).value();

@@ -1,3 +1,5 @@
+// Tests that every real scan (real_scans.h) has its number of points, and that its fields have plausible values.
+
 #include "tests/support/real_scans.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-"""Tests the summary of tests/run.sh on result files as ctest 3.25 and pytest write them."""
+"""Tests the summary that tests/run.sh prints, on result files like those of ctest 3.25 and pytest."""
 
 import pathlib
 import subprocess

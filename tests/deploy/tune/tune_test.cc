@@ -1,3 +1,6 @@
+// Tests the program voxserve-tune (Run in tune.h) on the CPU with a small model: plan files, choice of scans, errors
+// and output.
+
 #include "deploy/tune/tune.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,5 @@
-// Tests the decoding of CenterPoint heads whose outputs are rows of sites (VoxelNeXt) in place of dense images.
+// Compares the boxes that are decoded from CenterPoint heads whose outputs are rows of sites (VoxelNeXt) with those
+// that are decoded from dense images, on every device.
 
 #include <gtest/gtest.h>
 
@@ -28,7 +29,7 @@ class CenterHeadSitesTest : public testing::TestWithParam<Ground> {
   DType dtype() const { return GetParam().dtype; }
 
   // Decodes all heads and returns [samples * max_boxes] boxes for each. site_of is the table from cells to rows, on the
-  // device; if it is null, the heads' outputs are images.
+  // device. If site_of is null, the heads' outputs are images.
   std::vector<std::vector<BoxRow>> Decode(int32_t num_samples, const std::vector<CenterHead>& heads,
                                           const int32_t* site_of) {
     const DeviceArray<uint32_t> num_not_finite(device(), std::vector<uint32_t>(static_cast<size_t>(num_samples), 0));
@@ -119,7 +120,7 @@ TEST_P(CenterHeadSitesTest, AreImagesWithoutTheOtherCells) {
       EXPECT_EQ(boxes[0], expected[0]);
       EXPECT_EQ(boxes[1], expected[0]);
       EXPECT_EQ(std::count_if(boxes[0].begin(), boxes[0].end(), IsBox) > 20, occupancy > 0);
-      // Each of the two heads counts the one NaN. Cells without a site count as nothing.
+      // Both heads count the one NaN. Cells without a site are not counted.
       const uint32_t num_broken = cells.empty() ? 0 : 2;
       EXPECT_EQ(std::accumulate(num_not_finite_.begin(), num_not_finite_.end(), 0u), num_broken);
     }

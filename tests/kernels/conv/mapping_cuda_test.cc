@@ -221,8 +221,8 @@ void ExpectRowMasks(const DeviceArray<uint32_t>& made, const std::vector<int32_t
   }
 }
 
-// Makes all tables and rulebooks of a network in one call, which needs more than one launch. Each must equal the one
-// that a call of its own makes.
+// Makes all tables and rulebooks of a network in one call, which needs more than one launch. Each rulebook must equal
+// the one that a separate call makes.
 TEST_F(NeighbourSearchCudaTest, OfManyRulebooksIsThatOfEach) {
   struct Rulebook {
     size_t in;
@@ -254,7 +254,7 @@ TEST_F(NeighbourSearchCudaTest, OfManyRulebooksIsThatOfEach) {
 
   std::vector<NeighbourSearchParams> searches;
   std::vector<std::unique_ptr<DeviceArray<int32_t>>> neighbours;
-  std::vector<std::unique_ptr<DeviceArray<uint32_t>>> row_masks;  // only of small kernels
+  std::vector<std::unique_ptr<DeviceArray<uint32_t>>> row_masks;  // searched only for small kernels
   for (size_t i = 0; i < rulebooks.size(); ++i) {
     const Rulebook& rulebook = rulebooks[i];
     const Level& out = *levels[rulebook.out];
@@ -287,7 +287,7 @@ TEST_F(NeighbourSearchCudaTest, OfManyRulebooksIsThatOfEach) {
   }
 }
 
-// The compact list of a row's inputs must hold the same input rows, in the order of offsets, as its neighbours.
+// A row's compact list of inputs must hold the input rows of the row's neighbours, in the order of the offsets.
 TEST_F(NeighbourSearchCudaTest, RowsInputsAreTheNeighboursInOrder) {
   for (const int32_t size : {1, 2, 3}) {
     for (const int32_t dilation : {1, 40}) {
@@ -406,7 +406,7 @@ TEST(NeighbourSearchRefusalCudaTest, ParamsThatDisagreeInDimensionAreRefused) {
   of_geometry.geometry.dimension = 2;
   of_params.dimension = 2;
   of_table.table.dimension = 2;
-  NeighbourSearchParams of_all = of_geometry;  // agrees with itself, but not with the other params of the call
+  NeighbourSearchParams of_all = of_geometry;  // its dimensions agree, but not with those of the call's other params
   of_all.dimension = of_all.table.dimension = 2;
   const auto search = [](std::vector<NeighbourSearchParams> params, int64_t out_capacity) {
     for (NeighbourSearchParams& one : params) one.out_capacity = out_capacity;

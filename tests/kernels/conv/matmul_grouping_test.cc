@@ -1,5 +1,5 @@
-// Tests how offsets are grouped into matrix products: the special cases of the paper's Algorithm 4 exactly, and the
-// properties of every grouping.
+// Tests how offsets are grouped into matrix products: the special cases of TorchSparse's Algorithm 4 (Tang et al.,
+// MLSys 2022) exactly, and the properties of every grouping.
 
 #include "kernels/conv/matmul_grouping.h"
 
@@ -77,7 +77,7 @@ TEST(GroupMatmulsTest, FixedJoinsTheFirstFourPairsOfASubmanifoldConvolution) {
 
 TEST(GroupMatmulsTest, FixedJoinsAllOffsetsWithoutSymmetry) {
   const MatmulGrouping grouping = GroupSizes({0, 5, 7, 0, 6, 0}, false, {.grouping = Grouping::kFixed});
-  // Offsets without pairs at both ends are dropped. The one between others stays in the group as padding.
+  // Offsets without pairs are dropped at both ends. Between other offsets, one stays in the group as padding.
   EXPECT_THAT(grouping.groups, ElementsAre(MatmulGroup{.first = 1, .count = 4, .rows = 7, .begin = 0}));
   EXPECT_THAT(grouping.buffer_begin, ElementsAre(-1, 0, 7, -1, 21, -1));
 }

@@ -1,4 +1,5 @@
-// Compares the pair tables that the GPU makes from neighbours with plain loops.
+// Compares the pair tables (pair_tables.h) that the GPU makes from a map search's neighbours with the tables that plain
+// loops on the host compute.
 
 #include "kernels/conv/pair_tables.h"
 
@@ -225,7 +226,7 @@ TEST_F(PairTablesTest, OfSymmetricNeighboursAreTheSame) {
   }
 }
 
-// So many rulebooks need more than one launch.
+// One call makes the tables of more rulebooks than one launch takes. Each table must equal the loops' result.
 TEST_F(PairTablesTest, OfManyRulebooksAreThoseOfEach) {
   std::vector<Neighbours> all;
   for (int i = 0; i < 9; ++i) {

@@ -1,3 +1,6 @@
+// Compares the rulebooks that the CPU's three searches find with stored results (conv_cases.h) and, for a large cloud,
+// with a loop over all sites. Swapped rulebooks are compared with swapped pairs.
+
 #include "kernels/conv/rulebook_search.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Compares the neighbour tables that the GPU swaps with the pairs of the rulebooks from which the tables were made.
+
 #include "kernels/conv/swap_neighbours.h"
 
 #include <gtest/gtest.h>

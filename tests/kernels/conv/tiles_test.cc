@@ -101,7 +101,7 @@ struct TilesCase {
   DeviceArray<uint32_t> masks, row_masks;
   DeviceArray<int64_t> num_out;
 
-  // `count` is the number of rows in device memory; -1 takes the table's.
+  // `count` is the number of rows in device memory; -1: that of the table.
   TilesCase(NeighbourTable made, int64_t rows_at_most, const SortOrder& by, int64_t count = -1)
       : table(std::move(made)),
         capacity(rows_at_most),
@@ -361,7 +361,7 @@ TEST_F(TilesTest, EveryKindOfMasks) {
   }
 }
 
-// Few different masks occur, so most rows are ordered only by their numbers.
+// Few different masks occur, so the order of most rows follows only from their indices.
 TEST_F(TilesTest, RowsAlikeKeepTheirOrder) {
   Random random(46);
   TilesCases cases;

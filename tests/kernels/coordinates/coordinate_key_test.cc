@@ -1,3 +1,6 @@
+// Tests CoordinateKey and CompactKey: their limits, packing, order and translation, in every dimension; and floor
+// division.
+
 #include "kernels/coordinates/coordinate_key.h"
 
 #include <algorithm>

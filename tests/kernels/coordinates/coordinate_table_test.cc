@@ -1,3 +1,6 @@
+// Compares the look-ups of the CPU's CoordinateTable, as a grid and as a hash table, with a std::map. Times coordinates
+// that were chosen to collide.
+
 #include "kernels/coordinates/coordinate_table.h"
 
 #include <bit>
@@ -145,7 +148,8 @@ TEST(HashSeedTest, KeysAreChosenToCollide) {
   EXPECT_GT(slots.size(), 900u) << "the seed of the process is another";
 }
 
-// With the seed that they are chosen for, the table alone took 2.4 s to build on an AMD EPYC, and as long to search.
+// With the seed for which the keys are chosen, an AMD EPYC took 2.4 s to build the table, and as long to look up all
+// keys.
 TEST(HashSeedTest, ChosenCoordinatesAreBuiltAndFoundInTime) {
   constexpr size_t kKeys = 100'000;
   const std::vector<uint64_t> keys = KeysOfOneSlot(kKnownSeed, kKeys, std::bit_width(2 * kKeys - 1));

@@ -1,3 +1,6 @@
+// Tests HoldSites on the GPU: levels that fit their capacities keep their numbers of sites; if one level does not fit,
+// all become empty.
+
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -14,7 +17,7 @@ struct Batch {
   std::vector<int64_t> num_sites;  // by level
   std::vector<int64_t> capacities;
   std::vector<int32_t> point_to_voxel = {0, 1, -3, 2};
-  int64_t max_coordinate = -1;  // -1: none
+  int64_t max_coordinate = -1;  // -1: the kernel gets a null pointer
   int32_t axis_bits = 0;
 };
 
@@ -80,7 +83,7 @@ TEST_F(HoldSitesTest, CoordinatesAreHeldToTheirBits) {
     reaching.max_coordinate = coordinate;
     fits ? ExpectHeld(reaching) : ExpectEmptied(reaching);
   }
-  ExpectHeld(batch);  // without a largest coordinate there is no limit
+  ExpectHeld(batch);  // without max_coordinate nothing is checked
 }
 
 TEST_F(HoldSitesTest, MostLevelsAndManyPoints) {

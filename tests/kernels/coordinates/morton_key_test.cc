@@ -1,3 +1,6 @@
+// Compares MortonKeys with keys that are interleaved bit by bit, in every dimension. Tests their order and translation,
+// and the places of a box's cells (morton_places.h).
+
 #include "kernels/coordinates/morton_key.h"
 
 #include <algorithm>
@@ -142,7 +145,7 @@ TYPED_TEST(MortonKeyTest, HalvingKeepsTheOrder) {
   EXPECT_TRUE(std::is_sorted(keys.begin(), keys.end()));
 }
 
-// Includes flat shapes, and shapes that are too large for a place number or a key.
+// The shapes include flat ones, and ones that are too large for a place or a key.
 TYPED_TEST(MortonKeyTest, PlacesOfABoxAreInTheOrderOfItsKeys) {
   constexpr int kAxes = TestFixture::kDimension;
   using Key = typename TestFixture::KeyType;

@@ -1,3 +1,6 @@
+// Compares the CPU's output coordinates with stored results (conv_cases.h), and tests their limits, shapes and
+// capacities.
+
 #include "kernels/coordinates/output_coordinates.h"
 
 #include <algorithm>
@@ -115,8 +118,9 @@ TEST(OutputCoordinatesTest, SitesAtTheLimitsOfTheKeySurviveTheFloor) {
                                                               layout.Pack(1023, {high, low / 2, high / 3, 0})));
 }
 
-// 3 x 1 x 3 cells with stride 2 on the first axis. One site reads an even first coordinate, two read an odd one; each
-// has three sites on the last axis.
+// Returns a kernel of 3 x 1 x 3 cells with stride 2 on the first axis. On the first axis, one output site reads an
+// input at an even coordinate and two read an input at an odd one. On the last axis, three output sites read each
+// input.
 OutputCoordinatesParams HalvesTheFirstAxis() {
   OutputCoordinatesParams params;
   params.rule = CoordinateRule::kExpand;
@@ -189,15 +193,15 @@ TEST(OutputCoordinatesTest, TransposedSitesStayWithinTheShape) {
   params.in_keys = in.data();
   params.num_in = 3;
   const auto shape = TransposedShape(params.geometry, {3, 0, 0, 0}, {1, 0, 0, 0});
-  EXPECT_EQ(shape[0], 6);  // 2 * 2 - 2 + 2 + 1, plus 1
+  EXPECT_EQ(shape[0], 6);  // (3 - 1) * 2 - 2 * 1 + (3 - 1) + 1, and 1 of output padding
   params.out_shape[0] = 6;
   EXPECT_EQ(OutputCoordinatesCapacity(params), 9);
-  // 2 * 0 + (-1..1) without -1; 2 * 2 + (-1..1); 2 * 1 + (-1..1).
+  // Input x reaches the sites 2 * x + (-1..1). For x = 0 the site -1 is outside of the shape.
   EXPECT_THAT(RunOutputCoordinates(params, pool),
               ElementsAre(layout.Pack(0, {0}), layout.Pack(0, {1}), layout.Pack(0, {3}), layout.Pack(0, {4}),
                           layout.Pack(0, {5}), layout.Pack(1, {1}), layout.Pack(1, {2}), layout.Pack(1, {3})));
   params.out_shape[0] = 4;
-  EXPECT_EQ(OutputCoordinatesCapacity(params), 8);  // two samples with four each
+  EXPECT_EQ(OutputCoordinatesCapacity(params), 8);  // two samples, four cells each
   EXPECT_EQ(RunOutputCoordinates(params, pool).size(), 6u);
 }
 
@@ -237,9 +241,9 @@ TEST(OutputCoordinatesTest, GeneratedSitesThatNoKeyCanHoldAreCounted) {
 TEST(OutputCoordinatesTest, CapacityFollowsKernelStrideAndDilation) {
   OutputCoordinatesParams params = Line(CoordinateRule::kExpand, 5, 2, 2);
   params.num_in = 10;
-  EXPECT_EQ(OutputCoordinatesCapacity(params), 30);  // only every second cell counts
+  EXPECT_EQ(OutputCoordinatesCapacity(params), 30);  // at most 3 of an input's 5 cells reach a site
   params.geometry.dilation[0] = 2;
-  EXPECT_EQ(OutputCoordinatesCapacity(params), 50);  // all cells reach even sites, none reaches an odd one
+  EXPECT_EQ(OutputCoordinatesCapacity(params), 50);  // all 5 cells of an input at an even coordinate reach a site
   params.geometry.stride[0] = 3;
   EXPECT_EQ(OutputCoordinatesCapacity(params), 20);
   params.rule = CoordinateRule::kFloor;
@@ -256,7 +260,7 @@ TEST(OutputCoordinatesTest, ReachOfAChainOfLevelsBoundsWhatComesOfOneSite) {
   int num_tight = 0;
   for (int trial = 0; trial < 300; ++trial) {
     OutputReach reach;
-    // All sites of a stretch exist, so one site's reach is the largest possible.
+    // The shape is so large that it cuts off no output of the one site.
     const CoordinateKey layout(1);
     const int32_t site = 1000 + trial;
     std::vector<uint64_t> keys = {layout.Pack(0, {site, 0, 0, 0})};
@@ -284,7 +288,7 @@ TEST(OutputCoordinatesTest, ReachOfAChainOfLevelsBoundsWhatComesOfOneSite) {
   EXPECT_EQ(far.OutputsAnInput(), 1 + 40 * 8);
   OutputCoordinatesParams wide = Line(CoordinateRule::kExpand, 3, 128, 0);
   wide.geometry.dilation[0] = 128;
-  OutputReach beyond_all;  // a step beyond all numbers gives no bound
+  OutputReach beyond_all;  // if a step overflows, the bound is the largest int64
   for (int level = 0; level < 12; ++level) {
     beyond_all = beyond_all.Then(wide);
     EXPECT_GE(beyond_all.OutputsAnInput(), 2) << level;

@@ -1,3 +1,5 @@
+// Compares the CPU's radix sort with a stable sort, for several sizes, key widths and numbers of threads.
+
 #include "kernels/core/radix_sort.h"
 
 #include <algorithm>

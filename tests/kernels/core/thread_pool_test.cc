@@ -1,3 +1,5 @@
+// Tests ThreadPool: ParallelFor's ranges, several callers at once, exceptions, and its number of threads.
+
 #include "kernels/core/thread_pool.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,5 @@
-// Tests the parts of 2D convolutions that only the GPU has: each tiling, and what is refused.
+// Tests what only the GPU has of 2D convolutions: every tiling gives the results of the definition, and arguments that
+// a launcher does not support are refused.
 
 #include <gtest/gtest.h>
 
@@ -43,7 +44,7 @@ TEST(Conv2dCudaTest, Tf32RoundsNoMoreThanItsFactors) {
     operands.allow_tf32 = true;
     const EpilogueCase with = {.bias = true, .residual = true, .relu = false};
     const Matrix out = operands.Run(DType::kFloat32, {}, with);
-    operands.ExpectOutputs(out, with, random, DType::kFloat16);  // it has the same number of significant bits
+    operands.ExpectOutputs(out, with, random, DType::kFloat16);  // float16 has as many significant bits as TF32
   }
 }
 
@@ -74,7 +75,7 @@ TEST(Conv2dCudaTest, EveryTilingEqualsTheDefinition) {
   }
 }
 
-// The choice among these tilings may therefore depend on the number of images.
+// All of these tilings must give the same bytes, because the number of images may decide which of them runs.
 TEST(Conv2dCudaTest, TilingsOfWarpGroupsAddUpInOneOrder) {
   SKIP_WITHOUT(Device::kCuda);
   if (!Takes(Conv2dTiling::kTwoWarpGroups)) GTEST_SKIP() << "This GPU has no products of warp groups";
@@ -161,7 +162,7 @@ TEST(Conv2dCudaTest, RefusesGeometryBeyondItsLimits) {
     expect_refused([](Conv2dParams& p) { p.in.channels = 0; });
     expect_refused([](Conv2dParams& p) { p.out.dtype = DType::kFloat16; });
 
-    // Each case below asks a tiling for a convolution that it cannot compute.
+    // Each case below sets a tiling that does not support the convolution, so the launcher must refuse it.
     const DeviceArray<float> values(Device::kCuda, std::vector<float>(4096));
     Conv2dParams one = good;
     one.num_images = 1;
@@ -169,15 +170,15 @@ TEST(Conv2dCudaTest, RefusesGeometryBeyondItsLimits) {
     one.weights = values.data() + 1024;
     one.out = Rows::Packed(values.data() + 2048, DType::kFloat32, 64, 8);
     ExpectCudaSuccess(cuda::Conv2d(one, TestStream()));
-    for (const Conv2dTiling tiling : kWarpGroupTilings) {  // dtype float32
+    for (const Conv2dTiling tiling : kWarpGroupTilings) {  // they do not support float32
       one.tiling = tiling;
       EXPECT_NE(cuda::Conv2d(one, TestStream()), cudaError_t{});
     }
-    one.tiling = Conv2dTiling::kFewOutputs;  // the kernel has one cell
+    one.tiling = Conv2dTiling::kFewOutputs;  // refuses a kernel of one cell
     one.allow_tf32 = true;
     EXPECT_NE(cuda::Conv2d(one, TestStream()), cudaError_t{});
     one.geometry = {.kernel_size = {3, 3}, .padding = {1, 1}};
-    one.allow_tf32 = false;  // exact products
+    one.allow_tf32 = false;  // kFewOutputs has no exact float32 products
     EXPECT_NE(cuda::Conv2d(one, TestStream()), cudaError_t{});
     Synchronize();
   }

@@ -1,4 +1,4 @@
-// Tests 2D convolutions and their transposes against the definition, value by value.
+// Compares every value of 2D convolutions and transposed convolutions with the definition, on every device.
 
 #include "kernels/image/conv2d.h"
 
@@ -16,7 +16,7 @@ class Conv2dTest : public testing::TestWithParam<Ground> {
  protected:
   void SetUp() override { SKIP_WITHOUT(GetParam().device); }
 
-  // Uses each epilogue, output dtype and margin once.
+  // Runs the shape once, with an epilogue, an output dtype and margins that are drawn at random.
   void Check(const Shape& shape, Random& random) {
     SCOPED_TRACE(Described(shape));
     const std::vector<Margins> all_margins = {{}, {.before = 8, .after = 8}, {.before = 1}, {.after = 4}};

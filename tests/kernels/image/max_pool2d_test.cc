@@ -1,4 +1,5 @@
-// Maximum over windows of images, against the definition: exact, since nothing is computed.
+// Compares the maximum over windows of images with its definition, on every device. Results are exact, since a maximum
+// does not round.
 
 #include "kernels/image/max_pool2d.h"
 
@@ -58,7 +59,7 @@ class MaxPool2dTest : public testing::TestWithParam<Ground> {
     return out.ToHost();
   }
 
-  // Every cell that lies in the image, for every value.
+  // Expects each output value to be the largest of the window's cells that lie in the image.
   static void ExpectLargest(const Conv2dGeometry& geometry, const Images& images, const Matrix& in, const Matrix& out) {
     const Images results = OutputOf(geometry, images);
     for (int64_t at = 0; at < results.num_positions(); ++at) {

@@ -1,4 +1,5 @@
-// Tests copies from sites to grid cells and back against the definition. Results are exact, since nothing is computed.
+// Compares copies from sites to grid cells and back with their definition, on every device. Results are exact, since
+// values are only copied.
 
 #include "kernels/image/site_grid.h"
 
@@ -106,7 +107,7 @@ TEST_P(SiteGridTest, CellsAreNumberedByTheirSites) {
     std::vector<uint64_t> sites = RandomSites(grid, kSamples, occupancy, random);
     const CoordinateKey layout(3);
     const auto num_inside = static_cast<int64_t>(sites.size());
-    sites.push_back(layout.Pack(1, {9, 0, 0, 0}));  // which have no cell
+    sites.push_back(layout.Pack(1, {9, 0, 0, 0}));  // this site and the next have no cell
     sites.push_back(layout.Pack(2, {0, 0, 1, 0}));
     const DeviceArray<uint64_t> keys(device(), KeysOf(grid, sites));
     const DeviceArray<int32_t> site_of(device(), std::vector<int32_t>(kSamples * 54, 12345));

@@ -21,7 +21,7 @@ using support::Device;
 using support::DeviceArray;
 using support::NpyArray;
 
-// Rows of sites, in the file's order.
+// The sites of a case and their rows, in the file's order.
 struct Sites {
   std::vector<uint64_t> keys;  // keys of the device's kind
   std::vector<float> features;
@@ -30,7 +30,7 @@ struct Sites {
   int64_t count() const { return static_cast<int64_t>(keys.size()); }
 };
 
-// The column in which a row of indices has its sample.
+// The column of a row of indices that holds the row's sample.
 enum class SampleColumn { kNone, kFirst, kLast };
 
 template <typename T>
@@ -66,7 +66,7 @@ SiteGrid GridOf(const std::vector<int64_t>& shape) {
   return SiteGrid::RowMajor(static_cast<int32_t>(shape.size()), size);
 }
 
-// [samples, cells, channels]
+// Returns [samples, cells, channels].
 std::vector<float> ToCells(Device device, const Sites& sites, const SiteGrid& grid, int64_t num_samples) {
   const DeviceArray<uint64_t> keys(device, sites.keys);
   const DeviceArray<float> in(device, sites.features);
@@ -90,7 +90,7 @@ std::vector<float> ToCells(Device device, const Sites& sites, const SiteGrid& gr
   return out.ToHost();
 }
 
-// [sites, channels]
+// Returns [sites, channels].
 std::vector<float> ToSites(Device device, const std::vector<uint64_t>& site_keys, const SiteGrid& grid,
                            const std::vector<float>& cells, int64_t channels) {
   const DeviceArray<uint64_t> keys(device, site_keys);

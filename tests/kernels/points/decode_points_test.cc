@@ -1,4 +1,4 @@
-// Tests the GPU's decoding of point clouds against a naive decoder.
+// Compares the columns that the GPU decodes from the bytes of point clouds with those of a naive decoder on the host.
 
 #include "kernels/points/decode_points.h"
 
@@ -259,8 +259,8 @@ TEST(DecodePointsTest, RowsWithPadding) {
   }
 }
 
-// The columns x, y and z stand in any order and have any type. The other columns read axes again, another field, or no
-// field.
+// The transform moves x, y and z, whose columns stand in several orders and have several types. The other columns read
+// the moved axes again, another field, or no field.
 TEST(DecodePointsTest, MovedPoints) {
   SKIP_WITHOUT(Device::kCuda);
   const float transform[12] = {0.36F, -0.8F, 0.48F,  12.5F,    0.8F,  0.6000001F,

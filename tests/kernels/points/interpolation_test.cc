@@ -1,4 +1,5 @@
-// Tests which sites surround a position, and which points belong to a site, against naive loops over all of them.
+// Compares the sites around each position with their weights, and the points of each site, with naive loops over all
+// sites and points, on every device.
 
 #include <gtest/gtest.h>
 
@@ -23,7 +24,7 @@ using support::DeviceArray;
 using support::ExpectCudaSuccess;
 using support::TestStream;
 
-// Converts keys to the device's kind. Rows keep their order, which may be any on a GPU.
+// Converts CoordinateKeys to the keys that the device uses. Rows keep their order; on a GPU, any order is valid.
 std::vector<uint64_t> KeysOn(Device device, int32_t dimension, std::vector<uint64_t> keys) {
   const CoordinateKey layout(dimension);
   if (device == Device::kCpu) return keys;
@@ -49,7 +50,7 @@ struct Found {
   std::vector<float> weights;
 };
 
-// The params' pointers are the device's, except for outputs and workspace.
+// The params' pointers to inputs must be of the device. The function sets those to outputs and workspace.
 Found RunWeights(Device device, InterpolationWeightsParams params) {
   const size_t width = size_t{1} << params.dimension;
   params.pitch = static_cast<int64_t>(2 * width);
@@ -77,7 +78,7 @@ Found RunWeights(Device device, InterpolationWeightsParams params) {
   return found;
 }
 
-// position: in the level's units.
+// Expects the naive loop's neighbours and weights in a row. `position` is in the coordinates of the level's sites.
 void ExpectAround(const Found& found, size_t row, int32_t sample, const std::vector<double>& position,
                   const std::map<uint64_t, int32_t>& row_of, int32_t dimension) {
   const CoordinateKey layout(dimension);
@@ -151,7 +152,8 @@ TEST_P(InterpolationTest, SitesBetweenSites) {
   }
 }
 
-// Uses Voxelize's positions: every origin, both roundings, cells of different sizes, points without a voxel.
+// Positions are points as Voxelize places them: by every origin and both roundings, with voxels that differ in size by
+// axis, and with points that have no voxel.
 TEST_P(InterpolationTest, PointsBetweenSites) {
   std::mt19937 random(2);
   constexpr int32_t kDimension = 3;

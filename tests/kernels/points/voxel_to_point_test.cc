@@ -1,4 +1,4 @@
-// Tests copies of voxels' rows to points, on every device.
+// Tests the kernel that copies a row (labels or scores) of each point's voxel to the point, on every device.
 
 #include "kernels/points/voxel_to_point.h"
 
@@ -67,7 +67,7 @@ TEST_P(VoxelToPointTest, PointsKeepTheirOwnRows) {
   EXPECT_THAT(answered.ToHost(), testing::ElementsAre(1, 2, 0, 0, 5, 6, 0, 0));
 }
 
-// Labels equal to the fill label are counted in the samples of the points that read them.
+// If a point reads a voxel whose label equals the fill label, the point is counted for its sample.
 TEST_P(VoxelToPointTest, LabelsThatAreNoneAreCountedBySample) {
   SKIP_WITHOUT(GetParam());
   Random random(6);
@@ -79,7 +79,7 @@ TEST_P(VoxelToPointTest, LabelsThatAreNoneAreCountedBySample) {
     for (uint16_t& label : labels) label = random.Chance(0.3) ? 300 : 4;
     std::vector<int32_t> voxels(static_cast<size_t>(num_points));
     std::vector<uint16_t> expected;
-    std::vector<uint32_t> expected_counts = {10, 20, 30, 40};  // counts are added to these
+    std::vector<uint32_t> expected_counts = {10, 20, 30, 40};  // the kernel adds its counts to these
     for (int64_t i = 0; i < num_points; ++i) {
       int32_t& voxel = voxels[static_cast<size_t>(i)];
       voxel = std::uniform_int_distribution<int32_t>(-3, 39)(random.engine());

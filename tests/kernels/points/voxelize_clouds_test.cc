@@ -1,5 +1,5 @@
 // Compares CUDA's voxels with the CPU's, on clouds that use every path: many blocks and tiles, samples of any size,
-// every kind of bad point, equal distances. voxelize_test compares the CPU's with their definition.
+// every kind of bad point, equal distances. voxelize_test.cc compares the CPU's voxels with their definition.
 
 #include <algorithm>
 #include <cmath>
@@ -25,7 +25,8 @@ struct Cloud {
   std::vector<int64_t> point_begin = {0};
   std::vector<uint8_t> is_valid;
 
-  // Most points are within `reach` of 0; a share `bad` is invalid or far away.
+  // Each axis is normally distributed about 0 with the deviation `reach`. A share `bad` of the points has one axis that
+  // is not finite or far away, and a share `bad` is marked as invalid.
   Cloud(const std::vector<int64_t>& counts, int32_t dimension, float reach, double bad, uint32_t seed)
       : pitch(dimension + 2) {
     std::mt19937 random(seed);
@@ -36,7 +37,7 @@ struct Cloud {
     for (int64_t point = 0; point < point_begin.back(); ++point) {
       const auto first = rows.size();
       for (int32_t axis = 0; axis < dimension; ++axis) rows.push_back(place(random));
-      rows.insert(rows.end(), {NAN, 7.0F});  // a column that must be ignored
+      rows.insert(rows.end(), {NAN, 7.0F});  // two columns that must be ignored
       if (is_bad(random)) rows[first + random() % static_cast<size_t>(dimension)] = bad_values[random() % 6];
       is_valid.push_back(is_bad(random) ? 0 : 1);
     }

@@ -1,3 +1,5 @@
+// Compares voxels and their features, on every device, with results that tests/oracles/geometry_oracle.py stored.
+
 #include "kernels/points/voxelize.h"
 
 #include <algorithm>
@@ -27,10 +29,10 @@ using testing::Voxels;
 class VoxelizeTest : public ::testing::TestWithParam<Device> {};
 INSTANTIATE_TEST_SUITE_P(Devices, VoxelizeTest, support::AllDevices(), support::DeviceName);
 
-// A case of tests/oracles/geometry_oracle.py.
+// A stored case: the inputs, then the results. N points, D axes, B samples, V voxels.
 struct VoxelCase {
   std::string name;
-  VoxelizeParams params;  // without pointers
+  VoxelizeParams params;  // its pointers are null
   int32_t max_voxels = 0;
   std::vector<float> points;         // [N, D]
   std::vector<int64_t> point_begin;  // [B + 1]
@@ -45,7 +47,7 @@ struct VoxelCase {
   std::vector<float> mean;           // [V, 3]
   std::vector<float> mean_of_two;    // [V, 3] of at most the first two points
 
-  // Returns the params with the inputs' pointers.
+  // Returns the params with pointers to this case's inputs.
   VoxelizeParams Params() const {
     VoxelizeParams all = params;
     all.axes = ConstRows::Packed(points.data(), DType::kFloat32, all.num_points, params.dimension);
@@ -164,7 +166,7 @@ float WidenFloat(DType dtype, uint16_t bits) {
   return (bits & 0x8000) != 0 ? -magnitude : magnitude;
 }
 
-// Returns the largest distance of a value of this type from the number that it stands for.
+// Returns the largest error with which this type holds a number of the magnitude of `value`.
 float RoundingError(DType dtype, float value) {
   if (dtype == DType::kFloat32) return 0.0F;
   return 0x1p-24F + std::fabs(value) * (dtype == DType::kFloat16 ? 0x1p-11F : 0x1p-8F);
@@ -247,7 +249,8 @@ TEST_P(VoxelizeTest, FeaturesAreTheFirstPointsOrTheMean) {
   }
 }
 
-// stays: [V] for the case's voxels.
+// Expects that exactly the case's voxels with a 1 in `stays` [V] remain, and that the others and their points are
+// counted as dropped.
 void ExpectWhatStays(const Voxels& buffers, const VoxelCase& c, const std::vector<uint8_t>& stays) {
   const auto num_samples = static_cast<size_t>(c.params.num_samples);
   const CoordinateKey layout(c.params.dimension);
@@ -284,7 +287,7 @@ TEST_P(VoxelizeTest, TheLimitKeepsTheNearestVoxels) {
   }
 }
 
-// Takes new voxels point after point while the sample has room.
+// Returns [V] 1 for the first max_voxels voxels of each sample, in the order of their first points.
 std::vector<uint8_t> FirstSeen(const VoxelCase& c, size_t max_voxels) {
   std::vector<size_t> voxel_of(c.code.size(), c.keys.size());
   for (size_t voxel = 0; voxel < c.keys.size(); ++voxel) {
@@ -338,8 +341,9 @@ TEST_P(VoxelizeTest, RowsMayBeWiderThanTheAxes) {
 
 TEST_P(VoxelizeTest, TheDivisionIsAFloat32Division) {
   SKIP_WITHOUT(GetParam());
-  // In cells of 0.05f, a float32 division gives 32.5, 3.5 and 15.4999. A product with the reciprocal would put the
-  // first point at 33 and the third at 16; a division in double would put the first at 33 and the second at 3.
+  // The quotients are rounded to the nearest integer, and halves to the even one. Divided by 0.05f in float32, x, y and
+  // z are 32.5, 3.5 and 15.4999..., which gives the voxel (32, 4, 15). Products with the float32 reciprocal would give
+  // (33, 4, 16), and divisions in double (33, 3, 15).
   const std::vector<float> rows = {1.6250001F, 0.175F, 0.775F};
   const std::vector<int64_t> point_begin = {0, 1};
   VoxelizeParams params;

@@ -20,7 +20,7 @@ using support::TestStream;
 
 const std::vector<Margins> kMargins = {{}, {.before = 8, .after = 8}, {.before = 1, .after = 2}};
 
-// The rows of each sample: of sizes that the device reads, or the same number for all.
+// How rows belong to samples: the kernel reads the samples' sizes from the device, or all samples have the same size.
 struct Rowing {
   std::vector<int64_t> begins;
   bool is_uniform;
@@ -45,7 +45,8 @@ struct Operands {
   float scale = 1;
 };
 
-// [queries, values' channels], and 8 times the magnitude of the terms: scores have errors of their own.
+// Returns [queries, values' channels]. The magnitudes, which set the tolerance, are 8 times those of the summed terms,
+// because the weights have the errors of the scores.
 Expected NaiveAttention(const Operands& in, const Rowing& of_queries, const Rowing& of_keys) {
   Expected out(of_queries.num_rows(), in.values.channels);
   const int64_t key_channels = in.keys.channels / in.num_heads, value_channels = in.values.channels / in.num_heads;
@@ -170,7 +171,7 @@ TEST_P(AttentionTest, BetweenSitesAndRowsOfSamples) {
   }
 }
 
-// Scores far beyond what exp has room for, in ascending order: what was summed is scaled anew again and again.
+// The scores exceed what exp can represent in float32. They ascend, so the kernel must rescale its sums many times.
 TEST_P(AttentionTest, LargeScoresThatGrow) {
   const Rowing queries = Rowing::Of({2}), keys = Rowing::Of({700});
   Operands in = RandomOperands(queries, keys, 1, 1, 4);
@@ -190,7 +191,7 @@ TEST_P(AttentionTest, NanMakesItsOwnRowsNan) {
   for (int64_t row = 0; row < 80; ++row) EXPECT_EQ(std::isnan(out.at(row, 0)), row == 3 || row >= 40) << row;
 }
 
-// The results must be equal to the byte, in company, run after run, on any number of threads.
+// A sample's results must have the same bytes alone, in a batch, in every run, and on any number of threads.
 TEST_P(AttentionTest, ARowDependsOnItsSampleAlone) {
   const Rowing alone = Rowing::Of({301}), batch = Rowing::Of({77, 0, 301, 5});
   const Operands in = RandomOperands(batch, batch, 2, 20, 24);

@@ -21,7 +21,7 @@ namespace {
 using support::ExpectCudaSuccess;
 using support::TestStream;
 
-// The margins of an aligned column slice, an unaligned one, and a whole buffer.
+// The margins of a whole buffer, an aligned column slice, and an unaligned one.
 const std::vector<Margins> kMargins = {{}, {.before = 8, .after = 8}, {.before = 1, .after = 2}};
 
 void RunLinear(Device device, const LinearParams& params) {
@@ -31,7 +31,7 @@ void RunLinear(Device device, const LinearParams& params) {
     return;
   }
   if constexpr (kHasCuda) {
-    // Never destroyed: CUDA ends before a program's static objects are destroyed.
+    // The Gemm is never destroyed, because CUDA shuts down before the program's static objects are destroyed.
     static cuda::Gemm* const gemm = [] {
       auto* const workspace = new DeviceArray<char>(Device::kCuda, cuda::Gemm::kWorkspaceBytes);
       std::unique_ptr<cuda::Gemm> created;
@@ -197,7 +197,7 @@ TEST_P(FeatureKernelTest, ArgmaxTiesGoToTheLowest) {
   EXPECT_THAT(labels.ToHost(), testing::ElementsAre(1, 1, 0));
 }
 
-// A single bad value is enough, anywhere in its row. Other rows keep their labels.
+// One NaN or infinity, anywhere in a row, gives the row not_finite_label. Other rows keep their labels.
 TEST_P(FeatureKernelTest, ArgmaxOfARowThatIsNotFiniteIsItsLabel) {
   for (const int32_t channels : {1, 2, 7, 8, 9, 40}) {
     const int64_t num_rows = 3 * channels + 1;

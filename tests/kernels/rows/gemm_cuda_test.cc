@@ -1,4 +1,4 @@
-// Tests the GPU's dense products, and linear layers, which use them.
+// Tests cuda::Gemm, the GPU's dense matrix products, against naive loops in double, and linear layers, which use it.
 
 #include "kernels/core/gemm_cuda.h"
 
@@ -24,7 +24,8 @@ class GemmTest : public testing::Test {
   void SetUp() override { SKIP_WITHOUT(Device::kCuda); }
 };
 
-// The memory's values may be NaN. The products stay within the memory; compute-sanitizer checks that.
+// WarmUpGemm multiplies whatever the memory holds, even NaN. It must not read or write outside of the memory, which
+// compute-sanitizer checks.
 TEST_F(GemmTest, WarmUpStaysWithinItsMemory) {
   const TestGemm gemm;
   constexpr int64_t kBytes = 1 << 20;
@@ -115,7 +116,7 @@ TEST_F(GemmTest, WrongSizesTypesAndStreamsAreRefused) {
             cudaErrorInvalidValue);
 }
 
-// An algorithm is kept for later products. It must not depend on which product came first.
+// Gemm keeps a shape's algorithm for later products. The choice must not depend on the products before.
 TEST_F(GemmTest, ResultsDoNotDependOnWhatRanBefore) {
   Random random(32);
   constexpr int32_t kIn = 64, kOut = 96;

@@ -1,4 +1,5 @@
-// Tests local pooling against the lists of values in its definition.
+// Compares pooling over a rulebook with its definition: the maximum, average or sum of the list of values that each
+// output row reads. Runs on every device, in every dtype.
 
 #include "kernels/rows/pool.h"
 

@@ -103,7 +103,8 @@ TEST_P(RowKernelTest, NormsEqualTheNaiveLoop) {
             const std::vector<double> expected = Defined(params, in, row, weight, bias);
             for (int64_t c = 0; c < channels; ++c) {
               const double value = expected[static_cast<size_t>(c)];
-              // Values are at most 10 / sqrt(epsilon) of a float32's rounding away before the last one.
+              // Before a value is rounded to out_dtype, it has the error of a float32 of magnitude 10, which is
+              // 1 / sqrt(epsilon).
               const double tolerance = Tolerance(DType::kFloat32, 10) + Tolerance(out_dtype, std::abs(value));
               ASSERT_NEAR(out.at(row, c), value, tolerance)
                   << "norm " << static_cast<int>(kind) << ", " << channels << " channels, row " << row;
@@ -124,7 +125,8 @@ TEST_P(RowKernelTest, SoftmaxOfLargeValuesHasNoOverflow) {
   EXPECT_NEAR(out.at(1, 1), 1.0 / 3, 2e-3);
 }
 
-// As in PyTorch: NaN and +infinity, or -infinity alone, take the whole row; its neighbours keep their values.
+// As in PyTorch, softmax makes a whole row NaN if the row has NaN or +infinity, or only -infinity. The other norms do
+// so if the row has NaN. Other rows keep their values.
 TEST_P(RowKernelTest, NanTakesTheRowAlone) {
   Matrix in(5, 2, {}, nullptr);
   in.values = {1, 1, kNan, 1, kInfinity, 1, -kInfinity, -kInfinity, -kInfinity, 1};
@@ -151,7 +153,7 @@ TEST_P(RowKernelTest, ARowOfZerosHasTheLengthEpsilon) {
   EXPECT_NEAR(out.at(1, 2), 0.1, 1e-3);
 }
 
-// A row's bytes follow from the row alone, wherever it stands and however its matrix lies.
+// A row's result must have the same bytes at any index and with any alignment.
 TEST_P(RowKernelTest, ARowsBytesDoNotDependOnItsPlace) {
   Random random(2);
   for (const int32_t channels : kChannels) {

@@ -86,7 +86,7 @@ TEST_P(SampleKernelTest, ReduceEqualsTheNaiveLoop) {
                 const auto count = static_cast<double>(std::max<int64_t>(sizes[s], 1));
                 double expected = reduce == PoolReduce::kSum ? sum : sum / count;
                 if (reduce == PoolReduce::kMax) expected = sizes[s] == 0 ? 0 : largest;
-                // Sums are float32 whatever the features' type; the result is rounded once.
+                // Features of every type are summed in float32, and the result is rounded once.
                 const double magnitude = reduce == PoolReduce::kSum ? 4 * count : 4;
                 const double tolerance = Tolerance(DType::kFloat32, magnitude) +
                                          (out_dtype == DType::kFloat32 ? 0.0 : Tolerance(dtype(), std::abs(expected)));
@@ -111,7 +111,7 @@ TEST_P(SampleKernelTest, LargestKeepsNanAndMinusInfinity) {
   EXPECT_EQ(out.at(0, 1), -inf);
 }
 
-// The results must be equal to the byte.
+// A sample's results must have the same bytes alone and in a batch.
 TEST_P(SampleKernelTest, ReductionOfASampleDoesNotDependOnItsBatchMates) {
   Random random(2);
   const Matrix alone(1700, 12, {}, &random, dtype());

@@ -33,7 +33,7 @@ std::vector<float> SmallWeights(int32_t num_offsets, DType dtype, Random& random
 struct Link {
   ConvBlock block;
   ActivationFunction activation = ActivationFunction::kRelu;
-  bool is_linear = false;  // each output row reads only the input row of the same number
+  bool is_linear = false;  // each output row reads only the input row of the same index
 };
 
 // kOneByOne waits after each convolution, kInARow launches all without a wait, and kReplayed launches all from a

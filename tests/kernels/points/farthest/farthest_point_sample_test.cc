@@ -176,13 +176,13 @@ TEST_P(FarthestPointSampleTest, InvalidPointsAreNeverSelected) {
     const float bad[] = {kNan, kInfinity, -kInfinity};
     for (int64_t i = 0; i < count; ++i) {
       for (int64_t axis = 0; axis < 3; ++axis) values.push_back(points[static_cast<size_t>(3 * i + axis)]);
-      values.insert(values.end(), {kNan, 9e9F});  // not valid coordinates
+      values.insert(values.end(), {kNan, 9e9F});  // two columns that are no coordinates
       if (random() % 4 == 0) values[values.size() - 5 + random() % 3] = bad[random() % 3];
       clouds.is_valid.push_back(random() % 8 == 0 ? 0 : 1);
     }
     clouds.Add(values, count / 2);
   }
-  // The start is the first valid point.
+  // Makes the first point invalid, so that the first sample starts at its first valid point.
   for (size_t axis = 0; axis < 3; ++axis) clouds.rows[axis] = kNan;
   ExpectSerial(clouds);
 }
@@ -209,7 +209,8 @@ TEST_P(FarthestPointSampleTest, StartsAnywhere) {
   PointClouds clouds;
   std::vector<float> points = RandomPoints(200, random);
   for (const size_t bad : {0, 1, 2, 150, 199}) points[3 * bad] = kNan;
-  // Point 150 is bad, and so is the last one, after which the fourth follows. Then come starts outside the cloud.
+  // A start at an invalid point moves to the next valid one: from 150 to 151, and from the last point, 199, to 3. The
+  // last three starts are outside of the cloud, so nothing is selected.
   const std::vector<int64_t> starts = {0, 3, 150, 198, 199, 200, -1, std::numeric_limits<int64_t>::min()};
   for (const int64_t start : starts) {
     clouds.Add(points, 30);
@@ -280,7 +281,7 @@ TEST_P(FarthestPointSampleTest, RealScanAndLargeLattice) {
   ExpectSerial(clouds);
 }
 
-// Runs without the optional inputs and outputs.
+// Runs without an output for distances and without max_sample_points.
 TEST_P(FarthestPointSampleTest, WhatMayBeMissing) {
   std::mt19937 random(13);
   PointClouds clouds;

@@ -1,4 +1,5 @@
-// Tests which points a network sees if samples selected some, all, none, or more points than they have.
+// Tests SelectionMask, which marks the points that a network reads: samples have some, all or none of their points
+// selected, or more were asked for than exist.
 
 #include "kernels/points/farthest/selection_mask.h"
 
@@ -61,8 +62,9 @@ TEST_P(SelectionMaskTest, SamplesOfEveryKindInOneBatch) {
   const std::vector<uint8_t> mask =
       MaskOf({.point_begin = {0, 4, 4, 8, 11, 13},
               .is_valid = {1, 0, 1, 1, /**/ 1, 0, 1, 1, /**/ 1, 0, 1, /**/ 0, 1},
-              // The samples: restricted to two points; without points; three selected and all seen; more selected than
-              // exist; one with none at all.
+              // Sample 0 is restricted to two points. Sample 1 has no points. Sample 2 is not restricted, so its
+              // selection does not count. For sample 3 more points were asked for than exist, and for sample 4 none, so
+              // the network reads all their valid points.
               .selected_begin = {0, 2, 2, 5, 8, 8},
               .selected = {3, 0, /**/ 0, 2, 3, /**/ kNothingSelected, kNothingSelected, kNothingSelected},
               .is_restricted = {1, 1, 0, 1, 1}});
