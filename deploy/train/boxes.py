@@ -51,7 +51,8 @@ def _radii(boxes: torch.Tensor, cell: float) -> torch.Tensor:
 
 def make_targets(batch: Sequence[Scene], min_points: int, config: Config) -> Targets:
     """Makes the targets of a batch. A box is wanted if it has a class and at least min_points points. A box with points
-    that is not wanted is not wrong either: a score near it is no error. Boxes without points are ignored.
+    that is not wanted is not wrong either: a score near it is no error. A box without points is
+    treated as absent.
     """
     rows, columns, cell = grid_of(config)
     low = config.voxels.range_min

@@ -27,7 +27,7 @@ from voxserve.export.networks.center_point import CONFIGS, Config
 from voxserve.point_cloud import PointCloud
 
 CONFIG = CONFIGS["pandaset"]
-_MIN_POINTS = 3  # training neither wants nor punishes boxes with fewer points
+_MIN_POINTS = 3  # boxes with fewer points are not learned, but finding one is no error (boxes.make_targets)
 _PASTED = {"car": 12, "truck": 8, "construction-vehicle": 6, "pedestrian": 16, "traffic-cone": 8}  # tried per scene
 _SCHEDULE = loop.Schedule(max_rate=3e-3, total_seconds=840)
 _BOX_WEIGHT = 2.0  # OpenPCDet's loc_weight on Waymo

@@ -107,7 +107,7 @@ def write(path: Path, frame: LabelledFrame) -> None:
         "names": np.array(frame.names),
         "num_points": np.asarray(frame.num_points, np.int32),
     }
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_LZMA) as file:  # smaller than np.savez_compressed's
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_LZMA) as file:  # np.load reads it; np.savez_compressed packs less
         for name, array in arrays.items():
             buffer = io.BytesIO()
             np.save(buffer, array)

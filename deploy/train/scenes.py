@@ -149,8 +149,8 @@ class SceneMaker:
 
     def _pasted(self, scene: Scene, ground: torch.Tensor) -> Scene:
         """Pastes objects of the frames, each at its own distance from the sensor, so that the density of its points
-        stays right, but in a random direction. It is put on the ground of its new place. An object that would overlap
-        a box is left out.
+        stays right, but in a random direction. Each object is put on the ground of its new place. Objects that would
+        overlap a box, or whose new ground is unknown or too high or low, are left out.
         """
         tried = [objects[self._integers(len(objects), self._augmentation.pasted.get(of_class, 0))]
                  for of_class, objects in self._objects.items()]  # fmt: skip

@@ -75,7 +75,7 @@ def class_of_label(device: torch.device) -> torch.Tensor:
 
 
 def class_weights(labelled: list[frames.LabelledFrame], device: torch.device) -> torch.Tensor:
-    """Returns each class's weight in the loss: the inverse square root of its share of the points, within _WEIGHTS."""
+    """Returns each class's weight: sqrt(median share / its share of the points), clipped to _WEIGHTS."""
     table = class_of_label(torch.device("cpu")).numpy()
     counts = sum(np.bincount(table[frame.labels], minlength=256)[: len(CLASSES)] for frame in labelled)
     share = np.maximum(counts, 1) / np.maximum(counts, 1).sum()

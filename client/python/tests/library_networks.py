@@ -71,7 +71,7 @@ def _unet(device: str) -> Made:
 
 
 def _unet_by_hash_map(device: str) -> Made:
-    """Makes the U-Net in the mode "hashmap", whose sites do not end at the batch's largest coordinates."""
+    """Makes the U-Net in the mode "hashmap", which keeps the last sites of the batch. Odd sizes have such sites."""
     module, _, options = _unet(device)
     if device != "cpu":  # the stand-in has no modes
         config = networks.load("torchsparse.nn.functional").conv_config.get_default_conv_config()

@@ -85,7 +85,7 @@ def state_of(module: Any) -> State:
 
 
 def cloud() -> np.ndarray[Any, Any]:
-    """Returns float32 [N, 4]: points in the corners and some voxels of a box of 16 x 16 x 16, two in some voxels."""
+    """Returns float32 [N, 4]: points in the corners and 700 voxels of a box of 16 x 16 x 16, several in some."""
     rng = np.random.default_rng(5)
     cells = np.stack(np.meshgrid(*[np.arange(16)] * 3, indexing="ij"), -1).reshape(-1, 3)
     corners = cells[np.isin(cells, (0, 15)).all(axis=1)]
