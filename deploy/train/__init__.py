@@ -4,8 +4,9 @@ import sys
 import types
 from pathlib import Path
 
-# The client's package imports gRPC, which a machine that trains may not have. Configurations of networks and rules of
-# evaluation lie in the same package and need NumPy alone, so it is entered here without its __init__.
+# The package voxserve (client/python) imports gRPC, which a machine that trains may not have. Training needs only its
+# networks' configurations and its evaluation rules, which need only NumPy. So voxserve is registered here as a package
+# whose __init__ does not run.
 if "voxserve" not in sys.modules:
     _package = types.ModuleType("voxserve")
     _package.__path__ = [str(Path(__file__).resolve().parents[2] / "client/python/src/voxserve")]

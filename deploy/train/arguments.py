@@ -11,7 +11,7 @@ from train.loop import Schedule
 
 
 def parse(module: str, text: str, schedule: Schedule, *, batch: int, finds_boxes: bool = False) -> argparse.Namespace:
-    """finds_boxes: there is a command "find" too."""
+    """Returns the parsed command line. finds_boxes: whether there is a command "find" too."""
     parser = argparse.ArgumentParser(prog=f"python -m {module}", description=text)
     commands = parser.add_subparsers(dest="command", required=True)
     train = commands.add_parser("train", help="train a part of a run", description="train a part of a run")

@@ -1,5 +1,5 @@
-"""Decodes boxes from a head's images, and makes the images that training compares the head's with. Boxes are [N, 7] as
-the server gives them: x, y, z of the centre, length, width, height (metres), yaw.
+"""Decodes boxes from the images of CenterPoint's head, and makes the target images that the loss compares them with.
+Boxes are [N, 7] as the server gives them: x, y, z of the centre, length, width, height (metres), yaw.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class Targets:
     """The images and values that a batch's loss compares the head's images with."""
 
     heatmap: torch.Tensor  # [batch, classes, y, x]
-    counted: torch.Tensor  # [batch, 1, y, x]: 0 around boxes with too few points, which do not count
-    sample: torch.Tensor  # int64 [N], with an entry for each box of the batch, as the members below
-    cell: torch.Tensor  # row * width + column
+    counted: torch.Tensor  # [batch, 1, y, x]: 0 where a high score is no error: around boxes that are not wanted
+    sample: torch.Tensor  # int64 [N]: the sample of each wanted box of the batch
+    cell: torch.Tensor  # int64 [N]: row * columns + column of the cell with the box's centre
     values: torch.Tensor  # [N, 8]: centre within its cell (2), z, log of the size (3), cos and sin of yaw
 
 
@@ -37,7 +37,7 @@ def grid_of(config: Config) -> tuple[int, int, float]:
 
 
 def _radii(boxes: torch.Tensor, cell: float) -> torch.Tensor:
-    """Returns CornerNet's radius as OpenPCDet computes it (gaussian_radius), in cells."""
+    """Returns each box's CornerNet radius in cells, as OpenPCDet's gaussian_radius computes it."""
     a, b, r = boxes[:, 3] / cell, boxes[:, 4] / cell, _MIN_OVERLAP
     roots = []
     for k2, k1, k0 in (
@@ -50,7 +50,10 @@ def _radii(boxes: torch.Tensor, cell: float) -> torch.Tensor:
 
 
 def make_targets(batch: Sequence[Scene], min_points: int, config: Config) -> Targets:
-    """Makes the targets of a batch. A box with 1 to min_points - 1 points is neither wanted nor wrong."""
+    """Makes the targets of a batch. A box is wanted if it has a class and at least min_points points. A box with points
+    that is not wanted is not wrong either: a score near it is no error. A box without points is
+    treated as absent.
+    """
     rows, columns, cell = grid_of(config)
     low = config.voxels.range_min
     device = batch[0].boxes.device
@@ -69,7 +72,7 @@ def make_targets(batch: Sequence[Scene], min_points: int, config: Config) -> Tar
         peak = torch.exp(-(dx**2 + dy**2) / (2 * ((2 * radius + 1) / 6) ** 2))
         peak = peak * ((dx.abs() <= radius) & (dy.abs() <= radius))
         is_wanted = (of_class >= 0) & (scene.num_points[inside] >= min_points)
-        peak = torch.cat([peak, peak.new_zeros(1, rows, columns)])  # a maximum needs one
+        peak = torch.cat([peak, peak.new_zeros(1, rows, columns)])  # amax needs at least one peak
         wanted = torch.cat([is_wanted, is_wanted.new_zeros(1)])[:, None, None]
         of_peak = torch.cat([of_class, of_class.new_full((1,), -1)])[:, None, None]
         for number in range(len(config.classes)):
@@ -133,7 +136,7 @@ def decode(images: dict[str, torch.Tensor], config: Config, score_threshold: flo
 
 
 def suppress(boxes: Any, config: Config) -> Any:
-    """Returns the rows of the boxes that stay. boxes: the best first; classes do not matter."""
+    """Returns the indices of the boxes that non-maximum suppression keeps. boxes: the best first, of any classes."""
     shared, _ = overlaps(boxes[: config.nms_boxes_in], boxes[: config.nms_boxes_in])
     kept: list[int] = []
     for index in range(len(shared)):

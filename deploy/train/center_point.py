@@ -42,7 +42,7 @@ def _norm(width: int) -> nn.BatchNorm1d:
 
 
 class SparseBlock(nn.Module):
-    """SparseBasicBlock."""
+    """OpenPCDet's SparseBasicBlock: two submanifold convolutions with a residual connection."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -123,7 +123,7 @@ class CenterHead(nn.Module):
         super().__init__()
         self.shared_conv = nn.Sequential(*self._layer(c_in, width))
         branches = {name: self._branch(width, channels or num_classes) for name, channels in BRANCHES.items()}
-        nn.init.constant_(branches["hm"][-1].bias, -2.19)  # a score of 0.1
+        nn.init.constant_(branches["hm"][-1].bias, -2.19)  # the first scores are 0.1
         self.heads_list = nn.ModuleList([nn.ModuleDict(branches)])
 
     def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -151,8 +151,8 @@ class CenterPoint(nn.Module):
         self.dense_head = CenterHead(sum(config.bev.up_widths), config.head_width, len(config.classes))
 
     def forward(self, points: torch.Tensor, batch_of: torch.Tensor, batch: int) -> dict[str, torch.Tensor]:
-        """Returns the images by BRANCHES, [batch, C, y, x]. points: [N, 4] of a whole batch; batch_of: [N] the sample
-        of each.
+        """Returns the head's images [batch, C, y, x], by the names of BRANCHES. points: [N, 4] of all samples;
+        batch_of: int64 [N], the sample of each point.
         """
         x, sites = voxelize(points, batch_of, batch, self.config)
         return self.dense_head(self.backbone_2d(self.backbone_3d(x, sites)))

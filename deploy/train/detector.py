@@ -27,11 +27,11 @@ from voxserve.export.networks.center_point import CONFIGS, Config
 from voxserve.point_cloud import PointCloud
 
 CONFIG = CONFIGS["pandaset"]
-_MIN_POINTS = 3  # boxes with fewer points are neither wanted nor wrong
-_PASTED = {"car": 12, "truck": 8, "construction-vehicle": 6, "pedestrian": 16, "traffic-cone": 8}  # tried in a scene
+_MIN_POINTS = 3  # boxes with fewer points are not learned, but finding one is no error (boxes.make_targets)
+_PASTED = {"car": 12, "truck": 8, "construction-vehicle": 6, "pedestrian": 16, "traffic-cone": 8}  # tried per scene
 _SCHEDULE = loop.Schedule(max_rate=3e-3, total_seconds=840)
 _BOX_WEIGHT = 2.0  # OpenPCDet's loc_weight on Waymo
-_EVALUATED_POINTS = 5  # the measure leaves out boxes with fewer points
+_EVALUATED_POINTS = 5  # the evaluation leaves out boxes with fewer points
 _EVALUATED_DISTANCE = 75.0  # metres
 _BINS = ((0.0, 25.0), (25.0, 50.0), (50.0, 75.0))
 
@@ -133,7 +133,7 @@ def _save_boxes(model: CenterPoint, options: argparse.Namespace) -> None:
 
 
 def _measure(model: CenterPoint, data: Path, device: str, save: Path | None) -> None:
-    """Prints the measures of voxserve.evaluate for the frames that are kept for testing."""
+    """Prints the metrics of voxserve.evaluate for the test frames."""
     names = tuple(frames.BOX_CLASSES)
     detection = Detection(
         Dataset("pandaset", [], box_names=names),

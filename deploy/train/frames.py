@@ -65,7 +65,7 @@ def main() -> int:
 
 
 def _write_all(source: Path, target: Path) -> None:
-    sys.modules.pop("voxserve", None)  # the whole package, which reads pickles into clouds
+    sys.modules.pop("voxserve", None)  # the stub of train/__init__.py; the whole package is needed
     sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "client/python/src"))
     from voxserve.evaluate.layouts import pandaset
 
@@ -96,10 +96,10 @@ def write(path: Path, frame: LabelledFrame) -> None:
         ]
     ).astype(np.int64)
     near = np.flatnonzero(distance <= MAX_RANGE)
-    order = near[np.lexsort((steps[1, near], steps[2, near] // 20))]  # 2 mrad: less than between two lasers
+    order = near[np.lexsort((steps[1, near], steps[2, near] // 20))]  # 2 mrad, less than between two lasers
     differences = np.diff(steps[:, order], axis=1, prepend=0).astype(np.int32).view(np.uint32)
     arrays = {
-        # The bytes of a number, one row each: high ones are nearly always the same.
+        # Row i has byte i of every number. The high bytes are nearly always the same, so they pack well.
         "steps": np.stack([(differences >> shift & 255).astype(np.uint8) for shift in (0, 8, 16, 24)]),
         "intensity": np.rint(points[order, 3] * 255).astype(np.uint8),
         "labels": np.asarray(frame.labels)[order].astype(np.uint8),

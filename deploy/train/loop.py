@@ -1,8 +1,8 @@
 """A training run in parts: each part ends after a time, and the next one goes on from the files that it wrote.
 
 One schedule (AdamW, one cycle) runs through all parts. Its number of steps is planned in the first part, from the time
-that steps take there and the time that the whole run may take. An average of the weights is kept beside them; it is
-what is measured and exported, and it is a model at any time.
+that steps take there and the time that the whole run may take. The run also keeps an average of the weights.
+The average is measured and exported, and it is a usable model at any time.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ class Schedule:
     total_seconds: float  # training time of all parts together
     steps: int = 0  # 0: planned from total_seconds
     weight_decay: float = 0.01
-    rise: float = 0.3  # of the steps
-    max_norm: float = 10.0  # of the gradients
+    rise: float = 0.3  # the share of the steps in which the rate rises
+    max_norm: float = 10.0  # the gradients' largest norm; longer gradients are scaled to it
 
 
 @dataclass
 class Progress:
     step: int = 0
-    steps: int = 0  # planned; 0: not yet
+    steps: int = 0  # the planned number; 0: not planned yet
     seconds: float = 0.0  # training time so far, in all parts
     part: int = 0
 
 
 def rate(progress: float, schedule: Schedule) -> tuple[float, float]:
-    """Returns the learning rate and the first momentum of a one-cycle policy. progress: from 0 to 1."""
+    """Returns the one-cycle policy's learning rate and AdamW's beta1. progress: the share of the steps done, 0 to 1."""
     if progress < schedule.rise:
         share = (1 - math.cos(math.pi * progress / schedule.rise)) / 2
         return schedule.max_rate * (0.1 + 0.9 * share), 0.95 - 0.1 * share
@@ -57,18 +57,18 @@ def rate(progress: float, schedule: Schedule) -> tuple[float, float]:
 
 
 class Run:
-    """A model with its optimizer, its average and its progress."""
+    """A model with its optimizer, the average of its weights and its progress."""
 
     def __init__(self, model: nn.Module, schedule: Schedule, out: Path, resume: Path | None) -> None:
-        """Raises ValueError if the folder `resume` has no part, or one of another network. resume: the folder of an
-        earlier part, which may be `out` itself; None: a new run.
+        """resume: the folder of an earlier part, which may be `out` itself; None: a new run. Raises ValueError if that
+        folder has no files of a part, or those of another network.
         """
         self.model = model
         self.progress = Progress()
         self._schedule = schedule
         self._out = out
         self._average = {name: value.detach().clone() for name, value in _floats(model).items()}
-        # The rates and momenta are set at every step.
+        # _step sets the learning rate and the betas at every step.
         decayed = [p for p in model.parameters() if p.ndim > 1]
         others = [p for p in model.parameters() if p.ndim <= 1]
         groups = [{"params": decayed}, {"params": others, "weight_decay": 0.0}]
@@ -84,8 +84,8 @@ class Run:
         return self._average
 
     def train(self, loss_of: Callable[[], tuple[torch.Tensor, dict[str, torch.Tensor]]], end: float) -> None:
-        """Trains until `end`, a time of time.monotonic(). loss_of draws a batch and returns its loss, and parts of it
-        to print.
+        """Trains until `end`, a time of time.monotonic(). loss_of draws a batch and returns its loss, and the
+        parts of the loss by name, which are printed.
         """
         self.model.train()
         progress, begun = self.progress, time.monotonic()
@@ -125,7 +125,7 @@ class Run:
             raise ValueError(f"the loss is {loss.item()} at step {self.progress.step}")
 
     def _step(self, loss: torch.Tensor) -> None:
-        # Until the plan is made, the rate stays where the cycle begins.
+        # Until the number of steps is planned, the rate stays at the start of the cycle.
         share = self.progress.step / self.progress.steps if self.progress.steps else 0.0
         learning_rate, momentum = rate(share, self._schedule)
         for group in self.optimizer.param_groups:
@@ -135,7 +135,7 @@ class Run:
         nn.utils.clip_grad_norm_(self.model.parameters(), self._schedule.max_norm)
         self.optimizer.step()
         self.progress.step += 1
-        # A young average forgets sooner.
+        # The decay starts low, so that the average soon forgets the random first weights.
         decay = min(_AVERAGE_DECAY, self.progress.step / (self.progress.step + 10))
         now = _floats(self.model)
         torch._foreach_lerp_(list(self._average.values()), [now[name] for name in self._average], 1 - decay)
@@ -189,8 +189,8 @@ class Run:
 
 
 class Ahead:
-    """Prepares batches on a stream of its own. There the host, which waits for sizes, does not wait for the training
-    step that the device still computes.
+    """Prepares batches on a CUDA stream of its own. The host waits for tensor sizes while it prepares a batch. On this
+    stream it does not also wait for the training step that the device still computes.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -232,7 +232,7 @@ def write_weights(path: Path, state: dict[str, torch.Tensor]) -> None:
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
-    """Loads what write_weights wrote."""
+    """Loads a file of write_weights into the model. Raises ValueError if a tensor is missing."""
     state = {name: torch.from_numpy(np.array(value, np.float32)) for name, value in safetensors_file.read(path).items()}
     missing = [name for name in _floats(model) if name not in state]
     if missing:

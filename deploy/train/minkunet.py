@@ -19,13 +19,13 @@ _CUBE, _SMALL_CUBE = (3, 3, 3), (2, 2, 2)
 
 
 def voxelize(points: torch.Tensor, batch_of: torch.Tensor, batch: int) -> tuple[torch.Tensor, sparse.Sites]:
-    """Returns the first point of each voxel, as rows of `points`, and the voxels' sites. Coordinates are rounded half
+    """Returns the row in `points` of each voxel's first point, and the voxels' sites. Coordinates are rounded half
     to even and begin at 0 in each sample, as in the exported model.
     """
     cells = (points[:, :3] / torch.tensor(VOXEL_SIZE, device=points.device)).round().long()
     low = cells.new_full((batch, 3), 2**40).scatter_reduce(0, batch_of[:, None].expand(-1, 3), cells, "amin")
     cells = cells - low[batch_of]
-    step = 2**_STAGES  # a grid that stays whole in every stage
+    step = 2**_STAGES  # the grid's sizes are multiples of this, so that every stage halves them exactly
     size = [(int(extent) // step + 1) * step for extent in cells.amax(dim=0)]
     shape = (size[0], size[1], size[2])
     keys, row = torch.unique(sparse.keys_of(torch.cat([batch_of[:, None], cells], 1), shape), return_inverse=True)

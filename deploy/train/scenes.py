@@ -16,7 +16,7 @@ from train.frames import LabelledFrame
 _GROUND_CELL = 4.0  # metres
 _GROUND_REACH = 112.0  # metres
 _GROUND_QUANTILE = 0.05
-_MAX_STEP = 1.5  # metres: most difference of the ground's height where an object was and is put
+_MAX_STEP = 1.5  # metres: the most by which an object is raised or lowered to the ground of its new place
 _MARGIN = 0.2  # metres around a pasted box in which the scene's points are removed
 
 
@@ -27,16 +27,16 @@ class Scene:
     points: torch.Tensor  # [N, 4]
     labels: torch.Tensor  # uint8 [N]: PandaSet's classes
     boxes: torch.Tensor  # [M, 7]
-    classes: torch.Tensor  # int64 [M]; -1: no class
-    num_points: torch.Tensor  # int64 [M]
+    classes: torch.Tensor  # int64 [M]: the model's class; -1: no class
+    num_points: torch.Tensor  # int64 [M]: of the points in each box
 
 
 @dataclass(frozen=True)
 class Augmentation:
-    pasted: Mapping[int, int]  # objects of each class that are tried in a scene
+    pasted: Mapping[int, int]  # by class, the number of objects that are tried in a scene
     max_scale: float = 0.05
     max_shift: float = 0.5  # metres of height, since sensors stand at different heights
-    min_kept: float = 0.5  # of the points
+    min_kept: float = 0.5  # the smallest share of the points that stays where points are dropped
     max_brightness: float = 1.5
     no_intensity: float = 0.1  # the share of scenes whose intensity becomes 0
 
@@ -53,7 +53,7 @@ def scene_of(frame: LabelledFrame, class_of: Mapping[str, int], device: torch.de
 
 
 def inside(boxes: torch.Tensor, points: torch.Tensor, margin: float = 0.0) -> torch.Tensor:
-    """Returns [M, N]: whether each box, enlarged on every side, holds each point."""
+    """Returns bool [M, N]: whether a box, enlarged by `margin` metres on every side, holds a point."""
     offset = points[None, :, :3] - boxes[:, None, :3]
     cos, sin = boxes[:, 6, None].cos(), boxes[:, 6, None].sin()
     along = offset[..., 0] * cos + offset[..., 1] * sin
@@ -63,7 +63,7 @@ def inside(boxes: torch.Tensor, points: torch.Tensor, margin: float = 0.0) -> to
 
 
 def collide(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-    """Returns [M, M']: whether boxes share area seen from above, by the theorem of separating axes."""
+    """Returns bool [M, M']: whether two boxes overlap, seen from above (separating axis theorem)."""
     hit = torch.ones(len(first), len(second), dtype=torch.bool, device=first.device)
     for boxes in (first[:, None], second[None]):
         for turn in (0.0, math.pi / 2):
@@ -81,7 +81,7 @@ def _reach(boxes: torch.Tensor, axis: torch.Tensor) -> torch.Tensor:
 
 
 def _ground(points: np.ndarray) -> np.ndarray:
-    """Returns [cells, cells] z of the ground, NaN where there are few points."""
+    """Returns the ground's z in each cell [x, y], NaN where a cell has fewer than 5 points."""
     count = int(2 * _GROUND_REACH / _GROUND_CELL)
     cell = np.floor((points[:, :2] + _GROUND_REACH) / _GROUND_CELL).astype(np.int64).clip(0, count - 1)
     key = cell[:, 0] * count + cell[:, 1]
@@ -109,14 +109,14 @@ class SceneMaker:
         self._device = device
         self._augmentation = augmentation
         self._random = torch.Generator(device).manual_seed(seed)
-        self._choices = np.random.default_rng(seed)  # for numbers that the host needs at once
+        self._choices = np.random.default_rng(seed)  # draws on the host, which then need not wait for the device
         self._scenes = [scene_of(frame, class_of, device) for frame in frames]
         self._grounds = torch.from_numpy(np.stack([_ground(frame.points) for frame in frames])).to(device)
         points, labels, boxes, classes, numbers = [], [], [], [], []
         for scene in self._scenes:
             for index in torch.nonzero((scene.classes >= 0) & (scene.num_points >= min_points)).flatten().tolist():
                 own = torch.nonzero(inside(scene.boxes[index : index + 1], scene.points)[0]).flatten()
-                if len(own) < min_points:  # packing the frame moved some of its points
+                if len(own) < min_points:  # the file's rounding moved some points out of the box
                     continue
                 points.append(scene.points[own])
                 labels.append(scene.labels[own])
@@ -148,8 +148,9 @@ class SceneMaker:
         return self._changed(self._pasted(self._scenes[number], self._grounds[number]))
 
     def _pasted(self, scene: Scene, ground: torch.Tensor) -> Scene:
-        """Pastes objects at their own distance from the sensor, so that their points are as dense as there, but in
-        another direction. They stand on the ground there, and do not collide with anything.
+        """Pastes objects of the frames, each at its own distance from the sensor, so that the density of its points
+        stays right, but in a random direction. Each object is put on the ground of its new place. Objects that would
+        overlap a box, or whose new ground is unknown or too high or low, are left out.
         """
         tried = [objects[self._integers(len(objects), self._augmentation.pasted.get(of_class, 0))]
                  for of_class, objects in self._objects.items()]  # fmt: skip
@@ -163,7 +164,7 @@ class SceneMaker:
         cell = ((boxes[:, :2] + _GROUND_REACH) / _GROUND_CELL).long().clamp(0, len(ground) - 1)
         step = ground[cell[:, 0], cell[:, 1]] - (boxes[:, 2] - boxes[:, 5] / 2)
         boxes[:, 2] += step
-        fits = (step.abs() < _MAX_STEP) & ~collide(boxes, scene.boxes).any(dim=1)  # NaN is not below
+        fits = (step.abs() < _MAX_STEP) & ~collide(boxes, scene.boxes).any(dim=1)  # false where the ground is NaN
         fits &= ~torch.tril(collide(boxes, boxes), diagonal=-1).any(dim=1)
         picked, boxes, mirrored, turn, step = picked[fits], boxes[fits], mirrored[fits], turn[fits], step[fits]
         if len(picked) == 0:
@@ -190,7 +191,7 @@ class SceneMaker:
         a, choices = self._augmentation, self._choices
         points, labels = scene.points.clone(), scene.labels
         boxes, numbers = scene.boxes.clone(), scene.num_points
-        if choices.random() < 0.5:  # left and right change sides; the turn gives all directions
+        if choices.random() < 0.5:  # mirrors left and right; the turn below gives all directions
             points[:, 1], boxes[:, 1], boxes[:, 6] = -points[:, 1], -boxes[:, 1], -boxes[:, 6]
         turn = self._uniform(-math.pi, math.pi)
         points[:, :2], boxes = _turned_points(points[:, :2], turn), _turned(boxes, turn)
@@ -202,7 +203,7 @@ class SceneMaker:
             share = choices.uniform(a.min_kept, 1)
             kept = torch.nonzero(self._uniform(0, 1, len(points)) < share).flatten()
             points, labels = points[kept], labels[kept]
-            numbers = (numbers * share).ceil().long()  # about this many stay
+            numbers = (numbers * share).ceil().long()  # an estimate: points are dropped at random
         brightness = (
             0.0 if choices.random() < a.no_intensity else choices.uniform(1 / a.max_brightness, a.max_brightness)
         )

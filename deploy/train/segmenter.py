@@ -38,16 +38,16 @@ CLASSES = {
     "cone-barrier": (34, 35, 37, 38, 39, 40),
 }
 _IGNORED = 255
-_PASTED = {"car": 4, "truck": 6, "construction-vehicle": 4, "pedestrian": 16, "traffic-cone": 12}  # tried in a scene
+_PASTED = {"car": 4, "truck": 6, "construction-vehicle": 4, "pedestrian": 16, "traffic-cone": 12}  # tried per scene
 _SCHEDULE = loop.Schedule(max_rate=4e-3, total_seconds=840)
-_WEIGHTS = (0.4, 4.0)  # limits of a class's weight
+_WEIGHTS = (0.4, 4.0)  # the smallest and the largest weight of a class
 
 
 @dataclass
 class Batch:
     points: torch.Tensor  # [N, 4]
-    batch_of: torch.Tensor  # int64 [N]
-    labels: torch.Tensor  # int64 [N]
+    batch_of: torch.Tensor  # int64 [N]: the sample of each point
+    labels: torch.Tensor  # int64 [N]: the index in CLASSES, or _IGNORED
 
 
 def main() -> int:
@@ -67,7 +67,7 @@ def main() -> int:
 
 
 def class_of_label(device: torch.device) -> torch.Tensor:
-    """Returns int64 [256]: the class of each of PandaSet's ids."""
+    """Returns int64 [256]: for each of PandaSet's ids the index in CLASSES, or _IGNORED."""
     table = torch.full((256,), _IGNORED, device=device)
     for index, ids in enumerate(CLASSES.values()):
         table[list(ids)] = index
@@ -75,7 +75,7 @@ def class_of_label(device: torch.device) -> torch.Tensor:
 
 
 def class_weights(labelled: list[frames.LabelledFrame], device: torch.device) -> torch.Tensor:
-    """Returns weights by which rare classes count more: by the square root of how often a class has points."""
+    """Returns each class's weight: sqrt(median share / its share of the points), clipped to _WEIGHTS."""
     table = class_of_label(torch.device("cpu")).numpy()
     counts = sum(np.bincount(table[frame.labels], minlength=256)[: len(CLASSES)] for frame in labelled)
     share = np.maximum(counts, 1) / np.maximum(counts, 1).sum()
@@ -126,7 +126,7 @@ def train(options: argparse.Namespace, begun: float) -> None:
 
 @torch.no_grad()
 def _measure(model: MinkUnet, data: Path, device: str, save: Path | None) -> None:
-    """Prints the IoU of the first points of voxels, in the frames that are kept for testing."""
+    """Prints the IoU over the first point of each voxel in the test frames."""
     model.eval()
     table = class_of_label(torch.device("cpu")).numpy()
     counts = np.zeros((len(CLASSES), len(CLASSES) + 1), np.int64)

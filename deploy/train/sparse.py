@@ -1,8 +1,9 @@
-"""Sparse convolutions in plain PyTorch, for training: their sites by sorting, their arithmetic by gather and matmul.
+"""Sparse convolutions in plain PyTorch, for training. Sites are found by sorting, features by gather and matmul.
 
-A convolution reads a table [N, K]: for each output site and kernel offset, the row of the input site. If there is none,
-it is the number of input sites, which is a row of zeros. One gather makes [N, K * c_in], and one matrix product does
-the rest. The gradient of the input is the same with the table of the opposite direction, so nothing is scattered.
+A convolution reads a table [N, K]: for each output site and kernel offset, the row of the input site. If there is no
+such site, the entry is the number of input sites, and a row of zeros is read. One gather makes [N, K * c_in], and one
+matrix product does the rest. The input's gradient is computed in the same way with the table of the opposite direction,
+so nothing is scattered.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ class Sites:
     coords: torch.Tensor  # int64 [N, 4]: batch, then three axes, the last one fastest in the order
     shape: tuple[int, int, int]  # of the grid
     batch: int
-    keys: torch.Tensor  # int64 [N], growing
-    tables: dict[Any, Any] = field(default_factory=dict)  # rulebooks of convolutions that other layers use again
+    keys: torch.Tensor  # int64 [N]: keys_of(coords), ascending
+    tables: dict[Any, Any] = field(default_factory=dict)  # rulebooks that several layers share
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -35,8 +36,8 @@ class Rulebook:
     """The tables of a convolution: for each output site the rows of its inputs, and the other way round."""
 
     out: Sites
-    table: torch.Tensor  # int32 [out, K]
-    back: torch.Tensor  # int32 [in, K]
+    table: torch.Tensor  # int32 [out, K]: input rows
+    back: torch.Tensor  # int32 [in, K]: output rows
 
     def reversed(self, sites: Sites) -> Rulebook:
         """Returns the rulebook of the inverse convolution, from `out` back to the sites."""
@@ -90,8 +91,8 @@ def submanifold(sites: Sites, kernel: tuple[int, int, int]) -> Rulebook:
 
 
 def strided(sites: Sites, kernel: tuple[int, ...], stride: tuple[int, ...], padding: tuple[int, ...]) -> Rulebook:
-    """Returns spconv's sites: all sites whose kernel holds an input site. With kernel = stride and no padding these are
-    FLOOR's.
+    """Returns the rulebook of a strided convolution by spconv's rule: an output site is any whose kernel holds an input
+    site. With kernel = stride and no padding, these are the sites of RULE_FLOOR (model.proto).
     """
     device = sites.keys.device
     steps, s, p = offsets(kernel, device), torch.tensor(stride, device=device), torch.tensor(padding, device=device)
@@ -113,8 +114,8 @@ def _gather(rows: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
 
 
 class _Convolve(torch.autograd.Function):
-    """Convolves x [in, c_in] with weight [K, c_in, c_out]. Gathers again for the gradients, and so keeps little in
-    memory.
+    """Convolves x [in, c_in] with weight [K, c_in, c_out]. The backward pass gathers again, so that
+    the gathered rows are not kept in memory.
     """
 
     @staticmethod
@@ -148,7 +149,7 @@ class SpconvWeight(nn.Module):
     def __init__(self, c_in: int, c_out: int, kernel: tuple[int, int, int] = (3, 3, 3), bias: bool = False) -> None:
         super().__init__()
         self.kernel = kernel
-        bound = math.sqrt(2 / (max(math.prod(kernel) // 3, 1) * c_in))  # about a third of a kernel's cells have points
+        bound = math.sqrt(2 / (max(math.prod(kernel) // 3, 1) * c_in))  # as if a third of a kernel's cells had sites
         self.weight = nn.Parameter(torch.randn(c_out, *kernel, c_in) * bound)
         self.bias = nn.Parameter(torch.zeros(c_out)) if bias else None
 

@@ -62,7 +62,7 @@ def device() -> str:
 
 @dataclass(frozen=True)
 class Serving:
-    """A server whose models lie in a folder of its own, and scans with the answers that it gave to them undisturbed."""
+    """A server with a model folder of its own, and scans with the answers that this server gave before any fault."""
 
     server: FaultServer
     models: Path
@@ -93,6 +93,6 @@ def serve(binary: str, device: str, tmp_path: Path) -> Iterator[Serve]:
 
 @pytest.fixture(scope="module")
 def serving(binary: str, device: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    """One server for the tests of a module, each of which leaves it as it was."""
+    """One server for all tests of a module. Each test must leave it as it was."""
     with ExitStack() as stack:
         yield _start(stack, binary, device, tmp_path_factory.mktemp("faults"))

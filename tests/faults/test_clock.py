@@ -19,7 +19,7 @@ from voxserve import wire
 from workload import FLEET, SWEEPS
 
 _HOUR = 3600
-_LIMIT = 20  # seconds in which a limit of 3 s must have been noticed; without the limit it would be an hour
+_LIMIT = 20  # seconds in which the server must apply a limit of 3 s; by the wall clock it might take an hour
 
 
 @pytest.mark.parametrize("seconds", [_HOUR, -_HOUR])
@@ -76,7 +76,7 @@ def test_limits_of_silent_streams_hold(serve: Serve, seconds: int, record: Recor
     with channel(server.address) as to:
         begin = time.monotonic()
         answers = stream(to, config_alone(), 2 * _LIMIT)
-        pause(1)  # The limit is waited for by now.
+        pause(1)  # By now the server waits for the limit.
         with server.faults(f"clock:seconds={seconds}"):
             end = answer_of(lambda: b"".join(answers))
             took = time.monotonic() - begin
@@ -91,7 +91,7 @@ def test_limits_of_silent_streams_hold(serve: Serve, seconds: int, record: Recor
 
 
 def test_frame_ages_go_by_the_wall_clock(serving: Serving, record: Record) -> None:
-    """A sensor's stamp is a time of day: where the server's clock is wrong, ages are counted apart."""
+    """A sensor's stamp is a time of day. If the server's clock is wrong, negative and stale ages are counted apart."""
     server, points = serving.server, serving.workload.scans.frames[0]
 
     def counts() -> tuple[float, float]:

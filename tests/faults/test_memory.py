@@ -1,5 +1,5 @@
-"""Allocations that fail, at every site of a request. Clients are told so, call by call and frame by frame; everything
-else is answered, and right; afterwards the server is as before.
+"""Tests allocations that fail, at every fault site that a request passes. The call or frame that needed the memory gets
+an error, all others get right answers, and afterwards the server holds no more than before.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from soak import what_is_left
 from workload import FLEET
 
 _REFUSALS = ("OUT_OF_MEMORY", "QUEUE_FULL")
-# Sites of requests. A request makes about 220 allocations of host_memory and 40 of the heap of 1 KiB and more, so that
-# the numbers hit every one of them in turn. Smaller ones than 512 bytes are left alone: the nodes of the queue are some,
-# and the process ends without them, as gRPC does.
+# The fault sites of requests. A request makes about 220 allocations at host_memory, and about 40 of 1 KiB and more on
+# the heap. `every` is a prime number, so that over many requests each of these allocations fails in turn. Allocations
+# below 512 bytes never fail: some are nodes of the queue, and the process ends if one of those fails.
 _EVERYWHERE = [
     "reserve_requests:every=3",
     "reserve_sweeps:every=3",

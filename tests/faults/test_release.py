@@ -1,4 +1,4 @@
-"""The server itself has nothing of the faults: neither their code nor their names."""
+"""Tests that the released server has neither the code nor the names of the fault sites."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_wrong_rules_are_told(binary: str, rules: str, why: str) -> None:
 
 
 def test_every_source_that_asks_for_faults_is_compiled_for_them(build: Path) -> None:
-    """And no other one, so that the list in CMakeLists.txt is complete and holds for what is asked there."""
+    """No other source is, except server/main.cc. So the list in CMakeLists.txt is right."""
     commands = json.loads((build / "compile_commands.json").read_text(encoding="utf-8"))
     compiled, with_faults = set(), set()
     for entry in commands:

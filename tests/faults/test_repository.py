@@ -1,5 +1,5 @@
-"""A model's folder changes while it is loaded: files are cut short, swapped, removed and put back at any moment. The
-version in service stays and its answers stay right; each load is told what it found.
+"""A model's folder changes while the server loads it: files are cut short, swapped, removed and put back at any moment.
+The version in service stays and its answers stay right. A load that fails says what was wrong.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class Attack:
             ["nice", "-n", str(nice), sys.executable, str(_PROGRAM), name, text],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            bufsize=0,  # otherwise communicate() would lose the output behind the first line
+            bufsize=0,  # otherwise communicate() would lose the output after the first line
         )
         stands = time.monotonic() + start_seconds
         while time.monotonic() < stands and self._process.poll() is None:

@@ -1,4 +1,4 @@
-"""The server that an attack is made on, and when the attack is over."""
+"""Target: the ports and the process of the attacked server, and the time when the attack is over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The attack that sends bytes without a meaning: to the ports, behind HTTP/2's greeting, and as messages of calls."""
+"""The attack that sends random bytes: to the ports, after HTTP/2's greeting, and as messages of calls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAX_BYTES = 1 << 14
 
 def garbage(target: Target, seed: int = 1, pause: float = 0.02) -> Counts:
     """Sends random bytes, over one connection at a time. In turn they are the first bytes to the gRPC port, the first
-    to the HTTP port, frames behind HTTP/2's greeting, and the messages of Infer and InferStream calls.
+    to the HTTP port, frames after HTTP/2's preface and SETTINGS, and the messages of Infer and InferStream calls.
     """
     draw = random.Random(seed)
     connections = calls = closed = 0

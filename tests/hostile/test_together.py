@@ -37,7 +37,7 @@ def test_attacks_together(serve, attack, figure):
         attack(name, server, SECONDS + 60, start_seconds=0, source=f"127.0.0.{2 + i}", most_growth=LIMIT, **options)
         for i, (name, options) in enumerate(ATTACKS.values())
     ]
-    time.sleep(3)  # wait until the attacks stand
+    time.sleep(3)  # until the attacks have their full effect
     with OrdinaryClient(server.address, per_minute=100, timeout=15) as client:
         time.sleep(SECONDS)
     peak = server.peak_rss()

@@ -1,5 +1,5 @@
 """Computes detection metrics with the benchmarks' own programs, for the boxes that client/python/tests/drawn_boxes.py
-makes up.
+draws.
 
 Its output is copied into client/python/tests/drawn_boxes_expected.py, with which test_metrics.py compares voxserve's
 metrics:

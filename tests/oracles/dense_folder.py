@@ -115,7 +115,7 @@ class DenseFolder:
         return self._of_points(x)
 
     def _of_points(self, dense):
-        """Returns the value at every point of its voxel: [C, points] from [C, x, y, z]."""
+        """Returns the value of each point's voxel: [C, points] from [C, x, y, z]."""
         return dense[(slice(None), *self._cells.T)]
 
     def _reduced(self, x, reduce, max_points):

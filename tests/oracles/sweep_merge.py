@@ -11,7 +11,7 @@ bytes little endian, then the bytes).
 
 A pose is x, y, z, qw, qx, qy, qz. It becomes a 4 x 4 matrix in float64, by rotating the unit vectors with quaternion
 products. The transform from one sweep to another is a matrix inverse and a product, rounded to float32. Points are
-moved in float32, operation by operation. Rows are x, y, z, intensity, age. The newest sweep's rows come first.
+transformed in float32, operation by operation. Rows are x, y, z, intensity, age. The newest sweep's rows come first.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def transform(pose: np.ndarray, newest: np.ndarray) -> np.ndarray:
 
 
 def move(matrix: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """Returns points [n, 4] (x, y, z, intensity) moved by a 4 x 4 matrix, in float32 throughout."""
+    """Returns points [n, 4] (x, y, z, intensity) transformed by a 4 x 4 matrix, in float32 throughout."""
     x, y, z = points[:, 0], points[:, 1], points[:, 2]
     moved = points.copy()
     for axis, row in enumerate(matrix):

@@ -13,7 +13,7 @@ from attack_process import MAIN_COUNTS, Attack
 from server import Server
 
 _DUTY = 0.25  # share of the time in which an attack's process runs
-_START_SECONDS = 15  # until an attack has its full effect, or is counted without it
+_START_SECONDS = 15  # the longest wait for an attack's full effect; then the attack counts all the same
 _STOP_SECONDS = 120
 # Title: attack of tests/hostile/attacks.py, its options.
 ATTACKS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -33,13 +33,13 @@ ATTACKS: dict[str, tuple[str, dict[str, Any]]] = {
     "empty fields": ("empty_fields", {"megabytes": 8}),
     "calls in flight": ("calls_in_flight", {"number": 32, "num_points": 500}),
 }
-# The attacks whose bytes mean something to a port that speaks TLS.
+# The attacks that work on a port that speaks TLS.
 OF_TLS = ("silent connections", "silent HTTP connections", "garbage")
 
 
 class Attackers(threading.Thread):
     """Makes the named attacks one after the other, again and again, until stop(). Each lasts for `seconds`, and a pause
-    of half that time follows. An attack that OF_TLS names is made on each server in turn, others on the first.
+    of half that time follows. An attack in OF_TLS is made on each server in turn, the others only on the first server.
     """
 
     def __init__(self, servers: Sequence[Server], titles: Sequence[str], seconds: float) -> None:
@@ -49,13 +49,13 @@ class Attackers(threading.Thread):
         self._seconds = seconds
         self._stopped = threading.Event()
         self._since = time.monotonic()  # when the present attack or pause began
-        self.present = ""  # the attack that is made now
+        self.present = ""  # the title of the attack that runs now, "" during a pause
         self.made: Counter[str] = Counter()
         self.counts: dict[str, Counter[str]] = {title: Counter() for title in titles}
         self.problems: list[str] = []
 
     def pause_seconds(self) -> float:
-        """Returns how long no attack has been made; 0 during one."""
+        """Returns the seconds since the last attack ended; 0 during an attack."""
         return 0.0 if self.present else time.monotonic() - self._since
 
     def run(self) -> None:
@@ -91,7 +91,7 @@ class Attackers(threading.Thread):
             with Attack(name, server, seconds, _START_SECONDS, duty=_DUTY, source=source, **options) as attack:
                 is_cut = self._stopped.wait(self._seconds)
                 counts = attack.stop()
-        except Exception as error:  # Whatever it is, the soak must report it.
+        except Exception as error:  # The soak must report any error.
             self.problems.append(f"the attack '{title}': {error!r}"[:300])
             return
         self.made[title] += not is_cut

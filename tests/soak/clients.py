@@ -17,7 +17,7 @@ import voxserve
 from tally import Tally
 from workload import ATTACKED, FLEET, SPARE, Drive, Labels, Workload
 
-TIMEOUT = 60.0  # seconds; the soak shares its machine
+TIMEOUT = 60.0  # seconds; long, because the soak may share its machine
 _FRAMES_IN_FLIGHT = 2
 
 
@@ -25,26 +25,26 @@ _FRAMES_IN_FLIGHT = 2
 class Load:
     """Good clients of one server, until stop()."""
 
-    connect: Callable[[], voxserve.Client]  # its timeout is that of each call
+    connect: Callable[[], voxserve.Client]  # the client's timeout applies to each call
     workload: Workload
     tally: Tally
     stopped: threading.Event = field(default_factory=threading.Event)
     _threads: list[threading.Thread] = field(default_factory=list)
 
     def start(self, run: Callable[..., None], *arguments: object) -> None:
-        """Runs run(self, *arguments) on a thread. An exception of it is a problem of the tally."""
+        """Runs run(self, *arguments) on a thread. An exception there is counted as a problem of the tally."""
 
         def guarded() -> None:
             try:
                 run(self, *arguments)
-            except Exception as error:  # Whatever it is, the soak must report it.
+            except Exception as error:  # The soak must report any error.
                 self.tally.problem(f"{run.__name__} ended: {error!r}")
 
         self._threads.append(threading.Thread(target=guarded, name=run.__name__, daemon=True))
         self._threads[-1].start()
 
     def stop(self) -> None:
-        """Lets the clients end what they have begun, and waits for that."""
+        """Stops the clients, and waits until they have ended the calls and streams that they had begun."""
         self.stopped.set()
         for thread in self._threads:
             thread.join(2 * TIMEOUT)
@@ -74,7 +74,7 @@ class Turns:
 
 
 def ask(load: Load, client: voxserve.Client, model: str, points: Points, expected: Labels) -> None:
-    """Makes one call, whose outcome the tally gets."""
+    """Makes one call and counts its outcome in the tally."""
     load.tally.send()
     begin = time.monotonic()
     try:
@@ -109,7 +109,7 @@ def vehicle(load: Load, per_second: float, policy: str, drive: Drive) -> None:
 
 def _drive_once(load: Load, client: voxserve.Client, policy: str, drive: Drive, turns: Turns) -> None:
     waiting: set[int] = set()
-    is_whole = True  # A frame that failed is missing among the sweeps of later ones, whose answers are others then.
+    is_whole = True  # False once a frame failed: later frames then lack its sweep and have other answers.
     try:
         with client.stream(FLEET, policy=policy, sweeps=drive.sweeps) as stream:  # type: ignore[arg-type]
 
@@ -187,12 +187,12 @@ def cancelling(load: Load, address: str, per_second: float, seed: int) -> None:
 
 
 def spare(load: Load, per_second: float) -> None:
-    """Asks the model that comes and goes. A refusal must say that it is not there."""
+    """Sends requests to SPARE, which operators load and unload. A refusal must say that the model is not there."""
     turns = load.turns(per_second)
     points, expected = load.workload.scans.frames[0], load.workload.scans.expected[0]
     with load.connect() as client:
         while turns.wait():
-            own = Tally(load.tally.allowed)  # not a part of the counts of FLEET
+            own = Tally(load.tally.allowed)  # kept apart from load.tally, whose counts are those of FLEET
             ask(Load(load.connect, load.workload, own), client, SPARE, points, expected)
             [outcome] = own.outcomes
             load.tally.did(f"calls of the model that comes and goes: {outcome}")
@@ -205,14 +205,14 @@ def spare(load: Load, per_second: float) -> None:
 
 
 def operator(load: Load, admin_address: str, repository: Path, period: float, tune_every: int) -> None:
-    """Reloads, unloads and loads models, and has a plan searched at every `tune_every`-th time, which
-    takes a minute of processor time; 0: never.
+    """Reloads FLEET, and unloads and loads SPARE, once per `period` seconds. In every `tune_every`-th period it also
+    has a plan searched, which takes a minute of processor time; 0: never.
     """
     with voxserve.Client(admin_address, admin_address=admin_address) as client:
         for count in range(1, 1 << 31):
             if load.stopped.wait(period / 3):
                 break
-            os.utime(repository / FLEET / "1" / "model.textproto")  # a new fingerprint, the same network
+            os.utime(repository / FLEET / "1" / "model.textproto")  # a changed folder with the same network
             _operate(load, "reloads", lambda: client.load_model(FLEET), (1,))
             _operate(load, "unloads", lambda: client.unload_model(SPARE), (1,))
             if load.stopped.wait(period / 3):

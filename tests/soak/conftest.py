@@ -1,3 +1,3 @@
-"""Lets the tests find what the soak shares with other tests."""
+"""Makes importable the modules that the soak shares with other tests."""
 
-import soak  # noqa: F401, it names the folders
+import soak  # noqa: F401, soak.py adds the folders to sys.path

@@ -14,8 +14,8 @@ class Trend:
 
     first: float  # median of the first third
     last: float  # median of the last third
-    slope: float  # per hour, in the last two thirds: the median over all pairs of samples (Theil and Sen)
-    drift: float  # the slope over the length of these two thirds
+    slope: float  # per hour, in the last two thirds: the median over all pairs of samples (Theil-Sen)
+    drift: float  # the slope times the length of the last two thirds
     most: float  # the largest sample, warm-up included
 
     @property
@@ -27,7 +27,7 @@ class Trend:
 
 
 def trend_of(seconds: Sequence[float], values: Sequence[float], warm_up: float) -> Trend:
-    """Needs 6 values after the warm-up, which must be finite or NaN; NaN values are passed over."""
+    """Returns the trend after the warm-up. Values may be NaN, which is skipped. Raises ValueError below 6 values."""
     all_t, all_y = np.asarray(seconds, float), np.asarray(values, float)
     is_used = (all_t >= warm_up) & ~np.isnan(all_y)
     t, y = all_t[is_used], all_y[is_used]

@@ -1,4 +1,4 @@
-"""A server with TLS and tokens, whose certificate and tokens change while it is asked."""
+"""A server with TLS and tokens, whose certificate and tokens change while clients use it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ import voxserve
 from clients import Load
 
 _SCRAPER = "scraper-token-0123456789"
-_RELOAD_SECONDS = 15  # in which the server must have read a changed file
+_RELOAD_SECONDS = 15  # seconds in which the server must have read a changed file
 
 
 class GuardedServer(Server):
-    """A server of tests/hostile that is asked with TLS and tokens."""
+    """A Server of tests/hostile that needs TLS and tokens."""
 
     def __init__(self, binary: str, log: Path, folder: Path, *flags: str) -> None:
         folder.mkdir()
@@ -58,8 +58,8 @@ class GuardedServer(Server):
         return await_true(lambda: self._shown() == expected, _RELOAD_SECONDS, 0.2)
 
     def change_token(self) -> bool:
-        """Gives clients that connect from now on a new token; the present one counts until the next change. Returns
-        whether the server took the new one, and refused the one before the present one, in time.
+        """Gives clients that connect from now on a new token. The present token stays valid until the next change.
+        Returns whether, in time, the server accepted the new token and refused the one before the present one.
         """
         old, self._previous = self._previous, self.token
         new = self._token(self._turn + 1)
@@ -86,7 +86,7 @@ class GuardedServer(Server):
         try:
             return ssl.PEM_cert_to_DER_cert(ssl.get_server_certificate(("127.0.0.1", self.grpc_port), timeout=10))
         except OSError:
-            return b""  # an attack has taken the last connection, say
+            return b""  # for example, an attack has taken the last connection
 
     def _takes(self, token: str) -> bool:
         with self.connect(token) as client:

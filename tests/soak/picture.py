@@ -10,14 +10,14 @@ from html import escape
 _WIDTH, _PANEL, _GAP = 860, 110, 34
 _LEFT, _RIGHT, _TOP = 64, 150, 44
 _COLORS = ("#00798c", "#d1495b", "#edae49", "#30638e")
-_MOST_POINTS = 240  # of a line; more are thinned, and the largest of each run stays
+_MOST_POINTS = 240  # of a line; longer lines are thinned, and the largest point of each run stays
 
 Points = Sequence[tuple[float, float]]
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Lines that share an axis. Points are (seconds, value); a NaN breaks nothing and is left out."""
+    """Lines that share an axis. Points are (seconds, value); a NaN is left out and does not interrupt its line."""
 
     title: str
     lines: dict[str, Points] = field(default_factory=dict)

@@ -15,7 +15,7 @@ from flatness import Trend, trend_of
 from picture import Panel, Points, draw
 from samples import Sample, Subject, write_csv
 
-# Column of Sample, its name, the unit, and whether only samples count that no attack has made larger.
+# By column of Sample: its name, its unit, and whether only quiet samples count (Sample.is_quiet).
 WATCHED = {
     "rss_mib": ("resident memory", "MiB", False),
     "descriptors": ("descriptors", "", True),
@@ -33,7 +33,7 @@ class Limits:
     descriptors: float = 8
     threads: float = 4
     device_mib: float = 16
-    # A stream keeps the memory of its largest batch, and a burst may make a larger one at any time.
+    # A device stream keeps the memory of its largest batch, and a burst may form a larger batch at any time.
     batches_mib: float = 2048
 
 
@@ -45,7 +45,7 @@ class Ending:
     status: int | None = None
     answered: int = 0  # calls that were in flight when SIGTERM came
     refused: int = 0  # calls that came after it
-    left: dict[str, float] = field(default_factory=dict)  # metrics that were not 0 when nothing was asked any more
+    left: dict[str, float] = field(default_factory=dict)  # metrics that did not return to 0 after the last request
 
 
 def trends(samples: Sequence[Sample], server: str, warm_up: float) -> dict[str, Trend]:
@@ -129,7 +129,7 @@ def picture_of(title: str, samples: Sequence[Sample]) -> str:
 
 
 def _bands(samples: Sequence[Sample]) -> list[tuple[float, float]]:
-    """Returns the times of attacks."""
+    """Returns the times (begin, end) of attacks, in seconds."""
     found: list[tuple[float, float]] = []
     for a, b in pairwise(samples):
         if b.attack:

@@ -20,22 +20,22 @@ NAN = float("nan")
 
 @dataclass(frozen=True)
 class Sample:
-    """One server at one time. NaN: the server's metrics could not be read, or nothing was answered."""
+    """Measurements of one server at one time. NaN: its metrics could not be read, or nothing was answered."""
 
     seconds: float  # since the soak began
     server: str
-    attack: str  # the one that was made then
+    attack: str  # the title of the attack that ran then, or ""
     is_quiet: bool  # no attack was made for a while
     rss_mib: float
     descriptors: float
     threads: float
-    device_mib: float  # that the server holds of its devices: weights and sweeps
-    batches_mib: float  # likewise: what each stream keeps from its largest batch
+    device_mib: float  # device memory that the server holds for weights and sweeps
+    batches_mib: float  # device memory that each device stream keeps from its largest batch
     reserved_mib: float  # host memory that the server counts for requests, sweeps, answers and more
-    answered: float  # by the server, of all clients, since its start
-    refused: float  # likewise, with the connections that it ended
-    good_answered: float  # of the good clients, likewise
-    p50_ms: float  # of the good clients, since the sample before
+    answered: float  # requests of all clients that the server has answered since its start
+    refused: float  # requests of all clients with an error, and calls and connections that it ended early
+    good_answered: float  # requests and frames of the good clients, since the start
+    p50_ms: float  # of the good clients' answers since the sample before, as p99_ms
     p99_ms: float
 
 

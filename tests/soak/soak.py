@@ -31,7 +31,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-# The folders that have what this shares with other tests: a scan that differs, attacks, certificates.
+# The folders of modules that the soak shares with other tests: many_scans, the attacks, certificates.
 sys.path.append(str(Path(__file__).resolve().parents[1] / "gpu"))
 sys.path.append(str(Path(__file__).resolve().parents[1] / "hostile"))
 sys.path.append(str(Path(__file__).resolve().parents[1] / "integration"))
@@ -54,10 +54,10 @@ _MEMORY_LIMIT = "--memory_limit=4GiB"
 # Limits of the server that are shorter than its defaults, so that connections and calls meet them within the soak.
 _SHORT = ("--max_connection_age=2m", "--request_timeout=10s", "--stream_idle_timeout=20s")
 _IN_FLIGHT = 8
-_SEARCHES = 3.5  # of plans, in a soak of any length
-_IDLE_SECONDS = 60  # time in which an unused server must give everything back
+_SEARCHES = 3.5  # searches of plans in a soak, whatever its length
+_IDLE_SECONDS = 60  # the time in which an unused server must free what requests held
 _DRAIN_SECONDS = 30
-_AFTER_THE_END = frozenset({"DRAINING", "NO_SERVER"})  # what a call may meet that comes after SIGTERM
+_AFTER_THE_END = frozenset({"DRAINING", "NO_SERVER"})  # reasons for which a call after SIGTERM may fail
 _SERVER = REPOSITORY / "build" / "dev" / "server" / "voxserve"
 
 
@@ -79,7 +79,7 @@ class Options:
 
     @property
     def warm_up(self) -> float:
-        """Returns every attack once, or a quarter of the time."""
+        """Returns the seconds in which every attack is made once, but at most a quarter of the soak."""
         return min(self.seconds / 4, 1.5 * self.attack_seconds * len(self.attacks))
 
 
@@ -138,7 +138,7 @@ def soak(options: Options) -> Outcome:
         for subject, load in zip(subjects, loads, strict=True):
             try:
                 endings[subject.name] = end(subject, load)
-            except Exception as error:  # Whatever it is, the report must still be written.
+            except Exception as error:  # The report must be written after any error.
                 subject.tally.problem(f"not ended in order: {error!r}")
     return _judge(options, subjects, sampler, attackers, endings)
 
@@ -146,7 +146,7 @@ def soak(options: Options) -> Outcome:
 def _judge(
     options: Options, subjects: list[Subject], sampler: Sampler, attackers: Attackers, endings: dict[str, Ending]
 ) -> Outcome:
-    """Writes the report of what was found."""
+    """Collects all problems and writes the report."""
     problems = [*sampler.problems, *attackers.problems]
     problems += [f"the attack '{title}' had no effect" for title in attackers.without_effect()]
     found = {}
@@ -190,7 +190,7 @@ def _copy_models(folder: Path) -> Path:
 def _start(
     loads: Sequence[Load], plain: Server, guarded: GuardedServer, models: Path, workload: Workload, options: Options
 ) -> None:
-    """Starts the clients and operators. Shares of the rate: they add up to one."""
+    """Starts the clients and operators. The clients' shares of the rate add up to one."""
     first, second = loads
     rate, period = options.rate, 2 * options.attack_seconds
     first.start(unary, 0.2 * rate, 1)
@@ -213,7 +213,7 @@ def _await_end(options: Options, subjects: Sequence[Subject]) -> None:
 
 
 def what_is_left(server: Server) -> dict[str, float]:
-    """Returns what a server that nobody asks still holds after a minute; nothing if all is well."""
+    """Returns what a server without clients still holds after up to a minute, by name; empty if all is well."""
 
     def left() -> dict[str, float]:
         metrics = server.metrics()
@@ -229,7 +229,7 @@ def what_is_left(server: Server) -> dict[str, float]:
 
 
 def end(subject: Subject, load: Load) -> Ending:
-    """Compares the counts of a server that nobody asks any more, and ends it with SIGTERM while calls are in flight."""
+    """Compares the counts of clients and server, then starts new calls and ends the server with SIGTERM meanwhile."""
     server, tally, ending = subject.server, subject.tally, Ending()
     if server.process.poll() is not None:
         tally.problem(f"the server ended by itself: status {server.process.returncode}")
@@ -248,7 +248,7 @@ def end(subject: Subject, load: Load) -> Ending:
             ending_load = Load(load.connect, load.workload, last)
             ending_load.start(until_refused, client, _AFTER_THE_END)
             stack.callback(ending_load.stop)
-        time.sleep(1)  # by now nearly all of them are in a call
+        time.sleep(1)  # by now nearly all of these clients are in a call
         before = last.num_answered()
         ending.seconds, ending.status = server.terminate(2 * _DRAIN_SECONDS)
     ending.answered = last.num_answered() - before

@@ -21,12 +21,12 @@ class Tally:
         self.exact = exact  # whether an answer must be equal to the expected one in every label
         self._lock = threading.Lock()
         self._recent: list[float] = []
-        self.seconds: list[float] = []  # of every answered call and frame
+        self.seconds: list[float] = []  # the duration of every answered call and frame
         self.sent = 0  # calls and frames, each of which must have one outcome
         self.outcomes: Counter[str] = Counter()  # "equal", "close", "wrong", "not compared", or the reason of a refusal
         self.codes: Counter[str] = Counter()  # gRPC status codes, as the server's metrics count them
         self.done: Counter[str] = Counter()  # what operators did, and calls that were cancelled
-        self.problems: Counter[str] = Counter()  # what must not be
+        self.problems: Counter[str] = Counter()  # problems that fail the soak, by text
 
     def send(self) -> None:
         with self._lock:
@@ -44,7 +44,7 @@ class Tally:
                 self.problems["an answer that is not the expected one"] += 1
 
     def refuse(self, error: voxserve.InferenceError, count: int = 1) -> None:
-        """Counts `count` calls or frames that ended with an error; 0: a stream ended with it, and no frame waited."""
+        """Counts `count` calls or frames that ended with an error; 0: it ended a stream of which no frame waited."""
         reason = error.reason or error.code.name
         with self._lock:
             self.outcomes[reason] += count
@@ -53,7 +53,7 @@ class Tally:
                 self.problems[f"refused: {error}"[:300]] += max(1, count)
 
     def miss_sweeps(self) -> None:
-        """Notes an answer that says that it is of fewer sweeps than came: there was no memory to keep them all."""
+        """Counts an answer from fewer sweeps than were sent: the server had no memory to keep them all."""
         with self._lock:
             self.done["answers of fewer sweeps"] += 1
             if not self.allowed:
@@ -76,7 +76,7 @@ class Tally:
         return (error.reason or error.code.name) in self.allowed
 
     def take_recent(self) -> list[float]:
-        """Returns the durations of what was answered since the last call of this function."""
+        """Returns the durations, in seconds, of the answers since the last call of this function."""
         with self._lock:
             recent, self._recent = self._recent, []
             return recent
@@ -100,6 +100,6 @@ class Tally:
         return [
             f"{code}: the clients count {self.codes[code]}, the server {theirs[code]}"
             for code in names
-            # A frame that a newer one replaced in the client never came to the server.
+            # ABORTED: the client itself may have replaced a frame by a newer one, so the server never saw that frame.
             if (self.codes[code] < theirs[code] if code == "ABORTED" else self.codes[code] != theirs[code])
         ]

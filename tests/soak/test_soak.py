@@ -1,4 +1,4 @@
-"""A short soak, which has all parts of a long one, and tests of what judges it."""
+"""Runs a short soak, which has all parts of a long one, and tests the code that judges a soak."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from voxserve import errors
 
 SECONDS = 25
 SOME_ATTACKS = ("garbage", "rapid reset", "unread answers", "silent connections", "half-sent bodies")
-# A server takes most of its memory in its first minutes, so this finds no more than a flood. Long soaks find leaks.
+# A server takes most of its memory in its first minutes. So a short soak finds only floods; long soaks find leaks.
 SHORT_LIMITS = Limits(rss_mib=512, device_mib=512)
 
 
@@ -160,7 +160,7 @@ def test_counts_that_differ_are_found() -> None:
     tally = Tally()
     tally.answer(LABELS, LABELS, 0.1)
     tally.answer(LABELS, LABELS, 0.1)
-    tally.refuse(refusal("SUPERSEDED", grpc.StatusCode.ABORTED))  # by the client itself, before it was sent
+    tally.refuse(refusal("SUPERSEDED", grpc.StatusCode.ABORTED))  # the client replaced this frame before it was sent
     name = 'voxserve_requests_total{{code="{}",model="{}",version="1"}}'.format
     metrics = {name("OK", "fleet"): 2.0, name("OK", "minkunet"): 5.0, name("CANCELLED", "fleet"): 0.0}
     assert tally.unequal_counts(metrics, "fleet") == []

@@ -1,5 +1,5 @@
-"""The scans that the soak's clients send, and the answers that they expect: those of a server of its own, which nobody
-attacks, and which answers with the default plan alone.
+"""The scans that the soak's clients send, and the answers that they expect. A separate server computed these answers,
+without attacks and with the default plan.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from server import REPOSITORY
 
 import voxserve
 
-# All three are copies of the demo's model. FLEET is asked by good clients alone, so that its counts can be compared;
-# ATTACKED also by hostile ones; SPARE comes and goes.
+# All three are copies of the demo's model. Only good clients use FLEET, so that its counts can be compared. Clients
+# that cancel, and hostile ones, use ATTACKED. Operators load and unload SPARE.
 FLEET, ATTACKED, SPARE = "fleet", "minkunet", "spare"
 MODELS = (FLEET, ATTACKED, SPARE)
 MOST_DIFFERENT = 0.02  # share of a scan's labels that may differ, since plans and batches round differently
@@ -48,8 +48,8 @@ class Drive:
 
 @dataclass(frozen=True)
 class Workload:
-    scans: Drive  # whose answers do not depend on each other
-    sweeps: Drive  # whose answers do, since the server runs each frame together with those before it
+    scans: Drive  # each answer depends on its own frame only
+    sweeps: Drive  # an answer depends on the frames before it too, which the server merges with its own
 
 
 def prepare(binary: str, models: Path, log: Path, flags: Sequence[str]) -> Workload:

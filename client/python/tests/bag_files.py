@@ -1,4 +1,4 @@
-"""Recorded drives for tests: the same clouds, poses and transforms as every kind of bag."""
+"""Writes bags for tests: each kind of bag (ROS 1, MCAP, db3) with the same clouds, poses and transforms."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ODOMETRY = "nav_msgs/msg/Odometry"
 
 
 class Maker:
-    """Makes messages of a version of ROS."""
+    """Makes the messages of ROS 1 or ROS 2."""
 
     def __init__(self, version: int) -> None:
         self.version = version
@@ -89,8 +89,9 @@ class Maker:
 
 
 def write(path: Path, scans: Sequence[npt.NDArray[np.float32]], clouds: Sequence[Any] = ()) -> Path:
-    """A bag of the kind that the path's end says: .bag (ROS 1), .mcap or .db3; the last two are in a folder with
-    metadata.yaml, and the path of the file itself is returned. clouds: in place of those of scans.
+    """Writes a bag of the kind that the path's suffix names, and returns the bag's path: .bag (ROS 1), .mcap or .db3.
+    An .mcap or .db3 file lies in a folder with metadata.yaml, and the file's own path is returned. clouds: messages to
+    write in place of those made from `scans`.
     """
     if path.suffix == ".bag":
         maker = Maker(1)

@@ -1,4 +1,4 @@
-"""A fake voxserve server in this process, and the real one if VOXSERVE_BINARY names it."""
+"""Fixtures: a fake voxserve server in this process, and real servers if VOXSERVE_BINARY names the binary."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from voxserve.export.networks.tensors import RandomTensors
 REPOSITORY = Path(__file__).resolve().parents[3]
 # Scans that may not be part of the repository. Tests that need them skip if they are missing.
 SHARED = Path(os.environ.get("VOXSERVE_SHARED_DATA", REPOSITORY.parent / "shared" / "data"))
-START_SECONDS = 120  # loading a model on a busy machine
+START_SECONDS = 120  # enough to load a model on a busy machine
 BOX_MODELS = frozenset({"detector", "both", "crooked"})
 NOT_READY = {"broken": wire.MODEL_STATE_FAILED, "loading": wire.MODEL_STATE_LOADING}
 _METHODS = {
@@ -40,7 +40,7 @@ _METHODS = {
 
 
 class AuthorizationRecorder(grpc.ServerInterceptor):
-    """Keeps the authorization of every call, None where it has none."""
+    """Keeps the authorization header of every call, or None for a call without it."""
 
     def __init__(self, authorizations: list[str | None]) -> None:
         self._authorizations = authorizations
@@ -51,16 +51,17 @@ class AuthorizationRecorder(grpc.ServerInterceptor):
 
 
 class FakeServer:
-    """Answers by the model's name, and keeps the requests. `streams`, a generator of the test, answers a stream: it
-    gets the requests and the context, and yields messages or their bytes.
+    """A server in this process, whose answers depend on the requested model's name, and which keeps all requests. A
+    test may set `streams`, a generator that answers a stream: it gets the requests and the context, and yields messages
+    or their bytes.
     """
 
     def __init__(self, port: int = 0) -> None:
         self.requests: list[Any] = []
         self.streams: Callable[[Iterator[Any], grpc.ServicerContext], Iterable[Any]] = answer_all
         self.time_remaining: float | None = None
-        self.num_refusals = 0  # so many calls of Infer and LoadModel are refused with UNAVAILABLE
-        self.pushback_ms = 0  # after which a refusal asks for another try; 0: it does not ask
+        self.num_refusals = 0  # the next calls of Infer and LoadModel to refuse with UNAVAILABLE
+        self.pushback_ms = 0  # the delay before a retry that a refusal asks for; 0: it asks for none
         self.authorizations: list[str | None] = []  # of every call
         self.serving = True
         self.classes = [("road", 0x804080), ("car", 0x285AFF)]
@@ -221,7 +222,7 @@ class FakeServer:
     def _model(self, name: str, version: int, state: int) -> Any:
         model = wire.ModelVersion(name=name, version=version, state=state, description="two classes", device="cpu")
         model.ignore_label, model.max_points, model.num_parameters, model.digest = 255, 2_000_000, 1234, "abc"
-        if state == wire.MODEL_STATE_READY:  # otherwise the outputs are not known
+        if state == wire.MODEL_STATE_READY:  # a server knows the outputs of ready models only
             model.has_boxes = model.has_velocities = name in BOX_MODELS
             model.has_labels = model.has_scores = name not in BOX_MODELS - {"both"}
         model.voxel_size.extend([0.5, 0.5, 0.25])
@@ -238,7 +239,7 @@ class FakeServer:
 
 
 def _handlers(service: str, methods: dict[str, Any]) -> grpc.GenericRpcHandler:
-    """methods: by name, the method, its request's class, whether requests stream, whether answers stream."""
+    """methods: (function, class of its request, whether requests stream, whether answers stream), by method name."""
     return grpc.method_handlers_generic_handler(
         service,
         {
@@ -253,7 +254,7 @@ def _handlers(service: str, methods: dict[str, Any]) -> grpc.GenericRpcHandler:
 
 
 def add_boxes(response: Any, num_points: int) -> None:
-    """Adds a box for each point, of class car and road in turn; the second class has no name."""
+    """Adds a box for each point, of class car and road in turn. The second box lacks its class's name."""
     response.detections.SetInParent()
     for i in range(num_points):
         box = response.detections.boxes.add(class_id=1 - i % 2, class_name="" if i == 1 else ("car", "road")[i % 2])
@@ -278,7 +279,7 @@ def answer_all(requests: Iterator[Any], _context: grpc.ServicerContext) -> Itera
 
 
 def status_of(code: grpc.StatusCode, message: str, reason: str, *details: Any) -> Any:
-    """Returns a google.rpc.Status as the service makes it."""
+    """Returns a google.rpc.Status with an ErrorInfo, as the service sends it."""
     status = wire.Status(code=code.value[0], message=message)
     for detail in (wire.ErrorInfo(reason=reason, domain="voxserve", metadata={"model": "m"}), *details):
         status.details.add().Pack(detail)
@@ -300,7 +301,7 @@ def server() -> Iterator[FakeServer]:
 
 @pytest.fixture(params=[voxserve.Client, AioClient], ids=["sync", "aio"])
 def client(request: pytest.FixtureRequest, server: FakeServer) -> Iterator[Any]:
-    """Returns each client in turn, with the same interface, for tests of streams."""
+    """Runs a test of streams with each client, both with the synchronous interface."""
     with request.param(server.address) as made:
         yield made
 
@@ -327,7 +328,7 @@ def network_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 class ServerAddress(str):
     """The address of a server that a test started."""
 
-    admin: str  # of its AdminService
+    admin: str  # the address of its AdminService
 
 
 @contextmanager
@@ -361,7 +362,7 @@ def _ports_of(process: subprocess.Popen[bytes], log: Path) -> tuple[str, str]:
 
 @pytest.fixture
 def stand_in_libraries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Installs stand-ins for spconv, torchsparse and MinkowskiEngine, even if one is installed."""
+    """Installs stand-ins for spconv, torchsparse and MinkowskiEngine, also for a library that is installed."""
     pytest.importorskip("torch", reason="torch is not installed")
     hidden = ("spconv", "torchsparse", "MinkowskiEngine")
     find = importlib.util.find_spec
@@ -377,7 +378,7 @@ def stand_in_libraries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def no_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes random tensors without the time that drawing millions of values takes."""
+    """Makes random networks take zeros, because drawing millions of values takes long."""
     monkeypatch.setattr(RandomTensors, "take", lambda self, name, shape, **options: np.zeros(tuple(shape), np.float16))
 
 

@@ -17,13 +17,13 @@ Array = npt.NDArray[Any]
 
 
 def points(number: int, seed: int = 0) -> npt.NDArray[np.float32]:
-    """[N, 4] up to 50 m away."""
+    """Returns random x, y, z within 50 m on each axis, and intensity: [N, 4]."""
     random = np.random.default_rng(seed)
     return np.concatenate([random.uniform(-50, 50, (number, 3)), random.uniform(0, 1, (number, 1))], 1).astype("<f4")
 
 
 def semantic_kitti(folder: Path, labels: list[int], number: int = 2) -> Path:
-    """Writes a sequence 08 of scans with these raw labels, and instances in the high bits."""
+    """Writes sequence 08: `number` scans with these raw labels, and instance ids in the labels' high bits."""
     for name in ("velodyne", "labels"):
         (folder / "sequences" / "08" / name).mkdir(parents=True)
     for index in range(number):
@@ -42,7 +42,7 @@ Tr_velo_to_cam: 0 -1 0 0 0 0 -1 0 1 0 0 0
 
 
 def kitti(folder: Path, lines: list[str]) -> Path:
-    """Writes one frame with these lines of label_2, and points on a grid."""
+    """Writes one frame whose label_2 file has these lines, and whose points lie on a grid."""
     for name in ("velodyne", "calib", "label_2"):
         (folder / "training" / name).mkdir(parents=True)
     grid = np.stack([*np.meshgrid(np.arange(-30, 30, 1.0), np.arange(-30, 30, 1.0)), np.zeros((60, 60))], -1)
@@ -109,7 +109,7 @@ def nuscenes(folder: Path, labels: list[int], annotations: list[dict[str, Any]])
 
 
 class _Modules:
-    """Classes with the names of pandas' for the time of a pickle."""
+    """Stand-ins for pandas' modules and classes while a table is pickled, so that the pickle has their names."""
 
     def __enter__(self) -> dict[str, Any]:
         self.made: dict[str, Any] = {}
@@ -125,7 +125,7 @@ class _Modules:
         self.old = {name: sys.modules.get(name) for name in names}
         for module_name, classes in names.items():
             module = types.ModuleType(module_name)
-            module.__path__ = []  # type: ignore[attr-defined]  # a package, of which others are parts
+            module.__path__ = []  # type: ignore[attr-defined]  # a package may have submodules
             for name in classes:
                 self.made[name] = type(name, (), {"__module__": module_name})
                 setattr(module, name, self.made[name])
@@ -169,8 +169,8 @@ def table(path: Path, columns: dict[str, Array]) -> None:
 
 
 def pandaset(folder: Path, labels: list[int], cuboids: dict[str, Array] | None = None) -> Path:
-    """A sequence of one frame whose vehicle stands at 10, 20, 0 of the world and looks along its y. The last point is
-    of the other sensor.
+    """Writes a sequence of one frame, whose vehicle stands at (10, 20, 0) in the world and looks along the world's y.
+    The last point is from the other sensor (d = 1).
     """
     rows = points(len(labels)).astype(np.float64)
     values = {"x": rows[:, 0] + 10, "y": rows[:, 1] + 20, "z": rows[:, 2], "i": 255 * rows[:, 3]}

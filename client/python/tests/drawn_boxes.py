@@ -1,4 +1,4 @@
-"""Boxes drawn at random, of which the metrics' expected values were computed by the benchmarks' own programs."""
+"""Draws random boxes. For these, drawn_boxes_expected.py has the metrics that the benchmarks' own programs computed."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class DrawnFrame:
-    """[N, 7], [N, 2], and what KITTI says of boxes in the image."""
+    """Boxes [N, 7], velocities [N, 2], and the properties of the boxes in the image that KITTI's rules read."""
 
     true: Array
     true_velocities: Array
     found: Array
     found_velocities: Array
     scores: Array
-    names: tuple[str, ...]  # of true boxes
-    heights: Array  # pixels, of true boxes
+    names: tuple[str, ...]  # the class of each true box
+    heights: Array  # of the true boxes in the image, pixels
     occlusions: npt.NDArray[np.int64]
     truncations: Array
     found_heights: Array
 
 
 def draw() -> list[DrawnFrame]:
-    """Twelve frames: most true boxes are found nearly, some not; some found boxes are of nothing. Integers of one
-    generator and plain arithmetic, so that every version of NumPy draws the same.
+    """Returns twelve frames. Most true boxes have a found box near them, some have none, and some found boxes match no
+    true box. A linear congruential generator draws the numbers, so that every version of NumPy gives the same boxes.
     """
     state = 12345
 

@@ -2,13 +2,13 @@
 
 nuScenes: nuscenes-devkit 1.2.0, nuscenes.eval.detection.algo.accumulate, calc_ap and calc_tp (recall and precision
 above 0.1) of one class. KITTI: the functions of traveller59/kitti-object-eval-python's eval.py (clean_data,
-compute_statistics_jit, get_thresholds) without numba, with overlaps by shapely 2.0.7, and the mean of 40 recalls. Facts
-about these boxes; none of either program is here.
+compute_statistics_jit, get_thresholds) without numba, with overlaps by shapely 2.0.7, and the mean precision at
+40 recalls. This file has only the programs' results, none of their code.
 
-Written by tests/oracles/box_metrics.py.
+tests/oracles/box_metrics.py computed the values.
 """
 
-# AP, and errors of translation, scale, orientation and velocity, by distance of centres.
+# The AP and the errors of translation, scale, orientation and velocity, by matching distance in metres.
 NUSCENES = {
     0.5: (0.579001227314, 0.041726817508, 0.181507959696, 0.071268345474, 0.38686195007),
     1.0: (0.593437898422, 0.044443011956, 0.181342016288, 0.071370369301, 0.386547799098),
@@ -16,7 +16,7 @@ NUSCENES = {
     4.0: (0.597758566081, 0.055245056236, 0.181517116037, 0.078356509297, 0.395885269218),
 }
 
-# By difficulty, kind and least overlap.
+# The AP by difficulty, kind of overlap (bev: seen from above) and least overlap.
 KITTI = {
     ("easy", "bev", 0.7): 0.045017361111,
     ("easy", "bev", 0.5): 0.045017361111,
@@ -32,7 +32,7 @@ KITTI = {
     ("hard", "3d", 0.5): 0.411536558775,
 }
 
-# Sums of a frame's overlaps, from above and in space.
+# For each frame the sums of the overlaps of all pairs of boxes: of the areas seen from above, and of the volumes.
 OVERLAP_SUMS = (
     (8.061053875, 6.609539039),
     (6.267164957, 5.756727675),

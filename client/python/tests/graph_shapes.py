@@ -1,4 +1,4 @@
-"""Follows a network's channels, levels and spatial shapes from node to node, and checks its tensors against them.
+"""Computes each node's channels, level and spatial shape, and checks the shapes of a network's tensors against them.
 
 Written from the comments of proto/voxserve/model/v1/model.proto, for the operators that voxserve.export.networks uses.
 """
@@ -24,7 +24,7 @@ def parse(network: Network) -> Any:
 
 @dataclass(frozen=True)
 class Result:
-    """A node's result. level: a tuple that describes how its sites are made, "image", POINTS or BOXES."""
+    """A node's result. level: a tuple that says how the result's sites are computed, or "image", POINTS or BOXES."""
 
     level: Any
     channels: int
@@ -32,7 +32,7 @@ class Result:
 
 
 class Shapes:
-    """results: by node. Raises AssertionError, with the node's name, if something does not fit."""
+    """Checks a network. results: by node name. Raises AssertionError with the node's name if shapes disagree."""
 
     def __init__(self, network: Network) -> None:
         self.model = parse(network)
@@ -41,7 +41,7 @@ class Shapes:
         self.dimension = self.model.dimension or 3
         self.results: dict[str, Result] = {}
         self._wanted: dict[str, tuple[int, ...]] = {}
-        self._inputs: dict[str, Result] = {}  # of strided nodes, for their inverses
+        self._inputs: dict[str, Result] = {}  # the inputs of strided nodes, which inverse convolutions return to
         used = set()
         for node in self.model.nodes:
             used |= set(node.inputs)

@@ -1,7 +1,7 @@
-"""OpenPCDet's CenterPoint on voxels and SECOND as module trees, for their parameters' names and shapes. Needs torch.
+"""OpenPCDet's CenterPoint on voxels and SECOND as module trees: their parameters have the same names and shapes.
 
 pcdet/models: backbones_3d/spconv_backbone.py, backbones_2d/base_bev_backbone.py, dense_heads/center_head.py and
-anchor_head_single.py, put together as detectors/detector3d_template.py does.
+anchor_head_single.py, put together as detectors/detector3d_template.py does. Needs torch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class _BasicBlock(nn.Module):
 
 
 def backbone_3d(inputs: int, *, is_residual: bool) -> Any:
-    """Makes VoxelResBackBone8x or VoxelBackBone8x."""
+    """Makes OpenPCDet's VoxelResBackBone8x (is_residual) or VoxelBackBone8x."""
     spconv, backbone = load("spconv.pytorch"), nn.Module()
 
     def block(a: int, b: int, **options: Any) -> Any:
@@ -65,7 +65,7 @@ def backbone_2d() -> Any:
 
 
 class CenterPoint(nn.Module):
-    """tasks: the number of classes of each task."""
+    """OpenPCDet's CenterPoint. tasks: the number of classes of each task."""
 
     def __init__(self, tasks: Sequence[int], *, has_velocity: bool, is_residual: bool = True) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class CenterPoint(nn.Module):
 
 
 class Second(nn.Module):
-    """Three classes, with two anchors each at every cell."""
+    """OpenPCDet's SECOND: three classes, and two anchors per class at every cell."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
 """Known networks as in their repositories: the same module trees, names and forward passes, on any library.
 
-Each takes features [N, C] and coordinates int32 [N, 4], the sample first, and returns logits [N, classes]. levels holds
-the coordinates of the coarser levels after a run, in units of the input's. Needs torch.
+Each network takes features [N, C] and coordinates int32 [N, 4] (sample, x, y, z) and returns logits [N, classes]. After
+a run its `levels` holds the coordinates of the coarser levels, in units of the input's coordinates. Needs torch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CHANNELS, CLASSES = 4, 5
 
 
 class _Net(nn.Module):
-    """TorchSparseConvModule and MinkowskiConvModule: convolution, norm and activation in `net`."""
+    """mmdetection3d's TorchSparseConvModule and MinkowskiConvModule: convolution, norm and activation in `net`."""
 
     def __init__(self, *layers: Any) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class _TorchSparseBlock(nn.Module):
 
 
 class _TorchSparse:
-    """A backend: makes a convolution of 3, of 2 down and up, a residual block, its tensors and concatenation."""
+    """A backend: makes convolutions of size 3, strided and transposed ones of size 2, and residual blocks."""
 
     def __init__(self) -> None:
         self.library, self.spnn = load("torchsparse"), load("torchsparse.nn")
@@ -110,7 +110,7 @@ class _Minkowski(_TorchSparse):
 
 
 def spconv_block(spconv: Any, a: int, b: int, key: str, epsilon: float, shortcut: str, branch: Any) -> Any:
-    """Makes a residual block on spconv. shortcut: the name of its branch, which runs unless it is None."""
+    """Makes a residual block on spconv. branch: the layer of the skip connection, or None; shortcut: its name."""
 
     class Block(spconv.SparseModule):  # type: ignore[misc,name-defined]
         def __init__(self) -> None:
@@ -171,7 +171,7 @@ BACKENDS = {"torchsparse": _TorchSparse, "minkowski": _Minkowski, "spconv": _Spc
 
 
 def trilinear(points: Any, coordinates: Any, values: Any, stride: int) -> Any:
-    """Equals voxel_to_point: the weighted rows of the eight sites around each point, with weights that sum to 1."""
+    """Equals voxel_to_point: interpolates the eight sites around a point, with weights that sum to 1."""
     rows = {tuple(site): row for row, site in enumerate(coordinates.tolist())}
     out = values.new_zeros((len(points), values.shape[1]))
     for i, (sample, *point) in enumerate(points.tolist()):
@@ -190,7 +190,7 @@ def trilinear(points: Any, coordinates: Any, values: Any, stride: int) -> Any:
 
 
 def averaged(points: Any, coordinates: Any, values: Any, stride: int) -> Any:
-    """Equals point_to_voxel: the mean of the points' rows at each site."""
+    """Equals point_to_voxel: returns the mean of the points' rows at each site."""
     rows = {tuple(site): row for row, site in enumerate(coordinates.tolist())}
     found = torch.tensor([rows[(s, *(v // stride * stride for v in xyz))] for s, *xyz in points.tolist()])
     sums = values.new_zeros((len(coordinates), values.shape[1])).index_add_(0, found, values)
@@ -198,7 +198,7 @@ def averaged(points: Any, coordinates: Any, values: Any, stride: int) -> Any:
 
 
 class _Backbone(nn.Module):
-    """kind: MinkUNet, MinkUNetV2 or SPVCNN."""
+    """mmdetection3d's MinkUNetBackbone. kind: MinkUNet, MinkUNetV2 or SPVCNN."""
 
     def __init__(self, backend: str, kind: str, widths: tuple[int, ...], depths: tuple[int, ...]) -> None:
         super().__init__()
@@ -252,7 +252,7 @@ class _Backbone(nn.Module):
 
 
 class Mmdet3dSegmentor(nn.Module):
-    """EncoderDecoder3D of a MinkUNetBackbone and a MinkUNetHead."""
+    """mmdetection3d's EncoderDecoder3D with a MinkUNetBackbone and a MinkUNetHead."""
 
     def __init__(
         self,
@@ -279,7 +279,7 @@ class Mmdet3dSegmentor(nn.Module):
 
 
 class SpvnasMinkUnet(nn.Module):
-    """Has point_transforms, which the forward pass does not use."""
+    """spvnas' MinkUNet. Its state dict has point_transforms, which the forward pass does not use."""
 
     def __init__(self, widths: tuple[int, ...] = (4, 4, 8, 10, 12, 11, 9, 7, 6)) -> None:
         super().__init__()
@@ -371,7 +371,7 @@ class _SpUnet(nn.Module):
 
 
 class PointceptSegmentor(nn.Module):
-    """has_head: it is a DefaultSegmentorV2, whose backbone has no classes."""
+    """Pointcept's segmentor. has_head: a DefaultSegmentorV2, whose classifier is not in the backbone."""
 
     def __init__(
         self,

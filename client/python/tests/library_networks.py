@@ -11,18 +11,18 @@ from typing import Any
 import traced_networks as networks
 from torch import nn
 
-Made = tuple[Any, Any, dict[str, Any]]  # a module, its example and the options of the trace
+Made = tuple[Any, Any, dict[str, Any]]  # a module, its example input and the options of from_torch
 
 
 @dataclass(frozen=True)
 class Case:
-    """A network of a library."""
+    """A network of a library, to be traced and compared."""
 
     library: str
     name: str
-    make: Callable[[str], Made]  # for a device
-    has_stand_in: bool = True  # also the stand-in has its layers
-    golden: str = ""  # the folder of tests/golden/libraries with what the library computed
+    make: Callable[[str], Made]  # takes the device's name
+    has_stand_in: bool = True  # whether the library's stand-in has the layers too
+    golden: str = ""  # its folder in tests/golden/libraries, which has the library's outputs
 
     @property
     def device(self) -> str:
@@ -34,7 +34,7 @@ def _on(device: str, module: Any, example: Any, **options: Any) -> Made:
     return (module.to(device), example.to(device) if device != "cpu" else example, options)
 
 
-# torchsparse. Its sites are not negative, and end with the batch's extent where there is no spatial_range.
+# torchsparse. Sites are not negative. Without a spatial_range, its sites end at the batch's largest coordinates.
 
 
 def _torchsparse_example(size: tuple[int, int, int], spatial_range: Any = None) -> Any:
@@ -71,7 +71,7 @@ def _unet(device: str) -> Made:
 
 
 def _unet_by_hash_map(device: str) -> Made:
-    """Makes the U-Net in the mode whose sites do not end with the batch's extent, here of odd sizes."""
+    """Makes the U-Net in the mode "hashmap", which keeps the last sites of the batch. Odd sizes have such sites."""
     module, _, options = _unet(device)
     if device != "cpu":  # the stand-in has no modes
         config = networks.load("torchsparse.nn.functional").conv_config.get_default_conv_config()
@@ -90,7 +90,7 @@ def _detector(device: str) -> Made:
         return nn.Sequential(conv, spnn.BatchNorm(b), spnn.ReLU(True))
 
     class Detector(nn.Module):
-        """Has kernels of 3 with stride 2 within a spatial_range, and the way back."""
+        """Has kernels of size 3 with stride 2 within a spatial_range, and the transposed ones back."""
 
         def __init__(self) -> None:
             super().__init__()

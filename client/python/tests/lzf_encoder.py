@@ -1,16 +1,16 @@
-"""An encoder of LZF, for the readers' test files and streams."""
+"""Encodes LZF, for the test files of the readers and the tests of the decoder."""
 
 from __future__ import annotations
 
 
 def lzf_literals(data: bytes) -> bytes:
-    """Encodes without matches: in runs of up to 32 bytes."""
+    """Encodes without back references: in literal runs of up to 32 bytes."""
     runs = [data[i : i + 32] for i in range(0, len(data), 32)]
     return b"".join(bytes([len(run) - 1]) + run for run in runs)
 
 
 def lzf_encode(data: bytes) -> bytes:
-    """Encodes greedily with matches, following the format's description."""
+    """Encodes greedily with back references, following the format's description."""
     out, literals, position = bytearray(), bytearray(), 0
     while position < len(data):
         start = data.rfind(data[position : position + 3], max(0, position - 8191), position + 2)

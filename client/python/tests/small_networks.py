@@ -46,12 +46,12 @@ SMALL_CENTER_POINT_PILLAR = replace(
     bev=Bev((1, 1), (2, 2), (6, 8), (0.5, 1), (5, 7)),
     stride=4,
 )
-# For DynamicPillarVFE, which has no slots.
+# For DynamicPillarVFE, whose pillars have no largest number of points.
 SMALL_DYNAMIC_PILLARS = replace(SMALL_CENTER_POINT_PILLAR, voxels=replace(_PILLARS, max_points_per_voxel=0))
 SMALL_POINT_PILLARS = replace(
     SMALL_SECOND, voxels=replace(_PILLARS, features=second.KITTI_VOXELS.features), pillar_widths=(8,)
 )
-# Networks by name: made from a state dict, and with random weights.
+# By family: the function that builds a network from a state dict, and one that makes it with random weights.
 Build = Callable[..., Network]
 FAMILIES: dict[str, tuple[Build, Build]] = {
     "minkunet": (minkunet.build, lambda **o: minkunet.random_minkunet(width=0.125, num_classes=5, **o)),

@@ -1,4 +1,4 @@
-"""The asyncio client's streams with the synchronous interface, so that one test body serves both."""
+"""Gives the asyncio client's streams the synchronous interface, so that one test body tests both clients."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 import voxserve
 
-WAIT = 120.0  # seconds; nothing takes long unless it is broken
+WAIT = 120.0  # seconds; long, since only a broken client waits so long
 
 
 class Loop:
-    """An event loop of its own, which runs coroutines for other threads."""
+    """An event loop on its own thread, which runs coroutines for other threads."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()

@@ -1,7 +1,8 @@
-"""SVT-Net in plain torch, from its published source (models/svtnet.py and MinkLoc3D's GeM): one cloud, in float64.
+"""Computes SVT-Net in plain torch and float64, one cloud at a time, by its published source (models/svtnet.py and
+MinkLoc3D's GeM).
 
-Neighbours are found site by site in a dictionary; nothing of MinkowskiEngine or voxserve is used. A convolution's
-kernel runs over its cells with the first axis fastest, as MinkowskiEngine stores it. Needs torch.
+Neighbours are found site by site in a dictionary; nothing of MinkowskiEngine or voxserve is used. The cells of a kernel
+are in MinkowskiEngine's order, with the first axis fastest. Needs torch.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def random_state(
 
 
 def descriptor(state: Mapping[str, torch.Tensor], coordinates: Any) -> torch.Tensor:
-    """The vector [features] of a cloud's voxels: integer coordinates [N, 3], each one once."""
+    """Returns a cloud's vector [features]. coordinates: [N, 3], integers, each voxel of the cloud once."""
     return _Network(state).run([tuple(int(c) for c in row) for row in coordinates])
 
 
@@ -101,7 +102,7 @@ class _Network:
         return self._joined(key, x, attended)
 
     def _csvt(self, key: str, x: torch.Tensor) -> torch.Tensor:
-        """Computes csvt as the source does, where tokens are columns."""
+        """Computes the source's layer csvt. As there, tokens are columns."""
         weights = torch.softmax((x @ self._state[f"{key}.k_conv.kernel"]).T, dim=-1)  # [tokens, N]
         tokens = (weights @ (x @ self._state[f"{key}.q_conv.kernel"])).T[None]  # [1, C, tokens]
         values, keys, queries = (self._conv1d(f"{key}.conv{part}", tokens) for part in ("values", "keys", "quries"))
@@ -131,10 +132,10 @@ class _Network:
         return (x - mean) / torch.sqrt(variance + EPSILON) * weight + bias
 
     def _submanifold(self, key: str, size: int, sites: list[Site], x: torch.Tensor) -> torch.Tensor:
-        """A centred kernel: out[o] is the sum over the cells d of in[o + d] W_d."""
+        """Convolves with a centred kernel: out[o] is the sum over the cells d of in[o + d] W_d."""
         row_of = {site: row for row, site in enumerate(sites)}
         reach = range(-(size // 2), size // 2 + 1)
-        deltas = [tuple(reversed(cell)) for cell in itertools.product(reach, repeat=3)]  # the first axis fastest
+        deltas = [tuple(reversed(cell)) for cell in itertools.product(reach, repeat=3)]  # with the first axis fastest
         out = torch.zeros((len(sites), self._state[f"{key}.kernel"].shape[-1]), dtype=torch.float64)
         for delta, weight in zip(deltas, self._state[f"{key}.kernel"], strict=True):
             pairs = [
@@ -146,7 +147,7 @@ class _Network:
         return out
 
     def _down(self, key: str, sites: list[Site], x: torch.Tensor) -> tuple[list[Site], torch.Tensor]:
-        """A kernel and stride of 2: a site goes to floor(c / 2), by the cell that it is of there."""
+        """Convolves with a kernel and a stride of 2: a site c adds to floor(c / 2), by the weight of its cell c % 2."""
         coarse = list(dict.fromkeys(tuple(c // 2 for c in site) for site in sites))
         row_of = {site: row for row, site in enumerate(coarse)}
         out = torch.zeros((len(coarse), self._state[f"{key}.kernel"].shape[-1]), dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""An operator's calls, with both clients; see test_client.py."""
+"""Tests an operator's calls (loading, unloading, tuning) with both clients against a fake server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention within a cloud, and learned rows: the builder's nodes, NumPy's values and the server's."""
+"""Tests attention within a cloud and learned rows: the builder's nodes, and the server's values against NumPy's."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_attention_by_hand() -> None:
     np.testing.assert_allclose(rows.attended(queries, keys, values, 1, 1.0), [[2, 4], [1, 6]])
     np.testing.assert_allclose(rows.attended(queries, keys, values, 1, 0.0), [[2, 4], [2, 4]])
     assert rows.attended(queries, keys[:0], values[:0], 1, 1.0).tolist() == [[0, 0], [0, 0]]
-    # The second head's scores are equal whatever the query.
+    # The second head's queries and keys are 0, so that all its scores are equal.
     wide_queries, wide_keys = (np.concatenate([part, 0 * part], axis=1) for part in (queries, keys))
     np.testing.assert_allclose(rows.attended(wide_queries, wide_keys, values, 2, 1.0), [[2, 4], [1, 4]])
 

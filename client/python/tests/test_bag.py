@@ -1,4 +1,4 @@
-"""python -m voxserve.bag: every kind of bag in, a labelled MCAP file out, and what is said of broken bags."""
+"""Tests python -m voxserve.bag: it reads every kind of bag, writes a labelled MCAP file, and reports broken bags."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def call(server: FakeServer, tmp_path: Path) -> Callable[..., int]:
 
 
 def read(path: Path) -> dict[str, list[tuple[int, Any]]]:
-    """Messages by topic, with their times, decoded by another library than the one that wrote them."""
+    """Returns (time, message) by topic, decoded by another library than the one that wrote them."""
     messages: dict[str, list[tuple[int, Any]]] = {}
     with path.open("rb") as file:
         for schema, channel, message in make_reader(file).iter_messages():
@@ -63,7 +63,7 @@ def read(path: Path) -> dict[str, list[tuple[int, Any]]]:
 
 
 def point_bytes(message: Any) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """[points, point_step]"""
+    """Returns a PointCloud2's bytes, [points, point_step]."""
     data = np.frombuffer(bytes(message.data), np.uint8).reshape(message.height, message.row_step)
     return data[:, : message.width * message.point_step].reshape(-1, message.point_step)
 
@@ -93,7 +93,7 @@ def test_bag_is_labelled(kind: str, scans: Scans, call: Callable[..., int], tmp_
 
 @pytest.mark.parametrize("kind", [".mcap", ".db3", ".bag"])
 def test_large_clouds_and_transforms_are_read_at_once(kind: str, call: Callable[..., int], tmp_path: Path) -> None:
-    """The bag has many chunks: one thread reads clouds, and another reads tf."""
+    """The bag has many chunks. One thread reads its clouds while another reads tf."""
     points = np.fromfile(REPOSITORY / "deploy" / "scans" / "pandaset_070.bin", "<f4").reshape(-1, 4)
     assert call(bag_files.write(tmp_path / f"drive{kind}", [points] * 8)) == 0
     messages = read(tmp_path / "out.mcap")
@@ -172,7 +172,7 @@ def test_run_goes_on_where_it_was_broken_off(
     part = tmp_path / "out.mcap.part"
     assert call(bag) == 1
     assert "was begun with other settings (pose: tf , now  , sweeps: 2, now 1)" in capsys.readouterr().err
-    part.write_bytes(part.read_bytes()[:-600])  # as a machine leaves it that lost its power
+    part.write_bytes(part.read_bytes()[:-600])  # as after a loss of power
     server.streams, server.requests = whole, []
     assert call(bag, "--sweeps", "2", "--pose", "tf") == 0
     sent = [request.frame.frame_id for request in server.requests[1:]]

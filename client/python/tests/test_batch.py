@@ -1,4 +1,4 @@
-"""The command batch against the fake server: shards, resuming, what it refuses, and errors that pass."""
+"""Tests the command batch against the fake server: shards, resuming, refusals, and errors that may be transient."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_shards_of_numbered_scans_are_alike(count: int) -> None:
 def test_a_new_scan_changes_no_other_scans_shard(run: Run, scans: Path, tmp_path: Path) -> None:
     assert run("--shard", "2/3")[0] == 0
     before = results(tmp_path / "out")
-    np.full((2, 4), 0.5, np.float32).tofile(scans / "000000a.bin")  # the second in order
+    np.full((2, 4), 0.5, np.float32).tofile(scans / "000000a.bin")  # becomes the second scan in order
     assert run("--shard", "2/3")[0] == 0
     assert before <= results(tmp_path / "out") <= before | {"000000a"}
 
@@ -82,7 +82,7 @@ def test_it_goes_on_where_it_was_cut_off(run: Run, server: FakeServer, tmp_path:
     assert run()[0] == 0
     for name in ("000003", "000007"):
         (tmp_path / "out" / f"{name}.npy").unlink()
-    (tmp_path / "out" / "000003.npy.1.2.part").write_bytes(b"half")  # of a run that was killed
+    (tmp_path / "out" / "000003.npy.1.2.part").write_bytes(b"half")  # left by a run that was killed
     server.requests.clear()
     status, _, err = run()
     assert status == 0
@@ -139,7 +139,7 @@ def test_a_version_of_other_weights_is_refused(run: Run, tmp_path: Path) -> None
 def test_the_noted_version_is_kept(run: Run, server: FakeServer) -> None:
     assert run("--shard", "1/2", "--version", "2")[0] == 0
     server.requests.clear()
-    assert run("--shard", "2/2")[0] == 0  # the newest is 3
+    assert run("--shard", "2/2")[0] == 0  # not 3, which is the newest
     assert {request.version for request in server.requests} == {2}
 
 

@@ -1,4 +1,4 @@
-"""Every convolution of the builder, with a bias: compares the server's rows with NumPy's, which follow model.proto."""
+"""Tests every convolution of the builder, with a bias: compares the server's rows with NumPy's, by model.proto."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Layers = Callable[[Network, "Weights"], str]
 
 
 class Weights:
-    """Random weights and biases. A bias is as large as a sum of products."""
+    """Random weights and biases. A bias is about as large as a convolution's result."""
 
     def __init__(self) -> None:
         self._random = np.random.default_rng(7)
@@ -125,7 +125,7 @@ def made(layers: Layers) -> Network:
     options = {"rounding": "FLOOR", "origin": "RANGE", "range_min": (0.0,) * 3, "range_max": range_max}
     network.voxelize("voxels", (1.0,) * 3, features, **options)
     network.submanifold("stem", "voxels", weights.weight(27, 3), CUBE, weights.bias())
-    # Both inputs have the same sites, so that a bias shows at every site.
+    # The tested node and the stem have the same sites, so that the node's bias reaches every site.
     network.concat("both", [layers(network, weights), "stem"])
     network.linear("head", "both", weights.weight(1, 8, 5)[0].T.copy(), weights.bias(5))
     network.voxel_to_point("scores", "head", "voxels")
@@ -136,7 +136,7 @@ def made(layers: Layers) -> Network:
 
 
 def voxels() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Returns coordinates, the sample first, with a minimum of 0 on every axis, and features."""
+    """Returns coordinates [N, 4] (sample, x, y, z), with a minimum of 0 on every axis, and features [N, 3]."""
     rng = np.random.default_rng(11)
     cells = np.stack(np.meshgrid(*map(np.arange, SHAPE), indexing="ij"), -1).reshape(-1, 3)
     sites = cells[(rng.random(len(cells)) < 0.25) | (cells == 0).all(axis=1)]

@@ -58,7 +58,7 @@ def test_infer_prints_classes_stages_and_times(run: Run, scan: Path) -> None:
 
 
 def test_truth(run: Run, scan: Path, tmp_path: Path) -> None:
-    truth = np.array([0, 1, 0, 0, 1, 255, 7, 1, 0, 1], np.uint8)  # the labels are 0 1 0 1 0 1 0 1 0 1
+    truth = np.array([0, 1, 0, 0, 1, 255, 7, 1, 0, 1], np.uint8)  # the server's labels are 0 1 0 1 0 1 0 1 0 1
     (tmp_path / "scan.truth.u8").write_bytes(truth.tobytes())
     status, out, _ = run("infer", "--model", "m", scan, "--truth", tmp_path / "scan.truth.u8")
     assert status == 0

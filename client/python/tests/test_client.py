@@ -1,4 +1,4 @@
-"""The synchronous and the asyncio client against a fake server: one body, both clients."""
+"""Tests the synchronous and the asyncio client against a fake server; each test body runs with both."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_segment_gives_a_label_per_point(call: Call, server: FakeServer, points:
     labels = call(server.address, "segment", "minkunet", points)
     np.testing.assert_array_equal(labels, np.arange(10, dtype=np.uint8) % 2)
     assert labels.dtype == np.uint8
-    labels[0] = 9  # the caller may change them
+    labels[0] = 9  # the caller may change the labels
 
 
 def test_request_carries_the_points_as_they_are(call: Call, server: FakeServer, points: Points) -> None:

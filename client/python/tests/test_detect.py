@@ -1,4 +1,4 @@
-"""Boxes of a fake server, in one test body for both clients; then their files, counts and tables."""
+"""Tests boxes: from a fake server, with both clients, and their files, counts and tables."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_frames_of_a_stream_have_what_the_model_has(client: Any, server: FakeSer
         for request in requests:
             response = answer(request)
             add_boxes(response.result.response, request.frame.cloud.num_points)
-            if request.frame.frame_id != 1:  # frame 1 has both
+            if request.frame.frame_id != 1:  # frame 1 has labels and boxes
                 response.result.response.ClearField("segmentation")
             if request.frame.frame_id == 3:
                 response.result.response.ClearField("detections")

@@ -21,7 +21,7 @@ from voxserve.evaluate import command
 from voxserve.evaluate.layouts import dataframe, open_dataset
 
 Evaluate = Callable[..., dict[str, Any]]
-CAR = 1  # of the fake server
+CAR = 1  # the fake server's class id
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def evaluate(server: FakeServer, tmp_path: Path) -> Evaluate:
 
 @pytest.fixture
 def refuse(server: FakeServer, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """The error of a run that fails."""
+    """Returns a function that runs the command, expects it to fail, and returns its error."""
 
     def run(folder: Path, *more: str, model: str = "minkunet") -> str:
         assert command.main([str(folder), "--model", model, "--address", server.address, *more]) == 1
@@ -50,7 +50,7 @@ def refuse(server: FakeServer, capsys: pytest.CaptureFixture[str]) -> Callable[.
 
 
 def find(monkeypatch: pytest.MonkeyPatch, *boxes: tuple[float, ...]) -> None:
-    """Lets the fake server find these: class_id, score, then box and velocity."""
+    """Lets the fake server answer with these boxes: class_id, score, x, y, z, length, width, height, yaw, velocity."""
     names = ("score", "x", "y", "z", "length", "width", "height", "yaw", "velocity_x", "velocity_y")
 
     def add(response: Any, _num_points: int) -> None:
@@ -62,8 +62,9 @@ def find(monkeypatch: pytest.MonkeyPatch, *boxes: tuple[float, ...]) -> None:
 
 
 def test_semantic_kitti(evaluate: Evaluate, tmp_path: Path) -> None:
-    # The fake server says road, car, road, car, ... People: road, car, road (parking), car that moves, road, and two
-    # that do not count: no label, and a class that the model does not have.
+    # The fake server labels the points road, car, road, car, ... The data set's labels are road (40), car (10), road
+    # (44: parking), car (252: a moving one), car, and two that do not count: none (0), and a class that the model does
+    # not have (70: vegetation).
     folder = dataset_files.semantic_kitti(tmp_path / "data", [40, 10, 44, 252, 10, 0, 70])
     report = evaluate(folder, "--distances", "1000")
     part = report["segmentation"]
@@ -114,20 +115,23 @@ LINES = [
 
 
 def test_kitti(evaluate: Evaluate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: FakeServer) -> None:
-    # In the scanner's frame the lower faces' centres are at x = z, y = -x, z = -y of the camera; yaw = -90 degrees.
+    # LINES gives the centres of the boxes' lower faces in the camera's frame. The scanner's x is the camera's z, its y
+    # is the camera's -x, and its z is the camera's -y: (0, 1, 10) becomes (10, 0, -1). The box's centre is half its
+    # height (0.75) higher, at z = -0.25. KITTI's rotation_y of 0 is a yaw of -90 degrees.
     size, turn = (4.0, 1.6, 1.5), -np.pi / 2
     find(
         monkeypatch,
         (CAR, 0.9, 10, 0, -0.25, *size, turn, 0, 0),
-        (CAR, 0.8, 20, -5, -0.25, *size, turn, 0, 0),  # the van: no error
-        (CAR, 0.7, 30, 5, -0.25, *size, turn, 0, 0),  # the hard one
-        (CAR, 0.95, -10, 0, -0.25, *size, turn, 0, 0),  # behind the camera: not in the image
+        (CAR, 0.8, 20, -5, -0.25, *size, turn, 0, 0),  # matches the van, which counts neither as a car nor as an error
+        (CAR, 0.7, 30, 5, -0.25, *size, turn, 0, 0),  # matches the third line, which is hard: occlusion 2
+        (CAR, 0.95, -10, 0, -0.25, *size, turn, 0, 0),  # behind the camera, so not in the image and not counted
     )
     report = evaluate(dataset_files.kitti(tmp_path / "data", LINES), model="detector")
     (row,) = report["detection"]["kitti"]["classes"]
     assert (row["name"], row["min_overlap"]) == ("car", 0.7)
     assert [row[name]["boxes"] for name in ("easy", "moderate", "hard")] == [1, 1, 2]
-    # One true box makes one threshold, of 41; the others' precision is 0, and the first does not count.
+    # KITTI's AP is the mean precision at 40 recalls: it takes 41, and the first does not count. n true boxes give n
+    # thresholds, and the precision at all further recalls is 0: so 1 easy box gives 0, and 2 hard boxes give 1 / 40.
     assert (row["easy"]["3d"], row["hard"]["bev"]) == (0, pytest.approx(1 / 40))
     assert report["detection"]["nuscenes"]["classes"][0]["ap"]["0.5"] > 0.6
     sent = np.frombuffer(server.requests[-1].cloud.data, "<f4").reshape(-1, 4)
@@ -145,7 +149,7 @@ def test_nuscenes(evaluate: Evaluate, tmp_path: Path, monkeypatch: pytest.Monkey
     annotations = [
         annotation("a", car, (11, 0, 0.75), next="b"),
         annotation("b", car, (17, 0, 0.75), prev="a", sample=1),
-        annotation("far", car, (0, 50.5, 0)),  # beyond 50 m of the vehicle
+        annotation("far", car, (0, 50.5, 0)),  # more than 50 m from the vehicle
         annotation("unseen", car, (20, 0, 0), num_lidar_pts=0),
         annotation("rack", "static_object.bicycle_rack", (5, 5, 0), size=[4.0, 4.0, 4.0]),
         annotation("parked", bicycle, (5, 5, 0)),
@@ -163,13 +167,14 @@ def test_nuscenes(evaluate: Evaluate, tmp_path: Path, monkeypatch: pytest.Monkey
     report = evaluate(folder, model="detector")
     bicycles, cars = report["detection"]["nuscenes"]["classes"]
     assert (cars["name"], cars["boxes"], cars["found"]) == ("car", 2, 4)
-    # The true ones are at 10 and at 11. At half a metre each frame has a hit and a miss; at 4 m the surer box of each
-    # frame hits, and recall is whole before the others miss.
+    # In the sensor's coordinates the true car is at x = 10 in the first frame and at 11 in the second. With a matching
+    # distance of 0.5 m, each frame has a hit and a miss. With 4 m, the box with the higher score of each frame hits, so
+    # that the recall is 1 before the other boxes miss.
     assert 0.3 < cars["ap"]["0.5"] < 0.5
     assert cars["ap"]["4"] > 0.98
-    assert cars["errors"]["velocity"] == pytest.approx(0, abs=1e-5)  # 6 m in half a second
+    assert cars["errors"]["velocity"] == pytest.approx(0, abs=1e-5)  # 6 m in half a second are 12 m/s
     assert cars["errors"]["translation"] == pytest.approx(0.75, abs=0.25)
-    assert (bicycles["boxes"], bicycles["found"]) == (1, 3)  # of four, one is in the rack, which the first frame has
+    assert (bicycles["boxes"], bicycles["found"]) == (1, 3)  # the first frame's found box is in the rack
     server.classes = [("road", 0), ("car", 1)]
     labels = evaluate(folder)
     assert labels["segmentation"]["confusion"] == [[2, 0, 0], [0, 4, 0]]
@@ -192,7 +197,7 @@ def test_nuscenes_sweeps(tmp_path: Path) -> None:
 def cuboids(**changes: Any) -> dict[str, Any]:
     columns = {
         "label": np.array(["Car", "Car", "Signs"], object),
-        "yaw": np.array([0.0, 0.0, 0.0]),  # along the world's y
+        "yaw": np.array([0.0, 0.0, 0.0]),  # yaw 0: the length lies along the world's y
         "position.x": np.array([10.0, 10.0, 0.0]),
         "position.y": np.array([30.0, 30.0, 0.0]),
         "position.z": np.array([0.5, 0.5, 0.0]),
@@ -209,8 +214,9 @@ def test_pandaset(evaluate: Evaluate, tmp_path: Path, monkeypatch: pytest.Monkey
     scan = open_dataset(str(folder.parent)).frames[0].read(True, True)
     assert scan.labels is not None
     assert scan.boxes is not None
-    assert scan.labels.tolist() == [8, 13, 7, 14, 0]  # without the other sensor's point
-    # 10 m before the vehicle, whose forward is y; the sensor looks along x, 0.78 m further on and 1.86 m up.
+    assert scan.labels.tolist() == [8, 13, 7, 14, 0]  # without the last point, which is from the other sensor
+    # The box is 10 m ahead of the vehicle, along the world's y. The sensor's x points ahead; the sensor is 0.78 m ahead
+    # of the vehicle's origin and 1.86 m above it.
     x, y, z, length, width, height, yaw = scan.boxes.boxes[0].tolist()
     assert (x, y, z) == pytest.approx((10 - 0.78, 0, 0.5 - 1.86), abs=0.2)
     assert (length, width, height, yaw) == pytest.approx((160, 80, 100, 0), abs=1e-3)
@@ -349,7 +355,7 @@ def test_real_scans_of_semantic_kitti(real_server: str, tmp_path: Path) -> None:
     arguments = [str(folder), "--model", "minkunet", "--address", real_server, "--save", str(save)]
     assert command.main(arguments) == 0
     report = json.loads(save.read_text())
-    # Beside it, from the files alone.
+    # The same counts, computed from the files and the server's labels without voxserve.evaluate.
     names = {40: "road", 60: "road", 44: "road", 48: "sidewalk", 10: "car", 252: "car", 50: "building"}
     counts = {name: [0, 0, 0] for name in ("sidewalk", "building", "car", "road")}
     ignored = {0, 1, 49, 52, 72, 99}
@@ -378,7 +384,8 @@ def test_real_scans_of_pandaset_fit_the_model_card(real_server: str, tmp_path: P
     arguments = [str(SHARED / "pandaset-002"), "--model", "minkunet", "--address", real_server]
     assert command.main([*arguments, "--frames", "63-64", "--unit", "voxels", "--save", str(save)]) == 0
     part = json.loads(save.read_text())["segmentation"]
-    # Two of the seventeen frames of deploy/models/minkunet/README.md (0.948), the nearest to those it learnt from.
+    # deploy/models/minkunet/README.md gives an accuracy of 0.948 for 17 test frames. These two are the nearest to the
+    # training frames.
     assert part["accuracy"] > 0.94
     assert {row["name"]: row["iou"] for row in part["classes"]}["car"] > 0.9
     assert (REPOSITORY / "deploy" / "models" / "minkunet" / "README.md").is_file()

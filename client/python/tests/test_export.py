@@ -1,4 +1,4 @@
-"""The exporter of MinkUNet: the published network, the folder's round trip, and every error at once."""
+"""Tests the exporter of MinkUNet: the published network, the folder's round trip, and all errors reported at once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ State = dict[str, np.ndarray[Any, Any]]
 
 
 def make_state(cs: Sequence[int] = (2, 2, 3, 4, 5, 5, 4, 3, 3), inputs: int = 4, classes: int = 6) -> State:
-    """Returns a SparseResUNet42's tensors by its published architecture, with distinct values."""
+    """Returns a state dict of SparseResUNet42 by its published architecture, with random values."""
     rng = np.random.default_rng(5)
     state: State = {}
 
@@ -261,7 +261,7 @@ def test_bad_class_files(tmp_path: Path, capsys: pytest.CaptureFixture[str], car
 
 
 def test_bfloat16_is_widened_exactly(tmp_path: Path) -> None:
-    raw = np.array([0x3F80, 0xC000, 0x3EAB], "<u2")  # 1, -2, 0.333984375
+    raw = np.array([0x3F80, 0xC000, 0x3EAB], "<u2")  # bfloat16 of 1, -2 and 0.333984375
     header = json.dumps({"__metadata__": {"a": "b"}, "t": {"dtype": "BF16", "shape": [3], "data_offsets": [0, 6]}})
     path = tmp_path / "w.safetensors"
     path.write_bytes(len(header).to_bytes(8, "little") + header.encode() + raw.tobytes())

@@ -1,4 +1,4 @@
-"""The field spec that both command-line clients read."""
+"""Tests the parser of field specs, the text that describes raw points in both command-line clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compares traced networks with the results of their modules: by NumPy from the model's text, and by the server."""
+"""Compares traced networks with their modules' results: computed by NumPy from the model's text, and by the server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from traced_networks import TOLERANCE, load, made, round_trip  # noqa: E402
 pytestmark = pytest.mark.usefixtures("stand_in_libraries")
 
 SCORED = ("spconv-zyx", "spconv-xyz", "torchsparse", "minkowski")
-ALL = (*SCORED, "minkowski-generator", "spconv-detector")  # the last two with tensors of other sites, and of images
+ALL = (*SCORED, "minkowski-generator", "spconv-detector")  # the last two have outputs on other sites, and an image
 
 
 @pytest.mark.parametrize("kind", ALL)
@@ -91,7 +91,7 @@ def test_points_become_voxels_as_said() -> None:
 
 
 class Wrapped(torch.nn.Module):
-    """A network and a function of its scores."""
+    """A network, and a function that is applied to its scores."""
 
     def __init__(self, inner: Any, function: Any) -> None:
         super().__init__()
@@ -167,7 +167,7 @@ def test_a_trace_leaves_torch_and_the_libraries_as_they_were(cut: str) -> None:
     before = [dict(vars(owner)) for owner in owners]
     from_torch(Wrapped(made("minkowski")[0], lambda y: y).eval(), networks.minkowski_example(engine), cut=cut)
     assert [dict(vars(owner)) for owner in owners] == before
-    assert "__add__" not in vars(engine.SparseTensor)  # as in the library, where Tensor defines it
+    assert "__add__" not in vars(engine.SparseTensor)  # as in the library, whose class Tensor defines it
 
 
 def test_a_cut_keeps_what_it_needs() -> None:
@@ -196,7 +196,7 @@ def test_a_cut_is_compared_with_the_module_after_which_it_was(
 
 
 class Several(torch.nn.Module):
-    """Returns a dict, from a part of a network."""
+    """Returns a dict of results of a part of a network."""
 
     def __init__(self, inner: Any) -> None:
         super().__init__()
@@ -316,7 +316,7 @@ def test_sites_that_torchsparse_leaves_out_at_the_end_of_a_batch(monkeypatch: py
 
         monkeypatch.setattr(spnn.Conv3d, "_strided_sites", strided)
 
-    without(lambda made: made[:, 1] < 2)  # as version 2.1 does
+    without(lambda made: made[:, 1] < 2)  # torchsparse 2.1 also leaves out the last site, which is made of x = 4
     with pytest.warns(UserWarning, match="'0': torchsparse leaves out 1 of 3 sites at the end of the batch's extent"):
         exported = from_torch(module, example)
     assert len(exported.warnings) == 1

@@ -1,4 +1,4 @@
-"""Traces attention within a cloud, as networks write it, and compares it with the modules' own results."""
+"""Traces attention within a cloud, in the forms that networks use, and compares it with the modules' own results."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def example(samples: int = 1) -> Any:
 
 
 class Sparse(nn.Module):
-    """A convolution, attention of its rows, and a sparse tensor of them. Subclasses have mixed()."""
+    """A convolution, then attention among its rows, as a sparse tensor. Subclasses define the attention, mixed()."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Sparse(nn.Module):
 
 
 class ByHand(Sparse):
-    """Loops over the samples, and multiplies their rows with each other."""
+    """Loops over the samples, and computes attention with matmul and softmax."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class ByHand(Sparse):
 
 
 class Tokens(Sparse):
-    """Sums rows to tokens, lets the tokens read each other, and the rows the tokens; all of it transposed."""
+    """Sums the rows to three tokens, which attend to each other, and to which the rows attend; all of it transposed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ class Tokens(Sparse):
 
 
 class OffsetAttention(Sparse):
-    """The rows as columns [1, C, N], and the sum transposed: values times weights."""
+    """Attention with rows as columns [1, C, N], so that the result is values times transposed weights."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ class OffsetAttention(Sparse):
 
 
 class Heads(Sparse):
-    """One layer for queries, keys and values, and heads."""
+    """Attention with two heads. One linear layer gives queries, keys and values, which are split as `form` says."""
 
     def __init__(self, form: str) -> None:
         super().__init__()
@@ -124,7 +124,7 @@ class Heads(Sparse):
 
 
 class OfTorch(Sparse):
-    """torch's own layers."""
+    """Attention by torch's own layers."""
 
     def __init__(self, make: Any, is_batched: bool = True) -> None:
         super().__init__()
@@ -140,7 +140,7 @@ class OfTorch(Sparse):
 
 
 class Decomposed(nn.Module):
-    """Each sample's rows on a coarse level, by MinkowskiEngine's decomposed features."""
+    """Attention among each sample's rows on a coarse level, by MinkowskiEngine's decomposed_features."""
 
     def __init__(self, stride: int = 2) -> None:
         super().__init__()
@@ -157,7 +157,7 @@ class Decomposed(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Learned queries that read the sites: rows of the cloud, of which a head makes a vector each."""
+    """Learned queries that attend to the sites. A head then turns each query's row into a vector."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -174,7 +174,7 @@ class Decoder(nn.Module):
 
 
 class OneQuery(nn.Module):
-    """The mean of the cloud and a learned row, each one row wherever its dimension stands, read the sites."""
+    """Single queries that attend to the sites: the mean of the cloud, and a learned row."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -261,7 +261,7 @@ def test_an_example_of_two_samples_is_refused(name: str) -> None:
 
 
 class Function(Sparse):
-    """Any function of rows."""
+    """Applies any function to the rows."""
 
     def __init__(self, function: Any) -> None:
         super().__init__()
@@ -272,7 +272,7 @@ class Function(Sparse):
 
 
 def crossed(y: Any) -> Any:
-    """Rows in two heads, [2, 1, N, 4]."""
+    """Splits rows [N, 8] into two heads, [2, 1, N, 4]."""
     return y.view(len(y), 2, 4).transpose(0, 1)[:, None]
 
 

@@ -1,4 +1,4 @@
-"""python -m voxserve.export from-torch: makes a folder from a factory and a checkpoint, and nothing if one is wrong."""
+"""Tests python -m voxserve.export from-torch, which makes a folder of a factory and a checkpoint, or none on errors."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def factory(tmp_path: Path) -> str:
 
 
 def state(**changes: Any) -> dict[str, Any]:
-    """Returns a checkpoint of the network; a change to None removes a tensor."""
+    """Returns a checkpoint of the network. changes: tensors to replace, or None to remove one."""
     rng = np.random.default_rng(1)
     shapes = {
         "conv.0.weight": (4, 3, 3, 3, 2),
@@ -82,7 +82,7 @@ def test_one_command(tmp_path: Path, factory: str, capsys: pytest.CaptureFixture
     assert f"wrote {tmp_path / 'model' / '1'}: 7 tensors" in captured.out
     tensors = safetensors_file.read(tmp_path / "model" / "1" / "weights.safetensors")
     np.testing.assert_array_equal(tensors["head.weight"], state()["head.weight"])
-    assert verify([str(tmp_path / "model"), str(record)]) == 1  # the other result is not served
+    assert verify([str(tmp_path / "model"), str(record)]) == 1  # the model does not serve the result of 'deep'
     assert "node 'deep' cannot be compared" in capsys.readouterr().out
 
 

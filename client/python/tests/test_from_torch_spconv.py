@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 import traced_networks as networks  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # spconv and its libraries warn
+pytestmark = pytest.mark.filterwarnings("ignore")  # ignores the warnings of spconv and its libraries
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""Certificates, tokens and the operators' address, as far as the client decides; tests/integration has the servers."""
+"""Tests the client's part of certificates, tokens and the operators' address; tests/integration tests with servers."""
 
 from __future__ import annotations
 

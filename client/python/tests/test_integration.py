@@ -1,4 +1,4 @@
-"""The client with the real server and the model of deploy/models, on the golden scans."""
+"""Tests the client with the real server and the models of deploy/models, on the golden scans."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def scan() -> np.ndarray[Any, Any]:
 
 
 def voxels_of(points: Any) -> Any:
-    """Returns the row of each point's voxel; tests/golden has a voxel's values in these rows."""
+    """Returns the row of each point's voxel in the arrays of tests/golden."""
     index = np.round(points[:, :3] / np.float32(0.05)).astype(np.int64)
     return np.unique((index - index.min(axis=0)) @ (1 << 40, 1 << 20, 1), return_inverse=True)[1]
 
@@ -46,7 +46,7 @@ def test_golden_labels(client: voxserve.Client, name: str) -> None:
     labels = client.segment("minkunet", voxserve.read(path))
     golden = np.load(GOLDEN / f"{name}.npz")
     rows = voxels_of(np.fromfile(path, np.float32).reshape(-1, 4))
-    certain = (golden["margin"] / 16384 > 1e-3)[rows]  # the two best logits differ
+    certain = (golden["margin"] / 16384 > 1e-3)[rows]  # voxels whose best two logits differ by more than 1e-3
     np.testing.assert_array_equal(labels[certain], golden["label"][certain])
     assert certain.mean() > 0.99
 
@@ -54,7 +54,7 @@ def test_golden_labels(client: voxserve.Client, name: str) -> None:
 def test_golden_scores(client: voxserve.Client, scan: Any) -> None:
     result = client.infer("minkunet", scan, scores=True)
     golden = np.load(GOLDEN / "pandaset_070.npz")
-    logits = golden["logits_floor"] + golden["logits_fraction"] / 65536  # for every voxel of this scan
+    logits = golden["logits_floor"] + golden["logits_fraction"] / 65536  # this scan has the logits of every voxel
     np.testing.assert_allclose(result.scores, logits[voxels_of(scan)], rtol=0, atol=5e-4)
     assert (result.counts.used, result.counts.voxels) == (len(scan), len(golden["margin"]))
     assert {"voxelize", "geometry", "features"} <= {stage.name for stage in result.stages}
@@ -84,7 +84,7 @@ def test_every_way_to_say_the_same(client: voxserve.Client, scan: Any) -> None:
     ):
         np.testing.assert_array_equal(labels, expected)
     rescaled = client.segment("minkunet", scaled, fields=fields, scales={"intensity": 1 / 255})
-    assert (rescaled == expected).mean() > 0.999  # x / 255 * 255 is rounded
+    assert (rescaled == expected).mean() > 0.999  # x / 255 * 255 is rounded, which may change a few labels
 
 
 def test_no_points_one_point_and_invalid_points(client: voxserve.Client, scan: Any) -> None:
@@ -98,7 +98,7 @@ def test_no_points_one_point_and_invalid_points(client: voxserve.Client, scan: A
 
 
 def farthest(points: Any, number: int) -> list[int]:
-    """Selects points by the definition, from point 0; every operation rounds to float32."""
+    """Selects farthest points by their definition, from point 0. Every operation rounds to float32."""
     distance = np.full(len(points), np.inf, np.float32)
     selected = [0]
     while len(selected) < number:
@@ -158,7 +158,7 @@ def test_models(client: voxserve.Client) -> None:
 
 
 def test_the_trained_detector_finds_the_boxes_of_plain_pytorch(client: voxserve.Client) -> None:
-    """deploy/train computed the golden boxes from the same weights, with layers of its own, in float32."""
+    """deploy/train computed the golden boxes from the same weights, with its own PyTorch layers in float32."""
     found = client.detect("centerpoint", np.fromfile(SCAN, np.float32).reshape(-1, 4))
     if found.device != "cpu":
         pytest.skip(f"{found.device} computes in float16")
@@ -198,7 +198,7 @@ def test_a_stream_answers_as_calls_do(client: voxserve.Client, scan: Any) -> Non
 
 
 def tolerance(device: str) -> float:
-    """Returns the tolerance of logits that are computed twice in different batches: a GPU's are float16."""
+    """Returns the tolerance of logits that are computed in different batches. A GPU computes them in float16."""
     return 1e-4 if device == "cpu" else 0.1
 
 
@@ -211,7 +211,7 @@ def turn(angle: float, translation: tuple[float, float, float]) -> Any:
 
 
 def merge(sweeps: list[tuple[Any, Any]]) -> Any:
-    """Returns the points of all (points, pose) in the last one's coordinates; its own points come first, then older."""
+    """Returns the points of all sweeps (points, pose) in the last sweep's coordinates, the newest sweep first."""
     newest, to_newest = sweeps[-1][0], np.linalg.inv(sweeps[-1][1])
     clouds = [newest]
     for points, pose in reversed(sweeps[:-1]):
@@ -274,7 +274,7 @@ def test_both_command_lines_say_the_same(real_server: str, capsys: pytest.Captur
 
 
 def without_times(text: str) -> Any:
-    """Removes times, and the bars that the C++ client draws."""
+    """Removes from a client's output the times, and the bars that the C++ client draws."""
     if text.startswith("{"):
         return {key: value for key, value in json.loads(text).items() if not key.endswith("_ms")}
     lines = text.splitlines()

@@ -1,4 +1,4 @@
-"""Compares the boxes that clients get from the real server with the networks' definitions."""
+"""Compares the boxes that clients get from the real server with those of the networks' definitions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import voxserve
 pytestmark = pytest.mark.integration
 GOLDEN = REPOSITORY / "tests" / "golden"
 TIMEOUT = 120.0  # enough for a busy machine without a GPU
-# Models, their boxes in networks.npz, and whether they have velocities.
+# The models, the names of their boxes in networks.npz, and whether the boxes have velocities.
 DETECTORS = [
     ("small-centerpoint-openpcdet", "centerpoint_openpcdet_boxes", True),
     ("small-centerpoint-det3d", "centerpoint_det3d_boxes", True),

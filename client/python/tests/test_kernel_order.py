@@ -1,4 +1,4 @@
-"""Checks the conversion of other libraries' kernels to the served order, cell by cell by their published rules."""
+"""Tests the conversion of other libraries' kernels to the served order, cell by cell, by those libraries' rules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from voxserve.export import kernel_order
 def test_odd_torchsparse_kernels_run_the_first_axis_fastest(sizes: tuple[int, ...]) -> None:
     cells = list(itertools.product(*map(range, sizes)))
     weight = np.zeros((len(cells), 2, 3))
-    for cell in cells:  # the published rule: k = d0 + k0 * (d1 + k1 * d2)
+    for cell in cells:  # torchsparse's rule for odd kernels, with sizes k0, k1, k2: k = d0 + k0 * (d1 + k1 * d2)
         k = sum(d * int(np.prod(sizes[:axis])) for axis, d in enumerate(cell))
         weight[k] = hash_of(cell)
     served = kernel_order.from_torchsparse(weight, sizes)
@@ -48,7 +48,7 @@ def test_minkowski_crosses_become_ascending(sizes: tuple[int, ...]) -> None:
     def on_axis(axis: int, offset: int) -> int:
         return 100 * (axis + 1) + offset
 
-    # kernel_region.hpp: offset = ind < r ? ind + 1 : ind - 2 r
+    # MinkowskiEngine's kernel_region.hpp: offset = ind < r ? ind + 1 : ind - 2 r, where r = size / 2
     theirs, ours = [0], [0]
     for axis, size in enumerate(sizes):
         r = size // 2
@@ -82,10 +82,10 @@ def test_spconv_multiplies_a_kernel_of_one_cell_as_it_lies_in_memory(dimension: 
     memory = weight.ravel()
     expected = np.zeros((9, c_out))
     for row, i, o in itertools.product(range(9), range(c_in), range(c_out)):
-        expected[row, o] += x[row, i] * memory[i * c_out + o]  # mm(x, weight.view(c_in, c_out))
+        expected[row, o] += x[row, i] * memory[i * c_out + o]  # spconv computes mm(x, weight.view(c_in, c_out))
     served = kernel_order.from_spconv(weight, size, c_out)
     np.testing.assert_allclose(x @ served[0], expected)
-    # A view in another order of memory has the same values, and so the same product.
+    # An array in another memory order has the same values, and so must give the same result.
     np.testing.assert_array_equal(kernel_order.from_spconv(np.asfortranarray(weight), size, c_out), served)
 
 

@@ -35,7 +35,7 @@ State = dict[str, np.ndarray[Any, Any]]
 
 @dataclass(frozen=True)
 class Known:
-    """command: the exporter's; rounding, is_mean, is_moved: how the repository makes voxels of points."""
+    """A known network. command: the exporter's; rounding, is_mean, is_moved: how its repository voxelizes points."""
 
     make: Callable[[], Any]
     build: Callable[..., Network]
@@ -76,7 +76,7 @@ NETWORKS = {
     "minkowski-basic": _minkowski(is_bottleneck=False),
     "minkowski-bottleneck": _minkowski(is_bottleneck=True),
 }
-BY_SERVER_ALONE = ("mmdet3d-v2", "mmdet3d-spvcnn")  # voxserve.verify does not interpolate
+BY_SERVER_ALONE = ("mmdet3d-v2", "mmdet3d-spvcnn")  # voxserve.verify, which runs by NumPy, cannot interpolate
 ON_SPCONV = ("mmdet3d-spconv", "pointcept", "pointcept-v2")
 
 
@@ -85,7 +85,7 @@ def state_of(module: Any) -> State:
 
 
 def cloud() -> np.ndarray[Any, Any]:
-    """Returns float32 [N, 4]: points in a third of a box of 16 voxels and its corners, some voxels with several."""
+    """Returns float32 [N, 4]: points in the corners and 700 voxels of a box of 16 x 16 x 16, several in some."""
     rng = np.random.default_rng(5)
     cells = np.stack(np.meshgrid(*[np.arange(16)] * 3, indexing="ij"), -1).reshape(-1, 3)
     corners = cells[np.isin(cells, (0, 15)).all(axis=1)]
@@ -97,7 +97,7 @@ def cloud() -> np.ndarray[Any, Any]:
 
 
 def voxelized(points: np.ndarray[Any, Any], network: Known) -> tuple[Any, Any, np.ndarray[Any, Any]]:
-    """Returns features, coordinates with the sample first, and every point's voxel, as in the repository's data set."""
+    """Returns features, coordinates (sample first), and each point's voxel, as the repository's data set makes them."""
     index = network.rounding(points[:, :3] / np.float32(VOXEL)).astype(np.int64)
     if network.is_moved:
         index -= index.min(axis=0)
@@ -161,7 +161,7 @@ def test_exported_networks_are_the_modules_on_spconv(tmp_path: Path, name: str) 
 @pytest.mark.integration
 @pytest.mark.usefixtures("stand_in_libraries")
 def test_the_server_computes_the_modules(tmp_path: Path) -> None:
-    """The command line exports the checkpoint; the server makes the voxels and computes."""
+    """The command line exports the checkpoint; the server voxelizes the points and runs the network."""
     points, expected = cloud(), {}
     for name, network in NETWORKS.items():
         module = randomize(network.make())
@@ -277,7 +277,7 @@ def test_names_without_their_segmentor_and_spconv_1() -> None:
         built = sp_unet.build(other, name="n")
         assert built.to_textproto() == network.to_textproto()
     for name, tensor in network.tensors.items():
-        # Kernels of one cell are multiplied as they lie in memory, so the older order of storage changes them.
+        # spconv multiplies kernels of one cell as they lie in memory, so spconv 1's order of storage changes them.
         if name != "final.weight" and not name.endswith(".shortcut.weight"):
             np.testing.assert_array_equal(built.tensors[name], tensor)
 

@@ -1,4 +1,4 @@
-"""Labels: counted by class, compared with the truth, and written to files."""
+"""Tests labels: their counts by class, their comparison with the truth, and label files."""
 
 from __future__ import annotations
 

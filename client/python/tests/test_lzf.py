@@ -10,7 +10,7 @@ from voxserve.readers import lzf
 
 
 def test_lzf_matches_that_overlap_what_they_make() -> None:
-    # "ab", then 9 bytes from 2 back: long form (7 << 5, length - 9, distance - 1).
+    # "ab", then a back reference in the long form (7 << 5, length - 9, distance - 1): 9 bytes from 2 bytes back.
     assert lzf.decompress(b"\1ab" + bytes([7 << 5, 0, 1]), 11) == b"ababababababab"[:11]
     assert lzf.decompress(b"\0a" + bytes([1 << 5, 0]), 4) == b"aaaa"
 

@@ -30,7 +30,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 pytestmark = pytest.mark.usefixtures("stand_in_libraries")
 
 State = dict[str, np.ndarray[Any, Any]]
-# By the exporter's command: the family of its state dict, and its arguments.
+# By command of the exporter: the family of its state dict (small_networks.FAMILIES), and its arguments.
 COMMANDS = {
     "torchsparse-minkunet": ("minkunet", ()),
     "spvcnn": ("spvcnn", ()),
@@ -145,7 +145,7 @@ def code_in_a_zip(command: Command) -> tuple[Path, str]:
 
 
 def code_in_a_pickle(command: Command) -> tuple[Path, str]:
-    path = command.folder / "old"  # as spvnas names its files; protocol 2 is torch's before 1.6
+    path = command.folder / "old"  # spvnas' files have no suffix; torch before 1.6 wrote protocol 2
     path.write_bytes(pickle.dumps(Malicious(command.folder / "ran"), protocol=2))
     return path, "is not a torch file of tensors alone"
 

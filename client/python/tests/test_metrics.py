@@ -1,4 +1,4 @@
-"""The metrics of voxserve.evaluate against the benchmarks' own programs and naive arithmetic."""
+"""Tests the metrics of voxserve.evaluate against results of the benchmarks' own programs and naive arithmetic."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def test_kitti_rules_are_the_benchmarks(name: str, kind: str, min_overlap: float
 
 
 def test_precision_along_the_curve() -> None:
-    """There are three true boxes. By score, the answers are found, nothing, found: precision is 1 up to a recall of a
-    third, 2/3 up to two thirds, then 0.
+    """There are three true boxes. By falling score, the found boxes are a hit, a false alarm and a hit. So the
+    precision is 1 up to a recall of 1/3, 2/3 up to a recall of 2/3, then 0.
     """
     frame = Matching(
         np.array([[0.9, 0, 0], [0, 0, 0], [0, 0.9, 0]]),
@@ -155,7 +155,7 @@ def test_confusion_matrix_and_ious() -> None:
     for row in range(4):
         union = int((known & ((truth == row) | (labels == row))).sum())
         assert scores.ious[row] == int(((truth == row) & (labels == row)).sum()) / union
-    assert scores.ious[4] == 0  # found, but people have none
+    assert scores.ious[4] == 0  # the class was found, but no true label has it
     assert scores.mean_iou == pytest.approx(scores.ious.mean())
     assert np.isnan(segmentation.scores(counts, np.arange(5) != 4).ious[4])
     assert scores.accuracy == int((truth == labels)[known].sum()) / int(known.sum())

@@ -1,4 +1,4 @@
-"""Holds the layers of the stand-in for MinkowskiEngine against loops over sites and cells, by their definitions.
+"""Compares the layers of the stand-in for MinkowskiEngine with loops over sites and cells, by the layers' definitions.
 
 A kernel's cells run with the first axis fastest; odd sizes are centred, even ones begin at their site.
 """

@@ -1,4 +1,4 @@
-"""The nodes that a Network writes, read back as messages, and the model's folder."""
+"""Tests Network: the nodes that it writes, read back as messages, and the model folder."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_sites_that_are_made_of_others() -> None:
     network.concat("both", ["part", "half"], union=True)
     network.add("same", ["x", "y"])
     nodes = {node.name: node for node in parse(network).nodes}
-    union = 2  # SITES_UNION
+    union = 2  # SITES_UNION of model.proto
     assert (list(nodes["part"].crop.lower_bound), list(nodes["part"].crop.upper_bound)) == ([1, 2, -3], [4, 5, 6])
     assert (list(nodes["half"].crop.lower_bound), list(nodes["half"].crop.upper_bound)) == ([], [4, 5, 6])
     assert (list(nodes["kept"].inputs), nodes["kept"].prune.threshold) == (["x", "score"], 0.25)

@@ -1,4 +1,4 @@
-"""The published networks: their shapes, their tensors by seed and by state dict, and their errors."""
+"""Tests the builders of published networks: shapes, tensors by seed and by state dict, and errors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_shapes_fit_from_node_to_node(family: str) -> None:
 
 @pytest.mark.usefixtures("no_values")
 def test_segmentation_networks_have_the_published_sizes() -> None:
-    # spvnas' table: MinkUNet 21.7M and 5.5M (cr 0.5), SPVCNN 21.8M parameters.
+    # spvnas' table of parameters: MinkUNet 21.7M, with half the channels 5.5M, SPVCNN 21.8M.
     assert round(num_parameters(minkunet.random_minkunet(name="n")) / 1e6, 1) == 21.7
     assert round(num_parameters(minkunet.random_minkunet(name="n", width=0.5)) / 1e6, 1) == 5.4
     assert round(num_parameters(minkunet.random_spvcnn(name="n")) / 1e6, 1) == 21.8
@@ -189,7 +189,7 @@ def test_names_are_those_of_the_libraries(recorded: State) -> None:
 
 
 def test_center_point_without_residual_blocks(recorded: State) -> None:
-    """Uses OpenPCDet's centerpoint_without_resnet.yaml: SECOND's backbone with CenterPoint's head."""
+    """OpenPCDet's centerpoint_without_resnet.yaml has SECOND's backbone and CenterPoint's head."""
     second.random_network(replace(SMALL_SECOND, sparse_widths=(4, 5, 6, 6)), name="n")
     backbone = {n: t for n, t in recorded.items() if n.startswith("backbone_3d.") and "conv_input" not in n}
     recorded.clear()
@@ -220,7 +220,7 @@ def test_crosses_of_a_state_dict_become_ascending(recorded: State, voxel_size: t
     built = minkowski_unet.build(recorded, **options)
     assert built.to_textproto() == random.to_textproto()
     kernel = recorded["block1.0.conv1.kernel"]
-    # MinkowskiEngine has +1 before -1 on every axis.
+    # On every axis MinkowskiEngine stores the neighbour +1 before -1; the served order is the reverse.
     order = [0, *(k for axis in range(len(voxel_size)) for k in (2 * axis + 2, 2 * axis + 1))]
     np.testing.assert_array_equal(built.tensors["level1.0.conv1.weight"], kernel[order])
     np.testing.assert_array_equal(random.tensors["level1.0.conv1.weight"], kernel[order])
@@ -239,7 +239,7 @@ def test_det3d_boxes_become_ours(recorded: State) -> None:
     np.testing.assert_array_equal(tensors["task2.dim.weight"], dim[[1, 0, 2]])
     np.testing.assert_array_equal(tensors["task2.rot.weight"], -rot[[1, 0]])
     np.testing.assert_array_equal(tensors["task2.rot.bias"], -recorded["bbox_head.tasks.2.rot.3.bias"][[1, 0]])
-    yaw = 0.3  # in det3d's convention
+    yaw = 0.3  # by det3d's convention
     sine, cosine = -np.cos(yaw), -np.sin(yaw)
     assert np.arctan2(sine, cosine) == pytest.approx(-yaw - np.pi / 2)
 
@@ -289,7 +289,7 @@ def test_missing_tensors_are_named(family: str, recorded: State) -> None:
     build, make = FAMILIES[family]
     make(name="n")
     state = dict(recorded)
-    # Without its first bias the head is taken to have none, so that bias is never reported as missing.
+    # A head without its first bias is taken for one that has none, so that bias is never reported as missing.
     names = [n for n in state if n != "dense_head.shared_conv.0.bias" and n != "bbox_head.shared_conv.0.bias"]
     for name in names[:: max(len(names) // 12, 1)]:
         with pytest.raises(ExportError) as caught:

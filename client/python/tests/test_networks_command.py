@@ -1,4 +1,4 @@
-"""Networks that the command line writes: random ones, and of files of weights."""
+"""Tests the networks that the command line writes, with random weights and with weights from files."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_detectors_are_written_with_their_limits(
     config = text_format.Parse((tmp_path / "config.textproto").read_text(), wire.ModelConfig())
     assert [c.id for c in config.classes] == list(range(classes))
     assert config.max_voxels == max_voxels
-    assert config.voxel_overflow_policy == 3  # FIRST_SEEN
+    assert config.voxel_overflow_policy == 3  # VOXEL_OVERFLOW_POLICY_FIRST_SEEN
     model = text_format.Parse((tmp_path / "1" / "model.textproto").read_text(), wire.Model())
     assert [(o.kind, o.node) for o in model.outputs] == [(3, "boxes")]
 
@@ -90,7 +90,7 @@ def test_what_happens_above_a_limit_needs_one(tmp_path: Path) -> None:
         export(tmp_path / "without", "--max-voxels", "0")
     assert caught.value.code == 2
     assert not (tmp_path / "without").exists()
-    assert export(tmp_path / "own") == 0  # the network has a limit of its own
+    assert export(tmp_path / "own") == 0  # this network has a default limit
     config = text_format.Parse((tmp_path / "own" / "config.textproto").read_text(), wire.ModelConfig())
     assert config.max_voxels > 0
     assert config.voxel_overflow_policy == wire.VOXEL_OVERFLOW_POLICY_NEAREST_FIRST

@@ -1,4 +1,4 @@
-"""Checks OPERATORS.md against the libraries' public names, and against traces of each operator on the stand-ins."""
+"""Checks OPERATORS.md against the libraries' public names, and against traces of each operator with the stand-ins."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def names_of(text: str, prefix: str = "") -> set[str]:
 
 
 def table(library: str) -> dict[str, str]:
-    """Returns the entry of each name in a section: served, refused or no operator."""
+    """Returns what a library's section of OPERATORS.md says of each name: served, refused or no operator."""
     section = TEXT[TEXT.index(f"## {library}\n") :].removeprefix("## ").partition("\n## ")[0]
     says: dict[str, str] = {}
     for row in section.splitlines():
@@ -46,8 +46,8 @@ def table(library: str) -> dict[str, str]:
     return says
 
 
-# The names that spconv/pytorch/__init__.py (2.3.8), the packages of torchsparse (2.1) and MinkowskiEngine/__init__.py
-# (0.5.4) have for others, without modules of Python and autograd functions. {d} is 1 to 4.
+# The public names of spconv/pytorch/__init__.py (2.3.8), of the packages of torchsparse (2.1) and of
+# MinkowskiEngine/__init__.py (0.5.4), without Python modules and autograd functions. {d} stands for 1 to 4.
 SPCONV = names_of(
     """
     SubMConv{d}d SparseConv{d}d SparseInverseConv{d}d SparseConvTranspose{d}d SparseMaxPool{d}d
@@ -108,7 +108,7 @@ def test_every_public_name_stands_once(library: str) -> None:
     assert set(table(library)) == PUBLIC[library]
 
 
-@pytest.mark.filterwarnings("ignore")  # spconv and its libraries warn
+@pytest.mark.filterwarnings("ignore")  # ignores the warnings of spconv and its libraries
 def test_the_names_of_spconv_are_its_own() -> None:
     spconv = pytest.importorskip("spconv.pytorch", reason="spconv is not installed")
     own = {n for n, v in vars(spconv).items() if str(getattr(v, "__module__", "")).startswith("spconv.pytorch")}
@@ -137,7 +137,7 @@ def own_names_of_torchsparse() -> set[str]:
 
 
 class Layer(nn.Module):
-    """Runs a function of a sparse tensor, and an activation that turns every result into a node."""
+    """Runs `run` with the parts and a sparse tensor. Without `run`, the parts run one after the other."""
 
     def __init__(self, *parts: Any, run: Callable[..., Any] | None = None) -> None:
         super().__init__()
@@ -221,7 +221,7 @@ def torchsparse_probes() -> dict[str, Callable[[], bool]]:
 
 
 def made(library: Any, name: str, arguments: tuple[Any, ...], probe: Any) -> bool:
-    """Returns whether a layer is served; a stand-in may lack it."""
+    """Returns whether a layer is served. A layer that the stand-in lacks counts as not served."""
     try:
         layer = getattr(library, name)(*arguments)
     except NotImplementedError:
@@ -286,7 +286,7 @@ PROBES = {
     "torchsparse": torchsparse_probes,
     "MinkowskiEngine": minkowski_probes,
 }
-NOT_TRACED = {  # stand-ins have no backbones; test_real_libraries.py traces them
+NOT_TRACED = {  # the stand-ins lack backbones; test_real_libraries.py traces the real ones
     *("backbones.SparseResUNet42", "backbones.SparseResNet21D", "backbones.modules.SparseConvBlock"),
     *("backbones.modules.SparseConvTransposeBlock", "backbones.modules.SparseResBlock"),
 }

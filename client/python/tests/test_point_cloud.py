@@ -1,4 +1,4 @@
-"""Users' data described for the wire. The oracle is NumPy's own view of the same values."""
+"""Tests how users' arrays become PointCloud messages. The expected values are NumPy's own view of the same data."""
 
 from __future__ import annotations
 

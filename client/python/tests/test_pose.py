@@ -1,4 +1,4 @@
-"""Poses from matrices. The oracle is the textbook's rotation matrix of a quaternion."""
+"""Tests poses made from matrices. The expected matrix is the textbook's rotation matrix of a quaternion."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Matrix = np.ndarray[Any, np.dtype[np.float64]]
 
 
 def matrix_of(pose: Pose) -> Matrix:
-    """Returns the matrix [4, 4]."""
+    """Returns a pose's matrix [4, 4], by the textbook."""
     w, x, y, z = np.array(pose.rotation) / np.linalg.norm(pose.rotation)
     matrix = np.eye(4)
     matrix[:3, 3] = pose.translation
@@ -103,7 +103,7 @@ def test_numbers_that_are_no_pose(translation: Any, rotation: Any, message: str)
 
 
 def test_pose_gives_back_its_matrix() -> None:
-    pose = Pose((1.0, -2.0, 3.5), (0.4, -0.8, 1.2, 2.0))  # of any length
+    pose = Pose((1.0, -2.0, 3.5), (0.4, -0.8, 1.2, 2.0))  # the quaternion is not normalised
     matrix = pose.matrix()
     np.testing.assert_allclose(matrix[:3, :3] @ matrix[:3, :3].T, np.eye(3), atol=1e-12)
     again = Pose.from_matrix(matrix)

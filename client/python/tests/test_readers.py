@@ -1,4 +1,4 @@
-"""Readers, tested with files written here, and with real ones if VOXSERVE_SHARED_DATA has them."""
+"""Tests the readers with files that the tests write, and with real files if VOXSERVE_SHARED_DATA has them."""
 
 from __future__ import annotations
 
@@ -346,7 +346,7 @@ def npy(header: bytes, body: bytes = b"", version: int = 1) -> bytes:
 
 
 def table_of(descr: str, body: bytes = bytes(16)) -> bytes:
-    """Returns a file with four items of that type."""
+    """Returns an NPY file of four items whose type is `descr`."""
     return npy(f"{{'descr': {descr}, 'fortran_order': False, 'shape': (4,)}}".encode(), body)
 
 

@@ -39,14 +39,14 @@ from voxserve.verify import served  # noqa: E402
 from voxserve.verify.compare import Comparison, Deviation, Model  # noqa: E402
 from voxserve.verify.reference import Reference  # noqa: E402
 
-TOLERANCE = 1e-4  # of the largest magnitude
+TOLERANCE = 1e-4  # relative to an output's largest magnitude
 CONFIG = "precision: PRECISION_FLOAT32\n"
 ids = [f"{case.library}: {case.name}" for case in CASES]
 
 
 @dataclass(frozen=True)
 class RoundTrip:
-    """The differences of a library's run and its exported model. computed: NumPy's outputs, then its inner results."""
+    """How far an exported model, run by NumPy, deviates from the library's own outputs and inner results (modules)."""
 
     num_sites: int
     outputs: dict[str, Deviation]
@@ -71,7 +71,7 @@ def missing(case: Case) -> str:
 
 @contextmanager
 def exact() -> Iterator[None]:
-    """Switches TF32 off, and sets one thread: with more, spconv 2.3 on a CPU loses some of the sums."""
+    """Switches TF32 off and sets one thread, because with more threads spconv 2.3 on a CPU loses some of the sums."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
@@ -84,12 +84,12 @@ def exact() -> Iterator[None]:
 
 
 def round_trip(case: Case, folder: Path, device: str) -> RoundTrip:
-    """Writes folder/CASE for a server, and compares it with what the library computes."""
+    """Writes the exported model to `folder`, and compares its results with the library's."""
     networks.load(case.library)
     with exact(), torch.no_grad():
         module, example, options = case.make(device)
         from_torch(module, example, **options).write(folder, config=CONFIG)
-        module, example, _ = case.make(device)  # as if it had never been traced
+        module, example, _ = case.make(device)  # a new module, which was never traced
         reference = voxserve.record(module, example, folder.with_suffix(".npz"))
     comparison = Comparison(Model.read(folder), reference)
     return RoundTrip(
@@ -97,7 +97,7 @@ def round_trip(case: Case, folder: Path, device: str) -> RoundTrip:
     )
 
 
-@pytest.mark.filterwarnings("ignore")  # spconv and its libraries warn
+@pytest.mark.filterwarnings("ignore")  # ignores the warnings of spconv and its libraries
 @pytest.mark.parametrize("case", CASES, ids=ids)
 def test_round_trip(tmp_path: Path, case: Case) -> None:
     if reason := missing(case):
@@ -164,7 +164,7 @@ def main(binary: str, golden: str) -> int:
 def _tried(case: Case, folder: Path) -> RoundTrip | None:
     try:
         return round_trip(case, folder, case.device)
-    except Exception:  # the others are still worth their rows
+    except Exception:  # the other cases still get their rows in the table
         print(f"{case.library}, {case.name}: failed", file=sys.stderr)
         traceback.print_exc()
         return None
@@ -183,7 +183,7 @@ def _served(binary: str, folder: Path, trips: dict[str, RoundTrip]) -> dict[str,
 
 
 def _relative(deviations: Any) -> float:
-    """Returns the largest deviation as a part of its result's largest magnitude."""
+    """Returns the largest of the deviations, each divided by its result's largest magnitude."""
     return max((d.largest / d.magnitude if d.magnitude else d.largest for d in deviations), default=0.0)
 
 

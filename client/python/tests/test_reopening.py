@@ -1,4 +1,4 @@
-"""Streams that outlive their server: one test body, both clients. Each frame has exactly one result."""
+"""Tests streams that outlive their server, with both clients. Each frame must have exactly one result."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Streams = Callable[[Iterator[Any], grpc.ServicerContext], Iterator[Any]]
 
 
 def then(first: Streams, times: int = 1) -> Streams:
-    """The first streams are answered by `first`, the others in full."""
+    """Answers the first `times` streams by `first`, and every frame of the later ones."""
     calls: list[int] = []
 
     def streams(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
@@ -41,7 +41,7 @@ def trace_of(context: grpc.ServicerContext) -> str:
 
 
 def lose(context: grpc.ServicerContext) -> None:
-    """Ends the stream with a status that carries no reason, as gRPC does where a connection breaks."""
+    """Ends the stream with a status that carries no reason, as gRPC does when a connection breaks."""
     context.abort(grpc.StatusCode.UNAVAILABLE, "Socket closed")
 
 
@@ -120,7 +120,7 @@ def test_of_a_latest_stream_the_newest_frame_is_sent_again(client: Any, server: 
             assert isinstance(error_of(result), voxserve.SupersededError)
             assert "superseded by frame 3" in error_of(result).message
         assert len(labels_of(newest)) == len(points)
-        stream.send(1, points)  # its number is free again
+        stream.send(1, points)  # the frame id is free again
         assert next(stream).frame_id == 1
         stream.close_sends()
         assert list(stream) == []
@@ -268,7 +268,7 @@ def test_a_malformed_answer_ends_it(client: Any, server: FakeServer, points: Poi
 def test_its_deadline_holds_for_all_calls(client: Any, server: FakeServer, points: Points) -> None:
     def first(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
         next(requests)
-        time.sleep(2)  # a part of the stream's time that the second call must not have again
+        time.sleep(2)  # the second call must get only the rest of the stream's timeout
         yield from ()
         lose(context)
 
@@ -317,7 +317,7 @@ def test_a_reopened_stream_keeps_its_trace(make: Any, server: FakeServer, points
 
 
 class OpensOnce:
-    """A channel whose first call breaks, and which cannot begin another."""
+    """A channel whose first call breaks, and which cannot start another call."""
 
     def __init__(self, call: Any) -> None:
         self._calls = [call]
@@ -360,7 +360,7 @@ def test_a_stream_ends_if_no_further_call_can_begin(points: Points) -> None:
 
 def test_an_asyncio_stream_ends_if_no_further_call_can_begin(points: Points) -> None:
     async def read() -> None:
-        channel = OpensOnce(EndedCall("Internal error from Core"))  # grpc.aio's lost connection
+        channel = OpensOnce(EndedCall("Internal error from Core"))  # grpc.aio's error for a lost connection
         async with aio_stream.Stream(channel, StreamConfig("m", "queue", reopen=WAIT), Options(), None) as broken:
             with pytest.raises(voxserve.InferenceError, match=r"the stream cannot go on: .*no further call"):
                 await asyncio.wait_for(broken.__anext__(), WAIT)

@@ -1,4 +1,4 @@
-"""Retries and balancing, which gRPC does as the clients tell it: one test body, both clients."""
+"""Tests retries and load balancing, which the clients configure and gRPC does, with both clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators of rows: traced from torch against NumPy's, built by hand, and as the server computes them."""
+"""Tests operators on rows: traced from torch and run by NumPy, built by hand, and computed by the server."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("stand_in_libraries")
 
 
 class OnFeatures(nn.Module):
-    """A convolution, functions of its features, and a linear layer."""
+    """A convolution, a function of its features, and a linear layer."""
 
     def __init__(self, engine: Any, function: Any, *parts: Any, channels: int = 6, out: int = 6) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ def test_torch_and_numpy_compute_the_same(tmp_path: Path, kind: str) -> None:
 
 
 def embedding_example(values: Any = None) -> Any:
-    """The last feature is a whole number below 4."""
+    """Returns an example input whose last feature is 0, 1, 2 or 3, or `values`."""
     engine = load("MinkowskiEngine")
     coordinates = networks.sites(4)
     rows = networks.features(coordinates)
@@ -102,7 +102,7 @@ def test_an_embedding_of_a_channel(tmp_path: Path) -> None:
 
 
 class Twice(nn.Module):
-    """A block that runs twice, and a linear layer that does; a norm is folded behind one of them."""
+    """A convolution and a linear layer that both run twice. A norm follows the first run of the convolution only."""
 
     def __init__(self, engine: Any) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""VoxelNeXt and the networks of pillars: their shapes, their tensors' names, and their errors."""
+"""Tests the builders of VoxelNeXt and of pillar networks: shapes, tensors' names, and errors."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_pillars_are_the_published_ones(config: Any, image: tuple[int, int], slo
     assert high - low == pytest.approx(voxelize.voxel_size[2])
     assert (low + high) / 2 == pytest.approx((config.voxels.range_min[2] + config.voxels.range_max[2]) / 2)
     assert (high - low > 1000) == (slots == 0)
-    if values is not None:  # the rows of empty slots are not parameters of OpenPCDet
+    if values is not None:  # voxserve stores rows for empty slots, which OpenPCDet's networks do not
         repeated = sum(t.size for name, t in network.tensors.items() if "empty" in name and ".running_" not in name)
         assert num_parameters(network) - repeated == values
 

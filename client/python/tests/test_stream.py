@@ -1,4 +1,4 @@
-"""Streams of the synchronous and the asyncio client with a fake server: one test body, both clients."""
+"""Tests the streams of the synchronous and the asyncio client with a fake server; each test body runs with both."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_every_frame_is_sampled(client: Any, server: FakeServer, points: Points)
     server.streams = streams
     with client.stream("m", sample=voxserve.FarthestPoints(2, seed=3), policy="queue", timeout=WAIT) as stream:
         stream.send(2, points)
-        stream.send(1, points)  # its answer lacks a point
+        stream.send(1, points)  # the fake server's answer to it lacks a point
         stream.close_sends()
         good, bad = stream
     assert good.segmentation.sampled_points.tolist() == [4, 0]
@@ -83,7 +83,7 @@ def test_the_defaults_are_the_servers(client: Any, server: FakeServer) -> None:
         stream.close_sends()
         assert list(stream) == []
     assert server.requests[0].config == wire.StreamConfig(model="minkunet", policy=wire.STREAM_POLICY_LATEST)
-    assert server.time_remaining is None or server.time_remaining > 1e6  # the client's 30 s apply to calls only
+    assert server.time_remaining is None or server.time_remaining > 1e6  # the default 30 s are for calls only
 
 
 def test_frames_carry_points_pose_and_stamp(client: Any, server: FakeServer, points: Points) -> None:

@@ -1,4 +1,4 @@
-"""Waiting in a stream if one side is slow or several threads use it: one test body, both clients."""
+"""Tests waiting in a stream, if one side is slow or several threads use it, with both clients."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class SlowServer:
         server.streams = self._run
 
     def _run(self, requests: Iterator[Any], context: Any) -> Iterator[Any]:
-        context.add_callback(self.may_read.set)  # set at the end in any case
+        context.add_callback(self.may_read.set)  # the end of the call also sets it, so that _run cannot wait for ever
         next(requests)
         self.may_read.wait(WAIT)
         for request in requests:

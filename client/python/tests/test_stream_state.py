@@ -1,4 +1,4 @@
-"""The states of a stream's frames in the client, step by step, without a connection."""
+"""Tests the state that the client keeps of a stream's frames, step by step, without a connection."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ def test_a_complete_stream_ends_well_though_its_time_to_look_for_a_server_is_ove
     if reopen is not None:
         assert state.break_off(voxserve.UnavailableError("gone", UNAVAILABLE, "NO_SERVER")) == 0
         state.reopen()
-    state.close()  # while the stream looks for a server
+    state.close()  # the user closes the stream while it looks for a server
     assert state.break_off(voxserve.InferenceError("gone", code)) is None
     if expected is None:
         assert state.pop() is None

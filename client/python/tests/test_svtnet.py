@@ -1,7 +1,8 @@
-"""SVT-Net: exported, computed by NumPy and served, against its definition in plain torch (svtnet_reference.py).
+"""Compares SVT-Net, exported and computed by NumPy and by a server, with its definition in plain torch
+(svtnet_reference.py).
 
 The public weights are those of github.com/ZhenboSong/SVTNet (MIT), weights/model_MinkFPN_token_GeM_final.pth; the
-environment variable VOXSERVE_SVTNET_WEIGHTS names the file. VOXSERVE_SVTNET_REPORT names one that gets the deviations.
+environment variable VOXSERVE_SVTNET_WEIGHTS names the file. VOXSERVE_SVTNET_REPORT names a file for the deviations.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from voxserve.verify.interpreter import Interpreter
 torch = pytest.importorskip("torch", reason="torch is not installed")
 import svtnet_reference as reference  # noqa: E402
 
-TOLERANCE = 1e-5  # of the largest magnitude
+TOLERANCE = 1e-5  # relative to the vector's largest magnitude
 VOXEL = 0.01
 WEIGHTS = "VOXSERVE_SVTNET_WEIGHTS"
 REPORT = "VOXSERVE_SVTNET_REPORT"
@@ -39,7 +40,7 @@ def small_state(**changes: Any) -> State:
 
 
 def cloud(num_points: int, seed: int) -> Cloud:
-    """Points on a few planes within -1 to 1, as a scan's are."""
+    """Returns points near three planes within -1 to 1, as a scan has many points on planes."""
     rng = np.random.default_rng(seed)
     points = rng.uniform(-1, 1, (num_points, 3))
     planes = rng.integers(3, size=num_points)
@@ -48,7 +49,7 @@ def cloud(num_points: int, seed: int) -> Cloud:
 
 
 def coordinates_of(points: Cloud) -> Cloud:
-    """floor(x / size) in float32, as MinkowskiEngine quantizes a float32 tensor."""
+    """Returns floor(x / VOXEL) in float32 without repeats, as MinkowskiEngine quantizes a float32 tensor."""
     voxels: Cloud = np.unique(np.floor(points / np.float32(VOXEL)).astype(np.int64), axis=0)
     return voxels
 
@@ -65,7 +66,7 @@ def save(state: State, path: Path) -> Path:
 @pytest.mark.parametrize("is_renamed", [False, True], ids=["source", "weights"])
 def test_the_exported_network_is_the_published_one(tmp_path: Path, is_renamed: bool) -> None:
     state = small_state()
-    if is_renamed:  # as the published weights have them
+    if is_renamed:  # the published weights use other names than the published source
         names = {"backbone.asvt.": "backbone.att_sa.", "backbone.csvt.": "backbone.att_token."}
         for ours, theirs in names.items():
             state = {name.replace(ours, theirs): tensor for name, tensor in state.items()}
@@ -122,7 +123,7 @@ def test_the_server_computes_the_vector(tmp_path: Path) -> None:
 
 
 def normalised(points: Cloud, num_points: int) -> Cloud:
-    """Returns some of the points, moved to their mean and scaled to -1 to 1, as in MinkLoc3D's clouds."""
+    """Returns some of the points, with their mean moved to 0 and scaled to -1 to 1, as in MinkLoc3D's clouds."""
     rng = np.random.default_rng(1)
     chosen = points[np.sort(rng.choice(len(points), min(num_points, len(points)), replace=False))].astype(np.float64)
     moved = chosen - chosen.mean(axis=0)
@@ -130,7 +131,7 @@ def normalised(points: Cloud, num_points: int) -> Cloud:
 
 
 def scans() -> dict[str, Cloud]:
-    """A scan's nearest 25 m at several sizes, and made clouds beside it."""
+    """Returns clouds by name: a generated one, and of each real scan 1,024 to 16,384 points within 25 m."""
     clouds = {"made, 4,096 points": cloud(4096, seed=4)}
     for path, width in (("semantickitti-00/000000.bin", 4), ("pandaset-002/60.bin", 5)):
         if not (SHARED / path).exists():

@@ -1,4 +1,4 @@
-"""Tensors and voxels: as messages, and with the real server."""
+"""Tests tensors and voxels in requests and answers: their messages, and with the real server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from voxserve.point_cloud import as_cloud
 from voxserve.tensors import TensorRows, Wanted, read_tensor
 
 COORDINATES = np.array([[-3, 7, 0], [-4, 6, 1], [5, 5, 5]])
-FEATURES = np.array([[1, 1], [3, 0], [2.5, 1]])  # 2 f0 - f1: 1, 6, 4
+FEATURES = np.array([[1, 1], [3, 0], [2.5, 1]])  # f0, f1; the served model computes 2 f0 - f1: 1, 6, 4
 
 
 def sites_message(**changes: Any) -> wire.Tensor:
@@ -234,7 +234,7 @@ def test_the_command_line_saves_them(address: str, tmp_path: Path, capsys: pytes
     assert main([*words, "--save", str(tmp_path / "out"), "--outputs", "vector"]) == 0
     with np.load(tmp_path / "out" / "scan.npz") as saved:
         assert saved.files == ["vector"]
-    # scan.npz beside scan.npy is not listed as a scan.
+    # The saved scan.npz lies beside scan.npy, and must not be taken for a scan.
     assert main([*words, "--save", str(tmp_path), "--outputs", "vector", "--tensor_type", "float16"]) == 0
     with np.load(tmp_path / "scan.npz") as saved:
         assert saved["vector"].dtype == np.float16

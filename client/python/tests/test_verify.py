@@ -1,4 +1,4 @@
-"""record and verify: their output, and their errors for bad files."""
+"""Tests voxserve.record and voxserve.verify: their output, and their errors for bad files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FEATURES = np.array([[1, -2], [3, 4], [-5, 6]], np.float32)
 
 @pytest.fixture
 def recorded(stand_in_libraries: None, tmp_path: Path) -> Path:
-    """Returns a folder with "model" and its reference.npz."""
+    """Returns a folder with an exported "model" and the recorded reference.npz of its module."""
     from traced_networks import made
 
     module, example, options = made("spconv-zyx")
@@ -84,7 +84,7 @@ def test_what_cannot_be_recorded(stand_in_libraries: None, tmp_path: Path) -> No
     assert not path.exists()
 
 
-# A model that was built by hand, and its references
+# A model built by hand, and references for it
 
 
 def write_model(folder: Path, **voxelize: Any) -> None:
@@ -105,7 +105,7 @@ def test_outputs_are_matched_by_their_sites(tmp_path: Path, capsys: pytest.Captu
     order = [2, 0, 1]
     write_reference(tmp_path, "relu", np.maximum(FEATURES, 0)[order], COORDINATES[order])
     assert verify(tmp_path) == 0
-    write_reference(tmp_path, "relu", np.maximum(FEATURES, 0), None)  # rows of the input
+    write_reference(tmp_path, "relu", np.maximum(FEATURES, 0), None)  # no coordinates: rows as in the input
     assert verify(tmp_path) == 0
     capsys.readouterr()
     for values, coordinates, message in (

@@ -1,4 +1,4 @@
-"""python -m voxserve.view: recordings of scans, bags and labelled bags, read back with Rerun's own reader."""
+"""Tests python -m voxserve.view: its recordings of scans, bags and labelled bags, read back with Rerun's own reader."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ needs_rerun = pytest.mark.skipif(
 
 @pytest.fixture
 def scans(tmp_path: Path) -> Path:
-    """A folder of three scans, one with a point that is not finite."""
+    """Returns a folder of three scans, one with a point that is not finite."""
     folder = tmp_path / "scans"
     folder.mkdir()
     points = np.fromfile(REPOSITORY / "deploy" / "scans" / "pandaset_070.bin", "<f4").reshape(-1, 4)
@@ -138,7 +138,7 @@ def test_browsers_of_this_machine_alone(scans: Path, server: FakeServer) -> None
 
 
 def test_statistics_stay_off() -> None:
-    """In a process of its own, since it changes where programs look for settings."""
+    """Runs in a process of its own, since silence() changes where programs look for settings."""
     script = (
         "from voxserve.view.viewer import silence; import os; print(silence()); print(os.environ['XDG_CONFIG_HOME'])"
     )
@@ -150,7 +150,7 @@ def test_statistics_stay_off() -> None:
     folder, home, settings = made.stdout.split("\n", 2)
     assert folder == home
     assert json.loads(settings)["analytics_enabled"] is False
-    assert not Path(folder).exists()  # it goes with its process
+    assert not Path(folder).exists()  # the temporary folder is removed when the process ends
 
 
 def test_what_cannot_be_shown(

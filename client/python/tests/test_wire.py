@@ -1,4 +1,4 @@
-"""The messages without stubs: they are up to date with proto/, and independent of other loaded packages."""
+"""Tests the message classes, which need no generated stubs: they match proto/, and other loaded packages do no harm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small networks of each library for the tests of tracing, and examples for them. Needs torch and a library."""
+"""Small networks of each library for the tests of tracing, and example inputs. Needs torch and a library."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOLERANCE = 1e-5  # relative to the largest magnitude: torch uses float32, NumPy
 
 
 def sites(seed: int, size: tuple[int, ...] = (9, 8, 10), samples: int = 2) -> Any:
-    """Returns int32 [N, 4]: samples that fill about a third of a box."""
+    """Returns coordinates int32 [N, 4], sample first, in random order. Each sample fills about a third of a box."""
     rng = np.random.default_rng(seed)
     cells = np.stack(np.meshgrid(*map(np.arange, (samples, *size)), indexing="ij"), -1).reshape(-1, 1 + len(size))
     chosen = cells[rng.random(len(cells)) < 0.3]
@@ -52,7 +52,7 @@ def spconv_example(spconv: Any, shape: tuple[int, ...] = (10, 9, 11)) -> Any:
 
 
 def spconv_unet(spconv: Any, bias: bool = True) -> Any:
-    """Makes residual blocks, a strided and an inverse convolution, kernels of one cell, and torch code on features."""
+    """Makes a U-Net of residual blocks, strided, inverse and one-cell convolutions, and torch code on features."""
 
     class Block(spconv.SparseModule):
         def __init__(self, a: int, b: int, key: str) -> None:
@@ -95,7 +95,7 @@ def spconv_unet(spconv: Any, bias: bool = True) -> Any:
 
 
 def spconv_detector(spconv: Any) -> Any:
-    """Makes a transposed convolution, and a dense image of the view from above."""
+    """Makes a network with a transposed convolution, and a dense image seen from above."""
 
     class Detector(nn.Module):
         def __init__(self) -> None:
@@ -148,12 +148,12 @@ def torchsparse_unet(torchsparse: Any, spnn: Any) -> Any:
 
 def minkowski_example(engine: Any) -> Any:
     coordinates = sites(4)
-    coordinates[:, 1:] -= 4  # negative coordinates are fine
+    coordinates[:, 1:] -= 4  # MinkowskiEngine allows negative coordinates
     return engine.SparseTensor(features(coordinates), coordinates=coordinates)
 
 
 def minkowski_unet(engine: Any, block: Any) -> Any:
-    """Makes every kind of layer in MinkowskiEngine's networks, ending on the voxels."""
+    """Makes a U-Net with every kind of layer of MinkowskiEngine's networks. Its output is on the input's voxels."""
     three = {"dimension": 3}
 
     class UNet(engine.MinkowskiNetwork):
@@ -189,7 +189,7 @@ def minkowski_unet(engine: Any, block: Any) -> Any:
 
 
 def minkowski_generator(engine: Any) -> Any:
-    """Makes new sites, prunes them, and unites them with others."""
+    """Makes a network that generates sites, prunes them, and unites them with others."""
 
     class Generator(nn.Module):
         def __init__(self) -> None:
@@ -213,7 +213,7 @@ def load(name: str) -> Any:
 
 
 def made(kind: str) -> tuple[Any, Any, dict[str, Any]]:
-    """Returns a module, its example and the options of the trace."""
+    """Returns a module of this kind, its example input, and the options of from_torch."""
     if kind.startswith("spconv"):
         spconv = load("spconv.pytorch")
         if kind == "spconv-detector":
@@ -230,7 +230,7 @@ def made(kind: str) -> tuple[Any, Any, dict[str, Any]]:
 
 
 def round_trip(folder: Path, module: Any, example: Any, **options: Any) -> tuple[Exported, Comparison]:
-    """Exports a module, and checks that every output and every known part equals the module's result."""
+    """Exports a module, and checks that its outputs and every recorded inner result equal the module's own."""
     exported = from_torch(module, example, **options)
     exported.write(folder / "model")
     reference = voxserve.record(module, example, folder / "reference.npz")
