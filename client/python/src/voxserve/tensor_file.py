@@ -1,4 +1,5 @@
-"""Writes the tensors of an answer to a NumPy file .npz, with one array per tensor (Tensor.rows) under the tensor's name.
+"""Writes the tensors of an answer to a NumPy file .npz. It has one array per tensor, Tensor.rows, under the tensor's
+name.
 
 A tensor of sites also has the arrays NAME.coordinates (int32 [N, axes]) and NAME.unit (float64 [axes]).
 """
