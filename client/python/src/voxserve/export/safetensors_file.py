@@ -59,8 +59,8 @@ def read(path: str | Path) -> dict[str, npt.NDArray[Any]]:
 
 
 def write(path: str | Path, tensors: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Writes the tensors in descending order of the bytes per value, so that each tensor is aligned to its values' size.
-    Raises SafetensorsError for a type that the format does not have.
+    """Writes the tensors in descending order of the bytes per value, so that each tensor is aligned to the size of its
+    values. Raises SafetensorsError for a type that the format does not have.
     """
     names = {dtype: name for name, dtype in _DTYPES.items() if name != "BF16"}
     header: dict[str, Any] = {}
