@@ -1,4 +1,4 @@
-"""Defines Traced, a torch tensor that knows which node computes it. Every torch function of it adds nodes to the graph."""
+"""Defines Traced, a torch tensor that knows which node computes it. torch functions of it add nodes to the graph."""
 
 from __future__ import annotations
 
@@ -69,7 +69,8 @@ class Traced(torch.Tensor):
 
 
 def _handled(handler: Callable[[Call], Any], call: Call) -> Any:
-    """Returns what the handler returns: a place, a list of places, or a traced tensor that the function does not change.
+    """Returns what the handler returns: a place, a list of places, or a traced tensor that the function leaves as it
+    is.
     """
     kinds = [t.place.kind for t in _leaves((call.args, call.kwargs)) if isinstance(t, Traced)]
     if "laid" not in kinds or call.name in functions.OF_LAYOUTS:
