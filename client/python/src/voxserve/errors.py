@@ -197,7 +197,9 @@ def _explain(code: grpc.StatusCode, message: str, address: str, timeout: float |
     if code == grpc.StatusCode.UNAVAILABLE:
         if any(text in lower for text in _TLS_REFUSALS):
             return "TLS_FAILED", f"no TLS connection to {address}: {message}"
-        if any(text in lower for text in ("failed to connect", "handshake", "name resolution", "dns", "connection refused")):
+        if any(
+            text in lower for text in ("failed to connect", "handshake", "name resolution", "dns", "connection refused")
+        ):
             return "NO_SERVER", f"no server answers at {address}; is voxserve running there? ({message})"
         return "CONNECTION_LOST", f"the connection to {address} broke: {message}"
     if code == grpc.StatusCode.DEADLINE_EXCEEDED:

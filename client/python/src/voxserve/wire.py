@@ -30,8 +30,7 @@ _POOL = _make_pool()
 
 
 def message_class(full_name: str) -> type[message.Message]:
-    """Returns the class of a message by its full name, such as "voxserve.model.v1.Model". KeyError for an unknown name.
-    """
+    """Returns the class of a message by its full name, e.g. "voxserve.model.v1.Model". KeyError for an unknown name."""
     descriptor = _POOL.FindMessageTypeByName(full_name)
     if hasattr(message_factory, "GetMessageClass"):  # protobuf 4.22 and later
         return cast("type[message.Message]", message_factory.GetMessageClass(descriptor))

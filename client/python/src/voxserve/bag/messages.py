@@ -247,8 +247,7 @@ def _array(items: dict[str, Any]) -> dict[str, Any]:
 
 
 def json_schema(name: str) -> bytes:
-    """Returns a JSON schema. name: SCENE_SCHEMA or TIMING_SCHEMA. The former has only the fields that scene() writes.
-    """
+    """Returns a JSON schema. name: SCENE_SCHEMA or TIMING_SCHEMA. The former has the fields that scene() writes."""
     number, text, flag = {"type": "number"}, {"type": "string"}, {"type": "boolean"}
     if name == TIMING_SCHEMA:
         stages = {"type": "object", "additionalProperties": number}

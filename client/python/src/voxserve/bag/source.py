@@ -1,5 +1,4 @@
-"""Reads the clouds and poses of a recorded drive from rosbag2 (mcap, sqlite3) and ROS 1 bags, with the package rosbags.
-"""
+"""Reads the clouds and poses of a recorded drive from rosbag2 (mcap, sqlite3) and ROS 1 bags, with rosbags."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Reads lines and rows of numbers for the PCD and PLY readers, whose files have text headers and may have ascii points.
-"""
+"""Reads text headers and rows of ascii numbers, for the PCD and PLY readers."""
 
 from __future__ import annotations
 

@@ -58,8 +58,7 @@ class Model:
 
     @staticmethod
     def read(folder: str | Path) -> Model:
-        """Reads the folder of a version, or the newest version in the folder of a model. Raises OSError or ValueError.
-        """
+        """Reads a version's folder, or the newest version in a model's folder. Raises OSError or ValueError."""
         folder = Path(folder)
         versions = sorted((p for p in folder.glob("*") if p.name.isdigit()), key=lambda p: int(p.name))
         folder = folder if (folder / "model.textproto").exists() or not versions else versions[-1]

@@ -64,8 +64,7 @@ class Reference:
 
 
 def read(path: str | Path) -> Reference:
-    """Reads a reference. ValueError, with the file's name, if the file is no reference; OSError if it cannot be read.
-    """
+    """Reads a reference. ValueError, with the file's name, if it is no reference; OSError if it cannot be read."""
     try:
         with np.load(path, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}

@@ -20,8 +20,7 @@ Values = npt.NDArray[Any]
 
 
 def box(kernel_size: Sequence[int]) -> list[tuple[int, ...]]:
-    """Returns the cells of a kernel, each from 0 to the size - 1 on each axis, in the order with the last axis fastest.
-    """
+    """Returns the cells of a kernel, from 0 to size - 1 on each axis, in the order with the last axis fastest."""
     return list(itertools.product(*map(range, kernel_size)))
 
 
@@ -71,8 +70,7 @@ def floored(sites: Values, stride: Sequence[int]) -> Sites:
 
 
 def reaching(sites: Values, stride: Sequence[int], deltas: Sequence[Sequence[int]]) -> Sites:
-    """Returns the output sites o for which stride * o + delta is a site, for some of the deltas, without repetitions.
-    """
+    """Returns the sites o for which stride * o + delta is an input site for some delta, without repetitions."""
     step, parts = np.asarray(stride, np.int64), [np.zeros((0, np.shape(sites)[1]), np.int64)]
     for delta in deltas:
         at = moved(sites, [1] * len(step), [-d for d in delta])

@@ -56,8 +56,7 @@ class Shown:
 
     @staticmethod
     def of_result(index: int, cloud: PointCloud, labels: Segmentation | None, found: Detections | None) -> Shown:
-        """Returns the Shown of a cloud and the model's answers for it; None for an answer that the model does not give.
-        """
+        """Returns the Shown of a cloud and the model's answers. An answer that the model does not give is None."""
         answer: Answer | None = labels or found
         times = {}
         if answer is not None:

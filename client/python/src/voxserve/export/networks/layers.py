@@ -114,8 +114,7 @@ class Layers:
         fill_bias: float | None = None,
         is_flat: bool = False,
     ) -> str:
-        """Adds a submanifold convolution. fill_bias: the value of a random network's bias. is_flat: as for strided().
-        """
+        """Adds a submanifold convolution. fill_bias: the value of a random bias. is_flat: as for strided()."""
         weight = self._read_weight(self.tensors, key, _of_axes(kernel, is_flat), self.channels[x], out, gain)
         self.network.submanifold(name, x, weight, kernel, self._bias(key, out, bias, fill_bias))
         return self._made(name, out)

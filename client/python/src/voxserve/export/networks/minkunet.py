@@ -138,8 +138,7 @@ def _random(
 
 
 def _widths_of(tensors: StateDict, keys: UnetKeys) -> list[int]:
-    """Returns the widths of the levels, from the sizes of the batch norms, which every library stores in the same way.
-    """
+    """Returns the widths of the levels from the batch norms' sizes, which every library stores in the same way."""
 
     def width(norm: str, **fields: int) -> int:
         return tensors.size(f"{norm.format(**fields)}.weight", 0)

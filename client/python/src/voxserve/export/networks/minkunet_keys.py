@@ -126,8 +126,7 @@ MMDET3D_SPCONV = replace(
 
 
 def keys_of(names: Iterable[str]) -> UnetKeys:
-    """Returns the names of the library that a state dict with these names comes from; TorchSparse's for unknown names.
-    """
+    """Returns the keys of the library that a state dict with these names comes from; unknown: TorchSparse's."""
     names = tuple(names)
 
     def is_there(*prefixes: str) -> bool:

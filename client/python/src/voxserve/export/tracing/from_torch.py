@@ -227,8 +227,7 @@ def add_outputs(network: Network, places: dict[str, Place]) -> None:
 
 
 def _tensor_names(keys: Iterable[str]) -> list[str]:
-    """Returns valid names of tensors for the names of results: letters, digits, ".", "_" and "-", without repetitions.
-    """
+    """Returns valid names of tensors for results' names: letters, digits, ".", "_" and "-", without repetitions."""
     names: list[str] = []
     for key in keys:
         base = re.sub(r"[^A-Za-z0-9._-]", "_", key)[:_MAX_NAME]
