@@ -19,7 +19,7 @@ _DTYPES = {wire.ELEMENT_TYPE_FLOAT32: "<f4", wire.ELEMENT_TYPE_FLOAT16: "<f2"}
 
 
 class TensorRows(Enum):
-    """What one row of a tensor belongs to."""
+    """The kind of thing that one row of a tensor belongs to."""
 
     UNKNOWN = 0  # a kind that a newer server may have
     POINTS = 1  # a point; the rows have the order of the points. The row of a point without a voxel is 0

@@ -21,8 +21,8 @@ class Points:
     voxel_size: Sequence[float]  # metres (seconds for a time axis), one value per axis
     features: Sequence[PointFeature]  # in the order of the module's input channels
     rounding: str = "FLOOR"  # or HALF_EVEN: from a position in voxels to a voxel's index
-    # What is subtracted from positions: MINIMUM (of the cloud's voxels), RANGE (range_min) or ZERO (nothing). A network
-    # with a spatial shape needs RANGE.
+    # The value that is subtracted from positions: MINIMUM (of the cloud's voxels), RANGE (range_min) or ZERO (nothing).
+    # A network with a spatial shape needs RANGE.
     origin: str = "ZERO"
     reduce: str = "FIRST"  # a voxel's features: those of its FIRST point, or the MEAN of its points
     range_min: Sequence[float] = ()  # metres, one value per axis; points outside the range are left out
