@@ -47,7 +47,7 @@ def message_class(full_name: str) -> type[Message]: ...
 
 
 def compile_descriptors() -> descriptor_pb2.FileDescriptorSet:
-    """Returns the descriptors of all files and of their imports, imported files first."""
+    """Returns the descriptors of the .proto files and of the files that they import, each after its imports."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "descriptors"
         command = ["protoc", f"-I{_REPOSITORY / 'proto'}", "--include_imports", f"--descriptor_set_out={out}", *_FILES]

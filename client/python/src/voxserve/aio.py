@@ -41,7 +41,7 @@ class Client(ClientBase[grpc.aio.Channel]):
         sample: FarthestPoints | None = None,
         timeout: float | None = None,
     ) -> Labels:
-        """Returns a class id for each point: uint8 [N], or uint16 if the model has more classes than a byte holds."""
+        """Returns a class id for each point: uint8 [N], or uint16 [N] if the ids do not fit a byte."""
         result = await self.infer(
             model,
             points,
@@ -70,7 +70,7 @@ class Client(ClientBase[grpc.aio.Channel]):
         timeout: float | None = None,
         request_id: str = "",
     ) -> Segmentation:
-        """Returns labels with details of the answer; see voxserve.Client.infer."""
+        """Returns the labels of all points, with details of the answer; see voxserve.Client.infer."""
         call = protocol.infer(
             self._options,
             model,
@@ -102,7 +102,7 @@ class Client(ClientBase[grpc.aio.Channel]):
         timeout: float | None = None,
         request_id: str = "",
     ) -> Detections:
-        """Returns boxes; see voxserve.Client.detect."""
+        """Returns the boxes that the model finds; see voxserve.Client.detect."""
         call = protocol.infer(
             self._options,
             model,
@@ -134,7 +134,7 @@ class Client(ClientBase[grpc.aio.Channel]):
         timeout: float | None = None,
         request_id: str = "",
     ) -> Tensors:
-        """Returns tensors of a model, by name; see voxserve.Client.tensors."""
+        """Returns values of the model's network by name; see voxserve.Client.tensors."""
         call = protocol.infer(
             self._options,
             model,
@@ -170,7 +170,9 @@ class Client(ClientBase[grpc.aio.Channel]):
         reopen: float | None = None,
         timeout: float | None = None,
     ) -> Stream:
-        """Opens a stream of frames, in a running event loop; see voxserve.Client.stream. Use it in `async with`."""
+        """Opens a stream of frames; see voxserve.Client.stream. Call it in a running event loop, and use the stream in
+        an `async with` block.
+        """
         config = StreamConfig(
             model=model,
             policy=policy,
@@ -190,15 +192,15 @@ class Client(ClientBase[grpc.aio.Channel]):
         return Stream(self._next_channel(), config, self._options, limit)
 
     async def models(self, *, timeout: float | None = None) -> list[ModelVersion]:
-        """Returns every version of every model, also loading and broken ones."""
+        """Returns every version of every model; see voxserve.Client.models."""
         return await self._run(protocol.list_models(), timeout)
 
     async def model(self, name: str, version: int = 0, *, timeout: float | None = None) -> ModelVersion:
-        """Returns one version of a model; 0 for the newest that is ready."""
+        """Returns one version of a model; version 0 is the newest that is ready. See voxserve.Client.model."""
         return await self._run(protocol.get_model(name, version), timeout)
 
     async def load_model(self, model: str, version: int = 0, *, timeout: float = 300.0) -> tuple[int, ...]:
-        """Loads a version, and returns the versions then in service; see voxserve.Client.load_model."""
+        """Loads a version, and returns the model's versions in service; see voxserve.Client.load_model."""
         return await self._run(protocol.load_model(model, version), timeout)
 
     async def unload_model(self, model: str, version: int = 0, *, timeout: float | None = None) -> tuple[int, ...]:
@@ -215,7 +217,9 @@ class Client(ClientBase[grpc.aio.Channel]):
         on_progress: Callable[[TuneProgress], object] | None = None,
         timeout: float = 3600.0,
     ) -> TunedPlan:
-        """Makes the server search a plan; see voxserve.Client.tune_plan. on_progress is a plain function."""
+        """Makes the server search for the fastest plan; see voxserve.Client.tune_plan. on_progress is an ordinary
+        function, not a coroutine.
+        """
         call = protocol.tune_plan(model, version, num_scans, max_wait)
         limit = self._options.timeout_of(timeout)
         method: Any = self._channel_of(call.method).unary_stream(
@@ -239,11 +243,13 @@ class Client(ClientBase[grpc.aio.Channel]):
         return plan
 
     async def health(self, *, timeout: float | None = None) -> bool:
-        """Returns whether the server says that it serves. UnavailableError if nothing answers."""
+        """Returns whether the server reports that it serves (gRPC health checking). UnavailableError if no server
+        answers.
+        """
         return await self._run(protocol.check_health(), timeout)
 
     async def close(self) -> None:
-        """Closes the connections and cancels the calls in flight."""
+        """Closes the connections. Calls and streams in flight are cancelled."""
         while self._channels:
             await self._channels.popitem()[1].close()
 

@@ -24,21 +24,21 @@ from voxserve.protocol import Options
 from voxserve.results import FrameResult
 from voxserve.stream_state import METHOD, StreamConfig, StreamState
 
-# grpc.aio says so where a message is written to a call that is ending, in place of the status that the server sent.
+# grpc.aio gives this message, instead of the server's status, if a message is written to a call that is ending.
 _STATUS_IS_LOST = "Internal error from Core"
 
 
 class Stream:
-    """One vehicle's frames; voxserve.stream.Stream documents the behaviour. One task may send while another one reads.
-    Cancelling a wait (asyncio.wait_for) leaves the stream as it is.
+    """A stream of one vehicle's frames; voxserve.stream.Stream documents the behaviour. One task may send while another
+    one reads. Cancelling a task that waits in send() or for a result (asyncio.wait_for) does not change the stream.
     """
 
     def __init__(self, channel: Any, config: StreamConfig, options: Options, timeout: float | None) -> None:
         """Called by aio.Client.stream."""
         self._options, self._timeout = options, timeout
-        self._channel = channel  # keeps the channel alive, without which the call would end
+        self._channel = channel  # keeps the channel alive: the RPC would end with it
         self._config = config.request()
-        self._metadata = options.metadata()  # once: the reader's task calls no function of the caller's
+        self._metadata = options.metadata()  # computed here, so that the reader's task does not call traceparent
         self._state = StreamState(config, options, timeout)
         self._changed = asyncio.Event()  # replaced by a new one after each change
         self._call: Any
@@ -61,13 +61,13 @@ class Stream:
         self._announce()
 
     def close_sends(self) -> None:
-        """Sends no more frames: iteration ends after the results of the frames that were sent."""
+        """Declares that no more frames follow. Iteration ends after the results of the frames that were sent."""
         self._state.close()
         self._announce()
 
     def cancel(self) -> None:
-        """Ends the stream: iteration raises CancelledError after the results that have arrived. Has no effect on a
-        stream that has ended.
+        """Ends the stream. Iteration yields the results that have arrived, and then raises CancelledError. A stream
+        that has already ended is not changed.
         """
         self._state.is_cancelled = True
         self._announce()
@@ -112,7 +112,7 @@ class Stream:
         self._changed = asyncio.Event()
 
     def _open(self) -> None:
-        """Begins a call."""
+        """Begins the stream's next RPC, and the task that writes its requests."""
         method = self._channel.stream_stream(METHOD, request_serializer=None, response_deserializer=None)
         self._call = method(timeout=self._state.call_timeout(), metadata=self._metadata)
         self._writer = asyncio.create_task(self._write(self._call))
@@ -151,7 +151,7 @@ class Stream:
             self._announce()
 
     async def _read_call(self) -> errors.InferenceError | None:
-        """Reads a call to its end, and returns its error."""
+        """Reads the current RPC to its end. Returns the RPC's error; None if it ended with OK."""
         try:
             async for data in self._call:
                 self._state.receive(data)

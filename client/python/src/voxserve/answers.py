@@ -30,17 +30,19 @@ from voxserve.tensors import UNNAMED, Tensor, Wanted, read_info, read_tensor
 
 @dataclass(frozen=True)
 class Asked:
-    """The parts of a request that its answer must match."""
+    """The parts of a request that are needed to check and convert its answer."""
 
     num_points: int
-    start: float  # time.perf_counter() when the call began
+    start: float  # time.perf_counter() when the call began, for Answer.round_trip
     wants_scores: bool = False
     sample: FarthestPoints | None = None
     tensors: Wanted = UNNAMED
 
 
 def read_segmentation(response: wire.InferResponse, asked: Asked) -> Segmentation:
-    """Returns the answer, checked against the request. UNSUPPORTED_OUTPUT if it has boxes instead of labels."""
+    """Returns the answer. Raises the errors UNSUPPORTED_OUTPUT if it has boxes or tensors instead of labels, and
+    MALFORMED_RESPONSE if it does not match the request.
+    """
     if not response.HasField("segmentation"):
         raise _other_output(response, "detections", "boxes", "labels", "detect")
     answer, num_points, wants_scores = response.segmentation, asked.num_points, asked.wants_scores
@@ -62,7 +64,9 @@ def read_segmentation(response: wire.InferResponse, asked: Asked) -> Segmentatio
 
 
 def read_detections(response: wire.InferResponse, asked: Asked) -> Detections:
-    """Returns the answer, checked against the request. UNSUPPORTED_OUTPUT if it has labels instead of boxes."""
+    """Returns the answer. Raises the errors UNSUPPORTED_OUTPUT if it has labels or tensors instead of boxes, and
+    MALFORMED_RESPONSE if it does not match the request.
+    """
     if not response.HasField("detections"):
         raise _other_output(response, "segmentation", "labels", "boxes", "infer or segment")
     boxes = response.detections.boxes
@@ -97,7 +101,10 @@ def read_tensors(response: wire.InferResponse, asked: Asked) -> Tensors:
 def read_outputs(
     response: wire.InferResponse, asked: Asked
 ) -> tuple[Segmentation | None, Detections | None, Tensors | None]:
-    """Returns the outputs of the model; Tensors if it has no others. MALFORMED_RESPONSE if there are none."""
+    """Returns the labels, the boxes and the tensors of an answer, None for those that it does not have. Tensors is only
+    returned if there are neither labels nor boxes. Raises the error MALFORMED_RESPONSE if there is no output, or if the
+    answer does not match the request.
+    """
     detections = read_detections(response, asked) if response.HasField("detections") else None
     if response.HasField("segmentation"):
         return read_segmentation(response, asked), detections, None
@@ -109,7 +116,7 @@ def read_outputs(
 
 
 def _read_common(response: wire.InferResponse, asked: Asked) -> dict[str, Any]:
-    """Returns the fields of an Answer."""
+    """Returns the arguments of Answer's constructor."""
     counts, num_sampled = response.counts, 0 if asked.sample is None else asked.sample.num_points
     sampled = np.array(response.sampled_points, np.uint32)
     if len(sampled) != num_sampled:
@@ -158,7 +165,7 @@ def _other_output(response: wire.InferResponse, field: str, has: str, lacks: str
 
 
 def read_model(model: wire.ModelVersion) -> ModelVersion:
-    """Converts a ModelVersion message."""
+    """Returns the ModelVersion of a message."""
     return ModelVersion(
         name=model.name,
         version=model.version,
@@ -176,7 +183,7 @@ def read_model(model: wire.ModelVersion) -> ModelVersion:
         num_parameters=model.num_parameters,
         device=model.device,
         digest=model.digest,
-        # For a ready model, servers from before boxes set neither has_labels nor has_boxes.
+        # Servers that are older than models with boxes set neither has_labels nor has_boxes for a ready model.
         has_labels=model.has_labels
         or (model.state == wire.MODEL_STATE_READY and not model.has_boxes and not model.tensors),
         has_scores=model.has_scores,
@@ -187,12 +194,12 @@ def read_model(model: wire.ModelVersion) -> ModelVersion:
 
 
 def read_progress(progress: wire.TunePlanProgress) -> TuneProgress:
-    """Converts a progress message."""
+    """Returns the TuneProgress of a message."""
     return TuneProgress(progress.stage, progress.fraction)
 
 
 def read_tuned_plan(result: wire.TunePlanResult) -> TunedPlan:
-    """Converts the result of a search."""
+    """Returns the TunedPlan of a message."""
     return TunedPlan(
         device=result.device,
         num_scans=result.num_scans,
@@ -206,7 +213,7 @@ def read_tuned_plan(result: wire.TunePlanResult) -> TunedPlan:
 
 
 def malformed(what: str) -> errors.InferenceError:
-    """Returns the error for an answer that contradicts its request or itself."""
+    """Returns the error MALFORMED_RESPONSE, for an answer that contradicts its request or itself. what: the problem."""
     return errors.make(grpc.StatusCode.INTERNAL, f"the server's answer is malformed: {what}", "MALFORMED_RESPONSE")
 
 

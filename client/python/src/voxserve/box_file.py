@@ -1,8 +1,8 @@
-"""Writes boxes to files, one record per box, in the answer's order.
+"""Writes the boxes of Detections to files, one record per box, in the order of Detections.boxes.
 
 .json    an array of objects: class_id, class_name, score, x, y, z, length, width, height, yaw, velocity_x, velocity_y
-.csv     a line of these names, then a line per box
-.npy     NumPy, structured [N] as Detections.structured gives it: without class_name
+.csv     a first line with the same names, then a line per box
+.npy     NumPy, the structured array [N] that Detections.structured returns; it has no class_name
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ def is_box_file(path: str | os.PathLike[str]) -> bool:
 
 
 def records(detections: Detections) -> list[dict[str, Any]]:
-    """Returns the objects of .json, with the fewest digits that tell float32 values apart."""
+    """Returns one dictionary per box, as .json holds them. Numbers have the fewest digits that identify the float32
+    value.
+    """
     rows = []
     for values, name in zip(detections.structured(), detections.names, strict=True):
         numbers = {field: float(str(values[field])) for field in BOX_DTYPE.names[1:]}
@@ -34,7 +36,9 @@ def records(detections: Detections) -> list[dict[str, Any]]:
 
 
 def write(path: str | os.PathLike[str], detections: Detections) -> None:
-    """Writes the file; replaces an older file only when the new one is complete. ValueError for other extensions."""
+    """Writes the boxes. An older file is replaced when the new one is complete. ValueError for another extension,
+    OSError if the file cannot be written.
+    """
     if not is_box_file(path):
         raise ValueError(f"{os.fspath(path)}: boxes are written as .json, .csv or .npy")
     extension = os.fspath(path).lower().rsplit(".", 1)[-1]

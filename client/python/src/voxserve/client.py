@@ -27,21 +27,27 @@ from voxserve.tensors import TensorType, Wanted
 
 
 class Client(ClientBase[grpc.Channel]):
-    """A connection to a voxserve server. Errors are InferenceError and its subclasses; ValueError for wrong arguments,
-    before anything is sent.
+    """A connection to a voxserve server. A failed call raises InferenceError or a subclass. Wrong arguments raise
+    ValueError before anything is sent, and a TLS file that cannot be read raises OSError.
 
-    address: host:port, unix:path, or several servers: dns:///name:port with all addresses of the name, or
-    ipv4:10.0.0.1:8500,10.0.0.2:8500. Calls are then balanced, by load where gRPC can (weighted_round_robin). timeout:
-    seconds a call may take unless it says otherwise, None for no limit. max_message_bytes: of a request and of an
-    answer. channels: connections, between which calls take turns. tls_ca: PEM file of the roots that the server's
-    certificate must come from; "" for no TLS. tls_certificate, tls_key: the client's own, for a server that asks for
-    one. credentials: gRPC's, in place of the three. token: sent with every call; it needs TLS unless the server is on
-    this machine. admin_address: of load_model, unload_model and tune_plan; by default the port above that of address,
-    where that is one server. traceparent: a function that returns the W3C traceparent of the current trace, "" for
-    none; the server's log then names it. It is called for every call, and for a stream when it opens. max_attempts: how
-    often gRPC makes a call that changes nothing (infer and the like, models, model) while servers are UNAVAILABLE,
-    within its timeout; 1: no retries. keepalive: seconds without a byte from the server after which a connection with
-    open calls is tested, and given up unless the server answers within as long; None: never.
+    address: host:port, unix:path, or several servers: dns:///name:port stands for all addresses of the name,
+        ipv4:10.0.0.1:8500,10.0.0.2:8500 lists them. Calls are then balanced over the servers, by their load if the
+        installed gRPC supports it (weighted_round_robin), else in turn.
+    timeout: the default timeout of a call in seconds; None for no limit. A method's own timeout overrides it.
+    max_message_bytes: the largest request, and the largest answer.
+    channels: the number of connections (1 to 256); calls use them in turn.
+    tls_ca: a PEM file with the root certificates that the server's certificate must be signed by; "" for no TLS.
+    tls_certificate, tls_key: PEM files with the client's certificate and private key, for a server that requires them.
+    credentials: gRPC channel credentials, instead of the three TLS files.
+    token: the bearer token that is sent with every call. It needs TLS unless the server is on this machine.
+    admin_address: the address of AdminService, which load_model, unload_model and tune_plan call. Default: the address
+        with the next higher port, if address is host:port.
+    traceparent: a function that returns the W3C traceparent of the current trace, or "" if there is none. It is called
+        for every call, and for a stream when the stream opens. The server's log names the trace.
+    max_attempts: how often gRPC tries a call that changes nothing on the server (infer, segment, detect, tensors,
+        models, model) while servers are UNAVAILABLE. The timeout covers all attempts. 1: no retries.
+    keepalive: after so many seconds without a byte from the server, a connection with open calls is tested by a ping.
+        It is closed if the server does not answer within the same time. None: connections are not tested.
     """
 
     def segment(
@@ -56,7 +62,9 @@ class Client(ClientBase[grpc.Channel]):
         sample: FarthestPoints | None = None,
         timeout: float | None = None,
     ) -> Labels:
-        """Returns a class id for each point: uint8 [N], or uint16 if the model has more classes than a byte holds."""
+        """Returns a class id for each point: uint8 [N], or uint16 [N] if the ids do not fit a byte. The arguments and
+        errors are those of infer().
+        """
         return self.infer(
             model,
             points,
@@ -84,16 +92,22 @@ class Client(ClientBase[grpc.Channel]):
         timeout: float | None = None,
         request_id: str = "",
     ) -> Segmentation:
-        """Returns labels with details of the answer. InvalidArgumentError, reason UNSUPPORTED_OUTPUT, if the model has
-        only boxes; so does detect() if the model has none.
+        """Returns the labels of all points, with details of the answer. InvalidArgumentError, reason
+        UNSUPPORTED_OUTPUT, if the model has no labels.
 
-        points: [N, C] array (x, y, z, intensity first), structured array, mapping of columns, Voxels, PointCloud (see
-        voxserve.read for files) or ROS PointCloud2. fields: the names of other columns (["x", "y", "z", "-", "ring"])
-        or a field spec. scales: for fields that are not in metres or 0..1: {"intensity": 1 / 255}. version: 0 for the
-        newest. scores: also returns logits per class. priority: 0 is the most urgent; the model's configuration sets
-        the number of levels (1 by default). sample: farthest points of the cloud, for Segmentation.sampled_points or
-        as the network's only input. outputs, tensor_type: as in tensors(), for Segmentation.tensors. timeout: seconds,
-        sent to the server as its deadline; math.inf for no limit.
+        points: an [N, C] array whose first columns are x, y, z and intensity, a structured array, a mapping of names
+            to columns, Voxels, a PointCloud (voxserve.read makes one from a file), or a ROS PointCloud2.
+        fields: the names of an array's columns if they are others (["x", "y", "z", "-", "ring"]; "-" skips a column),
+            or a field spec (voxserve.field_spec).
+        scales: factors by field name, for fields that are not in metres or 0..1: {"intensity": 1 / 255}.
+        version: the model's version; 0 for the newest that is ready.
+        scores: True also returns the logits, Segmentation.scores.
+        priority: 0 is the most urgent. The model's configuration sets the number of levels, by default 1.
+        sample: selects farthest points of the cloud. The answer has their indices (Segmentation.sampled_points), and
+            the network can be limited to them.
+        outputs, tensor_type: tensors to return in Segmentation.tensors, as described in tensors().
+        timeout: seconds; the server gets it as its deadline. None: the client's default; math.inf: no limit.
+        request_id: a text that appears in the server's log and in the answer.
         """
         call = protocol.infer(
             self._options,
@@ -126,7 +140,9 @@ class Client(ClientBase[grpc.Channel]):
         timeout: float | None = None,
         request_id: str = "",
     ) -> Detections:
-        """Returns the boxes of a model that has them; arguments as in infer()."""
+        """Returns the boxes that the model finds; arguments as in infer(). InvalidArgumentError, reason
+        UNSUPPORTED_OUTPUT, if the model has no boxes.
+        """
         call = protocol.infer(
             self._options,
             model,
@@ -158,11 +174,14 @@ class Client(ClientBase[grpc.Channel]):
         timeout: float | None = None,
         request_id: str = "",
     ) -> Tensors:
-        """Returns tensors of any model that has some, by name (Tensors.tensors); arguments as in infer().
+        """Returns values of the model's network by name, in Tensors.tensors; other arguments as in infer().
 
-        outputs: their names, from ModelVersion.tensors; none: all, if the model has neither labels nor boxes.
-        InvalidArgumentError, reason UNSUPPORTED_OUTPUT, for an unknown name, and for no name if the model has labels or
-        boxes. tensor_type: float32, or float16, in which magnitudes of 65520 and more become infinite.
+        outputs: the names of the tensors; ModelVersion.tensors lists them. An empty list asks for all tensors of a
+            model that has neither labels nor boxes.
+        tensor_type: float32, or float16, in which magnitudes of 65520 and more become infinite.
+
+        InvalidArgumentError, reason UNSUPPORTED_OUTPUT, if the model does not have one of the names, or if the list is
+        empty and the model has labels or boxes.
         """
         call = protocol.infer(
             self._options,
@@ -199,22 +218,23 @@ class Client(ClientBase[grpc.Channel]):
         reopen: float | None = None,
         timeout: float | None = None,
     ) -> Stream:
-        """Opens a stream of frames, the scans of one vehicle; use it in a `with` block.
+        """Opens a stream of frames, the scans of one vehicle; use it in a `with` block. If the server refuses the
+        stream, this method still returns it, and reading its results raises the error.
 
-        policy: what happens to frames that come faster than they are answered. "latest": at most one frame waits. A
-        newer one replaces it, and the replaced frame gets the result SupersededError. "queue": all frames are run, and
-        answered in order; sending waits while max_queued_frames (1 to 64, default 4) wait at the server. frame_timeout:
-        seconds from a frame's arrival at the server to its answer; default: the model's own. sweeps: makes the server
-        merge each frame with those before it. fields, scales, version, scores, priority, sample, outputs, tensor_type:
-        as in infer(), for every frame. timeout: of the whole stream in seconds; default: no limit, whatever the
-        client's is.
-
-        reopen: for so many seconds a stream whose connection broke, or whose server goes away, looks for a server that
-        takes it. The new one gets the config and the frames without a result: all with "queue", the newest with
-        "latest", where the others are superseded. So every frame still gets exactly one result. Sweeps begin anew. A
-        frame that three broken connections had under way gets their error. Default: the stream ends.
-
-        If a stream cannot be opened, reading it raises the error.
+        policy: what happens to frames that are sent faster than the server answers. "latest": at most one frame waits.
+            A newer frame replaces it, and the replaced frame gets SupersededError as its result. "queue": all frames
+            run, and are answered in order; send() blocks while max_queued_frames (1 to 64, default 4) wait at the
+            server.
+        frame_timeout: seconds from a frame's arrival at the server to its answer. None: the model's default.
+        sweeps: makes the server merge each frame with the frames before it.
+        fields, scales, version, scores, priority, sample, outputs, tensor_type: as in infer(), for every frame.
+        reopen: the number of seconds for which the stream looks for a server again after its connection broke or its
+            server announced its end. The next server gets the stream's settings and frames that have no result yet:
+            all of them with "queue", only the newest with "latest", where the others get SupersededError. Each frame
+            still gets exactly one result. No sweeps are carried over to the next server. A frame that was sent and
+            unanswered when a connection broke, three times, gets the error of the last connection. None: the stream
+            ends with its connection.
+        timeout: seconds for the whole stream. None: no limit; the client's default timeout does not apply.
         """
         config = StreamConfig(
             model=model,
@@ -235,24 +255,32 @@ class Client(ClientBase[grpc.Channel]):
         return Stream(self._next_channel(), config, self._options, limit)
 
     def models(self, *, timeout: float | None = None) -> list[ModelVersion]:
-        """Returns every version of every model, also loading and broken ones."""
+        """Returns every version of every model in the server's repository, including those that are loading or
+        broken, sorted by name and version.
+        """
         return self._run(protocol.list_models(), timeout)
 
     def model(self, name: str, version: int = 0, *, timeout: float | None = None) -> ModelVersion:
-        """Returns one version of a model; 0 for the newest that is ready."""
+        """Returns one version of a model; version 0 is the newest that is ready. NotFoundError if the server does not
+        have it.
+        """
         return self._run(protocol.get_model(name, version), timeout)
 
     def load_model(self, model: str, version: int = 0, *, timeout: float = 300.0) -> tuple[int, ...]:
-        """Loads a version from the server's repository, or reloads it if its files have changed; 0 for those that the
-        model's version policy asks for. Returns the versions that are then in service, ascending, once the new one is
-        ready. Until then the old one serves; it also does if the new one is broken (FailedPreconditionError with every
-        problem).
+        """Loads a version of a model from the server's repository, or reloads it if its files have changed. Version 0
+        loads the versions that the model's version policy selects.
+
+        Returns the model's versions in service, ascending, as soon as the loaded version is ready. Until then a version
+        that was in service before goes on serving. NotFoundError if the repository has no such folder;
+        FailedPreconditionError, with every problem of the files, if the version is broken. A broken version does not
+        replace one that is in service.
         """
         return self._run(protocol.load_model(model, version), timeout)
 
     def unload_model(self, model: str, version: int = 0, *, timeout: float | None = None) -> tuple[int, ...]:
-        """Takes a version out of service, 0 for all, until load_model(); requests that the server has accepted are
-        still answered. Returns the versions that were taken out, ascending.
+        """Takes a version out of service until load_model() loads it again; version 0 takes out all versions. Requests
+        that the server has already accepted are still answered. Returns the versions that were taken out, ascending.
+        NotFoundError for a version that is not in service.
         """
         return self._run(protocol.unload_model(model, version), timeout)
 
@@ -266,12 +294,14 @@ class Client(ClientBase[grpc.Channel]):
         on_progress: Callable[[TuneProgress], object] | None = None,
         timeout: float = 3600.0,
     ) -> TunedPlan:
-        """Makes the server search for the plan by which a model runs fastest on its device, and use it.
+        """Makes the server search for the plan (the kernels and their settings) with which a model runs fastest on its
+        device, and use that plan.
 
-        The server searches on the next num_scans (1 to 100) requests for the model, or on those that come within
-        max_wait seconds, so requests must be coming. on_progress is called meanwhile; an exception of it ends the
-        search, as the timeout does. FailedPreconditionError, reason ALREADY_TUNING, while another search of the model
-        runs.
+        The server measures on the scans of the next num_scans (1 to 100) requests for the model, or on those that
+        arrive within max_wait seconds (up to 600). So clients must send requests during the search. on_progress is
+        called with the state of the search; if it raises an exception, the search ends. The search also ends at the
+        timeout. FailedPreconditionError, reason ALREADY_TUNING, while another search for the model runs;
+        DeadlineExceededError if no scan arrives within max_wait.
         """
         call = protocol.tune_plan(model, version, num_scans, max_wait)
         limit = self._options.timeout_of(timeout)
@@ -295,11 +325,13 @@ class Client(ClientBase[grpc.Channel]):
         return plan
 
     def health(self, *, timeout: float | None = None) -> bool:
-        """Returns whether the server says that it serves. UnavailableError if nothing answers."""
+        """Returns whether the server reports that it serves (gRPC health checking). UnavailableError if no server
+        answers.
+        """
         return self._run(protocol.check_health(), timeout)
 
     def close(self) -> None:
-        """Closes the connections and cancels the calls in flight."""
+        """Closes the connections. Calls and streams in flight are cancelled."""
         while self._channels:
             self._channels.popitem()[1].close()
 

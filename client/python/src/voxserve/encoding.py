@@ -1,5 +1,6 @@
-"""Encodes requests that carry a cloud. protobuf would copy the points twice: into a message, and into its bytes. This
-module copies them once, from the caller's memory into the request.
+"""Encodes requests that carry a cloud. protobuf would copy the points twice: into a message, and from there into the
+message's bytes. This module writes protobuf's wire format itself, and copies the points once, from the caller's memory
+into the request.
 """
 
 from __future__ import annotations
@@ -16,18 +17,22 @@ _Parts = list["bytes | memoryview"]
 
 
 def encode_request(head: wire.InferRequest, cloud: PointCloud, max_bytes: int) -> bytes:
-    """Returns the request of `head`, which must have no cloud, and the cloud. MESSAGE_TOO_LARGE above max_bytes."""
+    """Returns the bytes of an InferRequest: `head`, which must have no cloud, with the cloud. Raises
+    ResourceExhaustedError (MESSAGE_TOO_LARGE) above max_bytes.
+    """
     return _join(_with_cloud(head, cloud), cloud.num_points, max_bytes)
 
 
 def encode_frame(head: wire.StreamFrame, cloud: PointCloud, max_bytes: int) -> bytes:
-    """Returns the InferStreamRequest of a frame. MESSAGE_TOO_LARGE above max_bytes."""
+    """Returns the bytes of an InferStreamRequest: the frame `head`, which must have no cloud, with the cloud. Raises
+    ResourceExhaustedError (MESSAGE_TOO_LARGE) above max_bytes.
+    """
     parts = _with_cloud(head, cloud)
     return _join([_tag(wire.InferStreamRequest, "frame") + _varint(_size(parts)), *parts], cloud.num_points, max_bytes)
 
 
 def _with_cloud(head: Any, cloud: PointCloud) -> _Parts:
-    """Returns the fields of `head` and its field `cloud`."""
+    """Returns the encoded fields of `head`, followed by its encoded field `cloud`, in parts that are to be joined."""
     message = wire.PointCloud(
         num_points=cloud.num_points,
         point_step=cloud.point_step,

@@ -18,7 +18,9 @@ _DETAILS_KEY = "grpc-status-details-bin"
 
 
 class InferenceError(Exception):
-    """A call failed. Catch it by its subclass, or compare `reason`, whose values never change."""
+    """A call failed. To tell errors apart, catch a subclass or compare `reason`, whose values never change. `message`
+    is for people.
+    """
 
     def __init__(
         self,
@@ -31,32 +33,36 @@ class InferenceError(Exception):
         super().__init__(message)
         self.message = message
         self.code = code
-        self.reason = reason  # UPPER_SNAKE_CASE; "" if the server gave none
-        self.retry_after = retry_after  # seconds after which the server asks for a retry; None: it does not ask
-        self.metadata = dict(metadata or {})  # the ErrorInfo's
+        self.reason = reason  # in UPPER_SNAKE_CASE; "" if there is none
+        self.retry_after = retry_after  # seconds after which a retry makes sense; None: the server did not say
+        self.metadata = dict(metadata or {})  # google.rpc.ErrorInfo.metadata
 
     def __str__(self) -> str:
         return f"{self.message} [{self.reason or self.code.name}]"
 
 
 class InvalidArgumentError(InferenceError):
-    """The request cannot be served: a field is missing, the bytes do not fit, there are too many points."""
+    """The request cannot be served. For example, a field is missing, the bytes do not match their description, or
+    there are too many points.
+    """
 
 
 class NotFoundError(InferenceError):
-    """There is no such model or version; the message lists those that exist."""
+    """There is no such model or version. The message lists the existing ones."""
 
 
 class UnavailableError(InferenceError):
-    """Nothing answers, or the model is loading, or the server is going away. A retry may succeed."""
+    """No server answers, the connection broke, the model is not ready, or the server is shutting down. A retry may
+    succeed.
+    """
 
 
 class ResourceExhaustedError(InferenceError):
-    """The queue or the memory is full, or a message is larger than allowed."""
+    """The server's queue or memory is full, or a message is larger than allowed."""
 
 
 class DeadlineExceededError(InferenceError):
-    """There was no answer in time."""
+    """There was no answer within the timeout, or the server saw that there would be none."""
 
 
 class CancelledError(InferenceError):
@@ -64,23 +70,25 @@ class CancelledError(InferenceError):
 
 
 class UnauthenticatedError(InferenceError):
-    """The server asks for a token, and got none that it knows."""
+    """The server requires a token, and the client sent none or an unknown one."""
 
 
 class PermissionDeniedError(InferenceError):
-    """The token may not do this."""
+    """The token does not allow this call."""
 
 
 class FailedPreconditionError(InferenceError):
-    """The server's state does not allow the call: a model folder is broken, a search of the model already runs."""
+    """The server's state does not allow the call. For example, the files of a model are broken, or a search for the
+    model's plan already runs.
+    """
 
 
 class AbortedError(InferenceError):
-    """The request was given up in favour of another."""
+    """The server or the client dropped the request in favour of another one."""
 
 
 class SupersededError(AbortedError):
-    """A newer frame of the stream came before this one was run (reason SUPERSEDED)."""
+    """A newer frame of the stream replaced this frame before it was run (reason SUPERSEDED)."""
 
 
 _CLASSES: dict[grpc.StatusCode, type[InferenceError]] = {
@@ -95,18 +103,21 @@ _CLASSES: dict[grpc.StatusCode, type[InferenceError]] = {
     grpc.StatusCode.FAILED_PRECONDITION: FailedPreconditionError,
     grpc.StatusCode.ABORTED: AbortedError,
 }
-# gRPC's words for certificates or versions of TLS that do not fit. A handshake that only broke off may succeed next time.
+# gRPC's messages contain these texts if the certificates or the TLS versions do not match. A handshake that only broke
+# off has other messages, since it may succeed next time.
 _TLS_REFUSALS = ("ssl_error_ssl", "tsi_protocol_failure", "peer certificate")
 _CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 
 
 def make(code: grpc.StatusCode, message: str, reason: str) -> InferenceError:
-    """Returns an error of the client itself."""
+    """Returns an error that the client, not the server, reports."""
     return _make(code, message, reason, None, {})
 
 
 def of_reopening(failure: BaseException, *, is_closed: bool) -> InferenceError:
-    """Returns the error of a stream whose next call could not begin. is_closed: because its client was closed."""
+    """Returns the error of a stream whose next RPC could not begin because of `failure`. is_closed: the client was
+    closed.
+    """
     if is_closed:
         return make(grpc.StatusCode.CANCELLED, "the stream was cancelled", "")
     error = make(grpc.StatusCode.INTERNAL, f"the stream cannot go on: {failure!r}", "")
@@ -133,7 +144,9 @@ def from_status(status: wire.Status) -> InferenceError | None:
 
 
 def from_rpc(error: Any, address: str, timeout: float | None) -> InferenceError:
-    """Returns the error for a grpc.RpcError (or grpc.aio.AioRpcError) of a call to `address`."""
+    """Returns the error for a grpc.RpcError (or grpc.aio.AioRpcError) of a call to `address`. timeout: the call's
+    timeout in seconds, for the message; None: it had none.
+    """
     code = error.code() or grpc.StatusCode.UNKNOWN
     message = error.details() or code.name
     reason, retry_after, metadata = _read_details(_details(error))
@@ -161,7 +174,7 @@ def _read_details(details: Any) -> tuple[str, float | None, dict[str, str]]:
                 reason, metadata = info.reason, dict(info.metadata)
             elif detail.Unpack(retry):
                 retry_after = retry.retry_delay.seconds + retry.retry_delay.nanos / 1e9
-        except Exception:  # DecodeError of the installed protobuf; the error is reported without these details
+        except Exception:  # protobuf's DecodeError, whose class depends on the version; the details are left out
             continue
     return reason, retry_after, metadata
 
@@ -172,19 +185,21 @@ def _details(error: Any) -> Any:
             status = wire.Status()
             try:
                 status.ParseFromString(value)
-            except Exception:  # DecodeError, as above
+            except Exception:  # protobuf's DecodeError
                 return ()
             return status.details
     return ()
 
 
 def _explain(code: grpc.StatusCode, message: str, address: str, timeout: float | None) -> tuple[str, str]:
-    """Returns reason and message for an error that gRPC itself reports."""
+    """Returns reason and message for an error that carries no reason, since gRPC and not the server made it."""
     lower = message.lower()
     if code == grpc.StatusCode.UNAVAILABLE:
         if any(text in lower for text in _TLS_REFUSALS):
             return "TLS_FAILED", f"no TLS connection to {address}: {message}"
-        if any(text in lower for text in ("failed to connect", "handshake", "name resolution", "dns", "connection refused")):
+        if any(
+            text in lower for text in ("failed to connect", "handshake", "name resolution", "dns", "connection refused")
+        ):
             return "NO_SERVER", f"no server answers at {address}; is voxserve running there? ({message})"
         return "CONNECTION_LOST", f"the connection to {address} broke: {message}"
     if code == grpc.StatusCode.DEADLINE_EXCEEDED:

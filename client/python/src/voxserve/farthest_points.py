@@ -1,4 +1,4 @@
-"""FarthestPoints asks for a sample of a cloud's points."""
+"""Defines FarthestPoints, with which a request asks for a sample of the cloud's points."""
 
 from __future__ import annotations
 
@@ -15,18 +15,21 @@ _USES = {"return": wire.FarthestPointSample.USE_RETURN, "network": wire.Farthest
 
 @dataclass(frozen=True)
 class FarthestPoints:
-    """A sample that covers the cloud evenly: it begins with a start point, and each further point is the farthest from
-    those already selected. NaN and infinite points are never selected; InvalidArgumentError, reason BAD_SAMPLE, if the
-    cloud has fewer other points.
+    """A sample of a cloud's points that covers the cloud evenly (farthest point sampling). The first point is a start
+    point. Each further point is the one with the largest distance to the nearest point selected before. Points with a
+    NaN or infinite coordinate or feature are never selected. A request gets InvalidArgumentError, reason BAD_SAMPLE, if
+    the cloud has fewer valid points than num_points, or no point start_index.
 
-    use: "return" to get the points' indices (Segmentation.sampled_points), "network" if also the network shall see only
-    these points; the others then get the ignore label.
+    use: "return": the answer has the indices of the selected points (sampled_points), and the network sees all points.
+        "network": the network also sees only the selected points, and the other points get the ignore label.
+
+    ValueError for values out of range, and if both start_index and seed are set.
     """
 
-    num_points: int  # 1 or more
+    num_points: int  # 1 to 65536, the server's limit
     use: Use = "return"
-    start_index: int = 0  # the point selected first; if it is invalid, the next valid one
-    seed: int | None = None  # draws the first point at random, the same on every machine, instead of start_index
+    start_index: int = 0  # the point that is selected first; if it is not valid, the next valid point is
+    seed: int | None = None  # draws the start point at random, the same one on every machine, instead of start_index
 
     def __post_init__(self) -> None:
         if self.use not in _USES:
@@ -42,7 +45,7 @@ class FarthestPoints:
                 raise ValueError(f"{name} is {number}, must be {least} to 2^{bits} - 1")
 
     def message(self) -> wire.FarthestPointSample:
-        """Returns the wire's message."""
+        """Returns the protobuf message of this sample."""
         message = wire.FarthestPointSample(num_points=self.num_points, use=_USES[self.use])
         if self.seed is None:
             message.start_index = self.start_index

@@ -1,4 +1,5 @@
-"""A field spec: the layout of a scan's points in one line, as in --fields of both command-line clients.
+"""Parses field specs. A field spec is the layout of a scan's points in one line, as in --fields of both command-line
+clients:
 
     x:f32,y:f32,z:f32,intensity:f32*0.00392156862745098,-:f32
 
@@ -14,7 +15,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-# The names of value types, with their numbers on the wire (and in sensor_msgs/PointField, up to 8) and NumPy's codes.
+# The value types by name: their numbers in PointFieldType (1 to 8 are those of ROS' sensor_msgs/PointField), and their
+# NumPy type codes without the byte order.
 WIRE_TYPES = {"i8": 1, "u8": 2, "i16": 3, "u16": 4, "i32": 5, "u32": 6, "f32": 7, "f64": 8, "f16": 9}
 NUMPY_CODES = {"i8": "i1", "u8": "u1", "i16": "i2", "u16": "u2", "i32": "i4", "u32": "u4", "f32": "f4", "f64": "f8",
                "f16": "f2"}  # fmt: skip
@@ -24,10 +26,12 @@ _ENTRY = re.compile(rf"([^:]+):(\w+)(?:\*({_NUMBER}))?(?:\+({_NUMBER}))?")
 
 @dataclass(frozen=True)
 class Field:
-    """One named value of every point: raw * scale + shift in the canonical unit (m, 0..1, s)."""
+    """One named field of every point. Its value is raw * scale + shift, in the field's canonical unit: metres for x, y
+    and z, 0..1 for intensity, seconds for times.
+    """
 
     name: str
-    type: str  # of WIRE_TYPES
+    type: str  # "f32", "u8", ...: a key of WIRE_TYPES
     offset: int = 0  # bytes from the start of the point
     count: int = 1  # values in the field; the server reads the first
     scale: float = 1.0
@@ -35,20 +39,20 @@ class Field:
 
     @property
     def value_bytes(self) -> int:
-        """Returns the bytes of one value."""
+        """The number of bytes of one value."""
         return int(NUMPY_CODES[self.type][1:])
 
 
 @dataclass(frozen=True)
 class FieldSpec:
-    """Fields with offsets, without the skipped ones, and the bytes of a whole point."""
+    """A parsed field spec."""
 
-    fields: tuple[Field, ...]
-    point_step: int
+    fields: tuple[Field, ...]  # without the skipped values; their offsets count the skipped values' bytes
+    point_step: int  # bytes of a point, skipped values included
 
 
 def parse(text: str) -> FieldSpec:
-    """Parses a spec. ValueError quotes the wrong entry and shows the right form."""
+    """Parses a field spec. A ValueError quotes the wrong entry and shows the right form."""
     fields: list[Field] = []
     offset = 0
     for entry in (part.strip() for part in text.split(",")):
@@ -73,7 +77,7 @@ def parse(text: str) -> FieldSpec:
 
 
 def describe(fields: Iterable[Field]) -> str:
-    """Returns the spec of fields as text, without skipped values, for messages."""
+    """Returns a field spec of these fields for messages. It leaves out skipped values."""
     return ",".join(
         f"{f.name}:{f.type}" + (f"*{f.scale:g}" if f.scale != 1 else "") + (f"+{f.shift:g}" if f.shift else "")
         for f in fields

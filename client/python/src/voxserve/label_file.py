@@ -1,8 +1,8 @@
-"""Files with one label per point:
+"""Reads and writes files with one label per point. The extension selects the format:
 
-.npy     NumPy, uint8 or uint16 [N] (read: any integers)
-.label   SemanticKITTI: uint32 per point, the class in the low 16 bits
-else     read only: one byte per point, or four as in .label
+.npy     NumPy: written as uint8 or uint16 [N]; any integer type is read
+.label   SemanticKITTI: one uint32 per point, whose low 16 bits are the class
+others   only read: one byte per point, or four bytes as in .label
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ def is_label_file(path: str | os.PathLike[str]) -> bool:
 
 
 def write(path: str | os.PathLike[str], labels: Labels) -> None:
-    """Writes the file; replaces an older file only when the new one is complete. ValueError for other extensions."""
+    """Writes the labels. An older file is replaced when the new one is complete. ValueError for another extension,
+    OSError if the file cannot be written.
+    """
     if not is_label_file(path):
         raise ValueError(f"{os.fspath(path)}: labels are written as .npy or .label")
     with new_file(path) as file:
@@ -38,7 +40,9 @@ def write(path: str | os.PathLike[str], labels: Labels) -> None:
 
 
 def read(path: str | os.PathLike[str], num_points: int) -> npt.NDArray[np.int64]:
-    """Reads the labels. ValueError, with both numbers, if the file does not hold num_points labels."""
+    """Reads the labels: int64 [num_points]. ValueError if the file does not hold num_points labels, OSError if it
+    cannot be read.
+    """
     contents = Path(path).read_bytes()
     name = os.fspath(path)
     values: npt.NDArray[Any]

@@ -1,4 +1,4 @@
-"""Writes files that appear only when they are complete."""
+"""Writes files that appear under their names only when they are complete."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import BinaryIO
 
 @contextmanager
 def new_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Yields a file to write. It replaces the file at `path` at the end of the block; an error in the block removes it
-    instead. OSError names `path`.
+    """Yields a temporary file to write. At the end of the block it replaces the file at `path`. If the block raises an
+    error, the temporary file is removed and the file at `path` is not changed. OSError names `path`.
     """
     target = os.fspath(path)
     temporary = Path(f"{target}.{os.getpid()}.{threading.get_ident()}.part")
@@ -22,7 +22,7 @@ def new_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             yield file
         temporary.replace(target)
     except OSError as error:
-        if error.errno is None:  # raised by a library that writes, not by the system
+        if error.errno is None:  # the code in the block raised it, not the operating system
             raise
         raise OSError(error.errno, error.strerror, target) from None
     finally:

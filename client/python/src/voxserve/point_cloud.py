@@ -1,7 +1,7 @@
-"""A point cloud as its users have it: a block of bytes and a list of named fields.
+"""Describes point clouds as the server takes them: a block of bytes and a list of named fields.
 
-Nothing is converted on the way to the server, which reads the fields that its model names and skips the others. A NumPy
-array, a structured array, columns and a ROS PointCloud2 differ only in their description.
+Values are not converted on the way to the server. The server reads the fields that its model names and skips the
+others. So a NumPy array, a structured array and a ROS PointCloud2 differ only in their lists of fields.
 """
 
 from __future__ import annotations
@@ -21,32 +21,40 @@ DEFAULT_COLUMNS = ("x", "y", "z", "intensity")
 _TYPE_OF_CODE = {code: name for name, code in field_spec.NUMPY_CODES.items()}
 _TYPE_OF_NUMBER = {number: name for name, number in field_spec.WIRE_TYPES.items()}
 
-# The types that Client.infer accepts for a cloud, and for its fields: a field spec, or the names of an array's columns.
+# PointsLike is the type of a cloud that Client.infer accepts (as_cloud lists what it may be). Fields describes it: a
+# field spec, as text or parsed, or the names of an array's columns.
 PointsLike = Any
 Fields = str | FieldSpec | Sequence[str] | None
 
 
 @dataclass(frozen=True)
 class PointCloud:
-    """num_points points, point_step bytes apart, in height rows that are row_step bytes apart (0: packed).
+    """A point cloud: the bytes of its points and their description, with the layout of ROS' PointCloud2. Point i of row
+    r begins at byte r * row_step + i * point_step of `data`.
 
-    `data` may be any bytes-like object; it is not copied before it is sent.
+    `data` may be any bytes-like object. It is not copied before the cloud is sent.
     """
 
     data: bytes | bytearray | memoryview
-    num_points: int
-    point_step: int
+    num_points: int  # the points of all rows together
+    point_step: int  # bytes from one point to the next
     fields: tuple[Field, ...]
-    height: int = 0  # 0: 1
-    row_step: int = 0
+    height: int = 0  # the number of rows, which divides num_points; 0 means 1
+    row_step: int = 0  # bytes from one row to the next; 0: the rows follow each other without gaps
     is_bigendian: bool = False
-    stamp_ns: int | None = None  # when the sensor took the cloud, nanoseconds since 1970
-    frame_id: str = ""
+    stamp_ns: int | None = None  # when the sensor took the cloud, nanoseconds since 1970; None: unknown
+    frame_id: str = ""  # the name of the sensor's coordinate frame, for the server's log
 
     @staticmethod
     def from_array(points: npt.ArrayLike, fields: Fields = None) -> PointCloud:
-        """Takes numbers [N, C]. fields: the columns' names, "-" to skip one (default x, y, z, intensity, and further
-        ones skipped), or a field spec ("x:f32,y:f32,...") with the array's types. Structured arrays have names.
+        """Returns the cloud of an array [N, C] with at least 3 columns, or of a structured array [N], whose fields have
+        names. It shares the array's memory if the array is contiguous and little endian, else it copies the values.
+
+        fields: the names of the columns, where "-" skips a column; default: x, y, z and intensity, and further columns
+            are skipped. Or a field spec ("x:f32,y:f32,...") with the array's types; of a structured array it sets the
+            scale and shift of the fields that it names.
+
+        ValueError for another shape, for a type that cannot be sent, and for fields that do not match the array.
         """
         array = np.asarray(points)
         if array.dtype.names is not None:
@@ -69,7 +77,9 @@ class PointCloud:
 
     @staticmethod
     def from_columns(columns: Mapping[str, npt.ArrayLike]) -> PointCloud:
-        """Takes one array of N values per field: {"x": ..., "y": ..., "z": ..., "intensity": ...}."""
+        """Returns the cloud of N points whose fields are the columns, an array [N] each: {"x": ..., "y": ..., "z": ...,
+        "intensity": ...}. It copies the values. ValueError for other shapes and for a type that cannot be sent.
+        """
         arrays = {name: np.asarray(values) for name, values in columns.items()}
         if not arrays:
             raise ValueError("no columns; x, y and z at least are needed")
@@ -87,7 +97,9 @@ class PointCloud:
 
     @staticmethod
     def from_ros(message: Any) -> PointCloud:
-        """Takes a sensor_msgs/PointCloud2 of ROS 1 or 2, or an object with its attributes, without conversion."""
+        """Returns the cloud of a sensor_msgs/PointCloud2 of ROS 1 or 2, or of an object with the same attributes. The
+        values are not converted. ValueError for a datatype that PointField does not define.
+        """
         fields = []
         for field in message.fields:
             if field.datatype not in _TYPE_OF_NUMBER:
@@ -111,18 +123,22 @@ class PointCloud:
         )
 
     def field(self, name: str) -> Field | None:
-        """Returns the field with that name; None if there is none."""
+        """Returns the field with that name; None if the cloud does not have it."""
         return next((field for field in self.fields if field.name == name), None)
 
     def scaled(self, scales: Mapping[str, float]) -> PointCloud:
-        """Returns the same bytes with other scales: {"intensity": 1 / 255}."""
+        """Returns a cloud of the same bytes, in which the fields that `scales` names have these scales (Field.scale):
+        {"intensity": 1 / 255}. ValueError if the cloud lacks one of the fields.
+        """
         for name in scales:
             if self.field(name) is None:
                 raise ValueError(f"a scale for '{name}', but the cloud's fields are {self._names()}")
         return replace(self, fields=tuple(replace(f, scale=float(scales.get(f.name, f.scale))) for f in self.fields))
 
     def described_by(self, spec: FieldSpec) -> PointCloud:
-        """Sets the scale and shift of fields from the spec's entries of the same names."""
+        """Returns a cloud of the same bytes, in which fields have the scale and shift of the spec's entries with the
+        same names. ValueError if the cloud lacks one of them, or has it with another type.
+        """
         entries = {entry.name: entry for entry in spec.fields}
         for name, entry in entries.items():
             own = self.field(name)
@@ -135,7 +151,9 @@ class PointCloud:
         return replace(self, fields=tuple(fields))
 
     def values(self, name: str) -> npt.NDArray[np.float32]:
-        """Returns a field's first value of every point, in its canonical unit. ValueError if the bytes are too few."""
+        """Returns the first value of a field for every point, raw * scale + shift: float32 [num_points]. ValueError if
+        the cloud does not have the field, or too few bytes.
+        """
         field = self.field(name)
         if field is None:
             raise ValueError(f"there is no field '{name}'; the cloud has {self._names()}")
@@ -164,8 +182,11 @@ class PointCloud:
 
 
 def as_cloud(points: PointsLike, fields: Fields = None) -> PointCloud:
-    """Converts what a user has: a PointCloud, an array, a mapping of columns, Voxels or a PointCloud2 message."""
-    if callable(getattr(type(points), "cloud", None)):  # voxserve.Voxels; a table may have a column of that name
+    """Returns the cloud of what a caller passes as points: a PointCloud, an array, a mapping of names to columns,
+    Voxels, or a PointCloud2 message. fields: as in PointCloud.from_array. ValueError if it is none of them.
+    """
+    # voxserve.Voxels has the method cloud(). The class is tested, since a table may have a column named "cloud".
+    if callable(getattr(type(points), "cloud", None)):
         points = points.cloud()
     if isinstance(points, PointCloud):
         return _with_spec(points, fields)
@@ -231,14 +252,16 @@ def _base(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def _bytes_of(array: npt.NDArray[Any]) -> memoryview:
-    """Returns the array's own bytes if it is packed and little endian, else a copy that is."""
+    """Returns the array's own bytes if it is contiguous and little endian, else those of such a copy."""
     if array.dtype.names is None:
         array = np.asarray(array, array.dtype.newbyteorder("<"))
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def _stamp_ns(stamp: Any) -> int | None:
-    """Converts a ROS 1 (secs, nsecs) or ROS 2 (sec, nanosec) time. A zero stamp means unknown."""
+    """Returns the nanoseconds of a ROS 1 (secs, nsecs) or ROS 2 (sec, nanosec) time. Returns None for a time of 0,
+    which ROS sends for an unknown time.
+    """
     seconds = getattr(stamp, "sec", getattr(stamp, "secs", None))
     nanoseconds = getattr(stamp, "nanosec", getattr(stamp, "nsecs", None))
     if seconds is None or nanoseconds is None:

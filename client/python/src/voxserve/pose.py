@@ -12,15 +12,16 @@ import numpy.typing as npt
 
 # The type that Stream.send accepts for a pose: a Pose, or a 4x4 or 3x4 matrix.
 PoseLike = Any
-_MAX_STRAIN = 1e-3  # allowed deviation from a rotation: files have 9 digits, messages float32
+# The largest allowed value of |R^T R - I|. Rotations in files have about 9 digits, those in messages are float32.
+_MAX_STRAIN = 1e-3
 
 
 @dataclass(frozen=True)
 class Pose:
-    """The pose of a cloud's coordinates in a fixed frame: p_world = rotation * p_cloud + translation.
+    """The pose of a cloud's coordinate frame in a frame that does not move: p_world = rotation * p_cloud + translation.
 
     translation: x, y, z in metres. rotation: a quaternion w, x, y, z of any length but 0. ValueError if a value is not
-    finite.
+    finite, a number of values is wrong, or the quaternion is 0.
     """
 
     translation: tuple[float, float, float]
@@ -41,13 +42,14 @@ class Pose:
         object.__setattr__(self, "rotation", rotation)
 
     def matrix(self) -> npt.NDArray[np.float64]:
-        """[4, 4], cloud to world."""
+        """Returns the transform from the cloud's to the world's coordinates: float64 [4, 4]."""
         return _matrix(self.translation, self.rotation)
 
     @staticmethod
     def from_matrix(matrix: npt.ArrayLike) -> Pose:
-        """Takes [4, 4], or [3, 4] without the last row, from cloud to world, as in datasets. A rotation with rounding
-        errors becomes the nearest exact one; ValueError if the matrix scales, shears, mirrors or projects.
+        """Returns the pose of a transform from the cloud's to the world's coordinates, as datasets have it: [4, 4], or
+        [3, 4] without the last row. A rotation with rounding errors is replaced by the nearest exact one. ValueError if
+        the shape is wrong, a value is not finite, or the matrix scales, shears, mirrors or projects.
         """
         values = np.asarray(matrix, np.float64)
         if values.shape not in ((4, 4), (3, 4)):
@@ -78,7 +80,7 @@ def _matrix(translation: Sequence[float], rotation: Sequence[float]) -> npt.NDAr
 
 
 def as_pose(pose: PoseLike) -> Pose:
-    """Returns a Pose unchanged; converts anything else as a matrix."""
+    """Returns a Pose unchanged, and Pose.from_matrix of anything else."""
     return pose if isinstance(pose, Pose) else Pose.from_matrix(pose)
 
 
@@ -87,8 +89,9 @@ def _numbers(values: Sequence[float]) -> tuple[float, ...]:
 
 
 def _nearest_quaternion(rotation: npt.NDArray[np.float64]) -> list[float]:
-    """Returns w, x, y, z with w >= 0: the eigenvector of Bar-Itzhack's matrix ("New method for extracting the
-    quaternion from a rotation matrix", 2000), which is well conditioned for every angle.
+    """Returns the quaternion w, x, y, z with w >= 0 of the rotation that is nearest to a matrix [3, 3]. It is an
+    eigenvector of the matrix of Bar-Itzhack ("New method for extracting the quaternion from a rotation matrix", 2000).
+    Unlike other formulas, this one is well conditioned for every angle.
     """
     m = rotation
     trace = m[0, 0] + m[1, 1] + m[2, 2]

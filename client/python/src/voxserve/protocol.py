@@ -1,4 +1,6 @@
-"""The requests of the clients and the reading of answers: the part that the synchronous and asyncio clients share."""
+"""Makes the requests of the clients and names the functions that read the answers. The synchronous and the asyncio
+client share this module.
+"""
 
 from __future__ import annotations
 
@@ -28,28 +30,28 @@ from voxserve.tensors import Wanted
 Result = TypeVar("Result")
 Channel = TypeVar("Channel")
 _ADMIN_SERVICE = "/voxserve.v1.AdminService/"
-_ADMIN_CHANNEL = -1  # its place among the channels
-_MIN_KEEPALIVE = 2.0  # seconds; a server ends connections that are tested more than once a second
+_ADMIN_CHANNEL = -1  # the key of AdminService's channel in ClientBase._channels
+_MIN_KEEPALIVE = 2.0  # seconds; a server closes connections that are tested more than once a second
 _MAX_KEEPALIVE = 86_400.0
 _THIS_MACHINE = re.compile(r"unix:|(localhost|127\.\d{1,3}\.\d{1,3}\.\d{1,3}|\[::1\]):\d+\Z", re.ASCII)
 
 
 @dataclass(frozen=True)
 class Options:
-    """A client's connection to its server."""
+    """The options of a client, which voxserve.Client documents. ValueError for values that are not valid."""
 
     address: str = "localhost:8500"  # host:port, unix:path, or several servers: dns:///name:port, ipv4:a:port,b:port
-    timeout: float | None = 30.0  # seconds a call may take unless it says otherwise; None: no limit
-    max_message_bytes: int = 64 << 20  # of a request and of an answer; the server's default too
-    channels: int = 1  # connections; calls take turns. One carries about 1.3 GB/s
-    credentials: grpc.ChannelCredentials | None = None  # None: no TLS, unless tls_ca is named
-    tls_ca: str = ""  # a PEM file of the roots that the server's certificate must come from
-    tls_certificate: str = ""  # the client's own, for a server that asks for one
-    tls_key: str = ""
+    timeout: float | None = 30.0  # the default timeout of a call, seconds; None: no limit
+    max_message_bytes: int = 64 << 20  # the largest request and the largest answer; the server has the same default
+    channels: int = 1  # connections, which calls use in turn. One carries about 1.3 GB/s
+    credentials: grpc.ChannelCredentials | None = None  # None: no TLS, unless tls_ca is set
+    tls_ca: str = ""  # a PEM file with the root certificates that the server's certificate must be signed by
+    tls_certificate: str = ""  # a PEM file with the client's certificate, for a server that requires one
+    tls_key: str = ""  # a PEM file with the private key of tls_certificate
     token: str = field(default="", repr=False)  # a bearer token that is sent with every call; no traceback shows it
-    admin_address: str = ""  # of AdminService; "": the port above that of address
-    traceparent: Callable[[], str] | None = None  # called for every call: its W3C traceparent, "" for none
-    max_attempts: int = 3  # of a call that changes nothing, where a server is UNAVAILABLE (service_config.py)
+    admin_address: str = ""  # the address of AdminService; "": the address with the next higher port
+    traceparent: Callable[[], str] | None = None  # called for every call; returns its W3C traceparent, "" for none
+    max_attempts: int = 3  # attempts of a call that changes nothing, if a server is UNAVAILABLE (service_config.py)
     keepalive: float | None = 10.0  # seconds without a byte after which a connection is tested; None: never
 
     def __post_init__(self) -> None:
@@ -84,8 +86,8 @@ class Options:
         return self.credentials is not None or bool(self.tls_ca)
 
     def channel_credentials(self) -> grpc.ChannelCredentials | None:
-        """Returns the credentials that were given, or makes them from the files. Returns None without TLS. Raises
-        OSError or ValueError for a bad file.
+        """Returns `credentials`, or credentials that it makes from the PEM files. Returns None without TLS. Raises
+        OSError or ValueError for a file that cannot be used.
         """
         if not self.tls_ca:
             return self.credentials
@@ -98,7 +100,9 @@ class Options:
         )
 
     def metadata(self) -> tuple[tuple[str, str], ...] | None:
-        """Returns what every call carries beside its message. Leaves out a traceparent that no header can carry."""
+        """Returns the gRPC metadata (headers) of a call: the token, and what traceparent() returns; None if there is
+        neither. Leaves out a traceparent that no header can carry.
+        """
         pairs = [("authorization", f"Bearer {self.token}")] if self.token else []
         traceparent = self.traceparent() if self.traceparent is not None else ""
         if traceparent and _is_header_value(traceparent):
@@ -120,19 +124,21 @@ class Options:
         return f"{host}:{int(port) + 1}"
 
     def channel_arguments(self, address: str, index: int) -> list[tuple[str, int | str]]:
-        """Limits that fit point clouds, connections of its own for each channel, which are soon back, and retries."""
+        """Returns gRPC's options of a channel. They set the message limits, give each channel a connection of its own,
+        make it reconnect quickly, and set retries and keepalive. index: the channel's key in ClientBase._channels.
+        """
         arguments: list[tuple[str, int | str]] = [
             ("grpc.max_send_message_length", self.max_message_bytes),
             ("grpc.max_receive_message_length", self.max_message_bytes),
             ("grpc.use_local_subchannel_pool", 1),
             ("voxserve.channel", index),
-            # gRPC's defaults are up to 2 minutes between attempts, and 30 s between look-ups of the server's name,
-            # which each attempt needs.
+            # gRPC waits by default up to 2 minutes between attempts to connect, and 30 s between two DNS look-ups, of
+            # which each attempt needs one.
             ("grpc.initial_reconnect_backoff_ms", 100),
             ("grpc.max_reconnect_backoff_ms", 1000),
             ("grpc.dns_min_time_between_resolutions_ms", 500),
             ("grpc.service_config", service_config(address, self.max_attempts)),
-            # A request that is larger than this is not made again. gRPC's default of 256 KiB is less than most scans.
+            # gRPC does not retry a request that is larger than this. Its default of 256 KiB is less than most scans.
             ("grpc.per_rpc_retry_buffer_size", self.max_message_bytes),
         ]
         if self.keepalive is not None:
@@ -140,16 +146,18 @@ class Options:
             arguments += [
                 ("grpc.keepalive_time_ms", milliseconds),
                 ("grpc.keepalive_timeout_ms", milliseconds),
-                # An unanswered ping of another kind delays keepalive's for this time. Default: 60 s.
+                # While a ping of another kind is unanswered, gRPC delays keepalive's ping for this time. Default: 60 s.
                 ("grpc.http2.ping_timeout_ms", milliseconds),
-                ("grpc.http2.max_pings_without_data", 0),  # also while a call waits for a long answer
+                ("grpc.http2.max_pings_without_data", 0),  # no limit, since a call may wait long for its answer
             ]
         if _is_this_machine(address):  # a proxy cannot reach this machine's own address
             arguments.append(("grpc.enable_http_proxy", 0))
         return arguments
 
     def timeout_of(self, timeout: float | None) -> float | None:
-        """Returns a call's own timeout or the client's, in seconds; None for no limit. ValueError unless positive."""
+        """Returns the timeout of a call in seconds; None for no limit. timeout: the call's own; None: the client's.
+        ValueError if it is not positive.
+        """
         if timeout is None:
             timeout = self.timeout
         elif not timeout > 0:
@@ -159,16 +167,18 @@ class Options:
 
 @dataclass(frozen=True)
 class Call(Generic[Result]):
-    """One call, ready to be made: its method, the request's bytes, and the function that reads the answer."""
+    """A call that can be sent: its method, the request's bytes, and the function that reads the answer."""
 
-    method: str
+    method: str  # "/package.Service/Method"
     request: bytes
     response: Any  # the answer's message class
-    read: Callable[[Any], Result]
+    read: Callable[[Any], Result]  # converts a message of that class
 
 
 class ClientBase(ABC, Generic[Channel]):
-    """Makes the channels of both clients and chooses one per call; voxserve.Client documents the options."""
+    """The base class of voxserve.Client, which documents the options, and voxserve.aio.Client. It makes the gRPC
+    channels and chooses one for each call.
+    """
 
     def __init__(
         self,
@@ -209,10 +219,10 @@ class ClientBase(ABC, Generic[Channel]):
 
     @abstractmethod
     def _connect(self, address: str, arguments: list[tuple[str, int | str]]) -> Channel:
-        """A new channel."""
+        """Returns a new channel."""
 
     def _channel_of(self, method: str) -> Channel:
-        """Returns the channel of AdminService for its methods, else the next channel."""
+        """Returns the channel for a method: AdminService has its own; other methods get the channels in turn."""
         address = self._options.address_of(method)
         if not method.startswith(_ADMIN_SERVICE):
             return self._next_channel()
@@ -223,7 +233,9 @@ class ClientBase(ABC, Generic[Channel]):
             return self._channels[_ADMIN_CHANNEL]
 
     def _next_channel(self) -> Channel:
-        """Returns the channels in turn. Each is made at its first call, since asyncio's belong to the running loop."""
+        """Returns the channels in turn. It makes a channel when it first returns it, since a channel of grpc.aio
+        belongs to the event loop that runs then.
+        """
         with self._lock:
             index = next(self._turns) % self._options.channels
             if index not in self._channels:
@@ -238,15 +250,15 @@ def _is_header_value(text: str) -> bool:
 
 
 def _is_this_machine(address: str) -> bool:
-    """Returns whether the address is certainly this machine's. It is false for a name such as 127.example.com, which
-    may belong to any machine.
+    """Returns whether the address certainly belongs to this machine. A name such as 127.example.com may belong to any
+    machine.
     """
     return _THIS_MACHINE.match(address) is not None
 
 
 def _read_pem(option: str, path: str, part: bytes) -> bytes:
-    """Returns a PEM file's bytes. Raises ValueError if it lacks the part: gRPC would only report that there is no
-    server.
+    """Returns a PEM file's bytes. Raises ValueError if they do not contain `part`, since gRPC would only report that
+    there is no server. option: the option that names the file, for the error.
     """
     text = Path(path).read_bytes()
     if part not in text:
@@ -255,13 +267,13 @@ def _read_pem(option: str, path: str, part: bytes) -> bytes:
 
 
 def check_model(model: str) -> None:
-    """Raises ValueError if no model is named."""
+    """Raises ValueError if the model's name is empty."""
     if not model:
         raise ValueError("model is empty; name a model of the server's repository")
 
 
 def priority_of(priority: int) -> int:
-    """Raises ValueError for a level that no model can have."""
+    """Returns the priority. Raises ValueError if the request's field, a uint32, cannot hold it."""
     if not 0 <= priority < 1 << 32:
         raise ValueError(f"priority is {priority}, must be 0 (the most urgent) or more")
     return priority
@@ -282,8 +294,9 @@ def infer(
     tensors: Wanted,
     read: Callable[[wire.InferResponse, Asked], Result],
 ) -> Call[Result]:
-    """Makes the call for one cloud. read: answers.read_segmentation, read_detections or read_tensors. Raises ValueError
-    for points that cannot be described, MESSAGE_TOO_LARGE if they do not fit a message.
+    """Makes the Infer call for one cloud; Client.infer documents the arguments. read: answers.read_segmentation,
+    read_detections or read_tensors. Raises ValueError for arguments that are not valid, ResourceExhaustedError
+    (MESSAGE_TOO_LARGE) if the points do not fit a message.
     """
     start = time.perf_counter()
     check_model(model)
@@ -308,7 +321,7 @@ def infer(
 
 
 def list_models() -> Call[list[ModelVersion]]:
-    """Makes the call for every version of every model."""
+    """Makes the ListModels call, which returns every version of every model."""
     return Call(
         "/voxserve.v1.InferenceService/ListModels",
         wire.ListModelsRequest().SerializeToString(),
@@ -318,7 +331,7 @@ def list_models() -> Call[list[ModelVersion]]:
 
 
 def get_model(name: str, version: int) -> Call[ModelVersion]:
-    """Makes the call for one version of a model."""
+    """Makes the GetModel call, which returns one version of a model."""
     return Call(
         "/voxserve.v1.InferenceService/GetModel",
         wire.GetModelRequest(model=name, version=version).SerializeToString(),
@@ -328,7 +341,7 @@ def get_model(name: str, version: int) -> Call[ModelVersion]:
 
 
 def check_health() -> Call[bool]:
-    """Makes the call that asks whether the server serves."""
+    """Makes the health check. It returns whether the server serves."""
     return Call(
         "/grpc.health.v1.Health/Check",
         wire.HealthCheckRequest().SerializeToString(),
@@ -338,7 +351,7 @@ def check_health() -> Call[bool]:
 
 
 def load_model(model: str, version: int) -> Call[tuple[int, ...]]:
-    """Makes the call that loads versions; it returns those then in service."""
+    """Makes the call that loads versions of a model. It returns the versions in service afterwards."""
     check_model(model)
     return Call(
         "/voxserve.v1.AdminService/LoadModel",
@@ -349,7 +362,7 @@ def load_model(model: str, version: int) -> Call[tuple[int, ...]]:
 
 
 def unload_model(model: str, version: int) -> Call[tuple[int, ...]]:
-    """Makes the call that takes versions out of service; it returns their numbers."""
+    """Makes the call that takes versions out of service. It returns their numbers."""
     check_model(model)
     return Call(
         "/voxserve.v1.AdminService/UnloadModel",
@@ -360,7 +373,9 @@ def unload_model(model: str, version: int) -> Call[tuple[int, ...]]:
 
 
 def tune_plan(model: str, version: int, num_scans: int, max_wait: float) -> Call[TuneProgress | TunedPlan | None]:
-    """Makes the call that streams progress, then the plan. None stands for an unknown update from a newer server."""
+    """Makes the call that streams the search's progress, and then the plan. Call.read returns None for an unknown kind
+    of update, from a newer server.
+    """
     check_model(model)
     if not 1 <= num_scans <= 100:
         raise ValueError(f"num_scans is {num_scans}, must be 1 to 100")

@@ -18,20 +18,22 @@ Labels = npt.NDArray[np.uint8] | npt.NDArray[np.uint16]
 
 @dataclass(frozen=True)
 class PointCounts:
-    """The numbers of points by what became of them. All except voxels and not_finite add up to the cloud's points."""
+    """Counts of what happened to the cloud's points. used, invalid, out_of_range, dropped and unsampled add up to the
+    number of points (in a stream with sweeps: to the points of all merged sweeps).
+    """
 
-    used: int
-    invalid: int  # NaN or infinite; they get the ignore label, as do out_of_range, dropped and unsampled
-    out_of_range: int
-    dropped: int  # lost to the model's voxel limit
-    voxels: int  # occupied voxels at the network's input
-    unsampled: int = 0  # outside the sample that the network sees
-    not_finite: int = 0  # used points whose logits are NaN or infinite; they get the ignore label
+    used: int  # points that the network saw
+    invalid: int  # points with a NaN or infinite coordinate or feature; they get the ignore label
+    out_of_range: int  # points outside the range that the model accepts; they get the ignore label
+    dropped: int  # points beyond the model's voxel limit; they get the ignore label
+    voxels: int  # occupied voxels at the network's input; not a count of points
+    unsampled: int = 0  # points outside the sample that the network was limited to; they get the ignore label
+    not_finite: int = 0  # those of `used` whose logits are NaN or infinite; they get the ignore label
 
 
 @dataclass(frozen=True)
 class Stage:
-    """The time that a stage took on the server."""
+    """The time that one stage of a request, such as voxelize, took on the server."""
 
     name: str
     seconds: float
@@ -39,7 +41,7 @@ class Stage:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """The parts that every answer has, whatever outputs its model has."""
+    """The fields that Segmentation, Detections and Tensors have in common."""
 
     counts: PointCounts
     stages: tuple[Stage, ...]  # in the order in which they ran
@@ -48,44 +50,49 @@ class Answer:
     device: str  # "cpu" or "cuda:N"
     request_id: str
     round_trip: float  # seconds from the call to the decoded answer, measured by the client
-    # If a sample was asked for: indices into the points, in the order of selection.
+    # [sample.num_points] indices into the points, in the order of selection; None if the request had no sample.
     sampled_points: npt.NDArray[np.uint32] | None = None
-    tensors: Mapping[str, Tensor] = field(default_factory=dict)  # those asked for, by name
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)  # the requested tensors, by name
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tensors(Answer):
-    """The answer of a model without labels and boxes: its tensors."""
+    """The answer of Client.tensors: Answer.tensors has the values. In a stream: the answer of a model that has neither
+    labels nor boxes.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Segmentation(Answer):
-    """A label per point, in the points' order."""
+    """One label per point, in the order of the points."""
 
     labels: Labels  # [N]
-    scores: npt.NDArray[np.float32] | None  # [N, num_classes] logits, if asked for
-    ignore_label: int  # the label of points without a class
+    # [N, num_classes] logits; None unless the request set scores=True. Rows of points without a label are 0.
+    scores: npt.NDArray[np.float32] | None
+    ignore_label: int  # the label of points that have no class (PointCounts says why)
     num_classes: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class Detections(Answer):
-    """Boxes in the cloud's coordinates, by head of the network, each head's by score, best first. All numbers are
-    finite.
+    """N boxes in the cloud's coordinates. They are grouped by the network's detection heads; within a head, the boxes
+    are in descending order of their scores. All numbers are finite.
     """
 
-    boxes: npt.NDArray[np.float32]  # [N, 7]: centre x, y, z, length, width, height in metres, yaw in radians about z
+    # [N, 7]: x, y, z of the centre, length, width and height, all in metres, and the yaw in radians: the angle about z
+    # from the cloud's x axis to the box's length.
+    boxes: npt.NDArray[np.float32]
     velocities: npt.NDArray[np.float32]  # [N, 2]: metres per second along the cloud's x and y; 0 if the model has none
     scores: npt.NDArray[np.float32]  # [N], 0 to 1
     class_ids: npt.NDArray[np.uint32]  # [N]
-    names: tuple[str, ...]  # [N] the classes' names; "" if the model's configuration does not name them
+    names: tuple[str, ...]  # [N] the name of each box's class; "" if the model's configuration does not name it
 
     def __len__(self) -> int:
         return len(self.boxes)
 
     def structured(self) -> npt.NDArray[np.void]:
-        """Returns [N] records without the names: class_id, score, x, y, z, length, width, height, yaw, velocity_x,
-        velocity_y.
+        """Returns the boxes as a structured array [N] of BOX_DTYPE: class_id, score, x, y, z, length, width, height,
+        yaw, velocity_x, velocity_y. It does not hold the names.
         """
         records = np.empty(len(self), BOX_DTYPE)
         columns = np.concatenate([self.scores[:, None], self.boxes, self.velocities], axis=1)
@@ -101,18 +108,20 @@ BOX_DTYPE: Any = np.dtype([("class_id", "<u4"), *((name, "<f4") for name in _BOX
 
 @dataclass(frozen=True)
 class FrameResult:
-    """The result of a stream's frame: an error, or the model's segmentation, detections and tensors."""
+    """The result of one frame of a stream: either `error`, or the model's outputs (the others are None)."""
 
     frame_id: int
     segmentation: Segmentation | None  # its round_trip counts from Stream.send
     error: InferenceError | None  # SupersededError if a newer frame replaced it
-    num_sweeps: int = 0  # sweeps that were run together, the newest included; 0 if none accumulate
+    num_sweeps: int = 0  # sweeps that were run together, the newest included; 0 if the stream does not merge sweeps
     detections: Detections | None = None  # its round_trip counts from Stream.send
-    tensors: Tensors | None = None  # for a model without labels and boxes; else see their own tensors
+    # Only for a model that has neither labels nor boxes. Otherwise requested tensors are in segmentation.tensors and
+    # detections.tensors.
+    tensors: Tensors | None = None
 
 
 class ModelState(Enum):
-    """The state of a version; only a READY one serves."""
+    """The state of a model's version. Only a READY version serves requests."""
 
     UNKNOWN = 0
     LOADING = 1
@@ -131,11 +140,11 @@ class ClassInfo:
 
 @dataclass(frozen=True)
 class FeatureInfo:
-    """A feature that the network reads of a point: a field in its canonical unit."""
+    """One input feature of a point that the network reads: a field of the cloud, in the field's canonical unit."""
 
-    name: str
-    unit: str
-    default: float | None  # for clouds without the field; None: the field is required
+    name: str  # the field's name
+    unit: str  # "m", "s", or "1" for a number without a unit, such as an intensity of 0..1
+    default: float | None  # the value for clouds that do not have the field; None: the field is required
 
 
 @dataclass(frozen=True)
@@ -145,17 +154,17 @@ class ModelVersion:
     name: str
     version: int
     state: ModelState
-    problems: tuple[str, ...]  # of a failed version
+    problems: tuple[str, ...]  # why a FAILED version cannot be served
     description: str
     classes: tuple[ClassInfo, ...]
-    ignore_label: int
-    features: tuple[FeatureInfo, ...]
-    max_points: int
-    voxel_size: tuple[float, ...]  # metres per axis
-    num_parameters: int
-    device: str
-    digest: str  # of graph and weights
-    # The outputs. All are False for a version that is not ready, since they are unknown.
+    ignore_label: int  # the label of points that have no class
+    features: tuple[FeatureInfo, ...]  # in the network's order
+    max_points: int  # the largest number of points in one request
+    voxel_size: tuple[float, ...]  # metres, one value per axis
+    num_parameters: int  # the number of values in the weights
+    device: str  # "cpu" or "cuda:N"
+    digest: str  # a hash of the graph and weights: versions with equal digests compute the same
+    # The outputs of a READY version. Otherwise they are unknown: the flags are False, and tensors is empty.
     has_labels: bool = True  # Client.infer and segment can be used
     has_scores: bool = False  # scores=True can be used
     has_boxes: bool = False  # Client.detect can be used
@@ -165,29 +174,29 @@ class ModelVersion:
 
 @dataclass(frozen=True)
 class TuneProgress:
-    """The progress of a search for a plan."""
+    """The progress of Client.tune_plan."""
 
-    stage: str  # "waiting for scans", "candidates", ...
-    fraction: float  # of the whole search, 0 to 1
+    stage: str  # the current part of the search: "waiting for scans", "candidates", ...
+    fraction: float  # the part of the whole search that is done, 0 to 1
 
 
 @dataclass(frozen=True)
 class TunedBucket:
-    """The times before and after a search, in a range of input sizes: min_voxels <= voxels < max_voxels."""
+    """Times before and after Client.tune_plan, for scans with min_voxels <= voxels < max_voxels."""
 
     min_voxels: int
     max_voxels: int | None  # None: no upper end
-    num_scans: int
-    default_seconds: float  # from points to labels with the default plan, median over the scans
-    tuned_seconds: float  # the same with the plan that was found
+    num_scans: int  # measured scans in this range
+    default_seconds: float  # the time from points to labels with the default plan, median over the scans
+    tuned_seconds: float  # the time from points to labels with the plan that was found, median over the scans
 
 
 @dataclass(frozen=True)
 class TunedPlan:
-    """The result of a search for a plan."""
+    """The result of Client.tune_plan."""
 
-    device: str  # where the search ran; the plan is used on every device of that name
-    num_scans: int
+    device: str  # the name of the device that was measured; the plan is used on every device of that name
+    num_scans: int  # measured scans
     buckets: tuple[TunedBucket, ...]  # ascending
     seconds: float  # duration of the search
     path: str  # the plan's file on the server; "" if it could not be written

@@ -1,24 +1,24 @@
 """Makes the service config, which tells gRPC how to retry and balance calls when servers fail.
 
-Infer, ListModels and GetModel change nothing on a server, so gRPC may make them again where a server is UNAVAILABLE: it
-cannot be reached, the connection broke, it drains, its GPU or the model there failed (another server's may be well), or
-its model is loading (then after the time that it asks for). The deadline holds for all attempts together. An overloaded
-server (RESOURCE_EXHAUSTED) is not asked again: that would add load.
-https://github.com/grpc/proposal/blob/master/A6-client-retries.md
+Infer, ListModels and GetModel change nothing on a server. So gRPC may retry them if the server is UNAVAILABLE: it
+cannot be reached, the connection broke, the server is shutting down, its GPU or its model failed (those of another
+server may work), or the model is loading (then gRPC waits as long as the server asks). The deadline covers all attempts
+together. A call to an overloaded server (RESOURCE_EXHAUSTED) is not retried, since that would add load.
+Source: https://github.com/grpc/proposal/blob/master/A6-client-retries.md
 """
 
 from __future__ import annotations
 
 import json
 
-MAX_ATTEMPTS = 5  # gRPC's own limit
+MAX_ATTEMPTS = 5  # gRPC makes no more attempts, even if a service config asks for them
 _SERVICE = "voxserve.v1.InferenceService"
 _RETRIED = ("Infer", "ListModels", "GetModel")
-_SCHEMES = ("dns:", "ipv4:", "ipv6:")  # of addresses that may name several servers
+_SCHEMES = ("dns:", "ipv4:", "ipv6:")  # the schemes of addresses that may name several servers
 
 
 def names_servers(address: str) -> bool:
-    """Whether the address has a scheme that may name several servers, among which calls are balanced."""
+    """Returns whether the address has a scheme that may name several servers, over which calls are balanced."""
     return address.startswith(_SCHEMES)
 
 
@@ -26,7 +26,7 @@ def service_config(address: str, max_attempts: int) -> str:
     """Returns gRPC's service config in JSON."""
     config: dict[str, object] = {}
     if names_servers(address):
-        # gRPC takes the first policy that it knows.
+        # gRPC uses the first policy of the list that the installed version knows.
         config["loadBalancingConfig"] = [{"weighted_round_robin": {}}, {"round_robin": {}}]
     if max_attempts > 1:
         policy = {

@@ -24,24 +24,25 @@ from voxserve.stream_state import METHOD, StreamConfig, StreamState
 
 
 class Stream:
-    """One vehicle's frames. Every frame that send() accepted gets exactly one result, unless the stream ends with an
-    error: then iteration raises it, after the results that arrived before.
+    """A stream of one vehicle's frames. send() sends a frame, and iteration over the stream yields FrameResults. Every
+    frame that send() accepted gets exactly one result, unless the stream ends with an error. Iteration then yields the
+    results that arrived before the error, and raises it.
 
-    Thread-safe: one thread may send while another one reads. A program may also send all its frames, close its sends
-    and then read the results, which wait in memory until they are read.
+    Thread-safe: one thread may send while another one reads. A program may also send all its frames, call close_sends()
+    and then read the results, which are kept in memory until they are read.
 
-    With `reopen` it outlives its server: when the connection breaks or the server goes away, it is opened again, and
-    frames without a result are sent again. Each frame still gets exactly one result.
+    A stream with `reopen` (Client.stream) outlives its server: if the connection breaks or the server goes away, the
+    stream connects again and sends the frames without a result again.
 
-    Leaving its `with` block cancels the stream if it has not ended.
+    Leaving the stream's `with` block cancels the stream if it has not ended.
     """
 
     def __init__(self, channel: Any, config: StreamConfig, options: Options, timeout: float | None) -> None:
         """Called by Client.stream."""
         self._options, self._timeout = options, timeout
-        self._channel = channel  # keeps the channel alive, without which the call would end
+        self._channel = channel  # keeps the channel alive: the RPC would end with it
         self._config = config.request()
-        self._metadata = options.metadata()  # once: the reader's thread calls no function of the caller's
+        self._metadata = options.metadata()  # computed here, so that the reader's thread does not call traceparent
         self._state = StreamState(config, options, timeout)
         self._changed = threading.Condition()  # guards _state and announces its changes
         self._call = self._open()
@@ -56,19 +57,25 @@ class Stream:
         stamp: float | None = None,
         reset_sweeps: bool = False,
     ) -> None:
-        """Sends a frame; its points are copied before this returns.
+        """Sends a frame. The points are copied before this method returns.
 
-        frame_id: chosen by the caller, different from all unanswered frames; the result repeats it. points: as in
-        Client.infer. pose: the pose of the points' coordinates in a fixed frame, a voxserve.Pose or a 4x4 or 3x4
-        matrix. stamp: when the sensor took the points, seconds since 1970; default: the PointCloud's own. Both are
-        required if sweeps accumulate. reset_sweeps: forget the sweeps before this frame, after a jump of the pose, say.
+        frame_id: a number from 0 to 2^64 - 1 that the caller chooses; FrameResult.frame_id repeats it. No unanswered
+            frame may have the same number.
+        points: as in Client.infer.
+        pose: the transform from the points' coordinates to a coordinate frame that does not move, as a voxserve.Pose
+            or a matrix [4, 4] or [3, 4]. A stream with sweeps needs it.
+        stamp: the time at which the sensor took the points, in seconds since 1970; default: PointCloud.stamp_ns. A
+            stream with sweeps needs it.
+        reset_sweeps: makes the server drop the sweeps before this frame, for example after a jump of the pose.
 
-        With policy "latest" it never waits: it replaces a frame that could not be sent yet, which gets the result
-        SupersededError. The replaced frame's sweep is lost to later frames, unlike that of a frame which the server
-        supersedes. With "queue" it waits until the frame before it is being sent.
+        With policy "latest", send() never blocks. If an earlier frame still waits in the client, the new frame replaces
+        it, and the earlier frame gets SupersededError as its result. The server never sees that frame, and does not
+        merge its sweep with later frames. (A frame that the server supersedes is still merged with later frames.) With
+        "queue", send() blocks until gRPC takes the previous frame for sending.
 
-        ValueError for points or a pose that cannot be described, after close_sends(), and for the id of an unanswered
-        frame. ResourceExhaustedError if the points do not fit a message. The stream's error if it has ended.
+        ValueError for points or a pose that are not valid, after close_sends(), and if an unanswered frame has the same
+        frame_id. ResourceExhaustedError if the points do not fit a message. If the stream has ended with an error,
+        send() raises that error.
         """
         frame = self._state.make_frame(frame_id, points, pose, stamp, reset_sweeps)
         with self._changed:
@@ -77,14 +84,14 @@ class Stream:
             self._changed.notify_all()
 
     def close_sends(self) -> None:
-        """Sends no more frames: iteration ends after the results of the frames that were sent."""
+        """Declares that no more frames follow. Iteration ends after the results of the frames that were sent."""
         with self._changed:
             self._state.close()
             self._changed.notify_all()
 
     def cancel(self) -> None:
-        """Ends the stream at once: iteration raises CancelledError after the results that have arrived. Has no effect
-        on a stream that has ended.
+        """Ends the stream at once. Iteration yields the results that have arrived, and then raises CancelledError. A
+        stream that has already ended is not changed.
         """
         with self._changed:
             self._state.is_cancelled = True
@@ -94,14 +101,17 @@ class Stream:
 
     @property
     def is_going_away(self) -> bool:
-        """True if the server has announced that it accepts no more frames. It answers those that it has accepted and
-        ends the stream with UnavailableError, reason DRAINING: open a stream to another server, or let `reopen` do so.
+        """Whether the server has announced that it accepts no more frames. The server answers the frames that it has
+        accepted, and ends the stream with UnavailableError, reason DRAINING. Then open a stream to another server;
+        a stream with `reopen` does so by itself.
         """
         return self._state.is_going_away
 
     @property
     def num_reopened(self) -> int:
-        """How often the stream was opened again. Sweeps begin anew each time; FrameResult.num_sweeps counts them."""
+        """The number of times that the stream connected again (`reopen`). Each new connection begins without earlier
+        sweeps; FrameResult.num_sweeps counts the sweeps that were merged.
+        """
         return self._state.num_calls - 1
 
     def __iter__(self) -> Iterator[FrameResult]:
@@ -126,14 +136,15 @@ class Stream:
         self._reader.join()
 
     def _open(self) -> Any:
-        """Begins a call."""
+        """Begins the stream's next RPC and returns it."""
         method = self._channel.stream_stream(METHOD, request_serializer=None, response_deserializer=None)
         requests = self._requests(self._state.num_calls)
         return method(requests, timeout=self._state.call_timeout(), metadata=self._metadata)
 
     def _requests(self, number: int) -> Iterator[bytes]:
-        """Runs in gRPC's thread, which asks for the next request when the previous one is being sent. number: of the
-        call, which ends when another one takes its place.
+        """Yields the requests of one RPC: the config, then frames. gRPC's thread runs it, and asks for the next request
+        when it begins to send the previous one. number: StreamState.num_calls of this RPC; the generator ends when the
+        stream has begun another RPC.
         """
         yield self._config
         while True:
@@ -168,7 +179,7 @@ class Stream:
                     return
 
     def _read_call(self) -> errors.InferenceError | None:
-        """Reads a call to its end, and returns its error."""
+        """Reads the current RPC to its end. Returns the RPC's error; None if it ended with OK."""
         try:
             for data in self._call:
                 with self._changed:

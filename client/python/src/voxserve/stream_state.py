@@ -1,10 +1,12 @@
-"""The states of a stream's frames in the client; the part that the synchronous and asyncio streams share.
+"""Keeps the states of a stream's frames in the client. The synchronous and the asyncio stream share this module.
 
-A frame waits to be sent, is in flight, and gets one result. If frames come faster than they can be sent, policy
-"latest" keeps only the newest one, so that a slow uplink builds no lag; with "queue" the sender waits.
+A frame first waits to be sent, then it is under way (sent, without a result), then it gets one result. If frames come
+faster than they can be sent, policy "latest" keeps only the newest one, so that a slow uplink does not add delay. With
+"queue", the sender blocks.
 
-A stream that may be opened again keeps its frames' bytes until they are answered. A new call begins with the config and
-the frames that have no result: all of them with "queue", the newest with "latest", where the others are superseded.
+A stream with `reopen` begins a new RPC when an RPC has failed. It keeps a frame's bytes until the frame has a result.
+The new RPC begins with the config and the frames that have no result: all of them with "queue"; only the newest with
+"latest", where the others are superseded.
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ METHOD = "/voxserve.v1.InferenceService/InferStream"
 Policy = Literal["latest", "queue"]
 
 _POLICIES = {"latest": wire.STREAM_POLICY_LATEST, "queue": wire.STREAM_POLICY_QUEUE}
-# The most unread answers of a "latest" stream. Further ones are not taken from the connection. So the server delays its
-# answers, and runs the frame that is newest when the reader is ready.
+# The most unread answers that a "latest" stream holds. Further answers are not read from the connection. So the server
+# cannot send more answers, and later runs the frame that is newest at that time.
 _MAX_UNREAD_ANSWERS = 2
 _MAX_STAMP = 253_402_300_800.0  # the year 10000, the end of google.protobuf.Timestamp
 _MAX_SECONDS = 315_576_000_000.0  # limit of google.protobuf.Duration
@@ -43,14 +45,15 @@ _MAX_SECONDS = 315_576_000_000.0  # limit of google.protobuf.Duration
 
 @dataclass(frozen=True)
 class Sweeps:
-    """Options for a model that takes several sweeps at once. The client sends each sweep once, with its pose and stamp.
-    The server keeps the last ones, moves them into the newest frame's coordinates and runs them together. The answer is
-    for the points of the newest frame only.
+    """Options of a stream for a model whose input is several sweeps (scans of one sensor) at once. The client sends
+    each sweep once, with its pose and stamp. The server keeps the last sweeps, transforms them into the newest frame's
+    coordinates and runs them together. The answer covers only the points of the newest frame. ValueError for values out
+    of range.
     """
 
-    num_sweeps: int  # the newest included; 1 to 64
-    age_feature: str = ""  # the model's feature for the points' age in seconds; "": it has none
-    max_age: float | None = None  # seconds, up to 60; older sweeps are dropped. None: 2 s
+    num_sweeps: int  # merged sweeps, the newest included; 1 to 64
+    age_feature: str = ""  # the name of the model's feature that holds a point's age in seconds; "": there is none
+    max_age: float | None = None  # seconds, more than 0, up to 60; older sweeps are dropped. None: 2 s
 
     def __post_init__(self) -> None:
         if not 1 <= self.num_sweeps <= 64:
@@ -58,7 +61,7 @@ class Sweeps:
         self.message()  # raises an error for an impossible max_age
 
     def message(self) -> wire.SweepAccumulation:
-        """Returns the wire's message."""
+        """Returns the protobuf message of these options."""
         message = wire.SweepAccumulation(num_sweeps=self.num_sweeps, age_feature=self.age_feature)
         if self.max_age is not None:
             _set_duration(message.max_age, "max_age", self.max_age)
@@ -67,7 +70,7 @@ class Sweeps:
 
 @dataclass(frozen=True)
 class StreamConfig:
-    """The arguments of Client.stream, which documents them."""
+    """The arguments of Client.stream, which documents them. ValueError for values out of range."""
 
     model: str
     policy: Policy = "latest"
@@ -97,7 +100,7 @@ class StreamConfig:
             raise ValueError("a sample is taken of whole scans, and sweeps are parts of one")
 
     def request(self) -> bytes:
-        """Returns the stream's first request."""
+        """Returns the first request of each RPC of the stream."""
         config = wire.StreamConfig(
             model=self.model,
             version=self.version,
@@ -123,16 +126,18 @@ class Frame:
     num_points: int
     request: bytes  # b"" after it has been sent, unless the stream may be opened again
     resets_sweeps: bool
-    start: float  # time.perf_counter() of send()
-    num_breaks: int = 0  # connections that broke while it was under way
+    start: float  # time.perf_counter() when send() was called
+    num_breaks: int = 0  # connections that broke while the frame was under way
 
 
-# Protobuf merges repeated messages, so these bytes after a frame's request set its reset_sweeps.
+# Protobuf merges messages whose bytes follow each other, so these bytes behind a frame's request set its reset_sweeps.
 _RESET = wire.InferStreamRequest(frame=wire.StreamFrame(reset_sweeps=True)).SerializeToString()
 
 
 class StreamState:
-    """A stream's frames and results. Not thread-safe: its owner locks it, and waits until the can_... methods allow."""
+    """The frames and results of one stream. Not thread-safe: the stream that owns it locks it. Before add(), take(),
+    receive() or pop(), the owner waits until can_add, can_take, can_receive or can_pop is true.
+    """
 
     def __init__(self, config: StreamConfig, options: Options, timeout: float | None) -> None:
         self.config = config
@@ -142,10 +147,10 @@ class StreamState:
         self.is_cancelled = False
         self.num_calls = 1  # RPCs that the stream has begun
         self._reopening = Reopening(config.reopen, time.monotonic())
-        self._again: deque[Frame] = deque()  # to be sent once more, before what waits
-        self._waiting: Frame | None = None
-        self._under_way: dict[int, Frame] = {}
-        self._results: deque[tuple[FrameResult, bool]] = deque()  # the flag: whether the server answered it
+        self._again: deque[Frame] = deque()  # frames to send again, before _waiting
+        self._waiting: Frame | None = None  # the frame to send next
+        self._under_way: dict[int, Frame] = {}  # frames without a result that this RPC has sent, by frame_id
+        self._results: deque[tuple[FrameResult, bool]] = deque()  # unread results; True: the server answered
         self._num_unread_answers = 0
         self._is_closed = False
         self._has_ended = False
@@ -154,7 +159,9 @@ class StreamState:
     def make_frame(
         self, frame_id: int, points: PointsLike, pose: PoseLike | None, stamp: float | None, reset_sweeps: bool
     ) -> Frame:
-        """Copies the points. Needs no lock, since it reads nothing that changes. ValueError, MESSAGE_TOO_LARGE."""
+        """Returns a frame with a copy of the points. Needs no lock, since it reads nothing that changes. ValueError for
+        arguments that are not valid; ResourceExhaustedError (MESSAGE_TOO_LARGE) if the points do not fit a message.
+        """
         start = time.perf_counter()
         frame_id = operator.index(frame_id)
         if not 0 <= frame_id < 1 << 64:
@@ -180,12 +187,12 @@ class StreamState:
 
     @property
     def can_add(self) -> bool:
-        """Returns whether add() can be called: it accepts a frame, or raises an error because it never will."""
+        """Whether add() can be called now. It is also true if add() will never accept a frame and raises an error."""
         return self._waiting is None or self.config.policy == "latest" or self._is_closed or self._has_ended
 
     def add(self, frame: Frame) -> None:
-        """Queues a frame to be sent; can_add must hold. ValueError after close() and for the id of an unanswered frame;
-        the stream's error if it has ended.
+        """Queues a frame to be sent; can_add must be true. ValueError after close(), and if an unanswered frame has the
+        same frame_id. Raises the stream's error if the stream has ended.
         """
         if self._is_closed:
             raise ValueError("the stream's sends are closed")
@@ -218,13 +225,15 @@ class StreamState:
 
     @property
     def can_take(self) -> bool:
-        """Returns whether take() can be called. A server that goes away gets no more, if another one can."""
+        """Whether take() can be called now. If the server is going away and the stream may be opened again, it is
+        False, so that the next server gets the frames.
+        """
         if self.is_going_away and self._reopening.is_wanted and not self._has_ended:
             return False
         return bool(self._again) or self._waiting is not None or self._is_closed or self._has_ended
 
     def take(self) -> bytes | None:
-        """Returns the next request to send; None if there are no more. can_take must hold."""
+        """Returns the next request to send; None if no further request follows. can_take must be true."""
         if self._again:
             frame: Frame | None = self._again.popleft()
         else:
@@ -237,15 +246,17 @@ class StreamState:
 
     @property
     def can_receive(self) -> bool:
-        """Returns whether the next message may be taken from the connection."""
+        """Whether the next message may be read from the connection."""
         is_full = self.config.policy == "latest" and self._num_unread_answers >= _MAX_UNREAD_ANSWERS
         return not is_full or self.is_cancelled
 
     def receive(self, data: bytes) -> None:
-        """Takes a message of the server. MALFORMED_RESPONSE if it ends the stream."""
+        """Processes the bytes of a message from the server. Raises the error MALFORMED_RESPONSE, which ends the stream,
+        if they are no such message or the result of no frame under way.
+        """
         try:
             response = wire.InferStreamResponse.FromString(data)
-        except Exception:  # DecodeError of the installed protobuf
+        except Exception:  # protobuf's DecodeError, whose class depends on the version
             raise answers.malformed("bytes that are no InferStreamResponse") from None
         kind = response.WhichOneof("response")
         if kind == "going_away":
@@ -273,12 +284,12 @@ class StreamState:
         return FrameResult(frame.frame_id, segmentation, error, answer.num_sweeps, detections, tensors)
 
     def call_timeout(self) -> float | None:
-        """Returns the seconds that are left to a call which begins now; None: no limit."""
+        """Returns the timeout in seconds of an RPC that begins now; None: no limit."""
         return None if self._timeout is None else max(0.001, self._deadline - time.monotonic())
 
     def break_off(self, error: errors.InferenceError | None) -> float | None:
-        """Tells that the call has ended; None: with OK. Returns the seconds after which the owner begins another one by
-        reopen(); or None, and then the stream has ended.
+        """Tells that the RPC has ended. error: the RPC's error; None: it ended with OK. Returns the seconds after which
+        the owner calls reopen() and begins another RPC. Returns None if the stream has ended.
         """
         is_complete = self._is_closed and not (self._under_way or self._again or self._waiting)
         delay = None
@@ -288,7 +299,8 @@ class StreamState:
             if delay is not None and now + delay >= self._deadline and not is_complete:
                 delay, error = None, errors.no_connection(self._options.address, self._timeout)
         if delay is None or error is None or is_complete:
-            # A stream that has all answers needs no other server, even if the time to look for one is over.
+            # A stream whose frames all have results does not need another server. So it ends with OK, even if the RPC
+            # failed because a server was unavailable.
             needs_none = is_complete and error is not None and self._reopening.is_about(error)
             self.end(None if needs_none else error)
             return None
@@ -308,12 +320,12 @@ class StreamState:
         return delay
 
     def reopen(self) -> None:
-        """Tells that the next call begins, after break_off()."""
+        """Tells that the next RPC begins, after break_off()."""
         self.is_going_away = False
         self._reopening.begin(time.monotonic())
 
     def end(self, error: errors.InferenceError | None) -> None:
-        """Tells that the stream has ended; None: with OK."""
+        """Ends the stream. error: the stream's error; None: it ended with OK."""
         if self.is_cancelled:
             error = errors.make(grpc.StatusCode.CANCELLED, "the stream was cancelled", "")
         elif error is None and not self._is_closed:
@@ -328,12 +340,12 @@ class StreamState:
 
     @property
     def can_pop(self) -> bool:
-        """Returns whether pop() can be called."""
+        """Whether pop() can be called now."""
         return bool(self._results) or self._has_ended
 
     def pop(self) -> FrameResult | None:
-        """Returns the oldest unread result; None after the last one. Raises the stream's error instead if it has one.
-        can_pop must hold.
+        """Returns the oldest unread result. After the last result it returns None, or raises the error with which the
+        stream ended. can_pop must be true.
         """
         if self._results:
             result, is_answer = self._results.popleft()

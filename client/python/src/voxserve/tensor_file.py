@@ -1,6 +1,7 @@
-"""Writes tensors to NumPy's .npz, with one array per tensor, by its name.
+"""Writes the tensors of an answer to a NumPy file .npz. It has one array per tensor, Tensor.rows, under the tensor's
+name.
 
-A tensor of sites also has NAME.coordinates (int32 [N, axes]) and NAME.unit (float64 [axes]).
+A tensor of sites also has the arrays NAME.coordinates (int32 [N, axes]) and NAME.unit (float64 [axes]).
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ def is_tensor_file(path: str | os.PathLike[str]) -> bool:
 
 
 def write(path: str | os.PathLike[str], tensors: Mapping[str, Tensor]) -> None:
-    """Writes the tensors. ValueError if two arrays would have the same name."""
+    """Writes the tensors. An older file is replaced when the new one is complete. ValueError if two arrays would have
+    the same name, OSError if the file cannot be written.
+    """
     arrays: dict[str, npt.NDArray[Any]] = {}
     for name, tensor in tensors.items():
         parts: dict[str, npt.NDArray[Any]] = {name: tensor.rows}

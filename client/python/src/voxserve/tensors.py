@@ -1,4 +1,4 @@
-"""Tensors of an answer: the values of nodes of the model's network, unchanged."""
+"""Defines the tensors of an answer: the unchanged values of nodes of the model's network."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ _DTYPES = {wire.ELEMENT_TYPE_FLOAT32: "<f4", wire.ELEMENT_TYPE_FLOAT16: "<f2"}
 
 
 class TensorRows(Enum):
-    """The kind of thing that a tensor's row belongs to."""
+    """The kind of thing that one row of a tensor belongs to."""
 
-    UNKNOWN = 0
-    POINTS = 1  # the points, in their order; 0 for points without a voxel
-    SITES = 2  # the occupied voxels of a level, in an order that may change: identify them by their coordinates
-    SAMPLES = 3  # the whole cloud: one row
-    CELLS = 4  # all cells of a dense result: an image's rows and columns
+    UNKNOWN = 0  # a kind that a newer server may have
+    POINTS = 1  # a point; the rows have the order of the points. The row of a point without a voxel is 0
+    # An occupied voxel at one stride of the network. The order of the rows is not defined; use Tensor.coordinates.
+    SITES = 2
+    SAMPLES = 3  # the whole cloud: there is one row
+    CELLS = 4  # a cell of a dense result, such as a pixel of an image
 
 
 @dataclass(frozen=True)
@@ -35,24 +36,25 @@ class TensorInfo:
     name: str
     kind: TensorRows
     channels: int
-    unit: tuple[float, ...] = ()  # as in Tensor
-    cells: tuple[int, ...] = ()  # for CELLS: the size of each axis
+    unit: tuple[float, ...] = ()  # for SITES: as Tensor.unit
+    cells: tuple[int, ...] = ()  # for CELLS: the number of cells on each axis
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor's rows for one cloud. NaN and infinite values are returned unchanged."""
+    """The values of one tensor for one cloud. They may be NaN or infinite."""
 
     rows: npt.NDArray[Any]  # float32 or float16 [N, channels]; for CELLS [size of each axis..., channels]
     kind: TensorRows
-    coordinates: npt.NDArray[np.int32] | None = None  # for SITES: [N, axes], in units of the level
-    # For SITES: the step of a coordinate in voxels, one per axis. coordinates * unit is the index of a voxel.
-    unit: tuple[float, ...] = ()
+    # For SITES: [N, axes], the coordinates of each row's site, counted in steps of `unit`. coordinates * unit is the
+    # index of a voxel at the network's input.
+    coordinates: npt.NDArray[np.int32] | None = None
+    unit: tuple[float, ...] = ()  # for SITES: the voxels from one site to the next on each axis (the tensor stride)
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """The tensors that a request asks for."""
+    """The tensors that a request asks for (the arguments outputs and tensor_type of Client.infer)."""
 
     names: Sequence[str] = ()
     type: TensorType = "float32"
@@ -65,20 +67,20 @@ class Wanted:
 
     @property
     def number(self) -> int:
-        """Returns the wire's number of the type."""
+        """Returns the protobuf enum's value of the type."""
         return _TYPES[self.type]
 
 
-UNNAMED = Wanted()  # asks for no names, so the server chooses
+UNNAMED = Wanted()  # names no tensors: the server returns those of a model that has neither labels nor boxes
 
 
 def read_info(info: wire.TensorInfo) -> TensorInfo:
-    """Converts a TensorInfo message."""
+    """Returns the TensorInfo of a message."""
     return TensorInfo(info.name, _kind_of(info.rows), info.channels, tuple(info.unit), tuple(info.cells))
 
 
 def read_tensor(tensor: wire.Tensor, num_points: int) -> Tensor:
-    """Converts a Tensor message. ValueError if it contradicts itself or the points."""
+    """Returns the Tensor of a message. ValueError if the message contradicts itself or the number of points."""
     where, kind, shape = f"tensor '{tensor.name}'", _kind_of(tensor.rows), tuple(tensor.shape)
     if tensor.type not in _DTYPES or kind is TensorRows.UNKNOWN:
         raise ValueError(f"{where} of type {tensor.type} and rows {tensor.rows}")

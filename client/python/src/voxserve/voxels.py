@@ -1,4 +1,4 @@
-"""Voxels as training code has them: integer coordinates and features."""
+"""Sends voxels, as training code has them, instead of points: integer coordinates and features."""
 
 from __future__ import annotations
 
@@ -10,29 +10,35 @@ import numpy.typing as npt
 from voxserve.point_cloud import PointCloud
 
 AXES = ("x", "y", "z", "t")
-_KEY_BITS = 54  # of a server's key, divided equally among the axes, at most 32 bits each
+# The bits of all coordinates in the server's key of a voxel. The axes share them equally, at most 32 bits each.
+_KEY_BITS = 54
 _MAX_FIELDS = 256  # the server's limit for a cloud
-_MARGIN = 128  # cells that the server keeps free at both ends
-_EXACT = 1 << 24  # limit of exact integers in float32, which the server computes voxels with
+_MARGIN = 128  # cells that the server keeps free at both ends of an axis
+_EXACT = 1 << 24  # float32, in which the server computes voxels, holds all integers up to this one exactly
 
 
 @dataclass(frozen=True, eq=False)
 class Voxels:
-    """One sample's voxels, accepted wherever points are. The model's voxelize must have voxel size 1, begin at 0 and
-    read f0, f1, ..., as in a model that voxserve.export.from_torch made without `points`.
+    """The voxels of one cloud. Methods that take points also take Voxels. The model must be one that reads voxels, such
+    as a model that voxserve.export.from_torch made without `points`: its node voxelize has voxel size 1 and origin 0,
+    and reads the features f0, f1, ...
 
-    coordinates: [N, 1 to 4 axes] integers of any sign, in the model's order of axes (x, y, z, t), no site twice.
-    features: [N, C] numbers, sent as float32; the sum of axes and C is at most 256.
+    coordinates: [N, 1 to 4] integers, one column per axis in the model's order (x, y, z, t). They may be negative. No
+        voxel may appear twice.
+    features: [N, C] numbers, which are sent as float32. The number of axes and C together are at most 256.
 
-    ValueError if a coordinate is not an integer or exceeds the server's range (131,072 - 128 cells in each direction
-    with 3 axes, 3,968 in 4), if a site occurs twice, or if a feature is not finite in float32.
+    cloud(), and so a call with Voxels, raises ValueError if a shape or type is wrong, if a coordinate is not an integer
+    or is out of the server's range (-130,944 to 130,943 with 3 axes, -3,968 to 3,967 with 4), if a voxel appears
+    twice, or if a feature is not finite in float32.
     """
 
     coordinates: npt.ArrayLike
     features: npt.ArrayLike
 
     def cloud(self) -> PointCloud:
-        """Returns a cloud with a point per voxel: int32 fields x, y, z, t, then float32 fields f0, f1, ..."""
+        """Returns a cloud with one point per voxel. Its fields are the int32 coordinates x, y, z, t (as many as there
+        are axes), then the float32 features f0, f1, ...
+        """
         coordinates, features = _integers(self.coordinates), np.asarray(self.features)
         if features.ndim != 2 or len(features) != len(coordinates):
             raise ValueError(f"features have shape {features.shape}; ({len(coordinates)}, channels) is needed")

@@ -1,5 +1,5 @@
-"""The error that says what is wrong with a bag."""
+"""Defines the error of the package voxserve.bag."""
 
 
 class BagError(ValueError):
-    """The bag cannot be read, or not be labelled; the message names it and says why."""
+    """The bag cannot be read or cannot be labelled. The message says why."""

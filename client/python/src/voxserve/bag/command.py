@@ -66,8 +66,8 @@ def main(arguments_: Sequence[str] | None = None) -> int:
 
 
 def run(options: argparse.Namespace) -> str:
-    """Labels the bag. Returns a line that says how many clouds were labelled, and how fast. Raises InferenceError,
-    OSError or ValueError.
+    """Labels the bag and writes the MCAP file. Returns a line that says how many clouds were labelled, and how fast.
+    Raises InferenceError, OSError or ValueError.
     """
     with Source(options.bag) as source:
         topic = source.topic(options.topic)
@@ -87,7 +87,8 @@ def run(options: argparse.Namespace) -> str:
             )
             sink = Sink(options.save, topic, job, Colors.of(model.classes))
             try:
-                # Another thread reads the clouds at the same time, so tf needs a reader of its own.
+                # A Source serves one thread at a time, and another thread reads the clouds from `source`. So the
+                # messages of tf are read from a second one.
                 with Source(options.bag) as other:
                     transforms = other.transform_messages()
                     return _label_all(options, source, topic, client, request, poses, sink, transforms)
@@ -102,7 +103,9 @@ def run(options: argparse.Namespace) -> str:
 
 
 def ready(client: Client, name: str, version: int) -> ModelVersion:
-    """Returns the version of the model. Raises ValueError if it is not ready, or has neither labels nor boxes."""
+    """Returns a version of a model; version 0 is the newest that is ready. Raises ValueError if it is not ready, or has
+    neither labels nor boxes.
+    """
     model = client.model(name, version)
     if model.state is not ModelState.READY:
         raise ValueError(f"{name} version {model.version} is {model.state.name.lower()}: {'; '.join(model.problems)}")
@@ -125,7 +128,7 @@ def _label_all(
     waiting = next(_skipped(transforms, sink.num_copied), None)
     times: list[float] = []
     start = time.perf_counter()
-    # The server needs the sweeps before the first one again, to merge them with it.
+    # A run that continues begins num_sweeps - 1 sweeps earlier, since the server merges them with the first new one.
     sweeps = source.sweeps(topic, max(0, first - request.num_sweeps + 1))
     with Progress(total, "clouds") as progress:
         for sweep, result in label(client, request, sweeps, poses, first):
@@ -169,12 +172,12 @@ def _scale(text: str) -> tuple[str, float]:
 
 
 def rate(text: str) -> float:
-    """A positive number."""
+    """Returns the number that the value of --rate is. argparse.ArgumentTypeError if it is not positive."""
     return arguments.positive(text, "a positive number; 1 is the bag's own pace")
 
 
 def add_request(parser: argparse.ArgumentParser) -> None:
-    """Adds the options that say which clouds are sent, and how."""
+    """Adds the options that bag and view share: which clouds of a bag are sent, and how."""
     add = parser.add_argument
     add("--topic", default="", help="of the clouds (default: the only one of type PointCloud2)")
     add("--version", type=arguments.count(1), default=0, metavar="N", help="the model's version; default: the newest")
@@ -192,7 +195,7 @@ def add_request(parser: argparse.ArgumentParser) -> None:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """Runs the command line."""
+    """Returns the parser of the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m voxserve.bag",
         description=_DESCRIPTION,

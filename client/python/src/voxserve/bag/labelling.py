@@ -16,24 +16,22 @@ from voxserve.results import FrameResult, ModelVersion
 from voxserve.stream import Stream
 from voxserve.stream_state import Policy, Sweeps
 
-_MAX_UNDER_WAY = 4  # the number of sweeps in memory, enough to keep the server busy
+_MAX_UNDER_WAY = 4  # the most sweeps in memory that have no result yet; enough to keep the server busy
 
 
 @dataclass(frozen=True)
 class Poses:
-    """Tells where the sensor was. `fixed` is the frame that stands still ("": the root of the transforms). If the poses
-    come from a topic, `moving` is the frame whose poses they are ("": the cloud's own).
-    """
+    """The poses of the sensor during a drive, from tf or from a topic of poses."""
 
     transforms: Transforms
-    fixed: str
-    moving: str = ""
-    is_topic: bool = False
+    fixed: str  # the coordinate frame that does not move; "": the root of the transforms
+    moving: str = ""  # if the poses come from a topic: the frame whose poses they are; "": that of the cloud
+    is_topic: bool = False  # whether the poses come from a topic
 
     @staticmethod
     def read(source: Source, pose: str, fixed: str) -> Poses:
-        """Reads the poses of a bag. pose: "tf", or a topic of poses; tf then only tells how the sensor is mounted.
-        fixed: the frame of tf that stands still; "" for the root.
+        """Reads the poses of a bag. pose: "tf", or the name of a topic of poses; in that case tf is only used for the
+        sensor's position on the vehicle. fixed: the frame of tf that does not move; "" for the root. Raises BagError.
         """
         transforms = source.transforms()
         if pose == "tf":
@@ -42,13 +40,13 @@ class Poses:
         return Poses(transforms.joined(moved), base, moving, is_topic=True)
 
     def of(self, sweep: Sweep) -> Matrix:
-        """Returns the transform [4, 4] from the cloud to the frame that stands still. Raises BagError if it is not
-        known.
+        """Returns the transform [4, 4] from the cloud's coordinates to the frame that does not move, at the cloud's
+        time. Raises BagError if it is not known.
         """
         frame, stamp = sweep.cloud.frame_id, sweep.cloud.stamp_ns or sweep.time_ns
         fixed = self.fixed or self.transforms.root(frame)
         try:
-            # If no transform leads to the sensor, the sensor is assumed to be where the poses are.
+            # If tf does not contain the sensor's frame, the poses of the topic are taken as the sensor's own.
             known = frame if self.transforms.knows(frame) else self.moving
             return self.transforms.lookup(fixed, known if self.is_topic else frame, stamp)
         except BagError as error:
@@ -57,12 +55,12 @@ class Poses:
 
 @dataclass(frozen=True)
 class Request:
-    """The model that is asked, and the settings of its requests."""
+    """The model that labels the sweeps, and the settings of the stream."""
 
     model: ModelVersion
-    num_sweeps: int = 1
-    rate: float | None = None  # a multiple of the bag's pace; None: as fast as the server takes the sweeps
-    scales: dict[str, float] | None = None
+    num_sweeps: int = 1  # sweeps that the server merges
+    rate: float | None = None  # the pace, as a multiple of the recorded one; None: as fast as the server answers
+    scales: dict[str, float] | None = None  # as in Client.stream
 
     @property
     def age_feature(self) -> str:
@@ -73,9 +71,9 @@ class Request:
 def label(
     client: Client, request: Request, sweeps: Iterable[Sweep], poses: Poses | None, first: int
 ) -> Iterator[tuple[Sweep, FrameResult]]:
-    """Yields the sweeps from `first` on, with their results. Earlier sweeps are also sent, so that the server has them
-    to merge. With a rate, sweeps that come too fast are left out, as a vehicle would leave them out. Raises
-    InferenceError or BagError.
+    """Yields the sweeps with an index of `first` or more, with their results. Earlier sweeps are sent too, so that the
+    server can merge them with the first ones. With Request.rate, sweeps that come faster than the server answers are
+    left out, as in a vehicle (policy "latest"); without it, all are run. Raises InferenceError or BagError.
     """
     merged = Sweeps(request.num_sweeps, age_feature=request.age_feature) if request.num_sweeps > 1 else None
     policy: Policy = "queue" if request.rate is None else "latest"
@@ -103,7 +101,9 @@ def label(
 
 
 class _Sender:
-    """Reads and sends the sweeps in a thread of its own. Keeps each sweep until its result is taken."""
+    """Reads the sweeps and sends them to the stream. run() has a thread of its own; label() calls the other methods. It
+    keeps each sweep until take() returns it.
+    """
 
     def __init__(self, stream: Stream, request: Request, poses: Poses | None) -> None:
         self.error: Exception | None = None
@@ -144,12 +144,12 @@ class _Sender:
             raise BagError(f"message {sweep.index}: {error}") from None
 
     def take(self, index: int) -> Sweep:
-        """Returns a sweep whose result has come, and makes room for another one."""
+        """Returns the sweep of a result, and lets run() send another one."""
         sweep = self._under_way.pop(index)
         self._room.release()
         return sweep
 
     def stop(self) -> None:
-        """Sends no more."""
+        """Makes run() end."""
         self._stopped.set()
         self._room.release()

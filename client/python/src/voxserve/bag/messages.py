@@ -1,4 +1,6 @@
-"""Turns an answer into messages of a bag: a cloud with labels and colours, a scene of boxes, and markers."""
+"""Makes the messages that a labelled bag has for an answer: a cloud with labels and colours, the boxes as a Foxglove
+scene and as RViz markers, and the times.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ import numpy.typing as npt
 
 from voxserve.results import Answer, ClassInfo, Detections, Segmentation
 
-_U8, _U16, _F32 = 2, 4, 7  # of sensor_msgs/PointField
+_U8, _U16, _F32 = 2, 4, 7  # the numbers of types in sensor_msgs/PointField
 _NO_COLOR = (110, 110, 110)
 _OPACITY = 0.35
 _TEXT_METRES = 0.6
@@ -23,7 +25,7 @@ TIMING_SCHEMA = "voxserve.Timing"
 
 @dataclass(frozen=True)
 class Colors:
-    """The colours of a model's classes, for messages."""
+    """The colours of a model's classes."""
 
     by_id: Mapping[int, tuple[int, int, int]]
 
@@ -33,11 +35,11 @@ class Colors:
         return Colors({info.id: info.color for info in classes})
 
     def of_id(self, class_id: int) -> tuple[int, int, int]:
-        """Returns red, green, blue; grey if the id is no class."""
+        """Returns the red, green and blue (0 to 255) of a class; grey if the model does not have the class."""
         return self.by_id.get(class_id, _NO_COLOR)
 
     def of_labels(self, labels: npt.NDArray[np.integer]) -> npt.NDArray[np.uint8]:
-        """[N, 3]."""
+        """Returns the colours of labels [N]: [N, 3]."""
         size = int(labels.max(initial=0)) + 1
         table = np.array([self.of_id(i) for i in range(size)], np.uint8)
         colors: npt.NDArray[np.uint8] = table[labels]
@@ -45,11 +47,11 @@ class Colors:
 
 
 def labelled(message: Any, result: Segmentation, colors: Colors, types: Mapping[str, Any]) -> Any:
-    """Returns a PointCloud2 of the same points. To each point's bytes it adds rgb (float32, as PCL packs it) and label.
-    Rows have no gaps between them.
+    """Returns a PointCloud2 of the message's points with two more fields: rgb (a float32 that holds the three bytes, as
+    in PCL) and label (uint8 or uint16). Each point keeps its bytes; rows have no gaps between them.
 
-    types: the classes of messages, by name. If a field already has one of the new names, the new field gets an
-    underscore.
+    types: the classes of ROS 2 messages by name. If the message already has a field with one of the new names, the new
+    field's name gets an underscore at its end.
     """
     width, height, step = message.width, message.height, message.point_step
     order = ">" if message.is_bigendian else "<"
@@ -92,8 +94,8 @@ def _points(message: Any) -> npt.NDArray[np.uint8]:
 
 
 def plain(message: Any, types: Mapping[str, Any]) -> Any:
-    """Returns the same points, for models without labels. Rows have no gaps between them, since gaps make Rerun 0.41
-    fail.
+    """Returns a PointCloud2 of the message's points without additions, for models without labels. Rows have no gaps
+    between them, since Rerun 0.41 cannot read a message with gaps. types: as for labelled().
     """
     field = types["sensor_msgs/msg/PointField"]
     return types["sensor_msgs/msg/PointCloud2"](
@@ -116,7 +118,7 @@ def _free(name: str, names: set[str]) -> str:
 
 
 def header(old: Any, types: Mapping[str, Any]) -> Any:
-    """Returns a header of ROS 2, made from one of ROS 1 or 2."""
+    """Returns a ROS 2 header with the stamp and frame of `old`, a header of ROS 1 or 2."""
     stamp = types["builtin_interfaces/msg/Time"](sec=int(old.stamp.sec), nanosec=int(old.stamp.nanosec))
     return types["std_msgs/msg/Header"](stamp=stamp, frame_id=str(old.frame_id).lstrip("/"))
 
@@ -127,7 +129,9 @@ def _text(found: Detections, index: int) -> str:
 
 
 def scene(old: Any, found: Detections, colors: Colors) -> bytes:
-    """Returns a foxglove.SceneUpdate as JSON, with one entity that replaces the one before."""
+    """Returns the boxes as a foxglove.SceneUpdate in JSON. It has one entity, which replaces that of the scan before.
+    old: the header of the cloud's message.
+    """
     stamp = {"sec": int(old.stamp.sec), "nsec": int(old.stamp.nanosec)}
     cubes, texts = [], []
     for index, (x, y, z, length, width, height, yaw) in enumerate(found.boxes.tolist()):
@@ -168,7 +172,9 @@ def scene(old: Any, found: Detections, colors: Colors) -> bytes:
 
 
 def markers(old: Any, found: Detections, colors: Colors, types: Mapping[str, Any]) -> Any:
-    """Returns a visualization_msgs/MarkerArray that deletes all earlier markers and adds a cube and a text per box."""
+    """Returns the boxes as a visualization_msgs/MarkerArray, which deletes all earlier markers and adds a cube and a
+    text for each box. old: the header of the cloud's message. types: as for labelled().
+    """
     made = [_marker(old, types, 0, kind=0, action=3)]
     for index, (x, y, z, length, width, height, yaw) in enumerate(found.boxes.tolist()):
         color = colors.of_id(int(found.class_ids[index]))
@@ -225,7 +231,7 @@ def _marker(
 
 
 def timing(answer: Answer) -> bytes:
-    """Returns the milliseconds as JSON of TIMING_SCHEMA."""
+    """Returns the times of an answer in milliseconds, as JSON with the schema TIMING_SCHEMA."""
     stages = {stage.name: stage.seconds * 1e3 for stage in answer.stages}
     return json.dumps(
         {"round_trip_ms": answer.round_trip * 1e3, "server_ms": sum(stages.values()), "stages_ms": stages}
@@ -241,9 +247,7 @@ def _array(items: dict[str, Any]) -> dict[str, Any]:
 
 
 def json_schema(name: str) -> bytes:
-    """Returns the JSON schema of SCENE_SCHEMA or TIMING_SCHEMA. That of SCENE_SCHEMA has only the fields that scene()
-    writes.
-    """
+    """Returns a JSON schema. name: SCENE_SCHEMA or TIMING_SCHEMA. The former has the fields that scene() writes."""
     number, text, flag = {"type": "number"}, {"type": "string"}, {"type": "boolean"}
     if name == TIMING_SCHEMA:
         stages = {"type": "object", "additionalProperties": number}

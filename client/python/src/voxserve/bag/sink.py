@@ -1,7 +1,7 @@
-"""Writes a labelled drive to a file. A later run can continue a drive that was broken off.
+"""Writes a labelled drive to an MCAP file. If a run is interrupted, a later run can continue it.
 
-Messages are written to NAME.part, which is renamed to NAME when it is complete. A sweep's cloud is the last of its
-messages: if it is in the file, the sweep is done.
+Messages are written to NAME.part, which is renamed to NAME when it is complete. The cloud is the last of a sweep's
+messages. So a sweep whose cloud is in the file is complete.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ _MARKERS = "visualization_msgs/msg/MarkerArray"
 
 
 class Sink:
-    """Writes an MCAP file with the topics TOPIC/labelled, TOPIC/boxes, TOPIC/markers and TOPIC/timing, and with tf.
+    """Writes an MCAP file with the topics TOPIC/labelled, TOPIC/boxes, TOPIC/markers and TOPIC/timing, and with tf. One
+    thread uses it.
 
-    job: the input and the settings, by name. A part that was begun with another job is refused with BagError.
+    job: the input and the settings, as job_of() returns them; the file keeps them as metadata. The constructor raises
+    BagError if NAME.part exists and was written with another job.
     """
 
     def __init__(self, path: str, topic: str, job: Mapping[str, str], colors: Colors) -> None:
@@ -36,8 +38,8 @@ class Sink:
         self._store: Any = get_typestore(Stores.ROS2_HUMBLE)
         self._schemas: dict[str, int] = {}
         self._channels: dict[str, int] = {}
-        self.num_sweeps = 0  # sweeps in the file, those of an earlier run included
-        self.num_copied = 0  # messages of an earlier run that belong to no sweep
+        self.num_sweeps = 0  # sweeps in the file, including those of an earlier run
+        self.num_copied = 0  # messages of tf in the file that an earlier run wrote
         self.first = 0  # the index of the first sweep that is not in the file
         self._new = f"{self.part}.new"
         old = self._old(job) if Path(self.part).exists() else iter(())
@@ -58,7 +60,9 @@ class Sink:
         Path(self._new).replace(self.part)
 
     def _old(self, job: Mapping[str, str]) -> Iterator[tuple[Any, Any, Any]]:
-        """Yields the messages of an earlier run up to its last complete sweep. The end of its file may be damaged."""
+        """Returns the messages in NAME.part up to the last complete sweep, each with its schema and channel. The end of
+        the file may be damaged.
+        """
         from mcap.records import Channel, Message, Metadata, Schema
         from mcap.stream_reader import StreamReader
 
@@ -82,7 +86,7 @@ class Sink:
                         if channel.topic == self._cloud_topic:
                             done += waiting
                             waiting = []
-        except Exception:  # a file that was broken off may end in anything
+        except Exception:  # the parser may raise any error at the end of a file that was not completed
             pass
         if made is not None and dict(made) != dict(job):
             names = sorted(name for name in {*made, *job} if made.get(name) != job.get(name))
@@ -103,7 +107,7 @@ class Sink:
         self.num_copied += not channel.topic.startswith(f"{self._topic}/")
 
     def write(self, sweep: Sweep, answers: tuple[Segmentation | None, Detections | None, Tensors | None]) -> None:
-        """Writes a sweep and the model's answers to it."""
+        """Writes the messages of a sweep and of the model's answers for it."""
         labels, found, _ = answers
         old, time = sweep.message.header, sweep.time_ns
         if found is not None:
@@ -125,7 +129,7 @@ class Sink:
         self.num_sweeps += 1
 
     def copy(self, raw: Raw) -> None:
-        """Writes an unchanged message of another topic."""
+        """Writes a message of another topic (tf) unchanged."""
         number = self._ros_channel(raw.topic, raw.type)
         self._writer.add_message(number, raw.time_ns, raw.data, raw.time_ns)
 
@@ -136,8 +140,8 @@ class Sink:
         Path(self.part).replace(self.path)
 
     def abandon(self) -> bool:
-        """Closes an incomplete drive. A part with at least one sweep is kept, and a later run can continue it. Returns
-        whether it was kept.
+        """Closes the file before it is complete. If it has at least one sweep, NAME.part is kept for a later run, else
+        it is removed. Returns whether it was kept.
         """
         try:
             self._writer.finish()
@@ -170,5 +174,5 @@ class Sink:
 
 
 def job_of(**settings: object) -> dict[str, str]:
-    """Returns settings as text, as the metadata of a part holds them."""
+    """Returns the settings as texts, for Sink's job. Values that are no texts are written as JSON."""
     return {name: value if isinstance(value, str) else json.dumps(value) for name, value in settings.items()}

@@ -1,4 +1,4 @@
-"""Reads clouds and poses of a recorded drive: rosbag2 (mcap, sqlite3) and ROS 1 bags, by the package rosbags."""
+"""Reads the clouds and poses of a recorded drive from rosbag2 (mcap, sqlite3) and ROS 1 bags, with rosbags."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from voxserve.pose import Pose
 CLOUD = "sensor_msgs/msg/PointCloud2"
 _TRANSFORMS = "tf2_msgs/msg/TFMessage"
 _OLD_TRANSFORMS = "tf/msg/tfMessage"
-# The attribute that holds the pose, by the type of the message.
+# Type of a message -> the attribute that holds the pose.
 _POSES = {
     "nav_msgs/msg/Odometry": "pose.pose",
     "geometry_msgs/msg/PoseWithCovarianceStamped": "pose.pose",
@@ -27,17 +27,17 @@ _MAGIC = {".mcap": b"\x89MCAP0\r\n", ".db3": b"SQLite format 3\0", ".bag": b"#RO
 
 @dataclass(frozen=True)
 class Sweep:
-    """A recorded cloud."""
+    """One recorded cloud."""
 
-    index: int  # the number of its message in the topic, from 0
-    time_ns: int  # when it was recorded
+    index: int  # the index of its message in the topic, from 0
+    time_ns: int  # the time of the recording, nanoseconds since 1970
     message: Any  # the PointCloud2
     cloud: PointCloud
 
 
 @dataclass(frozen=True)
 class Raw:
-    """A message to copy, encoded for ROS 2."""
+    """A message to copy into the labelled bag, in ROS 2's encoding (CDR)."""
 
     topic: str
     type: str
@@ -46,8 +46,8 @@ class Raw:
 
 
 class Source:
-    """A bag that is open for reading. Use it in a `with` block, in one thread at a time. Methods raise BagError if the
-    bag is broken or lacks what is asked for.
+    """A bag that is open for reading. Use it in a `with` block, in one thread at a time. The constructor and the
+    methods raise BagError if the bag is broken, or has no such topic or messages.
     """
 
     def __init__(self, path: str) -> None:
@@ -63,7 +63,7 @@ class Source:
             self._store: Any = get_typestore(Stores.ROS2_HUMBLE)
             self._reader: Any = AnyReader([place], default_typestore=self._store)
             self._reader.open()
-        except Exception as error:  # rosbags does not catch the errors that its parsers raise for broken bytes
+        except Exception as error:  # for broken bytes, rosbags passes on any error of its parsers
             raise self._broken(error) from None
 
     def _broken(self, error: Exception) -> BagError:
@@ -71,7 +71,9 @@ class Source:
         return BagError(f"{self.path}: the bag cannot be read; it is broken, cut short or of another kind ({text})")
 
     def topic(self, name: str) -> str:
-        """Returns the cloud topic of that name. If the name is "", returns the bag's only cloud topic."""
+        """Returns the name, if it is that of a topic of PointCloud2 messages. If the name is "", returns the bag's only
+        topic of PointCloud2 messages.
+        """
         kinds: dict[str, str] = {connection.topic: connection.msgtype for connection in self._reader.connections}
         clouds = sorted(topic for topic, kind in kinds.items() if kind == CLOUD)
         if not kinds or not self._reader.message_count:
@@ -94,7 +96,7 @@ class Source:
         return sum(connection.msgcount for connection in self._of_topic(topic))
 
     def sweeps(self, topic: str, start: int = 0) -> Iterator[Sweep]:
-        """Yields the sweeps in the order of their recording, beginning with message number `start`."""
+        """Yields the clouds of a topic in the order of their recording, beginning with index `start`."""
         for index, (connection, time_ns, data) in enumerate(self._messages(self._of_topic(topic))):
             if index < start:
                 continue
@@ -107,7 +109,7 @@ class Source:
             yield Sweep(index, time_ns, message, cloud)
 
     def transforms(self) -> Transforms:
-        """Returns the transforms of all messages of /tf and /tf_static."""
+        """Returns the transforms of all messages of tf. Those of a topic tf_static hold at all times."""
         transforms = Transforms()
         connections = [c for c in self._reader.connections if c.msgtype in (_TRANSFORMS, _OLD_TRANSFORMS)]
         for connection, _, data in self._messages(connections) if connections else ():
@@ -122,8 +124,8 @@ class Source:
         return transforms
 
     def poses(self, topic: str) -> tuple[Transforms, str, str]:
-        """Returns the poses of a topic as transforms, the frame that stands still, and the frame that moves ("" for the
-        cloud's own, if the messages name none).
+        """Returns the poses of a topic as transforms, the name of the frame that does not move, and the name of the
+        frame whose poses they are; "" if the messages do not name it.
         """
         connections = self._of_topic(topic)
         if not connections:
@@ -143,7 +145,7 @@ class Source:
         return transforms, fixed, moving
 
     def transform_messages(self) -> Iterator[Raw]:
-        """Yields the messages of tf, so that they can be copied."""
+        """Yields the messages of tf, to copy them."""
         connections = [c for c in self._reader.connections if c.msgtype == _TRANSFORMS]
         for connection, time_ns, data in self._messages(connections) if connections else ():
             try:
@@ -199,7 +201,7 @@ def _check(path: Path) -> None:
 
 
 def _check_layout(message: Any) -> None:
-    """Raises ValueError if the message is too short for its points, so that labels cannot be added to them."""
+    """Raises ValueError if a PointCloud2 has fewer bytes than its points need."""
     width, height, step, row = message.width, message.height, message.point_step, message.row_step
     needed = (height - 1) * row + width * step if width * height else 0
     if width * height and (step == 0 or row < width * step):

@@ -1,4 +1,4 @@
-"""Computes transforms between frames at any time from the messages of tf."""
+"""Computes transforms between coordinate frames at any time from the messages of tf."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAX_GAP_NS = 500_000_000  # the longest time from a cloud to the nearest transf
 
 @dataclass
 class _Edge:
-    """The poses of a frame in its parent, by time."""
+    """The poses of a frame in its parent's coordinates, in the order of their times."""
 
     parent: str
     is_static: bool
@@ -26,13 +26,17 @@ class _Edge:
 
 
 class Transforms:
-    """A tree of frames and their poses. Names may begin with a slash, as in ROS 1."""
+    """A tree of coordinate frames and their poses over time. A slash at the beginning of a name, as in ROS 1, is
+    ignored.
+    """
 
     def __init__(self) -> None:
         self._edges: dict[str, _Edge] = {}
 
     def add(self, parent: str, child: str, stamp_ns: int, pose: Pose, is_static: bool) -> None:
-        """Adds a pose, which moves the child's coordinates into the parent. Stamps may come in any order."""
+        """Adds a pose: the transform from the child's coordinates to the parent's at a time. Times may come in any
+        order.
+        """
         edge = self._edges.setdefault(child.lstrip("/"), _Edge(parent.lstrip("/"), is_static))
         edge.parent = parent.lstrip("/")
         place = bisect.bisect_right(edge.stamps, stamp_ns)
@@ -44,14 +48,14 @@ class Transforms:
         return frame.lstrip("/") in self._edges
 
     def joined(self, other: Transforms) -> Transforms:
-        """Returns the frames of both trees. A frame that is in both is taken from `other`."""
+        """Returns a tree with the frames of this tree and of `other`. A frame of both has its poses from `other`."""
         both = Transforms()
         both._edges = {**self._edges, **other._edges}
         return both
 
     def lookup(self, fixed: str, frame: str, stamp_ns: int) -> Matrix:
-        """Returns the matrix [4, 4] that moves coordinates of `frame`, at a time, into `fixed`. Raises BagError if the
-        transforms do not give it.
+        """Returns the transform [4, 4] from the coordinates of `frame` to those of `fixed` at a time. Poses between two
+        times are interpolated. Raises BagError if the frames are not connected, or if no pose is within 0.5 s.
         """
         to_root, names = self._to_root(frame.lstrip("/"), stamp_ns)
         fixed_to_root, fixed_names = self._to_root(fixed.lstrip("/"), stamp_ns)
@@ -62,7 +66,7 @@ class Transforms:
         return moved
 
     def root(self, frame: str) -> str:
-        """Returns the frame at the end of the chain of parents."""
+        """Returns the root of the tree that the frame belongs to."""
         name = frame.lstrip("/")
         seen = {name}
         while name in self._edges and self._edges[name].parent not in seen:
@@ -98,7 +102,9 @@ def _at(edge: _Edge, name: str, stamp_ns: int) -> Matrix:
 
 
 def _between(a: Pose, b: Pose, share: float) -> Pose:
-    """Interpolates two poses: the translation on a line, the rotation on the shortest arc."""
+    """Returns the pose between two poses, at `share` (0 to 1) of the way from a to b. The translation is interpolated
+    linearly, the rotation along the shortest arc (slerp).
+    """
     p, q = np.array(a.translation), np.array(b.translation)
     u, v = np.array(a.rotation) / np.linalg.norm(a.rotation), np.array(b.rotation) / np.linalg.norm(b.rotation)
     cosine = float(u @ v)

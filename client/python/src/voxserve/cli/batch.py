@@ -35,13 +35,13 @@ from voxserve.results import ModelState, ModelVersion
 
 NOTE = "voxserve-batch.json"
 _PASSING = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.DEADLINE_EXCEEDED}
-_LASTING = {"MODEL_FAILED", "MESSAGE_TOO_LARGE", "OUT_OF_MEMORY"}  # reasons that do not pass
+_LASTING = {"MODEL_FAILED", "MESSAGE_TOO_LARGE", "OUT_OF_MEMORY"}  # reasons for which a retry does not help
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0  # seconds
 _Result = TypeVar("_Result")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the command. Returns 0 if every scan of the shard has its result, 1 if some failed."""
+    """Runs the command. Returns the exit status: 0 if every scan of the shard has its result, 1 if some failed."""
     if scan_jobs.is_file(options.save):
         raise UsageError(f"--save {options.save}: batch writes a folder")
     scans = scan_jobs.plan(options.scans)
@@ -51,7 +51,8 @@ def run(options: argparse.Namespace) -> int:
         model = _patiently(lambda: _ready_model(client, options), options.retry)
         options.version = model.version
         extension = ".npz" if infer.asks_tensors(model, options) else ".npy"
-        jobs = scan_jobs.plan(options.scans, options.save, "", extension)  # of all shards, since names must differ
+        # The jobs of all shards, since no two scans may write the same file.
+        jobs = scan_jobs.plan(options.scans, options.save, "", extension)
         infer.check_for(model, options, jobs)
         _claim(options.save, _note_of(model, options))
         number, count = options.shard
@@ -64,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def parse_shard(text: str) -> tuple[int, int]:
-    """Parses I/N, with I from 1 to N."""
+    """Parses the value I/N of --shard, with I from 1 to N. Returns (I, N)."""
     number, slash, count = text.partition("/")
     if not (slash and all(part.isascii() and part.isdigit() and len(part) < 7 for part in (number, count))):
         raise argparse.ArgumentTypeError(f"is '{text}', must be I/N such as 3/8")
@@ -74,22 +75,23 @@ def parse_shard(text: str) -> tuple[int, int]:
 
 
 def shard_of(scan: str, count: int) -> int:
-    """Returns the shard of a scan's path, from 1 to count."""
-    # (A CRC would not do: those of numbered names are all alike in their low bits.)
+    """Returns the shard that a scan belongs to, from 1 to count. It depends only on the scan's file name."""
+    # A CRC would fill the shards unevenly: the CRCs of names that differ only in a number have similar low bits.
     digest = hashlib.sha256(os.fsencode(Path(scan).name)).digest()
     return int.from_bytes(digest[:8], "big") % count + 1
 
 
 class _PatientRunner(infer.ScanRunner):
-    """Runs a scan again while its error may pass."""
+    """A ScanRunner that runs a scan again, for up to --retry seconds, if it failed with an error of _PASSING."""
 
     def run(self, job: ScanJob) -> ScanReport:
         return _patiently(lambda: super(_PatientRunner, self).run(job), self.options.retry)
 
 
 def _patiently(ask: Callable[[], _Result], seconds: float) -> _Result:
-    """Calls `ask` until it returns or the time is over. Pauses grow, and are random so that callers spread out. If the
-    server names a longer pause, that one is used.
+    """Returns what `ask` returns. Calls `ask` again while it raises an error of _PASSING, for up to `seconds`, then
+    raises the error. The pauses between the calls grow, and are random so that many clients do not retry at the same
+    time. If the server asks for a longer pause (retry_after), that pause is used.
     """
     end = time.monotonic() + seconds
     pause = _FIRST_PAUSE
@@ -114,7 +116,7 @@ def _ready_model(client: Client, options: argparse.Namespace) -> ModelVersion:
 
 
 def _note_of(model: ModelVersion, options: argparse.Namespace) -> dict[str, Any]:
-    """Returns what all results of a folder have in common."""
+    """Returns the note that the folder of results gets: the settings that all results in the folder have in common."""
     return {
         "model": model.name,
         "version": model.version,
@@ -146,12 +148,12 @@ def _noted_version(folder: str) -> int:
 
 
 def _claim(folder: str, note: dict[str, Any]) -> None:
-    """Writes the note. Raises UsageError if the folder has one already that differs."""
+    """Writes the note into the folder. Raises UsageError if the folder already has a different note."""
     path = Path(folder) / NOTE
     temporary = path.with_name(f"{NOTE}.{os.getpid()}.{random.getrandbits(32):x}.part")
     temporary.write_text(json.dumps(note, indent=1) + "\n", encoding="utf-8")
     try:
-        os.link(temporary, path)  # fails if the note exists
+        os.link(temporary, path)  # fails if the folder already has a note, even if another process has just written it
     except FileExistsError:
         noted = _read_note(folder)
         for name, value in note.items():

@@ -28,7 +28,7 @@ def surest_first(detections: Detections) -> list[int]:
 
 
 def name_of(detections: Detections, index: int, classes: Sequence[ClassInfo]) -> str:
-    """Returns the box's own name for its class, else the one in classes, else "class N"."""
+    """Returns the name of a box's class: the one in the answer, or else the one in `classes`, or else "class N"."""
     class_id = int(detections.class_ids[index])
     listed = next((info.name for info in classes if info.id == class_id), "")
     return detections.names[index] or listed or f"class {class_id}"
@@ -37,7 +37,9 @@ def name_of(detections: Detections, index: int, classes: Sequence[ClassInfo]) ->
 def count_boxes(
     detections: Detections, classes: Sequence[ClassInfo], counted: Sequence[BoxCount] = ()
 ) -> list[BoxCount]:
-    """Returns one entry per class that has boxes, most boxes first. counted: counts of other scans, which are added."""
+    """Returns one entry per class that has boxes, most boxes first. counted: the counts of earlier scans, to which this
+    scan's counts are added.
+    """
     by_id = {count.id: count for count in counted}
     ids, first, numbers = np.unique(detections.class_ids, return_index=True, return_counts=True)
     for class_id, index, number in zip(ids.tolist(), first.tolist(), numbers.tolist(), strict=True):

@@ -38,7 +38,9 @@ def add_identity_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def connect(options: argparse.Namespace, **others: Any) -> Client:
-    """Returns the client that the flags describe. Raises OSError or ValueError for a file that cannot be used."""
+    """Returns the client that the flags describe. others: further arguments of Client. Raises OSError or ValueError for
+    a file that cannot be used.
+    """
     return Client(
         options.address,
         timeout=options.timeout,

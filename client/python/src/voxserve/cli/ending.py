@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def termination_interrupts() -> Iterator[None]:
-    """Makes SIGTERM raise KeyboardInterrupt in the block, as Ctrl-C does, so that open files are closed and started
-    processes end. Only the main thread may use it.
+    """Makes SIGTERM raise KeyboardInterrupt in the block, as Ctrl-C does. So `with` and `finally` blocks close open
+    files and end child processes. Only the main thread may use it.
     """
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

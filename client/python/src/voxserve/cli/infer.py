@@ -25,7 +25,7 @@ from voxserve.farthest_points import FarthestPoints
 from voxserve.point_cloud import PointCloud
 from voxserve.results import ClassInfo, Detections, ModelState, ModelVersion
 
-_MAX_PLAUSIBLE_INTENSITY = 1.5  # a field with unit 1 should stay within 0..1
+_MAX_PLAUSIBLE_INTENSITY = 1.5  # a scan with larger values is probably not scaled to 0..1
 MAX_CHANNELS = 4
 _PROGRESS_SECONDS = 10.0  # the time between two lines of progress on a folder
 _ADVICE = {
@@ -46,7 +46,7 @@ _ADVICE = {
 
 
 def advise(error: Exception) -> str:
-    """Returns the error's message, followed by advice if there is some for its reason."""
+    """Returns the error's message, followed by advice if _ADVICE has some for the error's reason."""
     if not isinstance(error, errors.InferenceError):
         return str(error)
     advice = _ADVICE.get(error.reason)
@@ -71,8 +71,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def check_for(model: ModelVersion, options: argparse.Namespace, jobs: Sequence[ScanJob]) -> None:
-    """Raises UsageError for arguments that do not fit the model. If the model is not ready, its outputs are not known,
-    and the server reports the error.
+    """Raises UsageError for arguments that contradict the model's outputs. If the model is not ready, its outputs are
+    unknown; then this function does nothing, and the server reports the error.
     """
     if model.state is not ModelState.READY:
         return
@@ -134,7 +134,8 @@ class ScanRunner:
         if job.save:
             label_file.write(job.save, result.labels)
             report.written.append(job.save)
-        report.result = dataclasses.replace(result, labels=np.zeros(0, np.uint8))  # run_many holds all reports
+        # run_many keeps the reports of all scans until the last one is done, and a report does not need the labels.
+        report.result = dataclasses.replace(result, labels=np.zeros(0, np.uint8))
         return report
 
     def _detect(self, job: ScanJob, cloud: PointCloud) -> ScanReport:
@@ -211,7 +212,7 @@ def _run_one(job: ScanJob, runner: ScanRunner) -> int:
 
 
 class _Totals:
-    """The sums over a folder's scans."""
+    """The sums over all scans of one command."""
 
     def __init__(self) -> None:
         self.round_trips: list[float] = []
@@ -253,7 +254,7 @@ def run_many(jobs: Sequence[ScanJob], runner: ScanRunner) -> int:
             try:
                 report = future.result()
             except (errors.InferenceError, OSError, ValueError) as error:
-                text = advise(error)  # errors about files contain the name already
+                text = advise(error)  # a text about a file already contains the file's name
                 totals.failures.append(text if job.input in text else f"{job.input}: {text}")
                 line = _json_error(job, error)
             else:

@@ -10,17 +10,17 @@ import numpy.typing as npt
 
 from voxserve.results import ClassInfo
 
-_NO_TRUTH = 255
+_NO_TRUTH = 255  # the label of a point that people did not label
 
 
 @dataclass(frozen=True)
 class ClassCount:
-    """A class's share of a scan."""
+    """The number of points that have a class's label."""
 
     id: int
     name: str
     num_points: int
-    share: float  # of all points
+    share: float  # num_points divided by the number of all points
 
 
 def count_classes(labels: npt.NDArray[np.integer], ignore_label: int, classes: Sequence[ClassInfo]) -> list[ClassCount]:
@@ -39,12 +39,12 @@ def count_classes(labels: npt.NDArray[np.integer], ignore_label: int, classes: S
 
 @dataclass
 class Agreement:
-    """The number of labels that agree with the truth. Points are counted by their class in the truth."""
+    """The number of labels that equal the true labels, in total and by true class."""
 
-    num_points: int = 0
-    num_agreeing: int = 0
-    num_without: int = 0  # points without a label in the truth, or with a class that the model does not know
-    by_class: dict[int, tuple[int, int]] = field(default_factory=dict)  # id -> points, points that agree
+    num_points: int = 0  # points with a true label
+    num_agreeing: int = 0  # those of num_points whose label equals the true label
+    num_without: int = 0  # points without a true label, or whose true class the model does not know
+    by_class: dict[int, tuple[int, int]] = field(default_factory=dict)  # true class -> its num_points, num_agreeing
 
     @staticmethod
     def compare(
@@ -53,7 +53,9 @@ class Agreement:
         ignore_label: int,
         classes: Sequence[ClassInfo],
     ) -> Agreement:
-        """Compares labels with the truth, whose 255, ignore label and unknown ids count as unlabelled."""
+        """Compares the labels [N] with the true labels [N]. Points whose true label is 255, the ignore label or no
+        class of the model count as points without a true label.
+        """
         wanted = [c.id for c in classes if c.id not in (_NO_TRUTH, ignore_label)]
         has_truth = np.isin(truth, np.array(wanted, np.int64))
         agreement = Agreement(num_without=int((~has_truth).sum()))
@@ -69,7 +71,7 @@ class Agreement:
             self._add(class_id, points, agreeing)
 
     def of(self, class_id: int) -> tuple[int, int]:
-        """Returns a class's number of points, and of points that agree."""
+        """Returns the number of points of a true class, and the number of those whose label agrees."""
         return self.by_class.get(class_id, (0, 0))
 
     def _add(self, class_id: int, points: int, agreeing: int) -> None:

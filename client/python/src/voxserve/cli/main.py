@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UsageError as error:
         print(f"voxserve {options.command}: {error}; see {_PROGRAM} {options.command} --help", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # the output goes to `head`, say, which has ended
+    except BrokenPipeError:  # the program that reads the output, such as `head`, has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (errors.InferenceError, OSError, ValueError) as error:
@@ -94,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run_health(options: argparse.Namespace) -> int:
-    """Returns 0 if the server serves within the time to wait."""
+    """Runs the command health. Returns the exit status: 0 if the server serves at once or within --wait, else 1."""
     end = time.monotonic() + (options.wait or 0)
     with connect(options) as client:
         while True:
@@ -189,7 +189,7 @@ def _add_infer(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_request(parser: argparse.ArgumentParser) -> None:
-    """Adds the scans and the options of a request."""
+    """Adds the arguments that infer and batch share: the scans and the options of their requests."""
     add = parser.add_argument
     add("scans", nargs="+", metavar="SCAN|FOLDER", help="the scans")
     add("--model", required=True, metavar="NAME", help="the model to use; the command models lists them")

@@ -23,7 +23,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def format_table(models: Sequence[ModelVersion]) -> str:
-    """Returns a line for each version, followed by its problems."""
+    """Returns a table with a line for each version. The problems of a failed version follow its line."""
     if not models:
         return "no models\n"
     text = f"  {'model':<20} {'version':>7}  {'state':<8} {'classes':>8} {'parameters':>12}  device\n"

@@ -1,4 +1,4 @@
-"""Shows on a terminal how far a long command has come, in one line."""
+"""Shows the progress of a long command in one line of the terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ _PERIOD_SECONDS = 0.2
 
 
 class Progress:
-    """Writes the line to stderr if that is a terminal. Use it in a `with` block, which ends the line."""
+    """A line of progress on stderr, which is written only if stderr is a terminal. Use it in a `with` block, which ends
+    the line.
+    """
 
     def __init__(self, total: int, what: str, out: TextIO | None = None) -> None:
         self._total, self._what = total, what
@@ -21,7 +23,7 @@ class Progress:
         self._last = 0.0
 
     def update(self, done: int, note: str = "") -> None:
-        """Shows that `done` of the total are done."""
+        """Shows that `done` of `total` items are done. note: a text at the end of the line."""
         now = time.perf_counter()
         if not self._is_shown or (now - self._last < _PERIOD_SECONDS and done < self._total):
             return

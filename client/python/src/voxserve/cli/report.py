@@ -24,13 +24,15 @@ class ScanReport:
     result: Segmentation | Detections | Tensors
     num_points: int
     classes: list[ClassCount]  # classes of the labels, most points first
-    agreement: Agreement | None = None
-    truth: str = ""  # the file that the labels were compared with
-    written: list[str] = field(default_factory=list)  # names of files
+    agreement: Agreement | None = None  # of the labels with the truth (--truth); None without --truth
+    truth: str = ""  # the file of true labels that the labels were compared with
+    written: list[str] = field(default_factory=list)  # the names of the files that were written
 
 
 def format_report(report: ScanReport, classes: Sequence[ClassInfo]) -> str:
-    """Returns the table of classes, the agreement or boxes, the times and the files."""
+    """Returns the report in several lines. It has the table of classes with the labels' agreement with the truth, or
+    the boxes, or the shapes of the tensors; then the times of the server's stages and the names of written files.
+    """
     result, counts = report.result, report.result.counts
     boxes = result if isinstance(result, Detections) else None
     is_labelled = isinstance(result, Segmentation)
@@ -69,7 +71,9 @@ def format_report(report: ScanReport, classes: Sequence[ClassInfo]) -> str:
 def format_classes(
     counts: Sequence[ClassCount], agreement: Agreement | None, num_points: int, classes: Sequence[ClassInfo]
 ) -> str:
-    """Returns the table of classes and agreement: the predicted classes, then those that only the truth has."""
+    """Returns a table with one line per class, and the share of labels that agree with the truth. The classes that the
+    model predicted come first, then the classes that only the truth has.
+    """
     rows = list(counts)
     if agreement is not None:
         there = {row.id for row in rows}
@@ -93,7 +97,7 @@ def format_classes(
 
 
 def format_box_counts(counts: Sequence[BoxCount]) -> str:
-    """Returns the table of the boxes' classes."""
+    """Returns a table with the number of boxes and the best score of each class."""
     if not counts:
         return "\n  no boxes\n"
     text = f"\n  {'class':<16} {'boxes':>11} {'best':>7}\n"
@@ -103,7 +107,7 @@ def format_box_counts(counts: Sequence[BoxCount]) -> str:
 
 
 def format_boxes(found: Detections, classes: Sequence[ClassInfo]) -> str:
-    """Returns a line for each of the boxes with the best scores, best first, and the number of further boxes."""
+    """Returns one line for each of the 20 boxes with the best scores, best first, and the number of further boxes."""
     if not len(found):
         return ""
     text = f"\n  {'box':<16} {'score':>6} {'x m':>8} {'y m':>8} {'z m':>8} {'long':>6} {'wide':>6} {'high':>6} "
@@ -119,7 +123,7 @@ def format_boxes(found: Detections, classes: Sequence[ClassInfo]) -> str:
 
 
 def format_tensors(answer: Tensors) -> str:
-    """Returns a line for each tensor."""
+    """Returns one line per tensor: its name, shape, type, kind of rows and unit."""
     text = ""
     for name, tensor in answer.tensors.items():
         shape = " x ".join(f"{size:,}" for size in tensor.rows.shape)
@@ -129,7 +133,7 @@ def format_tensors(answer: Tensors) -> str:
 
 
 def format_json(report: ScanReport, classes: Sequence[ClassInfo]) -> str:
-    """Returns one line of JSON."""
+    """Returns the report as one line of JSON."""
     result, counts = report.result, report.result.counts
     names = {info.id: info.name for info in classes}
     line: dict[str, Any] = {
@@ -179,7 +183,7 @@ def format_time(seconds: float) -> str:
 
 
 def format_json_error(file: str, code: str, reason: str, message: str) -> str:
-    """Returns one line of JSON."""
+    """Returns the error of a scan as one line of JSON."""
     return json.dumps({"file": file, "error": {"code": code, "reason": reason, "message": message}}) + "\n"
 
 

@@ -25,11 +25,12 @@ class ScanJob:
 
 
 def plan(inputs: Sequence[str], save: str = "", truth: str = "", extension: str = ".npy") -> list[ScanJob]:
-    """Returns a job for each scan. save and truth are each a file, or a folder with one file per scan, named after it.
-    plan() creates the folder of save, whose files get the extension.
+    """Returns one job per scan. inputs: files and folders; a folder stands for its scans in the order of their names,
+    without those of subfolders. save (results) and truth (true labels) each name a file, or a folder with one file per
+    scan, named after the scan; "" for none. plan() creates the folder `save`; the files in it get the extension.
 
-    UsageError: no scan, one output file for many scans, two scans that would write the same file, or an unknown
-    extension. FileNotFoundError: a missing input or truth.
+    UsageError if there is no scan, one output file for many scans, two scans that would write the same file, an output
+    that would replace a scan or its truth, or an unknown extension. FileNotFoundError if an input or truth is missing.
     """
     scans = _find_scans(inputs)
     outputs: set[Path] = set()
@@ -70,13 +71,13 @@ def _find_scans(inputs: Sequence[str]) -> list[str]:
 
 
 def _stem(scan: str) -> str:
-    """Turns "a/b.pcd.bin" into "b"."""
+    """Returns a scan's name without folder and extension: "b" for "a/b.pcd.bin"."""
     path = Path(scan)
     return Path(path.stem).stem if path.name.lower().endswith(".pcd.bin") else path.stem
 
 
 def is_file(output: str) -> bool:
-    """Returns whether --save names a file and not a folder."""
+    """Returns whether --save names a file and not a folder, which its extension decides."""
     return label_file.is_label_file(output) or box_file.is_box_file(output) or tensor_file.is_tensor_file(output)
 
 

@@ -8,20 +8,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # it imports gRPC, and deploy/train measures without it
+if TYPE_CHECKING:  # this module imports gRPC, which deploy/train, a user of this file, does not have
     from voxserve.results import ClassInfo
 
 
 @dataclass(frozen=True)
 class ClassMatch:
-    """The matching classes, by the data set's names."""
+    """Which class of the model stands for each class of a data set."""
 
-    ids: Mapping[str, int]  # the id of the model's class, for each class of the data set that the model has
-    left_out: tuple[str, ...]  # the data set's classes that the model does not have; they do not count
+    ids: Mapping[str, int]  # the data set's class -> the id of the model's class, for the classes that the model has
+    left_out: tuple[str, ...]  # the data set's classes that the model does not have; the measures ignore them
 
 
 def plain(name: str) -> str:
-    """Returns a name in lower case without signs and spaces: construction_vehicle equals Construction Vehicle."""
+    """Returns a name in lower case with letters and digits only, so that "construction_vehicle" and "Construction
+    Vehicle" are equal.
+    """
     return "".join(letter for letter in name.lower() if letter.isalnum())
 
 
@@ -31,8 +33,12 @@ def match(
     classes: Sequence[ClassInfo],
     chosen: Mapping[str, Sequence[str]] | None = None,
 ) -> ClassMatch:
-    """Matches the model's classes with the data set's. `chosen` names the data set's classes for each of the model's;
-    without it, equal names match. Raises ValueError if it names an unknown class, or if nothing matches.
+    """Matches the classes of a model with those of a data set.
+
+    names: the data set's classes. aliases: further names that a model may give to one of them; the first one that the
+    model has is taken. classes: the model's classes. chosen: for each class of the model, the data set's classes that
+    it stands for; None: classes match by their names and aliases. Raises ValueError if `chosen` names an unknown class,
+    or if no class matches.
     """
     wanted = list(dict.fromkeys(names))
     by_name = {plain(info.name): info.id for info in classes}
@@ -60,8 +66,8 @@ def match(
 
 
 def read_choice(path: str) -> dict[str, list[str]]:
-    """Reads a JSON object: {"model's class": ["data set's class", ...]}. The ValueError for anything else names the
-    file.
+    """Reads the file of --classes, a JSON object {"model's class": ["data set's class", ...]}. Raises ValueError, with
+    the file's name, for anything else.
     """
     try:
         value = json.loads(Path(path).read_text())

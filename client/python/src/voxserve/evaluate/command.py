@@ -59,7 +59,7 @@ def main(arguments_: Sequence[str] | None = None) -> int:
             with new_file(options.save) as file:
                 file.write((json.dumps(report, indent=1) + "\n").encode())
             print(f"\nwrote {options.save}")
-    except BrokenPipeError:  # of `| head`
+    except BrokenPipeError:  # the program that reads the output, such as `head`, has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (errors.InferenceError, OSError, ValueError) as error:
@@ -71,7 +71,9 @@ def main(arguments_: Sequence[str] | None = None) -> int:
 
 
 def evaluate(options: argparse.Namespace) -> dict[str, Any]:
-    """Evaluates the model and returns the report, which JSON can hold. Raises InferenceError, OSError or ValueError."""
+    """Evaluates the model on the data set and returns the report as values that JSON can hold. Raises InferenceError,
+    OSError or ValueError.
+    """
     dataset = open_dataset(options.dataset, options.layout, options.sweeps)
     frames = choose_frames(dataset, options.frames)
     chosen = classes.read_choice(options.classes) if options.classes else None
@@ -86,9 +88,9 @@ def evaluate(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def choose_frames(dataset: Dataset, wanted: str) -> list[Frame]:
-    """Returns the frames that --frames chooses: "" for all, numbers ("60-79,85"), a file with one name per line, or
-    names. A name is a frame's, or the part of it before the slash (a sequence or scene). Raises DatasetError if no
-    frame is left.
+    """Returns the frames that --frames selects. wanted: "" for all frames, frame numbers ("60-79,85"), names separated
+    by commas, or a file with one name per line. A name is that of a frame, or the part before the slash, which names a
+    sequence or scene. Raises DatasetError if no frame is selected.
     """
     frames = list(dataset.frames)
     if not wanted:
@@ -115,10 +117,12 @@ def _names(frames: Sequence[Frame], names: Sequence[str]) -> list[Frame]:
 
 @dataclass
 class _Labels:
-    """Confusion matrices: [0] counts all points, each further one a range of distances."""
+    """The confusion matrices of the labels."""
 
     match: ClassMatch
     ids: list[int]  # the ids of the model's classes, in the order of the matrices' rows
+    # As segmentation.confusion returns them: counts[0] for all points, counts[i] for the points in range i - 1 of the
+    # distances.
     counts: list[segmentation.Counts] = field(default_factory=list)
 
 
@@ -168,7 +172,7 @@ class _Run:
             raise ValueError(f"{model.name} answers with {answers}, but {folder} has {' and '.join(has)} alone")
 
     def answers(self, frames: Sequence[Frame]) -> Iterator[tuple[Frame, Scan, list[Answer]]]:
-        """Yields the frames in order with their answers. Keeps as many requests under way as the command line says."""
+        """Yields the frames in order, with their scans and answers. --concurrency frames are under way at once."""
         waiting = iter(frames)
         with ThreadPoolExecutor(self._options.concurrency) as pool:
             futures = [(f, pool.submit(self._ask, f)) for f in islice(waiting, self._options.concurrency)]
@@ -194,7 +198,7 @@ class _Run:
         return scan, asked
 
     def add(self, frame: Frame, scan: Scan, answers: Sequence[Answer]) -> None:
-        """Counts a frame."""
+        """Adds a frame's scan and answers to the measures."""
         self._num_points += scan.cloud.num_points
         for answer in answers:
             self._answer = answer
@@ -209,7 +213,7 @@ class _Run:
         labels, known = self._labels, scan.labels
         assert labels is not None
         assert known is not None
-        # With sweeps, the labels of earlier sweeps' points follow those of the scan.
+        # With --sweeps, the answer also has labels of the earlier sweeps' points. They follow those of the scan.
         found = answer.labels[: len(known)].astype(np.int64)
         if len(found) != len(known):
             raise DatasetError(f"{frame.name}: {len(known)} labels, but {len(found)} points were labelled")
@@ -235,7 +239,7 @@ class _Run:
             labels.counts[index] += segmentation.confusion(truth[near], rows[near], len(labels.ids))
 
     def report(self, num_frames: int) -> dict[str, Any]:
-        """Returns the report, which JSON can hold."""
+        """Returns the report as values that JSON can hold."""
         answer = self._answer
         assert answer is not None
         report: dict[str, Any] = {
@@ -287,7 +291,9 @@ class _Run:
 
 
 def first_of_voxels(points: Any, voxel_size: Sequence[float]) -> Any:
-    """Returns the index of the first point of each voxel, in the points' order. Skips points that are not finite."""
+    """Returns the indices of the points [N, 3] that are the first ones in their voxels, ascending. Skips points that
+    are not finite. ValueError if voxel_size, in metres, is not that of voxels.
+    """
     if len(voxel_size) < 3 or min(voxel_size) <= 0:
         raise ValueError("--unit voxels: the model has no voxels")
     finite = np.flatnonzero(np.isfinite(points).all(axis=1))

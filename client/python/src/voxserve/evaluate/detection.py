@@ -1,4 +1,6 @@
-"""Average precision of a model's boxes over a data set: by KITTI's and nuScenes' rules, by class, by distance."""
+"""Computes the average precision of a model's boxes over a data set, by KITTI's and by nuScenes' rules, for each class
+and range of distances.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from voxserve.evaluate.nuscenes_rules import ClassFrame
 from voxserve.evaluate.overlaps import count_inside, overlaps
 from voxserve.evaluate.truth import Array, Dataset, Scan
 
-if TYPE_CHECKING:  # they import gRPC, and deploy/train measures without it
+if TYPE_CHECKING:  # this module imports gRPC, which deploy/train, a user of this file, does not have
     from voxserve.results import ClassInfo, Detections
 
 _EVERYTHING = Difficulty("all", 0, 3, 1.0)
@@ -28,30 +30,33 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class _Frame:
-    """A frame's boxes. ids are those of the model's classes, -1 for a class that the model does not have."""
+    """One frame's true boxes [true, 7] and found boxes [found, 7], with one entry per box in the other fields. Ids are
+    those of the model's classes; -1 for a class that the model does not have.
+    """
 
     true: Array
     true_ids: npt.NDArray[np.int64]
     true_names: tuple[str, ...]
     true_velocities: Array
     true_distances: Array
-    has_points: Mask  # whether enough points lie in the box, or their number is unknown
+    has_points: Mask  # [true] whether at least min_points points lie in the box, or their number is unknown
     found: Array
     found_ids: npt.NDArray[np.int64]
     found_velocities: Array
     found_distances: Array
     scores: Array
-    heights: Array  # [found] pixels in the image; infinite without an image
-    true_heights: Array
-    occlusions: npt.NDArray[np.int64]
-    truncations: Array
-    from_above: Array  # [found, true] overlaps
-    in_space: Array
+    heights: Array  # [found] the box's height in the camera's image, pixels; infinite if there is no image
+    true_heights: Array  # [true] the same of true boxes
+    occlusions: npt.NDArray[np.int64]  # [true] KITTI's level of occlusion
+    truncations: Array  # [true] the part of the box outside the image, 0 to 1
+    from_above: Array  # [found, true] intersection over union, seen from above
+    in_space: Array  # [found, true] intersection over union of the volumes
 
 
 class Detection:
-    """Collects frames and then computes the measures. True boxes with fewer points than min_points do not count. Boxes
-    farther than max_distance (metres) do not count either; if it is None, each class has the data set's range.
+    """Collects frames and then computes the measures. ids: the id of the model's class for each class of the data set
+    (ClassMatch.ids). The measures ignore true boxes with fewer points than min_points, and all boxes farther away than
+    max_distance (metres; None: the data set's range of the class, or no limit).
     """
 
     def __init__(
@@ -76,7 +81,7 @@ class Detection:
         }
 
     def add(self, scan: Scan, found: Detections) -> None:
-        """Adds a frame. Its scan must have boxes."""
+        """Adds a frame: a scan, which must have true boxes, and the boxes that the model found."""
         truth = scan.boxes
         assert truth is not None
         boxes, ids = found.boxes.astype(np.float64), found.class_ids.astype(np.int64)
@@ -112,7 +117,9 @@ class Detection:
         )  # fmt: skip
 
     def result(self, bins: Bins) -> dict[str, Any]:
-        """Returns the measures for the report: by both rules, each by class and by distance."""
+        """Returns the measures by nuScenes' and by KITTI's rules, for each class and range of distances, as values that
+        JSON can hold. bins: the ranges, from .. to in metres.
+        """
         return {"nuscenes": self._by_centres(bins), "kitti": self._by_overlap(bins)}
 
     def _by_centres(self, bins: Bins) -> dict[str, Any]:
@@ -191,7 +198,7 @@ class Detection:
             )
             true = np.where((true == COUNTED) & ignored, IGNORED, true)
             found = np.where(frame.found_ids == class_id, COUNTED, OTHER)
-            # As in the benchmark, boxes of any class that are small in the image are ignored.
+            # As in KITTI's benchmark, found boxes that are too small in the image are ignored, whatever their class.
             found = np.where(frame.heights < difficulty.min_height, IGNORED, found)
             found = np.where((found == COUNTED) & ~_within(frame.found_distances, low, high), IGNORED, found)
             rows, columns = found != OTHER, true != OTHER
@@ -210,7 +217,7 @@ class Detection:
 
 
 def in_racks(racks: Array, boxes: Array) -> Mask:
-    """Returns [N]: whether each box's centre lies in a rack."""
+    """Returns whether the centre of each box [N, 7] lies in one of the racks [R, 7]: [N]."""
     is_in = np.zeros(len(boxes), bool)
     for index, centre in enumerate(boxes[:, :3]):
         is_in[index] = bool(count_inside(racks, centre[None]).any())

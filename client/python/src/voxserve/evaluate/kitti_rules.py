@@ -1,11 +1,12 @@
-"""Average precision by KITTI's rules: at 40 recall points, of boxes that overlap.
+"""Computes average precision by KITTI's rules: found boxes are matched with true boxes by their overlap, and precision
+is averaged over 40 recalls.
 
-Geiger et al., "Are we ready for autonomous driving?" (2012), and the benchmark's own program, with the 40 points of
-2019. Every score at which recall grows by a fortieth is a threshold; at each, boxes are matched anew. Boxes that are
-ignored are neither wanted nor wrong.
+Source: Geiger et al., "Are we ready for autonomous driving?" (2012), and the benchmark's own program, with 40 recalls
+since 2019. Every score at which the recall grows by 1/40 is a threshold, and the boxes are matched again for each
+threshold. A true box that is ignored need not be found, and a found box that is ignored is no error.
 
-The program takes no more thresholds than there are true boxes, so that with fewer than 40 of them even a perfect model
-stays below 1. curve_precision is the same measure without that.
+The benchmark's program uses no more thresholds than there are true boxes. So if there are fewer than 40 of them, even a
+perfect model gets less than 1. average_precision does the same; curve_precision is the measure without this flaw.
 """
 
 from __future__ import annotations
@@ -20,18 +21,22 @@ Array = npt.NDArray[np.float64]
 
 NUM_RECALLS = 40
 _MAX_THRESHOLDS = 200
-COUNTED, IGNORED, OTHER = 0, 1, -1  # how a box takes part in the matching of a class
+# How a box takes part in the matching of a class: it counts; it may be matched, but counts neither as right nor as
+# wrong; or it belongs to another class and is left out.
+COUNTED, IGNORED, OTHER = 0, 1, -1
 _NONE = -1
 
 
 @dataclass(frozen=True)
 class Difficulty:
-    """Limits of a box. True boxes beyond them are ignored, and so are found boxes that are smaller in the image."""
+    """A difficulty of the benchmark: limits for true boxes. True boxes outside the limits are ignored, and so are found
+    boxes of less than min_height.
+    """
 
     name: str
-    min_height: float  # pixels
-    max_occlusion: int
-    max_truncation: float
+    min_height: float  # of the box in the camera's image, pixels
+    max_occlusion: int  # KITTI's level of occlusion, 0 to 3
+    max_truncation: float  # the part of the box outside the image, 0 to 1
 
 
 DIFFICULTIES = (
@@ -43,16 +48,18 @@ DIFFICULTIES = (
 
 @dataclass(frozen=True)
 class Matching:
-    """A frame's boxes of one class at one difficulty, without those that are OTHER."""
+    """One frame's boxes for one class and one difficulty, without the boxes that are OTHER."""
 
-    overlaps: Array  # [found, true]
+    overlaps: Array  # [found, true] intersection over union
     scores: Array  # [found]
     found: npt.NDArray[np.int64]  # [found] COUNTED or IGNORED
-    true: npt.NDArray[np.int64]  # [true] likewise
+    true: npt.NDArray[np.int64]  # [true] COUNTED or IGNORED
 
 
 def average_precision(frames: Sequence[Matching], min_overlap: float) -> float:
-    """Returns the average precision from 0 to 1, or NaN if no frame has a box that counts."""
+    """Returns the benchmark's average precision, 0 to 1; NaN if no true box counts. A found box and a true box match if
+    their overlap is larger than min_overlap.
+    """
     num_true = sum(int((frame.true == COUNTED).sum()) for frame in frames)
     if num_true == 0:
         return float("nan")
@@ -69,8 +76,8 @@ def average_precision(frames: Sequence[Matching], min_overlap: float) -> float:
 
 
 def curve_precision(frames: Sequence[Matching], min_overlap: float) -> float:
-    """Returns the mean, over recalls of 1/40 to 1, of the best precision at that recall or a higher one. It is from 0
-    to 1, or NaN if no frame has a box that counts. If there are many scores, only evenly chosen ones are tried.
+    """Returns the mean, over the recalls 1/40, 2/40, ..., 1, of the best precision at that recall or a higher one: 0 to
+    1; NaN if no true box counts. Of more than 200 scores, 200 evenly spread ones are used as thresholds.
     """
     num_true = sum(int((frame.true == COUNTED).sum()) for frame in frames)
     if num_true == 0:
@@ -105,8 +112,8 @@ def _thresholds(scores: Array, num_true: int) -> list[float]:
 
 
 def _matched_scores(frame: Matching, min_overlap: float) -> list[float]:
-    """Returns the scores of the found boxes that are matched if no score is too low. Each true box takes the
-    overlapping box with the highest score.
+    """Returns the scores of the found boxes that match a true box without a threshold for the score, if both count.
+    Each true box in turn takes the free overlapping box with the highest score.
     """
     is_free = np.ones(len(frame.scores), bool)
     scores = []
@@ -122,8 +129,9 @@ def _matched_scores(frame: Matching, min_overlap: float) -> list[float]:
 
 
 def _count(frame: Matching, min_overlap: float, threshold: float) -> tuple[int, int]:
-    """Returns the numbers of true and of false positives at a threshold. Each true box takes the COUNTED box that
-    overlaps it most; if there is none, the first IGNORED one that overlaps it enough.
+    """Returns the number of true positives and of false positives among the found boxes with scores of at least
+    `threshold`. Each true box in turn takes the free COUNTED box that overlaps it most. If no such box overlaps it
+    enough, it takes the first free IGNORED box that does.
     """
     is_free = frame.scores >= threshold
     hits = 0

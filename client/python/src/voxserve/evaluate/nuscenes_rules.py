@@ -1,9 +1,10 @@
-"""Average precision by nuScenes' rules: a found box is right if its centre is close to that of a true box.
+"""Computes average precision by nuScenes' rules: a found box is right if its centre is close to that of a true box.
 
-Caesar et al., "nuScenes: a multimodal dataset for autonomous driving" (2020). The found boxes, in the order of their
-scores, each take the nearest free true box of their class whose centre is close enough, seen from above. The part of
-precision above 10% is averaged over the recalls above 10%. Errors are those of matches within 2 m, as running means at
-each recall.
+Source: Caesar et al., "nuScenes: a multimodal dataset for autonomous driving" (2020). The found boxes take true boxes
+in descending order of their scores. Each one takes the free true box of its class whose centre, seen from above, is
+nearest, if it is close enough. Average precision is the mean, over the recalls above 10%, of max(precision - 10%, 0),
+divided by 90%. The errors of position, size, yaw and velocity are those of matches within 2 m. They are averaged over
+the recalls above 10% that are reached; the error at a recall is the mean over the matches up to it.
 """
 
 from __future__ import annotations
@@ -16,34 +17,36 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
 
-DISTANCES = (0.5, 1.0, 2.0, 4.0)
-ERROR_DISTANCE = 2.0
-ERRORS = ("translation", "scale", "orientation", "velocity")  # metres, 1 - IoU, radians, metres a second
+DISTANCES = (0.5, 1.0, 2.0, 4.0)  # metres; average precision is computed for each
+ERROR_DISTANCE = 2.0  # metres
+ERRORS = ("translation", "scale", "orientation", "velocity")  # metres, 1 - IoU, radians, metres per second
 _MIN_RECALL = _MIN_PRECISION = 0.1
 _RECALLS = np.linspace(0, 1, 101)
 
 
 @dataclass(frozen=True)
 class ClassFrame:
-    """A frame's boxes of one class: boxes [N, 7], velocities [N, 2]."""
+    """One frame's boxes of one class."""
 
-    true: Array
-    true_velocities: Array  # NaN where unknown
-    found: Array
-    found_velocities: Array
-    scores: Array
+    true: Array  # [T, 7], as Detections.boxes
+    true_velocities: Array  # [T, 2] metres per second; NaN if unknown
+    found: Array  # [F, 7]
+    found_velocities: Array  # [F, 2]
+    scores: Array  # [F]
 
 
 @dataclass(frozen=True)
 class ClassResult:
-    """The results of one class at one distance."""
+    """The results of one class at one of DISTANCES."""
 
-    ap: float  # NaN without true boxes
-    errors: dict[str, float] = field(default_factory=dict)  # by names of ERRORS; 1 if the recall does not pass 10%
+    ap: float  # average precision, 0 to 1; NaN if there are no true boxes
+    errors: dict[str, float] = field(default_factory=dict)  # by the names in ERRORS; 1 if no recall is above 10%
 
 
 def evaluate(frames: Sequence[ClassFrame], max_distance: float, period: float = 2 * np.pi) -> ClassResult:
-    """Evaluates one class. period: after this turn a box looks the same; pi for barriers, which have no front."""
+    """Evaluates one class. A match is closer than max_distance (metres). period: the angle in radians after which a box
+    looks the same: 2 pi, or pi for barriers, which have no front.
+    """
     num_true = sum(len(frame.true) for frame in frames)
     if num_true == 0:
         return ClassResult(float("nan"))
@@ -93,7 +96,7 @@ def _mean_error(values: Sequence[float], hit_scores: Sequence[float], confidence
 
 
 def _running_means(values: Array) -> Array:
-    """Returns the means of the first 1, 2, ... values, without those that are NaN. A mean of no values is 0; if all
+    """Returns the mean of the first 1, 2, 3, ... values: [N]. NaN values are ignored; a mean of no values is 0. If all
     values are NaN, every mean is 1.
     """
     known = np.isfinite(values)

@@ -1,6 +1,6 @@
-"""Intersection over union of boxes, seen from above and in space.
+"""Computes the intersection over union of rotated boxes, seen from above (areas) and in space (volumes).
 
-A box is x, y, z of the centre, length, width, height (metres) and yaw (radians about z), as Detections.boxes has it.
+A box is x, y, z of the centre, length, width, height (metres) and yaw (radians about z), as in Detections.boxes.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import numpy.typing as npt
 Array = npt.NDArray[np.float64]
 
 _SIGNS = np.array([[1, 1], [-1, 1], [-1, -1], [1, -1]], np.float64) / 2  # counter-clockwise
-_SLACK = 1e-9  # metres, within which a corner lies on an edge
+_SLACK = 1e-9  # metres; a corner that is not farther outside a rectangle counts as inside
 _PAIRS_AT_ONCE = 1 << 16
 
 
 def corners(boxes: npt.ArrayLike) -> Array:
-    """Returns the corners seen from above, counter-clockwise: [N, 4, 2]."""
+    """Returns the x and y of the four corners of boxes [N, 7] seen from above, counter-clockwise: [N, 4, 2]."""
     values = np.asarray(boxes, np.float64).reshape(-1, 7)
     local = _SIGNS[None] * values[:, None, 3:5]
     cos, sin = np.cos(values[:, 6])[:, None], np.sin(values[:, 6])[:, None]
@@ -26,7 +26,9 @@ def corners(boxes: npt.ArrayLike) -> Array:
 
 
 def overlaps(first: npt.ArrayLike, second: npt.ArrayLike) -> tuple[Array, Array]:
-    """Returns intersection over union seen from above, and in space: [N, M] each."""
+    """Returns the intersection over union of each box of `first` [N, 7] with each box of `second` [M, 7]: seen from
+    above, and in space, [N, M] each.
+    """
     a = np.asarray(first, np.float64).reshape(-1, 7)
     b = np.asarray(second, np.float64).reshape(-1, 7)
     common = np.zeros((len(a), len(b)))
@@ -50,10 +52,11 @@ def _ratio(part: Array, whole: Array) -> Array:
 
 
 def _common_areas(a: Array, b: Array) -> Array:
-    """Returns the area that each pair has in common, seen from above: [P]. The common polygon is convex. Its corners
-    are each rectangle's corners inside the other one and the crossings of their edges, in the order of their angles.
+    """Returns the area of the intersection of each pair of boxes a[i], b[i] seen from above: [P]. The intersection is a
+    convex polygon. Its corners are the corners of each rectangle inside the other one, and the crossings of the edges,
+    sorted by their angles.
     """
-    middle = (a[:, :2] + b[:, :2]) / 2  # near the origin less is lost to rounding
+    middle = (a[:, :2] + b[:, :2]) / 2  # the pair is moved to the origin, where rounding errors are smaller
     a, b = a.copy(), b.copy()
     a[:, :2] -= middle
     b[:, :2] -= middle
@@ -68,7 +71,7 @@ def _common_areas(a: Array, b: Array) -> Array:
     order = np.argsort(angles, axis=1, kind="stable")
     points = np.take_along_axis(points, order[..., None], axis=1)
     is_used = np.arange(points.shape[1])[None] < number[:, None]
-    points = np.where(is_used[..., None], points, points[:, :1])  # the unused ones fall onto the first
+    points = np.where(is_used[..., None], points, points[:, :1])  # unused points equal the first, and add no area
     following = np.roll(points, -1, axis=1)
     area = (points[..., 0] * following[..., 1] - points[..., 1] * following[..., 0]).sum(axis=1) / 2
     largest = np.minimum(a[:, 3] * a[:, 4], b[:, 3] * b[:, 4])
@@ -87,8 +90,8 @@ def _is_inside(points: Array, boxes: Array) -> npt.NDArray[np.bool_]:
 
 
 def _crossings(first: Array, second: Array) -> tuple[Array, npt.NDArray[np.bool_]]:
-    """Returns where each edge of one rectangle crosses each edge of the other: [P, 16, 2], and whether it does: [P,
-    16].
+    """Returns the point at which each edge of one rectangle crosses each edge of the other, [P, 16, 2], and whether the
+    two edges cross, [P, 16].
     """
     start_a, start_b = first[:, :, None], second[:, None]  # [P, 4, 1, 2], [P, 1, 4, 2]
     edge_a, edge_b = (np.roll(first, -1, axis=1) - first)[:, :, None], (np.roll(second, -1, axis=1) - second)[:, None]

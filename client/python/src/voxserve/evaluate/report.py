@@ -1,4 +1,4 @@
-"""Prints an evaluation for people."""
+"""Formats the report of voxserve.evaluate as text for people."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from typing import Any
 
 
 def format_report(report: dict[str, Any]) -> str:
-    """Returns tables of the report's values, as text."""
+    """Returns a report of command.evaluate() as text: the latency; for a model with labels a table of IoU by class and
+    distance; for a model with boxes tables of average precision by nuScenes' and by KITTI's rules.
+    """
     text = (
         f"{report['dataset']} ({report['layout']}): {report['frames']} frames, {report['points']:,} points, by "
         f"{report['model']} version {report['version']} on {report['device']}\n"

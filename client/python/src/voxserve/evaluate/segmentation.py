@@ -1,4 +1,4 @@
-"""Intersection over union of labels, from a confusion matrix."""
+"""Computes the intersection over union of labels from a confusion matrix."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 Counts = npt.NDArray[np.int64]
-IGNORED = -1  # the class of points that people did not label
+IGNORED = -1  # the class of points without a true label
 
 
 def confusion(truth: npt.NDArray[np.integer], labels: npt.NDArray[np.integer], num_classes: int) -> Counts:
-    """Counts points by their true class (rows) and the class that the model gave them (columns): [num_classes,
-    num_classes + 1]. The last column is for labels that are none of the classes. Points whose truth is IGNORED are
-    left out.
+    """Returns the confusion matrix [num_classes, num_classes + 1] of N points. Rows are the true class, columns the
+    class that the model found; the last column counts labels that are none of the classes. Points whose true class is
+    IGNORED are left out.
     """
     counted = truth != IGNORED
     rows, columns = truth[counted].astype(np.int64), labels[counted].astype(np.int64)
@@ -25,19 +25,19 @@ def confusion(truth: npt.NDArray[np.integer], labels: npt.NDArray[np.integer], n
 
 @dataclass(frozen=True)
 class Scores:
-    """The scores of each class, and their mean. A class has NaN if it has neither true nor labelled points; the mean
-    leaves it out.
-    """
+    """The scores of all classes."""
 
-    ious: npt.NDArray[np.float64]  # [classes]
-    points: Counts  # [classes] by people
-    mean_iou: float
-    accuracy: float
+    # [classes] intersection over union, 0 to 1; NaN for a class that neither the truth nor the model has.
+    ious: npt.NDArray[np.float64]
+    points: Counts  # [classes] the number of points whose true class it is
+    mean_iou: float  # the mean of `ious` without NaN
+    accuracy: float  # the part of all points whose label is right
 
 
 def scores(counts: Counts, judged: npt.NDArray[np.bool_] | None = None) -> Scores:
-    """Returns the scores of a confusion matrix. If a model finds a class where people have none of it, the class has an
-    IoU of 0. judged: the classes that people tell apart (default: all); any other class has an IoU of NaN.
+    """Returns the scores of a confusion matrix, counts, as confusion() returns it. A class that the model finds but
+    the truth does not have gets an IoU of 0. judged: [classes] whether the data set has the class; the other classes
+    get an IoU of NaN. None: it has all.
     """
     size = len(counts)
     agreeing = np.diag(counts[:, :size]).astype(np.float64)

@@ -1,4 +1,4 @@
-"""Defines the labels and boxes that people gave to a scan, and the parts of a data set."""
+"""Defines a data set: its frames, scans, and the true labels and boxes that people gave to the scans."""
 
 from __future__ import annotations
 
@@ -14,23 +14,22 @@ Array = npt.NDArray[np.float64]
 
 
 class DatasetError(ValueError):
-    """The data set is not as its layout says; the message names the file and what is wrong."""
+    """The data set contradicts its layout. The message names the file and the problem."""
 
 
 @dataclass(frozen=True)
 class TrueBoxes:
-    """Boxes that people drew, in the cloud's coordinates."""
+    """The boxes that people drew in a scan, in the cloud's coordinates."""
 
     boxes: Array  # [N, 7], as Detections.boxes
     names: tuple[str, ...]  # [N] the data set's names of classes
-    velocities: Array  # [N, 2] metres a second along the cloud's x and y; NaN where unknown
-    num_points: npt.NDArray[np.int64]  # [N] points in the box; -1 where unknown
-    # Only KITTI has these. [N, 4] left, top, right, bottom in the image; [N] the share of the box outside the image
-    # (0..1); [N] KITTI's level of occlusion, 0 to 3.
-    image_boxes: Array | None = None
-    truncations: Array | None = None
-    occlusions: npt.NDArray[np.int64] | None = None
-    # Only nuScenes has these: [R, 7] racks, in which bicycles and motorcycles are left out.
+    velocities: Array  # [N, 2] metres per second along the cloud's x and y; NaN if unknown
+    num_points: npt.NDArray[np.int64]  # [N] points in the box; -1 if unknown
+    # Only KITTI has the next three.
+    image_boxes: Array | None = None  # [N, 4] left, top, right, bottom in the camera's image, pixels
+    truncations: Array | None = None  # [N] the part of the box outside the image, 0 to 1
+    occlusions: npt.NDArray[np.int64] | None = None  # [N] KITTI's level of occlusion, 0 to 3
+    # Only nuScenes has these: [R, 7] bicycle racks. Bicycles and motorcycles in a rack are not evaluated.
     racks: Array | None = None
 
 
@@ -39,19 +38,21 @@ class Scan:
     """A scan with its true labels and boxes."""
 
     cloud: PointCloud
-    labels: npt.NDArray[np.int64] | None = None  # [points] keys of Dataset.label_names; others do not count
+    # [points] keys of Dataset.label_names; points with another label are not evaluated.
+    labels: npt.NDArray[np.int64] | None = None
     boxes: TrueBoxes | None = None
-    # KITTI sets it. Projects boxes [N, 7] into the image: [N, 4], NaN if a box is not in it.
+    # Only KITTI sets it. Projects boxes [N, 7] into the camera's image: [N, 4] left, top, right, bottom in pixels; NaN
+    # for a box outside the image.
     to_image: Callable[[Array], Array] | None = None
-    origin: tuple[float, float] = (0.0, 0.0)  # x, y from which a box's distance counts
+    origin: tuple[float, float] = (0.0, 0.0)  # x, y in the cloud's coordinates from which a box's distance is measured
 
 
 @dataclass(frozen=True)
 class Frame:
-    """A scan that is read only when `read` is called."""
+    """One scan of a data set. It is not read before `read` is called."""
 
-    name: str  # "08/000123"
-    number: int | None  # that --frames can name
+    name: str  # such as "08/000123"
+    number: int | None  # the number by which --frames can name the frame
     read: Callable[[bool, bool], Scan]  # (with labels, with boxes); may raise DatasetError or OSError
 
 
@@ -61,10 +62,11 @@ class Dataset:
 
     layout: str
     frames: Sequence[Frame]
-    label_names: Mapping[int, str] = field(default_factory=dict)  # classes of points; none: it has no labels
-    box_names: tuple[str, ...] = ()  # classes of boxes; none: it has no boxes
-    # Names besides a class's own that a model may give it. The first one that the model has is taken.
+    label_names: Mapping[int, str] = field(default_factory=dict)  # label -> class; empty: the data set has no labels
+    box_names: tuple[str, ...] = ()  # the classes of boxes; empty: the data set has no boxes
+    # Class -> further names that a model may give to it. The first one that the model has is taken.
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    ranges: Mapping[str, float] = field(default_factory=dict)  # nuScenes' range of a class, metres
-    # KITTI sets it. Maps a class to classes so similar that finding one of them is no error.
+    # Class -> the largest distance at which boxes are evaluated, metres. Only nuScenes has them.
+    ranges: Mapping[str, float] = field(default_factory=dict)
+    # Only KITTI sets it. Class -> similar classes: to find one of them instead is no error.
     neighbours: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -32,7 +32,7 @@ _State = dict[str, Tensor] | None  # None: random weights
 
 @dataclass(frozen=True)
 class _Made:
-    """A network, and the defaults of its config."""
+    """A network, and the default values of its config.textproto."""
 
     network: Network
     num_classes: int
@@ -43,7 +43,9 @@ class _Made:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit status: 0 written, 1 the weights or the class file are wrong, 2 the command line is wrong."""
+    """Runs the command. Returns the exit status: 0 if the folder was written, 1 if the weights or the class file are
+    wrong. A wrong command line ends the program with status 2.
+    """
     parser = _parser()
     options = parser.parse_args(arguments)
     if options.network == from_torch_command.NAME:
@@ -85,7 +87,7 @@ def _labelled(network: Network, classifier: str = "classifier", warnings: tuple[
 
 
 def _of_random(options: argparse.Namespace, *names: str) -> dict[str, Any]:
-    """Returns the options that apply to random weights and were given."""
+    """Returns the arguments for a network with random weights: the seed and the options `names`, if they were given."""
     values = {name: getattr(options, name) for name in ("seed", *names)}
     return {name: value for name, value in values.items() if value is not None}
 

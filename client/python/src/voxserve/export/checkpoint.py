@@ -1,4 +1,4 @@
-"""Loads a state dict into a module, and reports the tensors that it ignored."""
+"""Loads a state dict into a torch module, and reports the tensors that it ignored."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import numpy.typing as npt
 from voxserve.export.input_files import told
 from voxserve.export.networks.tensors import ExportError
 
-# Training code puts such a prefix before every name: DataParallel, Lightning, mmengine, Pointcept's segmentors.
+# Prefixes that training code puts before all names of a state dict, such as DataParallel, Lightning, mmengine and
+# Pointcept's segmentors.
 _PREFIXES = (
     "",
     "module.",
@@ -23,13 +24,15 @@ _PREFIXES = (
     "module.backbone.",
     "model.net.",
 )
-_COUNTER = ".num_batches_tracked"  # of a batch norm; only training reads it
+_COUNTER = ".num_batches_tracked"  # a counter of batch norms, which only training reads
 
 
 def load(module: Any, state: Mapping[str, npt.NDArray[Any]]) -> list[str]:
-    """Sets every parameter and buffer of a torch module. Returns warnings that name ignored and changed tensors.
+    """Sets every parameter and buffer of a torch module from a state dict. Returns warnings, which name the tensors
+    that were ignored or converted.
 
-    Raises ExportError with all tensors that are missing, misshaped or not finite, and then leaves the module unchanged.
+    Raises ExportError, with all tensors that are missing, have another shape or are not finite. It then does not change
+    the module.
     """
     import torch
 

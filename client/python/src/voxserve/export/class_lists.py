@@ -1,4 +1,4 @@
-"""Classes and colours of public data sets, in the order of the networks that are trained on them."""
+"""Lists the classes of public data sets with colours, in the order of the outputs of networks trained on them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CLASS_LISTS = {
         ("pole", (255, 240, 150)),
         ("traffic-sign", (255, 0, 0)),
     ),
-    # nuScenes' 16 classes of points; as in Pointcept, ids start at 0.
+    # nuScenes lidarseg's 16 classes, with ids that begin at 0, as in Pointcept.
     "nuscenes": _listed(
         ("barrier", (112, 128, 144)),
         ("bicycle", (220, 20, 60)),

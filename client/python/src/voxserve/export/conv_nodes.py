@@ -1,7 +1,8 @@
-"""Nodes of sparse convolutions and pools, of every kind in model.proto.
+"""Adds nodes for sparse convolutions and pools, of every kind in model.proto.
 
-Weights are [K, in_channels / groups, out_channels] with the last axis of the kernel fastest in K; kernel_order converts
-other libraries' weights. A bias is [out_channels]. Sizes, strides, paddings and dilations have one value per axis.
+Weights are [K, in_channels / groups, out_channels], where K counts the kernel's cells with the last axis fastest;
+kernel_order converts the weights of other libraries. A bias is [out_channels]. Sizes, strides, paddings and dilations
+have one value per axis. Coordinates of sites are in steps of their own stride.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _Values = npt.NDArray[Any]
 
 
 class ConvNodes(NodeList):
-    """The methods of Network for sparse convolutions and pools."""
+    """The methods of Network for sparse convolutions and pools. reduce, for pools, is MAX, AVERAGE or SUM."""
 
     def submanifold(
         self,
@@ -32,9 +33,10 @@ class ConvNodes(NodeList):
         groups: int = 1,
         is_cross: bool = False,
     ) -> str:
-        """Adds a convolution whose output sites are the input sites.
+        """Adds a submanifold convolution: its output sites are its input sites.
 
-        is_cross: the kernel's cells are the centre and the cells on the axes, in KERNEL_SHAPE_CROSS's order.
+        is_cross: the kernel has only the centre and the cells on the axes through it. `weight` has them in the order of
+            KERNEL_SHAPE_CROSS (model.proto).
         """
         parameters = f"KIND_SUBMANIFOLD kernel_size: {sizes(kernel_size)}{_shape(is_cross)}{_options(dilation, groups)}"
         return self._conv(name, source, weight, parameters, bias)
@@ -50,7 +52,9 @@ class ConvNodes(NodeList):
         dilation: Sequence[int] = (),
         groups: int = 1,
     ) -> str:
-        """Adds a submanifold convolution whose kernel is a list of offsets, each with one value per axis."""
+        """Adds a submanifold convolution whose kernel is a list of offsets, with one value per axis each, in the order
+        of `weight`.
+        """
         values = [value for offset in offsets for value in offset]
         parameters = f"KIND_SUBMANIFOLD offsets: {sizes(values)}{_options(dilation, groups)}"
         return self._conv(name, source, weight, parameters, bias)
@@ -68,7 +72,9 @@ class ConvNodes(NodeList):
         groups: int = 1,
         is_cross: bool = False,
     ) -> str:
-        """Adds a convolution with sites floor(c / stride): MinkowskiEngine, or TorchSparse if kernel_size == stride."""
+        """Adds a strided convolution whose output sites are floor(coordinates / stride), as in MinkowskiEngine, and in
+        TorchSparse if kernel_size equals stride. is_cross: as for submanifold().
+        """
         parameters = (
             f"KIND_STRIDED rule: RULE_FLOOR{_window(kernel_size, stride)}{_shape(is_cross)}{_options(dilation, groups)}"
         )
@@ -88,7 +94,10 @@ class ConvNodes(NodeList):
         dilation: Sequence[int] = (),
         groups: int = 1,
     ) -> str:
-        """Adds a convolution with TorchSparse's sites (MLSys 2022). lower and upper: of stride * site, input units."""
+        """Adds a strided convolution with the output sites of TorchSparse's MLSys 2022 version: all sites that an input
+        site reaches, within lower <= stride * site <= upper. The bounds are in the coordinates of the input sites, one
+        value per axis. lower: empty for the smallest coordinates of the sample's input sites; upper: empty for none.
+        """
         bounds = _list("lower_bound", lower) + _list("upper_bound", upper)
         parameters = f"KIND_STRIDED rule: RULE_EXPAND{_window(kernel_size, stride)}{bounds}{_options(dilation, groups)}"
         return self._conv(name, source, weight, parameters, bias)
@@ -106,7 +115,9 @@ class ConvNodes(NodeList):
         dilation: Sequence[int] = (),
         groups: int = 1,
     ) -> str:
-        """Adds a convolution with the sites of spconv's SparseConv: all that an input reaches in the spatial shape."""
+        """Adds a strided convolution with the output sites of spconv's SparseConv: all sites within the output's
+        spatial shape that an input site reaches.
+        """
         window = f"{_window(kernel_size, stride)} padding: {sizes(padding)}"
         parameters = f"KIND_STRIDED rule: RULE_PADDED{window}{_options(dilation, groups)}"
         return self._conv(name, source, weight, parameters, bias)
@@ -126,7 +137,9 @@ class ConvNodes(NodeList):
         groups: int = 1,
         is_cross: bool = False,
     ) -> str:
-        """Adds a convolution onto the sites of the node sites_of, whose unit is `stride` units of the input."""
+        """Adds a strided convolution whose output sites are those of the node sites_of. Their stride is `stride` times
+        that of the input. is_cross: as for submanifold().
+        """
         window = _window(kernel_size, stride) + _list("padding", padding)
         options = _shape(is_cross) + _options(dilation, groups)
         parameters = f"KIND_STRIDED{window} sites_of: {quote(sites_of)}{options}"
@@ -142,7 +155,9 @@ class ConvNodes(NodeList):
         *,
         groups: int = 1,
     ) -> str:
-        """Adds a convolution back to the input sites of the strided node paired_with, with that node's kernel."""
+        """Adds an inverse convolution: its output sites are the input sites of the strided node paired_with, and its
+        kernel size and stride are that node's.
+        """
         parameters = f"KIND_INVERSE paired_with: {quote(paired_with)}{_options((), groups)}"
         return self._conv(name, source, weight, parameters, bias)
 
@@ -160,7 +175,9 @@ class ConvNodes(NodeList):
         dilation: Sequence[int] = (),
         groups: int = 1,
     ) -> str:
-        """Adds a convolution to new sites, all that an input reaches within the spatial shape: SparseConvTranspose."""
+        """Adds a transposed convolution with the output sites of spconv's SparseConvTranspose: all sites within the
+        output's spatial shape that an input site reaches.
+        """
         paddings = _list("padding", padding) + _list("output_padding", output_padding)
         parameters = f"KIND_TRANSPOSED{_window(kernel_size, stride)}{paddings}{_options(dilation, groups)}"
         return self._conv(name, source, weight, parameters, bias)
@@ -180,7 +197,9 @@ class ConvNodes(NodeList):
         groups: int = 1,
         is_cross: bool = False,
     ) -> str:
-        """Adds a convolution onto the sites of sites_of, finer by `stride`: MinkowskiEngine's `coordinates`."""
+        """Adds a transposed convolution whose output sites are those of the node sites_of, as with MinkowskiEngine's
+        argument `coordinates`. The input's stride is `stride` times theirs. is_cross: as for submanifold().
+        """
         window = _window(kernel_size, stride) + _list("padding", padding)
         options = _shape(is_cross) + _options(dilation, groups)
         parameters = f"KIND_TRANSPOSED{window} sites_of: {quote(sites_of)}{options}"
@@ -199,14 +218,16 @@ class ConvNodes(NodeList):
         groups: int = 1,
         is_cross: bool = False,
     ) -> str:
-        """Adds MinkowskiEngine's generative transposed convolution: new sites, all that an input reaches."""
+        """Adds MinkowskiEngine's generative transposed convolution: its output sites are all sites that an input site
+        reaches. is_cross: as for submanifold().
+        """
         parameters = f"KIND_GENERATIVE{_window(kernel_size, stride)}{_shape(is_cross)}{_options(dilation, groups)}"
         return self._conv(name, source, weight, parameters, bias)
 
     def pool_submanifold(
         self, name: str, source: str, reduce: str, kernel_size: Sequence[int], *, dilation: Sequence[int] = ()
     ) -> str:
-        """Adds a pool at every site over its neighbours. reduce: MAX, AVERAGE or SUM."""
+        """Adds a pool whose output sites are its input sites. Each reduces the input sites in its kernel."""
         return self._pool(name, source, reduce, f"KIND_SUBMANIFOLD kernel_size: {sizes(kernel_size)}", dilation)
 
     def pool_strided_floor(
@@ -219,7 +240,7 @@ class ConvNodes(NodeList):
         *,
         dilation: Sequence[int] = (),
     ) -> str:
-        """Adds a pool with sites floor(c / stride), as in MinkowskiEngine. reduce: MAX, AVERAGE or SUM."""
+        """Adds a pool whose output sites are floor(coordinates / stride), as in MinkowskiEngine."""
         sites = f"KIND_STRIDED rule: RULE_FLOOR{_window(kernel_size, stride)}"
         return self._pool(name, source, reduce, sites, dilation)
 
@@ -234,12 +255,14 @@ class ConvNodes(NodeList):
         *,
         dilation: Sequence[int] = (),
     ) -> str:
-        """Adds a pool with the sites of spconv's pools. reduce: MAX, AVERAGE or SUM."""
+        """Adds a pool with the output sites of spconv's pools (as for strided_padded())."""
         sites = f"KIND_STRIDED rule: RULE_PADDED{_window(kernel_size, stride)} padding: {sizes(padding)}"
         return self._pool(name, source, reduce, sites, dilation)
 
     def unpool(self, name: str, source: str, paired_with: str, reduce: str = "AVERAGE") -> str:
-        """Adds an unpool: every site reduces the rows that it went into. AVERAGE is MinkowskiPoolingTranspose."""
+        """Adds an unpool: its output sites are the input sites of the strided node paired_with. Each reduces the rows
+        of the sites that it contributed to. AVERAGE is MinkowskiEngine's MinkowskiPoolingTranspose.
+        """
         return self._pool(name, source, reduce, f"KIND_INVERSE paired_with: {quote(paired_with)}")
 
     def pool_transposed(
@@ -253,9 +276,8 @@ class ConvNodes(NodeList):
         *,
         dilation: Sequence[int] = (),
     ) -> str:
-        """Adds a pool to the sites of `transposed`; each reduces the rows that reach it. reduce: MAX, AVERAGE or SUM.
-
-        A kernel of one cell moves site c to stride * c.
+        """Adds a pool with the output sites of transposed(). Each reduces the rows of the input sites that reach it.
+        A kernel of one cell without padding moves the site c to stride * c.
         """
         sites = f"KIND_TRANSPOSED{_window(kernel_size, stride)}{_list('padding', padding)}"
         return self._pool(name, source, reduce, sites, dilation)

@@ -47,7 +47,9 @@ def add_parser(networks: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Returns the exit status: 0 written, 1 the module or its weights cannot be exported."""
+    """Runs the command. Returns the exit status: 0 if the folder was written, 1 if the module or its weights cannot be
+    exported.
+    """
     try:
         folder, texts, num_tensors = _export(options)
     except (ExportError, OSError, ValueError, NotImplementedError) as error:
@@ -68,7 +70,7 @@ def _export(options: argparse.Namespace) -> tuple[Path, list[str], int]:
         texts += checkpoint.load(module, state)
     module.eval()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the result has them
+        warnings.simplefilter("ignore")  # they are printed from exported.warnings
         exported = from_torch(
             module,
             example,

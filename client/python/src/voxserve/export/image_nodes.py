@@ -1,4 +1,4 @@
-"""Nodes of images: dense cells, convolutions of two axes, detection heads and boxes."""
+"""Adds nodes for images (dense cells), convolutions over their two axes, detection heads and boxes."""
 
 from __future__ import annotations
 
@@ -14,27 +14,29 @@ from voxserve.export.textproto import number, numbers, quote, sizes
 
 @dataclass(frozen=True)
 class Anchor:
-    """The reference box that SECOND's head predicts a class's boxes against."""
+    """An anchor of SECOND's head: a reference box, relative to which the head predicts the boxes of a class."""
 
     class_id: int
     size: tuple[float, float, float]  # length, width, height in metres
     bottom: float  # z of its lower face, metres
-    rotations: tuple[float, ...] = (0.0, 1.57)  # yaw, radians
+    rotations: tuple[float, ...] = (0.0, 1.57)  # the yaws of the anchors at each cell, radians
 
 
 class ImageNodes(NodeList):
     """The methods of Network for images and boxes."""
 
     def to_dense(self, name: str, source: str) -> str:
-        """Adds a node that makes a cell for every position of the sites' range."""
+        """Adds a node that has a cell for every position of the sites' spatial shape; cells without a site are 0."""
         return self._node(name, [source], "to_dense {}")
 
     def from_dense(self, name: str, source: str, sites_of: str) -> str:
-        """Adds a node that gives every site of sites_of the row of its cell."""
+        """Adds a node on the sites of the node sites_of, where each site has the row of its cell in the source."""
         return self._node(name, [source], f"from_dense {{ sites_of: {quote(sites_of)} }}")
 
     def to_bev(self, name: str, source: str) -> str:
-        """Adds the view from above: channel = c * depth + z; rows are y, columns are x."""
+        """Adds the view from above of sites with three axes: an image whose rows are y and whose columns are x. Its
+        channel c * depth + z holds the source's channel c at the height z.
+        """
         return self._node(name, [source], "to_bev {}")
 
     def conv2d(
@@ -49,8 +51,8 @@ class ImageNodes(NodeList):
         dilation: int | Sequence[int] = 1,
         groups: int = 1,
     ) -> str:
-        """Adds a convolution. weight: [out_channels, in_channels / groups, rows, columns]. Sizes: (rows, columns), or
-        one for both.
+        """Adds a 2-D convolution. weight: [out_channels, in_channels / groups, rows, columns]; bias: [out_channels].
+        stride, padding and dilation: (rows, columns), or one value for both.
         """
         options = _size("dilation", dilation, 1) + (f" groups: {groups}" if groups != 1 else "")
         return self._image_conv("conv2d", name, source, weight, weight.shape[0], bias, stride, padding, options)
@@ -66,7 +68,9 @@ class ImageNodes(NodeList):
         padding: int | Sequence[int] = 0,
         output_padding: int | Sequence[int] = 0,
     ) -> str:
-        """Adds a transposed convolution. weight: [in_channels, out_channels, rows, columns]."""
+        """Adds a 2-D transposed convolution. weight: [in_channels, out_channels, rows, columns]; bias: [out_channels].
+        stride, padding and output_padding: (rows, columns), or one value for both.
+        """
         options = _size("output_padding", output_padding, 0)
         return self._image_conv(
             "conv_transpose2d", name, source, weight, weight.shape[1], bias, stride, padding, options
@@ -81,7 +85,9 @@ class ImageNodes(NodeList):
         stride: int | Sequence[int] | None = None,
         padding: int | Sequence[int] = 0,
     ) -> str:
-        """Adds torch's MaxPool2d without dilation. stride: default kernel_size. A size may be one for both axes."""
+        """Adds torch's MaxPool2d without dilation. Sizes: (rows, columns), or one value for both. stride: None for
+        kernel_size.
+        """
         kernel = (kernel_size,) if isinstance(kernel_size, int) else kernel_size
         step = f" stride: {sizes((stride,) if isinstance(stride, int) else stride)}" if stride is not None else ""
         parameters = f"kernel_size: {sizes(kernel)}{step}{_size('padding', padding, 0)}"
@@ -100,11 +106,14 @@ class ImageNodes(NodeList):
         center_min: Sequence[float] = (),
         center_max: Sequence[float] = (),
     ) -> str:
-        """Adds the decoding of CenterPoint's branches to boxes. branches: heatmap, center, height, dim, rot and, if
-        boxes have a velocity, vel.
+        """Adds a node that decodes the branches of a CenterPoint head to boxes.
 
-        All are images, or all are rows on the sites of one level that has one cell on z (VoxelNeXt).
+        branches: the nodes heatmap, center, height, dim, rot and, if boxes have a velocity, vel. Either all are images,
+            or all have rows on the same sites, which have one cell on z (VoxelNeXt).
         convention: OPENPCDET or DET3D.
+        class_ids: the class of each channel of the heat map.
+        stride: the size of a cell in voxels.
+        center_min, center_max: the range of the boxes' centres, x, y, z in metres; empty: no limit.
         """
         limits = f" center_min: {numbers(center_min)}" if center_min else ""
         limits += f" center_max: {numbers(center_max)}" if center_max else ""
@@ -128,7 +137,9 @@ class ImageNodes(NodeList):
         score_threshold: float,
         max_boxes: int,
     ) -> str:
-        """Adds the decoding of SECOND's head to boxes. images: scores, boxes, directions."""
+        """Adds a node that decodes the branches of SECOND's head to boxes. images: the nodes of scores, boxes and
+        directions.
+        """
         listed = "".join(
             f" anchors {{ class_id: {a.class_id} size: {numbers(a.size)} bottom: {number(a.bottom)} "
             f"rotations: {numbers(a.rotations)} }}"
@@ -167,7 +178,7 @@ class ImageNodes(NodeList):
 
 
 def _size(key: str, value: int | Sequence[int], default: int) -> str:
-    """Returns one value for both axes or one for each; nothing for the default."""
+    """Returns the text of a field with one value for both axes or one for each; "" if it has the default value."""
     if isinstance(value, int):
         return f" {key}: {value}" if value != default else ""
     return f" {key}: {sizes(value)}" if any(v != default for v in value) else ""

@@ -1,4 +1,4 @@
-"""Reads the inputs of an exporter: a state dict and a list of classes."""
+"""Reads the input files of the exporters: a state dict and a list of classes."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ _TORCH_BEGINNINGS = (b"PK\x03\x04", b"\x80\x02")  # a zip file, or (before torch
 
 
 def read_state_dict(path: str) -> dict[str, npt.NDArray[Any]]:
-    """Returns tensors by name from .safetensors, or from a torch file of any name if torch is installed.
+    """Returns the tensors of a .safetensors file by name, or those of a torch file (of any extension) if torch is
+    installed.
 
-    If all names begin with "module.", as torch's DataParallel writes them, the prefix is removed. Raises OSError if the
-    file does not exist, ValueError if it holds something else.
+    If all names begin with "module.", as torch's DataParallel writes them, it removes that prefix. Raises OSError if
+    the file cannot be read, ValueError if it does not contain a state dict.
     """
     with Path(path).open("rb") as file:
         is_torch_file = path.endswith((".pt", ".pth", ".ckpt")) or file.read(4).startswith(_TORCH_BEGINNINGS)
@@ -34,7 +35,9 @@ def read_state_dict(path: str) -> dict[str, npt.NDArray[Any]]:
 
 
 def narrowed(tensors: Mapping[str, npt.NDArray[Any]]) -> tuple[dict[str, npt.NDArray[Any]], list[str]]:
-    """Converts float64 to float32, and returns a warning that names such tensors."""
+    """Returns the tensors with float64 converted to float32, and a list with a warning that names these tensors, or an
+    empty list.
+    """
     doubles = [name for name, tensor in tensors.items() if tensor.dtype == np.float64]
     with np.errstate(over="ignore"):  # infinities are reported later, by name
         made = {name: tensor.astype(np.float32) if name in doubles else tensor for name, tensor in tensors.items()}
@@ -52,12 +55,12 @@ def _read_torch_file(path: str) -> dict[str, npt.NDArray[Any]]:
         raise ValueError(
             f"{path} is a torch file, which needs torch: pip install torch, or save the state dict as .safetensors"
         ) from None
-    # Before 2.6 a file could run code in spite of weights_only (CVE-2025-32434).
+    # With older versions than 2.6, a file could run code in spite of weights_only (CVE-2025-32434).
     if tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 6):
         raise ValueError(f"{path} is a torch file, which needs torch 2.6 or newer; here is {torch.__version__}")
     try:
         loaded: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # by the zip file, by pickle, or for what weights_only forbids
+    except Exception as error:  # errors of the zip file or the pickle, or for something that weights_only forbids
         raise ValueError(f"{path} is not a torch file of tensors alone: {_why_not(error)}") from None
     if not isinstance(loaded, dict):
         raise ValueError(f"{path} holds a {type(loaded).__name__}, not a state dict")
@@ -70,7 +73,9 @@ def _read_torch_file(path: str) -> dict[str, npt.NDArray[Any]]:
 
 
 def _why_not(error: Exception) -> str:
-    """Returns what is wrong with a file in one line. torch's own texts suggest the option that runs the file's code."""
+    """Returns a line that says why a torch file cannot be loaded. torch's own messages are not used, since they suggest
+    the option that runs the file's code.
+    """
     forbidden = re.search(r"(?:GLOBAL|[Gg]lobal) ([\w.]+)", str(error))
     if forbidden:
         return (
@@ -93,10 +98,9 @@ def _to_numpy(path: str, name: str, tensor: Any) -> npt.NDArray[Any]:
 
 
 def read_classes(path: str) -> tuple[tuple[ClassEntry, ...], int | None]:
-    """Returns classes and ignore label of a JSON file {"classes": [{"id", "name", "color": [r, g, b]}],
-    "ignore_label"}.
-
-    path can also be the name of a public data set, whose classes are built in.
+    """Returns the classes and the ignore label (None if it has none) of a JSON file {"classes": [{"id", "name",
+    "color": [r, g, b]}], "ignore_label"}. path may also be the name of a public data set in CLASS_LISTS. Raises OSError
+    or ValueError.
     """
     if path in CLASS_LISTS:
         return CLASS_LISTS[path], None

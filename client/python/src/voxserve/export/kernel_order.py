@@ -1,6 +1,8 @@
-"""Converts the order of a convolution kernel's cells from other libraries' to the served one.
+"""Converts the weights of sparse convolutions from other libraries' orders of the kernel's cells to that of the model
+format.
 
-Served weights are [K, in_channels, out_channels] with the LAST axis of the kernel fastest in K.
+The model format has weights [K, in_channels, out_channels], where K counts the kernel's cells with the LAST axis
+fastest. All functions raise ValueError if the weight has another shape than the kernel needs.
 """
 
 from __future__ import annotations
@@ -15,9 +17,8 @@ import numpy.typing as npt
 
 
 def from_torchsparse(weight: npt.NDArray[Any], kernel_size: Sequence[int]) -> npt.NDArray[Any]:
-    """Converts TorchSparse's [K, Cin, Cout].
-
-    TorchSparse runs K with the FIRST axis fastest if the kernel's volume is odd, with the LAST if it is even.
+    """Converts TorchSparse's weight [K, Cin, Cout]. It has the FIRST axis fastest if the kernel's number of cells is
+    odd, and the LAST axis if the number is even.
     """
     _check_volume(weight, kernel_size)
     if math.prod(kernel_size) % 2 == 0:
@@ -26,7 +27,7 @@ def from_torchsparse(weight: npt.NDArray[Any], kernel_size: Sequence[int]) -> np
 
 
 def first_axis_fastest(weight: npt.NDArray[Any], kernel_size: Sequence[int]) -> npt.NDArray[Any]:
-    """Converts [K, Cin, Cout] with the first axis fastest."""
+    """Converts a weight [K, Cin, Cout] that has the first axis fastest."""
     dimension = len(kernel_size)
     cells = weight.reshape(*reversed(kernel_size), *weight.shape[1:])
     axes = (*reversed(range(dimension)), dimension, dimension + 1)
@@ -34,15 +35,15 @@ def first_axis_fastest(weight: npt.NDArray[Any], kernel_size: Sequence[int]) -> 
 
 
 def from_minkowski(weight: npt.NDArray[Any], kernel_size: Sequence[int]) -> npt.NDArray[Any]:
-    """Converts MinkowskiEngine's [K, Cin, Cout], in which the FIRST axis is fastest for any volume."""
+    """Converts MinkowskiEngine's weight [K, Cin, Cout], which always has the FIRST axis fastest."""
     _check_volume(weight, kernel_size)
     return first_axis_fastest(weight, kernel_size)
 
 
 def from_minkowski_cross(weight: npt.NDArray[Any], kernel_size: Sequence[int]) -> npt.NDArray[Any]:
-    """Converts MinkowskiEngine's HYPER_CROSS [K, Cin, Cout] to KERNEL_SHAPE_CROSS's order, with ascending axes.
-
-    MinkowskiEngine has the centre first, then for each axis +1 to +r and -r to -1.
+    """Converts the weight [K, Cin, Cout] of a MinkowskiEngine kernel with region type HYPER_CROSS to the order of
+    KERNEL_SHAPE_CROSS (model.proto): the centre, then for each axis -r to -1 and +1 to +r. MinkowskiEngine has +1 to +r
+    before -r to -1. r is half the kernel's size on the axis.
     """
     volume = 1 + sum(size - 1 for size in kernel_size)
     if weight.ndim != 3 or weight.shape[0] != volume or any(size % 2 == 0 for size in kernel_size):
@@ -65,16 +66,17 @@ def from_spconv(
     has_stride: bool = False,
     axes: Sequence[int] | None = None,
 ) -> npt.NDArray[Any]:
-    """Converts spconv's weights of a network over (z, y, x) to the served order over (x, y, z).
+    """Converts spconv's weight of a network over the axes z, y, x to the model's order over x, y, z.
 
-    kernel_size is over (x, y, z). spconv 2 stores [Cout, kz, ky, kx, Cin], spconv 1 [kz, ky, kx, Cin, Cout]; a shape
-    that could be either is taken as spconv 2's.
+    kernel_size: over x, y, z. spconv 2 stores [Cout, kz, ky, kx, Cin], spconv 1 [kz, ky, kx, Cin, Cout]. A shape that
+    could be either is taken as spconv 2's.
 
-    A kernel of one cell is multiplied as it lies in memory: spconv 2 (2.0 to 2.3.8, every kind of convolution except
-    int8) computes mm(x, weight.view(Cin, Cout)), though its shape says [Cout, 1, 1, 1, Cin].
-    has_stride: a kernel of one cell belongs to a convolution with a stride, not to a submanifold one. Since 2.1.21
-    spconv reads such a kernel like any other.
-    axes: axes[i] is spconv's axis for the served axis i; by default reversed, from z, y, x to x, y, z.
+    spconv 2 (2.0 to 2.3.8, every kind of convolution except int8) uses the values of a kernel of one cell in the order
+    in which they are in memory: it computes mm(x, weight.view(Cin, Cout)), although the weight's shape is [Cout, 1, 1,
+    1, Cin].
+    has_stride: a kernel of one cell belongs to a strided convolution, not to a submanifold one. Since 2.1.21 spconv
+    uses such a kernel by its shape, like larger ones.
+    axes: axes[i] is spconv's axis for the model's axis i; None reverses them, from z, y, x to x, y, z.
     """
     dimension = len(kernel_size)
     order = tuple(reversed(range(dimension))) if axes is None else tuple(axes)
@@ -98,10 +100,11 @@ def from_spconv(
 def from_sparseconvnet(
     weight: npt.NDArray[Any], kernel_size: Sequence[int], out_channels: int, groups: int = 1
 ) -> npt.NDArray[Any]:
-    """Converts SparseConvNet's [K, groups, Cin / groups, Cout / groups] to [K, Cin / groups, Cout].
+    """Converts SparseConvNet's weight [K, groups, Cin / groups, Cout / groups] to [K, Cin / groups, Cout].
 
-    Before June 2019 it had no groups and stored [K, Cin, Cout]. The order of the cells does not change: it runs the
-    LAST axis fastest. Its even submanifold kernels begin at -size / 2; sparseconvnet_offsets lists their cells.
+    Before June 2019 SparseConvNet had no groups and stored [K, Cin, Cout]. Its order of the cells, with the LAST axis
+    fastest, is that of the model format. Its submanifold kernels of even size begin at -size / 2;
+    sparseconvnet_offsets() returns their offsets.
     """
     volume = math.prod(kernel_size)
     if groups < 1 or out_channels % groups:
@@ -117,7 +120,9 @@ def from_sparseconvnet(
 
 
 def sparseconvnet_offsets(kernel_size: Sequence[int]) -> list[tuple[int, ...]]:
-    """Returns the offsets that a SubmanifoldConvolution reads, in its weights' order (for even kernels)."""
+    """Returns the offsets of the cells of SparseConvNet's SubmanifoldConvolution, in the order of its weights. Kernels
+    of even size need them (Network.submanifold_offsets).
+    """
     return list(itertools.product(*(range(-(size // 2), size - size // 2) for size in kernel_size)))
 
 

@@ -1,7 +1,7 @@
-"""Builds the canonical folder of a model: config.textproto, 1/model.textproto, 1/weights.safetensors.
+"""Builds the folder of a model that the server loads: config.textproto, 1/model.textproto, 1/weights.safetensors.
 
-A Network is a list of nodes and their tensors. Each method adds one node and returns its name, so that a network reads
-as its forward pass. The messages are those of proto/voxserve/model/v1.
+A Network is a list of nodes and their tensors. Each of its methods adds one node and returns the node's name, so that
+the code that builds a network reads like its forward pass. proto/voxserve/model/v1 defines the messages.
 """
 
 from __future__ import annotations
@@ -24,30 +24,31 @@ from voxserve.new_file import new_file
 
 __all__ = ["Anchor", "ClassEntry", "Network", "PointFeature", "config_textproto", "write"]
 
-VOXEL_OVERFLOWS = ("REJECT", "NEAREST_FIRST", "FIRST_SEEN")  # the config's VoxelOverflowPolicy
+VOXEL_OVERFLOWS = ("REJECT", "NEAREST_FIRST", "FIRST_SEEN")  # the values of VoxelOverflowPolicy in config.proto
 
 
 @dataclass(frozen=True)
 class PointFeature:
-    """One column of the network's input: a field of the cloud, in its canonical unit."""
+    """One feature of the network's input: a field of the cloud."""
 
-    name: str
-    unit: str
-    default: float | None = None  # for clouds without the field; None: the field is required
-    scale: float = 1.0  # column = field * scale
+    name: str  # the field's name
+    unit: str  # the field's canonical unit: "m", "s", or "1" for a number without a unit
+    default: float | None = None  # the value for clouds that do not have the field; None: the field is required
+    scale: float = 1.0  # the feature is the field's value in its unit, times scale
 
 
 @dataclass(frozen=True)
 class ClassEntry:
-    """A class of the model's config."""
+    """A class of the model, for config.textproto."""
 
     id: int
     name: str
-    color: tuple[int, int, int]
+    color: tuple[int, int, int]  # red, green, blue, 0 to 255
 
 
 class Network(ConvNodes, ImageNodes, RowNodes):
-    """Nodes in the order of the forward pass, and the tensors that they name.
+    """A network under construction: its nodes in the order of the forward pass, and their tensors. Each method that
+    adds a node takes the node's name and the names of its inputs (source, sources, ...), and returns the node's name.
 
     network = Network("small")
     network.voxelize("voxels", (0.1, 0.1, 0.1), (PointFeature("x", "m"), PointFeature("intensity", "1")))
@@ -60,7 +61,7 @@ class Network(ConvNodes, ImageNodes, RowNodes):
     network.output("SCORES", "point_scores")
     model_folder.write("models/small", network, model_folder.config_textproto(classes=()))
 
-    This class checks only what could not be written: the server reports other mistakes, with the node's name.
+    This class refuses only what it cannot write. The server reports other mistakes, with the node's name.
     """
 
     def voxelize(
@@ -78,9 +79,16 @@ class Network(ConvNodes, ImageNodes, RowNodes):
         spatial_shape: Sequence[int] = (),
         axes: Sequence[str] = (),
     ) -> str:
-        """Adds the voxelize node. Defaults are TorchSparse's: half to even, minimum subtracted, first point kept.
+        """Adds the voxelize node, which makes voxels of the cloud's points. The defaults are those of TorchSparse.
 
-        rounding: HALF_EVEN or FLOOR. origin: MINIMUM, RANGE or ZERO. reduce: FIRST or MEAN.
+        voxel_size: metres (seconds for a time axis), one value per axis.
+        rounding: HALF_EVEN or FLOOR, from a position in voxels to a voxel's index.
+        origin: what is subtracted from positions: MINIMUM (of the cloud's voxels), RANGE (range_min) or ZERO (nothing).
+        reduce: a voxel's features: those of its FIRST point, or the MEAN of its points.
+        range_min, range_max: metres, one value per axis; points outside are left out.
+        max_points_per_voxel: the first points of a voxel that MEAN counts; 0: all.
+        spatial_shape: the number of cells on each axis, if it differs from the range's.
+        axes: the names of the fields that are the axes; default: x, y, z.
         """
         if len(voxel_size) != self.dimension:
             raise ValueError(f"voxel_size has {len(voxel_size)} values; this network has {self.dimension} axes")
@@ -104,35 +112,41 @@ class Network(ConvNodes, ImageNodes, RowNodes):
         return name
 
     def batch_norm(self, name: str, source: str, tensors: dict[str, npt.NDArray[Any]], epsilon: float) -> str:
-        """Adds a batch norm. tensors: weight, bias, running_mean, running_var."""
+        """Adds a batch norm. tensors: weight, bias, running_mean and running_var, [channels] each."""
         for key, values in tensors.items():
             self.tensors[f"{name}.{key}"] = values
         return self._node(name, [source], f"batch_norm {{ epsilon: {number(epsilon)} }}")
 
     def instance_norm(self, name: str, source: str, tensors: dict[str, npt.NDArray[Any]], epsilon: float) -> str:
-        """Adds an instance norm. tensors: weight and bias, or nothing."""
+        """Adds an instance norm: each channel is normalized over a sample's rows. tensors: weight and bias, [channels]
+        each, or empty.
+        """
         return self._sample_norm(name, source, tensors, f"instance_norm {{ epsilon: {number(epsilon)}")
 
     def group_norm(
         self, name: str, source: str, tensors: dict[str, npt.NDArray[Any]], epsilon: float, num_groups: int
     ) -> str:
-        """Adds a group norm. tensors: weight and bias, or nothing."""
+        """Adds a group norm: each group of channels is normalized over a sample's rows. tensors: weight and bias,
+        [channels] each, or empty.
+        """
         parameters = f"group_norm {{ num_groups: {num_groups} epsilon: {number(epsilon)}"
         return self._sample_norm(name, source, tensors, parameters)
 
     def global_pool(self, name: str, source: str, reduce: str, **parameters: float) -> str:
-        """Adds a reduction of all rows of a sample. reduce: MAX, AVERAGE, SUM or GENERALISED_MEAN, which has the
-        parameters exponent and epsilon.
+        """Adds a pool over all rows of each sample, whose result has one row per sample. reduce: MAX, AVERAGE, SUM or
+        GENERALISED_MEAN, which has the parameters exponent and epsilon.
         """
         text = "".join(f" {key}: {number(value)}" for key, value in parameters.items())
         return self._node(name, [source], f"global_pool {{ reduce: REDUCE_{reduce}{text} }}")
 
     def broadcast(self, name: str, sites: str, samples: str, function: str) -> str:
-        """Combines every site with its sample's row. function: ADD, MULTIPLY or CONCAT."""
+        """Adds a node that combines the row of every site with its sample's row. function: ADD, MULTIPLY or CONCAT."""
         return self._node(name, [sites, samples], f"broadcast {{ function: FUNCTION_{function} }}")
 
     def sample_rows(self, name: str, weight: npt.NDArray[Any]) -> str:
-        """Adds learned rows, which are the same for every sample. weight: [num_rows, channels]."""
+        """Adds a node without inputs, whose rows are learned and are the same for every sample. weight: [num_rows,
+        channels].
+        """
         self.tensors[f"{name}.weight"] = weight
         num_rows, channels = weight.shape
         return self._node(name, [], f"sample_rows {{ num_rows: {num_rows} channels: {channels} }}")
@@ -140,37 +154,38 @@ class Network(ConvNodes, ImageNodes, RowNodes):
     def attention(
         self, name: str, queries: str, keys: str, values: str, *, num_heads: int = 1, scale: float | None = None
     ) -> str:
-        """Adds attention: each query's mean of its sample's values, weighted by softmax(scale * query . key).
-
-        The result has the queries' rows. scale: None for 1 / sqrt(channels of a head's keys).
+        """Adds attention within each sample: for each query the mean of the values, weighted by softmax(scale * query .
+        key). The result has one row per query. scale: None for 1 / sqrt(channels of a head's keys).
         """
         heads = f" num_heads: {num_heads}" if num_heads != 1 else ""
         factor = "" if scale is None else f" scale: {number(scale)}"
         return self._node(name, [queries, keys, values], f"attention {{{heads}{factor} }}")
 
     def linear(self, name: str, source: str, weight: npt.NDArray[Any], bias: npt.NDArray[Any] | None = None) -> str:
-        """Adds a linear layer. weight: [out_channels, in_channels]."""
+        """Adds a linear layer. weight: [out_channels, in_channels]; bias: [out_channels]."""
         self.tensors[f"{name}.weight"] = weight
         flag = self._bias(name, bias)
         return self._node(name, [source], f"linear {{ out_channels: {weight.shape[0]}{flag} }}")
 
     def add(self, name: str, sources: Sequence[str], union: bool = False) -> str:
-        """Adds tensors. union: the result has every site of any source, and missing rows are 0; else the sources must
-        have the same sites.
+        """Adds the sum of tensors. union: the result has every site that any source has, and a source's missing rows
+        are 0; False: the sources must have the same sites.
         """
         return self._node(name, sources, f"add {{{' sites: SITES_UNION ' if union else ''}}}")
 
     def concat(self, name: str, sources: Sequence[str], union: bool = False) -> str:
-        """Concatenates the channels of tensors. union: as for add."""
+        """Adds the concatenation of the channels of tensors. union: as for add()."""
         return self._node(name, sources, f"concat {{{' sites: SITES_UNION ' if union else ''}}}")
 
     def crop(self, name: str, source: str, lower: Sequence[int] = (), upper: Sequence[int] = ()) -> str:
-        """Keeps the sites with lower <= coordinate < upper, in their own units; one value per axis, or none."""
+        """Adds a node that keeps the sites with lower <= coordinate < upper, in steps of the sites' stride. lower,
+        upper: one value per axis; empty: no bound.
+        """
         bounds = [f"{key}_bound: {sizes(values)}" for key, values in (("lower", lower), ("upper", upper)) if values]
         return self._node(name, [source], f"crop {{ {' '.join(bounds)} }}")
 
     def prune(self, name: str, source: str, scores: str, threshold: float = 0.0) -> str:
-        """Keeps the sites whose score, which has one channel, is above the threshold."""
+        """Adds a node that keeps the sites whose score is above the threshold. scores: a node with one channel."""
         return self._node(name, [source, scores], f"prune {{ threshold: {number(threshold)} }}")
 
     def argmax(self, name: str, source: str) -> str:
@@ -180,13 +195,13 @@ class Network(ConvNodes, ImageNodes, RowNodes):
         return self._node(name, [source, voxelize], "voxel_to_point {}")
 
     def point_features(self, name: str, voxelize: str) -> str:
-        """Adds the cloud's features, one row per point."""
+        """Adds a node with the features of the cloud's points, one row per point."""
         return self._node(name, [voxelize], "point_features {}")
 
     def point_offsets(self, name: str, voxelize: str, reference: str, *, max_points: int = 0) -> str:
-        """Adds each point's offset in its voxel, metres on each axis.
+        """Adds a node with each point's offset from the reference of its voxel, in metres on each axis.
 
-        reference: MEAN of the voxel's points (if max_points is set, of that many first ones), or CENTER of its cell.
+        reference: MEAN of the voxel's points (only of the first max_points, if that is not 0), or CENTER of its cell.
         """
         limit = f" max_points: {max_points}" if max_points else ""
         return self._node(name, [voxelize], f"point_offsets {{ reference: REFERENCE_{reference}{limit} }}")
@@ -202,11 +217,12 @@ class Network(ConvNodes, ImageNodes, RowNodes):
         max_points: int = 0,
         empty_slots: str = "",
     ) -> str:
-        """Reduces rows of points to the sites of a node, or to the voxels. reduce: MAX, AVERAGE or SUM.
+        """Adds a node that pools the rows of the points in each site. reduce: MAX, AVERAGE or SUM.
 
-        voxelize: empty if the source is on finer sites, which then act as the points.
-        max_points: the number of first points of a site that count; 0: all.
-        empty_slots: rows on the voxels. MAX includes a voxel's row if the voxel has fewer than max_points points.
+        voxelize: the voxelize node; "" if the source has rows on finer sites, which then are the points.
+        sites_of: the node whose sites the result has; "": the voxels.
+        max_points: only the first points of a site count, at most so many; 0: all points.
+        empty_slots: a node with one row per voxel; MAX includes that row if a voxel has fewer than max_points points.
         """
         parameters = f"reduce: REDUCE_{reduce}" + (f" sites_of: {quote(sites_of)}" if sites_of else "")
         parameters += (f" max_points: {max_points}" if max_points else "") + (
@@ -216,7 +232,9 @@ class Network(ConvNodes, ImageNodes, RowNodes):
         return self._node(name, sources, f"point_to_voxel {{ {parameters} }}")
 
     def devoxelize(self, name: str, source: str, positions: str) -> str:
-        """Interpolates (trilinear) at the points if positions is the voxelize, or at the sites of a finer tensor."""
+        """Adds the interpolation (trilinear with 3 axes) of the source's rows. positions: the voxelize node, for a row
+        per point, or a node on finer sites, for a row per site.
+        """
         return self._node(name, [source, positions], "devoxelize {}")
 
     def _sample_norm(self, name: str, source: str, tensors: dict[str, npt.NDArray[Any]], parameters: str) -> str:
@@ -235,8 +253,13 @@ def config_textproto(
 ) -> str:
     """Returns the text of config.textproto.
 
-    max_voxels: limit per request; 0: none. voxel_overflow: what happens above it: REJECT, NEAREST_FIRST (keeps those
-    nearest to the sensor) or FIRST_SEEN (keeps the first in input order, as spconv and OpenPCDet do).
+    ignore_label: the label of points that have no class; None: the server's default.
+    notice: a comment at the beginning, such as the source and attribution of the weights.
+    max_voxels: the limit of voxels in a request; 0: no limit.
+    voxel_overflow: what happens above max_voxels: REJECT the request, NEAREST_FIRST keeps the voxels nearest to the
+        sensor, FIRST_SEEN keeps the first voxels in the order of the points, as spconv and OpenPCDet do.
+
+    ValueError for another voxel_overflow, or a negative max_voxels.
     """
     if voxel_overflow not in VOXEL_OVERFLOWS:
         raise ValueError(f"voxel_overflow is '{voxel_overflow}', not one of {', '.join(VOXEL_OVERFLOWS)}")
@@ -265,12 +288,14 @@ def write(
     notice: str = "",
     files: Mapping[str, str] | None = None,
 ) -> Path:
-    """Writes the folder and replaces a version with the same number. Returns the version's folder.
+    """Writes a version of a model into the model's folder, and replaces a version with the same number. Returns the
+    version's folder.
 
-    files: further texts by file name, which the server does not read.
+    config: the text of config.textproto. notice: a comment at the beginning of model.textproto. files: further texts by
+    file name, which the server does not read.
 
-    The version appears as a whole: its files are written into a hidden folder beside it, which the server ignores, and
-    an error leaves nothing behind.
+    A running server sees the version only when it is complete, since its files are first written into a hidden folder
+    that the server ignores. If an error occurs, that folder is removed.
     """
     folder = Path(folder)
     is_new = not folder.exists()

@@ -1,4 +1,4 @@
-"""Collects a network's nodes as text, and the tensors that they name."""
+"""Collects the nodes of a network as text, and their tensors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ WEIGHTS_OF = "weights_of:"
 
 @dataclass
 class NodeList:
-    """Nodes in the order of the forward pass. Each method that adds a node returns its name."""
+    """The nodes of a network in the order of the forward pass, and their tensors. Each method that adds a node returns
+    the node's name.
+    """
 
     name: str
     description: str = ""
@@ -26,14 +28,17 @@ class NodeList:
     _lines: list[str] = field(default_factory=list)
     _outputs: list[str] = field(default_factory=list)
     _names: list[str] = field(default_factory=list)
-    _texts: dict[str, tuple[int, str, str]] = field(default_factory=dict)  # by node: its line, inputs and operator
+    # Node -> its index in _lines, the text of its inputs, and the text of its operator.
+    _texts: dict[str, tuple[int, str, str]] = field(default_factory=dict)
 
     def section(self, title: str) -> None:
-        """Adds a comment before the nodes that follow."""
+        """Adds a comment to model.textproto, before the nodes that follow."""
         self._lines.append(f"\n# {title}")
 
     def output(self, kind: str, node: str, name: str = "") -> None:
-        """Adds an output. kind: LABELS, SCORES, BOXES or TENSOR, the features of any node. Only a TENSOR has a name."""
+        """Adds an output of the model. kind: LABELS, SCORES, BOXES, or TENSOR for the rows of any node. name: the name
+        of a TENSOR, "" for the other kinds; ValueError otherwise.
+        """
         if (kind == "TENSOR") != bool(name):
             raise ValueError(f"an output of kind {kind} {'has no' if name else 'needs a'} name")
         named = f" name: {quote(name)}" if name else ""
@@ -50,7 +55,7 @@ class NodeList:
 
     @property
     def names(self) -> list[str]:
-        """Returns the nodes' names in order."""
+        """The names of the nodes, in their order."""
         return list(self._names)
 
     @property
@@ -71,13 +76,17 @@ class NodeList:
         return name
 
     def again(self, name: str, sources: Sequence[str], node: str) -> str:
-        """Adds a node with the parameters and tensors of `node` and other inputs. The tensors are stored once."""
+        """Adds a node that has the operator, parameters and tensors of `node`, and other inputs. The tensors are stored
+        once.
+        """
         op = self._texts[node][2]
         shared = op if WEIGHTS_OF in op else f"{op} {WEIGHTS_OF} {quote(node)}"
         return self._node(name, sources, shared)
 
     def share_equal_weights(self) -> None:
-        """Stores tensors once that several nodes of one operator have, such as those of a module that runs twice."""
+        """Finds nodes with equal operators and tensors, such as those of a module that runs twice, and stores their
+        tensors once.
+        """
         parts: dict[str, dict[str, npt.NDArray[Any]]] = {}
         for key, values in self.tensors.items():
             node, _, part = key.rpartition(".")

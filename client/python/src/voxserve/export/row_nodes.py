@@ -1,4 +1,4 @@
-"""Nodes that compute each row on its own: activations, products, norms of rows, embeddings."""
+"""Adds nodes that compute each row by itself: activations, products, norms of rows, embeddings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from voxserve.export.textproto import number
 
 
 class RowNodes(NodeList):
-    """The methods of Network whose nodes have their input's rows."""
+    """The methods of Network for nodes whose rows belong to the same points, sites or samples as their input's rows."""
 
     def relu(self, name: str, source: str) -> str:
         return self.activation(name, source, "RELU")
@@ -19,10 +19,11 @@ class RowNodes(NodeList):
     def activation(
         self, name: str, source: str, function: str, negative_slope: float | None = None, **parameters: float
     ) -> str:
-        """Adds an activation. function: a name of model.proto without FUNCTION_, such as RELU. Only LEAKY_RELU has a
-        slope.
+        """Adds an activation.
 
-        parameters: alpha of ELU, beta of SOFTPLUS, minimum and maximum of CLAMP, exponent of POWER.
+        function: a name in Activation.Function of model.proto without FUNCTION_, such as RELU.
+        negative_slope: only for LEAKY_RELU.
+        parameters: alpha for ELU, beta for SOFTPLUS, minimum and maximum for CLAMP, exponent for POWER.
         """
         named = parameters if negative_slope is None else {"negative_slope": negative_slope, **parameters}
         text = "".join(f" {key}: {number(value)}" for key, value in named.items())
@@ -37,14 +38,14 @@ class RowNodes(NodeList):
         return self._node(name, [source], "softmax {}")
 
     def layer_norm(self, name: str, source: str, tensors: dict[str, npt.NDArray[Any]], epsilon: float = 1e-5) -> str:
-        """Adds a layer norm. tensors: weight and bias, or nothing."""
+        """Adds a layer norm over each row's channels. tensors: weight and bias, [channels] each, or empty."""
         for key, values in tensors.items():
             self.tensors[f"{name}.{key}"] = values
         affine = " affine: true" if tensors else ""
         return self._node(name, [source], f"layer_norm {{ epsilon: {number(epsilon)}{affine} }}")
 
     def l2_norm(self, name: str, source: str, epsilon: float = 1e-12) -> str:
-        """Divides each row by its length, or by epsilon if the row is shorter."""
+        """Adds a node that divides each row by its Euclidean length, or by epsilon if the length is smaller."""
         return self._node(name, [source], f"l2_norm {{ epsilon: {number(epsilon)} }}")
 
     def prelu(self, name: str, source: str, weight: npt.NDArray[Any]) -> str:
@@ -53,6 +54,8 @@ class RowNodes(NodeList):
         return self._node(name, [source], "prelu {}")
 
     def embedding(self, name: str, source: str, weight: npt.NDArray[Any], channel: int = 0) -> str:
-        """Adds the rows of a table, weight [num_rows, channels], whose numbers are in a channel of the source."""
+        """Adds an embedding: for each row of the source, the row of a table whose index is in a channel of the source.
+        weight: the table, [num_rows, channels].
+        """
         self.tensors[f"{name}.weight"] = weight
         return self._node(name, [source], f"embedding {{ channel: {channel} }}")

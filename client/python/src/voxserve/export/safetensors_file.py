@@ -1,7 +1,7 @@
 """Reads and writes safetensors files with NumPy alone.
 
-A file is an 8-byte little-endian header length, a JSON header {name: {dtype, shape, data_offsets}}, and the tensors'
-bytes. Everything that a file claims is checked against its size before anything is allocated.
+A file has the header's length (8 bytes, little endian), a JSON header {name: {dtype, shape, data_offsets}}, and the
+tensors' bytes. The reader checks the header against the file's size before it allocates memory.
 """
 
 from __future__ import annotations
@@ -25,17 +25,19 @@ _DTYPES: dict[str, np.dtype[Any]] = {
     "I8": np.dtype("i1"),
     "U8": np.dtype("u1"),
     "BOOL": np.dtype("?"),
-    "BF16": np.dtype("<u2"),  # widened to float32 by read
+    "BF16": np.dtype("<u2"),  # NumPy has no bfloat16: read() converts its 16 bits to float32
 }
 _MAX_HEADER_BYTES = 100_000_000  # as in the reference implementation
 
 
 class SafetensorsError(ValueError):
-    """The file is not a valid safetensors file; the message names the file and the problem."""
+    """The file is not a valid safetensors file, or cannot hold a tensor. The message names the file and the problem."""
 
 
 def read(path: str | Path) -> dict[str, npt.NDArray[Any]]:
-    """Returns every tensor of a file by name, in the file's order. Widens bfloat16 to float32, which is exact."""
+    """Returns all tensors of a file by name, in the order of its header. Converts bfloat16 to float32, which is exact.
+    Raises SafetensorsError or OSError.
+    """
     raw = Path(path).read_bytes()
     if len(raw) < 8:
         raise SafetensorsError(f"{path}: {len(raw)} bytes are too few for a safetensors header (8)")
@@ -57,7 +59,9 @@ def read(path: str | Path) -> dict[str, npt.NDArray[Any]]:
 
 
 def write(path: str | Path, tensors: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Writes tensors, those with wide values first, so that each is aligned to its own size."""
+    """Writes the tensors in descending order of the bytes per value, so that each tensor is aligned to the size of its
+    values. Raises SafetensorsError for a type that the format does not have.
+    """
     names = {dtype: name for name, dtype in _DTYPES.items() if name != "BF16"}
     header: dict[str, Any] = {}
     chunks: list[bytes] = []

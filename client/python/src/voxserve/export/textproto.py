@@ -1,4 +1,4 @@
-"""Values as the text of a protobuf message."""
+"""Formats values as parts of a protobuf message in text format."""
 
 from __future__ import annotations
 

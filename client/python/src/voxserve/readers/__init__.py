@@ -6,11 +6,12 @@
     .ply       PLY 1.0: ascii, binary_little_endian or binary_big_endian; element "vertex"
     .npy       NumPy: [N, C] (columns x, y, z, intensity; more are skipped) or a structured array
 
-Points are not converted: their bytes and a description go to the server. A .bin of another layout needs a field spec
-(voxserve.field_spec), which then describes its points from the first byte to the last. For .npy of shape [N, C] it
-names the columns in order. In files that name their fields (PCD, PLY, structured NPY) an entry sets the scale and shift
-of the field with its name. Types that contradict the file are refused. The C++ client reads valid files to the same
-clouds.
+Values are not converted: the server gets their bytes, and a description of the fields.
+
+A field spec (voxserve.field_spec) describes a .bin file of another layout, from the first byte of a point to the last.
+For .npy of shape [N, C] the spec names the columns in order. In files that name their fields (PCD, PLY, structured NPY)
+an entry of the spec sets the scale and shift of the field with the same name. A spec whose types contradict the file is
+refused. The C++ client makes the same cloud of a valid file.
 """
 
 from __future__ import annotations
@@ -25,14 +26,17 @@ from voxserve.readers import npy, pcd, ply
 
 KITTI_LAYOUT = "x:f32,y:f32,z:f32,intensity:f32"
 NUSCENES_LAYOUT = "x:f32,y:f32,z:f32,intensity:f32*0.00392156862745098,ring:f32"
-_PACKED = {".pcd.bin": NUSCENES_LAYOUT, ".bin": KITTI_LAYOUT}  # the longer ending first
+# The longer ending comes first, since the first ending that matches a file's name is used.
+_PACKED = {".pcd.bin": NUSCENES_LAYOUT, ".bin": KITTI_LAYOUT}
 _WITH_HEADER = {".pcd": pcd.read, ".ply": ply.read, ".npy": npy.read}
 
 
 def read(path: str | os.PathLike[str], fields: str = "") -> PointCloud:
-    """Reads a file. OSError if it cannot be read; ValueError names the file and the problem, with both numbers.
+    """Reads a scan file: .bin, .pcd.bin, .pcd, .ply or .npy, as the docstring of voxserve.readers describes them.
+    fields: a field spec; "" for the format's own layout.
 
-    A broken or hostile header cannot make it allocate more than the file's size justifies.
+    OSError if the file cannot be read. ValueError, with the file's name and the problem, if the file or the spec is not
+    valid. The header of a broken or hostile file cannot make it allocate much more memory than the file's size.
     """
     spec = field_spec.parse(fields) if fields else None
     name = os.fspath(path).lower()
@@ -53,7 +57,9 @@ def read(path: str | os.PathLike[str], fields: str = "") -> PointCloud:
 
 
 def read_packed(contents: bytes, spec: FieldSpec) -> PointCloud:
-    """Reads packed points without a header."""
+    """Returns the cloud of points that follow each other without gaps or a header. ValueError if the bytes are not a
+    whole number of points.
+    """
     num_points, rest = divmod(len(contents), spec.point_step)
     if rest:
         raise ValueError(
@@ -65,5 +71,5 @@ def read_packed(contents: bytes, spec: FieldSpec) -> PointCloud:
 
 
 def is_point_cloud_file(path: str | os.PathLike[str]) -> bool:
-    """Returns whether the extension is one of those above."""
+    """Returns whether read() knows the file's extension."""
     return os.fspath(path).lower().endswith((*_PACKED, *_WITH_HEADER))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-MAX_EXPANSION = 264  # the longest match that three bytes can encode
+# No data expands more: a match of three bytes, the most compact code, stands for at most 264 bytes.
+MAX_EXPANSION = 264
 _MAX_LITERALS = 32
 
 
 def decompress(data: bytes | memoryview, size: int) -> bytes:
-    """Returns exactly `size` bytes, or raises ValueError; never makes more, whatever the data says."""
+    """Returns exactly `size` bytes, or raises ValueError. It never makes many more bytes than that, whatever `data`
+    contains.
+    """
     if size > len(data) * MAX_EXPANSION:
         raise ValueError(f"{len(data)} compressed bytes cannot hold {size}")
     out = bytearray()

@@ -1,7 +1,8 @@
 """Reads NPY, versions 1 to 3 (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html).
 
-It does not use numpy.load, which trusts a header's shape before it has seen that many bytes. Structured arrays keep the
-fields that a cloud can have; nested arrays, and arrays that mix byte orders, are refused.
+It does not use numpy.load, which allocates memory for the header's shape before it has read so many bytes. From a
+structured array it reads the fields whose types a cloud can have. It refuses fields that are arrays of several axes,
+and arrays that mix byte orders.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _PLAIN = re.compile(r"[<>|=][biufcmMSUV]\d{1,9}")
 
 
 def read(contents: bytes, spec: FieldSpec | None) -> PointCloud:
-    """Reads a file's contents. ValueError describes the problem, with both numbers."""
+    """Returns the cloud of a file's contents. spec: as in voxserve.readers. ValueError if they are not valid."""
     try:
         array = read_array(contents)
         if array.dtype.names is None and (array.ndim != 2 or not 3 <= array.shape[1] <= _MAX_COLUMNS):
@@ -36,7 +37,9 @@ def read(contents: bytes, spec: FieldSpec | None) -> PointCloud:
 
 
 def read_array(contents: bytes) -> npt.NDArray[Any]:
-    """Returns the file's array, without copying the bytes. Arrays of Python objects are refused."""
+    """Returns the file's array, which shares the memory of `contents`. ValueError if the contents are not valid, or
+    hold Python objects.
+    """
     if contents[:6] != _MAGIC:
         raise ValueError("the file does not begin with \\x93NUMPY")
     major = contents[6] if len(contents) > 6 else 0
@@ -69,7 +72,9 @@ def read_array(contents: bytes) -> npt.NDArray[Any]:
 
 
 def _dtype(descr: Any) -> np.dtype[Any]:
-    """Returns the type that a header describes; of a list of fields only those that a cloud can have."""
+    """Returns the type that the header's `descr` describes. If it is a list of fields, the type has only the fields
+    whose types a cloud can have.
+    """
     if isinstance(descr, str):
         return _plain(descr)
     if not isinstance(descr, list):
@@ -100,7 +105,7 @@ def _dtype(descr: Any) -> np.dtype[Any]:
 
 
 def _plain(text: str) -> np.dtype[Any]:
-    """Returns the type of one value from order, kind and bytes, such as <f4, |u1, >i2 and |V8."""
+    """Returns the type of one value from a text of byte order, kind and size, such as <f4, |u1, >i2 and |V8."""
     try:
         dtype = np.dtype(text) if _PLAIN.fullmatch(text) else None
     except (TypeError, ValueError):

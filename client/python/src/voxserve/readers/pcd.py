@@ -1,6 +1,6 @@
 """Reads PCD 0.7 (https://pointclouds.org/documentation/tutorials/pcd_file_format.html).
 
-Fields of 8-byte integers and padding (named _) are skipped; the viewpoint is ignored.
+It skips fields of 8-byte integers and padding, which are fields named _, and ignores the viewpoint.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from voxserve.readers import lzf
 from voxserve.readers.text import MAX_HEADER_BYTES, LineReader, parse_points, split_words, whole_number
 
 _MAX_POINT_BYTES = 1 << 20
-_MAX_EXTENT = (1 << 32) - 1  # limit of the points in a row, and of the rows
+_MAX_EXTENT = (1 << 32) - 1  # the largest WIDTH (points in a row), and the largest HEIGHT (rows)
 _TYPES = {("F", 4): "f32", ("F", 8): "f64", ("I", 1): "i8", ("I", 2): "i16", ("I", 4): "i32", ("U", 1): "u8",
           ("U", 2): "u16", ("U", 4): "u32", ("I", 8): None, ("U", 8): None}  # fmt: skip
 
@@ -37,7 +37,7 @@ class _Column:
 
 
 def read(contents: bytes, spec: FieldSpec | None) -> PointCloud:
-    """Reads a file's contents. ValueError describes the problem, with both numbers."""
+    """Returns the cloud of a file's contents. spec: as in voxserve.readers. ValueError if they are not valid."""
     try:
         cloud = _read(contents)
     except ValueError as error:
@@ -66,7 +66,7 @@ def _read(contents: bytes) -> PointCloud:
         columns = [replace(column, offset=start) for column, start in zip(kept, starts, strict=True)]
     elif kind == "binary":
         size = num_points * point_step
-        # Some writers pad the file with zeros. Any other bytes behind the points mean that the header is wrong.
+        # Some programs pad the file with zeros. Any other bytes behind the points mean that the header is wrong.
         if len(body) < size or np.frombuffer(body[size:], np.uint8).any():
             raise ValueError(
                 f"the header promises {num_points} points of {point_step} bytes, but {len(body)} bytes follow"
@@ -145,7 +145,9 @@ def _ascii(lines: LineReader, columns: list[_Column], num_points: int) -> bytes:
 
 
 def _compressed(body: memoryview, columns: list[_Column], num_points: int) -> bytes:
-    """Reads compressed data, which holds the points field after field: all x, then all y, ..."""
+    """Returns the bytes of the points, point after point, from compressed data. Those hold the points field after
+    field: all x, then all y, ...
+    """
     if len(body) < 8:
         raise ValueError("the file ends before the compressed data")
     compressed, size = (int.from_bytes(body[start : start + 4], "little") for start in (0, 4))

@@ -1,7 +1,7 @@
 """Reads PLY 1.0 (http://paulbourke.net/dataformats/ply/).
 
-The points are the element "vertex"; elements before it are skipped. Names like "scalar_Intensity" (from CloudCompare)
-lose the prefix and become lower case.
+The points are the element "vertex"; other elements are skipped. From names such as "scalar_Intensity", as CloudCompare
+writes them, it removes the prefix and makes them lower case.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _MAX_PROPERTIES = 1024
 class _Element:
     name: str
     count: int
-    properties: dict[str, Field] = field(default_factory=dict)  # packed, by name
+    properties: dict[str, Field] = field(default_factory=dict)  # by name; their offsets have no gaps
     step: int = 0  # bytes of one element in a binary file
-    list_name: str = ""  # name of a list property, which has no fixed size
+    list_name: str = ""  # the name of a list property; such an element has no fixed size. "": it has none
 
 
 def read(contents: bytes, spec: FieldSpec | None) -> PointCloud:
-    """Reads a file's contents. ValueError describes the problem, with both numbers."""
+    """Returns the cloud of a file's contents. spec: as in voxserve.readers. ValueError if they are not valid."""
     try:
         cloud = _read(contents)
     except ValueError as error:

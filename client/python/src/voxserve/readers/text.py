@@ -1,4 +1,4 @@
-"""Reads lines and rows of numbers, for formats with text headers and ascii points."""
+"""Reads text headers and rows of ascii numbers, for the PCD and PLY readers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ _WORD = re.compile(r"[^ \t]+")
 
 
 class LineReader:
-    """Reads the lines of a file that may become binary. `position` is the number of bytes read."""
+    """Reads the lines of a file whose later part may be binary. `position` is the number of bytes that it has read, and
+    num_lines the number of lines.
+    """
 
     def __init__(self, contents: bytes) -> None:
         self._contents = contents
@@ -22,7 +24,7 @@ class LineReader:
         self.num_lines = 0
 
     def next(self) -> str | None:
-        """Returns the next line without its end; None at the end of the file."""
+        """Returns the next line without its line break; None at the end of the file."""
         if self.position >= len(self._contents):
             return None
         end = self._contents.find(b"\n", self.position)
@@ -39,10 +41,11 @@ def split_words(line: str) -> list[str]:
 
 
 def parse_points(lines: LineReader, num_points: int, columns: Sequence[npt.DTypeLike | None]) -> list[npt.NDArray[Any]]:
-    """Reads num_points lines of len(columns) numbers and returns the columns in their types; None drops a column.
+    """Reads num_points lines of len(columns) numbers each. columns: the type of each column; None skips it. Returns one
+    array [num_points] for each column that is not skipped.
 
-    Blank lines are skipped. ValueError if lines are missing; it names a line with a wrong number of values or with a
-    value that does not fit its type.
+    Blank lines are skipped. ValueError if lines are missing, or if a line, which the message names, has another number
+    of values or a value that its type cannot hold.
     """
     rows: list[list[str]] = []
     numbers: list[int] = []
@@ -83,5 +86,5 @@ def _column(words: list[str], dtype: np.dtype[Any], lines: list[int]) -> npt.NDA
 
 
 def whole_number(text: str) -> int | None:
-    """Returns a header's count; None if it is not a number, or has more digits than any count."""
+    """Returns the value of a count in a header; None if the text is not a whole number, or has more than 18 digits."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None

@@ -12,7 +12,9 @@ from voxserve.verify.compare import Comparison, Model
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit status: 0 within the tolerance, 1 not, or nothing to compare; 2 the command line is wrong."""
+    """Runs the command. Returns the exit status: 0 if all results are within the tolerance; 1 if one is not, if there
+    is nothing to compare, or if a file cannot be read. A wrong command line ends the program with status 2.
+    """
     options = _parser().parse_args(arguments)
     try:
         model, recorded = Model.read(options.model), reference.read(options.reference)

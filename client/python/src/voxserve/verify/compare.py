@@ -1,4 +1,4 @@
-"""Compares a model's nodes with a reference."""
+"""Compares the nodes of a model, computed by the interpreter, with a reference."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ Values = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Deviation:
-    """The deviation of a node from a reference. problem: why they cannot be compared; "" if they can."""
+    """The deviation of a node's result from the reference's."""
 
     node: str
-    largest: float = 0.0
-    mean: float = 0.0
+    largest: float = 0.0  # the largest absolute difference
+    mean: float = 0.0  # the mean absolute difference
     magnitude: float = 0.0  # the reference's largest absolute value
-    problem: str = ""
+    problem: str = ""  # why the results cannot be compared; "": they can
 
     def is_within(self, tolerance: float) -> bool:
         return not self.problem and self.largest <= tolerance * max(self.magnitude, 1e-30)
@@ -47,18 +47,18 @@ class Deviation:
 
 @dataclass(frozen=True)
 class Model:
-    """A version's folder."""
+    """The folder of a model's version."""
 
-    network: Any
+    network: Any  # the Model message
     tensors: dict[str, Values]
-    axes: tuple[int, ...]  # axes[i]: the library's axis for the served axis i
-    outputs: dict[str, str]
-    modules: dict[str, str]
-    cut: str = ""  # the module after which the network ends; "": the user's last
+    axes: tuple[int, ...]  # axes[i]: which of the library's axes is the model's axis i
+    outputs: dict[str, str]  # name of a result of the user's module -> node
+    modules: dict[str, str]  # path of a part of the user's module -> node of its result
+    cut: str = ""  # the part of the user's module after which the network ends; "": it has all parts
 
     @staticmethod
     def read(folder: str | Path) -> Model:
-        """Reads a folder: a model's (its newest version), or a version's."""
+        """Reads a version's folder, or the newest version in a model's folder. Raises OSError or ValueError."""
         folder = Path(folder)
         versions = sorted((p for p in folder.glob("*") if p.name.isdigit()), key=lambda p: int(p.name))
         folder = folder if (folder / "model.textproto").exists() or not versions else versions[-1]
@@ -71,19 +71,23 @@ class Model:
         return Model(network, weights, axes, names.get("outputs", {}), names.get("modules", {}), names.get("cut", ""))
 
     def sites(self, coordinates: Values) -> site_maths.Sites:
-        """Converts a library's coordinates to the served order of axes."""
+        """Returns the sites of coordinates [N, 1 + D] in the library's order of axes, in the model's order of axes."""
         if coordinates.shape[1] != 1 + len(self.axes):
             raise ValueError(f"the reference has {coordinates.shape[1] - 1} axes, the model {len(self.axes)}")
         sites: site_maths.Sites = coordinates.astype(np.int64)[:, [0, *(1 + a for a in self.axes)]]
         return sites
 
     def at_sites(self, values: Values, sites: site_maths.Sites) -> Values:
-        """Returns a library's dense values [samples, C, ...] at sites in the served order; ValueError as dense has."""
+        """Returns the values at the sites, in the model's order of axes, of a library's dense result [samples, C, ...]:
+        [N, C]. ValueError as for dense.at_sites.
+        """
         library = sites[:, [0, *(1 + self.axes.index(a) for a in range(len(self.axes)))]]
         return dense.at_sites(values, library)
 
     def expected(self, reference: Reference) -> dict[str, Rows]:
-        """Returns the reference's rows for the outputs: of a network that was cut, the last module's results."""
+        """Returns the reference's results for the model's outputs, by name. For a network that was cut, they are the
+        results of the part after which it ends; ValueError if the reference does not have them.
+        """
         if not self.cut:
             return reference.outputs
         found = {name: reference.modules.get(part_name(self.cut, name)) for name in self.outputs}
@@ -119,9 +123,8 @@ class Comparison:
         }
 
     def modules(self) -> list[tuple[str, Deviation]]:
-        """Returns the deviation of each of the reference's modules with a known node, in the order of the nodes.
-
-        Results whose sites are unknown are left out: those of functions that take only features.
+        """Returns the deviation of each part of the module whose node is known, in the order of the nodes. Leaves out
+        results whose sites the reference does not have.
         """
         order = {node: i for i, node in enumerate(self._interpreter.order())}
         known = [
@@ -133,7 +136,7 @@ class Comparison:
         return [(name, self._deviation(node, rows)) for name, node, rows in known]
 
     def _node_of(self, module: str) -> str:
-        """Returns the node of a module's result: a traced network lists it, in another one it has the module's name."""
+        """Returns the node of a part's result. A traced network lists it; in others the node has the part's name."""
         return self._model.modules.get(module, "" if self._model.modules else module)
 
     def _is_dense(self, rows: Rows, node: str) -> bool:
@@ -181,7 +184,9 @@ def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def compared(node: str, ours: Values, theirs: Values) -> Deviation:
-    """Compares two results. theirs: may have more dimensions of one, such as [1, N, C]."""
+    """Returns the deviation of `ours` from `theirs`, the reference's result. Dimensions of size 1, as in [1, N, C], do
+    not count.
+    """
     if _without_ones(ours.shape) == _without_ones(theirs.shape):
         theirs = theirs.reshape(ours.shape)
     if ours.shape != theirs.shape:

@@ -1,4 +1,6 @@
-"""Reads a module's dense result, [samples, C, cells of each axis], at the sites that it was made of."""
+"""Reads the values of a module's dense result [samples, C, cells of each axis] at the sites of the sparse tensor that
+the result was made of.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,8 @@ def is_dense(rows: Rows, dimension: int) -> bool:
 
 
 def at_sites(values: npt.NDArray[Any], sites: Sites) -> npt.NDArray[Any]:
-    """Returns [N, C]. sites: the sample, then the module's own axes.
-
-    ValueError if a site has no cell, or if a cell without a site is not 0.
+    """Returns the values at the sites: [N, C]. sites: [N, 1 + D], the sample, then the coordinates in the module's
+    order of axes. ValueError if a site lies outside the cells, or if a cell without a site is not 0.
     """
     cells = (values.shape[0], *values.shape[2:])
     is_outside = ((sites < 0) | (sites >= cells)).any(axis=1)

@@ -1,8 +1,8 @@
-"""Computes a model's nodes with NumPy, following the comments of model.proto. It is slow, and independent of the
-server.
+"""Computes the nodes of a model with NumPy, as the comments of model.proto define them. It shares no code with the
+server, and is slow.
 
-It begins at the voxels: level 0's sites and their features are given, one point per voxel. Values are float64. It does
-not compute nodes of points (other than voxels) and boxes, and lists them and the nodes that follow them.
+The input is a list of voxels with their features, one point per voxel; values are float64. It does not compute nodes
+whose rows are points (if the points are not the voxels) or boxes. It lists those nodes, and the nodes that follow them.
 """
 
 from __future__ import annotations
@@ -22,31 +22,36 @@ Tensors = Mapping[str, Values]
 
 
 class NotComputedError(Exception):
-    """A node is not computed here, or follows such a node."""
+    """The interpreter does not compute the node."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """A node's rows. sites is None for rows of samples and for images, whose values are [samples, C, rows, columns]."""
+    """The result of a node."""
 
-    values: Values
-    sites: site_maths.Sites | None = None
-    shape: tuple[int, ...] = ()  # cells per axis, if the level has them
-    rows_per_sample: int = 1  # of rows of samples, which lie one sample after another
+    values: Values  # [N, C]; for images [samples, C, rows, columns]
+    sites: site_maths.Sites | None = None  # [N, 1 + D] for rows on sites; None for rows of samples and for images
+    shape: tuple[int, ...] = ()  # the number of cells on each axis, if the sites are limited to a spatial shape
+    rows_per_sample: int = 1  # for rows of samples: the rows that each sample has, one sample after another
 
 
 class Interpreter:
-    """run() returns the results by node; skipped has the reasons for missing ones."""
+    """Computes the nodes of a model (a Model message) for one input. run() returns the results by the nodes' names;
+    `skipped` has the reason why a node was not computed.
+    """
 
     def __init__(self, model: Any, tensors: Tensors, coordinates: Values, features: Values) -> None:
-        """coordinates: [N, 1 + D], the sample first, with the model's axes; features: [N, C]."""
+        """tensors: the model's weights by name. coordinates: [N, 1 + D], the sample, then the voxel in the model's
+        order of axes. features: [N, C], the features of the voxels.
+        """
         self._nodes = {node.name: node for node in model.nodes}
         self._dimension = model.dimension or 3
         self._tensors = tensors
         self._coordinates = np.asarray(coordinates, np.int64)
         self._features = np.asarray(features, np.float64)
         self._num_samples = int(self._coordinates[:, 0].max()) + 1 if len(self._coordinates) else 0
-        self._strided: dict[str, tuple[Result, site_maths.KernelMap]] = {}  # inputs and maps, for paired inverses
+        # Strided node -> its input and kernel map, which the inverse nodes paired with it use.
+        self._strided: dict[str, tuple[Result, site_maths.KernelMap]] = {}
         self.results: dict[str, Result] = {}
         self.skipped: dict[str, str] = {}
 
@@ -56,7 +61,7 @@ class Interpreter:
         return self.results
 
     def order(self) -> list[str]:
-        """Returns the computed nodes in the order of computation."""
+        """Returns the names of the computed nodes, in the order in which they were computed."""
         return list(self.results)
 
     def _result(self, name: str) -> Result | None:
@@ -78,7 +83,7 @@ class Interpreter:
         return self.results.get(name)
 
     def _tensor(self, name: str, part: str) -> Values:
-        """Returns the node's own tensor, or that of the node in weights_of."""
+        """Returns a tensor of the node, such as its weight, or of the node that weights_of names."""
         return self._tensors[f"{self._nodes[name].weights_of or name}.{part}"]
 
     def _voxelize(self, _name: str, op: Any, *_inputs: Result) -> Result:
@@ -119,7 +124,9 @@ class Interpreter:
         return tuple(values) or (default,) * self._dimension
 
     def _place(self, name: str, op: Any, x: Result) -> tuple[Result, site_maths.KernelMap]:
-        """Returns the output's sites (without values), and the kernel's map."""
+        """Returns the sites of a convolution's or pool's output, as a Result whose values do not count, and the kernel
+        map.
+        """
         sites, kind = _sites(x), enum_name(op, "kind")
         if kind == "KIND_INVERSE":
             fine, kernel_map = self._strided[op.paired_with]
@@ -349,7 +356,7 @@ class Interpreter:
 
 
 def enum_name(message: Any, field: str) -> str:
-    """Returns the name of an enum field's value."""
+    """Returns the name of the value of a message's enum field."""
     name: str = message.DESCRIPTOR.fields_by_name[field].enum_type.values_by_number[getattr(message, field)].name
     return name
 
@@ -361,7 +368,7 @@ def _sites(result: Result) -> site_maths.Sites:
 
 
 def _rows_of_sample(result: Result, sample: int) -> Any:
-    """Returns the index of a sample's rows."""
+    """Returns what indexes the rows of a sample: a mask or a slice."""
     if result.sites is not None:
         return result.sites[:, 0] == sample
     return slice(sample * result.rows_per_sample, (sample + 1) * result.rows_per_sample)

@@ -1,4 +1,4 @@
-"""voxserve.record: writes the results of a user's own module."""
+"""Defines voxserve.record, which writes the results of a user's own module to a file."""
 
 from __future__ import annotations
 
@@ -12,12 +12,17 @@ from voxserve.verify.sparse_tensors import coordinates_of, features_of, kind_of,
 
 
 def record(module: Any, inputs: Any, path: str | Path = "reference.npz", *, intermediates: bool = True) -> Reference:
-    """Runs module(inputs) and writes its inputs and outputs for `python -m voxserve.verify`.
+    """Runs module(inputs), and writes the inputs and results to a file for `python -m voxserve.verify`. Returns the
+    content of the file.
 
-    module: a torch.nn.Module in evaluation mode, with its own library, on any device.
-    inputs: its input; a tuple stands for several arguments. They hold one sparse tensor, or tensors from which the
-        module makes one.
-    intermediates: also writes the results of the module's parts, so that the first one that deviates can be named.
+    module: a torch.nn.Module in evaluation mode, with the library that it was trained with, on any device.
+    inputs: the module's input; a tuple stands for several arguments. They contain one sparse tensor, or tensors from
+        which the module makes one.
+    path: the .npz file to write.
+    intermediates: also writes the results of the module's parts, so that voxserve.verify can name the first part whose
+        result deviates.
+
+    ValueError if the module is in training mode, has no sparse tensor as its input, or returns no tensor.
     """
     import torch
 
@@ -46,17 +51,19 @@ def record(module: Any, inputs: Any, path: str | Path = "reference.npz", *, inte
 
 
 class _Recorder:
-    """Keeps results and their sites. A layer that takes only features keeps the order of rows."""
+    """Collects the results of a run with their sites. The result of a layer that takes only features (a tensor, not a
+    sparse tensor) has the sites of its input, if it has as many rows.
+    """
 
     def __init__(self) -> None:
         self.input: Rows | None = None
         self.modules: dict[str, Rows] = {}
-        self._coordinates: dict[int, Any] = {}  # by the identity of a tensor of features
-        self._alive: list[Any] = []  # keeps tensors alive, so that no identity is used twice
-        self._calls: dict[str, int] = {}
+        self._coordinates: dict[int, Any] = {}  # id() of a tensor of features -> its coordinates
+        self._alive: list[Any] = []  # keeps these tensors alive, so that no other object gets the same id()
+        self._calls: dict[str, int] = {}  # part of the module -> how often it has run
 
     def see(self, value: Any) -> None:
-        """Remembers a sparse tensor's sites; the first one is the input."""
+        """Remembers the sites of a value that is a sparse tensor. The first sparse tensor is the recorded input."""
         if not kind_of(value):
             return
         features, coordinates = features_of(value), coordinates_of(value)
@@ -88,7 +95,7 @@ class _Recorder:
         return hook
 
     def rows(self, value: Any) -> Rows | None:
-        """Returns a copy of a tensor's values, with its sites if they are known; None for other values."""
+        """Returns a copy of a tensor's values, with its sites if they are known; None if the value is no tensor."""
         self.see(value)
         features = features_of(value)
         if not hasattr(features, "detach"):

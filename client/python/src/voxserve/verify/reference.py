@@ -1,10 +1,14 @@
-"""The .npz file of voxserve.record: a run's inputs, outputs and intermediate results.
+"""Reads and writes references: the .npz file of voxserve.record, with a run's inputs, outputs and intermediate results.
+
+Its arrays are:
 
 format                          "voxserve reference 1"
 input/features                  float32 [N, C]
-input/coordinates               int32 [N, 1 + D]: the sample, then the library's axes
-output/NAME, module/PATH        results of the module and its parts; for sites with .../coordinates in the level's units
+input/coordinates               int32 [N, 1 + D]: the sample, then the coordinates in the library's order of axes
+output/NAME                     a result of the module
+module/PATH                     the result of a part of the module
 module/PATH/KEY                 one of several results of a part
+.../coordinates                 the coordinates of a result on sites, in steps of the sites' stride
 """
 
 from __future__ import annotations
@@ -26,14 +30,16 @@ Values = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of one result. values: [N, C] of sites if there are coordinates; any shape otherwise."""
+    """One result of a module."""
 
-    values: Values
-    coordinates: Values | None = None
+    values: Values  # [N, C] if there are coordinates, else of any shape
+    coordinates: Values | None = None  # [N, 1 + D]: the sample, then the coordinates, in steps of the sites' stride
 
 
 def part_name(path: str, key: str) -> str:
-    """Returns the name of a module's result. key: as sparse_tensors.named() yields it."""
+    """Returns the name of a result of a part of the module. path: the part's; key: the result's, as
+    sparse_tensors.named() yields it.
+    """
     return path if key == "output" else f"{path}/{key}"
 
 
@@ -58,7 +64,7 @@ class Reference:
 
 
 def read(path: str | Path) -> Reference:
-    """Reads a file. ValueError, with the file's name, if it is not such a file."""
+    """Reads a reference. ValueError, with the file's name, if it is no reference; OSError if it cannot be read."""
     try:
         with np.load(path, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}

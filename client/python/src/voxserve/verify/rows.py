@@ -1,4 +1,4 @@
-"""Computes operators of rows and images by their definitions, with NumPy alone."""
+"""Computes operators on rows and on images by their definitions, with NumPy alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Values = npt.NDArray[Any]
 
 
 def grouped_product(rows: Values, weight: Values, groups: int) -> Values:
-    """Returns the product of rows [N, Cin] and weight [Cin / groups, Cout]."""
+    """Returns the product of rows [N, Cin] and weight [Cin / groups, Cout], group by group: [N, Cout]."""
     if groups == 1:
         product: Values = rows @ weight
         return product
@@ -22,7 +22,9 @@ def grouped_product(rows: Values, weight: Values, groups: int) -> Values:
 
 
 def reduced(rows: Values, targets: Values, num_targets: int, reduce: str) -> Values:
-    """Reduces the rows of each target by MAX, AVERAGE or SUM; 0 for a target without rows."""
+    """Returns the MAX, AVERAGE or SUM of the rows of each target: [num_targets, C]; 0 for a target without rows.
+    targets: [N] the target of each row [N, C].
+    """
     counts = np.bincount(targets, minlength=num_targets)[:, None]
     if reduce == "MAX":
         result = np.full((num_targets, rows.shape[1]), -np.inf)
@@ -34,7 +36,9 @@ def reduced(rows: Values, targets: Values, num_targets: int, reduce: str) -> Val
 
 
 def sample_normalized(rows: Values, samples: Values, num_groups: int, epsilon: float) -> Values:
-    """Normalizes each sample's groups of neighbouring channels to mean 0 and variance 1."""
+    """Normalizes each group of neighbouring channels, over all rows of a sample, to mean 0 and variance 1. samples: [N]
+    the sample of each row.
+    """
     result = np.zeros_like(rows)
     for sample in np.unique(samples):
         at = samples == sample
@@ -46,8 +50,8 @@ def sample_normalized(rows: Values, samples: Values, num_groups: int, epsilon: f
 
 
 def attended(queries: Values, keys: Values, values: Values, num_heads: int, scale: float) -> Values:
-    """Returns each query's mean of one sample's values, weighted by softmax(scale * query . key). Returns 0 without
-    keys.
+    """Returns the attention of one sample: for each query the mean of the values, weighted by softmax(scale * query .
+    key). Returns 0 if there are no keys.
     """
     if len(keys) == 0:
         return np.zeros((len(queries), values.shape[1]))
@@ -61,7 +65,9 @@ def attended(queries: Values, keys: Values, values: Values, num_heads: int, scal
 
 
 def generalised_means(rows: Values, targets: Values, num_targets: int, exponent: float, epsilon: float) -> Values:
-    """Returns the generalised mean of the rows that go to each target; 0 without rows."""
+    """Returns the generalised mean, mean(max(row, epsilon)^exponent)^(1 / exponent), of the rows of each target; 0 for
+    a target without rows.
+    """
     powers = np.maximum(rows, epsilon) ** exponent
     means: Values = reduced(powers, targets, num_targets, "AVERAGE") ** (1 / exponent)
     return means
@@ -92,7 +98,7 @@ def _hard_sigmoid(x: Values) -> Values:
     return hard_sigmoid
 
 
-# The functions by their names in Activation.Function. Each takes the values and the message.
+# The activations by their names in Activation.Function of model.proto. Each takes the values and the node's message.
 _FUNCTIONS: dict[str, Callable[[Values, Any], Values]] = {
     "RELU": lambda x, _: np.maximum(x, 0),
     "LEAKY_RELU": lambda x, op: np.where(x < 0, _set(op, "negative_slope", 0.01) * x, x),
@@ -117,7 +123,7 @@ _FUNCTIONS: dict[str, Callable[[Values, Any], Values]] = {
 
 
 def activated(x: Values, function: str, op: Any) -> Values:
-    """Applies an activation. function: a name of Activation.Function; op: the message, with its parameters."""
+    """Applies an activation. function: a name of Activation.Function; op: the node's message, with the parameters."""
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         return _FUNCTIONS[function.removeprefix("FUNCTION_")](x, op)
 
@@ -141,12 +147,12 @@ def l2_normalized(x: Values, epsilon: float) -> Values:
 
 
 def of_channels(values: Values, x: Values) -> Values:
-    """Reshapes one value per channel so that it is broadcast to x, whose channels are axis 1."""
+    """Returns one value per channel in a shape that NumPy broadcasts to x, whose channels are axis 1."""
     return values.astype(np.float64).reshape(-1, *(1,) * (x.ndim - 2))
 
 
 def embedded(numbers: Values, table: Values) -> Values:
-    """Returns the table's rows of these numbers [N], or NaN if the table has no such row."""
+    """Returns the rows of the table with these row numbers [N]: [N, C]; NaN if the table has no such row."""
     is_there = (numbers >= 0) & (numbers < len(table)) & (numbers == np.floor(numbers))
     result = np.full((len(numbers), table.shape[1]), np.nan)
     result[is_there] = table[numbers[is_there].astype(np.int64)]

@@ -17,11 +17,13 @@ from voxserve.verify.interpreter import enum_name
 from voxserve.verify.reference import Reference, Rows
 
 Values = npt.NDArray[Any]
-Columns = Callable[[Values], dict[str, Values]]  # makes the cloud for some of the voxels
+Columns = Callable[[Values], dict[str, Values]]  # takes a mask of voxels, and returns the columns of their cloud
 
 
 def points_of(model: Model, coordinates: Values, features: Values) -> dict[str, Values]:
-    """Returns a cloud with one point in each voxel. ValueError if no point can have a voxel's features."""
+    """Returns the columns of a cloud with one point in each voxel. coordinates: [N, 1 + D], features: [N, C].
+    ValueError if the model cannot read the voxels from any cloud.
+    """
     voxelize = next(n.voxelize for n in model.network.nodes if n.WhichOneof("op") == "voxelize")
     is_floor, origin = enum_name(voxelize, "rounding") == "ROUNDING_FLOOR", enum_name(voxelize, "origin")
     if origin == "ORIGIN_MINIMUM":
@@ -46,8 +48,9 @@ def points_of(model: Model, coordinates: Values, features: Values) -> dict[str, 
 
 
 def deviations(model: Model, reference: Reference, address: str, name: str) -> dict[str, Deviation]:
-    """Returns the deviation of the served model's tensors from the reference's outputs of the same nodes, or of its
-    scores from the only output on voxels.
+    """Runs the reference's input on the server at `address`. Returns the deviations of the served tensors from the
+    reference's outputs of the same nodes. For a model without tensors, it returns the deviation of the scores from the
+    reference's only output that has one row per voxel. name: the served model's.
     """
     assert reference.input.coordinates is not None
     sites = model.sites(reference.input.coordinates)
@@ -85,7 +88,9 @@ def deviations(model: Model, reference: Reference, address: str, name: str) -> d
 
 
 def _of_cells(expected: Rows, key: str, samples: list[Values]) -> Deviation:
-    """Compares dense results. samples: [size of each axis..., C] of each sample. torch's images have C first."""
+    """Compares a served dense tensor with the reference's output. samples: for each sample the rows [size of each
+    axis..., C]; torch's images have C first.
+    """
     ours = np.stack(samples)
     if ours.ndim == 4:
         ours = np.moveaxis(ours, -1, 1)
@@ -98,8 +103,8 @@ def _of_cells(expected: Rows, key: str, samples: list[Values]) -> Deviation:
 def _of_tensor(
     model: Model, expected: Rows, sites: site_maths.Sites, key: str, parts: list[tuple[Values, Values]]
 ) -> Deviation:
-    """Compares a served tensor with the reference's output. parts: for each sample, the rows and their sites (the
-    sample, then the coordinates).
+    """Compares a served tensor with the reference's output. parts: for each sample the sites of the rows (the sample,
+    then the coordinates), and the rows.
     """
     where, rows = np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts])
     values = expected.values.reshape(len(expected.values), -1)

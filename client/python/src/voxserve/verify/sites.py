@@ -1,6 +1,7 @@
-"""Computes sites and the pairs of kernels, slowly and plainly by lists and search, as an oracle for other results.
+"""Computes the sites of sparse layers and the pairs of sites that a kernel connects (the rulebook). The code is simple
+and slow, so that the results of faster code can be checked against it.
 
-Sites are int64 [N, 1 + D]: the sample, then the coordinates in their level's own units.
+Sites are int64 [N, 1 + D]: the sample, then D coordinates in steps of the sites' stride.
 """
 
 from __future__ import annotations
@@ -19,16 +20,15 @@ Values = npt.NDArray[Any]
 
 
 def box(kernel_size: Sequence[int]) -> list[tuple[int, ...]]:
-    """Returns the cells of a kernel, the last axis fastest."""
+    """Returns the cells of a kernel, from 0 to size - 1 on each axis, in the order with the last axis fastest."""
     return list(itertools.product(*map(range, kernel_size)))
 
 
 def deltas(
     kernel_size: Sequence[int], dilation: Sequence[int], padding: Sequence[int] | None = None
 ) -> list[tuple[int, ...]]:
-    """Returns dilation * cell - padding of a kernel's cells, the last axis fastest.
-
-    padding: by default an odd size is centred at 0, and an even one begins at 0.
+    """Returns the offsets of a kernel, dilation * cell - padding for each of its cells, in the order with the last axis
+    fastest. padding: None centres a kernel of odd size at 0, and lets one of even size begin at 0.
     """
     if padding is None:
         padding = [d * (k // 2) if k % 2 else 0 for k, d in zip(kernel_size, dilation, strict=True)]
@@ -37,13 +37,13 @@ def deltas(
 
 
 def unique(sites: Values) -> Sites:
-    """Returns each site once, ascending."""
+    """Returns the sites without repetitions, in ascending order."""
     sites = np.asarray(sites, np.int64)
     return np.unique(sites, axis=0) if len(sites) else sites
 
 
 def rows_of(sites: Values, wanted: Values) -> Rows:
-    """Returns the row of each wanted site, -1 if it does not exist."""
+    """Returns the index in `sites` of each wanted site: [len(wanted)]; -1 if it is not among them."""
     return _looked_up(_numbered(sites), wanted)
 
 
@@ -56,21 +56,21 @@ def _looked_up(rows: dict[tuple[int, ...], int], wanted: Values) -> Rows:
 
 
 def moved(sites: Values, stride: Sequence[int], delta: Sequence[int]) -> Sites:
-    """Returns stride * site + delta."""
+    """Returns stride * site + delta for each site."""
     result = np.array(sites, np.int64)
     result[:, 1:] = result[:, 1:] * np.asarray(stride, np.int64) + np.asarray(delta, np.int64)
     return result
 
 
 def floored(sites: Values, stride: Sequence[int]) -> Sites:
-    """Returns the sites floor(c / stride), each once."""
+    """Returns the sites floor(coordinates / stride), without repetitions."""
     result = np.array(sites, np.int64)
     result[:, 1:] //= np.asarray(stride, np.int64)
     return unique(result)
 
 
 def reaching(sites: Values, stride: Sequence[int], deltas: Sequence[Sequence[int]]) -> Sites:
-    """Returns the sites o with stride * o = site - delta for some site and delta, each once."""
+    """Returns the sites o for which stride * o + delta is an input site for some delta, without repetitions."""
     step, parts = np.asarray(stride, np.int64), [np.zeros((0, np.shape(sites)[1]), np.int64)]
     for delta in deltas:
         at = moved(sites, [1] * len(step), [-d for d in delta])
@@ -81,21 +81,23 @@ def reaching(sites: Values, stride: Sequence[int], deltas: Sequence[Sequence[int
 
 
 def reached(sites: Values, stride: Sequence[int], deltas: Sequence[Sequence[int]]) -> Sites:
-    """Returns the sites stride * site + delta, each once."""
+    """Returns the sites stride * site + delta for all sites and deltas, without repetitions."""
     return unique(np.concatenate([moved(sites, stride, delta) for delta in deltas]))
 
 
 def within(sites: Sites, shape: Sequence[int]) -> Sites:
-    """Returns the sites with 0 <= c < shape."""
+    """Returns the sites whose coordinates are at least 0 and below `shape` on each axis."""
     inside: Sites = sites[((sites[:, 1:] >= 0) & (sites[:, 1:] < np.asarray(shape))).all(axis=1)]
     return inside
 
 
 @dataclass(frozen=True)
 class KernelMap:
-    """The rows that a kernel pairs: fine = stride * coarse + delta for each of its deltas.
+    """The pairs of a fine and a coarse site that a kernel connects: fine = stride * coarse + delta for one of its
+    deltas.
 
-    is_onto_fine: rows go from the coarse sites to the fine ones, as in an inverse or transposed layer.
+    is_onto_fine: the layer computes the fine sites from the coarse ones, as an inverse or transposed convolution does;
+        False: the coarse ones from the fine ones.
     """
 
     fine: Sites
@@ -109,7 +111,7 @@ class KernelMap:
         return self.fine if self.is_onto_fine else self.coarse
 
     def pairs(self) -> Iterator[tuple[Rows, Rows]]:
-        """Yields, for each delta, the rows of the sources and those of their targets."""
+        """Yields, for each delta, the row numbers of the input sites and those of the output sites that they go to."""
         fine_rows = _numbered(self.fine)
         for delta in self.deltas:
             fine = _looked_up(fine_rows, moved(self.coarse, self.stride, delta))

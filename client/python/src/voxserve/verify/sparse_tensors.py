@@ -1,4 +1,6 @@
-"""Reads the sparse tensors of spconv, torchsparse and MinkowskiEngine, recognized by their classes' names."""
+"""Reads the sparse tensors of spconv, torchsparse and MinkowskiEngine. It recognizes them by the names of their
+classes, so that none of the libraries is needed.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from typing import Any
 
 
 def kind_of(value: Any) -> str:
-    """Returns spconv, torchsparse or MinkowskiEngine for a sparse tensor; "" for other values."""
+    """Returns the library of a sparse tensor: "spconv", "torchsparse" or "MinkowskiEngine"; "" for other values."""
     for cls in type(value).__mro__:
         if cls.__name__ == "SparseConvTensor":
             return "spconv"
@@ -17,13 +19,15 @@ def kind_of(value: Any) -> str:
 
 
 def features_of(value: Any) -> Any:
-    """Returns the features of a sparse tensor, or the value itself."""
+    """Returns the features [N, C] of a sparse tensor. Returns any other value unchanged."""
     kind = kind_of(value)
     return (value.features if kind == "spconv" else value.F) if kind else value
 
 
 def coordinates_of(value: Any) -> Any:
-    """Returns [N, 1 + D] as NumPy, the sample first, in the library's order of axes and the level's units."""
+    """Returns the coordinates of a sparse tensor as a NumPy array int64 [N, 1 + D]: the sample, then the coordinates in
+    the library's order of axes, in steps of the sites' stride.
+    """
     coordinates = (value.indices if kind_of(value) == "spconv" else value.C).detach().cpu().numpy().astype("int64")
     if kind_of(value) == "MinkowskiEngine":
         coordinates[:, 1:] //= [max(stride, 1) for stride in value.tensor_stride]  # a stride of 0: one row per sample
@@ -31,7 +35,9 @@ def coordinates_of(value: Any) -> Any:
 
 
 def named(result: Any, name: str = "output") -> Iterator[tuple[str, Any]]:
-    """Yields a module's results by name: a dict's keys, a list's indices, "output" for a single value."""
+    """Yields a module's results with their names. A single value is named "output", the values of a dict by their keys,
+    those of a list or tuple output.0, output.1, ...; deeper values get names such as KEY.0.
+    """
     if isinstance(result, dict):
         for key, value in result.items():
             yield from named(value, str(key) if name == "output" else f"{name}.{key}")

@@ -127,7 +127,9 @@ def _scans(options: argparse.Namespace, client: Client, model: ModelVersion) -> 
 
 
 def _files(source: Path, is_followed: bool) -> Iterator[Path]:
-    """Yields scans by name. If a folder is followed, also yields each new scan when it has stopped growing."""
+    """Yields a scan, or the scans of a folder in the order of their names. With is_followed it goes on, and yields each
+    new scan of the folder when its file has stopped growing.
+    """
     if not source.exists():
         raise ViewError(f"{source}: no such file or folder")
     if not source.is_dir():

@@ -1,4 +1,4 @@
-"""Reads a drive that python -m voxserve.bag has labelled."""
+"""Reads an MCAP file that python -m voxserve.bag has written."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _END = "/labelled"
 
 
 def is_labelled(path: str) -> bool:
-    """Returns whether the file has labelled clouds. It is False if the file cannot be read; the next reader reports
-    why.
+    """Returns whether the file is an MCAP file with labelled clouds. Returns False if it cannot be read, since the code
+    that opens it next reports why. Raises BagError if the package mcap is not installed.
     """
     if not path.endswith(".mcap") or not Path(path).is_file():
         return False
@@ -36,7 +36,7 @@ def is_labelled(path: str) -> bool:
 
 
 def read(path: str) -> Iterator[Shown]:
-    """Yields the labelled clouds with their boxes and times. Raises BagError."""
+    """Yields the labelled clouds with their boxes and times. Raises BagError if the file is broken."""
     from mcap.reader import make_reader
     from rosbags.typesys import Stores, get_typestore
 
@@ -82,7 +82,7 @@ def _shown(index: int, message: Any, scene: Any, timing: Any) -> Shown:
 
 
 def _raw(message: Any, name: str) -> Any:
-    """Returns the 32 bits of a field of each point."""
+    """Returns the 32 bits of a field for each point, as an unsigned integer: [N]."""
     offset = next(field.offset for field in message.fields if field.name == name)
     data = np.asarray(message.data, np.uint8).reshape(-1, message.point_step)[:, offset : offset + 4]
     return np.ascontiguousarray(data).view(">u4" if message.is_bigendian else "<u4")[:, 0]

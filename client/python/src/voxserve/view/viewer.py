@@ -1,6 +1,6 @@
-"""Shows points in class colours, boxes and times on one timeline of Rerun (https://rerun.io).
+"""Shows points in the colours of their classes, boxes and times in the viewer Rerun (https://rerun.io).
 
-Rerun's statistics stay off: Rerun reads from a configuration whether it may send them, and gets one that says no.
+Rerun can send statistics of its use to its makers. This module gives it a configuration that forbids that.
 """
 
 from __future__ import annotations
@@ -34,27 +34,29 @@ _GREY = (110, 110, 110)
 
 
 class ViewError(ValueError):
-    """Nothing can be shown; the message says why."""
+    """The viewer cannot be opened, or there is nothing to show. The message says why."""
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A scan and a model's results for it. Points that are not finite are not drawn."""
+    """A scan and a model's results for it, for Viewer.show. Points that are not finite are not drawn."""
 
-    index: int
-    stamp_ns: int | None  # since 1970; None: only the index is known
-    points: npt.NDArray[np.float32]  # [N, 3]
-    labels: npt.NDArray[np.integer] | None = None  # [N]
-    colors: npt.NDArray[np.uint8] | None = None  # [N, 3]; only if the classes' colours are not known
+    index: int  # the place on the timeline "frame"
+    stamp_ns: int | None  # the time of the scan, nanoseconds since 1970; None: unknown
+    points: npt.NDArray[np.float32]  # [N, 3] metres
+    labels: npt.NDArray[np.integer] | None = None  # [N] class ids
+    # [N, 3] red, green, blue of each point; None: the colours of the viewer's classes
+    colors: npt.NDArray[np.uint8] | None = None
     boxes: npt.NDArray[np.float64] | None = None  # [M, 7], as Detections.boxes
-    box_ids: npt.NDArray[np.integer] | None = None  # [M]
-    box_colors: npt.NDArray[np.uint8] | None = None  # [M, 3], likewise
-    box_texts: Sequence[str] = ()
-    times_ms: Mapping[str, float] = field(default_factory=dict)
+    box_ids: npt.NDArray[np.integer] | None = None  # [M] class ids
+    # [M, 3] red, green, blue of each box; None: the colours of the viewer's classes
+    box_colors: npt.NDArray[np.uint8] | None = None
+    box_texts: Sequence[str] = ()  # [M]
+    times_ms: Mapping[str, float] = field(default_factory=dict)  # name -> milliseconds, drawn as curves
 
     @staticmethod
     def of_result(index: int, cloud: PointCloud, labels: Segmentation | None, found: Detections | None) -> Shown:
-        """Makes a Shown from a model's answers."""
+        """Returns the Shown of a cloud and the model's answers. An answer that the model does not give is None."""
         answer: Answer | None = labels or found
         times = {}
         if answer is not None:
@@ -77,8 +79,14 @@ class Shown:
 
 
 class Viewer:
-    """A recording of Rerun. It goes to one of: a file (save), a viewer in the browser (web_port), a running viewer
-    (connect, its address), or a viewer that is started here. Use it in a `with` block.
+    """Shows scans in Rerun. Use it in a `with` block.
+
+    classes: the model's classes, for their names and colours.
+    save: a file (.rrd) to write the recording to, instead of showing it.
+    web_port: serves a viewer for browsers of this machine at this port, and its data at the next port.
+    connect: the address of a viewer that runs already: rerun+http://HOST:9876/proxy.
+
+    Without the last three, it starts a viewer on this machine. ViewError if Rerun is not installed or cannot serve.
     """
 
     def __init__(
@@ -88,7 +96,7 @@ class Viewer:
         self._rr = rr
         self._is_known = {info.id for info in classes}
         self._had_boxes = False
-        self.address = ""  # the URL of the viewer in the browser
+        self.address = ""  # the URL of the viewer for browsers; "" without web_port
         self._server: subprocess.Popen[bytes] | None = None
         self._recording: Any = rr.RecordingStream(_APPLICATION)
         if save:
@@ -115,7 +123,7 @@ class Viewer:
         return views.Blueprint(views.Vertical(scene, times, row_shares=[4, 1]), collapse_panels=True)
 
     def show(self, shown: Shown) -> None:
-        """Shows a scan at its place on the timelines "frame" and "stamp"."""
+        """Shows a scan at its place on the timelines "frame" (its index) and "stamp" (its time)."""
         rr, recording = self._rr, self._recording
         recording.set_time("frame", sequence=shown.index)
         if shown.stamp_ns is not None:
@@ -162,7 +170,7 @@ class Viewer:
         )
 
     def close(self) -> None:
-        """Writes what is still in memory."""
+        """Writes what is still in memory, and ends the viewer for browsers."""
         self._recording.flush()
         self._recording.disconnect()
         if self._server is not None:
@@ -179,15 +187,16 @@ class Viewer:
 
 
 def _serve(web_port: int) -> subprocess.Popen[bytes]:
-    """Starts Rerun's viewer for browsers at web_port, and its store behind it. Only this machine can reach them, which
-    Rerun's own functions cannot arrange.
+    """Starts Rerun's viewer for browsers at web_port and its data server at web_port + 1. Both accept only connections
+    from this machine, for which Rerun's own functions have no option. Raises ViewError if a port is in use, or if
+    they do not answer within 30 s.
     """
     if any(_is_open(port) for port in (web_port, web_port + 1)):
         raise ViewError(f"port {web_port} or {web_port + 1} is in use; name another with --web")
     ports = ["--bind", "127.0.0.1", "--port", str(web_port + 1), "--web-viewer-port", str(web_port)]
     import rerun_cli
 
-    # This is the program itself. If its wrapper in Python were ended, the program would go on.
+    # The path of Rerun's program itself. Rerun's Python wrapper would leave the program running when it is ended.
     name = "rerun.exe" if os.name == "nt" else "rerun"
     command = [str(Path(rerun_cli.__file__).parent / name), "--serve-web", "--hide-welcome-screen", *ports]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -207,7 +216,9 @@ def _is_open(port: int) -> bool:
 
 
 def _rerun() -> Any:
-    """Returns the module rerun, with its statistics off. Viewers that it starts inherit that."""
+    """Returns the module rerun, which sends no statistics, nor do viewers that it starts. Raises ViewError if it is not
+    installed.
+    """
     silence()
     try:
         import rerun
@@ -218,8 +229,8 @@ def _rerun() -> Any:
 
 @cache
 def silence() -> str:
-    """Gives Rerun a configuration, for this process only, that forbids statistics; the user's own is not changed.
-    Returns its folder.
+    """Gives Rerun a configuration that forbids statistics, for this process and its children only. Does not change the
+    user's own configuration. Returns the folder of the new one.
     """
     folder = Path(tempfile.mkdtemp(prefix="voxserve-view-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)

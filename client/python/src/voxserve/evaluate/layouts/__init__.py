@@ -1,4 +1,4 @@
-"""Opens data sets: finds which layout a folder has, and lists its frames."""
+"""Opens data sets: finds out which layout a folder has, and lists its frames."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 from voxserve.evaluate.layouts import kitti, nuscenes, pandaset, semantic_kitti
 from voxserve.evaluate.truth import Dataset, DatasetError
 
-# The layouts in the order in which they are tried: whether a folder has the layout, and how to open it.
+# The layouts by name, in the order in which they are tried. The first function returns whether a folder has the layout;
+# the second opens the folder, and takes the number of sweeps to merge.
 LAYOUTS: dict[str, tuple[Callable[[Path], bool], Callable[[Path, int], Dataset]]] = {
     "nuscenes": (nuscenes.is_dataset, nuscenes.open_dataset),
     "pandaset": (pandaset.is_dataset, pandaset.open_dataset),
@@ -18,8 +19,9 @@ LAYOUTS: dict[str, tuple[Callable[[Path], bool], Callable[[Path, int], Dataset]]
 
 
 def open_dataset(folder: str, layout: str = "", num_sweeps: int = 1) -> Dataset:
-    """Opens the data set in a folder. Raises DatasetError if the folder has none of the layouts, not the one that is
-    named, or no frames.
+    """Opens the data set in a folder. layout: a key of LAYOUTS; "": the first one that the folder has. num_sweeps: the
+    number of sweeps to merge into each scan; more than 1 only for nuScenes. Raises DatasetError if the folder does not
+    have the layout, has none of the layouts, or has no frames.
     """
     path = Path(folder)
     if not path.is_dir():

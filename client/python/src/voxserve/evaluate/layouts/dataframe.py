@@ -1,7 +1,7 @@
-"""Reads the tables in PandaSet's pickles (pandas.DataFrame as pandas 0.25 and 1.0 wrote it), without pandas.
+"""Reads the tables in PandaSet's pickle files (a pandas.DataFrame as pandas 0.25 and 1.0 wrote it), without pandas.
 
-A pickle can call any function that it names. Here it may name only the parts of such a table, and these names stand for
-classes of this file that keep what they are given.
+A pickle file can call any function that it names. This reader accepts only the names that such a table needs, and
+replaces pandas' classes by classes of this file, which only keep the values that they are given.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _MAX_BYTES = 1 << 30
 
 
 def read(path: Path) -> dict[str, npt.NDArray[Any]]:
-    """Returns the columns by name, all of one length. ValueError names the file and what is wrong with it. Raises
-    OSError if the file cannot be read.
+    """Returns the columns of a gzipped table by name; all have the same length. Raises ValueError, with the file's name
+    and the problem, if it is no such table, and OSError if the file cannot be read.
     """
     try:
         with gzip.open(path) as file:
@@ -40,7 +40,7 @@ def read(path: Path) -> dict[str, npt.NDArray[Any]]:
 
 
 class _Kept:
-    """An object that keeps the state of a pickle."""
+    """A stand-in for a pickled object, which keeps the object's state."""
 
     state: Any = None
 
@@ -57,7 +57,7 @@ class _BlockManager(_Kept):
 
 
 def _new_index(_kind: Any, values: dict[str, Any]) -> list[Any]:
-    return list(values["data"]) if "data" in values else []  # a range of rows has no names
+    return list(values["data"]) if "data" in values else []  # a RangeIndex has no "data"; it is that of the rows
 
 
 class _Index:
@@ -68,7 +68,8 @@ def _reconstruct(_kind: Any, _shape: Any, _code: Any) -> npt.NDArray[Any]:
     return np.ndarray((0,), np.int8)
 
 
-# The older names of the modules, and the newer ones.
+# The functions and classes that a pickle file may name, by module and name, and the ones that are used for them. NumPy
+# has renamed a module.
 _ALLOWED: dict[tuple[str, str], Any] = {
     ("pandas.core.frame", "DataFrame"): _DataFrame,
     ("pandas.core.internals.managers", "BlockManager"): _BlockManager,

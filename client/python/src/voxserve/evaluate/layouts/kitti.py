@@ -1,7 +1,8 @@
-"""KITTI's object detection (Geiger et al. 2012): velodyne/, calib/ and label_2/, or these in training/.
+"""Reads KITTI's object detection data set (Geiger et al. 2012): the folders velodyne/, calib/ and label_2/, or these in
+training/.
 
-People drew boxes only for what the left colour camera sees. So points and found boxes outside its image are left out,
-as in the benchmark and in the usual training.
+People drew boxes only for objects that the left colour camera sees. So points and found boxes outside its image are
+left out, as in the benchmark and in the usual training.
 """
 
 from __future__ import annotations
@@ -19,18 +20,16 @@ from voxserve.point_cloud import PointCloud
 NAMES = ("Car", "Van", "Truck", "Pedestrian", "Person_sitting", "Cyclist", "Tram", "Misc")
 _ALIASES = {"Pedestrian": ("person",), "Cyclist": ("bicyclist", "bicycle", "two-wheeler")}
 _NEIGHBOURS = {"Car": ("Van",), "Pedestrian": ("Person_sitting",)}
-_IMAGE_SIZE = (1242, 375)  # if there is no picture
-_NEAR = 0.1  # metres before the camera; nearer points are not seen
+_IMAGE_SIZE = (1242, 375)  # width and height in pixels that are assumed if the frame's image file is missing
+_NEAR = 0.1  # metres; a box whose corners are all nearer to the camera, or behind it, is not in the image
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """A frame's calibration. projection: [3, 4], rectified camera to pixels; to_camera: [4, 4], scanner to rectified
-    camera.
-    """
+    """A frame's calibration."""
 
-    projection: Array
-    to_camera: Array
+    projection: Array  # [3, 4], from the rectified camera's coordinates to pixels
+    to_camera: Array  # [4, 4], from the scanner's coordinates to the rectified camera's
 
 
 def is_dataset(folder: Path) -> bool:
@@ -40,7 +39,7 @@ def is_dataset(folder: Path) -> bool:
 
 
 def open_dataset(folder: Path, _num_sweeps: int = 1) -> Dataset:
-    """Opens the folder. Raises DatasetError if scans and labels do not pair."""
+    """Opens the folder. Raises DatasetError if a scan has no label file."""
     root = _root(folder)
     scans = {path.stem: path for path in sorted((root / "velodyne").glob("*.bin"))}
     has_boxes = (root / "label_2").is_dir()
@@ -64,7 +63,7 @@ def _root(folder: Path) -> Path:
 
 
 def read_calibration(path: Path) -> Calibration:
-    """Reads a frame's calibration. The DatasetError for a wrong file names it and the line."""
+    """Reads a frame's calibration. Raises DatasetError, with the file's name and the line, if it is not valid."""
     if not path.is_file():
         raise DatasetError(f"{path}: no such file, but the scan of this frame is there")
     rows: dict[str, Array] = {}
@@ -95,7 +94,7 @@ def _read(root: Path, stem: str, _with_labels: bool, with_boxes: bool) -> Scan:
 
 
 def _image_size(path: Path) -> tuple[int, int]:
-    """Returns width and height from a PNG's header."""
+    """Returns the width and height of a PNG file, in pixels."""
     if not path.is_file():
         return _IMAGE_SIZE
     with path.open("rb") as file:
@@ -106,7 +105,9 @@ def _image_size(path: Path) -> tuple[int, int]:
 
 
 def _project(calibration: Calibration, points: Array) -> tuple[Array, Array]:
-    """Returns the pixels of points, [N, 2], and their metres before the camera, [N]."""
+    """Returns the pixels (column, row) of points [N, 3] in the scanner's coordinates, [N, 2], and the points' distances
+    in front of the camera in metres, [N].
+    """
     camera = points @ calibration.to_camera[:3, :3].T + calibration.to_camera[:3, 3]
     image = camera @ calibration.projection[:, :3].T + calibration.projection[:, 3]
     depth = image[:, 2]
@@ -114,8 +115,8 @@ def _project(calibration: Calibration, points: Array) -> tuple[Array, Array]:
 
 
 def image_boxes(calibration: Calibration, size: tuple[int, int], boxes: Array) -> Array:
-    """Returns the left, top, right and bottom of boxes [N, 7] in the image, cut at its edge: [N, 4]. They are NaN for a
-    box outside the image.
+    """Returns the left, top, right and bottom in pixels of boxes [N, 7] in the image, limited to the image: [N, 4].
+    They are NaN for a box outside the image. size: the image's width and height.
     """
     out = np.full((len(boxes), 4), np.nan)
     signs = np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)]) / 2
@@ -136,8 +137,8 @@ def image_boxes(calibration: Calibration, size: tuple[int, int], boxes: Array) -
 
 
 def read_boxes(path: Path, calibration: Calibration) -> TrueBoxes:
-    """Reads a frame's boxes. DontCare regions have no box in space and are left out, since the benchmark uses them in
-    the image only.
+    """Reads a frame's boxes. Leaves out DontCare regions, which are rectangles in the image without a box in space; the
+    benchmark uses them only for boxes in the image. Raises DatasetError if the file is not valid.
     """
     if not path.is_file():
         raise DatasetError(f"{path}: no such file, but the scan of this frame is there")
@@ -156,7 +157,7 @@ def read_boxes(path: Path, calibration: Calibration) -> TrueBoxes:
         rows.append(values)
     values_of = np.array(rows, np.float64).reshape(-1, 14)
     height, width, length = values_of[:, 7], values_of[:, 8], values_of[:, 9]
-    bottom = values_of[:, 10:13]  # the middle of the lower face, in the camera's frame (y down)
+    bottom = values_of[:, 10:13]  # the centre of the box's lower face, in the camera's coordinates (y points down)
     back = np.linalg.inv(calibration.to_camera)
     centres = (bottom - np.stack([0 * height, height / 2, 0 * height], axis=1)) @ back[:3, :3].T + back[:3, 3]
     turn = values_of[:, 13]

@@ -1,8 +1,8 @@
-"""nuScenes (Caesar et al. 2020): the tables of v1.0-*, samples/, sweeps/ and lidarseg/.
+"""Reads nuScenes (Caesar et al. 2020): the tables of v1.0-*, and samples/, sweeps/ and lidarseg/.
 
-Points and boxes are in the frame of LIDAR_TOP (x right, y forward). With several sweeps, those before a key frame are
-moved into its frame, as in the usual training. The field "age" is a point's age in seconds; the request gives it the
-name that the model has for it.
+Points and boxes are in the coordinates of LIDAR_TOP (x right, y forward). With --sweeps, the points of the sweeps
+before a key frame are transformed into the key frame's coordinates, as in the usual training. The field "age" then
+holds a point's age in seconds; evaluate.command renames it to the model's feature for it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from voxserve.evaluate.truth import Array, Dataset, DatasetError, Frame, Scan, T
 from voxserve.point_cloud import PointCloud
 from voxserve.pose import Pose
 
-RANGES = {  # metres, of nuScenes' detection task
+RANGES = {  # class -> the range of nuScenes' detection task, metres
     "car": 50.0, "truck": 50.0, "bus": 50.0, "trailer": 50.0, "construction_vehicle": 50.0, "pedestrian": 40.0,
     "motorcycle": 40.0, "bicycle": 40.0, "traffic_cone": 30.0, "barrier": 30.0,
 }  # fmt: skip
-_CATEGORIES = {  # of boxes
+_CATEGORIES = {  # category of a box -> class of the detection task
     "movable_object.barrier": "barrier", "vehicle.bicycle": "bicycle", "vehicle.bus.bendy": "bus",
     "vehicle.bus.rigid": "bus", "vehicle.car": "car", "vehicle.construction": "construction_vehicle",
     "vehicle.motorcycle": "motorcycle", "human.pedestrian.adult": "pedestrian",
@@ -32,7 +32,7 @@ _CATEGORIES = {  # of boxes
     "human.pedestrian.police_officer": "pedestrian", "movable_object.trafficcone": "traffic_cone",
     "vehicle.trailer": "trailer", "vehicle.truck": "truck",
 }  # fmt: skip
-_LIDARSEG = {  # of points, beside those of boxes
+_LIDARSEG = {  # category of a point -> class, besides _CATEGORIES
     "flat.driveable_surface": "driveable_surface", "flat.other": "other_flat", "flat.sidewalk": "sidewalk",
     "flat.terrain": "terrain", "static.manmade": "manmade", "static.vegetation": "vegetation",
 }  # fmt: skip
@@ -49,7 +49,7 @@ _ALIASES = {
     "manmade": ("building",),
 }
 _MICROSECONDS = 1e-6
-_VELOCITY_SECONDS = 1.5  # the longest time between two successive annotations of an object
+_VELOCITY_SECONDS = 1.5  # the longest time between two annotations of an object from which a velocity is computed
 _RACK = "static_object.bicycle_rack"
 
 
@@ -158,7 +158,7 @@ def _read(tables: _Tables, sample: str, num_sweeps: int, with_labels: bool, with
         cloud = _merged(tables, scan, cloud, num_sweeps)
     sensor = _matrix(tables.rows["calibrated_sensor"][scan["calibrated_sensor_token"]])
     x, y, _, _ = np.linalg.inv(sensor)[:, 3].tolist()
-    return Scan(cloud, labels, boxes, origin=(x, y))  # distances count from the vehicle, not from the sensor
+    return Scan(cloud, labels, boxes, origin=(x, y))  # distances are measured from the vehicle, not from the sensor
 
 
 def _named(path: Path) -> Path:
@@ -168,8 +168,8 @@ def _named(path: Path) -> Path:
 
 
 def _merged(tables: _Tables, scan: dict[str, Any], cloud: PointCloud, num_sweeps: int) -> PointCloud:
-    """Returns the key frame's points, followed by those of the sweeps before it. Leaves out points on the vehicle's own
-    roof from the earlier sweeps.
+    """Returns the key frame's points, followed by those of the num_sweeps - 1 sweeps before it, in the key frame's
+    coordinates. Leaves out the earlier sweeps' points on the vehicle itself: those with |x| and |y| below 1 m.
     """
     world_to_scan = np.linalg.inv(_to_world(tables, scan))
     parts = []
@@ -194,7 +194,7 @@ def _merged(tables: _Tables, scan: dict[str, Any], cloud: PointCloud, num_sweeps
 
 
 def _boxes(tables: _Tables, sample: str, scan: dict[str, Any]) -> TrueBoxes:
-    """Returns the boxes of the detection task."""
+    """Returns the boxes of the detection task's classes, and the bicycle racks."""
     world_to_scan = np.linalg.inv(_to_world(tables, scan))
     boxes, names, velocities, counts = [], [], [], []
     racks: list[Array] = []
@@ -228,8 +228,8 @@ def _category(tables: _Tables, row: dict[str, Any]) -> str:
 
 
 def _velocity(tables: _Tables, row: dict[str, Any]) -> Array:
-    """Returns the velocity in the world, [3] metres a second, from the annotations before and after. It is NaN if they
-    are missing or too far apart.
+    """Returns an object's velocity in the world's coordinates, [3] in metres per second, from the annotations of the
+    object before and after this one. It is NaN if there is neither, or if they are too far apart in time.
     """
     rows = tables.rows["sample_annotation"]
     first = rows[row["prev"]] if row["prev"] else row

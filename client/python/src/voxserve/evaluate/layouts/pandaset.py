@@ -1,12 +1,12 @@
-"""PandaSet (Hesai and Scale AI; https://pandaset.org), in one of two layouts.
+"""Reads PandaSet (Hesai and Scale AI; https://pandaset.org) in one of two layouts:
 
-- As the devkit has it: NNN/lidar/FF.pkl.gz, lidar/poses.json, annotations/semseg/FF.pkl.gz and cuboids/FF.pkl.gz; one
-  sequence, or a folder of sequences.
-- Unpacked: FF.bin (float32 x, y, z, intensity 0..255, sensor) and FF.label (uint32) in the vehicle's frame, with
+- as the devkit reads it: NNN/lidar/FF.pkl.gz, lidar/poses.json, annotations/semseg/FF.pkl.gz and cuboids/FF.pkl.gz, in
+  a folder with one sequence or a folder of sequences;
+- unpacked: FF.bin (float32 x, y, z, intensity 0..255, sensor) and FF.label (uint32) in the vehicle's coordinates, with
   classes.json.
 
-Only the points of the spinning Pandar64 are read. They are moved into its frame: x forward, y left, z up, the road near
-z = -2.25 m.
+Only the points of the spinning scanner, the Pandar64, are used. They are transformed into its coordinates: x forward,
+y left, z up, where the road is near z = -2.25 m.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from voxserve.evaluate.truth import Array, Dataset, DatasetError, Frame, Scan, T
 from voxserve.point_cloud import PointCloud
 from voxserve.pose import Pose
 
-# The sensor's place in the vehicle's frame (x right, y forward), and its upward axis there. The devkit does not give
-# them; they were fitted to the Pandar64's published elevation angles (deploy/models/minkunet).
+# The scanner's position (metres) and its upward axis in the vehicle's coordinates (x right, y forward). The devkit does
+# not contain them. They were fitted to the Pandar64's published elevation angles (deploy/models/minkunet).
 _ORIGIN = np.array([0.0002, 0.7789, 1.8592])
 _UP = np.array([-0.0005, -0.0157, 1.0])
 
 _VEHICLE = ("other-vehicle", "vehicle")
 _CYCLE = ("two-wheeler", "cyclist")
 _CONE = ("cone-barrier",)
-_NAMES: dict[str, tuple[str, ...]] = {  # with the coarser names that models give them
+_NAMES: dict[str, tuple[str, ...]] = {  # class -> names of coarser classes that a model may have for it
     "Smoke": (),
     "Exhaust": (),
     "Spray or rain": (),
@@ -79,7 +79,7 @@ _NAMES: dict[str, tuple[str, ...]] = {  # with the coarser names that models giv
     "Building": ("manmade",),
     "Other Static Object": ("other-static", "manmade"),
 }
-_LABELS = dict(enumerate(_NAMES, 1))  # the data set's ids
+_LABELS = dict(enumerate(_NAMES, 1))  # label -> class
 _BOX_NAMES = tuple(_NAMES)[12:40]  # from Car to Rolling Containers: ground and buildings have no boxes
 
 
@@ -107,8 +107,8 @@ def _sequences(folder: Path) -> list[Path]:
 
 
 def sensor_axes() -> Array:
-    """Returns the sensor's axes in the vehicle's frame as rows, [3, 3]. x is the vehicle's y, turned so that it is
-    perpendicular to the sensor's z.
+    """Returns the scanner's axes x, y and z in the vehicle's coordinates as rows: [3, 3]. Its x axis is the vehicle's y
+    axis, turned to be perpendicular to the scanner's z axis.
     """
     up = _UP / np.linalg.norm(_UP)
     forward = np.array([0.0, 1.0, 0.0]) - up[1] * up
@@ -117,7 +117,9 @@ def sensor_axes() -> Array:
 
 
 def _to_cloud(points: Array, intensity: npt.NDArray[Any]) -> PointCloud:
-    """Makes a cloud in the sensor's frame from points in the vehicle's frame."""
+    """Returns the cloud, in the scanner's coordinates, of points [N, 3] in the vehicle's coordinates. intensity: [N],
+    0..255.
+    """
     moved = (points - _ORIGIN) @ sensor_axes().T
     columns = np.concatenate([moved, np.asarray(intensity, np.float64)[:, None] / 255], axis=1)
     return PointCloud.from_array(columns.astype(np.float32))
@@ -210,7 +212,7 @@ def _boxes(path: Path, rotation: Array, translation: Array, cloud: PointCloud) -
     centres = np.stack([value(f"position.{axis}") for axis in "xyz"], axis=1)
     axes = sensor_axes()
     centres = ((centres - translation) @ rotation - _ORIGIN) @ axes.T
-    yaw = value("yaw")  # 0 if the box looks along the world's y
+    yaw = value("yaw")  # 0 for a box whose front points along the world's y axis
     headings = np.stack([-np.sin(yaw), np.cos(yaw), np.zeros_like(yaw)], axis=1) @ rotation @ axes.T
     boxes = np.concatenate(
         [
@@ -220,7 +222,7 @@ def _boxes(path: Path, rotation: Array, translation: Array, cloud: PointCloud) -
         ],
         axis=1,
     )
-    # An object that both sensors see has one box for each of them; 1 marks those of the forward-looking PandarGT.
+    # An object that both scanners see has two boxes. A sensor_id of 1 marks those of the forward-looking PandarGT.
     spins = value("cuboids.sensor_id") != 1 if "cuboids.sensor_id" in table else np.ones(len(boxes), bool)
     names = tuple(str(name) for name, keep in zip(table["label"], spins, strict=True) if keep)
     boxes = boxes[spins]

@@ -1,7 +1,7 @@
-"""SemanticKITTI (Behley et al. 2019; http://semantic-kitti.org), which has one label per point.
+"""Reads SemanticKITTI (Behley et al. 2019; http://semantic-kitti.org), which has one label per point.
 
-Folders: sequences/NN/velodyne/FFFFFF.bin with sequences/NN/labels/FFFFFF.label; or one sequence's velodyne/ and
-labels/; or NAME.bin beside NAME.label. Labels are uint32 with the class in the low 16 bits, and are mapped to the
+The folder has sequences/NN/velodyne/FFFFFF.bin with sequences/NN/labels/FFFFFF.label; or velodyne/ and labels/ of one
+sequence; or NAME.bin beside NAME.label. Labels are uint32 with the class in the low 16 bits, and are mapped to the
 benchmark's 19 classes.
 """
 
@@ -13,14 +13,14 @@ from pathlib import Path
 from voxserve import label_file, readers
 from voxserve.evaluate.truth import Dataset, DatasetError, Frame, Scan
 
-_LABELS = {  # the benchmark's learning_map
+_LABELS = {  # label -> class, as the benchmark's learning_map has it
     10: "car", 11: "bicycle", 13: "other-vehicle", 15: "motorcycle", 16: "other-vehicle", 18: "truck",
     20: "other-vehicle", 30: "person", 31: "bicyclist", 32: "motorcyclist", 40: "road", 44: "parking", 48: "sidewalk",
     49: "other-ground", 50: "building", 51: "fence", 60: "road", 70: "vegetation", 71: "trunk", 72: "terrain",
     80: "pole", 81: "traffic-sign", 252: "car", 253: "bicyclist", 254: "person", 255: "motorcyclist",
     256: "other-vehicle", 257: "other-vehicle", 258: "truck", 259: "other-vehicle",
 }  # fmt: skip
-_ALIASES = {  # names of coarser classes
+_ALIASES = {  # class -> names of coarser classes that a model may have for it
     "person": ("pedestrian",),
     "bicycle": ("two-wheeler",),
     "motorcycle": ("two-wheeler",),
@@ -42,7 +42,7 @@ def is_dataset(folder: Path) -> bool:
 
 
 def open_dataset(folder: Path, _num_sweeps: int = 1) -> Dataset:
-    """Opens the folder. Raises DatasetError if scans and labels do not pair."""
+    """Opens the folder. Raises DatasetError if a sequence has labels, but not as many files as scans."""
     frames: list[Frame] = []
     has_labels = False
     for name, scans, labels in _sequences(folder) or [("", folder, folder)]:

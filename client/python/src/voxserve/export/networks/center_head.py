@@ -1,7 +1,8 @@
-"""CenterPoint's head, one task after another, as in OpenPCDet and det3d, and on sites as in VoxelNeXt.
+"""Adds CenterPoint's detection head, on images as in OpenPCDet and det3d, or on sites as in VoxelNeXt.
 
-Each task has branches of convolutions for the heat map, centre, height, size, rotation and (for nuScenes) velocity. The
-boxes are decoded from them and suppressed.
+The head has several tasks, each for some of the classes. Each task has branches of convolutions for the heat map,
+centre, height, size, rotation and (for nuScenes) velocity. Boxes are decoded from the branches, and NMS selects among
+them.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from voxserve.export.networks.layers import Layers
 from voxserve.export.networks.spconv_backbone import Voxels
 from voxserve.export.networks.tensors import RandomTensors
 
-HEAD_EPSILON = 1e-5  # for the head's batch norms: torch's default
-_HEATMAP_BIAS = -2.19  # for a random heat map: sigmoid(-2.19) = 0.1, the initial value in both libraries
+HEAD_EPSILON = 1e-5  # the epsilon of the head's batch norms, which is torch's default
+_HEATMAP_BIAS = -2.19  # the bias of a random heat map: sigmoid(-2.19) = 0.1, the initial value in both libraries
 # Gains of the last convolution of random branches. They make scores differ, and sizes exp(dim) a few metres.
 _HEATMAP_GAIN = 0.3
 _BRANCH_GAIN = 0.1
 
-# Adds a convolution of a branch: (node, key, input, out, bias, gain, value of a random bias) -> the node.
+# Adds a convolution of a branch: takes the node's name, the tensors' name, the input node, the number of channels,
+# whether it has a bias, the gain of random weights and the value of a random bias; returns the node.
 Convolve = Callable[[str, str, str, int, bool, float, "float | None"], str]
 
 
@@ -30,15 +32,15 @@ class HeadConfig:
 
     voxels: Voxels
     classes: tuple[ClassEntry, ...]
-    tasks: tuple[tuple[int, ...], ...]  # the class ids of each task
+    tasks: tuple[tuple[int, ...], ...]  # the class ids of each task; every class is in one task
     has_velocity: bool
-    center_min: tuple[float, float, float]  # metres: range of a box's centre, bounds included
+    center_min: tuple[float, float, float]  # the range of a box's centre, x, y, z in metres, bounds included
     center_max: tuple[float, float, float]
-    nms_iou: float
-    nms_boxes_in: int
-    nms_boxes_out: int  # per task
-    max_boxes: int = 500  # per task, before the suppression
-    score_threshold: float = 0.1
+    nms_iou: float  # NMS drops a box that overlaps a better one by more
+    nms_boxes_in: int  # the most boxes per task that NMS reads
+    nms_boxes_out: int  # the most boxes per task that NMS keeps
+    max_boxes: int = 500  # the most boxes per task that are decoded
+    score_threshold: float = 0.1  # boxes with scores above it are decoded
 
     def check(self) -> None:
         ids = sorted(i for task in self.tasks for i in task)
@@ -60,9 +62,11 @@ class CenterHead:
         bias_key: str,
         is_det3d: bool = False,
     ) -> None:
-        """convolve: adds a branch's convolutions. stride: a cell's size in voxels. width: of a branch's hidden layer.
+        """convolve: adds the convolutions of the branches. stride: the size of a heat map's cell in voxels. width: the
+        channels of a branch's hidden layer.
 
-        bias_key: a convolution before a batch norm. All such convolutions have a bias if it has (USE_BIAS_BEFORE_NORM).
+        bias_key: the name of a convolution before a batch norm. If it has a bias, all such convolutions have one
+            (OpenPCDet's USE_BIAS_BEFORE_NORM).
         """
         self._layers = layers
         self._config = config
@@ -73,7 +77,7 @@ class CenterHead:
         self._is_det3d = is_det3d
 
     def boxes(self, x: str) -> None:
-        """Adds the network's output: the suppressed boxes of all tasks, from the shared layer x."""
+        """Adds the tasks on the shared layer x, and the output of the network: the boxes of all tasks after NMS."""
         config, network = self._config, self._layers.network
         decoded = [self._task(task, classes, x) for task, classes in enumerate(config.tasks)]
         network.section("Suppression, task by task.")
@@ -132,6 +136,6 @@ class CenterHead:
 
 
 def _take_rows(network: Network, node: str, rows: Sequence[int], sign: int) -> None:
-    """Reorders a convolution's output channels and changes their sign."""
+    """Replaces a convolution's output channels by the channels `rows`, in this order and multiplied by `sign`."""
     for part in ("weight", "bias"):
         network.tensors[f"{node}.{part}"] = sign * network.tensors[f"{node}.{part}"][list(rows)]

@@ -1,4 +1,5 @@
-"""CenterPoint on voxels, as OpenPCDet and det3d (its authors' own) train it, and on pillars as OpenPCDet does.
+"""Exports CenterPoint on voxels, as OpenPCDet and det3d (the authors' own library) train it, and on pillars, as
+OpenPCDet does.
 
 T. Yin et al., "Center-based 3D Object Detection and Tracking", CVPR 2021. VoxelResBackBone8x or pillars (pillars.py),
 BaseBEVBackbone, and a head with separate branches per task: heat map, centre, height, size, rotation and (for nuScenes)
@@ -9,11 +10,11 @@ State dicts: OpenPCDet's CenterPoint ("backbone_3d.conv_input.0.weight", with pi
 to "dense_head.heads_list.5.hm.1.bias") and det3d's VoxelNet ("backbone.conv_input.0.weight" to
 "bbox_head.tasks.5.hm.3.bias"), of spconv 1 or 2.
 
-The client must leave out points that the vehicle itself reflects: in nuScenes' older sweeps both libraries drop those
-within a metre of the sensor.
+The client must leave out points on the vehicle itself. In nuScenes' older sweeps, both libraries drop the points within
+a metre of the sensor.
 
-det3d's boxes have width before length, and a yaw of -yaw - pi/2. Both are linear in the channels of the branches' last
-convolutions. This module reorders and negates their rows, so served boxes are as in OpenPCDet.
+det3d's boxes have width before length, and -yaw - pi/2 instead of the yaw. So this module reorders and negates output
+channels of the branches' last convolutions. The server then returns boxes as OpenPCDet has them.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ PANDASET_CLASSES = (  # those that occur in sequence 002 and in more than one ob
 _XYZ = (PointFeature("x", "m"), PointFeature("y", "m"), PointFeature("z", "m"))
 # Both libraries use nuScenes' intensity as it is stored, 0 to 255, and the age of a sweep in seconds.
 _NUSCENES_FEATURES = (*_XYZ, PointFeature("intensity", "1", scale=255), PointFeature("age", "s", 0))
-# Both take tanh of Waymo's intensity. The client must send tanh, since it cannot be expressed as a scale.
+# Both libraries use tanh of Waymo's intensity. The client must send that value, since no scale expresses it.
 _WAYMO_FEATURES = (*_XYZ, PointFeature("intensity", "1"), PointFeature("elongation", "1", 0))
 _PANDASET_FEATURES = (*_XYZ, PointFeature("intensity", "1"))
 
@@ -66,10 +67,10 @@ class Config(HeadConfig):
 
     sparse_widths: tuple[int, ...] = (16, 32, 64, 128)
     sparse_out_width: int = 128
-    pillar_widths: tuple[int, ...] = ()  # of pillars, which then replace the sparse backbone
+    pillar_widths: tuple[int, ...] = ()  # the layers' widths of a network on pillars; empty: it has a sparse backbone
     bev: Bev = field(default_factory=Bev)
     head_width: int = 64
-    stride: int = 8  # a heat map's cell, in voxels or pillars
+    stride: int = 8  # the size of a heat map's cell in voxels or pillars
 
 
 _NUSCENES_0075 = Config(
@@ -143,7 +144,9 @@ _DET3D_MAX_VOXELS = {"nuscenes-0.075": 160_000, "nuscenes-0.1": 120_000, "waymo"
 
 
 def config_of(dataset: str, library: str = "openpcdet") -> Config:
-    """Returns the published configuration. det3d has other limits than OpenPCDet, and none before the suppression's."""
+    """Returns the published configuration for a data set. det3d has other limits for boxes than OpenPCDet, and
+    limits decoded boxes only by the number that NMS reads. ValueError if the library has no such configuration.
+    """
     spconv_backbone.check_library(library)
     if dataset not in CONFIGS:
         raise ValueError(f"dataset is '{dataset}', not one of {', '.join(CONFIGS)}")

@@ -1,7 +1,4 @@
-"""The layers that the networks share. They read tensors by a library's names and orders, and add nodes.
-
-`channels` has the width of each node's output; 0 if a tensor that determines it is missing.
-"""
+"""Defines the layers that the networks share. They read tensors with a library's names and orders, and add nodes."""
 
 from __future__ import annotations
 
@@ -16,29 +13,32 @@ from voxserve.export.model_folder import Network
 from voxserve.export.networks.tensors import Tensor, Tensors
 
 _BATCH_NORM_TENSORS = ("weight", "bias", "running_mean", "running_var")
-_RESIDUAL_GAIN = 0.5  # for random residual branches, so that a sum of many stays within float16
+_RESIDUAL_GAIN = 0.5  # for random residual branches, so that the sum of many branches does not exceed float16
 # For a random network's first convolution, whose inputs are metres.
 INPUT_GAIN = 0.05
 
 
 @dataclass(frozen=True)
 class ResidualKeys:
-    """The names of a residual block's tensors."""
+    """The names of a residual block's tensors in a state dict."""
 
     convs: tuple[str, ...]
     norms: tuple[str, ...]
-    shortcut: tuple[str, str] | None = None  # a kernel of one cell and its norm, if a block may have them
+    shortcut: tuple[str, str] | None = None  # the shortcut's convolution of one cell and its norm, if there may be one
 
 
-# Adds a convolution of a residual block: (node, key, input) -> the node.
+# Adds a convolution of a residual block: takes the node's name, the tensors' name and the input node, returns the node.
 Convolve = Callable[[str, str, str], str]
 
-# Reads a weight: (tensors, key, kernel size, in channels, out channels, gain) -> served weight [K, in, out].
+# Reads a weight: takes the tensors, the weight's name, kernel size, in channels, out channels and the gain of random
+# weights; returns the weight [K, in, out] in the model format's order.
 WeightReader = Callable[[Tensors, str, Sequence[int], int, int, float], Tensor]
 
 
 def usual_fan_in(volume: int, c_in: int) -> int:
-    """Returns the usual number of values in a sparse convolution's sum: in a scan about a third of the cells exist."""
+    """Returns the fan-in for random weights of a sparse convolution: the usual number of values that it sums. In a scan
+    about a third of a kernel's cells have a site.
+    """
     return max(volume * c_in // 3, c_in)
 
 
@@ -51,7 +51,7 @@ def minkowski_weight(tensors: Tensors, key: str, kernel: Sequence[int], c_in: in
 
 
 def _kernel(tensors: Tensors, key: str, kernel: Sequence[int], c_in: int, c_out: int, gain: float) -> Tensor:
-    """Reads TorchSparse's or MinkowskiEngine's [K, in, out]. A kernel of one cell is stored as [in, out]."""
+    """Reads a weight [K, in, out] of TorchSparse or MinkowskiEngine, which store a kernel of one cell as [in, out]."""
     volume = math.prod(kernel)
     shape = (c_in, c_out) if volume == 1 else (volume, c_in, c_out)
     weight = tensors.take(f"{key}.kernel", shape, fan_in=usual_fan_in(volume, c_in), gain=gain)
@@ -59,12 +59,14 @@ def _kernel(tensors: Tensors, key: str, kernel: Sequence[int], c_in: int, c_out:
 
 
 def spconv_weight(tensors: Tensors, key: str, kernel: Sequence[int], c_in: int, c_out: int, gain: float) -> Tensor:
-    """Reads spconv's weight. kernel: over x, y, z, or x, y; spconv's tensors are over z, y, x, or y, x."""
+    """Reads a weight of spconv. kernel: the size on x, y, z (or x, y); the stored tensor has the axes z, y, x (or y,
+    x).
+    """
     return _spconv_weight(tensors, key, kernel, c_in, c_out, gain, tuple(reversed(range(len(kernel)))))
 
 
 def spconv_xyz_weight(tensors: Tensors, key: str, kernel: Sequence[int], c_in: int, c_out: int, gain: float) -> Tensor:
-    """Reads spconv's weight in networks whose coordinates are x, y, z."""
+    """Reads a weight of spconv in a network whose coordinates are x, y, z."""
     return _spconv_weight(tensors, key, kernel, c_in, c_out, gain, tuple(range(len(kernel))))
 
 
@@ -82,18 +84,20 @@ def _spconv_weight(
 
 
 class Layers:
-    """Adds layers to a network. `key` is the name of a layer's tensors in the library's state dict."""
+    """Adds layers to a network. The argument `key` is the name of a layer's tensors in the library's state dict.
+    `channels` has the number of channels of each node; 0 if the tensor that determines it is missing.
+    """
 
     def __init__(self, network: Network, tensors: Tensors, read_weight: WeightReader, epsilon: float) -> None:
         self.network = network
         self.tensors = tensors
-        self.epsilon = epsilon  # default for batch norms
+        self.epsilon = epsilon  # the default of batch norms
         self.channels: dict[str, int] = {}
         self._read_weight = read_weight
-        self._kernels: dict[str, Sequence[int]] = {}  # of strided convolutions, for their inverses
+        self._kernels: dict[str, Sequence[int]] = {}  # strided convolution -> kernel size, for its inverse
 
     def points(self, name: str, num_features: int) -> str:
-        """Registers the voxelize node."""
+        """Registers the voxelize node, which the caller has added. Returns its name."""
         self.channels[name] = num_features
         return name
 
@@ -110,7 +114,7 @@ class Layers:
         fill_bias: float | None = None,
         is_flat: bool = False,
     ) -> str:
-        """Adds a submanifold convolution. fill_bias: the value of a random network's bias. is_flat: as for strided."""
+        """Adds a submanifold convolution. fill_bias: the value of a random bias. is_flat: as for strided()."""
         weight = self._read_weight(self.tensors, key, _of_axes(kernel, is_flat), self.channels[x], out, gain)
         self.network.submanifold(name, x, weight, kernel, self._bias(key, out, bias, fill_bias))
         return self._made(name, out)
@@ -129,9 +133,9 @@ class Layers:
         gain: float = 1.0,
         is_flat: bool = False,
     ) -> str:
-        """Adds a strided convolution. rule: FLOOR, EXPAND or PADDED; only PADDED has a padding.
+        """Adds a strided convolution. rule: FLOOR, EXPAND or PADDED, of the output's sites; only PADDED has a padding.
 
-        is_flat: the library's layer has no z axis; the kernel's size on z is 1 here.
+        is_flat: the library's layer has no z axis; here its kernel has the size 1 on z.
         """
         weight = self._read_weight(self.tensors, key, _of_axes(kernel, is_flat), self.channels[x], out, gain)
         if rule == "PADDED":
@@ -163,7 +167,9 @@ class Layers:
         return self.relu(f"{x}.relu", self.norm(f"{x}.norm", key, x, epsilon=epsilon))
 
     def residual_block(self, name: str, keys: ResidualKeys, x: str, convolves: Sequence[Convolve]) -> str:
-        """Adds convolutions beside a shortcut, which is a kernel of one cell if the channels change."""
+        """Adds a residual block: the convolutions, and a shortcut, which is a convolution of one cell if the number of
+        channels changes.
+        """
         y, last = x, len(convolves)
         for index, (convolve, conv, norm) in enumerate(zip(convolves, keys.convs, keys.norms, strict=True), start=1):
             y = convolve(f"{name}.conv{index}", conv, y)
@@ -185,7 +191,7 @@ class Layers:
         return self._made(name, out)
 
     def pointwise(self, name: str, key: str, x: str, out: int, *, bias: bool = False) -> str:
-        """Adds a library's convolution of one cell, without a stride."""
+        """Adds a sparse convolution of one cell without a stride, which is a linear layer."""
         kernel = (1,) * self.network.dimension
         weight = self._read_weight(self.tensors, key, kernel, self.channels[x], out, 1.0)
         self.network.linear(name, x, np.ascontiguousarray(weight[0].T), self._bias(key, out, bias))

@@ -1,8 +1,8 @@
-"""MinkowskiEngine's MinkUNet (examples/minkunet.py) with 3 axes, or 4 with time as the last.
+"""Exports MinkowskiEngine's MinkUNet (examples/minkunet.py) with 3 axes, or with 4 axes, of which time is the last.
 
-C. Choy et al., "4D Spatio-Temporal ConvNets: Minkowski Convolutional Neural Networks", CVPR 2019. Every level's sites
-are floor(c / 2); its kernels run the first axis fastest and kernel_order converts them. With four axes, the first
-convolution and the strided ones have size 1 in time, and the others have the kernel that is asked for:
+C. Choy et al., "4D Spatio-Temporal ConvNets: Minkowski Convolutional Neural Networks", CVPR 2019. A level's sites are
+floor(coordinates / 2) of the finer level's. The library's kernels have the first axis fastest; kernel_order converts
+them. With four axes, the first convolution and the strided ones have size 1 in time, and the other kernels are one of:
 
   cube         3x3x3 in space, one step in time: 27 cells
   hypercube    3x3x3x3: 81 cells
@@ -43,7 +43,7 @@ _PLANES_34 = {
     "B": (32, 64, 128, 256, 256, 128, 64, 32),
     "C": (32, 64, 128, 256, 256, 128, 96, 96),
 }
-# Blocks per level, and the widths of each letter.
+# Variant -> the number of blocks of each level, and the levels' widths.
 VARIANTS = {
     **{f"MinkUNet14{letter}": ((1,) * 8, planes) for letter, planes in _PLANES.items()},
     **{f"MinkUNet18{letter}": ((2,) * 8, planes) for letter, planes in _PLANES.items() if letter != "C"},
@@ -78,7 +78,7 @@ def build(
     layers = [max(num_numbered(state, f"block{block}."), 1) for block in range(1, 9)]
     planes = [tensors.size(f"block{block}.0.norm1.bn.weight", 0) for block in range(1, 9)]
     is_bottleneck = "block1.0.conv3.kernel" in tensors or "block1.0.norm3.bn.weight" in tensors
-    # An unknown volume is reported as a wrong shape of the most usual kernel.
+    # For an unknown volume, the most usual kernel is assumed, so that the error reports a wrong shape.
     kernels = {"cube": 27, "hypercube": 3**dimension, "hypercross": 2 * dimension + 1}
     volume = tensors.size("block1.0.conv2.kernel", 0)
     kernel = next((k for k, cells in kernels.items() if cells == volume), "cube")
@@ -130,7 +130,9 @@ def _dimension(voxel_size: Sequence[float]) -> int:
 
 
 def _box_of(volume: int, sizes: Sequence[int], dimension: int) -> tuple[int, ...]:
-    """Returns the box with that volume and one size on every axis (or all but time); if none, the first size's box."""
+    """Returns the kernel size with `volume` cells that has one of `sizes` on every axis, or on every axis but time with
+    1 there. If there is none, it is that of the first size.
+    """
     boxes = [(size,) * 3 + (last,) * (dimension - 3) for size in sizes for last in (1, size)]
     return next((box for box in boxes if math.prod(box) == volume), boxes[0])
 

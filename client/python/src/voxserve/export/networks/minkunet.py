@@ -1,8 +1,8 @@
-"""MinkUNet of TorchSparse and spvnas, and SPVCNN, which adds a branch of points to it.
+"""Exports MinkUNet of TorchSparse, spvnas and mmdetection3d, and SPVCNN, which adds a branch of points to it.
 
 H. Tang et al., "Searching Efficient 3D Architectures with Sparse Point-Voxel Convolution", ECCV 2020. Four levels down
-and up by 2x2x2 convolutions, two residual blocks a level, `widths` channels; TorchSparse calls it SparseResUNet42. Its
-strided convolutions make sites floor(c / 2), and its kernels are reordered by kernel_order.
+and up by 2x2x2 convolutions, two residual blocks per level, `widths` channels; TorchSparse calls it SparseResUNet42.
+The output sites of its strided convolutions are floor(coordinates / 2), and kernel_order reorders its kernels.
 
 State dicts: TorchSparse's torch.nn.ModuleDict({"backbone": SparseResUNet42(...), "classifier": Linear(...)}), that is
 "backbone.stem.0.kernel" to "classifier.bias"; spvnas' own MinkUNet and SPVCNN, "stem.0.kernel" to "classifier.0.bias";
@@ -30,7 +30,7 @@ from voxserve.export.networks.minkunet_keys import SPVNAS, UnetKeys, keys_of
 from voxserve.export.networks.tensors import RandomTensors, StateDict, Tensor, Tensors
 
 _NUM_STAGES = 4
-_EPSILON = 1e-5  # torch's default, which both libraries use
+_EPSILON = 1e-5  # torch's default, which the libraries use
 _JOINED = (4, 6, 8)  # indices of the widths that MinkUNet V2's head joins: of stage 4, of up 2 and of up 4
 _BASE_WIDTHS = (32, 32, 64, 128, 256, 256, 128, 96, 96)
 LIDAR_FEATURES = (
@@ -60,7 +60,8 @@ def build(
     features: Sequence[PointFeature] = LIDAR_FEATURES,
     points: str = "voxels",
 ) -> Network:
-    """Returns the MinkUNet or, if it has point transforms, SPVCNN of a state dict. points: "" ignores the transforms.
+    """Returns the network of a state dict: SPVCNN if it has the tensors of a branch of points, else MinkUNet. points:
+    "voxels" or "cloud", the points of SPVCNN's branch (see the module's docstring); "" makes a MinkUNet in any case.
 
     Raises ExportError with every tensor that is missing, unknown or misshaped.
     """
@@ -109,7 +110,9 @@ def random_spvcnn(
     features: Sequence[PointFeature] = LIDAR_FEATURES,
     points: str = "voxels",
 ) -> Network:
-    """Returns SPVCNN with random weights. points: "voxels" or "cloud", see the module's text."""
+    """Returns SPVCNN with random weights. width: spvnas' cr, which multiplies the channels. points: "voxels" or "cloud"
+    (see the module's docstring).
+    """
     return _random(name, description, points, width, num_classes, seed, voxel_size, features)
 
 
@@ -135,7 +138,7 @@ def _random(
 
 
 def _widths_of(tensors: StateDict, keys: UnetKeys) -> list[int]:
-    """Reads the widths from the batch norms, which every library stores alike."""
+    """Returns the widths of the levels from the batch norms' sizes, which every library stores in the same way."""
 
     def width(norm: str, **fields: int) -> int:
         return tensors.size(f"{norm.format(**fields)}.weight", 0)
@@ -149,7 +152,7 @@ def _widths_of(tensors: StateDict, keys: UnetKeys) -> list[int]:
 
 
 class _Builder:
-    """Builds the network. points: "" for MinkUNet; else SPVCNN's kind of points."""
+    """Builds the network. points: "" for MinkUNet; "voxels" or "cloud" for SPVCNN."""
 
     def __init__(self, network: Network, tensors: Tensors, keys: UnetKeys, points: str) -> None:
         if points and points not in POINTS:
@@ -170,7 +173,9 @@ class _Builder:
         *,
         joins_levels: bool = False,
     ) -> None:
-        """depths: residual blocks of the stages and of the ups. joins_levels: the head of MinkUNet V2."""
+        """Adds all nodes. depths: the number of residual blocks of each stage (encoder level), then of each up (decoder
+        level). joins_levels: the network has the head of MinkUNet V2.
+        """
         network, layers, keys = self._network, self._layers, self._keys
         size = " x ".join(f"{v:g}" for v in voxel_size)
         network.section(f"Points to voxels of {size} m, as TorchSparse's datasets make them.")
@@ -254,10 +259,12 @@ class _Builder:
 
 
 class _PointBranch:
-    """SPVCNN's points: their current features, and their exchange with the voxels."""
+    """SPVCNN's branch of points: the points' current features, and their exchange with the voxels."""
 
     def __init__(self, layers: Layers, points: str, transforms: str, voxels: str, stem: str) -> None:
-        """transforms: their name in the state dict; voxels: the voxelize node; stem: level 0's first features."""
+        """transforms: the name of the point transforms in the state dict; voxels: the voxelize node; stem: the node of
+        level 0's first features.
+        """
         self._layers = layers
         self._transforms = transforms
         self._is_cloud = points == "cloud"
@@ -270,12 +277,16 @@ class _PointBranch:
         return self._to_voxels("points.0.voxels", self._stem) if self._is_cloud else self._stem
 
     def exchange(self, index: int, x: str, out: int) -> str:
-        """Adds x to the points' features, and returns the points' mean at x's sites."""
+        """Updates the points' features with x, as join() does. Returns a node with the mean of the new features of the
+        points in each site of x.
+        """
         self.join(index, x, out)
         return self._to_voxels(f"points.{index + 1}.voxels", x)
 
     def join(self, index: int, x: str, out: int) -> str:
-        """Returns rows of points: x interpolated, plus the transformed earlier features."""
+        """Updates the points' features: the interpolated rows of x, plus the earlier features after a transform.
+        Returns their node.
+        """
         layers, name, key = self._layers, f"points.{index + 1}", f"{self._transforms}.{index}"
         transformed = layers.linear(f"{name}.transform", f"{key}.0", self._known, out)
         transformed = layers.norm_relu(transformed, f"{key}.1")

@@ -1,4 +1,4 @@
-"""The names of MinkUNet's and SPVCNN's tensors in the state dicts of TorchSparse, spvnas and mmdetection3d."""
+"""Lists the names of MinkUNet's and SPVCNN's tensors in the state dicts of TorchSparse, spvnas and mmdetection3d."""
 
 from __future__ import annotations
 
@@ -13,29 +13,33 @@ from voxserve.export.networks.layers import (
 )
 from voxserve.export.networks.tensors import num_numbered
 
-Pair = tuple[str, str]  # a convolution and its batch norm
+Pair = tuple[str, str]  # the names of a convolution and its batch norm
 
 
 @dataclass(frozen=True)
 class UnetKeys:
-    """Names with fields: {index} counts stages and ups from 0, {number} from 1, {block} a level's residual blocks."""
+    """The names of one library. They contain fields: {index} is the number of a stage (encoder level) or an up (decoder
+    level) from 0, {number} the same from 1, {block} the number of a residual block in its level.
+    """
 
     network: str
     read_weight: WeightReader
     stem: tuple[Pair, Pair]
     down: Pair
-    block: str  # of a stage: {block} begins at 1
+    block: str  # a residual block of a stage; {block} begins at 1
     up: Pair
-    fuse: str  # a block of an up: {block} begins at 0
-    convs: Pair  # of a residual block
-    norms: Pair
+    fuse: str  # a residual block of an up; {block} begins at 0
+    convs: Pair  # the two convolutions of a residual block
+    norms: Pair  # the two batch norms of a residual block
     shortcut: Pair
-    transforms: str  # SPVCNN's
+    transforms: str  # the point transforms of SPVCNN
     classifier: str
-    has_any_depth: bool = False  # False: two blocks per level
+    has_any_depth: bool = False  # whether levels may have any number of residual blocks; False: they have two
 
     def num_blocks(self, names: Iterable[str], level: int, *, is_up: bool = False) -> int:
-        """Returns the number of residual blocks of a stage or an up (levels count from 0), at least one."""
+        """Returns the number of residual blocks of a stage or an up in a state dict with these names, at least one.
+        level: counts from 0.
+        """
         if not self.has_any_depth:
             return 2
         part = self.fuse if is_up else self.block
@@ -71,7 +75,7 @@ SPVNAS = UnetKeys(
     transforms="point_transforms",
     classifier="classifier.0",
 )
-# mmdetection3d's MinkUNetBackbone and SPVCNNBackbone, whose layers are TorchSparse's (1.4 or 2.0) ...
+# mmdetection3d's MinkUNetBackbone and SPVCNNBackbone with the layers of TorchSparse (1.4 or 2.0).
 MMDET3D_TORCHSPARSE = UnetKeys(
     network="mmdetection3d's MinkUNet",
     read_weight=torchsparse_weight,
@@ -90,7 +94,7 @@ MMDET3D_TORCHSPARSE = UnetKeys(
     classifier="decode_head.conv_seg",
     has_any_depth=True,
 )
-# ... MinkowskiEngine's ...
+# The same backbones of mmdetection3d with the layers of MinkowskiEngine.
 MMDET3D_MINKOWSKI = replace(
     MMDET3D_TORCHSPARSE,
     network="mmdetection3d's MinkUNet on MinkowskiEngine",
@@ -105,7 +109,7 @@ MMDET3D_MINKOWSKI = replace(
     norms=("norm1.bn", "norm2.bn"),
     shortcut=("downsample.net.0", "downsample.net.1.bn"),
 )
-# ... or spconv's, over x, y, z.
+# The same backbones of mmdetection3d with the layers of spconv, whose axes are x, y, z there.
 MMDET3D_SPCONV = replace(
     MMDET3D_TORCHSPARSE,
     network="mmdetection3d's MinkUNet on spconv",
@@ -122,7 +126,7 @@ MMDET3D_SPCONV = replace(
 
 
 def keys_of(names: Iterable[str]) -> UnetKeys:
-    """Returns the keys of the library that uses these names; TorchSparse's for unknown names."""
+    """Returns the keys of the library that a state dict with these names comes from; unknown: TorchSparse's."""
     names = tuple(names)
 
     def is_there(*prefixes: str) -> bool:

@@ -1,14 +1,16 @@
-"""Pillars: small networks reduce the points to a flat grid, which becomes an image.
+"""Adds the pillars of PointPillars: a small network reduces the points of each column (pillar) of a grid to a row of
+features, and the pillars become an image.
 
 A. H. Lang et al., "PointPillars: Fast Encoders for Object Detection from Point Clouds", CVPR 2019. OpenPCDet's
 PillarVFE and DynamicPillarVFE (DynPillarVFE), with absolute positions, batch norms and without distances, and
 PointPillarScatter.
 
-PillarVFE computes on max_points_per_voxel slots per pillar. A slot without a point has features of 0, but is not 0
-after a layer's batch norm and ReLU, and the maximum over the slots includes it. So this module also computes an empty
-slot, one row per pillar, and point_to_voxel includes that row if a pillar has an empty slot. DynamicPillarVFE has no
-slots: all points count, and nothing else. That includes points above and below the range, since OpenPCDet crops only
-along x and y. So the range of z is widened for it, around the same middle, which its offsets are relative to.
+PillarVFE computes max_points_per_voxel slots per pillar. The features of a slot without a point are 0, but they are not
+0 after a layer's batch norm and ReLU, and the maximum over the slots includes them. So this module also computes the
+row of an empty slot for each pillar, and point_to_voxel includes it if the pillar has an empty slot. DynamicPillarVFE
+has no slots: the maximum is over all points of a pillar. They include points above and below the range, since OpenPCDet
+crops only along x and y. So this module widens the range of z for it. The centre of the range, to which the points'
+offsets are relative, stays the same.
 
 State dict: "vfe.pfn_layers.0.linear.weight", "vfe.pfn_layers.0.norm.weight" and so on.
 """
@@ -23,13 +25,13 @@ from voxserve.export.model_folder import Network
 from voxserve.export.networks.layers import INPUT_GAIN, Layers
 from voxserve.export.networks.spconv_backbone import Voxels
 
-_BEYOND = 512.0  # metres above and below the middle of a range; no point lies farther away
+_BEYOND = 512.0  # metres above and below the centre of a range; no point is farther away
 
 
 def image(network: Network, layers: Layers, voxels: Voxels, widths: Sequence[int]) -> str:
-    """Returns the image of the pillars. widths: of the layers.
+    """Returns the node of the pillars' image. widths: the channels of the layers.
 
-    voxels: must have one cell on z; for DynamicPillarVFE max_points_per_voxel must be 0.
+    voxels: must have one cell on z. max_points_per_voxel is 0 for DynamicPillarVFE.
     """
     grid = voxels.grid()
     if min(grid) < 1 or grid[2] != 1:
@@ -80,7 +82,7 @@ def image(network: Network, layers: Layers, voxels: Voxels, widths: Sequence[int
 
 
 def _layer(layers: Layers, name: str, number: int, x: str, out: int) -> str:
-    """Adds a PFNLayer without its maximum."""
+    """Adds a PFNLayer without its maximum over a pillar's points."""
     key = f"vfe.pfn_layers.{number}"
     layers.linear(name, f"{key}.linear", x, out, gain=INPUT_GAIN if number == 0 else 1.0, bias=False)
     return layers.norm_relu(name, f"{key}.norm")

@@ -1,8 +1,9 @@
-"""SECOND and PointPillars as OpenPCDet trains them on KITTI (second.yaml, pointpillar.yaml of tools/cfgs/kitti_models).
+"""Exports SECOND and PointPillars as OpenPCDet trains them on KITTI (tools/cfgs/kitti_models/second.yaml and
+pointpillar.yaml).
 
 Y. Yan et al., "SECOND: Sparsely Embedded Convolutional Detection", Sensors 2018. VoxelBackBone8x, BaseBEVBackbone and
-AnchorHeadSingle: two anchors a class at every cell. Boxes are suppressed whatever their classes. PointPillars (A. H.
-Lang et al., CVPR 2019) has pillars (pillars.py) instead of the sparse backbone.
+AnchorHeadSingle: two anchors per class at every cell. NMS ignores the classes of the boxes. PointPillars (A. H. Lang et
+al., CVPR 2019) has pillars (pillars.py) instead of the sparse backbone.
 
 State dicts: OpenPCDet's SECONDNet ("backbone_3d.conv_input.0.weight" to "dense_head.conv_dir_cls.bias"), of spconv 1 or
 2, and its PointPillar, which begins with "vfe.pfn_layers.0.linear.weight".
@@ -20,8 +21,8 @@ from voxserve.export.networks.layers import Layers, spconv_weight
 from voxserve.export.networks.spconv_backbone import SPARSE_EPSILON, Bev, Voxels
 from voxserve.export.networks.tensors import RandomTensors, StateDict, Tensor, Tensors
 
-_SCORE_BIAS = -math.log((1 - 0.01) / 0.01)  # for random scores: OpenPCDet's initial value
-# Gains for random scores, which must differ, and for random residuals, which must be small compared with an anchor.
+_SCORE_BIAS = -math.log((1 - 0.01) / 0.01)  # the bias of random scores, which is OpenPCDet's initial value
+# The gains of random weights: scores must differ, and a box's deviation from its anchor must be small.
 _SCORE_GAIN = 0.3
 _BOX_GAIN = 0.03
 
@@ -59,7 +60,7 @@ class Config:
     nms_boxes_out: int = 500
     sparse_widths: tuple[int, ...] = (16, 32, 64, 64)
     sparse_out_width: int = 128
-    pillar_widths: tuple[int, ...] = ()  # of pillars, which then replace the sparse backbone
+    pillar_widths: tuple[int, ...] = ()  # the layers' widths of a network on pillars; empty: it has a sparse backbone
     bev: Bev = field(default_factory=Bev)
 
 

@@ -1,9 +1,9 @@
-"""Pointcept's SpUNet (SpUNet-v1m1, pointcept/models/sparse_unet/spconv_unet_v1m1_base.py) on spconv.
+"""Exports Pointcept's SpUNet (SpUNet-v1m1, pointcept/models/sparse_unet/spconv_unet_v1m1_base.py) on spconv.
 
-A U-Net of submanifold residual blocks, by default with MinkUNet34C's depths. Its axes are x, y, z, its batch norms have
-an epsilon of 1e-3, its stem has a kernel of 5. Its residual shortcuts are kernels of one cell, which spconv multiplies
-as they lie in memory. The spatial shape is the cloud's extent plus 96, so a strided convolution with kernel and stride
-2 keeps all sites, floor(c / 2).
+The network is a U-Net of submanifold residual blocks, by default with MinkUNet34C's depths. Its axes are x, y, z, its
+batch norms have an epsilon of 1e-3, and its stem has a kernel of 5. Its residual shortcuts are kernels of one cell,
+whose values spconv uses in the order in which they are in memory (kernel_order.from_spconv). The spatial shape is the
+cloud's extent plus 96. So a strided convolution with kernel and stride 2 has all sites floor(coordinates / 2).
 
 Points: Pointcept's GridSample rounds down, subtracts the smallest voxel, and takes one of a voxel's points (a random
 one in training); here it is the first. Its test loop runs every point of a voxel, and scaled and flipped clouds, and
@@ -25,9 +25,9 @@ from voxserve.export.networks.tensors import ExportError, RandomTensors, StateDi
 
 _EPSILON = 1e-3
 _BASE_WIDTH = 32
-_WIDTHS = (32, 64, 128, 256, 256, 128, 96, 96)  # the encoder's stages, then the decoder's, deepest first
+_WIDTHS = (32, 64, 128, 256, 256, 128, 96, 96)  # the encoder's stages, finest first, then the decoder's, deepest first
 _DEPTHS = (2, 3, 4, 6, 2, 2, 2, 2)
-_HEAD = "seg_head"  # a DefaultSegmentorV2's
+_HEAD = "seg_head"  # the classifier of a DefaultSegmentorV2
 
 
 def build(
@@ -96,7 +96,9 @@ class _Builder:
         depths: Sequence[int],
         num_classes: int,
     ) -> None:
-        """widths and depths: of the encoder's stages, finest first, then of the decoder's, finest first."""
+        """Adds all nodes. widths, depths: the values of the encoder's stages, finest first, then those of the decoder's
+        stages, finest first.
+        """
         network, layers, prefix, num_stages = self._network, self._layers, self._prefix, len(widths) // 2
         network.section("Points to voxels, as Pointcept's GridSample makes them: floor, the smallest one subtracted.")
         network.voxelize("voxels", voxel_size, features, rounding="FLOOR", origin="MINIMUM", reduce="FIRST")

@@ -1,12 +1,12 @@
-"""SparseResNet21D, TorchSparse's backbone for detectors, as a network that labels points.
+"""Exports SparseResNet21D, TorchSparse's backbone for detectors, as a network that labels points.
 
-Five blocks of (number, channels, kernel, stride): a strided convolution, then residual blocks of the same kernel. The
-last block only coarsens its second axis. TorchSparse's network ends there; here a linear classifier follows, and every
-point gets the interpolated scores of the sites around it.
+The network has five blocks. Each is a strided convolution, followed by residual blocks with the same kernel size. The
+last block has a stride only on the second axis. TorchSparse's network ends there; here a linear classifier follows, and
+every point gets the interpolated scores of the sites around it.
 
 State dict: torch.nn.ModuleDict({"backbone": SparseResNet21D(...), "classifier": Linear(...)}), "backbone.0.0.0.kernel"
-to "classifier.bias". Sites are those of TorchSparse's MLSys 2022 engine (RULE_EXPAND). `axes` names the fields of the
-three axes: ("x", "z", "y") makes the height the axis that the last block halves.
+to "classifier.bias". The sites are those of TorchSparse's MLSys 2022 version (RULE_EXPAND). `axes` names the fields of
+the three axes; with ("x", "z", "y"), the last block halves the height.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""The voxel backbones of OpenPCDet and det3d: spconv convolutions to an eighth of the grid, then a 2-D network.
+"""Adds the backbones of OpenPCDet and det3d: sparse convolutions of spconv to an eighth of the grid's resolution, then
+a 2-D network.
 
 VoxelResBackBone8x (det3d: SpMiddleResNetFHD) has residual blocks, VoxelBackBone8x (SECOND's) does not. Both libraries
-compute with axes z, y, x and sites as spconv makes them (RULE_PADDED); here axes are x, y, z, and weights are permuted.
-Their grid has one more cell on z than the range, which the voxelize node's spatial_shape includes. The view from above
-has channel = c * depth + z, rows of y and columns of x, as theirs.
+have the axes z, y, x, and sites by spconv's rule (RULE_PADDED). Here the axes are x, y, z, and weights are permuted.
+The libraries' grid has one more cell on z than the range, which the voxelize node's spatial_shape includes. The view
+from above has the channels c * depth + z, rows of y and columns of x, as in the libraries.
 
-BaseBEVBackbone (det3d: RPN): blocks of 3x3 convolutions. Their results are scaled to the first's size and concatenated.
+BaseBEVBackbone (det3d: RPN) has blocks of 3x3 convolutions, whose results are scaled to one size and concatenated.
 """
 
 from __future__ import annotations
@@ -18,24 +19,24 @@ from voxserve.export.model_folder import Network, PointFeature
 from voxserve.export.networks.layers import INPUT_GAIN, Layers, ResidualKeys
 from voxserve.export.networks.tensors import Tensors
 
-SPARSE_EPSILON = 1e-3  # for every batch norm except the heads'
+SPARSE_EPSILON = 1e-3  # the epsilon of every batch norm except the heads'
 LIBRARIES = ("openpcdet", "det3d")
 _CUBE = (3, 3, 3)
 
 
 @dataclass(frozen=True)
 class Voxels:
-    """The voxelization of points. Sizes are in metres, for x, y and z."""
+    """The voxelization of points. Ranges and sizes are in metres, for x, y and z."""
 
     range_min: tuple[float, float, float]
     range_max: tuple[float, float, float]
     size: tuple[float, float, float]
     max_points_per_voxel: int
-    max_voxels: int  # per request
+    max_voxels: int  # the limit of voxels in a request
     features: tuple[PointFeature, ...]
 
     def grid(self) -> tuple[int, int, int]:
-        """Returns the cells of the range, rounded as in OpenPCDet."""
+        """Returns the number of the range's cells on x, y and z, rounded as in OpenPCDet."""
         cells = [
             round((high - low) / size)
             for low, high, size in zip(self.range_min, self.range_max, self.size, strict=True)
@@ -50,7 +51,7 @@ class Bev:
     num_layers: tuple[int, ...] = (5, 5)
     strides: tuple[int, ...] = (1, 2)
     widths: tuple[int, ...] = (128, 256)
-    up_strides: tuple[float, ...] = (1, 2)  # below 1: a convolution that strides by 1 / up_stride
+    up_strides: tuple[float, ...] = (1, 2)  # of transposed convolutions; below 1: of a convolution, 1 / its stride
     up_widths: tuple[int, ...] = (256, 256)
 
     def check(self) -> None:
@@ -65,7 +66,9 @@ def check_library(library: str) -> None:
 
 
 def voxelize(network: Network, layers: Layers, voxels: Voxels) -> str:
-    """Adds the mean of a voxel's first points (MeanVFE), on a grid with one more cell on z."""
+    """Adds the voxelize node. Features are the mean of a voxel's first max_points_per_voxel points (MeanVFE), and the
+    grid has one more cell on z than the range.
+    """
     grid = voxels.grid()
     if min(grid) < 1:
         raise ValueError(f"the range has {' x '.join(map(str, grid))} voxels; it must have 1 or more on every axis")
@@ -86,7 +89,9 @@ def voxelize(network: Network, layers: Layers, voxels: Voxels) -> str:
 
 
 def residual_backbone(layers: Layers, x: str, library: str, widths: Sequence[int], out: int) -> str:
-    """Adds VoxelResBackBone8x. widths: of its four stages, 16, 32, 64, 128; out: of conv_out, 128."""
+    """Adds VoxelResBackBone8x. widths: the channels of its four stages (published: 16, 32, 64, 128); out: those of
+    conv_out (128).
+    """
     prefix = "backbone" if library == "det3d" else "backbone_3d"
     x = conv_input(layers, f"{prefix}.conv_input", x, widths[0])
     for stage, width in enumerate(widths, start=1):
@@ -104,12 +109,16 @@ def residual_backbone(layers: Layers, x: str, library: str, widths: Sequence[int
 
 
 def is_plain(tensors: Tensors) -> bool:
-    """Returns whether a state dict of OpenPCDet has VoxelBackBone8x: its first stage is a convolution and its norm."""
+    """Returns whether a state dict of OpenPCDet has VoxelBackBone8x, whose first stage is only a convolution and its
+    norm.
+    """
     return "backbone_3d.conv1.0.0.weight" in tensors or "backbone_3d.conv1.0.1.weight" in tensors
 
 
 def plain_backbone(layers: Layers, x: str, widths: Sequence[int], out: int) -> str:
-    """Adds VoxelBackBone8x. widths: of its four stages, 16, 32, 64, 64; out: of conv_out, 128."""
+    """Adds VoxelBackBone8x. widths: the channels of its four stages (published: 16, 32, 64, 64); out: those of conv_out
+    (128).
+    """
     x = conv_input(layers, "backbone_3d.conv_input", x, widths[0])
     for stage, width in enumerate(widths, start=1):
         key, name = f"backbone_3d.conv{stage}", f"conv{stage}"
@@ -124,7 +133,7 @@ def plain_backbone(layers: Layers, x: str, widths: Sequence[int], out: int) -> s
 
 
 def depth_after(grid_z: int) -> int:
-    """Returns the cells on z of conv_out's sites, for a range of grid_z cells: 40 gives 2."""
+    """Returns the number of cells on z of conv_out's sites, for a range of grid_z cells: 2 for 40."""
     cells = grid_z + 1
     for padding in (1, 1, 0, 0):
         cells = (cells + 2 * padding - 3) // 2 + 1
@@ -140,7 +149,7 @@ def to_bev(layers: Layers, x: str, voxels: Voxels) -> str:
 
 
 def bev_backbone(layers: Layers, x: str, library: str, bev: Bev) -> str:
-    """Adds BaseBEVBackbone on an image."""
+    """Adds BaseBEVBackbone on the image x. Returns the concatenation of the blocks' results."""
     bev.check()
     prefix = "neck" if library == "det3d" else "backbone_2d"
     ups = []
@@ -185,7 +194,7 @@ def _conv_out(layers: Layers, key: str, x: str, width: int) -> str:
 
 
 def residual_block(layers: Layers, name: str, key: str, x: str, width: int) -> str:
-    """Adds a SparseBasicBlock, whose convolutions have a bias besides the batch norm's."""
+    """Adds a SparseBasicBlock. Its convolutions have a bias, although a batch norm follows."""
     keys = ResidualKeys(convs=(f"{key}.conv1", f"{key}.conv2"), norms=(f"{key}.bn1", f"{key}.bn2"))
     convolve = partial(layers.submanifold, kernel=_CUBE, out=width, bias=True)
     return layers.residual_block(name, keys, x, [convolve] * 2)

@@ -1,12 +1,14 @@
-"""SVT-Net: a vector for each cloud, by which places are recognised.
+"""Exports SVT-Net, which computes one vector for each cloud, by which places are recognised.
 
-Z. Fan et al., "SVT-Net: Super Light-Weight Sparse Voxel Transformer for Large Scale Place Recognition", AAAI 2022; a
-MinkLoc3D (J. Komorowski, WACV 2021) whose top is attention within the cloud. MinkowskiEngine's layers: a trunk with
-sites floor(c / 2) a level, two transformers beside each other, and a generalised mean of all sites.
+Z. Fan et al., "SVT-Net: Super Light-Weight Sparse Voxel Transformer for Large Scale Place Recognition", AAAI 2022. It
+is a MinkLoc3D (J. Komorowski, WACV 2021) that ends with attention within the cloud. Its layers are MinkowskiEngine's:
+a trunk whose levels have the sites floor(coordinates / 2), two parallel transformers, and a generalised mean of all
+sites.
 
 - asvt: every site attends to all sites.
-- csvt: a few tokens are gathered from all sites, attend to each other, and every site attends to them. A token's
-  scores are a channel of k_conv, so its query picks that channel: the queries are the identity's rows.
+- csvt: a few tokens are gathered from all sites, attend to each other, and every site attends to them. The scores of a
+  token are one channel of k_conv. Here that is an attention whose queries are the rows of the identity matrix, each of
+  which selects one channel.
 
 State dicts: "backbone.conv0.kernel" to "pooling.p", of any planes, number of blocks, tokens and feature size. The
 transformers are named asvt and csvt, as the published source has them, or att_sa and att_token, as the published
@@ -25,11 +27,11 @@ from voxserve.export.networks.layers import INPUT_GAIN, Layers, ResidualKeys, mi
 from voxserve.export.networks.tensors import RandomTensors, StateDict, Tensor, Tensors, num_numbered
 
 _EPSILON = 1e-5
-_POOL_EPSILON = 1e-6  # of MinkLoc3D's GeM
+_POOL_EPSILON = 1e-6  # the epsilon of MinkLoc3D's generalised mean (GeM)
 _CUBE, _PAIR = (3, 3, 3), (2, 2, 2)
 # Clouds have no such field: every point's feature is 1.
 FEATURES = (PointFeature("occupancy", "1", default=1.0),)
-QUANTIZATION = (0.01, 0.01, 0.01)  # of clouds that are scaled to -1 to 1, as MinkLoc3D's are
+QUANTIZATION = (0.01, 0.01, 0.01)  # the voxel size for clouds that are scaled to -1 to 1, as MinkLoc3D's are
 OUTPUT = "descriptor"
 
 
@@ -86,7 +88,7 @@ def random_network(
 
 class _Builder:
     def __init__(self, network: Network, tensors: Tensors, asvt: str, csvt: str) -> None:
-        """asvt, csvt: where the transformers' tensors are."""
+        """asvt, csvt: the names of the transformers in the state dict."""
         self.network = network
         self._tensors = tensors
         self._layers = Layers(network, tensors, minkowski_weight, _EPSILON)
@@ -175,7 +177,7 @@ class _Builder:
         return self.network.attention(name, queries, keys, values, scale=1.0)
 
     def _of_tokens(self, name: str, key: str, tokens: str) -> str:
-        """Adds a torch Conv1d of one cell to tokens, with equal numbers of channels in and out."""
+        """Adds a torch Conv1d with kernel size 1 and as many output as input channels, on the tokens."""
         channels = self._layers.channels[tokens]
         weight = self._tensors.take(f"{key}.weight", (channels, channels, 1), fan_in=channels)
         self._layers.channels[name] = channels

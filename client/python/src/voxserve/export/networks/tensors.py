@@ -1,7 +1,7 @@
-"""The sources of a network's tensors: a state dict, whose names and shapes are checked, or a random seed.
+"""Defines the sources of a network's tensors: a state dict, whose names and shapes are checked, or a random seed.
 
-A network asks for every tensor by the name and shape that its own library gives it, so that one description of the
-network serves both.
+The code that builds a network asks for every tensor by the name and shape that the network's own library gives it. So
+the same code builds a network from a state dict and from a seed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ _STORED_DTYPES = (np.float16, np.float32)
 
 
 class ExportError(ValueError):
-    """A state dict does not match the network. `problems` lists all that is wrong with it."""
+    """A network cannot be exported. For example, its state dict lacks tensors, or a module has an operation that the
+    model format does not have. `problems` lists all problems that were found.
+    """
 
     def __init__(self, problems: Sequence[str]) -> None:
         self.problems = tuple(problems)
@@ -26,13 +28,15 @@ class ExportError(ValueError):
 
 
 class Tensors(Protocol):
-    """Returns tensors by name. A size of 0 means that it is unknown, because its tensor is missing."""
+    """A source of tensors by name. A size of 0 stands for an unknown size, because the tensor that determines it is
+    missing.
+    """
 
     def __contains__(self, name: str) -> bool:
-        """Returns whether the tensor certainly exists; always false for a seed."""
+        """Returns whether the tensor certainly exists; always False for random tensors."""
 
     def size(self, name: str, axis: int) -> int:
-        """Returns a size of a stored tensor; 0 if it is unknown."""
+        """Returns the size of a stored tensor along an axis; 0 if it is unknown."""
 
     def take(
         self,
@@ -44,10 +48,10 @@ class Tensors(Protocol):
         gain: float = 1.0,
         fill: float | None = None,
     ) -> Tensor:
-        """Returns the tensor of that shape, or of or_shape if it is stored so.
+        """Returns the tensor, whose shape must be `shape`, or `or_shape` if it is stored with that shape.
 
-        For random tensors: weights are normal with variance gain^2 * 2 / fan_in, a norm's scale is about gain, and fill
-        is the value of all elements.
+        The other arguments are for random tensors. Weights are normally distributed with the variance gain^2 * 2 /
+        fan_in, and the scale of a norm is about gain. fill: the value of all elements, instead.
         """
 
     def raise_problems(self) -> None:
@@ -55,7 +59,9 @@ class Tensors(Protocol):
 
 
 def num_numbered(names: Iterable[str], prefix: str, first: int = 0) -> int:
-    """Returns how many of the parts <prefix><first>, <prefix><first + 1>, ... have tensors, without a gap."""
+    """Returns how many of the parts PREFIX<first>, PREFIX<first + 1>, ... have tensors, up to the first one that has
+    none.
+    """
     there = {name.removeprefix(prefix).partition(".")[0] for name in names if name.startswith(prefix)}
     count = 0
     while str(first + count) in there:
@@ -64,7 +70,9 @@ def num_numbered(names: Iterable[str], prefix: str, first: int = 0) -> int:
 
 
 class StateDict:
-    """The tensors of a state dict, and their problems. Unknown sizes (0) are not checked."""
+    """The tensors of a state dict. It collects problems, such as missing tensors and wrong shapes, which
+    raise_problems() reports. Unknown sizes (0) are not checked.
+    """
 
     def __init__(
         self,
@@ -72,7 +80,9 @@ class StateDict:
         network: str,
         ignore: Callable[[str], bool] = lambda name: name.endswith(".num_batches_tracked"),
     ) -> None:
-        """network: its name, for reporting tensors that were not used; ignore: names that need not be used."""
+        """network: the network's name, for the report of unknown tensors. ignore: returns whether a tensor that the
+        network does not use is no problem.
+        """
         self._state = state
         self._network = network
         self._ignore = ignore
@@ -96,7 +106,7 @@ class StateDict:
         gain: float = 1.0,
         fill: float | None = None,
     ) -> Tensor:
-        """Returns the tensor, or zeros of that shape if it has a problem."""
+        """Returns the tensor, or zeros of the shape if the tensor is missing or has a problem."""
         self._taken.add(name)
         shapes = [shape] if or_shape is None else [shape, or_shape]
         expected = " or ".join("[" + ", ".join(str(n) if n else "?" for n in s) + "]" for s in shapes)
@@ -118,17 +128,18 @@ class StateDict:
 
     def raise_problems(self) -> None:
         unknown = [n for n in self._state if n not in self._taken and not self._ignore(n)]
-        problems = [*dict.fromkeys(self._problems)]  # once each, since two layers may share a tensor
+        problems = [*dict.fromkeys(self._problems)]  # without repetitions: two layers may share a tensor
         problems += [f"tensor '{n}' {list(self._state[n].shape)} is not part of {self._network}" for n in unknown]
         if problems:
             raise ExportError(problems)
 
 
 class RandomTensors:
-    """Random tensors by seed and name: a name's value does not depend on the rest of the network.
+    """Random tensors, which depend only on the seed and the tensor's name, not on the rest of the network.
 
-    Weights are He et al.'s (2015), rounded to float16 so that every precision computes with the same. Statistics of
-    batch norms are close to 0 and 1, so that activations neither vanish nor exceed float16.
+    Weights have the distribution of He et al. (2015). They are rounded to float16, so that a server computes with the
+    same weights in every precision. Means and variances of batch norms are close to 0 and 1, so that activations
+    neither vanish nor exceed float16.
     """
 
     def __init__(self, seed: int) -> None:

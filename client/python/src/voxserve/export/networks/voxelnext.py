@@ -1,15 +1,15 @@
-"""VoxelNeXt as OpenPCDet trains it on nuScenes (tools/cfgs/nuscenes_models/cbgs_voxel0075_voxelnext.yaml).
+"""Exports VoxelNeXt as OpenPCDet trains it on nuScenes (tools/cfgs/nuscenes_models/cbgs_voxel0075_voxelnext.yaml).
 
 Y. Chen et al., "VoxelNeXt: Fully Sparse VoxelNet for 3D Object Detection and Tracking", CVPR 2023.
 VoxelResBackBone8xVoxelNeXt and VoxelNeXtHead: boxes are decoded from sites, without dense tensors.
 
-It has six stages of residual blocks. The sites of the last two are moved onto the fourth's grid (coordinates times 2
-and 4), the three sets are united, and rows at the same x and y are added. Layers over two axes become layers over three
-here, with one cell on the last.
+The network has six stages of residual blocks. The sites of the last two stages are moved onto the fourth stage's grid
+(coordinates times 2 and 4). The union of the three sets of sites follows, and rows at the same x and y are added. The
+layers over two axes that follow are layers over three axes here, with one cell on z.
 
 State dict: OpenPCDet's VoxelNeXt ("backbone_3d.conv_input.0.weight" to "dense_head.heads_list.5.hm.1.bias"), of spconv
 1 or 2. A state dict with an iou branch (IOU_BRANCH, for Waymo) is refused: its scores combine powers of two branches,
-and its suppression differs by class. DOUBLE_FLIP, a test on several versions of a cloud, is not supported.
+and its NMS differs between classes. DOUBLE_FLIP, a test on flipped copies of a cloud, is not supported.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from voxserve.export.networks.layers import Layers, spconv_weight
 from voxserve.export.networks.spconv_backbone import SPARSE_EPSILON
 from voxserve.export.networks.tensors import ExportError, RandomTensors, StateDict, Tensor, Tensors
 
-_STRIDE = 8  # the fourth stage's site, in voxels
+_STRIDE = 8  # the stride of the fourth stage in voxels
 _KEY = "backbone_3d"
 _MERGED_GAIN = 0.03  # for a random conv_out, which reads sums over the height and three stages
 
@@ -34,8 +34,8 @@ _MERGED_GAIN = 0.03  # for a random conv_out, which reads sums over the height a
 class Config(HeadConfig):
     """The parameters of a VoxelNeXt. The defaults are the published network's."""
 
-    widths: tuple[int, int, int, int, int] = (16, 32, 64, 128, 128)  # of the stages; the sixth has the fifth's width
-    kernel_sizes: tuple[int, int, int, int] = (3, 3, 3, 3)  # of the convolutions to stages 2, 3, 4, and 5 and 6
+    widths: tuple[int, int, int, int, int] = (16, 32, 64, 128, 128)  # of stages 1 to 5; stage 6 has that of stage 5
+    kernel_sizes: tuple[int, int, int, int] = (3, 3, 3, 3)  # of the strided convolutions to stages 2, 3, 4, and 5 and 6
     out_width: int = 128
     head_kernel: int = 1
 
@@ -90,7 +90,7 @@ def _build(tensors: Tensors, config: Config, name: str, description: str) -> Net
 
 
 def _from_above(layers: Layers, x: str, config: Config) -> str:
-    """Adds the stages, and the sum of the last three over the height."""
+    """Adds the stages, and the sum of the last three stages' rows over the height."""
     x = spconv_backbone.conv_input(layers, f"{_KEY}.conv_input", x, config.widths[0])
     stages, depth, depths = [], config.voxels.grid()[2] + 1, []
     for stage, width in enumerate((*config.widths, config.widths[-1]), start=1):

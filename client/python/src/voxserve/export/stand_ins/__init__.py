@@ -1,7 +1,7 @@
-"""Light stand-ins for spconv.pytorch, torchsparse and MinkowskiEngine where they are not installed.
+"""Provides stand-ins for spconv.pytorch, torchsparse and MinkowskiEngine, for machines on which they are not installed.
 
-They have the classes that networks are made of, with the libraries' names, shapes and orders of parameters, and compute
-on the CPU with plain loops over a kernel's cells. They serve for tracing and comparing, not for training.
+They have the classes from which networks are built, with the libraries' names, shapes and storage orders of parameters.
+They compute on the CPU with simple loops over a kernel's cells. They are for tracing and comparing, not for training.
 A name that a stand-in lacks can be imported; using it raises NotImplementedError.
 """
 
@@ -13,7 +13,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-# By library: the stand-in's module for each module of the library.
+# Library -> module of the library -> the stand-in's module for it.
 _MODULES = {
     "spconv": {
         "spconv": "spconv_pytorch",
@@ -46,7 +46,7 @@ _VERSIONS = {"spconv": "2.3.8", "torchsparse": "2.1.0", "MinkowskiEngine": "0.5.
 
 
 def install() -> list[str]:
-    """Makes stand-ins importable for the libraries that are not installed, and returns those libraries' names."""
+    """Makes stand-ins importable for the libraries that are not installed. Returns the names of these libraries."""
     stood_in = []
     for library, modules in _MODULES.items():
         if library in sys.modules:
@@ -71,7 +71,7 @@ def remove() -> None:
 
 
 class _StandIn(ModuleType):
-    """A library's module, made of a stand-in's classes."""
+    """A module with a library's name, which has the classes of a stand-in's module."""
 
     def __init__(self, name: str, source: ModuleType) -> None:
         super().__init__(name, source.__doc__)

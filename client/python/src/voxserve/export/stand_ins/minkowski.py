@@ -30,7 +30,7 @@ class RegionType(enum.Enum):
 
 
 class CoordinateManager:
-    """The coordinates of every key, which is (tensor stride, name)."""
+    """Keeps the coordinates of all sparse tensors of a network's run, by their keys (tensor stride, name)."""
 
     def __init__(self, D: int = 3, **_unused: Any) -> None:  # noqa: N803
         self.D = D
@@ -44,7 +44,7 @@ class CoordinateManager:
 
 
 class Tensor:
-    """Operators of sparse tensors, which SparseTensor inherits in the library too."""
+    """The operators of SparseTensor, which inherits them from a class of this name in the library too."""
 
     _F: Any
     _manager: CoordinateManager
@@ -69,7 +69,7 @@ class Tensor:
         return self._F[self._rows_of(batch_index)]
 
     def coordinates_at(self, batch_index: int) -> Any:
-        """Returns the coordinates of a sample, without its number."""
+        """Returns the coordinates of a sample, [N, D], without the column of the sample."""
         return self.C[self._rows_of(batch_index), 1:]
 
     decomposed_features = property(lambda self: [self.features_at(b) for b in self._samples()])
@@ -112,7 +112,7 @@ class Tensor:
 
 
 class SparseTensor(Tensor):
-    """A sparse tensor. F: [N, C]; C: int32 [N, 1 + D], the sample first."""
+    """A sparse tensor. F: the features, [N, C]; C: the coordinates, int32 [N, 1 + D], the sample first."""
 
     def __init__(
         self,
@@ -205,7 +205,7 @@ class _Layer(nn.Module):
     is_generative = False
 
     def place(self, x: SparseTensor, coordinates: Any = None) -> tuple[Any, site_maths.KernelMap]:
-        """Returns the output's key, and the kernel's map in voxels."""
+        """Returns the key of the output's coordinates, and the kernel map, whose coordinates are in voxels."""
         generator, manager = self.kernel_generator, x.coordinate_manager
         unit, name = x.coordinate_map_key
         here, strides, ones = products.to_sites(x.C), generator.kernel_stride, [1] * x.D
@@ -234,7 +234,9 @@ class _Layer(nn.Module):
 
 
 class MinkowskiConvolutionBase(_Layer):
-    """kernel [K, Cin, Cout], or [Cin, Cout] of one cell without a stride; bias [1, Cout]."""
+    """The base of the convolutions. kernel: [K, Cin, Cout], or [Cin, Cout] for one cell without a stride; bias: [1,
+    Cout].
+    """
 
     def __init__(
         self,
@@ -270,24 +272,24 @@ class MinkowskiConvolutionBase(_Layer):
 
 
 class MinkowskiConvolution(MinkowskiConvolutionBase):
-    """Convolves onto the sites floor(c / stride)."""
+    """A convolution whose output sites are floor(coordinates / stride)."""
 
 
 class MinkowskiConvolutionTranspose(MinkowskiConvolutionBase):
-    """Convolves back onto finer coordinates that are known."""
+    """A transposed convolution onto finer coordinates that the coordinate manager already has."""
 
     is_transpose = True
 
 
 class MinkowskiGenerativeConvolutionTranspose(MinkowskiConvolutionBase):
-    """Convolves onto finer coordinates, all that are reached."""
+    """A transposed convolution onto all finer coordinates that an input site reaches."""
 
     is_transpose = True
     is_generative = True
 
 
 class MinkowskiChannelwiseConvolution(_Layer):
-    """kernel [K, C]."""
+    """A convolution of each channel by itself. kernel: [K, C]."""
 
     def __init__(
         self,
@@ -313,7 +315,7 @@ class MinkowskiChannelwiseConvolution(_Layer):
 
 
 class MinkowskiPoolingBase(_Layer):
-    """Reduces the rows that exist in the kernel."""
+    """The base of the pools, which reduce the rows of the input sites in the kernel."""
 
     reduce = "mean"
 
@@ -335,23 +337,23 @@ class MinkowskiPoolingBase(_Layer):
 
 
 class MinkowskiAvgPooling(MinkowskiPoolingBase):
-    """Averages the rows that exist in the kernel."""
+    """Averages the rows of the input sites in the kernel."""
 
 
 class MinkowskiSumPooling(MinkowskiPoolingBase):
-    """Adds the rows that exist in the kernel."""
+    """Adds the rows of the input sites in the kernel."""
 
     reduce = "sum"
 
 
 class MinkowskiMaxPooling(MinkowskiPoolingBase):
-    """Takes the maximum of the rows that exist in the kernel."""
+    """Takes the maximum of the rows of the input sites in the kernel."""
 
     reduce = "amax"
 
 
 class MinkowskiPoolingTranspose(MinkowskiPoolingBase):
-    """Pools back onto finer coordinates: averages the rows that a site went into."""
+    """An unpool onto finer coordinates: averages the rows of the coarse sites that a fine site contributed to."""
 
     is_transpose = True
 

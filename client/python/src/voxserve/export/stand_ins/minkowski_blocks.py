@@ -1,4 +1,4 @@
-"""Stand-in for MinkowskiEngine.modules.resnet_block: two convolutions or three beside a shortcut."""
+"""Stand-in for MinkowskiEngine.modules.resnet_block: residual blocks of two or three convolutions."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ class _Residual(nn.Module):
 
 
 class BasicBlock(_Residual):
-    """conv1, norm1, conv2, norm2."""
+    """A residual block of conv1, norm1, conv2 and norm2."""
 
 
 class Bottleneck(_Residual):
-    """conv1 to conv3, norm1 to norm3."""
+    """A residual block of conv1 to conv3 and norm1 to norm3."""
 
     EXPANSION = 4

@@ -1,4 +1,4 @@
-"""MinkowskiEngine's layers whose parameters are of the channels alone: norms and the linear layer."""
+"""Stand-ins for MinkowskiEngine's norms and its linear layer, which do not depend on coordinates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Computes convolutions and pools of feature rows in torch, by loops over a kernel's cells."""
+"""Computes convolutions and pools of rows of features in torch, with loops over a kernel's cells."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ def to_sites(coordinates: Any) -> site_maths.Sites:
 
 
 def convolve(x: Any, cells: Any, kernel_map: site_maths.KernelMap) -> Any:
-    """Returns out[target] = sum of x[source] @ cells[k] over the pairs of each cell k of the kernel."""
+    """Returns the rows out[target] = sum of x[source] @ cells[k] over all cells k and their pairs (source, target) in
+    the kernel map. cells: [K, Cin, Cout].
+    """
     y = x.new_zeros((len(kernel_map.targets), cells[0].shape[1]))
     for cell, (sources, targets) in zip(cells, kernel_map.pairs(), strict=True):
         y.index_add_(0, torch.from_numpy(targets), x[torch.from_numpy(sources)] @ cell)
@@ -24,13 +26,13 @@ def convolve(x: Any, cells: Any, kernel_map: site_maths.KernelMap) -> Any:
 
 
 def pool(x: Any, reduce: str, kernel_map: site_maths.KernelMap) -> Any:
-    """Reduces the rows that exist in the kernel (amax, mean or sum); 0 if there is none."""
+    """Returns for each target the amax, mean or sum of the rows of its sources in the kernel map; 0 if it has none."""
     sources, targets = (torch.from_numpy(np.concatenate(rows)) for rows in zip(*kernel_map.pairs(), strict=True))
     return _reduced(x[sources], targets, len(kernel_map.targets), reduce)
 
 
 def samples_of(x: Any, batch: Any, reduce: str, batch_size: int) -> Any:
-    """Returns [batch_size, C]: amax, mean or sum of each sample's rows."""
+    """Returns the amax, mean or sum of each sample's rows: [batch_size, C]. batch: [N], the sample of each row."""
     return _reduced(x, batch.long(), batch_size, reduce)
 
 
@@ -40,7 +42,7 @@ def _reduced(rows: Any, targets: Any, num_targets: int, reduce: str) -> Any:
 
 
 def axes(value: Any, dimension: int) -> list[int]:
-    """Returns one value per axis; a single value stands for all axes."""
+    """Returns a list with one value per axis. A single value is used for all axes."""
     if isinstance(value, int):
         return [value] * dimension
     values = [int(v) for v in value]

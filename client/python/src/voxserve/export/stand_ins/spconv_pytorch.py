@@ -79,7 +79,7 @@ class SparseModule(nn.Module):
 
 
 class SparseSequential(SparseModule):
-    """Gives the tensor to sparse modules, and its features to others."""
+    """Runs modules one after another. Sparse modules get the sparse tensor, other modules its features."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ class SparseSequential(SparseModule):
 
 
 class SparseConvolution(SparseModule):
-    """The convolutions of every kind; the classes below choose the kind."""
+    """The base of all kinds of convolutions, of which a subclass chooses one."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class SparseConvolution(SparseModule):
         self.bias = nn.Parameter(torch.zeros(out_channels)) if bias else None
 
     def forward(self, x: SparseConvTensor) -> SparseConvTensor:
-        if self.conv1x1:  # the weight is multiplied as it lies in memory
+        if self.conv1x1:  # spconv uses the weight's values in the order in which they are in memory
             y = torch.mm(x.features, self.weight.view(self.in_channels, self.out_channels))
             return x.replace_feature(y if self.bias is None else y + self.bias)
         sites = products.to_sites(x.indices)
@@ -172,7 +172,9 @@ class SparseConvolution(SparseModule):
 
 
 class SparsePool(SparseModule):
-    """Pools the sites that exist: the maximum begins at 0, the average divides by their number."""
+    """The base of the pools, over the input sites in the kernel. The maximum includes 0; the average divides by the
+    number of these sites.
+    """
 
     reduce = "amax"
 
@@ -213,14 +215,14 @@ class SparseAvgPool(SparsePool):
 
 
 class SparseGlobalMaxPool(SparseModule):
-    """Returns [batch_size, C]."""
+    """Returns the maximum of each sample's rows: [batch_size, C]."""
 
     def forward(self, x: SparseConvTensor) -> Any:
         return products.samples_of(x.features, x.indices[:, 0], "amax", x.batch_size)
 
 
 class ToDense(SparseModule):
-    """Returns [batch_size, C, *spatial_shape]."""
+    """Returns the dense tensor [batch_size, C, *spatial_shape], with 0 in cells without a site."""
 
     def forward(self, x: SparseConvTensor) -> Any:
         return x.dense()
@@ -298,7 +300,7 @@ def _made(x: Any, features: Any, sites: Any, shape: list[int], module: Any, know
 
 
 def _strided(module: Any, x: SparseConvTensor) -> tuple[site_maths.KernelMap, list[int]]:
-    """Returns the map of a strided layer, and the spatial shape of its output."""
+    """Returns the kernel map of a strided layer, and the spatial shape of its output."""
     sizes = zip(x.spatial_shape, module.padding, module.dilation, module.kernel_size, module.stride, strict=True)
     shape = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, p, d, k, s in sizes]
     sites, deltas = products.to_sites(x.indices), site_maths.deltas(module.kernel_size, module.dilation, module.padding)
@@ -307,7 +309,9 @@ def _strided(module: Any, x: SparseConvTensor) -> tuple[site_maths.KernelMap, li
 
 
 def _class(name: str, base: type, ndim: int, names: tuple[str, ...], **fixed: Any) -> type:
-    """Makes a class with spconv's name, whose positional arguments are `names`."""
+    """Returns a subclass of `base` with spconv's name. names: its positional arguments; fixed: arguments with fixed
+    values.
+    """
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
         base.__init__(self, ndim, **{**dict(zip(names, args, strict=False)), **kwargs, **fixed})  # type: ignore[misc]

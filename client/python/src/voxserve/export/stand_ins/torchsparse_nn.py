@@ -1,4 +1,4 @@
-"""Stand-in for torchsparse.nn 2.1. Kernels of odd volume run the first axis fastest, others the last."""
+"""Stand-in for torchsparse.nn 2.1. Kernels with an odd number of cells have the first axis fastest, others the last."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def fapply(x: SparseTensor, function: Callable[..., Any], *args: Any, **kwargs: 
 
 
 class Conv3d(nn.Module):
-    """kernel [K, Cin, Cout], or [Cin, Cout] of one cell without a stride."""
+    """A convolution, or a transposed one. kernel: [K, Cin, Cout], or [Cin, Cout] for one cell without a stride."""
 
     def __init__(
         self,
@@ -93,8 +93,9 @@ class Conv3d(nn.Module):
     ) -> tuple[site_maths.Sites, Any]:
         """Returns the sites and the spatial_range of the result.
 
-        The library's sites end with the spatial_range, or else with the batch's largest coordinates. Those of kernels
-        as large as their stride do not end here without a spatial_range, as with the library's kmap_mode "hashmap".
+        The library makes no sites beyond the spatial_range or, without one, beyond the batch's largest coordinates.
+        Without a spatial_range, kernels as large as their stride have no such limit here, as with the library's
+        kmap_mode "hashmap".
         """
         is_whole = self.kernel_size == self.stride and not any(self.padding)
         if spatial_range is None and is_whole:
@@ -153,14 +154,14 @@ class SiLU(nn.SiLU):
 
 
 class GlobalAvgPool(nn.Module):
-    """[samples, C]."""
+    """Returns the average of each sample's rows: [samples, C]."""
 
     def forward(self, x: SparseTensor) -> Any:
         return products.samples_of(x.feats, x.coords[:, 0], "mean", int(x.coords[:, 0].max()) + 1)
 
 
 class GlobalMaxPool(nn.Module):
-    """[samples, C]."""
+    """Returns the maximum of each sample's rows: [samples, C]."""
 
     def forward(self, x: SparseTensor) -> Any:
         return products.samples_of(x.feats, x.coords[:, 0], "amax", int(x.coords[:, 0].max()) + 1)

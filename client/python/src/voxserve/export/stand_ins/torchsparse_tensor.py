@@ -11,7 +11,9 @@ from voxserve.export.stand_ins import products
 
 
 class SparseTensor:
-    """A sparse tensor: feats [N, C], coords int32 [N, 4]. spatial_range: the samples, and the cells of each axis."""
+    """A sparse tensor: feats [N, C], coords int32 [N, 4]. spatial_range: the number of samples, then the number of
+    cells on each axis.
+    """
 
     def __init__(self, feats: Any, coords: Any, stride: Any = 1, spatial_range: Any = None) -> None:
         self.feats, self.coords = feats, coords

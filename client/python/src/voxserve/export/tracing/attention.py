@@ -1,7 +1,8 @@
-"""Attention within a cloud: products of rows with rows, their softmax, and the sums that follow; and torch's own.
+"""Converts attention within a cloud to nodes: matrix products of rows with rows, their softmax, and the weighted sums
+that follow, and torch's own functions for attention.
 
-The trace needs an example of one sample: with two, code that loops over samples has other rows in each turn, and code
-that does not loop mixes the samples.
+The trace needs an example of one sample. With two samples, code that loops over the samples has different rows in each
+iteration, and code that does not loop mixes the samples.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Scores:
-    """Products of queries and keys, or their softmax. heads: 0 without a dimension of heads."""
+    """The products of queries and keys, or their softmax (Place.index of the kinds scores and weights)."""
 
     queries: Place
     keys: Place
-    heads: int
+    heads: int  # the number of heads; 0 if the tensor has no dimension for them
     scale: float = 1.0
 
 
@@ -43,13 +44,13 @@ def check_one_sample(graph: Graph) -> None:
 
 
 def learned_rows(graph: Graph, values: Values) -> Place:
-    """values: [rows, C], the same for every sample."""
+    """Adds a node with learned rows, which are the same for every sample, and returns its place. values: [rows, C]."""
     name = graph.node("rows", [], lambda network, n: network.sample_rows(n, values))
     return Place("samples", name)
 
 
 def _operand(call: Call, value: Any) -> tuple[Place, Layout]:
-    """Returns a factor's rows and layout; a parameter is learned rows."""
+    """Returns the place and the layout of a factor of a matrix product. A parameter becomes learned rows."""
     place = call.place_of(value)
     if place is not None:
         return place, layout_of(call, place)
@@ -63,7 +64,9 @@ def _operand(call: Call, value: Any) -> tuple[Place, Layout]:
 
 
 def _with_rows_at(at: int, place: Place, layout: Layout, shape: Sequence[int]) -> Layout:
-    """Returns the layout with the rows at a dimension of one, if they are one row and stay one row in every cloud."""
+    """Returns the layout in which dimension `at`, of size 1, is the rows. This is possible only if there is one row, in
+    every cloud.
+    """
     rows = place.index.queries if place.kind in ("scores", "weights") else base(place)
     if layout[at] != "one" or rows.kind != "samples" or shape[layout.index("rows")] != 1:
         return layout
@@ -73,13 +76,15 @@ def _with_rows_at(at: int, place: Place, layout: Layout, shape: Sequence[int]) -
 
 
 def _have_equal_heads(*seen: Layout) -> bool:
-    """Returns whether products of matrices pair each head with itself: dimensions count from the last one."""
+    """Returns whether a matrix product of tensors with these layouts multiplies each head with the same head of the
+    other. torch aligns the dimensions from the last one.
+    """
     heads = {without_ones(layout)[:-2] for layout in seen}
     return heads == {()} or (heads == {(0,)} and len({layout.index(0) - len(layout) for layout in seen}) == 1)
 
 
 def product(call: Call) -> Place:
-    """Handles a product of two tensors of rows."""
+    """Handles a matrix product of two tensors that are both traced, or learned rows."""
     factors = [call.get(0, "input"), call.get(1, "mat2")]
     (a, a_layout), (b, b_layout) = (_operand(call, factor) for factor in factors)
     first, second = (
@@ -115,7 +120,9 @@ def scores(call: Call, queries: Place, keys: Place, heads: int, scale: float, la
 
 
 def attended(call: Call, weights: Scores, values: Place) -> Place:
-    """Returns the sums of values, which have the queries' rows."""
+    """Adds the attention node, which computes the sums of the values by these weights. Returns its place, which has the
+    queries' rows.
+    """
     keys, queries = weights.keys, weights.queries
     if keys.kind == "points":
         raise RefusalError(f"'{call.name}': attention of points is not in the model format, of sites and samples it is")
@@ -133,7 +140,7 @@ def attended(call: Call, weights: Scores, values: Place) -> Place:
 
 
 def scaled(call: Call, x: Place, factor: Any) -> Place:
-    """Multiplies scores by a number."""
+    """Returns the place of attention scores multiplied by a number."""
     if x.kind != "scores" or not (isinstance(factor, (int, float)) or getattr(factor, "numel", lambda: 0)() == 1):
         raise RefusalError(f"'{call.name}' of attention's {x.kind}: scores alone are scaled, by a number")
     value = float(factor) if isinstance(factor, (int, float)) else float(factor.detach().cpu().reshape(()))
@@ -143,7 +150,9 @@ def scaled(call: Call, x: Place, factor: Any) -> Place:
 
 
 def softmax(call: Call) -> Place | None:
-    """Returns the weights of scores, or of rows along the rows; None for a softmax over channels."""
+    """Handles a softmax. Returns the weights for a softmax of scores over the keys, or of rows over the rows of the
+    cloud. Returns None for a softmax over the channels, which is a node of its own.
+    """
     x, dim = call.source(), call.get(1, "dim")
     dimensions = len(call.get(0, "input").shape)
     if x.kind not in layouts.KINDS and (x.kind not in ("sites", "samples") or dim is None or x.is_flat):
@@ -158,7 +167,7 @@ def softmax(call: Call) -> Place | None:
         return None
     if sorted(map(str, without_ones(layout))) != ["0", "rows"]:
         raise layouts.refuse(call, call.get(0, "input").shape)
-    # Each channel is a query that reads itself: q . k is the channel of k.
+    # Learned queries, the rows of the identity matrix, express this as attention: query i . row = channel i of the row.
     channels = call.get(0, "input").shape[layout.index(0)]
     queries = learned_rows(call.graph, np.eye(channels, dtype=np.float32))
     names: dict[str | int, str | int] = {0: "rows", "rows": "keys"}
@@ -186,7 +195,7 @@ def _dot_product(call: Call) -> Place:
 
 
 def _multi_head(call: Call) -> list[Any]:
-    """Handles torch.nn.MultiheadAttention, whose rows are [N, C] or [N, 1, C] here."""
+    """Handles torch.nn.MultiheadAttention on tensors [N, C], or [N, 1, C] for a batch of one."""
     names = inspect.signature(torch.nn.functional.multi_head_attention_forward).parameters
     given = {**dict(zip(names, call.args, strict=False)), **call.kwargs}
     refused = ("bias_k", "bias_v", "key_padding_mask", "attn_mask", "static_k", "static_v")
@@ -223,7 +232,7 @@ def _multi_head(call: Call) -> list[Any]:
 
 
 def _conv1d(call: Call) -> Place:
-    """Handles a kernel of one of rows laid out as [1, C, N] or [C, N]: a linear layer."""
+    """Handles a conv1d with kernel size 1 of rows that are rearranged to [1, C, N] or [C, N]. It is a linear layer."""
     x, weight, bias = call.source(), call.get(1, "weight"), call.get(2, "bias")
     plain = call.get(3, "stride", 1) in (1, (1,)) and call.get(4, "padding", 0) in (0, (0,), "valid", "same")
     if layout_of(call, x)[-2:] != (0, "rows") or weight.shape[2] != 1 or call.get(6, "groups", 1) != 1 or not plain:
@@ -250,19 +259,21 @@ HANDLERS: dict[str, Callable[[Call], Any]] = {
     "stack": _stack,
 }
 
-# Functions of rows that are laid out. They are handled as functions of [N, C].
+# The functions of tensors with a layout that of_rows handles as functions of rows [N, C].
 
 _EACH_VALUE = """relu relu_ gelu sigmoid silu silu_ tanh leaky_relu leaky_relu_ elu elu_ mish mish_ softplus hardtanh
     hardtanh_ relu6 hardswish hardsigmoid exp log abs square sqrt neg clamp clamp_min pow __pow__ dropout dropout1d"""
 _OF_TWO = "add add_ __add__ __radd__ __iadd__ sub __sub__ __rsub__ mul mul_ __mul__ __rmul__ __imul__ div __truediv__"
 _OF_CHANNELS = "linear layer_norm softmax normalize"
 _NEED_CHANNELS = frozenset(_OF_CHANNELS.split())
-_MAY_NEED_CHANNELS = frozenset(_OF_TWO.split())  # for a value a channel
+_MAY_NEED_CHANNELS = frozenset(_OF_TWO.split())  # if the other operand has one value per channel
 _OF_ROWS = frozenset(_EACH_VALUE.split()) | _NEED_CHANNELS | _MAY_NEED_CHANNELS
 
 
 def of_rows(handler: Callable[[Call], Any], call: Call, wrap: Callable[[Any, Place, Graph], Any]) -> Any:
-    """Calls the handler with the rows [N, C] of tensors that are laid out, and lays its result out as they were."""
+    """Calls a handler of rows [N, C] for tensors with a layout. It passes their rows [N, C] to the handler, and returns
+    the handler's result in the tensors' layout.
+    """
     found = [t for t in (*call.args, *call.kwargs.values()) if call.place_of(t) is not None]
     places = [call.place_of(t) for t in found]
     layout = next(p.layout for p in places if p is not None and p.kind == "laid")

@@ -1,4 +1,4 @@
-"""voxserve.export.from_torch: makes a network from a module and one example of its input."""
+"""Defines voxserve.export.from_torch, which makes a network from a torch module and one example of its input."""
 
 from __future__ import annotations
 
@@ -19,21 +19,24 @@ from voxserve.export.tracing.input_points import Points, add_voxelize
 from voxserve.export.tracing.refusal import RefusalError
 from voxserve.verify.sparse_tensors import features_of, kind_of, named
 
-_TENSOR_KINDS = ("sites", "points", "samples", "image")  # kinds of places that a tensor's rows can have
-_MAX_NAME = 64  # of a tensor's name
-TRACE_FILE = "trace.json"  # beside model.textproto: voxserve.verify uses it to compare by name
+_TENSOR_KINDS = ("sites", "points", "samples", "image")  # the kinds of Place that an output TENSOR can have
+_MAX_NAME = 64  # the most characters of a tensor's name
+# A file beside model.textproto with the names of the module's results and parts. voxserve.verify compares by them.
+TRACE_FILE = "trace.json"
 
 
 @dataclass(frozen=True)
 class Exported:
-    """A traced network. Before it is written, `network` can be extended by heads and other outputs."""
+    """The result of from_torch. The caller may add nodes and outputs, such as a detection head, to `network` before
+    write().
+    """
 
     network: Network
-    outputs: dict[str, str]  # result's name -> node, for each result of the module
-    modules: dict[str, str]  # module's path -> node of its result, for each traced module
-    axes: tuple[int, ...]  # axes[i]: the library's axis for the served axis i
+    outputs: dict[str, str]  # name of a result of the module -> node
+    modules: dict[str, str]  # path of a part of the module -> node of its result, for each part that was traced
+    axes: tuple[int, ...]  # axes[i]: which of the library's axes is the model's axis i
     warnings: tuple[str, ...]
-    cut: str = ""  # the module after which the network ends
+    cut: str = ""  # the part of the module after which the network ends; "": it has all parts
 
     def write(
         self,
@@ -45,7 +48,13 @@ class Exported:
         version: int = 1,
         notice: str = "",
     ) -> Path:
-        """Writes the folder that the server loads. config: the text of config.textproto; default: from the classes."""
+        """Writes the folder of the model that the server loads, and returns the version's folder.
+
+        classes, ignore_label: the model's classes, and the label of points that have none.
+        config: the text of config.textproto, instead of one made from classes and ignore_label.
+        version: the version to write; it replaces an older one with the same number.
+        notice: a comment at the beginning of the files.
+        """
         text = model_folder.config_textproto(classes, ignore_label, notice) if config is None else config
         names: dict[str, Any] = {"axes": list(self.axes), "outputs": self.outputs, "modules": self.modules}
         if self.cut:
@@ -66,19 +75,22 @@ def from_torch(
     output: str = "",
     features: str = "",
 ) -> Exported:
-    """Traces module(example), and returns it as a network.
+    """Runs module(example), records the operations on its features (a trace), and returns them as a network.
 
-    module: a torch.nn.Module in evaluation mode, on the CPU or where its library runs.
-    example: its input: a sparse tensor, a dict, or a tuple of arguments. It must take every branch that the served
-        network has. Two samples or more ensure that nothing depends on the batch's size; attention needs one.
-    axes: which of x, y, z the library's axes are, in its order: "zyx" for OpenPCDet, det3d and mmdetection3d, "xyz" for
-        Pointcept. Required for spconv; torchsparse and MinkowskiEngine have "xyz" by default.
-    points: how the server makes voxels of points; by default clients send voxels.
-    cut: the path of the module after which the network ends, as an error message suggests it.
-    output: the name of the result to serve, if there are several.
-    features: the name of the features in an example that is a dict of tensors.
+    module: a torch.nn.Module in evaluation mode, on the CPU or on a device that its library supports.
+    example: the module's input: a sparse tensor, a dict of tensors, or a tuple of arguments. The trace contains only
+        the branches of the Python code that run for this example. Use two or more samples to make sure that the
+        network does not depend on the batch's size; a module with attention needs an example of one sample.
+    axes: which of x, y, z (and t) the library's axes are, in its order: "zyx" for OpenPCDet, det3d and mmdetection3d,
+        "xyz" for Pointcept. spconv needs it; the default for torchsparse and MinkowskiEngine is "xyz".
+    points: how the server makes voxels of the points of a cloud. None: clients send voxels (voxserve.Voxels).
+    name, description: the network's, for people. Default name: that of the module's class.
+    cut: the path of the part of the module after which the network ends. Error messages suggest it.
+    output: the name of the only result to serve, if the module returns several.
+    features: the key of the features, if the example is a dict of several tensors.
 
-    Raises ExportError with the user's line of Python for an operation that the model format does not have.
+    Raises ExportError, with the user's line of Python, for an operation that the model format does not have, and
+    ValueError for wrong arguments.
     """
     import torch
 
@@ -121,7 +133,7 @@ def _served_axes(axes: str, example: Any) -> tuple[int, ...]:
 
 
 def _traced_example(graph: Graph, example: Any, features: str) -> Any:
-    """Returns the example with traced features."""
+    """Returns the example with its features replaced by a traced tensor."""
     from voxserve.export.tracing import minkowski_layers
     from voxserve.export.tracing.traced import wrap
 
@@ -158,7 +170,7 @@ def _traced_example(graph: Graph, example: Any, features: str) -> Any:
 
 
 def _places(result: Any) -> dict[str, Place]:
-    """Returns the places of the traced results, by name."""
+    """Returns the places of the module's results that were traced, by name."""
     from voxserve.export.tracing.traced import place_of
 
     places = {name: place_of(features_of(value)) for name, value in named(result)}
@@ -166,7 +178,9 @@ def _places(result: Any) -> dict[str, Place]:
 
 
 def _served(graph: Graph, name: str, place: Place) -> Place:
-    """Returns a result's rows; of a dense one the sites that it was made of, since all its other cells are 0."""
+    """Returns the place whose rows are served for a result. For a dense result, these are the rows of the sites that it
+    was made of, since all other cells are 0.
+    """
     if any(place.padding):
         raise RefusalError(f"the result '{name}' is a padded image: only a convolution can follow the padding")
     if place.kind != "cells":
@@ -192,9 +206,9 @@ def _network(
 
 
 def add_outputs(network: Network, places: dict[str, Place]) -> None:
-    """Adds scores of points with their labels if the results are scores of points; else tensors by the results' names.
-
-    Adds nothing if a result is a column or a mask. The builder can add heads and boxes to an image.
+    """Adds the outputs of the results. If the results are one row of scores per point, or labels, or both, the outputs
+    are labels and scores of points. Otherwise each result becomes a tensor with its name. If a result cannot be a
+    tensor (a column or a mask, for example), it adds no output, and the caller must add some.
     """
     scores = [p for p in places.values() if _is_of_points(p) and p.kind != "labels"]
     labels = [p for p in places.values() if _is_of_points(p) and p.kind == "labels"]
@@ -213,13 +227,14 @@ def add_outputs(network: Network, places: dict[str, Place]) -> None:
 
 
 def _tensor_names(keys: Iterable[str]) -> list[str]:
-    """Makes the results' names valid for tensors: letters, digits, ".", "_" and "-", without repetitions."""
+    """Returns valid names of tensors for results' names: letters, digits, ".", "_" and "-", without repetitions."""
     names: list[str] = []
     for key in keys:
         base = re.sub(r"[^A-Za-z0-9._-]", "_", key)[:_MAX_NAME]
         if not base or not base[0].isalnum() or base in ("labels", "scores", "boxes"):
             base = f"output.{base}"[:_MAX_NAME]
-        base = re.sub(r"\.(coordinates|unit)$", r"_\1", base)  # clients name a tensor's other arrays so
+        # Clients save the coordinates and the unit of a tensor under its name with these endings.
+        base = re.sub(r"\.(coordinates|unit)$", r"_\1", base)
         name, number = base, 1
         while name in names:
             number += 1
@@ -229,7 +244,7 @@ def _tensor_names(keys: Iterable[str]) -> list[str]:
 
 
 def _is_of_points(place: Place) -> bool:
-    """Returns whether a result has a row for each voxel, and so for each point."""
+    """Returns whether a result has a row for each point, or one for each voxel, which then is that of its points."""
     is_of_voxels = place.level is not None and place.level.key == ("voxels",)
     return (place.kind in ("sites", "labels") and is_of_voxels) or place.kind == "points"
 

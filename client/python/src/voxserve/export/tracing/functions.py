@@ -1,5 +1,5 @@
-"""Converts torch's functions of rows to nodes. A handler gets the call and returns the result's place, or the traced
-tensor itself if the function changes nothing."""
+"""Converts calls of torch's functions on rows to nodes. A handler gets the call and returns the place of the result, or
+the traced tensor itself if the function does not change it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ROWS = ("sites", "points", "samples")
 
 @dataclass(frozen=True)
 class Call:
-    """A call of a function with traced tensors."""
+    """A call of a torch function that has a traced tensor among its arguments."""
 
     graph: Graph
     name: str
@@ -29,11 +29,13 @@ class Call:
     place_of: Callable[[Any], Place | None]
 
     def get(self, index: int, key: str, default: Any = None) -> Any:
-        """Returns an argument by position or name."""
+        """Returns the argument at a position or with a name; `default` if it was not given."""
         return self.args[index] if len(self.args) > index else self.kwargs.get(key, default)
 
     def source(self, value: Any = None) -> Place:
-        """Returns the place of a value, by default of the first argument."""
+        """Returns the place of a value; None stands for the first argument. Raises RefusalError if the value was not
+        traced, or if the model format does not have the function for it.
+        """
         value = self.get(0, "input") if value is None else value
         place = self.place_of(value)
         if place is None:
@@ -110,7 +112,7 @@ def batch_norm(graph: Graph, x: Place, tensors: dict[str, Values], epsilon: floa
 
 
 def affine(graph: Graph, x: Place, scale: Values, shift: Values) -> Place:
-    """Adds x * scale + shift per channel: a batch norm with mean 0, variance 1 and epsilon 0."""
+    """Adds a node that computes x * scale + shift per channel: a batch norm with mean 0, variance 1 and epsilon 0."""
     zeros, ones = np.zeros(len(scale), np.float32), np.ones(len(scale), np.float32)
     weight, bias = scale.astype(np.float32), shift.astype(np.float32)
     tensors = {"weight": weight, "bias": bias, "running_mean": zeros, "running_var": ones}
@@ -260,7 +262,7 @@ def _get_item(call: Call) -> Any:
 def _channels(call: Call, x: Place, num_channels: int, index: Any) -> Place:
     if num_channels == 1 and index in (0, -1):
         return replace(x, is_flat=True, is_view=True)
-    if isinstance(index, int):  # an embedding reads it
+    if isinstance(index, int):  # a column, which only an embedding can use
         return replace(x, kind="column", index=index % num_channels, is_view=True, column_of=x.kind)
     if not isinstance(index, (slice, list)):
         raise RefusalError(f"channels chosen by {type(index).__name__} are not in the model format")
@@ -338,7 +340,8 @@ _BY_HANDLER: dict[Handler, str] = {
     _above: "gt greater __gt__",
     _argmax: "argmax",
 }
-# These follow rows that are laid out for attention; attention.of_rows calls the others with rows [N, C].
+# The functions in OF_LAYOUTS handle tensors with a layout themselves. attention.of_rows calls the others with rows
+# [N, C].
 _SHAPING = ("view", "reshape", "flatten", "unflatten")
 _FOLLOWED = " ".join(_BY_HANDLER[handler] for handler in (same, _cast, _matmul, _get_item, _squeeze, _concat))
 OF_LAYOUTS = frozenset((*layouts.HANDLERS, *attention.HANDLERS, *_SHAPING, *_FOLLOWED.split()))

@@ -1,4 +1,4 @@
-"""The nodes of a trace, and the levels that their rows are on."""
+"""Collects the nodes of a trace, and the levels that their rows are on."""
 
 from __future__ import annotations
 
@@ -19,16 +19,15 @@ INPUT = "voxels"  # the name of the voxelize node
 
 @dataclass(eq=False)
 class Level:
-    """Sites that a library made, in the order of its rows. key: how they follow from the voxels.
+    """A level: the sites of one sparse tensor that a library made, in the order of its rows."""
 
-    coordinates: [N, 1 + D], the sample first, served axes, the level's units; None for the voxels until they are known.
-    """
-
-    key: tuple[Any, ...]
-    node: str
-    stride: tuple[int, ...]
+    key: tuple[Any, ...]  # describes how the sites were computed from the voxels
+    node: str  # a node on these sites
+    stride: tuple[int, ...]  # voxels from one site to the next on each axis
+    # [N, 1 + D]: the sample, then the coordinates in the model's order of axes, in steps of `stride`. None for the
+    # voxels before the module has made a sparse tensor of them.
     coordinates: site_maths.Sites | None
-    shape: tuple[int, ...] = ()
+    shape: tuple[int, ...] = ()  # the number of cells on each axis, if the sites are limited to a spatial shape
 
     def sites(self) -> site_maths.Sites:
         if self.coordinates is None:
@@ -36,30 +35,33 @@ class Level:
         return self.coordinates
 
     def has_rows_of(self, other: Level) -> bool:
-        """Returns whether both have the same sites in the same order."""
+        """Returns whether both levels have the same sites in the same order."""
         return self is other or (self.key == other.key and np.array_equal(self.sites(), other.sites()))
 
 
 @dataclass(frozen=True)
 class Place:
-    """The node and the rows that hold a tensor's values.
+    """Where the network has the values of a traced tensor: the node that computes them, and how the tensor's dimensions
+    correspond to the node's rows.
 
-    kind: sites [N, C], points [P, C], samples [B, C], cells [B, C, ...], image [B, C, H, W], mask [N] (the node's rows
-    above a threshold), spread [N, C] (rows of samples, one for each site), column [N] (one channel), labels [N], laid
-    (rows in the layout of `layout`), or scores and weights of attention (the queries' node).
+    kind: sites [N, C], points [P, C], samples [B, C], cells [B, C, ...] (dense sites), image [B, C, H, W], mask [N]
+        (which of the node's rows are above a threshold), spread [N, C] (each site's row of its sample), column [N] (one
+        channel), labels [N], laid (rows whose dimensions are rearranged, layouts.py), scores or weights (of attention;
+        the node is that of the queries).
     """
 
     kind: str
     node: str
-    level: Level | None = None
-    threshold: float = 0.0  # of a mask
-    index: Any = None  # of spread: each row's sample; of column: the channel; of scores and weights: attention.Scores
-    column_of: str = ""  # of column: the kind of the rows
-    padding: tuple[int, int] = (0, 0)  # zeros around an image that the next convolution has to add
-    is_view: bool = False  # shares memory with another tensor
-    is_flat: bool = False  # [N] of one channel
-    layout: tuple[str | int, ...] = ()  # of laid, scores and weights: see layouts.py
-    rows_kind: str = ""  # of laid: the kind of the rows
+    level: Level | None = None  # for sites: the level of the rows
+    threshold: float = 0.0  # for mask
+    # For spread: the sample of each row. For column: the channel. For scores and weights: attention.Scores.
+    index: Any = None
+    column_of: str = ""  # for column: the kind of the rows
+    padding: tuple[int, int] = (0, 0)  # for image: rows and columns of zeros that the next convolution has to add
+    is_view: bool = False  # whether the tensor shares memory with another one
+    is_flat: bool = False  # whether the tensor is [N], the only channel of the rows
+    layout: tuple[str | int, ...] = ()  # for laid, scores and weights: see layouts.py
+    rows_kind: str = ""  # for laid: the kind of the rows
 
     def on_level(self) -> Level:
         if self.level is None:
@@ -75,30 +77,32 @@ class _Step:
 
 @dataclass
 class Graph:
-    """Collects steps while a module runs. axes[i]: the library's axis for the served axis i."""
+    """Collects the nodes while a module runs. axes[i]: which of the library's axes is the model's axis i."""
 
     axes: tuple[int, ...] = ()
-    path: list[str] = field(default_factory=list)  # the running modules, outermost first
-    is_leaf: bool = False  # the innermost module is a library's layer, whose name the next node gets
-    modules: dict[str, str] = field(default_factory=dict)  # module's path -> node of its result
+    path: list[str] = field(default_factory=list)  # the paths of the modules that are running, outermost first
+    is_leaf: bool = False  # whether the innermost of them is a library's layer, whose name its node gets
+    modules: dict[str, str] = field(default_factory=dict)  # path of a module -> node of its result
     warnings: list[str] = field(default_factory=list)
-    last_module: str = ""  # the last module that was traced completely
+    last_module: str = ""  # the path of the last module that was traced completely
     num_features: int = 0
     stored: set[int] = field(default_factory=set)  # addresses of the module's parameters and buffers
     paired: dict[Any, Any] = field(default_factory=dict)  # strided convolutions, by their library's key
     levels: list[Level] = field(default_factory=list)
-    # Has the nodes that may be parts of a generalised mean: ("clamp", source, least), ("power", source, exponent) or
-    # ("average", source).
+    # Node -> how it was made, for nodes that may be parts of a generalised mean: ("clamp", source, least), ("power",
+    # source, exponent) or ("average", source).
     made_by: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     _steps: dict[str, _Step] = field(default_factory=dict)
-    _linears: dict[str, tuple[str, Values, Values | None]] = field(default_factory=dict)  # input, weight, bias by node
+    _linears: dict[str, tuple[str, Values, Values | None]] = field(default_factory=dict)  # node -> input, weight, bias
 
     def __post_init__(self) -> None:
         self.input_level = Level(("voxels",), INPUT, (), None)
         self.levels.append(self.input_level)
 
     def node(self, kind: str, needs: Sequence[str], emit: Callable[[Network, str], Any]) -> str:
-        """Adds a node, named after the running module. needs: the nodes that it names."""
+        """Adds a node and returns its name, which is derived from the running module's path. needs: the nodes that it
+        refers to. emit: adds the node with a name to a Network; write() calls it.
+        """
         where = self.path[-1] if self.path else ""
         base = where if self.is_leaf else ".".join(filter(None, (where, kind)))
         self.is_leaf = False
@@ -116,7 +120,9 @@ class Graph:
         return replace(x, node=name, is_view=False)
 
     def channels(self, x: Place, chosen: Values, num_channels: int) -> Place:
-        """Chooses channels of rows [N, num_channels]; of a linear layer's result by computing no others."""
+        """Adds a node that selects channels of rows [N, num_channels], and returns its place. If the rows are the
+        result of a linear layer, the node is a smaller linear layer that computes only these channels.
+        """
         if np.array_equal(chosen, np.arange(num_channels)):
             return replace(x, is_view=True)
         source, weight, bias = self._linears.get(x.node, (x.node, np.eye(num_channels, dtype=np.float32), None))
@@ -125,11 +131,13 @@ class Graph:
         return replace(made, is_view=True)
 
     def axes_of(self, values: Sequence[Any]) -> tuple[Any, ...]:
-        """Converts a library's values, one per axis, to the served order."""
+        """Returns a library's values, one per axis, in the model's order of axes."""
         return tuple(values[a] for a in self.axes)
 
     def sites_of(self, coordinates: Any, unit: Sequence[int] = ()) -> site_maths.Sites:
-        """Converts a library's [N, 1 + D], the sample first, to the served order of axes and the level's units."""
+        """Returns the sites of a library's coordinates [N, 1 + D], the sample first, in the model's order of axes.
+        unit: what the coordinates are divided by, one value per axis in the library's order; empty: 1.
+        """
         values = coordinates.detach().cpu().numpy().astype(np.int64)
         if unit:
             values[:, 1:] //= np.asarray(unit, np.int64)
@@ -139,7 +147,7 @@ class Graph:
     def level(
         self, key: tuple[Any, ...], node: str, stride: Sequence[int], sites: site_maths.Sites, shape: Sequence[int] = ()
     ) -> Level:
-        """Returns the level with that key and those rows: a known one, or a new one."""
+        """Returns the level with this key and these sites in this order. It is a new one if none is known."""
         made = Level(key, node, tuple(stride), sites, tuple(shape))
         for level in self.levels:
             if level.coordinates is not None and level.has_rows_of(made):
@@ -148,14 +156,18 @@ class Graph:
         return made
 
     def floor_level(self, node: str, finer: Level, stride: Sequence[int], sites: site_maths.Sites, what: str) -> Level:
-        """Returns the level of floor(c / stride). Raises RefusalError if the library's sites differ."""
+        """Returns the level whose sites are floor(coordinates / stride) of `finer`. Raises RefusalError if the
+        library's sites differ from those. what: names the layer in the error.
+        """
         check_sites(sites, site_maths.floored(finer.sites(), stride), what)
         unit = tuple(a * b for a, b in zip(finer.stride, stride, strict=True))
         shape = tuple((n - 1) // s + 1 for n, s in zip(finer.shape, stride, strict=False))
         return self.level((*finer.key, "floor", tuple(stride)), node, unit, sites, shape)
 
     def check_stored(self, tensor: Any) -> None:
-        """Warns of a constant that is not a parameter or buffer, since it may depend on the example."""
+        """Adds a warning if a tensor that becomes a constant is neither a parameter nor a buffer, since it may depend
+        on the example.
+        """
         if tensor.data_ptr() not in self.stored:
             where = f" in '{self.path[-1]}'" if self.path and self.path[-1] else ""
             self.warn(
@@ -168,7 +180,7 @@ class Graph:
             self.warnings.append(text)
 
     def write(self, network: Network, wanted: Sequence[str]) -> None:
-        """Adds the nodes that the wanted ones need, in the order in which they ran."""
+        """Adds the wanted nodes, and those that they need, to the network, in the order in which they ran."""
         needed, todo = set(), [name for name in wanted if name != INPUT]
         while todo:
             name = todo.pop()
@@ -192,6 +204,6 @@ def constant(value: Any) -> Values:
 
 
 def check_sites(made: site_maths.Sites, expected: site_maths.Sites, what: str) -> None:
-    """Raises RefusalError if the library's sites differ from those of the served rule."""
+    """Raises RefusalError if the sites that the library made differ from the expected ones, by the model's rule."""
     if not np.array_equal(site_maths.unique(made), site_maths.unique(expected)):
         raise RefusalError(f"{what} made {len(made)} sites, the served rule makes {len(expected)} others")

@@ -1,4 +1,4 @@
-"""Converts torch's functions of images to nodes, and sites to an image."""
+"""Converts calls of torch's functions on images to nodes, and dense sites to an image."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def _unflatten(call: Call) -> Any:
 
 
 def from_above(call: Call, x: Place) -> Place:
-    """Flattens cells [B, C, D, H, W] with D before the channels: the view from above."""
+    """Adds the view from above of cells [B, C, D, H, W], which the module reshapes to [B, C * D, H, W]."""
     if call.graph.axes != (2, 1, 0):
         raise RefusalError("the first axis is folded into the channels, which is z in the model format: say axes='zyx'")
     name = call.graph.node("to_bev", [x.node], lambda network, n: network.to_bev(n, x.node))

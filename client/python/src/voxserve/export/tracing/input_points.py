@@ -1,4 +1,4 @@
-"""The points that a served network reads, and its voxelize node."""
+"""Describes how a served network makes voxels of points, and adds the voxelize node."""
 
 from __future__ import annotations
 
@@ -12,25 +12,27 @@ from voxserve.export.tracing.refusal import RefusalError
 
 @dataclass(frozen=True)
 class Points:
-    """Says how the server makes voxels of a cloud's points: the values of a voxelize node.
+    """How the server makes voxels of a cloud's points: the values of the network's voxelize node.
 
-    Without it, clients send voxels as the training code makes them: one point per voxel, whose x, y, z are the integer
-    coordinates, and whose fields f0, f1, ... are the features.
+    Without Points, clients send voxels as training code makes them (voxserve.Voxels): one point per voxel, whose fields
+    x, y, z are the integer coordinates, and whose fields f0, f1, ... are the features.
     """
 
-    voxel_size: Sequence[float]  # metres
-    features: Sequence[PointFeature]
-    rounding: str = "FLOOR"  # or HALF_EVEN
-    origin: str = "ZERO"  # MINIMUM, RANGE or ZERO; RANGE if the network has a spatial shape
-    reduce: str = "FIRST"  # or MEAN
-    range_min: Sequence[float] = ()
+    voxel_size: Sequence[float]  # metres (seconds for a time axis), one value per axis
+    features: Sequence[PointFeature]  # in the order of the module's input channels
+    rounding: str = "FLOOR"  # or HALF_EVEN: from a position in voxels to a voxel's index
+    # The value that is subtracted from positions: MINIMUM (of the cloud's voxels), RANGE (range_min) or ZERO (nothing).
+    # A network with a spatial shape needs RANGE.
+    origin: str = "ZERO"
+    reduce: str = "FIRST"  # a voxel's features: those of its FIRST point, or the MEAN of its points
+    range_min: Sequence[float] = ()  # metres, one value per axis; points outside the range are left out
     range_max: Sequence[float] = ()
-    max_points_per_voxel: int = 0
-    axes: Sequence[str] = ()
+    max_points_per_voxel: int = 0  # MEAN counts only so many first points of a voxel; 0: all points
+    axes: Sequence[str] = ()  # the names of the fields that are the axes; default: x, y, z
 
 
 def add_voxelize(network: Network, graph: Graph, points: Points | None) -> None:
-    """Adds the trace's voxelize node."""
+    """Adds the voxelize node for the input of a trace."""
     level = graph.input_level
     dimension = len(level.stride)
     if points is None:
@@ -60,7 +62,7 @@ def add_voxelize(network: Network, graph: Graph, points: Points | None) -> None:
 
 
 def _more_cells(points: Points, shape: Sequence[int]) -> Sequence[int]:
-    """Returns the spatial shape if it differs from the range's."""
+    """Returns the spatial shape if it has more cells than the range, else an empty sequence."""
     if not shape:
         return ()
     ranges = zip(points.range_min, points.range_max, points.voxel_size, strict=True)

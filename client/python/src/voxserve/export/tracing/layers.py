@@ -1,6 +1,6 @@
 """Converts the layers of spconv, torchsparse and MinkowskiEngine to nodes.
 
-A layer runs in the library, on features without places; then its result gets the place of its node.
+The library computes a layer on plain features (tensors without places). Then the result gets the place of the new node.
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ _LAYERS: dict[str, Layer] = {
 
 
 def layer_of(module: Any) -> Layer | None:
-    """Returns the layer for a module, by the name of its class or a base class.
-
-    A class of the user's own that has a `forward` of its own computes something else than its base class: it is no layer,
-    and what its `forward` does is followed.
+    """Returns the handler for a module that is a layer of a library, by the name of its class or of a base class.
+    Returns None for other modules: the trace then follows what their `forward` does. A user's class with its own
+    `forward` is such a module, since it computes something else than its base class.
     """
     for cls in type(module).__mro__:
         if cls.__module__.startswith(_OWNERS):
@@ -37,5 +36,5 @@ def layer_of(module: Any) -> Layer | None:
 
 
 def is_library_layer(module: Any) -> bool:
-    """Returns whether a module is one of a library's own, without others in it."""
+    """Returns whether a module is of a library's or torch's class and contains no other modules."""
     return type(module).__module__.startswith((*_OWNERS, "torch.nn")) and not any(module.children())

@@ -1,8 +1,9 @@
-"""Rows that torch code has laid out for products of matrices: transposed, with heads, or with dimensions of one.
+"""Follows tensors whose dimensions torch code rearranges for matrix products: transposed, divided into heads, or with
+added dimensions of size 1.
 
-A layout names each dimension of a tensor: "rows", "keys" (of scores), "one", or the number of a part of the channels.
-Channels of 8 that became 2 heads of 4 have the parts 0 and 1; channel = part 0 * 4 + part 1, as in the model format.
-Rows [N, C] have the layout ("rows", 0).
+A layout names each dimension of a tensor: "rows", "keys" (of attention scores), "one" (of size 1), or the number of a
+part of the channels. For example, 8 channels that were reshaped to 2 heads of 4 have the parts 0 and 1, and channel =
+index in part 0 * 4 + index in part 1, as in the model format. Rows [N, C] have the layout ("rows", 0).
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ def layout_of(call: Call, place: Place) -> Layout:
 
 
 def base(place: Place) -> Place:
-    """Returns the rows [N, C] of a place."""
+    """Returns the place as rows [N, C], without its layout."""
     return replace(place, kind=place.rows_kind, layout=(), rows_kind="") if place.kind == "laid" else place
 
 
 def laid(place: Place, layout: Layout) -> Place:
-    """Returns rows, scores or weights in another layout."""
+    """Returns the place, whose kind is that of rows, scores or weights, with another layout."""
     if place.kind in ("scores", "weights"):
         return replace(place, layout=layout)
     rows = base(place)
@@ -48,7 +49,7 @@ def laid(place: Place, layout: Layout) -> Place:
 
 
 def is_rows(place: Place) -> bool:
-    """Returns whether a tensor has the values of its node in their order, if there are rows at all."""
+    """Returns whether a tensor's values are in memory as in its node's result, apart from dimensions of size 1."""
     return place.kind not in KINDS or (place.kind == "laid" and without_ones(place.layout) == ROWS)
 
 
@@ -118,10 +119,13 @@ def squeezed(call: Call, x: Place) -> Any:
 
 
 def reshaped(call: Call, x: Place, wanted: Sequence[int]) -> Place:
-    """Follows channels that become heads, heads that become channels, and dimensions of one."""
+    """Returns the place of a reshaped tensor. Channels may become heads, heads may become channels, and dimensions of
+    size 1 may be added or removed; any other shape is refused. wanted: the new shape.
+    """
     shape, layout = list(call.args[0].shape), layout_of(call, x)
     left = [(n, d) for n, d in zip(shape, layout, strict=True) if d != "one"]
-    made: list[str | list[int]] = []  # a part's list has the old parts that it is made of; several in turn share one
+    # The new dimensions: "rows", "keys", "one", or the list of the old parts that the new part consists of.
+    made: list[str | list[int]] = []
     sizes = list(wanted)
     while sizes:
         size = sizes.pop(0)
@@ -130,7 +134,7 @@ def reshaped(call: Call, x: Place, wanted: Sequence[int]) -> Place:
             made.append([d] if isinstance(d, int) else d)
         elif size == 1:
             made.append("one")
-        elif left and isinstance(left[0][1], int) and size > left[0][0]:  # parts become one
+        elif left and isinstance(left[0][1], int) and size > left[0][0]:  # several old parts become one
             product = 1
             merged: list[int] = []
             while left and isinstance(left[0][1], int) and product < size:
@@ -141,7 +145,7 @@ def reshaped(call: Call, x: Place, wanted: Sequence[int]) -> Place:
             if product != size:
                 raise refuse(call, wanted)
             made.append(merged)
-        elif left and isinstance(left[0][1], int) and left[0][0] % size == 0:  # a part becomes several
+        elif left and isinstance(left[0][1], int) and left[0][0] % size == 0:  # an old part becomes several
             part = left[0][1]
             made.append([part])
             left[0] = (left[0][0] // size, part)
@@ -153,14 +157,16 @@ def reshaped(call: Call, x: Place, wanted: Sequence[int]) -> Place:
 
 
 def _numbered(made: Sequence[str | list[int]]) -> Layout:
-    """Numbers the new parts in the order of the channels."""
+    """Returns the layout of the new dimensions `made`. The parts are numbered in the order of the channels."""
     order = sorted((parts[0], at) for at, parts in enumerate(made) if isinstance(parts, list))
     number = {at: i for i, (_, at) in enumerate(order)}
     return tuple(number[at] if isinstance(entry, list) else entry for at, entry in enumerate(made))
 
 
 def chosen(call: Call, x: Place, shape: Sequence[int], at: int, index: Any) -> Place:
-    """Chooses along a part of the channels. index: a number, which removes the dimension, or a slice."""
+    """Returns the place of x indexed along dimension `at`, which is a part of the channels. index: an integer, which
+    removes the dimension, or a slice.
+    """
     layout = layout_of(call, x)
     part, parts = layout[at], parts_of(layout)
     if isinstance(index, int) and len(parts) == 1:
@@ -177,7 +183,7 @@ def chosen(call: Call, x: Place, shape: Sequence[int], at: int, index: Any) -> P
 
 
 def indexed(call: Call, x: Place, tensor: Any, index: Any) -> Any:
-    """Handles x[...] of rows that are laid out, and of all rows."""
+    """Handles x[index] of a tensor with a layout, or of all rows."""
     entries = list(index) if isinstance(index, tuple) else [index]
     if Ellipsis in [e for e in entries if not hasattr(e, "shape")]:
         raise refuse(call, tensor.shape)
@@ -211,7 +217,7 @@ def indexed(call: Call, x: Place, tensor: Any, index: Any) -> Any:
 
 
 def is_all(entry: Any, size: int) -> bool:
-    """Returns whether an index chooses a whole dimension as it is."""
+    """Returns whether an index of one dimension, which has the size `size`, selects all of it in its order."""
     if isinstance(entry, slice):
         return entry.indices(size) == (0, size, 1)
     is_mask = hasattr(entry, "dtype") and str(entry.dtype) == "torch.bool" and tuple(entry.shape) == (size,)
@@ -219,7 +225,7 @@ def is_all(entry: Any, size: int) -> bool:
 
 
 def is_choice(entry: Any, size: int) -> bool:
-    """Returns whether an index adds a dimension, or chooses rows by a slice or by a mask that is true for all."""
+    """Returns whether an index of the rows adds a dimension (None), or is a slice or a mask that is true everywhere."""
     return entry is None or isinstance(entry, slice) or is_all(entry, size)
 
 

@@ -1,4 +1,6 @@
-"""Converts MinkowskiEngine's layers to nodes. Its coordinates are in tensor strides, ours in the level's units."""
+"""Converts MinkowskiEngine's layers to nodes. Its coordinates count voxels, as multiples of the tensor stride; those of
+the model format count the steps of the tensor stride.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from voxserve.verify import sites as site_maths
 
 
 def like(x: Any, features: Any) -> Any:
-    """Returns a sparse tensor with the coordinates of another."""
+    """Returns a sparse tensor with the features, on the coordinates of x."""
     return type(x)(features, coordinate_map_key=x.coordinate_map_key, coordinate_manager=x.coordinate_manager)
 
 
@@ -34,7 +36,9 @@ def _sites(graph: Graph, x: Any) -> Any:
 
 
 def _geometry(graph: Graph, generator: Any) -> tuple[Any, Any, Any, str]:
-    """Returns kernel size, stride and dilation in the served order, and CUBE, CROSS or CUSTOM."""
+    """Returns the kernel size, stride and dilation in the model's order of axes, and the kernel's region: "CUBE",
+    "CROSS" or "CUSTOM".
+    """
     region = getattr(generator.region_type, "name", str(generator.region_type)).rpartition("_")[2]
     return (
         graph.axes_of(list(generator.kernel_size)),
@@ -45,7 +49,7 @@ def _geometry(graph: Graph, generator: Any) -> tuple[Any, Any, Any, str]:
 
 
 def _cells(generator: Any, weight: Any, axes: tuple[int, ...], region: str) -> Any:
-    """Returns the weight [K, ...] in the served order."""
+    """Returns the weight [K, ...] in the model format's order of cells."""
     size = [int(k) for k in generator.kernel_size]
     if region == "CROSS":
         ascending = kernel_order.from_minkowski_cross(weight, size)
@@ -230,7 +234,9 @@ def _pool(reduce: str) -> Any:
 
 
 def _global_pool(reduce: str) -> Any:
-    """Returns the handler of a global pool. reduce: used if the module has no mode; the library's own all have one."""
+    """Returns the handler of a global pool. reduce: for modules without a pooling_mode; those of the library itself all
+    have one.
+    """
 
     def layer(graph: Graph, module: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         if len(args) > 1 or kwargs:
@@ -274,7 +280,7 @@ def _union(graph: Graph, module: Any, call: Callable[..., Any], args: Any, kwarg
 
 
 def union(graph: Graph, call: Callable[..., Any], tensors: list[Any]) -> Any:
-    """Adds the tensors on every site that any of them has."""
+    """Adds a node for the sum of the tensors on all sites that any of them has. Returns the sum's sparse tensor."""
     places = [sparse_place(x) for x in tensors]
     result = call(*(_plain(x) for x in tensors))
     node, level = places[0].node, places[0].on_level()

@@ -1,4 +1,6 @@
-"""Patches, during a trace, the calls of modules, and the making and use of sparse tensors."""
+"""Replaces functions of torch and of the sparse libraries during a trace: the call of a module, and the constructor and
+some methods of sparse tensors.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from voxserve.export.tracing.refusal import RefusalError
 from voxserve.export.tracing.traced import Traced, place_of
 from voxserve.verify.sparse_tensors import features_of, kind_of
 
-_SPARSE_TENSORS = {  # by module
+_SPARSE_TENSORS = {  # library -> its class of sparse tensors
     "spconv.pytorch": "SparseConvTensor",
     "torchsparse": "SparseTensor",
     "MinkowskiEngine": "SparseTensor",
@@ -23,7 +25,7 @@ _SPARSE_TENSORS = {  # by module
 
 
 class Cut(Exception):  # noqa: N818
-    """Ends a trace after a module; result is the module's result."""
+    """Ends a trace after the part of the module that `cut` names. result: the part's result."""
 
     def __init__(self, result: Any) -> None:
         super().__init__("the network is cut here")
@@ -32,7 +34,9 @@ class Cut(Exception):  # noqa: N818
 
 @contextmanager
 def patched(graph: Graph, module: Any, cut: str) -> Iterator[None]:
-    """Sends calls of the module's parts through the graph. cut: the path of the module that ends the trace."""
+    """Makes the calls of the module's parts add nodes to the graph, inside the `with` block. cut: the path of the part
+    after which the trace ends; "": none. ValueError if there is no such part.
+    """
     paths = {id(part): path for path, part in module.named_modules()}
     if cut and cut not in paths.values():
         raise ValueError(f"cut is '{cut}', which is no module of the network")
@@ -96,7 +100,9 @@ def _traced_call(graph: Graph, paths: dict[int, str], cut: str, original: Callab
 
 
 def _noting(graph: Graph, original: Callable[..., Any]) -> Any:
-    """Takes the voxels' coordinates from the first sparse tensor that is made of the example's features."""
+    """Returns a constructor for sparse tensors that also notes the voxels' coordinates, from the first sparse tensor
+    that the module makes of the example's features.
+    """
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
         original(self, *args, **kwargs)

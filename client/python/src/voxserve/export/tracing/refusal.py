@@ -14,14 +14,14 @@ _LIBRARIES = ("torch", "spconv", "torchsparse", "MinkowskiEngine")
 
 
 class RefusalError(ExportError):
-    """The model format does not have an operation; the message has the user's line."""
+    """The model format does not have an operation of the module. The message shows the user's line of Python."""
 
     def __init__(self, problem: str) -> None:
         line = _line_of_user()
         super().__init__([f"{problem}\n    at {line}" if line else problem])
 
     def offering(self, module: str) -> ExportError:
-        """Returns the same error, naming the module after which the network can be cut; "": none."""
+        """Returns the same error with the advice to cut the network after a module. module: its path; "": no advice."""
         if not module:
             return self
         offer = f"what comes before it can be exported: cut='{module}' (--cut {module}) ends the network there"
@@ -29,7 +29,7 @@ class RefusalError(ExportError):
 
 
 def _line_of_user() -> str:
-    """Returns "file:number: code"; "" if no frame is the user's."""
+    """Returns the innermost line of the user's code on the call stack as "file:number: code"; "" if there is none."""
     for frame in reversed(traceback.extract_stack()):
         path = Path(frame.filename)
         is_ours = frame.filename.startswith(_PACKAGE)

@@ -1,7 +1,8 @@
-"""Converts torch's functions that compute each row on its own: activations, powers, norms of rows, embeddings.
+"""Converts calls of torch's functions that compute each row by itself: activations, powers, norms of rows, embeddings.
 
-A generalised mean that a module computes by hand, clamp(min=e).pow(p), an average over a sample's sites and pow(1 / p),
-becomes one node: its powers then do not pass through the features' type, which may be float16.
+A module may compute a generalised mean by itself, as clamp(min=e).pow(p), an average over a sample's sites, and
+pow(1 / p). This becomes one node, so that the powers, which can be large, are not stored as features, whose type may be
+float16.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from voxserve.export.tracing.functions import Call
 
 _ROWS = ("sites", "points", "samples")
-_LEAST_THRESHOLD = 15.0  # of a softplus: above it, log(1 + exp(x)) and x are one float32
+# The least threshold of a softplus that has no effect: for larger x, log(1 + exp(x)) and x are the same float32 value.
+_LEAST_THRESHOLD = 15.0
 
 
 def activated(call: Call, function: str, x: Place | None = None, **parameters: float) -> Place:
@@ -106,7 +108,7 @@ def _clamped(call: Call, low: float | None, high: float | None) -> Place:
 
 
 def _number(call: Call, value: Any) -> float | None:
-    """Returns a number, or the one value of a parameter."""
+    """Returns a number, or the value of a parameter that has only one; None for other values."""
     if value is None or isinstance(value, (int, float)):
         return value
     if call.place_of(value) is not None or value.numel() != 1:
@@ -121,7 +123,7 @@ def _power(call: Call) -> Place:
     exponent = call.get(1, "exponent")
     root_of = call.graph.made_by.get(call.source().node, ("",))[0] == "average"
     if root_of and not isinstance(exponent, (int, float)) and exponent.numel() == 1:
-        value = float(exponent.detach().cpu())  # 1 / p is computed, and no parameter
+        value = float(exponent.detach().cpu())  # the module computed it, as 1 / p: it is not a parameter itself
     else:
         value = float(_number(call, exponent) or 0.0)
     return powered(call, value)
@@ -157,7 +159,7 @@ def _generalised_mean(graph: Graph, x: Place, root: float) -> Place | None:
 
 
 def _check_channels(call: Call, x: Place, dim: Any) -> None:
-    """Refuses what does not go along the channels."""
+    """Raises RefusalError if the dimension `dim` of a function is not that of the channels."""
     dimensions = len(call.get(0, "input").shape)
     if x.is_flat or x.kind not in (*_ROWS, "image"):
         raise RefusalError(f"'{call.name}' of {x.kind} is not in the model format")

@@ -1,4 +1,4 @@
-"""Converts spconv's layers to nodes. Weights are stored as in spconv 2."""
+"""Converts spconv's layers to nodes. The layers' weights have the storage order of spconv 2."""
 
 from __future__ import annotations
 
@@ -88,7 +88,9 @@ def _strided(graph: Graph, module: Any, x: Place, result: Any) -> Place:
 
 
 def _onto_padded(graph: Graph, module: Any, x: Place, result: Any, name: str) -> Place:
-    """Returns the place of a strided convolution or pool by spconv's rule, and remembers it for an inverse."""
+    """Returns the place of a strided convolution's or pool's result, with the sites of spconv's rule. Remembers the
+    node for the inverse convolution that uses its indice_key.
+    """
     kernel, stride, padding, dilation = _sizes(graph, module)
     shape, sites = graph.axes_of(result.spatial_shape), graph.sites_of(result.indices)
     level = x.on_level()
@@ -152,7 +154,7 @@ def _pool(reduce: str) -> Any:
             ),
         )
         place = _onto_padded(graph, module, here, result, name)
-        if reduce == "MAX":  # spconv's maximum begins at 0
+        if reduce == "MAX":  # spconv's maximum includes 0, which a ReLU after the pool does too
             relu = graph.node("relu", [name], lambda network, n: network.relu(n, name))
             place = replace(place, node=relu)
         return _finished(graph, result, place)

@@ -1,4 +1,6 @@
-"""Converts torchsparse's layers to nodes (2.1: the sample is the first coordinate, a level has its own units)."""
+"""Converts the layers of torchsparse 2.1 to nodes. In this version the sample is the first coordinate, and coordinates
+are in steps of the tensor stride.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ _ON_THE_FLY = "hashmap_on_the_fly"  # torchsparse's default
 
 
 def _run(call: Callable[..., Any], x: Any) -> Any:
-    """Returns the layer's result on plain features; restores x."""
+    """Returns the result that the library computes for x with plain features. x itself keeps its traced features."""
     feats = x.feats
     x.feats = unwrapped(feats)
     try:
@@ -62,15 +64,15 @@ def _convolution(graph: Graph, module: Any, call: Callable[..., Any], args: Any,
 
 
 def _served(graph: Graph, weight: Any, kernel_size: Any) -> Any:
-    """Returns [K, Cin, Cout] in the served order of cells and axes."""
+    """Returns the weight [K, Cin, Cout] in the model format's order of cells and axes."""
     ordered = kernel_order.from_torchsparse(weight, kernel_size)
     cells = ordered.reshape(*kernel_size, *weight.shape[1:]).transpose(*graph.axes, 3, 4)
     return np.ascontiguousarray(cells).reshape(weight.shape)
 
 
 def _strided(graph: Graph, module: Any, here: Place, weight: Any, bias: Any, x: Any, result: Any) -> Place:
-    """Adds a strided convolution with version 2.1's sites: spconv's within a spatial_range; without one
-    floor(c / stride), where _check_floor allows it.
+    """Adds a strided convolution with the output sites of version 2.1. With a spatial_range they are spconv's; without
+    one they are floor(coordinates / stride), where _check_floor allows it.
     """
     kernel, stride, padding = (graph.axes_of(v) for v in (module.kernel_size, module.stride, module.padding))
     level, sites = here.on_level(), graph.sites_of(result.coords)
@@ -98,7 +100,9 @@ def _strided(graph: Graph, module: Any, here: Place, weight: Any, bias: Any, x: 
 
 
 def _kmap_mode(module: Any) -> str:
-    """Returns how torchsparse finds a convolution's cells: by the module's settings, else by the global ones."""
+    """Returns torchsparse's kmap_mode, by which it finds the pairs of a convolution's sites: the module's own, else the
+    global one.
+    """
     settings = getattr(module, "_config", None)
     if settings is None:
         functional = sys.modules.get("torchsparse.nn.functional")
@@ -108,7 +112,7 @@ def _kmap_mode(module: Any) -> str:
 
 
 def _padded(level: Level, kernel: _Axes, stride: _Axes, padding: _Axes) -> tuple[_Axes, site_maths.Sites]:
-    """Returns spconv's shape and sites."""
+    """Returns the spatial shape and the sites of a strided convolution's output by spconv's rule."""
     sizes = zip(level.shape, kernel, stride, padding, strict=True)
     shape = tuple((n + 2 * p - k) // s + 1 for n, k, s, p in sizes)
     deltas = site_maths.deltas(kernel, (1,) * len(kernel), padding)
@@ -128,7 +132,9 @@ def _check_floor(module: Any, kernel: _Axes, stride: _Axes, padding: _Axes) -> N
 
 
 def _check_sites(graph: Graph, name: str, made: site_maths.Sites, expected: site_maths.Sites, last: _Axes) -> None:
-    """Raises RefusalError if the sites differ. Warns if only those are missing that lie behind the last ones."""
+    """Raises RefusalError if the sites that the library made differ from the expected ones. If the library only lacks
+    sites beyond `last`, the library's last site on each axis, it adds a warning instead.
+    """
     if len(made) != len(expected):
         number = len(expected)
         expected = expected[(expected[:, 1:] <= np.asarray(last)).all(axis=1)]
@@ -141,7 +147,7 @@ def _check_sites(graph: Graph, name: str, made: site_maths.Sites, expected: site
 
 
 def _last(level: Level, kernel: _Axes, stride: _Axes, padding: _Axes) -> _Axes:
-    """Returns the last site of each axis that version 2.1 makes of a batch without a spatial_range."""
+    """Returns the largest output coordinate on each axis that version 2.1 makes for a batch without a spatial_range."""
     largest = level.sites()[:, 1:].max(axis=0, initial=0).tolist()
     return tuple((n + 2 * p - k + 1) // s for n, k, s, p in zip(largest, kernel, stride, padding, strict=True))
 

@@ -1,4 +1,4 @@
-"""A torch tensor that remembers its node, and sends every function of it through the graph."""
+"""Defines Traced, a torch tensor that knows which node computes it. torch functions of it add nodes to the graph."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PROPERTIES_OF_VALUES = frozenset(("T", "mT", "H", "mH", "real", "imag", "data")
 
 
 class Traced(torch.Tensor):
-    """A tensor with a `place` in `graph`."""
+    """A torch tensor whose values the node of `place`, in `graph`, computes."""
 
     place: Place
     graph: Graph
@@ -56,7 +56,7 @@ class Traced(torch.Tensor):
         if (name.endswith("_") and not name.endswith("__")) or name.startswith("__i") or kwargs.get("inplace"):
             return _in_place(graph, handler, name, func, args, kwargs)
         place = _handled(handler, Call(graph, name, args, kwargs, place_of))
-        # The values come after the place, so that a refusal names the function.
+        # The values are computed after the place, so that an error about the function is a RefusalError that names it.
         result = func(*plain_args, **plain_kwargs)
         if isinstance(place, Traced):
             return place
@@ -69,7 +69,9 @@ class Traced(torch.Tensor):
 
 
 def _handled(handler: Callable[[Call], Any], call: Call) -> Any:
-    """Returns what the handler does: a place, several, or a traced tensor as it is."""
+    """Returns what the handler returns: a place, a list of places, or a traced tensor that the function leaves as it
+    is.
+    """
     kinds = [t.place.kind for t in _leaves((call.args, call.kwargs)) if isinstance(t, Traced)]
     if "laid" not in kinds or call.name in functions.OF_LAYOUTS:
         return handler(call)
@@ -109,7 +111,7 @@ def sparse_place(tensor: Any, kind: str = "sites") -> Place:
 
 
 def unwrapped(value: Any) -> Any:
-    """Returns the value without places."""
+    """Returns the value with plain torch tensors instead of traced ones."""
     if isinstance(value, Traced):
         return value.as_subclass(torch.Tensor)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
