@@ -58,27 +58,35 @@ convert_spconv_outputs() {
 
 # Prints the name of every GPU, one per line. Prints nothing if there is no GPU.
 gpus() {
-  if command -v nvidia-smi >/dev/null && nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null; then return; fi
+  local names
+  # nvidia-smi writes some of its errors where the names would stand.
+  if names=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null) && [[ $names != 'No devices'* ]]; then
+    printf '%s\n' "$names"
+    return
+  fi
   sed -n 's/^Model:[[:space:]]*//p' /proc/driver/nvidia/gpus/*/information 2>/dev/null || true
-}
-
-# Prints the compute capabilities of this machine's GPUs as CMake names them ("86-real;90a-real"), with "a" for Hopper's
-# own instructions. Prints nothing if nvidia-smi is missing or too old to tell them.
-gpu_architectures() {
-  nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | tr -d '. ' | grep -x '[0-9]*' | sort -nu |
-    sed 's/^90$/90a/; s/$/-real/' | paste -sd ';' || true
-}
-
-# Tells CMake's preset "native" for which GPUs to build.
-use_own_gpus() {
-  export VOXSERVE_CUDA=OFF CUDAARCHS=''
-  [[ -z $(gpus) ]] || VOXSERVE_CUDA=AUTO CUDAARCHS=$(gpu_architectures)
 }
 
 # Prints the path of nvcc, the CUDA compiler. Looks where kernels/cuda.cmake looks: in PATH, then in
 # /usr/local/cuda/bin. Prints nothing if there is no nvcc.
 cuda_compiler() {
   command -v nvcc || { [[ -x /usr/local/cuda/bin/nvcc ]] && echo /usr/local/cuda/bin/nvcc; } || true
+}
+
+# Prints the compute capabilities of this machine's GPUs as CMake names them ("86-real;90a-real"), with "a" for Hopper's
+# own instructions. Prints none that nvcc does not know, and nothing if nvidia-smi is missing or too old to tell them.
+gpu_architectures() {
+  local nvcc
+  nvcc=$(cuda_compiler)
+  [[ -n $nvcc ]] || return 0
+  nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | tr -d '. ' | sort -nu |
+    grep -Fxf <("$nvcc" --list-gpu-arch | sed 's/^compute_//') | sed 's/^90$/90a/; s/$/-real/' | paste -sd ';' || true
+}
+
+# Tells CMake's preset "native" for which GPUs to build. CMake takes its own list where CUDAARCHS is empty.
+use_own_gpus() {
+  export VOXSERVE_CUDA=OFF CUDAARCHS=''
+  [[ -z $(gpus) ]] || VOXSERVE_CUDA=AUTO CUDAARCHS=$(gpu_architectures)
 }
 
 # A CUDA toolkit can come without cuBLAS. deploy/install.sh then installs NVIDIA's package into the folder CUBLAS.
@@ -137,7 +145,7 @@ build_preset() {
   case $preset in
     native)
       use_own_gpus
-      cached+=("VOXSERVE_CUDA=$VOXSERVE_CUDA" "CMAKE_CUDA_ARCHITECTURES=$CUDAARCHS")
+      cached+=("VOXSERVE_CUDA=$VOXSERVE_CUDA" ${CUDAARCHS:+"CMAKE_CUDA_ARCHITECTURES=$CUDAARCHS"})
       ;;
     tsan)
       export VOXSERVE_ABSEIL_ROOT=${VOXSERVE_ABSEIL_ROOT:-$(tsan_abseil)}
@@ -145,7 +153,8 @@ build_preset() {
       ;;
   esac
   for entry in "${cached[@]}"; do
-    sed 's/:[A-Z]*=/=/' "$dir/CMakeCache.txt" 2>/dev/null | grep -Fxq -- "$entry" || configured=false
+    # Not by a pipe: grep -q leaves early, and its writer would fail then.
+    grep -Fxq -- "$entry" <<<"$(sed 's/:[A-Z]*=/=/' "$dir/CMakeCache.txt" 2>/dev/null)" || configured=false
   done
   if ! $configured || [[ ! -f $dir/build.ninja ]] ||
     { [[ -n $(cuda_compiler) ]] && grep -q '^VOXSERVE_NVCC:.*-NOTFOUND$' "$dir/CMakeCache.txt"; }; then

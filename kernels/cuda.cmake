@@ -25,7 +25,7 @@ endif()
 
 if(VOXSERVE_WITH_CUDA)
   set(CMAKE_CUDA_COMPILER ${VOXSERVE_NVCC})
-  if(NOT CMAKE_CUDA_ARCHITECTURES AND NOT "$ENV{CUDAARCHS}")
+  if(NOT CMAKE_CUDA_ARCHITECTURES AND "$ENV{CUDAARCHS}" STREQUAL "")
     # The compute capabilities that CUDA 13 can build for; "a" enables Hopper's own instructions.
     set(CMAKE_CUDA_ARCHITECTURES "75;80;86;89;90a" CACHE STRING "Compute capabilities to build for" FORCE)
   endif()

@@ -1,4 +1,4 @@
-"""Tests the functions of deploy/steps.sh that look for GPUs, with an nvidia-smi of the test's own."""
+"""Tests the functions of deploy/steps.sh that look for GPUs, with an nvidia-smi and an nvcc of the test's own."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ _SCRIPT = f"source '{_STEPS}'; use_own_gpus; printf '%s %s' \"$VOXSERVE_CUDA\" \
 
 def own_gpus(folder: Path, nvidia_smi: str) -> str:
     """Returns VOXSERVE_CUDA and CUDAARCHS as use_own_gpus sets them where nvidia-smi is this shell script."""
-    program = folder / "nvidia-smi"
-    program.write_text(f"#!/bin/sh\n{nvidia_smi}\n")
-    program.chmod(0o755)
+    listed = "".join(f"compute_{number}\\n" for number in (75, 80, 86, 87, 89, 90, 100, 120))
+    for name, script in (("nvidia-smi", nvidia_smi), ("nvcc", f"printf '{listed}'")):
+        program = folder / name
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
     environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "CUDAARCHS": "75"}
     done = subprocess.run(
         ["bash", "-c", _SCRIPT], env=environment, capture_output=True, text=True, check=True, timeout=30
@@ -26,7 +28,13 @@ def own_gpus(folder: Path, nvidia_smi: str) -> str:
 
 @pytest.mark.parametrize(
     ("capabilities", "architectures"),
-    [("9.0", "90a-real"), ("8.6", "86-real"), (r"9.0\n8.6\n9.0\n12.0", "86-real;90a-real;120-real")],
+    [
+        ("9.0", "90a-real"),
+        ("8.6", "86-real"),
+        (r"9.0\n8.6\n9.0\n12.0", "86-real;90a-real;120-real"),
+        (r"6.1\n8.6", "86-real"),  # nvcc has no code for the first
+        ("6.1", ""),
+    ],
 )
 def test_code_is_for_the_gpus_of_this_machine(tmp_path: Path, capabilities: str, architectures: str) -> None:
     answer = rf"""case "$1" in *compute_cap*) printf '{capabilities}\n' ;; *) echo 'some GPU' ;; esac"""
@@ -34,11 +42,12 @@ def test_code_is_for_the_gpus_of_this_machine(tmp_path: Path, capabilities: str,
 
 
 def test_a_driver_that_does_not_tell_leaves_the_choice_to_cmake(tmp_path: Path) -> None:
-    answer = """case "$1" in *compute_cap*) echo 'Field "compute_cap" is not a valid field to query.'; exit 2 ;;
+    answer = """case "$1" in *compute_cap*) printf 'Field "compute_cap" is not a valid field to query.\\n\\n'; exit 2 ;;
 *) echo 'some GPU' ;; esac"""
     assert own_gpus(tmp_path, answer) == "AUTO "
 
 
 @pytest.mark.skipif(Path("/proc/driver/nvidia/gpus").exists(), reason="this machine has a GPU")
-def test_a_machine_without_a_gpu_is_for_the_cpu_alone(tmp_path: Path) -> None:
-    assert own_gpus(tmp_path, "echo 'no driver' >&2; exit 9") == "OFF "
+@pytest.mark.parametrize("answer", ["echo 'NVML: Driver/library version mismatch'; exit 18", "echo 'No devices were found'"])
+def test_a_machine_without_a_gpu_is_for_the_cpu_alone(tmp_path: Path, answer: str) -> None:
+    assert own_gpus(tmp_path, answer) == "OFF "
