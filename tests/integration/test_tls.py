@@ -74,6 +74,7 @@ def test_clients_refuse_a_server_of_another_root(tls_server: Server, stranger: A
 
 
 def test_a_handshake_that_breaks_off_is_no_refusal(authority: Authority) -> None:
+    ca = authority.certificate
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def close_all() -> None:
@@ -81,18 +82,20 @@ def test_a_handshake_that_breaks_off_is_no_refusal(authority: Authority) -> None
                 while True:
                     listener.accept()[0].close()
 
-        threading.Thread(target=close_all, daemon=True).start()
-        address = f"127.0.0.1:{listener.getsockname()[1]}"
-        with (
-            voxserve.Client(address, tls_ca=authority.certificate, timeout=20) as client,
-            pytest.raises(voxserve.UnavailableError) as caught,
-        ):
-            client.models()
-        assert caught.value.reason in ("NO_SERVER", "CONNECTION_LOST")
-        done = tool("models", "--address", address, "--tls_ca", str(authority.certificate))
-        assert done.returncode == 1
-        assert "no TLS connection" not in done.stderr
-        listener.shutdown(socket.SHUT_RDWR)
+        closer = threading.Thread(target=close_all)
+        closer.start()
+        try:
+            address = f"127.0.0.1:{listener.getsockname()[1]}"
+            with voxserve.Client(address, tls_ca=ca, timeout=20) as client:
+                with pytest.raises(voxserve.UnavailableError) as caught:
+                    client.models()
+            done = tool("models", "--address", address, "--tls_ca", str(ca))
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            closer.join()
+    assert caught.value.reason in ("NO_SERVER", "CONNECTION_LOST")
+    assert done.returncode == 1
+    assert "no TLS connection" not in done.stderr
 
 
 @pytest.mark.parametrize("version", ["-tls1", "-tls1_1"])

@@ -110,12 +110,6 @@ absl::Status CheckTimeout(absl::Duration timeout) {
   return absl::InvalidArgumentError(absl::StrCat("timeout is ", absl::FormatDuration(timeout), ", must be positive"));
 }
 
-absl::Status TimeoutError(absl::string_view missing, absl::string_view address, absl::Duration timeout) {
-  return WithReason(
-      absl::DeadlineExceededError(absl::StrCat(missing, " ", address, " within ", absl::FormatDuration(timeout))),
-      kClientTimeout);
-}
-
 absl::StatusOr<std::shared_ptr<Channels>> Channels::Create(Options options) {
   if (absl::Status status = options.Validate(); !status.ok()) return status;
   const absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> credentials = MakeCredentials(options);
@@ -170,7 +164,9 @@ absl::Status Channels::Explain(const grpc::Status& grpc_status, grpc::Channel& c
                       kConnectionLost);
   }
   if (absl::IsDeadlineExceeded(status)) {
-    return TimeoutError(connected ? "no answer from" : "no connection to", address, timeout);
+    return WithReason(absl::DeadlineExceededError(absl::StrCat(connected ? "no answer from " : "no connection to ",
+                                                               address, " within ", absl::FormatDuration(timeout))),
+                      kClientTimeout);
   }
   if (absl::IsResourceExhausted(status) && absl::StrContains(message, "larger than max")) {
     return WithReason(

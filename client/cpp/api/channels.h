@@ -20,9 +20,6 @@ namespace voxserve::client {
 // Returns INVALID_ARGUMENT unless the timeout is positive.
 absl::Status CheckTimeout(absl::Duration timeout);
 
-// Returns the error DEADLINE_EXCEEDED (CLIENT_TIMEOUT). missing: "no answer from" or "no connection to".
-absl::Status TimeoutError(absl::string_view missing, absl::string_view address, absl::Duration timeout);
-
 class Channels {
  public:
   // Returns INVALID_ARGUMENT if an option or a TLS file cannot be used. Connects lazily.

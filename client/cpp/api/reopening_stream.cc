@@ -175,7 +175,10 @@ std::optional<absl::Duration> ReopeningStream::PrepareNext(absl::Status& status)
   const std::optional<absl::Duration> delay = reopening_.Delay(status, SteadyNow());
   if (!delay) return std::nullopt;
   if (SteadyNow() + *delay >= deadline_) {
-    status = TimeoutError("no connection to", channels_->options().address, options_.timeout);
+    status = WithReason(
+        absl::DeadlineExceededError(absl::StrCat("no server took the stream on within its timeout of ",
+                                                 absl::FormatDuration(options_.timeout), ": ", status.message())),
+        kClientTimeout);
     return std::nullopt;
   }
   std::vector<Kept> again;

@@ -63,7 +63,7 @@ absl::Status Batcher::Push(QueuedTask& task) {
       status = admitted.ok() ? MakeRoom(task, **admitted, evicted) : admitted.status();
       if (status.ok()) waiting = *std::move(admitted);
     } catch (const std::bad_alloc&) {  // The tasks that were evicted must still be answered.
-      status = OutOfMemoryError();
+      status = out_of_memory_;
     }
     if (status.ok()) {
       task.enqueued = now;
@@ -465,15 +465,20 @@ void Batcher::Stop() {
 }
 
 void Batcher::StopAndRefuse() {
-  std::vector<Ended> ended;
-  {
-    absl::MutexLock lock(&mutex_);
-    stopped_ = true;
-    while (WaitingTask* task = queue_.FirstToExpire()) {
-      End(task, DropReason::kDraining, DrainingError(), ended);
+  for (bool is_done = false; !is_done;) {
+    std::vector<Ended> ended;
+    {
+      absl::MutexLock lock(&mutex_);
+      stopped_ = true;
+      try {
+        while (WaitingTask* task = queue_.FirstToExpire()) End(task, DropReason::kDraining, DrainingError(), ended);
+        is_done = true;
+      } catch (const std::bad_alloc&) {  // The other tasks still wait.
+      }
     }
+    Answer(std::move(ended));
+    if (!is_done) absl::SleepFor(kMemoryPause);
   }
-  Answer(std::move(ended));
 }
 
 void Batcher::WaitUntilIdle() {

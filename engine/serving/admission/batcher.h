@@ -59,6 +59,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "engine/base/error_reason.h"
 #include "engine/base/steady_time.h"
 #include "engine/serving/admission/drop_reason.h"
 #include "engine/serving/admission/engine_observer.h"
@@ -195,6 +196,7 @@ class Batcher {
   void RunTimer();
 
   const Options options_;
+  const absl::Status out_of_memory_ = OutOfMemoryError();  // made while there is memory
   mutable absl::Mutex mutex_;
   SteadyCondVar first_expiry_changed_;
   // The time at which the timer's thread wakes by itself; InfinitePast while the thread does not sleep. If the task

@@ -310,7 +310,7 @@ TEST_F(FailoverTest, OtherErrorsEndIt) {
 }
 
 TEST_F(FailoverTest, ItsDeadlineHoldsForAllCalls) {
-  const auto stream = Open({.policy = StreamPolicy::kQueue, .timeout = absl::Seconds(2)});
+  const auto stream = Open({.policy = StreamPolicy::kQueue, .timeout = absl::Seconds(5)});
   ASSERT_TRUE(stream->Send(0, CloudOf(1)).ok());
   EXPECT_TRUE(record_.AwaitResults(1));
   server_.reset();

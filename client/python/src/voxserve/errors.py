@@ -125,13 +125,10 @@ def of_reopening(failure: BaseException, *, is_closed: bool) -> InferenceError:
     return error
 
 
-def no_connection(address: str, timeout: float | None) -> InferenceError:
-    """Returns the error of a stream that has found no other server within its timeout."""
-    return make(grpc.StatusCode.DEADLINE_EXCEEDED, _missing("connection to", address, timeout), "CLIENT_TIMEOUT")
-
-
-def _missing(thing: str, address: str, timeout: float | None) -> str:
-    return f"no {thing} {address}" + (f" within {timeout:g} s" if timeout else "")
+def not_taken_on(error: InferenceError, timeout: float | None) -> InferenceError:
+    """Returns the error of a stream that no other server took on within its timeout. error: that of its last call."""
+    message = f"no server took the stream on within its timeout of {timeout} s: {error.message}"
+    return make(grpc.StatusCode.DEADLINE_EXCEEDED, message, "CLIENT_TIMEOUT")
 
 
 def from_status(status: wire.Status) -> InferenceError | None:
@@ -203,7 +200,7 @@ def _explain(code: grpc.StatusCode, message: str, address: str, timeout: float |
             return "NO_SERVER", f"no server answers at {address}; is voxserve running there? ({message})"
         return "CONNECTION_LOST", f"the connection to {address} broke: {message}"
     if code == grpc.StatusCode.DEADLINE_EXCEEDED:
-        return "CLIENT_TIMEOUT", _missing("answer from", address, timeout)
+        return "CLIENT_TIMEOUT", f"no answer from {address}" + (f" within {timeout:g} s" if timeout else "")
     if code == grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in lower:
         return (
             "MESSAGE_TOO_LARGE",

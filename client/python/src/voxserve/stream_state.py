@@ -297,7 +297,7 @@ class StreamState:
             now = time.monotonic()
             delay = self._reopening.delay(error, now)
             if delay is not None and now + delay >= self._deadline and not is_complete:
-                delay, error = None, errors.no_connection(self._options.address, self._timeout)
+                delay, error = None, errors.not_taken_on(error, self._timeout)
         if delay is None or error is None or is_complete:
             # A stream whose frames all have results does not need another server. So it ends with OK, even if the RPC
             # failed because a server was unavailable.
