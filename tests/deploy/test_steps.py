@@ -48,6 +48,30 @@ def test_a_driver_that_does_not_tell_leaves_the_choice_to_cmake(tmp_path: Path) 
 
 
 @pytest.mark.skipif(Path("/proc/driver/nvidia/gpus").exists(), reason="this machine has a GPU")
-@pytest.mark.parametrize("answer", ["echo 'NVML: Driver/library version mismatch'; exit 18", "echo 'No devices were found'"])
+@pytest.mark.parametrize(
+    "answer", ["echo 'NVML: Driver/library version mismatch'; exit 18", "echo 'No devices were found'"]
+)
 def test_a_machine_without_a_gpu_is_for_the_cpu_alone(tmp_path: Path, answer: str) -> None:
     assert own_gpus(tmp_path, answer) == "OFF "
+
+
+@pytest.mark.parametrize("architectures", ["80-real", "90a"])
+def test_cmake_builds_for_the_gpus_that_are_asked_for(tmp_path: Path, architectures: str) -> None:
+    """As the Dockerfile asks, which sets CUDAARCHS and builds the preset release."""
+    script = f"""source '{_STEPS}'
+[[ -n $(cuda_compiler) ]] || exit 77
+use_fetched_cublas
+cmake --preset release -B "$1"
+"""
+    done = subprocess.run(
+        ["bash", "-c", script, "bash", str(tmp_path)],
+        cwd=_STEPS.parents[1],
+        env={**os.environ, "CUDAARCHS": architectures},
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    if done.returncode == 77:
+        pytest.skip("there is no nvcc")
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert f" for {architectures}," in done.stdout
