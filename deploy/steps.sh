@@ -141,7 +141,7 @@ build_preset() {
   cmake_reads_presets "$cmake" || die "CMake 3.25 or newer is needed, found: $(cmake --version 2>&1 | head -n 1)"
   use_fetched_cublas
   # "NAME=VALUE" as CMake must have cached it
-  local cached=("VOXSERVE_CUBLAS_ROOT=${VOXSERVE_CUBLAS_ROOT:-}") entry configured=true
+  local cached=("VOXSERVE_CUBLAS_ROOT=${VOXSERVE_CUBLAS_ROOT:-}") entry entries configured=true
   case $preset in
     native)
       use_own_gpus
@@ -152,9 +152,10 @@ build_preset() {
       cached+=("VOXSERVE_ABSEIL_ROOT=$VOXSERVE_ABSEIL_ROOT")
       ;;
   esac
+  entries=$(sed 's/:[A-Z]*=/=/' "$dir/CMakeCache.txt" 2>/dev/null) || configured=false
   for entry in "${cached[@]}"; do
     # Not by a pipe: grep -q leaves early, and its writer would fail then.
-    grep -Fxq -- "$entry" <<<"$(sed 's/:[A-Z]*=/=/' "$dir/CMakeCache.txt" 2>/dev/null)" || configured=false
+    grep -Fxq -- "$entry" <<<"$entries" || configured=false
   done
   if ! $configured || [[ ! -f $dir/build.ninja ]] ||
     { [[ -n $(cuda_compiler) ]] && grep -q '^VOXSERVE_NVCC:.*-NOTFOUND$' "$dir/CMakeCache.txt"; }; then
