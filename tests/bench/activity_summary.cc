@@ -49,22 +49,6 @@ std::string Demangle(const std::string& name) {
   return status == 0 ? demangled.get() : name;
 }
 
-// Shortens "void ns::FooKernel<float, 3>(ns::FooParams)" to "FooKernel<float, 3>". Keeps parentheses within template
-// arguments.
-std::string ShortKernelName(const std::string& mangled) {
-  std::string name = absl::StrReplaceAll(
-      Demangle(mangled),
-      {{"voxserve::kernels::cuda::", ""}, {"voxserve::kernels::", ""}, {"(anonymous namespace)::", ""}});
-  if (name.starts_with("void ")) name.erase(0, 5);
-  int depth = 0;
-  for (size_t i = 0; i < name.size(); ++i) {
-    if (name[i] == '<') ++depth;
-    if (name[i] == '>') --depth;
-    if (name[i] == '(' && depth == 0) return name.substr(0, i);
-  }
-  return name;
-}
-
 // Shortens "cudaMemcpyAsync_ptsz_v7000" to "cudaMemcpyAsync", and "cuMemcpyHtoD_v2" to "cuMemcpyHtoD".
 std::string BareCallName(const std::string& name) {
   const size_t end = name.find('_');
@@ -147,6 +131,20 @@ void MeasureUnion(const std::vector<DeviceActivity>& activities, ActivitySummary
 }
 
 }  // namespace
+
+std::string ShortKernelName(const std::string& mangled) {
+  std::string name = absl::StrReplaceAll(
+      Demangle(mangled),
+      {{"voxserve::kernels::cuda::", ""}, {"voxserve::kernels::", ""}, {"(anonymous namespace)::", ""}});
+  if (name.starts_with("void ")) name.erase(0, 5);
+  int depth = 0;
+  for (size_t i = 0; i < name.size(); ++i) {
+    if (name[i] == '<') ++depth;
+    if (name[i] == '>') --depth;
+    if (name[i] == '(' && depth == 0) return name.substr(0, i);
+  }
+  return name;
+}
 
 std::string_view StageOf(const std::vector<std::string>& ranges, std::string_view kernel) {
   for (auto range = ranges.rbegin(); range != ranges.rend(); ++range) {

@@ -63,6 +63,10 @@ struct ActivitySummary {
 // kernel's name does.
 std::string_view StageOf(const std::vector<std::string>& ranges, std::string_view kernel);
 
+// Shortens "void ns::FooKernel<float, 3>(ns::FooParams)", which may be mangled, to "FooKernel<float, 3>". Keeps
+// parentheses within template arguments.
+std::string ShortKernelName(const std::string& name);
+
 // Returns the summary. `calls` has the number of calls of each CUDA function, by the name that CUPTI gives it
 // ("cudaMemcpyAsync_v3020").
 ActivitySummary Summarize(const std::vector<DeviceActivity>& activities, const std::map<std::string, int64_t>& calls);

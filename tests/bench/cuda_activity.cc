@@ -76,6 +76,7 @@ struct CudaActivity::Session {
   std::map<std::string, int64_t> calls;
   std::unordered_map<uint32_t, std::vector<std::string>> ranges;  // by correlation id; missing if outside of any range
   std::vector<Record> records;
+  std::vector<DeviceActivity> activities;  // of the records before the last Stop
   int64_t dropped_records = 0;
 
   void OnCall(const CUpti_CallbackData& call);
@@ -247,7 +248,8 @@ absl::StatusOr<ActivitySummary> CudaActivity::Stop() {
   for (const CUpti_ActivityKind kind : kKinds) RETURN_IF_CUPTI(cuptiActivityDisable(kind));
 
   const std::lock_guard<std::mutex> lock(session_->mutex);
-  std::vector<DeviceActivity> activities;
+  std::vector<DeviceActivity>& activities = session_->activities;
+  activities.clear();
   activities.reserve(session_->records.size());
   for (Session::Record& record : session_->records) {
     if (const auto ranges = session_->ranges.find(record.correlation_id); ranges != session_->ranges.end()) {
@@ -260,5 +262,7 @@ absl::StatusOr<ActivitySummary> CudaActivity::Stop() {
   summary.dropped_records = session_->dropped_records;
   return summary;
 }
+
+const std::vector<DeviceActivity>& CudaActivity::activities() const { return session_->activities; }
 
 }  // namespace voxserve::bench

@@ -12,6 +12,7 @@
 // Documentation: https://docs.nvidia.com/cupti. Needs libcupti.so at run time (tests/gpu/run.sh finds it).
 
 #include <memory>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -32,6 +33,8 @@ class CudaActivity {
   absl::Status Start();
   // Waits for the current device and returns the summary since Start. The wait is not counted.
   absl::StatusOr<ActivitySummary> Stop();
+  // Returns the records of the last Stop in no particular order.
+  const std::vector<DeviceActivity>& activities() const;
 
  private:
   struct Session;

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <iostream>
 #include <map>
+#include <tuple>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -27,17 +28,18 @@ const std::vector<PointCloud>& FramesOf(const support::RealScan& scan) {
 }
 
 // Returns the inputs made from a scan. All cases of the scan share them.
-Lazy<std::vector<PointCloud>> InputsOf(const support::RealScan& scan, bool has_time) {
-  static auto* const inputs = new std::map<std::pair<std::string, bool>, Lazy<std::vector<PointCloud>>>();
-  const auto make = [scan, has_time] {
-    std::vector<PointCloud> varied = VariedScans(FramesOf(scan), kNumInputs, kSeed);
+Lazy<std::vector<PointCloud>> InputsOf(const support::RealScan& scan, bool has_time, int num_inputs) {
+  using Key = std::tuple<std::string, bool, int>;
+  static auto* const inputs = new std::map<Key, Lazy<std::vector<PointCloud>>>();
+  const auto make = [scan, has_time, num_inputs] {
+    std::vector<PointCloud> varied = VariedScans(FramesOf(scan), num_inputs, kSeed);
     if (has_time) std::transform(varied.begin(), varied.end(), varied.begin(), WithTime);
     return varied;
   };
-  return inputs->try_emplace({scan.name, has_time}, make).first->second;
+  return inputs->try_emplace({scan.name, has_time, num_inputs}, make).first->second;
 }
 
-BenchCase CaseOf(const std::string& folder, const std::string& scan_name) {
+BenchCase CaseOf(const std::string& folder, const std::string& scan_name, int num_inputs) {
   const bool has_time = absl::EndsWith(scan_name, "+t");
   const auto scan = support::RealScanNamed(std::string(absl::StripSuffix(scan_name, "+t")));
   if (!scan) {
@@ -46,7 +48,7 @@ BenchCase CaseOf(const std::string& folder, const std::string& scan_name) {
   }
   return {.name = absl::StrCat(std::filesystem::weakly_canonical(folder).filename().string(), ", ", scan->name),
           .model = Lazy<LoadedModel>([folder] { return OrDie(LoadModelVersion(folder, 1)); }),
-          .inputs = InputsOf(*scan, has_time)};
+          .inputs = InputsOf(*scan, has_time, num_inputs)};
 }
 
 // An estimate of the number of 5 cm voxels of a semantickitti-00 scan after VariedScan has thinned it. It decides how
@@ -113,7 +115,7 @@ std::vector<NetworkCase> MinkUNetScans(double width) {
   return cases;
 }
 
-BenchCase CaseOf(const NetworkCase& network) {
+BenchCase CaseOf(const NetworkCase& network, int num_inputs) {
   const auto load = [network] {
     LoadedModel model{.graph = OrDie(LoadNetwork(network))};
     model.config.precision = network.precision;
@@ -121,14 +123,14 @@ BenchCase CaseOf(const NetworkCase& network) {
   };
   return {.name = absl::StrFormat("MinkUNet %.1fx, %s", network.width, network.scan.name),
           .model = Lazy<LoadedModel>(load),
-          .inputs = InputsOf(network.scan, /*has_time=*/false)};
+          .inputs = InputsOf(network.scan, /*has_time=*/false, num_inputs)};
 }
 
 std::vector<BenchCase> VariedCases(const std::vector<std::pair<std::string, std::string>>& models,
-                                   bool with_deterministic) {
+                                   bool with_deterministic, int num_inputs) {
   std::vector<BenchCase> cases;
   for (const double width : {1.0, 0.5}) {
-    for (const NetworkCase& network : MinkUNetScans(width)) cases.push_back(CaseOf(network));
+    for (const NetworkCase& network : MinkUNetScans(width)) cases.push_back(CaseOf(network, num_inputs));
     if (width != 1.0 || !with_deterministic) continue;
     BenchCase deterministic = cases.front();  // one case is enough to show the cost
     deterministic.name += ", deterministic";
@@ -136,7 +138,7 @@ std::vector<BenchCase> VariedCases(const std::vector<std::pair<std::string, std:
     deterministic.batches = {1, 4};
     cases.insert(cases.begin() + 1, deterministic);
   }
-  for (const auto& [folder, scan] : models) cases.push_back(CaseOf(folder, scan));
+  for (const auto& [folder, scan] : models) cases.push_back(CaseOf(folder, scan, num_inputs));
   return cases;
 }
 

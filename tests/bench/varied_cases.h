@@ -4,8 +4,9 @@
 // folders.
 //
 // An input is a frame of the drive from which a scan comes, turned, thinned and shifted (varied_scans.h). Each scan has
-// 20 inputs. Batch i of size n holds the inputs i to i + n - 1, modulo 20. MinkUNet has random weights, since only
-// shapes matter for time; model folders have their own. Errors end the program, except those of PreparedCase::Run.
+// kNumInputs inputs unless a caller asks for another number. Batch i of size n holds the inputs i to i + n - 1, modulo
+// their number. MinkUNet has random weights, since only shapes matter for time; model folders have their own. Errors
+// end the program, except those of PreparedCase::Run.
 
 #include <functional>
 #include <memory>
@@ -83,14 +84,14 @@ class PreparedCase {
 std::vector<NetworkCase> MinkUNetScans(double width);
 
 // Returns the case of a network, named after its width and scan.
-BenchCase CaseOf(const NetworkCase& network);
+BenchCase CaseOf(const NetworkCase& network, int num_inputs = kNumInputs);
 
 // Returns MinkUNet 1.0x and 0.5x on real scans, and the models. If with_deterministic is true, also returns
 // MinkUNet 1.0x on the first scan as the server's flag --deterministic computes it. models: pairs of a model folder and
 // the name of a scan in tests/support/real_scans.h. If "+t" follows the name, points get a field t (WithTime of
 // varied_scans.h).
 std::vector<BenchCase> VariedCases(const std::vector<std::pair<std::string, std::string>>& models,
-                                   bool with_deterministic);
+                                   bool with_deterministic, int num_inputs = kNumInputs);
 
 // Returns MinkUNet 1.0x from 1,000 to 1,000,000 voxels, in batches of 1.
 std::vector<BenchCase> VoxelCases();

@@ -1,5 +1,6 @@
 // Times networks on batches whose inputs all differ, by the host's clock, from points in host memory to labels or boxes
-// in host memory. Afterwards CUPTI measures in further runs how long the GPU was busy.
+// in host memory. Afterwards CUPTI measures in further runs how long the GPU was busy, and counts launches, waits and
+// allocations.
 //
 //   varied_inputs_cuda_bench [networks] [OPTIONS]   MinkUNet 1.0x and 0.5x on real scans, and models; batches of 1 to 8
 //   varied_inputs_cuda_bench voxels [OPTIONS]       MinkUNet 1.0x in float16 from 1,000 to 1,000,000 voxels, batch 1
@@ -7,6 +8,7 @@
 //   --filter TEXT         only cases whose name contains this text ("MinkUNet 1.0x, semantickitti" for instance)
 //   --model FOLDER SCAN   adds a model's version 1 on a scan of tests/support/real_scans.h by its name; "SCAN+t" gives
 //                         its points a field t
+//   --inputs N            inputs a case (default 20); not of `voxels`
 //   --captured            runs each case a second time, as captured batches (engine/executor/captured_batches.h)
 //   --row_seconds S       time for the runs of one row (default 0.8); every input runs at least twice
 //   --seconds S           time for everything: a case that would begin later is left out, and the output names it
@@ -51,6 +53,7 @@ struct Options {
   bool sweeps_voxels = false;
   std::string filter;
   std::vector<std::pair<std::string, std::string>> models;  // folder, scan
+  int num_inputs = kNumInputs;
   bool with_captured = false;
   double row_seconds = 0.8;
   double seconds = 90;
@@ -64,8 +67,9 @@ struct Row {
   int batch = 1;
   int runs = 0;
   double points = 0, voxels = 0;  // means over the scans
-  double p50_ms = 0, p99_ms = 0, features_ms = 0;
-  std::optional<double> busy_ms;  // mean over the batches
+  double p50_ms = 0, p99_ms = 0, p999_ms = 0, features_ms = 0;
+  std::optional<ActivitySummary> activity;  // of one batch for each input
+  int activity_batches = 0;
   int64_t reserved_bytes = 0;
 };
 
@@ -74,8 +78,8 @@ class TimedCase {
  public:
   TimedCase(const BenchCase& c, support::Device device) : case_(c), prepared_(c, device) {}
 
-  // Runs every input once, so that memory has its size and kernels are loaded. With captures it runs three times, since
-  // the first two batches of a shape are not replayed.
+  // Runs kNumInputs inputs, so that memory has its size and kernels are loaded. With captures it runs three times as
+  // many, since the first two batches of a shape are not replayed.
   void WarmUp(int batch) {
     for (int i = 0; i < (case_.captures ? 3 : 1) * kNumInputs; ++i) Run(batch, i);
   }
@@ -86,7 +90,7 @@ class TimedCase {
     std::vector<double> ms, features_ms;
     const auto begin = Clock::now();
     for (int pass = 0; pass < 2 || SecondsSince(begin) < row_seconds; ++pass) {
-      for (int i = 0; i < kNumInputs; ++i) {
+      for (int i = 0; i < num_inputs(); ++i) {
         const auto start = Clock::now();
         const BatchOutput output = Run(batch, i);
         ms.push_back(SecondsSince(start) * 1e3);
@@ -103,22 +107,25 @@ class TimedCase {
     row.points /= row.runs;
     row.p50_ms = Percentile(ms, 0.5);
     row.p99_ms = Percentile(ms, 0.99);
+    row.p999_ms = Percentile(ms, 0.999);
     if (!features_ms.empty()) row.features_ms = Percentile(features_ms, 0.5);
     const Device& device = prepared_.runner().device();
     if (device.is_cuda()) row.reserved_bytes = OrDie(device.pool->reserved_bytes());
     return row;
   }
 
-  double BusyMs(int batch, CudaActivity& activity) {
-    WarmUp(batch);
+  void Count(CudaActivity& activity, Row& row) {
+    WarmUp(row.batch);
     if (const absl::Status status = activity.Start(); !status.ok()) std::cerr << status << std::endl;
-    for (int i = 0; i < kNumInputs; ++i) Run(batch, i);
-    const ActivitySummary summary = OrDie(activity.Stop());
-    if (summary.dropped_records > 0) std::cerr << case_.name << ": CUPTI lost records; busy is too low" << std::endl;
-    return summary.busy_us / 1e3 / kNumInputs;
+    for (int i = 0; i < num_inputs(); ++i) Run(row.batch, i);
+    row.activity = OrDie(activity.Stop());
+    row.activity_batches = num_inputs();
+    if (row.activity->dropped_records == 0) return;
+    std::cerr << case_.name << ": CUPTI lost records; GPU busy is too low" << std::endl;
   }
 
  private:
+  int num_inputs() const { return static_cast<int>(prepared_.inputs().size()); }
   BatchOutput Run(int batch, int index) { return prepared_.RunOrDie(batch, index, {.captures = case_.captures}); }
 
   const BenchCase& case_;
@@ -138,10 +145,19 @@ std::vector<BenchCase> WithCaptured(const std::vector<BenchCase>& cases) {
 }
 
 void PrintRow(const Row& row) {
-  const std::string busy = row.busy_ms ? absl::StrFormat("%.3f", *row.busy_ms) : "";
-  std::puts(absl::StrFormat("| %s | %d | %.0f | %.0f | %.3f | %.3f | %.3f | %.3f | %s | %.0f | %d |", row.name,
-                            row.batch, row.points, row.voxels, row.p50_ms, row.p99_ms, row.p50_ms / row.batch,
-                            row.features_ms, busy, static_cast<double>(row.reserved_bytes) / (1 << 20), row.runs)
+  std::string counted = " | | | ";
+  if (row.activity) {
+    const ActivitySummary& activity = *row.activity;
+    const auto batches = static_cast<double>(row.activity_batches);
+    counted = absl::StrFormat("%.3f | %.1f | %.2f | %.3f", activity.busy_us / 1e3 / batches,
+                              static_cast<double>(activity.launch_calls) / batches,
+                              static_cast<double>(activity.synchronizations) / batches,
+                              static_cast<double>(activity.device_allocations + activity.host_allocations) / batches);
+  }
+  std::puts(absl::StrFormat("| %s | %d | %.0f | %.0f | %.3f | %.3f | %.3f | %.3f | %.3f | %s | %.0f | %d |", row.name,
+                            row.batch, row.points, row.voxels, row.p50_ms, row.p99_ms, row.p999_ms,
+                            row.p50_ms / row.batch, row.features_ms, counted,
+                            static_cast<double>(row.reserved_bytes) / (1 << 20), row.runs)
                 .c_str());
 }
 
@@ -172,7 +188,7 @@ int Measure(const std::vector<BenchCase>& cases, const Options& options) {
         continue;
       }
       TimedCase timed(cases[i], options.device);
-      for (Row& row : rows[i]) row.busy_ms = timed.BusyMs(row.batch, **activity);
+      for (Row& row : rows[i]) timed.Count(**activity, row);
     }
   } else {
     std::fprintf(stderr, "GPU busy is not counted: %s\n", activity.status().ToString().c_str());
@@ -180,16 +196,18 @@ int Measure(const std::vector<BenchCase>& cases, const Options& options) {
 
   std::printf("%s, CUDA %s, %d CPU threads, %d inputs a case\n\n",
               on_cuda ? ListCudaDevices().front().name.c_str() : "CPU", CudaVersion().c_str(),
-              kernels::ThreadPool::AvailableCpus(), kNumInputs);
+              kernels::ThreadPool::AvailableCpus(), options.sweeps_voxels ? kNumInputs : options.num_inputs);
   std::puts(
-      "| network, scan | batch | points | voxels | p50 ms | p99 ms | a scan ms | features ms | GPU busy ms |"
-      " device MiB | runs |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|");
+      "| network, scan | batch | points | voxels | p50 ms | p99 ms | p99.9 ms | a scan ms | features ms | GPU busy ms |"
+      " launches | waits | allocations | device MiB | runs |\n"
+      "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|");
   for (const std::vector<Row>& of_case : rows) {
     for (const Row& row : of_case) PrintRow(row);
   }
   std::puts(
       "\npoints, voxels: means of a scan. features: median of that stage. GPU busy: mean of a batch's kernels, copies"
-      " and memsets, overlaps counted once. device MiB: all that the memory pool holds, weights included; it grows over"
+      " and memsets, overlaps counted once. launches, waits, allocations: the host's calls a batch; waits are for a"
+      " stream, an event or a blocking copy, allocations of device and page-locked memory. device MiB: all that the memory pool holds, weights included; it grows over"
       " a case's batches.");
   if (left_out.empty()) return 0;
   std::printf("\n**Left out for want of time: %s**\n", absl::StrJoin(left_out, "; ").c_str());
@@ -234,6 +252,8 @@ std::optional<Options> Parse(int argc, char** argv) {
       const std::string folder = next();
       options.models.emplace_back(folder, next());
       is_right = !options.models.back().second.empty();
+    } else if (option == "--inputs") {
+      is_right = absl::SimpleAtoi(next(), &options.num_inputs) && options.num_inputs > 0;
     } else if (option == "--captured") {
       options.with_captured = true;
     } else if (option == "--row_seconds") {
@@ -259,8 +279,8 @@ int Main(int argc, char** argv) {
   const std::optional<Options> options = Parse(argc, argv);
   if (!options) {
     std::fprintf(stderr,
-                 "usage: %s [networks|voxels] [--filter TEXT] [--model FOLDER SCAN]... [--captured] [--row_seconds S]"
-                 " [--seconds S] [--save_points DIR] [--device cpu|cuda]\n",
+                 "usage: %s [networks|voxels] [--filter TEXT] [--model FOLDER SCAN]... [--inputs N] [--captured]"
+                 " [--row_seconds S] [--seconds S] [--save_points DIR] [--device cpu|cuda]\n",
                  argv[0]);
     return 2;
   }
@@ -270,7 +290,7 @@ int Main(int argc, char** argv) {
     return 77;
   }
   std::vector<BenchCase> cases =
-      options->sweeps_voxels ? VoxelCases() : VariedCases(options->models, /*with_deterministic=*/true);
+      options->sweeps_voxels ? VoxelCases() : VariedCases(options->models, /*with_deterministic=*/true, options->num_inputs);
   std::erase_if(cases, [&](const BenchCase& c) { return !absl::StrContains(c.name, options->filter); });
   if (cases.empty()) {
     std::fprintf(stderr, "no case has '%s' in its name\n", options->filter.c_str());
