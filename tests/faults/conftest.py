@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_server import MODEL_FOLDER, FaultServer, small_workload
+from fault_server import MODEL_FOLDER, SMALL_STRIDES, FaultServer, answered_workload
 
 from workload import FLEET, Workload
 
@@ -72,7 +73,9 @@ class Serving:
 Serve = Callable[..., Serving]
 
 
-def _start(stack: ExitStack, binary: str, device: str, folder: Path, *flags: str) -> Serving:
+def _start(
+    stack: ExitStack, binary: str, device: str, folder: Path, *flags: str, strides: Sequence[int] = SMALL_STRIDES
+) -> Serving:
     models = folder / "models"
     shutil.copytree(MODEL_FOLDER, models / FLEET)
     server = FaultServer(
@@ -81,14 +84,14 @@ def _start(stack: ExitStack, binary: str, device: str, folder: Path, *flags: str
     )  # fmt: skip
     stack.callback(server.close)
     server.await_ready()
-    return Serving(server, models, small_workload(server))
+    return Serving(server, models, answered_workload(server, strides))
 
 
 @pytest.fixture
 def serve(binary: str, device: str, tmp_path: Path) -> Iterator[Serve]:
-    """serve(*flags) starts a server for this test."""
+    """serve(*flags, strides=...) starts a server for this test."""
     with ExitStack() as stack:
-        yield lambda *flags: _start(stack, binary, device, tmp_path, *flags)
+        yield partial(_start, stack, binary, device, tmp_path)
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,7 +26,8 @@ from workload import FLEET, Drive, Workload, answered_drive
 MODEL_FOLDER = REPOSITORY / "deploy" / "models" / "minkunet"
 _SCAN = REPOSITORY / "deploy" / "scans" / "pandaset_070.bin"
 _APPLY_SECONDS = 20
-_STRIDES = (200, 120, 60)  # the whole scan has 107,000 points
+SMALL_STRIDES = (200, 120, 60)  # the whole scan has 107,000 points
+LARGE_STRIDES = (20, 6, 3)
 _NUM_SCANS, _NUM_SWEEPS = 6, 5
 
 
@@ -73,11 +74,13 @@ class FaultServer(Server):
         return applied.read_text() if applied.exists() else ""
 
 
-def small_workload(server: Server) -> Workload:
-    """Returns small scans and sweeps, with the answers of the server, which nobody disturbs yet."""
+def answered_workload(server: Server, strides: Sequence[int] = SMALL_STRIDES) -> Workload:
+    """Returns scans that have every n-th point, by `strides` in turn, and sweeps by the first of them, with the answers
+    of the server, which nobody disturbs yet.
+    """
     scan = many_scans.read_scan(str(_SCAN))
-    scans = [many_scans.varied(scan[:: _STRIDES[seed % len(_STRIDES)]], seed) for seed in range(_NUM_SCANS)]
-    sweeps = [many_scans.varied(scan[:: _STRIDES[0]], 1000 + seed) for seed in range(_NUM_SWEEPS)]
+    scans = [many_scans.varied(scan[:: strides[seed % len(strides)]], seed) for seed in range(_NUM_SCANS)]
+    sweeps = [many_scans.varied(scan[:: strides[0]], 1000 + seed) for seed in range(_NUM_SWEEPS)]
     with voxserve.Client(server.address, timeout=60) as client:
         expected = [client.segment(FLEET, points) for points in scans]
         return Workload(Drive(scans, expected), answered_drive(client, sweeps))
