@@ -29,12 +29,11 @@ skip). Sanitizers and benchmarks of the GPU: tests/gpu/run.sh. Root is asked for
 HELP
 }
 
-# The programs of --exposed.
+# The programs of --exposed, the slowest first.
 exposed_programs=(
-  server_sockets_test server_acceptor_test server_codec_test server_metrics_test server_http_test server_services_test
-  server_options_test integration_service_test
-  engine_tensor_test model_loading_test plan_store_test
-  batcher_test model_repository_test model_table_test plan_tuner_test stream_session_test engine_test model_manager_test
+  batcher_test engine_test integration_service_test server_codec_test server_http_test server_acceptor_test
+  model_manager_test plan_store_test stream_session_test plan_tuner_test server_services_test server_metrics_test
+  server_sockets_test server_options_test engine_tensor_test model_loading_test model_repository_test model_table_test
 )
 
 preset=dev filter='' tidy='' exposed=false fuzz=''
@@ -99,14 +98,22 @@ export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=1}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1:halt_on_error=1}
 export TSAN_OPTIONS=${TSAN_OPTIONS:-second_deadlock_stack=1:suppressions=$ROOT/tests/tsan.supp}
 # The summary below judges the results; exit statuses say less.
+# run_exposed PROGRAM: runs it and writes PROGRAM.xml.
+run_exposed() {
+  local path
+  path=$(find "$BUILD/$preset/tests" -type f -name "$1")
+  logged "$BUILD/logs/$preset-$1.log" timeout 1800 "$path" --gtest_output="xml:$results/$1.xml" || true
+  quiet "$1"
+}
+
 if $exposed; then
   # Not by ctest: it would also run what an earlier build left here.
   for program in "${exposed_programs[@]}"; do
     expected+=("$results/$program.xml")
-    path=$(find "$BUILD/$preset/tests" -type f -name "$program")
-    logged "$BUILD/logs/$preset-$program.log" timeout 1800 "$path" --gtest_output="xml:${expected[-1]}" || true
-    quiet "$program"
+    while (($(jobs -rp | wc -l) >= $(cores))); do wait -n; done
+    run_exposed "$program" &
   done
+  wait
 else
   expected+=("$results/ctest.xml")
   labels='^(unit|integration|gpu)$'

@@ -71,7 +71,7 @@ void WriteFile(const std::filesystem::path& path, const std::string& content) {
 
 TestTensor FloatTensor(std::vector<int64_t> shape, const std::vector<float>& values) {
   TestTensor tensor = {"F32", std::move(shape), std::string(values.size() * sizeof(float), '\0')};
-  std::memcpy(tensor.bytes.data(), values.data(), tensor.bytes.size());
+  if (!values.empty()) std::memcpy(tensor.bytes.data(), values.data(), tensor.bytes.size());
   return tensor;
 }
 

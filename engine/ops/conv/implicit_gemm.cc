@@ -39,7 +39,8 @@ std::vector<float> ImplicitGemmDataflow::PackWeights(const ConvShape& shape, con
 
 namespace {
 
-kernels::ImplicitGemmParams ParamsOf(const ConvRun& run) {
+// Inline, so that an unoptimised build without CUDA, which never calls it, leaves it and its references out.
+inline kernels::ImplicitGemmParams ParamsOf(const ConvRun& run) {
   return {.tiles = run.context.device_geometry->tiles(run.rulebook),
           .operands = run.operands,
           .block = run.plan.block,

@@ -1,5 +1,5 @@
-// Tests the memory that the functions of message_parser.h take, and how they behave when allocations fail. The operator
-// new of this file, which the whole program uses, counts the allocations of a thread and can make them fail.
+// Tests the memory that the functions of message_parser.h take, and how they behave when allocations fail. The operators
+// new of this file, which the whole program uses, count the allocations of a thread and can make them fail.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -58,6 +58,17 @@ void operator delete(void* block) noexcept {
 }
 
 void operator delete(void* block, size_t /*size*/) noexcept { operator delete(block); }
+
+// Those of the standard library call the functions above. AddressSanitizer's do not, so HostBuffer's would be missed.
+void* operator new[](size_t size, const std::nothrow_t& /*tag*/) noexcept {
+  try {
+    return operator new(size);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
+void operator delete[](void* block) noexcept { operator delete(block); }
 
 namespace voxserve {
 namespace {
