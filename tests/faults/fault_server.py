@@ -89,18 +89,20 @@ def answered_workload(server: Server, strides: Sequence[int] = SMALL_STRIDES) ->
 @contextmanager
 def asked(
     server: Server, workload: Workload, *allowed: str, rate: float = 6.0, timeout: float = 60.0, exact: bool = True,
-    max_attempts: int = 3,
+    max_attempts: int = 3, streams: bool = True,
 ) -> Iterator[Tally]:
-    """Lets unary clients and vehicles ask within the block. At its end every call and frame has an outcome, or the
-    tally has a problem. allowed: reasons of refusals that are none. exact: whether the server is deterministic.
+    """Lets unary clients and, if `streams`, vehicles ask within the block. At its end every call and frame has an
+    outcome, or the tally has a problem. allowed: reasons of refusals that are none. exact: whether the server is
+    deterministic.
     """
     client = partial(voxserve.Client, server.address, timeout=timeout, max_attempts=max_attempts)
     load = Load(client, workload, Tally(frozenset(allowed), exact))
     for seed in range(3):
         load.start(unary, rate, seed, 10)
-    load.start(vehicle, rate, "queue", workload.scans)
-    load.start(vehicle, rate, "latest", workload.scans)
-    load.start(vehicle, rate, "queue", workload.sweeps)
+    if streams:
+        load.start(vehicle, rate, "queue", workload.scans)
+        load.start(vehicle, rate, "latest", workload.scans)
+        load.start(vehicle, rate, "queue", workload.sweeps)
     try:
         yield load.tally
     finally:
