@@ -35,6 +35,10 @@ exposed_programs=(
   model_manager_test plan_store_test stream_session_test plan_tuner_test server_services_test server_metrics_test
   server_sockets_test server_options_test engine_tensor_test model_loading_test model_repository_test model_table_test
 )
+# Tests of the above that --exposed leaves out: they measure rates, or run whole scans for minutes, and reach nothing
+# that the others do not.
+exposed_left_out='*WhoCancelsThousandsAtOnce*:*VehiclesWhoseDeadlinesPass*:*NobodyStarvesAmongAHundred*'
+exposed_left_out+=':*AsManyClientsAsPlaces*:*GoodputStaysAtCapacity*:*ManyTasksAtOnce*:*ThatGiveTheSameAnswer*'
 
 preset=dev filter='' tidy='' exposed=false fuzz=''
 while (($# > 0)); do
@@ -102,7 +106,8 @@ export TSAN_OPTIONS=${TSAN_OPTIONS:-second_deadlock_stack=1:suppressions=$ROOT/t
 run_exposed() {
   local path
   path=$(find "$BUILD/$preset/tests" -type f -name "$1")
-  logged "$BUILD/logs/$preset-$1.log" timeout 1800 "$path" --gtest_output="xml:$results/$1.xml" || true
+  logged "$BUILD/logs/$preset-$1.log" timeout 1800 "$path" --gtest_filter="-$exposed_left_out" \
+    --gtest_output="xml:$results/$1.xml" || true
   quiet "$1"
 }
 

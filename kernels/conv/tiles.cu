@@ -1,11 +1,11 @@
 #include <algorithm>
 #include <cub/block/block_scan.cuh>
-#include <cub/device/device_radix_sort.cuh>
 
 #include "kernels/conv/tiles.h"
 #include "kernels/coordinates/neighbour_search.h"
 #include "kernels/core/launch.cuh"
 #include "kernels/core/row_tiles.cuh"
+#include "kernels/core/sort_pairs.h"
 
 namespace voxserve::kernels::cuda {
 namespace {
@@ -294,27 +294,23 @@ struct Workspace {
     WorkspaceCutter cutter(base);
     orders = cutter.Take<ClassOrders>(static_cast<int64_t>(params.size()));
     for (int i = 0; i < 2; ++i) {
-      keys[i] = cutter.Take<uint32_t>(num_keys);
-      rows[i] = cutter.Take<int32_t>(num_keys);
+      pairs.keys[i] = cutter.Take<uint32_t>(num_keys);
+      pairs.values[i] = cutter.Take<int32_t>(num_keys);
     }
-    cub::DoubleBuffer<uint32_t> no_keys;
-    cub::DoubleBuffer<int32_t> no_rows;
-    cub::DeviceRadixSort::SortPairs(nullptr, sort_bytes, no_keys, no_rows, num_keys);
-    sort_scratch = cutter.Take<char>(static_cast<int64_t>(sort_bytes));
+    sort_scratch = cutter.Take<char>(static_cast<int64_t>(SortPairsScratchBytes<uint32_t>(num_keys)));
     bytes = cutter.bytes();
   }
 
   int64_t num_keys = 0;
   ClassOrders* orders;  // one per rulebook
-  uint32_t* keys[2];
-  int32_t* rows[2];
-  size_t sort_bytes = 0;
+  PairBuffers<uint32_t> pairs;  // of a key and a row
   void* sort_scratch;
   size_t bytes;
 };
 
 cudaError_t MakeTilesOf(std::span<const TilesParams> params, void* memory, cudaStream_t stream) {
-  const Workspace workspace(params, memory);
+  Workspace workspace(params, memory);
+  PairBuffers<uint32_t>& pairs = workspace.pairs;
   if (workspace.num_keys == 0) return cudaSuccess;
   TilesBatch batch{};
   int64_t num_blocks = 0;
@@ -332,18 +328,14 @@ cudaError_t MakeTilesOf(std::span<const TilesParams> params, void* memory, cudaS
       batch, workspace.orders);
   VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
   SortKeysKernel<<<std::min<unsigned>(kMaxBlocks, NumBlocks(workspace.num_keys)), kBlockThreads, 0, stream>>>(
-      batch, workspace.orders, workspace.keys[0], workspace.rows[0]);
+      batch, workspace.orders, pairs.current_keys(), pairs.current_values());
   VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
   int key_bits = kSortBits;
   while ((batch.num_rulebooks >> (key_bits - kSortBits)) != 0) ++key_bits;  // leaves kNoKey as the largest key
-  cub::DoubleBuffer<uint32_t> keys(workspace.keys[0], workspace.keys[1]);
-  cub::DoubleBuffer<int32_t> rows(workspace.rows[0], workspace.rows[1]);
-  size_t sort_bytes = workspace.sort_bytes;
-  VOXSERVE_RETURN_IF_CUDA(cub::DeviceRadixSort::SortPairs(workspace.sort_scratch, sort_bytes, keys, rows,
-                                                          workspace.num_keys, 0, key_bits, stream));
+  VOXSERVE_RETURN_IF_CUDA(SortPairs(pairs, workspace.num_keys, key_bits, workspace.sort_scratch, stream));
   constexpr int64_t kMaxFillBlocks = kMaxBlocks * kBlockThreads / kFillThreads;
   FillTilesKernel<<<static_cast<unsigned>(std::min(kMaxFillBlocks, num_blocks)), kFillThreads, 0, stream>>>(
-      batch, workspace.orders, keys.Current(), rows.Current());
+      batch, workspace.orders, pairs.current_keys(), pairs.current_values());
   VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
   SortTilesByWeightKernel<<<static_cast<unsigned>(batch.num_rulebooks * kTileSizes), kWeights, 0, stream>>>(batch);
   VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));

@@ -1,11 +1,11 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
-#include <cub/device/device_radix_sort.cuh>
 
 #include "kernels/coordinates/coordinate_key.h"
 #include "kernels/coordinates/morton_key.h"
 #include "kernels/core/launch.cuh"
+#include "kernels/core/sort_pairs.h"
 #include "kernels/core/tile_runs.cuh"
 #include "kernels/core/visit_dimension.cuh"
 #include "kernels/points/voxel_limit.h"
@@ -26,15 +26,9 @@ struct Workspace {
   explicit Workspace(const VoxelLimitParams& params) {
     const int64_t num_points = params.voxels.num_points;
     const int64_t num_samples = params.voxels.num_samples;
-    cub::DoubleBuffer<uint64_t> no_keys;
-    cub::DoubleBuffer<int32_t> no_rows;
-    // Asks CUB for the memory that a sort by all bits needs, since fewer bits need no more. If this fails, the sort
-    // returns the same error when it runs.
-    static_cast<void>(
-        cub::DeviceRadixSort::SortPairs(nullptr, sort_bytes, no_keys, no_rows, static_cast<int>(num_points)));
     WorkspaceCutter cutter(params.workspace);
-    for (uint64_t*& buffer : sort_keys) buffer = cutter.Take<uint64_t>(num_points);
-    for (int32_t*& buffer : rows) buffer = cutter.Take<int32_t>(num_points);
+    for (uint64_t*& buffer : pairs.keys) buffer = cutter.Take<uint64_t>(num_points);
+    for (int32_t*& buffer : pairs.values) buffer = cutter.Take<int32_t>(num_points);
     distances = cutter.Take<uint64_t>(num_points);
     keys = cutter.Take<uint64_t>(num_points);
     points = cutter.Take<int32_t>(num_points);
@@ -44,12 +38,11 @@ struct Workspace {
     sample_points_begin = cutter.Take<int64_t>(num_samples + 1);
     voxel_counts = cutter.Take<int32_t>(kMaxRuns);
     point_counts = cutter.Take<int32_t>(kMaxRuns);
-    sort_scratch = cutter.Take<char>(static_cast<int64_t>(sort_bytes));
+    sort_scratch = cutter.Take<char>(static_cast<int64_t>(SortPairsScratchBytes<uint64_t>(num_points)));
     bytes = cutter.bytes();
   }
 
-  uint64_t* sort_keys[2];
-  int32_t* rows[2];
+  PairBuffers<uint64_t> pairs;  // of a key to sort by and a row
   uint64_t* distances;  // by row, as bits
   uint8_t* is_kept;     // by row
 
@@ -63,7 +56,6 @@ struct Workspace {
   int32_t* voxel_counts;  // [runs] kept voxels
   int32_t* point_counts;  // [runs] kept points
   char* sort_scratch;
-  size_t sort_bytes = 0;
   size_t bytes;
 };
 
@@ -116,8 +108,8 @@ __global__ void __launch_bounds__(kBlockThreads)
       sort_key = static_cast<uint64_t>(voxels.sorted_points[voxels.voxel_begin[i]]);
     }
   }
-  workspace.sort_keys[0][i] = sort_key;
-  workspace.rows[0][i] = static_cast<int32_t>(i);
+  workspace.pairs.keys[0][i] = sort_key;
+  workspace.pairs.values[0][i] = static_cast<int32_t>(i);
   workspace.distances[i] = distance;
   if (i < voxels.voxel_begin[num_voxels]) {
     const int32_t point = voxels.sorted_points[i];
@@ -260,11 +252,9 @@ cudaError_t LimitVoxelsOf(const VoxelLimitParams& params, cudaStream_t stream) {
   const int32_t num_samples = voxels.num_samples;
   const unsigned num_blocks = NumBlocks(num_rows);
   Workspace workspace(params);
-  cub::DoubleBuffer<uint64_t> sort_keys(workspace.sort_keys[0], workspace.sort_keys[1]);
-  cub::DoubleBuffer<int32_t> rows(workspace.rows[0], workspace.rows[1]);
+  PairBuffers<uint64_t>& pairs = workspace.pairs;
   const auto sort = [&](int num_bits) {
-    return cub::DeviceRadixSort::SortPairs(workspace.sort_scratch, workspace.sort_bytes, sort_keys, rows,
-                                           static_cast<int>(num_rows), 0, num_bits, stream);
+    return SortPairs(pairs, num_rows, num_bits, workspace.sort_scratch, stream);
   };
 
   MeasureVoxelsKernel<kDimension>
@@ -275,19 +265,19 @@ cudaError_t LimitVoxelsOf(const VoxelLimitParams& params, cudaStream_t stream) {
     VOXSERVE_RETURN_IF_CUDA(sort(static_cast<int>(std::bit_width(static_cast<uint64_t>(num_rows)))));
   } else {
     VOXSERVE_RETURN_IF_CUDA(sort(MortonKey<kDimension>::kBatchShift));
-    TakeDistancesKernel<<<num_blocks, kBlockThreads, 0, stream>>>(rows.Current(), num_rows, workspace.distances,
-                                                                  sort_keys.Current());
+    TakeDistancesKernel<<<num_blocks, kBlockThreads, 0, stream>>>(pairs.current_values(), num_rows, workspace.distances,
+                                                                  pairs.current_keys());
     VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
     VOXSERVE_RETURN_IF_CUDA(sort(kDistanceBits));
     if (num_samples > 1) {
-      TakeSamplesKernel<kDimension><<<num_blocks, kBlockThreads, 0, stream>>>(rows.Current(), num_rows, workspace,
-                                                                              num_samples, sort_keys.Current());
+      TakeSamplesKernel<kDimension><<<num_blocks, kBlockThreads, 0, stream>>>(pairs.current_values(), num_rows, workspace,
+                                                                              num_samples, pairs.current_keys());
       VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
       VOXSERVE_RETURN_IF_CUDA(sort(static_cast<int>(std::bit_width(static_cast<uint32_t>(num_samples)))));
     }
   }
   MarkFirstKernel<kDimension>
-      <<<num_blocks, kBlockThreads, 0, stream>>>(rows.Current(), num_rows, workspace, num_samples, params.max_voxels);
+      <<<num_blocks, kBlockThreads, 0, stream>>>(pairs.current_values(), num_rows, workspace, num_samples, params.max_voxels);
   VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
 
   const TileRuns runs(num_rows);

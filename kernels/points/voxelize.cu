@@ -4,12 +4,12 @@
 #include <climits>
 #include <cmath>
 #include <cstdint>
-#include <cub/device/device_radix_sort.cuh>
 
 #include "kernels/coordinates/coordinate_key.h"
 #include "kernels/coordinates/morton_key.h"
 #include "kernels/core/binary_search.cuh"
 #include "kernels/core/launch.cuh"
+#include "kernels/core/sort_pairs.h"
 #include "kernels/core/tile_runs.cuh"
 #include "kernels/core/visit_dimension.cuh"
 #include "kernels/points/voxelize.h"
@@ -321,25 +321,17 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 struct Workspace {
   explicit Workspace(const VoxelizeParams& params) {
-    cub::DoubleBuffer<uint64_t> no_keys;
-    cub::DoubleBuffer<int32_t> no_points;
-    // Asks CUB for the memory that a sort by all bits needs, since fewer bits need no more. If this fails, the sort
-    // returns the same error when it runs.
-    static_cast<void>(
-        cub::DeviceRadixSort::SortPairs(nullptr, sort_bytes, no_keys, no_points, static_cast<int>(params.num_points)));
     WorkspaceCutter cutter(params.workspace);
-    for (uint64_t*& buffer : keys) buffer = cutter.Take<uint64_t>(params.num_points);
-    for (int32_t*& buffer : points) buffer = cutter.Take<int32_t>(params.num_points);
+    for (uint64_t*& buffer : pairs.keys) buffer = cutter.Take<uint64_t>(params.num_points);
+    for (int32_t*& buffer : pairs.values) buffer = cutter.Take<int32_t>(params.num_points);
     run_counts = cutter.Take<int32_t>(kMaxRuns);
-    sort_scratch = cutter.Take<char>(static_cast<int64_t>(sort_bytes));
+    sort_scratch = cutter.Take<char>(static_cast<int64_t>(SortPairsScratchBytes<uint64_t>(params.num_points)));
     bytes = cutter.bytes();
   }
 
-  uint64_t* keys[2];
-  int32_t* points[2];
+  PairBuffers<uint64_t> pairs;  // of a key and a point
   int32_t* run_counts;
   char* sort_scratch;
-  size_t sort_bytes = 0;
   size_t bytes;
 };
 
@@ -348,19 +340,18 @@ cudaError_t VoxelizePoints(const VoxelizeParams& params, cudaStream_t stream) {
   const IndexBounds bounds = BoundsOf(params);
   const SortKeys<kDimension> layout = SortKeysOf<kDimension>(params, bounds);
   Workspace workspace(params);
-  cub::DoubleBuffer<uint64_t> keys(workspace.keys[0], workspace.keys[1]);
-  cub::DoubleBuffer<int32_t> points(workspace.points[0], workspace.points[1]);
+  PairBuffers<uint64_t>& pairs = workspace.pairs;
   IndexPointsKernel<kDimension><<<NumBlocks(params.num_points), kBlockThreads, 0, stream>>>(params, bounds);
   VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
   const unsigned num_blocks = NumBlocks(std::max<int64_t>(params.num_points, params.num_samples));
   MakeSortKeysKernel<kDimension>
-      <<<num_blocks, kBlockThreads, 0, stream>>>(params, bounds, layout, keys.Current(), points.Current());
+      <<<num_blocks, kBlockThreads, 0, stream>>>(params, bounds, layout, pairs.current_keys(), pairs.current_values());
   VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
-  VOXSERVE_RETURN_IF_CUDA(cub::DeviceRadixSort::SortPairs(workspace.sort_scratch, workspace.sort_bytes, keys, points,
-                                                          static_cast<int>(params.num_points), 0, layout.num_bits(),
-                                                          stream));
-  const SortedPoints<kDimension> sorted = {
-      .layout = layout, .keys = keys.Current(), .points = points.Current(), .num_points = params.num_points};
+  VOXSERVE_RETURN_IF_CUDA(SortPairs(pairs, params.num_points, layout.num_bits(), workspace.sort_scratch, stream));
+  const SortedPoints<kDimension> sorted = {.layout = layout,
+                                           .keys = pairs.current_keys(),
+                                           .points = pairs.current_values(),
+                                           .num_points = params.num_points};
   const TileRuns runs(params.num_points);
   CountVoxelsKernel<kDimension>
       <<<runs.num_runs, kBlockThreads, 0, stream>>>(sorted, runs.rows_a_run, workspace.run_counts);

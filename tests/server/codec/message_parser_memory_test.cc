@@ -59,7 +59,9 @@ void operator delete(void* block) noexcept {
 
 void operator delete(void* block, size_t /*size*/) noexcept { operator delete(block); }
 
-// Those of the standard library call the functions above. AddressSanitizer's do not, so HostBuffer's would be missed.
+// The standard library's call the functions above. AddressSanitizer's do not, so HostBuffer's would not be counted.
+void* operator new[](size_t size) { return operator new(size); }
+
 void* operator new[](size_t size, const std::nothrow_t& /*tag*/) noexcept {
   try {
     return operator new(size);
@@ -69,6 +71,8 @@ void* operator new[](size_t size, const std::nothrow_t& /*tag*/) noexcept {
 }
 
 void operator delete[](void* block) noexcept { operator delete(block); }
+
+void operator delete[](void* block, size_t /*size*/) noexcept { operator delete(block); }
 
 namespace voxserve {
 namespace {

@@ -1,0 +1,104 @@
+// Tests the sort of pairs on the GPU beside std::stable_sort.
+
+#include "kernels/core/sort_pairs.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/support/test_device.h"
+
+namespace voxserve::kernels {
+namespace {
+
+using support::Device;
+using support::DeviceArray;
+
+template <typename Key>
+class SortPairsTest : public ::testing::Test {
+ protected:
+  void SetUp() override { SKIP_WITHOUT(Device::kCuda); }
+
+  // Sorts the keys, each with its place as value, by their low bits, and compares all of the result.
+  void ExpectSorted(const std::vector<Key>& keys, int num_bits) {
+    const auto num_pairs = static_cast<int64_t>(keys.size());
+    std::vector<int32_t> places(keys.size());
+    std::iota(places.begin(), places.end(), 0);
+    DeviceArray<Key> keys0(Device::kCuda, keys), keys1(Device::kCuda, std::vector<Key>(keys.size()));
+    DeviceArray<int32_t> values0(Device::kCuda, places), values1(Device::kCuda, std::vector<int32_t>(keys.size()));
+    // Scratch that is not clear beforehand, and a guard behind it.
+    const size_t scratch_bytes = cuda::SortPairsScratchBytes<Key>(num_pairs);
+    DeviceArray<uint8_t> scratch(Device::kCuda, std::vector<uint8_t>(scratch_bytes + 64, 0xA5));
+    cuda::PairBuffers<Key> buffers{.keys = {keys0.data(), keys1.data()}, .values = {values0.data(), values1.data()}};
+    ASSERT_EQ(cuda::SortPairs(buffers, num_pairs, num_bits, scratch.data(), nullptr), cudaSuccess);
+
+    const Key mask = num_bits == std::numeric_limits<Key>::digits ? ~Key{0} : (Key{1} << num_bits) - 1;
+    std::stable_sort(places.begin(), places.end(), [&](int32_t a, int32_t b) {
+      return (keys[static_cast<size_t>(a)] & mask) < (keys[static_cast<size_t>(b)] & mask);
+    });
+    EXPECT_EQ((buffers.current == 0 ? values0 : values1).ToHost(), places) << num_pairs << " pairs, " << num_bits;
+    std::vector<Key> sorted;
+    for (const int32_t place : places) sorted.push_back(keys[static_cast<size_t>(place)]);
+    EXPECT_EQ((buffers.current == 0 ? keys0 : keys1).ToHost(), sorted) << num_pairs << " pairs, " << num_bits;
+    const std::vector<uint8_t> after = scratch.ToHost();
+    EXPECT_TRUE(std::all_of(after.end() - 64, after.end(), [](uint8_t byte) { return byte == 0xA5; }));
+  }
+};
+
+using Keys = ::testing::Types<uint32_t, uint64_t>;
+TYPED_TEST_SUITE(SortPairsTest, Keys);
+
+TYPED_TEST(SortPairsTest, SizesAroundATile) {
+  std::mt19937_64 random(1);
+  for (const size_t size : {1, 2, 31, 384, 4607, 4608, 4609, 9216, 9217, 124'668, 300'001}) {
+    std::vector<TypeParam> keys(size);
+    for (TypeParam& key : keys) key = static_cast<TypeParam>(random());
+    this->ExpectSorted(keys, std::numeric_limits<TypeParam>::digits);
+  }
+}
+
+TYPED_TEST(SortPairsTest, AnyNumberOfBits) {
+  std::mt19937_64 random(2);
+  std::vector<TypeParam> keys(10'000);
+  for (TypeParam& key : keys) key = static_cast<TypeParam>(random());
+  for (int bits = 0; bits <= std::numeric_limits<TypeParam>::digits; ++bits) this->ExpectSorted(keys, bits);
+}
+
+TYPED_TEST(SortPairsTest, EqualKeysKeepTheirOrder) {
+  std::mt19937_64 random(3);
+  for (const uint64_t different : {1, 2, 300}) {
+    std::vector<TypeParam> keys(50'000);
+    for (TypeParam& key : keys) key = static_cast<TypeParam>(random() % different);
+    this->ExpectSorted(keys, 16);
+  }
+}
+
+TYPED_TEST(SortPairsTest, MorePairsThanOneSortOfOursTakes) {
+  std::mt19937_64 random(4);
+  for (const size_t size : {(size_t{1} << 22), (size_t{1} << 22) + 1}) {
+    std::vector<TypeParam> keys(size);
+    for (TypeParam& key : keys) key = static_cast<TypeParam>(random());
+    this->ExpectSorted(keys, 21);
+  }
+}
+
+TYPED_TEST(SortPairsTest, NothingToSort) {
+  cuda::PairBuffers<TypeParam> buffers;
+  EXPECT_EQ(cuda::SortPairs(buffers, 0, 8, nullptr, nullptr), cudaSuccess);
+  EXPECT_EQ(cuda::SortPairs(buffers, 5, 0, nullptr, nullptr), cudaSuccess);
+}
+
+TYPED_TEST(SortPairsTest, NumbersThatAreNoneAreRefused) {
+  cuda::PairBuffers<TypeParam> buffers;
+  EXPECT_EQ(cuda::SortPairs(buffers, -1, 8, nullptr, nullptr), cudaErrorInvalidValue);
+  EXPECT_EQ(cuda::SortPairs(buffers, int64_t{1} << 31, 8, nullptr, nullptr), cudaErrorInvalidValue);
+  EXPECT_EQ(cuda::SortPairs(buffers, 1, -1, nullptr, nullptr), cudaErrorInvalidValue);
+  EXPECT_EQ(cuda::SortPairs(buffers, 1, std::numeric_limits<TypeParam>::digits + 1, nullptr, nullptr),
+            cudaErrorInvalidValue);
+}
+
+}  // namespace
+}  // namespace voxserve::kernels
