@@ -128,10 +128,10 @@ install_cublas() {
   mv "$CUBLAS.partial" "$CUBLAS"
 }
 
-# Builds the source package of the installed Abseil, which contains the distribution's options, so our code compiles in
-# the same way. apt reads the source packages' locations from a folder made of its own package sources: the system's
-# settings do not change, and root is not needed. The result is moved into place at the end, so it exists completely or
-# not at all.
+# Builds the source package of the installed Abseil. It contains the distribution's options, so our code compiles in the
+# same way, and the names of its shared libraries, so the system's gRPC loads these. apt reads the source packages'
+# locations from a folder made of its own package sources: the system's settings do not change, and root is not needed.
+# The result is moved into place at the end, so it exists completely or not at all.
 install_tsan_abseil() {
   local out version work=$BUILD/abseil-tsan file apt
   out=$(tsan_abseil)
@@ -157,7 +157,7 @@ install_tsan_abseil() {
     die "apt could not fetch the source package $version"
   logged "$BUILD/logs/abseil-configure.log" cmake -S "$(echo "$work"/abseil-*/)" -B "$work/build" -G Ninja \
     -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_STANDARD=20 -DABSL_PROPAGATE_CXX_STD=ON -DBUILD_TESTING=OFF \
-    -DCMAKE_CXX_FLAGS='-fsanitize=thread -fno-omit-frame-pointer' \
+    -DBUILD_SHARED_LIBS=ON -DCMAKE_CXX_FLAGS='-fsanitize=thread -fno-omit-frame-pointer' \
     -DCMAKE_INSTALL_PREFIX="$out.partial" -DCMAKE_INSTALL_LIBDIR=lib || die "CMake could not configure Abseil"
   logged "$BUILD/logs/abseil-build.log" ninja -C "$work/build" -j "$(cores)" install || die "Abseil could not be built"
   rm -rf "$work"

@@ -106,12 +106,12 @@ use_fetched_cublas() {
   fi
 }
 
-# ThreadSanitizer only sees the locks of an Abseil that was compiled with it. deploy/install.sh tsan builds the
-# installed version here.
+# ThreadSanitizer only sees the locks of an Abseil that was compiled with it. deploy/install.sh tsan builds the shared
+# libraries of the installed version here.
 tsan_abseil() {
   local version
   version=$(dpkg-query -W -f='${source:Version}' libabsl-dev 2>/dev/null) || version=none
-  echo "$CACHE/voxserve/abseil-tsan-${version//:/-}"
+  echo "$CACHE/voxserve/abseil-tsan-shared-${version//:/-}"
 }
 
 # Warns loudly if a GPU will not be used.

@@ -13,9 +13,9 @@ tests (pytest: client/python, tests/*), and lists what was skipped and why. Exit
 a test failed. The last line is `N passed, N failed, N skipped`.
 
   --filter REGEX       only C++ and Python tests whose name matches
-  --sanitize PRESET    the C++ tests under a sanitizer instead: asan-ubsan (unit and integration) or tsan (kernels and
-                       engine, with an Abseil of its own, which the first run builds from the system's source package;
-                       not what links gRPC, whose locks the system's package hides from it)
+  --sanitize PRESET    the C++ tests under a sanitizer instead: asan-ubsan or tsan (unit and integration; tsan takes an
+                       Abseil of its own, which the first run builds from the system's source package, and sees
+                       nothing of what gRPC does itself)
   --exposed            with --sanitize: only the programs that test code which untrusted bytes reach (the server, the
                        parsing of models and plans, serving); builds no others
   --fuzz [SECONDS]     the fuzzers of tests/fuzz instead, each for so long (60), from its corpus; what breaks one is kept
@@ -100,7 +100,7 @@ mkdir -p "$results"
 convert_spconv_outputs "$BUILD/venv/bin/python" "$BUILD/$preset"
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=1}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1:halt_on_error=1}
-export TSAN_OPTIONS=${TSAN_OPTIONS:-second_deadlock_stack=1:suppressions=$ROOT/tests/tsan.supp}
+export TSAN_OPTIONS=${TSAN_OPTIONS:-second_deadlock_stack=1:history_size=4:suppressions=$ROOT/tests/tsan.supp}
 # The summary below judges the results; exit statuses say less.
 # run_exposed PROGRAM: runs it and writes PROGRAM.xml.
 run_exposed() {
