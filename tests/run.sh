@@ -101,7 +101,6 @@ convert_spconv_outputs "$BUILD/venv/bin/python" "$BUILD/$preset"
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=1}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1:halt_on_error=1}
 export TSAN_OPTIONS=${TSAN_OPTIONS:-second_deadlock_stack=1:history_size=4:suppressions=$ROOT/tests/tsan.supp}
-# The summary below judges the results; exit statuses say less.
 # run_exposed PROGRAM: runs it and writes PROGRAM.xml.
 run_exposed() {
   local path
@@ -111,6 +110,7 @@ run_exposed() {
   quiet "$1"
 }
 
+# The summary below judges the results; exit statuses say less.
 if $exposed; then
   # Not by ctest: it would also run what an earlier build left here.
   for program in "${exposed_programs[@]}"; do

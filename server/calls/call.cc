@@ -18,8 +18,9 @@
 namespace voxserve {
 namespace {
 
-// A call that is cancelled within this time was useless: it is less than the period of a fast sensor.
-constexpr absl::Duration kSoon = absl::Milliseconds(50);
+// A call that is cancelled within this time was useless. It is half the period of a fast sensor (20 Hz): a vehicle gives
+// a frame up when the next one comes, and a server under load takes notice of the call late.
+constexpr absl::Duration kSoon = absl::Milliseconds(25);
 
 }  // namespace
 

@@ -17,6 +17,8 @@ TEST(StageOfTest, TheInnermostKnownRangeDecidesThenTheKernel) {
   EXPECT_EQ(StageOf({"features", "ScatterAccumulate"}, "GatherKernel"), "scatter");
   EXPECT_EQ(StageOf({"geometry", "unknown"}, "DeviceRadixSortOnesweepKernel"), "map");
   EXPECT_EQ(StageOf({}, "DeviceRadixSortOnesweepKernel"), "voxelize");
+  EXPECT_EQ(StageOf({"MakeTiles"}, "DeviceRadixSortOnesweepKernel"), "map");
+  EXPECT_EQ(StageOf({}, "InsertBricksKernel<3>"), "map");
   EXPECT_EQ(StageOf({}, "VoxelToPointKernel"), "head");
   EXPECT_EQ(StageOf({}, "VoxelKeysKernel"), "voxelize");
   EXPECT_EQ(StageOf({}, "nvjet_hsh_128x64_64x8"), "matmul");

@@ -70,6 +70,19 @@ TEST_F(CancelledCallsTest, VehiclesWhoseDeadlinesPassDuringTheUploadKeepTheirCon
   EXPECT_EQ(MetricOf(kClosed), -1) << "none";
 }
 
+// A sensor of 20 Hz: the client counts from when it began a call, the server from when it took notice of it.
+TEST_F(CancelledCallsTest, VehiclesWhoseDeadlinesPassAtTheNextFrameKeepTheirConnection) {
+  if (IsTooSlow()) GTEST_SKIP() << "too slow under ThreadSanitizer";
+  Start();
+  UnreadingClient vehicles(server_->grpc_port());
+  for (int batch = 1; batch <= 30; ++batch) {
+    for (int i = 0; i < 50; ++i) ASSERT_TRUE(vehicles.Begin(absl::Milliseconds(50))) << batch;
+    absl::SleepFor(absl::Milliseconds(50));
+    ASSERT_TRUE(AwaitNoCalls());
+  }
+  EXPECT_EQ(MetricOf(kClosed), -1) << "none";
+}
+
 TEST_F(CancelledCallsTest, WhoBeginsThousandsForNothingLosesTheConnection) {
   Start();
   UnreadingClient attacker(server_->grpc_port());
