@@ -302,7 +302,7 @@ struct Workspace {
   }
 
   int64_t num_keys = 0;
-  ClassOrders* orders;  // one per rulebook
+  ClassOrders* orders;          // one per rulebook
   PairBuffers<uint32_t> pairs;  // of a key and a row
   void* sort_scratch;
   size_t bytes;

@@ -43,8 +43,8 @@ struct Workspace {
   }
 
   PairBuffers<uint64_t> pairs;  // of a key to sort by and a row
-  uint64_t* distances;  // by row, as bits
-  uint8_t* is_kept;     // by row
+  uint64_t* distances;          // by row, as bits
+  uint8_t* is_kept;             // by row
 
   // Copies of Voxelize's results, which LimitVoxels overwrites.
   uint64_t* keys;
@@ -253,9 +253,7 @@ cudaError_t LimitVoxelsOf(const VoxelLimitParams& params, cudaStream_t stream) {
   const unsigned num_blocks = NumBlocks(num_rows);
   Workspace workspace(params);
   PairBuffers<uint64_t>& pairs = workspace.pairs;
-  const auto sort = [&](int num_bits) {
-    return SortPairs(pairs, num_rows, num_bits, workspace.sort_scratch, stream);
-  };
+  const auto sort = [&](int num_bits) { return SortPairs(pairs, num_rows, num_bits, workspace.sort_scratch, stream); };
 
   MeasureVoxelsKernel<kDimension>
       <<<NumBlocks(std::max<int64_t>(num_rows, num_samples + 1)), kBlockThreads, 0, stream>>>(voxels, params.order,
@@ -270,14 +268,14 @@ cudaError_t LimitVoxelsOf(const VoxelLimitParams& params, cudaStream_t stream) {
     VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
     VOXSERVE_RETURN_IF_CUDA(sort(kDistanceBits));
     if (num_samples > 1) {
-      TakeSamplesKernel<kDimension><<<num_blocks, kBlockThreads, 0, stream>>>(pairs.current_values(), num_rows, workspace,
-                                                                              num_samples, pairs.current_keys());
+      TakeSamplesKernel<kDimension><<<num_blocks, kBlockThreads, 0, stream>>>(
+          pairs.current_values(), num_rows, workspace, num_samples, pairs.current_keys());
       VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
       VOXSERVE_RETURN_IF_CUDA(sort(static_cast<int>(std::bit_width(static_cast<uint32_t>(num_samples)))));
     }
   }
-  MarkFirstKernel<kDimension>
-      <<<num_blocks, kBlockThreads, 0, stream>>>(pairs.current_values(), num_rows, workspace, num_samples, params.max_voxels);
+  MarkFirstKernel<kDimension><<<num_blocks, kBlockThreads, 0, stream>>>(pairs.current_values(), num_rows, workspace,
+                                                                        num_samples, params.max_voxels);
   VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
 
   const TileRuns runs(num_rows);

@@ -48,7 +48,7 @@ void LimitVoxels(const VoxelLimitParams& params, ThreadPool& pool,
 
 namespace cuda {
 
-// Returns the bytes of params.workspace. This function calls CUB, so it needs a device. Reads only num_points and
+// Returns the bytes of params.workspace. It needs a device (SortPairsScratchBytes). Reads only num_points and
 // num_samples.
 size_t LimitVoxelsWorkspaceBytes(const VoxelLimitParams& params);
 // Sorts num_points rows even if no sample has more than max_voxels voxels: once for kFirstSeen; for kNearest twice if

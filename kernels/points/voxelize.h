@@ -98,7 +98,7 @@ void Voxelize(const VoxelizeParams& params, ThreadPool& pool);
 
 namespace cuda {
 
-// Returns the bytes of CUDA's workspace. This function calls CUB, so it needs a device. Reads only num_points.
+// Returns the bytes of CUDA's workspace. It needs a device (SortPairsScratchBytes). Reads only num_points.
 size_t VoxelizeWorkspaceBytes(const VoxelizeParams& params);
 cudaError_t Voxelize(const VoxelizeParams& params, cudaStream_t stream);
 

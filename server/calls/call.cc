@@ -18,8 +18,9 @@
 namespace voxserve {
 namespace {
 
-// A call that is cancelled within this time was useless. It is half the period of a fast sensor (20 Hz): a vehicle gives
-// a frame up when the next one comes, and a server under load takes notice of the call late.
+// A call that is cancelled within this time was useless. It is half the period of a fast sensor (20 Hz), whose vehicle
+// gives a frame up when the next one comes: a server under load takes notice of the call late. Whoever waits longer
+// before it cancels is not counted, and is held by the limit of calls at a time.
 constexpr absl::Duration kSoon = absl::Milliseconds(25);
 
 }  // namespace

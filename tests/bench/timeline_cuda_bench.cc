@@ -1,19 +1,20 @@
 // Writes what a GPU does in one batch, kernel by kernel, for plot_timeline.py. The batch runs in three ways:
 //
-//   with sizes   the host waits for the numbers of voxels and sites before it launches the network's steps, as every
-//                batch did before rooms, and as a context's first still does
+//   with sizes   the host waits for the numbers of voxels and sites before it launches the network's steps, as for a
+//                context's first batch; it also records an event after each step, so that steps do not overlap
 //   in rooms     the host launches everything without a wait (engine/executor/cuda_executor.h)
 //   captured     in rooms, with the network's steps replayed as CUDA graphs (engine/executor/captured_batches.h)
 //
 //   timeline_cuda_bench [--filter TEXT] [--batch N] [--model FOLDER SCAN]
 //
 // The first case whose name contains TEXT is run (default "MinkUNet 1.0x, semantickitti"); varied_cases.h has the
-// cases. Prints lines of CSV: way, kind, stage, what, begin_us, end_us; times begin with the batch's first record. CUPTI
-// adds some microseconds to each launch, so what it shows of gaps between kernels is an upper bound. Exits with 77 if
-// there is no GPU.
+// cases. Prints lines of CSV: way, kind, stage, what, begin_us, end_us; times begin with the batch's first record.
+// CUPTI adds some microseconds to each launch, so the gaps between kernels are upper bounds. Exits with 77 if there is
+// no GPU.
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <iostream>
 #include <string>
 #include <string_view>
@@ -51,10 +52,15 @@ const char* KindName(DeviceActivity::Kind kind) {
   return "";
 }
 
-// Returns the records of the last of num_batches equal batches, in the order of their begin.
+// Returns the records of the last of num_batches equal batches, in the order of their begin. Ends the program if the
+// records do not divide into so many.
 std::vector<DeviceActivity> LastOf(std::vector<DeviceActivity> activities, int num_batches) {
   std::sort(activities.begin(), activities.end(),
             [](const DeviceActivity& a, const DeviceActivity& b) { return a.begin_ns < b.begin_ns; });
+  if (activities.size() % static_cast<size_t>(num_batches) != 0) {
+    std::fprintf(stderr, "%d batches left %d records\n", num_batches, static_cast<int>(activities.size()));
+    std::exit(1);
+  }
   const auto of_others = static_cast<std::ptrdiff_t>(activities.size() / static_cast<size_t>(num_batches)) *
                          (static_cast<std::ptrdiff_t>(num_batches) - 1);
   activities.erase(activities.begin(), activities.begin() + of_others);
@@ -104,14 +110,17 @@ int Main(int argc, char** argv) {
     const auto activity = OrDie(CudaActivity::Create());
     PreparedCase prepared(c, support::Device::kCuda);
     std::puts("way,kind,stage,what,begin_us,end_us");
-    for (const Way& way : {Way{"with sizes", {.times_convs = true}}, Way{"in rooms", {}},
-                           Way{"captured", {.captures = true}}}) {
+    for (const Way& way :
+         {Way{"with sizes", {.times_convs = true}}, Way{"in rooms", {}}, Way{"captured", {.captures = true}}}) {
       // The first batches take memory, and the first two of a shape are not replayed. All of them are one input, so
       // that the ways can be compared. CUPTI sets itself up in the first batches that it records.
       for (int i = 0; i < kNumInputs; ++i) prepared.RunOrDie(batch, 0, way.options);
-      if (const absl::Status status = activity->Start(); !status.ok()) std::cerr << status << std::endl;
+      if (const absl::Status status = activity->Start(); !status.ok()) {
+        std::cerr << status << std::endl;
+        return 1;
+      }
       for (int i = 0; i < kNumInputs; ++i) prepared.RunOrDie(batch, 0, way.options);
-      OrDie(activity->Stop());
+      if (OrDie(activity->Stop()).dropped_records > 0) std::fputs("CUPTI lost records\n", stderr);
       Print(way, LastOf(activity->activities(), kNumInputs));
     }
     std::fprintf(stderr, "%s, batch %d\n", c.name.c_str(), batch);

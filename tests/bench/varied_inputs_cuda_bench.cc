@@ -78,8 +78,8 @@ class TimedCase {
  public:
   TimedCase(const BenchCase& c, support::Device device) : case_(c), prepared_(c, device) {}
 
-  // Runs kNumInputs inputs, so that memory has its size and kernels are loaded. With captures it runs three times as
-  // many, since the first two batches of a shape are not replayed.
+  // Runs kNumInputs inputs, so that memory has about its size and kernels are loaded. With captures it runs three times
+  // as many, since the first two batches of a shape are not replayed.
   void WarmUp(int batch) {
     for (int i = 0; i < (case_.captures ? 3 : 1) * kNumInputs; ++i) Run(batch, i);
   }
@@ -207,7 +207,8 @@ int Measure(const std::vector<BenchCase>& cases, const Options& options) {
   std::puts(
       "\npoints, voxels: means of a scan. features: median of that stage. GPU busy: mean of a batch's kernels, copies"
       " and memsets, overlaps counted once. launches, waits, allocations: the host's calls a batch; waits are for a"
-      " stream, an event or a blocking copy, allocations of device and page-locked memory. device MiB: all that the memory pool holds, weights included; it grows over"
+      " stream, an event or a blocking copy, allocations of device and page-locked memory. device MiB: all that the "
+      "memory pool holds, weights included; it grows over"
       " a case's batches.");
   if (left_out.empty()) return 0;
   std::printf("\n**Left out for want of time: %s**\n", absl::StrJoin(left_out, "; ").c_str());
@@ -289,8 +290,13 @@ int Main(int argc, char** argv) {
     std::puts("skipped: no CUDA device here");
     return 77;
   }
-  std::vector<BenchCase> cases =
-      options->sweeps_voxels ? VoxelCases() : VariedCases(options->models, /*with_deterministic=*/true, options->num_inputs);
+  if (options->sweeps_voxels && options->num_inputs != kNumInputs) {
+    std::fputs("--inputs is not for `voxels`\n", stderr);
+    return 2;
+  }
+  std::vector<BenchCase> cases = options->sweeps_voxels
+                                     ? VoxelCases()
+                                     : VariedCases(options->models, /*with_deterministic=*/true, options->num_inputs);
   std::erase_if(cases, [&](const BenchCase& c) { return !absl::StrContains(c.name, options->filter); });
   if (cases.empty()) {
     std::fprintf(stderr, "no case has '%s' in its name\n", options->filter.c_str());

@@ -67,8 +67,8 @@ def test_a_batch_on_the_cpu_without_memory_too(serving: Serving, rules: str, rec
 def test_a_gpu_without_memory_too(serve: Serve, rules: str, record: Record, device: str) -> None:
     if not is_on_gpu(device):
         pytest.skip("VOXSERVE_FAULTS_DEVICE names no GPU")
-    # A server of its own: page-locked memory that another test took is not taken again. Scans of this size are read into
-    # it.
+    # A server of its own: page-locked memory that another test took is not taken again. Scans of this size are read
+    # into it.
     check(serve(strides=LARGE_STRIDES), rules, record, "INTERNAL")
 
 

@@ -22,8 +22,9 @@ class SortPairsTest : public ::testing::Test {
  protected:
   void SetUp() override { SKIP_WITHOUT(Device::kCuda); }
 
-  // Sorts the keys, each with its place as value, by their low bits, and compares all of the result.
-  void ExpectSorted(const std::vector<Key>& keys, int num_bits) {
+  // Sorts the keys, each with its place as value, by their low bits, and compares all of the result. current: the
+  // buffer that has the keys.
+  void ExpectSorted(const std::vector<Key>& keys, int num_bits, int current = 0) {
     const auto num_pairs = static_cast<int64_t>(keys.size());
     std::vector<int32_t> places(keys.size());
     std::iota(places.begin(), places.end(), 0);
@@ -32,17 +33,21 @@ class SortPairsTest : public ::testing::Test {
     // Scratch that is not clear beforehand, and a guard behind it.
     const size_t scratch_bytes = cuda::SortPairsScratchBytes<Key>(num_pairs);
     DeviceArray<uint8_t> scratch(Device::kCuda, std::vector<uint8_t>(scratch_bytes + 64, 0xA5));
-    cuda::PairBuffers<Key> buffers{.keys = {keys0.data(), keys1.data()}, .values = {values0.data(), values1.data()}};
+    cuda::PairBuffers<Key> buffers{.current = current};
+    buffers.keys[current] = keys0.data();
+    buffers.values[current] = values0.data();
+    buffers.keys[current ^ 1] = keys1.data();
+    buffers.values[current ^ 1] = values1.data();
     ASSERT_EQ(cuda::SortPairs(buffers, num_pairs, num_bits, scratch.data(), nullptr), cudaSuccess);
 
     const Key mask = num_bits == std::numeric_limits<Key>::digits ? ~Key{0} : (Key{1} << num_bits) - 1;
     std::stable_sort(places.begin(), places.end(), [&](int32_t a, int32_t b) {
       return (keys[static_cast<size_t>(a)] & mask) < (keys[static_cast<size_t>(b)] & mask);
     });
-    EXPECT_EQ((buffers.current == 0 ? values0 : values1).ToHost(), places) << num_pairs << " pairs, " << num_bits;
+    EXPECT_EQ((buffers.current == current ? values0 : values1).ToHost(), places) << num_pairs << " pairs, " << num_bits;
     std::vector<Key> sorted;
     for (const int32_t place : places) sorted.push_back(keys[static_cast<size_t>(place)]);
-    EXPECT_EQ((buffers.current == 0 ? keys0 : keys1).ToHost(), sorted) << num_pairs << " pairs, " << num_bits;
+    EXPECT_EQ((buffers.current == current ? keys0 : keys1).ToHost(), sorted) << num_pairs << " pairs, " << num_bits;
     const std::vector<uint8_t> after = scratch.ToHost();
     EXPECT_TRUE(std::all_of(after.end() - 64, after.end(), [](uint8_t byte) { return byte == 0xA5; }));
   }
@@ -64,7 +69,8 @@ TYPED_TEST(SortPairsTest, AnyNumberOfBits) {
   std::mt19937_64 random(2);
   std::vector<TypeParam> keys(10'000);
   for (TypeParam& key : keys) key = static_cast<TypeParam>(random());
-  for (int bits = 0; bits <= std::numeric_limits<TypeParam>::digits; ++bits) this->ExpectSorted(keys, bits);
+  for (int bits = 0; bits <= std::numeric_limits<TypeParam>::digits; ++bits)
+    this->ExpectSorted(keys, bits, bits % 3 % 2);
 }
 
 TYPED_TEST(SortPairsTest, EqualKeysKeepTheirOrder) {
@@ -76,12 +82,27 @@ TYPED_TEST(SortPairsTest, EqualKeysKeepTheirOrder) {
   }
 }
 
-TYPED_TEST(SortPairsTest, MorePairsThanOneSortOfOursTakes) {
+constexpr size_t kMostByOurs = size_t{1} << 20;  // CUB sorts longer arrays
+
+TYPED_TEST(SortPairsTest, CubSortsLongArrays) {
   std::mt19937_64 random(4);
-  for (const size_t size : {(size_t{1} << 22), (size_t{1} << 22) + 1}) {
+  for (const size_t size : {kMostByOurs, kMostByOurs + 1}) {
     std::vector<TypeParam> keys(size);
     for (TypeParam& key : keys) key = static_cast<TypeParam>(random());
-    this->ExpectSorted(keys, 21);
+    for (const int bits : {16, 21}) {
+      this->ExpectSorted(keys, bits);
+      this->ExpectSorted(keys, bits, /*current=*/1);
+    }
+  }
+}
+
+TYPED_TEST(SortPairsTest, ScratchGrowsWithThePairs) {
+  const auto most = static_cast<int64_t>(kMostByOurs);
+  int64_t before = 0;
+  for (const int64_t num_pairs : {int64_t{1}, int64_t{4609}, most, most + 1, 2 * most}) {
+    const auto bytes = static_cast<int64_t>(cuda::SortPairsScratchBytes<TypeParam>(num_pairs));
+    EXPECT_GE(bytes, before) << num_pairs;
+    before = bytes;
   }
 }
 
@@ -91,7 +112,7 @@ TYPED_TEST(SortPairsTest, NothingToSort) {
   EXPECT_EQ(cuda::SortPairs(buffers, 5, 0, nullptr, nullptr), cudaSuccess);
 }
 
-TYPED_TEST(SortPairsTest, NumbersThatAreNoneAreRefused) {
+TYPED_TEST(SortPairsTest, RefusesNumbersOutOfRange) {
   cuda::PairBuffers<TypeParam> buffers;
   EXPECT_EQ(cuda::SortPairs(buffers, -1, 8, nullptr, nullptr), cudaErrorInvalidValue);
   EXPECT_EQ(cuda::SortPairs(buffers, int64_t{1} << 31, 8, nullptr, nullptr), cudaErrorInvalidValue);

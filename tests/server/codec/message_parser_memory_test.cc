@@ -1,5 +1,5 @@
-// Tests the memory that the functions of message_parser.h take, and how they behave when allocations fail. The operators
-// new of this file, which the whole program uses, count the allocations of a thread and can make them fail.
+// Tests the memory that the functions of message_parser.h take, and how they behave when allocations fail. The
+// operators new of this file, which the whole program uses, count the allocations of a thread and can make them fail.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
