@@ -168,9 +168,9 @@ class RequestCall : public Call {
   // So a client that reads slowly misses messages, and gets the latest one.
   void Update(grpc::ByteBuffer message);
   // Ends the call: sends `last`, if there is one, and the status, without the names of models that the caller may not
-  // see (Caller::Narrowed). Without `last`, a message of Update that still waits is sent as the last one. Returns false,
-  // without effect, if the call had ended before. `held` counts the answer's bytes until the call is destroyed, after
-  // the answer has been sent.
+  // see (Caller::Narrowed). Without `last`, a message of Update that still waits is sent as the last one. Returns
+  // false, without effect, if the call had ended before. `held` counts the answer's bytes until the call is destroyed,
+  // after the answer has been sent.
   bool End(const absl::Status& status, std::optional<grpc::ByteBuffer> last = std::nullopt, HeldBytes held = {});
   // Ends the call with OK and this message, or with the error of Serialize.
   void EndWith(const google::protobuf::Message& last, HeldBytes held = {});
