@@ -360,6 +360,7 @@ absl::Status Server::Drain(absl::Duration timeout) {
   }
   engine_->Drain();
   StopAccepting();
+  services_->AwaitUpdates(SteadyNow() + kShutdownGrace);  // EndAll cuts what gRPC has not yet written
   for (Acceptor* acceptor : {acceptor_.get(), admin_acceptor_.get()}) acceptor->EndAll();
   const auto end = std::chrono::system_clock::now() + absl::ToChronoMilliseconds(kShutdownGrace);
   for (grpc::Server* server : {grpc_.get(), admin_grpc_.get()}) server->Shutdown(end);

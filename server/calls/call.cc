@@ -233,6 +233,11 @@ bool RequestCall::has_ended() const {
   return end_.has_value();
 }
 
+bool RequestCall::is_updating() const {
+  absl::MutexLock lock(&mutex_);
+  return is_writing_ || next_.has_value();
+}
+
 // If `ok` is false, the client is gone, and gRPC also calls OnCancel.
 void RequestCall::OnWriteDone(bool /*ok*/) {
   StopAnswerTimer();

@@ -51,6 +51,9 @@ class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_fr
   // and accepts no more. Any thread may call this, also before Start.
   virtual void Drain() = 0;
 
+  // Returns true while a message that is not the last one waits to be sent, or is being sent.
+  virtual bool is_updating() const { return false; }
+
   CallKind kind() const { return kind_; }
   // The connection as gRPC names it: "ipv4:127.0.0.1:41234".
   const std::string& peer() const { return peer_; }
@@ -175,6 +178,7 @@ class RequestCall : public Call {
   // Ends the call with OK and this message, or with the error of Serialize.
   void EndWith(const google::protobuf::Message& last, HeldBytes held = {});
   bool has_ended() const ABSL_LOCKS_EXCLUDED(mutex_);
+  bool is_updating() const override ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   void OnIncomplete();

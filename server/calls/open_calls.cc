@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "engine/base/error_reason.h"
 #include "server/calls/call.h"
 
@@ -121,6 +122,19 @@ int64_t OpenCalls::AwaitClosed(absl::Time deadline) {
   absl::MutexLock lock(&mutex_);
   while (num_requests_ + num_streams_ > 0 && SteadyNow() < deadline) emptied_.WaitUntil(&mutex_, deadline);
   return num_requests_ + num_streams_;
+}
+
+void OpenCalls::AwaitUpdated(absl::Time deadline) const {
+  constexpr absl::Duration kPoll = absl::Milliseconds(1);
+  const auto is_updating = [this] {
+    std::vector<std::shared_ptr<Call>> calls;
+    {
+      absl::MutexLock lock(&mutex_);
+      for (const auto& [call, is_reading] : calls_) calls.push_back(call);
+    }
+    return std::any_of(calls.begin(), calls.end(), [](const auto& call) { return call->is_updating(); });
+  };
+  while (is_updating() && SteadyNow() < deadline) absl::SleepFor(kPoll);
 }
 
 int64_t OpenCalls::num_requests() const {

@@ -55,6 +55,9 @@ class OpenCalls {
   // requests and streams that are still open.
   int64_t AwaitClosed(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // Blocks until no call is updating (Call::is_updating), or until the deadline (by SteadyNow).
+  void AwaitUpdated(absl::Time deadline) const ABSL_LOCKS_EXCLUDED(mutex_);
+
   // Records that the call no longer reads its client's messages. A call counts as reading from Open until EndReading or
   // Close. Returns false if no other call of the same peer reads.
   bool EndReading(const std::shared_ptr<Call>& call) ABSL_LOCKS_EXCLUDED(mutex_);

@@ -8,7 +8,7 @@
 //   protocol.
 // - Both: health and reflection.
 //
-// Threads: thread-safe. Only AwaitAnswers waits.
+// Threads: thread-safe. Only AwaitAnswers and AwaitUpdates wait.
 // Lifetime: engine, metrics and the budget in Options::bytes must outlive the Services, and the Services must outlive
 // the gRPC servers.
 
@@ -66,6 +66,8 @@ class Services {
   // Blocks until every request's answer is sent and every stream has ended, or until the deadline. Returns the number
   // of requests and streams that are still open.
   int64_t AwaitAnswers(absl::Time deadline) { return calls_.AwaitClosed(deadline); }
+  // Blocks until health streams (Watch) have been sent their last status, or until the deadline (by SteadyNow).
+  void AwaitUpdates(absl::Time deadline) const { calls_.AwaitUpdated(deadline); }
 
   // The open calls, and the bytes that ByteLimits counts for them.
   struct Held {
