@@ -4,8 +4,8 @@
 #include "kernels/conv/tiles.h"
 #include "kernels/coordinates/neighbour_search.h"
 #include "kernels/core/launch.cuh"
+#include "kernels/core/radix_sort.h"
 #include "kernels/core/row_tiles.cuh"
-#include "kernels/core/sort_pairs.h"
 
 namespace voxserve::kernels::cuda {
 namespace {

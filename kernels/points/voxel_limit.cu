@@ -5,7 +5,7 @@
 #include "kernels/coordinates/coordinate_key.h"
 #include "kernels/coordinates/morton_key.h"
 #include "kernels/core/launch.cuh"
-#include "kernels/core/sort_pairs.h"
+#include "kernels/core/radix_sort.h"
 #include "kernels/core/tile_runs.cuh"
 #include "kernels/core/visit_dimension.cuh"
 #include "kernels/points/voxel_limit.h"

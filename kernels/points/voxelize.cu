@@ -9,7 +9,7 @@
 #include "kernels/coordinates/morton_key.h"
 #include "kernels/core/binary_search.cuh"
 #include "kernels/core/launch.cuh"
-#include "kernels/core/sort_pairs.h"
+#include "kernels/core/radix_sort.h"
 #include "kernels/core/tile_runs.cuh"
 #include "kernels/core/visit_dimension.cuh"
 #include "kernels/points/voxelize.h"

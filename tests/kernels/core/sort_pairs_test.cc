@@ -1,7 +1,5 @@
 // Tests the sort of pairs on the GPU beside std::stable_sort.
 
-#include "kernels/core/sort_pairs.h"
-
 #include <algorithm>
 #include <limits>
 #include <numeric>
@@ -9,6 +7,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "kernels/core/radix_sort.h"
 #include "tests/support/test_device.h"
 
 namespace voxserve::kernels {

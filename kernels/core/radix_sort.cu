@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "kernels/core/launch.cuh"
-#include "kernels/core/sort_pairs.h"
+#include "kernels/core/radix_sort.h"
 
 // A sort by passes calls kernels of CUB's own namespaces, whose arguments may change with its version. Before this line
 // is changed, compare the launches below with those of cub::DispatchRadixSort::InvokeOnesweep. With other versions,
