@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <memory>
 #include <string>
 
@@ -16,18 +17,33 @@
 
 namespace {
 
-// Sends `bytes` over a new connection, shuts down its sending side and returns all that the server sent back.
-std::string Answer(int port, std::string_view bytes) {
-  const int connection = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  FUZZ_CHECK(connection >= 0);
-  // Closing with a reset leaves no port in the state TIME_WAIT, of which many runs would run out.
-  const linger at_once{.l_onoff = 1, .l_linger = 0};
-  setsockopt(connection, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+// Returns a new connection to the port. Tries again if a signal (libFuzzer has a timer) interrupts it, or while other
+// programs of this machine hold all ports.
+int Connect(int port) {
+  constexpr int kMaxAttempts = 1000;
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(port));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  FUZZ_CHECK(connect(connection, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+  for (int i = 0; i < kMaxAttempts; ++i) {
+    const int connection = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    FUZZ_CHECK(connection >= 0);
+    // Closing with a reset leaves no port in the state TIME_WAIT, of which many runs would run out.
+    const linger at_once{.l_onoff = 1, .l_linger = 0};
+    setsockopt(connection, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    if (connect(connection, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return connection;
+    if (errno != EINTR && errno != EADDRNOTAVAIL) perror("connect");
+    FUZZ_CHECK(errno == EINTR || errno == EADDRNOTAVAIL);
+    close(connection);
+    usleep(10'000);
+  }
+  FUZZ_CHECK(false);
+  return -1;
+}
+
+// Sends `bytes` over a new connection, shuts down its sending side and returns all that the server sent back.
+std::string Answer(int port, std::string_view bytes) {
+  const int connection = Connect(port);
   while (!bytes.empty()) {
     const ssize_t sent = send(connection, bytes.data(), bytes.size(), MSG_NOSIGNAL);
     if (sent <= 0) break;  // The server may close the connection early.
