@@ -98,7 +98,8 @@ void Voxelize(const VoxelizeParams& params, ThreadPool& pool);
 
 namespace cuda {
 
-// Returns the bytes of CUDA's workspace. It needs a device (SortPairsScratchBytes). Reads only num_points.
+// Returns the bytes of CUDA's workspace. Above a million points it needs a device (SortPairsScratchBytes). Reads only
+// num_points.
 size_t VoxelizeWorkspaceBytes(const VoxelizeParams& params);
 cudaError_t Voxelize(const VoxelizeParams& params, cudaStream_t stream);
 

@@ -209,7 +209,7 @@ bool RequestCall::End(const absl::Status& whole_status, std::optional<grpc::Byte
     absl::MutexLock lock(&mutex_);
     if (end_.has_value()) return false;
     end_ = status;
-    last_ = std::move(last.has_value() ? last : next_);
+    last_ = std::move(last);
     held_ = std::move(held);
     next_.reset();
   }

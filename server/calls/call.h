@@ -113,7 +113,7 @@ class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_fr
   bool was_cut() const ABSL_LOCKS_EXCLUDED(answer_mutex_);
 
   // CountCancel reports a call that the client cancelled or left (ServiceParts::on_cancelled_call). CountUseless
-  // reports a call that ended without its request (on_useless_call). Both do nothing if the call began 50 ms ago or
+  // reports a call that ended without its request (on_useless_call). Both do nothing if the call began 25 ms ago or
   // earlier. Such a call has taken a part of its client's share meanwhile, so OpenCalls already bounds the number of
   // such calls; and a vehicle whose deadline passes while it still sends its request has done nothing wrong.
   void CountCancel() const;
@@ -171,9 +171,8 @@ class RequestCall : public Call {
   // So a client that reads slowly misses messages, and gets the latest one.
   void Update(grpc::ByteBuffer message);
   // Ends the call: sends `last`, if there is one, and the status, without the names of models that the caller may not
-  // see (Caller::Narrowed). Without `last`, a message of Update that still waits is sent as the last one. Returns
-  // false, without effect, if the call had ended before. `held` counts the answer's bytes until the call is destroyed,
-  // after the answer has been sent.
+  // see (Caller::Narrowed). A message of Update that still waits is dropped. Returns false, without effect, if the call
+  // had ended before. `held` counts the answer's bytes until the call is destroyed, after the answer has been sent.
   bool End(const absl::Status& status, std::optional<grpc::ByteBuffer> last = std::nullopt, HeldBytes held = {});
   // Ends the call with OK and this message, or with the error of Serialize.
   void EndWith(const google::protobuf::Message& last, HeldBytes held = {});
