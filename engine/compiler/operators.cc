@@ -17,7 +17,6 @@
 #include "engine/ops/image/to_dense.h"
 #include "engine/ops/points/point_features.h"
 #include "engine/ops/points/voxelize.h"
-#include "engine/ops/rows/argmax.h"
 #include "engine/ops/rows/attention.h"
 #include "engine/ops/rows/broadcast.h"
 #include "engine/ops/rows/embedding.h"
@@ -184,10 +183,7 @@ struct Emission {
     EmitSameSites(index, op.rulebook, in, emitter.Touch(index), emitter);
   }
 
-  void operator()(const ArgmaxOp&) const {
-    const BufferSlice in = emitter.TouchInput(index);
-    Push(std::make_unique<ArgmaxStep>(in, emitter.Touch(index)));
-  }
+  void operator()(const ArgmaxOp&) const { EmitArgmax(index, emitter); }
   void operator()(const PoolOp& op) const {
     const int rulebook = emitter.RulebookOf(op, /*conv_index=*/-1);
     emitter.program().rulebooks[static_cast<size_t>(rulebook)].is_pooled = true;

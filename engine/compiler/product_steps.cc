@@ -10,6 +10,7 @@
 #include "engine/compiler/conv2d_merging.h"
 #include "engine/ops/conv/sparse_conv.h"
 #include "engine/ops/image/conv2d.h"
+#include "engine/ops/rows/argmax.h"
 #include "engine/ops/rows/linear.h"
 
 namespace voxserve {
@@ -41,7 +42,17 @@ void EmitRowProduct(std::vector<float> weights, int index, StepEmitter& emitter)
                           .weights = std::move(weights),
                           .epilogue = emitter.TakeEpilogue(index),
                           .dtype = emitter.target().dtype,
-                          .out_dtype = emitter.program().buffers[static_cast<size_t>(out.buffer)].dtype}));
+                          .out_dtype = emitter.program().buffers[static_cast<size_t>(out.buffer)].dtype,
+                          .on_cuda = emitter.target().on_cuda}));
+}
+
+// Returns the linear layer that computes `values` and can write their labels; null if there is none.
+LinearStep* FindClassifier(const BufferSlice& values, Program& program) {
+  for (const std::unique_ptr<Step>& step : program.steps) {
+    auto* const linear = dynamic_cast<LinearStep*>(step.get());
+    if (linear != nullptr && linear->options().out == values && linear->CanLabel()) return linear;
+  }
+  return nullptr;
 }
 
 }  // namespace
@@ -86,6 +97,23 @@ void EmitSparseConv(const SparseConvOp& conv, int index, StepEmitter& emitter) {
 void EmitLinear(const LinearOp& linear, int index, StepEmitter& emitter) {
   EmitRowProduct(Scaled(Transposed(linear.weight->values, linear.out_channels), emitter.At(index).scale), index,
                  emitter);
+}
+
+void EmitArgmax(int index, StepEmitter& emitter) {
+  const int read = emitter.FirstNode(emitter.At(index)).inputs[0];
+  ArgmaxStep::Options options{.in = emitter.TouchInput(index), .out = emitter.Touch(index)};
+  if (LinearStep* const classifier = FindClassifier(options.in, emitter.program()); classifier != nullptr) {
+    const Layers& layers = emitter.layers();
+    const Layer& layer = layers.At(layers.LayerOf(read));
+    const std::vector<int>& readers = layers.ReadersOf(layer);
+    classifier->is_for_all = layers.DecidesSites(read) || std::any_of(readers.begin(), readers.end(), [&](int reader) {
+                               const int of_reader = layers.LayerOf(reader);
+                               return of_reader != index && layers.At(of_reader).is_for_all;
+                             });
+    emitter.buffers().Touch(classifier->options().in);
+    options.classifier = classifier;
+  }
+  emitter.Push(index, std::make_unique<ArgmaxStep>(options));
 }
 
 void EmitConv2d(const Conv2dOp& op, int index, StepEmitter& emitter) {

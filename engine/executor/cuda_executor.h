@@ -74,7 +74,7 @@ class CudaExecutor final : public Executor {
   // Writes the counts of points and voxels into the samples, and refuses samples that exceed a limit.
   void TakeCounts(const Program& program, BatchTasks tasks, const RunLimits& limits, BatchOutput& output);
   absl::Status BeginGeometry(const Program& program, SiteRooms rooms);
-  // Samples and voxelizes the points, makes the first segment's levels and rulebooks, and queues their sizes.
+  // Samples and voxelizes the points, and makes the first segment's levels and rulebooks.
   absl::Status MakeGeometry(const Program& program, const RunLimits& limits, const PlanTable& plans, SiteRooms rooms);
   // Makes the levels and rulebooks of a segment after the first, and waits for their sizes.
   absl::Status MakeLaterGeometry(const Program& program, const ProgramSegment& segment, const StepContext& context,

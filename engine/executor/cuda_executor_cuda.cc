@@ -244,8 +244,7 @@ absl::Status CudaExecutor::MakeGeometry(const Program& program, const RunLimits&
   RETURN_IF_ERROR(EndStage(Stage::kSample));
   RETURN_IF_ERROR(geometry_.Voxelize(params, limits.max_voxels, VoxelOrderOf(limits)));
   RETURN_IF_ERROR(EndStage(Stage::kVoxelize));
-  RETURN_IF_ERROR(MakeMaps(program, program.segments.front(), /*context=*/nullptr, {.plans = &plans}, geometry_));
-  return geometry_.QueueSizes();
+  return MakeMaps(program, program.segments.front(), /*context=*/nullptr, {.plans = &plans}, geometry_);
 }
 
 absl::Status CudaExecutor::MakeLaterGeometry(const Program& program, const ProgramSegment& segment,
@@ -253,7 +252,6 @@ absl::Status CudaExecutor::MakeLaterGeometry(const Program& program, const Progr
   geometry_.BeginNextSegment();
   RETURN_IF_ERROR(
       MakeMaps(program, segment, &context, {.plans = &plans, .num_voxels = geometry_.num_sites()[0]}, geometry_));
-  RETURN_IF_ERROR(geometry_.QueueSizes());
   RETURN_IF_ERROR(geometry_.WaitForSizes());
   RefuseBeyondLimits(geometry_, program.dimension, output);
   return absl::OkStatus();

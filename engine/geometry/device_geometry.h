@@ -71,11 +71,9 @@ class DeviceGeometry final : public BatchCounts, public GeometryMaker {
   // memory.
   void BeginNextSegment();
 
-  // Starts the copy of the sizes that the host does not know yet.
-  absl::Status QueueSizes();
-  // Waits for the stream, unless Finish has waited. Call it after QueueSizes. Afterwards the members of BatchCounts and
-  // the methods below that return sizes are valid. Returns RESOURCE_EXHAUSTED if a rulebook has 2^31 pairs or more:
-  // pairs are numbered with 31 bits.
+  // Copies the sizes to the host and waits for the stream, unless Finish has done so. Afterwards the members of
+  // BatchCounts and the methods below that return sizes are valid. Returns RESOURCE_EXHAUSTED if a rulebook has 2^31
+  // pairs or more: pairs are numbered with 31 bits.
   absl::Status WaitForSizes();
 
   // Gives scratch memory back, so that the steps may use the memory from now on.

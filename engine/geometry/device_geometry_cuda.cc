@@ -122,10 +122,9 @@ void DeviceGeometry::BeginNextSegment() {
   has_sizes_ = false;
 }
 
-absl::Status DeviceGeometry::QueueSizes() { return has_sizes_ ? absl::OkStatus() : sizes_.QueueCopy(); }
-
 absl::Status DeviceGeometry::WaitForSizes() {
   if (has_sizes_) return absl::OkStatus();
+  RETURN_IF_ERROR(sizes_.QueueCopy());
   RETURN_IF_ERROR(memory_.stream().Synchronize());
   return TakeSizes();
 }

@@ -53,6 +53,8 @@ struct BufferSlice {
   int buffer = -1;  // -1: none
   int32_t column = 0;
   int32_t channels = 0;
+
+  bool operator==(const BufferSlice&) const = default;
 };
 
 // StepContext describes the current batch. It is valid during one Executor::Run.

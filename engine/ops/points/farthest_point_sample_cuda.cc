@@ -32,8 +32,7 @@ absl::Status Queue(absl::Span<const float> points, absl::Span<const int64_t> poi
   RETURN_IF_ERROR(
       geometry.Begin({.num_samples = params.num_samples, .num_levels = 1, .num_selected = sampling.num_selected()},
                      /*rooms=*/{}, context));
-  RETURN_IF_ERROR(geometry.SamplePoints(sampling, words, MostPoints(point_begin), &params));
-  return geometry.QueueSizes();
+  return geometry.SamplePoints(sampling, words, MostPoints(point_begin), &params);
 }
 
 }  // namespace
@@ -42,11 +41,13 @@ absl::StatusOr<BatchCounts> SelectOnCuda(absl::Span<const float> points, absl::S
                                          const PointSampling& sampling, CudaContext& context) {
   RETURN_IF_ERROR(context.MakeCurrent());
   DeviceGeometry geometry;
-  const absl::Status queued = Queue(points, point_begin, sampling, context, geometry);
-  // Wait even after an error: no kernel of these clouds may still run when the memory is used again.
-  RETURN_IF_ERROR(context.stream.view().Synchronize());
-  RETURN_IF_ERROR(queued);
-  RETURN_IF_ERROR(geometry.WaitForSizes());
+  absl::Status counted = Queue(points, point_begin, sampling, context, geometry);
+  if (counted.ok()) counted = geometry.WaitForSizes();
+  if (!counted.ok()) {
+    // No kernel of these clouds may still run when the memory is used again.
+    RETURN_IF_ERROR(context.stream.view().Synchronize());
+    return counted;
+  }
   return BatchCounts(std::move(geometry));
 }
 

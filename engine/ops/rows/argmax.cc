@@ -7,8 +7,10 @@
 namespace voxserve {
 
 absl::Status ArgmaxStep::Run(const StepContext& context) const {
+  const kernels::Rows labels = context.At(options_.out);
+  if (options_.classifier != nullptr) return options_.classifier->Label(context, labels);
   const kernels::ArgmaxParams params{
-      .in = context.At(in_), .labels = context.At(out_), .not_finite_label = context.ignore_label};
+      .in = context.At(options_.in), .labels = labels, .not_finite_label = context.ignore_label};
   if constexpr (kernels::kHasCuda) {
     if (context.cuda() != nullptr) {
       RETURN_IF_CUDA_ERROR(kernels::cuda::Argmax(params, context.stream()));

@@ -3,6 +3,8 @@
 // LinearStep computes a linear layer, row by row: out = epilogue(in W). A 1x1 convolution is the same computation. In
 // 16 bits, a GPU with tensor cores runs it as a sparse convolution of one offset
 // (kernels/conv/implicit_gemm/implicit_gemm.h); otherwise a library's GEMM runs it (cuBLASLt on a GPU).
+//
+// As the implicit GEMM, the step can also write the rows' labels without their values.
 
 #include <utility>
 #include <vector>
@@ -19,9 +21,10 @@ class LinearStep final : public Step {
     FusedEpilogue epilogue;
     DType dtype = DType::kFloat32;      // of in, weights and residual
     DType out_dtype = DType::kFloat32;  // dtype, or float32
+    bool on_cuda = false;
   };
 
-  explicit LinearStep(Options options) : options_(std::move(options)) {}
+  explicit LinearStep(Options options);
 
   absl::Status Run(const StepContext& context) const override;
   bool IsCapturable(const std::vector<Buffer>& buffers) const override {
@@ -31,11 +34,20 @@ class LinearStep final : public Step {
   // The library needs the number of rows on the host, and the order of its sums may depend on that number.
   bool NeedsSizes(const std::vector<ConvPlan>&) const override { return !is_implicit_gemm_; }
 
+  // Returns true if Label can write the labels of the layer's values.
+  bool CanLabel() const;
+  // Writes the channel of each row's largest value to `labels`, and not the values. labels: one column of uint8 or
+  // uint16. A row with a NaN or infinite value gets the ignore label. Call it only if CanLabel.
+  absl::Status Label(const StepContext& context, const kernels::Rows& labels) const;
+
   const Options& options() const { return options_; }
 
  private:
+  // Runs the implicit GEMM; with labels that have data, it writes them alone.
+  absl::Status RunImplicitGemm(const StepContext& context, const kernels::Rows& labels) const;
+
   Options options_;
-  bool is_implicit_gemm_ = false;  // the weights were packed for the implicit GEMM
+  const bool is_implicit_gemm_;  // on a GPU whose implicit GEMM has the layer's type
 };
 
 }  // namespace voxserve

@@ -31,6 +31,9 @@ struct ImplicitGemmArguments {
         out_pitch(params.operands.out.pitch),
         out_channels(params.operands.out.channels),
         is_out_float(!std::is_same_v<T, float> && params.operands.out.dtype == DType::kFloat32),
+        labels(params.labels.data),
+        has_wide_labels(params.labels.dtype == DType::kUint16),
+        not_finite_label(params.not_finite_label),
         epilogue(params.operands.epilogue) {
     CommonAlignment alignment;
     alignment.Add(params.operands.out);
@@ -56,6 +59,9 @@ struct ImplicitGemmArguments {
   int32_t out_channels;
   bool is_out_float;     // the output is float32 while T is not; otherwise its type is T
   bool has_out_vectors;  // rows of output, bias and residual may be accessed 16 bytes at a time
+  void* labels;          // null: the sums are stored in `out`
+  bool has_wide_labels;  // labels are uint16, not uint8
+  int32_t not_finite_label;
   TypedEpilogue<T, float> epilogue;
 };
 

@@ -23,6 +23,16 @@ bool HasServedTypes(const ConvOperands& operands) {
          (residual.data == nullptr || residual.dtype == dtype);
 }
 
+// Returns false if the params ask for labels that no kernel can write.
+bool CanWriteLabels(const ImplicitGemmParams& params) {
+  if (params.labels.data == nullptr) return true;
+  const ConvOperands& operands = params.operands;
+  const DType dtype = params.labels.dtype;
+  return (dtype == DType::kUint8 || dtype == DType::kUint16) && params.block.rows == 0 &&
+         operands.out.channels <= kMaxLabelChannels && operands.epilogue.residual.data == nullptr &&
+         operands.epilogue.activation == Activation();
+}
+
 bool HasWarpGroups(DType dtype) { return dtype != DType::kFloat32 && CodeVersion() == kWarpGroupCode; }
 
 int64_t NumItems(const ConvBlock& block, int64_t num_rows, int32_t out_channels) {
@@ -86,7 +96,7 @@ size_t ImplicitGemmWorkspaceBytes(const ImplicitGemmParams& params) {
 cudaError_t ImplicitGemm(const ImplicitGemmParams& params, cudaStream_t stream) {
   const NvtxRange range("ImplicitGemm");
   const ConvOperands& operands = params.operands;
-  if (!HasServedTypes(operands)) return cudaErrorInvalidValue;
+  if (!HasServedTypes(operands) || !CanWriteLabels(params)) return cudaErrorInvalidValue;
   if (params.tiles.out_capacity == 0) return cudaSuccess;
   if (params.tiles.out_capacity > std::numeric_limits<int32_t>::max() - kMaxBlockTileRows ||
       operands.in.pitch_bytes() > std::numeric_limits<int32_t>::max()) {

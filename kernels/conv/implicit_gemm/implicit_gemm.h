@@ -32,12 +32,21 @@
 
 namespace voxserve::kernels {
 
+// ImplicitGemm can write the labels of at most this many channels.
+inline constexpr int32_t kMaxLabelChannels = 32;
+
 struct ImplicitGemmParams {
   // For K = 1, out_rows, masks and in_rows may all be null: output row o then reads input row o (a linear layer).
   TilesView tiles;
   ConvOperands operands;      // out: in.dtype or float32; weights: PackImplicitGemmWeights, 128-byte aligned
   ConvBlock block;            // one of ImplicitGemmBlocks; 0 rows: a default without split K
   void* workspace = nullptr;  // ImplicitGemmWorkspaceBytes, 256-byte aligned
+
+  // If it has data, the kernel does not write operands.out but the label of each output row: the result of Argmax
+  // (rows/argmax.h) on the row's float32 results. One channel of uint8 or uint16, packed. There may be no residual and
+  // no activation, at most kMaxLabelChannels output channels, and `block` must be the default.
+  Rows labels;
+  int32_t not_finite_label = 0;  // must fit the labels' type
 };
 static_assert(std::is_trivially_copyable_v<ImplicitGemmParams>);
 
@@ -66,6 +75,7 @@ size_t ImplicitGemmWorkspaceBytes(const ImplicitGemmParams& params);
 // - a block that the GPU does not support, or a GPU that supports none;
 // - split K without tiles.counters or without a workspace;
 // - types that do not belong together: out must have in.dtype or float32, a residual in.dtype;
+// - labels with a residual, an activation, too many channels or a block of the caller's;
 // - 2^31 - 128 or more output rows, 2^15 or more offsets or input channels, an input pitch of 2 GiB or more, weights of
 //   32 GiB or more.
 cudaError_t ImplicitGemm(const ImplicitGemmParams& params, cudaStream_t stream);

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/conv/implicit_gemm/arguments.cuh"
+#include "kernels/core/finite.h"
 
 namespace voxserve::kernels::cuda {
 
@@ -41,7 +42,8 @@ __device__ WarpRows WarpRowsOf(const ImplicitGemmArguments<T>& arguments, int64_
 // Stores the sums of a warp: 16 rows and 2 * kSums columns. In every 32 columns, a thread holds two columns of each
 // eight, for two rows. The weights are packed so that these are eight neighbouring output channels (PackedColumn). Load
 // must be called before Store: it starts the loads of the residuals, which arrive while the caller does other work.
-template <typename T, int kSums>
+// kMayLabel: the sums may be all of their rows, of which labels are then stored if the launch asks for them.
+template <typename T, int kSums, bool kMayLabel = false>
 class WarpSumsStore {
  public:
   __device__ void Load(const ImplicitGemmArguments<T>& arguments, const WarpRows& rows, int32_t first_column) {
@@ -61,6 +63,12 @@ class WarpSumsStore {
 
   __device__ void Store(const ImplicitGemmArguments<T>& arguments, const float (&sums)[kSums], const WarpRows& rows,
                         int32_t first_column) const {
+    if constexpr (kMayLabel) {
+      if (arguments.labels != nullptr) {
+        StoreLabels(arguments, sums, rows);
+        return;
+      }
+    }
     if (!AreAllPlain(arguments, first_column)) {
       StoreAny(arguments, sums, rows, first_column);
     } else if (arguments.epilogue.residual != nullptr) {
@@ -144,6 +152,49 @@ class WarpSumsStore {
           for (int i = 0; i < kCount; ++i) copy[i] = values[i];
           StoreSumsOneByOne(arguments, copy, kCount, row, column);
         }
+      }
+    }
+  }
+
+  // Stores the labels of the thread's two rows. Four threads hold the sums of a row.
+  __device__ static void StoreLabels(const ImplicitGemmArguments<T>& arguments, const float (&sums)[kSums],
+                                     const WarpRows& rows) {
+    static_assert(!kMayLabel || kVectors == 1, "a thread holds eight channels of each row");
+    const int32_t first_channel = InRow() * kCount;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float best_value = -INFINITY;
+      int32_t best = 0;
+      bool is_finite = true;
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) {
+        const int32_t channel = first_channel + i;
+        if (channel >= arguments.out_channels) continue;
+        float value = sums[i / 2 * 4 + half * 2 + i % 2];
+        if (arguments.epilogue.bias != nullptr) value += __ldg(arguments.epilogue.bias + channel);
+        is_finite = is_finite && IsFinite(value);
+        if (value > best_value) {
+          best_value = value;
+          best = channel;
+        }
+      }
+#pragma unroll
+      for (int distance = 2; distance > 0; distance /= 2) {
+        const float other_value = __shfl_xor_sync(~0u, best_value, distance);
+        const int32_t other = __shfl_xor_sync(~0u, best, distance);
+        const bool is_other_finite = __shfl_xor_sync(~0u, static_cast<int>(is_finite), distance) != 0;
+        is_finite = is_finite && is_other_finite;
+        if (other_value > best_value || (other_value == best_value && other < best)) {
+          best_value = other_value;
+          best = other;
+        }
+      }
+      if (InRow() != 0 || rows.rows[half] < 0) continue;
+      const int32_t label = is_finite ? best : arguments.not_finite_label;
+      if (arguments.has_wide_labels) {
+        static_cast<uint16_t*>(arguments.labels)[rows.rows[half]] = static_cast<uint16_t>(label);
+      } else {
+        static_cast<uint8_t*>(arguments.labels)[rows.rows[half]] = static_cast<uint8_t>(label);
       }
     }
   }

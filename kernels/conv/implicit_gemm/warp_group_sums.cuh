@@ -87,7 +87,7 @@ class SumMaker {
   static constexpr bool kLoadsEarly = kInstructions == 1 && Shape::kSplitK == 1;
   static constexpr int kPartColumns = kLoadsEarly ? Shape::kColumns : 32;  // columns stored at a time
   static constexpr int kParts = Shape::kColumns / kPartColumns;
-  using StorePart = WarpSumsStore<T, kPartColumns / 2>;
+  using StorePart = WarpSumsStore<T, kPartColumns / 2, Shape::kColumns == kMaxLabelChannels>;
   static_assert(kInstructionColumns % kPartColumns == 0);
 
   struct Sums {

@@ -132,6 +132,35 @@ TEST_P(CompilerTest, OutputsOfDifferentHeadsInAnyOrder) {
   }
 }
 
+// In 16 bits, a GPU's linear layer writes labels without scores (LinearStep::Label).
+TEST_P(CompilerTest, LabelsDoNotDependOnWhetherScoresAreAskedFor) {
+  SKIP_WITHOUT(GetParam());
+  const bool is_on_gpu = GetParam() == support::Device::kCuda;
+  const ModelConfig::Precision precision =
+      is_on_gpu ? ModelConfig::Precision::kFloat16 : ModelConfig::Precision::kFloat32;
+  const auto runner = DeviceRunner::Create({.device = GetParam()});
+  ASSERT_TRUE(runner.ok()) << runner.status();
+  for (const int num_classes : {1, 2, 19, 32, 33}) {
+    SCOPED_TRACE(num_classes);
+    GraphBuilder b(11);
+    const Graph graph = b.Finish(b.Linear(b.Relu(b.Submanifold(0, 16, true)), num_classes, true));
+    const auto program = (*runner)->Compile(
+        graph, {.device = GetParam(), .precision = precision, .plan = DefaultPlanOf(GetParam(), precision)});
+    ASSERT_TRUE(program.ok()) << program.status();
+    const Points points = RandomScan(11, 500);
+    const auto cloud = PointCloud::FromFloats({"x", "y", "z", "f"}, points.values.data(), points.size());
+    ASSERT_TRUE(cloud.ok());
+    const BatchOutput with_scores = (*runner)->Run(*program, {&*cloud, &*cloud}, true);
+    const BatchOutput labels_alone = (*runner)->Run(*program, {&*cloud, &*cloud}, false);
+    ASSERT_TRUE(with_scores.status.ok()) << with_scores.status;
+    ASSERT_TRUE(labels_alone.status.ok()) << labels_alone.status;
+    for (const size_t sample : {size_t{0}, size_t{1}}) {
+      EXPECT_EQ(labels_alone.samples[sample].labels(), with_scores.samples[sample].labels());
+      EXPECT_EQ(labels_alone.samples[sample].labels().size(), points.size());
+    }
+  }
+}
+
 TEST(CompilerLabelTest, CanBeWide) {
   GraphBuilder b(7);
   const Graph graph = b.Finish(b.Linear(0, 3, true));
