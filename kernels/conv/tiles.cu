@@ -3,6 +3,7 @@
 
 #include "kernels/conv/tiles.h"
 #include "kernels/coordinates/neighbour_search.h"
+#include "kernels/core/device_code.h"
 #include "kernels/core/launch.cuh"
 #include "kernels/core/radix_sort.h"
 #include "kernels/core/row_tiles.cuh"
@@ -14,10 +15,12 @@ constexpr int kWordBits = 32;
 constexpr int kMaxRulebooksASort = 31;  // a key's 5 high bits are the rulebook's index in the batch; 31: no row
 constexpr int64_t kMaxBlocks = 2048;    // about the number of resident blocks
 constexpr int kFillThreads = static_cast<int>(kMaxBlockTileRows);
+constexpr int kFillBlocksAnSm = 12;  // as many as an SM holds: more would wait, and then leave SMs half empty
 constexpr int kTilesABlock = kFillThreads / static_cast<int>(kMaskTileRows);
 constexpr int kMaskWarps = static_cast<int>(kMaskTileRows) / kWarpThreads;
 constexpr int kTileSizes = 2;   // 64 and 128 rows
 constexpr int kWeights = 1024;  // a tile's weight is its number of offsets; the sort treats more than 1023 as 1023
+constexpr int kBitsAtOnce = 8;  // offsets whose input rows a thread reads before it writes them
 constexpr uint32_t kNoKey = ~0u;
 constexpr uint32_t kSortMask = (1u << kSortBits) - 1;
 
@@ -182,6 +185,14 @@ __device__ void ClearCounters(const TilesParams& params, int64_t place) {
   }
 }
 
+// Returns the offsets, at most kWordBits, at which a row has a neighbour. `neighbours` is the row's entry of the first.
+__device__ uint32_t OffsetsIn(const int32_t* neighbours, int64_t pitch, int32_t count) {
+  uint32_t offsets = 0;
+#pragma unroll 8
+  for (int32_t k = 0; k < count; ++k) offsets |= static_cast<uint32_t>(neighbours[k * pitch] >= 0) << k;
+  return offsets;
+}
+
 // Writes out_rows, in_rows and masks of all tiles. A thread writes one place at a time, and a block kTilesABlock tiles
 // of one rulebook.
 __global__ void __launch_bounds__(kFillThreads)
@@ -194,11 +205,10 @@ __global__ void __launch_bounds__(kFillThreads)
     return NumTilePlaces(NumRows(params.out_capacity, params.num_out)) / kFillThreads;
   });
   if (threadIdx.x < kWarpThreads) {
-    int64_t before = 0;
-    for (int i = 0; i < min(static_cast<int>(threadIdx.x), batch.num_rulebooks); ++i) {
-      before += NumRows(batch.rulebooks[i].out_capacity, batch.rulebooks[i].num_out);
-    }
-    first_key[threadIdx.x] = before;
+    const auto entry = static_cast<int>(threadIdx.x);
+    const TilesParams& params = batch.rulebooks[min(entry, batch.num_rulebooks - 1)];
+    const int64_t num_rows = entry < batch.num_rulebooks ? NumRows(params.out_capacity, params.num_out) : 0;
+    first_key[entry] = SumToLane(num_rows) - num_rows;
   }
   __syncthreads();
   const auto thread = static_cast<int32_t>(threadIdx.x);
@@ -213,11 +223,12 @@ __global__ void __launch_bounds__(kFillThreads)
     const int64_t num_out = NumRows(params.out_capacity, params.num_out);
     const int32_t row = place < num_out ? sorted_rows[first_key[entry] + place] : -1;
     const bool has_list = params.row_inputs != nullptr;
-    const uint32_t there = row < 0                       ? 0
-                           : params.row_masks != nullptr ? params.row_masks[row]
-                           : params.num_offsets <= kSortBits
-                               ? OffsetsOfKey(params, orders[entry], sorted_keys[first_key[entry] + place])
-                               : ~0u;
+    const bool is_known = params.row_masks != nullptr || params.num_offsets <= kSortBits;
+    uint32_t there = 0;  // the row's offsets of the current word, which begins at `first` below
+    if (is_known && row >= 0) {
+      there = params.row_masks != nullptr ? params.row_masks[row]
+                                          : OffsetsOfKey(params, orders[entry], sorted_keys[first_key[entry] + place]);
+    }
     const int32_t* const list = params.row_inputs + row * RowInputsPitch(params.num_offsets);
     params.out_rows[place] = row;
     ClearCounters(params, place);
@@ -226,27 +237,31 @@ __global__ void __launch_bounds__(kFillThreads)
     for (int32_t word = 0; word < mask_words; ++word) {
       const int32_t first = word * kWordBits;
       const int32_t count = min(kWordBits, params.num_offsets - first);
-      uint32_t found = 0;
-      int32_t in_row[kWordBits];
-#pragma unroll
-      for (int bit = 0; bit < kWordBits; ++bit) {
-        in_row[bit] = -1;
-        if ((there >> bit & 1) == 0 || bit >= count) continue;
-        in_row[bit] =
-            has_list ? list[__popc(there & ((1u << bit) - 1))] : params.neighbours[(first + bit) * params.pitch + row];
-      }
-#pragma unroll
-      for (int bit = 0; bit < kWordBits; ++bit) found |= static_cast<uint32_t>(in_row[bit] >= 0) << bit;
-      found = WarpOr(found);
-      if (lane == 0) words[in_block][warp] = found;
+      const int32_t* const neighbours = params.neighbours + first * params.pitch + row;
+      if (!is_known) there = row < 0 ? 0 : OffsetsIn(neighbours, params.pitch, count);
+      const uint32_t in_warp = WarpOr(there);
+      if (lane == 0) words[in_block][warp] = in_warp;
       __syncthreads();
       uint32_t mask = 0;
 #pragma unroll
       for (int w = 0; w < kMaskWarps; ++w) mask |= words[in_block][w];
       if (warp == 0 && lane == 0) params.masks[tile * mask_words + word] = mask;
 #pragma unroll
-      for (int bit = 0; bit < kWordBits; ++bit) {
-        if ((mask >> bit & 1) != 0) in_rows[(first + bit) * kMaskTileRows] = in_row[bit];
+      for (int begin = 0; begin < kWordBits; begin += kBitsAtOnce) {
+        if ((mask >> begin & ((1u << kBitsAtOnce) - 1)) == 0) continue;
+        int32_t in_row[kBitsAtOnce];
+#pragma unroll
+        for (int k = 0; k < kBitsAtOnce; ++k) {
+          const int bit = begin + k;
+          in_row[k] = -1;
+          if ((there >> bit & 1) == 0) continue;
+          in_row[k] = has_list ? list[__popc(there & ((1u << bit) - 1))] : neighbours[bit * params.pitch];
+        }
+#pragma unroll
+        for (int k = 0; k < kBitsAtOnce; ++k) {
+          const int bit = begin + k;
+          if ((mask >> bit & 1) != 0) in_rows[(first + bit) * kMaskTileRows] = in_row[k];
+        }
       }
       __syncthreads();
     }
@@ -333,8 +348,8 @@ cudaError_t MakeTilesOf(std::span<const TilesParams> params, void* memory, cudaS
   int key_bits = kSortBits;
   while ((batch.num_rulebooks >> (key_bits - kSortBits)) != 0) ++key_bits;  // leaves kNoKey as the largest key
   VOXSERVE_RETURN_IF_CUDA(SortPairs(pairs, workspace.num_keys, key_bits, workspace.sort_scratch, stream));
-  constexpr int64_t kMaxFillBlocks = kMaxBlocks * kBlockThreads / kFillThreads;
-  FillTilesKernel<<<static_cast<unsigned>(std::min(kMaxFillBlocks, num_blocks)), kFillThreads, 0, stream>>>(
+  const int64_t resident_blocks = int64_t{kFillBlocksAnSm} * NumSms();
+  FillTilesKernel<<<static_cast<unsigned>(std::min(resident_blocks, num_blocks)), kFillThreads, 0, stream>>>(
       batch, workspace.orders, pairs.current_keys(), pairs.current_values());
   VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
   SortTilesByWeightKernel<<<static_cast<unsigned>(batch.num_rulebooks * kTileSizes), kWeights, 0, stream>>>(batch);

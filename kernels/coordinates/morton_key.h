@@ -114,12 +114,15 @@ class MortonKey {
   // Translate(Pack(s, c), Translation(offset)) == Pack(s, c + offset), as long as no field leaves its range.
   static constexpr uint64_t Translate(uint64_t key, uint64_t translation) {
     uint64_t moved = key & ~kFieldsMask;
-    for (int axis = 0; axis < kDimension; ++axis) {
-      // Ones between the bits of an axis carry an overflow on to the axis's next bit.
-      const uint64_t bits = AxisMask(axis);
-      moved |= ((key | ~bits) + (translation & bits)) & bits;
-    }
+    for (int axis = 0; axis < kDimension; ++axis) moved |= TranslateAxis(key, translation, axis);
     return moved;
+  }
+  // Returns the bits of Translate that belong to one axis. Translate is the OR of these and of
+  // SampleFloor(Sample(key)).
+  static constexpr uint64_t TranslateAxis(uint64_t key, uint64_t translation, int axis) {
+    // Ones between the bits of an axis carry an overflow on to the axis's next bit.
+    const uint64_t bits = AxisMask(axis);
+    return ((key | ~bits) + (translation & bits)) & bits;
   }
 
   // Returns a value below every key of this sample and above every key of the samples before it.

@@ -4,6 +4,7 @@
 #include "kernels/coordinates/brick_table.cuh"
 #include "kernels/coordinates/morton_key.h"
 #include "kernels/coordinates/neighbour_search.h"
+#include "kernels/core/device_code.h"
 #include "kernels/core/launch.cuh"
 #include "kernels/core/row_tiles.cuh"
 #include "kernels/core/visit_dimension.cuh"
@@ -17,7 +18,7 @@ namespace {
 constexpr int kSearchThreads = 128;
 constexpr int kCellsAPiece = 32;
 constexpr int kMaxPiecesALaunch = 24;
-constexpr int64_t kMaxSearchBlocks = 1056;  // the number of resident blocks: 8 on each of 132 SMs
+constexpr int kSearchBlocksAnSm = 5;  // as many as an SM holds: more would wait, and then leave SMs half empty
 
 enum class PieceKind : int32_t {
   kCube,       // a special case of kNearCells: all cells of a box with 3 cells per axis
@@ -83,13 +84,17 @@ __device__ uint64_t ScaledKey(const Piece& piece, uint64_t key) {
   return Key::Pack(Key::Sample(key), scaled);
 }
 
-// The bricks near the output rows of a block's threads, and the input rows found in them.
+// The bricks near the output rows of a block's threads, and the input rows found in them. A brick's mask is cut into
+// words of 32 places.
 template <int kDimension>
 struct NearBricks {
   static constexpr int kCount = 1 << kDimension;
+  static constexpr int kWordBits = 32;
+  static constexpr int kWordsABrick = ((1 << BrickPlaces<kDimension>::kBits) + kWordBits - 1) / kWordBits;
+  static constexpr int kWords = kCount * kWordsABrick;
 
-  uint64_t masks[kCount][kSearchThreads];
-  int32_t first_rows[kCount][kSearchThreads];
+  uint32_t words[kWords][kSearchThreads];
+  int32_t first_rows[kWords][kSearchThreads];  // the row of a word's first site
   int32_t inputs[kCellsAPiece][kSearchThreads];
 };
 
@@ -99,54 +104,70 @@ template <int kDimension>
 __device__ void FindNearBricks(const Piece& piece, uint64_t lowest, const int32_t (&place)[kDimension],
                                NearBricks<kDimension>& near) {
   using Key = MortonKey<kDimension>;
+  using Near = NearBricks<kDimension>;
   using Places = BrickPlaces<kDimension>;
-  constexpr int kCount = NearBricks<kDimension>::kCount;
   uint32_t crosses = 0;  // the axes on which cells reach into the next brick
+  // The part of a brick's key that an axis sets, for the first and the second brick on this axis.
+  uint64_t on_axis[kDimension][2];
 #pragma unroll
   for (int axis = 0; axis < kDimension; ++axis) {
     crosses |= static_cast<uint32_t>(place[axis] + piece.reach[axis] >= Places::kSide) << axis;
+    Axes step = {0, 0, 0, 0};
+    on_axis[axis][0] = Places::BrickOf(Key::TranslateAxis(lowest, Key::Translation(step), axis));
+    step[axis] = Places::kSide;
+    on_axis[axis][1] = Places::BrickOf(Key::TranslateAxis(lowest, Key::Translation(step), axis));
   }
-  uint64_t keys[kCount];
+  const uint64_t sample = Places::BrickOf(Key::SampleFloor(Key::Sample(lowest)));
+  uint64_t keys[Near::kCount];
   uint32_t wanted = 0;
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    Axes step = {0, 0, 0, 0};
+  for (int i = 0; i < Near::kCount; ++i) {
+    keys[i] = sample;
 #pragma unroll
-    for (int axis = 0; axis < kDimension; ++axis) step[axis] = (i >> axis & 1) * Places::kSide;
-    keys[i] = Places::BrickOf(Key::Translate(lowest, Key::Translation(step)));
+    for (int axis = 0; axis < kDimension; ++axis) keys[i] |= on_axis[axis][i >> axis & 1];
     wanted |= static_cast<uint32_t>((static_cast<uint32_t>(i) & ~crosses) == 0) << i;
   }
-  Brick found[kCount];
+  Brick found[Near::kCount];
   BrickSlots(piece.table).Find(keys, wanted, found);
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    near.masks[i][threadIdx.x] = found[i].mask;
-    near.first_rows[i][threadIdx.x] = found[i].first_row;
+  for (int i = 0; i < Near::kCount; ++i) {
+    int32_t first_row = found[i].first_row;
+#pragma unroll
+    for (int w = 0; w < Near::kWordsABrick; ++w) {
+      const auto word = static_cast<uint32_t>(found[i].mask >> (w * Near::kWordBits));
+      near.words[i * Near::kWordsABrick + w][threadIdx.x] = word;
+      near.first_rows[i * Near::kWordsABrick + w][threadIdx.x] = first_row;
+      first_row += __popc(word);
+    }
   }
 }
 
-// Writes the input rows that a thread finds for an output row, in ascending order of the cells.
-template <int kDimension>
+// Writes the input rows that a thread finds for an output row, in ascending order of the cells. kLists: as lists
+// (row_inputs), otherwise as a table (neighbours).
+template <int kDimension, bool kLists>
 class RowWriter {
  public:
   __device__ RowWriter(const Piece& piece, int64_t row, NearBricks<kDimension>& near)
-      : piece_(piece), row_(row), near_(near), lists_(piece.row_inputs != nullptr) {
-    if (!lists_) to_ = piece.neighbours + piece.first_cell * piece.out_capacity + row;
+      : piece_(piece), row_(row), near_(near) {
+    if constexpr (!kLists) to_ = piece.neighbours + piece.first_cell * piece.out_capacity + row;
   }
 
-  __device__ void Add(int32_t cell, int32_t found) {
-    if (!lists_) {
-      *to_ = found;
+  // has: there is an input, and `found` is its row. Otherwise `found` is not used.
+  __device__ void Add(int32_t cell, bool has, int32_t found) {
+    if constexpr (kLists) {
+      if (has) near_.inputs[num_inputs_][threadIdx.x] = found;
+      num_inputs_ += has ? 1 : 0;
+    } else {
+      *to_ = has ? found : -1;
       to_ += piece_.out_capacity;
-    } else if (found >= 0) {
-      near_.inputs[num_inputs_++][threadIdx.x] = found;
     }
-    offsets_ |= static_cast<uint32_t>(found >= 0) << cell;
+    offsets_ |= static_cast<uint32_t>(has) << cell;
   }
 
   // Must be called after the last cell.
   __device__ void Finish() const {
     if (piece_.row_masks != nullptr) piece_.row_masks[row_] = offsets_;
+    if constexpr (!kLists) return;
     // The last group of four may contain old values of an earlier row behind the row's inputs.
     auto* const inputs = reinterpret_cast<int4*>(piece_.row_inputs + row_ * RowInputsPitch(piece_.num_offsets));
     for (int32_t i = 0; i < num_inputs_; i += 4) {
@@ -159,34 +180,35 @@ class RowWriter {
   const Piece& piece_;
   const int64_t row_;
   NearBricks<kDimension>& near_;
-  const bool lists_;
   int32_t* to_ = nullptr;
   int32_t num_inputs_ = 0;
   uint32_t offsets_ = 0;
 };
 
 // Encodes the position `at`, in cells from the lowest corner of the near bricks: the brick's number on this axis, and
-// below it the bits of the place. The OR over all axes is a cell's position.
-constexpr int kPlaceBits = 6;
+// below it the bits of the place. The OR over all axes is a cell's position. Its bits from 5 on are the number of a
+// word of NearBricks, the bits below it a bit of this word.
 template <int kDimension>
 __device__ uint32_t NearPlace(int32_t at, int axis) {
   using Places = BrickPlaces<kDimension>;
-  static_assert(Places::kBits <= kPlaceBits);
+  constexpr int kPlaceBits = Places::kBits < 5 ? 5 : Places::kBits;
+  static_assert((NearBricks<kDimension>::kWordsABrick << 5) == 1 << kPlaceBits);
   return static_cast<uint32_t>(at >> Places::kLog2Side) << (kPlaceBits + axis) | Places::OnAxis(at, axis);
 }
 
-template <int kDimension>
-__device__ int32_t RowAt(uint32_t near_place, const NearBricks<kDimension>& near) {
-  const uint32_t brick = near_place >> kPlaceBits;
-  const uint32_t place = near_place & ((1u << kPlaceBits) - 1);
-  const uint64_t mask = near.masks[brick][threadIdx.x];
-  return RowInBrick(mask, near.first_rows[brick][threadIdx.x], place);
+// Adds the input of the cell at a position among the near bricks.
+template <int kDimension, bool kLists>
+__device__ void AddNearCell(int32_t cell, uint32_t near_place, const NearBricks<kDimension>& near,
+                            RowWriter<kDimension, kLists>& writer) {
+  const uint32_t word = near.words[near_place / 32][threadIdx.x], bit = near_place % 32;
+  const int32_t first_row = near.first_rows[near_place / 32][threadIdx.x];
+  writer.Add(cell, (word >> bit & 1) != 0, first_row + __popc(word & ((1u << bit) - 1)));
 }
 
 // Finds the inputs of an output row for cells within the near bricks, of which `lowest` is the lowest corner.
-template <int kDimension>
+template <int kDimension, bool kLists>
 __device__ void ReadNearCells(const Piece& piece, uint64_t lowest, NearBricks<kDimension>& near,
-                              RowWriter<kDimension>& writer) {
+                              RowWriter<kDimension, kLists>& writer) {
   using Places = BrickPlaces<kDimension>;
   int32_t place[kDimension];
 #pragma unroll
@@ -210,7 +232,7 @@ __device__ void ReadNearCells(const Piece& piece, uint64_t lowest, NearBricks<kD
         int rest = cell;
 #pragma unroll
         for (int axis = kDimension - 1; axis >= 0; --axis, rest /= 3) at |= on_axis[axis][rest % 3];
-        writer.Add(cell, RowAt(at, near));
+        AddNearCell(cell, at, near, writer);
       }
     }
     return;
@@ -222,13 +244,13 @@ __device__ void ReadNearCells(const Piece& piece, uint64_t lowest, NearBricks<kD
     for (int axis = 0; axis < kDimension; ++axis) {
       at |= NearPlace<kDimension>(place[axis] + piece.delta[cell][axis], axis);
     }
-    writer.Add(cell, RowAt(at, near));
+    AddNearCell(cell, at, near, writer);
   }
 }
 
 // Finds the inputs of an output row for cells anywhere. Each cell looks up its brick, several cells at a time.
-template <int kDimension>
-__device__ void LookUpCells(const Piece& piece, uint64_t lowest, RowWriter<kDimension>& writer) {
+template <int kDimension, bool kLists>
+__device__ void LookUpCells(const Piece& piece, uint64_t lowest, RowWriter<kDimension, kLists>& writer) {
   using Key = MortonKey<kDimension>;
   using Places = BrickPlaces<kDimension>;
   constexpr int kCellsAtOnce = 8;
@@ -247,21 +269,23 @@ __device__ void LookUpCells(const Piece& piece, uint64_t lowest, RowWriter<kDime
     slots.Find(keys, (1u << count) - 1, bricks);
 #pragma unroll
     for (int i = 0; i < kCellsAtOnce; ++i) {
-      if (i < count) writer.Add(first + i, RowInBrick(bricks[i].mask, bricks[i].first_row, places[i]));
+      if (i >= count) break;
+      const int32_t found = RowInBrick(bricks[i].mask, bricks[i].first_row, places[i]);
+      writer.Add(first + i, found >= 0, found);
     }
   }
 }
 
 // Finds the inputs of an output row for all cells of the piece.
-template <int kDimension>
+template <int kDimension, bool kLists>
 __device__ void LookUpRow(const Piece& piece, int64_t row, NearBricks<kDimension>& near) {
   using Key = MortonKey<kDimension>;
   using Places = BrickPlaces<kDimension>;
-  RowWriter<kDimension> writer(piece, row, near);
+  RowWriter<kDimension, kLists> writer(piece, row, near);
   const uint64_t base = ScaledKey<kDimension>(piece, piece.out_keys[row]);
   const uint64_t lowest = Key::Translate(base, piece.lowest);
   if (base == kNoKey) {
-    for (int32_t cell = 0; cell < piece.num_cells; ++cell) writer.Add(cell, -1);
+    for (int32_t cell = 0; cell < piece.num_cells; ++cell) writer.Add(cell, false, -1);
   } else if (piece.kind != PieceKind::kCells) {
     ReadNearCells(piece, lowest, near, writer);
   } else {
@@ -283,6 +307,24 @@ __device__ int32_t CellAt(int32_t block_place, int32_t log2_stride) {
   return cell;
 }
 
+// Does the same as ReadBlock for blocks of two cells on each axis, whose cells are in Morton order. All keys are read
+// at once.
+template <int kDimension>
+__device__ void ReadSmallBlock(const Piece& piece, int64_t row, int32_t in_row, int32_t end) {
+  constexpr int kCells = 1 << kDimension;
+  uint32_t there = 0;  // the cells that are sites
+#pragma unroll
+  for (int i = 0; i < kCells; ++i) {
+    if (in_row + i < end) there |= 1u << (static_cast<uint32_t>(__ldg(piece.in_keys + in_row + i)) % kCells);
+  }
+#pragma unroll
+  for (int cell = 0; cell < kCells; ++cell) {
+    const bool has = (there >> cell & 1) != 0;
+    piece.neighbours[cell * piece.out_capacity + row] = has ? in_row + __popc(there & ((1u << cell) - 1)) : -1;
+  }
+  if (piece.row_masks != nullptr) piece.row_masks[row] = there;
+}
+
 // Reads an output row's inputs: the rows from its first input to the next output's first input, in Morton order.
 template <int kDimension>
 __device__ void ReadBlock(const Piece& piece, int64_t row, int64_t num_out) {
@@ -290,6 +332,7 @@ __device__ void ReadBlock(const Piece& piece, int64_t row, int64_t num_out) {
   int32_t in_row = piece.first_in_rows[row];
   const int32_t end =
       row + 1 < num_out ? piece.first_in_rows[row + 1] : static_cast<int32_t>(NumRows(piece.in_capacity, piece.num_in));
+  if (piece.log2_stride == 1) return ReadSmallBlock<kDimension>(piece, row, in_row, end);
   constexpr int32_t kNone = -1;
   int32_t next = in_row < end ? static_cast<int32_t>(__ldg(piece.in_keys + in_row) & in_block) : kNone;
   uint32_t offsets = 0;
@@ -319,8 +362,10 @@ __global__ void __launch_bounds__(kSearchThreads) SearchNeighboursKernel(const _
     if (row >= num_out) continue;
     if (piece.kind == PieceKind::kBlocks) {
       ReadBlock<kDimension>(piece, row, num_out);
+    } else if (piece.row_inputs != nullptr) {
+      LookUpRow<kDimension, true>(piece, row, near);
     } else {
-      LookUpRow<kDimension>(piece, row, near);
+      LookUpRow<kDimension, false>(piece, row, near);
     }
   }
 }
@@ -373,7 +418,7 @@ class PieceQueue {
 
   cudaError_t Launch() {
     if (batch_.num_pieces == 0) return cudaSuccess;
-    const auto blocks = static_cast<unsigned>(std::min(kMaxSearchBlocks, max_tiles_));
+    const auto blocks = static_cast<unsigned>(std::min(int64_t{kSearchBlocksAnSm} * NumSms(), max_tiles_));
     SearchNeighboursKernel<kDimension><<<blocks, kSearchThreads, 0, stream_>>>(batch_);
     batch_.num_pieces = 0;
     max_tiles_ = 0;

@@ -141,7 +141,8 @@ __global__ void __launch_bounds__(kBlockThreads) CountHeadsKernel(const __grid_c
 // Writes restore(key) of every head, level by level. The heads of a level are also heads of the level before, and their
 // rows there are the first inputs of this level's outputs.
 template <typename Restore>
-__global__ void __launch_bounds__(kBlockThreads) WriteHeadsKernel(const __grid_constant__ HeadParams<Restore> params) {
+__global__ void __launch_bounds__(kBlockThreads, BlocksAnSm(4))
+    WriteHeadsKernel(const __grid_constant__ HeadParams<Restore> params) {
   const int64_t begin = blockIdx.x * params.block_rows;
   const int64_t end = min(begin + params.block_rows, NumRows(params.capacity, params.num_sorted));
   const bool is_last = blockIdx.x == gridDim.x - 1;

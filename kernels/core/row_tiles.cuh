@@ -26,6 +26,18 @@ __device__ inline int64_t NumRows(int64_t capacity, const int64_t* count) {
   return *count < capacity ? *count : capacity;
 }
 
+// Returns the sum of the values of a warp's lanes up to the calling one, which is included.
+template <typename T>
+__device__ T SumToLane(T value) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
+#pragma unroll
+  for (int distance = 1; distance < kWarpThreads; distance *= 2) {
+    const T lower = __shfl_up_sync(~0u, value, distance);
+    if (lane >= distance) value += lower;
+  }
+  return value;
+}
+
 // Returns the sum of the values of all threads of the block. Every thread gets it.
 __device__ inline int64_t BlockSum(int64_t value) {
   __shared__ int64_t sums[kBlockWarps];
@@ -55,12 +67,7 @@ __device__ inline int32_t RankInTile(const bool (&is_kept)[kTileItems], int32_t 
   }
   __syncthreads();
   if (warp == 0) {
-    const int32_t count = before[lane];
-    int32_t sum = count;
-    for (int distance = 1; distance < kWarpThreads; distance *= 2) {
-      const int32_t lower = __shfl_up_sync(~0u, sum, distance);
-      if (lane >= distance) sum += lower;
-    }
+    const int32_t count = before[lane], sum = SumToLane(count);
     before[lane] = sum - count;
     if (lane == kWarpThreads - 1) before[kWarpThreads] = sum;
   }
@@ -85,12 +92,7 @@ class BatchTiles {
   __device__ BatchTiles(int num_entries, const NumTiles& num_tiles) : begin_(Begins()) {
     const auto entry = static_cast<int>(threadIdx.x);
     if (entry < kWarpThreads) {
-      int64_t sum = entry < num_entries ? num_tiles(entry) : 0;
-      for (int distance = 1; distance < kWarpThreads; distance *= 2) {
-        const int64_t lower = __shfl_up_sync(~0u, sum, distance);
-        if (entry >= distance) sum += lower;
-      }
-      begin_[entry + 1] = sum;
+      begin_[entry + 1] = SumToLane(entry < num_entries ? num_tiles(entry) : int64_t{0});
       if (entry == 0) begin_[0] = 0;
     }
     __syncthreads();
