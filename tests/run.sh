@@ -128,15 +128,26 @@ else
 fi
 
 if [[ $preset == dev ]]; then
-  step "4/4 Python tests (13 minutes, most of it attacks, faults and machines that fail)"
+  step "4/4 Python tests (15 minutes, most of it attacks, faults and machines that fail)"
   export VOXSERVE_BINARY=$BUILD/dev/server/voxserve VOXSERVE_CLIENT_BINARY=$BUILD/dev/client/cpp/voxserve-client
-  for folder in client/python/tests tests/oracles tests/integration tests/support tests/bench tests/deploy \
-    tests/machines tests/hostile tests/faults tests/soak; do
-    expected+=("$results/${folder//\//-}.xml")
-    # The package is tested as it is installed.
-    (cd "$ROOT/$folder" && PYTHONPATH=$ROOT/tests "$BUILD/venv/bin/python" -m pytest -q -p no:cacheprovider \
-      ${filter:+-p pytest_filter "--name-regex=$filter"} --junitxml "${expected[-1]}" . </dev/null) || true
-  done
+  python_tests() {
+    local folder
+    for folder in "$@"; do
+      # The package is tested as it is installed.
+      (cd "$ROOT/$folder" && PYTHONPATH=$ROOT/tests "$BUILD/venv/bin/python" -m pytest -q -p no:cacheprovider \
+        ${filter:+-p pytest_filter "--name-regex=$filter"} --junitxml "$results/${folder//\//-}.xml" . </dev/null) || true
+    done
+  }
+  # Most of these tests wait for servers, so two rows of folders run side by side. The last folder runs alone: its tests
+  # measure how long a server takes under attack.
+  row=(client/python/tests tests/oracles tests/support tests/bench tests/deploy tests/faults tests/soak)
+  row_beside=(tests/integration tests/machines)
+  python_tests "${row[@]}" >"$BUILD/logs/python.log" 2>&1 &
+  python_tests "${row_beside[@]}"
+  wait
+  cat "$BUILD/logs/python.log"
+  python_tests tests/hostile
+  for folder in "${row[@]}" "${row_beside[@]}" tests/hostile; do expected+=("$results/${folder//\//-}.xml"); done
 fi
 
 step "Summary"
