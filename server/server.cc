@@ -51,6 +51,9 @@ constexpr int kMaxReadBytes = 128 << 10;
 // token of a call without a request, since sending the request cost the client something too. So vehicles behind one
 // address may cancel a thousand calls a second without end.
 constexpr double kCancelledCallTokens = 0.1;
+// A client without tokens gets one for so many bytes that it has sent. An attacker sends some hundred bytes a call. A
+// client whose deadlines pass while a server under overload receives its scans sends much more, and is no attacker.
+constexpr double kBytesAToken = 64 << 10;
 // The tokens for a connection that is closed because gRPC's memory runs short. After the first one the client may
 // connect again, since more than half of its tokens are left (CallRate::HasTokens); after a second one it has to wait.
 constexpr double kLargeUploadTokens = 400;
@@ -159,31 +162,32 @@ absl::Status Server::StartEngine(const EngineFactory& make_engine) {
 }
 
 Services::Options Server::ServicesOptions() {
-  Services::Options options{.calls = {.max_calls = kCallShares * options_.max_client_calls,
-                                      .max_client_calls = options_.max_client_calls,
-                                      .max_client_info_calls = std::max(kMinInfoCalls, options_.max_client_streams),
-                                      .max_streams = kCallShares * options_.max_client_streams,
-                                      .max_client_streams = options_.max_client_streams},
-                            .max_message_bytes = options_.max_message_bytes,
-                            .shared_memory_prefix = options_.shared_memory_prefix,
-                            .version = version_,
-                            .authoriser = authoriser_.get(),
-                            .source_of = [this](const std::string& peer) { return proxied_peers_.SourceOf(peer); },
-                            .on_call =
-                                [this](const std::string& peer) {
-                                  if (flood_guard_ != nullptr) flood_guard_->OnCall(peer);
-                                },
-                            .on_message =
-                                [this](const std::string& peer, int64_t bytes, bool is_first) {
-                                  if (upload_guard_ != nullptr) upload_guard_->OnMessage(peer, bytes, is_first);
-                                },
-                            .on_idle =
-                                [this](const std::string& peer) {
-                                  if (upload_guard_ != nullptr) upload_guard_->OnIdle(peer);
-                                },
-                            .on_refused_call = [this](const std::string& peer) { OnRefusedCall(peer); },
-                            .on_useless_call = [this](const std::string& peer) { OnUselessCall(peer); },
-                            .on_cancelled_call = [this](const std::string& peer) { OnCancelledCall(peer); }};
+  Services::Options options{
+      .calls = {.max_calls = kCallShares * options_.max_client_calls,
+                .max_client_calls = options_.max_client_calls,
+                .max_client_info_calls = std::max(kMinInfoCalls, options_.max_client_streams),
+                .max_streams = kCallShares * options_.max_client_streams,
+                .max_client_streams = options_.max_client_streams},
+      .max_message_bytes = options_.max_message_bytes,
+      .shared_memory_prefix = options_.shared_memory_prefix,
+      .version = version_,
+      .authoriser = authoriser_.get(),
+      .source_of = [this](const std::string& peer) { return proxied_peers_.SourceOf(peer); },
+      .on_call =
+          [this](const std::string& peer) {
+            if (flood_guard_ != nullptr) flood_guard_->OnCall(peer);
+          },
+      .on_message =
+          [this](const std::string& peer, int64_t bytes, bool is_first) {
+            if (upload_guard_ != nullptr) upload_guard_->OnMessage(peer, bytes, is_first);
+          },
+      .on_idle =
+          [this](const std::string& peer) {
+            if (upload_guard_ != nullptr) upload_guard_->OnIdle(peer);
+          },
+      .on_refused_call = [this](const std::string& peer) { OnRefusedCall(peer); },
+      .on_useless_call = [this](const std::string& peer) { OnUselessCall(peer, /*tokens=*/1); },
+      .on_cancelled_call = [this](const std::string& peer) { OnUselessCall(peer, kCancelledCallTokens); }};
   options.times.request = options_.request_timeout;
   options.times.answer = options_.answer_timeout;
   options.times.silence = options_.stream_idle_timeout;
@@ -292,12 +296,15 @@ void Server::StartGuards() {
       .on_flood = [this](const std::string& peer) { OnLargeUpload(peer); }});
 }
 
-void Server::OnUselessCall(const std::string& peer) {
-  if (!useless_calls_.Spend(proxied_peers_.ClientOf(peer))) CloseFlooding(peer);
-}
-
-void Server::OnCancelledCall(const std::string& peer) {
-  if (!useless_calls_.Spend(proxied_peers_.ClientOf(peer), kCancelledCallTokens)) CloseFlooding(peer);
+void Server::OnUselessCall(const std::string& peer, double tokens) {
+  const std::string client = proxied_peers_.ClientOf(peer);
+  if (useless_calls_.Spend(client, tokens)) return;
+  int64_t received_bytes = 0;
+  for (Acceptor* acceptor : {acceptor_.get(), admin_acceptor_.get()}) {
+    received_bytes += acceptor->TakeReceivedBytes(peer);
+  }
+  useless_calls_.Earn(client, static_cast<double>(received_bytes) / kBytesAToken);
+  if (!useless_calls_.Spend(client, tokens)) CloseFlooding(peer);
 }
 
 void Server::OnRefusedCall(const std::string& peer) {

@@ -87,12 +87,11 @@ class Server {
       std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor>* connections) const;
   absl::Status StartHttp();
   void StartGuards();
-  // Count a call without its request, a call that was cancelled at once, and a refused call (CallRate). When a client
-  // has caused too many of them, these functions close its connection. Useless and cancelled calls count for the
-  // client's address, which then has to wait before it may connect again. Refused calls count only for the connection,
-  // since many callers may share one address; the client may connect again at once.
-  void OnUselessCall(const std::string& peer);
-  void OnCancelledCall(const std::string& peer);
+  // Count a call without its request or one that was cancelled at once, and a refused call (CallRate). When a client
+  // has caused too many of them, these functions close its connection. Useless calls count for the client's address,
+  // which then has to wait before it may connect again; the bytes that the client has sent pay for some. Refused calls
+  // count only for the connection, since many callers may share one address; the client may connect again at once.
+  void OnUselessCall(const std::string& peer, double tokens);
   void OnRefusedCall(const std::string& peer);
   // Closes the connection, since its unfinished messages take too much memory. After the first time the client may
   // connect again at once; after a second time, soon after the first, it has to wait.

@@ -186,6 +186,18 @@ std::map<std::string, int64_t> Acceptor::ReceivedBytesByPeer() const {
   return received;
 }
 
+int64_t Acceptor::TakeReceivedBytes(const std::string& peer) {
+  int64_t taken = 0;
+  absl::MutexLock lock(&mutex_);
+  const auto [begin, end] = ids_by_peer_.equal_range(peer);
+  for (auto id = begin; id != end; ++id) {
+    Connection& connection = connections_.at(id->second);
+    const int64_t received = ReceivedBytes(connection.socket.get());
+    taken += std::max<int64_t>(0, received - std::exchange(connection.taken_bytes, received));
+  }
+  return taken;
+}
+
 // Resets the connection. The acceptor's thread then sees EPOLLHUP and removes the connection from its tables. Returns
 // false if End was called for the connection before.
 bool Acceptor::End(Connection& connection) {

@@ -153,6 +153,9 @@ class Acceptor {
 
   // Returns, by peer, the bytes received over each connection of gRPC since the connection began.
   std::map<std::string, int64_t> ReceivedBytesByPeer() const;
+  // Returns the bytes that have been received over the peer's connection since the last call for it, or since the
+  // connection began; 0 if there is no such connection.
+  int64_t TakeReceivedBytes(const std::string& peer);
 
   // Returns the number of connections that neither gRPC nor the client has ended, including those that wait for first
   // bytes.
@@ -167,6 +170,7 @@ class Acceptor {
     std::string peer;
     std::string client;
     Clock::time_point first_bytes_by;
+    int64_t taken_bytes = 0;  // the received bytes that TakeReceivedBytes has returned
     bool awaits_proxy_header = false;
     bool is_waiting = true;   // it waits for its first bytes
     bool is_closing = false;  // Close has ended it, but the thread has not seen that yet

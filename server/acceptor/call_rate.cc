@@ -22,6 +22,19 @@ bool CallRate::Spend(const std::string& client, double tokens) {
   return has_tokens;
 }
 
+void CallRate::Earn(const std::string& client, double tokens) {
+  const absl::Duration token = absl::Seconds(1) / options_.per_second;
+  absl::MutexLock lock(&mutex_);
+  const auto found = full_at_.find(client);
+  if (found == full_at_.end()) return;
+  const absl::Time full_at = found->second - tokens * token;
+  if (full_at <= options_.now()) {
+    Forget(client);
+  } else {
+    Remember(client, full_at);
+  }
+}
+
 void CallRate::SpendAll(const std::string& client) {
   const absl::Duration token = absl::Seconds(1) / options_.per_second;
   absl::MutexLock lock(&mutex_);

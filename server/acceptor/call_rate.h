@@ -8,6 +8,7 @@
 //
 // Each client has a token bucket with `burst` tokens, refilled by `per_second` tokens per second. A useless call takes
 // one token. It takes only a fraction of a token if it cost the client something too, such as sending a whole request.
+// The owner may give tokens back for what a client has sent (Earn).
 // Only clients whose buckets are not full are remembered, at most max_clients of them. If there are more, the client
 // whose bucket will be full first is forgotten.
 //
@@ -41,6 +42,9 @@ class CallRate {
   // Takes `tokens` tokens from the client's bucket. Returns false, and takes none, if the bucket holds fewer: the
   // client has then spent more than its burst.
   bool Spend(const std::string& client, double tokens = 1);
+
+  // Gives the client's bucket tokens back, up to a full bucket.
+  void Earn(const std::string& client, double tokens);
 
   // Takes all tokens from the client's bucket.
   void SpendAll(const std::string& client);

@@ -30,9 +30,9 @@ class CancelledCallsTest : public FakeServerTest {
   void StartWithLongQueue() { Start({.max_queue_requests = 2 * kBatch, .pause = FakeEngine::Pause::kBeforeStart}); }
 
   // Begins calls and cancels them once the engine has their requests. Returns false if the connection is gone.
-  bool CancelSome(UnreadingClient& client, int number) {
+  bool CancelSome(UnreadingClient& client, int number, const v1::InferRequest& request = RequestOf("fake", 1)) {
     for (int i = 0; i < number; ++i) {
-      if (!client.Send(RequestOf("fake", 1))) return false;
+      if (!client.Send(request)) return false;
     }
     const bool have_come = engine_->AwaitWaiting(number);
     client.CancelAll();
@@ -80,6 +80,18 @@ TEST_F(CancelledCallsTest, VehiclesWhoseDeadlinesPassAtTheNextFrameKeepTheirConn
     absl::SleepFor(absl::Milliseconds(50));
     ASSERT_TRUE(AwaitNoCalls());
   }
+  EXPECT_EQ(MetricOf(kClosed), -1) << "none";
+}
+
+// Under overload many scans are cancelled right after they have come. Sending them costs the client more than the server.
+TEST_F(CancelledCallsTest, WhoCancelsThousandsOfScansKeepsTheConnection) {
+  if (IsTooSlow()) GTEST_SKIP() << "too slow under ThreadSanitizer";
+  StartWithLongQueue();
+  UnreadingClient vehicles(server_->grpc_port());
+  const v1::InferRequest scan = RequestOf("fake", 4096);
+  ASSERT_GE(scan.ByteSizeLong(), size_t{64} << 10);
+  // WhoCancelsThousandsAtOnceLosesTheConnection shows that so many small requests are too many.
+  for (int sent = 0; sent < 20'000; sent += 50) ASSERT_TRUE(CancelSome(vehicles, 50, scan)) << sent;
   EXPECT_EQ(MetricOf(kClosed), -1) << "none";
 }
 

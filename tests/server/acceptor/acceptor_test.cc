@@ -57,6 +57,10 @@ TEST_F(AcceptorTest, CountsWhatHasComeOverEachConnection) {
     received = acceptor_->ReceivedBytesByPeer();
   }
   EXPECT_THAT(received, UnorderedElementsAre(Pair(quiet.peer(), wanted), Pair(client.peer(), wanted + 100'000)));
+  EXPECT_EQ(acceptor_->TakeReceivedBytes(client.peer()), wanted + 100'000);
+  EXPECT_EQ(acceptor_->TakeReceivedBytes(client.peer()), 0) << "each byte is taken once";
+  EXPECT_EQ(acceptor_->TakeReceivedBytes(quiet.peer()), wanted);
+  EXPECT_EQ(acceptor_->TakeReceivedBytes("ipv4:127.0.0.1:1"), 0) << "no such connection";
   keeper_.LetGo(1);
   EXPECT_TRUE(watcher_.AwaitOpen(2));
   EXPECT_THAT(acceptor_->ReceivedBytesByPeer(), UnorderedElementsAre(Pair(quiet.peer(), wanted)));

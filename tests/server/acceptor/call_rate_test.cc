@@ -47,6 +47,21 @@ TEST_F(CallRateTest, ACallMayCostAPartOfAToken) {
   EXPECT_FALSE(rate.Spend("a", 0.5));
 }
 
+TEST_F(CallRateTest, EarnedTokensFillTheBucketAndNoMore) {
+  CallRate rate(Small());
+  rate.Earn("a", 100);  // its bucket is full
+  EXPECT_EQ(SpendUntilRefused(rate, "a"), 10);
+  rate.Earn("b", 5);
+  EXPECT_FALSE(rate.Spend("a"));
+  rate.Earn("a", 2.5);
+  EXPECT_EQ(SpendUntilRefused(rate, "a"), 2);
+  rate.Earn("a", 0.5);
+  EXPECT_EQ(SpendUntilRefused(rate, "a"), 1);
+  rate.Earn("a", 1e18);
+  EXPECT_EQ(rate.num_clients(), 0) << "full buckets are forgotten";
+  EXPECT_EQ(SpendUntilRefused(rate, "a"), 10);
+}
+
 TEST_F(CallRateTest, DefaultsAreAThousandAndAHundredASecond) {
   CallRate rate(CallRate::Options{.now = [this] { return now_; }});
   EXPECT_EQ(SpendUntilRefused(rate, "127.0.0.1"), 1000);
