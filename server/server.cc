@@ -298,13 +298,15 @@ void Server::StartGuards() {
 
 void Server::OnUselessCall(const std::string& peer, double tokens) {
   const std::string client = proxied_peers_.ClientOf(peer);
-  if (useless_calls_.Spend(client, tokens)) return;
+  const bool is_paid = useless_calls_.Spend(client, tokens);
+  if (is_paid && useless_calls_.HasTokens(client)) return;
+  // With less than half of its tokens the client could not connect again, so it does not wait until it has none.
   int64_t received_bytes = 0;
   for (Acceptor* acceptor : {acceptor_.get(), admin_acceptor_.get()}) {
     received_bytes += acceptor->TakeReceivedBytes(peer);
   }
   useless_calls_.Earn(client, static_cast<double>(received_bytes) / kBytesAToken);
-  if (!useless_calls_.Spend(client, tokens)) CloseFlooding(peer);
+  if (!is_paid && !useless_calls_.Spend(client, tokens)) CloseFlooding(peer);
 }
 
 void Server::OnRefusedCall(const std::string& peer) {
