@@ -239,7 +239,10 @@ absl::Status Server::StartGrpc() {
                          .trusted_proxies = *ParseNetworks(options_.trusted_proxies),  // Validate has checked it
                          .proxied_peers = &proxied_peers_,
                          .has_tls = tls_ != nullptr,
-                         .is_welcome = [this](const std::string& client) { return useless_calls_.HasTokens(client); },
+                         .is_welcome =
+                             [this](const std::string& client) {
+                               return useless_calls_.HasTokens(client) && penalties_.HasTokens(client);
+                             },
                          .has_work = [this](const std::string& peer) { return services_->HasWork(peer); },
                          .on_closed = [this](std::string_view why) { metrics_->OnCallEndedEarly(why); },
                          .on_open_connections = [this](int64_t open) { metrics_->OnConnections(open); }};
@@ -301,6 +304,7 @@ void Server::OnUselessCall(const std::string& peer, double tokens) {
   const bool is_paid = useless_calls_.Spend(client, tokens);
   if (is_paid && useless_calls_.HasTokens(client)) return;
   // With less than half of its tokens the client could not connect again, so it does not wait until it has none.
+  absl::MutexLock lock(&earning_mutex_);  // so that a thread that finds no new bytes also finds the tokens for them
   int64_t received_bytes = 0;
   for (Acceptor* acceptor : {acceptor_.get(), admin_acceptor_.get()}) {
     received_bytes += acceptor->TakeReceivedBytes(peer);
@@ -314,11 +318,11 @@ void Server::OnRefusedCall(const std::string& peer) {
 }
 
 void Server::OnLargeUpload(const std::string& peer) {
-  if (Close(peer)) useless_calls_.Spend(proxied_peers_.ClientOf(peer), kLargeUploadTokens);
+  if (Close(peer)) penalties_.Spend(proxied_peers_.ClientOf(peer), kLargeUploadTokens);
 }
 
 void Server::CloseFlooding(const std::string& peer) {
-  useless_calls_.SpendAll(proxied_peers_.ClientOf(peer));
+  penalties_.SpendAll(proxied_peers_.ClientOf(peer));
   Close(peer);
 }
 

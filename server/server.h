@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "engine/base/steady_time.h"
 #include "engine/runtime/memory_budget.h"
@@ -116,6 +117,8 @@ class Server {
   std::unique_ptr<Observer> metrics_;
   std::unique_ptr<Engine> engine_;
   CallRate useless_calls_{{}};
+  CallRate penalties_{{}};  // tokens that no uploaded bytes give back
+  absl::Mutex earning_mutex_;
   ProxiedPeers proxied_peers_;
   std::unique_ptr<Services> services_;
   std::unique_ptr<grpc::Server> grpc_;

@@ -139,10 +139,14 @@ if [[ $preset == dev ]]; then
     done
   }
   # Most of these tests wait for servers, so two rows of folders run side by side. The last folder runs alone: its tests
-  # measure how long a server takes under attack.
+  # measure how soon a server ends while attacks load the machine.
   row=(client/python/tests tests/oracles tests/support tests/bench tests/deploy tests/faults tests/soak)
   row_beside=(tests/integration tests/machines)
+  set -m  # a process group of its own, which ends with this script
   python_tests "${row[@]}" >"$BUILD/logs/python.log" 2>&1 &
+  row_group=$!
+  set +m
+  trap 'kill -- "-$row_group" 2>/dev/null || true' EXIT
   python_tests "${row_beside[@]}"
   wait
   cat "$BUILD/logs/python.log"

@@ -111,8 +111,8 @@ struct TilesParams {
   int32_t num_offsets = 0;              // K
   const int32_t* neighbours = nullptr;  // [K, pitch] input row or -1, as SearchNeighbours and SwapNeighbours make it
   int64_t pitch = 0;
-  // For K <= kSortBits, optional (null: not given): [out_capacity] bit k is set if the row has an input row in offset
-  // k. SearchNeighbours and SwapNeighbours write these masks.
+  // For K <= kSortBits, optional (null: not given): [out_capacity] bit k is set exactly if the row has an input row in
+  // offset k. SearchNeighbours and SwapNeighbours write these masks.
   const uint32_t* row_masks = nullptr;
   // Optional, and only with row_masks: the lists of input rows that SearchNeighbours makes
   // (NeighbourSearchParams::row_inputs). MakeTiles then reads them instead of `neighbours`.

@@ -18,7 +18,7 @@ namespace {
 constexpr int kSearchThreads = 128;
 constexpr int kCellsAPiece = 32;
 constexpr int kMaxPiecesALaunch = 24;
-constexpr int kSearchBlocksAnSm = 5;  // as many as an SM holds: more would wait, and then leave SMs half empty
+constexpr int kSearchBlocksAnSm = 5;  // as many as an SM of an H100 holds: more would wait
 
 enum class PieceKind : int32_t {
   kCube,       // a special case of kNearCells: all cells of a box with 3 cells per axis

@@ -6,7 +6,6 @@
 #include "kernels/rows/linear.h"
 
 namespace voxserve {
-
 namespace {
 
 bool IsImplicitGemm(const LinearStep::Options& options) {

@@ -42,7 +42,7 @@ __device__ WarpRows WarpRowsOf(const ImplicitGemmArguments<T>& arguments, int64_
 // Stores the sums of a warp: 16 rows and 2 * kSums columns. In every 32 columns, a thread holds two columns of each
 // eight, for two rows. The weights are packed so that these are eight neighbouring output channels (PackedColumn). Load
 // must be called before Store: it starts the loads of the residuals, which arrive while the caller does other work.
-// kMayLabel: the sums may be all of their rows, of which labels are then stored if the launch asks for them.
+// kMayLabel: a warp's columns may be all channels of its rows; it then stores labels if the launch asks for them.
 template <typename T, int kSums, bool kMayLabel = false>
 class WarpSumsStore {
  public:
