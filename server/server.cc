@@ -51,8 +51,9 @@ constexpr int kMaxReadBytes = 128 << 10;
 // token of a call without a request, since sending the request cost the client something too. So vehicles behind one
 // address may cancel a thousand calls a second without end.
 constexpr double kCancelledCallTokens = 0.1;
-// A client without tokens gets one for so many bytes that it has sent. An attacker sends some hundred bytes a call. A
-// client whose deadlines pass while a server under overload receives its scans sends much more, and is no attacker.
+// A client that runs short of tokens gets one for so many bytes that it has sent. An attacker sends some hundred bytes
+// a call. A client whose deadlines pass while a server under overload receives its scans sends much more, and is no
+// attacker.
 constexpr double kBytesAToken = 64 << 10;
 // The tokens for a connection that is closed because gRPC's memory runs short. After the first one the client may
 // connect again, since more than half of its tokens are left (CallRate::HasTokens); after a second one it has to wait.
