@@ -18,7 +18,7 @@ BufferLayout::BufferLayout(DType dtype, DType label_dtype, Layers& layers, Progr
   buffer_of_.assign(static_cast<size_t>(layers_.size()), -1);
   for (int index = 0; index < layers_.size(); ++index) {
     const Layer& layer = layers_.At(index);
-    if (layer.stored_in >= 0 || layers_.IsMadeByAnswer(layer.result_node)) continue;
+    if (layer.stored_in >= 0 || layer.is_shortcut || layers_.IsMadeByAnswer(layer.result_node)) continue;
     const GraphNode& node = layers_.Node(layer.result_node);
     buffer_of_[static_cast<size_t>(index)] = Add({.level = node.level,
                                                   .rows_per_sample = node.rows_per_sample(),

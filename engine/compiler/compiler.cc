@@ -10,6 +10,7 @@
 #include "engine/compiler/layers.h"
 #include "engine/compiler/operators.h"
 #include "engine/compiler/segments.h"
+#include "engine/compiler/shortcut_fusion.h"
 #include "engine/compiler/step_emitter.h"
 
 namespace voxserve {
@@ -46,6 +47,7 @@ Program Compile(const Graph& graph, const Plan& plan, const CompileTarget& targe
   Program program;
   Layers layers(graph);
   if (target.merges_conv2ds) MergeConv2ds(layers);
+  if (target.on_cuda && target.dtype != DType::kFloat32) FuseShortcuts(layers);
   const Segments segments(layers);
   program.segments.resize(static_cast<size_t>(segments.size()));
   program.scores.resize(graph.levels.levels().size());

@@ -111,7 +111,26 @@ std::vector<int> Layers::InputsOf(const Layer& layer) const {
   const GraphNode& node = FirstNode(layer);
   for (size_t i = 0; i < NumInputsRead(node); ++i) inputs.push_back(LayerOf(node.inputs[i]));
   if (layer.residual >= 0) inputs.push_back(layer.residual);
+  if (layer.shortcut >= 0) inputs.push_back(LayerOf(FirstNode(At(layer.shortcut)).inputs[0]));
   return inputs;
+}
+
+void Layers::FuseShortcut(int conv, int shortcut) {
+  Layer& of_conv = At(conv);
+  Layer& of_shortcut = At(shortcut);
+  of_conv.shortcut = shortcut;
+  of_shortcut.is_shortcut = true;
+  if (of_conv.residual == shortcut) {
+    of_conv.residual = -1;
+    return;
+  }
+  of_shortcut.residual = -1;
+  of_conv.activation = of_shortcut.activation;
+  of_conv.result_node = of_shortcut.result_node;
+  layer_of_[static_cast<size_t>(of_conv.result_node)] = conv;
+  for (Layer& layer : layers_) {
+    if (layer.residual == shortcut) layer.residual = conv;
+  }
 }
 
 void Layers::MarkOutputs() {

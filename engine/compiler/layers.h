@@ -17,10 +17,12 @@
 namespace voxserve {
 
 struct Layer {
-  int first_node = 0;     // the node that the layer begins with; the node's op decides the kernel
-  int result_node = 0;    // the last node that was fused into the layer: the layer computes this node's value
-  int residual = -1;      // the layer that provides the value to add; -1: none
-  bool is_union = false;  // it adds two inputs on the union of their sites; only an activation can be fused into it
+  int first_node = 0;   // the node that the layer begins with; the node's op decides the kernel
+  int result_node = 0;  // the last node that was fused into the layer: the layer computes this node's value
+  int residual = -1;    // the layer that provides the value to add; -1: none
+  int shortcut = -1;    // the layer whose row product this convolution computes and adds (shortcut_fusion.h); -1: none
+  bool is_shortcut = false;  // another layer computes it as its shortcut
+  bool is_union = false;     // it adds two inputs on the union of their sites; only an activation can be fused into it
   std::optional<kernels::Activation> activation;
   bool has_epilogue = true;  // its kernel ends with an epilogue, into which following operators are fused
   bool has_scale = true;     // its kernel can scale what it computes, so that batch norms fold into it
@@ -81,8 +83,12 @@ class Layers {
   // them belongs to the head or is a prune that reads them as scores; that includes an output that no node reads. If
   // another node also reads an image of a decoder, no image of a decoder stays float32.
   bool StaysFloat32(const Layer& layer) const;
+  bool IsOutput(int node) const;
 
   void Append(Layer layer) { layers_.push_back(std::move(layer)); }
+  // Lets a convolution compute its shortcut too. One of the two layers is the other's residual; the convolution then
+  // computes the value of that other one.
+  void FuseShortcut(int conv, int shortcut);
 
  private:
   // Finds the nodes from whose values the outputs and the scores of prunes are computed.
@@ -92,7 +98,6 @@ class Layers {
   void Make();
   void Absorb(Layer& layer);
   void MarkOutputs();
-  bool IsOutput(int node) const;
 
   const Graph& graph_;
   std::vector<bool> is_read_;                // by node

@@ -164,7 +164,7 @@ struct Emission {
   }
 
   void operator()(const SparseConvOp& op) const { EmitSparseConv(op, index, emitter); }
-  void operator()(const LinearOp& op) const { EmitLinear(op, index, emitter); }
+  void operator()(const LinearOp&) const { EmitLinear(index, emitter); }
   void operator()(const Conv2dOp& op) const { EmitConv2d(op, index, emitter); }
 
   // A batch norm or activation becomes a step of its own if it was not fused into an earlier layer. So does an addition
@@ -358,6 +358,7 @@ bool AbsorbNode(int node, const Layers& layers, Layer& layer) {
 }
 
 void EmitLayer(int layer, StepEmitter& emitter) {
+  if (emitter.At(layer).is_shortcut) return;
   std::visit(Emission{emitter, layer}, emitter.FirstNode(emitter.At(layer)).op);
 }
 

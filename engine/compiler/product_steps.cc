@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/compiler/conv2d_merging.h"
+#include "engine/compiler/row_products.h"
 #include "engine/ops/conv/sparse_conv.h"
 #include "engine/ops/image/conv2d.h"
 #include "engine/ops/rows/argmax.h"
@@ -15,22 +16,6 @@
 
 namespace voxserve {
 namespace {
-
-// weights: [..., out channels]; scale: empty or [out channels].
-std::vector<float> Scaled(std::vector<float> weights, const std::vector<float>& scale) {
-  for (size_t i = 0; i < weights.size() && !scale.empty(); ++i) weights[i] *= scale[i % scale.size()];
-  return weights;
-}
-
-// [out channels, in channels] to [in channels, out channels].
-std::vector<float> Transposed(const std::vector<float>& weights, int32_t num_out) {
-  const auto out_channels = static_cast<size_t>(num_out), in_channels = weights.size() / out_channels;
-  std::vector<float> transposed(weights.size());
-  for (size_t o = 0; o < out_channels; ++o) {
-    for (size_t i = 0; i < in_channels; ++i) transposed[i * out_channels + o] = weights[o * in_channels + i];
-  }
-  return transposed;
-}
 
 // weights: [in channels, out channels], scaled.
 void EmitRowProduct(std::vector<float> weights, int index, StepEmitter& emitter) {
@@ -44,6 +29,25 @@ void EmitRowProduct(std::vector<float> weights, int index, StepEmitter& emitter)
                           .dtype = emitter.target().dtype,
                           .out_dtype = emitter.program().buffers[static_cast<size_t>(out.buffer)].dtype,
                           .on_cuda = emitter.target().on_cuda}));
+}
+
+// Returns the step of the convolution's shortcut, which is kept for the dataflows that do not add the shortcut
+// themselves; null if there is none. Its bias becomes the convolution's.
+std::unique_ptr<LinearStep> TakeShortcut(Layer& conv, const BufferSlice& out, StepEmitter& emitter) {
+  if (conv.shortcut < 0) return nullptr;
+  const Layer& shortcut = emitter.At(conv.shortcut);
+  std::vector<float> weights = RowProductWeights(emitter.layers(), shortcut);
+  emitter.CountWeights(conv.shortcut, weights);
+  conv.bias.resize(std::max(conv.bias.size(), shortcut.bias.size()));
+  for (size_t i = 0; i < shortcut.bias.size(); ++i) conv.bias[i] += shortcut.bias[i];
+  return std::make_unique<LinearStep>(
+      LinearStep::Options{.in = emitter.TouchInput(conv.shortcut),
+                          .out = out,
+                          .weights = std::move(weights),
+                          .epilogue = {.residual = out, .activation = conv.activation.value_or(kernels::Activation())},
+                          .dtype = emitter.target().dtype,
+                          .out_dtype = emitter.target().dtype,
+                          .on_cuda = emitter.target().on_cuda});
 }
 
 // Returns the linear layer that computes `values` and can write their labels; null if there is none.
@@ -60,14 +64,12 @@ LinearStep* FindClassifier(const BufferSlice& values, Program& program) {
 void EmitSparseConv(const SparseConvOp& conv, int index, StepEmitter& emitter) {
   Layer& layer = emitter.At(index);
   const GraphNode& node = emitter.FirstNode(layer);
-  std::vector<float> weights = Scaled(conv.weight->values, layer.scale);
-  const kernels::ConvGeometry& geometry = conv.geometry();
-  // A kernel of a single cell on one level maps every site to itself, so the convolution is a product of rows.
-  const RulebookSpec& spec = emitter.graph().levels.rulebooks()[static_cast<size_t>(conv.rulebook)];
-  if (spec.in_level == spec.out_level && geometry.NumOffsets() == 1 && geometry.IsSymmetric()) {
-    return EmitRowProduct(std::move(weights), index, emitter);
+  if (IsRowProduct(emitter.layers(), layer)) {
+    return EmitRowProduct(RowProductWeights(emitter.layers(), layer), index, emitter);
   }
+  std::vector<float> weights = Scaled(conv.weight->values, layer);
   emitter.CountWeights(index, weights);
+  const kernels::ConvGeometry& geometry = conv.geometry();
   const int conv_index = static_cast<int>(emitter.program().convs.size());
   const ConvShape shape{.in_channels = emitter.Node(node.inputs[0]).channels,
                         .out_channels = node.channels,
@@ -84,19 +86,20 @@ void EmitSparseConv(const SparseConvOp& conv, int index, StepEmitter& emitter) {
                                      .dtype = shape.dtype,
                                      .is_on_cuda = emitter.target().on_cuda,
                                      .served = ServedDataflows(shape, emitter.target().on_cuda)});
+  const BufferSlice out = emitter.Touch(index);
+  std::unique_ptr<LinearStep> shortcut = TakeShortcut(layer, out, emitter);
   emitter.Push(index, std::make_unique<SparseConvStep>(SparseConvStep::Options{.in = emitter.TouchInput(index),
-                                                                               .out = emitter.Touch(index),
+                                                                               .out = out,
                                                                                .conv = conv_index,
                                                                                .rulebook = rulebook,
                                                                                .shape = shape,
                                                                                .epilogue = emitter.TakeEpilogue(index),
                                                                                .on_cuda = emitter.target().on_cuda},
-                                                       std::move(weights)));
+                                                       std::move(weights), std::move(shortcut)));
 }
 
-void EmitLinear(const LinearOp& linear, int index, StepEmitter& emitter) {
-  EmitRowProduct(Scaled(Transposed(linear.weight->values, linear.out_channels), emitter.At(index).scale), index,
-                 emitter);
+void EmitLinear(int index, StepEmitter& emitter) {
+  EmitRowProduct(RowProductWeights(emitter.layers(), emitter.At(index)), index, emitter);
 }
 
 void EmitArgmax(int index, StepEmitter& emitter) {

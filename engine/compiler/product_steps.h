@@ -9,7 +9,7 @@
 namespace voxserve {
 
 void EmitSparseConv(const SparseConvOp& conv, int index, StepEmitter& emitter);
-void EmitLinear(const LinearOp& linear, int index, StepEmitter& emitter);
+void EmitLinear(int index, StepEmitter& emitter);
 // Merged convolutions (conv2d_merging.h) get their common step when the first of them is emitted.
 void EmitConv2d(const Conv2dOp& op, int index, StepEmitter& emitter);
 

@@ -19,4 +19,13 @@ struct ConvOperands {
 };
 static_assert(std::is_trivially_copyable_v<ConvOperands>);
 
+// A linear layer on the output's rows, as in the shortcut of a residual block whose input has other channels than its
+// output (He et al., Deep Residual Learning, CVPR 2016, equation 2). Its sums are added to the convolution's, slice by
+// slice after them: out[o] = epilogue(sum + in[o] W).
+struct ConvShortcut {
+  ConstRows in;                   // [num_out_rows, shortcut channels] in the convolution's type; null data: none
+  const void* weights = nullptr;  // PackImplicitGemmWeights of one offset, 128-byte aligned
+};
+static_assert(std::is_trivially_copyable_v<ConvShortcut>);
+
 }  // namespace voxserve::kernels

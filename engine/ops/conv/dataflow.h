@@ -51,8 +51,9 @@ struct ConvRun {
   const StepContext& context;
   const ConvPlan& plan;
   const ConvShape& shape;
-  int rulebook = 0;                // index in the batch's geometry
-  kernels::ConvOperands operands;  // the weights are in the order of the dataflow's PackWeights
+  int rulebook = 0;                     // index in the batch's geometry
+  kernels::ConvOperands operands;       // the weights are in the order of the dataflow's PackWeights
+  kernels::ConvShortcut shortcut = {};  // data: only if AddsShortcut
 };
 
 class ConvDataflow {
@@ -85,6 +86,8 @@ class ConvDataflow {
   // Returns the bytes of device memory that Launch needs in StepContext::scratch. Called before the operands have
   // memory.
   virtual size_t WorkspaceBytes(const ConvRun&) const { return 0; }
+  // Returns true if Launch adds run.shortcut to the sums.
+  virtual bool AddsShortcut(const ConvRun&) const { return false; }
   // Runs on the context's device; on a GPU it queues work on the stream. The errors are those of Step::Run.
   virtual absl::Status Launch(const ConvRun& run) const = 0;
 };

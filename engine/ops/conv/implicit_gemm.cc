@@ -43,6 +43,7 @@ namespace {
 inline kernels::ImplicitGemmParams ParamsOf(const ConvRun& run) {
   return {.tiles = run.context.device_geometry->tiles(run.rulebook),
           .operands = run.operands,
+          .shortcut = run.shortcut,
           .block = run.plan.block,
           .workspace = run.context.scratch};
 }
@@ -52,6 +53,11 @@ inline kernels::ImplicitGemmParams ParamsOf(const ConvRun& run) {
 size_t ImplicitGemmDataflow::WorkspaceBytes(const ConvRun& run) const {
   if constexpr (kernels::kHasCuda) return kernels::cuda::ImplicitGemmWorkspaceBytes(ParamsOf(run));
   return 0;
+}
+
+bool ImplicitGemmDataflow::AddsShortcut(const ConvRun& run) const {
+  if constexpr (kernels::kHasCuda) return kernels::cuda::ImplicitGemmAddsShortcut(ParamsOf(run));
+  return false;
 }
 
 absl::Status ImplicitGemmDataflow::Launch(const ConvRun& run) const {

@@ -21,6 +21,7 @@ class ImplicitGemmDataflow : public ConvDataflow {
                                    const kernels::MatmulGroupingParams& maps) const override;
   std::vector<float> PackWeights(const ConvShape& shape, const std::vector<float>& weights) const override;
   size_t WorkspaceBytes(const ConvRun& run) const override;
+  bool AddsShortcut(const ConvRun& run) const override;
   absl::Status Launch(const ConvRun& run) const override;
 };
 

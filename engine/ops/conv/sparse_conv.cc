@@ -10,8 +10,8 @@
 
 namespace voxserve {
 
-SparseConvStep::SparseConvStep(Options options, std::vector<float> weights)
-    : options_(std::move(options)), weights_(std::move(weights)) {
+SparseConvStep::SparseConvStep(Options options, std::vector<float> weights, std::unique_ptr<LinearStep> shortcut)
+    : options_(std::move(options)), weights_(std::move(weights)), shortcut_(std::move(shortcut)) {
   if (options_.on_cuda) return;  // Upload packs the weights
   for (const ServedDataflow& served : ServedDataflows(options_.shape, /*on_cuda=*/false)) {
     packed_.emplace_back(served.dataflow, DataflowOf(served.dataflow).PackWeights(options_.shape, weights_));
@@ -27,6 +27,10 @@ const Weights* SparseConvStep::WeightsFor(Dataflow dataflow) const {
 ConvRun SparseConvStep::RunIn(const StepContext& context) const {
   const ConvPlan& plan = (*context.plans)[static_cast<size_t>(options_.conv)];
   const Weights* const weights = WeightsFor(plan.dataflow);
+  kernels::ConvShortcut shortcut;
+  if (shortcut_ != nullptr) {
+    shortcut = {.in = context.At(shortcut_->options().in), .weights = shortcut_->options().weights.data()};
+  }
   return {.context = context,
           .plan = plan,
           .shape = options_.shape,
@@ -34,7 +38,8 @@ ConvRun SparseConvStep::RunIn(const StepContext& context) const {
           .operands = {.in = context.At(options_.in),
                        .out = context.At(options_.out),
                        .weights = weights == nullptr ? nullptr : weights->data(),
-                       .epilogue = options_.epilogue.In(context)}};
+                       .epilogue = options_.epilogue.In(context)},
+          .shortcut = shortcut};
 }
 
 absl::Status SparseConvStep::CheckRows(const ConvRun& run) const {
@@ -56,17 +61,23 @@ size_t SparseConvStep::ScratchBytes(const StepContext& context) const {
 }
 
 absl::Status SparseConvStep::Run(const StepContext& context) const {
-  const ConvRun run = RunIn(context);
+  ConvRun run = RunIn(context);
   RETURN_IF_ERROR(CheckRows(run));
   if (WeightsFor(run.plan.dataflow) == nullptr) {
     return absl::InternalError(absl::StrCat("convolution \"", name, "\" has no weights for the dataflow ",
                                             DataflowOf(run.plan.dataflow).name()));
   }
-  return DataflowOf(run.plan.dataflow).Launch(run);
+  const ConvDataflow& dataflow = DataflowOf(run.plan.dataflow);
+  if (shortcut_ == nullptr || dataflow.AddsShortcut(run)) return dataflow.Launch(run);
+  run.shortcut = {};
+  run.operands.epilogue.activation = {};
+  RETURN_IF_ERROR(dataflow.Launch(run));
+  return shortcut_->Run(context);
 }
 
 bool SparseConvStep::NeedsSizes(const std::vector<ConvPlan>& plans) const {
-  return !DataflowOf(plans[static_cast<size_t>(options_.conv)].dataflow).is_capturable();
+  return !DataflowOf(plans[static_cast<size_t>(options_.conv)].dataflow).is_capturable() ||
+         (shortcut_ != nullptr && shortcut_->NeedsSizes(plans));
 }
 
 absl::Status SparseConvStep::Upload(WeightUploader& uploader) {
@@ -82,6 +93,7 @@ absl::Status SparseConvStep::Upload(WeightUploader& uploader) {
     packed_.emplace_back(served.dataflow, std::move(packed));
   }
   weights_ = {};
+  if (shortcut_ != nullptr) RETURN_IF_ERROR(shortcut_->Upload(uploader));
   return uploader.Upload(options_.epilogue.bias, DType::kFloat32);
 }
 

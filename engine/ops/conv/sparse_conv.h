@@ -6,13 +6,19 @@
 // not a box has its own list of offsets. A convolution of several groups has zeros in the weights between different
 // groups. The batch's plan names the dataflow (dataflow.h) that computes the products.
 //
+// A step can have a shortcut: a linear layer on the output's level, whose sums are added to the convolution's before
+// the activation. If the dataflow does not add them itself (ConvDataflow::AddsShortcut), it leaves the convolution's
+// sums in the output, and the linear layer runs after it.
+//
 // Sources of the coordinate rules: MinkowskiEngine 0.5.4 (FLOOR, GENERATIVE), spconv 2.3.8 (PADDED, TRANSPOSED) and
 // TorchSparse 1.4 (EXPAND; Tang et al., MLSys 2022, Algorithm 3); kernels/coordinates/output_coordinates.h states them.
 
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "engine/ops/conv/dataflow.h"
+#include "engine/ops/rows/linear.h"
 #include "engine/ops/step.h"
 
 namespace voxserve {
@@ -24,12 +30,13 @@ class SparseConvStep final : public Step {
     int conv = 0;         // index among the program's convolutions; its plan is StepContext::plans[conv]
     int rulebook = 0;     // index in the batch's geometry
     ConvShape shape;
-    FusedEpilogue epilogue;
-    bool on_cuda = false;  // true: the step will run on a GPU
+    FusedEpilogue epilogue;  // of the whole step
+    bool on_cuda = false;    // true: the step will run on a GPU
   };
 
-  // weights: [num_offsets, in channels, out channels].
-  SparseConvStep(Options options, std::vector<float> weights);
+  // weights: [num_offsets, in channels, out channels]. shortcut: null: none. Its output and its residual are the step's
+  // output, it has no bias, and its activation is the step's.
+  SparseConvStep(Options options, std::vector<float> weights, std::unique_ptr<LinearStep> shortcut = nullptr);
 
   absl::Status Run(const StepContext& context) const override;
   bool IsCapturable(const std::vector<Buffer>&) const override { return true; }
@@ -51,6 +58,7 @@ class SparseConvStep final : public Step {
   // dataflow that the device supports.
   std::vector<float> weights_;
   std::vector<std::pair<Dataflow, Weights>> packed_;
+  std::unique_ptr<LinearStep> shortcut_;
 };
 
 }  // namespace voxserve

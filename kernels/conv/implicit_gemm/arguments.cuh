@@ -14,6 +14,12 @@
 
 namespace voxserve::kernels::cuda {
 
+// Returns true if rows may be read 16 bytes at a time and have no partial vector at their end.
+inline bool HasWholeVectors(const ConstRows& rows) {
+  return CommonAlignment().Add(rows).bytes() == kVectorBytes &&
+         rows.channels * static_cast<int32_t>(SizeOf(rows.dtype)) % kSliceVectorBytes == 0;
+}
+
 // ImplicitGemmParams with typed pointers, and values that follow from them. T: the type of inputs and weights.
 template <typename T>
 struct ImplicitGemmArguments {
@@ -34,13 +40,19 @@ struct ImplicitGemmArguments {
         labels(params.labels.data),
         has_wide_labels(params.labels.dtype == DType::kUint16),
         not_finite_label(params.not_finite_label),
+        shortcut_in(static_cast<const T*>(params.shortcut.in.data)),
+        shortcut_pitch_bytes(static_cast<int32_t>(params.shortcut.in.pitch_bytes())),
+        shortcut_channels(params.shortcut.in.channels),
+        shortcut_weights(static_cast<const unsigned char*>(params.shortcut.weights)),
         epilogue(params.operands.epilogue) {
     CommonAlignment alignment;
     alignment.Add(params.operands.out);
     AddEpilogue(params.operands.epilogue, alignment);
     has_out_vectors = alignment.bytes() == kVectorBytes;
     has_in_vectors = CommonAlignment().Add(params.operands.in).bytes() == kVectorBytes;
-    has_whole_in_vectors = has_in_vectors && in_channels % (kSliceVectorBytes / static_cast<int32_t>(sizeof(T))) == 0;
+    has_whole_in_vectors = HasWholeVectors(params.operands.in);
+    if (shortcut_in != nullptr)
+      num_shortcut_slices = SliceAxis(1, shortcut_channels, params.shortcut.in.dtype).num_slices;
   }
 
   const T* in;
@@ -62,6 +74,11 @@ struct ImplicitGemmArguments {
   void* labels;          // null: the sums are stored in `out`
   bool has_wide_labels;  // labels are uint16, not uint8
   int32_t not_finite_label;
+  const T* shortcut_in;  // null: no shortcut
+  int32_t shortcut_pitch_bytes;
+  int32_t shortcut_channels;
+  const unsigned char* shortcut_weights;
+  int32_t num_shortcut_slices = 0;
   TypedEpilogue<T, float> epilogue;
 };
 

@@ -3,6 +3,7 @@
 #include <limits>
 #include <vector>
 
+#include "kernels/conv/implicit_gemm/arguments.cuh"
 #include "kernels/conv/implicit_gemm/implicit_gemm.h"
 #include "kernels/conv/implicit_gemm/instances.cuh"
 #include "kernels/conv/implicit_gemm/slices.h"
@@ -23,6 +24,8 @@ bool HasServedTypes(const ConvOperands& operands) {
          (residual.data == nullptr || residual.dtype == dtype);
 }
 
+bool HasWarpGroups(DType dtype) { return dtype != DType::kFloat32 && CodeVersion() == kWarpGroupCode; }
+
 // Returns false if the params ask for labels that no kernel can write.
 bool CanWriteLabels(const ImplicitGemmParams& params) {
   if (params.labels.data == nullptr) return true;
@@ -32,8 +35,6 @@ bool CanWriteLabels(const ImplicitGemmParams& params) {
          operands.out.channels <= kMaxLabelChannels && operands.epilogue.residual.data == nullptr &&
          operands.epilogue.activation == Activation();
 }
-
-bool HasWarpGroups(DType dtype) { return dtype != DType::kFloat32 && CodeVersion() == kWarpGroupCode; }
 
 int64_t NumItems(const ConvBlock& block, int64_t num_rows, int32_t out_channels) {
   return (num_rows + block.rows - 1) / block.rows * ((out_channels + block.columns - 1) / block.columns);
@@ -93,19 +94,30 @@ size_t ImplicitGemmWorkspaceBytes(const ImplicitGemmParams& params) {
          sizeof(float);
 }
 
+bool ImplicitGemmAddsShortcut(const ImplicitGemmParams& params) {
+  const ConstRows& in = params.operands.in;
+  const ConstRows& of_shortcut = params.shortcut.in;
+  return HasWarpGroups(in.dtype) && !params.block.by_warps && params.tiles.out_rows != nullptr &&
+         of_shortcut.dtype == in.dtype && HasWholeVectors(in) && HasWholeVectors(of_shortcut);
+}
+
 cudaError_t ImplicitGemm(const ImplicitGemmParams& params, cudaStream_t stream) {
   const NvtxRange range("ImplicitGemm");
   const ConvOperands& operands = params.operands;
   if (!HasServedTypes(operands) || !CanWriteLabels(params)) return cudaErrorInvalidValue;
+  const ConstRows& of_shortcut = params.shortcut.in;
+  if (of_shortcut.data != nullptr && !ImplicitGemmAddsShortcut(params)) return cudaErrorInvalidValue;
   if (params.tiles.out_capacity == 0) return cudaSuccess;
   if (params.tiles.out_capacity > std::numeric_limits<int32_t>::max() - kMaxBlockTileRows ||
-      operands.in.pitch_bytes() > std::numeric_limits<int32_t>::max()) {
+      std::max(operands.in.pitch_bytes(), of_shortcut.pitch_bytes()) > std::numeric_limits<int32_t>::max()) {
     return cudaErrorInvalidValue;
   }
   // Within these limits the number of slices fits 32 bits, and so does a slice's place among the weights, in units of
   // 16 bytes.
   constexpr int32_t kMost = std::numeric_limits<int16_t>::max();
-  if (params.tiles.num_offsets > kMost || operands.in.channels > kMost) return cudaErrorInvalidValue;
+  if (params.tiles.num_offsets > kMost || std::max(operands.in.channels, of_shortcut.channels) > kMost) {
+    return cudaErrorInvalidValue;
+  }
   const SliceAxis axis(params.tiles.num_offsets, operands.in.channels, operands.in.dtype);
   const int64_t weight_vectors = int64_t{axis.num_slices} * PaddedOutChannels(operands.out.channels) * kSliceVectors;
   if (weight_vectors > std::numeric_limits<int32_t>::max()) return cudaErrorInvalidValue;

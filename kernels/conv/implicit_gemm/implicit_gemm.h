@@ -39,6 +39,7 @@ struct ImplicitGemmParams {
   // For K = 1, out_rows, masks and in_rows may all be null: output row o then reads input row o (a linear layer).
   TilesView tiles;
   ConvOperands operands;      // out: in.dtype or float32; weights: PackImplicitGemmWeights, 128-byte aligned
+  ConvShortcut shortcut;      // only if ImplicitGemmAddsShortcut
   ConvBlock block;            // one of ImplicitGemmBlocks; 0 rows: a default without split K
   void* workspace = nullptr;  // ImplicitGemmWorkspaceBytes, 256-byte aligned
 
@@ -65,6 +66,10 @@ std::vector<ConvBlock> ImplicitGemmBlocks(DType dtype, int32_t out_channels);
 // the block, tiles.out_capacity and the number of output channels.
 size_t ImplicitGemmWorkspaceBytes(const ImplicitGemmParams& params);
 
+// Returns true if the kernel for these params can add params.shortcut. These are the kernels of warp groups, for the
+// tiles form and inputs whose rows are whole vectors of 16 bytes.
+bool ImplicitGemmAddsShortcut(const ImplicitGemmParams& params);
+
 // Queues the convolution on `stream`.
 //
 // A kernel of warp groups starts before its predecessor on the stream has ended. The predecessor may write features,
@@ -76,6 +81,7 @@ size_t ImplicitGemmWorkspaceBytes(const ImplicitGemmParams& params);
 // - split K without tiles.counters or without a workspace;
 // - types that do not belong together: out must have in.dtype or float32, a residual in.dtype;
 // - labels with a residual, an activation, too many channels or a block of the caller's;
+// - a shortcut that the kernel cannot add;
 // - 2^31 - 128 or more output rows, 2^15 or more offsets or input channels, an input pitch of 2 GiB or more, weights of
 //   32 GiB or more.
 cudaError_t ImplicitGemm(const ImplicitGemmParams& params, cudaStream_t stream);

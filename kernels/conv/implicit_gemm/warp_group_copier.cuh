@@ -56,9 +56,11 @@ class RowCopier {
   static constexpr int32_t kValues = kSliceVectorBytes / static_cast<int32_t>(sizeof(T));
   static_assert(kSlicesAStage == 2 && kRowsOfThread == 4);
 
+  static constexpr int32_t kOfShortcut = 1 << 20;  // above the number of any channel
+
   // The part of a stage that this thread copies.
   struct Fill {
-    int32_t channel;                // the first channel
+    int32_t channel;                // the first channel; the shortcut's channels begin at kOfShortcut
     int4 rows[Shape::kWarpGroups];  // the input rows for each tile; -1: zeros
   };
 
@@ -94,6 +96,10 @@ class RowCopier {
     const StageNote& note = ring_.notes[note_place_.slot];
     note_place_.Advance(Shape::kCopyGroups);
     if ((note.flags & kNoStage) != 0) return false;
+    if ((note.flags >> (kShortcutBit + slice_) & 1) != 0) {
+      LookUpShortcut(note, fill);
+      return true;
+    }
     fill.channel = note.channels[slice_] + channel_in_slice_;
     // note.has is 0 if there is no slice.
     const uint32_t has = fill.channel < arguments_.in_channels ? note.has[slice_] >> offset_in_slice_ : 0;
@@ -114,15 +120,29 @@ class RowCopier {
     return true;
   }
 
+  // A row of the shortcut's input is an output row.
+  __device__ void LookUpShortcut(const StageNote& note, Fill& fill) const {
+    const int32_t channel = note.channels[slice_] + static_cast<int32_t>(threadIdx.x) % kSliceVectors * kValues;
+    const bool is_there = channel < arguments_.shortcut_channels;
+    fill.channel = kOfShortcut + channel;
+    const int32_t* const rows = arguments_.tiles.out_rows + int64_t{note.row_tile} * Shape::kRows + first_row_;
+#pragma unroll
+    for (int t = 0; t < Shape::kWarpGroups; ++t) fill.rows[t] = LoadIndicesIf(is_there, rows + t * kMaskTileRows);
+  }
+
   template <bool kAreWhole>
   __device__ void Copy(const Fill& fill) const {
     const uint32_t full = ring_.full + place_.slot * 8;
-    const auto* const in = reinterpret_cast<const char*>(arguments_.in + fill.channel);
-    const int32_t pitch_bytes = arguments_.in_pitch_bytes;
     if constexpr (kAreWhole) {
+      const bool is_of_shortcut = fill.channel >= kOfShortcut;
+      const T* const rows = is_of_shortcut ? arguments_.shortcut_in : arguments_.in;
+      const auto* const in = reinterpret_cast<const char*>(rows + fill.channel % kOfShortcut);
+      const int32_t pitch_bytes = is_of_shortcut ? arguments_.shortcut_pitch_bytes : arguments_.in_pitch_bytes;
       CopyRows(fill, [=](uint32_t to, int32_t row) { CopyRowVectorAsync(to, in, row, pitch_bytes); });
       ArriveWithCopies(full);
     } else {
+      const auto* const in = reinterpret_cast<const char*>(arguments_.in + fill.channel);
+      const int32_t pitch_bytes = arguments_.in_pitch_bytes;
       const int32_t count = min(kValues, arguments_.in_channels - fill.channel);
       if (arguments_.has_in_vectors) {
         const int32_t bytes = count * static_cast<int32_t>(sizeof(T));
@@ -190,9 +210,11 @@ __device__ void CopyWeights(const ImplicitGemmArguments<T>& arguments, const Rin
     if ((flags & kNoStage) != 0) return;
     uint32_t to = ring.stages + place.slot * Shape::kStageBytes + kSlicesAStage * Shape::kInputBytes;
 #pragma unroll
-    for (const int32_t of_slice : weights) {
-      if (of_slice >= 0) CopyBulk(to, arguments.weights + int64_t{of_slice} * kSliceVectorBytes, bytes, full);
-      to += Shape::kWeightBytes;
+    for (int s = 0; s < kSlicesAStage; ++s, to += Shape::kWeightBytes) {
+      if (weights[s] < 0) continue;
+      const bool is_of_shortcut = (flags >> (kShortcutBit + s) & 1) != 0;
+      const unsigned char* const from = is_of_shortcut ? arguments.shortcut_weights : arguments.weights;
+      CopyBulk(to, from + int64_t{weights[s]} * kSliceVectorBytes, bytes, full);
     }
     if (!has_rows) continue;
     const int32_t* const rows = arguments.tiles.out_rows + int64_t{row_tile} * Shape::kRows;

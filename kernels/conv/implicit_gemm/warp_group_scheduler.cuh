@@ -102,6 +102,8 @@ class StageScheduler {
     first_part_ = arguments_.axis.slices_an_offset * half / Shape::kSplitK;
     num_parts_ = arguments_.axis.slices_an_offset * (half + 1) / Shape::kSplitK - first_part_;
     inverse_parts_ = __frcp_rn(static_cast<float>(num_parts_));
+    first_shortcut_slice_ = arguments_.num_shortcut_slices * half / Shape::kSplitK;
+    num_shortcut_slices_ = arguments_.num_shortcut_slices * (half + 1) / Shape::kSplitK - first_shortcut_slice_;
     for (int32_t word = 0; word < max(arguments_.mask_words, 1); ++word) ScheduleWord(row_tile, column, half, word);
   }
 
@@ -117,7 +119,8 @@ class StageScheduler {
     all = arguments_.axis.SliceBits(all);
     const int32_t size = arguments_.axis.offsets_a_slice;
     const bool is_last_word = word + 1 >= arguments_.mask_words;
-    const int32_t num_slices = __popc(all) * num_parts_;
+    const int32_t num_of_offsets = __popc(all) * num_parts_;
+    const int32_t num_slices = num_of_offsets + (is_last_word ? num_shortcut_slices_ : 0);
     const int32_t num_stages = max((num_slices + kSlicesAStage - 1) / kSlicesAStage, is_last_word ? 1 : 0);
     for (int32_t first = 0; first < num_stages; first += kStagesAtOnce) {
       const int32_t stage = first + Lane();
@@ -130,6 +133,10 @@ class StageScheduler {
       for (int s = 0; s < kSlicesAStage; ++s) {
         const int32_t number = stage * kSlicesAStage + s;
         if (number >= num_slices) continue;
+        if (number >= num_of_offsets) {
+          NoteShortcut(first_shortcut_slice_ + number - num_of_offsets, column, s, note);
+          continue;
+        }
         // This is number / num_parts_ without an integer division, which is slow: the first stages wait for the result.
         const auto rank = static_cast<int32_t>((static_cast<float>(number) + 0.5f) * inverse_parts_);
         const int32_t bit = BitOfRank(all, rank);
@@ -147,6 +154,15 @@ class StageScheduler {
       }
       Note(note, Lane(), min(num_stages - first, kStagesAtOnce));
     }
+  }
+
+  // Notes that slice s of a stage is a slice of the shortcut. All tiles have it.
+  __device__ void NoteShortcut(int32_t slice, int32_t column, int s, StageNote& note) const {
+    note.channels[s] = slice * arguments_.axis.slice_values;
+    note.weights[s] = (slice * arguments_.padded_out_channels + column) * (kSliceBytes / kSliceVectorBytes);
+    note.flags |= 1u << (kShortcutBit + s);
+#pragma unroll
+    for (int t = 0; t < Shape::kWarpGroups; ++t) note.flags |= 1u << (kSlicesAStage * t + s);
   }
 
   // Returns the set bit that has `rank` set bits below it.
@@ -190,6 +206,8 @@ class StageScheduler {
   int32_t first_part_ = 0;  // the first slice of an offset that the item sums
   int32_t num_parts_ = 0;   // slices of an offset that the item sums
   float inverse_parts_ = 1;
+  int32_t first_shortcut_slice_ = 0;  // the first slice of the shortcut that the item sums
+  int32_t num_shortcut_slices_ = 0;   // slices of the shortcut that the item sums
   RingPlace<Shape::kNotes> place_;
   int32_t num_noted_ = 0;
 };

@@ -1,0 +1,39 @@
+#include "engine/compiler/shortcut_fusion.h"
+
+#include <variant>
+
+#include "engine/compiler/row_products.h"
+
+namespace voxserve {
+namespace {
+
+bool CanFuse(const Layers& layers, int conv, int shortcut) {
+  const Layer& of_conv = layers.At(conv);
+  const Layer& of_shortcut = layers.At(shortcut);
+  if (!std::holds_alternative<SparseConvOp>(layers.FirstNode(of_conv).op) || IsRowProduct(layers, of_conv))
+    return false;
+  if (!IsRowProduct(layers, of_shortcut)) return false;
+  const Layer& earlier = conv < shortcut ? of_conv : of_shortcut;
+  const Layer& later = conv < shortcut ? of_shortcut : of_conv;
+  // The later layer has taken the addition, and the earlier layer as its residual.
+  const bool is_read_elsewhere = layers.ReadersOf(earlier).size() != 1 || layers.IsOutput(earlier.result_node) ||
+                                 layers.DecidesSites(earlier.result_node);
+  return !is_read_elsewhere && !earlier.activation && layers.InputsOf(of_shortcut).front() < conv &&
+         !layers.StaysFloat32(later);
+}
+
+}  // namespace
+
+void FuseShortcuts(Layers& layers) {
+  for (int later = 0; later < layers.size(); ++later) {
+    const int earlier = layers.At(later).residual;
+    if (earlier < 0) continue;
+    if (CanFuse(layers, earlier, later)) {
+      layers.FuseShortcut(earlier, later);
+    } else if (CanFuse(layers, later, earlier)) {
+      layers.FuseShortcut(later, earlier);
+    }
+  }
+}
+
+}  // namespace voxserve
