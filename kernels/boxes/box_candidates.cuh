@@ -152,18 +152,11 @@ struct SelectShared {
 // kSelectThreads threads of the block must call it.
 __device__ inline int32_t InclusiveSum(int32_t value, SelectShared& shared, int32_t* total) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpThreads, warp = static_cast<int>(threadIdx.x) / kWarpThreads;
-  for (int distance = 1; distance < kWarpThreads; distance *= 2) {
-    const int32_t lower = __shfl_up_sync(~0u, value, distance);
-    if (lane >= distance) value += lower;
-  }
+  value = SumToLane(value);
   if (lane == kWarpThreads - 1) shared.warp_sums[warp] = value;
   __syncthreads();
   const int32_t count = shared.warp_sums[lane];
-  int32_t sum = count;
-  for (int distance = 1; distance < kWarpThreads; distance *= 2) {
-    const int32_t lower = __shfl_up_sync(~0u, sum, distance);
-    if (lane >= distance) sum += lower;
-  }
+  const int32_t sum = SumToLane(count);
   *total = __shfl_sync(~0u, sum, kWarpThreads - 1);
   const int32_t before = __shfl_sync(~0u, sum - count, warp);
   __syncthreads();

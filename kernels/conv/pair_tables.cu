@@ -162,11 +162,7 @@ __device__ void PairsBefore(const PairTablesParams& params, const TilePlace& pla
 #pragma unroll
     for (int w = 0; w < kBlockWarps; ++w) first += pairs_before_word[w];
     const int64_t total = lane < place.num_offsets ? totals[lane] : 0;
-    int64_t sum = total;
-    for (int distance = 1; distance < kWarpThreads; distance *= 2) {
-      const int64_t lower = __shfl_up_sync(~0u, sum, distance);
-      if (lane >= distance) sum += lower;
-    }
+    const int64_t sum = SumToLane(total);
     if (lane < place.num_offsets) {
       const int64_t of_offset = first + sum - total;
       begin[lane] += static_cast<uint32_t>(of_offset);
