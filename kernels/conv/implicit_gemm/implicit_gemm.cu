@@ -59,7 +59,9 @@ ConvBlock DefaultBlock(const ImplicitGemmParams& params) {
   constexpr auto kBlock = [](int32_t rows, int32_t columns) {
     return ConvBlock{.rows = rows, .columns = columns, .split_k = 1};
   };
-  if (out_channels <= 32) return kBlock(64, 32);
+  if (out_channels <= 32 && params.labels.data == nullptr) return kBlock(64, 32);
+  // Choosing labels takes longer than the products, and blocks of 128 rows give a multiprocessor more warps for it.
+  if (out_channels <= 32) return LargestThatFills({kBlock(128, 32), kBlock(64, 32)}, num_rows, out_channels);
   if (out_channels <= 64) return LargestThatFills({kBlock(128, 64), kBlock(64, 64)}, num_rows, out_channels);
   const bool has_few_offsets = params.tiles.num_offsets <= kFewOffsets;
   if (out_channels <= 96) {

@@ -6,7 +6,6 @@
 #include <cstdint>
 
 #include "kernels/conv/implicit_gemm/arguments.cuh"
-#include "kernels/core/finite.h"
 
 namespace voxserve::kernels::cuda {
 
@@ -156,45 +155,64 @@ class WarpSumsStore {
     }
   }
 
-  // Stores the labels of the thread's two rows. Four threads hold the sums of a row.
+  // Stores the labels of the thread's two rows. Four threads hold the sums of a row. The code has few branches, and the
+  // two rows' instructions alternate, since products wait for the warps that store.
   __device__ static void StoreLabels(const ImplicitGemmArguments<T>& arguments, const float (&sums)[kSums],
                                      const WarpRows& rows) {
     static_assert(!kMayLabel || kVectors == 1, "a thread holds eight channels of each row");
     const int32_t first_channel = InRow() * kCount;
+    const int32_t num_channels = arguments.out_channels - first_channel;  // of this thread; may be above kCount
+    float bias[kCount];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const bool is_read = arguments.epilogue.bias != nullptr && i < num_channels;
+      bias[i] = is_read ? __ldg(arguments.epilogue.bias + first_channel + i) : 0.0f;
+    }
+    float largest[2];
+    uint32_t are_not_finite[2];  // by lane
+    float values[2][kCount];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      float best_value = -INFINITY;
-      int32_t best = 0;
-      bool is_finite = true;
+      largest[half] = -INFINITY;
+      float zero = 0;  // becomes NaN if a value is not finite
 #pragma unroll
       for (int i = 0; i < kCount; ++i) {
-        const int32_t channel = first_channel + i;
-        if (channel >= arguments.out_channels) continue;
-        float value = sums[i / 2 * 4 + half * 2 + i % 2];
-        if (arguments.epilogue.bias != nullptr) value += __ldg(arguments.epilogue.bias + channel);
-        is_finite = is_finite && IsFinite(value);
-        if (value > best_value) {
-          best_value = value;
-          best = channel;
-        }
+        const float value = sums[i / 2 * 4 + half * 2 + i % 2] + bias[i];
+        values[half][i] = i < num_channels ? value : -INFINITY;
+        zero = fmaf(i < num_channels ? value : 0.0f, 0.0f, zero);
+        largest[half] = fmaxf(largest[half], values[half][i]);
       }
+      are_not_finite[half] = __ballot_sync(~0u, zero != 0.0f);
+    }
 #pragma unroll
-      for (int distance = 2; distance > 0; distance /= 2) {
-        const float other_value = __shfl_xor_sync(~0u, best_value, distance);
-        const int32_t other = __shfl_xor_sync(~0u, best, distance);
-        const bool is_other_finite = __shfl_xor_sync(~0u, static_cast<int>(is_finite), distance) != 0;
-        is_finite = is_finite && is_other_finite;
-        if (other_value > best_value || (other_value == best_value && other < best)) {
-          best_value = other_value;
-          best = other;
-        }
+    for (int distance = 2; distance > 0; distance /= 2) {
+#pragma unroll
+      for (float& value : largest) value = fmaxf(value, __shfl_xor_sync(~0u, value, distance));
+    }
+    int32_t label[2];  // the first channel with the largest value
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      label[half] = kMaxLabelChannels;
+#pragma unroll
+      for (int i = kCount - 1; i >= 0; --i) {
+        if (values[half][i] == largest[half]) label[half] = first_channel + i;
       }
-      if (InRow() != 0 || rows.rows[half] < 0) continue;
-      const int32_t label = is_finite ? best : arguments.not_finite_label;
+    }
+#pragma unroll
+    for (int distance = 2; distance > 0; distance /= 2) {
+#pragma unroll
+      for (int32_t& channel : label) channel = min(channel, __shfl_xor_sync(~0u, channel, distance));
+    }
+    if (InRow() != 0) return;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      if (rows.rows[half] < 0) continue;
+      const bool is_finite = (are_not_finite[half] >> threadIdx.x % kWarpThreads & 0xf) == 0;
+      const int32_t stored = is_finite ? label[half] : arguments.not_finite_label;
       if (arguments.has_wide_labels) {
-        static_cast<uint16_t*>(arguments.labels)[rows.rows[half]] = static_cast<uint16_t>(label);
+        static_cast<uint16_t*>(arguments.labels)[rows.rows[half]] = static_cast<uint16_t>(stored);
       } else {
-        static_cast<uint8_t*>(arguments.labels)[rows.rows[half]] = static_cast<uint8_t>(label);
+        static_cast<uint8_t*>(arguments.labels)[rows.rows[half]] = static_cast<uint8_t>(stored);
       }
     }
   }

@@ -21,7 +21,8 @@ namespace voxserve::kernels::cuda {
 template <typename Visitor>
 void ForEachWarpGroupShape(const Visitor& visit) {
   visit(WarpGroupShape<1, 32, 1, 4, 3>{});
-  visit(WarpGroupShape<2, 32, 2, 8, 1>{});
+  visit(WarpGroupShape<2, 32, 1, 5, 2, 1, Tiles::kMany>{});
+  visit(WarpGroupShape<2, 32, 2, 8, 1, 1, Tiles::kFew>{});
   visit(WarpGroupShape<1, 64, 2, 6, 2, 1, Tiles::kMany>{});
   visit(WarpGroupShape<1, 64, 3, 10, 1, 1, Tiles::kFew>{});
   visit(WarpGroupShape<2, 64, 2, 8, 1>{});
