@@ -144,13 +144,14 @@ absl::Status DevicePoints::Upload(const std::vector<int64_t>& point_begin, absl:
 }
 
 absl::Status DevicePoints::Decode(const VoxelizeOp& op, int64_t num_columns, cudaStream_t stream) {
+  std::vector<kernels::DecodePointsParams> clouds;
   for (const Part& part : parts_) {
-    kernels::DecodePointsParams params = DecodeParams(op, part.cloud);
+    kernels::DecodePointsParams& params = clouds.emplace_back(DecodeParams(op, part.cloud));
     params.bytes = sources_[part.source].bytes;
     params.points = points_ + part.first_point * num_columns;
     params.is_valid = is_valid_ + part.first_point;
-    RETURN_IF_CUDA_ERROR(kernels::cuda::DecodePoints(params, stream));
   }
+  RETURN_IF_CUDA_ERROR(kernels::cuda::DecodePoints(clouds, stream));
   return absl::OkStatus();
 }
 

@@ -104,8 +104,8 @@ class DeviceRulebooks {
   }
   // Takes memory for temporary neighbour tables, which no step reads: other forms are made from them.
   absl::Status TakeTemporaryTables(Rulebook& rulebook);
-  // Takes temporary memory for the row masks of all searches. Clears the masks in which SwapNeighbours sets bits.
-  absl::Status TakeRowMasks();
+  // Takes temporary memory for the row masks, which the search and SwapNeighbours write.
+  absl::Status TakeRowMasks(Rulebook& rulebook);
   // Resets the pointers to temporary tables. The caller gives the memory back.
   static void ForgetTemporaryTables(Rulebook& rulebook);
   // Appends the parameters of the rulebook's tiles. Its neighbours must have been made.

@@ -104,33 +104,14 @@ absl::Status DeviceRulebooks::TakeTemporaryTables(Rulebook& rulebook) {
   return absl::OkStatus();
 }
 
-absl::Status DeviceRulebooks::TakeRowMasks() {
-  // All arrays share one block of memory. Each entry holds the index in the block at which an array begins, and the
-  // member that will point to it. The arrays of swapped rulebooks come first, so that one memset clears them:
-  // SwapNeighbours only sets bits in them, while the map search writes every value of the others.
-  std::vector<std::pair<int64_t, uint32_t**>> arrays;
-  int64_t count = 0;
-  const auto add = [&](bool is_read, int64_t capacity, uint32_t*& rows) {
-    if (!is_read) return;
-    arrays.emplace_back(count, &rows);
-    count += capacity;
-  };
-  const auto for_each = [&](const auto& visit) {
-    for (const Search& search : searches_) {
-      Rulebook& rulebook = At(search.index);
-      if (rulebook.num_offsets <= kernels::kSortBits) visit(rulebook);
-    }
-  };
-  for_each([&](Rulebook& r) { add(r.forms.swapped_tiles, r.in_capacity, r.swapped_row_masks); });
-  const int64_t num_cleared = count;
-  for_each([&](Rulebook& r) { add(r.forms.tiles, r.out_capacity, r.row_masks); });
-  if (count == 0) return absl::OkStatus();
-  ASSIGN_OR_RETURN(uint32_t* const rows, memory_->TakeSized<uint32_t>(count));
-  if (num_cleared > 0) {
-    RETURN_IF_CUDA_ERROR(
-        cudaMemsetAsync(rows, 0, static_cast<size_t>(num_cleared) * sizeof(uint32_t), memory_->stream().get()));
+absl::Status DeviceRulebooks::TakeRowMasks(Rulebook& rulebook) {
+  if (rulebook.num_offsets > kernels::kSortBits) return absl::OkStatus();
+  if (rulebook.forms.tiles) {
+    ASSIGN_OR_RETURN(rulebook.row_masks, memory_->TakeSized<uint32_t>(rulebook.out_capacity));
   }
-  for (const auto& [begin, array] : arrays) *array = rows + begin;
+  if (rulebook.forms.swapped_tiles) {
+    ASSIGN_OR_RETURN(rulebook.swapped_row_masks, memory_->TakeSized<uint32_t>(rulebook.in_capacity));
+  }
   return absl::OkStatus();
 }
 
@@ -183,8 +164,8 @@ absl::Status DeviceRulebooks::Make(bool has_sizes) {
                             !forms.swapped_tiles && rulebook.num_offsets <= kernels::kSortBits &&
                             SearchParams(search).first_in_rows == nullptr;
     RETURN_IF_ERROR(TakeTemporaryTables(rulebook));
+    RETURN_IF_ERROR(TakeRowMasks(rulebook));
   }
-  RETURN_IF_ERROR(TakeRowMasks());
   RETURN_IF_ERROR(MakeForms());
   for (const Search& search : searches_) ForgetTemporaryTables(At(search.index));
   memory_->ReturnTo(kept);

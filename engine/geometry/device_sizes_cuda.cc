@@ -7,6 +7,7 @@
 #include "engine/base/error_reason.h"
 #include "engine/geometry/device_sizes.h"
 #include "engine/runtime/cuda_status.h"
+#include "kernels/core/clear.h"
 
 namespace voxserve {
 
@@ -53,7 +54,7 @@ absl::Status DeviceSizes::Begin(const Shape& shape, GeometryMemory& memory) {
   Cut(host_.data(), on_host_);
   RETURN_IF_ERROR(memory.context().sizes.Reserve(static_cast<int64_t>(bytes)));
   ASSIGN_OR_RETURN(int64_t * block, memory.Take<int64_t>(count));
-  RETURN_IF_CUDA_ERROR(cudaMemsetAsync(block, 0, bytes, memory.stream().get()));
+  RETURN_IF_CUDA_ERROR(kernels::cuda::Clear(block, bytes, memory.stream().get()));
   Cut(block, on_device_);
   return absl::OkStatus();
 }

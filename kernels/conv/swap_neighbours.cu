@@ -20,8 +20,10 @@ static_assert(sizeof(SwapBatch) <= kMaxParamBytes);
 
 __host__ __device__ inline int64_t NumTiles(int64_t count) { return (count + kTileRows - 1) / kTileRows; }
 
-// Sets every value of the swapped tables to -1. Blocks stride over tiles of the values of all tables.
+// Sets every value of the swapped tables to -1, and every mask to 0. Blocks stride over tiles of the values of all
+// tables.
 __global__ void __launch_bounds__(kBlockThreads) EmptySwappedKernel(const __grid_constant__ SwapBatch batch) {
+  WaitForEarlierKernels();
   const BatchTiles<kMaxRulebooksALaunch> tiles(batch.num_rulebooks, [&](int i) {
     return NumTiles(batch.rulebooks[i].num_offsets * batch.rulebooks[i].in_capacity);
   });
@@ -34,6 +36,7 @@ __global__ void __launch_bounds__(kBlockThreads) EmptySwappedKernel(const __grid
     for (int item = 0; item < kTileItems; ++item) {
       const int64_t value = first + item * kBlockThreads;
       if (value < num_values) params.swapped[value] = -1;
+      if (value < params.in_capacity && params.row_masks != nullptr) params.row_masks[value] = 0;
     }
   }
 }
@@ -41,6 +44,7 @@ __global__ void __launch_bounds__(kBlockThreads) EmptySwappedKernel(const __grid
 // Writes each output row to the swapped table, at the entry of the input row that it reads. A tile is a range of output
 // rows of one offset. An input row occurs at most once in an offset, so no two threads write the same entry.
 __global__ void __launch_bounds__(kBlockThreads) SwapNeighboursKernel(const __grid_constant__ SwapBatch batch) {
+  WaitForEarlierKernels();
   const BatchTiles<kMaxRulebooksALaunch> tiles(batch.num_rulebooks, [&](int i) {
     const SwapNeighboursParams& params = batch.rulebooks[i];
     return params.num_offsets * NumTiles(NumRows(params.out_capacity, params.num_out));
@@ -83,16 +87,17 @@ cudaError_t SwapNeighbours(std::span<const SwapNeighboursParams> params, cudaStr
       num_row_tiles = 0;
       return cudaSuccess;
     }
-    EmptySwappedKernel<<<static_cast<unsigned>(std::min(kMaxBlocks, num_values_tiles)), kBlockThreads, 0, stream>>>(
-        batch);
-    VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
+    VOXSERVE_RETURN_IF_CUDA(LaunchEarly(EmptySwappedKernel,
+                                        static_cast<unsigned>(std::min(kMaxBlocks, num_values_tiles)), kBlockThreads, 0,
+                                        stream, batch));
     if (num_row_tiles > 0) {
-      SwapNeighboursKernel<<<static_cast<unsigned>(std::min(kMaxBlocks, num_row_tiles)), kBlockThreads, 0, stream>>>(
-          batch);
+      VOXSERVE_RETURN_IF_CUDA(LaunchEarly(SwapNeighboursKernel,
+                                          static_cast<unsigned>(std::min(kMaxBlocks, num_row_tiles)), kBlockThreads, 0,
+                                          stream, batch));
     }
     batch.num_rulebooks = 0;
     num_values_tiles = num_row_tiles = 0;
-    return LaunchStatus(stream);
+    return cudaSuccess;
   };
   for (const SwapNeighboursParams& rulebook : params) {
     if (rulebook.row_masks != nullptr && rulebook.num_offsets > kRowMaskBits) return cudaErrorInvalidValue;

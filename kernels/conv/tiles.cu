@@ -116,6 +116,7 @@ constexpr int kOrderWarps = 32;
 // one rulebook.
 __global__ void __launch_bounds__(kOrderWarps* kWarpThreads)
     OrderClassesKernel(const __grid_constant__ TilesBatch batch, ClassOrders* orders) {
+  WaitForEarlierKernels();
   static_assert(kRunRows == kWarpThreads && kSortBits <= kOrderWarps && kSortBits <= kWarpThreads);
   __shared__ int32_t counts[kSortBits][kWarpThreads];
   const TilesParams& params = batch.rulebooks[blockIdx.x];
@@ -160,6 +161,7 @@ __global__ void __launch_bounds__(kOrderWarps* kWarpThreads)
 // first.
 __global__ void __launch_bounds__(kBlockThreads)
     SortKeysKernel(const __grid_constant__ TilesBatch batch, const ClassOrders* orders, uint32_t* keys, int32_t* rows) {
+  WaitForEarlierKernels();
   const int64_t num_keys = batch.key_begin[batch.num_rulebooks];
   int entry = 0;
   for (int64_t i = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x; i < num_keys;
@@ -198,6 +200,7 @@ __device__ uint32_t OffsetsIn(const int32_t* neighbours, int64_t pitch, int32_t 
 __global__ void __launch_bounds__(kFillThreads)
     FillTilesKernel(const __grid_constant__ TilesBatch batch, const ClassOrders* orders, const uint32_t* sorted_keys,
                     const int32_t* sorted_rows) {
+  WaitForEarlierKernels();
   __shared__ int64_t first_key[kWarpThreads];
   __shared__ uint32_t words[kTilesABlock][kMaskWarps];
   const BatchTiles<kMaxRulebooksASort> blocks(batch.num_rulebooks, [&](int i) {
@@ -271,6 +274,7 @@ __global__ void __launch_bounds__(kFillThreads)
 // Lists the tiles of one rulebook and one tile size by weight, with a counting sort. Tiles of equal weight have no
 // defined order.
 __global__ void __launch_bounds__(kWeights) SortTilesByWeightKernel(const __grid_constant__ TilesBatch batch) {
+  WaitForEarlierKernels();
   using Scan = cub::BlockScan<int32_t, kWeights>;
   __shared__ typename Scan::TempStorage scan;
   __shared__ int32_t places[kWeights];
@@ -339,21 +343,20 @@ cudaError_t MakeTilesOf(std::span<const TilesParams> params, void* memory, cudaS
     ++batch.num_rulebooks;
     num_blocks += NumTilePlaces(rulebook.out_capacity) / kFillThreads;
   }
-  OrderClassesKernel<<<static_cast<unsigned>(batch.num_rulebooks), kOrderWarps * kWarpThreads, 0, stream>>>(
-      batch, workspace.orders);
-  VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
-  SortKeysKernel<<<std::min<unsigned>(kMaxBlocks, NumBlocks(workspace.num_keys)), kBlockThreads, 0, stream>>>(
-      batch, workspace.orders, pairs.current_keys(), pairs.current_values());
-  VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
+  VOXSERVE_RETURN_IF_CUDA(LaunchEarly(OrderClassesKernel, static_cast<unsigned>(batch.num_rulebooks),
+                                      kOrderWarps * kWarpThreads, 0, stream, batch, workspace.orders));
+  VOXSERVE_RETURN_IF_CUDA(LaunchEarly(SortKeysKernel, std::min<unsigned>(kMaxBlocks, NumBlocks(workspace.num_keys)),
+                                      kBlockThreads, 0, stream, batch, workspace.orders, pairs.current_keys(),
+                                      pairs.current_values()));
   int key_bits = kSortBits;
   while ((batch.num_rulebooks >> (key_bits - kSortBits)) != 0) ++key_bits;  // leaves kNoKey as the largest key
   VOXSERVE_RETURN_IF_CUDA(SortPairs(pairs, workspace.num_keys, key_bits, workspace.sort_scratch, stream));
   const int64_t resident_blocks = int64_t{kFillBlocksAnSm} * NumSms();
-  FillTilesKernel<<<static_cast<unsigned>(std::min(resident_blocks, num_blocks)), kFillThreads, 0, stream>>>(
-      batch, workspace.orders, pairs.current_keys(), pairs.current_values());
-  VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
-  SortTilesByWeightKernel<<<static_cast<unsigned>(batch.num_rulebooks * kTileSizes), kWeights, 0, stream>>>(batch);
-  VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
+  VOXSERVE_RETURN_IF_CUDA(LaunchEarly(FillTilesKernel, static_cast<unsigned>(std::min(resident_blocks, num_blocks)),
+                                      kFillThreads, 0, stream, batch, workspace.orders, pairs.current_keys(),
+                                      pairs.current_values()));
+  VOXSERVE_RETURN_IF_CUDA(LaunchEarly(SortTilesByWeightKernel, static_cast<unsigned>(batch.num_rulebooks * kTileSizes),
+                                      kWeights, 0, stream, batch));
   // An implicit GEMM may start before the kernel that precedes it in the stream has ended. With this memset between
   // them, the GEMM starts only after all kernels of this function have ended.
   return cudaMemsetAsync(batch.rulebooks[0].counters, 0, kTileCounters * sizeof(int32_t), stream);

@@ -43,6 +43,7 @@ __device__ HashSlots SlotsOf(const TableBuild& table) {
 
 // Empties as many slots as the table's keys will use.
 __global__ void __launch_bounds__(kBlockThreads) EmptyBricksKernel(const __grid_constant__ TableBatch batch) {
+  WaitForEarlierKernels();
   const TableBuild& table = batch.tables[blockIdx.y];
   static_assert(kMinHashSlots % 2 == 0);
   const int64_t num_pairs = SlotsOf(table).size() / 2;
@@ -56,6 +57,7 @@ __global__ void __launch_bounds__(kBlockThreads) EmptyBricksKernel(const __grid_
 // Inserts the bricks. The thread of a brick's first row computes the brick's mask and inserts the brick.
 template <int kDimension>
 __global__ void __launch_bounds__(kBlockThreads) InsertBricksKernel(const __grid_constant__ TableBatch batch) {
+  WaitForEarlierKernels();
   using Places = BrickPlaces<kDimension>;
   const TableBuild& table = batch.tables[blockIdx.y];
   const HashSlots slots = SlotsOf(table);
@@ -96,12 +98,11 @@ cudaError_t BuildBatch(std::span<const BrickTableParams> params, std::span<Brick
                 static_cast<unsigned>(params.size()));
   };
   // A table without keys still needs its slots emptied.
-  EmptyBricksKernel<<<blocks(NumHashSlots(kBrickSlotsAKey * max_capacity) / 2), kBlockThreads, 0, stream>>>(batch);
-  VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
+  VOXSERVE_RETURN_IF_CUDA(LaunchEarly(EmptyBricksKernel, blocks(NumHashSlots(kBrickSlotsAKey * max_capacity) / 2),
+                                      kBlockThreads, 0, stream, batch));
   if (max_capacity == 0) return cudaSuccess;
   return VisitDimension(params[0].dimension, [&](auto dimension) {
-    InsertBricksKernel<dimension()><<<blocks(max_capacity), kBlockThreads, 0, stream>>>(batch);
-    return LaunchStatus(stream);
+    return LaunchEarly(InsertBricksKernel<dimension()>, blocks(max_capacity), kBlockThreads, 0, stream, batch);
   });
 }
 

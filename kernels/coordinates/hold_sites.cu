@@ -12,6 +12,7 @@ constexpr int32_t kNoVoxel = -1;
 // Every block checks by itself whether all levels fit their capacities. The first block writes the numbers of sites. If
 // a level does not fit, all blocks together set the voxel of every point to kNoVoxel.
 __global__ void __launch_bounds__(kBlockThreads) HoldSitesKernel(const __grid_constant__ HoldSitesParams params) {
+  WaitForEarlierKernels();
   static_assert(kMostHeldLevels <= kBlockThreads);
   const auto level = static_cast<int32_t>(threadIdx.x);
   int64_t sites = 0;
@@ -37,8 +38,8 @@ __global__ void __launch_bounds__(kBlockThreads) HoldSitesKernel(const __grid_co
 cudaError_t HoldSites(const HoldSitesParams& params, cudaStream_t stream) {
   const NvtxRange range("HoldSites");
   if (params.num_levels < 1 || params.num_levels > kMostHeldLevels) return cudaErrorInvalidValue;
-  HoldSitesKernel<<<std::min(kMostBlocks, NumBlocks(params.num_points)), kBlockThreads, 0, stream>>>(params);
-  return LaunchStatus(stream);
+  return LaunchEarly(HoldSitesKernel, std::min(kMostBlocks, NumBlocks(params.num_points)), kBlockThreads, 0, stream,
+                     params);
 }
 
 }  // namespace voxserve::kernels::cuda

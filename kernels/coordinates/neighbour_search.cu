@@ -17,7 +17,9 @@ namespace {
 
 constexpr int kSearchThreads = 128;
 constexpr int kCellsAPiece = 32;
-constexpr int kMaxPiecesALaunch = 24;
+// A launch takes longer if its parameters are large: 18 KB of them took 7 us on an H100. Up to 12 pieces and one list
+// of cells fit into 4 KB.
+constexpr int kMaxPiecesALaunch = 12;
 constexpr int kSearchBlocksAnSm = 5;  // as many as an SM of an H100 holds: more would wait
 
 enum class PieceKind : int32_t {
@@ -43,11 +45,9 @@ struct Piece {
   int32_t stride[kMaxDimension];
   int32_t first_cell;
   int32_t num_cells;
-  uint64_t lowest;                             // translation by the piece's smallest Delta on each axis
-  int32_t reach[kMaxDimension];                // the largest Delta minus the smallest
-  int32_t cube_step;                           // for kCube: the distance from one cell to the next on an axis
-  uint64_t translation[kCellsAPiece];          // each cell's Delta minus the smallest
-  int16_t delta[kCellsAPiece][kMaxDimension];  // Delta minus the smallest
+  uint64_t lowest;               // translation by the piece's smallest Delta on each axis
+  int32_t reach[kMaxDimension];  // the largest Delta minus the smallest
+  int32_t cube_step;             // for kCube: the distance from one cell to the next on an axis
 
   // kBlocks
   const int32_t* first_in_rows;
@@ -57,11 +57,20 @@ struct Piece {
   int32_t log2_stride;
 };
 
+// The cells of pieces of kind kNearCells and kCells: each cell's Delta minus the smallest, also as a translation.
+struct CellList {
+  uint64_t translation[kCellsAPiece];
+  int16_t delta[kCellsAPiece][kMaxDimension];
+
+  bool operator==(const CellList&) const = default;
+};
+
 struct PieceBatch {
   int32_t num_pieces;
+  CellList cells;  // of every piece that has a list
   Piece pieces[kMaxPiecesALaunch];
 };
-static_assert(sizeof(PieceBatch) <= kMaxParamBytes);
+static_assert(sizeof(PieceBatch) <= 4096);
 
 // ---- Kernels -----------------------------------------------------------------------------------------------------
 
@@ -207,7 +216,7 @@ __device__ void AddNearCell(int32_t cell, uint32_t near_place, const NearBricks<
 
 // Finds the inputs of an output row for cells within the near bricks, of which `lowest` is the lowest corner.
 template <int kDimension, bool kLists>
-__device__ void ReadNearCells(const Piece& piece, uint64_t lowest, NearBricks<kDimension>& near,
+__device__ void ReadNearCells(const Piece& piece, const CellList& cells, uint64_t lowest, NearBricks<kDimension>& near,
                               RowWriter<kDimension, kLists>& writer) {
   using Places = BrickPlaces<kDimension>;
   int32_t place[kDimension];
@@ -242,7 +251,7 @@ __device__ void ReadNearCells(const Piece& piece, uint64_t lowest, NearBricks<kD
     uint32_t at = 0;
 #pragma unroll
     for (int axis = 0; axis < kDimension; ++axis) {
-      at |= NearPlace<kDimension>(place[axis] + piece.delta[cell][axis], axis);
+      at |= NearPlace<kDimension>(place[axis] + cells.delta[cell][axis], axis);
     }
     AddNearCell(cell, at, near, writer);
   }
@@ -250,7 +259,8 @@ __device__ void ReadNearCells(const Piece& piece, uint64_t lowest, NearBricks<kD
 
 // Finds the inputs of an output row for cells anywhere. Each cell looks up its brick, several cells at a time.
 template <int kDimension, bool kLists>
-__device__ void LookUpCells(const Piece& piece, uint64_t lowest, RowWriter<kDimension, kLists>& writer) {
+__device__ void LookUpCells(const Piece& piece, const CellList& cells, uint64_t lowest,
+                            RowWriter<kDimension, kLists>& writer) {
   using Key = MortonKey<kDimension>;
   using Places = BrickPlaces<kDimension>;
   constexpr int kCellsAtOnce = 8;
@@ -262,7 +272,7 @@ __device__ void LookUpCells(const Piece& piece, uint64_t lowest, RowWriter<kDime
     const int32_t count = min(kCellsAtOnce, piece.num_cells - first);
 #pragma unroll
     for (int i = 0; i < kCellsAtOnce; ++i) {
-      const uint64_t key = i < count ? Key::Translate(lowest, piece.translation[first + i]) : lowest;
+      const uint64_t key = i < count ? Key::Translate(lowest, cells.translation[first + i]) : lowest;
       keys[i] = Places::BrickOf(key);
       places[i] = Places::PlaceOf(key);
     }
@@ -278,7 +288,7 @@ __device__ void LookUpCells(const Piece& piece, uint64_t lowest, RowWriter<kDime
 
 // Finds the inputs of an output row for all cells of the piece.
 template <int kDimension, bool kLists>
-__device__ void LookUpRow(const Piece& piece, int64_t row, NearBricks<kDimension>& near) {
+__device__ void LookUpRow(const Piece& piece, const CellList& cells, int64_t row, NearBricks<kDimension>& near) {
   using Key = MortonKey<kDimension>;
   using Places = BrickPlaces<kDimension>;
   RowWriter<kDimension, kLists> writer(piece, row, near);
@@ -287,9 +297,9 @@ __device__ void LookUpRow(const Piece& piece, int64_t row, NearBricks<kDimension
   if (base == kNoKey) {
     for (int32_t cell = 0; cell < piece.num_cells; ++cell) writer.Add(cell, false, -1);
   } else if (piece.kind != PieceKind::kCells) {
-    ReadNearCells(piece, lowest, near, writer);
+    ReadNearCells(piece, cells, lowest, near, writer);
   } else {
-    LookUpCells(piece, lowest, writer);
+    LookUpCells(piece, cells, lowest, writer);
   }
   writer.Finish();
 }
@@ -349,6 +359,7 @@ __device__ void ReadBlock(const Piece& piece, int64_t row, int64_t num_out) {
 
 template <int kDimension>
 __global__ void __launch_bounds__(kSearchThreads) SearchNeighboursKernel(const __grid_constant__ PieceBatch batch) {
+  WaitForEarlierKernels();
   __shared__ NearBricks<kDimension> near;
   const BatchTiles<kMaxPiecesALaunch> tiles(batch.num_pieces, [&](int i) {
     const Piece& piece = batch.pieces[i];
@@ -363,9 +374,9 @@ __global__ void __launch_bounds__(kSearchThreads) SearchNeighboursKernel(const _
     if (piece.kind == PieceKind::kBlocks) {
       ReadBlock<kDimension>(piece, row, num_out);
     } else if (piece.row_inputs != nullptr) {
-      LookUpRow<kDimension, true>(piece, row, near);
+      LookUpRow<kDimension, true>(piece, batch.cells, row, near);
     } else {
-      LookUpRow<kDimension, false>(piece, row, near);
+      LookUpRow<kDimension, false>(piece, batch.cells, row, near);
     }
   }
 }
@@ -378,7 +389,7 @@ bool IsOfDimension(const NeighbourSearchParams& params, int32_t dimension) {
          (!reads_table || params.table.dimension == dimension);
 }
 
-// Collects pieces, and launches the kernel whenever kMaxPiecesALaunch pieces are collected.
+// Collects pieces, and launches the kernel whenever the next piece does not fit beside them.
 template <int kDimension>
 class PieceQueue {
  public:
@@ -401,7 +412,7 @@ class PieceQueue {
       piece.in_capacity = params.in_capacity;
       piece.num_in = params.num_in;
       piece.log2_stride = std::countr_zero(static_cast<uint32_t>(geometry.stride[0]));
-      return Add(piece);
+      return Add(piece, nullptr);
     }
     piece.table = params.table;
     for (int axis = 0; axis < kDimension; ++axis) {
@@ -410,8 +421,9 @@ class PieceQueue {
     }
     for (; piece.first_cell < piece.num_offsets; piece.first_cell += piece.num_cells) {
       piece.num_cells = std::min(kCellsAPiece, piece.num_offsets - piece.first_cell);
-      SetCells(geometry, piece);
-      VOXSERVE_RETURN_IF_CUDA(Add(piece));
+      CellList cells{};
+      SetCells(geometry, piece, cells);
+      VOXSERVE_RETURN_IF_CUDA(Add(piece, piece.kind == PieceKind::kCube ? nullptr : &cells));
     }
     return cudaSuccess;
   }
@@ -419,10 +431,12 @@ class PieceQueue {
   cudaError_t Launch() {
     if (batch_.num_pieces == 0) return cudaSuccess;
     const auto blocks = static_cast<unsigned>(std::min(int64_t{kSearchBlocksAnSm} * NumSms(), max_tiles_));
-    SearchNeighboursKernel<kDimension><<<blocks, kSearchThreads, 0, stream_>>>(batch_);
+    VOXSERVE_RETURN_IF_CUDA(
+        LaunchEarly(SearchNeighboursKernel<kDimension>, blocks, kSearchThreads, 0, stream_, batch_));
     batch_.num_pieces = 0;
+    has_cells_ = false;
     max_tiles_ = 0;
-    return LaunchStatus(stream_);
+    return cudaSuccess;
   }
 
  private:
@@ -436,7 +450,7 @@ class PieceQueue {
     return true;
   }
 
-  static void SetCells(const ConvGeometry& geometry, Piece& piece) {
+  static void SetCells(const ConvGeometry& geometry, Piece& piece, CellList& cells) {
     Axes least = geometry.Delta(piece.first_cell), most = least;
     for (int32_t cell = 0; cell < piece.num_cells; ++cell) {
       const Axes delta = geometry.Delta(piece.first_cell + cell);
@@ -460,14 +474,20 @@ class PieceQueue {
       Axes delta = geometry.Delta(piece.first_cell + cell);
       for (int axis = 0; axis < kDimension; ++axis) {
         delta[axis] -= least[axis];
-        piece.delta[cell][axis] = static_cast<int16_t>(delta[axis]);
+        cells.delta[cell][axis] = static_cast<int16_t>(delta[axis]);
       }
-      piece.translation[cell] = MortonKey<kDimension>::Translation(delta);
+      cells.translation[cell] = MortonKey<kDimension>::Translation(delta);
     }
   }
 
-  cudaError_t Add(const Piece& piece) {
-    if (batch_.num_pieces == kMaxPiecesALaunch) VOXSERVE_RETURN_IF_CUDA(Launch());
+  // cells: the piece's list; null: it has none.
+  cudaError_t Add(const Piece& piece, const CellList* cells) {
+    const bool has_room = batch_.num_pieces < kMaxPiecesALaunch;
+    if (!has_room || (cells != nullptr && has_cells_ && batch_.cells != *cells)) VOXSERVE_RETURN_IF_CUDA(Launch());
+    if (cells != nullptr) {
+      batch_.cells = *cells;
+      has_cells_ = true;
+    }
     batch_.pieces[batch_.num_pieces++] = piece;
     max_tiles_ += NumBlocks(piece.out_capacity, kSearchThreads);
     return cudaSuccess;
@@ -475,6 +495,7 @@ class PieceQueue {
 
   cudaStream_t stream_;
   PieceBatch batch_{};
+  bool has_cells_ = false;
   int64_t max_tiles_ = 0;
 };
 

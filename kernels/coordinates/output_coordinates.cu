@@ -113,6 +113,7 @@ __device__ uint64_t Difference(const uint64_t* sorted, int64_t row) {
 
 template <typename Restore>
 __global__ void __launch_bounds__(kBlockThreads) CountHeadsKernel(const __grid_constant__ HeadParams<Restore> params) {
+  WaitForEarlierKernels();
   const int64_t begin = blockIdx.x * params.block_rows;
   const int64_t end = min(begin + params.block_rows, NumRows(params.capacity, params.num_sorted));
   int32_t counts[kMaxChain] = {};
@@ -143,6 +144,7 @@ __global__ void __launch_bounds__(kBlockThreads) CountHeadsKernel(const __grid_c
 template <typename Restore>
 __global__ void __launch_bounds__(kBlockThreads, BlocksAnSm(4))
     WriteHeadsKernel(const __grid_constant__ HeadParams<Restore> params) {
+  WaitForEarlierKernels();
   const int64_t begin = blockIdx.x * params.block_rows;
   const int64_t end = min(begin + params.block_rows, NumRows(params.capacity, params.num_sorted));
   const bool is_last = blockIdx.x == gridDim.x - 1;
@@ -277,10 +279,8 @@ cudaError_t WriteUnique(HeadParams<Restore> heads, cudaStream_t stream) {
   const int64_t num_tiles = (heads.capacity + kTileRows - 1) / kTileRows;
   heads.block_rows = (num_tiles + kMaxHeadBlocks - 1) / kMaxHeadBlocks * kTileRows;
   const auto num_blocks = static_cast<unsigned>((heads.capacity + heads.block_rows - 1) / heads.block_rows);
-  CountHeadsKernel<Restore><<<num_blocks, kBlockThreads, 0, stream>>>(heads);
-  VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
-  WriteHeadsKernel<Restore><<<num_blocks, kBlockThreads, 0, stream>>>(heads);
-  return LaunchStatus(stream);
+  VOXSERVE_RETURN_IF_CUDA(LaunchEarly(CountHeadsKernel<Restore>, num_blocks, kBlockThreads, 0, stream, heads));
+  return LaunchEarly(WriteHeadsKernel<Restore>, num_blocks, kBlockThreads, 0, stream, heads);
 }
 
 // Returns true if the levels of the chain match each other, and every level's capacity suffices for what the launches

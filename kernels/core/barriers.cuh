@@ -74,15 +74,4 @@ __device__ inline int32_t LoadShared(uint32_t from) {
   return value;
 }
 
-// Waits until the earlier kernels of the stream have ended and their writes are visible, and then lets the next kernel
-// start early. A kernel must call this function if it is launched before its predecessor has ended (programmatic
-// dependent launch).
-//
-// Before this call a kernel must not read anything that its direct predecessor writes. It may read the results of still
-// earlier kernels: these have ended, because the predecessor lets its successor start only in this function, after its
-// own wait.
-__device__ inline void WaitForEarlierKernels() {
-  asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;\n" ::: "memory");
-}
-
 }  // namespace voxserve::kernels::cuda

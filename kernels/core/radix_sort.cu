@@ -2,11 +2,12 @@
 #include <cub/device/device_radix_sort.cuh>
 #include <limits>
 
+#include "kernels/core/clear.h"
 #include "kernels/core/launch.cuh"
 #include "kernels/core/radix_sort.h"
 
-// A sort by passes calls kernels of CUB's own namespaces, whose arguments may change with its version. Before this line
-// is changed, compare the launches below with those of cub::DispatchRadixSort::InvokeOnesweep. With other versions,
+// A sort by passes uses classes of CUB's own namespaces, whose arguments may change with its version. Before this line
+// is changed, compare the kernels below with those of CUB's kernels/radix_sort.cuh. With other versions,
 // cub::DeviceRadixSort sorts everything.
 #define VOXSERVE_SORTS_BY_PASSES (CUB_MAJOR_VERSION == 3 && CUB_MINOR_VERSION == 0)
 
@@ -37,33 +38,84 @@ cudaError_t SortByCub(PairBuffers<Key>& buffers, int64_t num_pairs, int num_bits
 #if VOXSERVE_SORTS_BY_PASSES
 constexpr int kDigitBits = 8;
 constexpr int kDigits = 1 << kDigitBits;
-// Longer arrays are sorted by cub::DeviceRadixSort. With a million keys both take about the same time.
-constexpr int64_t kMostPairs = int64_t{1} << 20;
+// Longer arrays are sorted by cub::DeviceRadixSort, which cuts them into portions.
+constexpr int64_t kMostPairs = int64_t{1} << 22;
 
-// The form of the kernels, which CUB reads as its own policies: one for all GPUs, so the number 500 chooses nothing.
+// The sizes of a block. They were measured with 112,000 to 448,000 keys of 64 bits and with 200,000 to 1.6 million of
+// 32 bits (tests/bench/results/2026-11-27-h200.md).
 template <typename Key>
-struct Policy : cub::ChainedPolicy<500, Policy<Key>, Policy<Key>> {
-  static constexpr int kItems = 12;  // a thread
-  using HistogramPolicy = cub::AgentRadixSortHistogramPolicy<256, 8, 1, Key, kDigitBits>;
-  using ExclusiveSumPolicy = cub::AgentRadixSortExclusiveSumPolicy<kDigits, kDigitBits>;
+struct PassShape {
+  static constexpr int kThreads = sizeof(Key) == sizeof(uint64_t) ? 384 : 512;
+  static constexpr int kItems = sizeof(Key) == sizeof(uint64_t) ? 10 : 12;  // a thread
+  static constexpr int kTilePairs = kThreads * kItems;
+};
+
+constexpr int kHistogramThreads = 256;
+
+template <typename Key>
+__global__ void __launch_bounds__(kHistogramThreads)
+    CountDigitsKernel(const Key* keys, int num_pairs, int num_bits, int32_t* counts) {
+  using Policy = cub::AgentRadixSortHistogramPolicy<kHistogramThreads, 8, 1, Key, kDigitBits>;
+  using Agent = cub::detail::radix_sort::AgentRadixSortHistogram<Policy, /*IS_DESCENDING=*/false, Key, int32_t>;
+  __shared__ typename Agent::TempStorage storage;
+  WaitForEarlierKernels();
+  Agent(storage, counts, keys, num_pairs, 0, num_bits).Process();
+}
+
+// Turns each pass's counts into the places at which its digits begin. A block has the digits of a pass.
+__global__ void __launch_bounds__(kDigits) SumDigitsKernel(int32_t* counts) {
+  using Scan = cub::BlockScan<int32_t, kDigits>;
+  __shared__ Scan::TempStorage storage;
+  WaitForEarlierKernels();
+  int32_t& count = counts[blockIdx.x * kDigits + threadIdx.x];
+  int32_t begin = 0;
+  Scan(storage).ExclusiveSum(count, begin);
+  count = begin;
+}
+
+// The arrays of a pass, which moves pairs from one pair of buffers to the other.
+template <typename Key>
+struct Pass {
+  const Key* keys;
+  const int32_t* values;
+  Key* keys_to;
+  int32_t* values_to;
+  int num_pairs;
+  int first_bit;
+  int num_bits;
+  const int32_t* digit_begins;  // [digits]
+  int32_t* look_back;           // [tiles, digits]
+  int32_t* num_taken;           // the number of tiles that blocks have taken
+};
+
+template <typename Key>
+__global__ void __launch_bounds__(PassShape<Key>::kThreads) SortDigitKernel(const Pass<Key> pass) {
+  using Shape = PassShape<Key>;
   // CUB divides the items by the key's size in words of 4 bytes.
-  using OnesweepPolicy =
-      cub::AgentRadixSortOnesweepPolicy<384, kItems * sizeof(Key) / sizeof(uint32_t), Key, 1,
+  using Policy =
+      cub::AgentRadixSortOnesweepPolicy<Shape::kThreads, Shape::kItems * sizeof(Key) / sizeof(uint32_t), Key, 1,
                                         cub::RADIX_RANK_MATCH_EARLY_COUNTS_ANY, cub::BLOCK_SCAN_RAKING_MEMOIZE,
                                         cub::RADIX_SORT_STORE_DIRECT, kDigitBits>;
-  static constexpr int kTilePairs = OnesweepPolicy::BLOCK_THREADS * OnesweepPolicy::ITEMS_PER_THREAD;
-};
+  static_assert(Policy::ITEMS_PER_THREAD == Shape::kItems);
+  using Agent =
+      cub::detail::radix_sort::AgentRadixSortOnesweep<Policy, /*IS_DESCENDING=*/false, Key, int32_t, int32_t, int>;
+  __shared__ typename Agent::TempStorage storage;
+  WaitForEarlierKernels();
+  Agent(storage, pass.look_back, pass.num_taken, /*d_bins_out=*/nullptr, pass.digit_begins, pass.keys_to, pass.keys,
+        pass.values_to, pass.values, pass.num_pairs, pass.first_bit, pass.num_bits)
+      .Process();
+}
 
 // The memory of one sort, all of which is cleared before it.
 template <typename Key>
 struct Workspace {
   Workspace(int64_t num_pairs, int num_bits, void* scratch)
       : num_passes((num_bits + kDigitBits - 1) / kDigitBits),
-        num_tiles(static_cast<int>((num_pairs + Policy<Key>::kTilePairs - 1) / Policy<Key>::kTilePairs)) {
+        num_tiles(static_cast<int>((num_pairs + PassShape<Key>::kTilePairs - 1) / PassShape<Key>::kTilePairs)) {
     WorkspaceCutter cutter(scratch);
     counts = cutter.Take<int32_t>(int64_t{num_passes} * kDigits);
     look_back = cutter.Take<int32_t>(int64_t{num_passes} * num_tiles * kDigits);
-    taken = cutter.Take<int32_t>(num_passes);
+    num_taken = cutter.Take<int32_t>(num_passes);
     bytes = cutter.bytes();
   }
 
@@ -71,38 +123,36 @@ struct Workspace {
   int num_tiles;
   int32_t* counts;     // [passes, digits]
   int32_t* look_back;  // [passes, tiles, digits]
-  int32_t* taken;      // [passes] the number of tiles that blocks have taken
+  int32_t* num_taken;  // [passes] the number of tiles that blocks have taken
   size_t bytes;
 };
 
 template <typename Key>
 cudaError_t SortByPasses(PairBuffers<Key>& buffers, int num_pairs, int num_bits, void* scratch, cudaStream_t stream) {
-  namespace radix_sort = cub::detail::radix_sort;
-  using Form = Policy<Key>;
-  using Decomposer = cub::detail::identity_decomposer_t;
-  constexpr auto kAscending = cub::SortOrder::Ascending;
   constexpr int kHistogramPairs = 2048;     // a block: 8 for each of its threads
   constexpr int kMaxHistogramBlocks = 264;  // two for each multiprocessor of an H200
   const Workspace<Key> workspace(num_pairs, num_bits, scratch);
-  VOXSERVE_RETURN_IF_CUDA(cudaMemsetAsync(scratch, 0, workspace.bytes, stream));
+  VOXSERVE_RETURN_IF_CUDA(Clear(scratch, workspace.bytes, stream));
   const int histogram_blocks = std::min(kMaxHistogramBlocks, (num_pairs + kHistogramPairs - 1) / kHistogramPairs);
-  radix_sort::DeviceRadixSortHistogramKernel<Form, kAscending, Key, int, Decomposer>
-      <<<static_cast<unsigned>(histogram_blocks), Form::HistogramPolicy::BLOCK_THREADS, 0, stream>>>(
-          workspace.counts, buffers.current_keys(), num_pairs, 0, num_bits, Decomposer());
-  VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
-  radix_sort::DeviceRadixSortExclusiveSumKernel<Form, int>
-      <<<static_cast<unsigned>(workspace.num_passes), Form::ExclusiveSumPolicy::BLOCK_THREADS, 0, stream>>>(
-          workspace.counts);
-  VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
-  for (int pass = 0; pass < workspace.num_passes; ++pass) {
-    const int first_bit = pass * kDigitBits, to = buffers.current ^ 1;
-    radix_sort::DeviceRadixSortOnesweepKernel<Form, kAscending, Key, int32_t, int, int, int, Decomposer>
-        <<<static_cast<unsigned>(workspace.num_tiles), Form::OnesweepPolicy::BLOCK_THREADS, 0, stream>>>(
-            workspace.look_back + int64_t{pass} * workspace.num_tiles * kDigits, workspace.taken + pass,
-            /*d_bins_out=*/nullptr, workspace.counts + pass * kDigits, buffers.keys[to], buffers.current_keys(),
-            buffers.values[to], buffers.current_values(), num_pairs, first_bit,
-            std::min(kDigitBits, num_bits - first_bit), Decomposer());
-    VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
+  VOXSERVE_RETURN_IF_CUDA(LaunchEarly(CountDigitsKernel<Key>, static_cast<unsigned>(histogram_blocks),
+                                      kHistogramThreads, 0, stream, buffers.current_keys(), num_pairs, num_bits,
+                                      workspace.counts));
+  VOXSERVE_RETURN_IF_CUDA(
+      LaunchEarly(SumDigitsKernel, static_cast<unsigned>(workspace.num_passes), kDigits, 0, stream, workspace.counts));
+  for (int i = 0; i < workspace.num_passes; ++i) {
+    const int first_bit = i * kDigitBits, to = buffers.current ^ 1;
+    const Pass<Key> pass{.keys = buffers.current_keys(),
+                         .values = buffers.current_values(),
+                         .keys_to = buffers.keys[to],
+                         .values_to = buffers.values[to],
+                         .num_pairs = num_pairs,
+                         .first_bit = first_bit,
+                         .num_bits = std::min(kDigitBits, num_bits - first_bit),
+                         .digit_begins = workspace.counts + i * kDigits,
+                         .look_back = workspace.look_back + int64_t{i} * workspace.num_tiles * kDigits,
+                         .num_taken = workspace.num_taken + i};
+    VOXSERVE_RETURN_IF_CUDA(LaunchEarly(SortDigitKernel<Key>, static_cast<unsigned>(workspace.num_tiles),
+                                        PassShape<Key>::kThreads, 0, stream, pass));
     buffers.current = to;
   }
   return cudaSuccess;

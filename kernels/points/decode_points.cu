@@ -120,6 +120,7 @@ enum class Reading {
 // Each thread reads one point.
 template <Reading kReading>
 __global__ void __launch_bounds__(kBlockThreads) DecodePointsKernel(const __grid_constant__ DecodePointsParams params) {
+  LetNextKernelStart();            // which is that of another cloud
   extern __shared__ float tile[];  // [kBlockThreads, pitch] the block's rows: written by point, stored as one run
   const int num_columns = params.num_columns;
   const int pitch = TilePitch(num_columns);
@@ -154,6 +155,7 @@ __global__ void __launch_bounds__(kBlockThreads) DecodePointsKernel(const __grid
     const int tile_row = i / num_columns;
     out[i] = tile[tile_row * pitch + (i - tile_row * num_columns)];
   }
+  WaitForEarlierKernels();
 }
 
 bool IsPlain(const DecodePointsParams& params) {
@@ -176,26 +178,36 @@ bool HasItsAxes(const DecodePointsParams& params) {
   return true;
 }
 
-}  // namespace
-
-cudaError_t DecodePoints(const DecodePointsParams& params, cudaStream_t stream) {
-  const NvtxRange range("DecodePoints");
-  if (params.num_columns < 0 || params.num_columns > kMaxPointColumns) return cudaErrorInvalidValue;
-  if (params.placement.is_moved && !HasItsAxes(params)) return cudaErrorInvalidValue;
-  if (params.num_points == 0) return cudaSuccess;
+// Only the first cloud's kernel waits for the stream's earlier work. The others start beside it.
+cudaError_t DecodeCloud(const DecodePointsParams& params, bool is_first, cudaStream_t stream) {
   DecodePointsParams rows = params;
   // If rows are packed, they are treated as one row, which needs no division by the width.
   if (rows.row_step == 0 || rows.row_step == rows.width * rows.point_step) rows.width = rows.row_step = 0;
   const unsigned num_blocks = NumBlocks(rows.num_points);
   const size_t tile_bytes = sizeof(float) * kBlockThreads * static_cast<size_t>(TilePitch(rows.num_columns));
-  if (rows.placement.is_moved) {
-    DecodePointsKernel<Reading::kPlaced><<<num_blocks, kBlockThreads, tile_bytes, stream>>>(rows);
-  } else if (IsPlain(rows)) {
-    DecodePointsKernel<Reading::kPlain><<<num_blocks, kBlockThreads, tile_bytes, stream>>>(rows);
-  } else {
-    DecodePointsKernel<Reading::kAny><<<num_blocks, kBlockThreads, tile_bytes, stream>>>(rows);
-  }
+  const auto kernel = rows.placement.is_moved ? DecodePointsKernel<Reading::kPlaced>
+                      : IsPlain(rows)         ? DecodePointsKernel<Reading::kPlain>
+                                              : DecodePointsKernel<Reading::kAny>;
+  if (!is_first) return LaunchEarly(kernel, num_blocks, kBlockThreads, tile_bytes, stream, rows);
+  kernel<<<num_blocks, kBlockThreads, tile_bytes, stream>>>(rows);
   return LaunchStatus(stream);
+}
+
+}  // namespace
+
+cudaError_t DecodePoints(std::span<const DecodePointsParams> clouds, cudaStream_t stream) {
+  const NvtxRange range("DecodePoints");
+  for (const DecodePointsParams& cloud : clouds) {
+    if (cloud.num_columns < 0 || cloud.num_columns > kMaxPointColumns) return cudaErrorInvalidValue;
+    if (cloud.placement.is_moved && !HasItsAxes(cloud)) return cudaErrorInvalidValue;
+  }
+  bool is_first = true;
+  for (const DecodePointsParams& cloud : clouds) {
+    if (cloud.num_points == 0) continue;
+    VOXSERVE_RETURN_IF_CUDA(DecodeCloud(cloud, is_first, stream));
+    is_first = false;
+  }
+  return cudaSuccess;
 }
 
 }  // namespace voxserve::kernels::cuda

@@ -15,6 +15,7 @@
 // with an `axis` then have the transformed x, y or z as the value of step 2.
 
 #include <cstdint>
+#include <span>
 #include <type_traits>
 
 #include "kernels/core/cuda_stream.h"
@@ -64,9 +65,9 @@ static_assert(std::is_trivially_copyable_v<DecodePointsParams>);
 
 namespace cuda {
 
-// Returns cudaErrorInvalidValue if num_columns is above kMaxPointColumns, or if points are moved and an entry of
-// axis_columns is no column.
-cudaError_t DecodePoints(const DecodePointsParams& params, cudaStream_t stream);
+// Decodes several clouds at the same time; their outputs must not overlap. Returns cudaErrorInvalidValue if a
+// num_columns is above kMaxPointColumns, or if points are moved and an entry of axis_columns is no column.
+cudaError_t DecodePoints(std::span<const DecodePointsParams> clouds, cudaStream_t stream);
 
 }  // namespace cuda
 }  // namespace voxserve::kernels

@@ -13,6 +13,7 @@ namespace {
 template <typename T, int kWidth>
 __global__ void __launch_bounds__(kBlockThreads)
     VoxelFeaturesKernel(const __grid_constant__ VoxelFeaturesParams params) {
+  WaitForEarlierKernels();
   const int64_t vectors_a_row = params.out.pitch / kWidth;
   const int64_t num_vectors = NumRows(params.out.capacity, params.out.num_rows) * vectors_a_row;
   const int64_t stride = int64_t{gridDim.x} * kBlockThreads;
@@ -57,12 +58,10 @@ cudaError_t VoxelFeatures(const VoxelFeaturesParams& params, cudaStream_t stream
         params.out.pitch % kWidth == 0 && reinterpret_cast<uintptr_t>(params.out.data) % kVectorBytes == 0;
     if (is_aligned) {
       const unsigned num_blocks = NumBlocks(params.out.capacity * (params.out.pitch / kWidth));
-      VoxelFeaturesKernel<T, kWidth><<<num_blocks, kBlockThreads, 0, stream>>>(params);
-    } else {
-      VoxelFeaturesKernel<T, 1>
-          <<<NumBlocks(params.out.capacity * params.out.pitch), kBlockThreads, 0, stream>>>(params);
+      return LaunchEarly(VoxelFeaturesKernel<T, kWidth>, num_blocks, kBlockThreads, 0, stream, params);
     }
-    return LaunchStatus(stream);
+    const unsigned num_blocks = NumBlocks(params.out.capacity * params.out.pitch);
+    return LaunchEarly(VoxelFeaturesKernel<T, 1>, num_blocks, kBlockThreads, 0, stream, params);
   });
 }
 

@@ -135,6 +135,7 @@ __device__ int32_t IndexPoint(const VoxelizeParams& params, const IndexBounds& b
 // voxels. Only sample_origin becomes kNoIndex if the origin is kMinimum; MakeSortKeysKernel sets it to 0 for samples
 // without voxels.
 __global__ void ClearSamplesKernel(const __grid_constant__ VoxelizeParams params) {
+  WaitForEarlierKernels();
   const int32_t sample = static_cast<int32_t>(blockIdx.x * blockDim.x + threadIdx.x);
   if (sample > params.num_samples) return;
   params.sample_begin[sample] = 0;
@@ -157,6 +158,7 @@ __device__ void Count(int64_t* counter, int number) {
 template <int kDimension>
 __global__ void __launch_bounds__(kBlockThreads)
     IndexPointsKernel(const __grid_constant__ VoxelizeParams params, const __grid_constant__ IndexBounds bounds) {
+  WaitForEarlierKernels();
   __shared__ int32_t first_sample;
   __shared__ int32_t block_minimum[kDimension];
   const int64_t point = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
@@ -212,6 +214,7 @@ template <int kDimension>
 __global__ void __launch_bounds__(kBlockThreads)
     MakeSortKeysKernel(const __grid_constant__ VoxelizeParams params, const __grid_constant__ IndexBounds bounds,
                        SortKeys<kDimension> layout, uint64_t* keys, int32_t* points) {
+  WaitForEarlierKernels();
   const int64_t point = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
   if (point < params.num_samples && params.sample_origin[point][0] == kNoIndex) {
     // The sample has no voxels, so no other thread reads or writes its origin here.
@@ -260,6 +263,7 @@ struct SortedPoints {
 template <int kDimension>
 __global__ void __launch_bounds__(kBlockThreads)
     CountVoxelsKernel(SortedPoints<kDimension> sorted, int64_t rows_a_run, int32_t* run_counts) {
+  WaitForEarlierKernels();
   const int64_t begin = int64_t{blockIdx.x} * rows_a_run;
   const int64_t end = min(begin + rows_a_run, sorted.num_points);
   int64_t num_heads = 0;
@@ -294,6 +298,7 @@ template <int kDimension>
 __global__ void __launch_bounds__(kBlockThreads)
     WriteVoxelsKernel(const __grid_constant__ VoxelizeParams params, SortedPoints<kDimension> sorted,
                       int64_t rows_a_run, const int32_t* run_counts) {
+  WaitForEarlierKernels();
   const int64_t begin = int64_t{blockIdx.x} * rows_a_run;
   const int64_t end = min(begin + rows_a_run, sorted.num_points);
   auto num_before = static_cast<int32_t>(CountBeforeRun(run_counts));
@@ -341,24 +346,21 @@ cudaError_t VoxelizePoints(const VoxelizeParams& params, cudaStream_t stream) {
   const SortKeys<kDimension> layout = SortKeysOf<kDimension>(params, bounds);
   Workspace workspace(params);
   PairBuffers<uint64_t>& pairs = workspace.pairs;
-  IndexPointsKernel<kDimension><<<NumBlocks(params.num_points), kBlockThreads, 0, stream>>>(params, bounds);
-  VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
+  VOXSERVE_RETURN_IF_CUDA(LaunchEarly(IndexPointsKernel<kDimension>, NumBlocks(params.num_points), kBlockThreads, 0,
+                                      stream, params, bounds));
   const unsigned num_blocks = NumBlocks(std::max<int64_t>(params.num_points, params.num_samples));
-  MakeSortKeysKernel<kDimension>
-      <<<num_blocks, kBlockThreads, 0, stream>>>(params, bounds, layout, pairs.current_keys(), pairs.current_values());
-  VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
+  VOXSERVE_RETURN_IF_CUDA(LaunchEarly(MakeSortKeysKernel<kDimension>, num_blocks, kBlockThreads, 0, stream, params,
+                                      bounds, layout, pairs.current_keys(), pairs.current_values()));
   VOXSERVE_RETURN_IF_CUDA(SortPairs(pairs, params.num_points, layout.num_bits(), workspace.sort_scratch, stream));
   const SortedPoints<kDimension> sorted = {.layout = layout,
                                            .keys = pairs.current_keys(),
                                            .points = pairs.current_values(),
                                            .num_points = params.num_points};
   const TileRuns runs(params.num_points);
-  CountVoxelsKernel<kDimension>
-      <<<runs.num_runs, kBlockThreads, 0, stream>>>(sorted, runs.rows_a_run, workspace.run_counts);
-  VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
-  WriteVoxelsKernel<kDimension>
-      <<<runs.num_runs, kBlockThreads, 0, stream>>>(params, sorted, runs.rows_a_run, workspace.run_counts);
-  return LaunchStatus(stream);
+  VOXSERVE_RETURN_IF_CUDA(LaunchEarly(CountVoxelsKernel<kDimension>, runs.num_runs, kBlockThreads, 0, stream, sorted,
+                                      runs.rows_a_run, workspace.run_counts));
+  return LaunchEarly(WriteVoxelsKernel<kDimension>, runs.num_runs, kBlockThreads, 0, stream, params, sorted,
+                     runs.rows_a_run, workspace.run_counts);
 }
 
 }  // namespace
@@ -371,8 +373,8 @@ size_t VoxelizeWorkspaceBytes(const VoxelizeParams& params) {
 
 cudaError_t Voxelize(const VoxelizeParams& params, cudaStream_t stream) {
   const NvtxRange range("Voxelize");
-  ClearSamplesKernel<<<NumBlocks(params.num_samples + 1), kBlockThreads, 0, stream>>>(params);
-  VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
+  VOXSERVE_RETURN_IF_CUDA(
+      LaunchEarly(ClearSamplesKernel, NumBlocks(params.num_samples + 1), kBlockThreads, 0, stream, params));
   if (params.num_points == 0) return cudaSuccess;
   return VisitDimension(params.dimension, [&](auto dimension) { return VoxelizePoints<dimension>(params, stream); });
 }

@@ -14,7 +14,7 @@ namespace voxserve::kernels::cuda {
 //
 // resident: the kernel's own table, by device, of the number of blocks that the device can run at once; initially 0.
 // The first launch on a device fills its entry; if two threads fill it at once, both write the same value.
-// waits_itself: true if the kernel calls WaitForEarlierKernels (barriers.cuh), so that it may start before earlier
+// waits_itself: true if the kernel calls WaitForEarlierKernels (launch.cuh), so that it may start before earlier
 // kernels have ended.
 //
 // Returns cudaErrorInvalidConfiguration if a multiprocessor cannot run even one block, else CUDA's error.
@@ -24,15 +24,6 @@ cudaError_t LaunchResident(Kernel* kernel, const Arguments& arguments, int threa
   if (max_blocks <= 0) return cudaSuccess;
   int device = 0;
   VOXSERVE_RETURN_IF_CUDA(cudaGetDevice(&device));
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.blockDim = dim3(static_cast<unsigned>(threads));
-  config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
-  config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = waits_itself ? 1 : 0;
   int blocks = device < kMaxDevices ? resident[device].load(std::memory_order_relaxed) : 0;
   if (blocks == 0) {
     VOXSERVE_RETURN_IF_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
@@ -45,8 +36,11 @@ cudaError_t LaunchResident(Kernel* kernel, const Arguments& arguments, int threa
     if (blocks == 0) return cudaErrorInvalidConfiguration;
     if (device < kMaxDevices) resident[device].store(blocks, std::memory_order_relaxed);
   }
-  config.gridDim = dim3(static_cast<unsigned>(max_blocks < blocks ? max_blocks : blocks));
-  VOXSERVE_RETURN_IF_CUDA(cudaLaunchKernelEx(&config, kernel, arguments));
+  const dim3 grid(static_cast<unsigned>(max_blocks < blocks ? max_blocks : blocks));
+  if (waits_itself) {
+    return LaunchEarly(kernel, grid, threads, static_cast<size_t>(shared_bytes), stream, arguments);
+  }
+  kernel<<<grid, static_cast<unsigned>(threads), static_cast<size_t>(shared_bytes), stream>>>(arguments);
   return LaunchStatus(stream);
 }
 

@@ -22,6 +22,7 @@ using support::TestStream;
 
 // Fills the entries of a table behind its rows. A kernel that reads them uses a row that does not exist.
 constexpr int32_t kRubbishRow = 0x7f7f7f7f;
+constexpr uint32_t kRubbishMask = 0x5a5a5a5a;
 
 // Returns a table [K, pitch] with the input row of each output row's pair, or -1 if there is none.
 std::vector<int32_t> Neighbours(const RulebookView& rulebook, int64_t pitch) {
@@ -59,7 +60,7 @@ TEST(SwapNeighboursTest, TurnsEveryPairRound) {
     swapped.swapped =
         std::make_unique<DeviceArray<int32_t>>(Device::kCuda, static_cast<size_t>(num_offsets * swapped.in_capacity));
     swapped.row_masks = std::make_unique<DeviceArray<uint32_t>>(
-        Device::kCuda, std::vector<uint32_t>(static_cast<size_t>(swapped.in_capacity)));
+        Device::kCuda, std::vector<uint32_t>(static_cast<size_t>(swapped.in_capacity), kRubbishMask));
     swapped.num_out = std::make_unique<DeviceArray<int64_t>>(Device::kCuda, std::vector<int64_t>{num_out});
     params.push_back({.num_offsets = num_offsets,
                       .neighbours = swapped.neighbours->data(),
@@ -74,11 +75,12 @@ TEST(SwapNeighboursTest, TurnsEveryPairRound) {
   for (const Swapped& swapped : all) {
     const RulebookView rulebook = swapped.rulebook.View();
     std::vector<int32_t> expected(static_cast<size_t>(rulebook.num_offsets * swapped.in_capacity), -1);
-    std::vector<uint32_t> offsets(static_cast<size_t>(swapped.in_capacity));
+    const bool has_masks = rulebook.num_offsets > 0 && rulebook.num_offsets <= kRowMaskBits;
+    std::vector<uint32_t> offsets(static_cast<size_t>(swapped.in_capacity), has_masks ? 0 : kRubbishMask);
     for (int64_t k = 0; k < rulebook.num_offsets; ++k) {
       for (int64_t p = rulebook.offset_begin[k]; p < rulebook.offset_begin[k + 1]; ++p) {
         expected[static_cast<size_t>(k * swapped.in_capacity + rulebook.in_rows[p])] = rulebook.out_rows[p];
-        if (rulebook.num_offsets > kRowMaskBits) continue;
+        if (!has_masks) continue;
         offsets[static_cast<size_t>(rulebook.in_rows[p])] |= 1u << k;
       }
     }

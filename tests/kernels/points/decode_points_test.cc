@@ -138,7 +138,7 @@ void ExpectNaive(DecodePointsParams params, const std::vector<char>& bytes, size
   params.bytes = device_bytes.data() + misalignment;
   params.points = points.data();
   params.is_valid = is_valid.data();
-  if constexpr (kHasCuda) support::ExpectCudaSuccess(cuda::DecodePoints(params, support::TestStream()));
+  if constexpr (kHasCuda) support::ExpectCudaSuccess(cuda::DecodePoints({&params, 1}, support::TestStream()));
   const std::vector<float> made = points.ToHost();
   const std::vector<uint8_t> made_valid = is_valid.ToHost();
   for (int64_t point = 0; point < params.num_points; ++point) {
@@ -308,15 +308,48 @@ TEST(DecodePointsTest, MovedPointsThatLeaveFloat32AreInvalid) {
   ExpectNaive(params, bytes);
 }
 
+// The kernels of the clouds run beside each other, and write to neighbouring rows.
+TEST(DecodePointsTest, SeveralCloudsAtOnce) {
+  SKIP_WITHOUT(Device::kCuda);
+  if constexpr (kHasCuda) {
+    constexpr int kColumns = 4;
+    std::mt19937 random(7);
+    std::uniform_real_distribution<float> unit(-1, 1);
+    for (int repetition = 0; repetition < 20; ++repetition) {
+      std::vector<float> sent;
+      for (int i = 0; i < kColumns * (300 + 1 + 70'000 + 513 + 20'000); ++i) sent.push_back(unit(random));
+      const DeviceArray<float> bytes(Device::kCuda, sent);
+      const DeviceArray<float> points(Device::kCuda, sent.size());
+      const DeviceArray<uint8_t> is_valid(Device::kCuda, sent.size() / kColumns);
+      std::vector<DecodePointsParams> clouds;
+      int64_t first = 0;
+      for (const int64_t num_points : {300, 0, 1, 70'000, 513, 20'000}) {
+        DecodePointsParams& cloud = clouds.emplace_back(
+            DecodePointsParams{.num_points = num_points,
+                               .bytes = reinterpret_cast<const char*>(bytes.data() + first * kColumns),
+                               .point_step = kColumns * sizeof(float),
+                               .num_columns = kColumns,
+                               .points = points.data() + first * kColumns,
+                               .is_valid = is_valid.data() + first});
+        for (uint32_t c = 0; c < kColumns; ++c) cloud.columns[c] = {.has_field = true, .offset = c * 4};
+        first += num_points;
+      }
+      support::ExpectCudaSuccess(cuda::DecodePoints(clouds, support::TestStream()));
+      ASSERT_EQ(points.ToHost(), sent);
+      ASSERT_EQ(is_valid.ToHost(), std::vector<uint8_t>(sent.size() / kColumns, 1));
+    }
+  }
+}
+
 TEST(DecodePointsTest, PlacementWithoutItsAxesIsRefused) {
   SKIP_WITHOUT(Device::kCuda);
   if constexpr (kHasCuda) {
     DecodePointsParams params{.num_points = 1, .num_columns = 2};
     params.placement.is_moved = true;
-    EXPECT_NE(cuda::DecodePoints(params, support::TestStream()), cudaError_t{});
+    EXPECT_NE(cuda::DecodePoints({&params, 1}, support::TestStream()), cudaError_t{});
     params.num_columns = 3;
     params.placement.axis_columns[1] = -1;
-    EXPECT_NE(cuda::DecodePoints(params, support::TestStream()), cudaError_t{});
+    EXPECT_NE(cuda::DecodePoints({&params, 1}, support::TestStream()), cudaError_t{});
   }
 }
 
@@ -324,8 +357,9 @@ TEST(DecodePointsTest, NoPointsAndTooManyColumns) {
   SKIP_WITHOUT(Device::kCuda);
   ExpectNaive({.num_columns = 4}, {});
   if constexpr (kHasCuda) {
-    EXPECT_NE(cuda::DecodePoints({.num_points = 1, .num_columns = kMaxPointColumns + 1}, support::TestStream()),
-              cudaError_t{});
+    const DecodePointsParams params{.num_points = 1, .num_columns = kMaxPointColumns + 1};
+    EXPECT_NE(cuda::DecodePoints({&params, 1}, support::TestStream()), cudaError_t{});
+    EXPECT_EQ(cuda::DecodePoints({}, support::TestStream()), cudaError_t{});
   }
 }
 
