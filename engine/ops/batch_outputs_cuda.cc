@@ -9,15 +9,18 @@
 namespace voxserve {
 
 absl::Status BatchOutputs::Queue(const StepContext& context, const Spec& spec, int64_t num_rows) {
-  char* const rows = host_rows_ + queued_bytes_;
   const int64_t bytes = num_rows * spec.row_bytes();
   if (bytes > 0) {
-    RETURN_IF_CUDA_ERROR(
-        cudaMemcpyAsync(rows, next_rows(), static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, context.stream()));
+    RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(next_host_rows(), next_rows(), static_cast<size_t>(bytes),
+                                         cudaMemcpyDeviceToHost, context.stream()));
   }
-  queued_.push_back({.spec = spec, .rows = rows, .num_rows = num_rows});
-  queued_bytes_ += AlignedBytes(bytes);
+  AddWritten(spec, num_rows);
   return absl::OkStatus();
+}
+
+void BatchOutputs::AddWritten(const Spec& spec, int64_t num_rows) {
+  queued_.push_back({.spec = spec, .rows = next_host_rows(), .num_rows = num_rows});
+  queued_bytes_ += AlignedBytes(num_rows * spec.row_bytes());
 }
 
 absl::Status BatchOutputs::QueueSites(const StepContext& context, const Spec& spec, int64_t num_rows,

@@ -21,19 +21,42 @@ __device__ void CountFilled(const VoxelToPointParams& params, int64_t point) {
   }
 }
 
-// A thread handles one point.
+// A thread handles several neighbouring points, since the labels may lie in host memory, to which single bytes are
+// slow.
+constexpr int kLabelsAThread = 4;
+
 template <typename Label>
 __global__ void __launch_bounds__(kBlockThreads)
     LabelsToPointsKernel(const __grid_constant__ VoxelToPointParams params, Label fill_label) {
-  const int64_t point = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
-  if (point >= params.points.capacity) return;
-  const int32_t voxel = params.point_to_voxel[point];
-  Label label = fill_label;
-  if (voxel >= 0) {
-    label = static_cast<const Label*>(params.rows.data)[(params.rows_are_points ? point : voxel) * params.rows.pitch];
-    if (label == fill_label && params.num_filled != nullptr) CountFilled(params, point);
+  WaitForEarlierKernels();
+  const int64_t first = (int64_t{blockIdx.x} * kBlockThreads + threadIdx.x) * kLabelsAThread;
+  Pack<Label, kLabelsAThread> labels;
+#pragma unroll
+  for (int i = 0; i < kLabelsAThread; ++i) {
+    const int64_t point = first + i;
+    labels.values[i] = fill_label;
+    const int32_t voxel = point < params.points.capacity ? params.point_to_voxel[point] : -1;
+    if (voxel < 0) continue;
+    labels.values[i] =
+        static_cast<const Label*>(params.rows.data)[(params.rows_are_points ? point : voxel) * params.rows.pitch];
   }
-  static_cast<Label*>(params.points.data)[point] = label;
+  if (params.num_filled != nullptr) {
+#pragma unroll
+    for (int i = 0; i < kLabelsAThread; ++i) {
+      const int64_t point = first + i;
+      if (labels.values[i] != fill_label || point >= params.points.capacity) continue;
+      if (params.point_to_voxel[point] >= 0) CountFilled(params, point);
+    }
+  }
+  auto* const to = static_cast<Label*>(params.points.data) + first;
+  if (first + kLabelsAThread <= params.points.capacity && reinterpret_cast<uintptr_t>(to) % sizeof(labels) == 0) {
+    *reinterpret_cast<Pack<Label, kLabelsAThread>*>(to) = labels;
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < kLabelsAThread; ++i) {
+    if (first + i < params.points.capacity) to[i] = labels.values[i];
+  }
 }
 
 struct ScoresArguments {
@@ -68,9 +91,9 @@ __global__ void __launch_bounds__(kBlockThreads) ScoresToPointsKernel(const Scor
 
 template <typename Label>
 cudaError_t LabelsToPoints(const VoxelToPointParams& params, cudaStream_t stream) {
-  LabelsToPointsKernel<<<NumBlocks(params.points.capacity), kBlockThreads, 0, stream>>>(
-      params, static_cast<Label>(params.fill_label));
-  return LaunchStatus(stream);
+  const unsigned num_blocks = NumBlocks((params.points.capacity + kLabelsAThread - 1) / kLabelsAThread);
+  return LaunchEarly(LabelsToPointsKernel<Label>, num_blocks, kBlockThreads, 0, stream, params,
+                     static_cast<Label>(params.fill_label));
 }
 
 template <int kValues>

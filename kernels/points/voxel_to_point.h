@@ -23,7 +23,7 @@ struct VoxelToPointParams {
   ConstRows rows;                           // labels: one channel of uint8 or uint16; scores: float32
   int32_t fill_label = 0;                   // must fit a label's type
   bool keeps_not_finite = false;            // true: scores are copied as they are, with NaN and infinity
-  Rows points;                              // output: one row per point, with rows' type and channels, packed
+  Rows points;  // output: one row per point, with rows' type and channels, packed; labels may be in page-locked memory
 
   // For labels: [num_samples] VoxelToPoint adds the number of points that get fill_label from their row. The array may
   // be in page-locked host memory, since such points are rare. Null: nothing is counted.

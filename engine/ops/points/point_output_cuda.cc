@@ -30,7 +30,8 @@ std::vector<PointRange> AnsweredPoints(const StepContext& context) {
 
 absl::Status PointOutputStep::RunOnCuda(const StepContext& context) const {
   const BatchOutputs::Spec spec = SpecOf(context.At(in_));
-  char* const rows = context.outputs->next_rows();
+  const bool are_labels = output_ == NamedOutput::kLabels;
+  char* const rows = are_labels ? context.outputs->next_host_rows() : context.outputs->next_rows();
   int64_t num_rows = 0;  // rows written so far
   for (const PointRange& points : AnsweredPoints(context)) {
     RETURN_IF_CUDA_ERROR(
@@ -39,7 +40,9 @@ absl::Status PointOutputStep::RunOnCuda(const StepContext& context) const {
                                     context.stream()));
     num_rows += points.end - points.begin;
   }
-  return context.outputs->Queue(context, spec, num_rows);
+  if (!are_labels) return context.outputs->Queue(context, spec, num_rows);
+  context.outputs->AddWritten(spec, num_rows);
+  return absl::OkStatus();
 }
 
 }  // namespace voxserve
