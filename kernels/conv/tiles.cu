@@ -3,6 +3,7 @@
 
 #include "kernels/conv/tiles.h"
 #include "kernels/coordinates/neighbour_search.h"
+#include "kernels/core/clear.h"
 #include "kernels/core/device_code.h"
 #include "kernels/core/launch.cuh"
 #include "kernels/core/radix_sort.h"
@@ -35,6 +36,7 @@ static_assert(sizeof(TilesBatch) <= kMaxParamBytes);
 struct ClassOrders {
   uint8_t place_of[kSortBits][kWarpThreads];  // [class, bit] the place of the bit in the order
   uint8_t bit_at[kSortBits][kWarpThreads];    // [class, place] the bit at the place
+  uint8_t bit_of[kWarpThreads];               // [offset] its bit, in kernels of at most kSortBits offsets
 };
 
 // Returns the highest bit that is set.
@@ -122,6 +124,9 @@ __global__ void __launch_bounds__(kOrderWarps* kWarpThreads)
   const TilesParams& params = batch.rulebooks[blockIdx.x];
   const int warp = static_cast<int>(threadIdx.x) / kWarpThreads, lane = static_cast<int>(threadIdx.x) % kWarpThreads;
   if (warp < kSortBits) counts[warp][lane] = 0;
+  if (warp == 0 && lane < params.num_offsets && params.num_offsets <= kSortBits) {
+    orders[blockIdx.x].bit_of[params.order[lane]] = static_cast<uint8_t>(lane);
+  }
   __syncthreads();
   const int64_t num_rows = NumRows(params.out_capacity, params.num_out);
   const int64_t num_runs = (num_rows + kRunRows - 1) / kRunRows;
@@ -170,10 +175,17 @@ __global__ void __launch_bounds__(kBlockThreads)
     const TilesParams& params = batch.rulebooks[entry];
     const int64_t row = i - batch.key_begin[entry];
     rows[i] = static_cast<int32_t>(row);
-    keys[i] = row < NumRows(params.out_capacity, params.num_out)
-                  ? static_cast<uint32_t>(entry) << kSortBits |
-                        (~RankOfBits(orders[entry], SortBitsOf(params, row)) & kSortMask)
-                  : kNoKey;
+    uint32_t key = kNoKey;
+    if (row < NumRows(params.out_capacity, params.num_out)) {
+      uint32_t bits = 0;
+      if (params.row_masks != nullptr) {  // few rows have many offsets, so this is quicker than SortBitsOf
+        ForEachBit(params.row_masks[row], [&](int offset) { bits |= 1u << orders[entry].bit_of[offset]; });
+      } else {
+        bits = SortBitsOf(params, row);
+      }
+      key = static_cast<uint32_t>(entry) << kSortBits | (~RankOfBits(orders[entry], bits) & kSortMask);
+    }
+    keys[i] = key;
   }
 }
 
@@ -357,9 +369,9 @@ cudaError_t MakeTilesOf(std::span<const TilesParams> params, void* memory, cudaS
                                       pairs.current_values()));
   VOXSERVE_RETURN_IF_CUDA(LaunchEarly(SortTilesByWeightKernel, static_cast<unsigned>(batch.num_rulebooks * kTileSizes),
                                       kWeights, 0, stream, batch));
-  // An implicit GEMM may start before the kernel that precedes it in the stream has ended. With this memset between
-  // them, the GEMM starts only after all kernels of this function have ended.
-  return cudaMemsetAsync(batch.rulebooks[0].counters, 0, kTileCounters * sizeof(int32_t), stream);
+  // An implicit GEMM may start before the kernel that precedes it in the stream has ended, but not before that kernel's
+  // predecessors have. With Clear between them, it starts only after all other kernels of this function have ended.
+  return Clear(batch.rulebooks[0].counters, kTileCounters * sizeof(int32_t), stream);
 }
 
 }  // namespace

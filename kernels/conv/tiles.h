@@ -135,9 +135,9 @@ namespace cuda {
 
 // Returns the size of the workspace, a multiple of 256. The size depends only on num_offsets and the capacities.
 size_t TilesWorkspaceBytes(std::span<const TilesParams> params);
-// Makes the tiles forms of all rulebooks of a network together: one sort serves up to 31 rulebooks. The last command is
-// not a kernel but a memset. So an implicit GEMM, whose kernel may start before the kernel ahead of it has ended
-// (implicit_gemm.h), starts after everything here.
+// Makes the tiles forms of all rulebooks of a network together: one sort serves up to 31 rulebooks. The last kernel
+// writes counters alone. So an implicit GEMM, whose kernel may start before the kernel ahead of it has ended
+// (implicit_gemm.h), starts after all others here.
 // workspace: TilesWorkspaceBytes of device memory, 256-byte aligned.
 // Returns cudaErrorInvalidValue if row_masks is set and K is above kSortBits, or if row_inputs is set without
 // row_masks.
