@@ -121,7 +121,7 @@ void Layers::FuseShortcut(int conv, int shortcut) {
   of_conv.shortcut = shortcut;
   of_shortcut.is_shortcut = true;
   if (of_conv.residual == shortcut) {
-    of_conv.residual = -1;
+    of_conv.residual = std::exchange(of_shortcut.residual, -1);
     return;
   }
   of_shortcut.residual = -1;

@@ -83,7 +83,7 @@ class Layers {
   // them belongs to the head or is a prune that reads them as scores; that includes an output that no node reads. If
   // another node also reads an image of a decoder, no image of a decoder stays float32.
   bool StaysFloat32(const Layer& layer) const;
-  bool IsOutput(int node) const;
+  bool IsOutput(int node) const;  // true if an output has the node's values
 
   void Append(Layer layer) { layers_.push_back(std::move(layer)); }
   // Lets a convolution compute its shortcut too. One of the two layers is the other's residual; the convolution then

@@ -13,6 +13,7 @@ bool CanFuse(const Layers& layers, int conv, int shortcut) {
   if (!std::holds_alternative<SparseConvOp>(layers.FirstNode(of_conv).op) || IsRowProduct(layers, of_conv))
     return false;
   if (!IsRowProduct(layers, of_shortcut)) return false;
+  if (of_conv.shortcut >= 0) return false;  // a kernel adds one shortcut
   const Layer& earlier = conv < shortcut ? of_conv : of_shortcut;
   const Layer& later = conv < shortcut ? of_shortcut : of_conv;
   // The later layer has taken the addition, and the earlier layer as its residual.

@@ -101,7 +101,7 @@ class BatchOutputs {
   void SetNotFinite(char* host_counts);
   int64_t NotFiniteBytes() const { return static_cast<int64_t>(2 * num_samples() * sizeof(uint32_t)); }
   // Sets the memory for the outputs of all steps, on the device and in page-locked host memory: the sum of the steps'
-  // Step::OutputBytes each.
+  // Step::OutputBytes each. An output has the same place in both, also if its kernel writes to the host's alone.
   void SetMemory(char* device_rows, char* host_rows);
   // Returns the device memory for the next output's rows.
   char* next_rows() const { return device_rows_ + queued_bytes_; }

@@ -75,7 +75,7 @@ class BrickSlots {
     while (wanted != 0) {
 #pragma unroll
       for (int i = 0; i < kKeys; ++i) {
-        if ((wanted >> i & 1) != 0) seen[i] = __ldg(keys_ + slot[i]);
+        if ((wanted >> i & 1) != 0) seen[i] = keys_[slot[i]];
       }
 #pragma unroll
       for (int i = 0; i < kKeys; ++i) {
@@ -91,7 +91,7 @@ class BrickSlots {
 #pragma unroll
     for (int i = 0; i < kKeys; ++i) {
       if ((there >> i & 1) == 0) continue;
-      const ulonglong2 words = __ldg(reinterpret_cast<const ulonglong2*>(bricks_ + slot[i]));
+      const ulonglong2 words = *reinterpret_cast<const ulonglong2*>(bricks_ + slot[i]);
       found[i] = {.mask = words.x, .first_row = static_cast<int32_t>(words.y), .unused = 0};
     }
   }

@@ -395,7 +395,8 @@ class PieceQueue {
  public:
   explicit PieceQueue(cudaStream_t stream) : stream_(stream) {}
 
-  cudaError_t Add(const NeighbourSearchParams& params) {
+  // Adds the piece of a search that begins with a cell.
+  cudaError_t Add(const NeighbourSearchParams& params, int32_t first_cell) {
     const ConvGeometry& geometry = params.geometry;
     Piece piece{};
     piece.out_keys = params.out_keys;
@@ -419,13 +420,11 @@ class PieceQueue {
       piece.stride[axis] = geometry.stride[axis];
       piece.is_strided |= geometry.stride[axis] != 1;
     }
-    for (; piece.first_cell < piece.num_offsets; piece.first_cell += piece.num_cells) {
-      piece.num_cells = std::min(kCellsAPiece, piece.num_offsets - piece.first_cell);
-      CellList cells{};
-      SetCells(geometry, piece, cells);
-      VOXSERVE_RETURN_IF_CUDA(Add(piece, piece.kind == PieceKind::kCube ? nullptr : &cells));
-    }
-    return cudaSuccess;
+    piece.first_cell = first_cell;
+    piece.num_cells = std::min(kCellsAPiece, piece.num_offsets - first_cell);
+    CellList cells{};
+    SetCells(geometry, piece, cells);
+    return Add(piece, piece.kind == PieceKind::kCube ? nullptr : &cells);
   }
 
   cudaError_t Launch() {
@@ -512,8 +511,15 @@ cudaError_t SearchNeighbours(std::span<const NeighbourSearchParams> params, cuda
   }
   return VisitDimension(params[0].dimension, [&](auto dimension) {
     PieceQueue<dimension()> pieces(stream);
-    for (const NeighbourSearchParams& search : params) {
-      if (search.out_capacity > 0) VOXSERVE_RETURN_IF_CUDA(pieces.Add(search));
+    // Pieces of searches alike have the same cells and so stand behind each other, to share a launch.
+    int32_t most_cells = 0;
+    for (const NeighbourSearchParams& search : params) most_cells = std::max(most_cells, search.geometry.NumOffsets());
+    for (int32_t first_cell = 0; first_cell < most_cells; first_cell += kCellsAPiece) {
+      for (const NeighbourSearchParams& search : params) {
+        const int32_t num_cells = search.first_in_rows != nullptr ? 1 : search.geometry.NumOffsets();
+        if (search.out_capacity == 0 || first_cell >= num_cells) continue;
+        VOXSERVE_RETURN_IF_CUDA(pieces.Add(search, first_cell));
+      }
     }
     return pieces.Launch();
   });

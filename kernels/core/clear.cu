@@ -20,6 +20,10 @@ __global__ void __launch_bounds__(kBlockThreads) ClearKernel(uint64_t* words, in
 }  // namespace
 
 cudaError_t Clear(void* data, size_t bytes, cudaStream_t stream) {
+  const NvtxRange range("Clear");
+  if (bytes % sizeof(uint64_t) != 0 || reinterpret_cast<uintptr_t>(data) % sizeof(uint64_t) != 0) {
+    return cudaErrorInvalidValue;
+  }
   const auto num_words = static_cast<int64_t>(bytes / sizeof(uint64_t));
   if (num_words == 0) return cudaSuccess;
   return LaunchEarly(ClearKernel, std::min(kMaxBlocks, NumBlocks(num_words)), kBlockThreads, 0, stream,

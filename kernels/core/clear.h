@@ -9,7 +9,7 @@
 
 namespace voxserve::kernels::cuda {
 
-// data: 8-byte aligned; bytes: a multiple of 8.
+// Returns cudaErrorInvalidValue if the address or the number of bytes is no multiple of 8.
 cudaError_t Clear(void* data, size_t bytes, cudaStream_t stream);
 
 }  // namespace voxserve::kernels::cuda

@@ -5,7 +5,7 @@
 // On the CPU each thread has its own histogram in every pass over a digit.
 //
 // On a GPU pairs of a key and a value are sorted by 8 bits a pass (Adinets and Merrill, "Onesweep: A Faster Least
-// Significant Digit Radix Sort for GPUs", 2022), with CUB's kernels. cub::DeviceRadixSort does the same for long
+// Significant Digit Radix Sort for GPUs", 2022), with CUB's classes in kernels of our own. cub::DeviceRadixSort does the same for long
 // arrays. A batch sorts some 100,000 pairs, where the time goes into gaps between small kernels: it clears its scratch
 // before every pass, and its tiles leave most of the GPU idle. Here one kernel clears everything, tiles are smaller,
 // and the kernels start early (LaunchEarly in launch.cuh).

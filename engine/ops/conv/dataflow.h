@@ -53,7 +53,7 @@ struct ConvRun {
   const ConvShape& shape;
   int rulebook = 0;                     // index in the batch's geometry
   kernels::ConvOperands operands;       // the weights are in the order of the dataflow's PackWeights
-  kernels::ConvShortcut shortcut = {};  // data: only if AddsShortcut
+  kernels::ConvShortcut shortcut = {};  // Launch gets one only if AddsShortcut
 };
 
 class ConvDataflow {

@@ -51,8 +51,8 @@ struct ImplicitGemmArguments {
     has_out_vectors = alignment.bytes() == kVectorBytes;
     has_in_vectors = CommonAlignment().Add(params.operands.in).bytes() == kVectorBytes;
     has_whole_in_vectors = HasWholeVectors(params.operands.in);
-    if (shortcut_in != nullptr)
-      num_shortcut_slices = SliceAxis(1, shortcut_channels, params.shortcut.in.dtype).num_slices;
+    if (shortcut_in == nullptr) return;
+    num_shortcut_slices = SliceAxis(1, shortcut_channels, params.shortcut.in.dtype).num_slices;
   }
 
   const T* in;

@@ -70,6 +70,25 @@ std::vector<Block> Blocks() {
          return b.Relu(b.Sum(sum, b.Linear(in, 32, true)));
        },
        1},
+      {"that adds the block's input itself",
+       [](GraphBuilder& b, int in) {
+         const int shortcut = b.Sum(b.Linear(in, 32, true), in);
+         return b.Relu(b.Sum(b.Submanifold(b.Relu(b.Submanifold(in, 24, true)), 32, true), shortcut));
+       },
+       1},
+      {"beside a second one, both after the convolution",
+       [](GraphBuilder& b, int in) {
+         const int first = b.Sum(b.Submanifold(in, 24, true), b.Linear(in, 24, true));
+         return b.Relu(b.Sum(first, b.Linear(in, 24, true)));
+       },
+       1},
+      {"beside a second one, the first before the convolution",
+       [](GraphBuilder& b, int in) {
+         const int shortcut = b.Linear(in, 24, true);
+         const int first = b.Sum(b.Submanifold(in, 24, true), shortcut);
+         return b.Relu(b.Sum(first, b.Linear(in, 24, true)));
+       },
+       1},
       {"stored in a concatenation",
        [](GraphBuilder& b, int in) {
          return b.Concat({b.Relu(b.Sum(b.Submanifold(in, 24, true), b.Linear(in, 24, true))), in});

@@ -67,6 +67,40 @@ TEST_P(VoxelToPointTest, PointsKeepTheirOwnRows) {
   EXPECT_THAT(answered.ToHost(), testing::ElementsAre(1, 2, 0, 0, 5, 6, 0, 0));
 }
 
+// Labels may begin anywhere, since answers of several samples stand behind each other.
+template <typename Label>
+void ExpectLabelsAtAnyAddress(Device device, DType dtype) {
+  constexpr Label kBefore = 77, kFill = 200;
+  const DeviceArray<Label> rows(device, {3, 4, 5});
+  for (const size_t num_points : {1, 3, 4, 5, 8, 1027}) {
+    std::vector<int32_t> voxels;
+    std::vector<Label> expected;
+    for (size_t i = 0; i < num_points; ++i) {
+      voxels.push_back(static_cast<int32_t>(i * 7 % 4) - 1);
+      expected.push_back(voxels.back() < 0 ? kFill : static_cast<Label>(3 + voxels.back()));
+    }
+    const DeviceArray<int32_t> device_voxels(device, voxels);
+    for (size_t begin = 0; begin < 5; ++begin) {
+      const DeviceArray<Label> points(device, std::vector<Label>(begin + num_points + 4, kBefore));
+      RunVoxelToPoint(device,
+                      {.point_to_voxel = device_voxels.data(),
+                       .rows = ConstRows::Packed(rows.data(), dtype, 3, 1),
+                       .fill_label = kFill,
+                       .points = Rows::Packed(points.data() + begin, dtype, static_cast<int64_t>(num_points), 1)});
+      std::vector<Label> all(begin, kBefore);
+      all.insert(all.end(), expected.begin(), expected.end());
+      all.insert(all.end(), 4, kBefore);
+      ASSERT_EQ(points.ToHost(), all) << num_points << " points from " << begin;
+    }
+  }
+}
+
+TEST_P(VoxelToPointTest, LabelsAtAnyAddress) {
+  SKIP_WITHOUT(GetParam());
+  ExpectLabelsAtAnyAddress<uint8_t>(GetParam(), DType::kUint8);
+  ExpectLabelsAtAnyAddress<uint16_t>(GetParam(), DType::kUint16);
+}
+
 // If a point reads a voxel whose label equals the fill label, the point is counted for its sample.
 TEST_P(VoxelToPointTest, LabelsThatAreNoneAreCountedBySample) {
   SKIP_WITHOUT(GetParam());
