@@ -5,8 +5,8 @@
 
 #include "kernels/conv/rulebook_search.h"
 #include "kernels/coordinates/coordinate_key.h"
+#include "kernels/coordinates/floor_division.h"
 #include "kernels/core/chunks.h"
-#include "kernels/core/floor_division.h"
 
 namespace voxserve::kernels::cpu {
 namespace {

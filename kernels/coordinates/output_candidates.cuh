@@ -12,10 +12,10 @@
 #include <numeric>
 
 #include "kernels/coordinates/coordinate_key.h"
+#include "kernels/coordinates/floor_division.h"
 #include "kernels/coordinates/morton_key.h"
 #include "kernels/coordinates/output_coordinates.h"
 #include "kernels/coordinates/sample_bounds.cuh"
-#include "kernels/core/floor_division.h"
 #include "kernels/core/launch.cuh"
 #include "kernels/core/row_tiles.cuh"
 

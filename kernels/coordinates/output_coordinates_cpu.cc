@@ -7,9 +7,9 @@
 
 #include "kernels/coordinates/compact_key.h"
 #include "kernels/coordinates/coordinate_key.h"
+#include "kernels/coordinates/floor_division.h"
 #include "kernels/coordinates/output_coordinates.h"
 #include "kernels/core/chunks.h"
-#include "kernels/core/floor_division.h"
 #include "kernels/core/radix_sort.h"
 
 namespace voxserve::kernels {

@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "kernels/coordinates/conv_geometry.h"
-#include "kernels/core/floor_division.h"
+#include "kernels/coordinates/floor_division.h"
 #include "kernels/core/rounding.h"
 
 namespace voxserve::kernels {

@@ -6,8 +6,8 @@
 #include "kernels/coordinates/morton_key.h"
 #include "kernels/core/launch.cuh"
 #include "kernels/core/radix_sort.h"
-#include "kernels/core/tile_runs.cuh"
 #include "kernels/core/visit_dimension.cuh"
+#include "kernels/points/tile_runs.cuh"
 #include "kernels/points/voxel_limit.h"
 
 // LimitVoxels (voxel_limit.h) first sorts the rows of the voxels, so that the voxels that stay come first in each

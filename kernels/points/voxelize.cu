@@ -10,8 +10,8 @@
 #include "kernels/core/binary_search.cuh"
 #include "kernels/core/launch.cuh"
 #include "kernels/core/radix_sort.h"
-#include "kernels/core/tile_runs.cuh"
 #include "kernels/core/visit_dimension.cuh"
+#include "kernels/points/tile_runs.cuh"
 #include "kernels/points/voxelize.h"
 
 // Voxelize (voxelize.h) computes the voxel index of every point and sorts (key, point). A voxel begins where a sorted

@@ -11,7 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/coordinates/compact_key.h"
-#include "kernels/core/floor_division.h"
+#include "kernels/coordinates/floor_division.h"
 
 namespace voxserve::kernels {
 namespace {
