@@ -4,9 +4,9 @@
 //  1. It fuses nodes into layers. A convolution, a linear layer or another kernel with an epilogue absorbs the batch
 //     norm, addition and activation behind it, as long as no other node reads the values in between. Batch norms are
 //     folded into weights and bias. The layer that computes the later input of an addition absorbs the addition, and
-//     the earlier input becomes the layer's residual. Convolutions of images that read the same input are
-//     merged. On a GPU, a sparse convolution in 16 bits computes the shortcut of its residual block too (layers.h,
-//     operators.h, conv2d_merging.h, shortcut_fusion.h).
+//     the earlier input becomes the layer's residual. Convolutions of images that read the same input are merged. On
+//     a GPU, a sparse convolution in 16 bits computes the shortcut of its residual block too (layers.h, operators.h,
+//     conv2d_merging.h, shortcut_fusion.h).
 //  2. It assigns buffers, one per value (buffer_layout.h). Inputs of a concatenation are written in place where that is
 //     possible, and copied otherwise. A node has neither buffer nor step if other nodes name it only to use its sites,
 //     and none reads its values.

@@ -3,6 +3,7 @@
 // A row product is a layer that multiplies every row of its input by one matrix: a linear layer, or a sparse
 // convolution whose kernel is a single cell and maps every site to itself.
 
+#include <cstdint>
 #include <vector>
 
 #include "engine/compiler/layers.h"

@@ -120,7 +120,7 @@ enum class Reading {
 // Each thread reads one point.
 template <Reading kReading>
 __global__ void __launch_bounds__(kBlockThreads) DecodePointsKernel(const __grid_constant__ DecodePointsParams params) {
-  LetNextKernelStart();            // which is that of another cloud
+  LetNextKernelStart();            // the next cloud's, or one that waits first
   extern __shared__ float tile[];  // [kBlockThreads, pitch] the block's rows: written by point, stored as one run
   const int num_columns = params.num_columns;
   const int pitch = TilePitch(num_columns);
