@@ -68,6 +68,17 @@ __device__ inline void CopyBulk(uint32_t to, const void* from, uint32_t bytes, u
                : "memory");
 }
 
+// Waits until the first kThreads threads of the block have called it. Only they may call it.
+template <int kThreads>
+__device__ void SyncFirstThreads() {
+  static_assert(kThreads % 32 == 0);
+  asm volatile("bar.sync 1, %0;\n" ::"n"(kThreads) : "memory");  // barrier 0 is that of __syncthreads
+}
+
+__device__ inline void StoreShared(uint32_t to, float value) {
+  asm volatile("st.shared.f32 [%0], %1;\n" ::"r"(to), "f"(value) : "memory");
+}
+
 __device__ inline int32_t LoadShared(uint32_t from) {
   int32_t value;
   asm volatile("ld.shared.s32 %0, [%1];\n" : "=r"(value) : "r"(from) : "memory");

@@ -60,20 +60,22 @@ class WarpSumsStore {
     }
   }
 
+  // kept_bias: where the block keeps the bias in shared memory, 16-byte aligned, with zeros behind its last value and
+  // in place of a missing bias; 0: nowhere, so it is read from global memory.
   __device__ void Store(const ImplicitGemmArguments<T>& arguments, const float (&sums)[kSums], const WarpRows& rows,
-                        int32_t first_column) const {
+                        int32_t first_column, uint32_t kept_bias = 0) const {
     if constexpr (kMayLabel) {
       if (arguments.labels != nullptr) {
-        StoreLabels(arguments, sums, rows);
+        StoreLabels(arguments, sums, rows, kept_bias);
         return;
       }
     }
     if (!AreAllPlain(arguments, first_column)) {
-      StoreAny(arguments, sums, rows, first_column);
+      StoreAny(arguments, sums, rows, first_column, kept_bias);
     } else if (arguments.epilogue.residual != nullptr) {
-      StorePlain<true>(arguments, sums, rows, first_column);
+      StorePlain<true>(arguments, sums, rows, first_column, kept_bias);
     } else {
-      StorePlain<false>(arguments, sums, rows, first_column);
+      StorePlain<false>(arguments, sums, rows, first_column, kept_bias);
     }
   }
 
@@ -100,17 +102,14 @@ class WarpSumsStore {
   // This function branches as little as possible, since a warp that stores waits for each of its instructions.
   template <bool kHasResidual>
   __device__ void StorePlain(const ImplicitGemmArguments<T>& arguments, const float (&sums)[kSums],
-                             const WarpRows& rows, int32_t first_column) const {
+                             const WarpRows& rows, int32_t first_column, uint32_t kept_bias) const {
     const float least = arguments.epilogue.activation.function == ActivationFunction::kRelu ? 0.0f : -INFINITY;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       T* const to = static_cast<T*>(arguments.out) + rows.rows[half] * arguments.out_pitch + ColumnOf(first_column, 0);
 #pragma unroll
       for (int j = 0; j < kVectors; ++j) {
-        Pack<float, kCount> bias = {};
-        if (arguments.epilogue.bias != nullptr) {
-          bias = arguments.epilogue.template LoadBias<kCount>(ColumnOf(first_column, j));
-        }
+        const Pack<float, kCount> bias = LoadBias(arguments, ColumnOf(first_column, j), kept_bias);
         const auto& residual = reinterpret_cast<const Pack<T, kCount>&>(residuals_[j][half]);
         Pack<T, kCount> result;
 #pragma unroll
@@ -125,13 +124,12 @@ class WarpSumsStore {
   }
 
   __device__ void StoreAny(const ImplicitGemmArguments<T>& arguments, const float (&sums)[kSums], const WarpRows& rows,
-                           int32_t first_column) const {
+                           int32_t first_column, uint32_t kept_bias) const {
 #pragma unroll
     for (int j = 0; j < kVectors; ++j) {
       const int32_t column = ColumnOf(first_column, j);
       const bool is_wide = IsWide(arguments, column);
-      Pack<float, kCount> bias = {};
-      if (arguments.epilogue.bias != nullptr && is_wide) bias = arguments.epilogue.template LoadBias<kCount>(column);
+      const Pack<float, kCount> bias = is_wide ? LoadBias(arguments, column, kept_bias) : Pack<float, kCount>{};
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         float values[kCount];
@@ -158,15 +156,21 @@ class WarpSumsStore {
   // Stores the labels of the thread's two rows. Four threads hold the sums of a row. The code has few branches, and the
   // two rows' instructions alternate, since products wait for the warps that store.
   __device__ static void StoreLabels(const ImplicitGemmArguments<T>& arguments, const float (&sums)[kSums],
-                                     const WarpRows& rows) {
+                                     const WarpRows& rows, uint32_t kept_bias) {
     static_assert(!kMayLabel || kVectors == 1, "a thread holds eight channels of each row");
     const int32_t first_channel = InRow() * kCount;
     const int32_t num_channels = arguments.out_channels - first_channel;  // of this thread; may be above kCount
     float bias[kCount];
+    if (kept_bias != 0) {
+      const Pack<float, kCount> kept = LoadKeptBias(kept_bias, first_channel);
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      const bool is_read = arguments.epilogue.bias != nullptr && i < num_channels;
-      bias[i] = is_read ? __ldg(arguments.epilogue.bias + first_channel + i) : 0.0f;
+      for (int i = 0; i < kCount; ++i) bias[i] = kept.values[i];
+    } else {
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) {
+        const bool is_read = arguments.epilogue.bias != nullptr && i < num_channels;
+        bias[i] = is_read ? __ldg(arguments.epilogue.bias + first_channel + i) : 0.0f;
+      }
     }
     float largest[2];
     uint32_t are_not_finite[2];  // by lane
@@ -220,6 +224,25 @@ class WarpSumsStore {
   __device__ static int32_t InRow() { return static_cast<int32_t>(threadIdx.x) % 4; }
   __device__ static int32_t ColumnOf(int32_t first_column, int vector) {
     return first_column + vector * 32 + InRow() * kCount;
+  }
+
+  // Returns the bias of a vector that is stored whole; zeros if there is none.
+  __device__ static Pack<float, kCount> LoadBias(const ImplicitGemmArguments<T>& arguments, int32_t column,
+                                                 uint32_t kept_bias) {
+    if (kept_bias != 0) return LoadKeptBias(kept_bias, column);
+    if (arguments.epilogue.bias == nullptr) return {};
+    return arguments.epilogue.template LoadBias<kCount>(column);
+  }
+
+  __device__ static Pack<float, kCount> LoadKeptBias(uint32_t kept_bias, int32_t column) {
+    Pack<float, kCount> bias;
+#pragma unroll
+    for (int i = 0; i < kCount; i += 4) {
+      asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];\n"
+                   : "=f"(bias.values[i]), "=f"(bias.values[i + 1]), "=f"(bias.values[i + 2]), "=f"(bias.values[i + 3])
+                   : "r"(kept_bias + (column + i) * static_cast<uint32_t>(sizeof(float))));
+    }
+    return bias;
   }
 
   // Returns true if the vector that begins at `column` is stored whole.

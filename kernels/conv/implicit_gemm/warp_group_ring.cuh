@@ -51,7 +51,8 @@ struct WarpGroupShape {
   static constexpr int kProductRegisters = (kLeftRegisters > 240 ? 240 : kLeftRegisters) / 8 * 8;
   static_assert(kStageBytes % 1024 == 0 && kOutRowBytes % 16 == 0);
   static_assert(kSplitK <= 2, "there are two halves");
-  static constexpr int kStaticBytes = 5120;  // barriers and notes, at most
+  static constexpr int kKeptBias = 256;      // values; a longer bias is read from global memory
+  static constexpr int kStaticBytes = 6144;  // barriers, notes and bias, at most
   static_assert((kSharedBytes + kStaticBytes + 1024) * kBlocks <= 228 * 1024, "more shared memory than an SM has");
 };
 
@@ -80,6 +81,7 @@ struct Ring {
   uint32_t stages;
   uint32_t out_rows;  // for each stage that is its item's last: the output rows of the item's tile
   StageNote* notes;
+  uint32_t bias;  // float32 [kKeptBias], which the multiplying warp groups fill and read
   // Five arrays of barriers, one after the other. Each array has one barrier per slot.
   uint32_t full, ready, empty;  // the stage has been copied, is visible to products, has been multiplied
   uint32_t noted, freed;        // the note has been written, may be overwritten

@@ -21,59 +21,72 @@ class SumMaker {
   __device__ SumMaker(const ImplicitGemmArguments<T>& arguments, const Ring& ring)
       : arguments_(arguments),
         ring_(ring),
-        num_out_(static_cast<int32_t>(NumRows(arguments.tiles.out_capacity, arguments.tiles.num_out))) {}
+        num_out_(static_cast<int32_t>(NumRows(arguments.tiles.out_capacity, arguments.tiles.num_out))),
+        group_(OfWarp(static_cast<int32_t>(threadIdx.x) / kGroupThreads)),
+        own_slices_(OfWarp(3u << kSlicesAStage * (threadIdx.x / kGroupThreads))),
+        flags_(OfWarp(SharedAddress(&ring.notes->flags))),
+        tells_(IsFirstLane()),
+        inputs_(SwizzledMatrix<kSliceBytes>(ring.stages + group_ * 64 * kSliceBytes)),
+        weights_(SwizzledMatrix<kSliceBytes>(ring.stages + kSlicesAStage * Shape::kInputBytes)),
+        kept_bias_(ring.bias) {}
 
   // There are two nested loops: over items, and over the stages of an item. In a single loop, the compiler would see at
   // the head of the loop that sums may have been stored, and would wait there for all products.
   __device__ void Run() {
+    KeepBias();
     WaitForEarlierKernels();  // which write the residual, and may still read the memory of the output
-    const int32_t group = OfWarp(static_cast<int32_t>(threadIdx.x) / kGroupThreads);
     Sums sums = {};
     for (;; Advance()) {
       uint32_t flags = FlagsOfStage();
       if ((flags & kNoStage) != 0) break;
       int32_t adds = 0;  // 0: the next products are the item's first
+      Held held;         // the previous stage, whose products may still run
       for (;;) {
-        MultiplyStage(flags, group, adds, sums);
+        MultiplyStage(flags, adds, sums);
         if ((flags & kLastStage) != 0) break;
-        const RingPlace<Shape::kStages> begun = place_;
-        const RingPlace<Shape::kNotes> begun_note = note_place_;
+        const Held begun = Hold();
         Advance();
         // The next stage is tested while products run. There is no loop here, since the compiler would wait for the
         // products in a loop.
         const bool is_ready = TestBarrier(ring_.ready + place_.slot * 8, place_.parity);
-        if (is_ready) flags = ring_.notes[note_place_.slot].flags;
+        if (is_ready) flags = FlagsOfNote();
         WaitForProducts<1>();
-        ReleaseHeld();
-        held_ = begun;
-        held_note_ = begun_note;
-        holds_ = true;
+        Release(held);
+        held = begun;
         flags = is_ready ? OfWarp(flags) : FlagsOfStage();
       }
       const StageNote& note = ring_.notes[note_place_.slot];
       const int32_t row_tile = note.row_tile, column = note.column;
       [[maybe_unused]] const int32_t half = note.half;
-      const WarpRows rows = RowsOf(place_.slot, row_tile, group);
-      StorePart store;
-      if constexpr (kLoadsEarly) store.Load(arguments_, rows, column);  // the loads overlap with the products
+      const WarpRows rows = RowsOf(place_.slot, row_tile);
+      StorePart stores[kPartsAtOnce];
+      if constexpr (kLoadsEarly) {  // the loads overlap with the products
+#pragma unroll
+        for (int part = 0; part < kPartsAtOnce; ++part) {
+          stores[part].Load(arguments_, rows, column + part * kPartColumns);
+        }
+      }
       WaitForProducts<0>();
 #pragma unroll
       for (int i = 0; i < kInstructions; ++i) HoldBackReads(sums.of[i]);
-      ReleaseHeld();
+      Release(held);
       __syncwarp();  // all lanes have read the note and the rows
-      Release(place_, note_place_);
+      Release(Hold());
       if (adds == 0) sums = {};
       if constexpr (Shape::kSplitK > 1) {
-        const SplitSums<T, Shape::kColumns> split(arguments_, row_tile * Shape::kWarpGroups + group, column);
+        const SplitSums<T, Shape::kColumns> split(arguments_, row_tile * Shape::kWarpGroups + group_, column);
 #pragma unroll
         for (int i = 0; i < kInstructions; ++i) split.Leave(half, sums.of[i], i * kInstructionColumns / 2);
         split.StoreWhole(rows);
       } else {
 #pragma unroll
         for (int part = 0; part < kParts; ++part) {
-          const int32_t first_column = column + part * kPartColumns;
-          if constexpr (!kLoadsEarly) store.Load(arguments_, rows, first_column);
-          store.Store(arguments_, PartOf(sums, part), rows, first_column);
+          StorePart& store = stores[part % kPartsAtOnce];
+          if constexpr (!kLoadsEarly) store.Load(arguments_, rows, column + part * kPartColumns);
+          store.Store(arguments_, PartOf(sums, part), rows, column + part * kPartColumns, kept_bias_);
+          if (kLoadsEarly && part + kPartsAtOnce < kParts) {
+            store.Load(arguments_, rows, column + (part + kPartsAtOnce) * kPartColumns);
+          }
         }
       }
     }
@@ -83,16 +96,36 @@ class SumMaker {
   // More columns per instruction would need more registers than a thread has when a block of this size starts.
   static constexpr int kInstructions = Shape::kColumns > 128 ? 2 : 1;
   static constexpr int kInstructionColumns = Shape::kColumns / kInstructions;
-  // If there are enough registers, the residuals of all columns are loaded at once, ahead of their use.
-  static constexpr bool kLoadsEarly = kInstructions == 1 && Shape::kSplitK == 1;
-  static constexpr int kPartColumns = kLoadsEarly ? Shape::kColumns : 32;  // columns stored at a time
+  // Residuals are loaded ahead of their use if there are enough registers: those of all columns at once, or those of the
+  // next parts.
+  static constexpr bool kLoadsEarly = Shape::kSplitK == 1 && Shape::kRows * Shape::kColumns <= 128 * 128;
+  static constexpr int kPartColumns = kInstructions == 1 ? Shape::kColumns : 32;  // columns stored at a time
   static constexpr int kParts = Shape::kColumns / kPartColumns;
+  static constexpr int kPartsAtOnce = kLoadsEarly && kParts > 1 ? 3 : 1;  // of which a thread holds residuals
   using StorePart = WarpSumsStore<T, kPartColumns / 2, Shape::kColumns == kMaxLabelChannels>;
   static_assert(kInstructionColumns % kPartColumns == 0);
+  static constexpr uint32_t kFirstSlices = 0x5;  // the flags of all warp groups' first slices
+  static constexpr int kAddressUnit = 16;  // bytes of one step of the address in a matrix descriptor
 
   struct Sums {
     float of[kInstructions][kInstructionColumns / 2];
   };
+
+  // Copies the bias into shared memory. A warp that stored a tile's sums would otherwise wait for the caches, since the
+  // bias does not stay in the small first one.
+  __device__ void KeepBias() {
+    if (arguments_.out_channels > Shape::kKeptBias) {
+      kept_bias_ = 0;
+      return;
+    }
+    constexpr int kMultiplying = Shape::kWarpGroups * kGroupThreads;
+    for (auto i = static_cast<int32_t>(threadIdx.x); i < Shape::kKeptBias; i += kMultiplying) {
+      const bool is_there = arguments_.epilogue.bias != nullptr && i < arguments_.out_channels;
+      StoreShared(kept_bias_ + i * static_cast<uint32_t>(sizeof(float)),
+                  is_there ? __ldg(arguments_.epilogue.bias + i) : 0.0f);
+    }
+    SyncFirstThreads<kMultiplying>();
+  }
 
   // Returns the first lane's value to all lanes, so that the compiler knows that it is the same in all of them.
   // Otherwise the compiler would make products wait for each other.
@@ -101,10 +134,14 @@ class SumMaker {
     return __shfl_sync(~0u, value, 0);
   }
 
+  __device__ uint32_t FlagsOfNote() const {
+    return static_cast<uint32_t>(LoadShared(flags_ + note_place_.slot * static_cast<uint32_t>(sizeof(StageNote))));
+  }
+
   // Waits until the current stage is visible to products and returns its flags.
   __device__ uint32_t FlagsOfStage() const {
     WaitForBarrier(ring_.ready + place_.slot * 8, place_.parity);
-    return OfWarp(ring_.notes[note_place_.slot].flags);
+    return OfWarp(FlagsOfNote());
   }
 
   __device__ void Advance() {
@@ -112,31 +149,44 @@ class SumMaker {
     note_place_.Advance();
   }
 
-  __device__ void Release(RingPlace<Shape::kStages> stage, RingPlace<Shape::kNotes> note) const {
-    if (threadIdx.x % 32 != 0) return;
-    ArriveAtBarrier(ring_.empty + stage.slot * 8);
-    ArriveAtBarrier(ring_.freed + note.slot * 8);
+  // The barriers of a stage that is being multiplied. One thread of each warp tells them when its products are done.
+  struct Held {
+    bool is_told = false;  // true in the thread that tells them; false in all threads if no stage is held
+    uint32_t empty = 0;
+    uint32_t freed = 0;
+  };
+
+  // Returns the current stage's barriers.
+  __device__ Held Hold() const {
+    return {.is_told = tells_, .empty = ring_.empty + place_.slot * 8, .freed = ring_.freed + note_place_.slot * 8};
   }
 
-  __device__ void ReleaseHeld() {
-    if (holds_) Release(held_, held_note_);
-    holds_ = false;
+  __device__ static void Release(const Held& held) {
+    if (!held.is_told) return;
+    ArriveAtBarrier(held.empty);
+    ArriveAtBarrier(held.freed);
+  }
+
+  // The value passes through a shuffle, since the compiler would otherwise compute it again for every stage.
+  __device__ static bool IsFirstLane() {
+    const auto lane = static_cast<int>(threadIdx.x) % 32;
+    return __shfl_sync(~0u, lane, lane) == 0;
   }
 
   // Starts the products of the current stage. Each branch has a series (BeginProducts to CommitProducts) of its own,
   // since a series must not begin under a condition.
-  __device__ void MultiplyStage(uint32_t flags, int32_t group, int32_t& adds, Sums& sums) const {
-    const uint32_t stage = ring_.stages + place_.slot * Shape::kStageBytes;
-    const uint32_t has = flags >> (kSlicesAStage * group) & 3;
-    if (has == 3) {
+  __device__ void MultiplyStage(uint32_t flags, int32_t& adds, Sums& sums) const {
+    const uint64_t stage = static_cast<uint64_t>(place_.slot) * (Shape::kStageBytes / kAddressUnit);
+    const uint32_t has = flags & own_slices_;
+    if (has == own_slices_) {
       BeginProducts();
-      MultiplySlice(stage, 0, group, adds, sums);
-      MultiplySlice(stage, 1, group, 1, sums);
+      MultiplySlice(stage, 0, adds, sums);
+      MultiplySlice(stage, 1, 1, sums);
       CommitProducts();
       adds = 1;
     } else if (has != 0) {
       BeginProducts();
-      MultiplySlice(stage, has == 1 ? 0 : 1, group, adds, sums);
+      MultiplySlice(stage, has == (own_slices_ & kFirstSlices) ? 0 : 1, adds, sums);
       CommitProducts();
       adds = 1;
     } else {
@@ -144,12 +194,12 @@ class SumMaker {
     }
   }
 
-  __device__ static void MultiplySlice(uint32_t stage, int32_t slice, int32_t group, int32_t adds, Sums& sums) {
-    const uint64_t a = SwizzledMatrix<kSliceBytes>(stage + slice * Shape::kInputBytes + group * 64 * kSliceBytes);
-    const uint64_t b =
-        SwizzledMatrix<kSliceBytes>(stage + kSlicesAStage * Shape::kInputBytes + slice * Shape::kWeightBytes);
-    constexpr int kStepAddress = 32 >> 4;
-    constexpr int kNextColumns = kInstructionColumns * kSliceBytes >> 4;
+  // stage: the distance of the stage from the first one, in units of a descriptor's addresses.
+  __device__ void MultiplySlice(uint64_t stage, int32_t slice, int32_t adds, Sums& sums) const {
+    const uint64_t a = inputs_ + stage + slice * (Shape::kInputBytes / kAddressUnit);
+    const uint64_t b = weights_ + stage + slice * (Shape::kWeightBytes / kAddressUnit);
+    constexpr int kStepAddress = 32 / kAddressUnit;
+    constexpr int kNextColumns = kInstructionColumns * kSliceBytes / kAddressUnit;
 #pragma unroll
     for (int step = 0; step < 2; ++step) {
 #pragma unroll
@@ -167,9 +217,9 @@ class SumMaker {
   }
 
   // Returns the output rows whose sums the thread holds.
-  __device__ WarpRows RowsOf(int32_t slot, int32_t row_tile, int32_t group) const {
+  __device__ WarpRows RowsOf(int32_t slot, int32_t row_tile) const {
     const int32_t thread = static_cast<int32_t>(threadIdx.x) % kGroupThreads;
-    const int32_t first = group * 64 + thread / 32 * 16 + thread % 32 / 4;
+    const int32_t first = group_ * 64 + thread / 32 * 16 + thread % 32 / 4;
     WarpRows rows;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -186,12 +236,15 @@ class SumMaker {
   const ImplicitGemmArguments<T>& arguments_;
   const Ring ring_;
   const int32_t num_out_;
+  const int32_t group_;        // of the block's multiplying warp groups
+  const uint32_t own_slices_;  // the flags of this warp group's slices
+  const uint32_t flags_;       // the address of the first note's flags
+  const bool tells_;           // this thread tells barriers that its warp's products are done
+  // The first stage's input rows for this warp group, and its weights, both of the first slice.
+  const uint64_t inputs_, weights_;
+  uint32_t kept_bias_;  // the address of the bias in shared memory; 0: it is not kept there
   RingPlace<Shape::kStages> place_;
   RingPlace<Shape::kNotes> note_place_;
-  // The previous stage, whose products may still run.
-  RingPlace<Shape::kStages> held_;
-  RingPlace<Shape::kNotes> held_note_;
-  bool holds_ = false;
 };
 
 #endif

@@ -78,11 +78,13 @@ __global__ void __launch_bounds__(Shape::kThreads, VOXSERVE_HAS_WARP_GROUP_PRODU
   extern __shared__ unsigned char shared[];
   __shared__ uint64_t barriers[Shape::kBarriers];
   __shared__ StageNote notes[Shape::kNotes];
-  static_assert(sizeof(barriers) + sizeof(notes) <= Shape::kStaticBytes);
+  __shared__ alignas(16) float bias[Shape::kKeptBias];
+  static_assert(sizeof(barriers) + sizeof(notes) + sizeof(bias) <= Shape::kStaticBytes);
   Ring ring;
   ring.stages = (SharedAddress(shared) + Shape::kAlignment - 1) / Shape::kAlignment * Shape::kAlignment;
   ring.out_rows = ring.stages + Shape::kStages * Shape::kStageBytes;
   ring.notes = notes;
+  ring.bias = SharedAddress(bias);
   ring.full = SharedAddress(barriers);
   ring.ready = ring.full + Shape::kStages * 8;
   ring.empty = ring.ready + Shape::kStages * 8;
