@@ -76,7 +76,7 @@ absl::Status DeviceRulebooks::TakeTiles(const RulebookRequest& request, bool has
     ASSIGN_OR_RETURN(tiles.masks, TakeTable<uint32_t>(mask_words, has_sizes));
     ASSIGN_OR_RETURN(tiles.in_rows, TakeTable<int32_t>(places * rulebook.num_offsets, has_sizes));
     ASSIGN_OR_RETURN(tiles.counters, TakeTable<int32_t>(kernels::NumTileCounters(capacity), has_sizes));
-    ASSIGN_OR_RETURN(tiles.by_weight, TakeTable<int32_t>(kernels::NumTilesByWeight(capacity), has_sizes));
+    ASSIGN_OR_RETURN(tiles.by_weight, TakeTable<kernels::WeighedTile>(kernels::NumTilesByWeight(capacity), has_sizes));
     return absl::OkStatus();
   };
   if (request.forms.tiles) RETURN_IF_ERROR(take(rulebook.out_capacity, rulebook.out_level, rulebook.tiles));

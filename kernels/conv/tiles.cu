@@ -316,8 +316,12 @@ __global__ void __launch_bounds__(kWeights) SortTilesByWeightKernel(const __grid
   Scan(scan).ExclusiveSum(places[thread], before);
   places[thread] = before;
   __syncthreads();
-  int32_t* const to = params.by_weight + TilesByWeightBegin(params.out_capacity, tile_rows);
-  for (int32_t tile = thread; tile < num_tiles; tile += kWeights) to[atomicAdd(&places[weight_of(tile)], 1)] = tile;
+  WeighedTile* const to = params.by_weight + TilesByWeightBegin(params.out_capacity, tile_rows);
+  for (int32_t tile = thread; tile < num_tiles; tile += kWeights) {
+    WeighedTile weighed{.tile = tile, .masks = {}};
+    for (int i = 0; i < mask_tiles; ++i) weighed.masks[i] = params.masks[(int64_t{tile} * mask_tiles + i) * mask_words];
+    to[atomicAdd(&places[weight_of(tile)], 1)] = weighed;
+  }
 }
 
 struct Workspace {

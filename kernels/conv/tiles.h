@@ -72,6 +72,15 @@ constexpr int64_t NumTilesByWeight(int64_t rows) {
   return TilesByWeightBegin(rows, kMaxBlockTileRows) + NumTilePlaces(rows) / kMaxBlockTileRows;
 }
 
+// An entry of the list of tiles by weight. With the masks in it, a reader needs one load where it would need two, one
+// after the other.
+struct alignas(16) WeighedTile {
+  int32_t tile;  // the tile's number
+  // In kernels of at most 32 offsets: the masks of the tile's rows, 64 rows each. Undefined in larger kernels.
+  uint32_t masks[kMaxBlockTileRows / kMaskTileRows];
+};
+static_assert(sizeof(WeighedTile) == 16);
+
 // A view of device memory, which the code that made the form owns. Places are numbered from 0; tile t has the places
 // from 64 t to 64 t + 63. out_rows and in_rows are aligned to 16 bytes.
 struct TilesView {
@@ -81,9 +90,9 @@ struct TilesView {
   const int32_t* in_rows = nullptr;   // [tiles, K, 64] the input row, or -1; undefined for offsets not in `masks`
   // [NumTileCounters(out_capacity)]; null: every block computes a fixed list of work items.
   int32_t* counters = nullptr;
-  // [NumTilesByWeight(out_capacity)] the numbers of the tiles that have rows, the heaviest first. Tiles of equal weight
-  // are in any order, which may change from run to run. Null: tiles are taken in the order of their numbers.
-  const int32_t* by_weight = nullptr;
+  // [NumTilesByWeight(out_capacity)] the tiles that have rows, the heaviest first. Tiles of equal weight are in any
+  // order, which may change from run to run. Null: tiles are taken in the order of their numbers.
+  const WeighedTile* by_weight = nullptr;
   const int64_t* num_out = nullptr;  // [1] the number of output rows
   int64_t out_capacity = 0;          // the largest possible number of output rows
 };
@@ -127,7 +136,7 @@ struct TilesParams {
   uint32_t* masks = nullptr;
   int32_t* in_rows = nullptr;
   int32_t* counters = nullptr;
-  int32_t* by_weight = nullptr;
+  WeighedTile* by_weight = nullptr;
 };
 static_assert(std::is_trivially_copyable_v<TilesParams>);
 

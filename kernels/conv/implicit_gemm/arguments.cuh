@@ -143,12 +143,10 @@ __device__ inline void CopyRowVectorAsync(uint32_t to, const char* in, int32_t r
   asm volatile(
       "{\n"
       ".reg .pred none;\n"
-      ".reg .u64 from;\n"
       "setp.lt.s32 none, %2, 0;\n"
-      "mad.wide.s32 from, %2, %3, %1;\n"
-      "cp.async.cg.shared.global [%0], [from], 16, none;\n"
+      "cp.async.cg.shared.global [%0], [%1], 16, none;\n"
       "}\n" ::"r"(to),
-      "l"(in), "r"(row), "r"(pitch_bytes)
+      "l"(in + int64_t{row} * pitch_bytes), "r"(row)
       : "memory");
 }
 

@@ -73,8 +73,9 @@ bool ImplicitGemmAddsShortcut(const ImplicitGemmParams& params);
 // Queues the convolution on `stream`.
 //
 // A kernel of warp groups starts before its predecessor on the stream has ended. The predecessor may write features,
-// residuals, outputs and the counters of the tiles form. It must not write the other members of the tiles form or the
-// weights. The last kernel of MakeTiles writes counters alone, so the GEMM starts after the others are done.
+// residuals, outputs and the counters of the tiles form. It must not write the other members of the tiles form, the
+// weights or the bias. The last kernel of MakeTiles writes counters alone, so the GEMM starts after the others are
+// done.
 //
 // Returns cudaErrorInvalidValue for
 // - a block that the GPU does not support, or a GPU that supports none;

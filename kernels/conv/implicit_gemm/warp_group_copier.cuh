@@ -95,20 +95,22 @@ class RowCopier {
     WaitForBarrier(ring_.noted + note_place_.slot * 8, note_place_.parity);
     const StageNote& note = ring_.notes[note_place_.slot];
     note_place_.Advance(Shape::kCopyGroups);
-    if ((note.flags & kNoStage) != 0) return false;
-    if ((note.flags >> (kShortcutBit + slice_) & 1) != 0) {
-      LookUpShortcut(note, fill);
+    const uint32_t flags = note.flags;
+    const SliceNote slice = note.slices[slice_];
+    const int32_t row_tile = note.row_tile;
+    if ((flags & kNoStage) != 0) return false;
+    if ((flags >> (kShortcutBit + slice_) & 1) != 0) {
+      LookUpShortcut(slice.channel, row_tile, fill);
       return true;
     }
-    fill.channel = note.channels[slice_] + channel_in_slice_;
-    // note.has is 0 if there is no slice.
-    const uint32_t has = fill.channel < arguments_.in_channels ? note.has[slice_] >> offset_in_slice_ : 0;
-    const int32_t index_tile = note.index_tiles[slice_], row_tile = note.row_tile;
+    fill.channel = slice.channel + channel_in_slice_;
+    // No tile has a slice that is not there.
+    const uint32_t has = fill.channel < arguments_.in_channels ? slice.has >> offset_in_slice_ : 0;
 #pragma unroll
     for (int t = 0; t < Shape::kWarpGroups; ++t) {
       const bool is_there = (has >> (kTileBits * t) & 1) != 0;
       if (in_rows_ != nullptr) {
-        const int64_t tile = index_tile + t * arguments_.tiles.num_offsets;
+        const int64_t tile = slice.index_tile + t * arguments_.tiles.num_offsets;
         fill.rows[t] = LoadIndicesIf(is_there, in_rows_ + tile * kMaskTileRows);
       } else {
         const int32_t first = row_tile * Shape::kRows + t * static_cast<int32_t>(kMaskTileRows) + first_row_;
@@ -121,11 +123,11 @@ class RowCopier {
   }
 
   // A row of the shortcut's input is an output row.
-  __device__ void LookUpShortcut(const StageNote& note, Fill& fill) const {
-    const int32_t channel = note.channels[slice_] + static_cast<int32_t>(threadIdx.x) % kSliceVectors * kValues;
+  __device__ void LookUpShortcut(int32_t first_channel, int32_t row_tile, Fill& fill) const {
+    const int32_t channel = first_channel + static_cast<int32_t>(threadIdx.x) % kSliceVectors * kValues;
     const bool is_there = channel < arguments_.shortcut_channels;
     fill.channel = kOfShortcut + channel;
-    const int32_t* const rows = arguments_.tiles.out_rows + int64_t{note.row_tile} * Shape::kRows + first_row_;
+    const int32_t* const rows = arguments_.tiles.out_rows + int64_t{row_tile} * Shape::kRows + first_row_;
 #pragma unroll
     for (int t = 0; t < Shape::kWarpGroups; ++t) fill.rows[t] = LoadIndicesIf(is_there, rows + t * kMaskTileRows);
   }
@@ -136,7 +138,7 @@ class RowCopier {
     if constexpr (kAreWhole) {
       const bool is_of_shortcut = fill.channel >= kOfShortcut;
       const T* const rows = is_of_shortcut ? arguments_.shortcut_in : arguments_.in;
-      const auto* const in = reinterpret_cast<const char*>(rows + fill.channel % kOfShortcut);
+      const auto* const in = reinterpret_cast<const char*>(rows + (fill.channel & (kOfShortcut - 1)));
       const int32_t pitch_bytes = is_of_shortcut ? arguments_.shortcut_pitch_bytes : arguments_.in_pitch_bytes;
       CopyRows(fill, [=](uint32_t to, int32_t row) { CopyRowVectorAsync(to, in, row, pitch_bytes); });
       ArriveWithCopies(full);
@@ -198,7 +200,7 @@ __device__ void CopyWeights(const ImplicitGemmArguments<T>& arguments, const Rin
     const StageNote& note = ring.notes[note_place.slot];
     const uint32_t flags = note.flags;
     const int32_t column = note.column, row_tile = note.row_tile;
-    const int32_t weights[kSlicesAStage] = {note.weights[0], note.weights[1]};
+    const int32_t weights[kSlicesAStage] = {note.slices[0].weights, note.slices[1].weights};
     const uint32_t bytes = min(Shape::kColumns, arguments.padded_out_channels - column) * kSliceBytes;
     const bool has_rows = (flags & kLastStage) != 0 && arguments.tiles.out_rows != nullptr;
     uint32_t expected = has_rows ? Shape::kOutRowBytes : 0;

@@ -57,20 +57,24 @@ struct WarpGroupShape {
 };
 
 // A note describes a stage. The scheduler writes the notes, so that the other roles need not compute their contents
-// themselves. The tiles here are the 64-row tiles of the item, numbered t = 0, 1.
-struct alignas(16) StageNote {
-  int32_t channels[kSlicesAStage];  // the input channel at which the slice begins
-  uint32_t has[kSlicesAStage];      // bit kTileBits * t + j: tile t has offset j of the slice; 0: none
+// themselves. The tiles here are the 64-row tiles of the item, numbered t = 0, 1. What a row copier reads of its slice
+// is one vector, since it waits for every load from shared memory.
+struct alignas(16) SliceNote {
+  int32_t channel;  // the input channel at which the slice begins
+  uint32_t has;     // bit kTileBits * t + j: tile t has offset j of the slice; 0: none
   // The place in TilesView::in_rows of the first tile's input rows for the slice's first offset, in units of
   // kMaskTileRows indices.
-  int32_t index_tiles[kSlicesAStage];
-  int32_t weights[kSlicesAStage];  // the place of the slice's weights, in units of 16 bytes; -1: there is no slice
-  int32_t row_tile;                // the item's tile of Shape::kRows rows
-  int32_t column;                  // the first output column of the item
-  uint32_t flags;                  // bit kSlicesAStage * t + s: tile t has slice s; also the flags below
-  int32_t half;                    // with split K: which half of the sums, 0 or 1
+  int32_t index_tile;
+  int32_t weights;  // the place of the slice's weights, in units of 16 bytes; -1: there is no slice
 };
-static_assert(sizeof(StageNote) == 48 && offsetof(StageNote, index_tiles) == 16 && offsetof(StageNote, row_tile) == 32);
+struct StageNote {
+  SliceNote slices[kSlicesAStage];
+  int32_t row_tile;  // the item's tile of Shape::kRows rows
+  int32_t column;    // the first output column of the item
+  uint32_t flags;    // bit kSlicesAStage * t + s: tile t has slice s; also the flags below
+  int32_t half;      // with split K: which half of the sums, 0 or 1
+};
+static_assert(sizeof(SliceNote) == 16 && sizeof(StageNote) == 48 && offsetof(StageNote, row_tile) == 32);
 inline constexpr int kShortcutBit = 16;           // bit kShortcutBit + s: slice s belongs to the shortcut
 inline constexpr uint32_t kLastStage = 1u << 30;  // the last stage of an item: its sums are stored after it
 inline constexpr uint32_t kNoStage = 1u << 31;    // there are no more stages

@@ -24,19 +24,20 @@ class StageScheduler {
     if (arguments.tiles.by_weight != nullptr) {
       by_weight_ = arguments.tiles.by_weight + TilesByWeightBegin(arguments.tiles.out_capacity, Shape::kRows);
     }
-    // The first tile's number is read before it is known whether the tile exists, so that this load and the next one
-    // overlap.
-    first_row_tile_ = RowTileOf(static_cast<int32_t>(blockIdx.x));
+    lists_masks_ = by_weight_ != nullptr && arguments.tiles.masks != nullptr && arguments.mask_words == 1;
     const auto num_out = static_cast<int32_t>(NumRows(arguments.tiles.out_capacity, arguments.tiles.num_out));
     num_items_ = (num_out + Shape::kRows - 1) / Shape::kRows * num_column_tiles_ * Shape::kSplitK;
   }
 
   __device__ void Run() {
+    // The first tile is read before it is known whether the tile exists, so that its load overlaps with that of the
+    // number of rows.
+    auto item = static_cast<int32_t>(blockIdx.x);
+    WeighedTile tile = TileOf(item);
     const auto num_blocks = static_cast<int32_t>(gridDim.x);
     const bool takes = arguments_.tiles.counters != nullptr && num_items_ > num_blocks;
-    auto item = static_cast<int32_t>(blockIdx.x);
     for (int32_t round = 1; item < num_items_; ++round) {
-      Schedule(item, round == 1 ? first_row_tile_ : RowTileOf(item));
+      Schedule(item, tile);
       if (takes) {
         if (round == 1) WaitForEarlierKernels();  // earlier kernels use the same counters
         item = num_blocks + Take();
@@ -46,6 +47,7 @@ class StageScheduler {
         const auto block = static_cast<int32_t>(blockIdx.x);
         item = round * num_blocks + (round % 2 == 0 ? block : num_blocks - 1 - block);
       }
+      if (item < num_items_) tile = TileOf(item);
     }
     if (takes && Lane() == 0) Leave();
     // Every copying group and every thread that copies weights reads its own final note.
@@ -68,7 +70,7 @@ class StageScheduler {
   __device__ static StageNote EmptyStage() {
     StageNote note = {};
 #pragma unroll
-    for (int32_t& place : note.weights) place = -1;
+    for (SliceNote& slice : note.slices) slice.weights = -1;
     return note;
   }
 
@@ -90,30 +92,39 @@ class StageScheduler {
     arguments_.tiles.counters[kBlocksDone] = 0;
   }
 
-  // Returns the index of the tile of Shape::kRows output rows that a work item computes.
-  __device__ int32_t RowTileOf(int32_t item) const {
+  // Returns the tile of Shape::kRows output rows that a work item computes. Without a list by weight it has no masks.
+  __device__ WeighedTile TileOf(int32_t item) const {
     const int32_t rank = num_column_tiles_ == 1 ? item / Shape::kSplitK : item / Shape::kSplitK / num_column_tiles_;
-    return by_weight_ == nullptr ? rank : __ldg(by_weight_ + rank);
+    if (by_weight_ == nullptr) return {.tile = rank, .masks = {}};
+    const int4 entry = __ldg(reinterpret_cast<const int4*>(by_weight_ + rank));
+    return {.tile = entry.x, .masks = {static_cast<uint32_t>(entry.y), static_cast<uint32_t>(entry.z)}};
   }
 
-  __device__ void Schedule(int32_t item, int32_t row_tile) {
-    const int32_t tile = item / Shape::kSplitK, half = item - tile * Shape::kSplitK;
-    const int32_t column = num_column_tiles_ == 1 ? 0 : tile % num_column_tiles_ * Shape::kColumns;
+  // Returns a word of the mask of the t-th 64 rows of a tile.
+  __device__ uint32_t MaskOf(const WeighedTile& tile, int t, int32_t word) const {
+    if (lists_masks_) return tile.masks[t];
+    return arguments_.mask_words == 0 ? 0 : MaskWordOf(arguments_, tile.tile * Shape::kWarpGroups + t, word);
+  }
+
+  __device__ void Schedule(int32_t item, const WeighedTile& tile) {
+    const int32_t whole = item / Shape::kSplitK, half = item - whole * Shape::kSplitK;
+    const int32_t column = num_column_tiles_ == 1 ? 0 : whole % num_column_tiles_ * Shape::kColumns;
     first_part_ = arguments_.axis.slices_an_offset * half / Shape::kSplitK;
     num_parts_ = arguments_.axis.slices_an_offset * (half + 1) / Shape::kSplitK - first_part_;
     inverse_parts_ = __frcp_rn(static_cast<float>(num_parts_));
     first_shortcut_slice_ = arguments_.num_shortcut_slices * half / Shape::kSplitK;
     num_shortcut_slices_ = arguments_.num_shortcut_slices * (half + 1) / Shape::kSplitK - first_shortcut_slice_;
-    for (int32_t word = 0; word < max(arguments_.mask_words, 1); ++word) ScheduleWord(row_tile, column, half, word);
+    for (int32_t word = 0; word < max(arguments_.mask_words, 1); ++word) ScheduleWord(tile, column, half, word);
   }
 
   // Writes the notes of an item's stages for one word of its tile's mask. The last word gets at least one stage, since
   // the item's last stage makes the products store their sums.
-  __device__ void ScheduleWord(int32_t row_tile, int32_t column, int32_t half, int32_t word) {
+  __device__ void ScheduleWord(const WeighedTile& tile, int32_t column, int32_t half, int32_t word) {
+    const int32_t row_tile = tile.tile;
     uint32_t masks[Shape::kWarpGroups], all = 0;
 #pragma unroll
     for (int t = 0; t < Shape::kWarpGroups; ++t) {
-      masks[t] = arguments_.mask_words == 0 ? 0 : MaskWordOf(arguments_, row_tile * Shape::kWarpGroups + t, word);
+      masks[t] = MaskOf(tile, t, word);
       all |= masks[t];
     }
     all = arguments_.axis.SliceBits(all);
@@ -141,14 +152,15 @@ class StageScheduler {
         const auto rank = static_cast<int32_t>((static_cast<float>(number) + 0.5f) * inverse_parts_);
         const int32_t bit = BitOfRank(all, rank);
         const int32_t offset = word * kWordBits + bit, part = first_part_ + number - rank * num_parts_;
-        note.channels[s] = part * arguments_.axis.slice_values;
-        note.index_tiles[s] = row_tile * Shape::kWarpGroups * arguments_.tiles.num_offsets + offset;
-        note.weights[s] = (arguments_.axis.SliceOfPart(offset, part) * arguments_.padded_out_channels + column) *
-                          (kSliceBytes / kSliceVectorBytes);
+        SliceNote& slice = note.slices[s];
+        slice.channel = part * arguments_.axis.slice_values;
+        slice.index_tile = row_tile * Shape::kWarpGroups * arguments_.tiles.num_offsets + offset;
+        slice.weights = (arguments_.axis.SliceOfPart(offset, part) * arguments_.padded_out_channels + column) *
+                        (kSliceBytes / kSliceVectorBytes);
 #pragma unroll
         for (int t = 0; t < Shape::kWarpGroups; ++t) {
           const uint32_t has = masks[t] >> bit & ((1u << size) - 1);
-          note.has[s] |= has << (kTileBits * t);
+          slice.has |= has << (kTileBits * t);
           if (has != 0) note.flags |= 1u << (kSlicesAStage * t + s);
         }
       }
@@ -158,8 +170,8 @@ class StageScheduler {
 
   // Notes that slice s of a stage is a slice of the shortcut. All tiles have it.
   __device__ void NoteShortcut(int32_t slice, int32_t column, int s, StageNote& note) const {
-    note.channels[s] = slice * arguments_.axis.slice_values;
-    note.weights[s] = (slice * arguments_.padded_out_channels + column) * (kSliceBytes / kSliceVectorBytes);
+    note.slices[s].channel = slice * arguments_.axis.slice_values;
+    note.slices[s].weights = (slice * arguments_.padded_out_channels + column) * (kSliceBytes / kSliceVectorBytes);
     note.flags |= 1u << (kShortcutBit + s);
 #pragma unroll
     for (int t = 0; t < Shape::kWarpGroups; ++t) note.flags |= 1u << (kSlicesAStage * t + s);
@@ -186,10 +198,12 @@ class StageScheduler {
       place.Advance(index);
       WaitForBarrier(ring_.freed + place.slot * 8, place.parity ^ 1);
       auto* const to = reinterpret_cast<int4*>(ring_.notes + place.slot);  // in the order of StageNote's members
-      to[0] = make_int4(note.channels[0], note.channels[1], static_cast<int32_t>(note.has[0]),
-                        static_cast<int32_t>(note.has[1]));
-      to[1] = make_int4(note.index_tiles[0], note.index_tiles[1], note.weights[0], note.weights[1]);
-      to[2] = make_int4(note.row_tile, note.column, static_cast<int32_t>(note.flags), note.half);
+#pragma unroll
+      for (int s = 0; s < kSlicesAStage; ++s) {
+        const SliceNote& slice = note.slices[s];
+        to[s] = make_int4(slice.channel, static_cast<int32_t>(slice.has), slice.index_tile, slice.weights);
+      }
+      to[kSlicesAStage] = make_int4(note.row_tile, note.column, static_cast<int32_t>(note.flags), note.half);
       ArriveAtBarrier(ring_.noted + place.slot * 8);
     }
     __syncwarp();
@@ -199,10 +213,10 @@ class StageScheduler {
 
   const ImplicitGemmArguments<T>& arguments_;
   const Ring ring_;
-  const int32_t* by_weight_ = nullptr;  // the tiles of Shape::kRows rows, the heaviest first; null: unknown
+  const WeighedTile* by_weight_ = nullptr;  // the tiles of Shape::kRows rows, the heaviest first; null: unknown
+  bool lists_masks_;                        // the masks are in by_weight_
   int32_t num_column_tiles_;
   int32_t num_items_;
-  int32_t first_row_tile_;  // the first item's tile
   int32_t first_part_ = 0;  // the first slice of an offset that the item sums
   int32_t num_parts_ = 0;   // slices of an offset that the item sums
   float inverse_parts_ = 1;

@@ -96,8 +96,8 @@ class SumMaker {
   // More columns per instruction would need more registers than a thread has when a block of this size starts.
   static constexpr int kInstructions = Shape::kColumns > 128 ? 2 : 1;
   static constexpr int kInstructionColumns = Shape::kColumns / kInstructions;
-  // Residuals are loaded ahead of their use if there are enough registers: those of all columns at once, or those of the
-  // next parts.
+  // Residuals are loaded ahead of their use if there are enough registers: those of all columns at once, or those of
+  // the next parts.
   static constexpr bool kLoadsEarly = Shape::kSplitK == 1 && Shape::kRows * Shape::kColumns <= 128 * 128;
   static constexpr int kPartColumns = kInstructions == 1 ? Shape::kColumns : 32;  // columns stored at a time
   static constexpr int kParts = Shape::kColumns / kPartColumns;
@@ -105,7 +105,7 @@ class SumMaker {
   using StorePart = WarpSumsStore<T, kPartColumns / 2, Shape::kColumns == kMaxLabelChannels>;
   static_assert(kInstructionColumns % kPartColumns == 0);
   static constexpr uint32_t kFirstSlices = 0x5;  // the flags of all warp groups' first slices
-  static constexpr int kAddressUnit = 16;  // bytes of one step of the address in a matrix descriptor
+  static constexpr int kAddressUnit = 16;        // bytes of one step of the address in a matrix descriptor
 
   struct Sums {
     float of[kInstructions][kInstructionColumns / 2];

@@ -20,9 +20,9 @@
 // producers, the multiplying warp groups consumers, sums accumulators, and an item is a work tile of a persistent,
 // warp-specialized kernel.
 //
-// The kernel starts before its predecessor on the stream has ended. It reads the tiles form (except its counters) and
-// the weights at once, so the predecessor must not write them (implicit_gemm.h). A role that reads features, stores
-// sums or uses the counters first waits for the earlier kernels.
+// The kernel starts before its predecessor on the stream has ended. It reads the tiles form (except its counters),
+// the weights and the bias at once, so the predecessor must not write them (implicit_gemm.h). A role that reads
+// features, stores sums or uses the counters first waits for the earlier kernels.
 //
 // With split K, two warps each write one half of the same sums to memory. The warp that finishes last adds the halves
 // (split_sums.cuh).

@@ -25,7 +25,7 @@ void ForEachWarpGroupShape(const Visitor& visit) {
   visit(WarpGroupShape<2, 32, 2, 8, 1, 1, Tiles::kFew>{});
   visit(WarpGroupShape<1, 64, 2, 6, 2, 1, Tiles::kMany>{});
   visit(WarpGroupShape<1, 64, 3, 10, 1, 1, Tiles::kFew>{});
-  visit(WarpGroupShape<2, 64, 2, 8, 1>{});
+  visit(WarpGroupShape<2, 64, 3, 8, 1>{});
   visit(WarpGroupShape<1, 96, 1, 5, 2, 1, Tiles::kMany>{});
   visit(WarpGroupShape<1, 96, 3, 9, 1, 1, Tiles::kFew>{});
   visit(WarpGroupShape<2, 96, 3, 7, 1>{});

@@ -97,7 +97,8 @@ struct TilesCase {
   NeighbourTable table;
   int64_t capacity;
   SortOrder order;
-  DeviceArray<int32_t> neighbours, row_inputs, out_rows, in_rows, counters, by_weight;
+  DeviceArray<int32_t> neighbours, row_inputs, out_rows, in_rows, counters;
+  DeviceArray<WeighedTile> by_weight;
   DeviceArray<uint32_t> masks, row_masks;
   DeviceArray<int64_t> num_out;
 
@@ -170,10 +171,12 @@ void ExpectGuard(const std::vector<T>& made) {
 }
 
 // Expects that the list of tiles names every tile with rows exactly once, from the heaviest (most offsets) to the
-// lightest.
+// lightest, with its masks.
 void ExpectTilesByWeight(const TilesCase& c, const HostTiles& tiles) {
-  const std::vector<int32_t> made = c.by_weight.ToHost();
-  ExpectGuard(made);
+  const std::vector<WeighedTile> made = c.by_weight.ToHost();
+  for (size_t i = made.size() - kGuard; i < made.size(); ++i) {
+    ASSERT_EQ(static_cast<uint32_t>(made[i].tile), 0xCDCDCDCDu) << i << " of " << made.size();
+  }
   const int64_t words = MaskWords(c.table.num_offsets);
   for (int64_t tile_rows = kMaskTileRows; tile_rows <= kMaxBlockTileRows; tile_rows *= 2) {
     const int64_t mask_tiles = tile_rows / kMaskTileRows;
@@ -181,7 +184,8 @@ void ExpectTilesByWeight(const TilesCase& c, const HostTiles& tiles) {
     std::vector<bool> is_there(static_cast<size_t>(count));
     int before = std::numeric_limits<int>::max();
     for (int64_t i = 0; i < count; ++i) {
-      const int32_t tile = made[static_cast<size_t>(TilesByWeightBegin(c.capacity, tile_rows) + i)];
+      const WeighedTile& weighed = made[static_cast<size_t>(TilesByWeightBegin(c.capacity, tile_rows) + i)];
+      const int32_t tile = weighed.tile;
       ASSERT_TRUE(tile >= 0 && tile < count) << tile << " of " << count << " tiles of " << tile_rows << " rows";
       ASSERT_FALSE(is_there[static_cast<size_t>(tile)]) << tile << " again, of " << tile_rows << " rows";
       is_there[static_cast<size_t>(tile)] = true;
@@ -189,7 +193,11 @@ void ExpectTilesByWeight(const TilesCase& c, const HostTiles& tiles) {
       for (int64_t word = 0; word < words; ++word) {
         uint32_t mask = 0;
         for (int64_t t = 0; t < mask_tiles; ++t) {
-          mask |= tiles.masks[static_cast<size_t>((tile * mask_tiles + t) * words + word)];
+          const uint32_t of_rows = tiles.masks[static_cast<size_t>((tile * mask_tiles + t) * words + word)];
+          if (words == 1) {
+            ASSERT_EQ(weighed.masks[t], of_rows) << "tile " << tile << ", rows " << t;
+          }
+          mask |= of_rows;
         }
         weight += std::popcount(mask);
       }

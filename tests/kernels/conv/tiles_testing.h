@@ -316,16 +316,24 @@ class DeviceTiles {
         masks_(Device::kCuda, tiles.masks),
         in_rows_(Device::kCuda, tiles.in_rows),
         counters_(Device::kCuda, std::vector<int32_t>(static_cast<size_t>(NumTileCounters(capacity)))),
-        by_weight_(Device::kCuda, LightestFirst(num_rows, capacity)),
+        by_weight_(Device::kCuda, LightestFirst(num_offsets, num_rows, capacity, tiles.masks)),
         num_out_(Device::kCuda, std::vector<int64_t>{num_rows}) {}
 
   // Returns TilesView::by_weight in an order that differs from the true one: the tiles in descending order of their
   // numbers. Results of kernels must not depend on this order.
-  static std::vector<int32_t> LightestFirst(int64_t num_rows, int64_t capacity) {
-    std::vector<int32_t> tiles(static_cast<size_t>(NumTilesByWeight(capacity)));
+  static std::vector<WeighedTile> LightestFirst(int32_t num_offsets, int64_t num_rows, int64_t capacity,
+                                                const std::vector<uint32_t>& masks) {
+    std::vector<WeighedTile> tiles(static_cast<size_t>(NumTilesByWeight(capacity)));
     for (int64_t tile_rows = kMaskTileRows; tile_rows <= kMaxBlockTileRows; tile_rows *= 2) {
       const int64_t begin = TilesByWeightBegin(capacity, tile_rows), count = (num_rows + tile_rows - 1) / tile_rows;
-      for (int64_t i = 0; i < count; ++i) tiles[static_cast<size_t>(begin + i)] = static_cast<int32_t>(count - 1 - i);
+      for (int64_t i = 0; i < count; ++i) {
+        WeighedTile& weighed = tiles[static_cast<size_t>(begin + i)];
+        weighed.tile = static_cast<int32_t>(count - 1 - i);
+        const int64_t num_masks = tile_rows / kMaskTileRows;
+        for (int64_t t = 0; t < num_masks && MaskWords(num_offsets) == 1; ++t) {
+          weighed.masks[t] = masks[static_cast<size_t>(weighed.tile * num_masks + t)];
+        }
+      }
     }
     return tiles;
   }
@@ -336,7 +344,7 @@ class DeviceTiles {
   DeviceArray<uint32_t> masks_;
   DeviceArray<int32_t> in_rows_;
   DeviceArray<int32_t> counters_;
-  DeviceArray<int32_t> by_weight_;
+  DeviceArray<WeighedTile> by_weight_;
   DeviceArray<int64_t> num_out_;
 };
 

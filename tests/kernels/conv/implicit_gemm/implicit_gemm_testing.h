@@ -112,7 +112,7 @@ class TilesMemory {
   support::DeviceArray<uint32_t> masks_;
   support::DeviceArray<int32_t> in_rows_;
   support::DeviceArray<int32_t> counters_;
-  support::DeviceArray<int32_t> by_weight_;
+  support::DeviceArray<WeighedTile> by_weight_;
   support::DeviceArray<int64_t> num_out_;
 };
 
