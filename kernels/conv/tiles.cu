@@ -284,8 +284,8 @@ __global__ void __launch_bounds__(kFillThreads)
   }
 }
 
-// Lists the tiles of one rulebook and one tile size by weight, with a counting sort. Tiles of equal weight have no
-// defined order.
+// Lists the tiles of one rulebook and one tile size by weight, with their masks. It is a counting sort. Tiles of equal
+// weight have no defined order.
 __global__ void __launch_bounds__(kWeights) SortTilesByWeightKernel(const __grid_constant__ TilesBatch batch) {
   WaitForEarlierKernels();
   using Scan = cub::BlockScan<int32_t, kWeights>;
@@ -319,7 +319,9 @@ __global__ void __launch_bounds__(kWeights) SortTilesByWeightKernel(const __grid
   WeighedTile* const to = params.by_weight + TilesByWeightBegin(params.out_capacity, tile_rows);
   for (int32_t tile = thread; tile < num_tiles; tile += kWeights) {
     WeighedTile weighed{.tile = tile, .masks = {}};
-    for (int i = 0; i < mask_tiles; ++i) weighed.masks[i] = params.masks[(int64_t{tile} * mask_tiles + i) * mask_words];
+    for (int i = 0; i < mask_tiles && mask_words == 1; ++i) {
+      weighed.masks[i] = params.masks[int64_t{tile} * mask_tiles + i];
+    }
     to[atomicAdd(&places[weight_of(tile)], 1)] = weighed;
   }
 }

@@ -76,13 +76,15 @@ constexpr int64_t NumTilesByWeight(int64_t rows) {
 // after the other.
 struct alignas(16) WeighedTile {
   int32_t tile;  // the tile's number
-  // In kernels of at most 32 offsets: the masks of the tile's rows, 64 rows each. Undefined in larger kernels.
+  // In kernels of at most 32 offsets: the masks of the tile's rows, 64 rows each. A tile of 64 rows has only the first.
+  // Undefined in larger kernels.
   uint32_t masks[kMaxBlockTileRows / kMaskTileRows];
 };
 static_assert(sizeof(WeighedTile) == 16);
 
 // A view of device memory, which the code that made the form owns. Places are numbered from 0; tile t has the places
-// from 64 t to 64 t + 63. out_rows and in_rows are aligned to 16 bytes.
+// from 64 t to 64 t + 63. out_rows, in_rows and by_weight are aligned to 16
+// bytes.
 struct TilesView {
   int32_t num_offsets = 0;            // K
   const int32_t* out_rows = nullptr;  // [places] the output row of a place; -1: a padding place

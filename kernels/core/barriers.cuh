@@ -2,7 +2,8 @@
 
 // This header wraps PTX's barriers in shared memory that count arrivals and bytes (mbarrier), and the bulk copies whose
 // bytes they count. `barrier` is always an address in shared memory (SharedAddress in tensor_cores.cuh). The
-// instructions exist from sm_90 on, and the caller guards the code. Only .cu files include this header.
+// instructions exist from sm_90 on, and the caller guards the code. At the end are loads and stores of shared memory by
+// address, and a barrier for some of a block's threads. Only .cu files include this header.
 //
 // A barrier begins in phase 0. It enters the next phase when all threads have arrived and all expected bytes have
 // landed. A wait for a phase's parity (the phase's number modulo 2) returns when that phase is over.
@@ -75,7 +76,7 @@ __device__ void SyncFirstThreads() {
   asm volatile("bar.sync 1, %0;\n" ::"n"(kThreads) : "memory");  // barrier 0 is that of __syncthreads
 }
 
-__device__ inline void StoreShared(uint32_t to, float value) {
+__device__ inline void StoreSharedFloat(uint32_t to, float value) {
   asm volatile("st.shared.f32 [%0], %1;\n" ::"r"(to), "f"(value) : "memory");
 }
 

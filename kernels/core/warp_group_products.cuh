@@ -35,7 +35,7 @@ __device__ uint64_t SwizzledMatrix(uint32_t address) {
   constexpr uint64_t kSwizzle = uint64_t{kRowBytes == 128 ? 1 : 2} << 62;
   constexpr uint64_t kEightRows = uint64_t{8 * kRowBytes >> 4} << 32;  // bytes to the next 8 rows
   constexpr uint64_t kUnused = uint64_t{1} << 16;
-  return kSwizzle | kEightRows | kUnused | (address >> 4);  // shared memory is smaller than 256 KB
+  return kSwizzle | kEightRows | kUnused | ((address & 0x3ffff) >> 4);
 }
 
 #if VOXSERVE_HAS_WARP_GROUP_PRODUCTS

@@ -56,7 +56,7 @@ class RowCopier {
   static constexpr int32_t kValues = kSliceVectorBytes / static_cast<int32_t>(sizeof(T));
   static_assert(kSlicesAStage == 2 && kRowsOfThread == 4);
 
-  static constexpr int32_t kOfShortcut = 1 << 20;  // above the number of any channel
+  static constexpr int32_t kOfShortcut = 1 << 20;  // a power of two above the number of any channel
 
   // The part of a stage that this thread copies.
   struct Fill {
@@ -104,7 +104,7 @@ class RowCopier {
       return true;
     }
     fill.channel = slice.channel + channel_in_slice_;
-    // No tile has a slice that is not there.
+    // slice.has is 0 if there is no slice.
     const uint32_t has = fill.channel < arguments_.in_channels ? slice.has >> offset_in_slice_ : 0;
 #pragma unroll
     for (int t = 0; t < Shape::kWarpGroups; ++t) {

@@ -23,9 +23,9 @@ class SumMaker {
         ring_(ring),
         num_out_(static_cast<int32_t>(NumRows(arguments.tiles.out_capacity, arguments.tiles.num_out))),
         group_(OfWarp(static_cast<int32_t>(threadIdx.x) / kGroupThreads)),
-        own_slices_(OfWarp(3u << kSlicesAStage * (threadIdx.x / kGroupThreads))),
+        own_slices_(OfWarp(kSlicesOfGroup << kSlicesAStage * (threadIdx.x / kGroupThreads))),
         flags_(OfWarp(SharedAddress(&ring.notes->flags))),
-        tells_(IsFirstLane()),
+        is_first_lane_(IsFirstLane()),
         inputs_(SwizzledMatrix<kSliceBytes>(ring.stages + group_ * 64 * kSliceBytes)),
         weights_(SwizzledMatrix<kSliceBytes>(ring.stages + kSlicesAStage * Shape::kInputBytes)),
         kept_bias_(ring.bias) {}
@@ -33,7 +33,7 @@ class SumMaker {
   // There are two nested loops: over items, and over the stages of an item. In a single loop, the compiler would see at
   // the head of the loop that sums may have been stored, and would wait there for all products.
   __device__ void Run() {
-    KeepBias();
+    if constexpr (Shape::kSplitK == 1) KeepBias();
     WaitForEarlierKernels();  // which write the residual, and may still read the memory of the output
     Sums sums = {};
     for (;; Advance()) {
@@ -104,15 +104,17 @@ class SumMaker {
   static constexpr int kPartsAtOnce = kLoadsEarly && kParts > 1 ? 3 : 1;  // of which a thread holds residuals
   using StorePart = WarpSumsStore<T, kPartColumns / 2, Shape::kColumns == kMaxLabelChannels>;
   static_assert(kInstructionColumns % kPartColumns == 0);
-  static constexpr uint32_t kFirstSlices = 0x5;  // the flags of all warp groups' first slices
-  static constexpr int kAddressUnit = 16;        // bytes of one step of the address in a matrix descriptor
+  static constexpr uint32_t kSlicesOfGroup = (1u << kSlicesAStage) - 1;  // the first group's flags of slices
+  static constexpr uint32_t kFirstSlices = 1u | 1u << kSlicesAStage;     // the flags of both groups' first slices
+  static_assert(Shape::kWarpGroups <= 2);
+  static constexpr int kAddressUnit = 16;  // bytes of one step of the address in a matrix descriptor
 
   struct Sums {
     float of[kInstructions][kInstructionColumns / 2];
   };
 
   // Copies the bias into shared memory. A warp that stored a tile's sums would otherwise wait for the caches, since the
-  // bias does not stay in the small first one.
+  // bias does not stay in the L1 cache.
   __device__ void KeepBias() {
     if (arguments_.out_channels > Shape::kKeptBias) {
       kept_bias_ = 0;
@@ -121,8 +123,8 @@ class SumMaker {
     constexpr int kMultiplying = Shape::kWarpGroups * kGroupThreads;
     for (auto i = static_cast<int32_t>(threadIdx.x); i < Shape::kKeptBias; i += kMultiplying) {
       const bool is_there = arguments_.epilogue.bias != nullptr && i < arguments_.out_channels;
-      StoreShared(kept_bias_ + i * static_cast<uint32_t>(sizeof(float)),
-                  is_there ? __ldg(arguments_.epilogue.bias + i) : 0.0f);
+      StoreSharedFloat(kept_bias_ + i * static_cast<uint32_t>(sizeof(float)),
+                       is_there ? __ldg(arguments_.epilogue.bias + i) : 0.0f);
     }
     SyncFirstThreads<kMultiplying>();
   }
@@ -149,20 +151,22 @@ class SumMaker {
     note_place_.Advance();
   }
 
-  // The barriers of a stage that is being multiplied. One thread of each warp tells them when its products are done.
+  // The barriers of a stage that is being multiplied. The first thread of each warp arrives at them when the products
+  // are done.
   struct Held {
-    bool is_told = false;  // true in the thread that tells them; false in all threads if no stage is held
+    bool arrives = false;  // true in this thread; false in all threads if no stage is held
     uint32_t empty = 0;
     uint32_t freed = 0;
   };
 
   // Returns the current stage's barriers.
   __device__ Held Hold() const {
-    return {.is_told = tells_, .empty = ring_.empty + place_.slot * 8, .freed = ring_.freed + note_place_.slot * 8};
+    return {
+        .arrives = is_first_lane_, .empty = ring_.empty + place_.slot * 8, .freed = ring_.freed + note_place_.slot * 8};
   }
 
   __device__ static void Release(const Held& held) {
-    if (!held.is_told) return;
+    if (!held.arrives) return;
     ArriveAtBarrier(held.empty);
     ArriveAtBarrier(held.freed);
   }
@@ -236,11 +240,12 @@ class SumMaker {
   const ImplicitGemmArguments<T>& arguments_;
   const Ring ring_;
   const int32_t num_out_;
-  const int32_t group_;        // of the block's multiplying warp groups
+  const int32_t group_;        // this warp group's number among the multiplying ones
   const uint32_t own_slices_;  // the flags of this warp group's slices
   const uint32_t flags_;       // the address of the first note's flags
-  const bool tells_;           // this thread tells barriers that its warp's products are done
-  // The first stage's input rows for this warp group, and its weights, both of the first slice.
+  const bool is_first_lane_;
+  // Matrix descriptors of the first stage's input rows for this warp group, and of its weights, both of the first
+  // slice.
   const uint64_t inputs_, weights_;
   uint32_t kept_bias_;  // the address of the bias in shared memory; 0: it is not kept there
   RingPlace<Shape::kStages> place_;
