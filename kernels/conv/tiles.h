@@ -83,8 +83,7 @@ struct alignas(16) WeighedTile {
 static_assert(sizeof(WeighedTile) == 16);
 
 // A view of device memory, which the code that made the form owns. Places are numbered from 0; tile t has the places
-// from 64 t to 64 t + 63. out_rows, in_rows and by_weight are aligned to 16
-// bytes.
+// from 64 t to 64 t + 63. out_rows, in_rows and by_weight are aligned to 16 bytes.
 struct TilesView {
   int32_t num_offsets = 0;            // K
   const int32_t* out_rows = nullptr;  // [places] the output row of a place; -1: a padding place

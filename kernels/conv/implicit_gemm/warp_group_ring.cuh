@@ -56,9 +56,10 @@ struct WarpGroupShape {
   static_assert((kSharedBytes + kStaticBytes + 1024) * kBlocks <= 228 * 1024, "more shared memory than an SM has");
 };
 
-// A note describes a stage. The scheduler writes the notes, so that the other roles need not compute their contents
-// themselves. The tiles here are the 64-row tiles of the item, numbered t = 0, 1. What a row copier reads of its slice
-// is one vector, since it waits for every load from shared memory.
+// A note describes a stage and its slices. The scheduler writes the notes, so that the other roles need not compute
+// their contents themselves. The tiles here are the 64-row tiles of the item, numbered t = 0, 1.
+
+// The part of a note about one slice. It is one vector, since a row copier waits for each load from shared memory.
 struct alignas(16) SliceNote {
   int32_t channel;  // the input channel at which the slice begins
   uint32_t has;     // bit kTileBits * t + j: tile t has offset j of the slice; 0: none
@@ -67,6 +68,7 @@ struct alignas(16) SliceNote {
   int32_t index_tile;
   int32_t weights;  // the place of the slice's weights, in units of 16 bytes; -1: there is no slice
 };
+
 struct StageNote {
   SliceNote slices[kSlicesAStage];
   int32_t row_tile;  // the item's tile of Shape::kRows rows
