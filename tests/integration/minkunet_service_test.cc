@@ -28,7 +28,7 @@ using ::testing::HasSubstr;
 
 // The network takes more than a second for these points on one thread. Meanwhile other requests arrive and wait, even
 // on a machine that stalls for some hundred milliseconds.
-constexpr int kManyPoints = 150'000;
+constexpr int kManyPoints = 100'000;
 constexpr int64_t kManyBytes = int64_t{kManyPoints} * 16;
 
 // Serves two models: minkunet, whose requests do not share a batch, and one that takes hardly any time. Each has a
@@ -56,10 +56,11 @@ class MinkunetServiceTest : public ServerTest {
     return std::make_unique<AsyncInfer>(client_.get(), RequestOf(model, num_points), timeout);
   }
 
-  // Sends two large requests and waits until one runs. Later requests wait until both have ended.
+  // Sends three large requests and waits until two are in the queue. So a later request waits at least until two of them
+  // have ended. (If one were in the queue, the worker could be about to take it, and nothing would wait behind it.)
   void KeepBusy() {
     for (std::unique_ptr<AsyncInfer>& call : busy_) call = Send("minkunet", kManyPoints);
-    ASSERT_TRUE(AwaitMetric(R"(voxserve_queue_depth{model="minkunet"})", 1));
+    ASSERT_TRUE(AwaitMetric(R"(voxserve_queue_depth{model="minkunet"})", 2));
   }
 
   void ExpectBusyWorkIsAnswered() {
@@ -102,7 +103,7 @@ class MinkunetServiceTest : public ServerTest {
   }
 
   testing::TemporaryFolder folder_;
-  std::unique_ptr<AsyncInfer> busy_[2];
+  std::unique_ptr<AsyncInfer> busy_[3];
 };
 
 TEST_F(MinkunetServiceTest, AQueueFullOfRequestsSaysWhenToTryAgain) {
@@ -128,11 +129,11 @@ TEST_F(MinkunetServiceTest, AModelThatIsLoadedLaterHasAQueueOfItsOwn) {
   v1::LoadModelResponse loaded;
   ASSERT_TRUE(v1::AdminService::NewStub(admin_client_->channel)->LoadModel(&context, request, &loaded).ok());
 
-  ASSERT_NO_FATAL_FAILURE(KeepBusy());  // One of the two large requests waits in minkunet's queue.
+  ASSERT_NO_FATAL_FAILURE(KeepBusy());  // Two of the large requests wait in minkunet's queue.
   std::vector<std::unique_ptr<AsyncInfer>> calls;
   for (int i = 0; i < kQueue; ++i) {
     calls.push_back(Send("small", 10));
-    if (i > 0) calls.push_back(Send("minkunet", 10));
+    if (i > 1) calls.push_back(Send("minkunet", 10));
   }
   ASSERT_TRUE(AwaitMetric(R"(voxserve_queue_depth{model="small"})", kQueue));
   ASSERT_TRUE(AwaitMetric(R"(voxserve_queue_depth{model="minkunet"})", kQueue));
