@@ -38,24 +38,25 @@ void UploadGuard::OnIdle(const std::string& peer) {
 
 void UploadGuard::Run() {
   absl::Duration pause = options_.interval;
-  absl::Time last = SteadyNow();
   while (!stopping_.WaitFor(pause)) {
-    const absl::Time now = SteadyNow();
-    Look(std::max(absl::ZeroDuration(), now - last));
-    last = now;
-    pause = std::max(options_.interval, kLookShare * (SteadyNow() - now));
+    const absl::Time begin = SteadyNow();
+    Look();
+    pause = std::max(options_.interval, kLookShare * (SteadyNow() - begin));
   }
 }
 
-void UploadGuard::Look(absl::Duration since_last) {
+void UploadGuard::Look() {
   News news;
   {
     absl::MutexLock lock(&mutex_);
     std::swap(news, news_);
   }
   // The received bytes are read after the messages, so that they include the bytes of all these messages.
+  const std::map<std::string, int64_t> all_received = options_.received_bytes();
+  const absl::Time now = SteadyNow();
+  Forget(std::max(absl::ZeroDuration(), now - std::exchange(last_look_, now)));
   std::map<std::string, Connection> connections;
-  for (const auto& [peer, received] : options_.received_bytes()) {
+  for (const auto& [peer, received] : all_received) {
     const auto before = connections_.find(peer);
     Connection connection = before != connections_.end() ? before->second : Connection();
     if (news.idle.contains(peer)) {
@@ -71,10 +72,21 @@ void UploadGuard::Look(absl::Duration since_last) {
     connections.emplace(peer, connection);
   }
   connections_ = std::move(connections);
-  Judge(since_last);
+  Judge();
 }
 
-void UploadGuard::Judge(absl::Duration since_last) {
+void UploadGuard::Forget(absl::Duration since_last) {
+  std::map<std::string, double> unfinished;  // by client
+  for (const auto& [peer, connection] : connections_) unfinished[options_.client_of(peer)] += connection.unfinished;
+  const double forgotten =
+      static_cast<double>(options_.max_client_bytes) * absl::FDivDuration(since_last, options_.forget_time);
+  for (auto& [peer, connection] : connections_) {
+    const double all = unfinished.at(options_.client_of(peer));
+    if (all > 0) connection.unfinished *= std::max(0.0, 1 - forgotten / all);
+  }
+}
+
+void UploadGuard::Judge() const {
   struct Client {
     double unfinished = 0;
     std::pair<double, std::string> largest;  // unfinished bytes and peer of its largest connection
@@ -85,20 +97,16 @@ void UploadGuard::Judge(absl::Duration since_last) {
     client.unfinished += connection.unfinished;
     client.largest = std::max(client.largest, {connection.unfinished, peer});
   }
-  const double limit = static_cast<double>(options_.max_client_bytes);
-  const double forgotten = limit * absl::FDivDuration(since_last, options_.forget_time);
-  for (auto& [peer, connection] : connections_) {
-    const double all = clients.at(options_.client_of(peer)).unfinished;
-    if (all > 0) connection.unfinished *= std::max(0.0, 1 - forgotten / all);
-  }
   double all = 0;
   const Client* first = nullptr;
   for (const auto& [name, client] : clients) {
     all += client.unfinished;
     if (first == nullptr || client.unfinished > first->unfinished) first = &client;
   }
-  if (all > static_cast<double>(options_.max_bytes) && first->unfinished > limit)
+  if (all > static_cast<double>(options_.max_bytes) &&
+      first->unfinished > static_cast<double>(options_.max_client_bytes)) {
     options_.on_flood(first->largest.second);
+  }
 }
 
 }  // namespace voxserve

@@ -74,12 +74,17 @@ class UploadGuard {
   };
 
   void Run();
-  void Look(absl::Duration since_last) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Forgets a part of the unfinished bytes, and calls on_flood if too many are left.
-  void Judge(absl::Duration since_last);
+  void Look() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Forgets a part of the unfinished bytes that the last look found. Called before new bytes are counted: a look that
+  // comes late would otherwise count old bytes that should be forgotten by then.
+  void Forget(absl::Duration since_last);
+  // Calls on_flood if there are too many unfinished bytes.
+  void Judge() const;
 
   const Options options_;
-  std::map<std::string, Connection> connections_;  // by peer, at the last look; used by the thread only
+  // The thread alone uses these two.
+  std::map<std::string, Connection> connections_;  // by peer, at the last look
+  absl::Time last_look_ = SteadyNow();
   absl::Mutex mutex_;
   News news_ ABSL_GUARDED_BY(mutex_);  // since the last look
   SteadyNotification stopping_;

@@ -58,12 +58,18 @@ class UploadGuardTest : public testing::Test {
     absl::MutexLock lock(&mutex_);
     num_reading_[peer] = number;
   }
-  // Lets the guard look at the present state, and returns the peers (connections) that it has reported so far.
-  std::set<std::string> Floods() {
+  // Waits until the guard has looked at the present bytes once.
+  void AwaitLook() {
     absl::MutexLock lock(&mutex_);
-    const int wanted = num_looks_ + 2;
+    const int wanted = num_looks_ + 1;
     const auto has_looked = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return num_looks_ >= wanted; };
     EXPECT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&has_looked), absl::Seconds(10)));
+  }
+  // Lets the guard look at the present state, and returns the peers (connections) that it has reported so far.
+  std::set<std::string> Floods() {
+    AwaitLook();
+    AwaitLook();  // The first look has been judged when the second begins.
+    absl::MutexLock lock(&mutex_);
     return floods_;
   }
 
@@ -172,6 +178,26 @@ TEST_F(UploadGuardTest, ForgetsItInTime) {
     EXPECT_THAT(Floods(), IsEmpty()) << i;
     absl::SleepFor(absl::Milliseconds(150));
   }
+}
+
+// A look that comes late has forgotten the old bytes before it counts new ones.
+TEST_F(UploadGuardTest, ForgetsBeforeItCounts) {
+  UploadGuard::Options options = Small();
+  options.forget_time = absl::Milliseconds(100);
+  absl::Mutex stalled;
+  options.received_bytes = [&stalled, received_bytes = options.received_bytes] {
+    absl::MutexLock lock(&stalled);
+    return received_bytes();
+  };
+  UploadGuard guard(options);
+  Receive(kOne, 140 * kMiB);
+  AwaitLook();
+  {
+    absl::MutexLock lock(&stalled);
+    absl::SleepFor(absl::Milliseconds(150));
+    Receive(kOne, 140 * kMiB);
+  }
+  EXPECT_THAT(Floods(), IsEmpty());
 }
 
 TEST_F(UploadGuardTest, AConnectionThatHasGoneHoldsNothing) {
