@@ -51,6 +51,10 @@ constexpr int kMaxReadBytes = 128 << 10;
 // token of a call without a request, since sending the request cost the client something too. So vehicles behind one
 // address may cancel a thousand calls a second without end.
 constexpr double kCancelledCallTokens = 0.1;
+// The tokens for a call that is refused because the server drains, while the client waits for answers on the same
+// connection. A client that retries too often must not lose these answers, so it may make 10,000 such calls and a
+// thousand a second. A client that makes more would keep gRPC too busy to end the drain.
+constexpr double kRefusedInDrainTokens = 0.1;
 // A client that runs short of tokens gets one for so many bytes that it has sent. An attacker sends some hundred bytes
 // a call. A client whose deadlines pass while a server under overload receives its scans sends much more, and is no
 // attacker.
@@ -186,7 +190,7 @@ Services::Options Server::ServicesOptions() {
           [this](const std::string& peer) {
             if (upload_guard_ != nullptr) upload_guard_->OnIdle(peer);
           },
-      .on_refused_call = [this](const std::string& peer) { OnRefusedCall(peer); },
+      .on_refused_call = [this](const std::string& peer, bool has_work) { OnRefusedCall(peer, has_work); },
       .on_useless_call = [this](const std::string& peer) { OnUselessCall(peer, /*tokens=*/1); },
       .on_cancelled_call = [this](const std::string& peer) { OnUselessCall(peer, kCancelledCallTokens); }};
   options.times.request = options_.request_timeout;
@@ -314,8 +318,8 @@ void Server::OnUselessCall(const std::string& peer, double tokens) {
   if (!is_paid && !useless_calls_.Spend(client, tokens)) CloseFlooding(peer);
 }
 
-void Server::OnRefusedCall(const std::string& peer) {
-  if (!useless_calls_.Spend(peer)) Close(peer);
+void Server::OnRefusedCall(const std::string& peer, bool has_work) {
+  if (!useless_calls_.Spend(peer, has_work ? kRefusedInDrainTokens : 1)) Close(peer);
 }
 
 void Server::OnLargeUpload(const std::string& peer) {

@@ -93,7 +93,7 @@ class Server {
   // which then has to wait before it may connect again; the bytes that the client has sent pay for some. Refused calls
   // count only for the connection, since many callers may share one address; the client may connect again at once.
   void OnUselessCall(const std::string& peer, double tokens);
-  void OnRefusedCall(const std::string& peer);
+  void OnRefusedCall(const std::string& peer, bool has_work);
   // Closes the connection, since its unfinished messages take too much memory. After the first time the client may
   // connect again at once; after a second time, soon after the first, it has to wait.
   void OnLargeUpload(const std::string& peer);

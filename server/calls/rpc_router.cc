@@ -120,9 +120,7 @@ grpc::ServerGenericBidiReactor* RpcRouter::Refuse(grpc::CallbackServerContext* c
                     .trace = TraceContextOf(context->client_metadata())},
                    *parts_)
       .Refuse(status);
-  // A refusal during a drain does not count against a connection that still has calls to be answered: a client that
-  // retries too often must not lose those calls.
-  if (ReasonOf(status) != error_reason::kDraining || !parts_->calls->HasWork(peer)) parts_->on_refused_call(peer);
+  parts_->on_refused_call(peer, ReasonOf(status) == error_reason::kDraining && parts_->calls->HasWork(peer));
   return new RefusedCall(context, status);
 }
 

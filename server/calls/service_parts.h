@@ -68,9 +68,9 @@ struct ServiceParts {
                                                                                              int64_t, bool) {};
   // Called when no call of this peer reads its messages any more.
   std::function<void(const std::string& peer)> on_idle = [](const std::string&) {};
-  // Called when a call of this peer is refused. Not called if the call is refused because the server drains while the
-  // peer still has an open request or stream.
-  std::function<void(const std::string& peer)> on_refused_call = [](const std::string&) {};
+  // Called when a call of this peer is refused. has_work: it is refused because the server drains, while the peer still
+  // has an open request or stream.
+  std::function<void(const std::string& peer, bool has_work)> on_refused_call = [](const std::string&, bool) {};
   // Called when a call of this peer ended without its request soon after it began.
   std::function<void(const std::string& peer)> on_useless_call = [](const std::string&) {};
   // Called when this peer cancelled a stream, or another call whose request had arrived, soon after the call began.

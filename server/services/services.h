@@ -47,7 +47,7 @@ class Services {
     std::function<void(const std::string& peer, int64_t bytes, bool is_first)> on_message = [](const std::string&,
                                                                                                int64_t, bool) {};
     std::function<void(const std::string& peer)> on_idle = [](const std::string&) {};
-    std::function<void(const std::string& peer)> on_refused_call = [](const std::string&) {};
+    std::function<void(const std::string& peer, bool has_work)> on_refused_call = [](const std::string&, bool) {};
     std::function<void(const std::string& peer)> on_useless_call = [](const std::string&) {};
     std::function<void(const std::string& peer)> on_cancelled_call = [](const std::string&) {};
   };

@@ -10,6 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "tests/integration/fake_server.h"
 #include "tests/support/await_true.h"
 
@@ -60,6 +62,32 @@ TEST_F(DrainTest, WhoTriesAgainAndAgainStillGetsItsAnswer) {
   }
   engine_->Resume();
   EXPECT_TRUE(accepted.Wait().ok()) << accepted.Wait().error_message();
+  drain.join();
+}
+
+// The client floods the server with new calls while it waits for an answer. Its connection is closed, so that gRPC has
+// time for the calls of others.
+TEST_F(DrainTest, WhoFloodsItIsCutOff) {
+  Start({.pause = FakeEngine::Pause::kAfterStart});
+  AsyncInfer accepted(client_.get(), RequestOf("fake", 3));
+  ASSERT_TRUE(engine_->AwaitStarted(1));
+  std::thread drain([this] { EXPECT_TRUE(server_->Drain(absl::Seconds(100)).ok()); });
+  EXPECT_TRUE(support::AwaitTrue([this] { return Get("/readyz").second == "draining\n"; }));
+  const absl::Time limit = absl::Now() + absl::Seconds(60);
+  std::atomic<bool> is_cut{false};
+  std::vector<std::thread> callers;
+  for (int i = 0; i < 8; ++i) {
+    callers.emplace_back([&] {
+      while (!is_cut && absl::Now() < limit) {
+        v1::InferResponse response;
+        if (ReasonOf(client_->Infer(RequestOf("fake", 3), &response)) != "DRAINING") is_cut = true;
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_TRUE(is_cut);
+  EXPECT_EQ(accepted.Wait().error_code(), StatusCode::UNAVAILABLE) << "it was on this connection";
+  engine_->Resume();
   drain.join();
 }
 
