@@ -21,14 +21,22 @@ namespace {
 using grpc::StatusCode;
 using testing::HasSubstr;
 
-using DrainTest = FakeServerTest;
+class DrainTest : public FakeServerTest {
+ protected:
+  // Returns a thread that drains the server and expects that all accepted requests are answered in time. Waits until
+  // the server says that it drains.
+  std::thread BeginDrain(absl::Duration timeout) {
+    std::thread drain([this, timeout] { EXPECT_TRUE(server_->Drain(timeout).ok()); });
+    EXPECT_TRUE(support::AwaitTrue([this] { return Get("/readyz").second == "draining\n"; }));
+    return drain;
+  }
+};
 
 TEST_F(DrainTest, AnswersWhatItAcceptedAndNothingElse) {
   Start({.pause = FakeEngine::Pause::kBeforeStart});
   AsyncInfer accepted(client_.get(), RequestOf("fake", 3));
   ASSERT_TRUE(engine_->AwaitWaiting(1));
-  std::thread drain([this] { EXPECT_TRUE(server_->Drain(absl::Seconds(30)).ok()); });
-  EXPECT_TRUE(support::AwaitTrue([this] { return Get("/readyz").second == "draining\n"; }));
+  std::thread drain = BeginDrain(absl::Seconds(30));
   EXPECT_EQ(client_->Health(), grpc::health::v1::HealthCheckResponse::NOT_SERVING);
 
   AsyncInfer late(client_.get(), RequestOf("fake", 3));
@@ -50,8 +58,7 @@ TEST_F(DrainTest, WhoTriesAgainAndAgainStillGetsItsAnswer) {
   Start({.pause = FakeEngine::Pause::kAfterStart});
   AsyncInfer accepted(client_.get(), RequestOf("fake", 3));
   ASSERT_TRUE(engine_->AwaitStarted(1));
-  std::thread drain([this] { EXPECT_TRUE(server_->Drain(absl::Seconds(100)).ok()); });
-  EXPECT_TRUE(support::AwaitTrue([this] { return Get("/readyz").second == "draining\n"; }));
+  std::thread drain = BeginDrain(absl::Seconds(100));
   // All calls use one connection. They are far more than the server allows one client if it refuses calls for another
   // reason than DRAINING.
   for (int i = 0; i < 3000; ++i) {
@@ -71,8 +78,7 @@ TEST_F(DrainTest, WhoFloodsItIsCutOff) {
   Start({.pause = FakeEngine::Pause::kAfterStart});
   AsyncInfer accepted(client_.get(), RequestOf("fake", 3));
   ASSERT_TRUE(engine_->AwaitStarted(1));
-  std::thread drain([this] { EXPECT_TRUE(server_->Drain(absl::Seconds(100)).ok()); });
-  EXPECT_TRUE(support::AwaitTrue([this] { return Get("/readyz").second == "draining\n"; }));
+  std::thread drain = BeginDrain(absl::Seconds(100));
   const absl::Time limit = absl::Now() + absl::Seconds(60);
   std::atomic<bool> is_cut{false};
   std::vector<std::thread> callers;
