@@ -29,13 +29,14 @@ template <typename Label>
 __global__ void __launch_bounds__(kBlockThreads)
     LabelsToPointsKernel(const __grid_constant__ VoxelToPointParams params, Label fill_label) {
   WaitForEarlierKernels();
+  const int64_t num_points = NumRows(params.points.capacity, params.points.num_rows);
   const int64_t first = (int64_t{blockIdx.x} * kBlockThreads + threadIdx.x) * kLabelsAThread;
   Pack<Label, kLabelsAThread> labels;
 #pragma unroll
   for (int i = 0; i < kLabelsAThread; ++i) {
     const int64_t point = first + i;
     labels.values[i] = fill_label;
-    const int32_t voxel = point < params.points.capacity ? params.point_to_voxel[point] : -1;
+    const int32_t voxel = point < num_points ? params.point_to_voxel[point] : -1;
     if (voxel < 0) continue;
     labels.values[i] =
         static_cast<const Label*>(params.rows.data)[(params.rows_are_points ? point : voxel) * params.rows.pitch];
@@ -44,18 +45,18 @@ __global__ void __launch_bounds__(kBlockThreads)
 #pragma unroll
     for (int i = 0; i < kLabelsAThread; ++i) {
       const int64_t point = first + i;
-      if (labels.values[i] != fill_label || point >= params.points.capacity) continue;
+      if (labels.values[i] != fill_label || point >= num_points) continue;
       if (params.point_to_voxel[point] >= 0) CountFilled(params, point);
     }
   }
   auto* const to = static_cast<Label*>(params.points.data) + first;
-  if (first + kLabelsAThread <= params.points.capacity && reinterpret_cast<uintptr_t>(to) % sizeof(labels) == 0) {
+  if (first + kLabelsAThread <= num_points && reinterpret_cast<uintptr_t>(to) % sizeof(labels) == 0) {
     *reinterpret_cast<Pack<Label, kLabelsAThread>*>(to) = labels;
     return;
   }
 #pragma unroll
   for (int i = 0; i < kLabelsAThread; ++i) {
-    if (first + i < params.points.capacity) to[i] = labels.values[i];
+    if (first + i < num_points) to[i] = labels.values[i];
   }
 }
 
@@ -98,14 +99,15 @@ cudaError_t LabelsToPoints(const VoxelToPointParams& params, cudaStream_t stream
 
 template <int kValues>
 cudaError_t ScoresToPoints(const VoxelToPointParams& params, cudaStream_t stream) {
-  const ScoresArguments arguments{.rows = RowChunks(params.points.capacity, params.points.channels / kValues),
-                                  .point_to_voxel = params.point_to_voxel,
-                                  .rows_are_points = params.rows_are_points,
-                                  .keeps_not_finite = params.keeps_not_finite,
-                                  .channels = params.points.channels,
-                                  .in = static_cast<const float*>(params.rows.data),
-                                  .in_pitch = params.rows.pitch,
-                                  .points = static_cast<float*>(params.points.data)};
+  const ScoresArguments arguments{
+      .rows = RowChunks(params.points.capacity, params.points.channels / kValues, params.points.num_rows),
+      .point_to_voxel = params.point_to_voxel,
+      .rows_are_points = params.rows_are_points,
+      .keeps_not_finite = params.keeps_not_finite,
+      .channels = params.points.channels,
+      .in = static_cast<const float*>(params.rows.data),
+      .in_pitch = params.rows.pitch,
+      .points = static_cast<float*>(params.points.data)};
   ScoresToPointsKernel<kValues><<<arguments.rows.NumBlocks(), kBlockThreads, 0, stream>>>(arguments);
   return LaunchStatus(stream);
 }

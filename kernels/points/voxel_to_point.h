@@ -23,7 +23,9 @@ struct VoxelToPointParams {
   ConstRows rows;                           // labels: one channel of uint8 or uint16; scores: float32
   int32_t fill_label = 0;                   // must fit a label's type
   bool keeps_not_finite = false;            // true: scores are copied as they are, with NaN and infinity
-  Rows points;  // output: one row per point, with rows' type and channels, packed; labels may be in page-locked memory
+  // Output: one row per point, with rows' type and channels, packed. Labels may be in page-locked memory. On CUDA
+  // points.num_rows may say how many points there are.
+  Rows points;
 
   // For labels: [num_samples] VoxelToPoint adds the number of points that get fill_label from their row. The array may
   // be in page-locked host memory, since such points are rare. Null: nothing is counted.

@@ -153,6 +153,11 @@ __device__ void Count(int64_t* counter, int number) {
   if (number > 0) atomicAdd(reinterpret_cast<unsigned long long*>(counter), static_cast<unsigned long long>(number));
 }
 
+// Returns the number of points that exist.
+__device__ int64_t NumPoints(const VoxelizeParams& params) {
+  return min(params.num_points, params.point_begin[params.num_samples]);
+}
+
 // Writes the codes of all points to point_to_voxel, and the counts of points without a voxel. If the origin is
 // kMinimum, also writes each sample's smallest index to sample_origin.
 template <int kDimension>
@@ -163,8 +168,9 @@ __global__ void __launch_bounds__(kBlockThreads)
   __shared__ int32_t block_minimum[kDimension];
   const int64_t point = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
   // Threads past the last point count nothing; they use the last point's sample.
-  const bool is_point = point < params.num_points;
-  const int32_t sample = RunOf(params.point_begin, params.num_samples, is_point ? point : params.num_points - 1);
+  const int64_t num_points = NumPoints(params);
+  const bool is_point = point < num_points;
+  const int32_t sample = RunOf(params.point_begin, params.num_samples, is_point ? point : num_points - 1);
   Axes index = {kNoIndex, kNoIndex, kNoIndex, kNoIndex};
   int32_t code = 0;
   if (is_point) {
@@ -210,6 +216,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 }
 
 // Writes the keys to sort and their points, and updates max_coordinate. The grid covers all points and all samples.
+// The places behind the last point get the key of a point without a voxel.
 template <int kDimension>
 __global__ void __launch_bounds__(kBlockThreads)
     MakeSortKeysKernel(const __grid_constant__ VoxelizeParams params, const __grid_constant__ IndexBounds bounds,
@@ -222,7 +229,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
   uint64_t key = layout.none();
   int32_t largest = 0;
-  if (point < params.num_points && params.point_to_voxel[point] == 0) {
+  if (point < NumPoints(params) && params.point_to_voxel[point] == 0) {
     const int32_t sample = RunOf(params.point_begin, params.num_samples, point);
     Axes coordinate = {0, 0, 0, 0};
     IndexPoint<kDimension>(params, bounds, point, coordinate);

@@ -51,7 +51,9 @@ struct VoxelizeParams {
   float range_max[kMaxDimension] = {0, 0, 0, 0};
 
   // Input.
-  int64_t num_points = 0;                // N, below 2^31
+  // N, below 2^31. On CUDA it is an upper bound: the true number of points is point_begin[B], and arrays of N have room
+  // for num_points. So a batch can be launched before the host knows its points (a captured graph).
+  int64_t num_points = 0;
   int32_t num_samples = 0;               // B, at most kMaxSamples
   const int64_t* point_begin = nullptr;  // [B + 1] first point of each sample; [0] is 0, [B] is N
   ConstRows axes;                        // [N] float32, the first `dimension` columns are the axes

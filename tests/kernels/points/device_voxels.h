@@ -99,6 +99,7 @@ inline Voxels VoxelizeOnCuda(VoxelizeParams params, std::optional<int64_t> max_v
     constexpr Device kCuda = Device::kCuda;
     const auto num_points = static_cast<size_t>(params.num_points);
     const auto num_samples = static_cast<size_t>(params.num_samples);
+    const auto num_there = static_cast<size_t>(params.point_begin[num_samples]);  // at most num_points
     const DeviceArray<int64_t> point_begin(
         kCuda, std::vector<int64_t>(params.point_begin, params.point_begin + num_samples + 1));
     // The last row ends after its axes.
@@ -144,6 +145,7 @@ inline Voxels VoxelizeOnCuda(VoxelizeParams params, std::optional<int64_t> max_v
     }
     voxels.keys = keys.ToHost();
     voxels.point_to_voxel = point_to_voxel.ToHost();
+    voxels.point_to_voxel.resize(num_there);
     voxels.sorted_points = sorted_points.ToHost();
     voxels.voxel_begin = voxel_begin.ToHost();
     voxels.sample_begin = sample_begin.ToHost();

@@ -55,6 +55,41 @@ TEST_P(VoxelToPointTest, PointsWithoutAVoxelGetTheLabelOrScoresOfZero) {
   EXPECT_THAT(point_words.ToHost(), testing::ElementsAre(800, 65535, 700, 800, 65535));
 }
 
+// Only the GPU knows how many points there are: the rows behind them stay as they are, and count nothing.
+TEST(VoxelToPointCudaTest, AnswersThePointsThatThereAre) {
+  SKIP_WITHOUT(Device::kCuda);
+  for (const int64_t num_points : {0, 1, 4, 5, 6}) {
+    SCOPED_TRACE(num_points);
+    const DeviceArray<int64_t> point_begin(Device::kCuda, {0, std::min<int64_t>(num_points, 2), num_points});
+    const DeviceArray<int32_t> voxels(Device::kCuda, {1, -1, 0, 1, 1, 0, 1, 1});
+    const DeviceArray<uint8_t> labels(Device::kCuda, {7, 255}), answers(Device::kCuda, std::vector<uint8_t>(8, 99));
+    const DeviceArray<uint32_t> num_filled(Device::kCuda, {0, 0});
+    VoxelToPointParams params{.point_to_voxel = voxels.data(),
+                              .rows = ConstRows::Packed(labels.data(), DType::kUint8, 2, 1),
+                              .fill_label = 255,
+                              .points = Rows::Packed(answers.data(), DType::kUint8, 8, 1),
+                              .num_filled = num_filled.data(),
+                              .point_begin = point_begin.data(),
+                              .num_samples = 2};
+    params.points.num_rows = point_begin.data() + 2;
+    RunVoxelToPoint(Device::kCuda, params);
+    std::vector<uint8_t> expected = {255, 255, 7, 255, 255, 7, 255, 255};
+    std::fill(expected.begin() + num_points, expected.end(), uint8_t{99});
+    EXPECT_EQ(answers.ToHost(), expected);
+    const uint32_t of_second = num_points >= 5 ? 2 : num_points == 4 ? 1 : 0;  // points 3 and 4
+    EXPECT_THAT(num_filled.ToHost(), testing::ElementsAre(num_points > 0 ? 1u : 0u, of_second));
+
+    const DeviceArray<float> scores(Device::kCuda, {1, 2}), point_scores(Device::kCuda, std::vector<float>(8, 99));
+    params.rows = ConstRows::Packed(scores.data(), DType::kFloat32, 2, 1);
+    params.points = Rows::Packed(point_scores.data(), DType::kFloat32, 8, 1);
+    params.points.num_rows = point_begin.data() + 2;
+    RunVoxelToPoint(Device::kCuda, params);
+    std::vector<float> expected_scores = {2, 0, 1, 2, 2, 1, 2, 2};
+    std::fill(expected_scores.begin() + num_points, expected_scores.end(), 99.0F);
+    EXPECT_EQ(point_scores.ToHost(), expected_scores);
+  }
+}
+
 TEST_P(VoxelToPointTest, PointsKeepTheirOwnRows) {
   SKIP_WITHOUT(GetParam());
   const DeviceArray<int32_t> voxels(GetParam(), {9, -1, 0, -3});

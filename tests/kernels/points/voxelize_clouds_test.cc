@@ -52,9 +52,12 @@ struct Cloud {
   }
 };
 
+// params.num_points may be more than the points that there are.
 void ExpectSame(const VoxelizeParams& params, std::optional<int64_t> max_voxels = std::nullopt,
                 VoxelOrder order = VoxelOrder::kNearest) {
-  const Voxels expected = VoxelizeOn(Device::kCpu, params, 2, max_voxels, order);
+  VoxelizeParams on_cpu = params;
+  on_cpu.num_points = params.point_begin[params.num_samples];
+  const Voxels expected = VoxelizeOn(Device::kCpu, on_cpu, 2, max_voxels, order);
   const Voxels made = VoxelizeOn(Device::kCuda, params, 2, max_voxels, order);
   // EXPECT_EQ of the arrays would print millions of numbers.
   EXPECT_EQ(made.keys.size(), expected.keys.size());
@@ -94,6 +97,29 @@ TEST(VoxelizeCloudsTest, EveryRuleInEveryDimension) {
             ExpectSame(params, max_voxels, VoxelOrder::kFirstSeen);
           }
         }
+      }
+    }
+  }
+}
+
+// What lies behind the last point looks like points of the last sample, but must change nothing.
+TEST(VoxelizeCloudsTest, MorePlacesThanPoints) {
+  SKIP_WITHOUT(Device::kCuda);
+  for (const std::vector<int64_t>& counts :
+       {std::vector<int64_t>{5000}, {0, 255, 256, 0}, {1}, {0}, {0, 0, 0}, {125'000, 3}}) {
+    for (const int64_t more : {1, 255, 256, 20'000}) {
+      SCOPED_TRACE(std::to_string(counts.back()) + " points and " + std::to_string(more) + " places more");
+      std::vector<int64_t> with_places = counts;
+      with_places.back() += more;
+      Cloud cloud(with_places, 3, 3.0F, 0.05, 9);
+      cloud.point_begin.back() -= more;
+      for (const VoxelOrigin origin : {VoxelOrigin::kMinimum, VoxelOrigin::kZero}) {
+        VoxelizeParams params{.origin = origin, .voxel_size = {0.25F, 0.25F, 0.25F}};
+        cloud.Describe(params);
+        params.num_points += more;
+        ExpectSame(params);
+        ExpectSame(params, 20);
+        ExpectSame(params, 20, VoxelOrder::kFirstSeen);
       }
     }
   }
