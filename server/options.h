@@ -43,7 +43,7 @@ struct Options {
   std::string plan_dir;
   bool tune_on_load = false;
   bool deterministic = false;
-  bool captured_batches = false;
+  bool captured_batches = true;
   int64_t grpc_memory_bytes = 0;
   int64_t memory_limit = 0;
   int64_t max_connections = 0;         // 0: as many as the process's limit of file descriptors has room for

@@ -2,79 +2,64 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 namespace voxserve {
 
-std::vector<StepRange> CapturableRanges(absl::Span<const StepUse> steps, size_t border) {
-  constexpr int kFewestSteps = 2;  // launching a single step costs no more than launching a graph
-  std::vector<StepRange> ranges;
-  StepRange range;
-  int num_steps = 0;  // number of steps in the range that the batch needs
-  const auto close = [&] {
-    if (num_steps >= kFewestSteps) ranges.push_back(range);
-    num_steps = 0;
-  };
-  for (size_t i = 0; i < steps.size(); ++i) {
-    if (i == border) close();
-    if (!steps[i].is_needed) continue;
-    if (!steps[i].is_capturable) {
-      close();
-      continue;
-    }
-    if (num_steps++ == 0) range.begin = i;
-    range.end = i + 1;
-  }
-  close();
-  return ranges;
-}
-
 BatchKey KeyOf(const BatchShape& shape) {
-  BatchKey key = {shape.program, shape.plans, shape.plan, static_cast<uint64_t>(shape.num_samples),
-                  static_cast<uint64_t>(shape.ignore_label)};
+  BatchKey key = {shape.program, shape.plans, shape.plan, shape.voxel_order,
+                  static_cast<uint64_t>(shape.rooms.axis_bits)};
+  for (const int64_t value :
+       {shape.num_samples, shape.ignore_label, shape.max_voxels, shape.rooms.points, shape.rooms.upload_bytes}) {
+    key.push_back(static_cast<uint64_t>(value));
+  }
   // The length of each list comes before its values, so that different shapes have different words.
-  key.push_back(shape.capacities.size());
-  for (const int64_t capacity : shape.capacities) key.push_back(static_cast<uint64_t>(capacity));
+  key.push_back(shape.rooms.capacities.size());
+  for (const int64_t capacity : shape.rooms.capacities) key.push_back(static_cast<uint64_t>(capacity));
   key.push_back(shape.needed_steps.size());
   constexpr size_t kBits = 64;
   for (size_t i = 0; i < shape.needed_steps.size(); ++i) {
     if (i % kBits == 0) key.push_back(0);
     key.back() |= uint64_t{shape.needed_steps[i]} << (i % kBits);
   }
-  key.push_back(shape.addresses.size());
-  for (const void* const address : shape.addresses) key.push_back(reinterpret_cast<uintptr_t>(address));
+  key.push_back(shape.memory.size());
+  key.insert(key.end(), shape.memory.begin(), shape.memory.end());
   return key;
 }
 
 CapturedBatches::Way CapturedBatches::Choose(const BatchKey& key) {
-  const auto found = std::find_if(shapes_.begin(), shapes_.end(), [&](const Shape& shape) { return shape.key == key; });
-  if (found == shapes_.end()) {
-    // Only a shape without graphs is dropped here. Keep drops shapes with graphs, when no batch runs.
-    if (shapes_.size() >= options_.max_shapes) {
-      const auto oldest =
-          std::find_if(shapes_.rbegin(), shapes_.rend(), [](const Shape& s) { return s.parts.empty(); });
-      if (oldest != shapes_.rend()) shapes_.erase(std::next(oldest).base());
-    }
-    shapes_.push_front({.key = key});
-    return Way::kRun;
-  }
-  shapes_.splice(shapes_.begin(), shapes_, found);
+  if (BringToFront(key)) return Way::kRun;
   Shape& shape = shapes_.front();
-  if (!shape.parts.empty()) return Way::kReplay;
+  if (shape.is_captured()) return Way::kReplay;
   if (shape.num_resting == 0) return Way::kCapture;
   --shape.num_resting;
   return Way::kRun;
 }
 
-bool CapturedBatches::Keep(std::vector<CapturedPart> parts) {
+bool CapturedBatches::BringToFront(const BatchKey& key) {
+  const auto found = std::find_if(shapes_.begin(), shapes_.end(), [&](const Shape& shape) { return shape.key == key; });
+  if (found != shapes_.end()) {
+    shapes_.splice(shapes_.begin(), shapes_, found);
+    return false;
+  }
+  // Only a shape without graphs is dropped here. Keep drops shapes with graphs, when no batch runs.
+  if (shapes_.size() >= options_.max_shapes) {
+    const auto oldest = std::find_if(shapes_.rbegin(), shapes_.rend(), [](const Shape& s) { return !s.is_captured(); });
+    if (oldest != shapes_.rend()) shapes_.erase(std::next(oldest).base());
+  }
+  shapes_.push_front({.key = key});
+  return true;
+}
+
+bool CapturedBatches::Keep(const BatchKey& key, CapturedBatch batch) {
+  BringToFront(key);
   Shape& shape = shapes_.front();
-  int64_t bytes = 0;
-  for (const CapturedPart& part : parts) bytes += part.work->bytes();
   while (num_captured() >= options_.max_captured && DropOldestCaptured()) {
   }
   if (options_.budget != nullptr) {
     absl::StatusOr<MemoryBudget::Reservation> memory;
     do {
-      memory = options_.budget->Reserve(MemoryBudget::Use::kScratch, bytes);
+      memory = options_.budget->Reserve(MemoryBudget::Use::kScratch, batch.work->bytes());
     } while (!memory.ok() && DropOldestCaptured());
     if (!memory.ok()) {
       Decline();
@@ -82,12 +67,12 @@ bool CapturedBatches::Keep(std::vector<CapturedPart> parts) {
     }
     shape.memory = *std::move(memory);
   }
-  shape.parts = std::move(parts);
+  shape.batch = std::move(batch);
   return true;
 }
 
 bool CapturedBatches::DropOldestCaptured() {
-  const auto oldest = std::find_if(shapes_.rbegin(), shapes_.rend(), [](const Shape& s) { return !s.parts.empty(); });
+  const auto oldest = std::find_if(shapes_.rbegin(), shapes_.rend(), [](const Shape& s) { return s.is_captured(); });
   if (oldest == shapes_.rend()) return false;
   const auto dropped = std::next(oldest).base();
   if (dropped == shapes_.begin()) return false;
@@ -97,13 +82,13 @@ bool CapturedBatches::DropOldestCaptured() {
 
 size_t CapturedBatches::num_captured() const {
   return static_cast<size_t>(
-      std::count_if(shapes_.begin(), shapes_.end(), [](const Shape& shape) { return !shape.parts.empty(); }));
+      std::count_if(shapes_.begin(), shapes_.end(), [](const Shape& shape) { return shape.is_captured(); }));
 }
 
 int64_t CapturedBatches::bytes() const {
   int64_t bytes = 0;
   for (const Shape& shape : shapes_) {
-    for (const CapturedPart& part : shape.parts) bytes += part.work->bytes();
+    if (shape.is_captured()) bytes += shape.batch.work->bytes();
   }
   return bytes;
 }

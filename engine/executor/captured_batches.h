@@ -1,13 +1,13 @@
 #pragma once
 
 // CapturedBatches keeps the CUDA graphs of a GPU's batches, for one execution context, and decides when a batch is
-// captured and when it is replayed. A replay launches the same kernels with the same parameters on the same memory. So
-// graphs are looked up by everything on which those parameters depend (BatchShape): the program, the plan, the number
-// of samples, the capacities ("rooms", site_rooms.h) and the addresses. The numbers of sites are not part of the shape,
-// since kernels read these on the device.
+// captured and when it is replayed. A graph is the whole work of a batch, from the points on the device to the answers
+// in page-locked memory. A replay launches the same kernels with the same parameters on the same memory. So graphs are
+// looked up by everything on which those parameters depend (BatchShape). The numbers of points and sites are not part
+// of the shape, since kernels read these on the device.
 //
 // - The first batch of a shape runs without a capture, since capturing costs more than one batch gains. The second
-//   batch of the shape is captured while it is queued. Later batches replay its graphs.
+//   batch of the shape is captured while it is queued. Later batches replay its graph.
 // - The least recently used graphs are dropped first. Memory for graphs is reserved in the process's memory budget. If
 //   the budget refuses, older graphs are dropped; if that is not enough, batches of the shape run without a capture for
 //   a while.
@@ -21,53 +21,41 @@
 #include <cstdint>
 #include <list>
 #include <memory>
-#include <utility>
 #include <vector>
 
-#include "absl/types/span.h"
 #include "engine/executor/captured_work.h"
+#include "engine/geometry/site_rooms.h"
+#include "engine/ops/batch_outputs.h"
 #include "engine/runtime/memory_budget.h"
 
 namespace voxserve {
 
-// Steps [begin, end) of a program.
-struct StepRange {
-  size_t begin = 0;
-  size_t end = 0;
-
-  friend bool operator==(const StepRange&, const StepRange&) = default;
-};
-
-// Says how a batch uses a step.
-struct StepUse {
-  bool is_needed = false;      // false: it is skipped
-  bool is_capturable = false;  // Step::IsCapturable
-};
-
-// Returns the ranges of steps to capture for a batch. A range begins and ends with a step that is needed and
-// capturable. It has at least two such steps, and no step that is needed but not capturable. Each range is as long as
-// possible, but none crosses `border`, the index of a step before which a stage's time is recorded.
-std::vector<StepRange> CapturableRanges(absl::Span<const StepUse> steps, size_t border);
-
-// Everything on which the launches of a batch's captured steps depend.
+// Everything on which the launches of a batch depend.
 struct BatchShape {
   uint64_t program = 0;  // Program::id
   uint64_t plans = 0;    // PlanTable::id
   uint64_t plan = 0;     // its index in the table
   int64_t num_samples = 0;
-  int64_t ignore_label = 0;
-  std::vector<int64_t> capacities;     // of the levels
-  std::vector<bool> needed_steps;      // by step: whether the batch's outputs need it
-  std::vector<const void*> addresses;  // all addresses that steps get
+  int64_t ignore_label = 0;  // RunLimits, like the next two
+  int64_t max_voxels = 0;
+  uint64_t voxel_order = 0;
+  SiteRooms rooms;
+  std::vector<bool> needed_steps;  // by step: whether the batch's outputs need it
+  // The ids of all memory that the launches use, but the weights. Not its addresses: a graph that copies to freed
+  // memory must not be launched, even if other memory has the same address now.
+  std::vector<uint64_t> memory;
 };
 
 // The key of a shape; shapes that differ have different keys.
 using BatchKey = std::vector<uint64_t>;
 BatchKey KeyOf(const BatchShape& shape);
 
-struct CapturedPart {
-  StepRange steps;
+struct CapturedBatch {
   std::unique_ptr<ReplayableWork> work;
+  std::vector<BatchOutputs::Queued> outputs;  // what `work` writes
+  // The memory of the context's arenas that `work` uses.
+  int64_t batch_bytes = 0;
+  int64_t features_bytes = 0;
 };
 
 class CapturedBatches {
@@ -81,19 +69,19 @@ class CapturedBatches {
   enum class Way {
     kRun,      // run without a capture
     kCapture,  // run and capture, then call Keep or Decline
-    kReplay,   // launch Parts in place of their steps
+    kReplay,   // launch Batch().work
   };
 
   explicit CapturedBatches(const Options& options) : options_(options) {}
 
   // Decides how the next batch runs, by its shape.
   Way Choose(const BatchKey& key);
-  // Returns the parts to replay. Valid after Choose returned kReplay, until the next Keep, Decline or Clear.
-  absl::Span<const CapturedPart> Parts() const { return shapes_.front().parts; }
+  // Returns the batch to replay. Valid after Choose returned kReplay, until the next Keep, Decline or Clear.
+  const CapturedBatch& Batch() const { return shapes_.front().batch; }
 
-  // Keeps the captured parts of the shape for which Choose was called last. If the budget refuses the memory, declines
-  // the shape and returns false.
-  bool Keep(std::vector<CapturedPart> parts);
+  // Keeps the captured batch. key: that of its shape after the capture, which differs from the key for which Choose was
+  // called if memory grew meanwhile. If the budget refuses the memory, declines the shape and returns false.
+  bool Keep(const BatchKey& key, CapturedBatch batch);
   // Notes that the shape for which Choose was called last could not be captured. Its next num_resting batches run
   // without a capture.
   void Decline() { shapes_.front().num_resting = options_.num_resting; }
@@ -107,11 +95,15 @@ class CapturedBatches {
  private:
   struct Shape {
     BatchKey key;
-    std::vector<CapturedPart> parts;  // empty: the shape is not captured
+    CapturedBatch batch;  // without work: the shape is not captured
     MemoryBudget::Reservation memory;
     int num_resting = 0;  // this many batches still run uncaptured
+
+    bool is_captured() const { return batch.work != nullptr; }
   };
 
+  // Makes the shape the one that was used last. Adds it and returns true if it is new.
+  bool BringToFront(const BatchKey& key);
   // Drops the captured shape that was used longest ago, unless it was used last. Returns false if it drops none.
   bool DropOldestCaptured();
 

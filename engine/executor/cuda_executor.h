@@ -19,9 +19,10 @@
 // - A batch that still does not fit fails with RESOURCE_EXHAUSTED, and the context frees its batch memory.
 //
 // If RunOptions::captures is set, batches with rooms (capacities, site_rooms.h) reuse the rooms of earlier batches of
-// the same program, number of samples and rough size (kept_rooms.h), so that they use the same memory. The steps that
-// read no size on the host are then captured as CUDA graphs, and replayed in the batches that follow
-// (captured_batches.h). Everything else is launched as usual.
+// the same program, number of samples and rough size (kept_rooms.h), so that they use the same memory. When the points
+// are on the device, the rest of the batch up to the answers in page-locked memory is one CUDA graph, which is captured
+// once and replayed in the batches that follow (captured_batches.h). A batch runs without a capture if it samples
+// points, does not answer all its points, or has a step that cannot be captured (Step::IsCapturable).
 
 #include <cstdint>
 #include <vector>
@@ -67,32 +68,44 @@ class CudaExecutor final : public Executor {
   // is for another number of voxels, returns OUT_OF_RANGE. The caller then runs the batch again; a client never sees
   // this error.
   absl::Status RunInRooms(const Program& program, BatchTasks tasks, const RunLimits& limits, const RunOptions& options,
-                          SiteRooms rooms, BatchOutput& output);
+                          const SiteRooms& rooms, BatchOutput& output);
+  // Queues the batch after CopyIn: its geometry, its steps and the copy of its sizes.
+  absl::Status QueueInRooms(const Program& program, const RunLimits& limits, const PlanTable& plans,
+                            const SiteRooms& rooms, FeaturePass& pass);
+  // Returns true if QueueInRooms can be captured for this batch. Called after CopyIn.
+  bool MayCapture(const FeaturePass& pass) const;
+  // Does the same as QueueInRooms: replays a captured batch of the same shape, or captures this one if the shape came
+  // before.
+  absl::Status RunCaptured(const Program& program, const RunLimits& limits, const PlanTable& plans,
+                           const SiteRooms& rooms, FeaturePass& pass, BatchOutput& output);
+  BatchShape ShapeOf(const Program& program, const RunLimits& limits, const PlanTable& plans, const SiteRooms& rooms,
+                     const FeaturePass& pass) const;
+  // Keeps what the batch captured, for later batches. Called when the host has waited for the stream.
+  void KeepCaptured();
   absl::Status RunWithSizes(const Program& program, BatchTasks tasks, const RunLimits& limits,
                             const RunOptions& options, BatchOutput& output);
   absl::Status CopyIn(const Program& program, BatchTasks tasks, const RunOptions& options, const SiteRooms& rooms);
   // Writes the counts of points and voxels into the samples, and refuses samples that exceed a limit.
   void TakeCounts(const Program& program, BatchTasks tasks, const RunLimits& limits, BatchOutput& output);
-  absl::Status BeginGeometry(const Program& program, SiteRooms rooms);
-  // Samples and voxelizes the points, and makes the first segment's levels and rulebooks.
-  absl::Status MakeGeometry(const Program& program, const RunLimits& limits, const PlanTable& plans, SiteRooms rooms);
+  DeviceSizes::Shape ShapeOfSizes(const Program& program);
+  // Samples and voxelizes the points, and makes the first segment's levels and rulebooks. num_points: the most that
+  // there can be.
+  absl::Status MakeGeometry(const Program& program, const RunLimits& limits, const PlanTable& plans,
+                            const SiteRooms& rooms, int64_t num_points);
   // Makes the levels and rulebooks of a segment after the first, and waits for their sizes.
   absl::Status MakeLaterGeometry(const Program& program, const ProgramSegment& segment, const StepContext& context,
                                  const PlanTable& plans, BatchOutput& output);
   // Makes the only segment's levels and rulebooks on the CPU, after freeing the device's batch memory.
   absl::Status MakeGeometryOnCpu(const Program& program, BatchTasks tasks, const RunLimits& limits,
                                  const PlanTable& plans, BatchOutput& output);
-  // plans: by convolution. With forecast capacities, the sizes are read at the end.
+  FeaturePass::Options PassOptions(const Program& program, BatchTasks tasks, const RunLimits& limits,
+                                   const RunOptions& options, const std::vector<ConvPlan>& plans, BatchOutput& output);
+  // Runs all segments with exact sizes, and waits. plans: by convolution.
   absl::Status RunSteps(const Program& program, BatchTasks tasks, const RunLimits& limits, const RunOptions& options,
                         const std::vector<ConvPlan>& plans, BatchOutput& output);
-  // Runs the only segment, whose memory is laid out. Replays captured ranges if there are some, and captures them if
-  // the shape came before.
-  absl::Status RunCaptured(const Program& program, FeaturePass& pass, const PlanTable& plans, BatchOutput& output);
-  // Captures a range and launches it. If that fails, runs the steps uncaptured and returns false.
-  absl::StatusOr<bool> Capture(const StepRange& steps, FeaturePass& pass);
-  // Keeps what the batch captured, for later batches. Called when the host has waited for the stream.
-  void KeepCaptured();
-  void ForgetCaptured();
+  // Fill the output, when the host has waited for the stream.
+  absl::Status TakeConvTimes(const Program& program, const FeaturePass& pass, BatchOutput& output) const;
+  absl::Status TakeOutputs(FeaturePass& pass, BatchOutput& output);
   absl::Status EndStage(Stage stage);
   // Reads the times of the stages up to `last`. The host has waited for the end of `last`.
   void TakeStageTimes(Stage last, BatchOutput& output) const;
@@ -103,13 +116,14 @@ class CudaExecutor final : public Executor {
   absl::flat_hash_map<const Program*, SiteForecast> forecasts_;
   KeptRooms kept_rooms_;
   CapturedBatches captured_;
-  std::vector<CapturedPart> new_parts_;  // captured in the batch under way, which replays them
-  bool is_capturing_ = false;            // during a batch: its steps are being captured
-  bool logged_no_capture_ = false;       // a failed capture is logged only once
+  CapturedBatch new_batch_;         // captured in the batch under way
+  BatchKey new_key_;                // of its shape
+  bool logged_no_capture_ = false;  // a failed capture is logged only once
   std::vector<Event> step_ends_;
   DevicePoints points_;
   PointSampling sampling_;
-  std::vector<int64_t> point_begin_;  // [samples + 1]
+  std::vector<int64_t> point_begin_;       // [samples + 1]
+  std::vector<int32_t> rulebook_offsets_;  // DeviceSizes::Shape
 };
 
 }  // namespace voxserve

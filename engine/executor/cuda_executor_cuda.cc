@@ -62,7 +62,7 @@ BatchOutput CudaExecutor::Run(const Program& program, BatchTasks tasks, const Ru
     output.status = WithReason(absl::InternalError(output.status.message()), error_reason::kInternal);
   }
   points_.ReleaseSweeps();
-  ForgetCaptured();
+  new_batch_ = {};
   if (!absl::IsOutOfRange(output.status)) {
     captured_.Clear();
     context_->cuda->ReleaseMemory();
@@ -74,14 +74,14 @@ absl::Status CudaExecutor::RunBatch(const Program& program, BatchTasks tasks, co
                                     const RunOptions& options, BatchOutput& output) {
   RETURN_IF_ERROR(LayOutPoints(program, tasks, output, point_begin_));
   LayOutSampling(program, tasks, point_begin_, sampling_);
-  if (SiteRooms rooms = ForecastRooms(program, tasks, limits, options); !rooms.capacities.empty()) {
-    const absl::Status ran = RunInRooms(program, tasks, limits, options, std::move(rooms), output);
+  if (const SiteRooms rooms = ForecastRooms(program, tasks, limits, options); !rooms.capacities.empty()) {
+    const absl::Status ran = RunInRooms(program, tasks, limits, options, rooms, output);
     const bool had_no_memory = IsOutOfMemory(ran) && context_->memory->refusal().ok();
     if (!absl::IsOutOfRange(ran) && !had_no_memory) return ran;
     if (had_no_memory) forecasts_[&program].HadNoMemory(point_begin_.back());
     RETURN_IF_ERROR(context_->cuda->stream.view().Synchronize());
     points_.ReleaseSweeps();
-    ForgetCaptured();
+    new_batch_ = {};
     if (had_no_memory) captured_.Clear();
     output.ran_again = true;
     output.is_replay = false;
@@ -166,22 +166,111 @@ void CudaExecutor::TakeCounts(const Program& program, BatchTasks tasks, const Ru
 }
 
 absl::Status CudaExecutor::RunInRooms(const Program& program, BatchTasks tasks, const RunLimits& limits,
-                                      const RunOptions& options, SiteRooms rooms, BatchOutput& output) {
+                                      const RunOptions& options, const SiteRooms& rooms, BatchOutput& output) {
   const PlanTable& plans = PlansOf(program, options);
   SiteForecast& forecast = forecasts_[&program];
   const int64_t num_points = point_begin_.back();
   const std::vector<ConvPlan>& chosen = plans.ForVoxels(static_cast<int64_t>(forecast.MostVoxels(num_points)));
   output.room_voxels = rooms.capacities.front();
   RETURN_IF_ERROR(CopyIn(program, tasks, options, rooms));
-  RETURN_IF_ERROR(MakeGeometry(program, limits, plans, std::move(rooms)));
-  RETURN_IF_ERROR(EndStage(Stage::kGeometry));
-  const absl::Status ran = RunSteps(program, tasks, limits, options, chosen, output);
-  // The forecast also learns from a batch that did not fit, so that the next such batch fits.
-  if (ran.ok() || absl::IsOutOfRange(ran)) {
-    forecast.Learn(num_points, geometry_.has_true_sizes() ? geometry_.num_sites() : std::vector<int64_t>(),
-                   geometry_.max_coordinate());
+  FeaturePass pass(PassOptions(program, tasks, limits, options, chosen, output));
+  RETURN_IF_ERROR(pass.Begin());
+  if (options.captures && MayCapture(pass)) {
+    pass.SetRoomPoints(rooms.points);
+    RETURN_IF_ERROR(RunCaptured(program, limits, plans, rooms, pass, output));
+  } else {
+    RETURN_IF_ERROR(QueueInRooms(program, limits, plans, rooms, pass));
   }
-  return ran;
+  RETURN_IF_ERROR(geometry_.WaitForSizes());
+  KeepCaptured();
+  // The forecast also learns from a batch that did not fit, so that the next such batch fits.
+  forecast.Learn(num_points, geometry_.has_true_sizes() ? geometry_.num_sites() : std::vector<int64_t>(),
+                 geometry_.max_coordinate());
+  if (geometry_.overflowed() || &plans.ForVoxels(geometry_.num_sites()[0]) != &chosen) {
+    return absl::OutOfRangeError("a forecast was wrong");
+  }
+  TakeCounts(program, tasks, limits, output);
+  return TakeOutputs(pass, output);
+}
+
+absl::Status CudaExecutor::QueueInRooms(const Program& program, const RunLimits& limits, const PlanTable& plans,
+                                        const SiteRooms& rooms, FeaturePass& pass) {
+  RETURN_IF_ERROR(MakeGeometry(program, limits, plans, rooms, pass.room_points()));
+  RETURN_IF_ERROR(EndStage(Stage::kGeometry));
+  RETURN_IF_ERROR(pass.Run(program.segments.front()));
+  RETURN_IF_ERROR(EndStage(Stage::kHead));
+  return geometry_.QueueSizes();
+}
+
+bool CudaExecutor::MayCapture(const FeaturePass& pass) const {
+  const CudaContext& cuda = *context_->cuda;
+  const bool is_in_one_block = cuda.batch.memory_id() != 0 && cuda.features.memory_id() != 0;
+  return is_in_one_block && sampling_.is_empty() && pass.IsCapturable();
+}
+
+absl::Status CudaExecutor::RunCaptured(const Program& program, const RunLimits& limits, const PlanTable& plans,
+                                       const SiteRooms& rooms, FeaturePass& pass, BatchOutput& output) {
+  CudaContext& cuda = *context_->cuda;
+  const StreamView stream = cuda.stream.view();
+  const auto queue = [&] { return QueueInRooms(program, limits, plans, rooms, pass); };
+  const auto key = [&] { return KeyOf(ShapeOf(program, limits, plans, rooms, pass)); };
+  const DeviceArena::Mark copied_in = cuda.batch.Top();
+  switch (captured_.Choose(key())) {
+    case CapturedBatches::Way::kRun:
+      break;
+    case CapturedBatches::Way::kReplay: {
+      const CapturedBatch& batch = captured_.Batch();
+      geometry_.BeginReplay(ShapeOfSizes(program), rooms, cuda);
+      RETURN_IF_ERROR(cuda.batch.Take(batch.batch_bytes - copied_in.taken).status());
+      RETURN_IF_ERROR(cuda.features.Take(batch.features_bytes).status());
+      pass.outputs().SetQueued(batch.outputs);
+      output.is_replay = true;
+      return batch.work->Launch(stream);
+    }
+    case CapturedBatches::Way::kCapture: {
+      auto work = CapturedWork::Capture(stream, queue);
+      if (work.ok()) {
+        new_batch_ = {.work = *std::move(work),
+                      .outputs = pass.outputs().queued(),
+                      .batch_bytes = cuda.batch.most_bytes(),
+                      .features_bytes = cuda.features.most_bytes()};
+        new_key_ = key();
+        return new_batch_.work->Launch(stream);
+      }
+      if (IsDeviceFailure(work.status())) return work.status();
+      if (!std::exchange(logged_no_capture_, true)) {
+        Log(LogLevel::kWarning, "a batch cannot be captured, and runs as it is; here for the first time",
+            {{"device", context_->device}, {"error", std::string(work.status().message())}});
+      }
+      captured_.Decline();
+      cuda.batch.ReturnTo(copied_in);
+      pass.outputs().SetQueued({});
+      break;
+    }
+  }
+  return queue();
+}
+
+BatchShape CudaExecutor::ShapeOf(const Program& program, const RunLimits& limits, const PlanTable& plans,
+                                 const SiteRooms& rooms, const FeaturePass& pass) const {
+  const CudaContext& cuda = *context_->cuda;
+  BatchShape shape{.program = program.id.value(),
+                   .plans = plans.id(),
+                   .plan = plans.IndexOf(*pass.context().plans),
+                   .num_samples = pass.context().num_samples(),
+                   .ignore_label = limits.ignore_label,
+                   .max_voxels = limits.max_voxels,
+                   .voxel_order = static_cast<uint64_t>(VoxelOrderOf(limits)),
+                   .rooms = rooms,
+                   .needed_steps = pass.NeededSteps()};
+  shape.memory = {cuda.batch.memory_id(), cuda.features.memory_id(), cuda.sizes.memory_id(), cuda.download.memory_id(),
+                  cuda.not_finite.memory_id()};
+  return shape;
+}
+
+void CudaExecutor::KeepCaptured() {
+  if (new_batch_.work != nullptr) captured_.Keep(new_key_, std::move(new_batch_));
+  new_batch_ = {};
 }
 
 absl::Status CudaExecutor::RunWithSizes(const Program& program, BatchTasks tasks, const RunLimits& limits,
@@ -189,7 +278,7 @@ absl::Status CudaExecutor::RunWithSizes(const Program& program, BatchTasks tasks
   CudaContext& cuda = *context_->cuda;
   const PlanTable& plans = PlansOf(program, options);
   RETURN_IF_ERROR(CopyIn(program, tasks, options, /*rooms=*/{}));
-  absl::Status made = MakeGeometry(program, limits, plans, /*rooms=*/{});
+  absl::Status made = MakeGeometry(program, limits, plans, /*rooms=*/{}, point_begin_.back());
   if (made.ok()) {
     RETURN_IF_ERROR(EndStage(Stage::kGeometry));
     made = geometry_.WaitForSizes();
@@ -220,28 +309,30 @@ absl::Status CudaExecutor::RunWithSizes(const Program& program, BatchTasks tasks
   return ran;
 }
 
-absl::Status CudaExecutor::BeginGeometry(const Program& program, SiteRooms rooms) {
-  std::vector<int32_t> rulebook_offsets;
+DeviceSizes::Shape CudaExecutor::ShapeOfSizes(const Program& program) {
+  rulebook_offsets_.clear();
   for (const ProgramRulebook& rulebook : program.rulebooks) {
-    rulebook_offsets.push_back(rulebook.spec.geometry.NumOffsets());
+    rulebook_offsets_.push_back(rulebook.spec.geometry.NumOffsets());
   }
-  return geometry_.Begin({.dimension = program.dimension,
-                          .num_samples = static_cast<int32_t>(point_begin_.size()) - 1,
-                          .num_levels = static_cast<int>(program.levels.size()),
-                          .rulebook_offsets = rulebook_offsets,
-                          .num_selected = sampling_.num_selected()},
-                         std::move(rooms), *context_->cuda);
+  return {.dimension = program.dimension,
+          .num_samples = static_cast<int32_t>(point_begin_.size()) - 1,
+          .num_levels = static_cast<int>(program.levels.size()),
+          .rulebook_offsets = rulebook_offsets_,
+          .num_selected = sampling_.num_selected()};
 }
 
 absl::Status CudaExecutor::MakeGeometry(const Program& program, const RunLimits& limits, const PlanTable& plans,
-                                        SiteRooms rooms) {
-  RETURN_IF_ERROR(BeginGeometry(program, std::move(rooms)));
+                                        const SiteRooms& rooms, int64_t num_points) {
+  RETURN_IF_ERROR(geometry_.Begin(ShapeOfSizes(program), rooms, *context_->cuda));
   kernels::VoxelizeParams params = FixedVoxelizeParams(program, point_begin_);
+  params.num_points = num_points;
   params.point_begin = points_.point_begin();
   params.axes = PointRows(program.voxelize, points_.points(), params.num_points);
   params.is_valid = points_.is_valid();
-  RETURN_IF_ERROR(geometry_.SamplePoints(sampling_, points_.words(), MostPoints(point_begin_), &params));
-  RETURN_IF_ERROR(EndStage(Stage::kSample));
+  if (!sampling_.is_empty()) {
+    RETURN_IF_ERROR(geometry_.SamplePoints(sampling_, points_.words(), MostPoints(point_begin_), &params));
+    RETURN_IF_ERROR(EndStage(Stage::kSample));
+  }
   RETURN_IF_ERROR(geometry_.Voxelize(params, limits.max_voxels, VoxelOrderOf(limits)));
   RETURN_IF_ERROR(EndStage(Stage::kVoxelize));
   return MakeMaps(program, program.segments.front(), /*context=*/nullptr, {.plans = &plans}, geometry_);
@@ -277,11 +368,11 @@ absl::Status CudaExecutor::MakeGeometryOnCpu(const Program& program, BatchTasks 
   params.axes = PointRows(program.voxelize, host_points.points(), params.num_points);
   params.is_valid = host_points.is_valid();
   maker.on_host().SamplePoints(sampling_, &params);
-  RETURN_IF_ERROR(EndStage(Stage::kSample));
+  if (!sampling_.is_empty()) RETURN_IF_ERROR(EndStage(Stage::kSample));
   RETURN_IF_ERROR(maker.on_host().Voxelize(params, limits.max_voxels, VoxelOrderOf(limits)));
 
   RETURN_IF_ERROR(points_.CopyIn(program.voxelize, tasks, point_begin_, {.keeps_sweeps = false}, *context_));
-  RETURN_IF_ERROR(BeginGeometry(program, /*rooms=*/{}));
+  RETURN_IF_ERROR(geometry_.Begin(ShapeOfSizes(program), /*rooms=*/{}, cuda));
   RETURN_IF_ERROR(EndStage(Stage::kVoxelize));
   // Makes only the rulebook forms that the plan for this number of voxels reads.
   const PlanTable wanted(program, plans.ForVoxels(maker.on_host().num_sites(0)));
@@ -291,131 +382,63 @@ absl::Status CudaExecutor::MakeGeometryOnCpu(const Program& program, BatchTasks 
   return cuda.stream.view().Synchronize();
 }
 
+FeaturePass::Options CudaExecutor::PassOptions(const Program& program, BatchTasks tasks, const RunLimits& limits,
+                                               const RunOptions& options, const std::vector<ConvPlan>& plans,
+                                               BatchOutput& output) {
+  return {.program = &program,
+          .tasks = tasks,
+          .results = absl::MakeSpan(output.samples),
+          .plans = &plans,
+          .execution = context_,
+          .geometry = &geometry_,
+          .points = PointRows(program.voxelize, points_.points(), point_begin_.back()),
+          .point_begin = &point_begin_,
+          .device_point_begin = points_.point_begin(),
+          .ignore_label = limits.ignore_label,
+          .step_ends = options.times_convs ? &step_ends_ : nullptr};
+}
+
 absl::Status CudaExecutor::RunSteps(const Program& program, BatchTasks tasks, const RunLimits& limits,
                                     const RunOptions& options, const std::vector<ConvPlan>& plans,
                                     BatchOutput& output) {
-  CudaContext& cuda = *context_->cuda;
-  GroupingCache groupings;
-  std::vector<char*> buffer_data(program.buffers.size());
-  BatchOutputs outputs(tasks, point_begin_, absl::MakeSpan(output.samples), context_->memory.get());
-  outputs.SetTensors(program.tensors, TensorsByTask(program, tasks), program.dimension);
-  RETURN_IF_ERROR(cuda.not_finite.Reserve(outputs.NotFiniteBytes()));
-  outputs.SetNotFinite(cuda.not_finite.data());
-  StepContext context{.execution = context_,
-                      .device_geometry = &geometry_,
-                      .groupings = &groupings,
-                      .plans = &plans,
-                      .num_sites = &geometry_.num_sites(),
-                      .buffers = &program.buffers,
-                      .buffer_data = &buffer_data,
-                      .points = PointRows(program.voxelize, points_.points(), point_begin_.back()),
-                      .point_begin = &point_begin_,
-                      .device_point_begin = points_.point_begin(),
-                      .ignore_label = limits.ignore_label,
-                      .outputs = &outputs};
-  const WantedOutputs wanted = WantedBy(program, tasks);
-  const PlanTable& table = PlansOf(program, options);
-  FeaturePass pass({.program = &program,
-                    .wanted = wanted,
-                    .context = &context,
-                    .buffer_data = &buffer_data,
-                    .geometry = &geometry_,
-                    .step_ends = options.times_convs ? &step_ends_ : nullptr});
-  cuda.gemm->set_allow_tf32(program.allow_tf32);
-  cuda.gemm->set_deterministic(program.is_deterministic);
+  FeaturePass pass(PassOptions(program, tasks, limits, options, plans, output));
+  RETURN_IF_ERROR(pass.Begin());
   for (const ProgramSegment& segment : program.segments) {
-    if (segment.first_step > 0) RETURN_IF_ERROR(MakeLaterGeometry(program, segment, context, table, output));
-    RETURN_IF_ERROR(pass.LayOut(segment));
-    if (options.captures && geometry_.has_rooms()) {
-      RETURN_IF_ERROR(RunCaptured(program, pass, table, output));
-    } else {
-      RETURN_IF_ERROR(pass.Run(static_cast<size_t>(segment.first_step), static_cast<size_t>(segment.end_step)));
+    if (segment.first_step > 0) {
+      RETURN_IF_ERROR(MakeLaterGeometry(program, segment, pass.context(), PlansOf(program, options), output));
     }
+    RETURN_IF_ERROR(pass.Run(segment));
   }
   RETURN_IF_ERROR(EndStage(Stage::kHead));
-  RETURN_IF_ERROR(geometry_.has_rooms() ? geometry_.WaitForSizes() : cuda.stream.view().Synchronize());
-  KeepCaptured();
-  if (options.times_convs) {
-    output.conv_times.resize(program.convs.size());
-    output.rulebook_sizes.resize(program.rulebooks.size());
-    for (size_t i = 0; i < program.rulebooks.size(); ++i) {
-      const kernels::PairTablesView rulebook = geometry_.rulebook(static_cast<int>(i));
-      if (rulebook.in_pairs == nullptr) continue;  // only a rulebook in the form of pairs has counts per offset
-      output.rulebook_sizes[i] = SizesOf(rulebook.offset_begin, rulebook.num_offsets);
-    }
-    for (const ProgramConv& conv : program.convs) {
-      const auto step = static_cast<size_t>(conv.step);
-      if (!wanted.Need(*program.steps[step])) continue;
-      ASSIGN_OR_RETURN(const absl::Duration time, step_ends_[step + 1].Since(step_ends_[step]));
-      output.conv_times[static_cast<size_t>(&conv - program.convs.data())] = time;
-    }
-  }
-  if (geometry_.has_rooms()) {
-    const int64_t num_voxels = geometry_.num_sites()[0];
-    if (geometry_.overflowed() || &PlansOf(program, options).ForVoxels(num_voxels) != &plans) {
-      return absl::OutOfRangeError("a forecast was wrong");
-    }
-    TakeCounts(program, tasks, limits, output);
-  }
-  TakeStageTimes(Stage::kHead, output);
+  RETURN_IF_ERROR(context_->cuda->stream.view().Synchronize());
+  if (options.times_convs) RETURN_IF_ERROR(TakeConvTimes(program, pass, output));
+  return TakeOutputs(pass, output);
+}
 
+absl::Status CudaExecutor::TakeConvTimes(const Program& program, const FeaturePass& pass, BatchOutput& output) const {
+  output.conv_times.resize(program.convs.size());
+  output.rulebook_sizes.resize(program.rulebooks.size());
+  for (size_t i = 0; i < program.rulebooks.size(); ++i) {
+    const kernels::PairTablesView rulebook = geometry_.rulebook(static_cast<int>(i));
+    if (rulebook.in_pairs == nullptr) continue;  // only a rulebook in the form of pairs has counts per offset
+    output.rulebook_sizes[i] = SizesOf(rulebook.offset_begin, rulebook.num_offsets);
+  }
+  for (const ProgramConv& conv : program.convs) {
+    const auto step = static_cast<size_t>(conv.step);
+    if (!pass.IsNeeded(step)) continue;
+    ASSIGN_OR_RETURN(const absl::Duration time, step_ends_[step + 1].Since(step_ends_[step]));
+    output.conv_times[static_cast<size_t>(&conv - program.convs.data())] = time;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaExecutor::TakeOutputs(FeaturePass& pass, BatchOutput& output) {
+  TakeStageTimes(Stage::kHead, output);
   const StageTimer timer(Stage::kCopyOut, output.stages);
+  BatchOutputs& outputs = pass.outputs();
   outputs.TakeNotFinite();
   RETURN_IF_ERROR(outputs.Distribute());
   return outputs.ConvertTensors();
-}
-
-absl::Status CudaExecutor::RunCaptured(const Program& program, FeaturePass& pass, const PlanTable& plans,
-                                       BatchOutput& output) {
-  const size_t end = program.steps.size();
-  const std::vector<StepRange> ranges = pass.CapturableRanges();
-  if (ranges.empty()) return pass.Run(0, end);
-  const CapturedBatches::Way way = captured_.Choose(KeyOf(pass.Shape(plans)));
-  if (way == CapturedBatches::Way::kRun) return pass.Run(0, end);
-  is_capturing_ = way == CapturedBatches::Way::kCapture;
-  output.is_replay = !is_capturing_;
-  size_t next = 0;
-  for (size_t i = 0; i < ranges.size(); ++i) {
-    RETURN_IF_ERROR(pass.Run(next, ranges[i].begin));
-    RETURN_IF_ERROR(pass.EnterHead(ranges[i]));
-    next = ranges[i].end;
-    if (output.is_replay) {
-      RETURN_IF_ERROR(captured_.Parts()[i].work->Launch(context_->cuda->stream.view()));
-    } else if (is_capturing_) {
-      ASSIGN_OR_RETURN(is_capturing_, Capture(ranges[i], pass));
-      if (!is_capturing_) captured_.Decline();
-    } else {
-      RETURN_IF_ERROR(pass.Launch(ranges[i]));
-    }
-  }
-  return pass.Run(next, end);
-}
-
-absl::StatusOr<bool> CudaExecutor::Capture(const StepRange& steps, FeaturePass& pass) {
-  const StreamView stream = context_->cuda->stream.view();
-  auto work = CapturedWork::Capture(stream, [&] { return pass.Launch(steps); });
-  if (work.ok()) {
-    new_parts_.push_back({.steps = steps, .work = *std::move(work)});
-    RETURN_IF_ERROR(new_parts_.back().work->Launch(stream));
-    return true;
-  }
-  if (IsDeviceFailure(work.status())) return work.status();
-  if (!std::exchange(logged_no_capture_, true)) {
-    Log(LogLevel::kWarning, "a batch cannot be captured, and runs as it is; here for the first time",
-        {{"device", context_->device}, {"error", std::string(work.status().message())}});
-  }
-  RETURN_IF_ERROR(pass.Launch(steps));
-  return false;
-}
-
-void CudaExecutor::KeepCaptured() {
-  if (is_capturing_) captured_.Keep(std::move(new_parts_));
-  ForgetCaptured();
-}
-
-void CudaExecutor::ForgetCaptured() {
-  is_capturing_ = false;
-  new_parts_.clear();
 }
 
 absl::Status CudaExecutor::EndStage(Stage stage) {
@@ -424,10 +447,12 @@ absl::Status CudaExecutor::EndStage(Stage stage) {
 
 void CudaExecutor::TakeStageTimes(Stage last, BatchOutput& output) const {
   const auto& ends = context_->cuda->stage_ends;
+  size_t begin = 0;
   for (Stage stage = Stage::kCopyIn; stage <= last; stage = static_cast<Stage>(static_cast<int>(stage) + 1)) {
     if (stage == Stage::kSample && sampling_.is_empty()) continue;
-    const absl::StatusOr<absl::Duration> duration = ends[StageEnd(stage)].Since(ends[StageEnd(stage) - 1]);
+    const absl::StatusOr<absl::Duration> duration = ends[StageEnd(stage)].Since(ends[begin]);
     if (duration.ok()) output.stages.push_back({stage, *duration});
+    begin = StageEnd(stage);
   }
 }
 

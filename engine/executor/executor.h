@@ -52,8 +52,8 @@ struct RunOptions {
   // Says what happens if the batch's levels and rulebooks (its maps) do not fit the GPU. True: they are made on the
   // CPU. False, or for a program with several segments: the batch fails with RESOURCE_EXHAUSTED.
   bool may_make_maps_on_cpu = true;
-  // True: if a GPU's batch has rooms (capacities, site_rooms.h), the steps that can be captured as a CUDA graph are
-  // captured once and then replayed (captured_batches.h).
+  // True: a GPU's batches that have rooms (capacities, site_rooms.h) are captured as CUDA graphs once and then replayed
+  // (captured_batches.h).
   bool captures = false;
   BatchBytes expected;  // memory that the context allocates in advance, each part in one block; 0: as needed
 };
@@ -72,7 +72,7 @@ struct BatchOutput {
   bool host_is_full = false;     // the batch failed because it does not fit the host's memory, not a GPU's
   bool geometry_on_cpu = false;  // GPU only: the maps did not fit the device and were made on the CPU
   bool ran_again = false;        // GPU only: a wrong forecast (SiteForecast) made the batch run twice
-  bool is_replay = false;        // GPU only: captured steps were replayed
+  bool is_replay = false;        // GPU only: a captured batch was replayed
   int64_t room_voxels = 0;       // GPU only: the voxels that `bytes` has room for; 0: as many as the batch has
   BatchBytes bytes;              // needed by the batch; the context may keep more
 };

@@ -1,21 +1,27 @@
 #pragma once
 
-// FeaturePass runs the steps of a segment on a GPU, when the segment's levels and rulebooks have been made. It lays out
-// the steps' memory and queues the steps. The caller can queue them range by range, and capture or replay a range
-// (captured_batches.h).
+// FeaturePass is a batch's feature pass on a GPU: it runs the steps of each segment, when the segment's levels and
+// rulebooks have been made. It lays out the steps' memory, queues the steps, and holds what they share: the StepContext
+// and the outputs.
 //
 // An executor makes one for each batch. Not thread-safe. The errors are those of Step::Run.
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "engine/compiler/program.h"
 #include "engine/executor/batch_checks.h"
-#include "engine/executor/captured_batches.h"
+#include "engine/geometry/device_geometry.h"
+#include "engine/geometry/grouping_cache.h"
+#include "engine/ops/batch_outputs.h"
 #include "engine/ops/step.h"
 #include "engine/runtime/execution_context.h"
 #include "engine/runtime/stream.h"
+#include "engine/tensor/infer_task.h"
 #include "engine/tensor/stage.h"
 
 namespace voxserve {
@@ -27,42 +33,58 @@ static_assert(CudaContext::kNumStages == StageEnd(Stage::kHead));
 
 class FeaturePass {
  public:
+  // All pointers outlive the pass.
   struct Options {
-    const Program* program = nullptr;           // all pointers outlive the pass
-    WantedOutputs wanted;                       // steps that no task needs are skipped
-    StepContext* context = nullptr;             // of the batch, on a GPU; the pass sets its scratch
-    std::vector<char*>* buffer_data = nullptr;  // StepContext::buffer_data, to be set
-    DeviceGeometry* geometry = nullptr;         // the batch's
-    std::vector<Event>* step_ends = nullptr;    // null: steps are not timed; event i ends step i - 1 and begins step i
+    const Program* program = nullptr;
+    BatchTasks tasks;
+    absl::Span<InferResult> results;                    // [samples]
+    const std::vector<ConvPlan>* plans = nullptr;       // by convolution
+    ExecutionContext* execution = nullptr;              // of a GPU
+    DeviceGeometry* geometry = nullptr;                 // the batch's
+    kernels::ConstRows points;                          // StepContext::points
+    const std::vector<int64_t>* point_begin = nullptr;  // [samples + 1]
+    const int64_t* device_point_begin = nullptr;        // the same on the device
+    int ignore_label = 255;
+    std::vector<Event>* step_ends = nullptr;  // null: steps are not timed; event i ends step i - 1 and begins step i
   };
 
-  explicit FeaturePass(const Options& options) : options_(options) {}
+  explicit FeaturePass(const Options& options);
+  FeaturePass(const FeaturePass&) = delete;  // its parts know each other by address
+  FeaturePass& operator=(const FeaturePass&) = delete;
 
-  // Takes memory for the segment's buffers, scratch and outputs. The steps of earlier segments must have been queued.
-  // Returns RESOURCE_EXHAUSTED if memory does not suffice.
-  absl::Status LayOut(const ProgramSegment& segment);
-  // Queues the needed steps in [begin, end), which are steps of the segment. If the first step of the head (labels,
-  // boxes, outputs) is among them, records the end of Stage::kFeatures before it.
-  absl::Status Run(size_t begin, size_t end);
-  // Queues the needed steps of one of the CapturableRanges and records no event, so that the work can be captured.
-  absl::Status Launch(const StepRange& steps);
-  // If the range begins with the head's first step, records the end of Stage::kFeatures. Call it before Launch or
-  // before a replay of the range.
-  absl::Status EnterHead(const StepRange& steps);
+  // Prepares the outputs, before anything else. Returns RESOURCE_EXHAUSTED if there is no page-locked memory.
+  absl::Status Begin();
+  // Takes memory for the segment's buffers, scratch and outputs, and queues its needed steps. Before the first step of
+  // the head (labels, boxes, outputs) it records the end of Stage::kFeatures. Returns RESOURCE_EXHAUSTED if memory does
+  // not suffice.
+  absl::Status Run(const ProgramSegment& segment);
 
-  // Returns the ranges of the batch's steps that can be captured.
-  std::vector<StepRange> CapturableRanges() const;
-  // Returns everything on which the launches of the segment's steps depend. The segment must have been laid out. plans:
-  // the table that holds the context's plan.
-  BatchShape Shape(const PlanTable& plans) const;
+  // Returns true if the launches of Run can be captured, and replayed for batches with other points: every needed step
+  // IsCapturable, and every point is answered.
+  bool IsCapturable() const;
+  // Makes the launches of Run those of a captured batch with room for so many points (StepContext::room_points).
+  void SetRoomPoints(int64_t room_points) { context_.room_points = room_points; }
+  // Returns the points for which the batch's launches have room.
+  int64_t room_points() const { return std::max(context_.num_points(), context_.room_points); }
+  // Says of each of the program's steps whether the batch needs it.
+  std::vector<bool> NeededSteps() const;
+
+  // Returns true if the batch's outputs need the step.
+  bool IsNeeded(size_t step) const { return wanted_.Need(*options_.program->steps[step]); }
+  const StepContext& context() const { return context_; }
+  BatchOutputs& outputs() { return outputs_; }
+  const BatchOutputs& outputs() const { return outputs_; }
 
  private:
-  bool IsNeeded(size_t step) const { return options_.wanted.Need(*options_.program->steps[step]); }
-  size_t first_head_step() const { return static_cast<size_t>(options_.program->first_head_step); }
-  absl::Status EndFeatures();
+  absl::Status LayOut(const ProgramSegment& segment);
   absl::Status RecordStep(size_t index);
 
   const Options options_;
+  const WantedOutputs wanted_;
+  GroupingCache groupings_;
+  std::vector<char*> buffer_data_;
+  BatchOutputs outputs_;
+  StepContext context_;
 };
 
 }  // namespace voxserve

@@ -18,6 +18,7 @@ constexpr double kLeastSites = 15.0 / 16;
 // Kept rooms are replaced if they are more than this many times the wanted ones: their memory, and thread blocks
 // without work, then cost more than a new capture.
 constexpr double kMost = 1.5;
+constexpr int64_t kMostRows = std::numeric_limits<int32_t>::max();  // points and sites are numbered by 31 bits
 
 int64_t RoundUp(int64_t count) {
   const auto octave = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(count, 1))));
@@ -25,22 +26,9 @@ int64_t RoundUp(int64_t count) {
   return std::max(step, (count + step - 1) / step * step);
 }
 
-// Adds an eighth and rounds up to a coarse step, but not beyond `limit`. (Points and sites are numbered by 31 bits.)
-int64_t RoomFor(int64_t count, int64_t limit) { return std::max(count, std::min(limit, RoundUp(count + count / 8))); }
-
 bool Serves(int64_t kept, int64_t wanted, double least) {
   return static_cast<double>(kept) >= least * static_cast<double>(wanted) &&
          static_cast<double>(kept) <= std::max(kMost * static_cast<double>(wanted), double{2 * kSmallestStep});
-}
-
-bool Serve(const SiteRooms& kept, const SiteRooms& wanted) {
-  // Points and uploads must fit completely.
-  if (!Serves(kept.points, wanted.points, 1) || kept.upload_bytes < wanted.upload_bytes) return false;
-  if (kept.capacities.size() != wanted.capacities.size()) return false;
-  for (size_t i = 0; i < kept.capacities.size(); ++i) {
-    if (!Serves(kept.capacities[i], wanted.capacities[i], kLeastSites)) return false;
-  }
-  return true;
 }
 
 }  // namespace
@@ -48,14 +36,19 @@ bool Serve(const SiteRooms& kept, const SiteRooms& wanted) {
 SiteRooms KeptRooms::Fit(const Kind& kind, const SiteRooms& wanted) {
   if (kept_.size() >= kMostKinds && !kept_.contains(kind)) kept_.clear();
   SiteRooms& kept = kept_[kind];
-  if (!Serve(kept, wanted)) {
-    constexpr int64_t kMostRows = std::numeric_limits<int32_t>::max();
-    kept.points = RoomFor(wanted.points, kMostRows);
-    kept.upload_bytes = AlignedBytes(RoomFor(wanted.upload_bytes, std::numeric_limits<int64_t>::max()));
-    kept.capacities = wanted.capacities;
-    for (int64_t& sites : kept.capacities) sites = std::max(sites, std::min(kMostRows, RoundUp(sites)));
+  const auto room_for = [](int64_t rows) { return std::max(rows, std::min(kMostRows, RoundUp(rows))); };
+  // Points and uploads must fit completely.
+  if (!Serves(kept.points, wanted.points, 1)) kept.points = room_for(wanted.points);
+  if (kept.upload_bytes < wanted.upload_bytes) {
+    kept.upload_bytes = AlignedBytes(RoundUp(wanted.upload_bytes + wanted.upload_bytes / 8));
   }
-  kept.axis_bits = wanted.axis_bits;  // no address depends on it
+  kept.capacities.resize(wanted.capacities.size());
+  for (size_t i = 0; i < wanted.capacities.size(); ++i) {
+    if (!Serves(kept.capacities[i], wanted.capacities[i], kLeastSites)) {
+      kept.capacities[i] = room_for(wanted.capacities[i]);
+    }
+  }
+  kept.axis_bits = wanted.axis_bits;  // no memory depends on it
   return kept;
 }
 

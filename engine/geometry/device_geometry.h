@@ -48,6 +48,10 @@ class DeviceGeometry final : public BatchCounts, public GeometryMaker {
   // `rooms` may have capacities only if the program has one segment and at most kernels::kMostHeldLevels levels, and no
   // step reads pairs. Without capacities, Finish or WaitForSizes waits for the sizes.
   absl::Status Begin(const DeviceSizes::Shape& shape, SiteRooms rooms, CudaContext& context);
+  // Begins a batch whose launches were captured earlier, after Begin with the same arguments, up to QueueSizes, and are
+  // replayed (executor/captured_batches.h). Queues nothing; afterwards the methods for after WaitForSizes may be
+  // called.
+  void BeginReplay(const DeviceSizes::Shape& shape, SiteRooms rooms, CudaContext& context);
 
   // Does the same as BatchGeometry::SamplePoints, except that num_valid and selected_points are set when the sizes
   // reach the host. words: a copy of sampling.words() in device memory. max_sample_points: the number of points of the
@@ -71,9 +75,11 @@ class DeviceGeometry final : public BatchCounts, public GeometryMaker {
   // memory.
   void BeginNextSegment();
 
-  // Copies the sizes to the host and waits for the stream, unless Finish has done so. Afterwards the members of
-  // BatchCounts and the methods below that return sizes are valid. Returns RESOURCE_EXHAUSTED if a rulebook has 2^31
-  // pairs or more: pairs are numbered with 31 bits.
+  // Queues the copy of the sizes to the host, for WaitForSizes. For a batch with rooms, after Finish.
+  absl::Status QueueSizes();
+  // Copies the sizes to the host, unless QueueSizes has done so, and waits for the stream, unless Finish has.
+  // Afterwards the members of BatchCounts and the methods below that return sizes are valid. Returns RESOURCE_EXHAUSTED
+  // if a rulebook has 2^31 pairs or more: pairs are numbered with 31 bits.
   absl::Status WaitForSizes();
 
   // Gives scratch memory back, so that the steps may use the memory from now on.
@@ -124,7 +130,8 @@ class DeviceGeometry final : public BatchCounts, public GeometryMaker {
   DeviceSizes sizes_;
   DeviceLevels levels_;
   DeviceRulebooks rulebooks_;
-  bool has_sizes_ = false;  // Finish has waited for the sizes of the current segment
+  bool has_sizes_ = false;         // Finish has waited for the sizes of the current segment
+  bool has_queued_sizes_ = false;  // QueueSizes was called
   SiteRooms rooms_;
   bool overflowed_ = false;
   int64_t num_points_ = 0;

@@ -12,14 +12,20 @@
 namespace voxserve {
 
 absl::Status DeviceGeometry::Begin(const DeviceSizes::Shape& shape, SiteRooms rooms, CudaContext& context) {
+  BeginReplay(shape, std::move(rooms), context);
+  has_queued_sizes_ = false;
+  return sizes_.TakeMemory();
+}
+
+void DeviceGeometry::BeginReplay(const DeviceSizes::Shape& shape, SiteRooms rooms, CudaContext& context) {
   memory_.Begin(context);
   has_sizes_ = false;
+  has_queued_sizes_ = true;
   rooms_ = std::move(rooms);
   overflowed_ = false;
-  RETURN_IF_ERROR(sizes_.Begin(shape, memory_));
+  sizes_.Begin(shape, memory_);
   levels_.Begin(sizes_, memory_);
   rulebooks_.Begin(sizes_, levels_, memory_);
-  return absl::OkStatus();
 }
 
 absl::Status DeviceGeometry::SamplePoints(const PointSampling& sampling, const int64_t* words,
@@ -122,9 +128,14 @@ void DeviceGeometry::BeginNextSegment() {
   has_sizes_ = false;
 }
 
+absl::Status DeviceGeometry::QueueSizes() {
+  has_queued_sizes_ = true;
+  return sizes_.QueueCopy();
+}
+
 absl::Status DeviceGeometry::WaitForSizes() {
   if (has_sizes_) return absl::OkStatus();
-  RETURN_IF_ERROR(sizes_.QueueCopy());
+  if (!has_queued_sizes_) RETURN_IF_ERROR(sizes_.QueueCopy());
   RETURN_IF_ERROR(memory_.stream().Synchronize());
   return TakeSizes();
 }

@@ -46,9 +46,11 @@ class DeviceSizes {
     int64_t* offset_begin = nullptr;   // [K + 1] for each rulebook, one after the other
   };
 
-  // Begins a batch: sets all sizes to 0, on the device and on the host. A size stays 0 where the kernel that counts it
-  // does not run.
-  absl::Status Begin(const Shape& shape, GeometryMemory& memory);
+  // Begins a batch: sets all sizes on the host to 0.
+  void Begin(const Shape& shape, GeometryMemory& memory);
+  // Takes the memory on the device and sets all sizes there to 0. A size stays 0 where the kernel that counts it does
+  // not run. A batch that is replayed (DeviceGeometry::BeginReplay) has its memory already, and does not call this.
+  absl::Status TakeMemory();
 
   // QueueCopy starts the copy of all sizes on the stream. The caller waits for the stream and then calls TakeCopy,
   // after which on_host() is valid. Both may be called again when kernels have counted more.

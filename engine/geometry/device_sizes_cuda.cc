@@ -40,7 +40,7 @@ int64_t DeviceSizes::Cut(int64_t* block, Arrays& arrays) const {
   return count;
 }
 
-absl::Status DeviceSizes::Begin(const Shape& shape, GeometryMemory& memory) {
+void DeviceSizes::Begin(const Shape& shape, GeometryMemory& memory) {
   memory_ = &memory;
   shape_ = shape;
   shape_.rulebook_offsets = {};
@@ -48,13 +48,15 @@ absl::Status DeviceSizes::Begin(const Shape& shape, GeometryMemory& memory) {
   for (const int32_t num_offsets : shape.rulebook_offsets) {
     offsets_before_.push_back(offsets_before_.back() + num_offsets + 1);
   }
-  const int64_t count = Cut(nullptr, on_device_);
-  const size_t bytes = static_cast<size_t>(count) * sizeof(int64_t);
-  host_.assign(static_cast<size_t>(count), 0);
+  host_.assign(static_cast<size_t>(Cut(nullptr, on_device_)), 0);
   Cut(host_.data(), on_host_);
-  RETURN_IF_ERROR(memory.context().sizes.Reserve(static_cast<int64_t>(bytes)));
-  ASSIGN_OR_RETURN(int64_t * block, memory.Take<int64_t>(count));
-  RETURN_IF_CUDA_ERROR(kernels::cuda::Clear(block, bytes, memory.stream().get()));
+}
+
+absl::Status DeviceSizes::TakeMemory() {
+  const size_t bytes = host_.size() * sizeof(int64_t);
+  RETURN_IF_ERROR(memory_->context().sizes.Reserve(static_cast<int64_t>(bytes)));
+  ASSIGN_OR_RETURN(int64_t * block, memory_->Take<int64_t>(static_cast<int64_t>(host_.size())));
+  RETURN_IF_CUDA_ERROR(kernels::cuda::Clear(block, bytes, memory_->stream().get()));
   Cut(block, on_device_);
   return absl::OkStatus();
 }

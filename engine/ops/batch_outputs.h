@@ -65,6 +65,8 @@ class BatchOutputs {
   int64_t num_answers(size_t sample) const { return num_answers_[sample]; }
   // Returns how many points the answers of all samples have together.
   int64_t num_answers() const;
+  // Returns true if every point of the batch is answered. point_begin: the constructor's.
+  bool AnswersAllPoints(const std::vector<int64_t>& point_begin) const { return num_answers() == point_begin.back(); }
 
   // [samples] counts that steps add to on the context's device. The first counts points that get the ignore label
   // because of logits that are not finite (PointCounts). The second counts box candidates that are dropped because one
@@ -116,19 +118,22 @@ class BatchOutputs {
   // are in device memory.
   absl::Status QueueSites(const StepContext& context, const Spec& spec, int64_t num_rows, const uint64_t* keys,
                           const int64_t* sample_begin);
+  // An output whose rows the stream's work writes to page-locked memory, to which the pointers are.
+  struct Queued {
+    Spec spec;
+    const char* rows = nullptr;
+    int64_t num_rows = 0;                   // may be more than the rows that there are
+    const uint64_t* keys = nullptr;         // for rows of sites; else null
+    const int64_t* sample_begin = nullptr;  // for rows of sites; else null
+  };
+  // The outputs that were queued so far, in the order in which the steps made them.
+  const std::vector<Queued>& queued() const { return queued_; }
+  // Replaces them: by those of a captured batch that is replayed, or by none.
+  void SetQueued(std::vector<Queued> queued);
   // Writes all queued outputs into the results. Reserves their bytes. Call it after the host has waited for the stream.
   absl::Status Distribute();
 
  private:
-  struct Queued {
-    Spec spec;
-    // The pointers are to pinned memory.
-    const char* rows = nullptr;
-    int64_t num_rows = 0;
-    const uint64_t* keys = nullptr;         // for rows of sites; else null
-    const int64_t* sample_begin = nullptr;  // for rows of sites; else null
-  };
-
   NamedOutput& Add(size_t sample, const Spec& spec);
   OutputTensor& NewTensor(size_t sample, const Spec& spec);
   absl::Status AddTensorRows(OutputTensor& tensor, size_t sample, const kernels::ConstRows& rows);
@@ -147,7 +152,7 @@ class BatchOutputs {
   char* device_rows_ = nullptr;
   char* host_rows_ = nullptr;
   int64_t queued_bytes_ = 0;
-  std::vector<Queued> queued_;  // in the order in which the steps made them
+  std::vector<Queued> queued_;
 };
 
 }  // namespace voxserve

@@ -1,5 +1,7 @@
 #include <cuda_runtime_api.h>
 
+#include <utility>
+
 #include "engine/base/status_macros.h"
 #include "engine/ops/batch_outputs.h"
 #include "engine/ops/step.h"
@@ -21,6 +23,11 @@ absl::Status BatchOutputs::Queue(const StepContext& context, const Spec& spec, i
 void BatchOutputs::AddWritten(const Spec& spec, int64_t num_rows) {
   queued_.push_back({.spec = spec, .rows = next_host_rows(), .num_rows = num_rows});
   queued_bytes_ += AlignedBytes(num_rows * spec.row_bytes());
+}
+
+void BatchOutputs::SetQueued(std::vector<Queued> queued) {
+  queued_ = std::move(queued);
+  queued_bytes_ = 0;
 }
 
 absl::Status BatchOutputs::QueueSites(const StepContext& context, const Spec& spec, int64_t num_rows,

@@ -74,6 +74,9 @@ struct StepContext {
   kernels::ConstRows points;                          // [num_points]: axes, then features; on the context's device
   const std::vector<int64_t>* point_begin = nullptr;  // [samples + 1]
   const int64_t* device_point_begin = nullptr;        // point_begin on the context's device
+  // Not 0: the batch is captured or replayed (executor/captured_batches.h), so launches must be the same for every
+  // number of points up to this one. Kernels read the number at device_point_begin[samples]. Every point is answered.
+  int64_t room_points = 0;
   int ignore_label = 255;
   BatchOutputs* outputs = nullptr;  // written by the steps that make outputs
 
@@ -133,8 +136,8 @@ class Step {
   virtual bool NeedsSizes(const std::vector<ConvPlan>&) const { return false; }
 
   // Returns true if a CUDA graph that captured Run on a GPU may be replayed for another batch of the same shape
-  // (executor/captured_batches.h): Run only launches, and the launches depend on the batch's points only by their
-  // address. It is not called in a batch in which a step NeedsSizes.
+  // (executor/captured_batches.h): Run only launches, and the launches depend neither on the batch's points nor on
+  // their number, where StepContext::room_points is set. It is not called in a batch in which a step NeedsSizes.
   virtual bool IsCapturable(const std::vector<Buffer>&) const { return false; }
 
   // Returns the bytes of GPU memory that Run needs as a workspace.

@@ -15,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/base/unique_id.h"
 #include "engine/runtime/stream.h"
 
 struct CUmemPoolHandle_st;
@@ -68,12 +69,14 @@ class DeviceBuffer {
 
   char* data() const { return data_; }
   int64_t bytes() const { return bytes_; }
+  uint64_t id() const { return id_.value(); }  // no other buffer has or had it
 
  private:
   DevicePool* pool_ = nullptr;
   StreamView stream_;
   char* data_ = nullptr;
   int64_t bytes_ = 0;
+  UniqueId id_;
 };
 
 // DeviceArena hands out memory piece by piece and takes all of it back at once, batch after batch. Within a batch it is
@@ -118,6 +121,9 @@ class DeviceArena {
   void Release();
 
   int64_t capacity() const;
+  // Returns the id of the only block; 0 if there is none, or if there are several. As long as the id stays the same,
+  // equal calls of Take after Reset return equal addresses.
+  uint64_t memory_id() const { return blocks_.size() == 1 ? blocks_.front().id() : 0; }
   // Returns the most that was handed out at once since the last Reset or Release.
   int64_t most_bytes() const { return most_; }
 

@@ -50,9 +50,8 @@ absl::Status DevicePool::MakeCurrent() const {
 
 absl::StatusOr<void*> DevicePool::Allocate(int64_t bytes, StreamView stream) {
   // Memory that is allocated while work is captured would belong to the CUDA graph and be freed with it.
-  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-  RETURN_IF_CUDA_ERROR(cudaStreamIsCapturing(stream.get(), &capture));
-  if (capture != cudaStreamCaptureStatusNone) {
+  ASSIGN_OR_RETURN(const bool is_captured, stream.IsCaptured());
+  if (is_captured) {
     return WithReason(absl::InternalError("device memory is not allocated while a stream's work is captured"),
                       error_reason::kInternal);
   }
@@ -104,6 +103,7 @@ DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
   std::swap(stream_, other.stream_);
   std::swap(data_, other.data_);
   std::swap(bytes_, other.bytes_);
+  std::swap(id_, other.id_);
   return *this;
 }
 

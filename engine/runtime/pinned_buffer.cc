@@ -34,6 +34,7 @@ void PinnedBuffer::Release() {
   if (data_ != nullptr) source_.free(data_);
   data_ = nullptr;
   capacity_ = 0;
+  memory_id_ = UniqueId();
   reservation_.Release();
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "engine/base/unique_id.h"
 #include "engine/runtime/memory_budget.h"
 #include "engine/runtime/pinned_pool.h"
 
@@ -29,11 +30,14 @@ class PinnedBuffer {
 
   char* data() const { return data_; }
   int64_t capacity() const { return capacity_; }
+  // Returns an id of the memory: another one after Release, and after a Reserve that had to allocate.
+  uint64_t memory_id() const { return memory_id_.value(); }
 
  private:
   const PinnedPool::Source source_;
   char* data_ = nullptr;
   int64_t capacity_ = 0;
+  UniqueId memory_id_;
   MemoryBudget::Reservation reservation_;  // of the capacity
 };
 

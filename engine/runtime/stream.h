@@ -23,6 +23,8 @@ class StreamView {
 
   // Blocks until all queued work has ended, and returns the errors of that work.
   absl::Status Synchronize() const;
+  // Returns true while the stream's work is being captured into a CUDA graph.
+  absl::StatusOr<bool> IsCaptured() const;
 
  private:
   cudaStream_t stream_ = nullptr;
@@ -62,6 +64,7 @@ class Event {
   }
   ~Event();
 
+  // If the stream is being captured, the event is recorded whenever the captured work runs.
   absl::Status Record(StreamView stream);
   // Makes work that is queued on the stream from now on wait for the work before the last Record.
   absl::Status HoldUp(StreamView stream) const;

@@ -19,6 +19,12 @@ absl::Status StreamView::Synchronize() const {
   return absl::OkStatus();
 }
 
+absl::StatusOr<bool> StreamView::IsCaptured() const {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  RETURN_IF_CUDA_ERROR(cudaStreamIsCapturing(stream_, &status));
+  return status != cudaStreamCaptureStatusNone;
+}
+
 absl::StatusOr<Stream> Stream::CreateOn(int device, StreamPriority priority) {
   RETURN_IF_CUDA_ERROR(cudaSetDevice(device));
   int lowest = 0, highest = 0;
@@ -44,7 +50,21 @@ Event::~Event() {
 }
 
 absl::Status Event::Record(StreamView stream) {
-  RETURN_IF_CUDA_ERROR(cudaEventRecord(event_, stream.get()));
+  ASSIGN_OR_RETURN(const bool is_captured, stream.IsCaptured());
+  if (!is_captured) {
+    RETURN_IF_CUDA_ERROR(cudaEventRecord(event_, stream.get()));
+    return absl::OkStatus();
+  }
+  // The record becomes a node behind the stream's last work, and the next work does not wait for it. In line with the
+  // work, each record would take three microseconds.
+  cudaStreamCaptureStatus status{};
+  cudaGraph_t graph = nullptr;
+  const cudaGraphNode_t* last_work = nullptr;
+  size_t count = 0;
+  RETURN_IF_CUDA_ERROR(cudaStreamGetCaptureInfo(stream.get(), &status, /*id_out=*/nullptr, &graph, &last_work,
+                                                /*edgeData_out=*/nullptr, &count));
+  cudaGraphNode_t node = nullptr;
+  RETURN_IF_CUDA_ERROR(cudaGraphAddEventRecordNode(&node, graph, last_work, count, event_));
   return absl::OkStatus();
 }
 

@@ -58,9 +58,8 @@ class Engine {
     bool deterministic = false;          // true: the bytes of an answer do not depend on other requests. A model then
                                          // runs by its default plan, which is a little slower than a tuned one
     // True: a GPU's batches are captured as CUDA graphs, which are replayed for batches of the same shape, with the
-    // same results. Not the default: on an H200 this saves at most 3% of a batch's time, and makes one small scan
-    // slower (tests/bench/results/2026-11-24-h200.md).
-    bool captured_batches = false;
+    // same results (executor/captured_batches.h).
+    bool captured_batches = true;
     bool tune_on_load = false;  // true: searches a plan for each model without one, on the first scans that it serves
     EngineObserver* observer = nullptr;  // outlives the engine; may be null
     // Called when a GPU is broken and will not work again: the process should drain and end. Called on one of the

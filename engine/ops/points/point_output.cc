@@ -1,5 +1,7 @@
 #include "engine/ops/points/point_output.h"
 
+#include <algorithm>
+
 #include "engine/base/status_macros.h"
 #include "engine/runtime/aligned_bytes.h"
 #include "engine/runtime/cuda_status.h"
@@ -23,7 +25,8 @@ absl::Status PointOutputStep::Run(const StepContext& context) const {
 }
 
 int64_t PointOutputStep::OutputBytes(const StepContext& context) const {
-  const int64_t num_rows = context.outputs == nullptr ? 0 : context.outputs->num_answers();
+  const int64_t num_answers = context.outputs == nullptr ? 0 : context.outputs->num_answers();
+  const int64_t num_rows = std::max(num_answers, context.room_points);
   return AlignedBytes(num_rows * SpecOf(context.At(in_)).row_bytes());
 }
 

@@ -11,7 +11,9 @@ struct PointRange {
 };
 
 // Returns the ranges of the batch's points that get an answer, in order. If all points get one, it is a single range.
+// In a captured batch that range has as many points as there may be.
 std::vector<PointRange> AnsweredPoints(const StepContext& context) {
+  if (context.room_points > 0) return {{.begin = 0, .end = context.room_points}};
   std::vector<PointRange> ranges;
   for (size_t i = 0; i < context.outputs->num_samples(); ++i) {
     const int64_t begin = (*context.point_begin)[i];
@@ -34,10 +36,10 @@ absl::Status PointOutputStep::RunOnCuda(const StepContext& context) const {
   char* const rows = are_labels ? context.outputs->next_host_rows() : context.outputs->next_rows();
   int64_t num_rows = 0;  // rows written so far
   for (const PointRange& points : AnsweredPoints(context)) {
-    RETURN_IF_CUDA_ERROR(
-        kernels::cuda::VoxelToPoint(ParamsOf(context, context.device_geometry->point_to_voxel(), points.begin,
-                                             points.end - points.begin, rows + num_rows * spec.row_bytes()),
-                                    context.stream()));
+    kernels::VoxelToPointParams params = ParamsOf(context, context.device_geometry->point_to_voxel(), points.begin,
+                                                  points.end - points.begin, rows + num_rows * spec.row_bytes());
+    if (context.room_points > 0) params.points.num_rows = context.device_point_begin + context.num_samples();
+    RETURN_IF_CUDA_ERROR(kernels::cuda::VoxelToPoint(params, context.stream()));
     num_rows += points.end - points.begin;
   }
   if (!are_labels) return context.outputs->Queue(context, spec, num_rows);

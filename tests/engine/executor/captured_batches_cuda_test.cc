@@ -138,7 +138,7 @@ TEST_F(CapturedBatchesCudaTest, OutputsThatAreAskedForAreCapturedApart) {
   ExpectSameBytes(Run({&cloud}, {}, /*return_scores=*/true), RunAsItIs({&cloud}, {}, /*return_scores=*/true));
 }
 
-// The captured steps include the step that makes labels. So a replay must write the ignore label of its own batch, not
+// A captured batch includes the step that makes labels. So a replay must write the ignore label of its own batch, not
 // that of the captured batch.
 TEST_F(CapturedBatchesCudaTest, TheIgnoreLabelIsThatOfTheBatch) {
   const float nan = std::nanf("");
@@ -153,6 +153,59 @@ TEST_F(CapturedBatchesCudaTest, TheIgnoreLabelIsThatOfTheBatch) {
       const RunLimits limits{.ignore_label = label};
       ASSERT_NO_FATAL_FAILURE(ExpectSameBytes(Run({&cloud}, {}, true, limits), RunAsItIs({&cloud}, {}, true, limits)));
     }
+  }
+}
+
+TEST_F(CapturedBatchesCudaTest, TheVoxelLimitIsThatOfTheBatch) {
+  const PointCloud cloud = BoxOfPoints(5000, 20, 1);
+  using Overflow = ModelConfig::VoxelOverflow;
+  const std::vector<RunLimits> limits = {{.max_voxels = 1000, .voxel_overflow = Overflow::kNearestFirst},
+                                         {.max_voxels = 1500, .voxel_overflow = Overflow::kNearestFirst},
+                                         {.max_voxels = 1000, .voxel_overflow = Overflow::kReject},
+                                         {}};
+  int num_replays = 0;
+  for (int i = 0; i < 6; ++i) {
+    for (const RunLimits& limit : limits) {
+      SCOPED_TRACE(limit.max_voxels);
+      const BatchOutput output = Run({&cloud}, {}, true, limit);
+      num_replays += output.is_replay ? 1 : 0;
+      ASSERT_NO_FATAL_FAILURE(ExpectSameBytes(output, RunAsItIs({&cloud}, {}, true, limit)));
+    }
+  }
+  EXPECT_GT(num_replays, 6);
+}
+
+TEST_F(CapturedBatchesCudaTest, AReplayReportsItsStagesAndItsMemory) {
+  const PointCloud cloud = BoxOfPoints(5000, 20, 1);
+  BatchOutput captured;
+  for (int i = 0; i < 8; ++i) {
+    BatchOutput output = Run({&cloud});
+    if (!output.is_replay) {
+      captured = std::move(output);
+      continue;
+    }
+    ASSERT_EQ(output.stages.size(), captured.stages.size());
+    for (size_t stage = 0; stage < output.stages.size(); ++stage) {
+      EXPECT_EQ(output.stages[stage].stage, captured.stages[stage].stage);
+      EXPECT_GT(output.stages[stage].duration, absl::ZeroDuration());
+      EXPECT_LT(output.stages[stage].duration, absl::Seconds(1));
+    }
+    EXPECT_EQ(output.bytes.points, captured.bytes.points);
+    EXPECT_EQ(output.bytes.features, captured.bytes.features);
+    return;
+  }
+  FAIL() << "nothing was replayed";
+}
+
+// The memory of answers may be freed between batches, and taken again for others.
+TEST_F(CapturedBatchesCudaTest, AnswersWhoseMemoryWasFreedAreNoTrouble) {
+  const PointCloud cloud = BoxOfPoints(5000, 20, 1), small = BoxOfPoints(100, 20, 2);
+  const BatchOutput expected = RunToReplay({&cloud});
+  for (int i = 0; i < 3; ++i) {
+    runner_->context().cuda->download.Release();
+    EXPECT_TRUE(RunAsItIs({&small}).status.ok());
+    ASSERT_NO_FATAL_FAILURE(ExpectSameBytes(Run({&cloud}), expected));
+    ASSERT_NO_FATAL_FAILURE(ExpectSameBytes(RunToReplay({&cloud}), expected));
   }
 }
 

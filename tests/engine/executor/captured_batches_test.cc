@@ -1,16 +1,19 @@
-// Tests which steps of a program are captured as CUDA graphs (CapturableRanges), and CapturedBatches, which decides
-// whether a batch runs, is captured or is replayed. No GPU is needed.
+// Tests which steps of a program can be captured in a CUDA graph (Step::IsCapturable), and CapturedBatches, which
+// decides whether a batch runs, is captured or is replayed. No GPU is needed.
 
 #include "engine/executor/captured_batches.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <memory>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "tests/engine/device_runner.h"
+#include "tests/engine/executor/detector_networks.h"
 #include "tests/engine/executor/expected_scores.h"
 #include "tests/engine/executor/operator_networks.h"
 #include "tests/support/minkunet.h"
@@ -20,79 +23,38 @@ namespace {
 
 using Way = CapturedBatches::Way;
 
-constexpr size_t kNoBorder = 1000;
-constexpr StepUse kYes{.is_needed = true, .is_capturable = true};
-constexpr StepUse kNo{.is_needed = true, .is_capturable = false};
-constexpr StepUse kSkipped{.is_needed = false, .is_capturable = false};
-
-std::vector<StepRange> Ranges(const std::vector<StepUse>& steps, size_t border = kNoBorder) {
-  return CapturableRanges(steps, border);
+absl::StatusOr<Program> Compile(const absl::StatusOr<Graph>& graph) {
+  RETURN_IF_ERROR(graph.status());
+  ASSIGN_OR_RETURN(const auto runner, DeviceRunner::Create({}));
+  return runner->Compile(*graph, {});
 }
 
-TEST(CapturableRangesTest, AreTheLongest) {
-  EXPECT_EQ(Ranges({kYes, kYes, kYes}), (std::vector<StepRange>{{0, 3}}));
-  EXPECT_EQ(Ranges({kNo, kYes, kYes, kNo}), (std::vector<StepRange>{{1, 3}}));
-  EXPECT_EQ(Ranges({kYes, kYes, kNo, kYes, kYes, kYes}), (std::vector<StepRange>{{0, 2}, {3, 6}}));
-  EXPECT_TRUE(Ranges({}).empty());
-  EXPECT_TRUE(Ranges({kNo, kNo}).empty());
-}
-
-TEST(CapturableRangesTest, OneStepIsNotWorthAGraph) {
-  EXPECT_TRUE(Ranges({kYes, kNo, kYes}).empty());
-  EXPECT_TRUE(Ranges({kYes, kSkipped}).empty());
-}
-
-TEST(CapturableRangesTest, WhatNobodyNeedsDoesNotPartThem) {
-  EXPECT_EQ(Ranges({kSkipped, kYes, kSkipped, kYes, kSkipped}), (std::vector<StepRange>{{1, 4}}));
-}
-
-TEST(CapturableRangesTest, EndAtTheBorder) {
-  EXPECT_EQ(Ranges({kYes, kYes, kYes, kYes}, 2), (std::vector<StepRange>{{0, 2}, {2, 4}}));
-  EXPECT_EQ(Ranges({kYes, kYes, kYes}, 2), (std::vector<StepRange>{{0, 2}}));
-  EXPECT_EQ(Ranges({kYes, kYes, kSkipped, kYes, kYes}, 2), (std::vector<StepRange>{{0, 2}, {3, 5}}));
-}
-
-// Returns the ranges of steps that are captured if a batch asks only for labels or boxes.
-std::vector<StepRange> RangesOf(const Program& program, size_t* num_steps, size_t* num_captured) {
-  std::vector<StepUse> steps;
+// Returns the names of the steps that a batch needs and that cannot be captured.
+std::vector<std::string> NotCapturable(const Program& program) {
+  std::vector<std::string> names;
   for (const std::unique_ptr<Step>& step : program.steps) {
-    steps.push_back({.is_needed = step->is_for_all, .is_capturable = step->IsCapturable(program.buffers)});
-    *num_steps += step->is_for_all ? 1 : 0;
+    if (step->is_for_all && !step->IsCapturable(program.buffers)) names.push_back(step->name);
   }
-  std::vector<StepRange> ranges = CapturableRanges(steps, static_cast<size_t>(program.first_head_step));
-  for (const StepRange& range : ranges) {
-    for (size_t i = range.begin; i < range.end; ++i) *num_captured += steps[i].is_needed ? 1 : 0;
-  }
-  return ranges;
+  return names;
 }
 
-// The captured steps begin with the first step, which computes the voxels' features. Only the steps at the end, which
-// make the points' labels, are not captured.
-TEST(CapturableRangesTest, OfMinkUNetAreItsFeatures) {
-  auto runner = DeviceRunner::Create({});
-  ASSERT_TRUE(runner.ok()) << runner.status();
-  const auto graph = support::LoadNetwork(support::MinkUNet({.width = 0.25}));
-  ASSERT_TRUE(graph.ok()) << graph.status();
-  const auto program = (*runner)->Compile(*graph, {});
-  ASSERT_TRUE(program.ok()) << program.status();
-  size_t num_steps = 0, num_captured = 0;
-  const std::vector<StepRange> ranges = RangesOf(*program, &num_steps, &num_captured);
-  ASSERT_EQ(ranges.size(), 1u);
-  EXPECT_EQ(ranges[0].begin, 0u);
-  EXPECT_GT(num_captured, 42u);
-  EXPECT_LE(num_steps - num_captured, 2u);
+TEST(CapturableStepsTest, AreAllOfANetworkOfVoxels) {
+  const auto segmentation = Compile(support::LoadNetwork(support::MinkUNet({.width = 0.25})));
+  ASSERT_TRUE(segmentation.ok()) << segmentation.status();
+  EXPECT_GT(segmentation->steps.size(), 42u);
+  EXPECT_THAT(NotCapturable(*segmentation), ::testing::IsEmpty());
+  const auto detection = Compile(LoadTestGraph(SiteDetector()));
+  ASSERT_TRUE(detection.ok()) << detection.status();
+  EXPECT_TRUE(detection->has_boxes);
+  EXPECT_THAT(NotCapturable(*detection), ::testing::IsEmpty());
 }
 
-// A step with a row for each point depends on the number of points, so it is not captured.
-TEST(CapturableRangesTest, HaveNoStepsOfPoints) {
-  auto runner = DeviceRunner::Create({});
-  ASSERT_TRUE(runner.ok()) << runner.status();
+// A step with a row for each point depends on the number of points.
+TEST(CapturableStepsTest, AreNotThoseOfPoints) {
   int num_of_points = 0;
   for (const OperatorNetwork& network : OperatorNetworks()) {
     SCOPED_TRACE(network.name);
-    const auto graph = LoadTestGraph(network.model);
-    ASSERT_TRUE(graph.ok()) << graph.status();
-    const auto program = (*runner)->Compile(*graph, {});
+    const auto program = Compile(LoadTestGraph(network.model));
     ASSERT_TRUE(program.ok()) << program.status();
     for (const Buffer& buffer : program->buffers) {
       if (buffer.level != kPointLevel) continue;
@@ -102,23 +64,19 @@ TEST(CapturableRangesTest, HaveNoStepsOfPoints) {
         ++num_of_points;
       }
     }
-    size_t num_steps = 0, num_captured = 0;
-    RangesOf(*program, &num_steps, &num_captured);
-    EXPECT_LT(num_captured, num_steps) << "answers are not captured";
   }
   EXPECT_GT(num_of_points, 10);
 }
 
 BatchShape SomeShape() {
-  static const int kPlaces[2] = {};
   return {.program = 1,
           .plans = 2,
           .plan = 0,
           .num_samples = 2,
           .ignore_label = 255,
-          .capacities = {1000, 500},
+          .rooms = {.capacities = {1000, 500}, .axis_bits = 12, .points = 2000, .upload_bytes = 4096},
           .needed_steps = {true, true, false, true},
-          .addresses = {&kPlaces[0], nullptr}};
+          .memory = {11, 12}};
 }
 
 TEST(BatchShapeTest, HasAKeyOfItsOwn) {
@@ -133,8 +91,13 @@ TEST(BatchShapeTest, HasAKeyOfItsOwn) {
   add([](BatchShape& shape) { shape.plan = 1; });
   add([](BatchShape& shape) { shape.num_samples = 3; });
   add([](BatchShape& shape) { shape.ignore_label = 0; });
-  add([](BatchShape& shape) { shape.capacities[1] = 501; });
-  add([](BatchShape& shape) { shape.capacities.push_back(0); });
+  add([](BatchShape& shape) { shape.max_voxels = 7; });
+  add([](BatchShape& shape) { shape.voxel_order = 1; });
+  add([](BatchShape& shape) { shape.rooms.capacities[1] = 501; });
+  add([](BatchShape& shape) { shape.rooms.capacities.push_back(0); });
+  add([](BatchShape& shape) { shape.rooms.axis_bits = 13; });
+  add([](BatchShape& shape) { shape.rooms.points = 2001; });
+  add([](BatchShape& shape) { shape.rooms.upload_bytes = 8192; });
   add([](BatchShape& shape) { shape.needed_steps[2] = true; });
   add([](BatchShape& shape) { shape.needed_steps.push_back(false); });
   add([](BatchShape& shape) { shape.needed_steps.resize(65, false); });
@@ -142,8 +105,9 @@ TEST(BatchShapeTest, HasAKeyOfItsOwn) {
     shape.needed_steps.resize(65, false);
     shape.needed_steps[64] = true;
   });
-  add([](BatchShape& shape) { std::swap(shape.addresses[0], shape.addresses[1]); });
-  add([](BatchShape& shape) { shape.addresses.pop_back(); });
+  add([](BatchShape& shape) { std::swap(shape.memory[0], shape.memory[1]); });
+  add([](BatchShape& shape) { shape.memory[0] = 13; });
+  add([](BatchShape& shape) { shape.memory.pop_back(); });
   std::set<BatchKey> keys;
   for (const BatchShape& shape : shapes) keys.insert(KeyOf(shape));
   EXPECT_EQ(keys.size(), shapes.size());
@@ -164,16 +128,14 @@ class FakeWork final : public ReplayableWork {
 
 class CapturedBatchesTest : public ::testing::Test {
  protected:
-  std::vector<CapturedPart> Parts(int64_t bytes = 100, size_t first_step = 0) {
-    std::vector<CapturedPart> parts;
-    parts.push_back({.steps = {first_step, first_step + 2}, .work = std::make_unique<FakeWork>(bytes, num_alive_)});
-    return parts;
+  CapturedBatch Captured(int64_t bytes = 100) {
+    return {.work = std::make_unique<FakeWork>(bytes, num_alive_), .batch_bytes = 2 * bytes};
   }
   // Shows the shape as often as a capture requires, then keeps the captured work.
   bool Capture(CapturedBatches& batches, const BatchKey& key, int64_t bytes = 100) {
     EXPECT_EQ(batches.Choose(key), Way::kRun);
     EXPECT_EQ(batches.Choose(key), Way::kCapture);
-    return batches.Keep(Parts(bytes));
+    return batches.Keep(key, Captured(bytes));
   }
 
   int num_alive_ = 0;
@@ -184,13 +146,25 @@ TEST_F(CapturedBatchesTest, AShapeRunsThenIsCapturedThenReplayed) {
   EXPECT_EQ(batches.Choose({1}), Way::kRun);
   EXPECT_EQ(batches.Choose({2}), Way::kRun);
   EXPECT_EQ(batches.Choose({1}), Way::kCapture);
-  EXPECT_TRUE(batches.Keep(Parts(100, 7)));
+  EXPECT_TRUE(batches.Keep({1}, Captured(300)));
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(batches.Choose({1}), Way::kReplay);
-    ASSERT_EQ(batches.Parts().size(), 1u);
-    EXPECT_EQ(batches.Parts()[0].steps, (StepRange{7, 9}));
+    EXPECT_EQ(batches.Batch().work->bytes(), 300);
+    EXPECT_EQ(batches.Batch().batch_bytes, 600);
   }
   EXPECT_EQ(batches.Choose({2}), Way::kCapture);
+  EXPECT_EQ(batches.num_captured(), 1u);
+}
+
+// Memory may grow while a batch is captured. What was captured is then the work of another shape.
+TEST_F(CapturedBatchesTest, WhatIsCapturedIsKeptUnderItsOwnKey) {
+  CapturedBatches batches({});
+  batches.Choose({1});
+  EXPECT_EQ(batches.Choose({1}), Way::kCapture);
+  EXPECT_TRUE(batches.Keep({2}, Captured(300)));
+  EXPECT_EQ(batches.Choose({2}), Way::kReplay);
+  EXPECT_EQ(batches.Batch().work->bytes(), 300);
+  EXPECT_EQ(batches.Choose({1}), Way::kCapture);
   EXPECT_EQ(batches.num_captured(), 1u);
 }
 

@@ -1,5 +1,5 @@
-// Runs networks that together have every operator. Expects the same bytes from batches whose steps are captured and
-// replayed as from batches that run without captures. This checks that Step::IsCapturable is right for every step.
+// Runs networks that together have every operator. Expects the same bytes from batches that are captured and replayed
+// as from batches that run without captures. This checks that Step::IsCapturable is right for every step.
 
 #include <gtest/gtest.h>
 

@@ -21,6 +21,9 @@ inline void ExpectSameBytes(const BatchOutput& output, const BatchOutput& expect
     EXPECT_EQ(sample.status, other.status);
     EXPECT_EQ(sample.counts.voxels, other.counts.voxels);
     EXPECT_EQ(sample.counts.used, other.counts.used);
+    EXPECT_EQ(sample.counts.invalid, other.counts.invalid);
+    EXPECT_EQ(sample.counts.out_of_range, other.counts.out_of_range);
+    EXPECT_EQ(sample.counts.dropped, other.counts.dropped);
     EXPECT_EQ(sample.counts.not_finite, other.counts.not_finite);
     EXPECT_EQ(sample.num_not_finite_boxes, other.num_not_finite_boxes);
     ASSERT_EQ(sample.outputs.size(), other.outputs.size());

@@ -74,5 +74,21 @@ TEST_F(PinnedBufferTest, ReleaseGivesAllBack) {
   EXPECT_EQ(held(), 0);
 }
 
+// Even if new memory gets the address of memory that was freed.
+TEST_F(PinnedBufferTest, TheIdIsThatOfTheMemory) {
+  PinnedBuffer buffer(memory_.Source());
+  ASSERT_TRUE(buffer.Reserve(2 * kMiB).ok());
+  const uint64_t first = buffer.memory_id();
+  ASSERT_TRUE(buffer.Reserve(kMiB).ok());
+  EXPECT_EQ(buffer.memory_id(), first) << "it is large enough";
+  ASSERT_TRUE(buffer.Reserve(4 * kMiB).ok());
+  const uint64_t second = buffer.memory_id();
+  EXPECT_NE(second, first);
+  buffer.Release();
+  ASSERT_TRUE(buffer.Reserve(4 * kMiB).ok());
+  EXPECT_NE(buffer.memory_id(), first);
+  EXPECT_NE(buffer.memory_id(), second);
+}
+
 }  // namespace
 }  // namespace voxserve
