@@ -18,7 +18,8 @@ namespace {
 using Kind = DeviceActivity::Kind;
 
 // Names the stage of a launch by words in the launcher's NVTX range or in the kernel's name. The first match wins. The
-// words cover our kernels and those of libraries.
+// words cover our kernels and those of libraries. (Kernels in a CUDA graph have no ranges. Sorts of 64-bit keys are of
+// points, those of 32-bit keys of tiles.)
 struct StageRule {
   std::string_view part;
   std::string_view stage;
@@ -34,7 +35,9 @@ constexpr std::array kStageRules = {
     StageRule{"Pairs", "map"},         StageRule{"Scatter", "scatter"}, StageRule{"Gather", "gather"},
     StageRule{"Neighbour", "map"},     StageRule{"Coordinate", "map"},  StageRule{"Candidates", "map"},
     StageRule{"Grid", "map"},          StageRule{"Hash", "map"},        StageRule{"geometry", "map"},
-    StageRule{"Scan", "map"},          StageRule{"Select", "map"},
+    StageRule{"Scan", "map"},          StageRule{"Select", "map"},      StageRule{"<unsigned long>", "voxelize"},
+    StageRule{"Heads", "map"},         StageRule{"Swapped", "map"},     StageRule{"<unsigned int>", "map"},
+    StageRule{"Tiles", "map"},         StageRule{"Classes", "map"},     StageRule{"SortKeys", "map"},
 };
 
 const StageRule* FindRule(std::string_view name) {

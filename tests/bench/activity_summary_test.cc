@@ -23,6 +23,9 @@ TEST(StageOfTest, TheInnermostKnownRangeDecidesThenTheKernel) {
   EXPECT_EQ(StageOf({}, "VoxelKeysKernel"), "voxelize");
   EXPECT_EQ(StageOf({}, "nvjet_hsh_128x64_64x8"), "matmul");
   EXPECT_EQ(StageOf({}, "NeighbourTableKernel"), "map");
+  EXPECT_EQ(StageOf({}, "SortDigitKernel<unsigned long>"), "voxelize");
+  EXPECT_EQ(StageOf({}, "SortDigitKernel<unsigned int>"), "map");
+  EXPECT_EQ(StageOf({}, "SortTilesByWeightKernel"), "map");
   EXPECT_EQ(StageOf({"GatherGemmScatter", "ScatterAllOffsets"}, "ScatterKernel"), "scatter");
   EXPECT_EQ(StageOf({"GatherGemmScatter", "Multiply"}, "nvjet_hsh_128x64_64x8"), "matmul");
   EXPECT_EQ(StageOf({"PairTables"}, "ScatterPairsKernel"), "map");

@@ -6,7 +6,8 @@
 //   network_cuda_bench groupings [--filter TEXT]          latencies by how matrix products are grouped
 //
 // Each command also takes --pinned, which puts the points into page-locked memory, where the server has those of
-// requests. Otherwise they are in ordinary memory and are copied once more.
+// requests. Otherwise they are in ordinary memory and are copied once more. `time` and `count` take --captured, which
+// replays batches as CUDA graphs (engine/executor/captured_batches.h).
 //
 // Weights are random, since only shapes matter for time. Scans are real. Tables are Markdown. digest_bench checks the
 // answers of these networks, and accuracy_bench compares a trained network with golden answers.
@@ -36,6 +37,12 @@
 namespace voxserve::bench {
 namespace {
 
+struct Options {
+  int num_runs = 100;
+  bool is_pinned = false;
+  RunOptions run;
+};
+
 // A case that is ready to run.
 class Prepared {
  public:
@@ -52,8 +59,8 @@ class Prepared {
   }
   ~Prepared() { program_ = Program(); }
 
-  BatchOutput Run(bool return_scores = false, const RunOptions& options = {}) {
-    BatchOutput output = runner_->Run(program_, clouds_, return_scores, {}, options);
+  BatchOutput Run(const RunOptions& options = {}) {
+    BatchOutput output = runner_->Run(program_, clouds_, /*return_scores=*/false, {}, options);
     if (!output.status.ok() || !output.samples[0].status.ok()) {
       std::cerr << case_.name() << ": " << (output.status.ok() ? output.samples[0].status : output.status) << std::endl;
       std::exit(1);
@@ -65,7 +72,7 @@ class Prepared {
   // that makes pair tables, and counts their pairs.
   double Gmacs() {
     const PlanTable plans(program_, UniversalPlans(program_, program_.default_plans.ForVoxels(0)));
-    Run(/*return_scores=*/false, {.plans = &plans});
+    Run({.plans = &plans});
     const auto& geometry = static_cast<const CudaExecutor&>(runner_->executor()).geometry();
     double macs = 0;
     for (const auto& step : program_.steps) {
@@ -97,20 +104,20 @@ class Prepared {
 std::string Ratio(double theirs, double ours) { return theirs == 0 ? "" : absl::StrFormat("%.2fx", theirs / ours); }
 std::string Ms(double ms) { return ms == 0 ? "" : absl::StrFormat("%g", ms); }
 
-void Time(const std::vector<NetworkCase>& cases, int num_runs, bool is_pinned) {
+void Time(const std::vector<NetworkCase>& cases, const Options& options) {
   std::puts(
       "| case | points | voxels | GMAC | p50 ms | p99 ms | a scan ms | copy_in | voxelize | geometry | features | "
       "head | copy_out | device MiB | weights MiB | TorchSparse++ ms | ratio | MLSys ms | ratio |");
   std::puts("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|");
   for (const NetworkCase& c : cases) {
-    Prepared prepared(c, is_pinned);
-    for (int i = 0; i < 10; ++i) prepared.Run();
+    Prepared prepared(c, options.is_pinned);
+    for (int i = 0; i < 10; ++i) prepared.Run(options.run);
     std::vector<double> ms;
     std::vector<std::vector<double>> stage_ms(6);
     PointCounts counts;
-    for (int i = 0; i < num_runs; ++i) {
+    for (int i = 0; i < options.num_runs; ++i) {
       const auto start = std::chrono::steady_clock::now();
-      const BatchOutput output = prepared.Run();
+      const BatchOutput output = prepared.Run(options.run);
       ms.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
       for (size_t s = 0; s < stage_ms.size(); ++s) {
         stage_ms[s].push_back(absl::ToDoubleMilliseconds(output.stages.at(s).duration));
@@ -137,7 +144,7 @@ void Time(const std::vector<NetworkCase>& cases, int num_runs, bool is_pinned) {
       "not in it.");
 }
 
-void Count(const std::vector<NetworkCase>& cases, int num_runs, bool is_pinned) {
+void Count(const std::vector<NetworkCase>& cases, const Options& options) {
   const auto created = CudaActivity::Create();
   if (!created.ok()) {
     std::printf("not counted: %s\n", created.status().ToString().c_str());
@@ -153,12 +160,12 @@ void Count(const std::vector<NetworkCase>& cases, int num_runs, bool is_pinned) 
       absl::StrJoin(stages, " us | ").c_str(), dashes.c_str());
   std::string detail;
   for (const NetworkCase& c : cases) {
-    Prepared prepared(c, is_pinned);
-    for (int i = 0; i < 5; ++i) prepared.Run();
+    Prepared prepared(c, options.is_pinned);
+    for (int i = 0; i < 5; ++i) prepared.Run(options.run);
     if (const absl::Status status = activity->Start(); !status.ok()) std::cerr << status << std::endl;
-    for (int i = 0; i < num_runs; ++i) prepared.Run();
+    for (int i = 0; i < options.num_runs; ++i) prepared.Run(options.run);
     const ActivitySummary summary = OrDie(activity->Stop());
-    const double runs = num_runs;
+    const double runs = options.num_runs;
     std::string row = absl::StrFormat(
         "| %s | %g | %g | %g | %g | %g | %g | %.3f |", c.name(), static_cast<double>(summary.kernels) / runs,
         static_cast<double>(summary.synchronizations) / runs, static_cast<double>(summary.device_allocations) / runs,
@@ -170,33 +177,33 @@ void Count(const std::vector<NetworkCase>& cases, int num_runs, bool is_pinned) 
     }
     std::puts(row.c_str());
     std::fflush(stdout);
-    if (detail.empty()) detail = absl::StrCat("\n", c.name(), ":\n\n", ToMarkdown(summary, num_runs, 16));
+    if (detail.empty()) detail = absl::StrCat("\n", c.name(), ":\n\n", ToMarkdown(summary, options.num_runs, 16));
   }
   std::puts(detail.c_str());
 }
 
-void Groupings(const std::vector<NetworkCase>& cases, int num_runs, bool is_pinned) {
-  std::vector<std::pair<std::string, kernels::GroupingOptions>> options = {
+void Groupings(const std::vector<NetworkCase>& cases, const Options& options) {
+  std::vector<std::pair<std::string, kernels::GroupingOptions>> groupings = {
       {"separate", {.grouping = kernels::Grouping::kSeparate}},
       {"symmetric", {.grouping = kernels::Grouping::kSymmetric}},
       {"fixed", {.grouping = kernels::Grouping::kFixed}}};
   for (const double epsilon : {0.2, 0.4, 0.6, 0.8, 1.0}) {
     for (const int64_t rows : {int64_t{8192}, int64_t{32768}, kernels::kNoLimit}) {
-      options.push_back({absl::StrFormat("adaptive(%g, %s)", epsilon,
-                                         rows == kernels::kNoLimit ? "inf" : absl::StrFormat("%d", rows)),
-                         {.epsilon = epsilon, .bmm_max_rows = rows}});
+      groupings.push_back({absl::StrFormat("adaptive(%g, %s)", epsilon,
+                                           rows == kernels::kNoLimit ? "inf" : absl::StrFormat("%d", rows)),
+                           {.epsilon = epsilon, .bmm_max_rows = rows}});
     }
   }
   std::puts("| case | grouping | p50 ms | features ms |\n|---|---|--:|--:|");
   for (const NetworkCase& c : cases) {
     const Graph graph = OrDie(LoadNetwork(c));
-    for (const auto& [name, grouping] : options) {
+    for (const auto& [name, grouping] : groupings) {
       ConvPlan plan = ByDataflow(kDefaultCudaConvPlan, Dataflow::kGatherGemmScatter);
       plan.grouping = grouping;
-      Prepared prepared(c, graph, plan, is_pinned);
+      Prepared prepared(c, graph, plan, options.is_pinned);
       for (int i = 0; i < 5; ++i) prepared.Run();
       std::vector<double> ms, features_ms;
-      for (int i = 0; i < num_runs; ++i) {
+      for (int i = 0; i < options.num_runs; ++i) {
         const auto start = std::chrono::steady_clock::now();
         const BatchOutput output = prepared.Run();
         ms.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
@@ -223,16 +230,17 @@ int All(const std::string& program) {
 int Main(int argc, char** argv) {
   if (argc == 1) return All(argv[0]);
   const std::string mode = argv[1];
-  int num_runs = mode == "count" ? 5 : mode == "time" ? 200 : 100;
+  Options options{.num_runs = mode == "count" ? 5 : mode == "time" ? 200 : 100};
   std::string filter;
-  bool is_pinned = false;
   for (int i = 2; i < argc; ++i) {
     const std::string argument = argv[i];
     const bool has_value = i + 1 < argc;
     if (argument == "--pinned") {
-      is_pinned = true;
+      options.is_pinned = true;
+    } else if (argument == "--captured") {
+      options.run.captures = true;
     } else if (argument == "--runs" && has_value) {
-      num_runs = std::atoi(argv[++i]);
+      options.num_runs = std::atoi(argv[++i]);
     } else if (argument == "--filter" && has_value) {
       filter = argv[++i];
     }
@@ -243,17 +251,18 @@ int Main(int argc, char** argv) {
   }
   std::vector<NetworkCase> cases = MinkUNetCudaCases();
   std::erase_if(cases, [&](const NetworkCase& c) { return c.name().find(filter) == std::string::npos; });
-  std::printf("%s, CUDA %s, %d CPU threads, %d runs, points in %s memory\n\n", ListCudaDevices().front().name.c_str(),
-              CudaVersion().c_str(), kernels::ThreadPool::AvailableCpus(), num_runs,
-              is_pinned ? "page-locked" : "ordinary");
+  std::printf("%s, CUDA %s, %d CPU threads, %d runs, points in %s memory%s\n\n", ListCudaDevices().front().name.c_str(),
+              CudaVersion().c_str(), kernels::ThreadPool::AvailableCpus(), options.num_runs,
+              options.is_pinned ? "page-locked" : "ordinary", options.run.captures ? ", captured batches" : "");
   if (mode == "time") {
-    Time(cases, num_runs, is_pinned);
+    Time(cases, options);
   } else if (mode == "count") {
-    Count(cases, num_runs, is_pinned);
+    Count(cases, options);
   } else if (mode == "groupings") {
-    Groupings(cases, num_runs, is_pinned);
+    Groupings(cases, options);
   } else {
-    std::fprintf(stderr, "usage: %s [time|count|groupings [--runs N] [--filter TEXT] [--pinned]]\n", argv[0]);
+    std::fprintf(stderr, "usage: %s [time|count|groupings [--runs N] [--filter TEXT] [--pinned] [--captured]]\n",
+                 argv[0]);
     return 2;
   }
   return 0;

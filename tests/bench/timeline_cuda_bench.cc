@@ -3,7 +3,7 @@
 //   with sizes   the host waits for the numbers of voxels and sites before it launches the network's steps, as for a
 //                context's first batch; it also records an event after each step, so that steps do not overlap
 //   in rooms     the host launches everything without a wait (engine/executor/cuda_executor.h)
-//   captured     in rooms, with the network's steps replayed as CUDA graphs (engine/executor/captured_batches.h)
+//   captured     in rooms, replayed as a CUDA graph (engine/executor/captured_batches.h)
 //
 //   timeline_cuda_bench [--filter TEXT] [--batch N] [--model FOLDER SCAN]
 //
