@@ -71,6 +71,11 @@ StreamCall::~StreamCall() {
 
 void StreamCall::Start() {
   channels_->Prepare(options_.timeout, &context_);
+  // The headers go in one operation with the first message. If the connection has broken before gRPC sends the headers,
+  // gRPC begins the call anew by itself (a transparent retry, also without a retry policy). It then sends again what
+  // failed before. An operation of its own for the first message could have reported its failure by then: the call
+  // would go on, although OnWriteDone(false) has said that nothing more can be written.
+  context_.set_initial_metadata_corked(true);
   grpc::TemplatedGenericStub<grpc::ByteBuffer, v1::InferStreamResponse> stub(channel_);
   stub.PrepareBidiStreamingCall(&context_, kMethod, grpc::StubOptions(), this);
   absl::MutexLock lock(&mutex_);

@@ -1,5 +1,10 @@
 // Tests Client when FakeServer fails: calls that change nothing on the server are repeated, and streams are reopened.
 
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <deque>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <string>
@@ -26,6 +31,23 @@ using ::testing::IsEmpty;
 constexpr absl::Duration kLong = absl::Seconds(120);  // longer than any step of a test takes
 
 std::string Message(const absl::Status& status) { return std::string(status.message()); }
+
+int PortOf(const FakeServer& server) { return std::stoi(server.address().substr(server.address().rfind(':') + 1)); }
+
+// Breaks all connections of this process to a server at this port.
+void BreakConnections(int port) {
+  std::vector<int> descriptors;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    descriptors.push_back(std::stoi(entry.path().filename()));
+  }
+  for (const int descriptor : descriptors) {
+    sockaddr_in6 peer = {};  // the port is at the same place in an address of IPv4
+    socklen_t size = sizeof(peer);
+    if (getpeername(descriptor, reinterpret_cast<sockaddr*>(&peer), &size) == 0 && ntohs(peer.sin6_port) == port) {
+      shutdown(descriptor, SHUT_RDWR);
+    }
+  }
+}
 
 // Records the outcome of each frame of a stream, and how the stream was reopened and ended.
 class Record {
@@ -250,7 +272,7 @@ TEST_F(FailoverTest, AnotherServerTakesOver) {
   const auto stream = Open({.policy = StreamPolicy::kQueue});
   ASSERT_TRUE(stream->Send(0, CloudOf(1)).ok());
   EXPECT_TRUE(record_.AwaitResults(1));
-  const int port = std::stoi(server_->address().substr(server_->address().rfind(':') + 1));
+  const int port = PortOf(*server_);
   server_.reset();
   ASSERT_TRUE(stream->Send(1, CloudOf(1)).ok());
   const FakeServer replacement(port);
@@ -259,6 +281,30 @@ TEST_F(FailoverTest, AnotherServerTakesOver) {
   stream->CloseSends();
   EXPECT_TRUE(record_.AwaitEnd().ok()) << record_.AwaitEnd();
   EXPECT_THAT(replacement.all_frame_ids(), ElementsAre(1));
+}
+
+// A stream that loses its connection is opened again on another one, which breaks at the same moment. gRPC then begins
+// the call anew by itself. When that goes wrong depends on the threads' timing, so there are many streams and rounds.
+TEST_F(FailoverTest, StreamsThatAreOpenedOnABreakingConnectionSendAllFrames) {
+  constexpr size_t kStreams = 32, kRounds = 50;
+  // Without pings: the server would end the connection of a client that only pings.
+  const auto client = Connect({.num_channels = 4, .keepalive = absl::InfiniteDuration()});
+  std::deque<Record> records(kStreams);
+  std::vector<std::unique_ptr<Stream>> streams;
+  for (Record& record : records) {
+    auto stream = client->OpenStream({.model = "segmenter", .policy = StreamPolicy::kQueue, .reopen_for = kLong},
+                                     record.Callbacks());
+    ASSERT_TRUE(stream.ok()) << stream.status();
+    streams.push_back(*std::move(stream));
+  }
+  for (size_t round = 0; round < kRounds; ++round) {
+    for (const auto& stream : streams) ASSERT_TRUE(stream->Send(round, CloudOf(1)).ok());
+    for (const Record& record : records) ASSERT_TRUE(record.AwaitResults(round + 1)) << "in round " << round;
+    BreakConnections(PortOf(*server_));
+  }
+  for (const Record& record : records) {
+    for (size_t round = 0; round < kRounds; ++round) EXPECT_TRUE(record.StatusOf(round).ok()) << record.StatusOf(round);
+  }
 }
 
 TEST_F(FailoverTest, ItGivesUpAfterItsTime) {
