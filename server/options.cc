@@ -49,8 +49,8 @@ ABSL_FLAG(bool, deterministic, voxserve::Options().deterministic,
           "--deterministic alone means true.");
 ABSL_FLAG(
     bool, captured_batches, voxserve::Options().captured_batches,
-    "Capture a GPU's batches as CUDA graphs and replay them where they are alike, with the same answers, in 1 to 9% "
-    "less time on an H200. --captured_batches=false launches every kernel by itself, for profilers.");
+    "Capture a GPU's batches as CUDA graphs and replay them where they are alike, with the same answers. On an H200 a "
+    "single scan then takes 1 to 9% less time. --captured_batches=false launches every kernel by itself.");
 ABSL_FLAG(
     std::string, host, voxserve::Options().host,
     "Address that the gRPC and the HTTP port listen on. By default only this machine gets in; 0.0.0.0 or [::] opens "

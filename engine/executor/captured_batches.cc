@@ -57,10 +57,12 @@ bool CapturedBatches::Keep(const BatchKey& key, CapturedBatch batch) {
   while (num_captured() >= options_.max_captured && DropOldestCaptured()) {
   }
   if (options_.budget != nullptr) {
+    const int64_t wanted = batch.work->bytes();
+    const bool could_suffice = bytes() >= wanted;  // to drop older graphs
     absl::StatusOr<MemoryBudget::Reservation> memory;
     do {
-      memory = options_.budget->Reserve(MemoryBudget::Use::kScratch, batch.work->bytes());
-    } while (!memory.ok() && DropOldestCaptured());
+      memory = options_.budget->Reserve(MemoryBudget::Use::kScratch, wanted);
+    } while (!memory.ok() && could_suffice && DropOldestCaptured());
     if (!memory.ok()) {
       Decline();
       return false;
@@ -73,10 +75,8 @@ bool CapturedBatches::Keep(const BatchKey& key, CapturedBatch batch) {
 
 bool CapturedBatches::DropOldestCaptured() {
   const auto oldest = std::find_if(shapes_.rbegin(), shapes_.rend(), [](const Shape& s) { return s.is_captured(); });
-  if (oldest == shapes_.rend()) return false;
-  const auto dropped = std::next(oldest).base();
-  if (dropped == shapes_.begin()) return false;
-  shapes_.erase(dropped);
+  if (oldest == shapes_.rend() || &*oldest == &shapes_.front()) return false;
+  *oldest = {.key = std::move(oldest->key), .num_resting = options_.num_resting};
   return true;
 }
 

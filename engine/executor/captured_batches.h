@@ -7,10 +7,12 @@
 // of the shape, since kernels read these on the device.
 //
 // - The first batch of a shape runs without a capture, since capturing costs more than one batch gains. The second
-//   batch of the shape is captured while it is queued. Later batches replay its graph.
-// - The least recently used graphs are dropped first. Memory for graphs is reserved in the process's memory budget. If
-//   the budget refuses, older graphs are dropped; if that is not enough, batches of the shape run without a capture for
-//   a while.
+// batch
+//   of the shape is captured while the GPU runs it. Later batches replay its graph.
+// - The least recently used graphs are dropped first. Their shapes then run without a capture for a while, so that more
+//   shapes in turns than there may be graphs are not captured all the time. Memory for graphs is reserved in the
+//   process's memory budget. If the budget refuses, older graphs are dropped; if that is not enough, batches of the
+//   shape run without a capture for a while.
 // - A new tuned plan, or a program that was loaded again, has a new id. Graphs with the old id are never found again,
 //   and are dropped when they are the least recently used.
 //
@@ -61,14 +63,15 @@ struct CapturedBatch {
 class CapturedBatches {
  public:
   struct Options {
-    size_t max_shapes = 128;         // remembered shapes, captured or not
-    size_t max_captured = 16;        // those of the remembered shapes that have graphs
-    int num_resting = 100;           // after a failed capture, this many batches of the shape run uncaptured
+    size_t max_shapes = 128;   // remembered shapes, captured or not
+    size_t max_captured = 32;  // those of the remembered shapes that have graphs
+    // A shape whose capture failed, or whose graph was dropped, runs this many batches without a capture.
+    int num_resting = 100;
     MemoryBudget* budget = nullptr;  // outlives this; null: memory is not counted
   };
   enum class Way {
     kRun,      // run without a capture
-    kCapture,  // run and capture, then call Keep or Decline
+    kCapture,  // run, capture what ran, then call Keep or Decline
     kReplay,   // launch Batch().work
   };
 
@@ -76,14 +79,14 @@ class CapturedBatches {
 
   // Decides how the next batch runs, by its shape.
   Way Choose(const BatchKey& key);
-  // Returns the batch to replay. Valid after Choose returned kReplay, until the next Keep, Decline or Clear.
+  // Returns the batch to replay, after Choose returned kReplay. Valid until the next call of a method that changes
+  // this.
   const CapturedBatch& Batch() const { return shapes_.front().batch; }
 
   // Keeps the captured batch. key: that of its shape after the capture, which differs from the key for which Choose was
   // called if memory grew meanwhile. If the budget refuses the memory, declines the shape and returns false.
   bool Keep(const BatchKey& key, CapturedBatch batch);
-  // Notes that the shape for which Choose was called last could not be captured. Its next num_resting batches run
-  // without a capture.
+  // Notes that the shape that was used last could not be captured.
   void Decline() { shapes_.front().num_resting = options_.num_resting; }
   // Forgets everything.
   void Clear() { shapes_.clear(); }
@@ -104,7 +107,7 @@ class CapturedBatches {
 
   // Makes the shape the one that was used last. Adds it and returns true if it is new.
   bool BringToFront(const BatchKey& key);
-  // Drops the captured shape that was used longest ago, unless it was used last. Returns false if it drops none.
+  // Drops the graph that was used longest ago, unless it was used last. Returns false if it drops none.
   bool DropOldestCaptured();
 
   const Options options_;

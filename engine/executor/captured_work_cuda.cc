@@ -32,8 +32,8 @@ class Recording {
 
   // Calls of other threads that cannot be recorded, such as allocations, neither fail nor end the recording.
   absl::Status Begin() {
+    is_under_way_ = true;  // whatever it returns: to end what did not begin does no harm
     RETURN_IF_CUDA_ERROR(cudaStreamBeginCapture(stream_.get(), cudaStreamCaptureModeThreadLocal));
-    is_under_way_ = true;
     return absl::OkStatus();
   }
   absl::Status End() {
@@ -62,8 +62,11 @@ absl::StatusOr<std::unique_ptr<CapturedWork>> CapturedWork::Capture(StreamView s
   size_t num_nodes = 0;
   RETURN_IF_CUDA_ERROR(cudaGraphGetNodes(recording.graph(), nullptr, &num_nodes));
   cudaGraphExec_t work = nullptr;
-  RETURN_IF_CUDA_ERROR(cudaGraphInstantiate(&work, recording.graph(), 0));
-  return std::unique_ptr<CapturedWork>(new CapturedWork(work, static_cast<int64_t>(num_nodes)));
+  const cudaError_t instantiated = cudaGraphInstantiate(&work, recording.graph(), 0);
+  std::unique_ptr<CapturedWork> captured;
+  if (work != nullptr) captured.reset(new CapturedWork(work, static_cast<int64_t>(num_nodes)));
+  RETURN_IF_CUDA_ERROR(instantiated);
+  return captured;
 }
 
 CapturedWork::~CapturedWork() { LogIfFailed(cudaGraphExecDestroy(work_), "cudaGraphExecDestroy failed"); }

@@ -74,10 +74,14 @@ class CudaExecutor final : public Executor {
                             const SiteRooms& rooms, FeaturePass& pass);
   // Returns true if QueueInRooms can be captured for this batch. Called after CopyIn.
   bool MayCapture(const FeaturePass& pass) const;
-  // Does the same as QueueInRooms: replays a captured batch of the same shape, or captures this one if the shape came
-  // before.
+  // Does the same as QueueInRooms: replays a captured batch of the same shape, or also captures this one if the shape
+  // came before.
   absl::Status RunCaptured(const Program& program, const RunLimits& limits, const PlanTable& plans,
                            const SiteRooms& rooms, FeaturePass& pass, BatchOutput& output);
+  // Brings the host's state to that after QueueInRooms, for a batch that is queued or about to be replayed. copied_in:
+  // the arena's mark after CopyIn.
+  absl::Status TakeQueued(const Program& program, const SiteRooms& rooms, const DeviceArena::Mark& copied_in,
+                          const CapturedBatch& batch, FeaturePass& pass);
   BatchShape ShapeOf(const Program& program, const RunLimits& limits, const PlanTable& plans, const SiteRooms& rooms,
                      const FeaturePass& pass) const;
   // Keeps what the batch captured, for later batches. Called when the host has waited for the stream.

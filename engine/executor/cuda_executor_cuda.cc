@@ -134,10 +134,7 @@ SiteRooms CudaExecutor::ForecastRooms(const Program& program, BatchTasks tasks, 
   if (!options.captures) return rooms;
   rooms.points = num_points;
   rooms.upload_bytes = DevicePoints::MostUploadBytes(tasks, sampling_.is_empty() ? 0 : sampling_.words().size());
-  rooms = kept_rooms_.Fit({.program = program.id.value(),
-                           .num_samples = num_samples,
-                           .points_octave = static_cast<int32_t>(std::bit_width(static_cast<uint64_t>(num_points)))},
-                          rooms);
+  rooms = kept_rooms_.Fit(program.id.value(), num_samples, rooms);
   rooms.capacities.front() = within_limits(rooms.capacities.front());
   return rooms;
 }
@@ -211,44 +208,49 @@ bool CudaExecutor::MayCapture(const FeaturePass& pass) const {
 absl::Status CudaExecutor::RunCaptured(const Program& program, const RunLimits& limits, const PlanTable& plans,
                                        const SiteRooms& rooms, FeaturePass& pass, BatchOutput& output) {
   CudaContext& cuda = *context_->cuda;
-  const StreamView stream = cuda.stream.view();
   const auto queue = [&] { return QueueInRooms(program, limits, plans, rooms, pass); };
   const auto key = [&] { return KeyOf(ShapeOf(program, limits, plans, rooms, pass)); };
   const DeviceArena::Mark copied_in = cuda.batch.Top();
-  switch (captured_.Choose(key())) {
-    case CapturedBatches::Way::kRun:
-      break;
-    case CapturedBatches::Way::kReplay: {
-      const CapturedBatch& batch = captured_.Batch();
-      geometry_.BeginReplay(ShapeOfSizes(program), rooms, cuda);
-      RETURN_IF_ERROR(cuda.batch.Take(batch.batch_bytes - copied_in.taken).status());
-      RETURN_IF_ERROR(cuda.features.Take(batch.features_bytes).status());
-      pass.outputs().SetQueued(batch.outputs);
-      output.is_replay = true;
-      return batch.work->Launch(stream);
-    }
-    case CapturedBatches::Way::kCapture: {
-      auto work = CapturedWork::Capture(stream, queue);
-      if (work.ok()) {
-        new_batch_ = {.work = *std::move(work),
-                      .outputs = pass.outputs().queued(),
+  const CapturedBatches::Way way = captured_.Choose(key());
+  if (way == CapturedBatches::Way::kReplay) {
+    RETURN_IF_ERROR(TakeQueued(program, rooms, copied_in, captured_.Batch(), pass));
+    output.is_replay = true;
+    return captured_.Batch().work->Launch(cuda.stream.view());
+  }
+  RETURN_IF_ERROR(queue());
+  if (way == CapturedBatches::Way::kRun || !MayCapture(pass)) return absl::OkStatus();
+  // Captures the same launches once more, while the GPU runs them.
+  CapturedBatch batch{.outputs = pass.outputs().queued(),
                       .batch_bytes = cuda.batch.most_bytes(),
                       .features_bytes = cuda.features.most_bytes()};
-        new_key_ = key();
-        return new_batch_.work->Launch(stream);
-      }
-      if (IsDeviceFailure(work.status())) return work.status();
-      if (!std::exchange(logged_no_capture_, true)) {
-        Log(LogLevel::kWarning, "a batch cannot be captured, and runs as it is; here for the first time",
-            {{"device", context_->device}, {"error", std::string(work.status().message())}});
-      }
-      captured_.Decline();
-      cuda.batch.ReturnTo(copied_in);
-      pass.outputs().SetQueued({});
-      break;
-    }
+  cuda.batch.ReturnTo(copied_in);
+  pass.outputs().SetQueued({});
+  auto work = CapturedWork::Capture(cuda.stream.view(), queue);
+  RETURN_IF_ERROR(TakeQueued(program, rooms, copied_in, batch, pass));
+  if (work.ok()) {
+    batch.work = *std::move(work);
+    new_batch_ = std::move(batch);
+    new_key_ = key();  // another one than before if memory grew
+    return absl::OkStatus();
   }
-  return queue();
+  if (!std::exchange(logged_no_capture_, true)) {
+    Log(LogLevel::kWarning, "a batch cannot be captured, and runs as it is; here for the first time",
+        {{"device", context_->device}, {"error", std::string(work.status().message())}});
+  }
+  captured_.Decline();
+  return absl::OkStatus();
+}
+
+absl::Status CudaExecutor::TakeQueued(const Program& program, const SiteRooms& rooms,
+                                      const DeviceArena::Mark& copied_in, const CapturedBatch& batch,
+                                      FeaturePass& pass) {
+  CudaContext& cuda = *context_->cuda;
+  cuda.batch.ReturnTo(copied_in);
+  geometry_.BeginReplay(ShapeOfSizes(program), rooms, cuda);
+  RETURN_IF_ERROR(cuda.batch.Take(batch.batch_bytes - copied_in.taken).status());
+  RETURN_IF_ERROR(cuda.features.Take(batch.features_bytes).status());
+  pass.outputs().SetQueued(batch.outputs);
+  return absl::OkStatus();
 }
 
 BatchShape CudaExecutor::ShapeOf(const Program& program, const RunLimits& limits, const PlanTable& plans,
@@ -451,7 +453,8 @@ void CudaExecutor::TakeStageTimes(Stage last, BatchOutput& output) const {
   for (Stage stage = Stage::kCopyIn; stage <= last; stage = static_cast<Stage>(static_cast<int>(stage) + 1)) {
     if (stage == Stage::kSample && sampling_.is_empty()) continue;
     const absl::StatusOr<absl::Duration> duration = ends[StageEnd(stage)].Since(ends[begin]);
-    if (duration.ok()) output.stages.push_back({stage, *duration});
+    // In a captured batch nothing orders the ends of two stages but the work between them.
+    if (duration.ok()) output.stages.push_back({stage, std::max(*duration, absl::ZeroDuration())});
     begin = StageEnd(stage);
   }
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <limits>
 
 #include "engine/runtime/aligned_bytes.h"
@@ -15,9 +16,10 @@ constexpr int64_t kSmallestStep = 256;
 // Kept capacities must be at least this share of the wanted ones. The wanted ones have an eighth more than the expected
 // sites, and kept ones may lack about half of that eighth.
 constexpr double kLeastSites = 15.0 / 16;
-// Kept rooms are replaced if they are more than this many times the wanted ones: their memory, and thread blocks
-// without work, then cost more than a new capture.
-constexpr double kMost = 1.5;
+// A kept capacity is replaced if it is more than this many times the wanted one: its memory, and thread blocks without
+// work, then cost more than a new capture. Two batches of a kind differ by less, so that they cannot replace each
+// other's points in turns.
+constexpr double kMost = 1.75;
 constexpr int64_t kMostRows = std::numeric_limits<int32_t>::max();  // points and sites are numbered by 31 bits
 
 int64_t RoundUp(int64_t count) {
@@ -26,29 +28,39 @@ int64_t RoundUp(int64_t count) {
   return std::max(step, (count + step - 1) / step * step);
 }
 
-bool Serves(int64_t kept, int64_t wanted, double least) {
-  return static_cast<double>(kept) >= least * static_cast<double>(wanted) &&
-         static_cast<double>(kept) <= std::max(kMost * static_cast<double>(wanted), double{2 * kSmallestStep});
+// Returns `kept` if it holds `least` of the wanted count and is not far larger, else new_capacity.
+int64_t KeptOrNew(int64_t kept, int64_t wanted, double least, int64_t new_capacity) {
+  const auto count = static_cast<double>(kept);
+  const bool serves = count >= least * static_cast<double>(wanted) &&
+                      count <= std::max(kMost * static_cast<double>(wanted), double{2 * kSmallestStep});
+  return serves ? kept : new_capacity;
+}
+
+int64_t RoomFor(int64_t rows) { return std::max(rows, std::min(kMostRows, RoundUp(rows))); }
+
+// 0 bits are as many as a key has. A kept number with one bit too many stays: each number has captures of its own.
+int32_t KeptOrNewBits(int32_t kept, int32_t wanted) {
+  const bool serves = wanted > 0 && (kept == wanted || kept == wanted + 1);
+  return serves ? kept : wanted;
 }
 
 }  // namespace
 
-SiteRooms KeptRooms::Fit(const Kind& kind, const SiteRooms& wanted) {
+SiteRooms KeptRooms::Fit(uint64_t program, int64_t num_samples, const SiteRooms& wanted) {
+  const double octaves = std::log2(static_cast<double>(std::max<int64_t>(wanted.points, 1)));
+  const Kind kind{.program = program, .num_samples = num_samples, .half_octave = static_cast<int32_t>(2 * octaves)};
   if (kept_.size() >= kMostKinds && !kept_.contains(kind)) kept_.clear();
   SiteRooms& kept = kept_[kind];
-  const auto room_for = [](int64_t rows) { return std::max(rows, std::min(kMostRows, RoundUp(rows))); };
   // Points and uploads must fit completely.
-  if (!Serves(kept.points, wanted.points, 1)) kept.points = room_for(wanted.points);
-  if (kept.upload_bytes < wanted.upload_bytes) {
-    kept.upload_bytes = AlignedBytes(RoundUp(wanted.upload_bytes + wanted.upload_bytes / 8));
-  }
+  kept.points = KeptOrNew(kept.points, wanted.points, 1, RoomFor(wanted.points));
+  kept.upload_bytes = KeptOrNew(kept.upload_bytes, wanted.upload_bytes, 1,
+                                AlignedBytes(RoundUp(wanted.upload_bytes + wanted.upload_bytes / 8)));
   kept.capacities.resize(wanted.capacities.size());
   for (size_t i = 0; i < wanted.capacities.size(); ++i) {
-    if (!Serves(kept.capacities[i], wanted.capacities[i], kLeastSites)) {
-      kept.capacities[i] = room_for(wanted.capacities[i]);
-    }
+    const int64_t sites = wanted.capacities[i];
+    kept.capacities[i] = KeptOrNew(kept.capacities[i], sites, kLeastSites, RoomFor(sites));
   }
-  kept.axis_bits = wanted.axis_bits;  // no memory depends on it
+  kept.axis_bits = KeptOrNewBits(kept.axis_bits, wanted.axis_bits);
   return kept;
 }
 

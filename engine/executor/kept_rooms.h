@@ -2,8 +2,9 @@
 
 // KeptRooms gives batches of one kind the same SiteRooms, which are capacities of arrays (site_rooms.h). The batches
 // then use the same memory, so that a captured batch can be replayed (captured_batches.h). SiteForecast alone would not
-// do, since the rooms that it asks for differ from batch to batch. Kept rooms change in coarse steps, and only if they
-// are too small for a batch or more than 1.5 times as large as wanted.
+// do, since the rooms that it asks for differ from batch to batch. A kind is a program, a number of samples and half an
+// octave of points. A kept capacity changes in coarse steps, and only if it is too small for a batch or more than 1.75
+// times as large as wanted.
 //
 // A CudaExecutor owns it. Not thread-safe.
 
@@ -18,28 +19,27 @@ namespace voxserve {
 
 class KeptRooms {
  public:
-  // Batches with equal kinds share their rooms.
-  struct Kind {
-    uint64_t program = 0;  // Program::id
-    int64_t num_samples = 0;
-    int32_t points_octave = 0;  // the number of bits of the number of points (a bucket of SiteForecast)
-
-    friend bool operator==(const Kind&, const Kind&) = default;
-    template <typename H>
-    friend H AbslHashValue(H hash, const Kind& kind) {
-      return H::combine(std::move(hash), kind.program, kind.num_samples, kind.points_octave);
-    }
-  };
-
-  // Returns rooms for the batch: those of the last batch of its kind if they suit `wanted`, else new rooms. wanted:
-  // `capacities` from SiteForecast, which are the expected sites plus an eighth, and the batch's exact `points` and
-  // `upload_bytes`. The returned rooms have at least these points and bytes, and at least 15/16 of these capacities,
-  // which is more than the expected sites. axis_bits is wanted.axis_bits.
-  SiteRooms Fit(const Kind& kind, const SiteRooms& wanted);
+  // Returns rooms for the batch: of each capacity that of the last batch of its kind, or a new one if that does not
+  // suit `wanted`. program: Program::id. wanted: `capacities` from SiteForecast, which are the expected sites plus an
+  // eighth, and the batch's exact `points` and `upload_bytes`. The returned rooms have at least these points and bytes,
+  // at least 15/16 of these capacities, which is more than the expected sites, and at least these axis_bits.
+  SiteRooms Fit(uint64_t program, int64_t num_samples, const SiteRooms& wanted);
 
   size_t num_kinds() const { return kept_.size(); }
 
  private:
+  struct Kind {
+    uint64_t program = 0;
+    int64_t num_samples = 0;
+    int32_t half_octave = 0;  // of points
+
+    friend bool operator==(const Kind&, const Kind&) = default;
+    template <typename H>
+    friend H AbslHashValue(H hash, const Kind& kind) {
+      return H::combine(std::move(hash), kind.program, kind.num_samples, kind.half_octave);
+    }
+  };
+
   absl::flat_hash_map<Kind, SiteRooms> kept_;
 };
 

@@ -48,9 +48,9 @@ class DeviceGeometry final : public BatchCounts, public GeometryMaker {
   // `rooms` may have capacities only if the program has one segment and at most kernels::kMostHeldLevels levels, and no
   // step reads pairs. Without capacities, Finish or WaitForSizes waits for the sizes.
   absl::Status Begin(const DeviceSizes::Shape& shape, SiteRooms rooms, CudaContext& context);
-  // Begins a batch whose launches were captured earlier, after Begin with the same arguments, up to QueueSizes, and are
-  // replayed (executor/captured_batches.h). Queues nothing; afterwards the methods for after WaitForSizes may be
-  // called.
+  // Begins a batch whose work from Begin to QueueSizes is queued already, or will be replayed
+  // (executor/captured_batches.h). Queues nothing and takes no memory. Only WaitForSizes and what it makes valid may be
+  // called afterwards.
   void BeginReplay(const DeviceSizes::Shape& shape, SiteRooms rooms, CudaContext& context);
 
   // Does the same as BatchGeometry::SamplePoints, except that num_valid and selected_points are set when the sizes
@@ -124,6 +124,8 @@ class DeviceGeometry final : public BatchCounts, public GeometryMaker {
   const uint64_t* keys(int level) const { return levels_.at(level).keys; }
 
  private:
+  // Forgets the batch before, on the host.
+  void Forget(const DeviceSizes::Shape& shape, SiteRooms rooms, CudaContext& context);
   absl::Status TakeSizes();
 
   GeometryMemory memory_;

@@ -12,17 +12,22 @@
 namespace voxserve {
 
 absl::Status DeviceGeometry::Begin(const DeviceSizes::Shape& shape, SiteRooms rooms, CudaContext& context) {
-  BeginReplay(shape, std::move(rooms), context);
-  has_queued_sizes_ = false;
+  Forget(shape, std::move(rooms), context);
   return sizes_.TakeMemory();
 }
 
 void DeviceGeometry::BeginReplay(const DeviceSizes::Shape& shape, SiteRooms rooms, CudaContext& context) {
-  memory_.Begin(context);
-  has_sizes_ = false;
+  Forget(shape, std::move(rooms), context);
   has_queued_sizes_ = true;
+}
+
+void DeviceGeometry::Forget(const DeviceSizes::Shape& shape, SiteRooms rooms, CudaContext& context) {
+  memory_.Begin(context);
+  has_sizes_ = has_queued_sizes_ = overflowed_ = false;
   rooms_ = std::move(rooms);
-  overflowed_ = false;
+  num_points_ = 0;
+  point_to_voxel_ = sorted_points_ = nullptr;
+  voxel_begin_ = nullptr;
   sizes_.Begin(shape, memory_);
   levels_.Begin(sizes_, memory_);
   rulebooks_.Begin(sizes_, levels_, memory_);

@@ -46,7 +46,7 @@ class DeviceSizes {
     int64_t* offset_begin = nullptr;   // [K + 1] for each rulebook, one after the other
   };
 
-  // Begins a batch: sets all sizes on the host to 0.
+  // Begins a batch: sets all sizes on the host to 0, and the arrays on the device to null until TakeMemory.
   void Begin(const Shape& shape, GeometryMemory& memory);
   // Takes the memory on the device and sets all sizes there to 0. A size stays 0 where the kernel that counts it does
   // not run. A batch that is replayed (DeviceGeometry::BeginReplay) has its memory already, and does not call this.

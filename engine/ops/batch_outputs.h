@@ -118,7 +118,7 @@ class BatchOutputs {
   // are in device memory.
   absl::Status QueueSites(const StepContext& context, const Spec& spec, int64_t num_rows, const uint64_t* keys,
                           const int64_t* sample_begin);
-  // An output whose rows the stream's work writes to page-locked memory, to which the pointers are.
+  // An output whose rows the stream's work writes. The pointers are to page-locked memory.
   struct Queued {
     Spec spec;
     const char* rows = nullptr;
@@ -128,7 +128,7 @@ class BatchOutputs {
   };
   // The outputs that were queued so far, in the order in which the steps made them.
   const std::vector<Queued>& queued() const { return queued_; }
-  // Replaces them: by those of a captured batch that is replayed, or by none.
+  // Replaces the queued outputs. A batch that is replayed has those of its captured batch.
   void SetQueued(std::vector<Queued> queued);
   // Writes all queued outputs into the results. Reserves their bytes. Call it after the host has waited for the stream.
   absl::Status Distribute();

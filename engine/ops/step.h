@@ -71,7 +71,8 @@ struct StepContext {
   const std::vector<char*>* buffer_data = nullptr;  // by buffer; null: not placed yet
   void* scratch = nullptr;                          // on a GPU: the largest of the steps' ScratchBytes
 
-  kernels::ConstRows points;                          // [num_points]: axes, then features; on the context's device
+  // [num_points]: axes, then features; on the context's device. A captured step must not use the capacity.
+  kernels::ConstRows points;
   const std::vector<int64_t>* point_begin = nullptr;  // [samples + 1]
   const int64_t* device_point_begin = nullptr;        // point_begin on the context's device
   // Not 0: the batch is captured or replayed (executor/captured_batches.h), so launches must be the same for every

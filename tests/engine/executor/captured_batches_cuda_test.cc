@@ -14,18 +14,13 @@
 
 #include "engine/executor/captured_work.h"
 #include "engine/executor/cuda_executor.h"
+#include "engine/runtime/cuda_status.h"
+#include "kernels/core/clear.h"
 #include "tests/engine/executor/same_bytes.h"
 #include "tests/engine/executor/small_minkunet_fixture.h"
 
 namespace voxserve {
 namespace {
-
-// A debug build waits after each launch, and a capture forbids waiting. So a debug build does not capture batches.
-#ifdef NDEBUG
-constexpr bool kCanCapture = true;
-#else
-constexpr bool kCanCapture = false;
-#endif
 
 class CapturedBatchesCudaTest : public SmallMinkUNetTest {
  protected:
@@ -110,8 +105,10 @@ TEST_F(CapturedBatchesCudaTest, ReplaysHaveSamplesWithoutPoints) {
 TEST_F(CapturedBatchesCudaTest, AReplayThatDoesNotFitRunsAgain) {
   const PointCloud dense = BoxOfPoints(5000, 2, 1), scattered = BoxOfPoints(5000, 40, 2);
   const BatchOutput replay = RunToReplay({&dense});
+  const size_t num_shapes = captured().num_shapes();
   const BatchOutput again = Run({&scattered});
   EXPECT_TRUE(again.ran_again);
+  EXPECT_EQ(captured().num_shapes(), num_shapes) << "it was replayed at first";
   EXPECT_FALSE(again.is_replay);
   ExpectSameBytes(again, RunAsItIs({&scattered}));
   ExpectSameBytes(RunToReplay({&scattered}), RunAsItIs({&scattered}));
@@ -123,10 +120,46 @@ TEST_F(CapturedBatchesCudaTest, ABatchThatDoesNotFitMayBeTheOneThatIsCaptured) {
   const PointCloud dense = BoxOfPoints(5000, 2, 1), scattered = BoxOfPoints(5000, 40, 2);
   Run({&dense});  // this run learns the sizes
   Run({&dense});  // this run counts the shape as seen
-  const BatchOutput captured = Run({&scattered});
-  EXPECT_TRUE(captured.ran_again);
-  ExpectSameBytes(captured, RunAsItIs({&scattered}));
+  const BatchOutput batch = Run({&scattered});
+  EXPECT_TRUE(batch.ran_again);
+  EXPECT_EQ(captured().num_captured(), 1u);
+  ExpectSameBytes(batch, RunAsItIs({&scattered}));
   for (int i = 0; i < 4; ++i) ASSERT_NO_FATAL_FAILURE(ExpectSameBytes(Run({&dense}), RunAsItIs({&dense}))) << i;
+}
+
+// Every third point has no voxel: it is not a number, or too far away.
+TEST_F(CapturedBatchesCudaTest, ReplaysHavePointsWithoutAVoxel) {
+  const auto cloud_with = [](uint32_t seed) {
+    std::mt19937 random(seed);
+    std::uniform_real_distribution<float> metres(-10, 10);
+    std::vector<float> values;
+    for (int i = 0; i < 5000; ++i) {
+      const float bad = i % 3 != 0 ? metres(random) : i % 2 == 0 ? std::nanf("") : 1e9f;
+      values.insert(values.end(), {bad, metres(random), 0.1f * metres(random), 0.5f});
+    }
+    return *PointCloud::FromFloats({"x", "y", "z", "intensity"}, values.data(), values.size() / 4);
+  };
+  const PointCloud first = cloud_with(1);
+  RunToReplay({&first});
+  for (uint32_t seed = 2; seed < 6; ++seed) {
+    const PointCloud cloud = cloud_with(seed);
+    const BatchOutput output = Run({&cloud});
+    EXPECT_TRUE(output.is_replay);
+    EXPECT_GT(output.samples[0].counts.invalid, 0);
+    EXPECT_GT(output.samples[0].counts.out_of_range, 0);
+    ASSERT_NO_FATAL_FAILURE(ExpectSameBytes(output, RunAsItIs({&cloud})));
+  }
+}
+
+TEST_F(CapturedBatchesCudaTest, BatchesThatSamplePointsAreNotCaptured) {
+  const PointCloud cloud = BoxOfPoints(5000, 20, 1);
+  RunToReplay({&cloud}, {}, /*return_scores=*/false);
+  const std::vector<InferTask> tasks = {{.cloud = cloud, .sample = FarthestPoints{.num_points = 64}}};
+  for (int i = 0; i < 4; ++i) {
+    const BatchOutput output = runner_->Run(program_, tasks, {}, {.captures = true});
+    EXPECT_FALSE(output.is_replay);
+    ASSERT_NO_FATAL_FAILURE(ExpectSameBytes(output, runner_->Run(program_, tasks)));
+  }
 }
 
 TEST_F(CapturedBatchesCudaTest, OutputsThatAreAskedForAreCapturedApart) {
@@ -300,6 +333,36 @@ TEST_F(CapturedWorkTest, ACaptureThatWaitsEndsAndTheStreamGoesOn) {
   ASSERT_TRUE(event.ok()) << event.status();
   EXPECT_TRUE(event->Record(stream_->view()).ok());
   EXPECT_TRUE(event->Synchronize().ok());
+}
+
+// The events lie on both sides of work that takes some microseconds, in each run of the captured work.
+TEST_F(CapturedWorkTest, EventsAreRecordedInEachRun) {
+  auto pool = DevicePool::Create({});
+  ASSERT_TRUE(pool.ok()) << pool.status();
+  constexpr int64_t kBytes = int64_t{64} << 20;
+  auto buffer = DeviceBuffer::Create(**pool, kBytes, stream_->view());
+  auto begin = Event::Create(), end = Event::Create();
+  ASSERT_TRUE(buffer.ok() && begin.ok() && end.ok());
+  const auto work = CapturedWork::Capture(stream_->view(), [&] {
+    absl::Status status = begin->Record(stream_->view());
+    const auto clear = [&] {
+      return CudaStatus(kernels::cuda::Clear(buffer->data(), kBytes, stream_->view().get()), "Clear");
+    };
+    for (int i = 0; i < 4; ++i) status.Update(clear());
+    status.Update(end->Record(stream_->view()));
+    status.Update(clear());
+    return status;
+  });
+  ASSERT_TRUE(work.ok()) << work.status();
+  EXPECT_EQ((*work)->num_nodes(), 7);
+  for (int run = 0; run < 3; ++run) {
+    ASSERT_TRUE((*work)->Launch(stream_->view()).ok());
+    ASSERT_TRUE(stream_->view().Synchronize().ok());
+    const auto time = end->Since(*begin);
+    ASSERT_TRUE(time.ok()) << time.status();
+    EXPECT_GT(*time, absl::Microseconds(20));
+    EXPECT_LT(*time, absl::Seconds(1));
+  }
 }
 
 TEST_F(CapturedWorkTest, ACallersErrorComesFirst) {

@@ -195,7 +195,25 @@ TEST_F(CapturedBatchesTest, TheLeastRecentlyUsedIsDropped) {
   EXPECT_EQ(num_alive_, 2);
   EXPECT_EQ(batches.Choose({1}), Way::kReplay);
   EXPECT_EQ(batches.Choose({3}), Way::kReplay);
-  EXPECT_EQ(batches.Choose({2}), Way::kRun) << "it is forgotten";
+  EXPECT_EQ(batches.Choose({2}), Way::kRun);
+}
+
+// More shapes in turns than there may be graphs: capturing each of them again and again would cost more than it gains.
+TEST_F(CapturedBatchesTest, AShapeWhoseGraphWasDroppedRestsForAWhile) {
+  CapturedBatches batches({.max_captured = 2, .num_resting = 20});
+  int num_captures = 0, num_replays = 0;
+  for (int round = 0; round < 100; ++round) {
+    for (uint64_t shape = 1; shape <= 3; ++shape) {
+      const Way way = batches.Choose({shape});
+      num_replays += way == Way::kReplay ? 1 : 0;
+      if (way != Way::kCapture) continue;
+      ++num_captures;
+      EXPECT_TRUE(batches.Keep({shape}, Captured()));
+    }
+  }
+  EXPECT_EQ(num_alive_, 2);
+  EXPECT_LT(num_captures, 3 + 2 * 100 / 20);
+  EXPECT_GT(num_replays, 150);
 }
 
 TEST_F(CapturedBatchesTest, ShapesThatComeOnceDropNoGraph) {
@@ -232,6 +250,16 @@ TEST_F(CapturedBatchesTest, OlderGraphsGiveWayWhereTheBudgetRefuses) {
   EXPECT_EQ(budget.held(), 900);
   EXPECT_EQ(batches.Choose({2}), Way::kReplay);
   EXPECT_EQ(batches.Choose({1}), Way::kRun);
+}
+
+TEST_F(CapturedBatchesTest, GraphsThatWouldNotSufficeDoNotGiveWay) {
+  MemoryBudget budget(1000);
+  CapturedBatches batches({.budget = &budget});
+  EXPECT_TRUE(Capture(batches, {1}, 100));
+  EXPECT_TRUE(Capture(batches, {2}, 100));
+  EXPECT_FALSE(Capture(batches, {3}, 1100));
+  EXPECT_EQ(batches.Choose({1}), Way::kReplay);
+  EXPECT_EQ(batches.Choose({2}), Way::kReplay);
 }
 
 TEST_F(CapturedBatchesTest, WhatTheBudgetHasNoRoomForRunsAsItIs) {

@@ -15,7 +15,7 @@
 namespace voxserve {
 namespace {
 
-constexpr KeptRooms::Kind kKind{.program = 1, .num_samples = 1, .points_octave = 17};
+constexpr uint64_t kProgram = 1;
 
 SiteRooms Wanted(int64_t points, std::vector<int64_t> sites) {
   return {.capacities = std::move(sites), .axis_bits = 12, .points = points, .upload_bytes = 16 * points + 256};
@@ -28,7 +28,7 @@ bool IsSame(const SiteRooms& a, const SiteRooms& b) {
 TEST(KeptRoomsTest, HaveRoomForWhatIsWantedAndLittleMore) {
   for (const int64_t points : {1, 100, 1000, 65'536, 110'725, 2'000'000}) {
     KeptRooms rooms;
-    const SiteRooms made = rooms.Fit(kKind, Wanted(points, {points, points / 4}));
+    const SiteRooms made = rooms.Fit(kProgram, 1, Wanted(points, {points, points / 4}));
     EXPECT_GE(made.points, points);
     EXPECT_LE(made.points, points + points / 8 + 256);
     EXPECT_GE(made.capacities[0], points);
@@ -42,55 +42,92 @@ TEST(KeptRoomsTest, HaveRoomForWhatIsWantedAndLittleMore) {
 
 TEST(KeptRoomsTest, ServeBatchesThatFitAndAreNotFarSmaller) {
   KeptRooms rooms;
-  const SiteRooms first = rooms.Fit(kKind, Wanted(100'000, {90'000, 20'000}));
-  EXPECT_TRUE(IsSame(rooms.Fit(kKind, Wanted(104'000, {92'000, 20'500})), first));
-  EXPECT_TRUE(IsSame(rooms.Fit(kKind, Wanted(90'000, {80'000, 17'000})), first));
-  EXPECT_TRUE(IsSame(rooms.Fit(kKind, Wanted(100'000, {90'000, 20'000})), first));
+  const SiteRooms first = rooms.Fit(kProgram, 1, Wanted(100'000, {90'000, 20'000}));
+  EXPECT_TRUE(IsSame(rooms.Fit(kProgram, 1, Wanted(104'000, {92'000, 20'500})), first));
+  EXPECT_TRUE(IsSame(rooms.Fit(kProgram, 1, Wanted(95'000, {80'000, 17'000})), first));
+  EXPECT_TRUE(IsSame(rooms.Fit(kProgram, 1, Wanted(100'000, {90'000, 20'000})), first));
 }
 
 TEST(KeptRoomsTest, ChangeForABatchThatDoesNotFit) {
   KeptRooms rooms;
-  const SiteRooms first = rooms.Fit(kKind, Wanted(100'000, {90'000, 20'000}));
-  const SiteRooms more_points = rooms.Fit(kKind, Wanted(first.points + 1, {90'000, 20'000}));
+  const SiteRooms first = rooms.Fit(kProgram, 1, Wanted(100'000, {90'000, 20'000}));
+  const SiteRooms more_points = rooms.Fit(kProgram, 1, Wanted(first.points + 1, {90'000, 20'000}));
   EXPECT_GT(more_points.points, first.points);
-  const SiteRooms more_sites = rooms.Fit(kKind, Wanted(100'000, {90'000, 40'000}));
+  const SiteRooms more_sites = rooms.Fit(kProgram, 1, Wanted(100'000, {90'000, 40'000}));
   EXPECT_GE(more_sites.capacities[1], 40'000);
   SiteRooms wanted = Wanted(100'000, {90'000, 40'000});
   wanted.upload_bytes = more_sites.upload_bytes + 1;
-  EXPECT_GE(rooms.Fit(kKind, wanted).upload_bytes, wanted.upload_bytes);
+  EXPECT_GE(rooms.Fit(kProgram, 1, wanted).upload_bytes, wanted.upload_bytes);
 }
 
 // What still serves stays, so that two kinds of scans settle on rooms for both.
 TEST(KeptRoomsTest, ChangeOnlyWhatDoesNotFit) {
   KeptRooms rooms;
-  const SiteRooms many_points = rooms.Fit(kKind, Wanted(125'000, {70'000, 20'000}));
-  const SiteRooms many_sites = rooms.Fit(kKind, Wanted(100'000, {90'000, 20'000}));
+  const SiteRooms many_points = rooms.Fit(kProgram, 1, Wanted(125'000, {70'000, 20'000}));
+  const SiteRooms many_sites = rooms.Fit(kProgram, 1, Wanted(100'000, {90'000, 20'000}));
   EXPECT_EQ(many_sites.points, many_points.points);
   EXPECT_GE(many_sites.capacities[0], 90'000);
-  EXPECT_TRUE(IsSame(rooms.Fit(kKind, Wanted(125'000, {70'000, 20'000})), many_sites));
+  EXPECT_TRUE(IsSame(rooms.Fit(kProgram, 1, Wanted(125'000, {70'000, 20'000})), many_sites));
 }
 
 TEST(KeptRoomsTest, ShrinkForABatchThatIsFarSmaller) {
   KeptRooms rooms;
-  const SiteRooms large = rooms.Fit(kKind, Wanted(130'000, {120'000, 50'000}));
-  const SiteRooms fewer_sites = rooms.Fit(kKind, Wanted(130'000, {120'000, 20'000}));
+  const SiteRooms large = rooms.Fit(kProgram, 1, Wanted(130'000, {120'000, 50'000}));
+  const SiteRooms fewer_sites = rooms.Fit(kProgram, 1, Wanted(130'000, {120'000, 20'000}));
   EXPECT_LT(fewer_sites.capacities[1], large.capacities[1]);
-  const SiteRooms fewer_points = rooms.Fit(kKind, Wanted(70'000, {60'000, 20'000}));
+  const SiteRooms fewer_points = rooms.Fit(kProgram, 1, Wanted(70'000, {60'000, 20'000}));
   EXPECT_LT(fewer_points.points, large.points);
+  SiteRooms wanted = Wanted(130'000, {120'000, 20'000});
+  wanted.upload_bytes *= 4;
+  const SiteRooms wide_points = rooms.Fit(kProgram, 1, wanted);
+  EXPECT_LT(rooms.Fit(kProgram, 1, Wanted(130'000, {120'000, 20'000})).upload_bytes, wide_points.upload_bytes);
+}
+
+TEST(KeptRoomsTest, KeepABitTooManyForCoordinates) {
+  KeptRooms rooms;
+  SiteRooms wanted = Wanted(100'000, {90'000});
+  const auto bits = [&](int32_t axis_bits) {
+    wanted.axis_bits = axis_bits;
+    return rooms.Fit(kProgram, 1, wanted).axis_bits;
+  };
+  EXPECT_EQ(bits(12), 12);
+  EXPECT_EQ(bits(13), 13);
+  EXPECT_EQ(bits(12), 13);
+  EXPECT_EQ(bits(11), 11);
+  EXPECT_EQ(bits(0), 0) << "as many as a key has";
+  EXPECT_EQ(bits(12), 12);
+}
+
+// Two vehicles with different sensors, in any order: their rooms settle, so that their captures are replayed.
+TEST(KeptRoomsTest, SettleForScansOfTwoSizes) {
+  std::mt19937 random(4);
+  std::uniform_real_distribution<double> noise(0.97, 1.03);
+  for (const auto& [small, large] :
+       {std::pair(70'000, 126'000), std::pair(93'000, 130'000), std::pair(280'000, 504'000)}) {
+    KeptRooms rooms;
+    std::set<std::vector<int64_t>> late;
+    for (int batch = 0; batch < 400; ++batch) {
+      const auto points = static_cast<int64_t>((batch % 2 == 0 ? small : large) * noise(random));
+      const auto sites = static_cast<double>(points) * 0.75;
+      const SiteRooms made = rooms.Fit(kProgram, 1,
+                                       Wanted(points, {static_cast<int64_t>(sites * noise(random)),
+                                                       static_cast<int64_t>(sites / 4 * noise(random))}));
+      if (batch < 100) continue;
+      std::vector<int64_t> key = made.capacities;
+      key.insert(key.end(), {made.points, made.upload_bytes});
+      late.insert(key);
+    }
+    EXPECT_LE(late.size(), 4u) << small << " and " << large << " points";
+  }
 }
 
 TEST(KeptRoomsTest, AreThoseOfTheKind) {
   KeptRooms rooms;
-  const SiteRooms first = rooms.Fit(kKind, Wanted(100'000, {90'000}));
-  KeptRooms::Kind other = kKind;
-  other.num_samples = 4;
-  EXPECT_FALSE(IsSame(rooms.Fit(other, Wanted(120'000, {100'000})), first));
-  EXPECT_TRUE(IsSame(rooms.Fit(kKind, Wanted(100'000, {90'000})), first));
+  const SiteRooms first = rooms.Fit(kProgram, 1, Wanted(100'000, {90'000}));
+  EXPECT_FALSE(IsSame(rooms.Fit(kProgram, 4, Wanted(120'000, {100'000})), first));
+  EXPECT_TRUE(IsSame(rooms.Fit(kProgram, 1, Wanted(100'000, {90'000})), first));
   EXPECT_EQ(rooms.num_kinds(), 2u);
-  for (uint64_t program = 2; program < 3000; ++program) {
-    other.program = program;
-    rooms.Fit(other, Wanted(100, {100}));
-  }
+  for (uint64_t program = 2; program < 3000; ++program) rooms.Fit(program, 4, Wanted(100, {100}));
   EXPECT_LE(rooms.num_kinds(), 256u) << "programs come and go";
 }
 
@@ -110,7 +147,7 @@ TEST(KeptRoomsTest, ADriveHasFewRooms) {
       forecasts.insert(wanted.capacities);
       wanted.points = points;
       wanted.upload_bytes = 16 * points;
-      const SiteRooms made = rooms.Fit(kKind, wanted);
+      const SiteRooms made = rooms.Fit(kProgram, 1, wanted);
       ASSERT_GE(made.points, points);
       num_too_small += made.capacities[0] < voxels ? 1 : 0;
       std::vector<int64_t> key = made.capacities;
