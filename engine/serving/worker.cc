@@ -280,6 +280,7 @@ void Worker::Report(absl::Span<const QueuedTask> tasks, const BatchOutput& outpu
   observer->OnBatch(model, static_cast<int64_t>(tasks.size()), points, voxels);
   for (int64_t i = 0; i < output.grid_fallbacks; ++i) observer->OnGridFallback();
   if (output.ran_again) observer->OnRerun();
+  if (output.is_replay) observer->OnReplay();
   if (output.geometry_on_cpu) observer->OnGeometryFallback();
   observer->OnDeviceMemory(context_.device, "batches", *options_.batch_bytes);
   if constexpr (kernels::kHasCuda) {

@@ -107,6 +107,10 @@ Metrics::Metrics(std::function<absl::Time()> now)
                               .Name("voxserve_batch_reruns_total")
                               .Help("GPU batches that ran twice because sizes, plan or memory were not as predicted")
                               .Register(registry_)),
+      batch_replays_total_(BuildCounter()
+                               .Name("voxserve_batch_replays_total")
+                               .Help("GPU batches that were replayed as CUDA graphs")
+                               .Register(registry_)),
       geometry_fallbacks_total_(BuildCounter()
                                     .Name("voxserve_geometry_fallbacks_total")
                                     .Help("Batches whose maps did not fit a GPU's memory and were made on the CPU")
@@ -180,6 +184,7 @@ Metrics::Metrics(std::function<absl::Time()> now)
                       .Register(registry_)),
       grid_fallbacks_(grid_fallbacks_total_.Add({})),
       batch_reruns_(batch_reruns_total_.Add({})),
+      batch_replays_(batch_replays_total_.Add({})),
       geometry_fallbacks_(geometry_fallbacks_total_.Add({})),
       plan_cache_hits_(plan_cache_hits_total_.Add({})),
       plan_cache_misses_(plan_cache_misses_total_.Add({})) {}
@@ -352,6 +357,8 @@ void Metrics::OnModelRemoved(std::string_view model, int64_t version) {
 void Metrics::OnGridFallback() { grid_fallbacks_.Increment(); }
 
 void Metrics::OnRerun() { batch_reruns_.Increment(); }
+
+void Metrics::OnReplay() { batch_replays_.Increment(); }
 
 void Metrics::OnGeometryFallback() { geometry_fallbacks_.Increment(); }
 

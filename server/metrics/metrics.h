@@ -94,6 +94,7 @@ class Metrics : public EngineObserver {
   void OnModelRemoved(std::string_view model, int64_t version) override;
   void OnGridFallback() override;
   void OnRerun() override;
+  void OnReplay() override;
   void OnGeometryFallback() override;
   void OnPlanLookup(bool found) override;
   void OnPlan(std::string_view model, int64_t version, std::string_view device, std::string_view source) override;
@@ -146,6 +147,7 @@ class Metrics : public EngineObserver {
   prometheus::Family<prometheus::Counter>& stale_frame_ages_total_;
   prometheus::Family<prometheus::Counter>& grid_fallbacks_total_;
   prometheus::Family<prometheus::Counter>& batch_reruns_total_;
+  prometheus::Family<prometheus::Counter>& batch_replays_total_;
   prometheus::Family<prometheus::Counter>& geometry_fallbacks_total_;
   prometheus::Family<prometheus::Counter>& plan_cache_hits_total_;
   prometheus::Family<prometheus::Counter>& plan_cache_misses_total_;
@@ -170,6 +172,7 @@ class Metrics : public EngineObserver {
   prometheus::Family<prometheus::Gauge>& build_info_;
   prometheus::Counter& grid_fallbacks_;
   prometheus::Counter& batch_reruns_;
+  prometheus::Counter& batch_replays_;
   prometheus::Counter& geometry_fallbacks_;
   prometheus::Counter& plan_cache_hits_;
   prometheus::Counter& plan_cache_misses_;

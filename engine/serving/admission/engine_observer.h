@@ -53,6 +53,8 @@ class EngineObserver {
   virtual void OnGridFallback() = 0;
   // A run on a GPU was repeated with exact sizes, because a forecast of its sizes, plan or memory was wrong.
   virtual void OnRerun() = 0;
+  // A GPU's batch was replayed as a CUDA graph (executor/captured_batches.h).
+  virtual void OnReplay() = 0;
   // The kernel maps of a run did not fit a GPU's memory and were made on the CPU.
   virtual void OnGeometryFallback() = 0;
   // A tuned plan was looked up for one device of a version that is being loaded.

@@ -27,7 +27,7 @@ InferTask TaskOf(uint32_t seed, int num_points, const Program& program, bool ask
 // Returns true if batches of the network can be captured whatever they ask for.
 bool IsCapturable(const Program& program) {
   const std::vector<ConvPlan>& plans = program.default_plans.ForVoxels(0);
-  return program.segments.size() == 1 &&
+  return program.segments.size() == 1 && !program.voxelize.sample.has_value() &&
          std::all_of(program.steps.begin(), program.steps.end(), [&](const std::unique_ptr<Step>& step) {
            return step->IsCapturable(program.buffers) && !step->NeedsSizes(plans);
          });

@@ -23,6 +23,7 @@ class SilentObserver : public EngineObserver {
   void OnModelRemoved(std::string_view, int64_t) override {}
   void OnGridFallback() override {}
   void OnRerun() override {}
+  void OnReplay() override {}
   void OnGeometryFallback() override {}
   void OnPlanLookup(bool) override {}
   void OnPlan(std::string_view, int64_t, std::string_view, std::string_view) override {}

@@ -51,6 +51,7 @@ TEST_F(MetricsTest, NamesAndLabelsAreThePublishedOnes) {
   metrics_.OnStreamOpened("net");
   metrics_.OnGridFallback();
   metrics_.OnRerun();
+  metrics_.OnReplay();
   metrics_.OnGeometryFallback();
   metrics_.OnDeviceBusy("cpu", "compute", absl::Milliseconds(500));
   metrics_.OnDeviceMemory("cpu", "arena", 1024);
@@ -88,6 +89,7 @@ TEST_F(MetricsTest, NamesAndLabelsAreThePublishedOnes) {
            R"(voxserve_streams{model="net"} 1)",
            R"(voxserve_grid_fallbacks_total 1)",
            R"(voxserve_batch_reruns_total 1)",
+           R"(voxserve_batch_replays_total 1)",
            R"(voxserve_geometry_fallbacks_total 1)",
            R"(voxserve_plan_cache_hits_total 1)",
            R"(voxserve_plan_cache_misses_total 2)",
