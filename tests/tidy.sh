@@ -45,8 +45,10 @@ else
 fi
 step "5/5 clang-tidy on ${#sources[@]} files (10 s each)"
 build_preset dev voxserve_model_proto voxserve_api_proto
-printf '%s\0' ${sources[@]+"${sources[@]}"} |
-  xargs -0 -r -n 1 -P "$(cores)" clang-tidy-14 --quiet -p "$BUILD/dev" 2>/dev/null || failures+=(clang-tidy)
+if ((${#sources[@]} > 0)); then
+  printf '%s\0' "${sources[@]}" |
+    xargs -0 -n 1 -P "$(cores)" clang-tidy-14 --quiet -p "$BUILD/dev" 2>/dev/null || failures+=(clang-tidy)
+fi
 
 step "Summary"
 if ((${#failures[@]} > 0)); then die "not clean: ${failures[*]}"; fi

@@ -75,7 +75,7 @@ absl::Status CudaExecutor::RunBatch(const Program& program, BatchTasks tasks, co
   RETURN_IF_ERROR(LayOutPoints(program, tasks, output, point_begin_));
   LayOutSampling(program, tasks, point_begin_, sampling_);
   if (const SiteRooms rooms = ForecastRooms(program, tasks, limits, options); !rooms.capacities.empty()) {
-    const absl::Status ran = RunInRooms(program, tasks, limits, options, rooms, output);
+    absl::Status ran = RunInRooms(program, tasks, limits, options, rooms, output);
     const bool had_no_memory = IsOutOfMemory(ran) && context_->memory->refusal().ok();
     if (!absl::IsOutOfRange(ran) && !had_no_memory) return ran;
     if (had_no_memory) forecasts_[&program].HadNoMemory(point_begin_.back());

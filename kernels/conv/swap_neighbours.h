@@ -22,8 +22,8 @@ struct SwapNeighboursParams {
 
   // Output.
   int32_t* swapped = nullptr;  // [K, in_capacity] output row or -1; every row up to the capacity is written
-  // [in_capacity] one mask per input row, or null; not written if K is 0. Bit k of a mask is set if the input row has an
-  // output row at offset k. Masks need K <= kRowMaskBits (neighbour_search.h).
+  // [in_capacity] one mask per input row, or null; not written if K is 0. Bit k of a mask is set if the input row has
+  // an output row at offset k. Masks need K <= kRowMaskBits (neighbour_search.h).
   uint32_t* row_masks = nullptr;
 };
 static_assert(std::is_trivially_copyable_v<SwapNeighboursParams>);

@@ -5,10 +5,10 @@
 // On the CPU each thread has its own histogram in every pass over a digit.
 //
 // On a GPU pairs of a key and a value are sorted by 8 bits a pass (Adinets and Merrill, "Onesweep: A Faster Least
-// Significant Digit Radix Sort for GPUs", 2022), with CUB's classes in kernels of our own. cub::DeviceRadixSort does the same for long
-// arrays. A batch sorts some 100,000 pairs, where the time goes into gaps between small kernels: it clears its scratch
-// before every pass, and its tiles leave most of the GPU idle. Here one kernel clears everything, tiles are smaller,
-// and the kernels start early (LaunchEarly in launch.cuh).
+// Significant Digit Radix Sort for GPUs", 2022), with CUB's classes in kernels of our own. cub::DeviceRadixSort does
+// the same for long arrays. A batch sorts some 100,000 pairs, where the time goes into gaps between small kernels: it
+// clears its scratch before every pass, and its tiles leave most of the GPU idle. Here one kernel clears everything,
+// tiles are smaller, and the kernels start early (LaunchEarly in launch.cuh).
 
 #include <algorithm>
 #include <cstddef>
@@ -82,8 +82,8 @@ struct PairBuffers {
   int32_t* current_values() const { return values[current]; }
 };
 
-// Returns the bytes of scratch that SortPairs needs for up to num_pairs pairs and any number of bits. Above four million
-// pairs it asks CUB, which needs a device.
+// Returns the bytes of scratch that SortPairs needs for up to num_pairs pairs and any number of bits. Above four
+// million pairs it asks CUB, which needs a device.
 template <typename Key>
 size_t SortPairsScratchBytes(int64_t num_pairs);
 

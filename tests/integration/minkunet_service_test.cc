@@ -56,8 +56,9 @@ class MinkunetServiceTest : public ServerTest {
     return std::make_unique<AsyncInfer>(client_.get(), RequestOf(model, num_points), timeout);
   }
 
-  // Sends three large requests and waits until two are in the queue. So a later request waits at least until two of them
-  // have ended. (If one were in the queue, the worker could be about to take it, and nothing would wait behind it.)
+  // Sends three large requests and waits until two are in the queue. So a later request waits at least until two of
+  // them have ended. (If one were in the queue, the worker could be about to take it, and nothing would wait behind
+  // it.)
   void KeepBusy() {
     for (std::unique_ptr<AsyncInfer>& call : busy_) call = Send("minkunet", kManyPoints);
     ASSERT_TRUE(AwaitMetric(R"(voxserve_queue_depth{model="minkunet"})", 2));
