@@ -7,8 +7,7 @@
 // of the shape, since kernels read these on the device.
 //
 // - The first batch of a shape runs without a capture, since capturing costs more than one batch gains. The second
-// batch
-//   of the shape is captured while the GPU runs it. Later batches replay its graph.
+//   batch of the shape is captured while the GPU runs it. Later batches replay its graph.
 // - The least recently used graphs are dropped first. Their shapes then run without a capture for a while, so that more
 //   shapes in turns than there may be graphs are not captured all the time. Memory for graphs is reserved in the
 //   process's memory budget. If the budget refuses, older graphs are dropped; if that is not enough, batches of the

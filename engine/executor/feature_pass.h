@@ -73,7 +73,6 @@ class FeaturePass {
   bool IsNeeded(size_t step) const { return wanted_.Need(*options_.program->steps[step]); }
   const StepContext& context() const { return context_; }
   BatchOutputs& outputs() { return outputs_; }
-  const BatchOutputs& outputs() const { return outputs_; }
 
  private:
   absl::Status LayOut(const ProgramSegment& segment);

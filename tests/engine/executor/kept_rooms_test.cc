@@ -21,9 +21,14 @@ SiteRooms Wanted(int64_t points, std::vector<int64_t> sites) {
   return {.capacities = std::move(sites), .axis_bits = 12, .points = points, .upload_bytes = 16 * points + 256};
 }
 
-bool IsSame(const SiteRooms& a, const SiteRooms& b) {
-  return a.capacities == b.capacities && a.points == b.points && a.upload_bytes == b.upload_bytes;
+// Returns all numbers on which the layout of memory depends.
+std::vector<int64_t> LayoutOf(const SiteRooms& rooms) {
+  std::vector<int64_t> layout = rooms.capacities;
+  layout.insert(layout.end(), {rooms.points, rooms.upload_bytes});
+  return layout;
 }
+
+bool IsSame(const SiteRooms& a, const SiteRooms& b) { return LayoutOf(a) == LayoutOf(b); }
 
 TEST(KeptRoomsTest, HaveRoomForWhatIsWantedAndLittleMore) {
   for (const int64_t points : {1, 100, 1000, 65'536, 110'725, 2'000'000}) {
@@ -60,7 +65,7 @@ TEST(KeptRoomsTest, ChangeForABatchThatDoesNotFit) {
   EXPECT_GE(rooms.Fit(kProgram, 1, wanted).upload_bytes, wanted.upload_bytes);
 }
 
-// What still serves stays, so that two kinds of scans settle on rooms for both.
+// A capacity that still serves is kept, so that two kinds of scans settle on rooms for both.
 TEST(KeptRoomsTest, ChangeOnlyWhatDoesNotFit) {
   KeptRooms rooms;
   const SiteRooms many_points = rooms.Fit(kProgram, 1, Wanted(125'000, {70'000, 20'000}));
@@ -112,10 +117,7 @@ TEST(KeptRoomsTest, SettleForScansOfTwoSizes) {
       const SiteRooms made = rooms.Fit(kProgram, 1,
                                        Wanted(points, {static_cast<int64_t>(sites * noise(random)),
                                                        static_cast<int64_t>(sites / 4 * noise(random))}));
-      if (batch < 100) continue;
-      std::vector<int64_t> key = made.capacities;
-      key.insert(key.end(), {made.points, made.upload_bytes});
-      late.insert(key);
+      if (batch >= 100) late.insert(LayoutOf(made));
     }
     EXPECT_LE(late.size(), 4u) << small << " and " << large << " points";
   }
@@ -150,9 +152,7 @@ TEST(KeptRoomsTest, ADriveHasFewRooms) {
       const SiteRooms made = rooms.Fit(kProgram, 1, wanted);
       ASSERT_GE(made.points, points);
       num_too_small += made.capacities[0] < voxels ? 1 : 0;
-      std::vector<int64_t> key = made.capacities;
-      key.insert(key.end(), {made.points, made.upload_bytes});
-      kept.insert(key);
+      kept.insert(LayoutOf(made));
     }
     forecast.Learn(points, {voxels, voxels / 3, voxels / 8}, 0);
   }

@@ -102,7 +102,7 @@ TEST(VoxelizeCloudsTest, EveryRuleInEveryDimension) {
   }
 }
 
-// What lies behind the last point looks like points of the last sample, but must change nothing.
+// The places behind the last point hold numbers like those of points. They must change no voxel.
 TEST(VoxelizeCloudsTest, MorePlacesThanPoints) {
   SKIP_WITHOUT(Device::kCuda);
   for (const std::vector<int64_t>& counts :
