@@ -71,12 +71,14 @@ class DeviceRulebooks {
     uint32_t* row_masks = nullptr;          // [out_capacity]
     uint32_t* swapped_row_masks = nullptr;  // [in_capacity]
     int32_t* row_inputs = nullptr;          // a temporary table; null after the tiles are made
+    int32_t* swapped_row_inputs = nullptr;  // the same
     kernels::TilesParams tiles;             // without neighbours and order, like swapped_tiles
     kernels::TilesParams swapped_tiles;
     int in_level = 0;
     int out_level = 0;
     bool has_identity = false;
     bool lists_inputs = false;  // only tiles are needed: the search writes row_inputs in place of neighbours
+    bool swaps_blocks = false;  // the search also writes what swapped tiles are made from
     int swap_of = -1;           // 0 or above: rulebook `swap_of` with its pairs swapped; other members are unused
   };
   // A rulebook that was added and is not made yet.

@@ -92,12 +92,16 @@ absl::Status DeviceRulebooks::TakeTemporaryTables(Rulebook& rulebook) {
                                                                       rulebook.out_capacity));
     return absl::OkStatus();
   }
+  if (rulebook.swaps_blocks) {
+    ASSIGN_OR_RETURN(rulebook.swapped_row_inputs, memory_->TakeSized<int32_t>(rulebook.in_capacity));
+    if (!rulebook.forms.tiles) return absl::OkStatus();
+  }
   // Pairs are made last, so until then their memory can hold the neighbours.
   if (rulebook.neighbours == nullptr) rulebook.neighbours = rulebook.out_pairs;
   if (rulebook.neighbours == nullptr) {
     ASSIGN_OR_RETURN(rulebook.neighbours, memory_->TakeSized<int32_t>(rulebook.num_offsets * rulebook.out_capacity));
   }
-  if (rulebook.forms.swapped_tiles && rulebook.swapped_neighbours == nullptr) {
+  if (rulebook.forms.swapped_tiles && rulebook.swapped_neighbours == nullptr && !rulebook.swaps_blocks) {
     ASSIGN_OR_RETURN(rulebook.swapped_neighbours,
                      memory_->TakeSized<int32_t>(rulebook.num_offsets * rulebook.in_capacity));
   }
@@ -117,7 +121,7 @@ absl::Status DeviceRulebooks::TakeRowMasks(Rulebook& rulebook) {
 
 void DeviceRulebooks::ForgetTemporaryTables(Rulebook& rulebook) {
   rulebook.row_masks = rulebook.swapped_row_masks = nullptr;
-  rulebook.row_inputs = nullptr;
+  rulebook.row_inputs = rulebook.swapped_row_inputs = nullptr;
   if (!rulebook.forms.neighbours) rulebook.neighbours = nullptr;
   if (!rulebook.forms.swapped_neighbours) rulebook.swapped_neighbours = nullptr;
 }
@@ -126,16 +130,22 @@ void DeviceRulebooks::ListTiles(const RulebookRequest& request, const Rulebook& 
                                 std::vector<kernels::TilesParams>& tiles) {
   if (!request.forms.tiles && !request.forms.swapped_tiles) return;
   const kernels::SortOrder order = kernels::OffsetsByDistance(request.geometry);
-  const auto add = [&](kernels::TilesParams params, const int32_t* neighbours, const uint32_t* row_masks) {
+  const auto add = [&](kernels::TilesParams params, const int32_t* neighbours, const uint32_t* row_masks,
+                       const int32_t* row_inputs, int64_t pitch) {
     params.neighbours = neighbours;
     params.row_masks = row_masks;
-    params.row_inputs = neighbours == nullptr ? rulebook.row_inputs : nullptr;
+    params.row_inputs = row_inputs;
+    params.row_inputs_pitch = pitch;
     params.order = order;
     tiles.push_back(params);
   };
-  if (request.forms.tiles) add(rulebook.tiles, rulebook.neighbours, rulebook.row_masks);
+  if (request.forms.tiles) {
+    add(rulebook.tiles, rulebook.neighbours, rulebook.row_masks, rulebook.row_inputs,
+        kernels::RowInputsPitch(rulebook.num_offsets));
+  }
   if (request.forms.swapped_tiles) {
-    add(rulebook.swapped_tiles, rulebook.swapped_neighbours, rulebook.swapped_row_masks);
+    add(rulebook.swapped_tiles, rulebook.swapped_neighbours, rulebook.swapped_row_masks, rulebook.swapped_row_inputs,
+        /*pitch=*/1);
   }
 }
 
@@ -160,9 +170,11 @@ absl::Status DeviceRulebooks::Make(bool has_sizes) {
   for (const Search& search : searches_) {
     Rulebook& rulebook = At(search.index);
     const RulebookForms& forms = rulebook.forms;
+    const bool are_blocks = SearchParams(search).first_in_rows != nullptr;
     rulebook.lists_inputs = forms.tiles && !forms.pairs && !forms.neighbours && !forms.swapped_neighbours &&
-                            !forms.swapped_tiles && rulebook.num_offsets <= kernels::kSortBits &&
-                            SearchParams(search).first_in_rows == nullptr;
+                            !forms.swapped_tiles && rulebook.num_offsets <= kernels::kSortBits && !are_blocks;
+    rulebook.swaps_blocks = forms.swapped_tiles && !forms.pairs && !forms.swapped_neighbours && are_blocks &&
+                            rulebook.num_offsets <= kernels::kSortBits;
     RETURN_IF_ERROR(TakeTemporaryTables(rulebook));
     RETURN_IF_ERROR(TakeRowMasks(rulebook));
   }
@@ -203,6 +215,10 @@ kernels::NeighbourSearchParams DeviceRulebooks::SearchParams(const Search& searc
     params.in_keys = in.keys;
     params.in_capacity = in.capacity;
     params.num_in = in.num_sites;
+    if (rulebook.swapped_row_inputs != nullptr) {
+      params.swapped_row_masks = rulebook.swapped_row_masks;
+      params.swapped_row_inputs = rulebook.swapped_row_inputs;
+    }
   }
   return params;
 }

@@ -2,7 +2,6 @@
 #include <cub/block/block_scan.cuh>
 
 #include "kernels/conv/tiles.h"
-#include "kernels/coordinates/neighbour_search.h"
 #include "kernels/core/clear.h"
 #include "kernels/core/device_code.h"
 #include "kernels/core/launch.cuh"
@@ -214,7 +213,7 @@ __global__ void __launch_bounds__(kFillThreads)
     FillTilesKernel(const __grid_constant__ TilesBatch batch, const ClassOrders* orders, const uint32_t* sorted_keys,
                     const int32_t* sorted_rows) {
   WaitForEarlierKernels();
-  __shared__ int64_t first_key[kWarpThreads];
+  __shared__ int64_t first_key[kWarpThreads], num_rows[kWarpThreads];
   __shared__ uint32_t words[kTilesABlock][kMaskWarps];
   const BatchTiles<kMaxRulebooksASort> blocks(batch.num_rulebooks, [&](int i) {
     const TilesParams& params = batch.rulebooks[i];
@@ -223,21 +222,21 @@ __global__ void __launch_bounds__(kFillThreads)
   if (threadIdx.x < kWarpThreads) {
     const auto entry = static_cast<int>(threadIdx.x);
     const TilesParams& params = batch.rulebooks[min(entry, batch.num_rulebooks - 1)];
-    const int64_t num_rows = entry < batch.num_rulebooks ? NumRows(params.out_capacity, params.num_out) : 0;
-    first_key[entry] = SumToLane(num_rows) - num_rows;
+    num_rows[entry] = entry < batch.num_rulebooks ? NumRows(params.out_capacity, params.num_out) : 0;
+    first_key[entry] = SumToLane(num_rows[entry]) - num_rows[entry];
   }
   __syncthreads();
   const auto thread = static_cast<int32_t>(threadIdx.x);
   const int in_block = thread / static_cast<int>(kMaskTileRows);
   const int warp = thread / kWarpThreads % kMaskWarps;
   const int lane = thread % kWarpThreads;
+  int entry = 0;
   for (int64_t i = blockIdx.x; i < blocks.size(); i += gridDim.x) {
-    const int entry = blocks.Entry(i);
+    entry = blocks.Entry(i, entry);
     const TilesParams& params = batch.rulebooks[entry];
     const int64_t place = blocks.Within(entry, i) * kFillThreads + thread;
     const int64_t tile = place / kMaskTileRows;
-    const int64_t num_out = NumRows(params.out_capacity, params.num_out);
-    const int32_t row = place < num_out ? sorted_rows[first_key[entry] + place] : -1;
+    const int32_t row = place < num_rows[entry] ? sorted_rows[first_key[entry] + place] : -1;
     const bool has_list = params.row_inputs != nullptr;
     const bool is_known = params.row_masks != nullptr || params.num_offsets <= kSortBits;
     uint32_t there = 0;  // the row's offsets of the current word, which begins at `first` below
@@ -245,7 +244,7 @@ __global__ void __launch_bounds__(kFillThreads)
       there = params.row_masks != nullptr ? params.row_masks[row]
                                           : OffsetsOfKey(params, orders[entry], sorted_keys[first_key[entry] + place]);
     }
-    const int32_t* const list = params.row_inputs + row * RowInputsPitch(params.num_offsets);
+    const int32_t* const list = params.row_inputs + row * params.row_inputs_pitch;
     params.out_rows[place] = row;
     ClearCounters(params, place);
     int32_t* const in_rows = params.in_rows + tile * params.num_offsets * kMaskTileRows + place % kMaskTileRows;
@@ -262,21 +261,19 @@ __global__ void __launch_bounds__(kFillThreads)
 #pragma unroll
       for (int w = 0; w < kMaskWarps; ++w) mask |= words[in_block][w];
       if (warp == 0 && lane == 0) params.masks[tile * mask_words + word] = mask;
-#pragma unroll
-      for (int begin = 0; begin < kWordBits; begin += kBitsAtOnce) {
-        if ((mask >> begin & ((1u << kBitsAtOnce) - 1)) == 0) continue;
+      for (uint32_t left = mask; left != 0;) {
+        int bits[kBitsAtOnce];  // -1: none is left
         int32_t in_row[kBitsAtOnce];
 #pragma unroll
-        for (int k = 0; k < kBitsAtOnce; ++k) {
-          const int bit = begin + k;
+        for (int k = 0; k < kBitsAtOnce; ++k, left &= left - 1) {
+          bits[k] = __ffs(static_cast<int>(left)) - 1;
           in_row[k] = -1;
-          if ((there >> bit & 1) == 0) continue;
-          in_row[k] = has_list ? list[__popc(there & ((1u << bit) - 1))] : neighbours[bit * params.pitch];
+          if (left == 0 || (there >> bits[k] & 1) == 0) continue;
+          in_row[k] = has_list ? list[__popc(there & ((1u << bits[k]) - 1))] : neighbours[bits[k] * params.pitch];
         }
 #pragma unroll
         for (int k = 0; k < kBitsAtOnce; ++k) {
-          const int bit = begin + k;
-          if ((mask >> bit & 1) != 0) in_rows[(first + bit) * kMaskTileRows] = in_row[k];
+          if (bits[k] >= 0) in_rows[(first + bits[k]) * static_cast<int>(kMaskTileRows)] = in_row[k];
         }
       }
       __syncthreads();

@@ -124,9 +124,10 @@ struct TilesParams {
   // For K <= kSortBits, optional (null: not given): [out_capacity] bit k is set exactly if the row has an input row in
   // offset k. SearchNeighbours and SwapNeighbours write these masks.
   const uint32_t* row_masks = nullptr;
-  // Optional, and only with row_masks: the lists of input rows that SearchNeighbours makes
-  // (NeighbourSearchParams::row_inputs). MakeTiles then reads them instead of `neighbours`.
+  // Optional, and only with row_masks: [out_capacity, row_inputs_pitch] each row's input rows in the order of their
+  // offsets, as SearchNeighbours makes them. MakeTiles then reads them instead of `neighbours`.
   const int32_t* row_inputs = nullptr;
+  int64_t row_inputs_pitch = 0;
   int64_t out_capacity = 0;          // the largest possible number of output rows; at most pitch
   const int64_t* num_out = nullptr;  // [1]
   SortOrder order = {};

@@ -55,6 +55,8 @@ struct Piece {
   int64_t in_capacity;
   const int64_t* num_in;
   int32_t log2_stride;
+  uint32_t* swapped_row_masks;  // may be null, with swapped_row_inputs
+  int32_t* swapped_row_inputs;
 };
 
 // The cells of pieces of kind kNearCells and kCells: each cell's Delta minus the smallest, also as a translation.
@@ -317,44 +319,67 @@ __device__ int32_t CellAt(int32_t block_place, int32_t log2_stride) {
   return cell;
 }
 
+// Writes the swapped outputs of an input row, which the output row `row` reads through `cell`.
+__device__ void WriteSwapped(const Piece& piece, int64_t row, int32_t in_row, int32_t cell) {
+  if (piece.swapped_row_masks == nullptr) return;
+  piece.swapped_row_masks[in_row] = 1u << cell;
+  piece.swapped_row_inputs[in_row] = static_cast<int32_t>(row);
+}
+
 // Does the same as ReadBlock for blocks of two cells on each axis, whose cells are in Morton order. All keys are read
 // at once.
 template <int kDimension>
-__device__ void ReadSmallBlock(const Piece& piece, int64_t row, int32_t in_row, int32_t end) {
+__device__ uint32_t ReadSmallBlock(const Piece& piece, int64_t row, int32_t in_row, int32_t end) {
   constexpr int kCells = 1 << kDimension;
-  uint32_t there = 0;  // the cells that are sites
+  uint32_t there = 0;
 #pragma unroll
   for (int i = 0; i < kCells; ++i) {
-    if (in_row + i < end) there |= 1u << (static_cast<uint32_t>(__ldg(piece.in_keys + in_row + i)) % kCells);
+    if (in_row + i >= end) continue;
+    const auto cell = static_cast<int32_t>(static_cast<uint32_t>(__ldg(piece.in_keys + in_row + i)) % kCells);
+    there |= 1u << cell;
+    WriteSwapped(piece, row, in_row + i, cell);
   }
+  if (piece.neighbours == nullptr) return there;
 #pragma unroll
   for (int cell = 0; cell < kCells; ++cell) {
     const bool has = (there >> cell & 1) != 0;
     piece.neighbours[cell * piece.out_capacity + row] = has ? in_row + __popc(there & ((1u << cell) - 1)) : -1;
   }
-  if (piece.row_masks != nullptr) piece.row_masks[row] = there;
+  return there;
 }
 
-// Reads an output row's inputs: the rows from its first input to the next output's first input, in Morton order.
+// Finds the cells of an output row's inputs, which are the rows from in_row to end - 1 in Morton order. Returns the
+// row's mask, if it has one.
 template <int kDimension>
-__device__ void ReadBlock(const Piece& piece, int64_t row, int64_t num_out) {
-  const uint64_t in_block = (uint64_t{1} << (kDimension * piece.log2_stride)) - 1;
-  int32_t in_row = piece.first_in_rows[row];
-  const int32_t end =
-      row + 1 < num_out ? piece.first_in_rows[row + 1] : static_cast<int32_t>(NumRows(piece.in_capacity, piece.num_in));
+__device__ uint32_t ReadBlock(const Piece& piece, int64_t row, int32_t in_row, int32_t end) {
   if (piece.log2_stride == 1) return ReadSmallBlock<kDimension>(piece, row, in_row, end);
+  const uint64_t in_block = (uint64_t{1} << (kDimension * piece.log2_stride)) - 1;
   constexpr int32_t kNone = -1;
   int32_t next = in_row < end ? static_cast<int32_t>(__ldg(piece.in_keys + in_row) & in_block) : kNone;
-  uint32_t offsets = 0;
+  uint32_t there = 0;
   for (int32_t place = 0; place < piece.num_offsets; ++place) {
-    const int64_t offset = CellAt<kDimension>(place, piece.log2_stride);
-    piece.neighbours[offset * piece.out_capacity + row] = place == next ? in_row : -1;
+    const int32_t cell = CellAt<kDimension>(place, piece.log2_stride);
+    if (piece.neighbours != nullptr) {
+      piece.neighbours[cell * piece.out_capacity + row] = place == next ? in_row : -1;
+    }
     if (place != next) continue;
-    offsets |= 1u << (offset % kRowMaskBits);
+    there |= 1u << (cell % kRowMaskBits);
+    WriteSwapped(piece, row, in_row, cell);
     ++in_row;
     next = in_row < end ? static_cast<int32_t>(__ldg(piece.in_keys + in_row) & in_block) : kNone;
   }
-  if (piece.row_masks != nullptr) piece.row_masks[row] = offsets;
+  return there;
+}
+
+// Finds the inputs of an output row whose cells are a block of sites: the rows from its first input to the next
+// output's first input.
+template <int kDimension>
+__device__ void FindBlock(const Piece& piece, int64_t row, int64_t num_out) {
+  const int32_t in_row = piece.first_in_rows[row];
+  const int32_t end =
+      row + 1 < num_out ? piece.first_in_rows[row + 1] : static_cast<int32_t>(NumRows(piece.in_capacity, piece.num_in));
+  const uint32_t there = ReadBlock<kDimension>(piece, row, in_row, end);
+  if (piece.row_masks != nullptr) piece.row_masks[row] = there;
 }
 
 template <int kDimension>
@@ -365,14 +390,15 @@ __global__ void __launch_bounds__(kSearchThreads) SearchNeighboursKernel(const _
     const Piece& piece = batch.pieces[i];
     return (NumRows(piece.out_capacity, piece.num_out) + kSearchThreads - 1) / kSearchThreads;
   });
+  int entry = 0;
   for (int64_t tile = blockIdx.x; tile < tiles.size(); tile += gridDim.x) {
-    const int entry = tiles.Entry(tile);
+    entry = tiles.Entry(tile, entry);
     const Piece& piece = batch.pieces[entry];
     const int64_t row = tiles.Within(entry, tile) * kSearchThreads + threadIdx.x;
     const int64_t num_out = NumRows(piece.out_capacity, piece.num_out);
     if (row >= num_out) continue;
     if (piece.kind == PieceKind::kBlocks) {
-      ReadBlock<kDimension>(piece, row, num_out);
+      FindBlock<kDimension>(piece, row, num_out);
     } else if (piece.row_inputs != nullptr) {
       LookUpRow<kDimension, true>(piece, batch.cells, row, near);
     } else {
@@ -413,6 +439,8 @@ class PieceQueue {
       piece.in_capacity = params.in_capacity;
       piece.num_in = params.num_in;
       piece.log2_stride = std::countr_zero(static_cast<uint32_t>(geometry.stride[0]));
+      piece.swapped_row_masks = params.swapped_row_masks;
+      piece.swapped_row_inputs = params.swapped_row_inputs;
       return Add(piece, nullptr);
     }
     piece.table = params.table;
@@ -508,6 +536,11 @@ cudaError_t SearchNeighbours(std::span<const NeighbourSearchParams> params, cuda
     if (search.row_masks != nullptr && search.geometry.NumOffsets() > kRowMaskBits) return cudaErrorInvalidValue;
     const bool can_list = search.row_masks != nullptr && search.first_in_rows == nullptr;
     if (search.row_inputs != nullptr && search.out_capacity > 0 && !can_list) return cudaErrorInvalidValue;
+    const bool has_swapped = search.swapped_row_masks != nullptr;
+    const bool can_swap = search.first_in_rows != nullptr && search.geometry.NumOffsets() <= kRowMaskBits;
+    if (has_swapped != (search.swapped_row_inputs != nullptr) || (has_swapped && !can_swap)) {
+      return cudaErrorInvalidValue;
+    }
   }
   return VisitDimension(params[0].dimension, [&](auto dimension) {
     PieceQueue<dimension()> pieces(stream);

@@ -43,7 +43,7 @@ struct NeighbourSearchParams {
   const int64_t* num_in = nullptr;
 
   // Output: [K, out_capacity] the input row, or -1 if there is none. Values behind the first num_out rows are
-  // undefined. Null if row_inputs is set.
+  // undefined. Null if row_inputs is set, or if only the swapped outputs are wanted.
   int32_t* neighbours = nullptr;
   // Output: [out_capacity] bit k of a row is set if the row has an input through cell k. May be set only if
   // K <= kRowMaskBits.
@@ -53,6 +53,11 @@ struct NeighbourSearchParams {
   // first_in_rows. Most rows have few inputs, so a kernel that reads rows in random order reads less memory from these
   // lists than from `neighbours`.
   int32_t* row_inputs = nullptr;
+
+  // Outputs, both or none, only with first_in_rows and K <= kRowMaskBits: the swapped rulebook, in which every input
+  // row reads one output row through one cell. Not written if there are no output rows.
+  uint32_t* swapped_row_masks = nullptr;  // [in_capacity] the bit of the cell
+  int32_t* swapped_row_inputs = nullptr;  // [in_capacity] the output row
 };
 static_assert(std::is_trivially_copyable_v<NeighbourSearchParams>);
 
@@ -74,7 +79,7 @@ namespace cuda {
 // Returns cudaErrorInvalidValue if
 // - the params, geometries or tables (if read) do not all have the same dimension;
 // - row_masks is set and K > kRowMaskBits;
-// - row_inputs is set without the members that it needs.
+// - row_inputs or a swapped output is set without the members that it needs.
 cudaError_t SearchNeighbours(std::span<const NeighbourSearchParams> params, cudaStream_t stream);
 inline cudaError_t SearchNeighbours(const NeighbourSearchParams& params, cudaStream_t stream) {
   return SearchNeighbours({&params, 1}, stream);

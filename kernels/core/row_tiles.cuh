@@ -100,9 +100,8 @@ class BatchTiles {
 
   // Returns the number of tiles of all entries.
   __device__ int64_t size() const { return begin_[kWarpThreads]; }
-  // Returns the entry of a tile, 0 <= tile < size().
-  __device__ int Entry(int64_t tile) const {
-    int entry = 0;
+  // Returns the entry of a tile, 0 <= tile < size(). `entry`: a lower bound, such as the entry of an earlier tile.
+  __device__ int Entry(int64_t tile, int entry = 0) const {
     while (begin_[entry + 1] <= tile) ++entry;
     return entry;
   }

@@ -221,6 +221,17 @@ void ExpectRowMasks(const DeviceArray<uint32_t>& made, const std::vector<int32_t
   }
 }
 
+// Returns [K, num_in] the output row that reads each input row, or -1.
+std::vector<int32_t> Swapped(const std::vector<int32_t>& neighbours, size_t num_out, size_t num_in) {
+  const size_t num_offsets = num_out == 0 ? 0 : neighbours.size() / num_out;
+  std::vector<int32_t> swapped(num_offsets * num_in, -1);
+  for (size_t at = 0; at < neighbours.size(); ++at) {
+    if (neighbours[at] < 0) continue;
+    swapped[at / num_out * num_in + static_cast<size_t>(neighbours[at])] = static_cast<int32_t>(at % num_out);
+  }
+  return swapped;
+}
+
 // Makes all tables and rulebooks of a network in one call, which needs more than one launch. Each rulebook must equal
 // the one that a separate call makes.
 TEST_F(NeighbourSearchCudaTest, OfManyRulebooksIsThatOfEach) {
@@ -360,24 +371,42 @@ TEST_F(NeighbourSearchCudaTest, BlocksOfConsecutiveRowsAreWhatALookupFinds) {
                                               static_cast<size_t>(made.geometry.NumOffsets()) * capacity);
         const DeviceArray<uint32_t> row_masks(Device::kCuda, std::vector<uint32_t>(capacity));
         const bool is_small = made.geometry.NumOffsets() <= kRowMaskBits;
-        ExpectCudaSuccess(cuda::SearchNeighbours({.geometry = made.geometry,
-                                                  .dimension = dimension,
-                                                  .out_keys = made.out_keys,
-                                                  .out_capacity = in.capacity,
-                                                  .num_out = made.num_out,
-                                                  .first_in_rows = made.first_in_rows,
-                                                  .in_keys = made.in_keys,
-                                                  .in_capacity = in.capacity,
-                                                  .num_in = in.count.data(),
-                                                  .neighbours = neighbours.data(),
-                                                  .row_masks = is_small ? row_masks.data() : nullptr},
-                                                 TestStream()));
+        NeighbourSearchParams search{.geometry = made.geometry,
+                                     .dimension = dimension,
+                                     .out_keys = made.out_keys,
+                                     .out_capacity = in.capacity,
+                                     .num_out = made.num_out,
+                                     .first_in_rows = made.first_in_rows,
+                                     .in_keys = made.in_keys,
+                                     .in_capacity = in.capacity,
+                                     .num_in = in.count.data(),
+                                     .neighbours = neighbours.data(),
+                                     .row_masks = is_small ? row_masks.data() : nullptr};
+        ExpectCudaSuccess(cuda::SearchNeighbours(search, TestStream()));
         const std::vector<int32_t> all = neighbours.ToHost();
         for (size_t at = 0; at < expected.size(); ++at) {
           const size_t offset = at / out_host.size();
           ASSERT_EQ(all[offset * capacity + at % out_host.size()], expected[at]) << at;
         }
-        if (is_small) ExpectRowMasks(row_masks, expected, out_host.size());
+        if (!is_small) continue;
+        ExpectRowMasks(row_masks, expected, out_host.size());
+
+        // Every input row must have the one output row that reads it, also if only the swapped outputs are wanted.
+        const std::vector<int32_t> swapped = Swapped(expected, out_host.size(), in.host.size());
+        for (const bool wants_neighbours : {true, false}) {
+          const DeviceArray<uint32_t> swapped_masks(Device::kCuda, capacity);
+          const DeviceArray<int32_t> swapped_inputs(Device::kCuda, capacity);
+          if (!wants_neighbours) search.neighbours = nullptr;
+          search.swapped_row_masks = swapped_masks.data();
+          search.swapped_row_inputs = swapped_inputs.data();
+          ExpectCudaSuccess(cuda::SearchNeighbours(search, TestStream()));
+          ExpectRowMasks(swapped_masks, swapped, in.host.size());
+          const std::vector<int32_t> outputs = swapped_inputs.ToHost();
+          for (size_t at = 0; at < swapped.size(); ++at) {
+            if (swapped[at] < 0) continue;
+            ASSERT_EQ(outputs[at % in.host.size()], swapped[at]) << at;
+          }
+        }
       }
     }
   }
@@ -432,6 +461,18 @@ TEST(NeighbourSearchRefusalCudaTest, ParamsThatDisagreeInDimensionAreRefused) {
   const NeighbourSearchParams of_blocks{
       .geometry = Cube(2, 2), .first_in_rows = &input, .row_masks = &offsets, .row_inputs = &input};
   EXPECT_EQ(search({of_blocks}, 10), cudaErrorInvalidValue);
+  const NeighbourSearchParams swapped_without_inputs{
+      .geometry = Cube(2, 2), .first_in_rows = &input, .swapped_row_masks = &offsets};
+  EXPECT_EQ(search({swapped_without_inputs}, 10), cudaErrorInvalidValue);
+  const NeighbourSearchParams swapped_without_masks{
+      .geometry = Cube(2, 2), .first_in_rows = &input, .swapped_row_inputs = &input};
+  EXPECT_EQ(search({swapped_without_masks}, 10), cudaErrorInvalidValue);
+  const NeighbourSearchParams swapped_of_a_table{
+      .geometry = Cube(2, 2), .swapped_row_masks = &offsets, .swapped_row_inputs = &input};
+  EXPECT_EQ(search({swapped_of_a_table}, 10), cudaErrorInvalidValue);
+  const NeighbourSearchParams swapped_of_large_blocks{
+      .geometry = Cube(4, 4), .first_in_rows = &input, .swapped_row_masks = &offsets, .swapped_row_inputs = &input};
+  EXPECT_EQ(search({swapped_of_large_blocks}, 10), cudaErrorInvalidValue);
 
   // Without rows nothing is launched. The accepted params can therefore be tested without memory.
   EXPECT_EQ(search({agreeing, agreeing}, 0), cudaSuccess);

@@ -125,6 +125,7 @@ struct TilesCase {
             .pitch = table.pitch,
             .row_masks = HasRowMasks() ? row_masks.data() : nullptr,
             .row_inputs = HasRowInputs() ? row_inputs.data() : nullptr,
+            .row_inputs_pitch = RowInputsPitch(table.num_offsets),
             .out_capacity = capacity,
             .num_out = num_out.data(),
             .order = order,

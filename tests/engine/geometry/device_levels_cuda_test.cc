@@ -1,0 +1,70 @@
+// Tests DeviceLevels: which levels know the first input row of each site, from which their rulebooks follow without a
+// search.
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <variant>
+
+#include "engine/geometry/device_levels.h"
+#include "engine/runtime/device_pool.h"
+#include "tests/support/test_device.h"
+
+namespace voxserve {
+namespace {
+
+constexpr int64_t kNumPoints = 1000;
+
+class DeviceLevelsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    SKIP_WITHOUT(support::Device::kCuda);
+    auto pool = DevicePool::Create({.limit_bytes = int64_t{256} << 20});
+    ASSERT_TRUE(pool.ok()) << pool.status();
+    pool_ = *std::move(pool);
+    auto context = CudaContext::Create(pool_.get());
+    ASSERT_TRUE(context.ok()) << context.status();
+    context_ = *std::move(context);
+    memory_.Begin(*context_);
+    sizes_.Begin({.num_samples = 1, .num_levels = 2}, memory_);
+    ASSERT_TRUE(sizes_.TakeMemory().ok());
+    levels_.Begin(sizes_, memory_);
+    ASSERT_TRUE(levels_.AddVoxels(kNumPoints).ok());
+  }
+  void TearDown() override {
+    if (context_ == nullptr) return;
+    EXPECT_TRUE(context_->stream.view().Synchronize().ok());
+  }
+
+  // Adds level 1 by a rule, and returns true if it knows the first input rows of its sites.
+  bool KnowsInputs(kernels::CoordinateRule rule, int32_t kernel_size, int32_t stride) {
+    kernels::OutputCoordinatesParams params{.rule = rule};
+    params.geometry.kernel_size = {kernel_size, kernel_size, kernel_size, 1};
+    params.geometry.stride = {stride, stride, stride, 1};
+    const absl::Status added = levels_.Add(1, 0, params);
+    EXPECT_TRUE(added.ok()) << added;
+    return std::get<kernels::OutputCoordinatesParams>(levels_.at(1).made_by).first_in_rows != nullptr;
+  }
+
+  std::unique_ptr<DevicePool> pool_;
+  std::unique_ptr<CudaContext> context_;
+  GeometryMemory memory_;
+  DeviceSizes sizes_;
+  DeviceLevels levels_;
+};
+
+// Under kFloor a level's sites follow from the stride alone, so its rule may say nothing about the kernel.
+TEST_F(DeviceLevelsTest, SitesThatAreQuotientsKnowTheirInputs) {
+  EXPECT_TRUE(KnowsInputs(kernels::CoordinateRule::kFloor, 1, 2));
+  EXPECT_TRUE(KnowsInputs(kernels::CoordinateRule::kFloor, 2, 2));
+  EXPECT_TRUE(KnowsInputs(kernels::CoordinateRule::kExpand, 2, 2));
+  EXPECT_TRUE(KnowsInputs(kernels::CoordinateRule::kFloor, 4, 4));
+}
+
+TEST_F(DeviceLevelsTest, OtherSitesDoNotKnowTheirInputs) {
+  EXPECT_FALSE(KnowsInputs(kernels::CoordinateRule::kExpand, 3, 2));
+  EXPECT_FALSE(KnowsInputs(kernels::CoordinateRule::kFloor, 3, 3));
+}
+
+}  // namespace
+}  // namespace voxserve
