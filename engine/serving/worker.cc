@@ -107,9 +107,10 @@ absl::Status Worker::WarmUp(const ServedModel& model) {
     if (context_.cuda != nullptr) RETURN_IF_ERROR(context_.cuda->MakeCurrent());
   }
   const std::shared_ptr<const PlanTable> plans = model.plans->Get(options_.device);
-  const absl::Status status = voxserve::WarmUp(model.programs[options_.device], plans.get(), model.limits,
-                                               model.info.max_points, *options_.arbiter, *executor_,
-                                               *model.memory[options_.device], model.latency[options_.device].get());
+  const absl::Status status =
+      voxserve::WarmUp(model.programs[options_.device], {.plans = plans.get(), .captures = options_.captures},
+                       model.limits, model.info.max_points, *options_.arbiter, *executor_,
+                       *model.memory[options_.device], model.latency[options_.device].get());
   if (context_.cuda != nullptr) executor_->ReleaseHostMemory();  // the largest cloud's outputs took much of it
   options_.arbiter->TryOnce({}, [this](const RunOptions&) ABSL_EXCLUSIVE_LOCKS_REQUIRED(running_) {
     SettleMemory();

@@ -111,9 +111,10 @@ absl::Status ModelBuilder::WarmUpOn(size_t device, const ServedModel& model, boo
   }
   DeviceArbiter& arbiter = *(*options_.arbiters)[device];
   const ContextRegistration registration(arbiter, context.cuda.get());
-  status.Update(voxserve::WarmUp(model.programs[device], model.plans->Get(device).get(), model.limits,
-                                 model.info.max_points, arbiter, *Executor::Create(&context), *model.memory[device],
-                                 nullptr));
+  const std::shared_ptr<const PlanTable> plans = model.plans->Get(device);
+  // Captures nothing: this context does not serve requests.
+  status.Update(voxserve::WarmUp(model.programs[device], {.plans = plans.get()}, model.limits, model.info.max_points,
+                                 arbiter, *Executor::Create(&context), *model.memory[device], nullptr));
   return status;
 }
 

@@ -79,14 +79,17 @@ struct WarmUpRun {
 
 // Returns a run with scores, then one with the default outputs. If the program has both tensors and labels or boxes, a
 // run with all tensors comes first. It is not typical: usual requests do not ask for tensors, so they take less memory.
-std::vector<WarmUpRun> RunsOf(const Program& program, const PointCloud& cloud) {
+// With captures, more runs with the default outputs follow: a batch is captured when its shape comes again, and the
+// last run is a replay.
+std::vector<WarmUpRun> RunsOf(const Program& program, const PointCloud& cloud, bool captures) {
   std::vector<WarmUpRun> runs;
   if (!program.tensors.empty() && (program.has_labels || program.has_boxes)) {
     InferTask with_tensors{.cloud = cloud, .tensor_set = AllTensors(program.tensors.size())};
     runs.push_back({.task = std::move(with_tensors), .is_typical = false});
   }
   runs.push_back({.task = {.cloud = cloud, .return_scores = program.has_scores}});
-  runs.push_back({.task = {.cloud = cloud}});
+  constexpr int kRunsUntilReplay = 4;  // to learn the sizes, as a new shape, captured, replayed
+  for (int i = 0; i < (captures ? kRunsUntilReplay : 1); ++i) runs.push_back({.task = {.cloud = cloud}});
   return runs;
 }
 
@@ -120,17 +123,17 @@ absl::Status LoadKernels([[maybe_unused]] const Program& program, [[maybe_unused
   return absl::OkStatus();
 }
 
-absl::Status WarmUp(const Program& program, const PlanTable* plans, const RunLimits& limits, int64_t max_points,
+absl::Status WarmUp(const Program& program, const RunOptions& options, const RunLimits& limits, int64_t max_points,
                     DeviceArbiter& arbiter, Executor& executor, MemoryModel& memory, LatencyFit* latency) {
   absl::Status first_failure;
   for (const int64_t num_points : kNumPoints) {
     ASSIGN_OR_RETURN(const PointCloud cloud, MakeStreet(program.voxelize, std::min(num_points, max_points)));
     BatchOutput output;
     absl::Duration time;
-    for (const auto& [task, is_typical] : RunsOf(program, cloud)) {
-      output = arbiter.TryOnce({.plans = plans}, [&, &task = task](const RunOptions& options) {
+    for (const auto& [task, is_typical] : RunsOf(program, cloud, options.captures)) {
+      output = arbiter.TryOnce(options, [&, &task = task](const RunOptions& allowed) {
         const absl::Time start = SteadyNow();
-        BatchOutput ran = executor.Run(program, task, limits, options);
+        BatchOutput ran = executor.Run(program, task, limits, allowed);
         time = SteadyNow() - start;
         return ran;
       });
@@ -148,7 +151,7 @@ absl::Status WarmUp(const Program& program, const PlanTable* plans, const RunLim
     const InferTask sampled{.cloud = cloud, .sample = few};
     if (CheckSample(program.voxelize, sampled).ok()) {
       const BatchOutput ran = arbiter.TryOnce(
-          {.plans = plans}, [&](const RunOptions& options) { return executor.Run(program, sampled, limits, options); });
+          options, [&](const RunOptions& allowed) { return executor.Run(program, sampled, limits, allowed); });
       first_failure.Update(ran.status);
       if (!IsOutOfMemory(ran.status)) RETURN_IF_ERROR(ran.status);
     }

@@ -22,7 +22,8 @@ namespace voxserve {
 absl::Status LoadKernels(const Program& program, ExecutionContext& context);
 
 // Runs the program on synthetic clouds of several sizes, the largest first, since the choice of kernels depends on the
-// size. Uses `plans`, or the program's default plans if `plans` is null.
+// size. options.plans: null for the program's default plans. If options.captures is set, each size runs until its batch
+// has been captured and replayed, so that a first request of about this size can be a replay.
 // - Clouds: each is like a spinning LiDAR's scan of a street, with the sensor in the middle of the program's range. No
 //   cloud has more than max_points points.
 // - Samples: if requests may ask for farthest point sampling, each size also runs once with a sampled cloud.
@@ -33,7 +34,7 @@ absl::Status LoadKernels(const Program& program, ExecutionContext& context);
 //   the device, since the measured times would then be too long.
 // - Errors: returns the error of the first run that failed. Lack of memory does not keep smaller sizes from running;
 //   any other error ends the warm-up.
-absl::Status WarmUp(const Program& program, const PlanTable* plans, const RunLimits& limits, int64_t max_points,
+absl::Status WarmUp(const Program& program, const RunOptions& options, const RunLimits& limits, int64_t max_points,
                     DeviceArbiter& arbiter, Executor& executor, MemoryModel& memory, LatencyFit* latency);
 
 }  // namespace voxserve

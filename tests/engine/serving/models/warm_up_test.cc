@@ -27,8 +27,7 @@ class WarmUpTest : public testing::TestWithParam<support::Device> {
     MemoryModel memory;
     LatencyFit latency;
     const ContextRegistration registration(arbiter, runner->context().cuda.get());
-    const absl::Status status =
-        WarmUp(program, nullptr, limits, max_points, arbiter, runner->executor(), memory, &latency);
+    const absl::Status status = WarmUp(program, {}, limits, max_points, arbiter, runner->executor(), memory, &latency);
     // The warm-up teaches how much memory its runs took. With max_voxels all its clouds are refused, so it teaches
     // nothing.
     EXPECT_EQ(memory.Expected(1000, 1000).points > 0, limits.max_voxels == 0);
@@ -45,7 +44,7 @@ TEST_P(WarmUpTest, RunsWhateverTheModelsLimitsAre) {
   EXPECT_TRUE(Run({}, 2000, true).ok());
 }
 
-// Counts the successful runs of a first task that asks for a sample of farthest points.
+// Counts the successful runs of a first task that asks for a sample of farthest points, and the replays.
 class CountingExecutor final : public Executor {
  public:
   explicit CountingExecutor(Executor& executor) : executor_(executor) {}
@@ -54,11 +53,13 @@ class CountingExecutor final : public Executor {
                   const RunOptions& options) override {
     BatchOutput output = executor_.Run(program, tasks, limits, options);
     num_sampled += tasks[0]->sample && output.status.ok() && output.samples[0].status.ok();
+    num_replays += output.is_replay;
     return output;
   }
   int64_t allocated_bytes() const override { return executor_.allocated_bytes(); }
 
   int num_sampled = 0;
+  int num_replays = 0;
 
  private:
   Executor& executor_;
@@ -73,12 +74,29 @@ TEST_P(WarmUpTest, SamplesFarthestPointsWhereRequestsMay) {
   MemoryModel memory;
   const ContextRegistration registration(arbiter, runner->context().cuda.get());
   CountingExecutor requests_may(runner->executor());
-  EXPECT_TRUE(WarmUp(program, nullptr, {}, 2000, arbiter, requests_may, memory, nullptr).ok());
+  EXPECT_TRUE(WarmUp(program, {}, {}, 2000, arbiter, requests_may, memory, nullptr).ok());
   EXPECT_EQ(requests_may.num_sampled, 9) << "one of each size";
   program.voxelize.sample = FarthestPoints{.num_points = 10};
   CountingExecutor samples_itself(runner->executor());
-  EXPECT_TRUE(WarmUp(program, nullptr, {}, 2000, arbiter, samples_itself, memory, nullptr).ok());
+  EXPECT_TRUE(WarmUp(program, {}, {}, 2000, arbiter, samples_itself, memory, nullptr).ok());
   EXPECT_EQ(samples_itself.num_sampled, 0);
+}
+
+TEST_P(WarmUpTest, RunsEachSizeUntilItIsReplayed) {
+  if (GetParam() == support::Device::kCpu) GTEST_SKIP() << "the CPU captures nothing";
+  auto runner = *DeviceRunner::Create({.device = GetParam()});
+  const auto model = LoadMinkUNetModel();
+  ASSERT_TRUE(model.ok()) << model.status();
+  const Program program = *runner->Compile(model->graph, {.device = GetParam(), .plan = {}});
+  DeviceArbiter arbiter;
+  MemoryModel memory;
+  const ContextRegistration registration(arbiter, runner->context().cuda.get());
+  CountingExecutor without(runner->executor());
+  EXPECT_TRUE(WarmUp(program, {}, {}, 300'000, arbiter, without, memory, nullptr).ok());
+  EXPECT_EQ(without.num_replays, 0);
+  CountingExecutor with(runner->executor());
+  EXPECT_TRUE(WarmUp(program, {.captures = true}, {}, 300'000, arbiter, with, memory, nullptr).ok());
+  EXPECT_GE(with.num_replays, 9) << "one of each size";
 }
 
 TEST_P(WarmUpTest, SaysWhatFailed) {
@@ -91,7 +109,7 @@ TEST_P(WarmUpTest, SaysWhatFailed) {
   MemoryModel memory;
   LatencyFit latency;
   const ContextRegistration registration(arbiter, runner->context().cuda.get());
-  EXPECT_EQ(WarmUp(program, nullptr, {}, 1'000'000, arbiter, runner->executor(), memory, &latency).code(),
+  EXPECT_EQ(WarmUp(program, {}, {}, 1'000'000, arbiter, runner->executor(), memory, &latency).code(),
             absl::StatusCode::kResourceExhausted);
 }
 
