@@ -467,7 +467,10 @@ int64_t CudaExecutor::allocated_bytes() const {
 void CudaExecutor::ReleaseHostMemory() {
   CudaContext& cuda = *context_->cuda;
   // Any thread may call this, and CUDA frees memory by the calling thread's device.
-  if (cuda.download.capacity() > kKeptDownloadBytes && cuda.MakeCurrent().ok()) cuda.download.Release();
+  if (cuda.download.capacity() > kKeptDownloadBytes && cuda.MakeCurrent().ok()) {
+    captured_.Clear();  // its graphs copy to the memory that is released
+    cuda.download.Release();
+  }
   if (context_->memory->held_bytes() == 0) return;
   context_->input.Release();
   context_->memory->Settle();

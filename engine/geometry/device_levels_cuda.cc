@@ -50,6 +50,7 @@ absl::Status DeviceLevels::Add(int level, int parent, kernels::OutputCoordinates
   rule.out_keys = made.keys;
   rule.num_out = sizes_->on_device().num_sites + level;
   rule.num_beyond_limits = sizes_->on_device().beyond_limits + int64_t{level} * sizes_->num_samples();
+  // kFloor says nothing about a kernel, so only the level's rulebooks know whether they read this.
   if (kernels::cuda::CanBeChained({&rule, 1})) {
     ASSIGN_OR_RETURN(rule.first_in_rows, memory_->Take<int32_t>(made.capacity));
   }

@@ -70,15 +70,16 @@ class DeviceRulebooks {
     // is above kernels::kSortBits.
     uint32_t* row_masks = nullptr;          // [out_capacity]
     uint32_t* swapped_row_masks = nullptr;  // [in_capacity]
-    int32_t* row_inputs = nullptr;          // a temporary table; null after the tiles are made
-    int32_t* swapped_row_inputs = nullptr;  // the same
+    // Temporary tables, from which tiles are made; null after that.
+    int32_t* row_inputs = nullptr;          // [out_capacity, RowInputsPitch(K)] if lists_inputs
+    int32_t* swapped_row_inputs = nullptr;  // [in_capacity] if swaps_blocks
     kernels::TilesParams tiles;             // without neighbours and order, like swapped_tiles
     kernels::TilesParams swapped_tiles;
     int in_level = 0;
     int out_level = 0;
     bool has_identity = false;
     bool lists_inputs = false;  // only tiles are needed: the search writes row_inputs in place of neighbours
-    bool swaps_blocks = false;  // the search also writes what swapped tiles are made from
+    bool swaps_blocks = false;  // the search also writes swapped_row_masks and swapped_row_inputs
     int swap_of = -1;           // 0 or above: rulebook `swap_of` with its pairs swapped; other members are unused
   };
   // A rulebook that was added and is not made yet.
@@ -110,7 +111,7 @@ class DeviceRulebooks {
   absl::Status TakeRowMasks(Rulebook& rulebook);
   // Resets the pointers to temporary tables. The caller gives the memory back.
   static void ForgetTemporaryTables(Rulebook& rulebook);
-  // Appends the parameters of the rulebook's tiles. Its neighbours must have been made.
+  // Appends the parameters of the rulebook's tiles. Its neighbours or lists of inputs must have been made.
   static void ListTiles(const RulebookRequest& request, const Rulebook& rulebook,
                         std::vector<kernels::TilesParams>& tiles);
   absl::Status MakeTiles(absl::Span<const kernels::TilesParams> params);

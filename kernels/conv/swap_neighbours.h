@@ -3,7 +3,8 @@
 // Swaps inputs and outputs in the neighbours form of a rulebook (neighbours.h), on the GPU. An inverse convolution
 // reads the swapped table of its partner, the strided convolution that it undoes (paired_with in a model file). A
 // transposed convolution reads the swapped table of the strided convolution from its output sites to its input sites.
-// DeviceRulebooks calls this function once for all rulebooks of a batch.
+// DeviceRulebooks calls this function once for all rulebooks of a batch. Where the kernel's cells are blocks
+// (CellsAreBlocks) and only tiles are read, SearchNeighbours writes what the swapped tiles are made from instead.
 
 #include <cstdint>
 #include <span>

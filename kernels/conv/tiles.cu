@@ -273,7 +273,7 @@ __global__ void __launch_bounds__(kFillThreads)
         }
 #pragma unroll
         for (int k = 0; k < kBitsAtOnce; ++k) {
-          if (bits[k] >= 0) in_rows[(first + bits[k]) * static_cast<int>(kMaskTileRows)] = in_row[k];
+          if (bits[k] >= 0) in_rows[(first + bits[k]) * kMaskTileRows] = in_row[k];
         }
       }
       __syncthreads();
@@ -351,9 +351,8 @@ cudaError_t MakeTilesOf(std::span<const TilesParams> params, void* memory, cudaS
   int64_t num_blocks = 0;
   for (const TilesParams& rulebook : params) {
     if (rulebook.row_masks != nullptr && rulebook.num_offsets > kSortBits) return cudaErrorInvalidValue;
-    if (rulebook.row_inputs != nullptr && rulebook.row_masks == nullptr && rulebook.out_capacity > 0) {
-      return cudaErrorInvalidValue;
-    }
+    const bool can_list = rulebook.row_masks != nullptr && rulebook.row_inputs_pitch > 0;
+    if (rulebook.row_inputs != nullptr && !can_list && rulebook.out_capacity > 0) return cudaErrorInvalidValue;
     batch.rulebooks[batch.num_rulebooks] = rulebook;
     batch.key_begin[batch.num_rulebooks + 1] = batch.key_begin[batch.num_rulebooks] + rulebook.out_capacity;
     ++batch.num_rulebooks;

@@ -127,7 +127,7 @@ struct TilesParams {
   // Optional, and only with row_masks: [out_capacity, row_inputs_pitch] each row's input rows in the order of their
   // offsets, as SearchNeighbours makes them. MakeTiles then reads them instead of `neighbours`.
   const int32_t* row_inputs = nullptr;
-  int64_t row_inputs_pitch = 0;
+  int64_t row_inputs_pitch = 0;      // values from one row's list to the next; above 0 if row_inputs is set
   int64_t out_capacity = 0;          // the largest possible number of output rows; at most pitch
   const int64_t* num_out = nullptr;  // [1]
   SortOrder order = {};
@@ -150,8 +150,8 @@ size_t TilesWorkspaceBytes(std::span<const TilesParams> params);
 // writes counters alone. So an implicit GEMM, whose kernel may start before the kernel ahead of it has ended
 // (implicit_gemm.h), starts after all others here.
 // workspace: TilesWorkspaceBytes of device memory, 256-byte aligned.
-// Returns cudaErrorInvalidValue if row_masks is set and K is above kSortBits, or if row_inputs is set without
-// row_masks.
+// Returns cudaErrorInvalidValue if row_masks is set and K is above kSortBits, or if row_inputs is set without row_masks
+// or without a pitch.
 cudaError_t MakeTiles(std::span<const TilesParams> params, void* workspace, cudaStream_t stream);
 
 }  // namespace cuda

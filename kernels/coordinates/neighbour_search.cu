@@ -349,7 +349,7 @@ __device__ uint32_t ReadSmallBlock(const Piece& piece, int64_t row, int32_t in_r
 }
 
 // Finds the cells of an output row's inputs, which are the rows from in_row to end - 1 in Morton order. Returns the
-// row's mask, if it has one.
+// row's mask, which means nothing if K > kRowMaskBits.
 template <int kDimension>
 __device__ uint32_t ReadBlock(const Piece& piece, int64_t row, int32_t in_row, int32_t end) {
   if (piece.log2_stride == 1) return ReadSmallBlock<kDimension>(piece, row, in_row, end);

@@ -5,8 +5,10 @@
         --count 10000 --clients 16 deploy/scans/*.bin -- --devices=cuda:0
 
 The scans are made from the given ones: each is turned about z by any angle, thinned to 80% to 100% of its points, and
-shifted by up to 2 m along x and y and 0.1 m along z. A seed decides the random numbers. The script starts the server on
-this machine's loopback, with --deterministic, so that the bytes of an answer do not depend on other scans in the batch.
+shifted by up to 2 m along x and y and 0.1 m along z. With --shrink N each is also scaled by a factor between 1/N and 1.
+Scans of equally many points then have very different numbers of voxels, so that batches outgrow the memory that was
+laid out for them, and run again. A seed decides the random numbers. The script starts the server on this machine's
+loopback, with --deterministic, so that the bytes of an answer do not depend on other scans in the batch.
 It has four parts:
 
   1. a tenth of the scans, as a warm-up, from several clients
@@ -49,8 +51,10 @@ ALONE_EVERY = 20
 MAX_REASONS = 10  # number of different problems that the report lists
 
 
-def varied(scan: Points, seed: int) -> Points:
-    """Returns the scan turned, thinned and shifted at random. The same seed gives the same points."""
+def varied(scan: Points, seed: int, shrink: float = 1) -> Points:
+    """Returns the scan turned, thinned, shifted and scaled by 1/shrink to 1 at random. The same seed gives the same
+    points.
+    """
     random = np.random.default_rng(seed)
     points = scan[random.random(len(scan)) < random.uniform(0.8, 1)].copy()
     angle = random.uniform(0, 2 * np.pi)
@@ -59,6 +63,7 @@ def varied(scan: Points, seed: int) -> Points:
     points[:, 0] = cos * x - sin * y
     points[:, 1] = sin * x + cos * y
     points[:, :3] += random.uniform(-1, 1, 3).astype(np.float32) * np.float32([2, 2, 0.1])
+    points[:, :3] *= np.float32(shrink ** random.uniform(-1, 0))
     return points
 
 
@@ -103,12 +108,14 @@ class Findings:
                 self.problems[f"{what}: other bytes"] += 1
 
 
-def run(address: str, model: str, scans: Sequence[Points], seeds: Sequence[int], clients: int) -> Findings:
+def run(
+    address: str, model: str, scans: Sequence[Points], seeds: Sequence[int], clients: int, shrink: float
+) -> Findings:
     """Sends the scans of `seeds` and returns what was found. `clients` threads each send one scan at a time."""
     findings = Findings()
 
     def ask(client: voxserve.Client, seed: int) -> tuple[int, bytes | None, str]:
-        points = varied(scans[seed % len(scans)], seed)
+        points = varied(scans[seed % len(scans)], seed, shrink)
         try:
             answer = client.infer(model, points, scores=True)
         except voxserve.InferenceError as error:
@@ -206,18 +213,19 @@ def check(
     logs: Path,
     flags: Sequence[str] = (),
     alone_every: int = ALONE_EVERY,
+    shrink: float = 1,
 ) -> Report:
     """Runs the four parts that the module's docstring lists."""
     some = range(0, count, alone_every)
     with serving(binary, repository, logs / "first.log", flags) as server:
-        warm = run(server.address, model, scans, range(count, count + max(clients, count // 10)), clients)
+        warm = run(server.address, model, scans, range(count, count + max(clients, count // 10)), clients, shrink)
         before = Memory.of(server)
-        findings = run(server.address, model, scans, range(count), clients)
+        findings = run(server.address, model, scans, range(count), clients, shrink)
         after = Memory.of(server)
         findings.problems.update(warm.problems)
-        findings.compare("alone", run(server.address, model, scans, some, 1))
+        findings.compare("alone", run(server.address, model, scans, some, 1, shrink))
     with serving(binary, repository, logs / "second.log", flags) as server:
-        findings.compare("in a second process", run(server.address, model, scans, some, 1))
+        findings.compare("in a second process", run(server.address, model, scans, some, 1, shrink))
     return Report(findings, before, after, len(some))
 
 
@@ -245,6 +253,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--count", type=positive, default=10_000, help="number of scans to send (default: 10,000)")
     parser.add_argument("--clients", type=positive, default=16, help="number of requests at a time (default: 16)")
     parser.add_argument("--every", type=positive, default=1, help="keep every N-th point of a scan (default: 1)")
+    parser.add_argument("--shrink", type=positive, default=1, help="scale each scan by a random factor from 1/N to 1 (default: 1)")
     parser.add_argument("--max_growth_mb", type=positive, default=64, help="largest growth of memory that passes, in MiB (default: 64)")
     parser.add_argument("--logs", type=Path, help="folder of the servers' logs")
     parser.add_argument("scans", nargs="+", help="files of x, y, z and intensity as float32")
@@ -259,7 +268,15 @@ def main(arguments: list[str]) -> int:
     logs = options.logs or Path(tempfile.mkdtemp(prefix="many_scans_"))
     logs.mkdir(parents=True, exist_ok=True)
     report = check(
-        options.server, options.repository, options.model, scans, options.count, options.clients, logs, flags
+        options.server,
+        options.repository,
+        options.model,
+        scans,
+        options.count,
+        options.clients,
+        logs,
+        flags,
+        shrink=options.shrink,
     )
     print(report.text())
     failures = report.failures(options.max_growth_mb * MEBIBYTE)

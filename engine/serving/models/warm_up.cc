@@ -28,6 +28,10 @@ constexpr int64_t kNumPoints[] = {250'000, 180'000, 120'000, 80'000, 55'000, 35'
 // number.
 constexpr uint64_t kNumSampled = 64;
 
+// A size runs at most this many times more until its batch is a replay. A first size learns its sizes, takes memory,
+// runs as a new shape, is captured and replayed, in this order.
+constexpr int kMostRunsUntilReplay = 5;
+
 // The device memory for the matrix products of LoadKernels. Products that need more memory are left out.
 constexpr int64_t kProductBytes = int64_t{256} << 20;
 
@@ -79,17 +83,14 @@ struct WarmUpRun {
 
 // Returns a run with scores, then one with the default outputs. If the program has both tensors and labels or boxes, a
 // run with all tensors comes first. It is not typical: usual requests do not ask for tensors, so they take less memory.
-// With captures, more runs with the default outputs follow: a batch is captured when its shape comes again, and the
-// last run is a replay.
-std::vector<WarmUpRun> RunsOf(const Program& program, const PointCloud& cloud, bool captures) {
+std::vector<WarmUpRun> RunsOf(const Program& program, const PointCloud& cloud) {
   std::vector<WarmUpRun> runs;
   if (!program.tensors.empty() && (program.has_labels || program.has_boxes)) {
     InferTask with_tensors{.cloud = cloud, .tensor_set = AllTensors(program.tensors.size())};
     runs.push_back({.task = std::move(with_tensors), .is_typical = false});
   }
   runs.push_back({.task = {.cloud = cloud, .return_scores = program.has_scores}});
-  constexpr int kRunsUntilReplay = 4;  // to learn the sizes, as a new shape, captured, replayed
-  for (int i = 0; i < (captures ? kRunsUntilReplay : 1); ++i) runs.push_back({.task = {.cloud = cloud}});
+  runs.push_back({.task = {.cloud = cloud}});
   return runs;
 }
 
@@ -130,17 +131,26 @@ absl::Status WarmUp(const Program& program, const RunOptions& options, const Run
     ASSIGN_OR_RETURN(const PointCloud cloud, MakeStreet(program.voxelize, std::min(num_points, max_points)));
     BatchOutput output;
     absl::Duration time;
-    for (const auto& [task, is_typical] : RunsOf(program, cloud, options.captures)) {
-      output = arbiter.TryOnce(options, [&, &task = task](const RunOptions& allowed) {
+    const auto run = [&](const InferTask& task) {
+      output = arbiter.TryOnce(options, [&](const RunOptions& allowed) {
         const absl::Time start = SteadyNow();
         BatchOutput ran = executor.Run(program, task, limits, allowed);
         time = SteadyNow() - start;
         return ran;
       });
       first_failure.Update(output.status);
+    };
+    for (const auto& [task, is_typical] : RunsOf(program, cloud)) {
+      run(task);
       if (!output.status.ok() && (is_typical || !IsOutOfMemory(output.status))) break;
       if (!is_typical || !output.samples[0].status.ok()) continue;  // the cloud may have too many voxels for the model
-      memory.Observe(static_cast<int64_t>(cloud.num_points()), output.samples[0].counts.voxels, output.bytes);
+      memory.Observe(static_cast<int64_t>(cloud.num_points()),
+                     std::max(output.samples[0].counts.voxels, output.room_voxels), output.bytes);
+    }
+    for (int i = 0; options.captures && i < kMostRunsUntilReplay; ++i) {
+      const bool never_captures = i > 0 && output.room_voxels == 0;  // it needs its sizes on the host
+      if (!output.status.ok() || output.is_replay || never_captures) break;
+      run({.cloud = cloud});
     }
     if (IsOutOfMemory(output.status)) continue;
     RETURN_IF_ERROR(output.status);

@@ -23,15 +23,16 @@ absl::Status LoadKernels(const Program& program, ExecutionContext& context);
 
 // Runs the program on synthetic clouds of several sizes, the largest first, since the choice of kernels depends on the
 // size. options.plans: null for the program's default plans. If options.captures is set, each size runs until its batch
-// has been captured and replayed, so that a first request of about this size can be a replay.
+// is a replay, if it can be captured: a first request of about this size with the default outputs can then be one too.
 // - Clouds: each is like a spinning LiDAR's scan of a street, with the sensor in the middle of the program's range. No
 //   cloud has more than max_points points.
 // - Samples: if requests may ask for farthest point sampling, each size also runs once with a sampled cloud.
 // - Memory: `arbiter` must be the one to which the executor's context was added. A size that does not fit beside the
 //   memory of the other contexts is skipped.
 // - Learning: `memory` and `latency` learn only from runs that are like usual requests. Runs with a sampled cloud, and
-//   runs that return tensors in addition to labels or boxes, do not count. `latency` must be null if other work shares
-//   the device, since the measured times would then be too long.
+//   runs that return tensors in addition to labels or boxes, do not count. `latency` learns from the last run of a
+//   size, which is a replay if batches are captured. It must be null if other work shares the device, since the
+//   measured times would then be too long.
 // - Errors: returns the error of the first run that failed. Lack of memory does not keep smaller sizes from running;
 //   any other error ends the warm-up.
 absl::Status WarmUp(const Program& program, const RunOptions& options, const RunLimits& limits, int64_t max_points,

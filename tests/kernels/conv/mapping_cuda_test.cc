@@ -391,16 +391,20 @@ TEST_F(NeighbourSearchCudaTest, BlocksOfConsecutiveRowsAreWhatALookupFinds) {
         if (!is_small) continue;
         ExpectRowMasks(row_masks, expected, out_host.size());
 
+        constexpr uint32_t kUntouched = 0xCDCDCDCD;
         // Every input row must have the one output row that reads it, also if only the swapped outputs are wanted.
         const std::vector<int32_t> swapped = Swapped(expected, out_host.size(), in.host.size());
         for (const bool wants_neighbours : {true, false}) {
-          const DeviceArray<uint32_t> swapped_masks(Device::kCuda, capacity);
+          const DeviceArray<uint32_t> swapped_masks(Device::kCuda, std::vector<uint32_t>(capacity, kUntouched));
           const DeviceArray<int32_t> swapped_inputs(Device::kCuda, capacity);
           if (!wants_neighbours) search.neighbours = nullptr;
           search.swapped_row_masks = swapped_masks.data();
           search.swapped_row_inputs = swapped_inputs.data();
           ExpectCudaSuccess(cuda::SearchNeighbours(search, TestStream()));
           ExpectRowMasks(swapped_masks, swapped, in.host.size());
+          const std::vector<uint32_t> masks = swapped_masks.ToHost();
+          EXPECT_EQ(std::count(masks.begin() + static_cast<int64_t>(in.host.size()), masks.end(), kUntouched),
+                    static_cast<int64_t>(capacity - in.host.size()));
           const std::vector<int32_t> outputs = swapped_inputs.ToHost();
           for (size_t at = 0; at < swapped.size(); ++at) {
             if (swapped[at] < 0) continue;
@@ -461,25 +465,29 @@ TEST(NeighbourSearchRefusalCudaTest, ParamsThatDisagreeInDimensionAreRefused) {
   const NeighbourSearchParams of_blocks{
       .geometry = Cube(2, 2), .first_in_rows = &input, .row_masks = &offsets, .row_inputs = &input};
   EXPECT_EQ(search({of_blocks}, 10), cudaErrorInvalidValue);
-  const NeighbourSearchParams swapped_without_inputs{
-      .geometry = Cube(2, 2), .first_in_rows = &input, .swapped_row_masks = &offsets};
-  EXPECT_EQ(search({swapped_without_inputs}, 10), cudaErrorInvalidValue);
-  const NeighbourSearchParams swapped_without_masks{
-      .geometry = Cube(2, 2), .first_in_rows = &input, .swapped_row_inputs = &input};
-  EXPECT_EQ(search({swapped_without_masks}, 10), cudaErrorInvalidValue);
-  const NeighbourSearchParams swapped_of_a_table{
-      .geometry = Cube(2, 2), .swapped_row_masks = &offsets, .swapped_row_inputs = &input};
-  EXPECT_EQ(search({swapped_of_a_table}, 10), cudaErrorInvalidValue);
-  const NeighbourSearchParams swapped_of_large_blocks{
-      .geometry = Cube(4, 4), .first_in_rows = &input, .swapped_row_masks = &offsets, .swapped_row_inputs = &input};
-  EXPECT_EQ(search({swapped_of_large_blocks}, 10), cudaErrorInvalidValue);
-
   // Without rows nothing is launched. The accepted params can therefore be tested without memory.
   EXPECT_EQ(search({agreeing, agreeing}, 0), cudaSuccess);
   EXPECT_EQ(search({of_all}, 0), cudaSuccess);
   const int32_t row = 0;
   of_table.first_in_rows = &row;
   EXPECT_EQ(search({agreeing, of_table}, 0), cudaSuccess) << "its table is not read";
+}
+
+TEST(NeighbourSearchRefusalCudaTest, SwappedOutputsWithoutWhatTheyNeedAreRefused) {
+  uint32_t offsets = 0;
+  int32_t input = 0;
+  const NeighbourSearchParams swapped_without_inputs{
+      .geometry = Cube(2, 2), .first_in_rows = &input, .swapped_row_masks = &offsets};
+  EXPECT_EQ(cuda::SearchNeighbours(swapped_without_inputs, TestStream()), cudaErrorInvalidValue);
+  const NeighbourSearchParams swapped_without_masks{
+      .geometry = Cube(2, 2), .first_in_rows = &input, .swapped_row_inputs = &input};
+  EXPECT_EQ(cuda::SearchNeighbours(swapped_without_masks, TestStream()), cudaErrorInvalidValue);
+  const NeighbourSearchParams swapped_of_a_table{
+      .geometry = Cube(2, 2), .swapped_row_masks = &offsets, .swapped_row_inputs = &input};
+  EXPECT_EQ(cuda::SearchNeighbours(swapped_of_a_table, TestStream()), cudaErrorInvalidValue);
+  const NeighbourSearchParams swapped_of_large_blocks{
+      .geometry = Cube(4, 4), .first_in_rows = &input, .swapped_row_masks = &offsets, .swapped_row_inputs = &input};
+  EXPECT_EQ(cuda::SearchNeighbours(swapped_of_large_blocks, TestStream()), cudaErrorInvalidValue);
 }
 
 }  // namespace

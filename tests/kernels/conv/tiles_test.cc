@@ -125,7 +125,7 @@ struct TilesCase {
             .pitch = table.pitch,
             .row_masks = HasRowMasks() ? row_masks.data() : nullptr,
             .row_inputs = HasRowInputs() ? row_inputs.data() : nullptr,
-            .row_inputs_pitch = RowInputsPitch(table.num_offsets),
+            .row_inputs_pitch = InputsPitch(),
             .out_capacity = capacity,
             .num_out = num_out.data(),
             .order = order,
@@ -139,8 +139,18 @@ struct TilesCase {
   // Every second case has row_masks. Half of these have lists of inputs in place of neighbours.
   bool HasRowMasks() const { return table.num_offsets <= kSortBits && table.num_rows % 2 == 0; }
   bool HasRowInputs() const { return HasRowMasks() && table.num_rows % 4 == 0; }
+  // Returns the number of inputs of the row that has most; at least 1.
+  int64_t InputsPitch() const {
+    int64_t pitch = 1;
+    for (int64_t row = 0; row < table.num_rows; ++row) {
+      int64_t count = 0;
+      for (int32_t k = 0; k < table.num_offsets; ++k) count += table.at(k, row) >= 0;
+      pitch = std::max(pitch, count);
+    }
+    return pitch;
+  }
   std::vector<int32_t> RowInputs() const {
-    const auto pitch = static_cast<size_t>(RowInputsPitch(table.num_offsets));
+    const auto pitch = static_cast<size_t>(InputsPitch());
     std::vector<int32_t> inputs(pitch * static_cast<size_t>(capacity), -7);
     for (int64_t row = 0; HasRowInputs() && row < table.num_rows; ++row) {
       auto next = inputs.begin() + static_cast<int64_t>(pitch) * row;
@@ -310,8 +320,34 @@ TEST_F(TilesTest, RowsOffsetsOfLargeKernelsAreRefused) {
 
 TEST_F(TilesTest, RowsInputsWithoutOffsetsAreRefused) {
   const int32_t input = 0;
-  const TilesParams params{.num_offsets = 1, .row_inputs = &input, .out_capacity = 1};
+  const TilesParams params{.num_offsets = 1, .row_inputs = &input, .row_inputs_pitch = 1, .out_capacity = 1};
   EXPECT_EQ(cuda::MakeTiles({&params, 1}, nullptr, TestStream()), cudaErrorInvalidValue);
+}
+
+TEST_F(TilesTest, RowsInputsWithoutAPitchAreRefused) {
+  const uint32_t offsets = 0;
+  const int32_t input = 0;
+  const TilesParams params{.num_offsets = 1, .row_masks = &offsets, .row_inputs = &input, .out_capacity = 1};
+  EXPECT_EQ(cuda::MakeTiles({&params, 1}, nullptr, TestStream()), cudaErrorInvalidValue);
+}
+
+// As in the swapped rulebook of blocks, where the lists of inputs have a pitch of one value.
+TEST_F(TilesTest, RowsWithAtMostOneInput) {
+  Random random(52);
+  TilesCases cases;
+  for (const int64_t num_rows : {4, 64, 5000}) {
+    const int64_t capacity = num_rows + 20;
+    NeighbourTable table = RandomNeighbours(Presence::kRandom, 0.2, 8, num_rows, num_rows + 9, capacity, random);
+    for (int64_t row = 0; row < num_rows; ++row) {
+      for (int32_t k = 0, count = 0; k < table.num_offsets; ++k) {
+        int32_t& in_row = table.at(k, row);
+        if (in_row >= 0 && ++count > 1) in_row = -1;
+      }
+    }
+    cases.push_back(std::make_unique<TilesCase>(table, capacity, RandomOrder(table.num_offsets, random)));
+    ASSERT_EQ(cases.back()->InputsPitch(), 1);
+  }
+  CheckTogether(cases);
 }
 
 TEST_F(TilesTest, EveryRulebookAlone) {
