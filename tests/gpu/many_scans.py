@@ -109,7 +109,7 @@ class Findings:
 
 
 def run(
-    address: str, model: str, scans: Sequence[Points], seeds: Sequence[int], clients: int, shrink: float
+    address: str, model: str, scans: Sequence[Points], seeds: Sequence[int], clients: int, shrink: float = 1
 ) -> Findings:
     """Sends the scans of `seeds` and returns what was found. `clients` threads each send one scan at a time."""
     findings = Findings()

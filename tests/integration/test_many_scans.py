@@ -42,6 +42,15 @@ def test_many_scans(binary: str, device: str, tmp_path: Path) -> None:
     assert report.after.resident > 0
 
 
+def test_scans_can_be_scaled_too() -> None:
+    same = [varied(FEW, seed) for seed in range(20)]
+    scaled = [varied(FEW, seed, 10) for seed in range(20)]
+    factors = [float(np.abs(b[:, :3]).max() / np.abs(a[:, :3]).max()) for a, b in zip(same, scaled, strict=True)]
+    assert all(0.0999 < factor <= 1 for factor in factors)
+    assert min(factors) < 0.3 < 0.7 < max(factors), "the factors differ"
+    assert all(np.array_equal(a, varied(FEW, seed, 1)) for seed, a in enumerate(same))
+
+
 def test_what_the_server_refuses_is_found(binary: str, tmp_path: Path) -> None:
     with serving(binary, MODELS, tmp_path / "log", []) as server:
         unknown = run(server.address, "nothing", [FEW], range(3), 2)

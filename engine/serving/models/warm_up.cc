@@ -21,15 +21,18 @@
 namespace voxserve {
 namespace {
 
-// Sizes of the warm-up clouds, the largest first, so that memory is allocated once.
-constexpr int64_t kNumPoints[] = {250'000, 180'000, 120'000, 80'000, 55'000, 35'000, 20'000, 10'000, 3'000};
+// Sizes of the warm-up clouds, the largest first, so that memory is allocated once. Each is a little below a power of
+// two or the half octave between two, since batches of half an octave share rooms (kept_rooms.h): a smaller scan then
+// fits the rooms that were captured.
+constexpr int64_t kNumPoints[] = {262'000, 185'000, 131'000, 92'600, 65'500, 46'300,
+                                  32'700,  23'100,  16'300,  11'500, 8'100,  4'000};
 
 // The number of sampled points in runs with a sample. The choice of kernels depends on the cloud's size, not on this
 // number.
 constexpr uint64_t kNumSampled = 64;
 
-// A size runs at most this many times more until its batch is a replay. A first size learns its sizes, takes memory,
-// runs as a new shape, is captured and replayed, in this order.
+// A size runs at most this many times until its batch is a replay: it takes memory, runs as a new shape, is captured
+// and replayed. Once more, in case it outgrows its rooms.
 constexpr int kMostRunsUntilReplay = 5;
 
 // The device memory for the matrix products of LoadKernels. Products that need more memory are left out.
@@ -94,6 +97,25 @@ std::vector<WarmUpRun> RunsOf(const Program& program, const PointCloud& cloud) {
   return runs;
 }
 
+// Runs each size until its batch has been captured and is a replay, if it can be captured. All sizes have run before,
+// since the rooms of a size follow from all sizes of its octave (site_forecast.h).
+absl::Status CaptureSizes(const Program& program, const RunOptions& options, const RunLimits& limits,
+                          int64_t max_points, DeviceArbiter& arbiter, Executor& executor) {
+  for (const int64_t num_points : kNumPoints) {
+    ASSIGN_OR_RETURN(const PointCloud cloud, MakeStreet(program.voxelize, std::min(num_points, max_points)));
+    const InferTask task{.cloud = cloud};
+    for (int i = 0; i < kMostRunsUntilReplay; ++i) {
+      const BatchOutput output = arbiter.TryOnce(
+          options, [&](const RunOptions& allowed) { return executor.Run(program, task, limits, allowed); });
+      if (IsOutOfMemory(output.status)) break;
+      RETURN_IF_ERROR(output.status);
+      const bool needs_sizes = output.room_voxels == 0 && !output.ran_again;  // on the host: it is never captured
+      if (output.is_replay || needs_sizes) break;
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status LoadKernels([[maybe_unused]] const Program& program, [[maybe_unused]] ExecutionContext& context) {
@@ -131,26 +153,18 @@ absl::Status WarmUp(const Program& program, const RunOptions& options, const Run
     ASSIGN_OR_RETURN(const PointCloud cloud, MakeStreet(program.voxelize, std::min(num_points, max_points)));
     BatchOutput output;
     absl::Duration time;
-    const auto run = [&](const InferTask& task) {
-      output = arbiter.TryOnce(options, [&](const RunOptions& allowed) {
+    for (const auto& [task, is_typical] : RunsOf(program, cloud)) {
+      output = arbiter.TryOnce({.plans = options.plans}, [&, &task = task](const RunOptions& allowed) {
         const absl::Time start = SteadyNow();
         BatchOutput ran = executor.Run(program, task, limits, allowed);
         time = SteadyNow() - start;
         return ran;
       });
       first_failure.Update(output.status);
-    };
-    for (const auto& [task, is_typical] : RunsOf(program, cloud)) {
-      run(task);
       if (!output.status.ok() && (is_typical || !IsOutOfMemory(output.status))) break;
       if (!is_typical || !output.samples[0].status.ok()) continue;  // the cloud may have too many voxels for the model
       memory.Observe(static_cast<int64_t>(cloud.num_points()),
                      std::max(output.samples[0].counts.voxels, output.room_voxels), output.bytes);
-    }
-    for (int i = 0; options.captures && i < kMostRunsUntilReplay; ++i) {
-      const bool never_captures = i > 0 && output.room_voxels == 0;  // it needs its sizes on the host
-      if (!output.status.ok() || output.is_replay || never_captures) break;
-      run({.cloud = cloud});
     }
     if (IsOutOfMemory(output.status)) continue;
     RETURN_IF_ERROR(output.status);
@@ -160,8 +174,9 @@ absl::Status WarmUp(const Program& program, const RunOptions& options, const Run
                              .restricts_network = true};
     const InferTask sampled{.cloud = cloud, .sample = few};
     if (CheckSample(program.voxelize, sampled).ok()) {
-      const BatchOutput ran = arbiter.TryOnce(
-          options, [&](const RunOptions& allowed) { return executor.Run(program, sampled, limits, allowed); });
+      const BatchOutput ran = arbiter.TryOnce({.plans = options.plans}, [&](const RunOptions& allowed) {
+        return executor.Run(program, sampled, limits, allowed);
+      });
       first_failure.Update(ran.status);
       if (!IsOutOfMemory(ran.status)) RETURN_IF_ERROR(ran.status);
     }
@@ -171,6 +186,7 @@ absl::Status WarmUp(const Program& program, const RunOptions& options, const Run
         {.points = static_cast<int64_t>(cloud.num_points()), .voxels = output.samples[0].counts.voxels, .requests = 1},
         time);
   }
+  if (options.captures) first_failure.Update(CaptureSizes(program, options, limits, max_points, arbiter, executor));
   return first_failure;
 }
 

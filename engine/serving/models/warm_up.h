@@ -30,9 +30,8 @@ absl::Status LoadKernels(const Program& program, ExecutionContext& context);
 // - Memory: `arbiter` must be the one to which the executor's context was added. A size that does not fit beside the
 //   memory of the other contexts is skipped.
 // - Learning: `memory` and `latency` learn only from runs that are like usual requests. Runs with a sampled cloud, and
-//   runs that return tensors in addition to labels or boxes, do not count. `latency` learns from the last run of a
-//   size, which is a replay if batches are captured. It must be null if other work shares the device, since the
-//   measured times would then be too long.
+//   runs that return tensors in addition to labels or boxes, do not count. `latency` must be null if other work shares
+//   the device, since the measured times would then be too long. Both learn before batches are captured.
 // - Errors: returns the error of the first run that failed. Lack of memory does not keep smaller sizes from running;
 //   any other error ends the warm-up.
 absl::Status WarmUp(const Program& program, const RunOptions& options, const RunLimits& limits, int64_t max_points,

@@ -15,6 +15,8 @@
 namespace voxserve {
 namespace {
 
+constexpr int kNumSizes = 12;
+
 class WarmUpTest : public testing::TestWithParam<support::Device> {
  protected:
   void SetUp() override { SKIP_WITHOUT(GetParam()); }
@@ -81,7 +83,7 @@ TEST_P(WarmUpTest, SamplesFarthestPointsWhereRequestsMay) {
   const ContextRegistration registration(arbiter, runner->context().cuda.get());
   WatchedExecutor requests_may(runner->executor());
   EXPECT_TRUE(WarmUp(program, {}, {}, 2000, arbiter, requests_may, memory, nullptr).ok());
-  EXPECT_EQ(requests_may.num_sampled, 9) << "one of each size";
+  EXPECT_EQ(requests_may.num_sampled, kNumSizes) << "one of each size";
   program.voxelize.sample = FarthestPoints{.num_points = 10};
   WatchedExecutor samples_itself(runner->executor());
   EXPECT_TRUE(WarmUp(program, {}, {}, 2000, arbiter, samples_itself, memory, nullptr).ok());
@@ -107,7 +109,7 @@ TEST_P(WarmUpTest, RunsEachSizeUntilItIsReplayed) {
     const ContextRegistration registration(arbiter, runner->context().cuda.get());
     WatchedExecutor watched(runner->executor());
     EXPECT_TRUE(WarmUp(program, {.captures = captures}, {}, 300'000, arbiter, watched, memory, nullptr).ok());
-    EXPECT_EQ(watched.replayed_sizes.size(), captures ? 9u : 0u);
+    EXPECT_EQ(watched.replayed_sizes.size(), captures ? size_t{kNumSizes} : 0u);
   }
 }
 
