@@ -107,7 +107,7 @@ absl::Status Worker::WarmUp(const ServedModel& model) {
     if (context_.cuda != nullptr) RETURN_IF_ERROR(context_.cuda->MakeCurrent());
   }
   const std::shared_ptr<const PlanTable> plans = model.plans->Get(options_.device);
-  const absl::Status status =
+  absl::Status status =
       voxserve::WarmUp(model.programs[options_.device], {.plans = plans.get(), .captures = options_.captures},
                        model.limits, model.info.max_points, *options_.arbiter, *executor_,
                        *model.memory[options_.device], model.latency[options_.device].get());

@@ -34,7 +34,7 @@ class WarmUpTest : public testing::TestWithParam<support::Device> {
     MemoryModel memory;
     LatencyFit latency;
     const ContextRegistration registration(arbiter, runner->context().cuda.get());
-    const absl::Status status = WarmUp(program, {}, limits, max_points, arbiter, runner->executor(), memory, &latency);
+    absl::Status status = WarmUp(program, {}, limits, max_points, arbiter, runner->executor(), memory, &latency);
     // The warm-up teaches how much memory its runs took. With max_voxels all its clouds are refused, so it teaches
     // nothing.
     EXPECT_EQ(memory.Expected(1000, 1000).points > 0, limits.max_voxels == 0);
