@@ -97,12 +97,11 @@ std::vector<WarmUpRun> RunsOf(const Program& program, const PointCloud& cloud) {
   return runs;
 }
 
-// Runs each size until its batch has been captured and is a replay, if it can be captured. All sizes have run before,
+// Runs each cloud until its batch has been captured and is a replay, if it can be captured. All clouds have run before,
 // since the rooms of a size follow from all sizes of its octave (site_forecast.h).
 absl::Status CaptureSizes(const Program& program, const RunOptions& options, const RunLimits& limits,
-                          int64_t max_points, DeviceArbiter& arbiter, Executor& executor) {
-  for (const int64_t num_points : kNumPoints) {
-    ASSIGN_OR_RETURN(const PointCloud cloud, MakeStreet(program.voxelize, std::min(num_points, max_points)));
+                          const std::vector<PointCloud>& clouds, DeviceArbiter& arbiter, Executor& executor) {
+  for (const PointCloud& cloud : clouds) {
     const InferTask task{.cloud = cloud};
     for (int i = 0; i < kMostRunsUntilReplay; ++i) {
       const BatchOutput output = arbiter.TryOnce(
@@ -148,9 +147,13 @@ absl::Status LoadKernels([[maybe_unused]] const Program& program, [[maybe_unused
 
 absl::Status WarmUp(const Program& program, const RunOptions& options, const RunLimits& limits, int64_t max_points,
                     DeviceArbiter& arbiter, Executor& executor, MemoryModel& memory, LatencyFit* latency) {
-  absl::Status first_failure;
+  std::vector<PointCloud> clouds;
   for (const int64_t num_points : kNumPoints) {
-    ASSIGN_OR_RETURN(const PointCloud cloud, MakeStreet(program.voxelize, std::min(num_points, max_points)));
+    ASSIGN_OR_RETURN(PointCloud cloud, MakeStreet(program.voxelize, std::min(num_points, max_points)));
+    clouds.push_back(std::move(cloud));
+  }
+  absl::Status first_failure;
+  for (const PointCloud& cloud : clouds) {
     BatchOutput output;
     absl::Duration time;
     for (const auto& [task, is_typical] : RunsOf(program, cloud)) {
@@ -186,7 +189,7 @@ absl::Status WarmUp(const Program& program, const RunOptions& options, const Run
         {.points = static_cast<int64_t>(cloud.num_points()), .voxels = output.samples[0].counts.voxels, .requests = 1},
         time);
   }
-  if (options.captures) first_failure.Update(CaptureSizes(program, options, limits, max_points, arbiter, executor));
+  if (options.captures) first_failure.Update(CaptureSizes(program, options, limits, clouds, arbiter, executor));
   return first_failure;
 }
 

@@ -465,6 +465,7 @@ TEST(NeighbourSearchRefusalCudaTest, ParamsThatDisagreeInDimensionAreRefused) {
   const NeighbourSearchParams of_blocks{
       .geometry = Cube(2, 2), .first_in_rows = &input, .row_masks = &offsets, .row_inputs = &input};
   EXPECT_EQ(search({of_blocks}, 10), cudaErrorInvalidValue);
+
   // Without rows nothing is launched. The accepted params can therefore be tested without memory.
   EXPECT_EQ(search({agreeing, agreeing}, 0), cudaSuccess);
   EXPECT_EQ(search({of_all}, 0), cudaSuccess);
