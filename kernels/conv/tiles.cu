@@ -12,8 +12,8 @@ namespace voxserve::kernels::cuda {
 namespace {
 
 constexpr int kWordBits = 32;
-constexpr int kMaxRulebooksASort = 31;  // a key's 5 high bits are the rulebook's index in the batch; 31: no row
-constexpr int64_t kMaxBlocks = 2048;    // about the number of resident blocks
+constexpr int kMaxRulebooksASort = kMaxSortParts;
+constexpr int64_t kMaxBlocks = 2048;  // about the number of resident blocks
 constexpr int kFillThreads = static_cast<int>(kMaxBlockTileRows);
 constexpr int kFillBlocksAnSm = 12;  // as many as an SM of an H100 holds: more would wait
 constexpr int kTilesABlock = kFillThreads / static_cast<int>(kMaskTileRows);
@@ -21,8 +21,6 @@ constexpr int kMaskWarps = static_cast<int>(kMaskTileRows) / kWarpThreads;
 constexpr int kTileSizes = 2;   // 64 and 128 rows
 constexpr int kWeights = 1024;  // a tile's weight is its number of offsets; the sort treats more than 1023 as 1023
 constexpr int kBitsAtOnce = 8;  // offsets whose input rows a thread reads before it writes them
-constexpr uint32_t kNoKey = ~0u;
-constexpr uint32_t kSortMask = (1u << kSortBits) - 1;
 
 struct TilesBatch {
   int32_t num_rulebooks;
@@ -47,16 +45,11 @@ __device__ uint32_t GrayRank(uint32_t code) {
   return code;
 }
 
-// Returns the mask of offsets by which a row is sorted. SortOrder (tiles.h) says which offset each bit stands for.
-// Where ClassOrders::bit_of is known, it is quicker.
+// Returns the mask of offsets by which a row without a mask in row_masks is sorted. SortOrder (tiles.h) says which
+// offset each bit stands for.
 __device__ uint32_t SortBitsOf(const TilesParams& params, int64_t row) {
   const int32_t* const neighbours = params.neighbours + row;
   uint32_t bits = 0;
-  if (params.row_masks != nullptr) {
-    const uint32_t offsets = params.row_masks[row];
-    for (int bit = 0; bit < params.num_offsets; ++bit) bits |= (offsets >> params.order[bit] & 1) << bit;
-    return bits;
-  }
   if (params.num_offsets <= kSortBits) {
 #pragma unroll 9
     for (int bit = 0; bit < params.num_offsets; ++bit) {
@@ -108,7 +101,7 @@ __device__ uint32_t BitsOfRank(const ClassOrders& orders, uint32_t rank) {
 // Returns the offsets of a row as bits, from the row's sort key. The kernel has at most kSortBits offsets.
 __device__ uint32_t OffsetsOfKey(const TilesParams& params, const ClassOrders& orders, uint32_t key) {
   uint32_t offsets = 0;
-  ForEachBit(BitsOfRank(orders, ~key & kSortMask), [&](int bit) { offsets |= 1u << params.order[bit]; });
+  ForEachBit(BitsOfRank(orders, ~key), [&](int bit) { offsets |= 1u << params.order[bit]; });
   return offsets;
 }
 
@@ -131,22 +124,31 @@ __global__ void __launch_bounds__(kOrderWarps* kWarpThreads)
   const int64_t num_rows = NumRows(params.out_capacity, params.num_out);
   const int64_t num_runs = (num_rows + kRunRows - 1) / kRunRows;
   const int64_t num_sampled = min(num_runs, NumSampledRuns(params.num_offsets));
+  const bool has_masks = params.row_masks != nullptr;
+  // The bit of a row's word that is the lane's bit of the sorted mask; -1: none is.
+  const int lane_bit = lane >= kSortBits ? -1 : !has_masks ? lane : lane < params.num_offsets ? params.order[lane] : -1;
+  int32_t of_class[kSortBits] = {};  // how many rows of each class have the lane's bit
   for (int64_t run = warp; run < num_sampled; run += kOrderWarps) {
     const int64_t row = run * num_runs / num_sampled * kRunRows + lane;
-    const uint32_t bits = row < num_rows ? SortBitsOf(params, row) : 0;
-    const int row_class = bits == 0 ? -1 : HighestBit(bits);
+    uint32_t word = 0;
+    if (row < num_rows) word = has_masks ? params.row_masks[row] : SortBitsOf(params, row);
     uint32_t have = 0;  // the rows that have the lane's bit
 #pragma unroll
     for (int bit = 0; bit < kSortBits; ++bit) {
-      const uint32_t rows = __ballot_sync(~0u, (bits >> bit & 1) != 0);
-      if (lane == bit) have = rows;
+      const uint32_t rows = __ballot_sync(~0u, (word >> bit & 1) != 0);
+      if (lane_bit == bit) have = rows;
     }
-    for (uint32_t left = __ballot_sync(~0u, bits != 0); left != 0;) {
-      const int next = __shfl_sync(~0u, row_class, __ffs(static_cast<int>(left)) - 1);
-      const uint32_t rows = __ballot_sync(~0u, row_class == next);
-      if (lane < next) atomicAdd(&counts[next][lane], __popc(have & rows));
+    uint32_t left = ~0u;  // the rows whose class is not above this one
+#pragma unroll
+    for (int row_class = kSortBits - 1; row_class >= 0; --row_class) {
+      const uint32_t rows = __shfl_sync(~0u, have, row_class) & left;
+      of_class[row_class] += __popc(have & rows);
       left &= ~rows;
     }
+  }
+#pragma unroll
+  for (int row_class = 0; row_class < kSortBits; ++row_class) {
+    if (lane < row_class && of_class[row_class] > 0) atomicAdd(&counts[row_class][lane], of_class[row_class]);
   }
   __syncthreads();
   if (warp >= kSortBits) return;
@@ -163,7 +165,8 @@ __global__ void __launch_bounds__(kOrderWarps* kWarpThreads)
 }
 
 // Computes the sort keys of all rows. A higher rank gives a lower key, so that the rows with the highest ranks come
-// first.
+// first. The places behind the last row have the key of rank 0. They stay behind rows of this rank, since the sort is
+// stable.
 __global__ void __launch_bounds__(kBlockThreads)
     SortKeysKernel(const __grid_constant__ TilesBatch batch, const ClassOrders* orders, uint32_t* keys, int32_t* rows) {
   WaitForEarlierKernels();
@@ -175,7 +178,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     const TilesParams& params = batch.rulebooks[entry];
     const int64_t row = i - batch.key_begin[entry];
     rows[i] = static_cast<int32_t>(row);
-    uint32_t key = kNoKey;
+    uint32_t rank = 0;
     if (row < NumRows(params.out_capacity, params.num_out)) {
       uint32_t bits = 0;
       if (params.row_masks != nullptr) {
@@ -183,9 +186,9 @@ __global__ void __launch_bounds__(kBlockThreads)
       } else {
         bits = SortBitsOf(params, row);
       }
-      key = static_cast<uint32_t>(entry) << kSortBits | (~RankOfBits(orders[entry], bits) & kSortMask);
+      rank = RankOfBits(orders[entry], bits);
     }
-    keys[i] = key;
+    keys[i] = ~rank;
   }
 }
 
@@ -213,7 +216,7 @@ __global__ void __launch_bounds__(kFillThreads)
     FillTilesKernel(const __grid_constant__ TilesBatch batch, const ClassOrders* orders, const uint32_t* sorted_keys,
                     const int32_t* sorted_rows) {
   WaitForEarlierKernels();
-  __shared__ int64_t first_key[kWarpThreads], num_rows[kWarpThreads];
+  __shared__ int64_t num_rows[kWarpThreads];
   __shared__ uint32_t words[kTilesABlock][kMaskWarps];
   const BatchTiles<kMaxRulebooksASort> blocks(batch.num_rulebooks, [&](int i) {
     const TilesParams& params = batch.rulebooks[i];
@@ -223,7 +226,6 @@ __global__ void __launch_bounds__(kFillThreads)
     const auto entry = static_cast<int>(threadIdx.x);
     const TilesParams& params = batch.rulebooks[min(entry, batch.num_rulebooks - 1)];
     num_rows[entry] = entry < batch.num_rulebooks ? NumRows(params.out_capacity, params.num_out) : 0;
-    first_key[entry] = SumToLane(num_rows[entry]) - num_rows[entry];
   }
   __syncthreads();
   const auto thread = static_cast<int32_t>(threadIdx.x);
@@ -236,13 +238,14 @@ __global__ void __launch_bounds__(kFillThreads)
     const TilesParams& params = batch.rulebooks[entry];
     const int64_t place = blocks.Within(entry, i) * kFillThreads + thread;
     const int64_t tile = place / kMaskTileRows;
-    const int32_t row = place < num_rows[entry] ? sorted_rows[first_key[entry] + place] : -1;
+    const int32_t row = place < num_rows[entry] ? sorted_rows[batch.key_begin[entry] + place] : -1;
     const bool has_list = params.row_inputs != nullptr;
     const bool is_known = params.row_masks != nullptr || params.num_offsets <= kSortBits;
     uint32_t there = 0;  // the row's offsets of the current word, which begins at `first` below
     if (is_known && row >= 0) {
-      there = params.row_masks != nullptr ? params.row_masks[row]
-                                          : OffsetsOfKey(params, orders[entry], sorted_keys[first_key[entry] + place]);
+      there = params.row_masks != nullptr
+                  ? params.row_masks[row]
+                  : OffsetsOfKey(params, orders[entry], sorted_keys[batch.key_begin[entry] + place]);
     }
     const int32_t* const list = params.row_inputs + row * params.row_inputs_pitch;
     params.out_rows[place] = row;
@@ -325,17 +328,24 @@ __global__ void __launch_bounds__(kWeights) SortTilesByWeightKernel(const __grid
 
 struct Workspace {
   Workspace(std::span<const TilesParams> params, void* base) {
-    for (const TilesParams& rulebook : params) num_keys += rulebook.out_capacity;
+    for (const TilesParams& rulebook : params) {
+      parts[num_parts++] = {.num_pairs = rulebook.out_capacity, .num_bits = std::min(rulebook.num_offsets, kSortBits)};
+      num_keys += rulebook.out_capacity;
+    }
     WorkspaceCutter cutter(base);
     orders = cutter.Take<ClassOrders>(static_cast<int64_t>(params.size()));
     for (int i = 0; i < 2; ++i) {
       pairs.keys[i] = cutter.Take<uint32_t>(num_keys);
       pairs.values[i] = cutter.Take<int32_t>(num_keys);
     }
-    sort_scratch = cutter.Take<char>(static_cast<int64_t>(SortPairsScratchBytes<uint32_t>(num_keys)));
+    sort_scratch = cutter.Take<char>(static_cast<int64_t>(SortPartsScratchBytes<uint32_t>(sorted_parts())));
     bytes = cutter.bytes();
   }
 
+  std::span<const SortPart> sorted_parts() const { return {parts, num_parts}; }
+
+  SortPart parts[kMaxRulebooksASort];  // one per rulebook: one key per row of capacity
+  size_t num_parts = 0;
   int64_t num_keys = 0;
   ClassOrders* orders;          // one per rulebook
   PairBuffers<uint32_t> pairs;  // of a key and a row
@@ -363,9 +373,7 @@ cudaError_t MakeTilesOf(std::span<const TilesParams> params, void* memory, cudaS
   VOXSERVE_RETURN_IF_CUDA(LaunchEarly(SortKeysKernel, std::min<unsigned>(kMaxBlocks, NumBlocks(workspace.num_keys)),
                                       kBlockThreads, 0, stream, batch, workspace.orders, pairs.current_keys(),
                                       pairs.current_values()));
-  int key_bits = kSortBits;
-  while ((batch.num_rulebooks >> (key_bits - kSortBits)) != 0) ++key_bits;  // leaves kNoKey as the largest key
-  VOXSERVE_RETURN_IF_CUDA(SortPairs(pairs, workspace.num_keys, key_bits, workspace.sort_scratch, stream));
+  VOXSERVE_RETURN_IF_CUDA(SortParts(pairs, workspace.sorted_parts(), workspace.sort_scratch, stream));
   const int64_t resident_blocks = int64_t{kFillBlocksAnSm} * NumSms();
   VOXSERVE_RETURN_IF_CUDA(LaunchEarly(FillTilesKernel, static_cast<unsigned>(std::min(resident_blocks, num_blocks)),
                                       kFillThreads, 0, stream, batch, workspace.orders, pairs.current_keys(),

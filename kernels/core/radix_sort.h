@@ -4,15 +4,17 @@
 //
 // On the CPU each thread has its own histogram in every pass over a digit.
 //
-// On a GPU pairs of a key and a value are sorted by 8 bits a pass (Adinets and Merrill, "Onesweep: A Faster Least
+// On a GPU pairs of a key and a value are sorted by 9 bits a pass (Adinets and Merrill, "Onesweep: A Faster Least
 // Significant Digit Radix Sort for GPUs", 2022), with CUB's classes in kernels of our own. cub::DeviceRadixSort does
-// the same for long arrays. A batch sorts some 100,000 pairs, where the time goes into gaps between small kernels: it
-// clears its scratch before every pass, and its tiles leave most of the GPU idle. Here one kernel clears everything,
-// tiles are smaller, and the kernels start early (LaunchEarly in launch.cuh).
+// the same for long arrays. A batch sorts some 100,000 pairs, where the time goes into gaps between small kernels and
+// into tiles that wait for each other: it clears its scratch before every pass, its tiles leave most of the GPU idle,
+// and each tile reads the counts of the tiles before it one by one. Here one kernel clears everything, the kernels
+// start early (LaunchEarly in launch.cuh), tiles are smaller, and a tile reads the counts of eight tiles at a time.
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "kernels/core/chunks.h"
@@ -82,13 +84,27 @@ struct PairBuffers {
   int32_t* current_values() const { return values[current]; }
 };
 
-// Returns the bytes of scratch that SortPairs needs for up to num_pairs pairs and any number of bits. Above four
-// million pairs it asks CUB, which needs a device.
+// A run of pairs that is sorted by itself, by the lowest num_bits bits of its keys.
+struct SortPart {
+  int64_t num_pairs = 0;
+  int num_bits = 0;  // 0 to the bits of a key
+};
+inline constexpr size_t kMaxSortParts = 31;
+
+// Returns the bytes of scratch that SortParts needs. Above four million pairs it asks CUB, which needs a device.
+template <typename Key>
+size_t SortPartsScratchBytes(std::span<const SortPart> parts);
+
+// Sorts each part, and sets buffers.current to the buffer with the results. The first part begins with the first pair,
+// each other part where the part before it ends. All parts share the passes' kernels, so that parts of few bits cost
+// little beside others, and no key needs bits for the number of its part.
+// parts: at most kMaxSortParts, together at most 2^31 - 1 pairs. Returns cudaErrorInvalidValue for other numbers.
+template <typename Key>
+cudaError_t SortParts(PairBuffers<Key>& buffers, std::span<const SortPart> parts, void* scratch, cudaStream_t stream);
+
+// SortPairs is SortParts with one part. SortPairsScratchBytes returns what it needs for any number of bits.
 template <typename Key>
 size_t SortPairsScratchBytes(int64_t num_pairs);
-
-// Sorts the pairs by the lowest num_bits bits of their keys, and sets buffers.current to the buffer with the result.
-// num_pairs: 0 to 2^31 - 1. num_bits: 0 to the bits of a key. Returns cudaErrorInvalidValue for other numbers.
 template <typename Key>
 cudaError_t SortPairs(PairBuffers<Key>& buffers, int64_t num_pairs, int num_bits, void* scratch, cudaStream_t stream);
 

@@ -4,6 +4,7 @@
 #include <limits>
 #include <numeric>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -24,31 +25,55 @@ class SortPairsTest : public ::testing::Test {
   // Sorts the keys, each with its place as value, by their low bits, and compares all of the result. current: the
   // buffer that has the keys.
   void ExpectSorted(const std::vector<Key>& keys, int num_bits, int current = 0) {
-    const auto num_pairs = static_cast<int64_t>(keys.size());
+    ExpectSorted(keys, {{.num_pairs = static_cast<int64_t>(keys.size()), .num_bits = num_bits}}, current);
+  }
+  // Does the same with parts, which together have all keys. One part is sorted by SortPairs.
+  void ExpectSorted(const std::vector<Key>& keys, const std::vector<cuda::SortPart>& parts, int current = 0) {
+    SCOPED_TRACE(NameOf(parts));
     std::vector<int32_t> places(keys.size());
     std::iota(places.begin(), places.end(), 0);
     DeviceArray<Key> keys0(Device::kCuda, keys), keys1(Device::kCuda, std::vector<Key>(keys.size()));
     DeviceArray<int32_t> values0(Device::kCuda, places), values1(Device::kCuda, std::vector<int32_t>(keys.size()));
     // Scratch that is not clear beforehand, and a guard behind it.
-    const size_t scratch_bytes = cuda::SortPairsScratchBytes<Key>(num_pairs);
+    const size_t scratch_bytes = parts.size() == 1 ? cuda::SortPairsScratchBytes<Key>(parts[0].num_pairs)
+                                                   : cuda::SortPartsScratchBytes<Key>(parts);
     DeviceArray<uint8_t> scratch(Device::kCuda, std::vector<uint8_t>(scratch_bytes + 64, 0xA5));
     cuda::PairBuffers<Key> buffers{.current = current};
     buffers.keys[current] = keys0.data();
     buffers.values[current] = values0.data();
     buffers.keys[current ^ 1] = keys1.data();
     buffers.values[current ^ 1] = values1.data();
-    ASSERT_EQ(cuda::SortPairs(buffers, num_pairs, num_bits, scratch.data(), nullptr), cudaSuccess);
+    if (parts.size() == 1) {
+      ASSERT_EQ(cuda::SortPairs(buffers, parts[0].num_pairs, parts[0].num_bits, scratch.data(), nullptr), cudaSuccess);
+    } else {
+      ASSERT_EQ(cuda::SortParts<Key>(buffers, parts, scratch.data(), nullptr), cudaSuccess);
+    }
 
-    const Key mask = num_bits == std::numeric_limits<Key>::digits ? ~Key{0} : (Key{1} << num_bits) - 1;
-    std::stable_sort(places.begin(), places.end(), [&](int32_t a, int32_t b) {
-      return (keys[static_cast<size_t>(a)] & mask) < (keys[static_cast<size_t>(b)] & mask);
-    });
-    EXPECT_EQ((buffers.current == current ? values0 : values1).ToHost(), places) << num_pairs << " pairs, " << num_bits;
+    auto begin = places.begin();
+    for (const cuda::SortPart& part : parts) {
+      const Key mask = part.num_bits == std::numeric_limits<Key>::digits ? ~Key{0} : (Key{1} << part.num_bits) - 1;
+      std::stable_sort(begin, begin + part.num_pairs, [&](int32_t a, int32_t b) {
+        return (keys[static_cast<size_t>(a)] & mask) < (keys[static_cast<size_t>(b)] & mask);
+      });
+      begin += part.num_pairs;
+    }
+    ASSERT_EQ(begin, places.end());
+    // EXPECT_TRUE, since a comparison of a million values would print them.
+    EXPECT_TRUE((buffers.current == current ? values0 : values1).ToHost() == places);
     std::vector<Key> sorted;
     for (const int32_t place : places) sorted.push_back(keys[static_cast<size_t>(place)]);
-    EXPECT_EQ((buffers.current == current ? keys0 : keys1).ToHost(), sorted) << num_pairs << " pairs, " << num_bits;
+    EXPECT_TRUE((buffers.current == current ? keys0 : keys1).ToHost() == sorted);
     const std::vector<uint8_t> after = scratch.ToHost();
     EXPECT_TRUE(std::all_of(after.end() - 64, after.end(), [](uint8_t byte) { return byte == 0xA5; }));
+  }
+
+ private:
+  static std::string NameOf(const std::vector<cuda::SortPart>& parts) {
+    std::string name;
+    for (const cuda::SortPart& part : parts) {
+      name += std::to_string(part.num_pairs) + " pairs by " + std::to_string(part.num_bits) + " bits; ";
+    }
+    return name;
   }
 };
 
@@ -81,6 +106,27 @@ TYPED_TEST(SortPairsTest, EqualKeysKeepTheirOrder) {
   }
 }
 
+// Parts of many bits beside parts of few or none, also where their numbers of passes differ by one.
+TYPED_TEST(SortPairsTest, PartsAreSortedByThemselves) {
+  std::mt19937_64 random(5);
+  const auto expect_sorted = [&](const std::vector<cuda::SortPart>& parts) {
+    int64_t num_pairs = 0;
+    for (const cuda::SortPart& part : parts) num_pairs += part.num_pairs;
+    std::vector<TypeParam> keys(static_cast<size_t>(num_pairs));
+    for (TypeParam& key : keys) key = static_cast<TypeParam>(random());
+    for (const int current : {0, 1}) ASSERT_NO_FATAL_FAILURE(this->ExpectSorted(keys, parts, current));
+  };
+  expect_sorted({{92'001, 27}, {92'001, 8}, {61'000, 27}, {61'000, 8}, {30'001, 27}, {1, 27}, {7, 8}});
+  for (const int most : {1, 9, 10, 18, 19, 27, 28, 32}) {
+    for (const int fewer : {0, 1, 9, 10, 18, 19}) expect_sorted({{9000, fewer}, {5000, most}, {6144, fewer}});
+  }
+  expect_sorted({{0, 27}, {4096, 27}, {0, 8}, {4097, 8}, {0, 0}});
+  expect_sorted({{10, 0}, {20, 0}});
+  std::vector<cuda::SortPart> most_parts;
+  for (int i = 0; i < static_cast<int>(cuda::kMaxSortParts); ++i) most_parts.push_back({1000 * i, i});
+  expect_sorted(most_parts);
+}
+
 constexpr size_t kMostByOurs = size_t{1} << 22;  // CUB sorts longer arrays
 
 TYPED_TEST(SortPairsTest, CubSortsLongArrays) {
@@ -92,6 +138,8 @@ TYPED_TEST(SortPairsTest, CubSortsLongArrays) {
       this->ExpectSorted(keys, bits);
       this->ExpectSorted(keys, bits, /*current=*/1);
     }
+    const auto half = static_cast<int64_t>(size / 2), rest = static_cast<int64_t>(size) - half;
+    this->ExpectSorted(keys, {{half, 27}, {0, 27}, {rest, 8}});
   }
 }
 
@@ -118,6 +166,14 @@ TYPED_TEST(SortPairsTest, RefusesNumbersOutOfRange) {
   EXPECT_EQ(cuda::SortPairs(buffers, 1, -1, nullptr, nullptr), cudaErrorInvalidValue);
   EXPECT_EQ(cuda::SortPairs(buffers, 1, std::numeric_limits<TypeParam>::digits + 1, nullptr, nullptr),
             cudaErrorInvalidValue);
+  const auto sort = [&](const std::vector<cuda::SortPart>& parts) {
+    return cuda::SortParts<TypeParam>(buffers, parts, nullptr, nullptr);
+  };
+  EXPECT_EQ(sort({}), cudaSuccess);
+  EXPECT_EQ(sort({{5, 8}, {-1, 8}}), cudaErrorInvalidValue);
+  EXPECT_EQ(sort({{5, 8}, {5, -1}}), cudaErrorInvalidValue);
+  EXPECT_EQ(sort({{int64_t{1} << 30, 8}, {int64_t{1} << 30, 8}}), cudaErrorInvalidValue);
+  EXPECT_EQ(sort(std::vector<cuda::SortPart>(cuda::kMaxSortParts + 1)), cudaErrorInvalidValue);
 }
 
 }  // namespace
