@@ -7,8 +7,8 @@
 namespace voxserve {
 
 BatchKey KeyOf(const BatchShape& shape) {
-  BatchKey key = {shape.program, shape.plans, shape.plan, shape.voxel_order,
-                  static_cast<uint64_t>(shape.rooms.axis_bits)};
+  BatchKey key = {shape.program, shape.plans, shape.plan, shape.voxel_order};
+  for (const int32_t bits : shape.rooms.axis_bits) key.push_back(static_cast<uint64_t>(bits));
   for (const int64_t value :
        {shape.num_samples, shape.ignore_label, shape.max_voxels, shape.rooms.points, shape.rooms.upload_bytes}) {
     key.push_back(static_cast<uint64_t>(value));

@@ -60,7 +60,9 @@ SiteRooms KeptRooms::Fit(uint64_t program, int64_t num_samples, const SiteRooms&
     const int64_t sites = wanted.capacities[i];
     kept.capacities[i] = KeptOrNew(kept.capacities[i], sites, kLeastSites, RoomFor(sites));
   }
-  kept.axis_bits = KeptOrNewBits(kept.axis_bits, wanted.axis_bits);
+  for (size_t axis = 0; axis < wanted.axis_bits.size(); ++axis) {
+    kept.axis_bits[axis] = KeptOrNewBits(kept.axis_bits[axis], wanted.axis_bits[axis]);
+  }
   return kept;
 }
 

@@ -4,6 +4,8 @@
 #include <bit>
 #include <cmath>
 
+#include "kernels/coordinates/coordinate_key.h"
+
 namespace voxserve {
 namespace {
 
@@ -40,9 +42,11 @@ bool SiteForecast::has_learned(int64_t num_points) const {
 SiteRooms SiteForecast::Rooms(int64_t num_points) const {
   const Bucket& bucket = BucketOf(num_points);
   SiteRooms rooms;
-  if (bucket.max_coordinate > 0) {
-    const double farthest = std::ceil(bucket.max_coordinate * kRoom);
-    rooms.axis_bits = static_cast<int32_t>(std::bit_width(static_cast<uint64_t>(farthest)));
+  const auto& farthest = bucket.max_coordinate;
+  if (std::any_of(farthest.begin(), farthest.end(), [](double coordinate) { return coordinate > 0; })) {
+    std::transform(farthest.begin(), farthest.end(), rooms.axis_bits.begin(), [](double coordinate) {
+      return kernels::AxisBitsFor(static_cast<int64_t>(std::ceil(coordinate * kRoom)));
+    });
   }
   for (const double ratio : bucket.sites_per_point) {
     const double expected = std::ceil(ratio * static_cast<double>(num_points) * kRoom);
@@ -59,10 +63,13 @@ double SiteForecast::FewestVoxels(int64_t num_points) const {
   return BucketOf(num_points).fewest_voxels_per_point * static_cast<double>(num_points);
 }
 
-void SiteForecast::Learn(int64_t num_points, const std::vector<int64_t>& num_sites, int64_t max_coordinate) {
+void SiteForecast::Learn(int64_t num_points, const std::vector<int64_t>& num_sites,
+                         const kernels::Axes& max_coordinate) {
   Bucket& bucket = buckets_[IndexOf(num_points)];
   bucket.num_resting = std::max(0, bucket.num_resting - 1);
-  FollowMost(static_cast<double>(max_coordinate), bucket.max_coordinate);
+  for (size_t axis = 0; axis < max_coordinate.size(); ++axis) {
+    FollowMost(static_cast<double>(max_coordinate[axis]), bucket.max_coordinate[axis]);
+  }
   if (num_sites.empty()) return;
   const bool is_first = bucket.sites_per_point.size() != num_sites.size();
   if (is_first) bucket.sites_per_point.assign(num_sites.size(), 0);

@@ -6,7 +6,7 @@
 //
 // - Buckets: batches are grouped by their points, from one power of two to the next.
 // - Rule: a level gets the highest recent ratio of sites to points in the bucket, plus an eighth. The largest
-//   coordinate gets the recent maximum plus an eighth.
+//   coordinate of each axis gets the recent maximum plus an eighth.
 // - Capacities are rounded up to few sizes, so that similar batches use the same memory layout.
 // - Threads: not thread-safe.
 
@@ -31,9 +31,9 @@ class SiteForecast {
   double FewestVoxels(int64_t num_points) const;
 
   // Learns from a batch of num_points > 0 points. num_sites: by level; empty: not known, since the batch overflowed.
-  // max_coordinate: DeviceGeometry::max_coordinate(), or 0 if the network does not count coordinates from the sample's
+  // max_coordinate: DeviceGeometry::max_coordinate(), all 0 if the network does not count coordinates from the sample's
   // minimum.
-  void Learn(int64_t num_points, const std::vector<int64_t>& num_sites, int64_t max_coordinate);
+  void Learn(int64_t num_points, const std::vector<int64_t>& num_sites, const kernels::Axes& max_coordinate);
   // Notes that the device had no memory for the capacities of such a batch. The next kRest batches of the bucket get no
   // forecast.
   void HadNoMemory(int64_t num_points) { buckets_[IndexOf(num_points)].num_resting = kRest; }
@@ -44,7 +44,7 @@ class SiteForecast {
   struct Bucket {
     std::vector<double> sites_per_point;  // by level, the recent maximum
     double fewest_voxels_per_point = 0;
-    double max_coordinate = 0;
+    std::array<double, kernels::kMaxDimension> max_coordinate = {};
     int num_resting = 0;  // number of batches that get no forecast yet
   };
 

@@ -103,9 +103,9 @@ class DeviceGeometry final : public BatchCounts, public GeometryMaker {
   bool overflowed() const { return overflowed_; }
   // After WaitForSizes: returns true if num_sites() are the numbers that the batch needs, even if it did not fit its
   // rooms. Returns false if the rooms gave coordinates too few bits, since voxels were then counted wrongly.
-  bool has_true_sizes() const { return rooms_.axis_bits == 0 || max_coordinate() >> rooms_.axis_bits == 0; }
-  // Returns the largest voxel coordinate on any axis. Valid after WaitForSizes, for VoxelOrigin::kMinimum.
-  int64_t max_coordinate() const { return *sizes_.on_host().max_coordinate; }
+  bool has_true_sizes() const;
+  // Returns the largest voxel coordinate on each axis. Valid after WaitForSizes; 0 unless VoxelOrigin::kMinimum.
+  kernels::Axes max_coordinate() const;
   // [1] in device memory: the number of a level's sites.
   const int64_t* device_num_sites(int level) const { return levels_.at(level).num_sites; }
   // Each view is valid if the rulebook's request asked for its form (RulebookForms).

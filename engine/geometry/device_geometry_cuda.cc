@@ -7,6 +7,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/geometry/device_geometry.h"
 #include "engine/runtime/cuda_status.h"
+#include "kernels/coordinates/coordinate_key.h"
 #include "kernels/coordinates/morton_key.h"
 
 namespace voxserve {
@@ -143,6 +144,22 @@ absl::Status DeviceGeometry::WaitForSizes() {
   if (!has_queued_sizes_) RETURN_IF_ERROR(sizes_.QueueCopy());
   RETURN_IF_ERROR(memory_.stream().Synchronize());
   return TakeSizes();
+}
+
+kernels::Axes DeviceGeometry::max_coordinate() const {
+  const int64_t* const sizes = sizes_.on_host().max_coordinate;
+  kernels::Axes most;
+  std::transform(sizes, sizes + most.size(), most.begin(), [](int64_t size) { return static_cast<int32_t>(size); });
+  return most;
+}
+
+bool DeviceGeometry::has_true_sizes() const {
+  const kernels::Axes most = max_coordinate();
+  for (size_t axis = 0; axis < most.size(); ++axis) {
+    const int32_t bits = rooms_.axis_bits[axis];
+    if (bits > 0 && !kernels::FitsAxisBits(most[axis], bits)) return false;
+  }
+  return true;
 }
 
 absl::Status DeviceGeometry::TakeSizes() {

@@ -170,7 +170,7 @@ absl::Status DeviceLevels::Hold(const SiteRooms& rooms, int64_t num_points, int3
   kernels::HoldSitesParams params{.num_levels = sizes_->num_levels(),
                                   .num_voxels = at(0).num_sites,
                                   .num_sites = sizes.num_sites,
-                                  .max_coordinate = rooms.axis_bits > 0 ? sizes.max_coordinate : nullptr,
+                                  .max_coordinate = sizes.max_coordinate,
                                   .axis_bits = rooms.axis_bits,
                                   .num_points = num_points,
                                   .point_to_voxel = point_to_voxel,

@@ -37,7 +37,7 @@ class DeviceSizes {
     int64_t* num_out_of_range = nullptr;
     int64_t* num_dropped_points = nullptr;
     int64_t* num_dropped_voxels = nullptr;
-    int64_t* max_coordinate = nullptr;  // [1] the largest voxel coordinate; 0 unless the origin is kMinimum
+    int64_t* max_coordinate = nullptr;  // [kMaxDimension] VoxelizeParams::max_coordinate; 0 unless kMinimum
     int64_t* num_sites = nullptr;       // [num_levels]; level 0 uses sample_begin[num_samples] instead
     int64_t* held_sites = nullptr;     // [num_levels] the sites that fit their rooms (kernels/coordinates/hold_sites.h)
     int64_t* beyond_limits = nullptr;  // [num_levels, num_samples] BatchCounts::num_beyond_limits

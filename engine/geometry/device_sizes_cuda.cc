@@ -7,6 +7,7 @@
 #include "engine/base/error_reason.h"
 #include "engine/geometry/device_sizes.h"
 #include "engine/runtime/cuda_status.h"
+#include "kernels/coordinates/conv_geometry.h"
 #include "kernels/core/clear.h"
 
 namespace voxserve {
@@ -30,7 +31,7 @@ int64_t DeviceSizes::Cut(int64_t* block, Arrays& arrays) const {
   arrays.num_out_of_range = take(samples);
   arrays.num_dropped_points = take(samples);
   arrays.num_dropped_voxels = take(samples);
-  arrays.max_coordinate = take(1);
+  arrays.max_coordinate = take(kernels::kMaxDimension);
   arrays.num_sites = take(shape_.num_levels);
   arrays.held_sites = take(shape_.num_levels);
   arrays.beyond_limits = take(samples * shape_.num_levels);

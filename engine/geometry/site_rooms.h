@@ -7,11 +7,15 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/coordinates/conv_geometry.h"
+
 namespace voxserve {
 
 struct SiteRooms {
   std::vector<int64_t> capacities;  // sites by level; empty: there are no rooms, and the host waits for the sizes
-  int32_t axis_bits = 0;  // bits per voxel coordinate, relative to the sample's minimum; 0: as many as a key has
+  // Bits per voxel coordinate on each axis, relative to the sample's minimum (kernels/points/voxelize.h); 0: as many as
+  // a key has.
+  kernels::Axes axis_bits = {0, 0, 0, 0};
   // The capacities, in points and in bytes, of the arrays of points and of the uploaded clouds, for batches that use
   // the same memory (executor/kept_rooms.h). 0: as much as the batch needs.
   int64_t points = 0;

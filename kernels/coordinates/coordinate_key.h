@@ -91,4 +91,13 @@ class CoordinateKey {
   uint64_t mask_;
 };
 
+// Returns the bits that Voxelize gives an axis whose coordinates are 0 to max_coordinate. The number with all these
+// bits set is never a coordinate, so that a key of all ones marks a point without a voxel.
+constexpr int32_t AxisBitsFor(int64_t max_coordinate) {
+  return static_cast<int32_t>(std::bit_width(static_cast<uint64_t>(max_coordinate) + 1));
+}
+constexpr bool FitsAxisBits(int64_t max_coordinate, int32_t axis_bits) {
+  return max_coordinate < (int64_t{1} << axis_bits) - 1;
+}
+
 }  // namespace voxserve::kernels

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "kernels/coordinates/coordinate_key.h"
 #include "kernels/coordinates/hold_sites.h"
 #include "kernels/core/launch.cuh"
 
@@ -21,8 +22,8 @@ __global__ void __launch_bounds__(kBlockThreads) HoldSitesKernel(const __grid_co
     sites = level == 0 ? *params.num_voxels : params.num_sites[level];
     has_room = sites <= params.capacities[level];
   }
-  if (level == 0 && params.max_coordinate != nullptr) {
-    has_room = has_room && (*params.max_coordinate >> params.axis_bits) == 0;
+  if (level < kMaxDimension && params.max_coordinate != nullptr && params.axis_bits[level] > 0) {  // as an axis
+    has_room = has_room && FitsAxisBits(params.max_coordinate[level], params.axis_bits[level]);
   }
   const bool have_room = __syncthreads_and(has_room) != 0;
   if (blockIdx.x == 0 && level < params.num_levels) params.held[level] = have_room ? sites : 0;

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/coordinates/conv_geometry.h"
 #include "kernels/core/cuda_stream.h"
 
 namespace voxserve::kernels {
@@ -23,10 +24,10 @@ struct HoldSitesParams {
   const int64_t* num_voxels = nullptr;       // [1] number of sites of level 0, the voxels
   const int64_t* num_sites = nullptr;        // [num_levels] numbers of sites of the other levels; entry 0 is not read
   int64_t capacities[kMostHeldLevels] = {};  // [num_levels] sites that each level has memory for
-  // [1] VoxelizeParams::max_coordinate. If it is not below 2^axis_bits, the voxels are wrong, and the batch counts as
-  // one that does not fit. Null: it is not checked.
+  // [kMaxDimension] VoxelizeParams::max_coordinate. If it does not fit the bits of an axis (FitsAxisBits), the voxels
+  // are wrong, and the batch counts as one that does not fit. Null, or 0 bits of an axis: it is not checked.
   const int64_t* max_coordinate = nullptr;
-  int32_t axis_bits = 0;
+  Axes axis_bits = {0, 0, 0, 0};
   int64_t num_points = 0;
   int32_t* point_to_voxel = nullptr;  // [num_points] of Voxelize; set to -1 (no voxel) if a level does not fit
   int64_t* held = nullptr;            // output: [num_levels]

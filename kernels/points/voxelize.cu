@@ -4,6 +4,7 @@
 #include <climits>
 #include <cmath>
 #include <cstdint>
+#include <numeric>
 
 #include "kernels/coordinates/coordinate_key.h"
 #include "kernels/coordinates/morton_key.h"
@@ -44,27 +45,40 @@ IndexBounds BoundsOf(const VoxelizeParams& params) {
 }
 
 // SortKeys computes the keys of the radix sort. Each pass of the sort handles only a few bits, so a key is a MortonKey
-// without the bits that are the same in every key of this batch. From the top, a key has the sample, then the lowest
-// coordinate_bits of the MortonKey. A point without a voxel has a key of all ones.
+// without the bits that are the same in every key of this batch. From the top, a key has the sample, then those bits of
+// the MortonKey that are in high_bits, then its lowest low_bits. A point without a voxel has a key of all ones. No
+// point with a voxel has it, since its coordinates never have all bits of an axis (AxisBitsFor; kNoKey).
 template <int kDimension>
 struct SortKeys {
   using Key = MortonKey<kDimension>;
 
+  int low_bits = Key::kBatchShift;
+  uint64_t high_bits = 0;  // where some axes have bits and others do not: the axes with the widest range
   int coordinate_bits = Key::kBatchShift;
   int sample_bits = 0;
   uint64_t constant_bits = 0;  // the set bits of every MortonKey that a key leaves out
 
   int num_bits() const { return coordinate_bits + sample_bits; }
-  __device__ uint64_t coordinate_mask() const { return (uint64_t{1} << coordinate_bits) - 1; }
+  __device__ uint64_t low_mask() const { return (uint64_t{1} << low_bits) - 1; }
   // Returns the key of a point without a voxel, which is above every other key.
   __device__ uint64_t none() const { return ~uint64_t{0} >> (64 - coordinate_bits - sample_bits); }
   __device__ uint64_t Pack(int32_t sample, const Axes& coordinate) const {
-    return static_cast<uint64_t>(sample) << coordinate_bits | (Key::Pack(0, coordinate) & coordinate_mask());
+    const uint64_t morton = Key::Pack(0, coordinate);
+    uint64_t key = static_cast<uint64_t>(sample) << coordinate_bits | (morton & low_mask());
+    int to = low_bits;
+    for (uint64_t left = high_bits; left != 0; left &= left - 1, ++to) key |= (morton >> LowestBit(left) & 1) << to;
+    return key;
   }
   __device__ int32_t Sample(uint64_t key) const { return static_cast<int32_t>(key >> coordinate_bits); }
   __device__ uint64_t ToMorton(uint64_t key) const {
-    return key >> coordinate_bits << Key::kBatchShift | constant_bits | (key & coordinate_mask());
+    uint64_t morton = key >> coordinate_bits << Key::kBatchShift | constant_bits | (key & low_mask());
+    int from = low_bits;
+    for (uint64_t left = high_bits; left != 0; left &= left - 1, ++from) morton |= (key >> from & 1) << LowestBit(left);
+    return morton;
   }
+
+ private:
+  __device__ static int LowestBit(uint64_t bits) { return __ffsll(static_cast<int64_t>(bits)) - 1; }
 };
 
 // Returns the largest difference of the indices of two points within the range on this axis. Division and rounding are
@@ -82,24 +96,25 @@ template <int kDimension>
 SortKeys<kDimension> SortKeysOf(const VoxelizeParams& params, const IndexBounds& bounds) {
   using Key = MortonKey<kDimension>;
   SortKeys<kDimension> keys;
-  const auto num_samples = static_cast<uint32_t>(params.num_samples);
-  if (params.origin == VoxelOrigin::kZero) {
-    // Keys have all coordinate bits of a MortonKey, which are never all ones (coordinate_key.h).
-    keys.sample_bits = static_cast<int>(std::bit_width(num_samples - 1));
-    return keys;
-  }
-  // No coordinate is negative or above max_coordinate. The bits of a sample are never all ones, since num_samples has
-  // as many bits.
-  keys.sample_bits = static_cast<int>(std::bit_width(num_samples));
-  int64_t max_coordinate = 0;
+  keys.sample_bits = static_cast<int>(std::bit_width(static_cast<uint32_t>(params.num_samples) - 1));
+  if (params.origin == VoxelOrigin::kZero) return keys;  // with all coordinate bits of a MortonKey
+  // No coordinate is negative.
+  int axis_bits[kDimension];
   for (int axis = 0; axis < kDimension; ++axis) {
     const auto widest = static_cast<int64_t>(bounds.max_index[axis] - bounds.min_index[axis]);
     const bool is_cut = params.origin == VoxelOrigin::kMinimum && params.has_range;
-    max_coordinate = std::max(max_coordinate, is_cut ? RangeSpan(params, bounds, axis) : widest);
+    axis_bits[axis] = AxisBitsFor(is_cut ? RangeSpan(params, bounds, axis) : widest);
+    const int expected = params.origin == VoxelOrigin::kMinimum ? params.axis_bits[axis] : 0;
+    if (expected > 0) axis_bits[axis] = std::min(axis_bits[axis], expected);
   }
-  auto axis_bits = static_cast<int>(std::bit_width(static_cast<uint64_t>(max_coordinate)));
-  if (params.origin == VoxelOrigin::kMinimum && params.axis_bits > 0) axis_bits = std::min(axis_bits, params.axis_bits);
-  keys.coordinate_bits = kDimension * axis_bits;
+  const int fewest = *std::min_element(axis_bits, axis_bits + kDimension);
+  keys.low_bits = kDimension * fewest;
+  keys.coordinate_bits = std::accumulate(axis_bits, axis_bits + kDimension, 0);
+  for (int axis = 0; axis < kDimension; ++axis) {
+    for (int bit = fewest; bit < axis_bits[axis]; ++bit) {
+      keys.high_bits |= uint64_t{1} << (bit * kDimension + kDimension - 1 - axis);
+    }
+  }
   keys.constant_bits = Key::Pack(0, {0, 0, 0, 0});
   return keys;
 }
@@ -228,7 +243,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     for (int axis = 0; axis < kMaxDimension; ++axis) params.sample_origin[point][axis] = 0;
   }
   uint64_t key = layout.none();
-  int32_t largest = 0;
+  int32_t largest[kDimension] = {};
   if (point < NumPoints(params) && params.point_to_voxel[point] == 0) {
     const int32_t sample = RunOf(params.point_begin, params.num_samples, point);
     Axes coordinate = {0, 0, 0, 0};
@@ -236,7 +251,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 #pragma unroll
     for (int axis = 0; axis < kDimension; ++axis) {
       coordinate[axis] -= params.sample_origin[sample][axis];
-      largest = max(largest, coordinate[axis]);
+      largest[axis] = coordinate[axis];
     }
     key = layout.Pack(sample, coordinate);
   }
@@ -246,12 +261,16 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
   if (params.max_coordinate == nullptr) return;
 #pragma unroll
-  for (int distance = kWarpThreads / 2; distance > 0; distance /= 2) {
-    largest = max(largest, __shfl_xor_sync(~0u, largest, distance));
-  }
-  // Few warps have a larger value than all warps before them, so few execute the atomic operation.
-  if (threadIdx.x % kWarpThreads == 0 && largest > *static_cast<volatile int64_t*>(params.max_coordinate)) {
-    atomicMax(reinterpret_cast<long long*>(params.max_coordinate), static_cast<long long>(largest));
+  for (int axis = 0; axis < kDimension; ++axis) {
+#pragma unroll
+    for (int distance = kWarpThreads / 2; distance > 0; distance /= 2) {
+      largest[axis] = max(largest[axis], __shfl_xor_sync(~0u, largest[axis], distance));
+    }
+    // Few warps have a larger value than all warps before them, so few execute the atomic operation.
+    int64_t* const most = params.max_coordinate + axis;
+    if (threadIdx.x % kWarpThreads == 0 && largest[axis] > *static_cast<volatile int64_t*>(most)) {
+      atomicMax(reinterpret_cast<long long*>(most), static_cast<long long>(largest[axis]));
+    }
   }
 }
 

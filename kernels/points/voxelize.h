@@ -69,10 +69,12 @@ struct VoxelizeParams {
   int64_t* num_out_of_range = nullptr;  // [B]
   Axes* sample_origin = nullptr;        // [B] the index of coordinate 0; 0 except with kMinimum
 
-  // CUDA only, for kMinimum. If axis_bits is not 0, the caller expects all coordinates to be below 2^axis_bits, and
-  // Voxelize sorts by fewer bits. If max_coordinate is 2^axis_bits or more, the expectation and all voxels are wrong.
-  int32_t axis_bits = 0;
-  // CUDA only: [1] the caller sets it to 0; output: the largest coordinate of all samples and axes. May be null.
+  // CUDA only, for kMinimum: how many bits the caller expects the coordinates of each axis to need (AxisBitsFor), so
+  // that Voxelize sorts by fewer bits; 0: nothing is expected of the axis. If max_coordinate does not fit these bits
+  // (FitsAxisBits), the expectation and all voxels are wrong.
+  Axes axis_bits = {0, 0, 0, 0};
+  // CUDA only: [kMaxDimension] the caller sets it to 0; output: the largest coordinate of all samples on each axis. May
+  // be null.
   int64_t* max_coordinate = nullptr;
 
   // VoxelizeWorkspaceBytes(*this) of the device's namespace, any contents; aligned to 16 bytes on the CPU, 256 on CUDA.

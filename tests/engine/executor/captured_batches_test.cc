@@ -74,7 +74,7 @@ BatchShape SomeShape() {
           .plan = 0,
           .num_samples = 2,
           .ignore_label = 255,
-          .rooms = {.capacities = {1000, 500}, .axis_bits = 12, .points = 2000, .upload_bytes = 4096},
+          .rooms = {.capacities = {1000, 500}, .axis_bits = {12, 12, 10, 1}, .points = 2000, .upload_bytes = 4096},
           .needed_steps = {true, true, false, true},
           .memory = {11, 12}};
 }
@@ -95,7 +95,8 @@ TEST(BatchShapeTest, HasAKeyOfItsOwn) {
   add([](BatchShape& shape) { shape.voxel_order = 1; });
   add([](BatchShape& shape) { shape.rooms.capacities[1] = 501; });
   add([](BatchShape& shape) { shape.rooms.capacities.push_back(0); });
-  add([](BatchShape& shape) { shape.rooms.axis_bits = 13; });
+  add([](BatchShape& shape) { shape.rooms.axis_bits[0] = 13; });
+  add([](BatchShape& shape) { shape.rooms.axis_bits[2] = 11; });
   add([](BatchShape& shape) { shape.rooms.points = 2001; });
   add([](BatchShape& shape) { shape.rooms.upload_bytes = 8192; });
   add([](BatchShape& shape) { shape.needed_steps[2] = true; });

@@ -18,7 +18,10 @@ namespace {
 constexpr uint64_t kProgram = 1;
 
 SiteRooms Wanted(int64_t points, std::vector<int64_t> sites) {
-  return {.capacities = std::move(sites), .axis_bits = 12, .points = points, .upload_bytes = 16 * points + 256};
+  return {.capacities = std::move(sites),
+          .axis_bits = {12, 12, 10, 1},
+          .points = points,
+          .upload_bytes = 16 * points + 256};
 }
 
 // Returns all numbers on which the layout of memory depends.
@@ -41,7 +44,7 @@ TEST(KeptRoomsTest, HaveRoomForWhatIsWantedAndLittleMore) {
     EXPECT_GE(made.capacities[1], points / 4);
     EXPECT_GE(made.upload_bytes, 16 * points + 256);
     EXPECT_EQ(made.upload_bytes % 256, 0);
-    EXPECT_EQ(made.axis_bits, 12);
+    EXPECT_EQ(made.axis_bits, (kernels::Axes{12, 12, 10, 1}));
   }
 }
 
@@ -92,8 +95,10 @@ TEST(KeptRoomsTest, KeepABitTooManyForCoordinates) {
   KeptRooms rooms;
   SiteRooms wanted = Wanted(100'000, {90'000});
   const auto bits = [&](int32_t axis_bits) {
-    wanted.axis_bits = axis_bits;
-    return rooms.Fit(kProgram, 1, wanted).axis_bits;
+    wanted.axis_bits[2] = axis_bits;
+    const SiteRooms fit = rooms.Fit(kProgram, 1, wanted);
+    EXPECT_EQ(fit.axis_bits[0], 12);  // each axis by itself
+    return fit.axis_bits[2];
   };
   EXPECT_EQ(bits(12), 12);
   EXPECT_EQ(bits(13), 13);
@@ -154,7 +159,7 @@ TEST(KeptRoomsTest, ADriveHasFewRooms) {
       num_too_small += made.capacities[0] < voxels ? 1 : 0;
       kept.insert(LayoutOf(made));
     }
-    forecast.Learn(points, {voxels, voxels / 3, voxels / 8}, 0);
+    forecast.Learn(points, {voxels, voxels / 3, voxels / 8}, {});
   }
   EXPECT_LE(kept.size(), 5u);
   EXPECT_GT(forecasts.size(), 2 * kept.size());

@@ -13,7 +13,7 @@ TEST(SiteForecastTest, HasRoomForTheSameBatchAgainAndALittleMore) {
   SiteForecast forecast;
   EXPECT_FALSE(forecast.has_learned(100'000));
   const std::vector<int64_t> sites = {80'000, 40'000, 7, 0};
-  forecast.Learn(100'000, sites, 3000);
+  forecast.Learn(100'000, sites, {3000});
   ASSERT_TRUE(forecast.has_learned(100'000));
   EXPECT_DOUBLE_EQ(forecast.MostVoxels(110'000), 88'000);
   const std::vector<int64_t> rooms = forecast.Rooms(100'000).capacities;
@@ -27,91 +27,102 @@ TEST(SiteForecastTest, HasRoomForTheSameBatchAgainAndALittleMore) {
 
 TEST(SiteForecastTest, FollowsMoreSitesAtOnceAndFewerSlowly) {
   SiteForecast forecast;
-  forecast.Learn(1000, {100}, 0);
-  forecast.Learn(1000, {900}, 0);
+  forecast.Learn(1000, {100}, {});
+  forecast.Learn(1000, {900}, {});
   EXPECT_DOUBLE_EQ(forecast.MostVoxels(1000), 900);
-  forecast.Learn(1000, {100}, 0);
+  forecast.Learn(1000, {100}, {});
   EXPECT_GT(forecast.MostVoxels(1000), 800);
   EXPECT_LT(forecast.MostVoxels(1000), 900);
-  for (int batch = 0; batch < 200; ++batch) forecast.Learn(1000, {100}, 0);
+  for (int batch = 0; batch < 200; ++batch) forecast.Learn(1000, {100}, {});
   EXPECT_NEAR(forecast.MostVoxels(1000), 100, 1);
 }
 
 TEST(SiteForecastTest, BatchesOfAKindLieInTheSameRooms) {
   SiteForecast forecast;
-  forecast.Learn(100'000, {80'000, 5'000}, 0);
+  forecast.Learn(100'000, {80'000, 5'000}, {});
   EXPECT_EQ(forecast.Rooms(100'000).capacities, forecast.Rooms(100'100).capacities);
   EXPECT_NE(forecast.Rooms(100'000).capacities, forecast.Rooms(120'000).capacities);
 }
 
+// Returns the bits of an axis after one batch.
+int32_t BitsAfter(int32_t max_coordinate) {
+  SiteForecast forecast;
+  forecast.Learn(1000, {100}, {max_coordinate});
+  return forecast.Rooms(1000).axis_bits[0];
+}
+
 TEST(SiteForecastTest, CoordinatesGetTheBitsThatTheyHadAndALittleMore) {
   SiteForecast forecast;
-  forecast.Learn(1000, {100}, 0);
-  EXPECT_EQ(forecast.Rooms(1000).axis_bits, 0) << "nothing is known of them";
-  forecast.Learn(1000, {100}, 3000);
-  EXPECT_EQ(forecast.Rooms(1000).axis_bits, 12);  // holds 3000 and an eighth more
-  forecast.Learn(1000, {100}, 4000);
-  EXPECT_EQ(forecast.Rooms(1000).axis_bits, 13);
-  forecast.Learn(1000, {100}, 1);
-  EXPECT_EQ(forecast.Rooms(1000).axis_bits, 13);
+  const auto axis_bits = [&](const kernels::Axes& max_coordinate) {
+    forecast.Learn(1000, {100}, max_coordinate);
+    return forecast.Rooms(1000).axis_bits;
+  };
+  EXPECT_EQ(axis_bits({}), (kernels::Axes{0, 0, 0, 0})) << "nothing is known of them";
+  // 3000 and an eighth more needs 12 bits. A known axis without extent gets one.
+  EXPECT_EQ(axis_bits({3000, 500, 0}), (kernels::Axes{12, 10, 1, 1}));
+  EXPECT_EQ(axis_bits({4000, 400, 1}), (kernels::Axes{13, 10, 2, 1}));
+  EXPECT_EQ(axis_bits({1, 1, 0}), (kernels::Axes{13, 10, 2, 1}));
+  // 454 and an eighth more is 511, which as nine set bits is no coordinate.
+  EXPECT_EQ(BitsAfter(454), 10);
+  EXPECT_EQ(BitsAfter(453), 9);
 }
 
 // Clouds of several sweeps have more points per voxel, and batches of four scans have four times as many points.
 TEST(SiteForecastTest, BatchesOfOtherSizesAreLearnedApart) {
   SiteForecast forecast;
-  forecast.Learn(70'000, {60'000}, 0);
+  forecast.Learn(70'000, {60'000}, {});
   EXPECT_TRUE(forecast.has_learned(131'071));
   EXPECT_FALSE(forecast.has_learned(131'072));
   EXPECT_FALSE(forecast.has_learned(65'535));
   EXPECT_FALSE(forecast.has_learned(0));
-  forecast.Learn(280'000, {30'000}, 0);
+  forecast.Learn(280'000, {30'000}, {});
   EXPECT_DOUBLE_EQ(forecast.MostVoxels(70'000), 60'000);
   EXPECT_DOUBLE_EQ(forecast.MostVoxels(280'000), 30'000);
 }
 
 TEST(SiteForecastTest, FollowsFewerVoxelsAtOnceAndMoreSlowly) {
   SiteForecast forecast;
-  forecast.Learn(1000, {500}, 0);
+  forecast.Learn(1000, {500}, {});
   EXPECT_DOUBLE_EQ(forecast.FewestVoxels(1000), 500);
-  forecast.Learn(1000, {200}, 0);
+  forecast.Learn(1000, {200}, {});
   EXPECT_DOUBLE_EQ(forecast.FewestVoxels(1000), 200);
   EXPECT_GT(forecast.MostVoxels(1000), 480);
-  forecast.Learn(1000, {500}, 0);
+  forecast.Learn(1000, {500}, {});
   EXPECT_GT(forecast.FewestVoxels(1000), 200);
   EXPECT_LT(forecast.FewestVoxels(1000), 230);
-  for (int batch = 0; batch < 200; ++batch) forecast.Learn(1000, {500}, 0);
+  for (int batch = 0; batch < 200; ++batch) forecast.Learn(1000, {500}, {});
   EXPECT_NEAR(forecast.FewestVoxels(1000), 500, 1);
 }
 
 TEST(SiteForecastTest, AnEmptyLevelHasSomeRoom) {
   SiteForecast forecast;
-  forecast.Learn(1000, {100, 0}, 0);
+  forecast.Learn(1000, {100, 0}, {});
   EXPECT_GT(forecast.Rooms(1000).capacities[1], 0);
 }
 
 TEST(SiteForecastTest, WhereMemoryHadNoneBatchesDoWithoutRoomsForAWhile) {
   SiteForecast forecast;
-  forecast.Learn(1000, {100}, 0);
+  forecast.Learn(1000, {100}, {});
   forecast.HadNoMemory(1000);
   EXPECT_FALSE(forecast.has_learned(1000));
   int num_batches = 0;
-  for (; !forecast.has_learned(1000) && num_batches < 1000; ++num_batches) forecast.Learn(1000, {100}, 0);
+  for (; !forecast.has_learned(1000) && num_batches < 1000; ++num_batches) forecast.Learn(1000, {100}, {});
   EXPECT_GT(num_batches, 30);
   EXPECT_LT(num_batches, 300);
 }
 
 TEST(SiteForecastTest, ReachIsLearnedWhereSizesAreNotKnown) {
   SiteForecast forecast;
-  forecast.Learn(1000, {100}, 3000);
-  forecast.Learn(1000, {}, 9000);
-  EXPECT_EQ(forecast.Rooms(1000).axis_bits, 14);
+  forecast.Learn(1000, {100}, {3000, 3000});
+  forecast.Learn(1000, {}, {9000, 20});
+  EXPECT_EQ(forecast.Rooms(1000).axis_bits, (kernels::Axes{14, 12, 1, 1}));
   EXPECT_DOUBLE_EQ(forecast.MostVoxels(1000), 100);
 }
 
 TEST(SiteForecastTest, AnotherNumberOfLevelsIsLearnedAnew) {
   SiteForecast forecast;
-  forecast.Learn(1000, {100, 50}, 0);
-  forecast.Learn(1000, {100, 50, 25}, 0);
+  forecast.Learn(1000, {100, 50}, {});
+  forecast.Learn(1000, {100, 50, 25}, {});
   EXPECT_EQ(forecast.Rooms(1000).capacities.size(), 3u);
 }
 

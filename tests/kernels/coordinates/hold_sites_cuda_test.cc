@@ -1,6 +1,7 @@
 // Tests HoldSites on the GPU: levels that fit their capacities keep their numbers of sites; if one level does not fit,
 // all become empty.
 
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -17,8 +18,8 @@ struct Batch {
   std::vector<int64_t> num_sites;  // by level
   std::vector<int64_t> capacities;
   std::vector<int32_t> point_to_voxel = {0, 1, -3, 2};
-  int64_t max_coordinate = -1;  // -1: the kernel gets a null pointer
-  int32_t axis_bits = 0;
+  std::vector<int64_t> max_coordinate;  // [kMaxDimension]; empty: the kernel gets a null pointer
+  Axes axis_bits = {0, 0, 0, 0};
 };
 
 class HoldSitesTest : public ::testing::Test {
@@ -30,12 +31,12 @@ class HoldSitesTest : public ::testing::Test {
     std::vector<int64_t> sites = batch.num_sites;
     sites[0] = 1'000'000;  // the kernel takes the first level's count from num_voxels
     DeviceArray<int64_t> num_sites(Device::kCuda, sites), held(Device::kCuda, std::vector<int64_t>(sites.size(), -1));
-    DeviceArray<int64_t> max_coordinate(Device::kCuda, std::vector<int64_t>{batch.max_coordinate});
+    DeviceArray<int64_t> max_coordinate(Device::kCuda, batch.max_coordinate);
     DeviceArray<int32_t> point_to_voxel(Device::kCuda, batch.point_to_voxel);
     HoldSitesParams params{.num_levels = static_cast<int32_t>(sites.size()),
                            .num_voxels = num_voxels.data(),
                            .num_sites = num_sites.data(),
-                           .max_coordinate = batch.max_coordinate < 0 ? nullptr : max_coordinate.data(),
+                           .max_coordinate = batch.max_coordinate.empty() ? nullptr : max_coordinate.data(),
                            .axis_bits = batch.axis_bits,
                            .num_points = static_cast<int64_t>(batch.point_to_voxel.size()),
                            .point_to_voxel = point_to_voxel.data(),
@@ -76,13 +77,17 @@ TEST_F(HoldSitesTest, OneSiteTooManyEmptiesAllLevels) {
 }
 
 TEST_F(HoldSitesTest, CoordinatesAreHeldToTheirBits) {
-  const Batch batch{.num_sites = {3}, .capacities = {3}, .axis_bits = 5};
-  for (const auto& [coordinate, fits] :
-       {std::pair<int64_t, bool>{0, true}, {31, true}, {32, false}, {1 << 20, false}}) {
-    Batch reaching = batch;
-    reaching.max_coordinate = coordinate;
-    fits ? ExpectHeld(reaching) : ExpectEmptied(reaching);
-  }
+  const Batch batch{.num_sites = {3}, .capacities = {3}, .axis_bits = {5, 0, 3, 1}};
+  const auto reaching = [&](std::vector<int64_t> max_coordinate) {
+    Batch far = batch;
+    far.max_coordinate = std::move(max_coordinate);
+    return far;
+  };
+  ExpectHeld(reaching({0, 0, 0, 0}));
+  ExpectHeld(reaching({30, 1 << 20, 6, 0}));  // an axis of 0 bits is not checked
+  for (const int64_t coordinate : {31, 32, 1 << 20}) ExpectEmptied(reaching({coordinate, 0, 0, 0}));
+  ExpectEmptied(reaching({0, 0, 7, 0}));
+  ExpectEmptied(reaching({0, 0, 0, 1}));
   ExpectHeld(batch);  // without max_coordinate nothing is checked
 }
 

@@ -28,6 +28,7 @@ struct Voxels : VoxelizeBuffers {
   // [B] The outputs of LimitVoxels. Empty if VoxelizeOn got no max_voxels.
   std::vector<int64_t> num_dropped_voxels;
   std::vector<int64_t> num_dropped_points;
+  std::vector<int64_t> max_coordinate;  // [kMaxDimension] empty on the CPU
 };
 
 inline Axes UnpackMorton(int32_t dimension, uint64_t key, int32_t* sample) {
@@ -116,6 +117,7 @@ inline Voxels VoxelizeOnCuda(VoxelizeParams params, std::optional<int64_t> max_v
     const DeviceArray<int64_t> num_invalid(kCuda, num_samples), num_out_of_range(kCuda, num_samples);
     const DeviceArray<int64_t> num_dropped_voxels(kCuda, num_samples), num_dropped_points(kCuda, num_samples);
     const DeviceArray<Axes> sample_origin(kCuda, num_samples);
+    const DeviceArray<int64_t> max_coordinate(kCuda, std::vector<int64_t>(kMaxDimension, 0));
     const DeviceArray<char> workspace(kCuda, cuda::VoxelizeWorkspaceBytes(params));
     params.point_begin = point_begin.data();
     params.axes.data = axes.data();
@@ -128,6 +130,7 @@ inline Voxels VoxelizeOnCuda(VoxelizeParams params, std::optional<int64_t> max_v
     params.num_invalid = num_invalid.data();
     params.num_out_of_range = num_out_of_range.data();
     params.sample_origin = sample_origin.data();
+    params.max_coordinate = max_coordinate.data();
     params.workspace = workspace.data();
     support::ExpectCudaSuccess(cuda::Voxelize(params, support::TestStream()));
     if (max_voxels.has_value()) {
@@ -152,6 +155,7 @@ inline Voxels VoxelizeOnCuda(VoxelizeParams params, std::optional<int64_t> max_v
     voxels.num_invalid = num_invalid.ToHost();
     voxels.num_out_of_range = num_out_of_range.ToHost();
     voxels.sample_origin = sample_origin.ToHost();
+    voxels.max_coordinate = max_coordinate.ToHost();
     voxels.CutToSize();
     SortRowsByCoordinate(params.dimension, voxels);
   }

@@ -151,6 +151,38 @@ TEST_P(VoxelizeTest, AgreesWithTheDefinition) {
   }
 }
 
+TEST_P(VoxelizeTest, SortsByTheExpectedBitsOfEachAxis) {
+  if (GetParam() == Device::kCpu) GTEST_SKIP() << "the CPU expects nothing of coordinates";
+  SKIP_WITHOUT(GetParam());
+  int num_uneven = 0;
+  for (const VoxelCase& c : AllVoxelCases()) {
+    SCOPED_TRACE(c.name);
+    if (c.params.origin != VoxelOrigin::kMinimum || c.keys.empty()) continue;
+    const CoordinateKey layout(c.params.dimension);
+    std::vector<int64_t> most(kMaxDimension, 0);
+    for (const uint64_t key : c.keys) {
+      const Axes coordinate = layout.Unpack(key);
+      for (size_t axis = 0; axis < most.size(); ++axis) most[axis] = std::max<int64_t>(most[axis], coordinate[axis]);
+    }
+    VoxelizeParams params = c.Params();
+    for (size_t axis = 0; axis < most.size(); ++axis) {
+      ASSERT_TRUE(FitsAxisBits(most[axis], AxisBitsFor(most[axis])));
+      ASSERT_FALSE(FitsAxisBits(most[axis], AxisBitsFor(most[axis]) - 1));
+      params.axis_bits[axis] = AxisBitsFor(most[axis]);
+    }
+    num_uneven += params.axis_bits[0] != params.axis_bits[1] ? 1 : 0;
+    const Voxels voxels = VoxelizeOn(GetParam(), params);
+    EXPECT_EQ(voxels.keys, c.keys);
+    EXPECT_EQ(voxels.sorted_points, c.members);
+    EXPECT_EQ(voxels.voxel_begin, c.voxel_begin);
+    EXPECT_EQ(voxels.max_coordinate, most);
+    // With fewer bits the voxels are wrong, and max_coordinate says so.
+    for (int32_t& bits : params.axis_bits) bits = 1;
+    EXPECT_EQ(VoxelizeOn(GetParam(), params).max_coordinate, most);
+  }
+  EXPECT_GT(num_uneven, 0);
+}
+
 // Returns the float32 of a 16-bit float's bits.
 float WidenFloat(DType dtype, uint16_t bits) {
   if (dtype == DType::kBfloat16) {
