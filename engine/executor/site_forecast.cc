@@ -47,6 +47,8 @@ SiteRooms SiteForecast::Rooms(int64_t num_points) const {
     std::transform(farthest.begin(), farthest.end(), rooms.axis_bits.begin(), [](double coordinate) {
       return kernels::AxisBitsFor(static_cast<int64_t>(std::ceil(coordinate * kRoom)));
     });
+    const int32_t most = *std::max_element(rooms.axis_bits.begin(), rooms.axis_bits.end());
+    for (int32_t& bits : rooms.axis_bits) bits = std::min(bits + 1, most);
   }
   for (const double ratio : bucket.sites_per_point) {
     const double expected = std::ceil(ratio * static_cast<double>(num_points) * kRoom);

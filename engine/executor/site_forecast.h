@@ -6,7 +6,8 @@
 //
 // - Buckets: batches are grouped by their points, from one power of two to the next.
 // - Rule: a level gets the highest recent ratio of sites to points in the bucket, plus an eighth. The largest
-//   coordinate of each axis gets the recent maximum plus an eighth.
+//   coordinate of each axis gets the recent maximum plus an eighth. An axis that then has fewer bits than another gets
+//   one more: a scan's height varies more than its width, and one bit seldom costs a pass of a sort.
 // - Capacities are rounded up to few sizes, so that similar batches use the same memory layout.
 // - Threads: not thread-safe.
 

@@ -147,9 +147,9 @@ absl::Status DeviceGeometry::WaitForSizes() {
 }
 
 kernels::Axes DeviceGeometry::max_coordinate() const {
-  const int64_t* const sizes = sizes_.on_host().max_coordinate;
+  const int64_t* const counted = sizes_.on_host().max_coordinate;
   kernels::Axes most;
-  std::transform(sizes, sizes + most.size(), most.begin(), [](int64_t size) { return static_cast<int32_t>(size); });
+  std::transform(counted, counted + most.size(), most.begin(), [](int64_t c) { return static_cast<int32_t>(c); });
   return most;
 }
 

@@ -24,7 +24,7 @@ constexpr int kBitsAtOnce = 8;  // offsets whose input rows a thread reads befor
 
 struct TilesBatch {
   int32_t num_rulebooks;
-  int64_t key_begin[kMaxRulebooksASort + 1];  // each rulebook's first key before sorting: one key per row of capacity
+  int64_t key_begin[kMaxRulebooksASort + 1];  // each rulebook's first key: one key per row of capacity
   TilesParams rulebooks[kMaxRulebooksASort];
 };
 static_assert(sizeof(TilesBatch) <= kMaxParamBytes);

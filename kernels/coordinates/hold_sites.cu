@@ -15,15 +15,15 @@ constexpr int32_t kNoVoxel = -1;
 __global__ void __launch_bounds__(kBlockThreads) HoldSitesKernel(const __grid_constant__ HoldSitesParams params) {
   WaitForEarlierKernels();
   static_assert(kMostHeldLevels <= kBlockThreads);
-  const auto level = static_cast<int32_t>(threadIdx.x);
+  const auto level = static_cast<int32_t>(threadIdx.x), axis = level;  // a thread checks one of each
   int64_t sites = 0;
   bool has_room = true;
   if (level < params.num_levels) {
     sites = level == 0 ? *params.num_voxels : params.num_sites[level];
     has_room = sites <= params.capacities[level];
   }
-  if (level < kMaxDimension && params.max_coordinate != nullptr && params.axis_bits[level] > 0) {  // as an axis
-    has_room = has_room && FitsAxisBits(params.max_coordinate[level], params.axis_bits[level]);
+  if (axis < kMaxDimension && params.max_coordinate != nullptr && params.axis_bits[axis] > 0) {
+    has_room = has_room && FitsAxisBits(params.max_coordinate[axis], params.axis_bits[axis]);
   }
   const bool have_room = __syncthreads_and(has_room) != 0;
   if (blockIdx.x == 0 && level < params.num_levels) params.held[level] = have_room ? sites : 0;

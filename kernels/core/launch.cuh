@@ -66,9 +66,10 @@ inline cudaError_t LaunchStatus([[maybe_unused]] cudaStream_t stream) {
 // Waits until the earlier kernels of the stream have ended and their writes are visible, and then lets the next kernel
 // start early. A kernel must call this function if it is launched before its predecessor has ended (LaunchEarly).
 //
-// Before this call a kernel must not read anything that its direct predecessor writes. It may read the results of still
-// earlier kernels: these have ended, because the predecessor lets its successor start only in this function, after its
-// own wait. For the same reason at least one thread of each block must call it, also where the block has no work.
+// Before this call a kernel must not read anything that its direct predecessor writes, nor write anything that it uses.
+// It may use the results of still earlier kernels: these have ended, because the predecessor lets its successor start
+// only in this function, after its own wait. For the same reason at least one thread of each block must call it, also
+// where the block has no work.
 __device__ inline void WaitForEarlierKernels() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;\n" ::: "memory");
@@ -84,9 +85,9 @@ __device__ inline void LetNextKernelStart() {
 #endif
 }
 
-// Launches a kernel whose threads call WaitForEarlierKernels before they use memory. On Hopper its blocks start while
-// the kernel before it ends (programmatic dependent launch, CUDA C++ Programming Guide), which saves about a
-// microsecond for each of the many small kernels of a batch.
+// Launches a kernel whose threads call WaitForEarlierKernels before they use their predecessor's memory. On Hopper its
+// blocks start while the kernel before it ends (programmatic dependent launch, CUDA C++ Programming Guide), which saves
+// about a microsecond for each of the many small kernels of a batch.
 template <typename... Params, typename... Arguments>
 cudaError_t LaunchEarly(void (*kernel)(Params...), dim3 blocks, int threads, size_t shared_bytes, cudaStream_t stream,
                         const Arguments&... arguments) {

@@ -7,8 +7,8 @@
 #include "kernels/core/radix_sort.h"
 
 // A sort by passes uses classes of CUB's own namespaces, whose arguments may change with its version. Before this line
-// is changed, compare the kernels below with those of CUB's kernels/radix_sort.cuh. With other versions,
-// cub::DeviceRadixSort sorts everything.
+// is changed, compare the kernels below with those of CUB's kernels/radix_sort.cuh, and SortTile with CUB's
+// agent/agent_radix_sort_onesweep.cuh. With other versions, cub::DeviceRadixSort sorts everything.
 #define VOXSERVE_SORTS_BY_PASSES (CUB_MAJOR_VERSION == 3 && CUB_MINOR_VERSION == 0)
 
 namespace voxserve::kernels::cuda {
@@ -20,43 +20,66 @@ int64_t NumPairs(std::span<const SortPart> parts) {
   return num_pairs;
 }
 
+// One part is sorted within the two pairs of buffers, and may end in either. Several parts must end in the same one, so
+// each is sorted from one to the other, for which CUB needs a third in its scratch. With a null scratch, bytes is set
+// and nothing else happens.
 template <typename Key>
-size_t CubScratchBytes(int64_t num_pairs) {
-  const Key* const no_keys = nullptr;
-  const int32_t* const no_values = nullptr;
-  size_t bytes = 0;
-  // If this fails, the sort returns the same error when it runs.
-  static_cast<void>(cub::DeviceRadixSort::SortPairs(nullptr, bytes, no_keys, static_cast<Key*>(nullptr), no_values,
-                                                    static_cast<int32_t*>(nullptr), static_cast<int>(num_pairs)));
-  return bytes;
+cudaError_t SortOneByCub(PairBuffers<Key>& buffers, const SortPart& part, void* scratch, size_t& bytes,
+                         cudaStream_t stream) {
+  cub::DoubleBuffer<Key> keys(buffers.current_keys(), buffers.keys[buffers.current ^ 1]);
+  cub::DoubleBuffer<int32_t> values(buffers.current_values(), buffers.values[buffers.current ^ 1]);
+  VOXSERVE_RETURN_IF_CUDA(cub::DeviceRadixSort::SortPairs(
+      scratch, bytes, keys, values, static_cast<int>(part.num_pairs), 0, part.num_bits, stream));
+  if (scratch != nullptr) buffers.current ^= keys.selector;
+  return cudaSuccess;
 }
 
-// Sorts the parts one after another, from one pair of buffers to the other.
+template <typename Key>
+cudaError_t SortAcrossByCub(const PairBuffers<Key>& buffers, int64_t begin, const SortPart& part, void* scratch,
+                            size_t& bytes, cudaStream_t stream) {
+  const int to = buffers.current ^ 1;
+  const Key* const keys = buffers.current_keys() + begin;
+  const int32_t* const values = buffers.current_values() + begin;
+  return cub::DeviceRadixSort::SortPairs(scratch, bytes, keys, buffers.keys[to] + begin, values,
+                                         buffers.values[to] + begin, static_cast<int>(part.num_pairs), 0, part.num_bits,
+                                         stream);
+}
+
+template <typename Key>
+size_t CubScratchBytes(std::span<const SortPart> parts) {
+  PairBuffers<Key> no_buffers;
+  size_t most_bytes = 0;
+  for (const SortPart& part : parts) {
+    size_t bytes = 0;
+    // If this fails, the sort returns the same error when it runs.
+    static_cast<void>(parts.size() == 1 ? SortOneByCub(no_buffers, part, nullptr, bytes, nullptr)
+                                        : SortAcrossByCub(no_buffers, 0, part, nullptr, bytes, nullptr));
+    most_bytes = std::max(most_bytes, bytes);
+  }
+  return most_bytes;
+}
+
 template <typename Key>
 cudaError_t SortByCub(PairBuffers<Key>& buffers, std::span<const SortPart> parts, void* scratch, cudaStream_t stream) {
-  const int to = buffers.current ^ 1;
+  size_t bytes = CubScratchBytes<Key>(parts);
+  if (parts.size() == 1) return SortOneByCub(buffers, parts[0], scratch, bytes, stream);
   int64_t begin = 0;
   for (const SortPart& part : parts) {
-    const Key* const keys = buffers.current_keys() + begin;
-    const int32_t* const values = buffers.current_values() + begin;
-    size_t bytes = CubScratchBytes<Key>(part.num_pairs);
-    VOXSERVE_RETURN_IF_CUDA(cub::DeviceRadixSort::SortPairs(
-        scratch, bytes, keys, buffers.keys[to] + begin, values, buffers.values[to] + begin,
-        static_cast<int>(part.num_pairs), 0, part.num_bits, stream));
+    VOXSERVE_RETURN_IF_CUDA(SortAcrossByCub(buffers, begin, part, scratch, bytes, stream));
     begin += part.num_pairs;
   }
-  buffers.current = to;
+  buffers.current ^= 1;
   return cudaSuccess;
 }
 
 #if VOXSERVE_SORTS_BY_PASSES
 constexpr int kDigitBits = 9;
 constexpr int kDigits = 1 << kDigitBits;
-// Longer arrays are sorted by cub::DeviceRadixSort, which cuts them into portions.
-constexpr int64_t kMostPairs = int64_t{1} << 22;
+// Longer arrays are sorted by cub::DeviceRadixSort, which needs less scratch. The tiles of 32 scans are below.
+constexpr int64_t kMostPairs = int64_t{1} << 24;
 
-// The sizes of a block: the quickest of those measured with 112,000 to 448,000 keys of 64 bits and with 370,000 to
-// 1.5 million of 32 bits in 13 parts (tests/bench/results/2026-11-27-h200-sort.md).
+// The sizes of a block: the quickest of those measured with 112,000 to 448,000 keys of 64 bits and with 500,000 to
+// 2 million of 32 bits in 13 parts (tests/bench/results/2026-11-27-h200-sort.md).
 template <typename Key>
 struct PassShape {
   static constexpr int kThreads = kDigits;
@@ -164,6 +187,8 @@ using TilePolicy =
 template <typename Key>
 using TileSort = cub::detail::radix_sort::AgentRadixSortOnesweep<TilePolicy<Key>, /*IS_DESCENDING=*/false, Key, int32_t,
                                                                  int32_t, int>;
+static_assert(TileSort<uint32_t>::TILE_ITEMS == PassShape<uint32_t>::kTilePairs);
+static_assert(TileSort<uint64_t>::TILE_ITEMS == PassShape<uint64_t>::kTilePairs);
 
 // Adds the numbers of a digit's keys in the tiles before this one, as TileSort::LookbackGlobal does. That reads one
 // tile after another; here a thread has the reads of several tiles under way. count: of the digit in this tile.
@@ -230,10 +255,10 @@ __global__ void __launch_bounds__(PassShape<Key>::kThreads)
     WaitForEarlierKernels();
     return;
   }
-  const int count = part.first_count + pass_of_part, first_bit = pass_of_part * kDigitBits;
-  // Takes the next tile. It may do so before the kernel ahead has ended, since Clear lies before that kernel.
-  TileSort<Key> tile(storage, pass.look_back + part.first_tile * kDigits, pass.num_taken + count,
-                     /*d_bins_out=*/nullptr, pass.digit_begins + count * kDigits, pass.keys_to + part.begin,
+  const int of_counts = part.first_count + pass_of_part, first_bit = pass_of_part * kDigitBits;
+  // Takes the next tile from a counter of this pass alone, which Clear has cleared well before the kernel ahead.
+  TileSort<Key> tile(storage, pass.look_back + part.first_tile * kDigits, pass.num_taken + of_counts,
+                     /*d_bins_out=*/nullptr, pass.digit_begins + of_counts * kDigits, pass.keys_to + part.begin,
                      pass.keys + part.begin, pass.values_to + part.begin, pass.values + part.begin, part.num_pairs,
                      first_bit, max(0, min(kDigitBits, part.num_bits - first_bit)));
   WaitForEarlierKernels();
@@ -282,9 +307,7 @@ size_t SortPartsScratchBytes(std::span<const SortPart> parts) {
 #if VOXSERVE_SORTS_BY_PASSES
   if (NumPairs(parts) <= kMostPairs) return Workspace(SortPlan(parts, PassShape<Key>::kTilePairs), nullptr).bytes;
 #endif
-  int64_t most_pairs = 0;
-  for (const SortPart& part : parts) most_pairs = std::max(most_pairs, part.num_pairs);
-  return CubScratchBytes<Key>(most_pairs);
+  return CubScratchBytes<Key>(parts);
 }
 
 template <typename Key>
@@ -308,8 +331,15 @@ cudaError_t SortParts(PairBuffers<Key>& buffers, std::span<const SortPart> parts
 
 template <typename Key>
 size_t SortPairsScratchBytes(int64_t num_pairs) {
-  const SortPart part{.num_pairs = num_pairs, .num_bits = std::numeric_limits<Key>::digits};
-  return SortPartsScratchBytes<Key>({&part, 1});
+  const auto bytes = [](int64_t pairs) {
+    const SortPart part{.num_pairs = pairs, .num_bits = std::numeric_limits<Key>::digits};
+    return SortPartsScratchBytes<Key>({&part, 1});
+  };
+#if VOXSERVE_SORTS_BY_PASSES
+  // The scratch must also do for fewer pairs.
+  if (num_pairs > kMostPairs) return std::max(bytes(num_pairs), bytes(kMostPairs));
+#endif
+  return bytes(num_pairs);
 }
 
 template <typename Key>

@@ -91,7 +91,8 @@ struct SortPart {
 };
 inline constexpr size_t kMaxSortParts = 31;
 
-// Returns the bytes of scratch that SortParts needs. Above four million pairs it asks CUB, which needs a device.
+// Returns the bytes of scratch that SortParts needs for these parts, of which there are at most kMaxSortParts. Above
+// 16 million pairs it asks CUB, which needs a device.
 template <typename Key>
 size_t SortPartsScratchBytes(std::span<const SortPart> parts);
 
@@ -102,7 +103,8 @@ size_t SortPartsScratchBytes(std::span<const SortPart> parts);
 template <typename Key>
 cudaError_t SortParts(PairBuffers<Key>& buffers, std::span<const SortPart> parts, void* scratch, cudaStream_t stream);
 
-// SortPairs is SortParts with one part. SortPairsScratchBytes returns what it needs for any number of bits.
+// SortPairs is SortParts with one part. SortPairsScratchBytes returns what it needs for up to num_pairs pairs and any
+// number of bits.
 template <typename Key>
 size_t SortPairsScratchBytes(int64_t num_pairs);
 template <typename Key>

@@ -48,7 +48,7 @@ void LimitVoxels(const VoxelLimitParams& params, ThreadPool& pool,
 
 namespace cuda {
 
-// Returns the bytes of params.workspace. Above a million points it needs a device (SortPairsScratchBytes). Reads only
+// Returns the bytes of params.workspace. Above 16 million points it needs a device (SortPairsScratchBytes). Reads only
 // num_points and num_samples.
 size_t LimitVoxelsWorkspaceBytes(const VoxelLimitParams& params);
 // Sorts num_points rows even if no sample has more than max_voxels voxels: once for kFirstSeen; for kNearest twice if

@@ -103,7 +103,7 @@ SortKeys<kDimension> SortKeysOf(const VoxelizeParams& params, const IndexBounds&
   for (int axis = 0; axis < kDimension; ++axis) {
     const auto widest = static_cast<int64_t>(bounds.max_index[axis] - bounds.min_index[axis]);
     const bool is_cut = params.origin == VoxelOrigin::kMinimum && params.has_range;
-    axis_bits[axis] = AxisBitsFor(is_cut ? RangeSpan(params, bounds, axis) : widest);
+    axis_bits[axis] = AxisBitsFor(std::max<int64_t>(is_cut ? RangeSpan(params, bounds, axis) : widest, 0));
     const int expected = params.origin == VoxelOrigin::kMinimum ? params.axis_bits[axis] : 0;
     if (expected > 0) axis_bits[axis] = std::min(axis_bits[axis], expected);
   }
@@ -266,7 +266,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     for (int distance = kWarpThreads / 2; distance > 0; distance /= 2) {
       largest[axis] = max(largest[axis], __shfl_xor_sync(~0u, largest[axis], distance));
     }
-    // Few warps have a larger value than all warps before them, so few execute the atomic operation.
+    // A warp whose value is not above what is there already leaves out the atomic operation.
     int64_t* const most = params.max_coordinate + axis;
     if (threadIdx.x % kWarpThreads == 0 && largest[axis] > *static_cast<volatile int64_t*>(most)) {
       atomicMax(reinterpret_cast<long long*>(most), static_cast<long long>(largest[axis]));

@@ -102,7 +102,7 @@ void Voxelize(const VoxelizeParams& params, ThreadPool& pool);
 
 namespace cuda {
 
-// Returns the bytes of CUDA's workspace. Above a million points it needs a device (SortPairsScratchBytes). Reads only
+// Returns the bytes of CUDA's workspace. Above 16 million points it needs a device (SortPairsScratchBytes). Reads only
 // num_points.
 size_t VoxelizeWorkspaceBytes(const VoxelizeParams& params);
 cudaError_t Voxelize(const VoxelizeParams& params, cudaStream_t stream);

@@ -58,10 +58,10 @@ TEST(SiteForecastTest, CoordinatesGetTheBitsThatTheyHadAndALittleMore) {
     return forecast.Rooms(1000).axis_bits;
   };
   EXPECT_EQ(axis_bits({}), (kernels::Axes{0, 0, 0, 0})) << "nothing is known of them";
-  // 3000 and an eighth more needs 12 bits. A known axis without extent gets one.
-  EXPECT_EQ(axis_bits({3000, 500, 0}), (kernels::Axes{12, 10, 1, 1}));
-  EXPECT_EQ(axis_bits({4000, 400, 1}), (kernels::Axes{13, 10, 2, 1}));
-  EXPECT_EQ(axis_bits({1, 1, 0}), (kernels::Axes{13, 10, 2, 1}));
+  // 3000 and an eighth more needs 12 bits. A known axis without extent needs one. All but the widest get one more.
+  EXPECT_EQ(axis_bits({3000, 500, 0}), (kernels::Axes{12, 11, 2, 2}));
+  EXPECT_EQ(axis_bits({4000, 400, 1}), (kernels::Axes{13, 11, 3, 2}));
+  EXPECT_EQ(axis_bits({1, 1, 0}), (kernels::Axes{13, 11, 3, 2}));
   // 454 and an eighth more is 511, which as nine set bits is no coordinate.
   EXPECT_EQ(BitsAfter(454), 10);
   EXPECT_EQ(BitsAfter(453), 9);
@@ -115,7 +115,7 @@ TEST(SiteForecastTest, ReachIsLearnedWhereSizesAreNotKnown) {
   SiteForecast forecast;
   forecast.Learn(1000, {100}, {3000, 3000});
   forecast.Learn(1000, {}, {9000, 20});
-  EXPECT_EQ(forecast.Rooms(1000).axis_bits, (kernels::Axes{14, 12, 1, 1}));
+  EXPECT_EQ(forecast.Rooms(1000).axis_bits, (kernels::Axes{14, 13, 2, 2}));
   EXPECT_DOUBLE_EQ(forecast.MostVoxels(1000), 100);
 }
 

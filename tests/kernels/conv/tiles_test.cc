@@ -379,8 +379,7 @@ TEST_F(TilesTest, ManyRulebooksTogether) {
   CheckTogether(cases);
 }
 
-// The numbers of rulebooks are those that one or more sorts take, one less and one more. In a full sort, the last
-// rulebook's keys are next to the key that marks unused entries.
+// The numbers of rulebooks are those that one or more sorts take, one less and one more.
 TEST_F(TilesTest, AroundTheRulebooksOfOneSort) {
   Random random(44);
   for (const int count : {2, 3, 7, 8, 15, 16, 30, 31, 32, 62, 63}) {

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <iostream>
+#include <limits>
 #include <map>
 #include <vector>
 
@@ -181,6 +182,26 @@ TEST_P(VoxelizeTest, SortsByTheExpectedBitsOfEachAxis) {
     EXPECT_EQ(VoxelizeOn(GetParam(), params).max_coordinate, most);
   }
   EXPECT_GT(num_uneven, 0);
+}
+
+// In the last of two samples, the farthest voxel of three bits an axis has the highest key of all, but for that of a
+// point without a voxel.
+TEST_P(VoxelizeTest, TheHighestKeyIsNoPointWithoutAVoxel) {
+  SKIP_WITHOUT(GetParam());
+  const float none = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<float> points = {0, 0, 0, none, 0, 0, 6, 6, 6, 6, 6, 6, none, 0, 0, 0, 0, 0};
+  const std::vector<int64_t> point_begin = {0, 3, 6};
+  VoxelizeParams params;
+  params.num_points = 6;
+  params.num_samples = 2;
+  params.axes = ConstRows::Packed(points.data(), DType::kFloat32, 6, 3);
+  params.point_begin = point_begin.data();
+  params.axis_bits = {AxisBitsFor(6), AxisBitsFor(6), AxisBitsFor(6)};
+  ASSERT_EQ(params.axis_bits[0], 3);
+  const Voxels voxels = VoxelizeOn(GetParam(), params);
+  EXPECT_THAT(voxels.point_to_voxel, ElementsAre(0, kInvalidPoint, 1, 3, kInvalidPoint, 2));
+  EXPECT_THAT(voxels.sample_begin, ElementsAre(0, 2, 4));
+  EXPECT_THAT(voxels.num_invalid, ElementsAre(1, 1));
 }
 
 // Returns the float32 of a 16-bit float's bits.
