@@ -28,8 +28,8 @@ cudaError_t SortOneByCub(PairBuffers<Key>& buffers, const SortPart& part, void* 
                          cudaStream_t stream) {
   cub::DoubleBuffer<Key> keys(buffers.current_keys(), buffers.keys[buffers.current ^ 1]);
   cub::DoubleBuffer<int32_t> values(buffers.current_values(), buffers.values[buffers.current ^ 1]);
-  VOXSERVE_RETURN_IF_CUDA(cub::DeviceRadixSort::SortPairs(
-      scratch, bytes, keys, values, static_cast<int>(part.num_pairs), 0, part.num_bits, stream));
+  VOXSERVE_RETURN_IF_CUDA(cub::DeviceRadixSort::SortPairs(scratch, bytes, keys, values,
+                                                          static_cast<int>(part.num_pairs), 0, part.num_bits, stream));
   if (scratch != nullptr) buffers.current ^= keys.selector;
   return cudaSuccess;
 }
@@ -75,11 +75,12 @@ cudaError_t SortByCub(PairBuffers<Key>& buffers, std::span<const SortPart> parts
 #if VOXSERVE_SORTS_BY_PASSES
 constexpr int kDigitBits = 9;
 constexpr int kDigits = 1 << kDigitBits;
-// Longer arrays are sorted by cub::DeviceRadixSort, which needs less scratch. The tiles of 32 scans are below.
+// Longer arrays are sorted by cub::DeviceRadixSort, which needs less scratch. The rows that a MinkUNet sorts for 29
+// scans stay below.
 constexpr int64_t kMostPairs = int64_t{1} << 24;
 
-// The sizes of a block: the quickest of those measured with 112,000 to 448,000 keys of 64 bits and with 500,000 to
-// 2 million of 32 bits in 13 parts (tests/bench/results/2026-11-27-h200-sort.md).
+// The sizes of a block, good ones both for one scan and for four: they were measured with 112,000 to 448,000 keys of 64
+// bits and with 500,000 to 2 million of 32 bits in 13 parts (tests/bench/results/2026-11-27-h200-sort.md).
 template <typename Key>
 struct PassShape {
   static constexpr int kThreads = kDigits;
