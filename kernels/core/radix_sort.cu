@@ -99,8 +99,8 @@ struct PartPlan {
   int num_pairs;
   int num_bits;
   int num_passes;
-  int first_tile;   // of all parts' tiles
-  int first_count;  // its first pass among all parts' passes, each of which has kDigits counts
+  int first_tile;  // of all parts' tiles
+  int first_pass;  // of all parts' passes
 };
 
 struct SortPlan {
@@ -112,9 +112,9 @@ struct SortPlan {
       const auto num_pairs = static_cast<int>(part.num_pairs);
       const int needed = NumPasses(part.num_bits), passes = needed + (num_passes - needed) % 2;
       if (num_pairs > 0 && passes > 0) {
-        plans[num_parts++] = {begin, num_pairs, part.num_bits, passes, num_tiles, num_counts};
+        plans[num_parts++] = {begin, num_pairs, part.num_bits, passes, num_tiles, num_part_passes};
         num_tiles += (num_pairs + tile_pairs - 1) / tile_pairs;
-        num_counts += passes;
+        num_part_passes += passes;
       }
       begin += num_pairs;
     }
@@ -122,8 +122,8 @@ struct SortPlan {
 
   int num_parts = 0;  // that have passes
   int num_passes = 0;
-  int num_tiles = 0;   // of all parts
-  int num_counts = 0;  // passes of all parts
+  int num_tiles = 0;        // of all parts
+  int num_part_passes = 0;  // of all parts, each of which has counts of its own
   PartPlan plans[kMaxSortParts];
 };
 
@@ -131,9 +131,9 @@ struct SortPlan {
 struct Workspace {
   Workspace(const SortPlan& plan, void* scratch) {
     WorkspaceCutter cutter(scratch);
-    counts = cutter.Take<int32_t>(int64_t{plan.num_counts} * kDigits);
+    counts = cutter.Take<int32_t>(int64_t{plan.num_part_passes} * kDigits);
     look_back = cutter.Take<int32_t>(int64_t{plan.num_passes} * plan.num_tiles * kDigits);
-    num_taken = cutter.Take<int32_t>(plan.num_counts);
+    num_taken = cutter.Take<int32_t>(plan.num_part_passes);
     bytes = cutter.bytes();
   }
 
@@ -152,7 +152,7 @@ __global__ void __launch_bounds__(kHistogramThreads)
   __shared__ typename Agent::TempStorage storage;
   WaitForEarlierKernels();
   const PartPlan& part = plan.plans[blockIdx.y];
-  Agent(storage, counts + part.first_count * kDigits, keys + part.begin, part.num_pairs, 0, part.num_bits).Process();
+  Agent(storage, counts + part.first_pass * kDigits, keys + part.begin, part.num_pairs, 0, part.num_bits).Process();
 }
 
 // Turns each pass's counts into the places at which its digits begin. A block has the digits of a part's pass.
@@ -256,10 +256,10 @@ __global__ void __launch_bounds__(PassShape<Key>::kThreads)
     WaitForEarlierKernels();
     return;
   }
-  const int of_counts = part.first_count + pass_of_part, first_bit = pass_of_part * kDigitBits;
+  const int part_pass = part.first_pass + pass_of_part, first_bit = pass_of_part * kDigitBits;
   // Takes the next tile from a counter of this pass alone, which Clear has cleared well before the kernel ahead.
-  TileSort<Key> tile(storage, pass.look_back + part.first_tile * kDigits, pass.num_taken + of_counts,
-                     /*d_bins_out=*/nullptr, pass.digit_begins + of_counts * kDigits, pass.keys_to + part.begin,
+  TileSort<Key> tile(storage, pass.look_back + part.first_tile * kDigits, pass.num_taken + part_pass,
+                     /*d_bins_out=*/nullptr, pass.digit_begins + part_pass * kDigits, pass.keys_to + part.begin,
                      pass.keys + part.begin, pass.values_to + part.begin, pass.values + part.begin, part.num_pairs,
                      first_bit, max(0, min(kDigitBits, part.num_bits - first_bit)));
   WaitForEarlierKernels();
@@ -282,7 +282,7 @@ cudaError_t SortByPasses(PairBuffers<Key>& buffers, std::span<const SortPart> pa
   VOXSERVE_RETURN_IF_CUDA(LaunchEarly(CountDigitsKernel<Key>, histograms, kHistogramThreads, 0, stream, plan,
                                       buffers.current_keys(), workspace.counts));
   VOXSERVE_RETURN_IF_CUDA(
-      LaunchEarly(SumDigitsKernel, static_cast<unsigned>(plan.num_counts), kDigits, 0, stream, workspace.counts));
+      LaunchEarly(SumDigitsKernel, static_cast<unsigned>(plan.num_part_passes), kDigits, 0, stream, workspace.counts));
   for (int i = 0; i < plan.num_passes; ++i) {
     const int to = buffers.current ^ 1;
     const Pass<Key> pass{.keys = buffers.current_keys(),

@@ -89,7 +89,7 @@ struct SortPart {
   int64_t num_pairs = 0;
   int num_bits = 0;  // 0 to the bits of a key
 };
-inline constexpr size_t kMaxSortParts = 31;
+inline constexpr size_t kMaxSortParts = 31;  // the kernels have the parts as parameters
 
 // Returns the bytes of scratch that SortParts needs for these parts, of which there are at most kMaxSortParts. Above
 // 16 million pairs it asks CUB, which needs a device.

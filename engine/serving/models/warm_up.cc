@@ -152,12 +152,13 @@ absl::Status WarmUp(const Program& program, const RunOptions& options, const Run
     ASSIGN_OR_RETURN(PointCloud cloud, MakeStreet(program.voxelize, std::min(num_points, max_points)));
     clouds.push_back(std::move(cloud));
   }
+  const RunOptions uncaptured{.plans = options.plans};
   absl::Status first_failure;
   for (const PointCloud& cloud : clouds) {
     BatchOutput output;
     absl::Duration time;
     for (const auto& [task, is_typical] : RunsOf(program, cloud)) {
-      output = arbiter.TryOnce({.plans = options.plans}, [&, &task = task](const RunOptions& allowed) {
+      output = arbiter.TryOnce(uncaptured, [&, &task = task](const RunOptions& allowed) {
         const absl::Time start = SteadyNow();
         BatchOutput ran = executor.Run(program, task, limits, allowed);
         time = SteadyNow() - start;
@@ -177,9 +178,8 @@ absl::Status WarmUp(const Program& program, const RunOptions& options, const Run
                              .restricts_network = true};
     const InferTask sampled{.cloud = cloud, .sample = few};
     if (CheckSample(program.voxelize, sampled).ok()) {
-      const BatchOutput ran = arbiter.TryOnce({.plans = options.plans}, [&](const RunOptions& allowed) {
-        return executor.Run(program, sampled, limits, allowed);
-      });
+      const BatchOutput ran = arbiter.TryOnce(
+          uncaptured, [&](const RunOptions& allowed) { return executor.Run(program, sampled, limits, allowed); });
       first_failure.Update(ran.status);
       if (!IsOutOfMemory(ran.status)) RETURN_IF_ERROR(ran.status);
     }

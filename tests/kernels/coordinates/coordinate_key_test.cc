@@ -30,6 +30,19 @@ TEST(CoordinateKeyTest, LimitsKeepTheMargin) {
   EXPECT_EQ(CoordinateKey(1).min_coordinate(), -2147483520);
 }
 
+TEST(AxisBitsTest, AllBitsSetAreNoCoordinate) {
+  EXPECT_EQ(AxisBitsFor(0), 1);
+  EXPECT_EQ(AxisBitsFor(1), 2);
+  EXPECT_EQ(AxisBitsFor(510), 9);
+  EXPECT_EQ(AxisBitsFor(511), 10);
+  EXPECT_EQ(AxisBitsFor(CoordinateKey(1).max_coordinate()), 31);
+  for (const int64_t most : {0, 1, 2, 6, 7, 510, 511, 512, CoordinateKey(3).max_coordinate()}) {
+    SCOPED_TRACE(most);
+    EXPECT_TRUE(FitsAxisBits(most, AxisBitsFor(most)));
+    EXPECT_FALSE(FitsAxisBits(most, AxisBitsFor(most) - 1));
+  }
+}
+
 class CoordinateKeyByDimension : public ::testing::TestWithParam<int32_t> {
  protected:
   const CoordinateKey layout_{GetParam()};
