@@ -63,16 +63,6 @@ __device__ uint32_t SortBitsOf(const TilesParams& params, int64_t row) {
   return bits;
 }
 
-// Returns the OR of the bits of all threads of a warp.
-__device__ uint32_t WarpOr(uint32_t bits) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  return __reduce_or_sync(~0u, bits);
-#else
-  for (int distance = kWarpThreads / 2; distance > 0; distance /= 2) bits |= __shfl_xor_sync(~0u, bits, distance);
-  return bits;
-#endif
-}
-
 // Calls visit(bit) for each set bit, the lowest first.
 template <typename Visit>
 __device__ void ForEachBit(uint32_t bits, const Visit& visit) {

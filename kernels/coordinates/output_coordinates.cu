@@ -96,12 +96,31 @@ struct HeadParams {
   const uint64_t* sorted;  // [capacity], kNoKey last
   int64_t capacity;
   const int64_t* num_sorted;  // null: capacity
-  int64_t block_rows;         // rows per block, a multiple of kTileRows
+  int64_t block_rows;         // rows per block, a multiple of kBlockThreads
   int32_t* block_heads;       // [num_levels, blocks]
   int32_t num_samples;
   int32_t num_levels;
   HeadLevel<Restore> levels[kMaxChain];
 };
+
+// Sums the values of all threads of a block, level by level. Every thread gets the sums.
+__device__ void SumLevels(int32_t (&values)[kMaxChain], int32_t num_levels) {
+  __shared__ int32_t sums[kMaxChain][kBlockWarps];
+#pragma unroll
+  for (int level = 0; level < kMaxChain; ++level) {
+    if (level >= num_levels) break;
+    const int32_t sum = WarpSum(values[level]);
+    if (threadIdx.x % kWarpThreads == 0) sums[level][threadIdx.x / kWarpThreads] = sum;
+  }
+  __syncthreads();
+#pragma unroll
+  for (int level = 0; level < kMaxChain; ++level) {
+    values[level] = 0;
+    if (level >= num_levels) continue;
+#pragma unroll
+    for (int warp = 0; warp < kBlockWarps; ++warp) values[level] += sums[level][warp];
+  }
+}
 
 // Returns the bits in which a key differs from the key before it. The key is a head in each level that does not ignore
 // all of these bits. Returns all ones for the first key, 0 for kNoKey.
@@ -124,13 +143,11 @@ __global__ void __launch_bounds__(kBlockThreads) CountHeadsKernel(const __grid_c
       if (level < params.num_levels) counts[level] += difference >> params.levels[level].ignored_bits != 0 ? 1 : 0;
     }
   }
+  SumLevels(counts, params.num_levels);
 #pragma unroll
   for (int level = 0; level < kMaxChain; ++level) {
     if (level >= params.num_levels) break;
-    const int64_t count = BlockSum(counts[level]);
-    if (threadIdx.x == 0) {
-      params.block_heads[int64_t{level} * gridDim.x + blockIdx.x] = static_cast<int32_t>(count);
-    }
+    if (threadIdx.x == 0) params.block_heads[int64_t{level} * gridDim.x + blockIdx.x] = counts[level];
     int64_t* const num_beyond_limits = params.levels[level].num_beyond_limits;
     if (blockIdx.x != 0 || num_beyond_limits == nullptr) continue;
     for (int32_t sample = threadIdx.x; sample < params.num_samples; sample += kBlockThreads) {
@@ -149,7 +166,7 @@ __global__ void __launch_bounds__(kBlockThreads, BlocksAnSm(4))
   const int64_t end = min(begin + params.block_rows, NumRows(params.capacity, params.num_sorted));
   const bool is_last = blockIdx.x == gridDim.x - 1;
   if (begin >= end && !is_last) return;
-  int64_t heads_before[kMaxChain];
+  int32_t heads_before[kMaxChain];
 #pragma unroll
   for (int level = 0; level < kMaxChain; ++level) {
     heads_before[level] = 0;
@@ -158,38 +175,40 @@ __global__ void __launch_bounds__(kBlockThreads, BlocksAnSm(4))
     for (unsigned block = threadIdx.x; block < blockIdx.x; block += kBlockThreads) {
       heads_before[level] += block_heads[block];
     }
-    heads_before[level] = BlockSum(heads_before[level]);
   }
-  for (int64_t tile = begin; tile < end; tile += kTileRows) {
-    uint64_t key[kTileItems];
-    uint64_t difference[kTileItems];
-    int32_t row_before[kTileItems];  // the row in the level before; at first, the row in `sorted`
+  SumLevels(heads_before, params.num_levels);
+  __shared__ int32_t heads_of_warps[kMaxChain][kBlockWarps];
+  const int warp = static_cast<int>(threadIdx.x) / kWarpThreads, lane = static_cast<int>(threadIdx.x) % kWarpThreads;
+  for (int64_t first = begin; first < end; first += kBlockThreads) {
+    const int64_t row = first + threadIdx.x;
+    const uint64_t key = row < end ? params.sorted[row] : kNoKey;
+    const uint64_t difference = row < end ? Difference(params.sorted, row) : 0;
+    uint32_t heads[kMaxChain];  // of the warp
 #pragma unroll
-    for (int item = 0; item < kTileItems; ++item) {
-      const int64_t row = tile + item * kBlockThreads + threadIdx.x;
-      key[item] = row < end ? params.sorted[row] : kNoKey;
-      difference[item] = row < end ? Difference(params.sorted, row) : 0;
-      row_before[item] = static_cast<int32_t>(row);
+    for (int level = 0; level < kMaxChain; ++level) {
+      if (level >= params.num_levels) break;
+      heads[level] = __ballot_sync(~0u, difference >> params.levels[level].ignored_bits != 0);
+      if (lane == 0) heads_of_warps[level][warp] = __popc(heads[level]);
     }
+    __syncthreads();
+    auto row_before = static_cast<int32_t>(row);  // in the level before; at first, in `sorted`
 #pragma unroll
     for (int level = 0; level < kMaxChain; ++level) {
       if (level >= params.num_levels) break;
       const HeadLevel<Restore>& made = params.levels[level];
-      bool is_head[kTileItems];
-      int32_t rank[kTileItems];
+      int32_t out_row = heads_before[level] + __popc(heads[level] & ((1u << lane) - 1));
 #pragma unroll
-      for (int item = 0; item < kTileItems; ++item) is_head[item] = difference[item] >> made.ignored_bits != 0;
-      const int32_t num_heads = RankInTile(is_head, rank);
-#pragma unroll
-      for (int item = 0; item < kTileItems; ++item) {
-        if (!is_head[item]) continue;
-        const int64_t out_row = heads_before[level] + rank[item];
-        made.out_keys[out_row] = made.restore(key[item]);
-        if (made.first_in_rows != nullptr) made.first_in_rows[out_row] = row_before[item];
-        row_before[item] = static_cast<int32_t>(out_row);
+      for (int other = 0; other < kBlockWarps; ++other) {
+        const int32_t count = heads_of_warps[level][other];
+        heads_before[level] += count;
+        if (other < warp) out_row += count;
       }
-      heads_before[level] += num_heads;
+      if ((heads[level] >> lane & 1) == 0) continue;
+      made.out_keys[out_row] = made.restore(key);
+      if (made.first_in_rows != nullptr) made.first_in_rows[out_row] = row_before;
+      row_before = out_row;
     }
+    __syncthreads();  // before the next rows' heads
   }
   if (!is_last || threadIdx.x != 0) return;
 #pragma unroll
@@ -276,8 +295,9 @@ struct Workspace {
 
 template <typename Restore>
 cudaError_t WriteUnique(HeadParams<Restore> heads, cudaStream_t stream) {
-  const int64_t num_tiles = (heads.capacity + kTileRows - 1) / kTileRows;
-  heads.block_rows = (num_tiles + kMaxHeadBlocks - 1) / kMaxHeadBlocks * kTileRows;
+  // The more blocks, the less a block has to do: one row a thread as long as kMaxHeadBlocks allows it.
+  const auto num_steps = static_cast<int64_t>(NumBlocks(heads.capacity));
+  heads.block_rows = (num_steps + kMaxHeadBlocks - 1) / kMaxHeadBlocks * kBlockThreads;
   const auto num_blocks = static_cast<unsigned>((heads.capacity + heads.block_rows - 1) / heads.block_rows);
   VOXSERVE_RETURN_IF_CUDA(LaunchEarly(CountHeadsKernel<Restore>, num_blocks, kBlockThreads, 0, stream, heads));
   return LaunchEarly(WriteHeadsKernel<Restore>, num_blocks, kBlockThreads, 0, stream, heads);

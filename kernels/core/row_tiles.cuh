@@ -12,9 +12,7 @@ namespace voxserve::kernels::cuda {
 
 inline constexpr int kWarpThreads = 32;
 inline constexpr int kBlockWarps = kBlockThreads / kWarpThreads;
-inline constexpr int kTileItems = 4;  // rows per thread; a block's rows are a tile
-inline constexpr int kTileRows = kTileItems * kBlockThreads;
-static_assert(kTileItems * kBlockWarps == kWarpThreads, "one warp scans the counts of all warps' rows");
+inline constexpr int kTileRows = kBlockThreads;  // a tile: the rows that a block handles at a time, one per thread
 
 // The most bytes of parameters that a launch can have, from sm_70 and CUDA 12.1 on.
 inline constexpr size_t kMaxParamBytes = 32764;
@@ -38,6 +36,26 @@ __device__ T SumToLane(T value) {
   return value;
 }
 
+// Returns the OR of the bits of all threads of a warp.
+__device__ inline uint32_t WarpOr(uint32_t bits) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  return __reduce_or_sync(~0u, bits);
+#else
+  for (int distance = kWarpThreads / 2; distance > 0; distance /= 2) bits |= __shfl_xor_sync(~0u, bits, distance);
+  return bits;
+#endif
+}
+
+// Returns the sum of the values of all threads of a warp.
+__device__ inline int32_t WarpSum(int32_t value) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  return __reduce_add_sync(~0u, value);
+#else
+  for (int distance = kWarpThreads / 2; distance > 0; distance /= 2) value += __shfl_xor_sync(~0u, value, distance);
+  return value;
+#endif
+}
+
 // Returns the sum of the values of all threads of the block. Every thread gets it.
 __device__ inline int64_t BlockSum(int64_t value) {
   __shared__ int64_t sums[kBlockWarps];
@@ -54,27 +72,20 @@ __device__ inline int64_t BlockSum(int64_t value) {
 }
 
 // Gives each kept row of a tile its rank, which is the number of kept rows before it, and returns the number of kept
-// rows. Thread t holds rows t, t + kBlockThreads, ... of the tile.
-__device__ inline int32_t RankInTile(const bool (&is_kept)[kTileItems], int32_t (&rank)[kTileItems]) {
-  __shared__ int32_t before[kWarpThreads + 1];  // kept rows before each warp's rows of an item; last: the tile's total
-  const int lane = threadIdx.x % kWarpThreads;
-  const int warp = threadIdx.x / kWarpThreads;
-#pragma unroll
-  for (int item = 0; item < kTileItems; ++item) {
-    const unsigned kept = __ballot_sync(~0u, is_kept[item]);
-    rank[item] = __popc(kept & ((1u << lane) - 1));
-    if (lane == 0) before[item * kBlockWarps + warp] = __popc(kept);
-  }
+// rows.
+__device__ inline int32_t RankInTile(bool is_kept, int32_t& rank) {
+  __shared__ int32_t counts[kBlockWarps];
+  const int lane = static_cast<int>(threadIdx.x) % kWarpThreads, warp = static_cast<int>(threadIdx.x) / kWarpThreads;
+  const unsigned kept = __ballot_sync(~0u, is_kept);
+  if (lane == 0) counts[warp] = __popc(kept);
   __syncthreads();
-  if (warp == 0) {
-    const int32_t count = before[lane], sum = SumToLane(count);
-    before[lane] = sum - count;
-    if (lane == kWarpThreads - 1) before[kWarpThreads] = sum;
-  }
-  __syncthreads();
+  rank = __popc(kept & ((1u << lane) - 1));
+  int32_t num_kept = 0;
 #pragma unroll
-  for (int item = 0; item < kTileItems; ++item) rank[item] += before[item * kBlockWarps + warp];
-  const int32_t num_kept = before[kWarpThreads];
+  for (int other = 0; other < kBlockWarps; ++other) {
+    num_kept += counts[other];
+    if (other < warp) rank += counts[other];
+  }
   __syncthreads();
   return num_kept;
 }

@@ -187,34 +187,23 @@ __global__ void __launch_bounds__(kBlockThreads)
   auto voxels_before = static_cast<int32_t>(CountBeforeRun(workspace.voxel_counts));
   auto points_before = static_cast<int32_t>(CountBeforeRun(workspace.point_counts));
   for (int64_t tile = begin; tile < end; tile += kTileRows) {
-    bool is_kept[kTileItems], is_head[kTileItems];
-    int32_t point_rank[kTileItems], voxel_rank[kTileItems];
-#pragma unroll
-    for (int item = 0; item < kTileItems; ++item) {
-      const int64_t i = tile + item * kBlockThreads + threadIdx.x;
-      const KeptPoint kept = i < end ? KeptPointAt(workspace, i) : KeptPoint{};
-      is_kept[item] = kept.is_kept;
-      is_head[item] = kept.is_head;
-    }
-    const int32_t num_kept = RankInTile(is_kept, point_rank);
-    const int32_t num_heads = RankInTile(is_head, voxel_rank);
-#pragma unroll
-    for (int item = 0; item < kTileItems; ++item) {
-      const int64_t i = tile + item * kBlockThreads + threadIdx.x;
-      if (i >= end) continue;
+    const int64_t i = tile + threadIdx.x;
+    const KeptPoint kept = i < end ? KeptPointAt(workspace, i) : KeptPoint{};
+    int32_t point_rank, voxel_rank;
+    const int32_t num_kept = RankInTile(kept.is_kept, point_rank);
+    const int32_t num_heads = RankInTile(kept.is_head, voxel_rank);
+    if (kept.is_kept) {
       const int32_t point = workspace.points[i];
-      if (!is_kept[item]) {
-        voxels.point_to_voxel[point] = kDroppedPoint;
-        continue;
-      }
-      const int32_t voxel = voxels_before + voxel_rank[item] - (is_head[item] ? 0 : 1);
-      const int32_t place = points_before + point_rank[item];
+      const int32_t voxel = voxels_before + voxel_rank - (kept.is_head ? 0 : 1);
+      const int32_t place = points_before + point_rank;
       voxels.point_to_voxel[point] = voxel;
       voxels.sorted_points[place] = point;
-      if (is_head[item]) {
+      if (kept.is_head) {
         voxels.keys[voxel] = workspace.keys[workspace.point_rows[i]];
         voxels.voxel_begin[voxel] = place;
       }
+    } else if (i < end) {
+      voxels.point_to_voxel[workspace.points[i]] = kDroppedPoint;
     }
     voxels_before += num_heads;
     points_before += num_kept;

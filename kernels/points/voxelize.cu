@@ -260,17 +260,25 @@ __global__ void __launch_bounds__(kBlockThreads)
     points[point] = static_cast<int32_t>(point);
   }
   if (params.max_coordinate == nullptr) return;
+  // One atomic operation a block and axis: those of all warps would queue at the same addresses.
+  __shared__ int32_t of_warps[kDimension][kBlockWarps];
 #pragma unroll
   for (int axis = 0; axis < kDimension; ++axis) {
 #pragma unroll
     for (int distance = kWarpThreads / 2; distance > 0; distance /= 2) {
       largest[axis] = max(largest[axis], __shfl_xor_sync(~0u, largest[axis], distance));
     }
-    // A warp whose value is not above what is there already leaves out the atomic operation.
-    int64_t* const most = params.max_coordinate + axis;
-    if (threadIdx.x % kWarpThreads == 0 && largest[axis] > *static_cast<volatile int64_t*>(most)) {
-      atomicMax(reinterpret_cast<long long*>(most), static_cast<long long>(largest[axis]));
-    }
+    if (threadIdx.x % kWarpThreads == 0) of_warps[axis][threadIdx.x / kWarpThreads] = largest[axis];
+  }
+  __syncthreads();
+  if (threadIdx.x >= kDimension) return;
+  int32_t of_block = 0;
+#pragma unroll
+  for (int warp = 0; warp < kBlockWarps; ++warp) of_block = max(of_block, of_warps[threadIdx.x][warp]);
+  // A block whose value is not above what is there already leaves out the atomic operation.
+  int64_t* const most = params.max_coordinate + threadIdx.x;
+  if (of_block > *static_cast<volatile int64_t*>(most)) {
+    atomicMax(reinterpret_cast<long long*>(most), static_cast<long long>(of_block));
   }
 }
 
@@ -329,20 +337,12 @@ __global__ void __launch_bounds__(kBlockThreads)
   const int64_t end = min(begin + rows_a_run, sorted.num_points);
   auto num_before = static_cast<int32_t>(CountBeforeRun(run_counts));
   for (int64_t tile = begin; tile < end; tile += kTileRows) {
-    bool is_head[kTileItems];
-    int32_t rank[kTileItems];
-#pragma unroll
-    for (int item = 0; item < kTileItems; ++item) {
-      const int64_t i = tile + item * kBlockThreads + threadIdx.x;
-      is_head[item] = i < end && sorted.IsHead(i);
-    }
+    const int64_t i = tile + threadIdx.x;
+    const bool is_head = i < end && sorted.IsHead(i);
+    int32_t rank;
     const int32_t num_heads = RankInTile(is_head, rank);
-#pragma unroll
-    for (int item = 0; item < kTileItems; ++item) {
-      const int64_t i = tile + item * kBlockThreads + threadIdx.x;
-      if (i >= end || !sorted.HasVoxel(i)) continue;
-      const int32_t voxel = num_before + rank[item] - (is_head[item] ? 0 : 1);
-      WriteSortedPoint(params, sorted, i, is_head[item], voxel);
+    if (i < end && sorted.HasVoxel(i)) {
+      WriteSortedPoint(params, sorted, i, is_head, num_before + rank - (is_head ? 0 : 1));
     }
     num_before += num_heads;
   }
