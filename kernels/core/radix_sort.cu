@@ -84,11 +84,12 @@ constexpr int64_t kMostPairs = int64_t{1} << 24;
 template <typename Key>
 struct PassShape {
   static constexpr int kThreads = kDigits;
-  static constexpr int kItems = sizeof(Key) == sizeof(uint64_t) ? 6 : 8;  // a thread
+  static constexpr int kItems = sizeof(Key) == sizeof(uint64_t) ? 4 : 8;  // a thread
   static constexpr int kTilePairs = kThreads * kItems;
 };
 
 constexpr int kHistogramThreads = 256;
+constexpr int kHistogramPairs = 2048;  // of a block at a time
 
 int NumPasses(int num_bits) { return (num_bits + kDigitBits - 1) / kDigitBits; }
 
@@ -147,11 +148,13 @@ struct Workspace {
 template <typename Key>
 __global__ void __launch_bounds__(kHistogramThreads)
     CountDigitsKernel(const __grid_constant__ SortPlan plan, const Key* keys, int32_t* counts) {
-  using Policy = cub::AgentRadixSortHistogramPolicy<kHistogramThreads, 8, 1, Key, kDigitBits>;
+  using Policy =
+      cub::AgentRadixSortHistogramPolicy<kHistogramThreads, kHistogramPairs / kHistogramThreads, 1, Key, kDigitBits>;
   using Agent = cub::detail::radix_sort::AgentRadixSortHistogram<Policy, /*IS_DESCENDING=*/false, Key, int32_t>;
   __shared__ typename Agent::TempStorage storage;
   WaitForEarlierKernels();
   const PartPlan& part = plan.plans[blockIdx.y];
+  if (blockIdx.x * kHistogramPairs >= part.num_pairs) return;
   Agent(storage, counts + part.first_pass * kDigits, keys + part.begin, part.num_pairs, 0, part.num_bits).Process();
 }
 
@@ -269,7 +272,6 @@ __global__ void __launch_bounds__(PassShape<Key>::kThreads)
 template <typename Key>
 cudaError_t SortByPasses(PairBuffers<Key>& buffers, std::span<const SortPart> parts, void* scratch,
                          cudaStream_t stream) {
-  constexpr int kHistogramPairs = 2048;     // a block: 8 for each of its threads
   constexpr int kMaxHistogramBlocks = 264;  // two for each multiprocessor of an H200
   const SortPlan plan(parts, PassShape<Key>::kTilePairs);
   if (plan.num_parts == 0) return cudaSuccess;
