@@ -179,11 +179,15 @@ class RowWriter {
   __device__ void Finish() const {
     if (piece_.row_masks != nullptr) piece_.row_masks[row_] = offsets_;
     if constexpr (!kLists) return;
-    // The last group of four may contain old values of an earlier row behind the row's inputs.
+    // The last group of eight may contain old values of an earlier row behind the row's inputs.
     auto* const inputs = reinterpret_cast<int4*>(piece_.row_inputs + row_ * RowInputsPitch(piece_.num_offsets));
-    for (int32_t i = 0; i < num_inputs_; i += 4) {
-      inputs[i / 4] = {near_.inputs[i][threadIdx.x], near_.inputs[i + 1][threadIdx.x], near_.inputs[i + 2][threadIdx.x],
-                       near_.inputs[i + 3][threadIdx.x]};
+    const auto four = [&](int32_t i) {
+      return int4{near_.inputs[i][threadIdx.x], near_.inputs[i + 1][threadIdx.x], near_.inputs[i + 2][threadIdx.x],
+                  near_.inputs[i + 3][threadIdx.x]};
+    };
+    for (int32_t i = 0; i < num_inputs_; i += 8) {
+      inputs[i / 4] = four(i);
+      inputs[i / 4 + 1] = four(i + 4);
     }
   }
 

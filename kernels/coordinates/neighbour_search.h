@@ -24,8 +24,9 @@ namespace voxserve::kernels {
 
 inline constexpr int32_t kRowMaskBits = 32;  // bits of a row's word in row_masks
 
-// Returns the pitch of row_inputs in values: a multiple of 4, since 16 bytes are written at once.
-constexpr int64_t RowInputsPitch(int32_t num_offsets) { return (int64_t{num_offsets} + 3) / 4 * 4; }
+// Returns the pitch of row_inputs in values. It is a multiple of 8, and that many values are written together: a sector
+// of memory. A GPU that reads a sector of which only a part was written has to fetch the rest from memory first.
+constexpr int64_t RowInputsPitch(int32_t num_offsets) { return (int64_t{num_offsets} + 7) / 8 * 8; }
 
 struct NeighbourSearchParams {
   ConvGeometry geometry;   // |Delta| <= kCoordinateMargin
@@ -49,7 +50,7 @@ struct NeighbourSearchParams {
   // K <= kRowMaskBits.
   uint32_t* row_masks = nullptr;
   // Output, in place of `neighbours`: [out_capacity, RowInputsPitch(K)] each row's existing input rows in ascending
-  // order of their cells; row_masks says which cells. 16-byte aligned. May be set only with row_masks and without
+  // order of their cells; row_masks says which cells. 32-byte aligned. May be set only with row_masks and without
   // first_in_rows. Most rows have few inputs, so a kernel that reads rows in random order reads less memory from these
   // lists than from `neighbours`.
   int32_t* row_inputs = nullptr;
