@@ -12,8 +12,9 @@ namespace voxserve::kernels::cuda {
 namespace {
 
 constexpr int kWordBits = 32;
-constexpr int kMaxRulebooksASort = kMaxSortParts;
-constexpr int64_t kMaxBlocks = 2048;  // about the number of resident blocks
+// A launch takes longer if its parameters are larger than 4 KB.
+constexpr int kMaxRulebooksASort = 24;
+static_assert(kMaxRulebooksASort <= kMaxSortParts);
 constexpr int kFillThreads = static_cast<int>(kMaxBlockTileRows);
 constexpr int kFillBlocksAnSm = 12;  // as many as an SM of an H100 holds: more would wait
 constexpr int kTilesABlock = kFillThreads / static_cast<int>(kMaskTileRows);
@@ -24,16 +25,20 @@ constexpr int kBitsAtOnce = 8;  // offsets whose input rows a thread reads befor
 
 struct TilesBatch {
   int32_t num_rulebooks;
-  int64_t key_begin[kMaxRulebooksASort + 1];  // each rulebook's first key: one key per row of capacity
+  int64_t key_begin[kMaxRulebooksASort + 1];        // each rulebook's first key: one key per row of capacity
+  int32_t first_key_block[kMaxRulebooksASort + 1];  // each rulebook's first block of SortKeysKernel
   TilesParams rulebooks[kMaxRulebooksASort];
 };
-static_assert(sizeof(TilesBatch) <= kMaxParamBytes);
+static_assert(sizeof(TilesBatch) <= 4096 - 2 * sizeof(void*));
 
-// The order of bits in each class of one rulebook (tiles.h): the bits below the class's own bit, the most common first.
+// How the masks of one rulebook are ranked (tiles.h). A bit is that of a row's mask, as MaskOf returns it.
 struct ClassOrders {
-  uint8_t place_of[kSortBits][kWarpThreads];  // [class, bit] the place of the bit in the order
-  uint8_t bit_at[kSortBits][kWarpThreads];    // [class, place] the bit at the place
-  uint8_t bit_of[kWarpThreads];               // [offset] its bit, in kernels of at most kSortBits offsets
+  uint8_t place_of[kSortBits][kWarpThreads];  // [class, bit] the place of the bit in the order of the class
+  uint8_t class_of[kWarpThreads];             // [bit] the class of the rows in whose masks no bit of a higher class is
+  // The bits in ascending order of their classes, cut where a bit is below the one before it. Within a run, the highest
+  // bit has the highest class.
+  uint32_t runs[kSortBits];
+  int32_t num_runs;
 };
 
 // Returns the highest bit that is set.
@@ -45,22 +50,19 @@ __device__ uint32_t GrayRank(uint32_t code) {
   return code;
 }
 
-// Returns the mask of offsets by which a row without a mask in row_masks is sorted. SortOrder (tiles.h) says which
-// offset each bit stands for.
-__device__ uint32_t SortBitsOf(const TilesParams& params, int64_t row) {
+// Returns the mask by which a row is sorted. Bit k is offset k, but in kernels of more than kSortBits offsets,
+// neighbouring offsets share a bit.
+__device__ uint32_t MaskOf(const TilesParams& params, int64_t row) {
+  if (params.row_masks != nullptr) return params.row_masks[row];
   const int32_t* const neighbours = params.neighbours + row;
-  uint32_t bits = 0;
-  if (params.num_offsets <= kSortBits) {
+  const bool shares_bits = params.num_offsets > kSortBits;
+  uint32_t mask = 0;
 #pragma unroll 9
-    for (int bit = 0; bit < params.num_offsets; ++bit) {
-      bits |= static_cast<uint32_t>(neighbours[params.order[bit] * params.pitch] >= 0) << bit;
-    }
-    return bits;
-  }
   for (int32_t k = 0; k < params.num_offsets; ++k) {
-    bits |= static_cast<uint32_t>(neighbours[k * params.pitch] >= 0) << (k * kSortBits / params.num_offsets);
+    const int32_t bit = shares_bits ? k * kSortBits / params.num_offsets : k;
+    mask |= static_cast<uint32_t>(neighbours[k * params.pitch] >= 0) << bit;
   }
-  return bits;
+  return mask;
 }
 
 // Calls visit(bit) for each set bit, the lowest first.
@@ -69,117 +71,125 @@ __device__ void ForEachBit(uint32_t bits, const Visit& visit) {
   for (; bits != 0; bits &= bits - 1) visit(__ffs(static_cast<int>(bits)) - 1);
 }
 
-// Returns the rank of a row with these bits: the bit of the row's class and, below it, the Gray rank of the other bits
-// in the order of the class. So a higher class has a higher rank.
-__device__ uint32_t RankOfBits(const ClassOrders& orders, uint32_t bits) {
-  if (bits == 0) return 0;
-  const int row_class = HighestBit(bits);
+// of[i]: the places in a class that its masks without the highest i bits have.
+struct Shares {
+  uint32_t of[kSortBits + 1];
+};
+constexpr Shares MakeShares() {
+  Shares shares{{kPlaceOne}};
+  for (int i = 0; i < kSortBits; ++i) shares.of[i + 1] = ShareWithoutBit(shares.of[i]);
+  return shares;
+}
+__constant__ const Shares kShares = MakeShares();
+
+// Returns the rank of a row with this mask (tiles.h). shares: those of kShares.
+__device__ uint32_t RankOf(const ClassOrders& orders, uint32_t mask, int32_t num_offsets, const uint32_t* shares) {
+  if (num_offsets <= kPlainRankBits) return GrayRank(mask);
+  if (mask == 0) return 0;
+  int run = orders.num_runs - 1;
+  while ((mask & orders.runs[run]) == 0) --run;
+  const int highest = HighestBit(mask & orders.runs[run]);
+  const int row_class = orders.class_of[highest];
   uint32_t code = 0;
-  ForEachBit(bits ^ 1u << row_class, [&](int bit) { code |= 1u << orders.place_of[row_class][bit]; });
-  return 1u << row_class | GrayRank(code);
+  ForEachBit(mask ^ 1u << highest, [&](int bit) { code |= 1u << orders.place_of[row_class][bit]; });
+  if (num_offsets <= kRankBits) return 1u << row_class | GrayRank(code);
+  uint32_t place = shares[row_class] / 2;
+  ForEachBit(code, [&](int at) { place = PlaceWithBit(shares[row_class - 1 - at], place); });
+  return static_cast<uint32_t>(row_class + 1) << kPlaceBits | place / (kPlaceOne >> kPlaceBits);
 }
 
-__device__ uint32_t BitsOfRank(const ClassOrders& orders, uint32_t rank) {
-  if (rank == 0) return 0;
-  const int row_class = HighestBit(rank);
-  uint32_t bits = 1u << row_class;
-  const uint32_t below = rank ^ bits;
-  ForEachBit(below ^ below >> 1, [&](int place) { bits |= 1u << orders.bit_at[row_class][place]; });
+// Transposes the bits of a warp: afterwards bit i of lane b is what bit b of lane i was.
+__device__ uint32_t Transpose(uint32_t bits) {
+  const auto lane = threadIdx.x % kWarpThreads;
+  uint32_t low = 0x0000ffff;  // the lower half of each group of 2 * distance bits
+#pragma unroll
+  for (unsigned distance = kWarpThreads / 2; distance > 0; distance /= 2, low ^= low << distance) {
+    const uint32_t other = __shfl_xor_sync(~0u, bits, distance);
+    bits =
+        (lane & distance) == 0 ? (bits & low) | (other & low) << distance : (bits & ~low) | (other & ~low) >> distance;
+  }
   return bits;
 }
 
-// Returns the offsets of a row as bits, from the row's sort key. The kernel has at most kSortBits offsets.
-__device__ uint32_t OffsetsOfKey(const TilesParams& params, const ClassOrders& orders, uint32_t key) {
-  uint32_t offsets = 0;
-  ForEachBit(BitsOfRank(orders, ~key), [&](int bit) { offsets |= 1u << params.order[bit]; });
-  return offsets;
-}
-
-constexpr int kOrderWarps = 32;
+constexpr int kOrderThreads = static_cast<int>(kSampledRows);
+constexpr int kOrderWarps = kOrderThreads / kWarpThreads;
 
 // Counts the bits of each class in a sample of a rulebook's rows, and orders the bits by these counts. One block serves
-// one rulebook.
-__global__ void __launch_bounds__(kOrderWarps* kWarpThreads)
+// one rulebook. A lane has the bit whose class is the lane's number.
+__global__ void __launch_bounds__(kOrderThreads)
     OrderClassesKernel(const __grid_constant__ TilesBatch batch, ClassOrders* orders) {
   WaitForEarlierKernels();
-  static_assert(kRunRows == kWarpThreads && kSortBits <= kOrderWarps && kSortBits <= kWarpThreads);
+  static_assert(kSortBits < kOrderWarps && kSortBits < kWarpThreads);
   __shared__ int32_t counts[kSortBits][kWarpThreads];
   const TilesParams& params = batch.rulebooks[blockIdx.x];
+  if (params.num_offsets <= kPlainRankBits) return;
+  ClassOrders& to = orders[blockIdx.x];
   const int warp = static_cast<int>(threadIdx.x) / kWarpThreads, lane = static_cast<int>(threadIdx.x) % kWarpThreads;
   if (warp < kSortBits) counts[warp][lane] = 0;
-  if (warp == 0 && lane < params.num_offsets && params.num_offsets <= kSortBits) {
-    orders[blockIdx.x].bit_of[params.order[lane]] = static_cast<uint8_t>(lane);
-  }
   __syncthreads();
+  const int num_bits = min(params.num_offsets, kSortBits);
+  const bool is_ordered = params.num_offsets <= kSortBits;  // otherwise classes have the numbers of their bits
+  const int bit = is_ordered && lane < num_bits ? params.order[lane] : lane;
   const int64_t num_rows = NumRows(params.out_capacity, params.num_out);
-  const int64_t num_runs = (num_rows + kRunRows - 1) / kRunRows;
-  const int64_t num_sampled = min(num_runs, NumSampledRuns(params.num_offsets));
-  const bool has_masks = params.row_masks != nullptr;
-  // The bit of a row's word that is the lane's bit of the sorted mask; -1: none is.
-  const int lane_bit = lane >= kSortBits ? -1 : !has_masks ? lane : lane < params.num_offsets ? params.order[lane] : -1;
-  int32_t of_class[kSortBits] = {};  // how many rows of each class have the lane's bit
-  for (int64_t run = warp; run < num_sampled; run += kOrderWarps) {
-    const int64_t row = run * num_runs / num_sampled * kRunRows + lane;
-    uint32_t word = 0;
-    if (row < num_rows) word = has_masks ? params.row_masks[row] : SortBitsOf(params, row);
-    uint32_t have = 0;  // the rows that have the lane's bit
+  const int64_t num_sampled = min(num_rows, NumSampledRows(params.num_offsets));
+  uint32_t mask = 0;
+  if (threadIdx.x < num_sampled) mask = MaskOf(params, threadIdx.x * num_rows / num_sampled);
+  const uint32_t have = __shfl_sync(~0u, Transpose(mask), bit);  // the warp's rows that have the lane's bit
+  uint32_t left = ~0u;                                           // the rows whose class is not above this one
 #pragma unroll
-    for (int bit = 0; bit < kSortBits; ++bit) {
-      const uint32_t rows = __ballot_sync(~0u, (word >> bit & 1) != 0);
-      if (lane_bit == bit) have = rows;
-    }
-    uint32_t left = ~0u;  // the rows whose class is not above this one
-#pragma unroll
-    for (int row_class = kSortBits - 1; row_class >= 0; --row_class) {
-      const uint32_t rows = __shfl_sync(~0u, have, row_class) & left;
-      of_class[row_class] += __popc(have & rows);
-      left &= ~rows;
-    }
-  }
-#pragma unroll
-  for (int row_class = 0; row_class < kSortBits; ++row_class) {
-    if (lane < row_class && of_class[row_class] > 0) atomicAdd(&counts[row_class][lane], of_class[row_class]);
+  for (int row_class = kSortBits - 1; row_class >= 0; --row_class) {
+    const uint32_t rows = __shfl_sync(~0u, have, row_class) & left;
+    left &= ~rows;
+    const int32_t count = __popc(have & rows);
+    if (lane < row_class && count > 0) atomicAdd(&counts[row_class][lane], count);
   }
   __syncthreads();
-  if (warp >= kSortBits) return;
-  // Equally common bits are ordered by number, the lower first.
-  const int32_t count = counts[warp][lane];
-  int place = 0;
-  for (int bit = 0; bit < warp; ++bit) {
-    const int32_t other = __shfl_sync(~0u, count, bit);
-    if (other > count || (other == count && bit < lane)) ++place;
+  if (warp < num_bits) {
+    // Equally common bits are ordered by class, the lower first.
+    const int32_t rarity = lane - counts[warp][lane] * kWarpThreads;
+    int place = 0;
+#pragma unroll 4
+    for (int other = 0; other < warp; ++other) place += __shfl_sync(~0u, rarity, other) < rarity;
+    if (lane < warp) to.place_of[warp][bit] = static_cast<uint8_t>(place);
+  } else if (warp == kSortBits) {
+    const bool is_bit = lane < num_bits;
+    if (is_bit) to.class_of[bit] = static_cast<uint8_t>(lane);
+    const int before = __shfl_up_sync(~0u, bit, 1);
+    const uint32_t starts = __ballot_sync(~0u, is_bit && (lane == 0 || bit < before));
+    const int run = __popc(starts & (2u << lane) - 1) - 1;
+    for (int i = 0; i < __popc(starts); ++i) {
+      const uint32_t bits = WarpOr(is_bit && run == i ? 1u << bit : 0);
+      if (lane == 0) to.runs[i] = bits;
+    }
+    if (lane == 0) to.num_runs = __popc(starts);
   }
-  if (lane >= warp) return;
-  orders[blockIdx.x].place_of[warp][lane] = static_cast<uint8_t>(place);
-  orders[blockIdx.x].bit_at[warp][place] = static_cast<uint8_t>(lane);
 }
 
 // Computes the sort keys of all rows. A higher rank gives a lower key, so that the rows with the highest ranks come
 // first. The places behind the last row have the key of rank 0. They stay behind rows of this rank, since the sort is
-// stable.
+// stable. A block serves one rulebook.
 __global__ void __launch_bounds__(kBlockThreads)
     SortKeysKernel(const __grid_constant__ TilesBatch batch, const ClassOrders* orders, uint32_t* keys, int32_t* rows) {
-  WaitForEarlierKernels();
-  const int64_t num_keys = batch.key_begin[batch.num_rulebooks];
+  __shared__ uint32_t shares[kSortBits + 1];
+  __shared__ ClassOrders shared_orders;
+  static_assert(sizeof(ClassOrders) % sizeof(uint32_t) == 0 && sizeof(ClassOrders) / sizeof(uint32_t) <= kBlockThreads);
+  if (threadIdx.x <= kSortBits) shares[threadIdx.x] = kShares.of[threadIdx.x];
   int entry = 0;
-  for (int64_t i = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x; i < num_keys;
-       i += int64_t{gridDim.x} * kBlockThreads) {
-    while (batch.key_begin[entry + 1] <= i) ++entry;
-    const TilesParams& params = batch.rulebooks[entry];
-    const int64_t row = i - batch.key_begin[entry];
-    rows[i] = static_cast<int32_t>(row);
-    uint32_t rank = 0;
-    if (row < NumRows(params.out_capacity, params.num_out)) {
-      uint32_t bits = 0;
-      if (params.row_masks != nullptr) {
-        ForEachBit(params.row_masks[row], [&](int offset) { bits |= 1u << orders[entry].bit_of[offset]; });
-      } else {
-        bits = SortBitsOf(params, row);
-      }
-      rank = RankOfBits(orders[entry], bits);
-    }
-    keys[i] = ~rank;
+  while (batch.first_key_block[entry + 1] <= static_cast<int>(blockIdx.x)) ++entry;
+  const TilesParams& params = batch.rulebooks[entry];
+  const int64_t row =
+      int64_t{static_cast<int>(blockIdx.x) - batch.first_key_block[entry]} * kBlockThreads + threadIdx.x;
+  WaitForEarlierKernels();
+  const uint32_t mask = row < NumRows(params.out_capacity, params.num_out) ? MaskOf(params, row) : 0;
+  if (params.num_offsets > kPlainRankBits && threadIdx.x < sizeof(ClassOrders) / sizeof(uint32_t)) {
+    reinterpret_cast<uint32_t*>(&shared_orders)[threadIdx.x] =
+        reinterpret_cast<const uint32_t*>(orders + entry)[threadIdx.x];
   }
+  __syncthreads();
+  if (row >= params.out_capacity) return;
+  const int64_t at = batch.key_begin[entry] + row;
+  keys[at] = ~RankOf(shared_orders, mask, params.num_offsets, shares);
+  rows[at] = static_cast<int32_t>(row);
 }
 
 // Clears the counters that belong to a place. The thread that writes the place calls it.
@@ -203,8 +213,7 @@ __device__ uint32_t OffsetsIn(const int32_t* neighbours, int64_t pitch, int32_t 
 // Writes out_rows, in_rows and masks of all tiles. A thread writes one place at a time, and a block kTilesABlock tiles
 // of one rulebook.
 __global__ void __launch_bounds__(kFillThreads)
-    FillTilesKernel(const __grid_constant__ TilesBatch batch, const ClassOrders* orders, const uint32_t* sorted_keys,
-                    const int32_t* sorted_rows) {
+    FillTilesKernel(const __grid_constant__ TilesBatch batch, const int32_t* sorted_rows) {
   WaitForEarlierKernels();
   __shared__ int64_t num_rows[kWarpThreads];
   __shared__ uint32_t words[kTilesABlock][kMaskWarps];
@@ -230,13 +239,9 @@ __global__ void __launch_bounds__(kFillThreads)
     const int64_t tile = place / kMaskTileRows;
     const int32_t row = place < num_rows[entry] ? sorted_rows[batch.key_begin[entry] + place] : -1;
     const bool has_list = params.row_inputs != nullptr;
-    const bool is_known = params.row_masks != nullptr || params.num_offsets <= kSortBits;
-    uint32_t there = 0;  // the row's offsets of the current word, which begins at `first` below
-    if (is_known && row >= 0) {
-      there = params.row_masks != nullptr
-                  ? params.row_masks[row]
-                  : OffsetsOfKey(params, orders[entry], sorted_keys[batch.key_begin[entry] + place]);
-    }
+    const bool has_mask = params.row_masks != nullptr;
+    // The row's offsets of the current word, which begins at `first` below.
+    uint32_t there = has_mask && row >= 0 ? params.row_masks[row] : 0;
     const int32_t* const list = params.row_inputs + row * params.row_inputs_pitch;
     params.out_rows[place] = row;
     ClearCounters(params, place);
@@ -246,7 +251,7 @@ __global__ void __launch_bounds__(kFillThreads)
       const int32_t first = word * kWordBits;
       const int32_t count = min(kWordBits, params.num_offsets - first);
       const int32_t* const neighbours = params.neighbours + first * params.pitch + row;
-      if (!is_known) there = row < 0 ? 0 : OffsetsIn(neighbours, params.pitch, count);
+      if (!has_mask) there = row < 0 ? 0 : OffsetsIn(neighbours, params.pitch, count);
       const uint32_t in_warp = WarpOr(there);
       if (lane == 0) words[in_block][warp] = in_warp;
       __syncthreads();
@@ -319,7 +324,7 @@ __global__ void __launch_bounds__(kWeights) SortTilesByWeightKernel(const __grid
 struct Workspace {
   Workspace(std::span<const TilesParams> params, void* base) {
     for (const TilesParams& rulebook : params) {
-      parts[num_parts++] = {.num_pairs = rulebook.out_capacity, .num_bits = std::min(rulebook.num_offsets, kSortBits)};
+      parts[num_parts++] = {.num_pairs = rulebook.out_capacity, .num_bits = NumKeyBits(rulebook.num_offsets)};
       num_keys += rulebook.out_capacity;
     }
     WorkspaceCutter cutter(base);
@@ -355,19 +360,20 @@ cudaError_t MakeTilesOf(std::span<const TilesParams> params, void* memory, cudaS
     if (rulebook.row_inputs != nullptr && !can_list && rulebook.out_capacity > 0) return cudaErrorInvalidValue;
     batch.rulebooks[batch.num_rulebooks] = rulebook;
     batch.key_begin[batch.num_rulebooks + 1] = batch.key_begin[batch.num_rulebooks] + rulebook.out_capacity;
+    batch.first_key_block[batch.num_rulebooks + 1] =
+        batch.first_key_block[batch.num_rulebooks] + static_cast<int32_t>(NumBlocks(rulebook.out_capacity));
     ++batch.num_rulebooks;
     num_blocks += NumTilePlaces(rulebook.out_capacity) / kFillThreads;
   }
-  VOXSERVE_RETURN_IF_CUDA(LaunchEarly(OrderClassesKernel, static_cast<unsigned>(batch.num_rulebooks),
-                                      kOrderWarps * kWarpThreads, 0, stream, batch, workspace.orders));
-  VOXSERVE_RETURN_IF_CUDA(LaunchEarly(SortKeysKernel, std::min<unsigned>(kMaxBlocks, NumBlocks(workspace.num_keys)),
-                                      kBlockThreads, 0, stream, batch, workspace.orders, pairs.current_keys(),
-                                      pairs.current_values()));
+  VOXSERVE_RETURN_IF_CUDA(LaunchEarly(OrderClassesKernel, static_cast<unsigned>(batch.num_rulebooks), kOrderThreads, 0,
+                                      stream, batch, workspace.orders));
+  const auto key_blocks = static_cast<unsigned>(batch.first_key_block[batch.num_rulebooks]);
+  VOXSERVE_RETURN_IF_CUDA(LaunchEarly(SortKeysKernel, key_blocks, kBlockThreads, 0, stream, batch, workspace.orders,
+                                      pairs.current_keys(), pairs.current_values()));
   VOXSERVE_RETURN_IF_CUDA(SortParts(pairs, workspace.sorted_parts(), workspace.sort_scratch, stream));
   const int64_t resident_blocks = int64_t{kFillBlocksAnSm} * NumSms();
   VOXSERVE_RETURN_IF_CUDA(LaunchEarly(FillTilesKernel, static_cast<unsigned>(std::min(resident_blocks, num_blocks)),
-                                      kFillThreads, 0, stream, batch, workspace.orders, pairs.current_keys(),
-                                      pairs.current_values()));
+                                      kFillThreads, 0, stream, batch, pairs.current_values()));
   VOXSERVE_RETURN_IF_CUDA(LaunchEarly(SortTilesByWeightKernel, static_cast<unsigned>(batch.num_rulebooks * kTileSizes),
                                       kWeights, 0, stream, batch));
   // An implicit GEMM may start before the kernel that precedes it in the stream has ended, but not before that kernel's

@@ -11,8 +11,8 @@
 // - A class is the set of rows with the same highest bit. Classes are in descending order of that bit.
 // - Within a class, the lower bits of a mask are first permuted, so that the bits that are most common in the class are
 //   the lowest. Rows are then in descending order of the permuted mask's Gray rank, which is the number whose Gray code
-//   the mask is. Neighbouring masks thus differ in few bits. The bits are counted in a sample of at most kSampledRuns
-//   runs of 32 rows.
+//   the mask is. Neighbouring masks thus differ in few bits. The bits are counted in a sample of at most kSampledRows
+//   rows. A long rank is shortened (kRankBits).
 //
 // spconv 2 sorts rows by the mask as a number, FlexGEMM by the mask's Gray code. On a SemanticKITTI scan, tiles have 6%
 // fewer offsets in the order above than in the order of one Gray code.
@@ -24,6 +24,7 @@
 // Timing Anomalies, 1969). So the form also lists its tiles by weight. The weight of a tile is the number of its
 // offsets.
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -101,16 +102,35 @@ static_assert(std::is_trivially_copyable_v<TilesView>);
 
 inline constexpr int kSortBits = 27;  // bits of a mask by which rows are sorted
 
-// MakeTiles counts the bits of the rows' masks, for the order within a class, only in a sample of the rows. The output
-// rows are divided into R runs of 32 rows each. S = min(R, NumSampledRuns(K)) of the runs are sampled: the i-th sampled
-// run, for i from 0 to S - 1, begins at row 32 * floor(i * R / S).
-inline constexpr int kRunRows = 32;
-inline constexpr int64_t kSampledRuns = 64;  // for kernels of at most kSortBits offsets
-constexpr int64_t NumSampledRuns(int32_t num_offsets) {
-  if (num_offsets <= kSortBits) return kSampledRuns;
-  const int64_t runs = kSampledRuns * kSortBits / num_offsets;
-  return runs < 8 ? 8 : runs;
+// MakeTiles counts the bits of the rows' masks, for the order within a class, only in a sample of the rows. Of R rows,
+// S = min(R, NumSampledRows(K)) are sampled: floor(i * R / S) for i from 0 to S - 1.
+inline constexpr int64_t kSampledRows = 1024;  // for kernels of at most kSortBits offsets
+constexpr int64_t NumSampledRows(int32_t num_offsets) {
+  if (num_offsets <= kSortBits) return kSampledRows;
+  return std::max<int64_t>(kSampledRows / 4, kSampledRows * kSortBits / num_offsets);
 }
+
+// In kernels of at most kPlainRankBits offsets, a rank is the Gray rank of the mask as it is, without classes: rows
+// with the same mask fill most tiles there, and every mask has a rank of its own in any order.
+inline constexpr int kPlainRankBits = 9;
+
+// Ranks of more than kRankBits bits are shortened to as many, since each pass of the sort takes 9 bits. Above, such a
+// rank has the class plus 1 (0: no bit is set). Below, it has the upper kPlaceBits of the mask's place in its class, a
+// number below kPlaceOne. The place is the one of arithmetic coding (Rissanen and Langdon, Arithmetic Coding, 1979)
+// over the permuted masks in the order of their Gray ranks, as if each bit were set in 7 of 23 rows. Rows of equal
+// ranks keep their order. On a SemanticKITTI scan, tiles have 0.1% more offsets than in the order of whole ranks.
+inline constexpr int kRankBits = 18;
+inline constexpr int kPlaceBits = 13;
+inline constexpr uint32_t kPlaceOne = 1u << 24;
+static_assert(kSortBits < 1 << (kRankBits - kPlaceBits));
+// Returns the part of `share` places that the masks without a given bit have.
+constexpr uint32_t ShareWithoutBit(uint32_t share) { return share * 16 / 23; }
+// The place of a mask is found from its lowest bit to its highest. At first it is half the share of the masks without
+// any bit. Each set bit moves it: places below the bit run backwards from the end of the share of the masks that have
+// no bit above it, and are 7/16 as wide.
+constexpr uint32_t PlaceWithBit(uint32_t share, uint32_t place) { return share - place * 7 / 16; }
+// Returns the bits of the keys by which MakeTiles sorts the rows of a kernel.
+constexpr int NumKeyBits(int32_t num_offsets) { return std::min<int>(num_offsets, kRankBits); }
 
 // SortOrder[b] is the offset that is bit b of the sorted mask, in kernels of at most kSortBits offsets. Offsets nearest
 // to the centre come first. In larger kernels offset k is bit k * kSortBits / K, and this order is not used.
@@ -146,7 +166,7 @@ namespace cuda {
 
 // Returns the size of the workspace, a multiple of 256. The size depends only on num_offsets and the capacities.
 size_t TilesWorkspaceBytes(std::span<const TilesParams> params);
-// Makes the tiles forms of all rulebooks of a network together: one sort serves up to 31 rulebooks. The last kernel
+// Makes the tiles forms of all rulebooks of a network together: one sort serves up to 24 rulebooks. The last kernel
 // writes counters alone. So an implicit GEMM, whose kernel may start before the kernel ahead of it has ended
 // (implicit_gemm.h), starts after all others here.
 // workspace: TilesWorkspaceBytes of device memory, 256-byte aligned.

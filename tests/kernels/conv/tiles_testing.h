@@ -202,23 +202,34 @@ inline uint32_t GrayRank(uint32_t code) {
 
 // Returns the rows that are sampled to learn how often each bit occurs.
 inline std::vector<int64_t> SampledRows(const NeighbourTable& table) {
-  const int64_t num_runs = (table.num_rows + kRunRows - 1) / kRunRows;
-  const int64_t num_sampled = std::min(num_runs, NumSampledRuns(table.num_offsets));
+  const int64_t num_sampled = std::min(table.num_rows, NumSampledRows(table.num_offsets));
   std::vector<int64_t> rows;
-  for (int64_t i = 0; i < num_sampled; ++i) {
-    const int64_t first = i * num_runs / num_sampled * kRunRows;
-    for (int64_t row = first; row < std::min(first + kRunRows, table.num_rows); ++row) rows.push_back(row);
-  }
+  for (int64_t i = 0; i < num_sampled; ++i) rows.push_back(i * table.num_rows / num_sampled);
   return rows;
+}
+
+// Returns the place of a mask of num_bits bits among all masks in the order of their Gray ranks, as kRankBits
+// (kernels/conv/tiles.h) describes it. From the highest bit on, the masks with the bit that the Gray code has first get
+// the lower part of the places that are left.
+inline uint32_t PlaceOfMask(uint32_t mask, int num_bits) {
+  std::vector<uint32_t> shares = {kPlaceOne};  // of the masks without the first i bits
+  for (int i = 0; i < num_bits; ++i) shares.push_back(ShareWithoutBit(shares.back()));
+  uint32_t place = shares.back() / 2;
+  for (int bit = 0; bit < num_bits; ++bit) {
+    if ((mask >> bit & 1) != 0) place = PlaceWithBit(shares[static_cast<size_t>(num_bits - 1 - bit)], place);
+  }
+  return place;
 }
 
 // Returns the rows in the order of tiles. The class of a row is its highest sort bit that is set. Rows are in
 // descending order of their class, and within a class in descending order of the Gray rank of their lower bits. For the
-// rank, each class puts its lower bits in an order of its own: the most frequent bit first. Rows with equal bits keep
-// their order, and rows without neighbours are last.
+// rank, each class puts its lower bits in an order of its own: the most frequent bit first. Rows of equal ranks, long
+// ones shortened, keep their order, and rows without neighbours are last.
 inline std::vector<int32_t> RowsInTileOrder(const NeighbourTable& table, const SortOrder& order) {
   std::vector<uint32_t> row_bits;
-  for (int64_t row = 0; row < table.num_rows; ++row) row_bits.push_back(SortBitsOfRow(table, row, order));
+  SortOrder by = order;  // kernels of few offsets are sorted by the offsets' numbers
+  if (table.num_offsets <= kPlainRankBits) std::iota(by.begin(), by.end(), int8_t{0});
+  for (int64_t row = 0; row < table.num_rows; ++row) row_bits.push_back(SortBitsOfRow(table, row, by));
   // For each class: the bits below the class's own bit, the most frequent first.
   std::vector<std::vector<int>> orders;
   for (int row_class = 0; row_class < kSortBits; ++row_class) {
@@ -235,13 +246,19 @@ inline std::vector<int32_t> RowsInTileOrder(const NeighbourTable& table, const S
   }
   std::vector<uint32_t> ranks;
   for (const uint32_t bits : row_bits) {
-    uint32_t rank = 0;
-    for (int row_class = 0; row_class < kSortBits; ++row_class) {
+    uint32_t rank = table.num_offsets <= kPlainRankBits ? GrayRank(bits) : 0;
+    for (int row_class = 0; row_class < kSortBits && table.num_offsets > kPlainRankBits; ++row_class) {
       if (bits >> row_class != 1) continue;
       uint32_t code = 0;
       const std::vector<int>& by_count = orders[static_cast<size_t>(row_class)];
       for (size_t place = 0; place < by_count.size(); ++place) code |= (bits >> by_count[place] & 1) << place;
-      rank = (1u << row_class) + GrayRank(code);
+      if (table.num_offsets <= kRankBits) {
+        rank = (1u << row_class) + GrayRank(code);
+      } else {
+        const auto place =
+            static_cast<uint32_t>(uint64_t{PlaceOfMask(code, row_class)} * (1u << kPlaceBits) / kPlaceOne);
+        rank = (static_cast<uint32_t>(row_class + 1) << kPlaceBits) + place;
+      }
     }
     ranks.push_back(rank);
   }
