@@ -11,8 +11,8 @@ namespace {
 constexpr int kMaxRulebooksALaunch = 32;
 constexpr int64_t kMaxBlocks = 1024;  // about the number of resident blocks
 static_assert(kMaxRulebooksALaunch <= kWarpThreads);
-constexpr int kItems = 4;  // values per thread
-constexpr int kItemRows = kItems * kBlockThreads;
+constexpr int kValuesAThread = 4;
+constexpr int kTileValues = kValuesAThread * kBlockThreads;  // that a block handles at a time
 
 struct SwapBatch {
   int32_t num_rulebooks;
@@ -20,7 +20,7 @@ struct SwapBatch {
 };
 static_assert(sizeof(SwapBatch) <= kMaxParamBytes);
 
-__host__ __device__ inline int64_t NumTiles(int64_t count) { return (count + kItemRows - 1) / kItemRows; }
+__host__ __device__ inline int64_t NumTiles(int64_t count) { return (count + kTileValues - 1) / kTileValues; }
 
 // Sets every value of the swapped tables to -1, and every mask to 0. Blocks stride over tiles of the values of all
 // tables.
@@ -33,9 +33,9 @@ __global__ void __launch_bounds__(kBlockThreads) EmptySwappedKernel(const __grid
     const int entry = tiles.Entry(i);
     const SwapNeighboursParams& params = batch.rulebooks[entry];
     const int64_t num_values = params.num_offsets * params.in_capacity;
-    const int64_t first = tiles.Within(entry, i) * kItemRows + threadIdx.x;
+    const int64_t first = tiles.Within(entry, i) * kTileValues + threadIdx.x;
 #pragma unroll
-    for (int item = 0; item < kItems; ++item) {
+    for (int item = 0; item < kValuesAThread; ++item) {
       const int64_t value = first + item * kBlockThreads;
       if (value < num_values) params.swapped[value] = -1;
       if (value < params.in_capacity && params.row_masks != nullptr) params.row_masks[value] = 0;
@@ -58,17 +58,17 @@ __global__ void __launch_bounds__(kBlockThreads) SwapNeighboursKernel(const __gr
     const int64_t within = tiles.Within(entry, i);
     const int64_t tiles_an_offset = NumTiles(num_out);
     const int64_t offset = within / tiles_an_offset;
-    const int64_t first = (within - offset * tiles_an_offset) * kItemRows + threadIdx.x;
+    const int64_t first = (within - offset * tiles_an_offset) * kTileValues + threadIdx.x;
     const int32_t* const neighbours = params.neighbours + offset * params.out_capacity;
     int32_t* const swapped = params.swapped + offset * params.in_capacity;
-    int32_t in_row[kItems];
+    int32_t in_row[kValuesAThread];
 #pragma unroll
-    for (int item = 0; item < kItems; ++item) {
+    for (int item = 0; item < kValuesAThread; ++item) {
       const int64_t row = first + item * kBlockThreads;
       in_row[item] = row < num_out ? neighbours[row] : -1;
     }
 #pragma unroll
-    for (int item = 0; item < kItems; ++item) {
+    for (int item = 0; item < kValuesAThread; ++item) {
       if (in_row[item] >= 0 && in_row[item] < params.in_capacity) {
         swapped[in_row[item]] = static_cast<int32_t>(first + item * kBlockThreads);
         if (params.row_masks != nullptr) atomicOr(params.row_masks + in_row[item], 1u << (offset % kRowMaskBits));

@@ -29,12 +29,12 @@ struct TilesBatch {
   int32_t first_key_block[kMaxRulebooksASort + 1];  // each rulebook's first block of SortKeysKernel
   TilesParams rulebooks[kMaxRulebooksASort];
 };
-static_assert(sizeof(TilesBatch) <= 4096 - 2 * sizeof(void*));
+static_assert(sizeof(TilesBatch) <= 4096 - 3 * sizeof(void*));
 
 // How the masks of one rulebook are ranked (tiles.h). A bit is that of a row's mask, as MaskOf returns it.
 struct ClassOrders {
   uint8_t place_of[kSortBits][kWarpThreads];  // [class, bit] the place of the bit in the order of the class
-  uint8_t class_of[kWarpThreads];             // [bit] the class of the rows in whose masks no bit of a higher class is
+  uint8_t class_of[kWarpThreads];             // [bit] the class whose highest bit it is
   // The bits in ascending order of their classes, cut where a bit is below the one before it. Within a run, the highest
   // bit has the highest class.
   uint32_t runs[kSortBits];
@@ -68,6 +68,7 @@ __device__ uint32_t MaskOf(const TilesParams& params, int64_t row) {
 // Calls visit(bit) for each set bit, the lowest first.
 template <typename Visit>
 __device__ void ForEachBit(uint32_t bits, const Visit& visit) {
+#pragma unroll 4
   for (; bits != 0; bits &= bits - 1) visit(__ffs(static_cast<int>(bits)) - 1);
 }
 
@@ -81,13 +82,14 @@ constexpr Shares MakeShares() {
   return shares;
 }
 __constant__ const Shares kShares = MakeShares();
+static_assert(PlaceWithBit(kPlaceOne, MakeShares().of[kSortBits - 1] / 2) < kPlaceOne, "a place stays in its class");
 
 // Returns the rank of a row with this mask (tiles.h). shares: those of kShares.
 __device__ uint32_t RankOf(const ClassOrders& orders, uint32_t mask, int32_t num_offsets, const uint32_t* shares) {
   if (num_offsets <= kPlainRankBits) return GrayRank(mask);
   if (mask == 0) return 0;
   int run = orders.num_runs - 1;
-  while ((mask & orders.runs[run]) == 0) --run;
+  while (run > 0 && (mask & orders.runs[run]) == 0) --run;
   const int highest = HighestBit(mask & orders.runs[run]);
   const int row_class = orders.class_of[highest];
   uint32_t code = 0;
@@ -348,6 +350,18 @@ struct Workspace {
   size_t bytes;
 };
 
+// Returns true if the order has each of the offsets once, or is not read.
+bool IsOrder(const TilesParams& params) {
+  if (params.num_offsets <= kPlainRankBits || params.num_offsets > kSortBits) return true;
+  uint32_t offsets = 0;
+  for (int32_t bit = 0; bit < params.num_offsets; ++bit) {
+    const int8_t offset = params.order[static_cast<size_t>(bit)];
+    if (offset < 0 || offset >= params.num_offsets) return false;
+    offsets |= 1u << offset;
+  }
+  return offsets == (1u << params.num_offsets) - 1;
+}
+
 cudaError_t MakeTilesOf(std::span<const TilesParams> params, void* memory, cudaStream_t stream) {
   Workspace workspace(params, memory);
   PairBuffers<uint32_t>& pairs = workspace.pairs;
@@ -356,6 +370,7 @@ cudaError_t MakeTilesOf(std::span<const TilesParams> params, void* memory, cudaS
   int64_t num_blocks = 0;
   for (const TilesParams& rulebook : params) {
     if (rulebook.row_masks != nullptr && rulebook.num_offsets > kSortBits) return cudaErrorInvalidValue;
+    if (rulebook.out_capacity > 0 && !IsOrder(rulebook)) return cudaErrorInvalidValue;
     const bool can_list = rulebook.row_masks != nullptr && rulebook.row_inputs_pitch > 0;
     if (rulebook.row_inputs != nullptr && !can_list && rulebook.out_capacity > 0) return cudaErrorInvalidValue;
     batch.rulebooks[batch.num_rulebooks] = rulebook;

@@ -12,7 +12,7 @@
 // - Within a class, the lower bits of a mask are first permuted, so that the bits that are most common in the class are
 //   the lowest. Rows are then in descending order of the permuted mask's Gray rank, which is the number whose Gray code
 //   the mask is. Neighbouring masks thus differ in few bits. The bits are counted in a sample of at most kSampledRows
-//   rows. A long rank is shortened (kRankBits).
+//   rows. Small kernels have no classes (kPlainRankBits). A long rank is shortened (kRankBits).
 //
 // spconv 2 sorts rows by the mask as a number, FlexGEMM by the mask's Gray code. On a SemanticKITTI scan, tiles have 6%
 // fewer offsets in the order above than in the order of one Gray code.
@@ -110,15 +110,15 @@ constexpr int64_t NumSampledRows(int32_t num_offsets) {
   return std::max<int64_t>(kSampledRows / 4, kSampledRows * kSortBits / num_offsets);
 }
 
-// In kernels of at most kPlainRankBits offsets, a rank is the Gray rank of the mask as it is, without classes: rows
-// with the same mask fill most tiles there, and every mask has a rank of its own in any order.
+// Kernels of at most kPlainRankBits offsets have no classes: their rows are in descending order of the Gray rank of the
+// mask, in which bit k is offset k.
 inline constexpr int kPlainRankBits = 9;
 
-// Ranks of more than kRankBits bits are shortened to as many, since each pass of the sort takes 9 bits. Above, such a
-// rank has the class plus 1 (0: no bit is set). Below, it has the upper kPlaceBits of the mask's place in its class, a
-// number below kPlaceOne. The place is the one of arithmetic coding (Rissanen and Langdon, Arithmetic Coding, 1979)
-// over the permuted masks in the order of their Gray ranks, as if each bit were set in 7 of 23 rows. Rows of equal
-// ranks keep their order. On a SemanticKITTI scan, tiles have 0.1% more offsets than in the order of whole ranks.
+// A rank of more than 18 bits is shortened to 18, since each pass of the sort takes 9. Its upper 5 bits are the class
+// plus 1 (0: no bit is set), its lower 13 bits the upper bits of the mask's place in its class, a number below
+// kPlaceOne. The place is the one of arithmetic coding (Rissanen and Langdon, Arithmetic Coding, 1979) over the
+// permuted masks in the order of their Gray ranks, as if each bit were set in 7 of 23 rows. Rows of equal ranks keep
+// their order. On a SemanticKITTI scan, tiles have 0.1% more offsets than in the order of whole ranks.
 inline constexpr int kRankBits = 18;
 inline constexpr int kPlaceBits = 13;
 inline constexpr uint32_t kPlaceOne = 1u << 24;
@@ -132,8 +132,8 @@ constexpr uint32_t PlaceWithBit(uint32_t share, uint32_t place) { return share -
 // Returns the bits of the keys by which MakeTiles sorts the rows of a kernel.
 constexpr int NumKeyBits(int32_t num_offsets) { return std::min<int>(num_offsets, kRankBits); }
 
-// SortOrder[b] is the offset that is bit b of the sorted mask, in kernels of at most kSortBits offsets. Offsets nearest
-// to the centre come first. In larger kernels offset k is bit k * kSortBits / K, and this order is not used.
+// SortOrder[b] is the offset that is bit b of the sorted mask: a permutation of 0 to K - 1, the nearest to the centre
+// first. It is read if kPlainRankBits < K <= kSortBits. In larger kernels offset k is bit k * kSortBits / K.
 using SortOrder = std::array<int8_t, kSortBits>;
 SortOrder OffsetsByDistance(const ConvGeometry& geometry);
 
@@ -170,8 +170,8 @@ size_t TilesWorkspaceBytes(std::span<const TilesParams> params);
 // writes counters alone. So an implicit GEMM, whose kernel may start before the kernel ahead of it has ended
 // (implicit_gemm.h), starts after all others here.
 // workspace: TilesWorkspaceBytes of device memory, 256-byte aligned.
-// Returns cudaErrorInvalidValue if row_masks is set and K is above kSortBits, or if row_inputs is set without row_masks
-// or without a pitch.
+// Returns cudaErrorInvalidValue if row_masks is set and K is above kSortBits, if row_inputs is set without row_masks or
+// without a pitch, or if an order that is read is no permutation.
 cudaError_t MakeTiles(std::span<const TilesParams> params, void* workspace, cudaStream_t stream);
 
 }  // namespace cuda

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kMaxTablesALaunch = 32;  // they are passed as kernel parameters
 constexpr int64_t kMaxBlocksATable = 512;
-constexpr int64_t kSlotsAThread = 8;  // that EmptyBricksKernel empties, if the table is full
+constexpr int64_t kSlotsAThread = 8;  // that EmptyBricksKernel empties, but more of a table of over a million slots
 
 // One table of a launch.
 struct TableBuild {
@@ -139,7 +139,7 @@ cudaError_t BuildBatch(std::span<const BrickTableParams> params, std::span<Brick
                  .bricks = build.bricks,
                  .seed = build.seed};
   }
-  // Gives every table as many blocks as it has work at most, work(capacity). Returns the number of all blocks.
+  // Gives every table a thread for each unit of work(capacity), up to kMaxBlocksATable. Returns the number of blocks.
   const auto share_blocks = [&](const auto& work) {
     for (size_t i = 0; i < params.size(); ++i) {
       const int64_t num_blocks = std::min<int64_t>(kMaxBlocksATable, NumBlocks(work(params[i].capacity)));
@@ -152,7 +152,6 @@ cudaError_t BuildBatch(std::span<const BrickTableParams> params, std::span<Brick
       share_blocks([](int64_t capacity) { return NumHashSlots(kBrickSlotsAKey * capacity) / kSlotsAThread; });
   VOXSERVE_RETURN_IF_CUDA(LaunchEarly(EmptyBricksKernel, empty_blocks, kBlockThreads, 0, stream, batch));
   const unsigned insert_blocks = share_blocks([](int64_t capacity) { return capacity; });
-  if (insert_blocks == 0) return cudaSuccess;
   return VisitDimension(params[0].dimension, [&](auto dimension) {
     return LaunchEarly(InsertBricksKernel<dimension()>, insert_blocks, kBlockThreads, 0, stream, batch);
   });

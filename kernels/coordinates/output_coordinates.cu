@@ -103,7 +103,7 @@ struct HeadParams {
   HeadLevel<Restore> levels[kMaxChain];
 };
 
-// Sums the values of all threads of a block, level by level. Every thread gets the sums.
+// Sums the values of all threads of a block, level by level. Every thread gets the sums. A kernel calls it once.
 __device__ void SumLevels(int32_t (&values)[kMaxChain], int32_t num_levels) {
   __shared__ int32_t sums[kMaxChain][kBlockWarps];
 #pragma unroll

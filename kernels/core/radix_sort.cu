@@ -80,7 +80,8 @@ constexpr int kDigits = 1 << kDigitBits;
 constexpr int64_t kMostPairs = int64_t{1} << 24;
 
 // The sizes of a block, good ones both for one scan and for four: they were measured with 112,000 to 448,000 keys of 64
-// bits and with 500,000 to 2 million of 32 bits in 13 parts (tests/bench/results/2026-11-27-h200-sort.md).
+// bits and with 500,000 to 2 million of 32 bits in 13 parts (2026-11-27-h200-sort.md and 2026-11-28-h100-geometry.md in
+// tests/bench/results).
 template <typename Key>
 struct PassShape {
   static constexpr int kThreads = kDigits;
@@ -89,7 +90,7 @@ struct PassShape {
 };
 
 constexpr int kHistogramThreads = 256;
-constexpr int kHistogramPairs = 2048;  // of a block at a time
+constexpr int kHistogramPairs = 2048;  // that a block counts at a time
 
 int NumPasses(int num_bits) { return (num_bits + kDigitBits - 1) / kDigitBits; }
 

@@ -2,7 +2,7 @@
 
 // This header serves kernels that keep some of their rows and number the kept rows. It has row counts that only the
 // device knows, and ranks of rows within a block. Blocks have kBlockThreads threads, and all threads of a block call
-// BlockSum and RankInTile. Only .cu files include this header.
+// BlockSum and RankInTile. WarpOr and WarpSum serve any kernel. Only .cu files include this header.
 
 #include <cstdint>
 

@@ -260,25 +260,26 @@ __global__ void __launch_bounds__(kBlockThreads)
     points[point] = static_cast<int32_t>(point);
   }
   if (params.max_coordinate == nullptr) return;
-  // One atomic operation a block and axis: those of all warps would queue at the same addresses.
-  __shared__ int32_t of_warps[kDimension][kBlockWarps];
+  // A block does one atomic operation per axis. Those of all warps would queue at the same addresses.
+  __shared__ int32_t largest_of_warp[kDimension][kBlockWarps];
 #pragma unroll
   for (int axis = 0; axis < kDimension; ++axis) {
 #pragma unroll
     for (int distance = kWarpThreads / 2; distance > 0; distance /= 2) {
       largest[axis] = max(largest[axis], __shfl_xor_sync(~0u, largest[axis], distance));
     }
-    if (threadIdx.x % kWarpThreads == 0) of_warps[axis][threadIdx.x / kWarpThreads] = largest[axis];
+    if (threadIdx.x % kWarpThreads == 0) largest_of_warp[axis][threadIdx.x / kWarpThreads] = largest[axis];
   }
   __syncthreads();
   if (threadIdx.x >= kDimension) return;
-  int32_t of_block = 0;
+  int32_t largest_of_block = 0;
 #pragma unroll
-  for (int warp = 0; warp < kBlockWarps; ++warp) of_block = max(of_block, of_warps[threadIdx.x][warp]);
+  for (int warp = 0; warp < kBlockWarps; ++warp)
+    largest_of_block = max(largest_of_block, largest_of_warp[threadIdx.x][warp]);
   // A block whose value is not above what is there already leaves out the atomic operation.
   int64_t* const most = params.max_coordinate + threadIdx.x;
-  if (of_block > *static_cast<volatile int64_t*>(most)) {
-    atomicMax(reinterpret_cast<long long*>(most), static_cast<long long>(of_block));
+  if (largest_of_block > *static_cast<volatile int64_t*>(most)) {
+    atomicMax(reinterpret_cast<long long*>(most), static_cast<long long>(largest_of_block));
   }
 }
 

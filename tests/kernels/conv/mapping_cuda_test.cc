@@ -234,6 +234,29 @@ std::vector<int32_t> Swapped(const std::vector<int32_t>& neighbours, size_t num_
 
 // Makes all tables and rulebooks of a network in one call, which needs more than one launch. Each rulebook must equal
 // the one that a separate call makes.
+// A brick of 64 sites spans the rows of two or three warps, wherever it begins. The last brick ends with the last row.
+TEST_F(NeighbourSearchCudaTest, FullBricksAreFoundWhereverTheyBegin) {
+  for (const int num_before : {0, 1, 7, 31}) {
+    for (const int32_t dimension : {1, 2, 3}) {
+      SCOPED_TRACE(::testing::Message() << num_before << " " << dimension);
+      const CoordinateKey layout(dimension);
+      std::vector<uint64_t> keys;
+      for (int i = 0; i < num_before; ++i) keys.push_back(layout.Pack(0, {100 * i, 0, 0, 0}));
+      const int32_t side = dimension == 1 ? 1024 : dimension == 2 ? 32 : 12;
+      const int32_t sides[3] = {side, dimension > 1 ? side : 1, dimension > 2 ? side : 1};
+      for (int32_t x = 0; x < sides[0]; ++x) {
+        for (int32_t y = 0; y < sides[1]; ++y) {
+          for (int32_t z = 0; z < sides[2]; ++z) keys.push_back(layout.Pack(1, {x, y, z, 0}));
+        }
+      }
+      const std::vector<uint64_t> sites = Sorted(keys);
+      ConvGeometry geometry{.dimension = dimension};
+      for (int axis = 0; axis < dimension; ++axis) geometry.kernel_size[axis] = 3, geometry.padding[axis] = 1;
+      ExpectTheCpusPairs(geometry, sites, sites);
+    }
+  }
+}
+
 TEST_F(NeighbourSearchCudaTest, OfManyRulebooksIsThatOfEach) {
   struct Rulebook {
     size_t in;

@@ -90,6 +90,27 @@ TEST(NumTilePlacesTest, WholeBlocks) {
   EXPECT_EQ(NumTilePlaces(kMaxBlockTileRows + 1), 2 * kMaxBlockTileRows);
 }
 
+// The place of a mask must not descend with its Gray rank, so that shortened ranks keep the order of whole ones.
+TEST(PlaceOfMaskTest, AscendsWithTheGrayRank) {
+  for (int num_bits = 0; num_bits <= 14; ++num_bits) {
+    uint32_t last = 0;
+    for (uint32_t rank = 0; rank < 1u << num_bits; ++rank) {
+      const uint32_t place = PlaceOfMask(rank ^ rank >> 1, num_bits);
+      ASSERT_GE(place, last) << num_bits << " bits, rank " << rank;
+      ASSERT_LT(place, kPlaceOne);
+      last = place;
+    }
+  }
+  Random random(53);
+  for (int i = 0; i < 100'000; ++i) {
+    const auto mask = [&] { return static_cast<uint32_t>(random.engine()()) % (1u << 26); };
+    uint32_t low = mask(), high = mask();
+    if (GrayRank(low) > GrayRank(high)) std::swap(low, high);
+    ASSERT_LE(PlaceOfMask(low, 26), PlaceOfMask(high, 26)) << low << " " << high;
+    ASSERT_LT(PlaceOfMask(high, 26), kPlaceOne);
+  }
+}
+
 // The number of values behind an output that the kernel must not change.
 constexpr size_t kGuard = 64;
 
@@ -295,7 +316,7 @@ std::unique_ptr<TilesCase> RandomCase(Presence presence, double density, int32_t
       capacity, RandomOrder(num_offsets, random));
 }
 
-const std::vector<int32_t> kNumOffsets = {0, 1, 2, 8, 27, 28, 32, 33, 125, 343, 625};
+const std::vector<int32_t> kNumOffsets = {0, 1, 2, 8, 9, 10, 18, 19, 26, 27, 28, 32, 33, 125, 343, 625};
 const std::vector<double> kDensities = {0.01, 0.05, 0.2, 0.5, 0.9};
 
 class TilesTest : public testing::Test {
@@ -329,6 +350,17 @@ TEST_F(TilesTest, RowsInputsWithoutAPitchAreRefused) {
   const int32_t input = 0;
   const TilesParams params{.num_offsets = 1, .row_masks = &offsets, .row_inputs = &input, .out_capacity = 1};
   EXPECT_EQ(cuda::MakeTiles({&params, 1}, nullptr, TestStream()), cudaErrorInvalidValue);
+}
+
+TEST_F(TilesTest, OrdersThatAreNoPermutationsAreRefused) {
+  SortOrder twice = OffsetsByDistance({.kernel_size = {3, 3, 3, 1}}), beyond = twice, negative = twice;
+  twice[5] = twice[6];
+  beyond[5] = 27;
+  negative[5] = -1;
+  for (const SortOrder& order : {twice, beyond, negative}) {
+    const TilesParams params{.num_offsets = 27, .out_capacity = 1, .order = order};
+    EXPECT_EQ(cuda::MakeTiles({&params, 1}, nullptr, TestStream()), cudaErrorInvalidValue);
+  }
 }
 
 // As in the swapped rulebook of blocks, where the lists of inputs have a pitch of one value.

@@ -209,8 +209,7 @@ inline std::vector<int64_t> SampledRows(const NeighbourTable& table) {
 }
 
 // Returns the place of a mask of num_bits bits among all masks in the order of their Gray ranks, as kRankBits
-// (kernels/conv/tiles.h) describes it. From the highest bit on, the masks with the bit that the Gray code has first get
-// the lower part of the places that are left.
+// (kernels/conv/tiles.h) describes it.
 inline uint32_t PlaceOfMask(uint32_t mask, int num_bits) {
   std::vector<uint32_t> shares = {kPlaceOne};  // of the masks without the first i bits
   for (int i = 0; i < num_bits; ++i) shares.push_back(ShareWithoutBit(shares.back()));
