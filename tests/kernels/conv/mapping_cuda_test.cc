@@ -232,8 +232,6 @@ std::vector<int32_t> Swapped(const std::vector<int32_t>& neighbours, size_t num_
   return swapped;
 }
 
-// Makes all tables and rulebooks of a network in one call, which needs more than one launch. Each rulebook must equal
-// the one that a separate call makes.
 // A brick of 64 sites spans the rows of two or three warps, wherever it begins. The last brick ends with the last row.
 TEST_F(NeighbourSearchCudaTest, FullBricksAreFoundWhereverTheyBegin) {
   for (const int num_before : {0, 1, 7, 31}) {
@@ -257,6 +255,8 @@ TEST_F(NeighbourSearchCudaTest, FullBricksAreFoundWhereverTheyBegin) {
   }
 }
 
+// Makes all tables and rulebooks of a network in one call, which needs more than one launch. Each rulebook must equal
+// the one that a separate call makes.
 TEST_F(NeighbourSearchCudaTest, OfManyRulebooksIsThatOfEach) {
   struct Rulebook {
     size_t in;
