@@ -11,6 +11,8 @@ from server import mebibytes
 
 SECONDS = float(os.environ.get("VOXSERVE_HOSTILE_SECONDS", "20"))
 LIMIT = 4 << 30
+# Queued requests still run in the first fifth of a drain. The default of 30 s would let them run for 6 s.
+DRAIN_SECONDS = 10
 # The number in a name is that of the test which makes this attack alone (test_01_...). Each attack comes from an
 # address of its own.
 ATTACKS = {
@@ -28,10 +30,10 @@ ATTACKS = {
 
 def test_attacks_together(serve, attack, figure):
     """Attacks 1 to 6, 10 and 17 run at once for VOXSERVE_HOSTILE_SECONDS. The 100 requests per minute of an ordinary
-    client are all answered, memory stays below the limit, and SIGTERM ends the server within 10 s while the attacks
-    continue.
+    client are all answered, memory stays below the limit, and SIGTERM ends the server within --drain_timeout while the
+    attacks continue. Nothing that was accepted is cut off (status 0).
     """
-    server = serve("--memory_limit=4GiB", num_files=1024)
+    server = serve("--memory_limit=4GiB", f"--drain_timeout={DRAIN_SECONDS}s", num_files=1024)
     server.reset_peak()
     running = [
         attack(name, server, SECONDS + 60, start_seconds=0, source=f"127.0.0.{2 + i}", most_growth=LIMIT, **options)
@@ -60,5 +62,5 @@ def test_attacks_together(serve, attack, figure):
     assert len(client.seconds) >= SECONDS * 100 / 60
     assert peak < LIMIT
     assert health == 200
-    assert seconds < 10
+    assert seconds < DRAIN_SECONDS
     assert status == 0
