@@ -76,9 +76,9 @@ __device__ inline void WaitForEarlierKernels() {
 #endif
 }
 
-// Lets the next kernel start early although this one has not waited yet. For kernels that use nothing of their
-// predecessor; they still call WaitForEarlierKernels, at the latest as their last statement. The next kernel must use
-// no memory before its own wait.
+// Lets the next kernel start early although this one has not waited yet. This one still calls WaitForEarlierKernels, at
+// the latest as its last statement. Before its own wait, the next kernel must not read anything that this kernel or its
+// predecessor writes, nor write anything that they use. What had ended when this kernel started it may use.
 __device__ inline void LetNextKernelStart() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory");

@@ -159,10 +159,12 @@ __global__ void __launch_bounds__(kHistogramThreads)
   Agent(storage, counts + part.first_pass * kDigits, keys + part.begin, part.num_pairs, 0, part.num_bits).Process();
 }
 
-// Turns each pass's counts into the places at which its digits begin. A block has the digits of a part's pass.
+// Turns each pass's counts into the places at which its digits begin. A block has the digits of a part's pass. The
+// first SortDigitKernel starts beside it and beside CountDigitsKernel.
 __global__ void __launch_bounds__(kDigits) SumDigitsKernel(int32_t* counts) {
   using Scan = cub::BlockScan<int32_t, kDigits>;
   __shared__ Scan::TempStorage storage;
+  LetNextKernelStart();
   WaitForEarlierKernels();
   int32_t& count = counts[blockIdx.x * kDigits + threadIdx.x];
   int32_t begin = 0;
@@ -222,7 +224,25 @@ __device__ void LookBack(Tile& tile, int32_t count) {
   tile.s.global_offsets[digit] += sum - count;
 }
 
-// Does what TileSort::Process does, but reads the values before it ranks the keys, and looks back faster.
+// Does what TileSort::CountsCallback does, but waits for digit_begins before it copies a tile whose keys have one
+// digit.
+template <typename Tile>
+struct CountsCallback {
+  Tile& tile;
+  typename Tile::bit_ordered_type (&keys)[Tile::ITEMS_PER_THREAD];
+  int (&counts)[1];  // of the thread's digit
+
+  __device__ void operator()(const int (&counted)[1]) {
+    counts[0] = counted[0];
+    tile.LookbackPartial(counts);
+    if (__syncthreads_or(counts[0] == Tile::TILE_ITEMS) == 0) return;
+    WaitForEarlierKernels();
+    tile.ShortCircuitCopy(keys, counts);  // ends the thread
+  }
+};
+
+// Does what TileSort::Process does, but reads the values before it ranks the keys, waits for digit_begins as late as it
+// can, and looks back faster.
 template <typename Tile>
 __device__ void SortTile(Tile& tile) {
   static_assert(Tile::BINS_PER_THREAD == 1);
@@ -234,9 +254,10 @@ __device__ void SortTile(Tile& tile) {
   tile.LoadKeys(first, keys);
   tile.LoadValues(first, values);
   typename Tile::BlockRadixRankT(tile.s.rank_temp_storage)
-      .RankKeys(keys, ranks, tile.digit_extractor(), lower_digits, typename Tile::CountsCallback(tile, counts, keys));
+      .RankKeys(keys, ranks, tile.digit_extractor(), lower_digits, CountsCallback<Tile>{tile, keys, counts});
   __syncthreads();
   tile.ScatterKeysShared(keys, ranks);
+  WaitForEarlierKernels();
   tile.LoadBinsToOffsetsGlobal(lower_digits);
   LookBack(tile, counts[0]);
   __syncthreads();
@@ -261,12 +282,12 @@ __global__ void __launch_bounds__(PassShape<Key>::kThreads)
     return;
   }
   const int part_pass = part.first_pass + pass_of_part, first_bit = pass_of_part * kDigitBits;
-  // Takes the next tile from a counter of this pass alone, which Clear has cleared well before the kernel ahead.
+  // Takes the next tile from a counter of this pass alone. Clear has ended even before the first pass starts.
   TileSort<Key> tile(storage, pass.look_back + part.first_tile * kDigits, pass.num_taken + part_pass,
                      /*d_bins_out=*/nullptr, pass.digit_begins + part_pass * kDigits, pass.keys_to + part.begin,
                      pass.keys + part.begin, pass.values_to + part.begin, pass.values + part.begin, part.num_pairs,
                      first_bit, max(0, min(kDigitBits, part.num_bits - first_bit)));
-  WaitForEarlierKernels();
+  if (pass.index > 0) WaitForEarlierKernels();  // the first pass reads what is older than digit_begins
   SortTile(tile);
 }
 

@@ -9,7 +9,8 @@
 // the same for long arrays. A batch sorts some 100,000 pairs, where the time goes into gaps between small kernels and
 // into tiles that wait for each other: it clears its scratch before every pass, its tiles leave most of the GPU idle,
 // and each tile reads the counts of the tiles before it one by one. Here one kernel clears everything, the kernels
-// start early (LaunchEarly in launch.cuh), tiles are smaller, and a tile reads the counts of eight tiles at a time.
+// start early (LaunchEarly in launch.cuh), tiles are smaller, and a tile reads the counts of eight tiles at a time. The
+// first pass ranks its keys while the digits of all passes are still counted.
 
 #include <algorithm>
 #include <cstddef>

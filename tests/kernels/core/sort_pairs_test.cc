@@ -1,6 +1,7 @@
 // Tests the sort of pairs on the GPU.
 
 #include <algorithm>
+#include <deque>
 #include <limits>
 #include <numeric>
 #include <random>
@@ -106,6 +107,43 @@ TYPED_TEST(SortPairsTest, EqualKeysKeepTheirOrder) {
     std::vector<TypeParam> keys(50'000);
     for (TypeParam& key : keys) key = static_cast<TypeParam>(random() % different);
     this->ExpectSorted(keys, 16);
+  }
+}
+
+// A sort starts while the one before it ends, and both have the same scratch.
+TYPED_TEST(SortPairsTest, OneBehindTheOther) {
+  constexpr size_t kSorts = 24, kPairs = 60'000;
+  std::mt19937_64 random(6);
+  DeviceArray<uint8_t> scratch(
+      Device::kCuda, std::vector<uint8_t>(cuda::SortPairsScratchBytes<TypeParam>(static_cast<int64_t>(kPairs)), 0xA5));
+  std::vector<std::vector<TypeParam>> keys(kSorts);
+  std::deque<DeviceArray<TypeParam>> key_arrays;
+  std::deque<DeviceArray<int32_t>> value_arrays;
+  std::vector<cuda::PairBuffers<TypeParam>> buffers(kSorts);
+  for (size_t i = 0; i < kSorts; ++i) {
+    keys[i].resize(kPairs - 2500 * i);
+    for (TypeParam& key : keys[i]) key = static_cast<TypeParam>(random() % (i % 3 == 0 ? 3 : 1 << 27));
+    std::vector<int32_t> places(keys[i].size());
+    std::iota(places.begin(), places.end(), 0);
+    for (int buffer = 0; buffer < 2; ++buffer) {
+      key_arrays.emplace_back(Device::kCuda, keys[i]);
+      value_arrays.emplace_back(Device::kCuda, places);
+      buffers[i].keys[buffer] = key_arrays.back().data();
+      buffers[i].values[buffer] = value_arrays.back().data();
+    }
+  }
+  for (size_t i = 0; i < kSorts; ++i) {
+    const auto num_pairs = static_cast<int64_t>(keys[i].size());
+    ASSERT_EQ(cuda::SortPairs(buffers[i], num_pairs, 27, scratch.data(), nullptr), cudaSuccess);
+  }
+  for (size_t i = 0; i < kSorts; ++i) {
+    std::vector<int32_t> expected(keys[i].size());
+    std::iota(expected.begin(), expected.end(), 0);
+    std::stable_sort(expected.begin(), expected.end(), [&](int32_t a, int32_t b) {
+      return keys[i][static_cast<size_t>(a)] < keys[i][static_cast<size_t>(b)];
+    });
+    const size_t array = 2 * i + static_cast<size_t>(buffers[i].current);
+    EXPECT_EQ(value_arrays[array].ToHost(), expected) << "sort " << i;
   }
 }
 
