@@ -100,7 +100,6 @@ __global__ void __launch_bounds__(kBlockThreads) InsertBricksKernel(const __grid
   using Places = BrickPlaces<kDimension>;
   int64_t begin, stride;
   const TableBuild& table = batch.tables[TableOfBlock(batch, begin, stride)];
-  WaitForEarlierKernels();
   const HashSlots slots = SlotsOf(table);
   const int64_t num_rows = NumRows(table.capacity, table.num_keys);
   const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
@@ -119,11 +118,13 @@ __global__ void __launch_bounds__(kBlockThreads) InsertBricksKernel(const __grid
     const uint64_t last = __shfl_sync(~0u, brick, kWarpThreads - 1);
     const uint64_t behind = PlacesFrom<kDimension>(table, num_rows, next, next_key, last);
     if (later == 0) mask |= behind;
+    WaitForEarlierKernels();  // for EmptyBricksKernel; the keys are older
     if (is_first) {
       const uint32_t slot = slots.Take(brick, kNoKey, table.brick_keys);
       table.bricks[slot] = {.mask = mask, .first_row = static_cast<int32_t>(row), .unused = 0};
     }
   }
+  WaitForEarlierKernels();  // in blocks without rows
 }
 
 cudaError_t BuildBatch(std::span<const BrickTableParams> params, std::span<BrickTable> tables, cudaStream_t stream) {

@@ -161,10 +161,13 @@ __global__ void __launch_bounds__(kBlockThreads) CountHeadsKernel(const __grid_c
 template <typename Restore>
 __global__ void __launch_bounds__(kBlockThreads, BlocksAnSm(4))
     WriteHeadsKernel(const __grid_constant__ HeadParams<Restore> params) {
-  WaitForEarlierKernels();
   const int64_t begin = blockIdx.x * params.block_rows;
   const int64_t end = min(begin + params.block_rows, NumRows(params.capacity, params.num_sorted));
   const bool is_last = blockIdx.x == gridDim.x - 1;
+  int64_t row = begin + threadIdx.x;
+  uint64_t key = row < end ? params.sorted[row] : kNoKey;
+  uint64_t difference = row < end ? Difference(params.sorted, row) : 0;
+  WaitForEarlierKernels();  // for CountHeadsKernel's counts
   if (begin >= end && !is_last) return;
   int32_t heads_before[kMaxChain];
 #pragma unroll
@@ -180,9 +183,11 @@ __global__ void __launch_bounds__(kBlockThreads, BlocksAnSm(4))
   __shared__ int32_t heads_of_warps[kMaxChain][kBlockWarps];
   const int warp = static_cast<int>(threadIdx.x) / kWarpThreads, lane = static_cast<int>(threadIdx.x) % kWarpThreads;
   for (int64_t first = begin; first < end; first += kBlockThreads) {
-    const int64_t row = first + threadIdx.x;
-    const uint64_t key = row < end ? params.sorted[row] : kNoKey;
-    const uint64_t difference = row < end ? Difference(params.sorted, row) : 0;
+    if (first > begin) {
+      row = first + threadIdx.x;
+      key = row < end ? params.sorted[row] : kNoKey;
+      difference = row < end ? Difference(params.sorted, row) : 0;
+    }
     uint32_t heads[kMaxChain];  // of the warp
 #pragma unroll
     for (int level = 0; level < kMaxChain; ++level) {
