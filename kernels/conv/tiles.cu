@@ -117,43 +117,55 @@ constexpr int kOrderThreads = static_cast<int>(kSampledRows);
 constexpr int kOrderWarps = kOrderThreads / kWarpThreads;
 
 // Counts the bits of each class in a sample of a rulebook's rows, and orders the bits by these counts. One block serves
-// one rulebook. A lane has the bit whose class is the lane's number.
+// one rulebook. At first a lane has the bit whose class is the lane's number.
 __global__ void __launch_bounds__(kOrderThreads)
     OrderClassesKernel(const __grid_constant__ TilesBatch batch, ClassOrders* orders) {
-  WaitForEarlierKernels();
-  static_assert(kSortBits < kOrderWarps && kSortBits < kWarpThreads);
-  __shared__ int32_t counts[kSortBits][kWarpThreads];
+  constexpr int kPairs = (kSortBits + 1) / 2;  // of classes; the lower bits of such a pair are kSortBits - 1 together
+  static_assert(kSortBits % 2 == 1 && kPairs < kOrderWarps && kSortBits < kWarpThreads);
+  __shared__ uint32_t rows_with[kOrderWarps][kWarpThreads];      // the rows of a warp that have a class's bit
+  __shared__ uint32_t rows_of_class[kOrderWarps][kWarpThreads];  // those that have none of a higher class
   const TilesParams& params = batch.rulebooks[blockIdx.x];
-  if (params.num_offsets <= kPlainRankBits) return;
-  ClassOrders& to = orders[blockIdx.x];
   const int warp = static_cast<int>(threadIdx.x) / kWarpThreads, lane = static_cast<int>(threadIdx.x) % kWarpThreads;
-  if (warp < kSortBits) counts[warp][lane] = 0;
-  __syncthreads();
   const int num_bits = min(params.num_offsets, kSortBits);
   const bool is_ordered = params.num_offsets <= kSortBits;  // otherwise classes have the numbers of their bits
   const int bit = is_ordered && lane < num_bits ? params.order[lane] : lane;
+  WaitForEarlierKernels();
+  if (params.num_offsets <= kPlainRankBits) return;
+  ClassOrders& to = orders[blockIdx.x];
   const int64_t num_rows = NumRows(params.out_capacity, params.num_out);
   const int64_t num_sampled = min(num_rows, NumSampledRows(params.num_offsets));
   uint32_t mask = 0;
   if (threadIdx.x < num_sampled) mask = MaskOf(params, threadIdx.x * num_rows / num_sampled);
-  const uint32_t have = __shfl_sync(~0u, Transpose(mask), bit);  // the warp's rows that have the lane's bit
-  uint32_t left = ~0u;                                           // the rows whose class is not above this one
+  const uint32_t with_bit = __shfl_sync(~0u, Transpose(mask), bit);
+  uint32_t from_class = with_bit;  // the rows with a bit of this class or of a higher one
 #pragma unroll
-  for (int row_class = kSortBits - 1; row_class >= 0; --row_class) {
-    const uint32_t rows = __shfl_sync(~0u, have, row_class) & left;
-    left &= ~rows;
-    const int32_t count = __popc(have & rows);
-    if (lane < row_class && count > 0) atomicAdd(&counts[row_class][lane], count);
+  for (int distance = 1; distance < kWarpThreads; distance *= 2) {
+    const uint32_t higher = __shfl_down_sync(~0u, from_class, distance);
+    if (lane + distance < kWarpThreads) from_class |= higher;
   }
+  const uint32_t above = __shfl_down_sync(~0u, from_class, 1);
+  rows_with[warp][lane] = with_bit;
+  rows_of_class[warp][lane] = lane == kWarpThreads - 1 ? with_bit : with_bit & ~above;
   __syncthreads();
-  if (warp < num_bits) {
+  if (warp < kPairs) {
+    // Lanes below `upper` have the bits below class `upper`, those from it on the bits below the other class.
+    const int upper = kSortBits - 1 - warp;
+    const int first = lane < upper ? 0 : upper, row_class = lane < upper ? upper : warp;
+    const int lower = lane - first;  // the class of the lane's bit
+    int32_t count = 0;
+#pragma unroll 8
+    for (int w = 0; w < kOrderWarps; ++w) count += __popc(rows_with[w][lower] & rows_of_class[w][row_class]);
     // Equally common bits are ordered by class, the lower first.
-    const int32_t rarity = lane - counts[warp][lane] * kWarpThreads;
+    const int32_t rarity = lower - count * kWarpThreads;
     int place = 0;
 #pragma unroll 4
-    for (int other = 0; other < warp; ++other) place += __shfl_sync(~0u, rarity, other) < rarity;
-    if (lane < warp) to.place_of[warp][bit] = static_cast<uint8_t>(place);
-  } else if (warp == kSortBits) {
+    for (int other = 0; other < upper; ++other) {
+      const int32_t of_other = __shfl_sync(~0u, rarity, first + other);
+      place += other < row_class && of_other < rarity;
+    }
+    const int lower_bit = __shfl_sync(~0u, bit, lower);
+    if (lower < row_class && row_class < num_bits) to.place_of[row_class][lower_bit] = static_cast<uint8_t>(place);
+  } else if (warp == kPairs) {
     const bool is_bit = lane < num_bits;
     if (is_bit) to.class_of[bit] = static_cast<uint8_t>(lane);
     const int before = __shfl_up_sync(~0u, bit, 1);
@@ -181,8 +193,8 @@ __global__ void __launch_bounds__(kBlockThreads)
   const TilesParams& params = batch.rulebooks[entry];
   const int64_t row =
       int64_t{static_cast<int>(blockIdx.x) - batch.first_key_block[entry]} * kBlockThreads + threadIdx.x;
-  WaitForEarlierKernels();
   const uint32_t mask = row < NumRows(params.out_capacity, params.num_out) ? MaskOf(params, row) : 0;
+  WaitForEarlierKernels();  // for OrderClassesKernel; the masks are older
   if (params.num_offsets > kPlainRankBits && threadIdx.x < sizeof(ClassOrders) / sizeof(uint32_t)) {
     reinterpret_cast<uint32_t*>(&shared_orders)[threadIdx.x] =
         reinterpret_cast<const uint32_t*>(orders + entry)[threadIdx.x];
@@ -216,7 +228,6 @@ __device__ uint32_t OffsetsIn(const int32_t* neighbours, int64_t pitch, int32_t 
 // of one rulebook.
 __global__ void __launch_bounds__(kFillThreads)
     FillTilesKernel(const __grid_constant__ TilesBatch batch, const int32_t* sorted_rows) {
-  WaitForEarlierKernels();
   __shared__ int64_t num_rows[kWarpThreads];
   __shared__ uint32_t words[kTilesABlock][kMaskWarps];
   const BatchTiles<kMaxRulebooksASort> blocks(batch.num_rulebooks, [&](int i) {
@@ -228,6 +239,7 @@ __global__ void __launch_bounds__(kFillThreads)
     const TilesParams& params = batch.rulebooks[min(entry, batch.num_rulebooks - 1)];
     num_rows[entry] = entry < batch.num_rulebooks ? NumRows(params.out_capacity, params.num_out) : 0;
   }
+  WaitForEarlierKernels();  // for the sorted rows; their numbers are older
   __syncthreads();
   const auto thread = static_cast<int32_t>(threadIdx.x);
   const int in_block = thread / static_cast<int>(kMaskTileRows);
@@ -284,7 +296,6 @@ __global__ void __launch_bounds__(kFillThreads)
 // Lists the tiles of one rulebook and one tile size by weight, with their masks. It is a counting sort. Tiles of equal
 // weight have no defined order.
 __global__ void __launch_bounds__(kWeights) SortTilesByWeightKernel(const __grid_constant__ TilesBatch batch) {
-  WaitForEarlierKernels();
   using Scan = cub::BlockScan<int32_t, kWeights>;
   __shared__ typename Scan::TempStorage scan;
   __shared__ int32_t places[kWeights];
@@ -306,6 +317,7 @@ __global__ void __launch_bounds__(kWeights) SortTilesByWeightKernel(const __grid
   };
   const auto thread = static_cast<int32_t>(threadIdx.x);
   places[thread] = 0;
+  WaitForEarlierKernels();  // for the tiles' masks
   __syncthreads();
   for (int32_t tile = thread; tile < num_tiles; tile += kWeights) atomicAdd(&places[weight_of(tile)], 1);
   __syncthreads();
