@@ -168,8 +168,8 @@ def test_the_command_line_takes_tokens(token_server: Server, authority: Authorit
     assert "lacks the scope admin; the server's operator says" in done.stderr
     done = tool("infer", "--model", "minkunet", str(SCAN), *at, "--timeout", "60s", token=TRUCK)
     assert done.returncode == 0, done.stderr
-    done = tool("bench", "--model", "minkunet", str(SCAN), *at, "--duration", "1s", "--concurrency", "1",
-                "--json", str(folder / "bench.json"), token=TRUCK)  # fmt: skip
+    done = tool("bench", "--model", "minkunet", str(SCAN), *at, "--warm_up", "0s", "--requests", "2",
+                "--concurrency", "1", "--json", str(folder / "bench.json"), token=TRUCK)  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert json.loads((folder / "bench.json").read_text())
     done = tool("tune", "--model", "minkunet", "--max_wait", "1s", *at, *admin)
