@@ -120,7 +120,8 @@ constexpr int kOrderWarps = kOrderThreads / kWarpThreads;
 // one rulebook. At first a lane has the bit whose class is the lane's number.
 __global__ void __launch_bounds__(kOrderThreads)
     OrderClassesKernel(const __grid_constant__ TilesBatch batch, ClassOrders* orders) {
-  constexpr int kPairs = (kSortBits + 1) / 2;  // of classes; the lower bits of such a pair are kSortBits - 1 together
+  // Of classes. The two of a pair have kSortBits - 1 lower bits together; the middle class is paired with itself.
+  constexpr int kPairs = (kSortBits + 1) / 2;
   static_assert(kSortBits % 2 == 1 && kPairs < kOrderWarps && kSortBits < kWarpThreads);
   __shared__ uint32_t rows_with[kOrderWarps][kWarpThreads];      // the rows of a warp that have a class's bit
   __shared__ uint32_t rows_of_class[kOrderWarps][kWarpThreads];  // those that have none of a higher class

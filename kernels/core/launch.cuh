@@ -67,9 +67,9 @@ inline cudaError_t LaunchStatus([[maybe_unused]] cudaStream_t stream) {
 // start early. A kernel must call this function if it is launched before its predecessor has ended (LaunchEarly).
 //
 // Before this call a kernel must not read anything that its direct predecessor writes, nor write anything that it uses.
-// It may use the results of still earlier kernels: these have ended, because the predecessor lets its successor start
-// only in this function, after its own wait. For the same reason at least one thread of each block must call it, also
-// where the block has no work.
+// It may use the results of still earlier kernels: these have ended, because the predecessor, unless it calls
+// LetNextKernelStart, lets its successor start only in this function, after its own wait. For the same reason at least
+// one thread of each block must call it, also where the block has no work.
 __device__ inline void WaitForEarlierKernels() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;\n" ::: "memory");
@@ -77,8 +77,8 @@ __device__ inline void WaitForEarlierKernels() {
 }
 
 // Lets the next kernel start early although this one has not waited yet. This one still calls WaitForEarlierKernels, at
-// the latest as its last statement. Before its own wait, the next kernel must not read anything that this kernel or its
-// predecessor writes, nor write anything that they use. What had ended when this kernel started it may use.
+// the latest as its last statement. Until the next kernel has waited, it may use the results only of kernels that had
+// ended when this one started, and must not write anything that the others use.
 __device__ inline void LetNextKernelStart() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory");

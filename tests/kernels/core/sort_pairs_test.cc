@@ -1,5 +1,7 @@
 // Tests the sort of pairs on the GPU.
 
+#include <cuda_runtime_api.h>
+
 #include <algorithm>
 #include <deque>
 #include <limits>
@@ -17,6 +19,8 @@ namespace {
 
 using support::Device;
 using support::DeviceArray;
+using support::ExpectCudaSuccess;
+using support::TestStream;
 
 template <typename Key>
 class SortPairsTest : public ::testing::Test {
@@ -110,9 +114,11 @@ TYPED_TEST(SortPairsTest, EqualKeysKeepTheirOrder) {
   }
 }
 
-// A sort starts while the one before it ends, and both have the same scratch.
+// A sort starts while the kernel before it ends, which has made its keys, and it uses the scratch of the sort before.
+// A graph launches the kernels of all sorts without gaps.
 TYPED_TEST(SortPairsTest, OneBehindTheOther) {
   constexpr size_t kSorts = 24, kPairs = 60'000;
+  constexpr int kBits[] = {9, 18, 27};  // each sort but the first begins with what the one before it has made
   std::mt19937_64 random(6);
   DeviceArray<uint8_t> scratch(
       Device::kCuda, std::vector<uint8_t>(cuda::SortPairsScratchBytes<TypeParam>(static_cast<int64_t>(kPairs)), 0xA5));
@@ -122,7 +128,8 @@ TYPED_TEST(SortPairsTest, OneBehindTheOther) {
   std::vector<cuda::PairBuffers<TypeParam>> buffers(kSorts);
   for (size_t i = 0; i < kSorts; ++i) {
     keys[i].resize(kPairs - 2500 * i);
-    for (TypeParam& key : keys[i]) key = static_cast<TypeParam>(random() % (i % 3 == 0 ? 3 : 1 << 27));
+    const uint64_t num_different[] = {1, 3, 1 << 27};  // of 1, all tiles of every pass have one digit
+    for (TypeParam& key : keys[i]) key = static_cast<TypeParam>(random() % num_different[i % 3]);
     std::vector<int32_t> places(keys[i].size());
     std::iota(places.begin(), places.end(), 0);
     for (int buffer = 0; buffer < 2; ++buffer) {
@@ -132,19 +139,32 @@ TYPED_TEST(SortPairsTest, OneBehindTheOther) {
       buffers[i].values[buffer] = value_arrays.back().data();
     }
   }
+  ExpectCudaSuccess(cudaStreamBeginCapture(TestStream(), cudaStreamCaptureModeThreadLocal));
   for (size_t i = 0; i < kSorts; ++i) {
-    const auto num_pairs = static_cast<int64_t>(keys[i].size());
-    ASSERT_EQ(cuda::SortPairs(buffers[i], num_pairs, 27, scratch.data(), nullptr), cudaSuccess);
+    for (const int bits : kBits) {
+      ExpectCudaSuccess(
+          cuda::SortPairs(buffers[i], static_cast<int64_t>(keys[i].size()), bits, scratch.data(), TestStream()));
+    }
   }
+  cudaGraph_t graph = nullptr;
+  ExpectCudaSuccess(cudaStreamEndCapture(TestStream(), &graph));
+  cudaGraphExec_t sorts = nullptr;
+  ExpectCudaSuccess(cudaGraphInstantiate(&sorts, graph, 0));
+  ExpectCudaSuccess(cudaGraphLaunch(sorts, TestStream()));
   for (size_t i = 0; i < kSorts; ++i) {
-    std::vector<int32_t> expected(keys[i].size());
-    std::iota(expected.begin(), expected.end(), 0);
-    std::stable_sort(expected.begin(), expected.end(), [&](int32_t a, int32_t b) {
+    std::vector<int32_t> order(keys[i].size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
       return keys[i][static_cast<size_t>(a)] < keys[i][static_cast<size_t>(b)];
     });
+    std::vector<TypeParam> sorted;
+    for (const int32_t place : order) sorted.push_back(keys[i][static_cast<size_t>(place)]);
     const size_t array = 2 * i + static_cast<size_t>(buffers[i].current);
-    EXPECT_EQ(value_arrays[array].ToHost(), expected) << "sort " << i;
+    EXPECT_EQ(key_arrays[array].ToHost(), sorted) << "sort " << i;
+    EXPECT_EQ(value_arrays[array].ToHost(), order) << "sort " << i;
   }
+  ExpectCudaSuccess(cudaGraphExecDestroy(sorts));
+  ExpectCudaSuccess(cudaGraphDestroy(graph));
 }
 
 // Parts of many bits beside parts of few or none, also where their numbers of passes differ by one.
