@@ -42,6 +42,19 @@ inline Axes UnpackMorton(int32_t dimension, uint64_t key, int32_t* sample) {
   return unpack(MortonKey<4>{});
 }
 
+// Returns the largest coordinate on each axis of [kMaxDimension], 0 where there is none. keys: CoordinateKeys.
+inline std::vector<int64_t> LargestCoordinates(int32_t dimension, const std::vector<uint64_t>& keys) {
+  const CoordinateKey layout(dimension);
+  std::vector<int64_t> largest(kMaxDimension, 0);
+  for (const uint64_t key : keys) {
+    const Axes coordinate = layout.Unpack(key);
+    for (size_t axis = 0; axis < largest.size(); ++axis) {
+      largest[axis] = std::max<int64_t>(largest[axis], coordinate[axis]);
+    }
+  }
+  return largest;
+}
+
 // Puts the rows of a GPU into the order of their CoordinateKeys. Expects that their MortonKeys ascend.
 inline void SortRowsByCoordinate(int32_t dimension, Voxels& voxels) {
   EXPECT_EQ(std::adjacent_find(voxels.keys.begin(), voxels.keys.end(), std::greater_equal<>()), voxels.keys.end())

@@ -10,13 +10,13 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "kernels/coordinates/coordinate_key.h"
 #include "tests/kernels/points/device_voxels.h"
 
 namespace voxserve::kernels {
 namespace {
 
 using support::Device;
+using testing::LargestCoordinates;
 using testing::VoxelizeOn;
 using testing::Voxels;
 
@@ -73,13 +73,7 @@ void ExpectSame(const VoxelizeParams& params, std::optional<int64_t> max_voxels 
   EXPECT_EQ(made.num_dropped_voxels, expected.num_dropped_voxels);
   EXPECT_EQ(made.num_dropped_points, expected.num_dropped_points);
   if (max_voxels.has_value()) return;
-  std::vector<int64_t> most(kMaxDimension, 0);
-  const CoordinateKey layout(params.dimension);
-  for (const uint64_t key : expected.keys) {
-    const Axes coordinate = layout.Unpack(key);
-    for (size_t axis = 0; axis < most.size(); ++axis) most[axis] = std::max<int64_t>(most[axis], coordinate[axis]);
-  }
-  EXPECT_EQ(made.max_coordinate, most);
+  EXPECT_EQ(made.max_coordinate, LargestCoordinates(params.dimension, expected.keys));
 }
 
 TEST(VoxelizeCloudsTest, EveryRuleInEveryDimension) {

@@ -24,6 +24,7 @@ using support::Device;
 using support::DeviceArray;
 using ::testing::Each;
 using ::testing::ElementsAre;
+using testing::LargestCoordinates;
 using testing::VoxelizeOn;
 using testing::Voxels;
 
@@ -159,12 +160,7 @@ TEST_P(VoxelizeTest, SortsByTheExpectedBitsOfEachAxis) {
   for (const VoxelCase& c : AllVoxelCases()) {
     SCOPED_TRACE(c.name);
     if (c.params.origin != VoxelOrigin::kMinimum || c.keys.empty()) continue;
-    const CoordinateKey layout(c.params.dimension);
-    std::vector<int64_t> most(kMaxDimension, 0);
-    for (const uint64_t key : c.keys) {
-      const Axes coordinate = layout.Unpack(key);
-      for (size_t axis = 0; axis < most.size(); ++axis) most[axis] = std::max<int64_t>(most[axis], coordinate[axis]);
-    }
+    const std::vector<int64_t> most = LargestCoordinates(c.params.dimension, c.keys);
     VoxelizeParams params = c.Params();
     for (size_t axis = 0; axis < most.size(); ++axis) {
       ASSERT_TRUE(FitsAxisBits(most[axis], AxisBitsFor(most[axis])));
