@@ -120,7 +120,8 @@ constexpr int kOrderWarps = kOrderThreads / kWarpThreads;
 // one rulebook. At first a lane has the bit whose class is the lane's number.
 __global__ void __launch_bounds__(kOrderThreads)
     OrderClassesKernel(const __grid_constant__ TilesBatch batch, ClassOrders* orders) {
-  // Of classes. The two of a pair have kSortBits - 1 lower bits together; the middle class is paired with itself.
+  // The classes are counted in pairs. The two classes of a pair have kSortBits - 1 lower bits together. The middle
+  // class is paired with itself.
   constexpr int kPairs = (kSortBits + 1) / 2;
   static_assert(kSortBits % 2 == 1 && kPairs < kOrderWarps && kSortBits < kWarpThreads);
   __shared__ uint32_t rows_with[kOrderWarps][kWarpThreads];      // the rows of a warp that have a class's bit
@@ -138,12 +139,7 @@ __global__ void __launch_bounds__(kOrderThreads)
   uint32_t mask = 0;
   if (threadIdx.x < num_sampled) mask = MaskOf(params, threadIdx.x * num_rows / num_sampled);
   const uint32_t with_bit = __shfl_sync(~0u, Transpose(mask), bit);
-  uint32_t from_class = with_bit;  // the rows with a bit of this class or of a higher one
-#pragma unroll
-  for (int distance = 1; distance < kWarpThreads; distance *= 2) {
-    const uint32_t higher = __shfl_down_sync(~0u, from_class, distance);
-    if (lane + distance < kWarpThreads) from_class |= higher;
-  }
+  const uint32_t from_class = OrToEnd(with_bit, lane, kWarpThreads);  // with a bit of this class or of a higher one
   const uint32_t above = __shfl_down_sync(~0u, from_class, 1);
   rows_with[warp][lane] = with_bit;
   rows_of_class[warp][lane] = lane == kWarpThreads - 1 ? with_bit : with_bit & ~above;

@@ -65,17 +65,6 @@ __global__ void __launch_bounds__(kBlockThreads) EmptyBricksKernel(const __grid_
   for (int64_t i = begin + threadIdx.x; i < num_pairs; i += stride) pairs[i] = {kNoKey, kNoKey};
 }
 
-// Returns the OR of the masks of the calling lane and of the lanes above it, below lane `end`. Lanes with one `end` are
-// consecutive.
-__device__ uint64_t OrToEnd(uint64_t mask, int lane, int end) {
-#pragma unroll
-  for (int distance = 1; distance < kWarpThreads; distance *= 2) {
-    const uint64_t above = __shfl_down_sync(~0u, mask, distance);
-    if (lane + distance < end) mask |= above;
-  }
-  return mask;
-}
-
 // Returns the places of the rows from `row` on that are in a brick. A lane begins with a row of its own, of this key;
 // the warp's rows are consecutive.
 template <int kDimension>

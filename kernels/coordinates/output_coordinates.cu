@@ -164,9 +164,14 @@ __global__ void __launch_bounds__(kBlockThreads, BlocksAnSm(4))
   const int64_t begin = blockIdx.x * params.block_rows;
   const int64_t end = min(begin + params.block_rows, NumRows(params.capacity, params.num_sorted));
   const bool is_last = blockIdx.x == gridDim.x - 1;
-  int64_t row = begin + threadIdx.x;
-  uint64_t key = row < end ? params.sorted[row] : kNoKey;
-  uint64_t difference = row < end ? Difference(params.sorted, row) : 0;
+  int64_t row;
+  uint64_t key, difference;
+  const auto read = [&](int64_t first) {
+    row = first + threadIdx.x;
+    key = row < end ? params.sorted[row] : kNoKey;
+    difference = row < end ? Difference(params.sorted, row) : 0;
+  };
+  read(begin);
   WaitForEarlierKernels();  // for CountHeadsKernel's counts
   if (begin >= end && !is_last) return;
   int32_t heads_before[kMaxChain];
@@ -183,11 +188,7 @@ __global__ void __launch_bounds__(kBlockThreads, BlocksAnSm(4))
   __shared__ int32_t heads_of_warps[kMaxChain][kBlockWarps];
   const int warp = static_cast<int>(threadIdx.x) / kWarpThreads, lane = static_cast<int>(threadIdx.x) % kWarpThreads;
   for (int64_t first = begin; first < end; first += kBlockThreads) {
-    if (first > begin) {
-      row = first + threadIdx.x;
-      key = row < end ? params.sorted[row] : kNoKey;
-      difference = row < end ? Difference(params.sorted, row) : 0;
-    }
+    if (first > begin) read(first);
     uint32_t heads[kMaxChain];  // of the warp
 #pragma unroll
     for (int level = 0; level < kMaxChain; ++level) {

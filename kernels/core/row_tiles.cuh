@@ -2,7 +2,7 @@
 
 // This header serves kernels that keep some of their rows and number the kept rows. It has row counts that only the
 // device knows, and ranks of rows within a block. Blocks have kBlockThreads threads, and all threads of a block call
-// BlockSum and RankInTile. WarpOr and WarpSum serve any kernel. Only .cu files include this header.
+// BlockSum and RankInTile. Functions of warps serve any kernel. Only .cu files include this header.
 
 #include <cstdint>
 
@@ -34,6 +34,18 @@ __device__ T SumToLane(T value) {
     if (lane >= distance) value += lower;
   }
   return value;
+}
+
+// Returns the OR of the bits of the calling lane and of the lanes above it, below lane `end`. Lanes with one `end` are
+// consecutive.
+template <typename T>
+__device__ T OrToEnd(T bits, int lane, int end) {
+#pragma unroll
+  for (int distance = 1; distance < kWarpThreads; distance *= 2) {
+    const T above = __shfl_down_sync(~0u, bits, distance);
+    if (lane + distance < end) bits |= above;
+  }
+  return bits;
 }
 
 // Returns the OR of the bits of all threads of a warp.
