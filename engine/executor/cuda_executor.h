@@ -22,7 +22,7 @@
 // the same program, number of samples and rough size (kept_rooms.h), so that they use the same memory. When the points
 // are on the device, the rest of the batch up to the answers in page-locked memory is one CUDA graph, which is captured
 // once and replayed in the batches that follow (captured_batches.h). A batch runs without a capture if it samples
-// points, does not answer all its points, or has a step that cannot be captured (Step::IsCapturable).
+// points or does not answer all its points.
 
 #include <cstdint>
 #include <vector>
@@ -73,7 +73,7 @@ class CudaExecutor final : public Executor {
   absl::Status QueueInRooms(const Program& program, const RunLimits& limits, const PlanTable& plans,
                             const SiteRooms& rooms, FeaturePass& pass);
   // Returns true if QueueInRooms can be captured for this batch. Called after CopyIn.
-  bool MayCapture(const FeaturePass& pass) const;
+  bool MayCapture(const BatchOutputs& outputs) const;
   // Does the same as QueueInRooms: replays a captured batch of the same shape, or also captures this one if the shape
   // came before.
   absl::Status RunCaptured(const Program& program, const RunLimits& limits, const PlanTable& plans,

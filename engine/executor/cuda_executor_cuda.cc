@@ -172,7 +172,7 @@ absl::Status CudaExecutor::RunInRooms(const Program& program, BatchTasks tasks, 
   RETURN_IF_ERROR(CopyIn(program, tasks, options, rooms));
   FeaturePass pass(PassOptions(program, tasks, limits, options, chosen, output));
   RETURN_IF_ERROR(pass.Begin());
-  if (options.captures && MayCapture(pass)) {
+  if (options.captures && MayCapture(pass.outputs())) {
     pass.SetRoomPoints(rooms.points);
     RETURN_IF_ERROR(RunCaptured(program, limits, plans, rooms, pass, output));
   } else {
@@ -192,17 +192,17 @@ absl::Status CudaExecutor::RunInRooms(const Program& program, BatchTasks tasks, 
 
 absl::Status CudaExecutor::QueueInRooms(const Program& program, const RunLimits& limits, const PlanTable& plans,
                                         const SiteRooms& rooms, FeaturePass& pass) {
-  RETURN_IF_ERROR(MakeGeometry(program, limits, plans, rooms, pass.room_points()));
+  RETURN_IF_ERROR(MakeGeometry(program, limits, plans, rooms, pass.context().point_capacity()));
   RETURN_IF_ERROR(EndStage(Stage::kGeometry));
   RETURN_IF_ERROR(pass.Run(program.segments.front()));
   RETURN_IF_ERROR(EndStage(Stage::kHead));
   return geometry_.QueueSizes();
 }
 
-bool CudaExecutor::MayCapture(const FeaturePass& pass) const {
+bool CudaExecutor::MayCapture(const BatchOutputs& outputs) const {
   const CudaContext& cuda = *context_->cuda;
   const bool is_in_one_block = cuda.batch.memory_id() != 0 && cuda.features.memory_id() != 0;
-  return is_in_one_block && sampling_.is_empty() && pass.IsCapturable();
+  return is_in_one_block && sampling_.is_empty() && outputs.AnswersAllPoints(point_begin_);
 }
 
 absl::Status CudaExecutor::RunCaptured(const Program& program, const RunLimits& limits, const PlanTable& plans,
@@ -218,7 +218,7 @@ absl::Status CudaExecutor::RunCaptured(const Program& program, const RunLimits& 
     return captured_.Batch().work->Launch(cuda.stream.view());
   }
   RETURN_IF_ERROR(queue());
-  if (way == CapturedBatches::Way::kRun || !MayCapture(pass)) return absl::OkStatus();
+  if (way == CapturedBatches::Way::kRun || !MayCapture(pass.outputs())) return absl::OkStatus();
   // Captures the same launches once more, while the GPU runs them.
   CapturedBatch batch{.outputs = pass.outputs().queued(),
                       .batch_bytes = cuda.batch.most_bytes(),

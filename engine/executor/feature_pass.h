@@ -6,7 +6,6 @@
 //
 // An executor makes one for each batch. Not thread-safe. The errors are those of Step::Run.
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -59,13 +58,8 @@ class FeaturePass {
   // not suffice.
   absl::Status Run(const ProgramSegment& segment);
 
-  // Returns true if the launches of Run can be captured, and replayed for batches with other points: every needed step
-  // IsCapturable, and every point is answered.
-  bool IsCapturable() const;
   // Makes the launches of Run those of a captured batch with room for so many points (StepContext::room_points).
   void SetRoomPoints(int64_t room_points) { context_.room_points = room_points; }
-  // Returns the points for which the batch's launches have room.
-  int64_t room_points() const { return std::max(context_.num_points(), context_.room_points); }
   // Says of each of the program's steps whether the batch needs it.
   std::vector<bool> NeededSteps() const;
 

@@ -43,7 +43,7 @@ absl::Status FeaturePass::LayOut(const ProgramSegment& segment) {
   DeviceGeometry& geometry = *options_.geometry;
   CudaContext& cuda = *context_.cuda();
   const BufferPlaces places =
-      PlaceBuffers(program, segment, geometry.num_sites(), context_.num_samples(), room_points());
+      PlaceBuffers(program, segment, geometry.num_sites(), context_.num_samples(), context_.point_capacity());
   size_t scratch_bytes = 0;
   int64_t output_bytes = 0;  // the network answers in the last segment alone
   for (int i = segment.first_step; i < segment.end_step; ++i) {
@@ -92,14 +92,6 @@ absl::Status FeaturePass::RecordStep(size_t index) {
     ends.push_back(std::move(event));
   }
   return ends[index].Record(context_.cuda()->stream.view());
-}
-
-bool FeaturePass::IsCapturable() const {
-  const Program& program = *options_.program;
-  for (size_t i = 0; i < program.steps.size(); ++i) {
-    if (IsNeeded(i) && !program.steps[i]->IsCapturable(program.buffers)) return false;
-  }
-  return outputs_.AnswersAllPoints(*options_.point_begin);
 }
 
 std::vector<bool> FeaturePass::NeededSteps() const {

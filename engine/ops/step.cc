@@ -1,7 +1,5 @@
 #include "engine/ops/step.h"
 
-#include <algorithm>
-
 namespace voxserve {
 
 kernels::Rows StepContext::At(const BufferSlice& slice) const {
@@ -13,8 +11,10 @@ kernels::Rows StepContext::At(const BufferSlice& slice) const {
           .dtype = buffer.dtype,
           .channels = slice.channels,
           .pitch = buffer.pitch,
-          .capacity = buffer.NumRows(*num_sites, num_samples(), num_points()),
-          .num_rows = buffer.level >= 0 ? DeviceNumSites(buffer.level) : nullptr};
+          .capacity = buffer.NumRows(*num_sites, num_samples(), point_capacity()),
+          .num_rows = buffer.level >= 0             ? DeviceNumSites(buffer.level)
+                      : buffer.level == kPointLevel ? DeviceNumPoints()
+                                                    : nullptr};
 }
 
 const int64_t* StepContext::DeviceNumSites(int level) const {
@@ -32,12 +32,6 @@ const uint64_t* StepContext::Keys(int level) const {
 
 const int32_t* StepContext::PointToVoxel() const {
   return cuda() != nullptr ? device_geometry->point_to_voxel() : geometry->point_to_voxel.data();
-}
-
-bool AreOffPoints(const std::vector<Buffer>& buffers, std::initializer_list<BufferSlice> slices) {
-  return std::all_of(slices.begin(), slices.end(), [&](const BufferSlice& slice) {
-    return slice.buffer < 0 || buffers[static_cast<size_t>(slice.buffer)].level != kPointLevel;
-  });
 }
 
 kernels::Epilogue FusedEpilogue::In(const StepContext& context) const {

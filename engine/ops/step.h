@@ -8,9 +8,9 @@
 // the kernel for the context's device. Steps are immutable once they are compiled (and, for a GPU, uploaded), and all
 // threads of their device share them. Everything that changes is in the StepContext of the current batch.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -76,13 +76,13 @@ struct StepContext {
   const std::vector<int64_t>* point_begin = nullptr;  // [samples + 1]
   const int64_t* device_point_begin = nullptr;        // point_begin on the context's device
   // Not 0: the batch is captured or replayed (executor/captured_batches.h), so launches must be the same for every
-  // number of points up to this one. Kernels read the number at device_point_begin[samples]. Every point is answered.
+  // number of points up to this one. Every point is answered.
   int64_t room_points = 0;
   int ignore_label = 255;
   BatchOutputs* outputs = nullptr;  // written by the steps that make outputs
 
   // Returns a slice's rows. Their data is null if the slice is empty. It is also null if the buffer has no memory yet;
-  // the shape is then valid.
+  // the shape is then valid. Rows::num_rows is set where `capacity` may be more than the number of rows.
   kernels::Rows At(const BufferSlice& slice) const;
   // Returns [samples + 1] on the device: where the rows of each sample begin. The slice's level must be one of its
   // segment's sample_levels (ProgramSegment).
@@ -93,6 +93,8 @@ struct StepContext {
   const uint64_t* Keys(int level) const;
   // Returns [1] on the device: a level's number of sites. Null on the CPU.
   const int64_t* DeviceNumSites(int level) const;
+  // Returns [1] on the device: the number of points. Null if point_capacity() is this number.
+  const int64_t* DeviceNumPoints() const { return room_points > 0 ? device_point_begin + num_samples() : nullptr; }
   // Returns [num_points] on the device: the voxel of each point, or a negative code (kernels/points/voxelize.h).
   const int32_t* PointToVoxel() const;
   int32_t num_samples() const { return static_cast<int32_t>(point_begin->size()) - 1; }
@@ -100,6 +102,8 @@ struct StepContext {
   CudaContext* cuda() const { return execution->cuda.get(); }
   cudaStream_t stream() const { return execution->cuda->stream.view().get(); }
   int64_t num_points() const { return point_begin->back(); }
+  // Returns the number of points for which memory and launches have room.
+  int64_t point_capacity() const { return std::max(num_points(), room_points); }
 };
 
 // FusedEpilogue is the work that a step does on its sums before it stores them.
@@ -112,16 +116,17 @@ struct FusedEpilogue {
   kernels::Epilogue In(const StepContext& context) const;
 };
 
-// Returns true if none of the slices has a row for every point of the batch (kPointLevel).
-bool AreOffPoints(const std::vector<Buffer>& buffers, std::initializer_list<BufferSlice> slices);
-
 class Step {
  public:
   virtual ~Step() = default;
 
-  // Runs the step; on a GPU it queues work on the context's stream. Returns INTERNAL if the compiler made a wrong
-  // program, RESOURCE_EXHAUSTED if memory does not suffice, and UNAVAILABLE (DEVICE_FAILED) if the GPU failed. On the
-  // CPU it throws std::bad_alloc if the context's memory refuses an allocation; the executor catches this.
+  // Runs the step; on a GPU it queues work on the context's stream. Where StepContext::room_points is set, a CUDA graph
+  // that captured this work is replayed for other batches of the same shape (executor/captured_batches.h): the launches
+  // must then depend neither on the batch's points nor on the numbers of points and sites, unless the step NeedsSizes.
+  // Returns INTERNAL if
+  // the compiler made a wrong program, RESOURCE_EXHAUSTED if memory does not suffice, and UNAVAILABLE (DEVICE_FAILED)
+  // if the GPU failed. On the CPU it throws std::bad_alloc if the context's memory refuses an allocation; the executor
+  // catches this.
   virtual absl::Status Run(const StepContext& context) const = 0;
 
   // Returns INTERNAL if Run would fail on the CPU for every batch. Called once, when the step's model is loaded.
@@ -135,11 +140,6 @@ class Step {
   // Returns true if Run on a GPU needs the numbers of sites or pairs on the host. The host must then wait for these
   // numbers before it calls Run. plans: one for each of the program's convolutions.
   virtual bool NeedsSizes(const std::vector<ConvPlan>&) const { return false; }
-
-  // Returns true if a CUDA graph that captured Run on a GPU may be replayed for another batch of the same shape
-  // (executor/captured_batches.h): Run only launches, and the launches depend neither on the batch's points nor on
-  // their number, where StepContext::room_points is set. It is not called in a batch in which a step NeedsSizes.
-  virtual bool IsCapturable(const std::vector<Buffer>&) const { return false; }
 
   // Returns the bytes of GPU memory that Run needs as a workspace.
   virtual size_t ScratchBytes(const StepContext&) const { return 0; }

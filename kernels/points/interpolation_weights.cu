@@ -2,6 +2,7 @@
 #include "kernels/coordinates/morton_key.h"
 #include "kernels/core/epilogue.cuh"
 #include "kernels/core/launch.cuh"
+#include "kernels/core/row_tiles.cuh"
 #include "kernels/core/visit_dimension.cuh"
 #include "kernels/points/interpolation_place.h"
 #include "kernels/points/interpolation_weights.h"
@@ -24,7 +25,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   constexpr int kNeighbours = 1 << kDimension;
   constexpr CoordinateKey kLimits(kDimension);
   const int64_t position = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
-  if (position >= params.num_positions) return;
+  if (position >= NumRows(params.num_positions, params.device_num_positions)) return;
   const bool is_point = params.point_to_voxel != nullptr;
   const int64_t row = is_point ? params.point_to_voxel[position] : position;
 

@@ -28,11 +28,13 @@ namespace voxserve::kernels {
 struct InterpolationWeightsParams {
   int32_t dimension = 3;
   int64_t num_positions = 0;
+  // CUDA only: [1] the number of positions that exist, in device memory; null: num_positions. The output for positions
+  // behind the existing ones is left as it is.
+  const int64_t* device_num_positions = nullptr;
   SiteRatio ratio;  // from the positions' coordinates to the level's sites
 
-  // If positions are sites: [num_positions] their keys. Keys behind the last existing site may be arbitrary; the output
-  // for them is then arbitrary too. If positions are points: the keys of the points' voxels. All keys of this struct
-  // are CoordinateKeys on the CPU and MortonKeys on CUDA.
+  // If positions are sites: [num_positions] their keys. If they are points: the keys of the points' voxels. All keys of
+  // this struct are CoordinateKeys on the CPU and MortonKeys on CUDA.
   const uint64_t* position_keys = nullptr;
   // The members up to `shift` are read only if positions are points.
   const int32_t* point_to_voxel = nullptr;  // [num_positions]; negative: no voxel, so no neighbours; null: sites

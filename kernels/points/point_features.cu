@@ -22,7 +22,7 @@ cudaError_t PointFeatures(const PointFeaturesParams& params, cudaStream_t stream
   if (params.out.capacity == 0 || params.out.channels == 0) return cudaSuccess;
   const NvtxRange range("PointFeatures");
   return VisitFeatureType(params.out.dtype, [&](auto zero) {
-    const RowChunks rows(params.out.capacity, params.out.channels);
+    const RowChunks rows(params.out.capacity, params.out.channels, params.out.num_rows);
     PointFeaturesKernel<decltype(zero)><<<rows.NumBlocks(), kBlockThreads, 0, stream>>>(rows, params);
     return LaunchStatus(stream);
   });

@@ -15,7 +15,7 @@ namespace voxserve::kernels {
 struct PointFeaturesParams {
   const int32_t* point_to_voxel = nullptr;  // [points]; negative: no voxel
   ConstRows features;                       // one row per point, below 2^31; float32
-  Rows out;                                 // features' rows and channels; the CPU only supports float32
+  Rows out;  // one row per point (on CUDA out.num_rows if it is set), features' channels; the CPU only supports float32
 };
 static_assert(std::is_trivially_copyable_v<PointFeaturesParams>);
 

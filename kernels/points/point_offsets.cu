@@ -35,7 +35,7 @@ cudaError_t PointOffsets(const PointOffsetsParams& params, cudaStream_t stream) 
   const NvtxRange range("PointOffsets");
   return VisitFeatureType(params.out.dtype, [&](auto zero) {
     return VisitDimension(params.dimension, [&](auto dimension) {
-      const RowChunks rows(params.out.capacity, params.dimension);
+      const RowChunks rows(params.out.capacity, params.dimension, params.out.num_rows);
       PointOffsetsKernel<dimension(), decltype(zero)><<<rows.NumBlocks(), kBlockThreads, 0, stream>>>(rows, params);
       return LaunchStatus(stream);
     });

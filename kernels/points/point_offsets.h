@@ -27,7 +27,7 @@ struct PointOffsetsParams {
   const uint64_t* voxel_keys = nullptr;
   float voxel_size[kMaxDimension] = {1, 1, 1, 1};
   float first_center[kMaxDimension] = {0, 0, 0, 0};
-  Rows out;  // [points, dimension]; the CPU only supports float32
+  Rows out;  // [points (on CUDA out.num_rows if it is set), dimension]; the CPU only supports float32
 };
 static_assert(std::is_trivially_copyable_v<PointOffsetsParams>);
 

@@ -13,7 +13,6 @@ class BoxOutputStep final : public Step {
   explicit BoxOutputStep(const BufferSlice& in) : in_(in) {}
 
   absl::Status Run(const StepContext& context) const override;
-  bool IsCapturable(const std::vector<Buffer>&) const override { return true; }
   int64_t OutputBytes(const StepContext& context) const override;
 
  private:

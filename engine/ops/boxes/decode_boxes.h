@@ -45,7 +45,6 @@ class DecodeCenterHeadsStep final : public Step {
       : heads_(std::move(heads)), sites_(sites) {}
 
   absl::Status Run(const StepContext& context) const override;
-  bool IsCapturable(const std::vector<Buffer>&) const override { return true; }
   size_t ScratchBytes(const StepContext& context) const override;
   bool has_scratch_of_samples() const override { return true; }
 
@@ -75,7 +74,6 @@ class DecodeAnchorHeadStep final : public Step {
   explicit DecodeAnchorHeadStep(const Options& options) : options_(options) {}
 
   absl::Status Run(const StepContext& context) const override;
-  bool IsCapturable(const std::vector<Buffer>&) const override { return true; }
   size_t ScratchBytes(const StepContext& context) const override;
   bool has_scratch_of_samples() const override { return true; }
 

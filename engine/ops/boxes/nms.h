@@ -24,7 +24,6 @@ class NmsStep final : public Step {
   explicit NmsStep(Options options) : options_(std::move(options)) {}
 
   absl::Status Run(const StepContext& context) const override;
-  bool IsCapturable(const std::vector<Buffer>&) const override { return true; }
   size_t ScratchBytes(const StepContext& context) const override;
   bool has_scratch_of_samples() const override { return true; }
 

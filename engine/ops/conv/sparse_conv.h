@@ -39,7 +39,6 @@ class SparseConvStep final : public Step {
   SparseConvStep(Options options, std::vector<float> weights, std::unique_ptr<LinearStep> shortcut = nullptr);
 
   absl::Status Run(const StepContext& context) const override;
-  bool IsCapturable(const std::vector<Buffer>&) const override { return true; }
   bool NeedsSizes(const std::vector<ConvPlan>& plans) const override;
   // Also returns INVALID_ARGUMENT (BAD_MODEL) for a kernel of more than kernels::kMaxKernelVolume cells.
   absl::Status Upload(WeightUploader& uploader) override;

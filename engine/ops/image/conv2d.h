@@ -31,7 +31,6 @@ class Conv2dStep final : public Step {
 
   // Returns INTERNAL if oneDNN refuses the convolution on the CPU. Check finds this before a batch runs.
   absl::Status Run(const StepContext& context) const override;
-  bool IsCapturable(const std::vector<Buffer>&) const override { return true; }
   absl::Status Check() const override;
   absl::Status Upload(WeightUploader& uploader) override;
 

@@ -19,7 +19,6 @@ class FromDenseStep final : public Step {
   explicit FromDenseStep(const Options& options) : options_(options) {}
 
   absl::Status Run(const StepContext& context) const override;
-  bool IsCapturable(const std::vector<Buffer>&) const override { return true; }
 
  private:
   const Options options_;

@@ -21,7 +21,6 @@ class MaxPool2dStep final : public Step {
   explicit MaxPool2dStep(const Options& options) : options_(options) {}
 
   absl::Status Run(const StepContext& context) const override;
-  bool IsCapturable(const std::vector<Buffer>&) const override { return true; }
 
  private:
   const Options options_;

@@ -14,6 +14,7 @@ kernels::InterpolationWeightsParams InterpolationWeightsStep::ParamsIn(const Ste
   kernels::InterpolationWeightsParams params{
       .dimension = options_.dimension,
       .num_positions = out.capacity,
+      .device_num_positions = out.num_rows,
       .ratio = options_.ratio,
       .position_keys = context.Keys(is_of_points ? 0 : options_.position_level),
       .rounding = options_.rounding,

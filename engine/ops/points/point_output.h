@@ -21,7 +21,6 @@ class PointOutputStep final : public Step {
       : in_(in), output_(output), tensor_(tensor) {}
 
   absl::Status Run(const StepContext& context) const override;
-  bool IsCapturable(const std::vector<Buffer>& buffers) const override { return AreOffPoints(buffers, {in_}); }
   int64_t OutputBytes(const StepContext& context) const override;
 
  private:

@@ -38,7 +38,7 @@ absl::Status PointOutputStep::RunOnCuda(const StepContext& context) const {
   for (const PointRange& points : AnsweredPoints(context)) {
     kernels::VoxelToPointParams params = ParamsOf(context, context.device_geometry->point_to_voxel(), points.begin,
                                                   points.end - points.begin, rows + num_rows * spec.row_bytes());
-    if (context.room_points > 0) params.points.num_rows = context.device_point_begin + context.num_samples();
+    params.points.num_rows = context.DeviceNumPoints();
     RETURN_IF_CUDA_ERROR(kernels::cuda::VoxelToPoint(params, context.stream()));
     num_rows += points.end - points.begin;
   }

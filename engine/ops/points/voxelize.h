@@ -20,7 +20,6 @@ class VoxelFeaturesStep final : public Step {
   explicit VoxelFeaturesStep(const Options& options) : options_(options) {}
 
   absl::Status Run(const StepContext& context) const override;
-  bool IsCapturable(const std::vector<Buffer>&) const override { return true; }
 
  private:
   const Options options_;

@@ -22,9 +22,6 @@ class ArgmaxStep final : public Step {
   explicit ArgmaxStep(const Options& options) : options_(options) {}
 
   absl::Status Run(const StepContext& context) const override;
-  bool IsCapturable(const std::vector<Buffer>& buffers) const override {
-    return AreOffPoints(buffers, {options_.in, options_.out});
-  }
 
  private:
   const Options options_;

@@ -24,7 +24,6 @@ class BroadcastStep final : public Step {
   explicit BroadcastStep(Options options) : options_(std::move(options)) {}
 
   absl::Status Run(const StepContext& context) const override;
-  bool IsCapturable(const std::vector<Buffer>&) const override { return true; }
 
  private:
   const Options options_;

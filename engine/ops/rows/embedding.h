@@ -33,9 +33,6 @@ class EmbeddingStep final : public Step {
   explicit EmbeddingStep(Options options) : options_(std::move(options)) {}
 
   absl::Status Run(const StepContext& context) const override;
-  bool IsCapturable(const std::vector<Buffer>& buffers) const override {
-    return AreOffPoints(buffers, {options_.index, options_.out});
-  }
   // Returns INVALID_ARGUMENT (BAD_MODEL) if the table has more rows than MaxEmbeddings(index_dtype).
   absl::Status Upload(WeightUploader& uploader) override;
 

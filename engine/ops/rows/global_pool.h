@@ -21,7 +21,6 @@ class GlobalPoolStep final : public Step {
   explicit GlobalPoolStep(const Options& options) : options_(options) {}
 
   absl::Status Run(const StepContext& context) const override;
-  bool IsCapturable(const std::vector<Buffer>&) const override { return true; }
   size_t ScratchBytes(const StepContext& context) const override;
   bool has_scratch_of_samples() const override { return true; }
 

@@ -27,9 +27,6 @@ class LinearStep final : public Step {
   explicit LinearStep(Options options);
 
   absl::Status Run(const StepContext& context) const override;
-  bool IsCapturable(const std::vector<Buffer>& buffers) const override {
-    return AreOffPoints(buffers, {options_.in, options_.out, options_.epilogue.residual});
-  }
   absl::Status Upload(WeightUploader& uploader) override;
   // The library needs the number of rows on the host, and the order of its sums may depend on that number.
   bool NeedsSizes(const std::vector<ConvPlan>&) const override { return !is_implicit_gemm_; }

@@ -17,9 +17,6 @@ class MultiplyStep final : public Step {
   explicit MultiplyStep(Options options) : options_(std::move(options)) {}
 
   absl::Status Run(const StepContext& context) const override;
-  bool IsCapturable(const std::vector<Buffer>& buffers) const override {
-    return AreOffPoints(buffers, {options_.in, options_.factor, options_.out});
-  }
 
  private:
   Options options_;

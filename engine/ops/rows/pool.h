@@ -19,7 +19,6 @@ class PoolStep final : public Step {
   explicit PoolStep(const Options& options) : options_(options) {}
 
   absl::Status Run(const StepContext& context) const override;
-  bool IsCapturable(const std::vector<Buffer>&) const override { return true; }
 
  private:
   const Options options_;

@@ -21,9 +21,6 @@ class RowNormStep final : public Step {
   explicit RowNormStep(Options options) : options_(std::move(options)) {}
 
   absl::Status Run(const StepContext& context) const override;
-  bool IsCapturable(const std::vector<Buffer>& buffers) const override {
-    return AreOffPoints(buffers, {options_.in, options_.out});
-  }
   absl::Status Upload(WeightUploader& uploader) override;
 
  private:

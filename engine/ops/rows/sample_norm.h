@@ -26,7 +26,6 @@ class SampleNormStep final : public Step {
   explicit SampleNormStep(Options options) : options_(std::move(options)) {}
 
   absl::Status Run(const StepContext& context) const override;
-  bool IsCapturable(const std::vector<Buffer>&) const override { return true; }
   absl::Status Upload(WeightUploader& uploader) override;
   size_t ScratchBytes(const StepContext& context) const override;
   bool has_scratch_of_samples() const override { return true; }

@@ -16,7 +16,6 @@ class SampleRowsStep final : public Step {
       : weight_(std::move(weight)), dtype_(dtype), out_(out) {}
 
   absl::Status Run(const StepContext& context) const override;
-  bool IsCapturable(const std::vector<Buffer>&) const override { return true; }
   absl::Status Upload(WeightUploader& uploader) override { return uploader.Upload(weight_, dtype_); }
 
  private:

@@ -20,9 +20,6 @@ class ScaleShiftStep final : public Step {
   explicit ScaleShiftStep(Options options) : options_(std::move(options)) {}
 
   absl::Status Run(const StepContext& context) const override;
-  bool IsCapturable(const std::vector<Buffer>& buffers) const override {
-    return AreOffPoints(buffers, {options_.in, options_.out, options_.epilogue.residual});
-  }
   absl::Status Upload(WeightUploader& uploader) override;
 
  private:

@@ -20,7 +20,6 @@ class TensorOutputStep final : public Step {
   explicit TensorOutputStep(const Options& options) : options_(options) {}
 
   absl::Status Run(const StepContext& context) const override;
-  bool IsCapturable(const std::vector<Buffer>&) const override { return true; }
   int64_t OutputBytes(const StepContext& context) const override;
 
  private:

@@ -1,72 +1,18 @@
-// Tests which steps of a program can be captured in a CUDA graph (Step::IsCapturable), and CapturedBatches, which
-// decides whether a batch runs, is captured or is replayed. No GPU is needed.
+// Tests CapturedBatches, which decides whether a batch runs, is captured or is replayed. No GPU is needed.
 
 #include "engine/executor/captured_batches.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <memory>
 #include <set>
-#include <string>
 #include <utility>
 #include <vector>
-
-#include "tests/engine/device_runner.h"
-#include "tests/engine/executor/detector_networks.h"
-#include "tests/engine/executor/expected_scores.h"
-#include "tests/engine/executor/operator_networks.h"
-#include "tests/support/minkunet.h"
 
 namespace voxserve {
 namespace {
 
 using Way = CapturedBatches::Way;
-
-absl::StatusOr<Program> Compile(const absl::StatusOr<Graph>& graph) {
-  RETURN_IF_ERROR(graph.status());
-  ASSIGN_OR_RETURN(const auto runner, DeviceRunner::Create({}));
-  return runner->Compile(*graph, {});
-}
-
-// Returns the names of the steps that a batch needs and that cannot be captured.
-std::vector<std::string> NotCapturable(const Program& program) {
-  std::vector<std::string> names;
-  for (const std::unique_ptr<Step>& step : program.steps) {
-    if (step->is_for_all && !step->IsCapturable(program.buffers)) names.push_back(step->name);
-  }
-  return names;
-}
-
-TEST(CapturableStepsTest, AreAllOfANetworkOfVoxels) {
-  const auto segmentation = Compile(support::LoadNetwork(support::MinkUNet({.width = 0.25})));
-  ASSERT_TRUE(segmentation.ok()) << segmentation.status();
-  EXPECT_GT(segmentation->steps.size(), 42u);
-  EXPECT_THAT(NotCapturable(*segmentation), ::testing::IsEmpty());
-  const auto detection = Compile(LoadTestGraph(SiteDetector()));
-  ASSERT_TRUE(detection.ok()) << detection.status();
-  EXPECT_TRUE(detection->has_boxes);
-  EXPECT_THAT(NotCapturable(*detection), ::testing::IsEmpty());
-}
-
-// A step with a row for each point depends on the number of points.
-TEST(CapturableStepsTest, AreNotThoseOfPoints) {
-  int num_of_points = 0;
-  for (const OperatorNetwork& network : OperatorNetworks()) {
-    SCOPED_TRACE(network.name);
-    const auto program = Compile(LoadTestGraph(network.model));
-    ASSERT_TRUE(program.ok()) << program.status();
-    for (const Buffer& buffer : program->buffers) {
-      if (buffer.level != kPointLevel) continue;
-      // These are the step that makes the rows, and the last step that reads them.
-      for (const int step : {buffer.first_step, buffer.last_step}) {
-        EXPECT_FALSE(program->steps[static_cast<size_t>(step)]->IsCapturable(program->buffers)) << step;
-        ++num_of_points;
-      }
-    }
-  }
-  EXPECT_GT(num_of_points, 10);
-}
 
 BatchShape SomeShape() {
   return {.program = 1,

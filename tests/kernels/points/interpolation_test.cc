@@ -7,6 +7,7 @@
 #include <bit>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <random>
 #include <set>
 #include <vector>
@@ -45,6 +46,9 @@ std::vector<uint64_t> RandomKeys(int32_t dimension, int extent, size_t count, st
   return {keys.begin(), keys.end()};
 }
 
+// A value that InterpolationWeights never writes; a neighbour with its bits is no row either.
+constexpr float kNotWritten = -12345;
+
 struct Found {
   std::vector<int32_t> neighbours;
   std::vector<float> weights;
@@ -54,7 +58,8 @@ struct Found {
 Found RunWeights(Device device, InterpolationWeightsParams params) {
   const size_t width = size_t{1} << params.dimension;
   params.pitch = static_cast<int64_t>(2 * width);
-  const DeviceArray<float> out(device, static_cast<size_t>(params.num_positions) * 2 * width);
+  const auto size = static_cast<size_t>(params.num_positions) * 2 * width;
+  const DeviceArray<float> out(device, std::vector<float>(size, kNotWritten));
   params.neighbours = reinterpret_cast<int32_t*>(out.data());
   params.weights = out.data() + width;
   if (device == Device::kCpu) {
@@ -234,6 +239,45 @@ TEST_P(InterpolationTest, PointsBetweenSites) {
         EXPECT_GT(num_without, 0);
       }
     }
+  }
+}
+
+// Only the GPU knows how many positions there are. It must not read what lies behind them, and leaves their rows as
+// they are.
+TEST_P(InterpolationTest, PositionsEndWhereTheDeviceSays) {
+  if (GetParam() == Device::kCpu) GTEST_SKIP() << "the CPU is told the number of positions";
+  constexpr int32_t kDimension = 3;
+  constexpr size_t kCapacity = 700, kWidth = 8;
+  std::mt19937 random(5);
+  const std::vector<uint64_t> keys = RandomKeys(kDimension, 4, 300, random);
+  std::vector<int32_t> point_to_voxel(kCapacity, 1 << 30);  // no voxel has this row
+  std::iota(point_to_voxel.begin(), point_to_voxel.begin() + keys.size(), 0);
+  const DeviceArray<uint64_t> device_keys(GetParam(), KeysOn(GetParam(), kDimension, keys));
+  const DeviceArray<int32_t> device_points(GetParam(), point_to_voxel);
+  const DeviceArray<int64_t> num_positions(GetParam(), std::vector<int64_t>{static_cast<int64_t>(keys.size())});
+  std::vector<float> axes;
+  for (size_t i = 0; i < kCapacity; ++i) {
+    for (int axis = 0; axis < kDimension; ++axis) {
+      const CoordinateKey layout(kDimension);
+      axes.push_back(i < keys.size() ? static_cast<float>(layout.Coordinate(keys[i], axis)) : 0.0f);
+    }
+  }
+  const DeviceArray<float> device_axes(GetParam(), axes);
+  const Found found =
+      RunWeights(GetParam(), {.dimension = kDimension,
+                              .num_positions = kCapacity,
+                              .device_num_positions = num_positions.data(),
+                              .position_keys = device_keys.data(),
+                              .point_to_voxel = device_points.data(),
+                              .axes = ConstRows::Packed(device_axes.data(), DType::kFloat32, kCapacity, kDimension),
+                              .keys = device_keys.data(),
+                              .num_sites = static_cast<int64_t>(keys.size())});
+  for (size_t i = 0; i < kCapacity; ++i) {
+    // A point in the middle of its voxel has its own site as its first neighbour.
+    ASSERT_EQ(found.neighbours[kWidth * i],
+              i < keys.size() ? static_cast<int32_t>(i) : std::bit_cast<int32_t>(kNotWritten))
+        << i;
+    ASSERT_NEAR(found.weights[kWidth * i], i < keys.size() ? 1.0f : kNotWritten, 1e-5) << i;
   }
 }
 

@@ -10,6 +10,7 @@
 
 #include "kernels/points/devoxelize.h"
 #include "kernels/points/point_features.h"
+#include "kernels/points/point_offsets.h"
 #include "kernels/points/point_to_voxel.h"
 #include "tests/kernels/core/feature_testing.h"
 
@@ -196,6 +197,51 @@ TEST_P(PointKernelTest, PointFeaturesAreRoundedAndZeroWithoutAVoxel) {
           const float feature = features[static_cast<size_t>(point * pitch + c)];
           ASSERT_EQ(out.at(point, c), has_voxel ? Rounded(dtype(), feature) : 0.0f) << point << " " << c;
         }
+      }
+    }
+  }
+}
+
+// Only the GPU knows how many points there are. It must not look for the voxels of points behind them, and leaves their
+// rows as they are.
+TEST_P(PointKernelTest, RowsEndWithTheLastPoint) {
+  if (device() == Device::kCpu) GTEST_SKIP() << "the CPU is told the number of points";
+  Random random(4);
+  constexpr int64_t kCapacity = 300, kPoints = 170;
+  constexpr int32_t kChannels = 3;
+  const Matrix before(kCapacity, kChannels, {}, &random, dtype());
+  const std::vector<float> features = random.Floats(kCapacity * kChannels);
+  const std::vector<float> mean = {0.25f, -0.5f, 1};
+  std::vector<int32_t> point_to_voxel(kCapacity, 1 << 30);  // no voxel has this row
+  std::fill_n(point_to_voxel.begin(), kPoints, 0);
+  const DeviceArray<float> device_features(device(), features), device_mean(device(), mean);
+  const DeviceArray<int32_t> device_voxels(device(), point_to_voxel);
+  const DeviceArray<int64_t> num_points(device(), std::vector<int64_t>{kPoints});
+  const ConstRows rows = ConstRows::Packed(device_features.data(), DType::kFloat32, kCapacity, kChannels);
+  for (const bool are_offsets : {false, true}) {
+    SCOPED_TRACE(are_offsets ? "PointOffsets" : "PointFeatures");
+    const DeviceMatrix device_out(device(), dtype(), before);
+    Rows out = device_out.View();
+    out.num_rows = num_points.data();
+    if (are_offsets) {
+      if constexpr (kHasCuda) {
+        ExpectCudaSuccess(
+            cuda::PointOffsets({.dimension = kChannels,
+                                .point_to_voxel = device_voxels.data(),
+                                .axes = rows,
+                                .means = ConstRows::Packed(device_mean.data(), DType::kFloat32, 1, kChannels),
+                                .out = out},
+                               TestStream()));
+      }
+    } else {
+      RunPointFeatures(device(), {.point_to_voxel = device_voxels.data(), .features = rows, .out = out});
+    }
+    const Matrix made = device_out.ToHost();
+    for (int64_t point = 0; point < kCapacity; ++point) {
+      for (int32_t c = 0; c < kChannels; ++c) {
+        const float from = are_offsets ? mean[static_cast<size_t>(c)] : 0.0f;
+        const float value = features[static_cast<size_t>(point * kChannels + c)] - from;
+        ASSERT_EQ(made.at(point, c), point < kPoints ? Rounded(dtype(), value) : before.at(point, c)) << point;
       }
     }
   }
