@@ -33,6 +33,14 @@ const ServedDataflow* ProgramConv::Find(Dataflow dataflow) const {
   return found == served.end() ? nullptr : &*found;
 }
 
+std::vector<int> Program::LevelsBehindPrunes() const {
+  std::vector<int> behind;
+  for (size_t i = 1; i < segments.size(); ++i) {
+    behind.insert(behind.end(), segments[i].levels.begin(), segments[i].levels.end());
+  }
+  return behind;
+}
+
 absl::Status Program::Upload(WeightUploader& uploader) {
   RETURN_IF_ERROR(CheckWeights(*this));
   const int64_t before = uploader.uploaded_bytes();

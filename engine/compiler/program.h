@@ -75,6 +75,8 @@ struct Program {
   // Returns INVALID_ARGUMENT (BAD_MODEL) if a weight is beyond float32; the message names the step. Returns INTERNAL if
   // a step will fail on the CPU for every batch.
   absl::Status Check() const;
+  // Returns the levels whose sites follow from scores: those of all segments but the first.
+  std::vector<int> LevelsBehindPrunes() const;
 
   UniqueId id;  // identifies its steps and their weights, for caches
   int dimension = 3;

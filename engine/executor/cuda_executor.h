@@ -11,8 +11,8 @@
 // - A batch without a forecast (a program's first batch of about this size) and a batch whose plan needs sizes on the
 //   host run with exact sizes at once. The host then waits once for the sizes of levels and rulebooks, lays out memory
 //   and groups matrix products by these sizes, and waits once more for the result.
-// - A network that prunes has one more segment for each prune in a row (parallel prunes share one). The host waits once
-//   more for the sizes of each segment.
+// - A network that prunes has one more segment for each prune in a row (parallel prunes share one). With exact sizes,
+//   the host waits once more for the sizes of each segment.
 // - If the device has no room for a batch's levels and rulebooks, and RunOptions allow it, the CPU makes them with
 //   exact sizes, and they are uploaded (BatchOutput::geometry_on_cpu). A program with several segments cannot do that,
 //   since its later levels depend on scores on the device.
@@ -69,6 +69,9 @@ class CudaExecutor final : public Executor {
   // this error.
   absl::Status RunInRooms(const Program& program, BatchTasks tasks, const RunLimits& limits, const RunOptions& options,
                           const SiteRooms& rooms, BatchOutput& output);
+  // Teaches the program's forecast the numbers of sites that the batch had, after WaitForSizes. If the batch did not
+  // fit its rooms, nobody knows how many sites its prunes would have kept.
+  void LearnSizes(const Program& program);
   // Queues the batch after CopyIn: its geometry, its steps and the copy of its sizes.
   absl::Status QueueInRooms(const Program& program, const RunLimits& limits, const PlanTable& plans,
                             const SiteRooms& rooms, FeaturePass& pass);
@@ -96,9 +99,9 @@ class CudaExecutor final : public Executor {
   // there can be.
   absl::Status MakeGeometry(const Program& program, const RunLimits& limits, const PlanTable& plans,
                             const SiteRooms& rooms, int64_t num_points);
-  // Makes the levels and rulebooks of a segment after the first, and waits for their sizes.
-  absl::Status MakeLaterGeometry(const Program& program, const ProgramSegment& segment, const StepContext& context,
-                                 const PlanTable& plans, BatchOutput& output);
+  // Makes the levels and rulebooks of a segment after the first.
+  absl::Status MakeLaterMaps(const Program& program, const ProgramSegment& segment, const StepContext& context,
+                             const PlanTable& plans);
   // Makes the only segment's levels and rulebooks on the CPU, after freeing the device's batch memory.
   absl::Status MakeGeometryOnCpu(const Program& program, BatchTasks tasks, const RunLimits& limits,
                                  const PlanTable& plans, BatchOutput& output);

@@ -94,7 +94,7 @@ absl::Status CudaExecutor::RunBatch(const Program& program, BatchTasks tasks, co
     // Bounds the number of forecasts, since programs come and go. A program whose forecast is dropped learns again.
     constexpr size_t kMostForecasts = 64;
     if (forecasts_.size() >= kMostForecasts && !forecasts_.contains(&program)) forecasts_.clear();
-    forecasts_[&program].Learn(point_begin_.back(), geometry_.num_sites(), geometry_.max_coordinate());
+    LearnSizes(program);
   }
   return absl::OkStatus();
 }
@@ -104,7 +104,7 @@ SiteRooms CudaExecutor::ForecastRooms(const Program& program, BatchTasks tasks, 
   const int64_t num_points = point_begin_.back();
   const auto found = forecasts_.find(&program);
   if (found == forecasts_.end() || !found->second.has_learned(num_points) || num_points == 0) return {};
-  if (options.times_convs || program.segments.size() > 1 || program.levels.size() > kernels::kMostHeldLevels) return {};
+  if (options.times_convs || program.levels.size() > kernels::kMostHeldLevels) return {};
   // No forecast knows how many sites are left if the network sees only the sampled points.
   if (sampling_.restricts_network()) return {};
   const PlanTable& plans = PlansOf(program, options);
@@ -180,9 +180,7 @@ absl::Status CudaExecutor::RunInRooms(const Program& program, BatchTasks tasks, 
   }
   RETURN_IF_ERROR(geometry_.WaitForSizes());
   KeepCaptured();
-  // The forecast also learns from a batch that did not fit, so that the next such batch fits.
-  forecast.Learn(num_points, geometry_.has_true_sizes() ? geometry_.num_sites() : std::vector<int64_t>(),
-                 geometry_.max_coordinate());
+  LearnSizes(program);  // also of a batch that did not fit, so that the next such batch fits
   if (geometry_.overflowed() || &plans.ForVoxels(geometry_.num_sites()[0]) != &chosen) {
     return absl::OutOfRangeError("a forecast was wrong");
   }
@@ -190,11 +188,26 @@ absl::Status CudaExecutor::RunInRooms(const Program& program, BatchTasks tasks, 
   return TakeOutputs(pass, output);
 }
 
+void CudaExecutor::LearnSizes(const Program& program) {
+  const std::vector<int> behind_prunes = program.LevelsBehindPrunes();
+  std::vector<int64_t> num_sites;
+  if (geometry_.has_true_sizes()) {
+    num_sites = geometry_.num_sites();
+    if (geometry_.overflowed()) {
+      for (const int level : behind_prunes) num_sites[static_cast<size_t>(level)] = SiteForecast::kUnknown;
+    }
+  }
+  forecasts_[&program].Learn(point_begin_.back(), num_sites, geometry_.max_coordinate(), behind_prunes);
+}
+
 absl::Status CudaExecutor::QueueInRooms(const Program& program, const RunLimits& limits, const PlanTable& plans,
                                         const SiteRooms& rooms, FeaturePass& pass) {
   RETURN_IF_ERROR(MakeGeometry(program, limits, plans, rooms, pass.context().point_capacity()));
   RETURN_IF_ERROR(EndStage(Stage::kGeometry));
-  RETURN_IF_ERROR(pass.Run(program.segments.front()));
+  for (const ProgramSegment& segment : program.segments) {
+    if (segment.first_step > 0) RETURN_IF_ERROR(MakeLaterMaps(program, segment, pass.context(), plans));
+    RETURN_IF_ERROR(pass.Run(segment));
+  }
   RETURN_IF_ERROR(EndStage(Stage::kHead));
   return geometry_.QueueSizes();
 }
@@ -340,14 +353,10 @@ absl::Status CudaExecutor::MakeGeometry(const Program& program, const RunLimits&
   return MakeMaps(program, program.segments.front(), /*context=*/nullptr, {.plans = &plans}, geometry_);
 }
 
-absl::Status CudaExecutor::MakeLaterGeometry(const Program& program, const ProgramSegment& segment,
-                                             const StepContext& context, const PlanTable& plans, BatchOutput& output) {
+absl::Status CudaExecutor::MakeLaterMaps(const Program& program, const ProgramSegment& segment,
+                                         const StepContext& context, const PlanTable& plans) {
   geometry_.BeginNextSegment();
-  RETURN_IF_ERROR(
-      MakeMaps(program, segment, &context, {.plans = &plans, .num_voxels = geometry_.num_sites()[0]}, geometry_));
-  RETURN_IF_ERROR(geometry_.WaitForSizes());
-  RefuseBeyondLimits(geometry_, program.dimension, output);
-  return absl::OkStatus();
+  return MakeMaps(program, segment, &context, {.plans = &plans, .num_voxels = geometry_.num_sites()[0]}, geometry_);
 }
 
 absl::Status CudaExecutor::MakeGeometryOnCpu(const Program& program, BatchTasks tasks, const RunLimits& limits,
@@ -407,7 +416,9 @@ absl::Status CudaExecutor::RunSteps(const Program& program, BatchTasks tasks, co
   RETURN_IF_ERROR(pass.Begin());
   for (const ProgramSegment& segment : program.segments) {
     if (segment.first_step > 0) {
-      RETURN_IF_ERROR(MakeLaterGeometry(program, segment, pass.context(), PlansOf(program, options), output));
+      RETURN_IF_ERROR(MakeLaterMaps(program, segment, pass.context(), PlansOf(program, options)));
+      RETURN_IF_ERROR(geometry_.WaitForSizes());
+      RefuseBeyondLimits(geometry_, program.dimension, output);
     }
     RETURN_IF_ERROR(pass.Run(segment));
   }

@@ -65,8 +65,8 @@ double SiteForecast::FewestVoxels(int64_t num_points) const {
   return BucketOf(num_points).fewest_voxels_per_point * static_cast<double>(num_points);
 }
 
-void SiteForecast::Learn(int64_t num_points, const std::vector<int64_t>& num_sites,
-                         const kernels::Axes& max_coordinate) {
+void SiteForecast::Learn(int64_t num_points, const std::vector<int64_t>& num_sites, const kernels::Axes& max_coordinate,
+                         const std::vector<int>& behind_prunes) {
   Bucket& bucket = buckets_[IndexOf(num_points)];
   bucket.num_resting = std::max(0, bucket.num_resting - 1);
   for (size_t axis = 0; axis < max_coordinate.size(); ++axis) {
@@ -75,8 +75,14 @@ void SiteForecast::Learn(int64_t num_points, const std::vector<int64_t>& num_sit
   if (num_sites.empty()) return;
   const bool is_first = bucket.sites_per_point.size() != num_sites.size();
   if (is_first) bucket.sites_per_point.assign(num_sites.size(), 0);
+  const std::vector<double> most_before = bucket.sites_per_point;
   for (size_t level = 0; level < num_sites.size(); ++level) {
+    if (num_sites[level] == kUnknown) continue;
     FollowMost(static_cast<double>(num_sites[level]) / static_cast<double>(num_points), bucket.sites_per_point[level]);
+  }
+  for (const int level : behind_prunes) {
+    double& most = bucket.sites_per_point[static_cast<size_t>(level)];
+    most = std::max(most, most_before[static_cast<size_t>(level)]);
   }
   const double voxels_per_point = static_cast<double>(num_sites.front()) / static_cast<double>(num_points);
   if (is_first) bucket.fewest_voxels_per_point = voxels_per_point;

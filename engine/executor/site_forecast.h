@@ -5,7 +5,8 @@
 // runs the batch again.
 //
 // - Buckets: batches are grouped by their points, from one power of two to the next.
-// - Rule: a level gets the highest recent ratio of sites to points in the bucket, plus an eighth. The largest
+// - Rule: a level gets the highest recent ratio of sites to points in the bucket, plus an eighth. Behind a prune it is
+//   the highest ratio ever, since scores may keep few sites of many scans, and then many of the next. The largest
 //   coordinate of each axis gets the recent maximum plus an eighth. An axis that then has fewer bits than another gets
 //   one more: a scan's height varies more than its width, and one bit seldom costs a pass of a sort.
 // - Capacities are rounded up to few sizes, so that similar batches use the same memory layout.
@@ -31,10 +32,15 @@ class SiteForecast {
   double MostVoxels(int64_t num_points) const;
   double FewestVoxels(int64_t num_points) const;
 
-  // Learns from a batch of num_points > 0 points. num_sites: by level; empty: not known, since the batch overflowed.
-  // max_coordinate: DeviceGeometry::max_coordinate(), all 0 if the network does not count coordinates from the sample's
-  // minimum.
-  void Learn(int64_t num_points, const std::vector<int64_t>& num_sites, const kernels::Axes& max_coordinate);
+  // Learns from a batch of num_points > 0 points.
+  // - num_sites: by level, or kUnknown for a level; empty: no number is known. The first batch of a bucket must know
+  // all.
+  // - max_coordinate: DeviceGeometry::max_coordinate(), all 0 if the network does not count coordinates from the
+  //   sample's minimum.
+  // - behind_prunes: Program::LevelsBehindPrunes().
+  static constexpr int64_t kUnknown = -1;
+  void Learn(int64_t num_points, const std::vector<int64_t>& num_sites, const kernels::Axes& max_coordinate,
+             const std::vector<int>& behind_prunes = {});
   // Notes that the device had no memory for the capacities of such a batch. The next kRest batches of the bucket get no
   // forecast.
   void HadNoMemory(int64_t num_points) { buckets_[IndexOf(num_points)].num_resting = kRest; }

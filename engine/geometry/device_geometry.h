@@ -45,8 +45,8 @@ class DeviceGeometry final : public BatchCounts, public GeometryMaker {
   DeviceGeometry& operator=(const DeviceGeometry&) = delete;
 
   // Begins a batch and forgets the batch before. shape.num_selected must be the sampling's number of selected points.
-  // `rooms` may have capacities only if the program has one segment and at most kernels::kMostHeldLevels levels, and no
-  // step reads pairs. Without capacities, Finish or WaitForSizes waits for the sizes.
+  // `rooms` may have capacities only if the program has at most kernels::kMostHeldLevels levels and no step reads
+  // pairs. Without capacities, Finish or WaitForSizes waits for the sizes.
   absl::Status Begin(const DeviceSizes::Shape& shape, SiteRooms rooms, CudaContext& context);
   // Begins a batch whose work from Begin to QueueSizes is queued already, or will be replayed
   // (executor/captured_batches.h). Queues nothing and takes no memory. Only WaitForSizes and what it makes valid may be
@@ -70,12 +70,12 @@ class DeviceGeometry final : public BatchCounts, public GeometryMaker {
   absl::Status Finish() override;
   absl::Status MakeSampleBegin(int level) override;
 
-  // Begins the geometry of the next segment, whose sites a prune selects by scores. Call it when the sizes of the
-  // earlier levels are on the host. The memory of existing features is kept; new levels and rulebooks take other
+  // Begins the geometry of the next segment, whose sites a prune selects by scores. Without rooms, the sizes of the
+  // earlier levels must be on the host. The memory of existing features is kept; new levels and rulebooks take other
   // memory.
   void BeginNextSegment();
 
-  // Queues the copy of the sizes to the host, for WaitForSizes. For a batch with rooms, after Finish.
+  // Queues the copy of the sizes to the host, for WaitForSizes. For a batch with rooms, after its last Finish.
   absl::Status QueueSizes();
   // Copies the sizes to the host, unless QueueSizes has done so, and waits for the stream, unless Finish has.
   // Afterwards the members of BatchCounts and the methods below that return sizes are valid. Returns RESOURCE_EXHAUSTED
@@ -94,8 +94,8 @@ class DeviceGeometry final : public BatchCounts, public GeometryMaker {
   absl::Status UploadKeys(int level, const BatchGeometry& made);
 
   bool has_rooms() const { return !rooms_.capacities.empty(); }
-  // Returns the numbers of sites by level. In a batch with rooms they are capacities until WaitForSizes, at most those
-  // of the rooms.
+  // Returns the numbers of sites by level, 0 of those that are not made yet. In a batch with rooms they are capacities
+  // until WaitForSizes, at most those of the rooms.
   const std::vector<int64_t>& num_sites() const { return levels_.num_sites(); }
   // Returns SiteRooms::points: the capacity for points, or 0 if there is none.
   int64_t room_points() const { return rooms_.points; }

@@ -168,7 +168,7 @@ absl::Status DeviceLevels::MakeSampleBegin(int index) {
 absl::Status DeviceLevels::Hold(const SiteRooms& rooms, int64_t num_points, int32_t* point_to_voxel) {
   const DeviceSizes::Arrays& sizes = sizes_->on_device();
   kernels::HoldSitesParams params{.num_levels = sizes_->num_levels(),
-                                  .num_voxels = at(0).num_sites,
+                                  .num_voxels = sizes.sample_begin + sizes_->num_samples(),
                                   .num_sites = sizes.num_sites,
                                   .max_coordinate = sizes.max_coordinate,
                                   .axis_bits = rooms.axis_bits,

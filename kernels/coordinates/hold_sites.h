@@ -8,6 +8,9 @@
 // `held` become 0 and no point has a voxel. The kernels that follow read their numbers of rows from `held`, so they
 // then have no work and write nothing outside their memory. The host reads the true numbers with the results, and runs
 // the batch again.
+//
+// A network that makes more levels later calls it again when these are counted. Until then they have 0 sites and a
+// capacity of 0.
 
 #include <cstdint>
 #include <type_traits>

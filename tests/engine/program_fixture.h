@@ -13,7 +13,7 @@
 
 namespace voxserve {
 
-class RunnerTest : public testing::Test {
+class RunnerTest : public ::testing::Test {
  protected:
   // Destroys the program and the runner that the test has, and starts a new runner. budget limits the new runner's host
   // memory; if it is null, the memory is not counted.
@@ -34,7 +34,7 @@ class RunnerTest : public testing::Test {
   Program program_;
 };
 
-class ProgramTest : public RunnerTest, public testing::WithParamInterface<support::Device> {
+class ProgramTest : public RunnerTest, public ::testing::WithParamInterface<support::Device> {
  protected:
   // An override calls this first, and goes on only if runner_ is not null after that.
   void SetUp() override {

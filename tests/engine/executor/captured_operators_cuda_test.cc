@@ -29,7 +29,7 @@ InferTask TaskOf(uint32_t seed, int num_points, const Program& program, bool ask
 // Returns true if batches of the network can be captured whatever they ask for.
 bool IsCapturable(const Program& program) {
   const std::vector<ConvPlan>& plans = program.default_plans.ForVoxels(0);
-  return program.segments.size() == 1 && !program.voxelize.sample.has_value() &&
+  return !program.voxelize.sample.has_value() &&
          std::none_of(program.steps.begin(), program.steps.end(),
                       [&](const std::unique_ptr<Step>& step) { return step->NeedsSizes(plans); });
 }
@@ -69,8 +69,8 @@ TEST(CapturedOperatorsTest, ReplaysAreWhatTheirBatchesAreWithout) {
     captured_networks.insert(network.name);
   }
   if (!kCanCapture) return;
-  // Among them are rows of points and attention.
-  EXPECT_THAT(captured_networks, ::testing::IsSupersetOf({"sites", "points", "images", "attention",
+  // Among them are rows of points, prunes and attention.
+  EXPECT_THAT(captured_networks, ::testing::IsSupersetOf({"sites", "points", "pruned sites", "images", "attention",
                                                           "rows", "detector of pillars"}));
 }
 

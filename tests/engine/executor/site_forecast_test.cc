@@ -37,6 +37,29 @@ TEST(SiteForecastTest, FollowsMoreSitesAtOnceAndFewerSlowly) {
   EXPECT_NEAR(forecast.MostVoxels(1000), 100, 1);
 }
 
+// Level 2 is behind a prune, which may keep few sites of many scans and many of the next.
+TEST(SiteForecastTest, RemembersTheMostSitesBehindAPrune) {
+  SiteForecast forecast;
+  forecast.Learn(1000, {800, 400, 300}, {}, /*behind_prunes=*/{2});
+  const std::vector<int64_t> first = forecast.Rooms(1000).capacities;
+  for (int batch = 0; batch < 200; ++batch) forecast.Learn(1000, {800, 10, 10}, {}, {2});
+  const std::vector<int64_t> later = forecast.Rooms(1000).capacities;
+  EXPECT_EQ(later[0], first[0]);
+  EXPECT_LT(later[1], first[1]);
+  EXPECT_EQ(later[2], first[2]);
+  forecast.Learn(1000, {800, 10, 600}, {}, {2});
+  EXPECT_GE(forecast.Rooms(1000).capacities[2], 675);
+}
+
+TEST(SiteForecastTest, LearnsTheLevelsThatAreKnown) {
+  SiteForecast forecast;
+  forecast.Learn(1000, {800, 300}, {}, {1});
+  const std::vector<int64_t> first = forecast.Rooms(1000).capacities;
+  forecast.Learn(1000, {1600, SiteForecast::kUnknown}, {}, {1});
+  EXPECT_GT(forecast.Rooms(1000).capacities[0], first[0]);
+  EXPECT_EQ(forecast.Rooms(1000).capacities[1], first[1]);
+}
+
 TEST(SiteForecastTest, BatchesOfAKindLieInTheSameRooms) {
   SiteForecast forecast;
   forecast.Learn(100'000, {80'000, 5'000}, {});

@@ -7,15 +7,22 @@
 #include <cmath>
 #include <memory>
 #include <random>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "engine/executor/cuda_executor.h"
+#include "tests/engine/executor/expected_scores.h"
 #include "tests/engine/executor/same_bytes.h"
 #include "tests/engine/executor/small_minkunet_fixture.h"
 
 namespace voxserve {
 namespace {
+
+// Returns true if the last batch ran in rooms, and false if the host waited for its sizes.
+bool RanInRooms(DeviceRunner& runner) {
+  return static_cast<const CudaExecutor&>(runner.executor()).geometry().has_rooms();
+}
 
 class SiteRoomsTest : public SmallMinkUNetTest {
  protected:
@@ -30,25 +37,23 @@ class SiteRoomsTest : public SmallMinkUNetTest {
   // Runs the batch without rooms: if convolutions are timed, the host waits for the batch's sizes.
   BatchOutput RunWithSizes(const std::vector<const PointCloud*>& clouds, const RunLimits& limits = {}) {
     BatchOutput output = runner_->Run(program_, clouds, /*return_scores=*/true, limits, {.times_convs = true});
-    EXPECT_FALSE(RanInRooms());
+    EXPECT_FALSE(RanInRooms(*runner_));
     return output;
   }
-  // Returns true if the last batch ran in rooms, and false if the host waited for its sizes.
-  bool RanInRooms() const { return static_cast<const CudaExecutor&>(runner_->executor()).geometry().has_rooms(); }
 };
 
 TEST_F(SiteRoomsTest, ABatchThatDoesNotFitRunsAgain) {
   const PointCloud dense = BoxOfPoints(5000, 1, 1), scattered = BoxOfPoints(5000, 40, 2);
   EXPECT_FALSE(Run({&dense}).ran_again);
-  EXPECT_FALSE(RanInRooms()) << "nothing is known of the first";
+  EXPECT_FALSE(RanInRooms(*runner_)) << "nothing is known of the first";
   const BatchOutput in_rooms = Run({&dense});
-  EXPECT_TRUE(RanInRooms());
+  EXPECT_TRUE(RanInRooms(*runner_));
   EXPECT_FALSE(in_rooms.ran_again);
   const BatchOutput overflown = Run({&scattered});
   EXPECT_TRUE(overflown.ran_again);
-  EXPECT_FALSE(RanInRooms());
+  EXPECT_FALSE(RanInRooms(*runner_));
   const BatchOutput again = Run({&scattered});
-  EXPECT_TRUE(RanInRooms());
+  EXPECT_TRUE(RanInRooms(*runner_));
   EXPECT_FALSE(again.ran_again);
   ExpectSameBytes(in_rooms, RunWithSizes({&dense}));
   const BatchOutput expected = RunWithSizes({&scattered});
@@ -74,7 +79,7 @@ TEST_F(SiteRoomsTest, BatchesOfAllDensitiesAreWhatTheyAreWithSizes) {
     for (const PointCloud& cloud : clouds) together.push_back(&cloud);
     const BatchOutput output = Run(together);
     num_again += output.ran_again ? 1 : 0;
-    num_in_rooms += RanInRooms() ? 1 : 0;
+    num_in_rooms += RanInRooms(*runner_) ? 1 : 0;
     ASSERT_NO_FATAL_FAILURE(ExpectSameBytes(output, RunWithSizes(together)));
   }
   EXPECT_GT(num_again, 3);
@@ -86,7 +91,7 @@ TEST_F(SiteRoomsTest, SamplesAndBatchesBeyondLimitsAreRefusedAlike) {
   EXPECT_TRUE(Run({&few, &many}).status.ok());
   const RunLimits samples{.max_voxels = 1000};
   const BatchOutput refused = Run({&few, &many}, samples);
-  EXPECT_TRUE(RanInRooms());
+  EXPECT_TRUE(RanInRooms(*runner_));
   EXPECT_TRUE(refused.samples[0].status.ok()) << refused.samples[0].status;
   EXPECT_TRUE(absl::IsInvalidArgument(refused.samples[1].status)) << refused.samples[1].status;
   ExpectSameBytes(refused, RunWithSizes({&few, &many}, samples));
@@ -98,7 +103,7 @@ TEST_F(SiteRoomsTest, SamplesAndBatchesBeyondLimitsAreRefusedAlike) {
   const auto voxels = static_cast<int64_t>(RunWithSizes({&few, &many}).samples[0].counts.voxels +
                                            RunWithSizes({&few, &many}).samples[1].counts.voxels);
   EXPECT_TRUE(Run({&few, &many}, {.max_batch_voxels = voxels}).status.ok());
-  EXPECT_TRUE(RanInRooms());
+  EXPECT_TRUE(RanInRooms(*runner_));
   const RunLimits batches{.max_batch_voxels = 1000};
   const BatchOutput too_large = Run({&few, &many}, batches);
   EXPECT_TRUE(absl::IsOutOfRange(too_large.status)) << too_large.status;
@@ -123,12 +128,12 @@ TEST_F(SiteRoomsTest, ABatchThatReachesFartherRunsAgain) {
     const PointCloud far = *PointCloud::FromFloats({"x", "y", "z", "intensity"}, values.data(), values.size() / 4);
     Run({&near});
     Run({&near});
-    ASSERT_TRUE(RanInRooms());
+    ASSERT_TRUE(RanInRooms(*runner_));
     const BatchOutput again = Run({&far});
     EXPECT_TRUE(again.ran_again);
     const BatchOutput in_rooms = Run({&far});
     EXPECT_FALSE(in_rooms.ran_again);
-    EXPECT_TRUE(RanInRooms());
+    EXPECT_TRUE(RanInRooms(*runner_));
     ExpectSameBytes(again, RunWithSizes({&far}));
     ExpectSameBytes(in_rooms, again);
   }
@@ -156,6 +161,157 @@ TEST_F(SiteRoomsTest, BatchesOnBothSidesOfAPlansBorderWaitForTheirSizes) {
     }
   }
   EXPECT_LE(num_again, 1);
+}
+
+// ---- networks that prune
+
+// Returns a network that keeps the voxels whose mean intensity is above 0, and convolves them, coarser ones made of
+// them, and all voxels.
+testing::TestModel PruningNetwork() {
+  testing::TestModel model;
+  model.graph = R"(
+nodes { name: "voxels" voxelize { voxel_size: [0.2, 0.2, 0.2] rounding: ROUNDING_FLOOR origin: ORIGIN_ZERO
+                                  reduce: REDUCE_MEAN features { name: "x" } features { name: "intensity" } } }
+nodes { name: "score" inputs: "voxels" linear { out_channels: 1 } }
+nodes { name: "kept" inputs: ["voxels", "score"] prune { threshold: 0 } }
+nodes { name: "near" inputs: "kept" sparse_conv { kind: KIND_SUBMANIFOLD kernel_size: [3, 3, 3] out_channels: 8 } }
+nodes { name: "down" inputs: "near" sparse_conv { kind: KIND_STRIDED rule: RULE_FLOOR kernel_size: [2, 2, 2]
+                                                  stride: [2, 2, 2] out_channels: 8 } }
+nodes { name: "up" inputs: "down" sparse_conv { kind: KIND_INVERSE paired_with: "down" out_channels: 8 } }
+nodes { name: "head" inputs: "up" sparse_conv { kind: KIND_STRIDED sites_of: "voxels" kernel_size: [3, 3, 3]
+                                                out_channels: 4 } }
+nodes { name: "best" inputs: "head" argmax {} }
+nodes { name: "labels" inputs: ["best", "voxels"] voxel_to_point {} }
+nodes { name: "scores" inputs: ["head", "voxels"] voxel_to_point {} }
+outputs { kind: KIND_LABELS node: "labels" } outputs { kind: KIND_SCORES node: "scores" })";
+  std::mt19937 random(1);
+  std::uniform_real_distribution<float> weight(-0.2f, 0.2f);
+  for (const auto& [name, shape] : std::vector<std::pair<std::string, std::vector<int64_t>>>{
+           {"near", {27, 2, 8}}, {"down", {8, 8, 8}}, {"up", {8, 8, 8}}, {"head", {27, 8, 4}}}) {
+    std::vector<float> values(static_cast<size_t>(shape[0] * shape[1] * shape[2]));
+    for (float& value : values) value = weight(random);
+    model.weights[name + ".weight"] = testing::FloatTensor(shape, values);
+  }
+  model.weights["score.weight"] = testing::FloatTensor({1, 2}, {0, 1});
+  return model;
+}
+
+// Returns points spread evenly over a box of `size` by `size` by 0.1 `size` metres. This share of them has an intensity
+// above 0. The same seed gives the same positions.
+PointCloud BoxToPrune(int64_t num_points, float size, double share, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::uniform_real_distribution<float> unit(-0.5f, 0.5f), positive(0, 1);
+  std::vector<float> values;
+  for (int64_t i = 0; i < num_points; ++i) {
+    const float place[3] = {size * unit(random), size * unit(random), 0.1f * size * unit(random)};
+    const bool is_kept = positive(random) < share;
+    values.insert(values.end(), {place[0], place[1], place[2], is_kept ? 0.5f : -0.5f});
+  }
+  return *PointCloud::FromFloats({"x", "y", "z", "intensity"}, values.data(), values.size() / 4);
+}
+
+// captures: RunOptions::captures.
+class PrunedRoomsTest : public RunnerTest, public ::testing::WithParamInterface<bool> {
+ protected:
+  void SetUp() override {
+    SKIP_WITHOUT(support::Device::kCuda);
+    if (captures() && !kCanCapture) GTEST_SKIP() << "a debug build waits after each launch";
+    ASSERT_NO_FATAL_FAILURE(StartRunner({.device = support::Device::kCuda}, std::make_unique<MemoryBudget>(0)));
+    const auto graph = LoadTestGraph(PruningNetwork());
+    ASSERT_TRUE(graph.ok()) << graph.status();
+    auto program = runner_->Compile(*graph, {.device = support::Device::kCuda,
+                                             .precision = ModelConfig::Precision::kFloat16,
+                                             .plan = kDefaultCudaConvPlan,
+                                             .is_deterministic = true});
+    ASSERT_TRUE(program.ok()) << program.status();
+    program_ = *std::move(program);
+    EXPECT_EQ(program_.segments.size(), 2u);
+  }
+
+  bool captures() const { return GetParam(); }
+  BatchOutput Run(const std::vector<const PointCloud*>& clouds, const RunLimits& limits = {}) {
+    return runner_->Run(program_, clouds, /*return_scores=*/true, limits, {.captures = captures()});
+  }
+  BatchOutput RunWithSizes(const std::vector<const PointCloud*>& clouds) {
+    BatchOutput output = runner_->Run(program_, clouds, /*return_scores=*/true, {}, {.times_convs = true});
+    EXPECT_FALSE(RanInRooms(*runner_));
+    return output;
+  }
+  // Runs the batch until it runs as a batch of a warm server does: in rooms, or as a replay.
+  void WarmUp(const std::vector<const PointCloud*>& clouds) {
+    BatchOutput output = Run(clouds);
+    for (int i = 0; i < 8 && !(captures() ? output.is_replay : RanInRooms(*runner_)); ++i) output = Run(clouds);
+    EXPECT_TRUE(RanInRooms(*runner_));
+    EXPECT_EQ(output.is_replay, captures());
+    ExpectSameBytes(output, RunWithSizes(clouds));
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Captures, PrunedRoomsTest, ::testing::Bool(),
+                         [](const auto& test) { return std::string(test.param ? "Captured" : "Plain"); });
+
+// Both clouds have the same voxels, but the network keeps few of the first's and all of the second's.
+TEST_P(PrunedRoomsTest, ABatchThatKeepsMoreSitesRunsAgain) {
+  const PointCloud few = BoxToPrune(4000, 20, 0.1, 1), all = BoxToPrune(4000, 20, 1, 1);
+  WarmUp({&few});
+  const BatchOutput again = Run({&all});
+  EXPECT_TRUE(again.ran_again);
+  const BatchOutput in_rooms = Run({&all});
+  EXPECT_FALSE(in_rooms.ran_again);
+  EXPECT_TRUE(RanInRooms(*runner_));
+  ExpectSameBytes(again, RunWithSizes({&all}));
+  ExpectSameBytes(in_rooms, again);
+  for (int i = 0; i < 40; ++i) EXPECT_FALSE(Run({&few}).ran_again);
+  EXPECT_FALSE(Run({&all}).ran_again) << "a network may keep many sites after it has kept few for long";
+  ExpectSameBytes(Run({&few}), RunWithSizes({&few}));
+}
+
+// The scattered cloud has too many voxels for the rooms, but few that the network keeps: the levels behind the prune
+// would fit, and must have no sites, since the ones before it have none.
+TEST_P(PrunedRoomsTest, ABatchWithMoreVoxelsRunsAgain) {
+  const PointCloud dense = BoxToPrune(4000, 3, 1, 1), scattered = BoxToPrune(4000, 40, 0.02, 2);
+  WarmUp({&dense});
+  const BatchOutput again = Run({&scattered});
+  EXPECT_TRUE(again.ran_again);
+  const BatchOutput in_rooms = Run({&scattered});
+  EXPECT_FALSE(in_rooms.ran_again);
+  ExpectSameBytes(again, RunWithSizes({&scattered}));
+  ExpectSameBytes(in_rooms, again);
+  ExpectSameBytes(Run({&dense}), RunWithSizes({&dense}));
+}
+
+// A sample that is refused has no answer, but the next batch like it must still fit its rooms.
+TEST_P(PrunedRoomsTest, ABatchThatIsRefusedIsLearned) {
+  const PointCloud dense = BoxToPrune(4000, 3, 1, 1), scattered = BoxToPrune(4000, 40, 0.02, 2);
+  WarmUp({&dense});
+  const RunLimits limits{.max_voxels = 3000};
+  for (const bool is_first : {true, false}) {
+    const BatchOutput output = Run({&scattered}, limits);
+    EXPECT_EQ(output.ran_again, is_first);
+    ASSERT_EQ(output.samples.size(), 1u);
+    EXPECT_TRUE(absl::IsInvalidArgument(output.samples[0].status)) << output.samples[0].status;
+  }
+}
+
+TEST_P(PrunedRoomsTest, BatchesThatKeepAnyShareAreWhatTheyAreWithSizes) {
+  std::mt19937 random(3);
+  std::uniform_int_distribution<int64_t> num_points(3800, 4000);
+  int num_again = 0, num_in_rooms = 0, num_replays = 0;
+  for (uint32_t batch = 0; batch < 60; ++batch) {
+    SCOPED_TRACE(batch);
+    // From nothing to everything and back.
+    const double share = 0.5 - 0.5 * std::cos(0.2 * batch);
+    const PointCloud first = BoxToPrune(num_points(random), 20, share, 2 * batch);
+    const PointCloud second = BoxToPrune(num_points(random), 20, batch % 7 == 0 ? 0 : share, 2 * batch + 1);
+    const std::vector<const PointCloud*> clouds = batch % 3 == 0 ? std::vector{&first, &second} : std::vector{&first};
+    const BatchOutput output = Run(clouds);
+    num_again += output.ran_again ? 1 : 0;
+    num_in_rooms += RanInRooms(*runner_) ? 1 : 0;
+    num_replays += output.is_replay ? 1 : 0;
+    ASSERT_NO_FATAL_FAILURE(ExpectSameBytes(output, RunWithSizes(clouds)));
+  }
+  EXPECT_GT(num_again, 0);
+  EXPECT_GT(num_in_rooms, 20);
+  EXPECT_EQ(num_replays > 10, captures()) << num_replays;
 }
 
 }  // namespace

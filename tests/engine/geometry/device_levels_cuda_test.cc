@@ -1,5 +1,5 @@
 // Tests DeviceLevels: which levels know the first input row of each site, from which their rulebooks follow without a
-// search.
+// search, and how levels are held to their rooms.
 
 #include <gtest/gtest.h>
 
@@ -64,6 +64,34 @@ TEST_F(DeviceLevelsTest, SitesThatAreQuotientsKnowTheirInputs) {
 TEST_F(DeviceLevelsTest, OtherSitesDoNotKnowTheirInputs) {
   EXPECT_FALSE(KnowsInputs(kernels::CoordinateRule::kExpand, 3, 2));
   EXPECT_FALSE(KnowsInputs(kernels::CoordinateRule::kFloor, 3, 3));
+}
+
+// A network that prunes holds its levels several times. The voxels do not fit their room, but level 1 would fit its
+// own.
+TEST_F(DeviceLevelsTest, ABatchThatDoesNotFitHasNoSitesEverAfter) {
+  KnowsInputs(kernels::CoordinateRule::kFloor, 2, 2);
+  const auto point_to_voxel = memory_.Take<int32_t>(kNumPoints);
+  ASSERT_TRUE(point_to_voxel.ok()) << point_to_voxel.status();
+  const DeviceSizes::Arrays& sizes = sizes_.on_device();
+  constexpr support::Device kCuda = support::Device::kCuda;
+  const int64_t num_voxels = 500, num_coarse = 10;
+  ASSERT_TRUE(context_->stream.view().Synchronize().ok());
+  support::CopyToDevice(kCuda, sizes.sample_begin + 1, &num_voxels, sizeof(num_voxels));
+  support::CopyToDevice(kCuda, sizes.num_sites + 1, &num_coarse, sizeof(num_coarse));
+  SiteRooms rooms;
+  rooms.capacities = {100, 50};
+  for (int segment = 0; segment < 2; ++segment) {
+    SCOPED_TRACE(segment);
+    ASSERT_TRUE(levels_.Hold(rooms, kNumPoints, *point_to_voxel).ok());
+    ASSERT_TRUE(context_->stream.view().Synchronize().ok());
+    int64_t held[2] = {-1, -1};
+    support::CopyFromDevice(kCuda, held, sizes.held_sites, sizeof(held));
+    EXPECT_EQ(held[0], 0);
+    EXPECT_EQ(held[1], 0);
+    int32_t voxel = 0;
+    support::CopyFromDevice(kCuda, &voxel, *point_to_voxel + kNumPoints - 1, sizeof(voxel));
+    EXPECT_EQ(voxel, -1);
+  }
 }
 
 }  // namespace
