@@ -113,23 +113,24 @@ void ClosedLoop::Stop() {
 }
 
 void ScheduledLoad::Start(const BenchSpan& span) {
-  thread_ = std::thread([this, span] { Run(span); });
+  start_ = absl::Now();
+  num_running_ = num_threads_;
+  for (int i = 0; i < num_threads_; ++i) threads_.emplace_back([this, span] { Run(span); });
 }
 
 void ScheduledLoad::Run(const BenchSpan& span) {
-  const absl::Time start = absl::Now();
-  int64_t num_measured = 0;
   while (true) {
-    const absl::Time due = start + schedule_.Next();
-    if (span.max_requests > 0 && due >= span.since && num_measured++ >= span.max_requests) break;
+    absl::Time due;
     {
       absl::MutexLock lock(&mutex_);
-      mutex_.AwaitWithDeadline(absl::Condition(&is_stopping_), due);
+      due = start_ + schedule_.Next();
+      if (span.max_requests > 0 && due >= span.since && num_measured_++ >= span.max_requests) break;
+      mutex_.AwaitWithDeadline(absl::Condition(&is_stopping_), due);  // other threads take times meanwhile
       if (is_stopping_) return;
     }
     SendDue(due);
   }
-  is_exhausted_ = true;
+  if (--num_running_ == 0) is_exhausted_ = true;
 }
 
 void ScheduledLoad::Stop() {
@@ -137,15 +138,17 @@ void ScheduledLoad::Stop() {
     absl::MutexLock lock(&mutex_);
     is_stopping_ = true;
   }
-  if (thread_.joinable()) thread_.join();
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
   AwaitAll();
 }
 
 void OpenLoop::SendDue(absl::Time due) {
-  if (sender_->num_under_way() >= max_under_way_) {
-    sender_->Skip(due);
+  if (num_sent_.fetch_add(1) < max_under_way_) {
+    sender_->Send(due, [this](const absl::Status&) { --num_sent_; });
   } else {
-    sender_->Send(due, [](const absl::Status&) {});
+    --num_sent_;
+    sender_->Skip(due);
   }
 }
 

@@ -131,7 +131,7 @@ absl::StatusOr<std::unique_ptr<StreamLoad>> StreamLoad::Open(const BenchOptions&
 }
 
 StreamLoad::StreamLoad(const ArrivalSchedule& schedule, absl::Duration timeout)
-    : ScheduledLoad(schedule), timeout_(timeout) {}
+    : ScheduledLoad(schedule, /*num_threads=*/1), timeout_(timeout) {}
 
 StreamLoad::~StreamLoad() { Stop(); }
 

@@ -3,6 +3,7 @@
 
 #include "client/cpp/cli/bench/bench_run.h"
 
+#include <atomic>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -144,6 +145,30 @@ TEST_F(BenchRunTest, OpenLoopReportsWhatItDidNotSend) {
   EXPECT_EQ(summary.num_not_sent, 8u);
   EXPECT_EQ(summary.behind.count, 2u);
   EXPECT_EQ(server_.max_concurrent_calls(), 2u);
+}
+
+// Two requests are sent at a time: the first send does not return before the second has begun.
+TEST(ScheduledLoadTest, ThreadsSendAtTheSameTime) {
+  class TwoAtATime : public ScheduledLoad {
+   public:
+    TwoAtATime() : ScheduledLoad(ArrivalSchedule::Constant(1e6), /*num_threads=*/2) {}
+    ~TwoAtATime() override { Stop(); }
+    int64_t num_under_way() const override { return 0; }
+    std::atomic<int> num_begun{0}, num_together{0};
+
+   protected:
+    void SendDue(absl::Time) override {
+      const int pair = num_begun++ / 2;
+      if (support::AwaitTrue([&] { return num_begun >= 2 * (pair + 1); })) ++num_together;
+    }
+    void AwaitAll() override {}
+  };
+  TwoAtATime load;
+  load.Start({absl::Now(), 10});
+  EXPECT_TRUE(support::AwaitTrue([&] { return load.is_exhausted(); }));
+  load.Stop();
+  EXPECT_EQ(load.num_begun, 10);
+  EXPECT_EQ(load.num_together, 10);
 }
 
 TEST_F(BenchRunTest, StreamsSendStampedFramesInTurn) {
