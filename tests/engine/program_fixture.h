@@ -27,6 +27,18 @@ class RunnerTest : public ::testing::Test {
     runner_ = *std::move(runner);
   }
 
+  // Compiles the graph into program_ for a GPU: in float16, by the default plan, and deterministic, so that tests can
+  // compare answers byte by byte.
+  void CompileInHalf(const absl::StatusOr<Graph>& graph) {
+    ASSERT_TRUE(graph.ok()) << graph.status();
+    auto program = runner_->Compile(*graph, {.device = support::Device::kCuda,
+                                             .precision = ModelConfig::Precision::kFloat16,
+                                             .plan = kDefaultCudaConvPlan,
+                                             .is_deterministic = true});
+    ASSERT_TRUE(program.ok()) << program.status();
+    program_ = *std::move(program);
+  }
+
   // The order matters, since each member must outlive those below it: the runner reserves its memory in the budget, and
   // the runner's device holds the program's weights.
   std::unique_ptr<MemoryBudget> budget_;

@@ -261,15 +261,8 @@ TEST_F(CapturedBatchesCudaTest, AnotherProgramIsCapturedAnew) {
   const PointCloud cloud = BoxOfPoints(5000, 20, 1);
   ExpectSameBytes(RunToReplay({&cloud}), RunAsItIs({&cloud}));
   program_ = Program();
-  const auto graph = support::LoadNetwork(support::MinkUNet(
-      {.width = 0.25, .num_classes = 7, .features = {"x", "y", "z", "intensity"}, .voxel_size_m = 0.2f, .seed = 2}));
-  ASSERT_TRUE(graph.ok()) << graph.status();
-  auto program = runner_->Compile(*graph, {.device = support::Device::kCuda,
-                                           .precision = ModelConfig::Precision::kFloat16,
-                                           .plan = kDefaultCudaConvPlan,
-                                           .is_deterministic = true});
-  ASSERT_TRUE(program.ok()) << program.status();
-  program_ = *std::move(program);
+  ASSERT_NO_FATAL_FAILURE(CompileInHalf(support::LoadNetwork(support::MinkUNet(
+      {.width = 0.25, .num_classes = 7, .features = {"x", "y", "z", "intensity"}, .voxel_size_m = 0.2f, .seed = 2}))));
   EXPECT_FALSE(Run({&cloud}).is_replay);
   ExpectSameBytes(RunToReplay({&cloud}), RunAsItIs({&cloud}));
 }

@@ -33,15 +33,8 @@ class SmallMinkUNetTest : public RunnerTest {
   void Start(int64_t budget_bytes) {
     ASSERT_NO_FATAL_FAILURE(
         StartRunner({.device = support::Device::kCuda}, std::make_unique<MemoryBudget>(budget_bytes)));
-    const auto graph = support::LoadNetwork(support::MinkUNet(
-        {.width = 0.25, .num_classes = 7, .features = {"x", "y", "z", "intensity"}, .voxel_size_m = 0.2f}));
-    ASSERT_TRUE(graph.ok()) << graph.status();
-    auto program = runner_->Compile(*graph, {.device = support::Device::kCuda,
-                                             .precision = ModelConfig::Precision::kFloat16,
-                                             .plan = kDefaultCudaConvPlan,
-                                             .is_deterministic = true});
-    ASSERT_TRUE(program.ok()) << program.status();
-    program_ = *std::move(program);
+    CompileInHalf(support::LoadNetwork(support::MinkUNet(
+        {.width = 0.25, .num_classes = 7, .features = {"x", "y", "z", "intensity"}, .voxel_size_m = 0.2f})));
   }
 };
 
