@@ -70,7 +70,7 @@ class CudaExecutor final : public Executor {
   absl::Status RunInRooms(const Program& program, BatchTasks tasks, const RunLimits& limits, const RunOptions& options,
                           const SiteRooms& rooms, BatchOutput& output);
   // Teaches the program's forecast the numbers of sites that the batch had, after WaitForSizes. If the batch did not
-  // fit its rooms, nobody knows how many sites its prunes would have kept.
+  // fit its rooms, those behind a prune are not known, since a prune that had no sites keeps none.
   void LearnSizes(const Program& program);
   // Queues the batch after CopyIn: its geometry, its steps and the copy of its sizes.
   absl::Status QueueInRooms(const Program& program, const RunLimits& limits, const PlanTable& plans,

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 
+#include "absl/algorithm/container.h"
 #include "kernels/coordinates/coordinate_key.h"
 
 namespace voxserve {
@@ -12,6 +13,7 @@ namespace {
 constexpr double kRoom = 1.125;  // capacities exceed the expected sizes by this factor
 // An expected maximum falls (an expected minimum rises) with each batch by this share of its distance to the new value.
 constexpr double kForgotten = 0.05;
+constexpr double kForgottenBehindPrunes = 0.001;
 constexpr int kStepsAnOctave = 16;     // capacities between one power of two and the next
 constexpr int64_t kSmallestStep = 64;  // in sites
 
@@ -23,7 +25,9 @@ int64_t RoundUp(int64_t sites) {
 
 // FollowMost raises an expected maximum at once and lowers it slowly; FollowLeast lowers an expected minimum at once
 // and raises it slowly.
-void FollowMost(double seen, double& expected) { expected = std::max(seen, expected + (seen - expected) * kForgotten); }
+void FollowMost(double seen, double& expected, double forgotten = kForgotten) {
+  expected = std::max(seen, expected + (seen - expected) * forgotten);
+}
 void FollowLeast(double seen, double& expected) {
   expected = std::min(seen, expected + (seen - expected) * kForgotten);
 }
@@ -75,14 +79,11 @@ void SiteForecast::Learn(int64_t num_points, const std::vector<int64_t>& num_sit
   if (num_sites.empty()) return;
   const bool is_first = bucket.sites_per_point.size() != num_sites.size();
   if (is_first) bucket.sites_per_point.assign(num_sites.size(), 0);
-  const std::vector<double> most_before = bucket.sites_per_point;
   for (size_t level = 0; level < num_sites.size(); ++level) {
     if (num_sites[level] == kUnknown) continue;
-    FollowMost(static_cast<double>(num_sites[level]) / static_cast<double>(num_points), bucket.sites_per_point[level]);
-  }
-  for (const int level : behind_prunes) {
-    double& most = bucket.sites_per_point[static_cast<size_t>(level)];
-    most = std::max(most, most_before[static_cast<size_t>(level)]);
+    const bool is_behind = absl::c_linear_search(behind_prunes, static_cast<int>(level));
+    FollowMost(static_cast<double>(num_sites[level]) / static_cast<double>(num_points), bucket.sites_per_point[level],
+               is_behind ? kForgottenBehindPrunes : kForgotten);
   }
   const double voxels_per_point = static_cast<double>(num_sites.front()) / static_cast<double>(num_points);
   if (is_first) bucket.fewest_voxels_per_point = voxels_per_point;

@@ -5,10 +5,10 @@
 // runs the batch again.
 //
 // - Buckets: batches are grouped by their points, from one power of two to the next.
-// - Rule: a level gets the highest recent ratio of sites to points in the bucket, plus an eighth. Behind a prune it is
-//   the highest ratio ever, since scores may keep few sites of many scans, and then many of the next. The largest
-//   coordinate of each axis gets the recent maximum plus an eighth. An axis that then has fewer bits than another gets
-//   one more: a scan's height varies more than its width, and one bit seldom costs a pass of a sort.
+// - Rule: a level gets the highest recent ratio of sites to points in the bucket, plus an eighth. Behind a prune
+//   `recent` means the last thousand batches, since scores may keep few sites of many scans, and then many of the next.
+//   The largest coordinate of each axis gets the recent maximum plus an eighth. An axis that then has fewer bits than
+//   another gets one more: a scan's height varies more than its width, and one bit seldom costs a pass of a sort.
 // - Capacities are rounded up to few sizes, so that similar batches use the same memory layout.
 // - Threads: not thread-safe.
 
@@ -33,8 +33,7 @@ class SiteForecast {
   double FewestVoxels(int64_t num_points) const;
 
   // Learns from a batch of num_points > 0 points.
-  // - num_sites: by level, or kUnknown for a level; empty: no number is known. The first batch of a bucket must know
-  // all.
+  // - num_sites: by level, or kUnknown for a level; empty: no number is known. A bucket's first batch must know all.
   // - max_coordinate: DeviceGeometry::max_coordinate(), all 0 if the network does not count coordinates from the
   //   sample's minimum.
   // - behind_prunes: Program::LevelsBehindPrunes().
@@ -49,7 +48,7 @@ class SiteForecast {
   static constexpr int kRest = 100;  // batches
 
   struct Bucket {
-    std::vector<double> sites_per_point;  // by level, the recent maximum
+    std::vector<double> sites_per_point;  // by level, the recent maximum; behind prunes that of many batches
     double fewest_voxels_per_point = 0;
     std::array<double, kernels::kMaxDimension> max_coordinate = {};
     int num_resting = 0;  // number of batches that get no forecast yet

@@ -97,8 +97,6 @@ class DeviceGeometry final : public BatchCounts, public GeometryMaker {
   // Returns the numbers of sites by level, 0 of those that are not made yet. In a batch with rooms they are capacities
   // until WaitForSizes, at most those of the rooms.
   const std::vector<int64_t>& num_sites() const { return levels_.num_sites(); }
-  // Returns SiteRooms::points: the capacity for points, or 0 if there is none.
-  int64_t room_points() const { return rooms_.points; }
   // After WaitForSizes: returns true if the batch did not fit its rooms.
   bool overflowed() const { return overflowed_; }
   // After WaitForSizes: returns true if num_sites() are the numbers that the batch needs, even if it did not fit its

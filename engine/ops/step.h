@@ -123,10 +123,9 @@ class Step {
   // Runs the step; on a GPU it queues work on the context's stream. Where StepContext::room_points is set, a CUDA graph
   // that captured this work is replayed for other batches of the same shape (executor/captured_batches.h): the launches
   // must then depend neither on the batch's points nor on the numbers of points and sites, unless the step NeedsSizes.
-  // Returns INTERNAL if
-  // the compiler made a wrong program, RESOURCE_EXHAUSTED if memory does not suffice, and UNAVAILABLE (DEVICE_FAILED)
-  // if the GPU failed. On the CPU it throws std::bad_alloc if the context's memory refuses an allocation; the executor
-  // catches this.
+  // Returns INTERNAL if the compiler made a wrong program, RESOURCE_EXHAUSTED if memory does not suffice, and
+  // UNAVAILABLE (DEVICE_FAILED) if the GPU failed. On the CPU it throws std::bad_alloc if the context's memory refuses
+  // an allocation; the executor catches this.
   virtual absl::Status Run(const StepContext& context) const = 0;
 
   // Returns INTERNAL if Run would fail on the CPU for every batch. Called once, when the step's model is loaded.

@@ -24,7 +24,8 @@ absl::Status LoadKernels(const Program& program, ExecutionContext& context);
 // Runs the program on synthetic clouds of several sizes, the largest first, since the choice of kernels depends on the
 // size. options.plans: null for the program's default plans. If options.captures is set, each size runs until its batch
 // is a replay, if it can be captured: a first request of about this size with the default outputs can then be one too.
-// (A network that prunes may keep more of a real scan than of these clouds. Its first request then runs twice.)
+// (A network that prunes may keep more of a real scan than of these clouds: its first request then runs twice. Or it
+// keeps less, and its first thousand batches have more memory than they need.)
 // - Clouds: each is like a spinning LiDAR's scan of a street, with the sensor in the middle of the program's range. No
 //   cloud has more than max_points points.
 // - Samples: if requests may ask for farthest point sampling, each size also runs once with a sampled cloud.

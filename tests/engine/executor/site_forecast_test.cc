@@ -38,17 +38,20 @@ TEST(SiteForecastTest, FollowsMoreSitesAtOnceAndFewerSlowly) {
 }
 
 // Level 2 is behind a prune, which may keep few sites of many scans and many of the next.
-TEST(SiteForecastTest, RemembersTheMostSitesBehindAPrune) {
+TEST(SiteForecastTest, RemembersTheMostSitesBehindAPruneForLong) {
   SiteForecast forecast;
-  forecast.Learn(1000, {800, 400, 300}, {}, /*behind_prunes=*/{2});
-  const std::vector<int64_t> first = forecast.Rooms(1000).capacities;
-  for (int batch = 0; batch < 200; ++batch) forecast.Learn(1000, {800, 10, 10}, {}, {2});
-  const std::vector<int64_t> later = forecast.Rooms(1000).capacities;
-  EXPECT_EQ(later[0], first[0]);
-  EXPECT_LT(later[1], first[1]);
-  EXPECT_EQ(later[2], first[2]);
-  forecast.Learn(1000, {800, 10, 600}, {}, {2});
-  EXPECT_GE(forecast.Rooms(1000).capacities[2], 675);
+  const auto learn_few = [&](int num_batches) {
+    for (int batch = 0; batch < num_batches; ++batch) forecast.Learn(100'000, {80'000, 1'000, 1'000}, {}, {2});
+    return forecast.Rooms(100'000).capacities;
+  };
+  forecast.Learn(100'000, {80'000, 40'000, 40'000}, {}, /*behind_prunes=*/{2});
+  const std::vector<int64_t> later = learn_few(100);
+  EXPECT_GE(later[0], 90'000);
+  EXPECT_LT(later[1], 2'500);
+  EXPECT_GE(later[2], 40'000);
+  EXPECT_LT(learn_few(10'000)[2], 2'500) << "but not for ever: what no batch needs any more is given back";
+  forecast.Learn(100'000, {80'000, 1'000, 60'000}, {}, {2});
+  EXPECT_GE(forecast.Rooms(100'000).capacities[2], 67'500);
 }
 
 TEST(SiteForecastTest, LearnsTheLevelsThatAreKnown) {
