@@ -144,10 +144,12 @@ void ScheduledLoad::Stop() {
 }
 
 void OpenLoop::SendDue(absl::Time due) {
-  if (num_sent_.fetch_add(1) < max_under_way_) {
-    sender_->Send(due, [this](const absl::Status&) { --num_sent_; });
+  int64_t in_flight = num_in_flight_;
+  while (in_flight < max_under_way_ && !num_in_flight_.compare_exchange_weak(in_flight, in_flight + 1)) {
+  }
+  if (in_flight < max_under_way_) {
+    sender_->Send(due, [this](const absl::Status&) { --num_in_flight_; });
   } else {
-    --num_sent_;
     sender_->Skip(due);
   }
 }

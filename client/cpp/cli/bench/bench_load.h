@@ -108,7 +108,7 @@ class ScheduledLoad : public BenchLoad {
 
  protected:
   // Sends the request that is due. Runs on the load's own threads, on several at a time if it has several; must not
-  // block.
+  // wait for an answer.
   virtual void SendDue(absl::Time due) = 0;
   virtual void AwaitAll() = 0;
 
@@ -147,7 +147,7 @@ class OpenLoop : public ScheduledLoad {
 
   const int64_t max_under_way_;
   RequestSender* const sender_;
-  std::atomic<int64_t> num_sent_{0};  // and not answered yet
+  std::atomic<int64_t> num_in_flight_{0};
 };
 
 }  // namespace voxserve::client
