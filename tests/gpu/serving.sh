@@ -16,7 +16,8 @@ Measures a server over gRPC on this machine's loopback, and a server that only e
 comparison. One run takes less than 150 seconds (and --versions_seconds) and prints one report in Markdown:
 
   closed loop  1, 2, 4, 8 and 16 clients, echo and voxserve
-  overload     Poisson arrivals at twice the measured rate, deadlines of 50 ms; memory; then one client again
+  overload     Poisson arrivals at twice the measured rate, deadlines of 50 ms; memory; then one client again. One load
+               client sends them all: above about 2,000 scans of 2 MB a second it is late itself
   mixed        8 clients, scans of several sizes
   streams      vehicles at 10 Hz, the newest frame first, until the p99 frame age passes 100 ms
   reload       8 clients while the model's files change and are loaded anew every second
