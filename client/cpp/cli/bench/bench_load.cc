@@ -30,16 +30,33 @@ RequestSender::RequestSender(Channels* channels, const std::vector<BenchScan>* s
     : channels_(channels), scans_(scans), timeout_(timeout), recorder_(recorder) {}
 
 void RequestSender::Send(absl::Time due, std::function<void(const absl::Status&)> done) {
+  {
+    absl::MutexLock lock(&mutex_);
+    ++num_under_way_;
+  }
+  Start(due, std::move(done));
+}
+
+void RequestSender::SendOrSkip(absl::Time due, int64_t max_under_way) {
+  {
+    absl::ReleasableMutexLock lock(&mutex_);
+    if (num_under_way_ >= max_under_way) {
+      lock.Release();
+      Skip(due);
+      return;
+    }
+    ++num_under_way_;
+  }
+  Start(due, [](const absl::Status&) {});
+}
+
+void RequestSender::Start(absl::Time due, std::function<void(const absl::Status&)> done) {
   const BenchScan& scan = NextScan();
   const auto call = std::make_shared<Call>();
   call->request = {due, absl::Now(), scan.num_points, 0};
   call->channel = channels_->all()[channels_->NextIndex()];
   channels_->Prepare(absl::InfiniteDuration(), &call->context);
   call->context.set_deadline(absl::ToChronoTime(due + timeout_));
-  {
-    absl::MutexLock lock(&mutex_);
-    ++num_under_way_;
-  }
   grpc::TemplatedGenericStub<grpc::ByteBuffer, v1::InferResponse> stub(call->channel);
   stub.UnaryCall(&call->context, kMethod, grpc::StubOptions(), &scan.request, &call->response,
                  [this, call, done = std::move(done)](const grpc::Status& status) {
@@ -143,15 +160,6 @@ void ScheduledLoad::Stop() {
   AwaitAll();
 }
 
-void OpenLoop::SendDue(absl::Time due) {
-  int64_t in_flight = num_in_flight_;
-  while (in_flight < max_under_way_ && !num_in_flight_.compare_exchange_weak(in_flight, in_flight + 1)) {
-  }
-  if (in_flight < max_under_way_) {
-    sender_->Send(due, [this](const absl::Status&) { --num_in_flight_; });
-  } else {
-    sender_->Skip(due);
-  }
-}
+void OpenLoop::SendDue(absl::Time due) { sender_->SendOrSkip(due, max_under_way_); }
 
 }  // namespace voxserve::client

@@ -52,13 +52,17 @@ class RequestSender {
 
   // Sends the next scan's request. `done` is called once, on a gRPC thread, after the request's result is recorded.
   void Send(absl::Time due, std::function<void(const absl::Status&)> done) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Records that the next scan's request was not sent.
-  void Skip(absl::Time due);
+  // Sends the next scan's request if fewer than max_under_way requests are in flight, else records that it was not sent
+  // (kNotSent).
+  void SendOrSkip(absl::Time due, int64_t max_under_way) ABSL_LOCKS_EXCLUDED(mutex_);
   void AwaitAll() ABSL_LOCKS_EXCLUDED(mutex_);
   int64_t num_under_way() const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   struct Call;
+  // Sends a request that num_under_way_ counts already.
+  void Start(absl::Time due, std::function<void(const absl::Status&)> done) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Skip(absl::Time due);
   absl::Status Finish(const grpc::Status& grpc_status, Call* call);
 
   const BenchScan& NextScan() { return (*scans_)[next_scan_.fetch_add(1) % scans_->size()]; }
@@ -126,8 +130,7 @@ class ScheduledLoad : public BenchLoad {
   std::vector<std::thread> threads_;
 };
 
-// An open loop: Infer calls by a schedule, with at most max_under_way calls in flight. A request that would exceed this
-// is recorded as not sent (kNotSent).
+// An open loop: Infer calls by a schedule, with at most max_under_way calls in flight (RequestSender::SendOrSkip).
 class OpenLoop : public ScheduledLoad {
  public:
   OpenLoop(const ArrivalSchedule& schedule, int64_t max_under_way, RequestSender* sender)
@@ -147,7 +150,6 @@ class OpenLoop : public ScheduledLoad {
 
   const int64_t max_under_way_;
   RequestSender* const sender_;
-  std::atomic<int64_t> num_in_flight_{0};
 };
 
 }  // namespace voxserve::client
