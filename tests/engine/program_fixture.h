@@ -31,10 +31,15 @@ class RunnerTest : public ::testing::Test {
   // compare answers byte by byte.
   void CompileInHalf(const absl::StatusOr<Graph>& graph) {
     ASSERT_TRUE(graph.ok()) << graph.status();
-    auto program = runner_->Compile(*graph, {.device = support::Device::kCuda,
-                                             .precision = ModelConfig::Precision::kFloat16,
-                                             .plan = kDefaultCudaConvPlan,
-                                             .is_deterministic = true});
+    CompileAs(*graph, {.device = support::Device::kCuda,
+                       .precision = ModelConfig::Precision::kFloat16,
+                       .plan = kDefaultCudaConvPlan,
+                       .is_deterministic = true});
+  }
+
+  // Compiles the graph into program_.
+  void CompileAs(const Graph& graph, const Variant& variant) {
+    auto program = runner_->Compile(graph, variant);
     ASSERT_TRUE(program.ok()) << program.status();
     program_ = *std::move(program);
   }
@@ -58,9 +63,7 @@ class ProgramTest : public RunnerTest, public ::testing::WithParamInterface<supp
   void Compile(const Graph& graph, bool is_deterministic = false) {
     Variant variant{.device = GetParam(), .is_deterministic = is_deterministic};
     if (GetParam() == support::Device::kCuda) variant.plan = kDefaultCudaConvPlan;
-    auto program = runner_->Compile(graph, variant);
-    ASSERT_TRUE(program.ok()) << program.status();
-    program_ = *std::move(program);
+    CompileAs(graph, variant);
   }
 };
 
