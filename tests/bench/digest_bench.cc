@@ -190,8 +190,7 @@ class CaseList {
   void AddLargeNetworks() {
     std::vector<NetworkCase> networks;
     if (is_cuda()) {
-      networks = MinkUNetCudaCases();
-      networks.push_back({.network = "resnet21d", .scan = support::kWaymoFrame, .voxel_size_m = 0.1f});
+      networks = CudaNetworkCases();
     } else {
       constexpr auto kPrecision = Precision::kFloat32;
       networks = {{"minkunet", 1.0, support::kSemanticKittiScan, 0.05f, 1, kPrecision, {}},

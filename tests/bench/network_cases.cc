@@ -15,7 +15,7 @@ std::string NetworkCase::name() const {
                          NameOf(precision));
 }
 
-std::vector<NetworkCase> MinkUNetCudaCases() {
+std::vector<NetworkCase> CudaNetworkCases() {
   using Precision = ModelConfig::Precision;
   const auto& kitti = support::kSemanticKittiScan;
   const auto& sweeps = support::kNuScenesSweeps;
@@ -36,6 +36,9 @@ std::vector<NetworkCase> MinkUNetCudaCases() {
       {"minkunet", 1.0, kitti, 0.05f, 1, Precision::kBfloat16, {}},
       {"minkunet", 1.0, kitti, 0.05f, 1, Precision::kTfloat32, {}},
       {"minkunet", 1.0, kitti, 0.05f, 1, Precision::kFloat32, {}},
+      {"resnet21d", 1.0, kitti, 0.1f, 1, Precision::kFloat16, {4.0, 12.1}},
+      {"resnet21d", 1.0, sweeps, 0.1f, 1, Precision::kFloat16, {}},
+      {"resnet21d", 1.0, waymo, 0.1f, 1, Precision::kFloat16, {}},
   };
 }
 

@@ -35,8 +35,9 @@ struct NetworkCase {
   std::string name() const;
 };
 
-// Returns MinkUNet's cases for a GPU: every width, scan and batch in float16, and one of them in every precision.
-std::vector<NetworkCase> MinkUNetCudaCases();
+// Returns the cases for a GPU: MinkUNet with every width, scan and batch in float16, one of these in every precision,
+// and SparseResNet21D on every scan.
+std::vector<NetworkCase> CudaNetworkCases();
 
 absl::StatusOr<Graph> LoadNetwork(const NetworkCase& network_case);
 

@@ -249,7 +249,7 @@ int Main(int argc, char** argv) {
     std::puts("skipped: no CUDA device here");
     return 0;
   }
-  std::vector<NetworkCase> cases = MinkUNetCudaCases();
+  std::vector<NetworkCase> cases = CudaNetworkCases();
   std::erase_if(cases, [&](const NetworkCase& c) { return c.name().find(filter) == std::string::npos; });
   std::printf("%s, CUDA %s, %d CPU threads, %d runs, points in %s memory%s\n\n", ListCudaDevices().front().name.c_str(),
               CudaVersion().c_str(), kernels::ThreadPool::AvailableCpus(), options.num_runs,
