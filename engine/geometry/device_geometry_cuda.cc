@@ -63,7 +63,8 @@ absl::Status DeviceGeometry::Voxelize(const kernels::VoxelizeParams& fixed, int6
   kernels::VoxelizeParams params = fixed;
   num_points_ = fixed.num_points;
   const int64_t room = std::max(fixed.num_points, rooms_.points);
-  ASSIGN_OR_RETURN(params.keys, levels_.AddVoxels(room));
+  params.axis_bits = rooms_.axis_bits;
+  ASSIGN_OR_RETURN(params.keys, levels_.AddVoxels(room, kernels::VoxelExtent(params)));
   ASSIGN_OR_RETURN(point_to_voxel_, memory_.Take<int32_t>(room));
   ASSIGN_OR_RETURN(sorted_points_, memory_.Take<int32_t>(room));
   ASSIGN_OR_RETURN(voxel_begin_, memory_.Take<int64_t>(room + 1));
@@ -74,7 +75,6 @@ absl::Status DeviceGeometry::Voxelize(const kernels::VoxelizeParams& fixed, int6
   params.sample_begin = sizes.sample_begin;
   params.num_invalid = sizes.num_invalid;
   params.num_out_of_range = sizes.num_out_of_range;
-  params.axis_bits = rooms_.axis_bits;
   if (fixed.origin == kernels::VoxelOrigin::kMinimum) params.max_coordinate = sizes.max_coordinate;
   ASSIGN_OR_RETURN(params.workspace, memory_.TakeScratch(kernels::cuda::VoxelizeWorkspaceBytes(params)));
   RETURN_IF_CUDA_ERROR(kernels::cuda::Voxelize(params, memory_.stream().get()));

@@ -39,6 +39,8 @@ class DeviceLevels {
     // each of those first sites can make on this level.
     int64_t first_sites = 0;
     kernels::OutputReach reach;
+    // All coordinates of an axis are from 0 to extent - 1, unless the batch does not fit its rooms; 0: not known.
+    kernels::Axes extent = {0, 0, 0, 0};
     // The parameters of the kernel that makes the level, without the workspace; not set for level 0.
     std::variant<kernels::OutputCoordinatesParams, kernels::SiteUnionParams, kernels::SiteFilterParams> made_by;
   };
@@ -46,8 +48,9 @@ class DeviceLevels {
   // Begins a batch, after sizes.Begin. Both arguments must live until the next Begin.
   void Begin(const DeviceSizes& sizes, GeometryMemory& memory);
 
-  // Adds level 0, the voxels of at most num_points points. Returns the memory for the voxels' keys, [num_points].
-  absl::StatusOr<uint64_t*> AddVoxels(int64_t num_points);
+  // Adds level 0, the voxels of at most num_points points. extent: Level::extent. Returns the memory for the voxels'
+  // keys, [num_points].
+  absl::StatusOr<uint64_t*> AddVoxels(int64_t num_points, const kernels::Axes& extent = {});
   // Add a level as GeometryMaker describes.
   absl::Status Add(int level, int parent, kernels::OutputCoordinatesParams rule);
   absl::Status AddUnion(int level, int a, int b);

@@ -18,8 +18,9 @@ void DeviceLevels::Begin(const DeviceSizes& sizes, GeometryMemory& memory) {
   added_.clear();
 }
 
-absl::StatusOr<uint64_t*> DeviceLevels::AddVoxels(int64_t num_points) {
+absl::StatusOr<uint64_t*> DeviceLevels::AddVoxels(int64_t num_points, const kernels::Axes& extent) {
   Level& voxels = At(0);
+  voxels.extent = extent;
   voxels.capacity = num_points;
   voxels.first_sites = num_points;
   voxels.num_sites = sizes_->on_device().sample_begin + sizes_->num_samples();
@@ -34,6 +35,8 @@ absl::Status DeviceLevels::Add(int level, int parent, kernels::OutputCoordinates
   rule.in_keys = from.keys;
   rule.num_in = from.capacity;
   rule.device_num_in = from.num_sites;
+  rule.in_extent = from.extent;
+  made.extent = kernels::OutputExtent(rule);
   RETURN_IF_ERROR(CheckNumRows(kernels::NumOutputCandidates(rule), "candidates for a level's sites"));
   const bool is_finer = kernels::MakesFinerSites(rule.rule);
   const kernels::OutputReach reach = is_finer ? kernels::OutputReach() : from.reach.Then(rule);
@@ -65,6 +68,10 @@ absl::Status DeviceLevels::AddUnion(int level, int a, int b) {
   RETURN_IF_ERROR(CheckNumRows(capacity, "sites of two levels"));
   RETURN_IF_ERROR(TakeKeys(level, a, capacity));
   Level& made = At(level);
+  for (size_t axis = 0; axis < made.extent.size(); ++axis) {
+    const bool are_known = first.extent[axis] > 0 && second.extent[axis] > 0;
+    made.extent[axis] = are_known ? std::max(first.extent[axis], second.extent[axis]) : 0;
+  }
   made.made_by = kernels::SiteUnionParams{.a_keys = first.keys,
                                           .num_a = first.capacity,
                                           .device_num_a = first.num_sites,
@@ -82,6 +89,7 @@ absl::Status DeviceLevels::AddFiltered(int level, int parent, kernels::SiteFilte
   Level& made = At(level);
   made.first_sites = from.first_sites;
   made.reach = from.reach;
+  made.extent = from.extent;
   filter.dimension = sizes_->dimension();
   filter.in_keys = from.keys;
   filter.num_in = from.capacity;

@@ -1,14 +1,19 @@
 #pragma once
 
-// BitmapOutputs makes the outputs of OutputCoordinates (output_coordinates.h) without a sort, for rules with a spatial
-// shape. Every candidate (output_candidates.cuh) sets the bit of its cell, and the set bits are then read in Morton
-// order. A cell's bit is at the cell's place (MortonPlaces). Only .cu files include this header.
+// BitmapOutputs makes the outputs of OutputCoordinates (output_coordinates.h) without a sort, where OutputExtent knows
+// a box around them. Every candidate (output_candidates.cuh) sets the bit of its cell, and the set bits are then read
+// in Morton order. A cell's bit is at the cell's place (MortonPlaces), in words of 32 places.
+//
+// If the box is small, there is memory for all its words. If it is large, most of its words stay empty, since sites lie
+// on surfaces. The candidates then first set a bit for each word that they touch, and these words alone get memory, one
+// after another. Only .cu files include this header.
 
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <cub/block/block_scan.cuh>
+#include <limits>
 
 #include "kernels/coordinates/morton_key.h"
 #include "kernels/coordinates/morton_places.h"
@@ -20,53 +25,90 @@
 
 namespace voxserve::kernels::cuda {
 
-inline constexpr int kWordPlaces = 32;
+inline constexpr int kLog2WordPlaces = 5;
+inline constexpr int kWordPlaces = 1 << kLog2WordPlaces;
+
+// The words of a bitmap, in device memory. `words` has all words of a small box, and the other members are null. Of a
+// large box it has the touched words, in their order.
+struct BitmapWords {
+  uint32_t* words = nullptr;
+  uint32_t* touched = nullptr;     // bit w is set if word w of the box is touched; 32 bits are a group
+  int32_t* ranks = nullptr;        // the number of touched words before each group; set for groups with touched words
+  uint32_t* numbers = nullptr;     // [num_touched] the number of each touched word in the box
+  int64_t* num_touched = nullptr;  // [1]
+
+  __device__ uint32_t& Word(uint64_t number) const {
+    if (touched == nullptr) return words[number];
+    const uint64_t group = number / kWordPlaces;
+    const uint32_t before = (1u << (number % kWordPlaces)) - 1;
+    return words[ranks[group] + __popc(touched[group] & before)];
+  }
+};
 
 // The size of a bitmap, and the decision whether to use it.
 class OutputBitmap {
  public:
   explicit OutputBitmap(const OutputCoordinatesParams& params) {
-    if (!HasShape(params.rule)) return;
-    places_ = MortonPlaces(params.geometry.dimension, params.out_shape);
+    places_ = MortonPlaces(params.geometry.dimension, OutputExtent(params));
     if (!places_.is_valid()) return;
-    num_words_ = (int64_t{params.num_samples} << places_.sample_bits()) / kWordPlaces;
-    constexpr int64_t kBytesACandidate = 16;  // the two buffers of a sort
-    constexpr int64_t kSmallBytes = 1 << 20;
-    is_worth_it_ = 4 * num_words_ <= std::max(kBytesACandidate * NumOutputCandidates(params), kSmallBytes);
+    box_words_ = (int64_t{params.num_samples} << places_.sample_bits()) / kWordPlaces;
+    constexpr int64_t kMostBytes = 4 << 20;  // a larger box takes longer to clear and read than a list takes to make
+    const int64_t num_candidates = NumOutputCandidates(params);
+    lists_touched_ = Bytes(box_words_) > kMostBytes;
+    num_words_ = lists_touched_ ? std::min(box_words_, num_candidates) : box_words_;
+    const int64_t sort_bytes = 2 * static_cast<int64_t>(sizeof(uint64_t)) * num_candidates;  // two buffers of keys
+    is_worth_it_ = !lists_touched_ || (box_words_ <= std::numeric_limits<uint32_t>::max() &&
+                                       Bytes(2 * num_words_ + 2 * num_groups()) <= sort_bytes);
   }
 
-  // Returns true if the bitmap is no larger than the buffers of a sort of the candidates, or than 1 MiB. The bitmap is
-  // then taken to be the faster way.
+  // Returns true if there is a box, and the bitmap takes at most 4 MiB or no more memory than the two buffers of a sort
+  // of the candidates. A sort is then slower.
   bool is_worth_it() const { return is_worth_it_; }
-  int64_t num_words() const { return num_words_; }
   const MortonPlaces& places() const { return places_; }
+  // The lengths of BitmapWords::words and touched.
+  int64_t num_words() const { return num_words_; }
+  int64_t num_groups() const { return (box_words_ + kWordPlaces - 1) / kWordPlaces; }
+
+  BitmapWords Take(WorkspaceCutter& cutter) const {
+    BitmapWords memory{.words = cutter.Take<uint32_t>(num_words_)};
+    if (!lists_touched_) return memory;
+    memory.touched = cutter.Take<uint32_t>(num_groups());
+    memory.ranks = cutter.Take<int32_t>(num_groups());
+    memory.numbers = cutter.Take<uint32_t>(num_words_);
+    memory.num_touched = cutter.Take<int64_t>(1);
+    return memory;
+  }
 
  private:
+  static int64_t Bytes(int64_t num_words) { return num_words * static_cast<int64_t>(sizeof(uint32_t)); }
+
   MortonPlaces places_;
+  int64_t box_words_ = 0;  // of all samples' boxes
   int64_t num_words_ = 0;
+  bool lists_touched_ = false;  // the box is large
   bool is_worth_it_ = false;
 };
 
-// WordMarker sets bits of the bitmap. It collects the bits of one word before it writes them, since the outputs of an
+// BitMarker sets bits of a bitmap. It collects the bits of one word before it writes them, since the outputs of an
 // input are close together and often share a word.
-class WordMarker {
+class BitMarker {
  public:
-  __device__ explicit WordMarker(uint32_t* words) : words_(words) {}
+  __device__ explicit BitMarker(const BitmapWords& bitmap) : bitmap_(bitmap) {}
 
-  __device__ void Mark(uint64_t place) {
-    const uint64_t word = place / kWordPlaces;
+  __device__ void Mark(uint64_t bit) {
+    const uint64_t word = bit / kWordPlaces;
     if (word != word_) Flush();
     word_ = word;
-    bits_ |= 1u << (place % kWordPlaces);
+    bits_ |= 1u << (bit % kWordPlaces);
   }
   // Must be called after the last Mark.
   __device__ void Flush() {
-    if (bits_ != 0) atomicOr(&words_[word_], bits_);
+    if (bits_ != 0) atomicOr(&bitmap_.Word(word_), bits_);
     bits_ = 0;
   }
 
  private:
-  uint32_t* words_;
+  const BitmapWords& bitmap_;
   uint64_t word_ = 0;
   uint32_t bits_ = 0;
 };
@@ -82,14 +124,16 @@ struct AxisMarks {
 // the sample and of the axes before kAxis.
 template <int kDimension, int kAxis = 0>
 __device__ void MarkProduct(const MortonPlaces& places, const AxisMarks (&axes)[kDimension], uint64_t place,
-                            WordMarker& marker) {
+                            int log2_places_a_bit, BitMarker& marker) {
   if constexpr (kAxis == kDimension) {
-    marker.Mark(place);
+    marker.Mark(place >> log2_places_a_bit);
   } else {
     const AxisMarks& axis = axes[kAxis];
     uint64_t on_axis = axis.first;
     for (int32_t number = 0; number < axis.sites.count; ++number) {
-      if (axis.sites.Has(number)) MarkProduct<kDimension, kAxis + 1>(places, axes, place | on_axis, marker);
+      if (axis.sites.Has(number)) {
+        MarkProduct<kDimension, kAxis + 1>(places, axes, place | on_axis, log2_places_a_bit, marker);
+      }
       on_axis = places.AddOnAxis(kAxis, on_axis, axis.step);
     }
   }
@@ -99,11 +143,12 @@ struct MarkOutputsParams {
   CandidateParams candidates;
   MortonPlaces places;
   uint64_t steps[kMaxDimension];  // MortonPlaces::OnAxis of each axis's site_step
-  uint32_t* words;
+  int log2_places_a_bit;          // 0: a bit is an output; kLog2WordPlaces: a bit is a word of outputs
+  BitmapWords bitmap;
 };
 
 // Marks the outputs of the inputs. A thread handles all candidates of an input, so it computes the values that they
-// have in common once. No candidate is outside a key's limits, since the shape is within the limits.
+// have in common once. No candidate is outside a key's limits, since the box is within the limits.
 template <int kDimension>
 __global__ void __launch_bounds__(kBlockThreads) MarkOutputsKernel(const __grid_constant__ MarkOutputsParams params) {
   using Key = MortonKey<kDimension>;
@@ -112,7 +157,7 @@ __global__ void __launch_bounds__(kBlockThreads) MarkOutputsKernel(const __grid_
   for (int64_t row = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x; row < num_rows;
        row += int64_t{gridDim.x} * kBlockThreads) {
     const uint64_t key = candidates.in_keys[row];
-    WordMarker marker(params.words);
+    BitMarker marker(params.bitmap);
     if (candidates.num_listed_cells == 0) {
       AxisMarks axes[kDimension];
       const int32_t sample = Key::Sample(key);
@@ -122,7 +167,7 @@ __global__ void __launch_bounds__(kBlockThreads) MarkOutputsKernel(const __grid_
         axes[axis].first = params.places.OnAxis(axis, axes[axis].sites.first);
         axes[axis].step = params.steps[axis];
       }
-      MarkProduct<kDimension>(params.places, axes, params.places.OfSample(sample), marker);
+      MarkProduct<kDimension>(params.places, axes, params.places.OfSample(sample), params.log2_places_a_bit, marker);
     } else {
       for (int32_t number = 0; number < candidates.candidates_an_input; ++number) {
         int32_t sample = 0;
@@ -131,87 +176,158 @@ __global__ void __launch_bounds__(kBlockThreads) MarkOutputsKernel(const __grid_
         uint64_t place = params.places.OfSample(sample);
 #pragma unroll
         for (int axis = 0; axis < kDimension; ++axis) place |= params.places.OnAxis(axis, sites[axis]);
-        marker.Mark(place);
+        marker.Mark(place >> params.log2_places_a_bit);
       }
     }
     marker.Flush();
   }
 }
 
-// Counts the set bits of block_words words per block. The first block also sets num_beyond_limits, [num_samples], to 0.
+// The words that each block of CountBitsKernel and VisitBitsKernel reads: those from begin to end.
+struct BlockWords {
+  int64_t begin;
+  int64_t end;
+
+  // num_words: null: capacity.
+  __device__ BlockWords(int64_t capacity, const int64_t* num_words) {
+    const int64_t all = NumRows(capacity, num_words);
+    const int64_t tiles = (all + kBlockThreads - 1) / kBlockThreads;
+    const int64_t block_words = (tiles + gridDim.x - 1) / gridDim.x * kBlockThreads;
+    begin = min(blockIdx.x * block_words, all);
+    end = min(begin + block_words, all);
+  }
+};
+
+// Counts the set bits of each block's words. The first block also sets num_beyond_limits, [num_samples], to 0.
 __global__ inline void __launch_bounds__(kBlockThreads)
-    CountOutputsKernel(const uint32_t* words, int64_t num_words, int64_t block_words, int32_t* block_counts,
-                       int64_t* num_beyond_limits, int32_t num_samples) {
-  const int64_t begin = blockIdx.x * block_words;
-  const int64_t end = min(begin + block_words, num_words);
+    CountBitsKernel(const uint32_t* words, int64_t capacity, const int64_t* num_words, int32_t* block_counts,
+                    int64_t* num_beyond_limits, int32_t num_samples) {
+  const BlockWords own(capacity, num_words);
   int32_t count = 0;
-  for (int64_t word = begin + threadIdx.x; word < end; word += kBlockThreads) count += __popc(words[word]);
+  for (int64_t word = own.begin + threadIdx.x; word < own.end; word += kBlockThreads) count += __popc(words[word]);
   const int64_t sum = BlockSum(count);
   if (threadIdx.x == 0) block_counts[blockIdx.x] = static_cast<int32_t>(sum);
   if (blockIdx.x != 0) return;
   for (int32_t sample = threadIdx.x; sample < num_samples; sample += kBlockThreads) num_beyond_limits[sample] = 0;
 }
 
-// Writes the keys of the set bits. Blocks have the same words as in CountOutputsKernel, which made block_counts.
-__global__ inline void __launch_bounds__(kBlockThreads)
-    WriteOutputsKernel(const __grid_constant__ MortonPlaces places, const uint32_t* words, int64_t num_words,
-                       int64_t block_words, const int32_t* block_counts, uint64_t* out_keys, int64_t* num_out) {
+// TouchedLister and KeyWriter are visitors of VisitBitsKernel. TouchedLister lists the touched words, and clears them.
+struct TouchedLister {
+  BitmapWords bitmap;
+
+  struct Shared {};
+  __device__ void Prepare(Shared& /*shared*/) const {}
+  // index: of the word; bits: its contents; rank: the number of set bits before the word's.
+  __device__ void Visit(const Shared& /*shared*/, int64_t index, uint32_t bits, int64_t rank) const {
+    bitmap.ranks[index] = static_cast<int32_t>(rank);
+    for (int64_t row = rank; bits != 0; bits &= bits - 1, ++row) {
+      bitmap.numbers[row] = static_cast<uint32_t>(index * kWordPlaces + __ffs(static_cast<int>(bits)) - 1);
+      bitmap.words[row] = 0;
+    }
+  }
+};
+
+// KeyWriter writes the keys of the set bits. A key is the OR of the key of its word's first place (computed once per
+// word) and the key of its bit's position in the word (computed once per block).
+struct KeyWriter {
+  MortonPlaces places;
+  const uint32_t* numbers;  // BitmapWords::numbers
+  uint64_t* out_keys;
+
+  struct Shared {
+    uint64_t bit_keys[kWordPlaces];
+  };
+  __device__ void Prepare(Shared& shared) const {
+    if (threadIdx.x < kWordPlaces) shared.bit_keys[threadIdx.x] = places.Key(threadIdx.x);
+  }
+  __device__ void Visit(const Shared& shared, int64_t index, uint32_t bits, int64_t rank) const {
+    const uint64_t number = numbers == nullptr ? static_cast<uint64_t>(index) : numbers[index];
+    const uint64_t word_key = places.Key(number * kWordPlaces);
+    for (int64_t row = rank; bits != 0; bits &= bits - 1, ++row) {
+      out_keys[row] = word_key | shared.bit_keys[__ffs(static_cast<int>(bits)) - 1];
+    }
+  }
+};
+
+// Calls visitor.Visit for each word that is not 0. Blocks have the same words as in CountBitsKernel, which made
+// block_counts. num_bits: output, the number of all set bits.
+template <typename Visitor>
+__global__ void __launch_bounds__(kBlockThreads)
+    VisitBitsKernel(const __grid_constant__ Visitor visitor, const uint32_t* words, int64_t capacity,
+                    const int64_t* num_words, const int32_t* block_counts, int64_t* num_bits) {
   using Scan = cub::BlockScan<int32_t, kBlockThreads>;
   __shared__ typename Scan::TempStorage storage;
+  __shared__ typename Visitor::Shared shared;
   const bool is_last = blockIdx.x == gridDim.x - 1;
   if (block_counts[blockIdx.x] == 0 && !is_last) return;
-  // A key is the OR of the key of its word's first place (word_key, computed once per word) and the key of its bit's
-  // position in the word (bit_keys, computed once per block).
-  __shared__ uint64_t bit_keys[kWordPlaces];
-  if (threadIdx.x < kWordPlaces) bit_keys[threadIdx.x] = places.Key(threadIdx.x);
+  visitor.Prepare(shared);
   int64_t before = 0;
   for (unsigned block = threadIdx.x; block < blockIdx.x; block += kBlockThreads) before += block_counts[block];
-  before = BlockSum(before);  // its barrier also makes bit_keys visible
-  const int64_t begin = blockIdx.x * block_words;
-  const int64_t end = min(begin + block_words, num_words);
-  for (int64_t tile = begin; tile < end; tile += kBlockThreads) {
+  before = BlockSum(before);  // its barrier also makes `shared` visible
+  const BlockWords own(capacity, num_words);
+  for (int64_t tile = own.begin; tile < own.end; tile += kBlockThreads) {
     const int64_t index = tile + threadIdx.x;
-    uint32_t word = index < end ? words[index] : 0;
+    const uint32_t bits = index < own.end ? words[index] : 0;
     int32_t rank = 0, total = 0;
-    Scan(storage).ExclusiveSum(__popc(word), rank, total);
-    const uint64_t word_key = word == 0 ? 0 : places.Key(static_cast<uint64_t>(index) * kWordPlaces);
-    for (int64_t row = before + rank; word != 0; word &= word - 1, ++row) {
-      out_keys[row] = word_key | bit_keys[__ffs(static_cast<int>(word)) - 1];
-    }
+    Scan(storage).ExclusiveSum(__popc(bits), rank, total);
+    if (bits != 0) visitor.Visit(shared, index, bits, before + rank);
     before += total;
     __syncthreads();  // the storage is used again
   }
-  if (is_last && threadIdx.x == 0) *num_out = before;
+  if (is_last && threadIdx.x == 0) *num_bits = before;
 }
 
-// Launches the kernels. words: scratch, [OutputBitmap::num_words]. block_counts: scratch, [max_blocks].
-inline cudaError_t BitmapOutputs(const OutputCoordinatesParams& params, uint32_t* words, int32_t* block_counts,
-                                 int64_t max_blocks, cudaStream_t stream) {
+// Launches the kernels. bounds: CandidateParams::bounds. bitmap: OutputBitmap::Take. block_counts: scratch,
+// [max_blocks].
+inline cudaError_t BitmapOutputs(const OutputCoordinatesParams& params, const FieldBounds* bounds,
+                                 const BitmapWords& bitmap, int32_t* block_counts, int64_t max_blocks,
+                                 cudaStream_t stream) {
   // Only the device knows the number of inputs. Blocks stride over them, since with a large capacity most blocks would
   // have no work.
   constexpr int64_t kMaxMarkBlocks = 1024;
-  const OutputBitmap bitmap(params);
-  const int64_t num_words = bitmap.num_words();
-  VOXSERVE_RETURN_IF_CUDA(cudaMemsetAsync(words, 0, static_cast<size_t>(num_words) * sizeof(uint32_t), stream));
-  MarkOutputsParams marks{
-      .candidates = CandidatesOf(params, /*bounds=*/nullptr), .places = bitmap.places(), .steps = {}, .words = words};
+  const OutputBitmap layout(params);
+  MarkOutputsParams marks{.candidates = CandidatesOf(params, bounds),
+                          .places = layout.places(),
+                          .steps = {},
+                          .log2_places_a_bit = 0,
+                          .bitmap = bitmap};
   for (int axis = 0; axis < params.geometry.dimension; ++axis) {
-    marks.steps[axis] = bitmap.places().OnAxis(axis, marks.candidates.axes[axis].site_step);
+    marks.steps[axis] = layout.places().OnAxis(axis, marks.candidates.axes[axis].site_step);
   }
   const auto mark_blocks = static_cast<unsigned>(std::min<int64_t>(NumBlocks(params.num_in), kMaxMarkBlocks));
-  VOXSERVE_RETURN_IF_CUDA(VisitDimension(params.geometry.dimension, [&](auto dimension) {
-    MarkOutputsKernel<dimension()><<<mark_blocks, kBlockThreads, 0, stream>>>(marks);
+  const auto mark = [&] {
+    return VisitDimension(params.geometry.dimension, [&](auto dimension) {
+      MarkOutputsKernel<dimension()><<<mark_blocks, kBlockThreads, 0, stream>>>(marks);
+      return LaunchStatus(stream);
+    });
+  };
+  const auto clear = [&](uint32_t* words, int64_t num_words) {
+    return cudaMemsetAsync(words, 0, static_cast<size_t>(num_words) * sizeof(uint32_t), stream);
+  };
+  const auto visit = [&](const auto& visitor, const uint32_t* words, int64_t capacity, const int64_t* num_words,
+                         int64_t* num_bits) {
+    const auto blocks = static_cast<unsigned>(std::min<int64_t>(NumBlocks(capacity), max_blocks));
+    CountBitsKernel<<<blocks, kBlockThreads, 0, stream>>>(words, capacity, num_words, block_counts,
+                                                          params.num_beyond_limits, params.num_samples);
+    VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
+    VisitBitsKernel<<<blocks, kBlockThreads, 0, stream>>>(visitor, words, capacity, num_words, block_counts, num_bits);
     return LaunchStatus(stream);
-  }));
-  const int64_t tiles = (num_words + kBlockThreads - 1) / kBlockThreads;
-  const int64_t block_words = (tiles + max_blocks - 1) / max_blocks * kBlockThreads;
-  const auto blocks = static_cast<unsigned>((num_words + block_words - 1) / block_words);
-  CountOutputsKernel<<<blocks, kBlockThreads, 0, stream>>>(words, num_words, block_words, block_counts,
-                                                           params.num_beyond_limits, params.num_samples);
-  VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
-  WriteOutputsKernel<<<blocks, kBlockThreads, 0, stream>>>(bitmap.places(), words, num_words, block_words, block_counts,
-                                                           params.out_keys, params.num_out);
-  return LaunchStatus(stream);
+  };
+  if (bitmap.touched == nullptr) {
+    VOXSERVE_RETURN_IF_CUDA(clear(bitmap.words, layout.num_words()));
+  } else {
+    VOXSERVE_RETURN_IF_CUDA(clear(bitmap.touched, layout.num_groups()));
+    marks.log2_places_a_bit = kLog2WordPlaces;
+    marks.bitmap = {.words = bitmap.touched};
+    VOXSERVE_RETURN_IF_CUDA(mark());
+    VOXSERVE_RETURN_IF_CUDA(
+        visit(TouchedLister{bitmap}, bitmap.touched, layout.num_groups(), nullptr, bitmap.num_touched));
+    marks.log2_places_a_bit = 0;
+    marks.bitmap = bitmap;
+  }
+  VOXSERVE_RETURN_IF_CUDA(mark());
+  return visit(KeyWriter{layout.places(), bitmap.numbers, params.out_keys}, bitmap.words, layout.num_words(),
+               bitmap.num_touched, params.num_out);
 }
 
 }  // namespace voxserve::kernels::cuda

@@ -30,8 +30,8 @@ struct CandidateAxis {
   int32_t step;            // cells through which outputs reach the same input are this many cells apart
   int32_t num_candidates;  // the most candidates of an input
   int32_t site_step;       // distance from one candidate's site to the next candidate's site
-  int64_t first;           // first site that the rule allows; CandidateParams::bounds may raise it for a sample
-  int64_t last;            // last site that the rule allows
+  int64_t first;           // first site within the rule and the box; CandidateParams::bounds may raise it for a sample
+  int64_t last;            // last site within the rule and the box
 };
 
 struct CandidateParams {
@@ -51,7 +51,7 @@ struct CandidateParams {
 };
 
 // The candidates of an input on one axis. Candidate `number` below `count` has the site first + number * step. It
-// exists if that site is in [lowest, highest], the range that the rule allows.
+// exists if that site is in [lowest, highest].
 struct AxisSites {
   int64_t first;
   int32_t step;
@@ -95,7 +95,7 @@ __device__ AxisSites AxisSitesOf(const CandidateParams& params, int axis, int32_
   if (params.bounds != nullptr) {
     const int64_t lowest =
         int64_t{params.bounds[sample].lowest[axis]} - static_cast<int64_t>(MortonKey<kDimension>::kBias);
-    sites.lowest = FloorDivide<int64_t>(lowest + rule.stride - 1, rule.stride);
+    sites.lowest = max(rule.first, FloorDivide<int64_t>(lowest + rule.stride - 1, rule.stride));
   }
   return sites;
 }
@@ -129,7 +129,8 @@ __device__ bool FindCandidate(const CandidateParams& params, uint64_t key, int32
   return exists && is_in_limits;
 }
 
-// Returns the description of all candidates. params.num_in must be above 0. bounds: CandidateParams::bounds.
+// Returns the description of all candidates. Those outside OutputExtent's box do not exist. params.num_in must be above
+// 0. bounds: CandidateParams::bounds.
 inline CandidateParams CandidatesOf(const OutputCoordinatesParams& params, const FieldBounds* bounds) {
   const ConvGeometry& geometry = params.geometry;
   const CoordinateKey layout(geometry.dimension);
@@ -150,6 +151,8 @@ inline CandidateParams CandidatesOf(const OutputCoordinatesParams& params, const
     candidates.num_listed_cells = geometry.num_listed_cells;
     std::copy_n(geometry.listed_cells.begin(), geometry.num_listed_cells, candidates.listed_cells);
   }
+  const Axes extent = OutputExtent(params);
+  const bool has_box = HasShape(params.rule) || extent[0] > 0;
   for (int axis = 0; axis < geometry.dimension; ++axis) {
     const int32_t stride = geometry.stride[axis];
     const int32_t dilation = geometry.dilation[axis];
@@ -162,21 +165,19 @@ inline CandidateParams CandidatesOf(const OutputCoordinatesParams& params, const
             .step = stride / divisor,
             .num_candidates = 1,
             .site_step = 0,
-            .first = std::numeric_limits<int64_t>::min(),
-            .last = std::numeric_limits<int64_t>::max()};
+            .first = has_box ? 0 : std::numeric_limits<int64_t>::min(),
+            .last = has_box ? int64_t{extent[axis]} - 1 : std::numeric_limits<int64_t>::max()};
     if (candidates.are_quotients) continue;
     rule.num_candidates =
         static_cast<int32_t>(candidates.are_transposed ? geometry.kernel_size[axis] : CandidatesAnAxis(geometry, axis));
     rule.site_step = candidates.are_transposed ? dilation : -dilation / divisor;
-    if (HasShape(params.rule)) {
-      rule.first = 0;
-      rule.last = int64_t{params.out_shape[axis]} - 1;
+    if (params.rule != CoordinateRule::kExpand) continue;
+    if (params.has_lower) {
+      rule.first = std::max(rule.first, FloorDivide<int64_t>(int64_t{params.lower[axis]} + stride - 1, stride));
     }
-    if (params.rule == CoordinateRule::kExpand) {
-      if (params.has_lower) rule.first = FloorDivide<int64_t>(int64_t{params.lower[axis]} + stride - 1, stride);
-      rule.last =
-          params.has_upper ? FloorDivide<int64_t>(params.upper[axis], stride) : std::numeric_limits<int32_t>::max();
-    }
+    const int64_t last =
+        params.has_upper ? FloorDivide<int64_t>(params.upper[axis], stride) : std::numeric_limits<int32_t>::max();
+    rule.last = std::min(rule.last, last);
   }
   return candidates;
 }

@@ -23,8 +23,8 @@ constexpr int kMaxChain = 8;
 
 // --- Candidates ------------------------------------------------------------------------------------------------------
 
-// The bits of a key that the sort compares. Under a rule with a shape, outputs are >= 0 and below out_shape, so the
-// upper bits of the fields are the same in all keys. A compact key leaves these bits out, and its sample moves down.
+// The bits of a key that the sort compares. In OutputExtent's box, the upper bits of the fields are the same in all
+// keys. A compact key leaves these bits out, and its sample moves down.
 struct CandidateBits {
   int batch_shift;
   int kept;        // low bits of the key that are kept
@@ -245,10 +245,11 @@ bool NeedsBounds(const OutputCoordinatesParams& params) {
 CandidateBits BitsOf(const OutputCoordinatesParams& params) {
   const CoordinateKey layout(params.geometry.dimension);
   CandidateBits bits = {.batch_shift = layout.batch_shift(), .kept = layout.batch_shift(), .upper = 0};
-  if (!HasShape(params.rule)) return bits;
+  const Axes extent = OutputExtent(params);
+  if (extent[0] < 1) return bits;  // not known, or without sites
   int axis_bits = 0;
   for (int axis = 0; axis < layout.dimension(); ++axis) {
-    const int64_t largest = std::clamp<int64_t>(int64_t{params.out_shape[axis]} - 1, 0, layout.max_coordinate());
+    const int64_t largest = std::clamp<int64_t>(int64_t{extent[axis]} - 1, 0, layout.max_coordinate());
     axis_bits = std::max<int>(axis_bits, std::bit_width(static_cast<uint64_t>(largest)));
   }
   bits.kept = axis_bits * layout.dimension();
@@ -276,9 +277,9 @@ int32_t* TakeBlockHeads(WorkspaceCutter& cutter, size_t num_levels) {
 
 struct Workspace {
   int32_t* block_heads;
-  uint32_t* bitmap = nullptr;  // used instead of all members below
-  uint64_t* candidates[2] = {nullptr, nullptr};
   FieldBounds* bounds = nullptr;
+  BitmapWords bitmap;  // if OutputBitmap is worth it, used instead of all members below
+  uint64_t* candidates[2] = {nullptr, nullptr};
   char* sort_temp = nullptr;
   size_t sort_temp_bytes = 0;
   size_t bytes;
@@ -286,16 +287,22 @@ struct Workspace {
   explicit Workspace(const OutputCoordinatesParams& params) {
     WorkspaceCutter cutter(params.workspace);
     block_heads = TakeBlockHeads(cutter, 1);
-    if (const OutputBitmap layout(params); layout.is_worth_it()) {
-      bitmap = cutter.Take<uint32_t>(layout.num_words());
-    } else if (Log2OfMortonStride(params) < 0) {
-      for (uint64_t*& buffer : candidates) buffer = cutter.Take<uint64_t>(NumOutputCandidates(params));
-      if (NeedsBounds(params)) bounds = cutter.Take<FieldBounds>(params.num_samples);
-      cub::DoubleBuffer<uint64_t> buffers(candidates[0], candidates[1]);
-      if (SortCandidates(params, nullptr, sort_temp_bytes, buffers, nullptr) != cudaSuccess) sort_temp_bytes = 0;
-      sort_temp = cutter.Take<char>(static_cast<int64_t>(sort_temp_bytes));
-    }
+    if (NeedsBounds(params)) bounds = cutter.Take<FieldBounds>(params.num_samples);
+    if (Log2OfMortonStride(params) < 0) TakeForUnordered(params, cutter);
     bytes = cutter.bytes();
+  }
+
+ private:
+  // Takes the memory to put candidates into Morton order.
+  void TakeForUnordered(const OutputCoordinatesParams& params, WorkspaceCutter& cutter) {
+    if (const OutputBitmap layout(params); layout.is_worth_it()) {
+      bitmap = layout.Take(cutter);
+      return;
+    }
+    for (uint64_t*& buffer : candidates) buffer = cutter.Take<uint64_t>(NumOutputCandidates(params));
+    cub::DoubleBuffer<uint64_t> buffers(candidates[0], candidates[1]);
+    if (SortCandidates(params, nullptr, sort_temp_bytes, buffers, nullptr) != cudaSuccess) sort_temp_bytes = 0;
+    sort_temp = cutter.Take<char>(static_cast<int64_t>(sort_temp_bytes));
   }
 };
 
@@ -330,11 +337,23 @@ cudaError_t SetNoOutputs(const OutputCoordinatesParams& params, cudaStream_t str
   return cudaMemsetAsync(params.num_out, 0, sizeof(int64_t), stream);
 }
 
+// Finds the bounds of each sample's inputs. bounds: [num_samples].
+cudaError_t FindBounds(const OutputCoordinatesParams& params, FieldBounds* bounds, cudaStream_t stream) {
+  const auto num_samples = static_cast<size_t>(params.num_samples);
+  VOXSERVE_RETURN_IF_CUDA(cudaMemsetAsync(bounds, 0xFF, num_samples * sizeof(FieldBounds), stream));
+  return VisitDimension(params.geometry.dimension, [&](auto dimension) {
+    SampleBoundsKernel<dimension()><<<NumBoundsBlocks(params.num_in), kBlockThreads, 0, stream>>>(
+        params.in_keys, params.num_in, params.device_num_in, bounds);
+    return LaunchStatus(stream);
+  });
+}
+
 // Makes the outputs for rules that do not keep Morton order.
 cudaError_t MakeOutputs(const OutputCoordinatesParams& params, cudaStream_t stream) {
   const Workspace workspace(params);
-  if (workspace.bitmap != nullptr) {
-    return BitmapOutputs(params, workspace.bitmap, workspace.block_heads, kMaxHeadBlocks, stream);
+  if (workspace.bounds != nullptr) VOXSERVE_RETURN_IF_CUDA(FindBounds(params, workspace.bounds, stream));
+  if (OutputBitmap(params).is_worth_it()) {
+    return BitmapOutputs(params, workspace.bounds, workspace.bitmap, workspace.block_heads, kMaxHeadBlocks, stream);
   }
   const auto num_samples = static_cast<size_t>(params.num_samples);
   VOXSERVE_RETURN_IF_CUDA(cudaMemsetAsync(params.num_beyond_limits, 0, num_samples * sizeof(int64_t), stream));
@@ -342,12 +361,6 @@ cudaError_t MakeOutputs(const OutputCoordinatesParams& params, cudaStream_t stre
   const CandidateBits bits = BitsOf(params);
   const int64_t num_candidates = NumOutputCandidates(params);
   VOXSERVE_RETURN_IF_CUDA(VisitDimension(params.geometry.dimension, [&](auto dimension) {
-    if (workspace.bounds != nullptr) {
-      VOXSERVE_RETURN_IF_CUDA(cudaMemsetAsync(workspace.bounds, 0xFF, num_samples * sizeof(FieldBounds), stream));
-      SampleBoundsKernel<dimension()><<<NumBoundsBlocks(params.num_in), kBlockThreads, 0, stream>>>(
-          params.in_keys, params.num_in, params.device_num_in, workspace.bounds);
-      VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
-    }
     CandidatesKernel<dimension()>
         <<<NumBlocks(num_candidates), kBlockThreads, 0, stream>>>(candidates, bits, workspace.candidates[0]);
     return LaunchStatus(stream);

@@ -40,6 +40,9 @@ struct OutputCoordinatesParams {
   bool has_upper = false;         // kExpand: if false, there is no upper bound
   Axes lower = {0, 0, 0, 0};      // in units of the input's sites
   Axes upper = {0, 0, 0, 0};
+  // CUDA only: the caller expects all input coordinates of an axis in [0, in_extent); 0: not known. If some are
+  // elsewhere, outputs outside OutputExtent's box are left out and not counted, unless CanBeChained({this, 1}).
+  Axes in_extent = {0, 0, 0, 0};
 
   int32_t num_samples = 0;            // B
   const uint64_t* in_keys = nullptr;  // [num_in] ascending, unique
@@ -102,6 +105,11 @@ int64_t NumOutputCandidates(const OutputCoordinatesParams& params);
 // out_shape, num_samples, num_in and most_outputs.
 int64_t OutputCoordinatesCapacity(const OutputCoordinatesParams& params);
 
+// Returns a box [0, extent) that contains all outputs if inputs are as in_extent says: out_shape if the rule has one,
+// else what follows from in_extent and the rule's bounds. If an end is not known, or outputs may be below 0, or the
+// bounds allow none, all extents are 0.
+Axes OutputExtent(const OutputCoordinatesParams& params);
+
 // OutputReach bounds the number of sites that one input site can produce through a chain of strided levels, each made
 // from the level before. Callers use it for most_outputs. A chain's bound is far less than the product of its levels'
 // bounds, since the outputs of neighbouring sites coincide.
@@ -134,8 +142,8 @@ void OutputCoordinates(const OutputCoordinatesParams& params, ThreadPool& pool);
 namespace cuda {
 
 // Returns the bytes of the workspace in device memory. If OutputCoordinates sorts candidates (see there), this function
-// asks CUB, so it needs a device. Otherwise the result depends only on rule, geometry, out_shape, num_samples and
-// num_in.
+// asks CUB, so it needs a device. Otherwise the result depends only on rule, geometry, bounds, out_shape, in_extent,
+// num_samples and num_in.
 size_t OutputCoordinatesWorkspaceBytes(const OutputCoordinatesParams& params);
 
 // Makes the output sites. Returns cudaErrorInvalidValue if out_capacity is too small.
@@ -144,11 +152,9 @@ size_t OutputCoordinatesWorkspaceBytes(const OutputCoordinatesParams& params);
 // function finds the unique ones in one of three ways:
 // - If the rule keeps Morton order (CanBeChained of one level), the candidates are already sorted: the first of each
 //   run of equal keys is an output.
-// - If the rule has a shape (kPadded, kTransposed) that has few enough cells for one bit each, every candidate sets its
-//   cell's bit, and the set bits are read in Morton order (kernels/coordinates/output_bitmap.cuh).
-// - Otherwise candidates are sorted. This includes kExpand. It cannot use a bitmap, because the bitmap's memory is
-//   reserved before the level's inputs are made: without an upper bound, the host does not yet know how far the sites
-//   reach.
+// - If the host knows a box around the outputs (OutputExtent), and a bitmap of its cells is not too large, every
+//   candidate sets its cell's bit, and the set bits are read in Morton order (kernels/coordinates/output_bitmap.cuh).
+// - Otherwise candidates are sorted. This includes kExpand where the host does not know how far the sites reach.
 cudaError_t OutputCoordinates(const OutputCoordinatesParams& params, cudaStream_t stream);
 
 // Returns true if OutputCoordinatesChain can make these levels of a U-Net in two launches, where each level's in_keys

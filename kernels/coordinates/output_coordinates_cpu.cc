@@ -49,6 +49,27 @@ std::array<int64_t, kMaxDimension> TransposedShape(const ConvGeometry& geometry,
   return out;
 }
 
+Axes OutputExtent(const OutputCoordinatesParams& params) {
+  if (HasShape(params.rule)) return params.out_shape;
+  if (params.rule == CoordinateRule::kGenerative) return {};
+  const bool are_quotients = OutputsAreQuotients(params);
+  Axes extent = {0, 0, 0, 0};
+  for (int axis = 0; axis < params.geometry.dimension; ++axis) {
+    const int64_t stride = params.geometry.stride[axis], in_extent = params.in_extent[axis];
+    int64_t end = std::numeric_limits<int64_t>::max();  // in units of the input's sites
+    if (in_extent > 0) end = in_extent + (are_quotients ? 0 : params.geometry.padding[axis]);
+    if (!are_quotients) {
+      if (params.has_upper) end = std::min(end, int64_t{params.upper[axis]} + 1);
+      const bool may_be_below_0 = params.has_lower ? params.lower[axis] <= -stride : in_extent <= 0;
+      if (may_be_below_0) return {};
+    }
+    const int64_t sites = end < 1 ? 0 : (end - 1) / stride + 1;
+    if (sites < 1 || sites > std::numeric_limits<int32_t>::max()) return {};
+    extent[axis] = static_cast<int32_t>(sites);
+  }
+  return extent;
+}
+
 int64_t NumOutputCandidates(const OutputCoordinatesParams& params) {
   int64_t num = params.num_in;
   if (OutputsAreQuotients(params)) return num;

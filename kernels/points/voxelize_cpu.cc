@@ -47,6 +47,21 @@ void GridShape(const VoxelizeParams& params, int64_t shape[kMaxDimension]) {
   }
 }
 
+Axes VoxelExtent(const VoxelizeParams& params) {
+  Axes extent = {0, 0, 0, 0};
+  int64_t shape[kMaxDimension];
+  GridShape(params, shape);
+  for (int axis = 0; axis < params.dimension; ++axis) {
+    int64_t cells = 0;
+    if (params.origin == VoxelOrigin::kRange) cells = shape[axis];
+    if (params.origin == VoxelOrigin::kMinimum && params.axis_bits[axis] > 0) {
+      cells = (int64_t{1} << params.axis_bits[axis]) - 1;  // the coordinates that FitsAxisBits allows
+    }
+    if (cells <= std::numeric_limits<int32_t>::max()) extent[axis] = static_cast<int32_t>(cells);
+  }
+  return extent;
+}
+
 namespace cpu {
 namespace {
 

@@ -40,6 +40,35 @@ class SiteRoomsTest : public SmallMinkUNetTest {
     EXPECT_FALSE(RanInRooms(*runner_));
     return output;
   }
+  // The far clouds have about as many sites as the near one, but their coordinates on one axis need more bits than
+  // SiteRooms::axis_bits.
+  void ExpectFarBatchesRunAgain() {
+    const PointCloud near = BoxOfPoints(4000, 15, 1);
+    for (const size_t axis : {2, 0}) {
+      SCOPED_TRACE(axis);
+      std::vector<float> values;
+      for (const float shift : {0.0f, 3000.0f}) {
+        std::mt19937 random(1);
+        std::uniform_real_distribution<float> unit(-0.5f, 0.5f);
+        for (int i = 0; i < 2000; ++i) {
+          values.insert(values.end(), {12 * unit(random), 12 * unit(random), 1.5f * unit(random), unit(random)});
+          values[values.size() - 4 + axis] += shift;
+        }
+      }
+      const PointCloud far = *PointCloud::FromFloats({"x", "y", "z", "intensity"}, values.data(), values.size() / 4);
+      Run({&near});
+      const BatchOutput in_near_rooms = Run({&near});
+      ASSERT_TRUE(RanInRooms(*runner_));
+      ExpectSameBytes(in_near_rooms, RunWithSizes({&near}));
+      const BatchOutput again = Run({&far});
+      EXPECT_TRUE(again.ran_again);
+      const BatchOutput in_far_rooms = Run({&far});
+      EXPECT_FALSE(in_far_rooms.ran_again);
+      EXPECT_TRUE(RanInRooms(*runner_));
+      ExpectSameBytes(again, RunWithSizes({&far}));
+      ExpectSameBytes(in_far_rooms, again);
+    }
+  }
 };
 
 TEST_F(SiteRoomsTest, ABatchThatDoesNotFitRunsAgain) {
@@ -110,33 +139,13 @@ TEST_F(SiteRoomsTest, SamplesAndBatchesBeyondLimitsAreRefusedAlike) {
   EXPECT_TRUE(Run({&few, &many}).status.ok()) << "and the next one is served";
 }
 
-// The far clouds have about as many sites as the near one, but their coordinates on one axis need more bits than
-// SiteRooms::axis_bits.
-TEST_F(SiteRoomsTest, ABatchThatReachesFartherRunsAgain) {
-  const PointCloud near = BoxOfPoints(4000, 15, 1);
-  for (const size_t axis : {2, 0}) {
-    SCOPED_TRACE(axis);
-    std::vector<float> values;
-    for (const float shift : {0.0f, 3000.0f}) {
-      std::mt19937 random(1);
-      std::uniform_real_distribution<float> unit(-0.5f, 0.5f);
-      for (int i = 0; i < 2000; ++i) {
-        values.insert(values.end(), {12 * unit(random), 12 * unit(random), 1.5f * unit(random), unit(random)});
-        values[values.size() - 4 + axis] += shift;
-      }
-    }
-    const PointCloud far = *PointCloud::FromFloats({"x", "y", "z", "intensity"}, values.data(), values.size() / 4);
-    Run({&near});
-    Run({&near});
-    ASSERT_TRUE(RanInRooms(*runner_));
-    const BatchOutput again = Run({&far});
-    EXPECT_TRUE(again.ran_again);
-    const BatchOutput in_rooms = Run({&far});
-    EXPECT_FALSE(in_rooms.ran_again);
-    EXPECT_TRUE(RanInRooms(*runner_));
-    ExpectSameBytes(again, RunWithSizes({&far}));
-    ExpectSameBytes(in_rooms, again);
-  }
+TEST_F(SiteRoomsTest, ABatchThatReachesFartherRunsAgain) { ExpectFarBatchesRunAgain(); }
+
+// In rooms, the coarser levels of this network are made with bitmaps; with sizes, they are sorted.
+TEST_F(SiteRoomsTest, ABatchBeyondItsBitmapsRunsAgain) {
+  ASSERT_NO_FATAL_FAILURE(CompileInHalf(support::LoadNetwork(
+      support::SparseResNet21D({.width = 0.25, .features = {"x", "y", "z", "intensity"}, .voxel_size_m = 0.2f}))));
+  ExpectFarBatchesRunAgain();
 }
 
 // One plan is for few voxels and one for many. Both clouds have the same number of points, but their numbers of voxels

@@ -1,6 +1,7 @@
 // Tests DeviceLevels: which levels know the first input row of each site, from which their rulebooks follow without a
-// search, and how levels are held to their rooms.
+// search, how far their sites reach, and how levels are held to their rooms.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -12,6 +13,8 @@
 
 namespace voxserve {
 namespace {
+
+using testing::ElementsAre;
 
 constexpr int64_t kNumPoints = 1000;
 
@@ -26,7 +29,7 @@ class DeviceLevelsTest : public testing::Test {
     ASSERT_TRUE(context.ok()) << context.status();
     context_ = *std::move(context);
     memory_.Begin(*context_);
-    sizes_.Begin({.num_samples = 1, .num_levels = 2}, memory_);
+    sizes_.Begin({.num_samples = 1, .num_levels = 4}, memory_);
     ASSERT_TRUE(sizes_.TakeMemory().ok());
     levels_.Begin(sizes_, memory_);
     ASSERT_TRUE(levels_.AddVoxels(kNumPoints).ok());
@@ -36,13 +39,16 @@ class DeviceLevelsTest : public testing::Test {
     EXPECT_TRUE(context_->stream.view().Synchronize().ok());
   }
 
+  void AddLevel(int level, const kernels::OutputCoordinatesParams& params) {
+    const absl::Status added = levels_.Add(level, 0, params);
+    EXPECT_TRUE(added.ok()) << added;
+  }
   // Adds level 1 by a rule, and returns true if it knows the first input rows of its sites.
   bool KnowsInputs(kernels::CoordinateRule rule, int32_t kernel_size, int32_t stride) {
     kernels::OutputCoordinatesParams params{.rule = rule};
     params.geometry.kernel_size = {kernel_size, kernel_size, kernel_size, 1};
     params.geometry.stride = {stride, stride, stride, 1};
-    const absl::Status added = levels_.Add(1, 0, params);
-    EXPECT_TRUE(added.ok()) << added;
+    AddLevel(1, params);
     return std::get<kernels::OutputCoordinatesParams>(levels_.at(1).made_by).first_in_rows != nullptr;
   }
 
@@ -66,6 +72,22 @@ TEST_F(DeviceLevelsTest, OtherSitesDoNotKnowTheirInputs) {
   EXPECT_FALSE(KnowsInputs(kernels::CoordinateRule::kFloor, 3, 3));
 }
 
+TEST_F(DeviceLevelsTest, KnowHowFarTheirSitesReach) {
+  kernels::OutputCoordinatesParams expand{.rule = kernels::CoordinateRule::kExpand};
+  expand.geometry = {.kernel_size = {3, 5, 3, 1}, .stride = {2, 1, 2, 1}, .padding = {0, 4, 0, 0}};
+  for (const bool is_known : {true, false}) {
+    SCOPED_TRACE(is_known);
+    levels_.Begin(sizes_, memory_);
+    ASSERT_TRUE(levels_.AddVoxels(kNumPoints, {63, is_known ? 40 : 0, 7, 0}).ok());
+    AddLevel(1, expand);
+    ASSERT_TRUE(levels_.AddUnion(2, 0, 1).ok());
+    ASSERT_TRUE(levels_.AddFiltered(3, 1, {}).ok());
+    EXPECT_THAT(levels_.at(1).extent, is_known ? ElementsAre(32, 44, 4, 0) : ElementsAre(0, 0, 0, 0));
+    EXPECT_THAT(levels_.at(2).extent, is_known ? ElementsAre(63, 44, 7, 0) : ElementsAre(0, 0, 0, 0));
+    EXPECT_EQ(levels_.at(3).extent, levels_.at(1).extent);
+  }
+}
+
 // A network that prunes holds its levels several times. The voxels do not fit their room, but level 1 would fit its
 // own.
 TEST_F(DeviceLevelsTest, ABatchThatDoesNotFitHasNoSitesEverAfter) {
@@ -79,7 +101,7 @@ TEST_F(DeviceLevelsTest, ABatchThatDoesNotFitHasNoSitesEverAfter) {
   support::CopyToDevice(kCuda, sizes.sample_begin + 1, &num_voxels, sizeof(num_voxels));
   support::CopyToDevice(kCuda, sizes.num_sites + 1, &num_coarse, sizeof(num_coarse));
   SiteRooms rooms;
-  rooms.capacities = {100, 50};
+  rooms.capacities = {100, 50, 0, 0};
   for (int segment = 0; segment < 2; ++segment) {
     SCOPED_TRACE(segment);
     ASSERT_TRUE(levels_.Hold(rooms, kNumPoints, *point_to_voxel).ok());

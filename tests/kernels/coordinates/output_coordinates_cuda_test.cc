@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -73,6 +74,26 @@ class OutputCoordinatesCudaTest : public ::testing::Test {
     EXPECT_EQ(out, ToMorton(RunOutputCoordinates(params, pool, &cpu_beyond), dimension));
     EXPECT_EQ(beyond, cpu_beyond);
   }
+  // Expects the same, but of the GPU only the sites in OutputExtent's box.
+  void ExpectWhatTheCpuMakesInTheBox(OutputCoordinatesParams params, const std::vector<uint64_t>& in) {
+    const CoordinateKey layout(params.geometry.dimension);
+    const Level level(ToMorton(in, layout.dimension()));
+    std::vector<int64_t> beyond;
+    const std::vector<uint64_t> out = Run(params, level, &beyond);
+    EXPECT_THAT(beyond, Each(0));
+    ThreadPool pool(2);
+    const std::vector<uint64_t> sorted = Sorted(in);
+    params.in_keys = sorted.data();
+    params.num_in = static_cast<int64_t>(sorted.size());
+    std::vector<uint64_t> expected = RunOutputCoordinates(params, pool);
+    const Axes box = OutputExtent(params);
+    std::erase_if(expected, [&](uint64_t key) {
+      const Axes site = layout.Unpack(key);
+      return std::any_of(site.begin(), site.begin() + layout.dimension(), [](int32_t c) { return c < 0; }) ||
+             !std::equal(site.begin(), site.begin() + layout.dimension(), box.begin(), std::less<>());
+    });
+    EXPECT_EQ(out, ToMorton(expected, layout.dimension()));
+  }
 };
 
 TEST_F(OutputCoordinatesCudaTest, AgreeWithTheDefinition) {
@@ -115,8 +136,8 @@ TEST_F(OutputCoordinatesCudaTest, OfALargeCloudAreWhatTheCpuMakes) {
   }
 }
 
-// The GPU has two algorithms: for a small output shape, it marks the outputs in a bitmap with one bit per cell; for a
-// large one, it sorts the candidates. These shapes use both.
+// For a small output shape, the GPU marks the outputs in a bitmap with one bit per cell; for the largest one, it sorts
+// the candidates.
 TEST_F(OutputCoordinatesCudaTest, OfEverySpatialShapeAreWhatTheCpuMakes) {
   for (int32_t dimension = 1; dimension <= kMaxDimension; ++dimension) {
     for (const Axes& shape : {Axes{1, 1, 1, 1}, Axes{2, 1, 3, 1}, Axes{33, 4, 1, 2}, Axes{64, 65, 31, 3},
@@ -135,6 +156,101 @@ TEST_F(OutputCoordinatesCudaTest, OfEverySpatialShapeAreWhatTheCpuMakes) {
       ExpectWhatTheCpuMakes(params, RandomSites(dimension, 3, 60, 40));
     }
   }
+}
+
+// If the host knows how far the inputs reach, kExpand uses the bitmap too. The CPU ignores in_extent.
+TEST_F(OutputCoordinatesCudaTest, OfEveryExtentAreWhatTheCpuMakes) {
+  for (int32_t dimension = 1; dimension <= kMaxDimension; ++dimension) {
+    const CoordinateKey layout(dimension);
+    for (const int32_t extent : {1, 7, 40, 4000}) {
+      SCOPED_TRACE(::testing::Message() << dimension << " axes, " << extent);
+      std::vector<uint64_t> in = RandomSites(dimension, 3, std::min(600, extent), extent);
+      for (uint64_t& key : in) {  // the third sample's smallest coordinates are above 0
+        Axes site = layout.Unpack(key);
+        for (int axis = 0; axis < dimension; ++axis) {
+          site[axis] = std::abs(site[axis]) % extent;
+          if (layout.Sample(key) == 2) site[axis] = std::max(site[axis], extent / 2);
+        }
+        key = layout.Pack(layout.Sample(key), site);
+      }
+      std::sort(in.begin(), in.end());
+      in.erase(std::unique(in.begin(), in.end()), in.end());
+      OutputCoordinatesParams params;
+      params.rule = CoordinateRule::kExpand;
+      params.geometry = {
+          .dimension = dimension, .kernel_size = {3, 3, 5, 3}, .stride = {2, 1, 3, 2}, .padding = {1, 0, 2, 1}};
+      params.num_samples = 4;  // the last is empty
+      std::fill_n(params.in_extent.begin(), dimension, extent);
+      ExpectWhatTheCpuMakes(params, in);
+      params.has_upper = true;
+      params.upper = {extent / 2, extent, 5, 3};
+      ExpectWhatTheCpuMakes(params, in);
+      params.has_lower = true;
+      params.lower = {0, 1, 0, 2};
+      ExpectWhatTheCpuMakes(params, in);
+      params.in_extent = {0, 0, 0, 0};  // bounds on both sides suffice
+      ExpectWhatTheCpuMakes(params, in);
+      params.lower = {-3, 0, 0, 0};
+      ExpectWhatTheCpuMakes(params, in);
+    }
+  }
+}
+
+// These boxes are so large that memory is given only to the words that have outputs. Some inputs lie beyond the smaller
+// box that the caller expects.
+TEST_F(OutputCoordinatesCudaTest, OfALargeBoxAreWhatTheCpuMakes) {
+  for (const auto& [dimension, extent] : std::vector<std::pair<int32_t, int32_t>>{{2, 8000}, {3, 500}, {4, 128}}) {
+    const CoordinateKey layout(dimension);
+    std::vector<uint64_t> in = RandomSites(dimension, 3, 20000, extent);
+    for (uint64_t& key : in) {  // to a box that begins at 0
+      Axes site = layout.Unpack(key);
+      for (int axis = 0; axis < dimension; ++axis) site[axis] += extent / 2;
+      key = layout.Pack(layout.Sample(key), site);
+    }
+    OutputCoordinatesParams params;
+    params.geometry = {.dimension = dimension, .kernel_size = {3, 3, 3, 3}, .stride = {2, 2, 2, 2}};
+    params.num_samples = 4;  // the last is empty
+    params.num_in = static_cast<int64_t>(in.size());
+    for (const int32_t expected : {extent, extent - extent / 8}) {
+      for (const CoordinateRule rule : {CoordinateRule::kExpand, CoordinateRule::kPadded}) {
+        SCOPED_TRACE(::testing::Message() << dimension << " axes, " << expected << ", rule " << static_cast<int>(rule));
+        params.rule = rule;
+        std::fill_n(params.in_extent.begin(), dimension, expected);
+        std::fill_n(params.out_shape.begin(), dimension, expected / 2);
+        const auto key_bytes = 2 * sizeof(uint64_t) * static_cast<size_t>(NumOutputCandidates(params));
+        EXPECT_LT(cuda::OutputCoordinatesWorkspaceBytes(params), key_bytes) << "it sorts";
+        ExpectWhatTheCpuMakesInTheBox(params, in);
+      }
+    }
+  }
+}
+
+// Inputs lie on both sides of the box that the caller expects. The largest boxes are sorted.
+TEST_F(OutputCoordinatesCudaTest, OutsideTheExpectedBoxAreLeftOut) {
+  for (int32_t dimension = 1; dimension <= kMaxDimension; ++dimension) {
+    const std::vector<uint64_t> in = RandomSites(dimension, 3, 100, 50);
+    for (const CoordinateRule rule : {CoordinateRule::kFloor, CoordinateRule::kExpand}) {
+      for (const int32_t extent : {1, 20, 100000}) {
+        SCOPED_TRACE(::testing::Message() << dimension << " axes, " << extent << ", rule " << static_cast<int>(rule));
+        OutputCoordinatesParams params;
+        params.rule = rule;
+        params.geometry = {.dimension = dimension, .kernel_size = {5, 5, 5, 5}, .stride = {3, 2, 3, 2}};
+        params.num_samples = 3;
+        std::fill_n(params.in_extent.begin(), dimension, extent);
+        ExpectWhatTheCpuMakesInTheBox(params, in);
+      }
+    }
+  }
+}
+
+// Division by a power of two needs no box.
+TEST_F(OutputCoordinatesCudaTest, ThatKeepMortonOrderIgnoreTheExpectedBox) {
+  OutputCoordinatesParams params;
+  params.rule = CoordinateRule::kFloor;
+  params.geometry = {.kernel_size = {2, 2, 2, 1}, .stride = {2, 2, 2, 1}};
+  params.num_samples = 3;
+  params.in_extent = {9, 9, 9, 0};
+  ExpectWhatTheCpuMakes(params, RandomSites(3, 3, 600, 50));
 }
 
 TEST_F(OutputCoordinatesCudaTest, OfListedCellsAreWhatTheCpuMakes) {
@@ -156,6 +272,10 @@ TEST_F(OutputCoordinatesCudaTest, OfListedCellsAreWhatTheCpuMakes) {
     params.rule = CoordinateRule::kTransposed;
     params.out_shape = {40, 33, 9, 17};
     ExpectWhatTheCpuMakes(params, in);
+    if (dimension == 1) continue;
+    // Boxes of more than 4 MiB.
+    params.out_shape = dimension == 2 ? Axes{4000, 4000} : dimension == 3 ? Axes{250, 250, 250} : Axes{100, 90, 80, 20};
+    ExpectWhatTheCpuMakes(params, RandomSites(dimension, 3, 9000, 90));
   }
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <limits>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -90,6 +91,86 @@ OutputCoordinatesParams Line(CoordinateRule rule, int32_t kernel_size, int32_t s
   params.geometry.padding[0] = padding;
   params.num_samples = 1;
   return params;
+}
+
+// Inputs fill their extent, or lie at one end of it.
+TEST(OutputExtentTest, ContainsAllOutputsAndNoMore) {
+  constexpr int32_t kExtent = 23;
+  const CoordinateKey layout(1);
+  ThreadPool pool(1);
+  int num_tight = 0;
+  for (const int32_t kernel_size : {1, 2, 3, 5}) {
+    for (const int32_t stride : {1, 2, 3, 5}) {
+      for (const int32_t dilation : {1, 2}) {
+        for (const int32_t padding : {0, 1, kernel_size / 2}) {
+          for (const CoordinateRule rule : {CoordinateRule::kFloor, CoordinateRule::kExpand}) {
+            for (const int32_t upper : {-1, 4, 100}) {  // -1: no bound
+              SCOPED_TRACE(::testing::Message() << static_cast<int>(rule) << ": " << kernel_size << " " << stride << " "
+                                                << dilation << " " << padding << " " << upper);
+              OutputCoordinatesParams params = Line(rule, kernel_size, stride, padding);
+              params.geometry.dilation[0] = dilation;
+              params.in_extent[0] = kExtent;
+              params.has_upper = upper >= 0;
+              params.upper[0] = upper;
+              for (const auto& [first, last] : {std::pair{0, kExtent - 1}, {0, 0}, {kExtent - 1, kExtent - 1}}) {
+                std::vector<uint64_t> in;
+                for (int32_t c = first; c <= last; ++c) in.push_back(layout.Pack(0, {c}));
+                params.in_keys = in.data();
+                params.num_in = static_cast<int64_t>(in.size());
+                const std::vector<uint64_t> out = RunOutputCoordinates(params, pool);
+                if (out.empty()) continue;  // padding and the bound leave none
+                EXPECT_GE(layout.Coordinate(out.front(), 0), 0);
+                EXPECT_LT(layout.Coordinate(out.back(), 0), OutputExtent(params)[0]);
+                if (first == last || padding >= kernel_size || dilation > 1) continue;
+                EXPECT_EQ(layout.Coordinate(out.back(), 0), OutputExtent(params)[0] - 1);
+                ++num_tight;
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(num_tight, 200);
+}
+
+TEST(OutputExtentTest, IsUnknownWithoutAnEndOrBelowZero) {
+  const Axes unknown = {0, 0, 0, 0};
+  OutputCoordinatesParams params = Line(CoordinateRule::kExpand, 3, 2, 1);
+  EXPECT_EQ(OutputExtent(params), unknown);
+  params.has_upper = true;
+  params.upper[0] = 9;
+  EXPECT_EQ(OutputExtent(params), unknown) << "outputs may be below 0";
+  params.has_lower = true;
+  EXPECT_EQ(OutputExtent(params), (Axes{5, 0, 0, 0}));
+  params.lower[0] = -1;
+  EXPECT_EQ(OutputExtent(params), (Axes{5, 0, 0, 0})) << "2 * -1 is below -1";
+  params.lower[0] = -2;
+  EXPECT_EQ(OutputExtent(params), unknown);
+  params.in_extent[0] = 7;
+  EXPECT_EQ(OutputExtent(params), unknown) << "the rule lets outputs below 0 in";
+  params.lower[0] = 2;
+  EXPECT_EQ(OutputExtent(params), (Axes{4, 0, 0, 0}));
+  params.has_lower = params.has_upper = false;
+  params.in_extent[0] = std::numeric_limits<int32_t>::max();
+  EXPECT_EQ(OutputExtent(params)[0], int32_t{1} << 30);
+  params.geometry.stride[0] = 1;
+  params.geometry.kernel_size[0] = 2;
+  EXPECT_EQ(OutputExtent(params), (Axes{std::numeric_limits<int32_t>::max(), 0, 0, 0})) << "quotients";
+  params.geometry = {.dimension = 2, .kernel_size = {3, 3}, .stride = {1, 2}, .padding = {1, 1}};
+  params.in_extent[1] = 7;
+  EXPECT_EQ(OutputExtent(params), unknown) << "beyond an int32";
+  params.has_upper = true;
+  params.upper = {9, 9};
+  EXPECT_EQ(OutputExtent(params), (Axes{10, 4, 0, 0}));
+  params.in_extent[0] = -5;
+  EXPECT_EQ(OutputExtent(params), unknown) << "not known";
+  params.geometry.dimension = 1;
+  params.rule = CoordinateRule::kGenerative;
+  EXPECT_EQ(OutputExtent(params), unknown);
+  params.rule = CoordinateRule::kPadded;
+  params.out_shape[0] = 12;
+  EXPECT_EQ(OutputExtent(params), (Axes{12, 0, 0, 0}));
 }
 
 TEST(OutputCoordinatesTest, FloorOfNegativesGoesDown) {

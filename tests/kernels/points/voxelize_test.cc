@@ -424,6 +424,25 @@ TEST(VoxelGridTest, GridShapeRoundsWhatFloat32CannotDivide) {
   int64_t shape[kMaxDimension];
   GridShape(params, shape);
   EXPECT_THAT(shape, ElementsAre(1440, 1440, 40, 1));
+  params.origin = VoxelOrigin::kRange;
+  EXPECT_THAT(VoxelExtent(params), ElementsAre(1440, 1440, 40, 0));
+}
+
+TEST(VoxelGridTest, ExtentIsWhatIsKnownOfTheCoordinates) {
+  VoxelizeParams params;
+  EXPECT_THAT(VoxelExtent(params), Each(0));
+  params.axis_bits = {11, 3, 0, 0};
+  const Axes extent = VoxelExtent(params);
+  for (const int axis : {0, 1}) {
+    EXPECT_TRUE(FitsAxisBits(extent[axis] - 1, params.axis_bits[axis]));
+    EXPECT_FALSE(FitsAxisBits(extent[axis], params.axis_bits[axis]));
+  }
+  EXPECT_EQ(extent[2], 0);
+  params.origin = VoxelOrigin::kZero;
+  EXPECT_THAT(VoxelExtent(params), Each(0)) << "coordinates may be below 0";
+  params.origin = VoxelOrigin::kRange;
+  params.range_max[0] = 1e15F;
+  EXPECT_THAT(VoxelExtent(params), Each(0)) << "beyond an int32, and empty";
 }
 
 }  // namespace
