@@ -8,6 +8,7 @@
 //   --filter TEXT         only cases whose name contains this text ("MinkUNet 1.0x, semantickitti" for instance)
 //   --model FOLDER SCAN   adds a model's version 1 on a scan of tests/support/real_scans.h by its name; "SCAN+t" gives
 //                         its points a field t
+//   --batch N             only batches of N scans
 //   --inputs N            inputs a case (default 20); not of `voxels`
 //   --captured            runs each case a second time, as captured batches (engine/executor/captured_batches.h)
 //   --row_seconds S       time for the runs of one row (default 0.8); every input runs at least twice
@@ -53,6 +54,7 @@ struct Options {
   bool sweeps_voxels = false;
   std::string filter;
   std::vector<std::pair<std::string, std::string>> models;  // folder, scan
+  int batch = 0;                                            // 0: all
   int num_inputs = kNumInputs;
   bool with_captured = false;
   double row_seconds = 0.8;
@@ -253,6 +255,8 @@ std::optional<Options> Parse(int argc, char** argv) {
       const std::string folder = next();
       options.models.emplace_back(folder, next());
       is_right = !options.models.back().second.empty();
+    } else if (option == "--batch") {
+      is_right = absl::SimpleAtoi(next(), &options.batch) && options.batch > 0;
     } else if (option == "--inputs") {
       is_right = absl::SimpleAtoi(next(), &options.num_inputs) && options.num_inputs > 0;
     } else if (option == "--captured") {
@@ -280,8 +284,8 @@ int Main(int argc, char** argv) {
   const std::optional<Options> options = Parse(argc, argv);
   if (!options) {
     std::fprintf(stderr,
-                 "usage: %s [networks|voxels] [--filter TEXT] [--model FOLDER SCAN]... [--inputs N] [--captured]"
-                 " [--row_seconds S] [--seconds S] [--save_points DIR] [--device cpu|cuda]\n",
+                 "usage: %s [networks|voxels] [--filter TEXT] [--model FOLDER SCAN]... [--batch N] [--inputs N]"
+                 " [--captured] [--row_seconds S] [--seconds S] [--save_points DIR] [--device cpu|cuda]\n",
                  argv[0]);
     return 2;
   }
@@ -297,9 +301,12 @@ int Main(int argc, char** argv) {
   std::vector<BenchCase> cases = options->sweeps_voxels
                                      ? VoxelCases()
                                      : VariedCases(options->models, /*with_deterministic=*/true, options->num_inputs);
-  std::erase_if(cases, [&](const BenchCase& c) { return !absl::StrContains(c.name, options->filter); });
+  std::erase_if(cases, [&](BenchCase& c) {
+    std::erase_if(c.batches, [&](int batch) { return options->batch > 0 && batch != options->batch; });
+    return c.batches.empty() || !absl::StrContains(c.name, options->filter);
+  });
   if (cases.empty()) {
-    std::fprintf(stderr, "no case has '%s' in its name\n", options->filter.c_str());
+    std::fprintf(stderr, "no case has '%s' in its name and batches of that size\n", options->filter.c_str());
     return 2;
   }
   if (options->with_captured) cases = WithCaptured(cases);
