@@ -52,13 +52,16 @@ class OutputBitmap {
     places_ = MortonPlaces(params.geometry.dimension, OutputExtent(params));
     if (!places_.is_valid()) return;
     box_words_ = (int64_t{params.num_samples} << places_.sample_bits()) / kWordPlaces;
-    constexpr int64_t kMostBytes = 4 << 20;  // a larger box takes longer to clear and read than a list takes to make
     const int64_t num_candidates = NumOutputCandidates(params);
-    lists_touched_ = Bytes(box_words_) > kMostBytes;
-    num_words_ = lists_touched_ ? std::min(box_words_, num_candidates) : box_words_;
     const int64_t sort_bytes = 2 * static_cast<int64_t>(sizeof(uint64_t)) * num_candidates;  // two buffers of keys
-    is_worth_it_ = !lists_touched_ || (box_words_ <= std::numeric_limits<uint32_t>::max() &&
-                                       Bytes(2 * num_words_ + 2 * num_groups()) <= sort_bytes);
+    // To clear and read a box takes time by its size, to list its touched words by the inputs, of which the host knows
+    // only how many there may be.
+    constexpr int64_t kSmallBytes = 4 << 20, kLargeBytes = 16 << 20;
+    lists_touched_ = Bytes(box_words_) > std::clamp(sort_bytes / 2, kSmallBytes, kLargeBytes);
+    num_words_ = lists_touched_ ? std::min(box_words_, num_candidates) : box_words_;
+    const int64_t all_words = lists_touched_ ? 2 * (num_words_ + num_groups()) : num_words_;
+    is_worth_it_ =
+        box_words_ <= std::numeric_limits<uint32_t>::max() && Bytes(all_words) <= std::max(kSmallBytes, sort_bytes);
   }
 
   // Returns true if there is a box, and the bitmap takes at most 4 MiB or no more memory than the two buffers of a sort
