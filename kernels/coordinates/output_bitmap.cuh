@@ -4,9 +4,9 @@
 // a box around them. Every candidate (output_candidates.cuh) sets the bit of its cell, and the set bits are then read
 // in Morton order. A cell's bit is at the cell's place (MortonPlaces), in words of 32 places.
 //
-// If the box is small, there is memory for all its words. If it is large, most of its words stay empty, since sites lie
-// on surfaces. The candidates then first set a bit for each word that they touch, and these words alone get memory, one
-// after another. Only .cu files include this header.
+// A box that is small, or not large for the number of candidates, has memory for all its words. In a larger box most
+// words stay empty, since sites lie on surfaces. The candidates then first set a bit for each word that they touch, and
+// these words alone get memory, one after another. Only .cu files include this header.
 
 #include <cuda_runtime_api.h>
 
@@ -28,8 +28,8 @@ namespace voxserve::kernels::cuda {
 inline constexpr int kLog2WordPlaces = 5;
 inline constexpr int kWordPlaces = 1 << kLog2WordPlaces;
 
-// The words of a bitmap, in device memory. `words` has all words of a small box, and the other members are null. Of a
-// large box it has the touched words, in their order.
+// The words of a bitmap, in device memory. `words` has all words of the box, and the other members are null; or `words`
+// has only the touched words, in the order of the box.
 struct BitmapWords {
   uint32_t* words = nullptr;
   uint32_t* touched = nullptr;     // bit w is set if word w of the box is touched; 32 bits are a group
@@ -54,8 +54,9 @@ class OutputBitmap {
     box_words_ = (int64_t{params.num_samples} << places_.sample_bits()) / kWordPlaces;
     const int64_t num_candidates = NumOutputCandidates(params);
     const int64_t sort_bytes = 2 * static_cast<int64_t>(sizeof(uint64_t)) * num_candidates;  // two buffers of keys
-    // To clear and read a box takes time by its size, to list its touched words by the inputs, of which the host knows
-    // only how many there may be.
+    // To clear and read all words takes time by the size of the box. To list the touched ones takes a second pass over
+    // the inputs, of which the host knows only how many there may be. On an H200 a list was not faster up to 4 MiB, and
+    // was faster above 16 MiB (tests/bench/results/2026-11-28-h200-bitmaps.md).
     constexpr int64_t kSmallBytes = 4 << 20, kLargeBytes = 16 << 20;
     lists_touched_ = Bytes(box_words_) > std::clamp(sort_bytes / 2, kSmallBytes, kLargeBytes);
     num_words_ = lists_touched_ ? std::min(box_words_, num_candidates) : box_words_;
@@ -64,8 +65,8 @@ class OutputBitmap {
         box_words_ <= std::numeric_limits<uint32_t>::max() && Bytes(all_words) <= std::max(kSmallBytes, sort_bytes);
   }
 
-  // Returns true if there is a box, and the bitmap takes at most 4 MiB or no more memory than the two buffers of a sort
-  // of the candidates. A sort is then slower.
+  // Returns true if there is a box, and the bitmap needs at most 4 MiB, or at most the memory of a sort's two buffers.
+  // It is then taken to be the faster way.
   bool is_worth_it() const { return is_worth_it_; }
   const MortonPlaces& places() const { return places_; }
   // The lengths of BitmapWords::words and touched.
@@ -88,7 +89,7 @@ class OutputBitmap {
   MortonPlaces places_;
   int64_t box_words_ = 0;  // of all samples' boxes
   int64_t num_words_ = 0;
-  bool lists_touched_ = false;  // the box is large
+  bool lists_touched_ = false;  // only touched words have memory
   bool is_worth_it_ = false;
 };
 

@@ -129,8 +129,8 @@ __device__ bool FindCandidate(const CandidateParams& params, uint64_t key, int32
   return exists && is_in_limits;
 }
 
-// Returns the description of all candidates. Those outside OutputExtent's box do not exist. params.num_in must be above
-// 0. bounds: CandidateParams::bounds.
+// Returns the description of all candidates. A candidate outside OutputExtent's box does not exist. params.num_in must
+// be above 0. bounds: CandidateParams::bounds.
 inline CandidateParams CandidatesOf(const OutputCoordinatesParams& params, const FieldBounds* bounds) {
   const ConvGeometry& geometry = params.geometry;
   const CoordinateKey layout(geometry.dimension);

@@ -278,7 +278,7 @@ int32_t* TakeBlockHeads(WorkspaceCutter& cutter, size_t num_levels) {
 struct Workspace {
   int32_t* block_heads;
   FieldBounds* bounds = nullptr;
-  BitmapWords bitmap;  // if OutputBitmap is worth it, used instead of all members below
+  BitmapWords bitmap;  // if it has words, used instead of all members below
   uint64_t* candidates[2] = {nullptr, nullptr};
   char* sort_temp = nullptr;
   size_t sort_temp_bytes = 0;
@@ -288,13 +288,13 @@ struct Workspace {
     WorkspaceCutter cutter(params.workspace);
     block_heads = TakeBlockHeads(cutter, 1);
     if (NeedsBounds(params)) bounds = cutter.Take<FieldBounds>(params.num_samples);
-    if (Log2OfMortonStride(params) < 0) TakeForUnordered(params, cutter);
+    if (Log2OfMortonStride(params) < 0) TakeForCandidates(params, cutter);
     bytes = cutter.bytes();
   }
 
  private:
   // Takes the memory to put candidates into Morton order.
-  void TakeForUnordered(const OutputCoordinatesParams& params, WorkspaceCutter& cutter) {
+  void TakeForCandidates(const OutputCoordinatesParams& params, WorkspaceCutter& cutter) {
     if (const OutputBitmap layout(params); layout.is_worth_it()) {
       bitmap = layout.Take(cutter);
       return;
@@ -352,7 +352,7 @@ cudaError_t FindBounds(const OutputCoordinatesParams& params, FieldBounds* bound
 cudaError_t MakeOutputs(const OutputCoordinatesParams& params, cudaStream_t stream) {
   const Workspace workspace(params);
   if (workspace.bounds != nullptr) VOXSERVE_RETURN_IF_CUDA(FindBounds(params, workspace.bounds, stream));
-  if (OutputBitmap(params).is_worth_it()) {
+  if (workspace.bitmap.words != nullptr) {
     return BitmapOutputs(params, workspace.bounds, workspace.bitmap, workspace.block_heads, kMaxHeadBlocks, stream);
   }
   const auto num_samples = static_cast<size_t>(params.num_samples);

@@ -106,8 +106,8 @@ int64_t NumOutputCandidates(const OutputCoordinatesParams& params);
 int64_t OutputCoordinatesCapacity(const OutputCoordinatesParams& params);
 
 // Returns a box [0, extent) that contains all outputs if inputs are as in_extent says: out_shape if the rule has one,
-// else what follows from in_extent and the rule's bounds. If an end is not known, or outputs may be below 0, or the
-// bounds allow none, all extents are 0.
+// else what follows from in_extent and the rule's bounds. All extents are 0 under kGenerative, if an end is not known,
+// if outputs may be below 0, or if the bounds allow none.
 Axes OutputExtent(const OutputCoordinatesParams& params);
 
 // OutputReach bounds the number of sites that one input site can produce through a chain of strided levels, each made
@@ -142,8 +142,8 @@ void OutputCoordinates(const OutputCoordinatesParams& params, ThreadPool& pool);
 namespace cuda {
 
 // Returns the bytes of the workspace in device memory. If OutputCoordinates sorts candidates (see there), this function
-// asks CUB, so it needs a device. Otherwise the result depends only on rule, geometry, bounds, out_shape, in_extent,
-// num_samples and num_in.
+// asks CUB, so it needs a device. Otherwise the result depends only on rule, geometry, the rule's bounds, out_shape,
+// in_extent, num_samples and num_in.
 size_t OutputCoordinatesWorkspaceBytes(const OutputCoordinatesParams& params);
 
 // Makes the output sites. Returns cudaErrorInvalidValue if out_capacity is too small.
@@ -154,7 +154,8 @@ size_t OutputCoordinatesWorkspaceBytes(const OutputCoordinatesParams& params);
 //   run of equal keys is an output.
 // - If the host knows a box around the outputs (OutputExtent), and a bitmap of its cells is not too large, every
 //   candidate sets its cell's bit, and the set bits are read in Morton order (kernels/coordinates/output_bitmap.cuh).
-// - Otherwise candidates are sorted. This includes kExpand where the host does not know how far the sites reach.
+// - Otherwise candidates are sorted. This includes kGenerative, and kExpand where the host does not know how far the
+//   sites reach.
 cudaError_t OutputCoordinates(const OutputCoordinatesParams& params, cudaStream_t stream);
 
 // Returns true if OutputCoordinatesChain can make these levels of a U-Net in two launches, where each level's in_keys

@@ -94,8 +94,8 @@ int32_t VoxelIndexLimit(int32_t dimension, VoxelOrigin origin);
 // result may exceed a key's limits; callers check this with CoordinateKey before they serve a model.
 void GridShape(const VoxelizeParams& params, int64_t shape[kMaxDimension]);
 
-// Returns a box [0, extent) that contains the coordinates of all voxels: the grid with kRange; with kMinimum what
-// axis_bits can hold, if max_coordinate fits them. An axis whose end is not known has extent 0.
+// Returns a box [0, extent) that contains the coordinates of all voxels: the grid with kRange; with kMinimum the
+// coordinates that fit axis_bits (FitsAxisBits). An axis has extent 0 if its end is not known or is beyond an int32.
 Axes VoxelExtent(const VoxelizeParams& params);
 
 namespace cpu {

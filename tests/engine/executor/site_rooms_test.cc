@@ -40,8 +40,8 @@ class SiteRoomsTest : public SmallMinkUNetTest {
     EXPECT_FALSE(RanInRooms(*runner_));
     return output;
   }
-  // The far clouds have about as many sites as the near one, but their coordinates on one axis need more bits than
-  // SiteRooms::axis_bits.
+  // Expects a batch to run again if its cloud has about as many sites as earlier ones, but its coordinates on one axis
+  // need more bits than SiteRooms::axis_bits.
   void ExpectFarBatchesRunAgain() {
     const PointCloud near = BoxOfPoints(4000, 15, 1);
     for (const size_t axis : {2, 0}) {
@@ -141,7 +141,7 @@ TEST_F(SiteRoomsTest, SamplesAndBatchesBeyondLimitsAreRefusedAlike) {
 
 TEST_F(SiteRoomsTest, ABatchThatReachesFartherRunsAgain) { ExpectFarBatchesRunAgain(); }
 
-// In rooms, the coarser levels of this network are made with bitmaps; with sizes, they are sorted.
+// In rooms, the coarser levels of this network can be made with bitmaps; with sizes, they are sorted.
 TEST_F(SiteRoomsTest, ABatchBeyondItsBitmapsRunsAgain) {
   ASSERT_NO_FATAL_FAILURE(CompileInHalf(support::LoadNetwork(
       support::SparseResNet21D({.width = 0.25, .features = {"x", "y", "z", "intensity"}, .voxel_size_m = 0.2f}))));

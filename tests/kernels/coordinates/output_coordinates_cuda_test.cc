@@ -33,6 +33,18 @@ using testing::RunOutputCoordinates;
 using testing::Sorted;
 using testing::ToMorton;
 
+// Returns RandomSites that are moved to [0, extent) on each axis.
+std::vector<uint64_t> SitesFromZero(int32_t dimension, int32_t num_samples, size_t count, int32_t extent) {
+  const CoordinateKey layout(dimension);
+  std::vector<uint64_t> keys = RandomSites(dimension, num_samples, count, extent);
+  for (uint64_t& key : keys) {
+    Axes site = layout.Unpack(key);
+    for (int axis = 0; axis < dimension; ++axis) site[axis] += extent / 2;
+    key = layout.Pack(layout.Sample(key), site);
+  }
+  return keys;
+}
+
 class OutputCoordinatesCudaTest : public ::testing::Test {
  protected:
   void SetUp() override { SKIP_WITHOUT(Device::kCuda); }
@@ -136,8 +148,8 @@ TEST_F(OutputCoordinatesCudaTest, OfALargeCloudAreWhatTheCpuMakes) {
   }
 }
 
-// For a small output shape, the GPU marks the outputs in a bitmap with one bit per cell; for the largest one, it sorts
-// the candidates.
+// Small shapes have a bit for every cell, larger ones a list of the touched words, and the candidates of the largest
+// are sorted.
 TEST_F(OutputCoordinatesCudaTest, OfEverySpatialShapeAreWhatTheCpuMakes) {
   for (int32_t dimension = 1; dimension <= kMaxDimension; ++dimension) {
     for (const Axes& shape : {Axes{1, 1, 1, 1}, Axes{2, 1, 3, 1}, Axes{33, 4, 1, 2}, Axes{64, 65, 31, 3},
@@ -158,20 +170,19 @@ TEST_F(OutputCoordinatesCudaTest, OfEverySpatialShapeAreWhatTheCpuMakes) {
   }
 }
 
-// If the host knows how far the inputs reach, kExpand uses the bitmap too. The CPU ignores in_extent.
+// If the host knows how far the inputs reach, kExpand uses the bitmap too. The CPU ignores in_extent. The largest boxes
+// are sorted.
 TEST_F(OutputCoordinatesCudaTest, OfEveryExtentAreWhatTheCpuMakes) {
   for (int32_t dimension = 1; dimension <= kMaxDimension; ++dimension) {
     const CoordinateKey layout(dimension);
     for (const int32_t extent : {1, 7, 40, 4000}) {
       SCOPED_TRACE(::testing::Message() << dimension << " axes, " << extent);
-      std::vector<uint64_t> in = RandomSites(dimension, 3, std::min(600, extent), extent);
+      std::vector<uint64_t> in = SitesFromZero(dimension, 3, std::min(600, extent), extent);
       for (uint64_t& key : in) {  // the third sample's smallest coordinates are above 0
+        if (layout.Sample(key) != 2) continue;
         Axes site = layout.Unpack(key);
-        for (int axis = 0; axis < dimension; ++axis) {
-          site[axis] = std::abs(site[axis]) % extent;
-          if (layout.Sample(key) == 2) site[axis] = std::max(site[axis], extent / 2);
-        }
-        key = layout.Pack(layout.Sample(key), site);
+        for (int axis = 0; axis < dimension; ++axis) site[axis] = std::max(site[axis], extent / 2);
+        key = layout.Pack(2, site);
       }
       std::sort(in.begin(), in.end());
       in.erase(std::unique(in.begin(), in.end()), in.end());
@@ -190,7 +201,7 @@ TEST_F(OutputCoordinatesCudaTest, OfEveryExtentAreWhatTheCpuMakes) {
       ExpectWhatTheCpuMakes(params, in);
       params.in_extent = {0, 0, 0, 0};  // bounds on both sides suffice
       ExpectWhatTheCpuMakes(params, in);
-      params.lower = {-3, 0, 0, 0};
+      params.lower = {-3, -3, -3, -3};  // outputs may be below 0, so there is no box
       ExpectWhatTheCpuMakes(params, in);
     }
   }
@@ -200,13 +211,7 @@ TEST_F(OutputCoordinatesCudaTest, OfEveryExtentAreWhatTheCpuMakes) {
 // box that the caller expects.
 TEST_F(OutputCoordinatesCudaTest, OfALargeBoxAreWhatTheCpuMakes) {
   for (const auto& [dimension, extent] : std::vector<std::pair<int32_t, int32_t>>{{2, 8000}, {3, 500}, {4, 128}}) {
-    const CoordinateKey layout(dimension);
-    std::vector<uint64_t> in = RandomSites(dimension, 3, 20000, extent);
-    for (uint64_t& key : in) {  // to a box that begins at 0
-      Axes site = layout.Unpack(key);
-      for (int axis = 0; axis < dimension; ++axis) site[axis] += extent / 2;
-      key = layout.Pack(layout.Sample(key), site);
-    }
+    const std::vector<uint64_t> in = SitesFromZero(dimension, 3, 20000, extent);
     OutputCoordinatesParams params;
     params.geometry = {.dimension = dimension, .kernel_size = {3, 3, 3, 3}, .stride = {2, 2, 2, 2}};
     params.num_samples = 4;  // the last is empty
@@ -218,14 +223,27 @@ TEST_F(OutputCoordinatesCudaTest, OfALargeBoxAreWhatTheCpuMakes) {
         std::fill_n(params.in_extent.begin(), dimension, expected);
         std::fill_n(params.out_shape.begin(), dimension, expected / 2);
         const auto key_bytes = 2 * sizeof(uint64_t) * static_cast<size_t>(NumOutputCandidates(params));
-        EXPECT_LT(cuda::OutputCoordinatesWorkspaceBytes(params), key_bytes) << "it sorts";
+        EXPECT_LT(cuda::OutputCoordinatesWorkspaceBytes(params), key_bytes) << "it sorts, or has all words";
         ExpectWhatTheCpuMakesInTheBox(params, in);
       }
     }
   }
 }
 
-// Inputs lie on both sides of the box that the caller expects. The largest boxes are sorted.
+// This box has 8 MiB, but so many candidates that a list of its words would take more.
+TEST_F(OutputCoordinatesCudaTest, OfABoxWithManyCandidatesAreWhatTheCpuMakes) {
+  const std::vector<uint64_t> in = SitesFromZero(3, 3, 140000, 500);
+  OutputCoordinatesParams params;
+  params.rule = CoordinateRule::kExpand;
+  params.geometry = {.kernel_size = {3, 3, 3, 1}, .stride = {2, 2, 2, 1}};
+  params.num_samples = 4;
+  params.num_in = static_cast<int64_t>(in.size());
+  params.in_extent = {500, 500, 500, 0};
+  EXPECT_LT(cuda::OutputCoordinatesWorkspaceBytes(params), 9'000'000u) << "not all words alone";
+  ExpectWhatTheCpuMakes(params, in);
+}
+
+// Inputs lie below the box that the caller expects, and beyond the smaller boxes. The largest boxes are sorted.
 TEST_F(OutputCoordinatesCudaTest, OutsideTheExpectedBoxAreLeftOut) {
   for (int32_t dimension = 1; dimension <= kMaxDimension; ++dimension) {
     const std::vector<uint64_t> in = RandomSites(dimension, 3, 100, 50);
@@ -273,7 +291,7 @@ TEST_F(OutputCoordinatesCudaTest, OfListedCellsAreWhatTheCpuMakes) {
     params.out_shape = {40, 33, 9, 17};
     ExpectWhatTheCpuMakes(params, in);
     if (dimension == 1) continue;
-    // Boxes of more than 4 MiB.
+    // These boxes have memory only for the touched words.
     params.out_shape = dimension == 2 ? Axes{4000, 4000} : dimension == 3 ? Axes{250, 250, 250} : Axes{100, 90, 80, 20};
     ExpectWhatTheCpuMakes(params, RandomSites(dimension, 3, 9000, 90));
   }

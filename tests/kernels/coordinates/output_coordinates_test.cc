@@ -121,6 +121,7 @@ TEST(OutputExtentTest, ContainsAllOutputsAndNoMore) {
                 if (out.empty()) continue;  // padding and the bound leave none
                 EXPECT_GE(layout.Coordinate(out.front(), 0), 0);
                 EXPECT_LT(layout.Coordinate(out.back(), 0), OutputExtent(params)[0]);
+                // One input, or cells with gaps between them, need not reach the last site.
                 if (first == last || padding >= kernel_size || dilation > 1) continue;
                 EXPECT_EQ(layout.Coordinate(out.back(), 0), OutputExtent(params)[0] - 1);
                 ++num_tight;
@@ -134,43 +135,51 @@ TEST(OutputExtentTest, ContainsAllOutputsAndNoMore) {
   EXPECT_GT(num_tight, 200);
 }
 
-TEST(OutputExtentTest, IsUnknownWithoutAnEndOrBelowZero) {
-  const Axes unknown = {0, 0, 0, 0};
+constexpr Axes kUnknown = {0, 0, 0, 0};
+
+TEST(OutputExtentTest, FollowsFromTheBounds) {
   OutputCoordinatesParams params = Line(CoordinateRule::kExpand, 3, 2, 1);
-  EXPECT_EQ(OutputExtent(params), unknown);
+  EXPECT_EQ(OutputExtent(params), kUnknown);
   params.has_upper = true;
   params.upper[0] = 9;
-  EXPECT_EQ(OutputExtent(params), unknown) << "outputs may be below 0";
+  EXPECT_EQ(OutputExtent(params), kUnknown) << "outputs may be below 0";
   params.has_lower = true;
   EXPECT_EQ(OutputExtent(params), (Axes{5, 0, 0, 0}));
   params.lower[0] = -1;
   EXPECT_EQ(OutputExtent(params), (Axes{5, 0, 0, 0})) << "2 * -1 is below -1";
   params.lower[0] = -2;
-  EXPECT_EQ(OutputExtent(params), unknown);
+  EXPECT_EQ(OutputExtent(params), kUnknown);
   params.in_extent[0] = 7;
-  EXPECT_EQ(OutputExtent(params), unknown) << "the rule lets outputs below 0 in";
+  EXPECT_EQ(OutputExtent(params), kUnknown) << "the rule lets outputs below 0 in";
   params.lower[0] = 2;
-  EXPECT_EQ(OutputExtent(params), (Axes{4, 0, 0, 0}));
-  params.has_lower = params.has_upper = false;
+  EXPECT_EQ(OutputExtent(params), (Axes{4, 0, 0, 0})) << "the inputs end before the bound";
+}
+
+TEST(OutputExtentTest, IsWithinAnInt32) {
+  OutputCoordinatesParams params = Line(CoordinateRule::kExpand, 3, 2, 1);
   params.in_extent[0] = std::numeric_limits<int32_t>::max();
-  EXPECT_EQ(OutputExtent(params)[0], int32_t{1} << 30);
+  EXPECT_EQ(OutputExtent(params), (Axes{int32_t{1} << 30, 0, 0, 0}));
   params.geometry.stride[0] = 1;
-  params.geometry.kernel_size[0] = 2;
   EXPECT_EQ(OutputExtent(params), (Axes{std::numeric_limits<int32_t>::max(), 0, 0, 0})) << "quotients";
   params.geometry = {.dimension = 2, .kernel_size = {3, 3}, .stride = {1, 2}, .padding = {1, 1}};
   params.in_extent[1] = 7;
-  EXPECT_EQ(OutputExtent(params), unknown) << "beyond an int32";
+  EXPECT_EQ(OutputExtent(params), kUnknown);
   params.has_upper = true;
   params.upper = {9, 9};
   EXPECT_EQ(OutputExtent(params), (Axes{10, 4, 0, 0}));
-  params.in_extent[0] = -5;
-  EXPECT_EQ(OutputExtent(params), unknown) << "not known";
-  params.geometry.dimension = 1;
-  params.rule = CoordinateRule::kGenerative;
-  EXPECT_EQ(OutputExtent(params), unknown);
-  params.rule = CoordinateRule::kPadded;
+  params.in_extent[0] = 0;
+  EXPECT_EQ(OutputExtent(params), kUnknown) << "outputs may be below 0 on an axis";
+}
+
+TEST(OutputExtentTest, IsTheShapeOfARuleAndUnknownOfGenerativeSites) {
+  OutputCoordinatesParams params = Line(CoordinateRule::kPadded, 3, 2, 1);
+  params.in_extent[0] = 7;
   params.out_shape[0] = 12;
   EXPECT_EQ(OutputExtent(params), (Axes{12, 0, 0, 0}));
+  params.rule = CoordinateRule::kTransposed;
+  EXPECT_EQ(OutputExtent(params), (Axes{12, 0, 0, 0}));
+  params.rule = CoordinateRule::kGenerative;
+  EXPECT_EQ(OutputExtent(params), kUnknown);
 }
 
 TEST(OutputCoordinatesTest, FloorOfNegativesGoesDown) {
