@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -74,37 +75,28 @@ class OutputCoordinatesCudaTest : public ::testing::Test {
   }
 
   // Expects the same output sites and the same counts beyond the limits from the GPU and the CPU. in: CoordinateKeys.
-  void ExpectWhatTheCpuMakes(OutputCoordinatesParams params, const std::vector<uint64_t>& in) {
-    const int32_t dimension = params.geometry.dimension;
-    const Level level(ToMorton(in, dimension));
+  // box: if given, sites outside [0, box) are expected of the CPU alone.
+  void ExpectWhatTheCpuMakes(OutputCoordinatesParams params, const std::vector<uint64_t>& in,
+                             const std::optional<Axes>& box = std::nullopt) {
+    const CoordinateKey layout(params.geometry.dimension);
+    const Level level(ToMorton(in, layout.dimension()));
     std::vector<int64_t> beyond, cpu_beyond;
     const std::vector<uint64_t> out = Run(params, level, &beyond);
     ThreadPool pool(2);
     const std::vector<uint64_t> sorted = Sorted(in);
     params.in_keys = sorted.data();
     params.num_in = static_cast<int64_t>(sorted.size());
-    EXPECT_EQ(out, ToMorton(RunOutputCoordinates(params, pool, &cpu_beyond), dimension));
-    EXPECT_EQ(beyond, cpu_beyond);
-  }
-  // Expects the same, but of the GPU only the sites in OutputExtent's box.
-  void ExpectWhatTheCpuMakesInTheBox(OutputCoordinatesParams params, const std::vector<uint64_t>& in) {
-    const CoordinateKey layout(params.geometry.dimension);
-    const Level level(ToMorton(in, layout.dimension()));
-    std::vector<int64_t> beyond;
-    const std::vector<uint64_t> out = Run(params, level, &beyond);
-    EXPECT_THAT(beyond, Each(0));
-    ThreadPool pool(2);
-    const std::vector<uint64_t> sorted = Sorted(in);
-    params.in_keys = sorted.data();
-    params.num_in = static_cast<int64_t>(sorted.size());
-    std::vector<uint64_t> expected = RunOutputCoordinates(params, pool);
-    const Axes box = OutputExtent(params);
-    std::erase_if(expected, [&](uint64_t key) {
-      const Axes site = layout.Unpack(key);
-      return std::any_of(site.begin(), site.begin() + layout.dimension(), [](int32_t c) { return c < 0; }) ||
-             !std::equal(site.begin(), site.begin() + layout.dimension(), box.begin(), std::less<>());
-    });
+    std::vector<uint64_t> expected = RunOutputCoordinates(params, pool, &cpu_beyond);
+    if (box) {
+      std::erase_if(expected, [&](uint64_t key) {
+        const Axes site = layout.Unpack(key);
+        return std::any_of(site.begin(), site.begin() + layout.dimension(), [](int32_t c) { return c < 0; }) ||
+               !std::equal(site.begin(), site.begin() + layout.dimension(), box->begin(), std::less<>());
+      });
+      EXPECT_THAT(beyond, Each(0));
+    }
     EXPECT_EQ(out, ToMorton(expected, layout.dimension()));
+    EXPECT_EQ(beyond, cpu_beyond);
   }
 };
 
@@ -224,7 +216,7 @@ TEST_F(OutputCoordinatesCudaTest, OfALargeBoxAreWhatTheCpuMakes) {
         std::fill_n(params.out_shape.begin(), dimension, expected / 2);
         const auto key_bytes = 2 * sizeof(uint64_t) * static_cast<size_t>(NumOutputCandidates(params));
         EXPECT_LT(cuda::OutputCoordinatesWorkspaceBytes(params), key_bytes) << "it sorts, or has all words";
-        ExpectWhatTheCpuMakesInTheBox(params, in);
+        ExpectWhatTheCpuMakes(params, in, OutputExtent(params));
       }
     }
   }
@@ -255,7 +247,7 @@ TEST_F(OutputCoordinatesCudaTest, OutsideTheExpectedBoxAreLeftOut) {
         params.geometry = {.dimension = dimension, .kernel_size = {5, 5, 5, 5}, .stride = {3, 2, 3, 2}};
         params.num_samples = 3;
         std::fill_n(params.in_extent.begin(), dimension, extent);
-        ExpectWhatTheCpuMakesInTheBox(params, in);
+        ExpectWhatTheCpuMakes(params, in, OutputExtent(params));
       }
     }
   }
